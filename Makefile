@@ -1,0 +1,31 @@
+# Everything runs in .venv, which is made on first use and again when pyproject.toml changes.
+#   make demo    train a named-entity tagger on the embedded data
+#   make test    lint, then all tests with coverage
+#   make lint    style, formatting and types
+
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test lint
+
+demo: .venv/installed
+	$(BIN)/structsmooth train ner --out runs/demo
+
+test: lint
+	$(BIN)/pytest --cov
+
+lint: .venv/installed build/typings
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+.venv/installed: pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --editable '.[dev]'
+	touch $@
+
+# models/ and tasks/ install as structsmooth.models and structsmooth.tasks. Python finds them through a hook in the
+# editable install; type checkers, which do not run hooks, find them through these links.
+build/typings:
+	mkdir -p $@/structsmooth
+	ln -sfn ../../../structsmooth/__init__.py ../../../models ../../../tasks $@/structsmooth/

@@ -1,0 +1,43 @@
+"""Deep structured prediction by smoothed inference: structures, losses, problems and solvers for PyTorch."""
+
+from structsmooth.costs import Cost, Hamming, NormalizedHamming, WeightedHamming
+from structsmooth.history import History
+from structsmooth.losses import StructuralHinge
+from structsmooth.problems import ModuleProblem, Problem, SparseChainProblem
+from structsmooth.scores import LinearScore, ScoreModule
+from structsmooth.sequences import SparseSequences
+from structsmooth.smoothing import L2, Entropy, Max, Smoother, simplex_projection
+from structsmooth.solvers import SGD, SVRG, CasimirSVRG, Result, Status
+from structsmooth.structures import LinearChain, Structure, lengths_from_mask
+from structsmooth.tag_schemes import transition_mask
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "L2",
+    "SGD",
+    "SVRG",
+    "CasimirSVRG",
+    "Cost",
+    "Entropy",
+    "Hamming",
+    "History",
+    "LinearChain",
+    "LinearScore",
+    "Max",
+    "ModuleProblem",
+    "NormalizedHamming",
+    "Problem",
+    "Result",
+    "ScoreModule",
+    "Smoother",
+    "SparseChainProblem",
+    "SparseSequences",
+    "Status",
+    "StructuralHinge",
+    "Structure",
+    "WeightedHamming",
+    "lengths_from_mask",
+    "simplex_projection",
+    "transition_mask",
+]

@@ -1,0 +1,76 @@
+"""Task losses ℓ that decompose over variables, so that they can be added to the potentials."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from structsmooth.structures.base import Structure
+
+
+class Cost(ABC):
+    """A cost of mistakes: ℓ(y, y') = Σ_v mistake_cost(y)_v · 1[y'_v ≠ y_v]."""
+
+    @abstractmethod
+    def mistake_cost(self, y: Tensor, lengths: Tensor) -> Tensor:
+        """Cost of a wrong label where the right one is y.
+
+        Args:
+            y: labels, any shape.
+            lengths: number of variables of the example each label belongs to; broadcasts to ``y``.
+
+        Returns:
+            float64 costs in the shape of ``y``.
+        """
+
+    def __call__(self, structure: Structure, y: Tensor) -> Tensor:
+        """Part costs [B, V, S] to be added to unary potentials of that shape, for labels ``y`` [B, V]."""
+        unary = structure.potentials[0]
+        lengths = getattr(structure, "lengths", None)
+        if lengths is None:
+            lengths = torch.full(y.shape[:1], y.shape[1], device=y.device)
+        wrong = torch.arange(unary.shape[-1], device=y.device) != y.unsqueeze(-1)
+        return (wrong * self.mistake_cost(y, lengths.unsqueeze(-1)).unsqueeze(-1)).to(unary.dtype)
+
+
+@dataclass(frozen=True)
+class Hamming(Cost):
+    """The number of wrong labels."""
+
+    def mistake_cost(self, y: Tensor, lengths: Tensor) -> Tensor:
+        """1 everywhere."""
+        return torch.ones(y.shape, dtype=torch.float64, device=y.device)
+
+
+@dataclass(frozen=True)
+class NormalizedHamming(Cost):
+    """The fraction of wrong labels."""
+
+    def mistake_cost(self, y: Tensor, lengths: Tensor) -> Tensor:
+        """1 / length."""
+        return (1 / lengths.to(torch.float64)).expand(y.shape)
+
+
+@dataclass(frozen=True)
+class WeightedHamming(Cost):
+    """The number of wrong labels, each weighted by the class it should have been.
+
+    Args:
+        weights: non-negative weight of each of the S classes.
+    """
+
+    weights: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "weights", tuple(float(weight) for weight in self.weights))
+        if not self.weights or not all(0 <= weight < float("inf") for weight in self.weights):
+            raise ValueError(f"weights must be non-negative numbers, one per class, got {self.weights}")
+
+    def mistake_cost(self, y: Tensor, lengths: Tensor) -> Tensor:
+        """The weight of the right class."""
+        weights = torch.tensor(self.weights, dtype=torch.float64, device=y.device)
+        # Labels at padding may be anything; their cost is never used.
+        return weights[y.clamp(0, len(weights) - 1)]

@@ -1,0 +1,70 @@
+"""The record of a training run: one row per recorded pass."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+
+@dataclass
+class Row:
+    """State of a run after a pass.
+
+    Attributes:
+        passes: passes over the data made by stochastic steps; full passes are not counted, as in the paper.
+        oracle_calls: inferences of the solver, full passes included, evaluation excluded.
+        seconds: CPU time of the solver, evaluation excluded.
+        objective: (1/n) Σ f_i(w) + (λ/2)‖w‖² without smoothing, at the weights after the pass.
+        dual: best lower bound on the optimum so far; linear problems with λ > 0 only.
+        gap: objective − dual: the suboptimality is no larger.
+        mu: level of smoothing.
+        step_size: step size.
+        metrics: what callbacks added, such as F1 on held-out data.
+    """
+
+    passes: float
+    oracle_calls: int
+    seconds: float
+    objective: float
+    dual: float | None = None
+    gap: float | None = None
+    mu: float | None = None
+    step_size: float | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """One flat dictionary; metrics stand beside the columns."""
+        columns = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "metrics"}
+        return columns | self.metrics
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Row:
+        """The inverse of :meth:`as_dict`."""
+        names = {f.name for f in fields(cls)} - {"metrics"}
+        columns = {name: value for name, value in values.items() if name in names}
+        return cls(**columns, metrics={name: value for name, value in values.items() if name not in names})
+
+
+class History(list[Row]):
+    """Rows of a run in order; a list that saves as JSON lines."""
+
+    def column(self, name: str) -> list[Any]:
+        """Values of one column or metric, ``None`` where a row has none."""
+        return [row.as_dict().get(name) for row in self]
+
+    def to_json_lines(self) -> str:
+        """One JSON object per row."""
+        return "".join(json.dumps(row.as_dict()) + "\n" for row in self)
+
+    @classmethod
+    def from_json_lines(cls, lines: Iterable[str]) -> History:
+        """The inverse of :meth:`to_json_lines`."""
+        return cls(Row.from_dict(json.loads(line)) for line in lines)
+
+    @classmethod
+    def load(cls, path: str | Path) -> History:
+        """Read a JSON-lines file."""
+        return cls.from_json_lines(Path(path).read_text().splitlines())

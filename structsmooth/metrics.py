@@ -1,0 +1,154 @@
+"""Metrics of tagged sentences, as the CoNLL shared tasks compute them."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+from structsmooth.tag_schemes import entities
+
+_Tags = Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True)
+class MatchCounts:
+    """Numbers of predicted items, of items in the gold standard, and of those in both (``correct``)."""
+
+    correct: int
+    predicted: int
+    gold: int
+
+    @property
+    def precision(self) -> float:
+        """Fraction of the predicted items that are correct; 0 if there are none."""
+        return self.correct / self.predicted if self.predicted else 0.0
+
+    @property
+    def recall(self) -> float:
+        """Fraction of the gold items that were found; 0 if there are none."""
+        return self.correct / self.gold if self.gold else 0.0
+
+    @property
+    def f1(self) -> float:
+        """Harmonic mean of precision and recall; 0 if nothing is correct."""
+        return 2 * self.correct / (self.predicted + self.gold) if self.correct else 0.0
+
+
+@dataclass(frozen=True)
+class EntityScores:
+    """Scores of predicted tags; all fractions lie in [0, 1]. ``str()`` gives a table.
+
+    Attributes:
+        by_type: counts of the entities of each type, predicted or in the gold standard, sorted by type.
+        tokens: counts of the tokens with another tag than O; correct ones have the same tag.
+        accuracy: fraction of all tokens that have the right tag; 0 if there are no tokens.
+    """
+
+    by_type: Mapping[str, MatchCounts]
+    tokens: MatchCounts
+    accuracy: float
+
+    @property
+    def overall(self) -> MatchCounts:
+        """Counts of the entities of all types (micro average)."""
+        counts = self.by_type.values()
+        return MatchCounts(
+            correct=sum(count.correct for count in counts),
+            predicted=sum(count.predicted for count in counts),
+            gold=sum(count.gold for count in counts),
+        )
+
+    @property
+    def precision(self) -> float:
+        """Precision over the entities of all types."""
+        return self.overall.precision
+
+    @property
+    def recall(self) -> float:
+        """Recall over the entities of all types."""
+        return self.overall.recall
+
+    @property
+    def f1(self) -> float:
+        """F1 over the entities of all types: the official score of CoNLL-2000 and CoNLL-2003."""
+        return self.overall.f1
+
+    @property
+    def token_f1(self) -> float:
+        """F1 over the tokens with another tag than O."""
+        return self.tokens.f1
+
+    def as_dict(self) -> dict[str, float]:
+        """The overall scores by name, for a training history."""
+        return {
+            "f1": self.f1,
+            "precision": self.precision,
+            "recall": self.recall,
+            "token_f1": self.token_f1,
+            "accuracy": self.accuracy,
+        }
+
+    def __str__(self) -> str:
+        rows = [*self.by_type.items(), ("overall", self.overall), ("tokens", self.tokens)]
+        width = max(len(name) for name, _ in rows)
+        header = f"{'type':{width}}  precision  recall      F1    gold  predicted  correct"
+        footer = f"accuracy {self.accuracy:.2%}"
+        return "\n".join([header, *(_table_row(name.ljust(width), counts) for name, counts in rows), footer])
+
+
+def _table_row(name: str, counts: MatchCounts) -> str:
+    fractions = f"{counts.precision:9.2%} {counts.recall:7.2%} {counts.f1:7.2%}"
+    return f"{name}  {fractions} {counts.gold:7} {counts.predicted:10} {counts.correct:8}"
+
+
+def entity_scores(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> EntityScores:
+    """Scores of predicted tags, equal to those of the ``conlleval`` script of the CoNLL shared tasks.
+
+    An entity is correct if its type and both its boundaries are. Tags may be in any scheme; gold and
+    predicted ones in different schemes agree on entities, but not on tokens.
+
+    Args:
+        gold: the right tags of each sentence.
+        predicted: the predicted tags of each sentence.
+
+    Raises:
+        ValueError: the number of sentences, or of the tags of one, differs; a tag is malformed.
+    """
+    _check_same_lengths(gold, predicted)
+    tokens = list(zip(chain.from_iterable(gold), chain.from_iterable(predicted), strict=True))
+    return EntityScores(
+        by_type=_entity_counts(gold, predicted), tokens=_token_counts(tokens), accuracy=_accuracy(tokens)
+    )
+
+
+def _check_same_lengths(gold: _Tags, predicted: _Tags) -> None:
+    if len(gold) != len(predicted):
+        raise ValueError(f"gold has {len(gold)} sentences, predicted has {len(predicted)}")
+    for index, (right, guess) in enumerate(zip(gold, predicted, strict=True)):
+        if len(right) != len(guess):
+            raise ValueError(f"gold[{index}] has {len(right)} tags, predicted[{index}] has {len(guess)}")
+
+
+def _entity_counts(gold: _Tags, predicted: _Tags) -> dict[str, MatchCounts]:
+    in_gold, in_predicted, in_both = Counter[str](), Counter[str](), Counter[str]()
+    for right, guess in zip(gold, predicted, strict=True):
+        right_entities, guessed_entities = entities(right), entities(guess)
+        in_gold.update(entity.type for entity in right_entities)
+        in_predicted.update(entity.type for entity in guessed_entities)
+        in_both.update(entity.type for entity in set(right_entities).intersection(guessed_entities))
+    return {
+        name: MatchCounts(correct=in_both[name], predicted=in_predicted[name], gold=in_gold[name])
+        for name in sorted(in_gold | in_predicted)
+    }
+
+
+def _token_counts(pairs: Sequence[tuple[str, str]]) -> MatchCounts:
+    return MatchCounts(
+        correct=sum(right == guess != "O" for right, guess in pairs),
+        predicted=sum(guess != "O" for _, guess in pairs),
+        gold=sum(right != "O" for right, _ in pairs),
+    )
+
+
+def _accuracy(pairs: Sequence[tuple[str, str]]) -> float:
+    return sum(right == guess for right, guess in pairs) / len(pairs) if pairs else 0.0

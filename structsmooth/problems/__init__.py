@@ -1,0 +1,7 @@
+"""Finite sums that solvers minimize."""
+
+from structsmooth.problems.base import FullPass, Problem
+from structsmooth.problems.module import ModuleProblem
+from structsmooth.problems.sparse_chain import SparseChainProblem
+
+__all__ = ["FullPass", "ModuleProblem", "Problem", "SparseChainProblem"]

@@ -1,0 +1,152 @@
+"""Finite sums F(w) = (1/n) Σ f_i(w) + (λ/2)‖w‖²: what solvers see of a learning problem."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from structsmooth.smoothing import Max, Smoother
+
+
+@dataclass(frozen=True)
+class FullPass:
+    """One oracle call on every example, at some weights.
+
+    Attributes:
+        weights: where, [dim].
+        smoother: with what.
+        smoothed_loss: (1/n) Σ f_i under the smoother.
+        gradient: its gradient, [dim].
+        loss: (1/n) Σ f_i without smoothing, if it was asked for.
+        expected_cost: (1/n) Σ ⟨ℓ_i, m_i⟩, m_i the statistics of example i; linear problems only. With the gradient it
+            makes a dual feasible point.
+    """
+
+    weights: Tensor
+    smoother: Smoother
+    smoothed_loss: float
+    gradient: Tensor
+    loss: float | None = None
+    expected_cost: float | None = None
+
+
+class Problem(ABC):
+    """A finite sum of n losses in a weight vector w: 1-D, ``dim`` long.
+
+    A problem owns the passes over the data, a solver the schedule. A subclass gives ``n``, ``dim``, ``start`` and
+    ``batch_losses``; the passes below are plain torch and may be overridden by faster ones that give the same
+    iterates. Every inference on one example adds one to ``oracle_calls``.
+
+    Attributes:
+        n: number of examples.
+        dim: number of weights.
+        batch_size: examples per step that suit this problem.
+        oracle_calls: inferences so far.
+    """
+
+    n: int
+    dim: int
+    batch_size: int = 1
+    oracle_calls: int = 0
+
+    @abstractmethod
+    def start(self) -> Tensor:
+        """Weights to start from: [dim]."""
+
+    @abstractmethod
+    def batch_losses(self, w: Tensor, indices: Tensor, smoother: Smoother) -> Tensor:
+        """Losses f_i(w) of the examples ``indices`` [b]: [b], differentiable with respect to ``w``."""
+
+    @abstractmethod
+    def subset(self, indices: Tensor) -> Problem:
+        """The same problem over some of its examples."""
+
+    def loss(self, w: Tensor, smoother: Smoother = Max()) -> float:  # noqa: B008 - immutable
+        """(1/n) Σ f_i(w), without the regularizer."""
+        with torch.no_grad():
+            return sum(float(self._losses(w, batch, smoother).sum()) for batch in self._chunks()) / self.n
+
+    def loss_and_grad(self, w: Tensor, smoother: Smoother) -> tuple[float, Tensor]:
+        """(1/n) Σ f_i(w) and its gradient [dim]: one full pass."""
+        result = self.full_pass(w, smoother)
+        return result.smoothed_loss, result.gradient
+
+    def full_pass(self, w: Tensor, smoother: Smoother, *, with_loss: bool = False) -> FullPass:
+        """One oracle call on every example; ``with_loss`` also gives the loss without smoothing."""
+        gradient, total = torch.zeros_like(w), 0.0
+        for batch in self._chunks():
+            value, batch_gradient = self.batch_loss_and_grad(w, batch, smoother)
+            total += value * len(batch)
+            gradient += batch_gradient * (len(batch) / self.n)
+        loss = self.loss(w) if with_loss else None
+        return FullPass(w.clone(), smoother, total / self.n, gradient, loss)
+
+    def batch_loss_and_grad(self, w: Tensor, indices: Tensor, smoother: Smoother) -> tuple[float, Tensor]:
+        """Mean loss over some examples and its gradient [dim]."""
+        w = w.detach().requires_grad_()
+        mean = self._losses(w, indices, smoother).mean()
+        (gradient,) = torch.autograd.grad(mean, w)
+        return float(mean.detach()), gradient
+
+    def svrg_epoch(
+        self,
+        snapshot: FullPass,
+        order: Tensor,
+        *,
+        step_size: float,
+        lam: float,
+        kappa: float = 0.0,
+        center: Tensor | None = None,
+        average: bool = True,
+    ) -> Tensor:
+        """SVRG on F_μ(w) + (κ/2)‖w − center‖², from ``snapshot.weights`` (Johnson and Zhang 2013).
+
+        Args:
+            snapshot: a full pass of this problem; its weights are the start, its gradient the control variate.
+            order: indices of the examples of each step, [steps, b].
+            step_size: η.
+            lam: λ of the problem.
+            kappa: κ, the strength of the proximal term.
+            center: where that is centred, [dim].
+            average: return the mean of the iterates instead of the last.
+        """
+        w, total = snapshot.weights.clone(), torch.zeros_like(snapshot.weights)
+        drift = snapshot.gradient if center is None else snapshot.gradient - kappa * center
+        for batch in order:
+            _, gradient = self.batch_loss_and_grad(w, batch, snapshot.smoother)
+            _, anchor = self.batch_loss_and_grad(snapshot.weights, batch, snapshot.smoother)
+            w = w - step_size * (gradient - anchor + drift + (lam + kappa) * w)
+            total += w
+        return total / len(order) if average else w
+
+    def sgd_epoch(
+        self, w: Tensor, order: Tensor, *, step_sizes: Tensor, lam: float, smoother: Smoother, shares: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Stochastic (sub)gradient steps; returns the last iterate and Σ_t shares[t] · w_t.
+
+        Args:
+            w: start, [dim].
+            order: indices of the examples of each step, [steps, b].
+            step_sizes: step size of each step, float64 [steps].
+            lam: λ of the problem.
+            smoother: ``Max()`` for subgradients of the problem itself.
+            shares: weight of each iterate in the sum, float64 [steps].
+        """
+        total = torch.zeros_like(w)
+        for batch, step_size, share in zip(order, step_sizes.tolist(), shares.tolist(), strict=True):
+            _, gradient = self.batch_loss_and_grad(w, batch, smoother)
+            w = (1 - step_size * lam) * w - step_size * gradient
+            total += share * w
+        return w, total
+
+    def _losses(self, w: Tensor, indices: Tensor, smoother: Smoother) -> Tensor:
+        self.oracle_calls += len(indices)
+        return self.batch_losses(w, indices, smoother)
+
+    def _chunks(self) -> Iterator[Tensor]:
+        """All indices in batches that use the processor well."""
+        return iter(torch.arange(self.n).split(max(self.batch_size, 32)))

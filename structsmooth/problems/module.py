@@ -1,0 +1,106 @@
+"""Any torch module with any dataset as a finite sum."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.utils.data import default_collate
+
+from structsmooth.costs import Hamming
+from structsmooth.losses import StructuralHinge
+from structsmooth.problems.base import Problem
+from structsmooth.smoothing import Smoother
+from structsmooth.structures.base import PartCosts
+
+
+class Dataset(Protocol):
+    """A map-style dataset of pairs (input, labels)."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> tuple[Any, Any]: ...
+
+
+class ModuleProblem(Problem):
+    """Structural hinge losses of a score module over a dataset, in plain torch, on the module's device.
+
+    The weight vector is the module's trainable parameters, flattened in their order. The module itself is not changed
+    until :meth:`load` writes weights back.
+
+    Args:
+        module: maps a batch of inputs to a structure; see :class:`structsmooth.scores.ScoreModule`.
+        dataset: pairs (x, y).
+        cost: task loss; ``None`` for no margin.
+        batch_size: examples per stochastic step.
+        collate: puts a list of pairs together into a batch (x, y); torch's default if not given.
+
+    Raises:
+        ValueError: an empty dataset, a batch size below 1, or a module without trainable parameters.
+
+    Example:
+        >>> from structsmooth import SVRG, LinearScore
+        >>> data = [(torch.randn(5, 3), torch.tensor([0, 1, 1, 0, 1])) for _ in range(8)]
+        >>> problem = ModuleProblem(LinearScore(3, 2, torch.float32), data, batch_size=2)
+        >>> result = SVRG().solve(problem, lam=0.1, passes=3)
+        >>> problem.load(result.weights)
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        dataset: Dataset | Sequence[tuple[Any, Any]],
+        cost: PartCosts | None = Hamming(),  # noqa: B008 - immutable
+        batch_size: int = 16,
+        collate: Callable[[list[Any]], tuple[Any, Tensor]] = default_collate,
+    ) -> None:
+        self.module, self.dataset, self.cost, self.collate = module, dataset, cost, collate
+        self.n, self.batch_size = len(dataset), batch_size
+        self.parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
+        self.dim = sum(p.numel() for p in self.parameters.values())
+        for name, size in (("dataset", self.n), ("batch_size", batch_size), ("trainable parameters", self.dim)):
+            if size < 1:
+                raise ValueError(f"{name}: must be at least 1, got {size}")
+
+    def start(self) -> Tensor:
+        """The module's parameters as they are now: [dim]."""
+        return torch.cat([p.detach().flatten() for p in self.parameters.values()])
+
+    def load(self, w: Tensor) -> None:
+        """Write weights [dim] into the module's parameters."""
+        with torch.no_grad():
+            for parameter, values in zip(self.parameters.values(), self._unflatten(w).values(), strict=True):
+                parameter.copy_(values)
+
+    def batch_losses(self, w: Tensor, indices: Tensor, smoother: Smoother) -> Tensor:
+        """Losses of some examples: [b]."""
+        x, y = self.batch(indices)
+        structure = functional_call(self.module, self._unflatten(w), (x,))
+        losses: Tensor = StructuralHinge(smoother, self.cost, "none")(structure, y)
+        return losses
+
+    def batch(self, indices: Tensor) -> tuple[Any, Tensor]:
+        """Inputs and labels of some examples, on the device of the parameters."""
+        x, y = self.collate([self.dataset[i] for i in indices.tolist()])
+        device = next(iter(self.parameters.values())).device
+        return _to(x, device), y.to(device)
+
+    def subset(self, indices: Tensor) -> ModuleProblem:
+        """The same problem over some of its examples."""
+        examples = [self.dataset[i] for i in indices.tolist()]
+        return ModuleProblem(self.module, examples, self.cost, self.batch_size, self.collate)
+
+    def _unflatten(self, w: Tensor) -> dict[str, Tensor]:
+        shapes = {name: p.shape for name, p in self.parameters.items()}
+        pieces = w.split([shape.numel() for shape in shapes.values()])
+        return {name: piece.view(shape) for (name, shape), piece in zip(shapes.items(), pieces, strict=True)}
+
+
+def _to(x: Any, device: torch.device) -> Any:
+    """Move an input to a device: a tensor, a tuple of inputs, or anything else with a ``to`` method."""
+    if isinstance(x, (tuple, list)):
+        return tuple(_to(item, device) for item in x)
+    return x.to(device) if hasattr(x, "to") else x

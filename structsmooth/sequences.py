@@ -1,0 +1,74 @@
+"""Sequences of tokens described by sparse binary attributes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class SparseSequences:
+    """n sequences of tokens, each token a set of attribute ids, in compressed rows.
+
+    Args:
+        attributes: ids of all tokens in order: int32 [nonzeros]. An id that a token lists twice counts twice.
+        token_offsets: token t has attributes[token_offsets[t] : token_offsets[t + 1]]: int64 [tokens + 1].
+        offsets: sequence i has tokens offsets[i] to offsets[i + 1] - 1: int64 [n + 1].
+
+    Raises:
+        TypeError: a tensor of the wrong dtype.
+        ValueError: offsets that do not start at 0, decrease, end elsewhere than their data, or an empty sequence.
+    """
+
+    attributes: Tensor
+    token_offsets: Tensor
+    offsets: Tensor
+
+    def __post_init__(self) -> None:
+        ends = {"token_offsets": len(self.attributes), "offsets": len(self.token_offsets) - 1}
+        if self.attributes.dtype != torch.int32:
+            raise TypeError(f"attributes must be int32, got {self.attributes.dtype}")
+        for name, end in ends.items():
+            offsets = getattr(self, name)
+            if offsets.dtype != torch.int64:
+                raise TypeError(f"{name} must be int64, got {offsets.dtype}")
+            if len(offsets) == 0 or offsets[0] != 0 or offsets[-1] != end or bool((offsets.diff() < 0).any()):
+                raise ValueError(f"{name} must rise from 0 to {end}")
+        if bool((self.lengths == 0).any()):
+            raise ValueError(f"sequence {int((self.lengths == 0).nonzero()[0])} is empty")
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def lengths(self) -> Tensor:
+        """Number of tokens of each sequence: int64 [n]."""
+        return self.offsets.diff()
+
+    def select(self, indices: Tensor) -> SparseSequences:
+        """The sequences at ``indices``, in that order."""
+        tokens, offsets = _rows(self.offsets, indices)
+        entries, token_offsets = _rows(self.token_offsets, tokens)
+        return SparseSequences(self.attributes[entries], token_offsets, offsets)
+
+    def tokens(self, indices: Tensor) -> Tensor:
+        """Positions of the tokens of the sequences at ``indices``."""
+        return _rows(self.offsets, indices)[0]
+
+
+def _rows(offsets: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
+    """Positions of the entries of some compressed rows, and the offsets of those rows put together."""
+    counts = offsets.diff()[indices]
+    ends = counts.cumsum(0)
+    positions = torch.arange(int(counts.sum()), device=offsets.device)
+    shift = torch.repeat_interleave(offsets[indices] - (ends - counts), counts)
+    return positions + shift, torch.cat([ends.new_zeros(1), ends])
+
+
+def pad(values: Tensor, lengths: Tensor) -> Tensor:
+    """Values of consecutive tokens [tokens, ...] as a padded batch [B, T, ...], zero at padding."""
+    mask = torch.arange(int(lengths.max()), device=values.device) < lengths[:, None]
+    padded = values.new_zeros(*mask.shape, *values.shape[1:])
+    return padded.masked_scatter(mask.view(*mask.shape, *[1] * (values.dim() - 1)).expand_as(padded), values)

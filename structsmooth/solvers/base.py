@@ -1,0 +1,362 @@
+"""The loop every solver shares: passes, safeguards, history, callbacks, interruption, resumption."""
+
+from __future__ import annotations
+
+import math
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, fields, replace
+from enum import Enum
+from typing import Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from structsmooth.certificate import DualPoint
+from structsmooth.history import History, Row
+from structsmooth.problems.base import FullPass, Problem
+from structsmooth.smoothing import Max, Smoother
+
+# An objective this many times the best one so far is an explosion.
+_EXPLOSION = 2.0
+# Halvings of the step size before a run counts as diverged.
+_RETRIES = 40
+# Passes in a row without decrease that halve the step size.
+_PATIENCE = 2
+# Examples on which step sizes are tried, at least.
+_SAMPLE = 200
+
+
+class Status(Enum):
+    """Why a solver stopped."""
+
+    CONVERGED = "converged"
+    PASS_LIMIT = "pass limit"
+    INTERRUPTED = "interrupted"
+    DIVERGED = "diverged"
+
+
+@dataclass
+class Result:
+    """What a solver returns.
+
+    Attributes:
+        weights: [dim]; the last row of ``history`` describes them.
+        history: one row per recorded pass.
+        status: why the solver stopped.
+        message: the same as a sentence.
+    """
+
+    weights: Tensor
+    history: History
+    status: Status
+    message: str
+
+
+@dataclass
+class State:
+    """All that a solver carries from one pass to the next; solvers add fields of tensors and numbers.
+
+    Attributes:
+        weights: current iterate, [dim].
+        step_size: current step size.
+        passes: stochastic passes so far.
+        best: smallest objective so far.
+        stalls: passes in a row that did not decrease what they worked on.
+        oracle_calls: inferences so far.
+        seconds: time so far.
+        dual_gradient: see :class:`~structsmooth.certificate.DualPoint`; empty without a dual.
+        dual_cost: likewise.
+    """
+
+    weights: Tensor
+    step_size: float
+    passes: int = 0
+    best: float = math.inf
+    stalls: int = 0
+    oracle_calls: int = 0
+    seconds: float = 0.0
+    dual_gradient: Tensor = field(default_factory=lambda: torch.zeros(0))
+    dual_cost: float = 0.0
+
+    def improve_dual(self, full: FullPass, lam: float) -> None:
+        """Let a full pass improve the lower bound; without an expected cost, or with λ = 0, there is none."""
+        if full.expected_cost is None or lam == 0:
+            return
+        point = DualPoint(self.dual_gradient, self.dual_cost)
+        if not len(self.dual_gradient):
+            point = DualPoint(torch.zeros_like(full.gradient))
+        point = point.improved(full, lam)
+        self.dual_gradient, self.dual_cost = point.gradient, point.cost
+
+    def dual(self, lam: float) -> float | None:
+        """The lower bound on the optimum, if there is one."""
+        return DualPoint(self.dual_gradient, self.dual_cost).value(lam) if len(self.dual_gradient) else None
+
+    def split(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Tensors and numbers, for saving."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        tensors = {name: value for name, value in values.items() if isinstance(value, Tensor)}
+        return tensors, {name: value for name, value in values.items() if name not in tensors}
+
+
+S = TypeVar("S", bound=State)
+
+
+@dataclass
+class Progress(Generic[S]):
+    """What callbacks see after every pass; they may add to ``row.metrics``."""
+
+    problem: Problem
+    state: S
+    row: Row
+    history: History
+
+
+Callback = Callable[[Progress[Any]], None]
+
+
+@dataclass(frozen=True)
+class Solver(ABC, Generic[S]):
+    """Hyperparameters of an algorithm; :meth:`solve` runs it.
+
+    A pass that makes the objective explode, or not finite, is undone and repeated with half the step size; two passes
+    in a row that do not decrease what they work on halve it for the next. So a step size that is too large costs
+    passes, not the run.
+
+    Args:
+        learning_rate: first step size; estimated from the data if not given.
+        batch_size: examples per step; what suits the problem if not given.
+        gap_tolerance: stop when the duality gap is below this fraction of the objective; needs a linear problem with
+            λ > 0.
+    """
+
+    learning_rate: float | None = None
+    batch_size: int | None = None
+    gap_tolerance: float = 1e-3
+
+    state_type: ClassVar[type[State]] = State
+    controls_step: ClassVar[bool] = False
+    """Whether evaluations steer the step size; if so they count as the solver's work."""
+
+    def __post_init__(self) -> None:
+        check_positive(self, "learning_rate", "batch_size")
+        if not 0 <= self.gap_tolerance < math.inf:
+            raise ValueError(f"gap_tolerance must be at least 0 and finite, got {self.gap_tolerance}")
+
+    @abstractmethod
+    def begin(self, problem: Problem, lam: float, weights: Tensor, step_size: float) -> S:
+        """State before the first pass."""
+
+    @abstractmethod
+    def advance(self, problem: Problem, lam: float, state: S, rng: np.random.Generator) -> S:
+        """One pass: a new state; ``state`` stays as it is."""
+
+    @abstractmethod
+    def smoother(self, state: S) -> Smoother:
+        """The smoother of the pass that ``state`` has just made."""
+
+    def stalled(self, state: S, full: FullPass, lam: float) -> bool:
+        """Whether the pass behind ``state`` did not decrease what it worked on; ``full`` is at its weights."""
+        return False
+
+    def solve(
+        self,
+        problem: Problem,
+        *,
+        lam: float,
+        passes: int = 30,
+        seed: int = 0,
+        start: Tensor | None = None,
+        callbacks: Iterable[Callback] = (),
+        resume: tuple[S, History] | None = None,
+    ) -> Result:
+        """Minimize (1/n) Σ f_i(w) + (λ/2)‖w‖².
+
+        Args:
+            problem: the finite sum.
+            lam: λ ≥ 0.
+            passes: limit on stochastic passes over the data.
+            seed: of the order of examples; same seed, same result.
+            start: first weights [dim]; ``problem.start()`` if not given.
+            callbacks: called after every pass with a :class:`Progress`.
+            resume: state and history of an interrupted run, as a callback saw them; continues with the iterates an
+                unbroken run would have had.
+
+        Raises:
+            ValueError: λ < 0, a negative number of passes, or a start of the wrong shape.
+
+        Returns:
+            A :class:`Result`. Ctrl-C returns what the last complete pass reached.
+        """
+        if not 0 <= lam < math.inf:
+            raise ValueError(f"lam must be at least 0 and finite, got {lam}")
+        if passes < 0:
+            raise ValueError(f"passes must be at least 0, got {passes}")
+        run = _Run(self, problem, lam, seed, tuple(callbacks))
+        if resume is None:
+            run.begin(start)
+        else:
+            run.state, run.history = replace(resume[0]), History(resume[1])
+        try:
+            status = run.until(passes)
+        except KeyboardInterrupt:
+            status = Status.INTERRUPTED
+        return run.result(status)
+
+    def estimate_step_size(self, problem: Problem, lam: float, weights: Tensor, seed: int) -> float:
+        """A large step size that still makes good progress in one pass over a sample of the data.
+
+        Tries powers of two around the inverse of the largest squared norm of a subgradient (a row of A_i), and takes
+        the largest whose objective is below the geometric mean of the first and the best. That is more than
+        what is best for a single pass; later passes halve it when noise takes over.
+        """
+        rng = np.random.default_rng(seed)
+        size = min(problem.n, max(_SAMPLE, problem.n // 20))
+        sample = problem.subset(torch.from_numpy(rng.permutation(problem.n)[:size]))
+
+        def objective(w: Tensor) -> float:
+            value = sample.loss(w) + lam / 2 * float(w.square().sum())
+            return value if math.isfinite(value) else math.inf
+
+        def after_pass(step_size: float) -> float:
+            state = self.begin(sample, lam, weights, step_size)
+            return objective(self.advance(sample, lam, state, np.random.default_rng(seed)).weights)
+
+        first, start = 1 / _largest_row(sample, weights), objective(weights)
+        tried = {first: after_pass(first)}
+        while len(tried) < _RETRIES and tried[max(tried)] < start and 2 * max(tried) * lam < 1:
+            tried[2 * max(tried)] = after_pass(2 * max(tried))
+        while len(tried) < 2 * _RETRIES and tried[min(tried)] == min(tried.values()):
+            tried[min(tried) / 2] = after_pass(min(tried) / 2)
+        problem.oracle_calls += sample.oracle_calls
+        good = math.sqrt(start * min(tried.values()))
+        return max((step_size for step_size, value in tried.items() if value <= good), default=min(tried))
+
+    def order(self, problem: Problem, rng: np.random.Generator) -> Tensor:
+        """Examples of the steps of one pass: a random permutation in batches, [steps, b]."""
+        size = min(self.batch_size or problem.batch_size, problem.n)
+        steps = problem.n // size
+        return torch.from_numpy(rng.permutation(problem.n)[: steps * size]).view(steps, size)
+
+
+class _Run(Generic[S]):
+    """One run of a solver."""
+
+    def __init__(
+        self, solver: Solver[S], problem: Problem, lam: float, seed: int, callbacks: tuple[Callback, ...]
+    ) -> None:
+        self.solver, self.problem, self.lam, self.seed = solver, problem, lam, seed
+        self.callbacks = callbacks
+        self.state: S
+        self.history = History()
+
+    def begin(self, start: Tensor | None) -> None:
+        """Estimate the step size and record the start."""
+        problem, solver = self.problem, self.solver
+        weights = problem.start() if start is None else start.detach().clone()
+        if weights.shape != (problem.dim,):
+            raise ValueError(f"start must have shape [dim] = {(problem.dim,)}, got {tuple(weights.shape)}")
+        calls, started = problem.oracle_calls, time.perf_counter()
+        step_size = solver.learning_rate or solver.estimate_step_size(problem, self.lam, weights, self.seed)
+        state = solver.begin(problem, self.lam, weights, step_size)
+        self._count(state, calls, started)
+        row = self._record(state, self._evaluate(state))
+        if not math.isfinite(row.objective):
+            raise ValueError(f"the objective at the start must be finite, got {row.objective}")
+        self._accept(state, row)
+
+    def until(self, passes: int) -> Status:
+        """Make passes up to the limit, convergence or divergence."""
+        retries = 0
+        while self.state.passes < passes and not self._converged():
+            trial = self._advance()
+            full = self._evaluate(trial)
+            row = self._record(trial, full)
+            if not row.objective <= _EXPLOSION * self.state.best:
+                if retries == _RETRIES:
+                    return Status.DIVERGED
+                retries += 1
+                self.state.step_size /= 2
+                continue
+            trial.stalls = trial.stalls + 1 if self.solver.stalled(trial, full, self.lam) else 0
+            if trial.stalls == _PATIENCE:
+                trial.step_size, trial.stalls = trial.step_size / 2, 0
+            self._accept(trial, row)
+        return Status.CONVERGED if self._converged() else Status.PASS_LIMIT
+
+    def result(self, status: Status) -> Result:
+        """The last accepted weights, with a sentence on why there are no better ones."""
+        last = self.history[-1]
+        gap = "" if last.gap is None else f", duality gap {last.gap:.2g}"
+        reached = f"objective {last.objective:.6g}{gap} after {last.passes} passes"
+        advice = {
+            Status.CONVERGED: "the gap is below the tolerance",
+            Status.PASS_LIMIT: "more passes would give a smaller objective",
+            Status.INTERRUPTED: "stopped on request; these are the weights of the last complete pass",
+            Status.DIVERGED: f"no step size worked in {_RETRIES} halvings; check the scale of the features",
+        }[status]
+        return Result(self.state.weights, self.history, status, f"{status.value}: {reached}; {advice}")
+
+    def _advance(self) -> S:
+        # The generator depends on the pass alone, so a resumed run draws what an unbroken one would.
+        rng = np.random.default_rng([self.seed, self.state.passes])
+        calls, started = self.problem.oracle_calls, time.perf_counter()
+        trial = self.solver.advance(self.problem, self.lam, self.state, rng)
+        self._count(trial, calls, started)
+        return trial
+
+    def _evaluate(self, state: S) -> FullPass:
+        calls, started = self.problem.oracle_calls, time.perf_counter()
+        full = self.problem.full_pass(state.weights, self.solver.smoother(state), with_loss=True)
+        if self.solver.controls_step:
+            self._count(state, calls, started)
+        return full
+
+    def _record(self, state: S, full: FullPass) -> Row:
+        assert full.loss is not None
+        objective = full.loss + self.lam / 2 * float(state.weights.square().sum())
+        state.best = min(state.best, objective)
+        state.improve_dual(full, self.lam)
+        dual = state.dual(self.lam)
+        return Row(
+            passes=state.passes,
+            oracle_calls=state.oracle_calls,
+            seconds=state.seconds,
+            objective=objective,
+            dual=dual,
+            gap=None if dual is None else objective - dual,
+            mu=getattr(full.smoother, "mu", 0.0),
+            step_size=state.step_size,
+        )
+
+    def _accept(self, state: S, row: Row) -> None:
+        self.state = state
+        self.history.append(row)
+        for callback in self.callbacks:
+            callback(Progress(self.problem, state, row, self.history))
+
+    def _converged(self) -> bool:
+        last = self.history[-1]
+        return last.gap is not None and last.gap <= self.solver.gap_tolerance * last.objective
+
+    def _count(self, state: S, calls: int, started: float) -> None:
+        state.oracle_calls += self.problem.oracle_calls - calls
+        state.seconds += time.perf_counter() - started
+
+
+def check_positive(solver: Any, *names: str) -> None:
+    """Raise ``ValueError`` for a named hyperparameter that is given and not positive."""
+    for name in names:
+        value = getattr(solver, name)
+        if value is not None and not 0 < value < math.inf:
+            raise ValueError(f"{name} must be positive, got {value}")
+
+
+def _largest_row(problem: Problem, weights: Tensor) -> float:
+    """Largest squared norm of a subgradient among the first examples."""
+    indices = range(min(problem.n, 32))
+    gradients = (problem.batch_loss_and_grad(weights, torch.tensor([i]), Max())[1] for i in indices)
+    return max(1e-12, *(float(gradient.square().sum()) for gradient in gradients))

@@ -1,0 +1,83 @@
+"""Stochastic subgradient descent on the objective itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from structsmooth.problems.base import Problem
+from structsmooth.smoothing import Max, Smoother
+from structsmooth.solvers.base import Solver, State, check_positive
+
+
+@dataclass
+class SGDState(State):
+    """Adds the last iterate (``weights`` is the average) and the number of steps made."""
+
+    iterate: Tensor = field(default_factory=lambda: torch.zeros(0))
+    steps: int = 0
+
+
+@dataclass(frozen=True)
+class SGD(Solver[SGDState]):
+    """Stochastic subgradient descent, no smoothing.
+
+    The weights are the weighted average 2/(t² + t) Σ τ w_τ of the iterates (Pillutla et al. 2019, section 7.2).
+
+    Args:
+        schedule: ``"strongly-convex"`` for γ_t = 1/(λ(t + t₀)), t₀ such that the first step is the learning rate
+            (Shalev-Shwartz et al. 2011; needs λ > 0); ``"inverse"`` for γ₀/(1 + ⌊t/t₀⌋).
+        t0: t₀ of the ``"inverse"`` schedule, in passes.
+        average: take the average of the iterates; the last one if not.
+    """
+
+    schedule: Literal["strongly-convex", "inverse"] = "strongly-convex"
+    t0: float = 1.0
+    average: bool = True
+
+    state_type: ClassVar[type[State]] = SGDState
+    shrinks_step: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive(self, "t0")
+        if self.schedule not in ("strongly-convex", "inverse"):
+            raise ValueError(f'schedule must be "strongly-convex" or "inverse", got {self.schedule!r}')
+
+    def begin(self, problem: Problem, lam: float, weights: Tensor, step_size: float) -> SGDState:
+        """The given weights, no steps made."""
+        if lam == 0 and self.schedule == "strongly-convex":
+            raise ValueError('the "strongly-convex" schedule needs lam > 0; use schedule="inverse"')
+        return SGDState(weights, step_size, iterate=weights)
+
+    def advance(self, problem: Problem, lam: float, state: SGDState, rng: np.random.Generator) -> SGDState:
+        """One pass."""
+        order = self.order(problem, rng)
+        t = torch.arange(state.steps + 1, state.steps + len(order) + 1, dtype=torch.float64)
+        iterate, total = problem.sgd_epoch(
+            state.iterate,
+            order,
+            step_sizes=self.step_sizes(t, len(order), lam, state.step_size),
+            lam=lam,
+            smoother=Max(),
+            shares=t if self.average else torch.zeros_like(t),
+        )
+        new = replace(state, iterate=iterate, steps=state.steps + len(order), passes=state.passes + 1)
+        # Σ τ w_τ up to the end, normalized by Σ τ = (t² + t)/2.
+        before, after = state.steps * (state.steps + 1) / 2, new.steps * (new.steps + 1) / 2
+        new.weights = (before * state.weights + total) / after if self.average else iterate
+        return new
+
+    def step_sizes(self, t: Tensor, steps_per_pass: int, lam: float, first: float) -> Tensor:
+        """γ_t at steps ``t`` = 1, 2, ..., for a first step size γ₀."""
+        if self.schedule == "strongly-convex":
+            return 1 / (lam * (t - 1) + 1 / first)
+        return first / (1 + torch.floor((t - 1) / (self.t0 * steps_per_pass)))
+
+    def smoother(self, state: SGDState) -> Smoother:
+        """None."""
+        return Max()

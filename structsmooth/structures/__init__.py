@@ -1,0 +1,6 @@
+"""Output spaces bound to potentials, and their inference oracles."""
+
+from structsmooth.structures.base import PartCosts, Structure, lengths_from_mask
+from structsmooth.structures.chain import LinearChain
+
+__all__ = ["LinearChain", "PartCosts", "Structure", "lengths_from_mask"]

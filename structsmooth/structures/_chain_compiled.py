@@ -1,0 +1,187 @@
+"""Oracles of the linear chain as torch operators over the compiled kernels (CPU).
+
+Value and statistics come from one pass; the backward pass is a product with saved statistics. Whatever the dtype of
+the potentials, sums are accumulated in float64. Transitions have shape [1 or B, 1 or T-1, S, S]. The operators are
+opaque to ``torch.compile``, so models that use them compile without graph breaks.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.library import custom_op
+
+from structsmooth.kernels.threads import over_batch
+from structsmooth.structures import _chain_reference as reference
+
+
+def expand_edges(unary: Tensor, transition: Tensor) -> Tensor:
+    """Transitions [1 or B, 1 or T-1, S, S] as edges [B, T-1, S, S]."""
+    batch, steps, states = unary.shape
+    return transition.expand(batch, steps - 1, states, states)
+
+
+def length_mask(lengths: Tensor, steps: int) -> Tensor:
+    """Mask [B, T], true on the first ``lengths`` positions."""
+    return torch.arange(steps, device=lengths.device) < lengths[:, None]
+
+
+def _array(tensor: Tensor) -> Any:
+    return tensor.detach().contiguous().to(torch.float64).numpy()
+
+
+@custom_op("structsmooth::chain_top_k", mutates_args=(), device_types="cpu")
+def top_k(unary: Tensor, transition: Tensor, lengths: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Values [B, k] and outputs [B, k, T] (Algorithm 2)."""
+    from structsmooth.kernels import chain  # numba loads with the first oracle, not with the library
+
+    batch, steps, states = unary.shape
+    values = torch.empty(batch, k, dtype=torch.float64)
+    y = torch.zeros(batch, k, steps, dtype=torch.int64)
+    arrays = (_array(unary), _array(transition), lengths.numpy(), k, values.numpy(), y.numpy())
+    over_batch(lambda *bounds: chain.batch_top_k(*arrays, *bounds), batch, batch * steps * states**2 * k)
+    return values.to(unary.dtype), y
+
+
+@top_k.register_fake
+def _(unary: Tensor, transition: Tensor, lengths: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    batch, steps, _ = unary.shape
+    return unary.new_empty(batch, k), unary.new_empty(batch, k, steps, dtype=torch.int64)
+
+
+def _save_outputs(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    unary, transition, lengths, _ = inputs
+    ctx.save_for_backward(lengths, *output)
+    ctx.states, ctx.transition_shape = unary.shape[-1], transition.shape
+
+
+def _top_k_backward(ctx: Any, grad: Tensor, _grad_y: Tensor) -> tuple[Tensor | None, ...]:
+    lengths, values, y = ctx.saved_tensors
+    weights = torch.where(values > -torch.inf, grad, 0.0)
+    return *weighted_parts(weights, y, lengths, ctx.states, ctx.transition_shape), None, None
+
+
+top_k.register_autograd(_top_k_backward, setup_context=_save_outputs)
+
+
+def weighted_parts(
+    weights: Tensor, y: Tensor, lengths: Tensor, states: int, transition_shape: torch.Size
+) -> tuple[Tensor, Tensor]:
+    """Σ_k weights[b, k] ν(y[b, k]) for unary [B, T, S] and transitions, summed to ``transition_shape``."""
+    batch, _, steps = y.shape
+    mask = length_mask(lengths, steps)
+    shares = weights[:, None, :] * mask.unsqueeze(-1)
+    labels = y.transpose(1, 2)
+    node = shares.new_zeros(batch, steps, states).scatter_add(2, labels, shares)
+    examples, edges = transition_shape[:2]
+    pairs = labels[:, :-1] * states + labels[:, 1:]
+    rows = torch.arange(examples, device=y.device)[:, None, None] * edges
+    cells = (rows + torch.arange(edges, device=y.device)[:, None]) * states**2 + pairs
+    edge = shares.new_zeros(transition_shape.numel()).index_add(
+        0, cells.expand(pairs.shape).flatten(), shares[:, 1:].flatten()
+    )
+    return node, edge.view(transition_shape)
+
+
+@custom_op("structsmooth::chain_marginals", mutates_args=(), device_types="cpu")
+def marginals(unary: Tensor, transition: Tensor, lengths: Tensor, per_edge: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Log-partition [B], node marginals [B, T, S] and edge marginals [B, T-1, S, S], or [B, 1, S, S] summed over t."""
+    from structsmooth.kernels import chain
+
+    batch, steps, states = unary.shape
+    log_z = torch.empty(batch, dtype=torch.float64)
+    node = torch.zeros(batch, steps, states, dtype=torch.float64)
+    edge = torch.zeros(batch, steps - 1 if per_edge else 1, states, states, dtype=torch.float64)
+    arrays = (_array(unary), _array(transition), lengths.numpy(), log_z.numpy(), node.numpy(), edge.numpy())
+    over_batch(lambda *bounds: chain.batch_marginals(*arrays, *bounds), batch, 4 * batch * steps * states**2)
+    return log_z.to(unary.dtype), node.to(unary.dtype), edge.to(unary.dtype)
+
+
+@marginals.register_fake
+def _(unary: Tensor, transition: Tensor, lengths: Tensor, per_edge: bool) -> tuple[Tensor, Tensor, Tensor]:
+    batch, steps, states = unary.shape
+    edge = unary.new_empty(batch, steps - 1 if per_edge else 1, states, states)
+    return unary.new_empty(batch), unary.new_empty(unary.shape), edge
+
+
+def _save_marginals(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    ctx.set_materialize_grads(False)
+    unary, transition, lengths, _ = inputs
+    ctx.save_for_backward(unary, transition, lengths, *output[1:])
+
+
+def _marginals_backward(
+    ctx: Any, grad: Tensor | None, grad_node: Tensor | None, grad_edge: Tensor | None
+) -> tuple[Tensor | None, ...]:
+    unary, transition, lengths, node, edge = ctx.saved_tensors
+    grad_unary, grad_transition = torch.zeros_like(unary), torch.zeros_like(transition)
+    if grad is not None:
+        grad_unary = grad[:, None, None] * node
+        grad_transition = (grad[:, None, None, None] * edge).sum_to_size(transition.shape)
+    if grad_node is not None or grad_edge is not None:
+        second = _hessian_product(unary, transition, lengths, grad_node, grad_edge)
+        grad_unary, grad_transition = grad_unary + second[0], grad_transition + second[1]
+    return grad_unary, grad_transition, None, None
+
+
+marginals.register_autograd(_marginals_backward, setup_context=_save_marginals)
+
+
+def _hessian_product(
+    unary: Tensor, transition: Tensor, lengths: Tensor, node_weights: Tensor | None, edge_weights: Tensor | None
+) -> tuple[Tensor, ...]:
+    """Gradient of ⟨weights, marginals⟩: second derivatives of the log-partition, through the reference."""
+
+    def weighted(unary: Tensor, transition: Tensor) -> Tensor:
+        mask = length_mask(lengths, unary.shape[1])
+        node, edge = reference.marginals(unary, expand_edges(unary, transition), mask)
+        total = unary.new_zeros(())
+        if node_weights is not None:
+            total = total + (node_weights * node).sum()
+        if edge_weights is not None:
+            total = total + (edge_weights * edge).sum()
+        return total
+
+    return _gradient(weighted, unary, transition)
+
+
+@custom_op("structsmooth::chain_max_marginals", mutates_args=(), device_types="cpu")
+def max_marginals(unary: Tensor, transition: Tensor, lengths: Tensor) -> Tensor:
+    """Max-marginals [B, T, S]."""
+    from structsmooth.kernels import chain
+
+    batch, steps, states = unary.shape
+    out = torch.zeros(batch, steps, states, dtype=torch.float64)
+    arrays = (_array(unary), _array(transition), lengths.numpy(), out.numpy())
+    over_batch(lambda *bounds: chain.batch_max_marginals(*arrays, *bounds), batch, 2 * batch * steps * states**2)
+    return out.to(unary.dtype)
+
+
+@max_marginals.register_fake
+def _(unary: Tensor, transition: Tensor, lengths: Tensor) -> Tensor:
+    return unary.new_empty(unary.shape)
+
+
+def _save_inputs(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def _max_marginals_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    unary, transition, lengths = ctx.saved_tensors
+
+    def weighted(unary: Tensor, transition: Tensor) -> Tensor:
+        mask = length_mask(lengths, unary.shape[1])
+        values = reference.max_marginals(unary, expand_edges(unary, transition), mask)
+        return torch.where(values > -torch.inf, values * grad, 0.0).sum()
+
+    return *_gradient(weighted, unary, transition), None
+
+
+max_marginals.register_autograd(_max_marginals_backward, setup_context=_save_inputs)
+
+
+def _gradient(function: Callable[[Tensor, Tensor], Tensor], *inputs: Tensor) -> tuple[Tensor, ...]:
+    with torch.enable_grad():
+        inputs = tuple(tensor.detach().requires_grad_() for tensor in inputs)
+        return torch.autograd.grad(function(*inputs), inputs)

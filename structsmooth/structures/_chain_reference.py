@@ -1,0 +1,73 @@
+"""Oracles of the linear chain in plain torch: one recursion over a semiring, every query derived from it.
+
+The readable reference, on any device and twice differentiable. Statistics are the gradient of a value with respect to
+zeros added to the potentials, so the caller's tensors stay untouched.
+"""
+
+import torch
+from torch import Tensor
+
+from structsmooth.structures.semirings import Log, Semiring, TopK
+
+
+def recursion(semiring: Semiring, unary: Tensor, edges: Tensor, mask: Tensor) -> Tensor:
+    """Semiring sum of the scores of all outputs (Algorithms 1 to 3).
+
+    Args:
+        semiring: what a sum is.
+        unary: [B, T, S].
+        edges: [B, T-1, S, S], entry [b, t, i, j] scores y_t = i, y_{t+1} = j.
+        mask: [B, T], true on the first ``length`` positions.
+
+    Returns:
+        [B, R], with R the number of slots of the semiring.
+    """
+    return semiring.sum(_messages(semiring, unary, edges, mask)[-1], 1)
+
+
+def _messages(semiring: Semiring, unary: Tensor, edges: Tensor, mask: Tensor) -> list[Tensor]:
+    """Forward messages [B, S, R] of every position; past its end, a sequence keeps its last."""
+    messages = [semiring.embed(unary[:, 0])]
+    for t in range(1, unary.shape[1]):
+        extended = messages[-1].unsqueeze(2) + edges[:, t - 1].unsqueeze(-1)
+        message = semiring.sum(extended, 1) + unary[:, t].unsqueeze(-1)
+        messages.append(torch.where(mask[:, t, None, None], message, messages[-1]))
+    return messages
+
+
+def logsumexp(unary: Tensor, edges: Tensor, mask: Tensor) -> Tensor:
+    """Log-partition function [B]."""
+    return recursion(Log(), unary, edges, mask).squeeze(-1)
+
+
+def marginals(unary: Tensor, edges: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Marginals [B, T, S] and [B, T-1, S, S], differentiable where gradients are enabled."""
+    create_graph = torch.is_grad_enabled() and (unary.requires_grad or edges.requires_grad)
+    with torch.enable_grad():
+        bases = torch.zeros_like(unary, requires_grad=True), torch.zeros_like(edges, requires_grad=True)
+        value = logsumexp(unary + bases[0], edges + bases[1], mask).sum()
+        node, edge = torch.autograd.grad(value, bases, create_graph=create_graph)
+    return node, edge
+
+
+def top_k(unary: Tensor, edges: Tensor, mask: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Values [B, k] and outputs [B, k, T]; outputs are read off the gradients of the values."""
+    values = recursion(TopK(k), unary, edges, mask)
+    with torch.enable_grad():
+        base = torch.zeros_like(unary, requires_grad=True)
+        total = recursion(TopK(k), unary.detach() + base, edges.detach(), mask).sum(0)
+        indicators = [torch.autograd.grad(value, base, retain_graph=True)[0] for value in total]
+    y = torch.stack([indicator.argmax(-1) for indicator in indicators], 1)
+    return values, torch.where(values.unsqueeze(-1) > -torch.inf, y * mask.unsqueeze(1), 0)
+
+
+def max_marginals(unary: Tensor, edges: Tensor, mask: Tensor) -> Tensor:
+    """Max-marginals [B, T, S]: best prefix that ends in each state plus best suffix that starts behind it."""
+    best = TopK(1)
+    prefix = torch.stack(_messages(best, unary, edges, mask), 1).squeeze(-1)
+    suffix = [torch.zeros_like(unary[:, 0])]
+    for t in range(unary.shape[1] - 1, 0, -1):
+        extended = edges[:, t - 1] + (unary[:, t] + suffix[0]).unsqueeze(1)
+        message = best.sum(extended.unsqueeze(-1), 2).squeeze(-1)
+        suffix.insert(0, torch.where(mask[:, t, None], message, suffix[0]))
+    return torch.where(mask.unsqueeze(-1), prefix + torch.stack(suffix, 1), 0.0)

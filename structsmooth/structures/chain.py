@@ -1,0 +1,229 @@
+"""Linear chains: sequences of labels with scores for labels and for pairs of neighbouring labels."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, cast
+
+import torch
+from torch import Tensor
+
+from structsmooth.structures import _chain_compiled as compiled
+from structsmooth.structures import _chain_reference as reference
+from structsmooth.structures._chain_compiled import expand_edges, length_mask
+from structsmooth.structures.base import Structure, check_k
+
+Backend = Literal["auto", "compiled", "torch"]
+
+
+class LinearChain(Structure):
+    """All label sequences of given lengths, bound to unary and transition scores.
+
+    score(y) = Σ_t unary[b, t, y_t] + Σ_t transition[..., y_t, y_{t+1}], over the first ``lengths[b]`` positions. An
+    output is an int64 tensor [B, T]; what it holds at padding is ignored on the way in and 0 on the way out.
+    Complexity per example: max and exp oracle O(T S²), top-K O(K T S²).
+
+    On the CPU a compiled pass computes value and statistics together, on every core torch may use, and sums in
+    float64 whatever the dtype. Elsewhere, and with ``backend="torch"``, the same oracles run as a vectorized torch
+    recursion in the dtype of the potentials (float16 and bfloat16 in float32). Scores up to 1e4 in magnitude are
+    exact to about 1e-12 (float64), or 1e-6 (float32) relative to the largest; -inf forbids a label or a transition.
+    An example without any allowed output has value -inf, zero statistics and zero gradient.
+
+    Args:
+        unary: scores [B, T, S] of each label, floating point.
+        transition: scores [S, S], [B, S, S] or [B, T-1, S, S]; entry [..., i, j] is for y_t = i, y_{t+1} = j.
+        lengths: sequence lengths [B], integers from 1 to T; all T if not given. See :func:`lengths_from_mask`.
+        validate_args: check values too: NaN, +inf, lengths, ranges of labels. Costs a reduction, and a
+            synchronization on a GPU. Default: ``Structure.validate_args_default``.
+        backend: ``"compiled"`` (CPU only), ``"torch"``, or ``"auto"`` for the faster one.
+
+    Raises:
+        TypeError: a tensor of the wrong dtype.
+        ValueError: wrong shapes or values, or tensors on different devices.
+
+    Reference:
+        Pillutla et al. (2019), Example 5 and Algorithms 1 to 3.
+
+    Example:
+        >>> chain = LinearChain(torch.tensor([[[1.0, 0.0], [0.0, 2.0]]]), torch.zeros(2, 2))
+        >>> chain.max()
+        (tensor([3.]), tensor([[0, 1]]))
+    """
+
+    def __init__(
+        self,
+        unary: Tensor,
+        transition: Tensor,
+        lengths: Tensor | None = None,
+        *,
+        validate_args: bool | None = None,
+        backend: Backend = "auto",
+    ) -> None:
+        _check_shapes(unary, transition, lengths)
+        if backend not in ("auto", "compiled", "torch"):
+            raise ValueError(f'backend must be "auto", "compiled" or "torch", got {backend!r}')
+        if backend == "compiled" and unary.device.type != "cpu":
+            raise ValueError(f"the compiled backend runs on the CPU only, got tensors on {unary.device}")
+        batch, steps, _ = unary.shape
+        if lengths is None:
+            lengths = torch.full((batch,), steps, dtype=torch.int64, device=unary.device)
+        self.unary, self.transition, self.lengths = unary, transition, lengths.to(torch.int64)
+        self.backend: Backend = backend
+        default = self.validate_args_default if validate_args is None else validate_args
+        self.validate_args = default and not torch.compiler.is_compiling()
+        if self.validate_args:
+            self._check_values()
+
+    @property
+    def potentials(self) -> tuple[Tensor, Tensor]:
+        """Unary scores [B, T, S] and transitions as they were given."""
+        return self.unary, self.transition
+
+    @property
+    def mask(self) -> Tensor:
+        """[B, T], true inside the sequences."""
+        return length_mask(self.lengths, self.unary.shape[1])
+
+    def replace(self, *potentials: Tensor) -> LinearChain:
+        """The same sequences with other unary and transition scores."""
+        unary, transition = potentials
+        return LinearChain(unary, transition, self.lengths, validate_args=self.validate_args, backend=self.backend)
+
+    def score(self, y: Tensor) -> Tensor:
+        """Score of the label sequences ``y`` [B, T]: [B], differentiable."""
+        y = self._check_labels(y)
+        unary, transition = self._accumulated()
+        nodes = unary.gather(2, y.unsqueeze(-1)).squeeze(-1)
+        total = torch.where(self.mask, nodes, 0.0).sum(1)
+        if y.shape[1] > 1:
+            edges = expand_edges(unary, transition).flatten(2)
+            pairs = (y[:, :-1] * unary.shape[-1] + y[:, 1:]).unsqueeze(-1)
+            total = total + torch.where(self.mask[:, 1:], edges.gather(2, pairs).squeeze(-1), 0.0).sum(1)
+        return total
+
+    def parts(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Indicators of labels [B, T, S] and of neighbouring pairs [B, T-1, S, S], zero on padding."""
+        y = self._check_labels(y)
+        unary, _ = self._accumulated()
+        nodes = torch.nn.functional.one_hot(y, unary.shape[-1]).to(unary.dtype) * self.mask.unsqueeze(-1)
+        return nodes, nodes[:, :-1].unsqueeze(-1) * nodes[:, 1:].unsqueeze(-2)
+
+    def topk(self, k: int) -> tuple[Tensor, Tensor]:
+        """Top-K oracle: values [B, k] sorted downwards and distinct label sequences [B, k, T] (Algorithm 2).
+
+        Values are -inf, and labels 0, where fewer than k sequences have a finite score.
+        """
+        check_k(k)
+        unary, transition = self._accumulated()
+        if self._compiled:
+            values, y = compiled.top_k(unary, transition, self.lengths, k)
+            return values, y
+        return reference.top_k(*self._masked(unary, transition), self.mask, k)
+
+    def logsumexp(self) -> Tensor:
+        """Log-partition function [B] (Algorithm 3); twice differentiable."""
+        unary, transition = self._accumulated()
+        if self._compiled:
+            log_z, _, _ = compiled.marginals(unary, transition, self.lengths, transition.shape[1] > 1)
+            return cast(Tensor, log_z)
+        return reference.logsumexp(*self._masked(unary, transition), self.mask)
+
+    def marginals(self) -> tuple[Tensor, Tensor]:
+        """Marginals of labels [B, T, S] and of neighbouring pairs [B, T-1, S, S]; differentiable."""
+        unary, transition = self._accumulated()
+        if self._compiled:
+            _, node, edge = compiled.marginals(unary, transition, self.lengths, True)
+            return node, edge
+        return reference.marginals(*self._masked(unary, transition), self.mask)
+
+    def max_marginals(self) -> Tensor:
+        """Largest score [B, T, S] of a sequence with y_t = j (Definition 13); zero on padding."""
+        unary, transition = self._accumulated()
+        if self._compiled:
+            return cast(Tensor, compiled.max_marginals(unary, transition, self.lengths))
+        return reference.max_marginals(*self._masked(unary, transition), self.mask)
+
+    @property
+    def _compiled(self) -> bool:
+        return self.backend == "compiled" or (self.backend == "auto" and self.unary.device.type == "cpu")
+
+    def _accumulated(self) -> tuple[Tensor, Tensor]:
+        """Unary scores and transitions [1 or B, 1 or T-1, S, S] in the dtype that sums use."""
+        dtype = torch.promote_types(self.unary.dtype, self.transition.dtype)
+        if dtype.itemsize < 4:
+            dtype = torch.float32
+        transition = self.transition.to(dtype)
+        if transition.dim() == 2:
+            transition = transition[None, None]
+        elif transition.dim() == 3:
+            transition = transition[:, None]
+        return self.unary.to(dtype), transition
+
+    def _masked(self, unary: Tensor, transition: Tensor) -> tuple[Tensor, Tensor]:
+        """Potentials of the reference recursion: expanded, and zero at padding, where they may hold anything."""
+        mask = self.mask
+        unary = torch.where(mask.unsqueeze(-1), unary, 0.0)
+        return unary, torch.where(mask[:, 1:, None, None], expand_edges(unary, transition), 0.0)
+
+    def _check_labels(self, y: Tensor) -> Tensor:
+        """Labels with 0 at padding."""
+        _require_tensor("y", y)
+        if y.dtype not in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8):
+            raise TypeError(f"y must hold integer labels, got {y.dtype}")
+        batch, steps, states = self.unary.shape
+        if y.shape != (batch, steps):
+            raise ValueError(f"y must have shape [B, T] = {(batch, steps)}, got {tuple(y.shape)}")
+        _require_device("y", y, self.unary)
+        y = torch.where(self.mask, y, 0).to(torch.int64)
+        if self.validate_args and y.numel() and not 0 <= int(y.min()) <= int(y.max()) < states:
+            raise ValueError(f"y must hold labels from 0 to {states - 1}, got {int(y.min())} to {int(y.max())}")
+        return y
+
+    def _check_values(self) -> None:
+        batch, steps, _ = self.unary.shape
+        if batch and not 1 <= int(self.lengths.min()) <= int(self.lengths.max()) <= steps:
+            raise ValueError(f"lengths must be from 1 to T = {steps}, got {self.lengths.tolist()}")
+        for name, scores in (("unary", self.unary), ("transition", self.transition)):
+            # One reduction in the usual case: the maximum of anything with a NaN is NaN, and NaN < inf is false.
+            if scores.numel() and not bool(scores.amax() < torch.inf) and _has_invalid(self, name):
+                raise ValueError(f"{name} must not contain NaN or +inf")
+
+
+def _has_invalid(chain: LinearChain, name: str) -> bool:
+    """Whether NaN or +inf stands anywhere but at padding."""
+    scores = dict(zip(("unary", "transition"), chain._masked(*chain._accumulated()), strict=True))[name]
+    return not bool((scores < torch.inf).all())
+
+
+def _check_shapes(unary: Any, transition: Any, lengths: Any) -> None:
+    for name, scores in (("unary", unary), ("transition", transition)):
+        _require_tensor(name, scores)
+        if not scores.is_floating_point():
+            raise TypeError(f"{name} must be floating point, got {scores.dtype}")
+    if unary.dim() != 3 or 0 in unary.shape[1:]:
+        raise ValueError(f"unary must have shape [B, T, S] with T, S >= 1, got {tuple(unary.shape)}")
+    batch, steps, states = unary.shape
+    allowed = [(states, states), (batch, states, states), (batch, steps - 1, states, states)]
+    if tuple(transition.shape) not in allowed:
+        raise ValueError(
+            f"transition must have shape [S, S], [B, S, S] or [B, T-1, S, S] with B, T, S = "
+            f"{batch}, {steps}, {states}, got {tuple(transition.shape)}"
+        )
+    _require_device("transition", transition, unary)
+    if lengths is None:
+        return
+    _require_tensor("lengths", lengths)
+    if lengths.is_floating_point() or lengths.is_complex() or lengths.dtype == torch.bool:
+        raise TypeError(f"lengths must be integers, got {lengths.dtype}")
+    if tuple(lengths.shape) != (batch,):
+        raise ValueError(f"lengths must have shape [B] = {(batch,)}, got {tuple(lengths.shape)}")
+    _require_device("lengths", lengths, unary)
+
+
+def _require_tensor(name: str, value: Any) -> None:
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{name} must be a torch.Tensor, got {type(value).__name__}")
+
+
+def _require_device(name: str, tensor: Tensor, other: Tensor) -> None:
+    if tensor.device != other.device:
+        raise ValueError(f"{name} must be on the device of unary, {other.device}, got {tensor.device}")

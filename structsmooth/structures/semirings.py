@@ -1,0 +1,56 @@
+"""Semirings over torch tensors: one recursion, many oracles.
+
+Values carry a trailing axis of R slots (the K best, or one). Multiplication is always addition of scores; a semiring
+is given by how it embeds a score and how it sums.
+"""
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+
+
+class Semiring(ABC):
+    """How scores of alternatives are summed."""
+
+    def embed(self, scores: Tensor) -> Tensor:
+        """Scores [...] as values [..., R]."""
+        return scores.unsqueeze(-1)
+
+    @abstractmethod
+    def sum(self, values: Tensor, dim: int) -> Tensor:
+        """Reduce values [..., R] over the non-negative dimension ``dim``."""
+
+
+class Log(Semiring):
+    """Sums are log-sum-exp: the exp oracle."""
+
+    def sum(self, values: Tensor, dim: int) -> Tensor:
+        """Log-sum-exp over ``dim``."""
+        return logsumexp(values, dim)
+
+
+class TopK(Semiring):
+    """Sums keep the k largest, sorted downwards, -inf where there are fewer: the top-K oracle; k = 1 is the max."""
+
+    def __init__(self, k: int) -> None:
+        self.k = k
+
+    def embed(self, scores: Tensor) -> Tensor:
+        """The score itself, then k - 1 times -inf."""
+        rest = scores.new_full((*scores.shape, self.k - 1), -torch.inf)
+        return torch.cat([scores.unsqueeze(-1), rest], -1)
+
+    def sum(self, values: Tensor, dim: int) -> Tensor:
+        """The k largest over ``dim`` and the slots; a stable sort, so that ties go to the lowest index."""
+        merged = values.movedim(dim, -2).flatten(-2)
+        return merged.sort(dim=-1, descending=True, stable=True).values[..., : self.k]
+
+
+def logsumexp(values: Tensor, dim: int) -> Tensor:
+    """``torch.logsumexp`` with zero instead of NaN gradients where every value is -inf; twice differentiable."""
+    largest = values.detach().amax(dim, keepdim=True)
+    largest = torch.where(largest.isfinite(), largest, 0.0)
+    total = (values - largest).exp().sum(dim)
+    empty = total == 0
+    return torch.where(empty, -torch.inf, torch.where(empty, 1.0, total).log() + largest.squeeze(dim))

@@ -1,0 +1,204 @@
+"""Tags of chunks and entities: what they mean, and which tag may follow which."""
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from itertools import pairwise
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+TagScheme = Literal["IO", "IOB1", "BIO", "BIOES"]
+"""How tags mark the boundaries of entities. ``BIO`` is also known as IOB2.
+
+======  ==============================================================================
+IO      I inside an entity; adjacent entities of one type merge
+IOB1    I inside an entity, B where one starts right after another of the same type
+BIO     B at the start of every entity, I on the rest of it
+BIOES   B at the start, I in the middle, E at the end, S for an entity of one token
+======  ==============================================================================
+"""
+
+_PREFIXES: dict[TagScheme, str] = {"IO": "IO", "IOB1": "IOB", "BIO": "BIO", "BIOES": "BIOES"}
+
+
+class Tag(NamedTuple):
+    """A tag taken apart: ``B-PER`` is ``Tag("B", "PER")`` and ``O`` is ``Tag("O", "")``."""
+
+    prefix: str
+    type: str
+
+
+class Entity(NamedTuple):
+    """Tokens ``start`` to ``end`` (exclusive) of a sentence, an entity of the given type."""
+
+    type: str
+    start: int
+    end: int
+
+
+class TransitionMask(NamedTuple):
+    """Scores to add to those of a chain: 0 where the scheme allows a tag, minus infinity where it does not.
+
+    ``transition`` [S, S] has tag i followed by tag j at [i, j]; ``start`` and ``stop`` [S] are for the first
+    and the last tag of a sentence.
+    """
+
+    transition: Tensor
+    start: Tensor
+    stop: Tensor
+
+
+_OUTSIDE = Tag("O", "")
+
+
+@lru_cache(maxsize=4096)
+def split_tag(tag: str) -> Tag:
+    """Prefix and type of a tag.
+
+    Args:
+        tag: ``O``, or one of B, I, E, S, a hyphen and a type, which may contain hyphens.
+
+    Raises:
+        ValueError: the string is no such tag.
+    """
+    prefix, _, entity_type = tag.partition("-")
+    if tag == "O":
+        return _OUTSIDE
+    if prefix not in ("B", "I", "E", "S") or not entity_type:
+        raise ValueError(f"bad tag {tag!r}: expected O, or B-, I-, E- or S- and a type, such as B-PER")
+    return Tag(prefix, entity_type)
+
+
+def entities(tags: Sequence[str]) -> list[Entity]:
+    """Entities of a tagged sentence, in order, by the rules of CoNLL's ``conlleval`` script.
+
+    The rules cover every scheme, and give every sequence of tags a meaning: an entity goes on at an I or E
+    tag of the type of the preceding B or I tag, and any other tag than O starts a new one. The script itself
+    knows no S tags and misses that ``B-X`` right after ``E-X`` starts an entity.
+
+    Args:
+        tags: the tags of one sentence.
+
+    Raises:
+        ValueError: one of the tags is malformed.
+    """
+    found: list[Entity] = []
+    previous = _OUTSIDE
+    for position, tag in enumerate(map(split_tag, tags)):
+        if _continues(previous, tag):
+            found[-1] = found[-1]._replace(end=position + 1)
+        elif tag.prefix != "O":
+            found.append(Entity(tag.type, position, position + 1))
+        previous = tag
+    return found
+
+
+def _continues(previous: Tag, tag: Tag) -> bool:
+    return previous.type == tag.type and previous.prefix in ("B", "I") and tag.prefix in ("I", "E")
+
+
+def entity_tags(spans: Iterable[Entity], length: int, scheme: TagScheme) -> list[str]:
+    """Tags of a sentence with the given entities: the inverse of :func:`entities`.
+
+    ``IO`` cannot tell adjacent entities of one type apart and merges them.
+
+    Args:
+        spans: entities that do not overlap, in any order.
+        length: number of tokens of the sentence.
+        scheme: the scheme to write the tags in.
+
+    Raises:
+        ValueError: unknown scheme; an entity overlaps another, is empty or leaves the sentence.
+    """
+    _check_scheme(scheme)
+    tags = ["O"] * length
+    previous = Entity("", 0, 0)
+    for entity in sorted(spans, key=lambda entity: entity.start):
+        if not previous.end <= entity.start < entity.end <= length:
+            raise ValueError(f"{entity} overlaps another, is empty or leaves the sentence of {length} tokens")
+        adjacent = entity.type == previous.type and entity.start == previous.end
+        prefixes = _entity_prefixes(entity.end - entity.start, adjacent, scheme)
+        tags[entity.start : entity.end] = [f"{prefix}-{entity.type}" for prefix in prefixes]
+        previous = entity
+    return tags
+
+
+def _entity_prefixes(length: int, adjacent: bool, scheme: TagScheme) -> str:
+    """Prefixes of an entity's tokens; ``adjacent``: it follows another of its type without a gap."""
+    if scheme == "BIOES":
+        return "S" if length == 1 else "B" + "I" * (length - 2) + "E"
+    marked = scheme == "BIO" or (scheme == "IOB1" and adjacent)
+    return ("B" if marked else "I") + "I" * (length - 1)
+
+
+def detect_scheme(tags: Iterable[Sequence[str]]) -> TagScheme:
+    """Best guess of the scheme that tagged sentences are written in.
+
+    E or S tags mean ``BIOES``; B tags that all directly follow an entity of their own type mean ``IOB1``,
+    other B tags ``BIO``. Without B tags the guess is ``IO``: it could be ``IOB1`` with no two adjacent
+    entities of one type, whose tags mean the same. Well-formedness is not checked: ``I-X`` after O does not
+    rule out ``BIO``.
+
+    Args:
+        tags: the tags of each sentence.
+
+    Raises:
+        ValueError: one of the tags is malformed.
+    """
+    pairs = {pair for sentence in tags for pair in pairwise([_OUTSIDE, *map(split_tag, sentence)])}
+    prefixes = {tag.prefix for _, tag in pairs}
+    if prefixes & {"E", "S"}:
+        return "BIOES"
+    if "B" not in prefixes:
+        return "IO"
+    return "IOB1" if all(_allowed(*pair, "IOB1") for pair in pairs) else "BIO"
+
+
+def transition_mask(tags: Sequence[str], scheme: TagScheme) -> TransitionMask:
+    """Scores that keep a chain over the given tags to sequences which are well-formed in a scheme.
+
+    Args:
+        tags: the S tags, in the order of the chain's states.
+        scheme: the scheme that the tags are written in.
+
+    Returns:
+        Tensors of the default dtype with 0 where a tag may stand and minus infinity where it must not.
+
+    Raises:
+        ValueError: unknown scheme; a tag is malformed, given twice, or has a prefix foreign to the scheme.
+    """
+    _check_scheme(scheme)
+    split = [split_tag(tag) for tag in tags]
+    for index, tag in enumerate(split):
+        if tag in split[:index]:
+            raise ValueError(f"tag {tags[index]!r} is given twice")
+        if tag.prefix not in _PREFIXES[scheme]:
+            raise ValueError(f"tag {tags[index]!r} does not belong to the scheme {scheme}")
+    # A sentence starts and ends as if it stood between O tags.
+    return TransitionMask(
+        transition=_scores([[_allowed(tag, following, scheme) for following in split] for tag in split]),
+        start=_scores([_allowed(_OUTSIDE, tag, scheme) for tag in split]),
+        stop=_scores([_allowed(tag, _OUTSIDE, scheme) for tag in split]),
+    )
+
+
+def _allowed(tag: Tag, following: Tag, scheme: TagScheme) -> bool:
+    same_type = tag.type == following.type
+    if scheme == "BIO":
+        return following.prefix != "I" or same_type
+    if scheme == "IOB1":
+        return following.prefix != "B" or same_type
+    if scheme == "BIOES":
+        inside, goes_on = tag.prefix in ("B", "I"), following.prefix in ("I", "E")
+        return same_type if inside and goes_on else inside == goes_on
+    return True
+
+
+def _scores(allowed: Sequence[bool] | Sequence[Sequence[bool]]) -> Tensor:
+    return torch.where(torch.tensor(allowed, dtype=torch.bool), 0.0, -torch.inf)
+
+
+def _check_scheme(scheme: str) -> None:
+    if scheme not in _PREFIXES:
+        raise ValueError(f"unknown tag scheme {scheme!r}: expected one of {', '.join(_PREFIXES)}")

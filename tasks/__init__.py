@@ -1,0 +1,1 @@
+"""Tasks: data reading, features, costs, metrics and defaults that worked."""

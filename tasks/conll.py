@@ -1,0 +1,179 @@
+"""Column files of the CoNLL shared tasks: one token per line, a blank line after each sentence."""
+
+import gzip
+import re
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import TextIO
+
+from structsmooth.tag_schemes import split_tag
+
+_GZIP_MAGIC = b"\x1f\x8b"
+_DOCUMENT_START = "-DOCSTART-"
+_ABSENT = "-"
+
+_cells_of_unicode = re.compile(r"[^ \t\r\v\f]+").findall
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A sentence as the columns of its file.
+
+    Attributes:
+        words: the first column.
+        columns: the columns between words and tags, such as part-of-speech and chunk tags.
+        tags: the last column; None where tags are to be predicted.
+    """
+
+    words: list[str]
+    columns: list[list[str]]
+    tags: list[str] | None = None
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    @property
+    def pos(self) -> list[str]:
+        """Part-of-speech tags: the first column after the words, or hyphens."""
+        return self._column(0)
+
+    @property
+    def chunk(self) -> list[str]:
+        """Chunk tags: the second column after the words, or hyphens."""
+        return self._column(1)
+
+    def _column(self, index: int) -> list[str]:
+        return self.columns[index] if index < len(self.columns) else [_ABSENT] * len(self)
+
+
+def read_conll(
+    path: str | PathLike[str] | TextIO, *, tagged: bool = True, columns: int | None = None
+) -> list[Sentence]:
+    """Sentences of a column file: CoNLL-2003 (word, pos, chunk, tag), CoNLL-2000 (word, pos, tag) and alike.
+
+    White space separates columns, blank lines and ``-DOCSTART-`` lines separate sentences. Files are UTF-8,
+    plain or compressed by gzip.
+
+    Args:
+        path: the file, or an open text stream.
+        tagged: the last column has the tags; otherwise ``Sentence.columns`` has all after the first.
+        columns: number of columns; by default that of the first token.
+
+    Raises:
+        ValueError: a line has another number of columns, a bad tag or bytes that are not UTF-8 (the message
+            starts with ``path:line:``); the file is empty or a damaged archive; ``columns`` is too small.
+        OSError: the file cannot be read, or does not exist (:class:`FileNotFoundError`).
+    """
+    name = str(path) if isinstance(path, (str, PathLike)) else str(getattr(path, "name", "<stream>"))
+    check = _RowCheck(name, tagged, columns)
+    sentences = [_sentence(rows, tagged) for rows in _sentence_rows(_read_text(path, name), check)]
+    if not sentences:
+        raise ValueError(f"{name}: no sentences")
+    return sentences
+
+
+def _read_text(source: str | PathLike[str] | TextIO, name: str) -> str:
+    try:
+        return _read_bytes(source).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line, byte = error.object.count(b"\n", 0, error.start) + 1, error.object[error.start]
+        raise ValueError(f"{name}:{line}: byte {byte:#x} is not {error.encoding}") from None
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise ValueError(f"{name}: damaged gzip archive: {error}") from error
+
+
+def _read_bytes(source: str | PathLike[str] | TextIO) -> bytes:
+    if not isinstance(source, (str, PathLike)):
+        # Standard input may have let undecodable bytes pass, escaped: they come back and are refused later.
+        return source.read().encode("utf-8", "surrogateescape")
+    data = Path(source).read_bytes()
+    return gzip.decompress(data) if data.startswith(_GZIP_MAGIC) else data
+
+
+class _RowCheck:
+    """Refuses rows that do not fit the first one, with their place in the file."""
+
+    def __init__(self, name: str, tagged: bool, columns: int | None) -> None:
+        self._name = name
+        self._tagged = tagged
+        self._least = 2 if tagged else 1
+        self._columns = columns
+        self._known_tags: set[str] = set()
+        if columns is not None and columns < self._least:
+            raise ValueError(f"columns must be at least {self._least}, got {columns}")
+
+    def __call__(self, line: int, row: list[str]) -> None:
+        if len(row) != self._columns:
+            self._check_columns(line, row)
+        if self._tagged and row[-1] not in self._known_tags:
+            self._check_tag(line, row[-1])
+
+    def _check_columns(self, line: int, row: list[str]) -> None:
+        if self._columns is not None:
+            raise ValueError(f"{self._name}:{line}: expected {self._columns} columns, got {len(row)}")
+        if len(row) < self._least:
+            raise ValueError(f"{self._name}:{line}: expected a word and a tag, got one column")
+        self._columns = len(row)
+
+    def _check_tag(self, line: int, tag: str) -> None:
+        try:
+            split_tag(tag)
+        except ValueError as error:
+            raise ValueError(f"{self._name}:{line}: {error}") from None
+        self._known_tags.add(tag)
+
+
+def _sentence_rows(text: str, check: _RowCheck) -> Iterator[list[list[str]]]:
+    """The cells of each sentence's tokens."""
+    rows: list[list[str]] = []
+    for number, line in enumerate(text.split("\n"), start=1):
+        row = _cells(line)
+        if row and row[0] != _DOCUMENT_START:
+            check(number, row)
+            rows.append(row)
+        elif rows:
+            yield rows
+            rows = []
+    if rows:
+        yield rows
+
+
+def _cells(line: str) -> list[str]:
+    """The columns of a line. Only ASCII white space separates them: words may contain no-break spaces."""
+    return line.split() if line.isascii() else _cells_of_unicode(line)
+
+
+def _sentence(rows: list[list[str]], tagged: bool) -> Sentence:
+    words, *columns = map(list, zip(*rows, strict=True))
+    tags = columns.pop() if tagged else None
+    return Sentence(words, columns, tags)
+
+
+def write_conll(
+    sentences: Sequence[Sentence],
+    predicted_tags: Sequence[Sequence[str]],
+    stream: TextIO,
+) -> None:
+    """Write all columns of the sentences and a last one with the predicted tags.
+
+    With tagged sentences this is what the ``conlleval`` script reads.
+
+    Args:
+        sentences: n sentences.
+        predicted_tags: the predicted tags of each sentence.
+        stream: where to write, open for text.
+
+    Raises:
+        ValueError: there are not as many predicted tags as tokens.
+    """
+    if len(sentences) != len(predicted_tags):
+        raise ValueError(f"got {len(sentences)} sentences, but tags of {len(predicted_tags)}")
+    for index, (sentence, predicted) in enumerate(zip(sentences, predicted_tags, strict=True)):
+        if len(predicted) != len(sentence):
+            raise ValueError(f"sentences[{index}] has {len(sentence)} tokens, got {len(predicted)} tags")
+        gold = [] if sentence.tags is None else [sentence.tags]
+        rows = zip(sentence.words, *sentence.columns, *gold, predicted, strict=True)
+        stream.write("".join(f"{' '.join(row)}\n" for row in rows) + "\n")

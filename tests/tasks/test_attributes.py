@@ -1,0 +1,224 @@
+"""Attributes by hand, and encoders against the attributes they encode."""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from structsmooth.tasks.attributes import (
+    AttributeEncoder,
+    AttributeIds,
+    DictionaryEncoder,
+    HashingEncoder,
+    encoder_from_dict,
+    hash_attribute,
+    sentence_attributes,
+)
+from structsmooth.tasks.conll import Sentence
+
+EU = Sentence(
+    words=["EU", "rejects", "U.S.-based", "calls"],
+    columns=[["NNP", "VBZ", "JJ", "NNS"], ["NP", "VP", "NP", "NP"]],
+)
+BARE = Sentence(["-", "He", "said"], [])
+
+names = st.text(st.sampled_from("aAb-1é.|="), min_size=1, max_size=4)
+
+
+@st.composite
+def corpora(draw: st.DrawFn) -> list[Sentence]:
+    def column(length: int) -> list[str]:
+        return draw(st.lists(names, min_size=length, max_size=length))
+
+    lengths = draw(st.lists(st.integers(1, 5), max_size=4))
+    return [Sentence(column(n), [column(n) for _ in range(draw(st.integers(0, 2)))]) for n in lengths]
+
+
+def test_plain_attributes_by_hand() -> None:
+    first, *_, last = sentence_attributes(EU, rich=False)
+    assert first == [
+        "bias",
+        *("B-2", "B-1", "word[0]=EU", "word[1]=rejects", "word[2]=U.S.-based"),
+        *("pos[0]=NNP", "pos[1]=VBZ", "pos[2]=JJ"),
+        *("chunk[0]=NP", "chunk[1]=VP", "chunk[2]=NP"),
+    ]
+    assert last == [
+        "bias",
+        *("word[-2]=rejects", "word[-1]=U.S.-based", "word[0]=calls", "E+1", "E+2"),
+        *("pos[-2]=VBZ", "pos[-1]=JJ", "pos[0]=NNS"),
+        *("chunk[-2]=VP", "chunk[-1]=NP", "chunk[0]=NP"),
+    ]
+
+
+def test_rich_attributes_by_hand() -> None:
+    plain, rich = (sentence_attributes(EU, rich=rich)[2] for rich in (False, True))
+    assert rich[: len(plain)] == plain
+    assert rich[len(plain) :] == [
+        *("lower[0]=u.s.-based", "shape[0]=X.X.-xxxxx", "outline[0]=X.X.-x"),
+        *("prefix=u.", "prefix=u.s", "prefix=u.s."),
+        *("suffix=ed", "suffix=sed", "suffix=ased"),
+        *("lower[-1]=rejects", "outline[-1]=x", "lower[1]=calls", "outline[1]=x"),
+        *("word[-1]|word[0]=rejects|U.S.-based", "word[0]|word[1]=U.S.-based|calls"),
+        *("pos[-1]|pos[0]=VBZ|JJ", "pos[0]|pos[1]=JJ|NNS"),
+        "outline[-1]|outline[0]|outline[1]=x|X.X.-x|x",
+    ]
+
+
+def test_boundaries_take_part_in_joint_attributes() -> None:
+    expected = {"word[-1]|word[0]=|EU", "pos[-1]|pos[0]=|NNP", "outline[-1]|outline[0]|outline[1]=|X|x"}
+    assert expected <= set(sentence_attributes(EU)[0])
+
+
+@pytest.mark.parametrize(
+    ("word", "shape", "outline"),
+    [
+        ("McDonald-95", "XxXxxxxx-dd", "XxXx-d"),
+        ("1,000", "d,ddd", "d,d"),
+        ("Ünal", "Xxxx", "Xx"),
+        ("東京", "東京", "東京"),
+    ],
+)
+def test_shapes(word: str, shape: str, outline: str) -> None:
+    (attributes,) = sentence_attributes(Sentence([word], []))
+    assert {f"shape[0]={shape}", f"outline[0]={outline}"} <= set(attributes)
+
+
+def test_affixes_are_not_longer_than_the_word() -> None:
+    (attributes,) = sentence_attributes(Sentence(["USA"], []))
+    affixes = [attribute for attribute in attributes if attribute.startswith(("prefix", "suffix"))]
+    assert affixes == ["prefix=us", "prefix=usa", "suffix=sa", "suffix=usa"]
+
+
+def test_absent_columns_have_no_attributes_but_hyphens_are_words() -> None:
+    filled = Sentence(BARE.words, [["-"] * 3, ["-"] * 3])
+    assert sentence_attributes(filled) == sentence_attributes(BARE)
+    attributes = sentence_attributes(BARE)
+    assert not [name for token in attributes for name in token if name.startswith(("pos", "chunk"))]
+    assert {"word[-1]=-", "word[-1]|word[0]=-|He"} <= set(attributes[1])
+
+
+def test_tags_are_no_attributes() -> None:
+    tagged = Sentence(EU.words, EU.columns, ["I-ORG", "O", "I-MISC", "O"])
+    assert sentence_attributes(tagged) == sentence_attributes(EU)
+
+
+def test_hash_is_fixed() -> None:
+    # CRC-32 of "123456789" is 0xcbf43926, the check value of its specification.
+    assert hash_attribute("123456789", 32) == 0xCBF43926
+    assert hash_attribute("123456789", 16) == 0x3926
+
+
+def token_ids(encoded: AttributeIds) -> list[list[list[int]]]:
+    """The integers as nested lists: sentence, token, attribute."""
+    tokens = [ids.tolist() for ids in np.split(encoded.attributes, encoded.token_offsets[1:-1])]
+    return [tokens[start:stop] for start, stop in pairwise(encoded.sentence_offsets.tolist())]
+
+
+def attribute_names(corpus: Sequence[Sentence], rich: bool) -> list[str]:
+    """The attributes of all tokens, one after the other."""
+    tokens = [token for sentence in corpus for token in sentence_attributes(sentence, rich=rich)]
+    return [name for token in tokens for name in token]
+
+
+def check_types(encoded: AttributeIds, corpus: Sequence[Sentence]) -> None:
+    tokens = sum(map(len, corpus))
+    assert encoded.attributes.dtype == np.int32
+    assert encoded.token_offsets.dtype == encoded.sentence_offsets.dtype == np.int64
+    assert encoded.token_offsets.shape == (tokens + 1,)
+    assert encoded.sentence_offsets.shape == (len(corpus) + 1,)
+    assert encoded.token_offsets[-1] == len(encoded.attributes)
+    assert encoded.sentence_offsets[-1] == tokens
+
+
+@pytest.mark.parametrize("rich", [False, True])
+@given(corpus=corpora())
+def test_hashing_encoder_hashes_all_attributes(corpus: list[Sentence], rich: bool) -> None:
+    encoded = HashingEncoder(bits=12, rich=rich).encode(corpus)
+    check_types(encoded, corpus)
+    assert token_ids(encoded) == [
+        [[hash_attribute(name, 12) for name in token] for token in sentence_attributes(sentence, rich=rich)]
+        for sentence in corpus
+    ]
+
+
+@pytest.mark.parametrize("rich", [False, True])
+@given(train=corpora(), test=corpora())
+def test_dictionary_encoder_keeps_the_attributes_it_knows(
+    train: list[Sentence], test: list[Sentence], rich: bool
+) -> None:
+    encoder = DictionaryEncoder.fit(train, rich=rich)
+    known = set(attribute_names(train, rich))
+    assert set(encoder.attributes) == known
+    assert encoder.size == len(known)
+    encoded = encoder.encode(test)
+    check_types(encoded, test)
+    decoded = [[[encoder.attributes[i] for i in ids] for ids in sentence] for sentence in token_ids(encoded)]
+    assert decoded == [
+        [[name for name in token if name in known] for token in sentence_attributes(sentence, rich=rich)]
+        for sentence in test
+    ]
+
+
+@given(corpora(), st.integers(1, 4))
+def test_dictionary_encoder_drops_rare_and_sorts_by_count(corpus: list[Sentence], least: int) -> None:
+    counts = Counter(attribute_names(corpus, rich=True))
+    encoder = DictionaryEncoder.fit(corpus, min_count=least)
+    assert set(encoder.attributes) == {name for name, count in counts.items() if count >= least}
+    ordered = [counts[name] for name in encoder.attributes]
+    assert ordered == sorted(ordered, reverse=True)
+
+
+def test_unknown_words_keep_what_is_known_of_them() -> None:
+    encoder = DictionaryEncoder.fit([Sentence(["Paris"], [])])
+    encoded = encoder.encode([Sentence(["Tunis"], [])])
+    names = {encoder.attributes[i] for i in encoded.attributes}
+    assert {"bias", "B-1", "E+1", "outline[0]=Xx", "suffix=is"} <= names
+    assert "word[0]=Tunis" not in encoder.attributes
+
+
+@pytest.mark.parametrize("encoder", [HashingEncoder(), DictionaryEncoder.fit([EU])])
+def test_no_sentences(encoder: AttributeEncoder) -> None:
+    encoded = encoder.encode([])
+    assert [array.tolist() for array in encoded] == [[], [0], [0]]
+
+
+@pytest.mark.parametrize(
+    "encoder",
+    [
+        HashingEncoder(bits=10, rich=False),
+        HashingEncoder(),
+        DictionaryEncoder.fit([EU, BARE]),
+        DictionaryEncoder.fit([EU], rich=False),
+    ],
+)
+def test_json_round_trip(encoder: AttributeEncoder) -> None:
+    copy = encoder_from_dict(json.loads(json.dumps(encoder.to_dict())))
+    assert copy == encoder
+    for array, expected in zip(copy.encode([BARE, EU]), encoder.encode([BARE, EU]), strict=True):
+        np.testing.assert_array_equal(array, expected)
+
+
+def test_size_of_hashing_encoder() -> None:
+    assert HashingEncoder(bits=10).size == 1024
+    assert HashingEncoder(bits=1).encode([EU]).attributes.max() == 1
+
+
+@pytest.mark.parametrize("bits", [0, 31])
+def test_refuses_bits_out_of_range(bits: int) -> None:
+    with pytest.raises(ValueError, match=f"bits must be from 1 to 30, got {bits}"):
+        HashingEncoder(bits=bits)
+
+
+def test_refuses_repeated_attributes() -> None:
+    with pytest.raises(ValueError, match="attributes must differ from each other"):
+        DictionaryEncoder(["bias", "bias"])
+
+
+def test_refuses_an_unknown_encoder() -> None:
+    with pytest.raises(ValueError, match="unknown encoder 'embedding': expected one of hashing, dictionary"):
+        encoder_from_dict({"encoder": "embedding"})

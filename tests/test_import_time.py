@@ -1,0 +1,12 @@
+"""Importing the library is cheap: what only some of it needs is imported where it is first used."""
+
+import subprocess
+import sys
+
+DEFERRED = {"matplotlib", "numba", "rich", "scipy", "torchvision"}
+
+
+def test_import_defers_heavy_dependencies():
+    code = "import sys, structsmooth; print(*sys.modules)"
+    imported = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert DEFERRED.isdisjoint(imported.split())

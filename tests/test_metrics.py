@@ -1,0 +1,122 @@
+"""Entity scores against counts by hand and against seqeval."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from seqeval.metrics import accuracy_score, f1_score, precision_score, recall_score
+
+from structsmooth.metrics import EntityScores, MatchCounts, entity_scores
+
+TAGS = ["O", *(f"{prefix}-{type_}" for prefix in "BIES" for type_ in ("PER", "LOC"))]
+GOLD = [["B-PER", "I-PER", "O", "B-LOC"], ["O", "B-LOC", "I-LOC", "B-ORG"]]
+PREDICTED = [["B-PER", "I-PER", "O", "B-PER"], ["O", "B-LOC", "O", "B-ORG"]]
+
+
+@st.composite
+def tagged_pairs(draw: st.DrawFn) -> tuple[list[list[str]], list[list[str]]]:
+    lengths = draw(st.lists(st.integers(1, 8), min_size=1, max_size=4))
+
+    def sentences() -> list[list[str]]:
+        return [draw(st.lists(st.sampled_from(TAGS), min_size=n, max_size=n)) for n in lengths]
+
+    return sentences(), sentences()
+
+
+def test_scores_by_hand() -> None:
+    scores = entity_scores(GOLD, PREDICTED)
+    assert scores.by_type == {
+        "LOC": MatchCounts(correct=0, predicted=1, gold=2),
+        "ORG": MatchCounts(correct=1, predicted=1, gold=1),
+        "PER": MatchCounts(correct=1, predicted=2, gold=1),
+    }
+    assert scores.overall == MatchCounts(correct=2, predicted=4, gold=4)
+    assert scores.tokens == MatchCounts(correct=4, predicted=5, gold=6)
+    assert scores.accuracy == 6 / 8
+    assert scores.by_type["PER"].f1 == pytest.approx(2 / 3)
+    assert scores.as_dict() == pytest.approx(
+        {"f1": 0.5, "precision": 0.5, "recall": 0.5, "token_f1": 8 / 11, "accuracy": 0.75}
+    )
+
+
+def test_precision_recall_and_f1_differ() -> None:
+    counts = MatchCounts(correct=3, predicted=4, gold=6)
+    assert (counts.precision, counts.recall) == (0.75, 0.5)
+    assert counts.f1 == pytest.approx(2 * 0.75 * 0.5 / (0.75 + 0.5))
+
+
+def test_schemes_do_not_matter_to_entities() -> None:
+    scores = entity_scores([["I-PER", "I-PER", "B-PER", "O"]], [["B-PER", "E-PER", "S-PER", "O"]])
+    assert scores.f1 == 1.0
+    assert scores.accuracy == 1 / 4
+
+
+def test_entities_do_not_reach_into_the_next_sentence() -> None:
+    assert entity_scores([["I-PER"], ["I-PER"]], [["I-PER"], ["I-PER"]]).overall.gold == 2
+
+
+@pytest.mark.parametrize(
+    ("gold", "predicted"), [([], []), ([["O"]], [["O"]]), ([["O"]], [["B-PER"]]), ([["B-PER"]], [["O"]])]
+)
+def test_division_by_zero_gives_zero(gold: list[list[str]], predicted: list[list[str]]) -> None:
+    scores = entity_scores(gold, predicted)
+    assert (scores.precision, scores.recall, scores.f1, scores.token_f1) == (0, 0, 0, 0)
+    assert scores.accuracy == (1.0 if gold and gold == predicted else 0.0)
+
+
+@given(tagged_pairs())
+def test_scores_agree_with_seqeval(pair: tuple[list[list[str]], list[list[str]]]) -> None:
+    gold, predicted = pair
+    scores = entity_scores(gold, predicted)
+    assert scores.precision == pytest.approx(precision_score(gold, predicted, zero_division=0))
+    assert scores.recall == pytest.approx(recall_score(gold, predicted, zero_division=0))
+    assert scores.f1 == pytest.approx(f1_score(gold, predicted, zero_division=0))
+    assert scores.accuracy == pytest.approx(accuracy_score(gold, predicted))
+
+
+@given(tagged_pairs())
+def test_gold_against_itself_is_perfect(pair: tuple[list[list[str]], list[list[str]]]) -> None:
+    gold, _ = pair
+    scores = entity_scores(gold, gold)
+    has_entities = any(tag != "O" for sentence in gold for tag in sentence)
+    assert scores.f1 == scores.token_f1 == float(has_entities)
+    assert scores.accuracy == 1.0
+
+
+@given(tagged_pairs())
+def test_swapping_the_sides_swaps_precision_and_recall(pair: tuple[list[list[str]], list[list[str]]]) -> None:
+    gold, predicted = pair
+    scores, swapped = entity_scores(gold, predicted), entity_scores(predicted, gold)
+    assert (scores.precision, scores.recall, scores.f1) == (swapped.recall, swapped.precision, swapped.f1)
+
+
+def test_table() -> None:
+    expected = """\
+type     precision  recall      F1    gold  predicted  correct
+LOC          0.00%   0.00%   0.00%       2          1        0
+ORG        100.00% 100.00% 100.00%       1          1        1
+PER         50.00% 100.00%  66.67%       1          2        1
+overall     50.00%  50.00%  50.00%       4          4        2
+tokens      80.00%  66.67%  72.73%       6          5        4
+accuracy 75.00%"""
+    assert str(entity_scores(GOLD, PREDICTED)) == expected
+
+
+def test_table_makes_room_for_long_types() -> None:
+    counts = MatchCounts(1, 1, 1)
+    lines = str(EntityScores({"WORK_OF_ART": counts}, counts, 1.0)).splitlines()
+    assert len({len(line) for line in lines[:-1]}) == 1
+
+
+def test_refuses_another_number_of_sentences() -> None:
+    with pytest.raises(ValueError, match="gold has 2 sentences, predicted has 1"):
+        entity_scores(GOLD, PREDICTED[:1])
+
+
+def test_refuses_another_number_of_tags_and_names_the_sentence() -> None:
+    with pytest.raises(ValueError, match=r"gold\[1\] has 4 tags, predicted\[1\] has 3"):
+        entity_scores(GOLD, [PREDICTED[0], PREDICTED[1][:3]])
+
+
+def test_refuses_bad_tags() -> None:
+    with pytest.raises(ValueError, match="bad tag 'PER'"):
+        entity_scores([["PER"]], [["O"]])
