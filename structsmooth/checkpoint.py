@@ -25,8 +25,9 @@ def write_atomic(path: str | Path, data: bytes | str) -> None:
 
 def save_state(path: str | Path, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
     """Save tensors and JSON values in one safetensors file, atomically."""
-    contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    write_atomic(path, save(contiguous, metadata={"json": json.dumps(values)}))
+    # Copies, because safetensors refuses tensors that share memory.
+    copies = {name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}
+    write_atomic(path, save(copies, metadata={"json": json.dumps(values)}))
 
 
 def load_state(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

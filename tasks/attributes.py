@@ -14,28 +14,17 @@ from itertools import chain
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
+from structsmooth.sequences import SparseSequences
 from structsmooth.tasks.conll import Sentence
 
 _WINDOW = 2
 _AFFIX_LENGTHS = (2, 3, 4)
 _ABSENT = "-"
 _NO_ID = -1
-
-
-class AttributeIds(NamedTuple):
-    """Attributes of the tokens of n sentences, as integers below the ``size`` of their encoder.
-
-    ``attributes`` int32 holds those of one token after the other: token t, counted through all sentences,
-    has ``attributes[token_offsets[t] : token_offsets[t + 1]]``, and sentence i has the tokens from
-    ``sentence_offsets[i]`` to ``sentence_offsets[i + 1]``, exclusive. Offsets are int64, of shape
-    [tokens + 1] and [n + 1].
-    """
-
-    attributes: NDArray[np.int32]
-    token_offsets: NDArray[np.int64]
-    sentence_offsets: NDArray[np.int64]
 
 
 class AttributeEncoder(Protocol):
@@ -45,7 +34,7 @@ class AttributeEncoder(Protocol):
     def size(self) -> int:
         """Number of different integers."""
 
-    def encode(self, sentences: Sequence[Sentence]) -> AttributeIds:
+    def encode(self, sentences: Sequence[Sentence]) -> SparseSequences:
         """Integers for the attributes of all tokens."""
 
     def to_dict(self) -> dict[str, Any]:
@@ -109,7 +98,7 @@ class HashingEncoder:
         """Number of different integers."""
         return 1 << self.bits
 
-    def encode(self, sentences: Sequence[Sentence]) -> AttributeIds:
+    def encode(self, sentences: Sequence[Sentence]) -> SparseSequences:
         """Integers for the attributes of all tokens of the sentences."""
         return _encode(sentences, self.rich, partial(hash_attribute, bits=self.bits))
 
@@ -166,7 +155,7 @@ class DictionaryEncoder:
         """Number of known attributes."""
         return len(self.attributes)
 
-    def encode(self, sentences: Sequence[Sentence]) -> AttributeIds:
+    def encode(self, sentences: Sequence[Sentence]) -> SparseSequences:
         """Integers for the known attributes of all tokens of the sentences."""
         return _encode(sentences, self.rich, lambda attribute: self._ids.get(attribute, _NO_ID))
 
@@ -369,14 +358,14 @@ def _values(column: _CodedColumn, positions: NDArray[np.int64]) -> list[str | No
     return [column.values[code] for code in column.codes[positions].tolist()]
 
 
-def _encode(sentences: Sequence[Sentence], rich: bool, lookup: Callable[[str], int]) -> AttributeIds:
+def _encode(sentences: Sequence[Sentence], rich: bool, lookup: Callable[[str], int]) -> SparseSequences:
     """Look up all attributes; those without an integer are dropped."""
     table = np.hstack([_ids(spellings, lookup) for spellings in _spellings(sentences, rich)])
     present = table != _NO_ID
-    return AttributeIds(
-        attributes=table[present],
+    return SparseSequences(
+        attributes=torch.from_numpy(table[present]),
         token_offsets=_offsets(present.sum(axis=1)),
-        sentence_offsets=_offsets([len(sentence) for sentence in sentences]),
+        offsets=_offsets([len(sentence) for sentence in sentences]),
     )
 
 
@@ -389,8 +378,8 @@ def _ids(spellings: _Spellings, lookup: Callable[[str], int]) -> NDArray[np.int3
     return rows[spellings.which]
 
 
-def _offsets(counts: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
-    return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts, dtype=np.int64)])
+def _offsets(counts: Sequence[int] | NDArray[np.int64]) -> Tensor:
+    return torch.from_numpy(np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts, dtype=np.int64)]))
 
 
 def _count_attributes(sentences: Sequence[Sentence], rich: bool) -> Counter[str]:

@@ -20,7 +20,7 @@ def edge_index(transition, t):
 
 @kernel
 def viterbi(unary, transition, length, score, back, labels):
-    """Max oracle (Algorithm 1): fills ``labels``, returns the value; ``score`` [2, S] and ``back`` [T, S] are scratch."""
+    """Max oracle (Algorithm 1): fills ``labels``, returns the value; ``score`` [2, S], ``back`` [T, S] are scratch."""
     states = unary.shape[1]
     previous, current = score[0], score[1]
     for s in range(states):

@@ -1,7 +1,7 @@
 """Passes over sparse linear chains in the space of parts.
 
 A sentence is a range of tokens, a token a range of attribute ids. Statistics of an example are node marginals [T, S]
-and summed edges [S, S]. Weights, and all that is shaped like them (gradients, drifts, sums), are [F + S + 2, S]: one row
+and summed edges [S, S]. Weights, and all shaped like them (gradients, drifts, sums), are [F + S + 2, S]: one row
 of states per attribute, then the transitions, then the scores of the first and of the last label.
 Kernels unpack their tuples before they loop: reading a member of a tuple costs a reference count each time.
 """

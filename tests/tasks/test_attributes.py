@@ -7,12 +7,13 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from structsmooth.sequences import SparseSequences
 from structsmooth.tasks.attributes import (
     AttributeEncoder,
-    AttributeIds,
     DictionaryEncoder,
     HashingEncoder,
     encoder_from_dict,
@@ -113,10 +114,10 @@ def test_hash_is_fixed() -> None:
     assert hash_attribute("123456789", 16) == 0x3926
 
 
-def token_ids(encoded: AttributeIds) -> list[list[list[int]]]:
+def token_ids(encoded: SparseSequences) -> list[list[list[int]]]:
     """The integers as nested lists: sentence, token, attribute."""
-    tokens = [ids.tolist() for ids in np.split(encoded.attributes, encoded.token_offsets[1:-1])]
-    return [tokens[start:stop] for start, stop in pairwise(encoded.sentence_offsets.tolist())]
+    tokens = [ids.tolist() for ids in np.split(encoded.attributes.numpy(), encoded.token_offsets[1:-1].numpy())]
+    return [tokens[start:stop] for start, stop in pairwise(encoded.offsets.tolist())]
 
 
 def attribute_names(corpus: Sequence[Sentence], rich: bool) -> list[str]:
@@ -125,14 +126,14 @@ def attribute_names(corpus: Sequence[Sentence], rich: bool) -> list[str]:
     return [name for token in tokens for name in token]
 
 
-def check_types(encoded: AttributeIds, corpus: Sequence[Sentence]) -> None:
+def check_types(encoded: SparseSequences, corpus: Sequence[Sentence]) -> None:
     tokens = sum(map(len, corpus))
-    assert encoded.attributes.dtype == np.int32
-    assert encoded.token_offsets.dtype == encoded.sentence_offsets.dtype == np.int64
+    assert encoded.attributes.dtype == torch.int32
+    assert encoded.token_offsets.dtype == encoded.offsets.dtype == torch.int64
     assert encoded.token_offsets.shape == (tokens + 1,)
-    assert encoded.sentence_offsets.shape == (len(corpus) + 1,)
+    assert encoded.offsets.shape == (len(corpus) + 1,)
     assert encoded.token_offsets[-1] == len(encoded.attributes)
-    assert encoded.sentence_offsets[-1] == tokens
+    assert encoded.offsets[-1] == tokens
 
 
 @pytest.mark.parametrize("rich", [False, True])
@@ -176,7 +177,7 @@ def test_dictionary_encoder_drops_rare_and_sorts_by_count(corpus: list[Sentence]
 def test_unknown_words_keep_what_is_known_of_them() -> None:
     encoder = DictionaryEncoder.fit([Sentence(["Paris"], [])])
     encoded = encoder.encode([Sentence(["Tunis"], [])])
-    names = {encoder.attributes[i] for i in encoded.attributes}
+    names = {encoder.attributes[i] for i in encoded.attributes.tolist()}
     assert {"bias", "B-1", "E+1", "outline[0]=Xx", "suffix=is"} <= names
     assert "word[0]=Tunis" not in encoder.attributes
 

@@ -1,0 +1,52 @@
+"""Command-line flags made from the hyperparameters of solvers."""
+
+from __future__ import annotations
+
+import re
+from argparse import ArgumentParser, BooleanOptionalAction, Namespace
+from dataclasses import fields
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from structsmooth.solvers import SGD, SVRG, CasimirSVRG, Solver
+
+SOLVERS: dict[str, type[Solver[Any]]] = {"casimir-svrg": CasimirSVRG, "svrg": SVRG, "sgd": SGD}
+
+
+def add_solver_flags(parser: ArgumentParser, name: str) -> None:
+    """A flag for every hyperparameter of a solver, with the help of its docstring."""
+    solver = SOLVERS[name]
+    hints, texts = get_type_hints(solver), _argument_texts(solver)
+    group = parser.add_argument_group(f"hyperparameters of {name} (--solver gives others)")
+    for f in fields(solver):
+        default = "estimated" if f.default is None else f.default
+        text = f"{texts[f.name]} (default: {default})".replace("%", "%%")
+        flag = "--" + f.name.replace("_", "-")
+        group.add_argument(flag, dest=f.name, default=f.default, help=text, **_parsing(hints[f.name]))
+
+
+def solver_from(options: Namespace) -> Solver[Any]:
+    """The solver that parsed flags describe."""
+    solver = SOLVERS[options.solver]
+    return solver(**{f.name: getattr(options, f.name) for f in fields(solver)})
+
+
+def _parsing(hint: Any) -> dict[str, Any]:
+    """How argparse is to read a value of some type."""
+    if get_origin(hint) in (Union, UnionType):
+        (hint,) = (option for option in get_args(hint) if option is not type(None))
+    if get_origin(hint) is Literal:
+        return {"choices": get_args(hint)}
+    if hint is bool:
+        return {"action": BooleanOptionalAction}
+    return {"type": hint, "metavar": hint.__name__.upper()}
+
+
+def _argument_texts(cls: type) -> dict[str, str]:
+    """Descriptions of arguments in the Google-style docstrings of a class and its bases."""
+    texts: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        _, _, arguments = (base.__dict__.get("__doc__") or "").partition("Args:\n")
+        for name, text in re.findall(r"^ {8}(\w+): (.*?)(?=^ {8}\w|^ {4}\w|\Z)", arguments, re.M | re.S):
+            texts[name] = " ".join(text.replace("``", "").split()).rstrip(".")
+    return texts

@@ -1,0 +1,209 @@
+"""Commands: train, evaluate, predict, info."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from torch import Tensor
+
+from structsmooth import __version__
+from structsmooth.cli.flags import SOLVERS, add_solver_flags, solver_from
+from structsmooth.cli.model import ModelDirectory
+from structsmooth.cli.report import history_table, progress_bar
+from structsmooth.solvers import Progress, Result, Status
+from structsmooth.tasks import TASKS, Task, load_task
+
+_SPLITS = ("train", "dev", "test")
+# Options that may change when a run is resumed.
+_NOT_SETTINGS = {"run", "command", "out", "resume", "passes"}
+_INTERRUPTED = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        options = _parser(arguments).parse_args(arguments)
+        code: int = options.run(options)
+        return code
+    except (ValueError, TypeError, OSError) as error:
+        print(f"structsmooth: error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+
+
+def train(options: Namespace) -> int:
+    """Train a task's model and save it; ``--resume`` goes on where an interrupted run stopped."""
+    console, directory = Console(), ModelDirectory(options.out)
+    task_type, solver = load_task(options.task), solver_from(options)
+    task, files = task_type.from_options(options), _data_files(options, task_type)
+    examples = {split: task.read(path) for split, path in files.items()}
+    task.fit(examples["train"])
+    problem = task.problem(examples["train"])
+    lam = _lam(options.lam, problem.n)
+    settings = {name: value for name, value in vars(options).items() if name not in _NOT_SETTINGS} | files
+    resume = directory.load_checkpoint(solver, settings) if options.resume else None
+    watched = examples.get("dev", examples.get("test"))
+
+    def measure(progress: Progress[Any]) -> None:
+        if watched is not None:
+            progress.row.metrics.update(task.measure(watched, _best(task, progress.state.weights, watched))[0])
+
+    def save(progress: Progress[Any]) -> None:
+        directory.save_checkpoint(progress, settings)
+
+    with progress_bar(options.passes, task.headline) as draw:
+        result = solver.solve(
+            problem,
+            lam=lam,
+            passes=options.passes,
+            seed=options.seed,
+            callbacks=(measure, save, draw),
+            resume=resume,
+        )
+    console.print(history_table(result.history, task.headline))
+    console.print(result.message, highlight=False)
+    metrics = {}
+    for split in {"dev", "test"} & examples.keys():
+        metrics[split], table = task.measure(examples[split], _best(task, result.weights, examples[split]))
+        console.print(f"\n{split}: {files[split]}\n{table}", highlight=False)
+    description = {
+        "task": options.task,
+        "settings": settings,
+        "n": problem.n,
+        "lam": lam,
+        "status": result.status.value,
+        "message": result.message,
+        "metrics": metrics,
+    }
+    directory.save_model(task, result.weights, description, result.history)
+    console.print(f"\nsaved in {options.out}: model, history.jsonl, curves.png", highlight=False)
+    return _exit_code(result)
+
+
+def evaluate(options: Namespace) -> int:
+    """Measure a trained model on a labelled file."""
+    task, weights = ModelDirectory(options.model).load_model()
+    examples = task.read(options.file)
+    _, table = task.measure(examples, _best(task, weights, examples))
+    print(table)
+    return 0
+
+
+def predict(options: Namespace) -> int:
+    """Predict the outputs of a file, or of standard input."""
+    if options.top < 1:
+        raise ValueError(f"--top must be at least 1, got {options.top}")
+    task, weights = ModelDirectory(options.model).load_model()
+    examples = task.read(sys.stdin if options.file == "-" else options.file)
+    predictions = task.predict(weights, examples, options.top)
+    with open(options.output, "w", encoding="utf-8") if options.output else nullcontext(sys.stdout) as stream:
+        task.write(examples, predictions, stream)
+    return 0
+
+
+def info(options: Namespace) -> int:
+    """Say what a model directory holds."""
+    description = ModelDirectory(options.model).describe()
+    for name in ("structsmooth", "task", "n", "lam", "message"):
+        print(f"{name:13} {description[name]}")
+    for name, value in description["settings"].items():
+        print(f"  {name:20} {value}")
+    for split, metrics in description["metrics"].items():
+        print(f"{split:13} " + "  ".join(f"{name} {value:.4f}" for name, value in metrics.items()))
+    return 0
+
+
+def _parser(arguments: Sequence[str]) -> ArgumentParser:
+    """The parser for some arguments: flags of ``train`` depend on the task and the solver they name."""
+    parser = ArgumentParser("structsmooth", description="Structured prediction by smoothed inference.")
+    parser.add_argument("--version", action="version", version=__version__)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    _add_train(commands.add_parser("train", help=_summary(train), **_layout(_task_list())), arguments)
+    for run in (evaluate, predict, info):
+        command = commands.add_parser(run.__name__, help=_summary(run), description=run.__doc__)
+        command.add_argument("model", metavar="DIR", help="model directory, as train's --out")
+        command.set_defaults(run=run)
+        if run is evaluate:
+            command.add_argument("file", metavar="FILE", help="labelled data in the layout of the training data")
+        if run is predict:
+            command.add_argument("file", metavar="FILE", nargs="?", default="-", help="data (default: standard input)")
+            command.add_argument("--top", type=int, default=1, metavar="K", help="give the K best outputs with scores")
+            command.add_argument("--output", metavar="FILE", help="where to write (default: standard output)")
+    return parser
+
+
+def _add_train(parser: ArgumentParser, arguments: Sequence[str]) -> None:
+    early = ArgumentParser(add_help=False)
+    early.add_argument("command", nargs="?")
+    early.add_argument("task", nargs="?")
+    early.add_argument("--solver", choices=list(SOLVERS), default="casimir-svrg")
+    chosen, _ = early.parse_known_args([a for a in arguments if a not in ("-h", "--help")])
+    parser.add_argument("task", metavar="TASK", help="a task below, or one's own as package.module:ClassName")
+    data = parser.add_argument_group("data (without any, the data embedded in the package)")
+    for split in _SPLITS:
+        data.add_argument(
+            f"--{split}", metavar="FILE", help=f"{split} data; metrics after every pass are on dev or test"
+        )
+    run = parser.add_argument_group("run")
+    run.add_argument("--solver", choices=list(SOLVERS), default="casimir-svrg", help="default: casimir-svrg")
+    run.add_argument("--lam", metavar="C", help="regularization λ, a number or c/n (default: what suits the task)")
+    run.add_argument("--passes", type=int, help="passes over the data (default: what suits the task)")
+    run.add_argument("--seed", type=int, default=0, help="same seed, same result (default: 0)")
+    run.add_argument("--out", metavar="DIR", help="model directory (default: runs/TASK)")
+    run.add_argument("--resume", action="store_true", help="go on from the checkpoint in --out, if there is one")
+    parser.set_defaults(run=train)
+    if chosen.command != "train" or chosen.task is None:
+        return
+    task = load_task(chosen.task)
+    task.add_arguments(parser.add_argument_group(f"features of {chosen.task}"))  # type: ignore[arg-type]
+    add_solver_flags(parser, chosen.solver)
+    out = str(Path("runs") / chosen.task.rpartition(":")[2].lower())
+    parser.set_defaults(lam=task.lam, passes=task.passes, out=out)
+
+
+def _data_files(options: Namespace, task: type[Task]) -> dict[str, str]:
+    """Data files by split: those given, or those in the package."""
+    given = {split: path for split in _SPLITS if (path := getattr(options, split)) is not None}
+    if given and "train" not in given:
+        raise ValueError("--train is needed with --dev or --test")
+    return given or task.embedded()
+
+
+def _lam(text: str, n: int) -> float:
+    """λ from ``"0.1"`` or ``"10/n"``."""
+    number, _, denominator = str(text).partition("/")
+    try:
+        value = float(number)
+    except ValueError:
+        value = -1.0
+    if denominator not in ("", "n") or not 0 <= value < float("inf"):
+        raise ValueError(f"--lam must be a number or c/n with c >= 0, got {text!r}")
+    return value / n if denominator else value
+
+
+def _best(task: Task, weights: Tensor, examples: Sequence[Any]) -> list[Any]:
+    return [ranked[0][1] for ranked in task.predict(weights, examples)]
+
+
+def _exit_code(result: Result) -> int:
+    return {Status.INTERRUPTED: _INTERRUPTED, Status.DIVERGED: 1}.get(result.status, 0)
+
+
+def _summary(run: Any) -> str:
+    return str(run.__doc__).splitlines()[0]
+
+
+def _task_list() -> str:
+    return "tasks:\n" + "\n".join(f"  {name:10} {load_task(name).summary}" for name in TASKS)
+
+
+def _layout(epilog: str) -> dict[str, Any]:
+    return {"description": train.__doc__, "epilog": epilog, "formatter_class": RawDescriptionHelpFormatter}

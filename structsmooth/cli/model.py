@@ -1,0 +1,91 @@
+"""A model directory: weights, task, history, pictures, and the checkpoint a run resumes from."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from structsmooth import __version__
+from structsmooth.checkpoint import load_state, save_state, write_atomic
+from structsmooth.history import History, Row
+from structsmooth.plots import plot_history
+from structsmooth.solvers import Progress, Solver, State
+from structsmooth.tasks import Task, load_task
+
+
+class ModelDirectory:
+    """The files of one training run; every write is atomic, and loading executes no code.
+
+    Args:
+        path: the directory; made when something is saved.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    def save_checkpoint(self, progress: Progress[Any], settings: dict[str, Any]) -> None:
+        """Save a run after a pass, so that it can go on from there."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        tensors, numbers = progress.state.split()
+        rows = [row.as_dict() for row in progress.history]
+        save_state(self._checkpoint, tensors, {"settings": settings, "state": numbers, "history": rows})
+        write_atomic(self.path / "history.jsonl", progress.history.to_json_lines())
+
+    def load_checkpoint(self, solver: Solver[Any], settings: dict[str, Any]) -> tuple[State, History] | None:
+        """State and history of the run to resume, ``None`` if there is no checkpoint.
+
+        Raises:
+            ValueError: the checkpoint is of a run with other settings.
+        """
+        if not self._checkpoint.exists():
+            return None
+        tensors, values = load_state(self._checkpoint)
+        for name in settings.keys() | values["settings"].keys():
+            saved, given = values["settings"].get(name), settings.get(name)
+            if saved != given:
+                raise ValueError(
+                    f"{self._checkpoint} is of a run with {name} = {saved!r}, not {given!r}: "
+                    "resume with the same options, or train without --resume or to another --out"
+                )
+        history = History(Row.from_dict(row) for row in values["history"])
+        fields: dict[str, Any] = tensors | values["state"]
+        return solver.state_type(**fields), history
+
+    def save_model(self, task: Task, weights: Tensor, description: dict[str, Any], history: History) -> None:
+        """Save a trained model, its history and a picture of it."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        model = {"structsmooth": __version__, **description, "trained": task.to_dict()}
+        save_state(self.path / "model.safetensors", {"weights": weights}, {"dim": len(weights)})
+        write_atomic(self.path / "model.json", json.dumps(model, indent=1))
+        write_atomic(self.path / "history.jsonl", history.to_json_lines())
+        title = f"{description['task']}: {description['settings']['solver']}, λ = {description['lam']:.3g}"
+        plot_history(history, self.path / "curves.png", task.headline, title)
+
+    def load_model(self) -> tuple[Task, Tensor]:
+        """The trained task and its weights."""
+        description = self.describe()
+        tensors, _ = load_state(self.path / "model.safetensors")
+        return load_task(description["task"]).from_dict(description["trained"]), tensors["weights"]
+
+    def describe(self) -> dict[str, Any]:
+        """What ``model.json`` says.
+
+        Raises:
+            FileNotFoundError: no model there.
+            ValueError: a damaged file.
+        """
+        path = self.path / "model.json"
+        if not path.is_file():
+            raise FileNotFoundError(f"{self.path}: no model.json; train a model with --out {self.path}")
+        try:
+            description: dict[str, Any] = json.loads(path.read_text())
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{path}: damaged ({error})") from error
+        return description
+
+    @property
+    def _checkpoint(self) -> Path:
+        return self.path / "checkpoint.safetensors"

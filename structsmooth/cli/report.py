@@ -1,0 +1,57 @@
+"""What a person sees of a run: a progress bar, and tables at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as ProgressBar
+from rich.table import Table
+
+from structsmooth.history import History
+from structsmooth.solvers import Progress
+from structsmooth.solvers.base import Callback
+
+_ROWS = 12
+
+
+@contextmanager
+def progress_bar(passes: int, headline: str) -> Iterator[Callback]:
+    """A callback that draws a bar on the terminal; where there is none, nothing is drawn."""
+    console = Console(stderr=True)
+    columns = (TextColumn("pass"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.description}"))
+    with ProgressBar(*columns, TimeElapsedColumn(), console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", total=passes)
+
+        def update(progress: Progress[Any]) -> None:
+            row = progress.row
+            metric = f"  {headline} {row.metrics[headline]:.4f}" if headline in row.metrics else ""
+            bar.update(task, completed=row.passes, description=f"objective {row.objective:.4f}{metric}")
+
+        yield update
+
+
+def history_table(history: History, headline: str) -> Table:
+    """Some rows of a history, evenly spread, the last one among them."""
+    table = Table("passes", "oracle calls", "seconds", "objective", "lower bound", "gap", headline, box=None)
+    for column in table.columns:
+        column.justify = "right"
+    step = max(1, -(-len(history) // _ROWS))
+    for row in history[::-1][::step][::-1]:
+        table.add_row(
+            f"{row.passes}",
+            f"{row.oracle_calls:,}",
+            f"{row.seconds:.1f}",
+            f"{row.objective:.5f}",
+            _optional(row.dual),
+            _optional(row.gap),
+            _optional(row.metrics.get(headline)),
+        )
+    return table
+
+
+def _optional(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"

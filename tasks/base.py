@@ -1,0 +1,109 @@
+"""What the command line asks of a task."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from abc import ABC, abstractmethod
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from typing import Any, ClassVar, TextIO
+
+from torch import Tensor
+
+from structsmooth.problems import Problem
+
+
+class Task(ABC):
+    """A learning task: reads data, builds features and the problem, predicts and measures.
+
+    An example is whatever :meth:`read` gives a list of. The command line calls, in this order: ``add_arguments``,
+    ``from_options``, ``read``, ``fit``, ``problem``; then ``predict`` and ``measure`` after every pass. A trained task
+    saves itself as JSON with ``to_dict``.
+
+    Attributes:
+        summary: one line for the list of tasks.
+        headline: the metric to watch, one of those that ``measure`` gives.
+        lam: λ that worked, as ``"c/n"`` or a number.
+        passes: number of passes that worked.
+    """
+
+    summary: ClassVar[str]
+    headline: ClassVar[str]
+    lam: ClassVar[str] = "1/n"
+    passes: ClassVar[int] = 15
+
+    @classmethod
+    @abstractmethod
+    def add_arguments(cls, parser: ArgumentParser) -> None:
+        """Options of the task, to train."""
+
+    @classmethod
+    @abstractmethod
+    def from_options(cls, options: Namespace) -> Task:
+        """An untrained task."""
+
+    @classmethod
+    @abstractmethod
+    def embedded(cls) -> dict[str, str]:
+        """Data files that come with the package, by split: train, test."""
+
+    @abstractmethod
+    def read(self, path: str | TextIO) -> list[Any]:
+        """Examples of a file, with or without labels."""
+
+    @abstractmethod
+    def fit(self, examples: Sequence[Any]) -> None:
+        """Learn features and labels from training examples."""
+
+    @abstractmethod
+    def problem(self, examples: Sequence[Any]) -> Problem:
+        """The finite sum over training examples."""
+
+    @abstractmethod
+    def predict(self, weights: Tensor, examples: Sequence[Any], k: int = 1) -> list[list[tuple[float, Any]]]:
+        """The k best outputs of each example with their scores, best first; fewer where there are no more."""
+
+    @abstractmethod
+    def measure(self, examples: Sequence[Any], outputs: Sequence[Any]) -> tuple[dict[str, float], str]:
+        """Metrics of predicted outputs by name, and a table for humans.
+
+        Raises:
+            ValueError: examples without labels.
+        """
+
+    @abstractmethod
+    def write(self, examples: Sequence[Any], predictions: Sequence[list[tuple[float, Any]]], stream: TextIO) -> None:
+        """Write the examples with their predicted outputs."""
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """The trained task as plain JSON."""
+
+    @classmethod
+    @abstractmethod
+    def from_dict(cls, data: dict[str, Any]) -> Task:
+        """The task that :meth:`to_dict` was called on."""
+
+
+def load_task(name: str) -> type[Task]:
+    """The class of a task: a name from ``structsmooth --help``, or ``package.module:ClassName`` for one's own.
+
+    Raises:
+        ValueError: no such task, with what to do.
+    """
+    module, _, attribute = TASKS.get(name, name).partition(":")
+    if not attribute:
+        raise ValueError(f"unknown task {name!r}: expected one of {', '.join(TASKS)}, or package.module:ClassName")
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # a user's own module in the working directory
+    try:
+        task = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"task {name!r} cannot be imported: {error}") from error
+    if not (isinstance(task, type) and issubclass(task, Task)):
+        raise ValueError(f"task {name!r} must be a subclass of structsmooth.tasks.Task")
+    return task
+
+
+TASKS = {"ner": "structsmooth.tasks.ner:NER"}
