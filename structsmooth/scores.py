@@ -79,5 +79,6 @@ def linear_chain(
         unary = dense @ rows
     position = torch.arange(unary.shape[1], device=unary.device)
     first, last = position == 0, position == (lengths - 1)[:, None]
-    unary = unary + first[:, None] * ends[0] + last.unsqueeze(-1) * ends[1]
+    # Not a product with the masks: scores may be -inf.
+    unary = unary + torch.where(first[:, None], ends[0], 0.0) + torch.where(last.unsqueeze(-1), ends[1], 0.0)
     return LinearChain(unary, transition, lengths)

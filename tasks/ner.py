@@ -50,7 +50,7 @@ class NER(Task):
 
     summary: ClassVar[str] = "named entity recognition: linear chains on CoNLL column files"
     headline: ClassVar[str] = "f1"
-    lam: ClassVar[str] = "1/n"
+    lam: ClassVar[str] = "10/n"
     passes: ClassVar[int] = 15
 
     @classmethod

@@ -26,7 +26,9 @@ _RETRIES = 40
 # Passes in a row without decrease that halve the step size.
 _PATIENCE = 2
 # Examples on which step sizes are tried, at least.
-_SAMPLE = 200
+_SAMPLE = 500
+# What counts as close to the best objective there.
+_CLOSE = 1.5
 
 
 class Status(Enum):
@@ -210,8 +212,8 @@ class Solver(ABC, Generic[S]):
         """A large step size that still makes good progress in one pass over a sample of the data.
 
         Tries powers of two around the inverse of the largest squared norm of a subgradient (a row of A_i), and takes
-        the largest whose objective is below the geometric mean of the first and the best. That is more than
-        what is best for a single pass; later passes halve it when noise takes over.
+        the largest that comes close to the best. A single pass over a sample favours steps that are too short for the
+        passes to come, while too long ones get halved when noise takes over.
         """
         rng = np.random.default_rng(seed)
         size = min(problem.n, max(_SAMPLE, problem.n // 20))
@@ -232,8 +234,7 @@ class Solver(ABC, Generic[S]):
         while len(tried) < 2 * _RETRIES and tried[min(tried)] == min(tried.values()):
             tried[min(tried) / 2] = after_pass(min(tried) / 2)
         problem.oracle_calls += sample.oracle_calls
-        good = math.sqrt(start * min(tried.values()))
-        return max((step_size for step_size, value in tried.items() if value <= good), default=min(tried))
+        return max(step_size for step_size, value in tried.items() if value <= _CLOSE * min(tried.values()))
 
     def order(self, problem: Problem, rng: np.random.Generator) -> Tensor:
         """Examples of the steps of one pass: a random permutation in batches, [steps, b]."""

@@ -53,8 +53,9 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
 
     Args:
         schedule: ``"adaptive"`` (Corollaries 18 and 20) needs no accuracy in advance; ``"constant"`` (17 and 19).
-        kappa: κ. If not given, as in Propositions 29 and 31 from the Lipschitz constant that the first step size
-            implies. (The paper takes λ for the adaptive schedule; this accelerates it too.)
+        kappa: κ. If not given, as in Propositions 29 and 31, from the Lipschitz constant that the first step size
+            implies; for the adaptive schedule with λ > 0 the geometric mean of that and λ, the paper's choice, since
+            much acceleration is slow at first and little is slow at last.
         warm_start: where an inner problem starts: ``"prox-center"`` z_{k-1}, ``"extrapolation"``
             w_{k-1} + κ/(κ + λ)(z_{k-1} − z_{k-2}), or ``"prev-iterate"`` w_{k-1}.
         inner_stop: ``"budget"`` for one SVRG epoch, ``"gradient"`` for epochs until the norm of the gradient
@@ -159,9 +160,8 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
             return self.kappa
         if lam == 0:
             return lipschitz / (problem.n + 1)
-        if lipschitz / problem.n <= 4 * lam:
-            return lam
-        return lipschitz / problem.n - lam
+        balanced = lipschitz / problem.n - lam if lipschitz > 4 * lam * problem.n else lam
+        return math.sqrt(lam * balanced) if self.schedule == "adaptive" else balanced
 
 
 class Level(NamedTuple):

@@ -1,0 +1,208 @@
+"""Any torch module as a finite sum: against the compiled problem, and against the module's own gradient."""
+
+from typing import Any
+
+import pytest
+import torch
+from small_problems import random_problem, random_weights
+from torch import Tensor, nn
+from torch.nn.utils import parameters_to_vector
+from torch.nn.utils.rnn import pad_sequence
+from torch.testing import assert_close
+
+from structsmooth import (
+    L2,
+    SVRG,
+    Cost,
+    Entropy,
+    Hamming,
+    LinearChain,
+    LinearScore,
+    Max,
+    ModuleProblem,
+    NormalizedHamming,
+    ScoreModule,
+    Smoother,
+    SparseChainProblem,
+    StructuralHinge,
+    WeightedHamming,
+)
+
+Example = tuple[Any, Tensor]
+
+
+def dense_examples(problem: SparseChainProblem) -> list[Example]:
+    """Counts of attributes [T, F] and labels [T] of each sequence."""
+    examples = []
+    for i in range(problem.n):
+        sequence = problem.sequences.select(torch.tensor([i]))
+        token = torch.repeat_interleave(torch.arange(len(sequence.token_offsets) - 1), sequence.token_offsets.diff())
+        x = torch.zeros(len(sequence.token_offsets) - 1, problem.features, dtype=torch.float64)
+        x.index_put_((token, sequence.attributes.long()), torch.ones(()).double(), accumulate=True)
+        examples.append((x, problem.labels[problem.sequences.tokens(torch.tensor([i]))]))
+    return examples
+
+
+def collate(examples: list[Example]) -> tuple[tuple[Tensor, Tensor], Tensor]:
+    """Padded inputs with lengths; labels at padding are no labels."""
+    x, y = zip(*examples, strict=True)
+    padded = pad_sequence(x, batch_first=True, padding_value=torch.nan).nan_to_num(7.0)
+    return (padded, torch.tensor([len(labels) for labels in y])), pad_sequence(y, batch_first=True, padding_value=-100)
+
+
+def dense_problem(sparse: SparseChainProblem, dtype: torch.dtype = torch.float64, batch_size: int = 2) -> ModuleProblem:
+    module = LinearScore(sparse.features, sparse.states, dtype)
+    examples = [(x.to(dtype), y) for x, y in dense_examples(sparse)]
+    return ModuleProblem(module, examples, sparse.cost, batch_size, collate)
+
+
+class Network(ScoreModule):
+    """A layer that is trained, one that is not, and transitions that depend on the input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden, self.frozen, self.unary = nn.Linear(4, 6), nn.Linear(6, 6), nn.Linear(6, 3)
+        self.transition = nn.Linear(6, 9)
+        self.frozen.requires_grad_(False)
+        self.double()
+
+    def forward(self, x: Tensor) -> LinearChain:
+        hidden = self.frozen(torch.tanh(self.hidden(x)))
+        return LinearChain(self.unary(hidden), self.transition(hidden[:, 1:]).unflatten(-1, (3, 3)))
+
+
+@pytest.fixture
+def network() -> Network:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return Network()
+
+
+@pytest.fixture
+def examples() -> list[Example]:
+    generator = torch.Generator().manual_seed(0)
+    return [
+        (torch.randn(5, 4, generator=generator, dtype=torch.float64), torch.randint(3, (5,), generator=generator))
+        for _ in range(7)
+    ]
+
+
+@pytest.mark.parametrize("smoother", [Max(), L2(0.7, 3), Entropy(0.5)], ids=str)
+@pytest.mark.parametrize("cost", [Hamming(), NormalizedHamming(), WeightedHamming((1.0, 2.0, 0.5)), None], ids=str)
+def test_linear_score_is_the_sparse_chain(smoother: Smoother, cost: Cost | None) -> None:
+    sparse = random_problem(cost=cost)
+    dense, w = dense_problem(sparse), random_weights(sparse)
+    assert (dense.n, dense.dim) == (sparse.n, sparse.dim)
+    assert torch.equal(dense.start(), sparse.start())
+    full, expected = (problem.full_pass(w, smoother, with_loss=True) for problem in (dense, sparse))
+    assert full.smoothed_loss == pytest.approx(expected.smoothed_loss, rel=0, abs=1e-10)
+    assert full.loss == pytest.approx(expected.loss, rel=0, abs=1e-10)
+    assert_close(full.gradient, expected.gradient, rtol=0, atol=1e-10)
+    assert full.expected_cost is None
+    order = torch.tensor([[3], [0], [4], [1]])
+    epochs = [
+        problem.svrg_epoch(full, order, step_size=0.1, lam=0.2, kappa=0.3, center=w / 2)
+        for problem, full in ((dense, full), (sparse, expected))
+    ]
+    assert_close(*epochs, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("smoother", [Max(), L2(0.7, 3), Entropy(0.5)], ids=str)
+def test_gradient_of_a_network_is_the_module_s_own(
+    network: Network, examples: list[Example], smoother: Smoother
+) -> None:
+    problem = ModuleProblem(network, examples, batch_size=3)
+    trained = [p for p in network.parameters() if p.requires_grad]
+    assert problem.dim == sum(p.numel() for p in trained)
+    w = problem.start() * 1.5 + 0.1
+    value, gradient = problem.loss_and_grad(w, smoother)
+    problem.load(w)
+    x, y = (torch.stack(column) for column in zip(*examples, strict=True))
+    loss = StructuralHinge(smoother)(network(x), y)
+    loss.backward()
+    assert_close(gradient, parameters_to_vector([p.grad for p in trained]), rtol=0, atol=1e-12)
+    assert value == problem.loss(w, smoother) == pytest.approx(loss.item(), rel=1e-12)
+
+
+def test_load_writes_what_start_reads(network: Network, examples: list[Example]) -> None:
+    problem = ModuleProblem(network, examples)
+    frozen, start = network.frozen.weight.clone(), problem.start()
+    w = torch.arange(problem.dim, dtype=torch.float64)
+    problem.load(w)
+    assert torch.equal(problem.start(), w)
+    assert torch.equal(network.hidden.weight.flatten(), w[:24])
+    assert torch.equal(network.frozen.weight, frozen)
+    w.zero_()
+    assert not torch.equal(problem.start(), w)
+    problem.load(start)
+    assert torch.equal(problem.start(), start)
+    assert network.hidden.weight.requires_grad
+
+
+def test_training_leaves_the_module_alone_until_load(network: Network, examples: list[Example]) -> None:
+    problem = ModuleProblem(network, examples, batch_size=2)
+    before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    result = SVRG().solve(problem, lam=0.01, passes=15)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in network.state_dict().items())
+    assert all(p.grad is None for p in network.parameters())
+    objective = problem.loss(result.weights) + 0.005 * float(result.weights.square().sum())
+    assert result.history[-1].objective == pytest.approx(objective, rel=1e-12)
+    assert objective < 0.8 * result.history[0].objective
+    problem.load(result.weights)
+    x, y = (torch.stack(column) for column in zip(*examples, strict=True))
+    assert StructuralHinge()(network(x), y).item() == pytest.approx(problem.loss(result.weights), rel=1e-12)
+
+
+def test_batches(examples: list[Example]) -> None:
+    sparse = random_problem()
+    problem = dense_problem(sparse)
+    (x, lengths), y = problem.batch(torch.tensor([1, 0, 1]))
+    assert (x.shape, lengths.tolist()) == ((3, 3, sparse.features), [1, 3, 1])
+    assert y[0].tolist() == [int(sparse.labels[3]), -100, -100]
+    x, y = ModuleProblem(LinearScore(4, 3), examples).batch(torch.tensor([6, 2]))
+    assert torch.equal(x[1], examples[2][0])
+    assert torch.equal(y[0], examples[6][1])
+
+
+def test_size_of_batches_changes_no_value() -> None:
+    sparse = random_problem(lengths=(1, 2, 3) * 15)
+    w, losses = random_weights(sparse), []
+    for batch_size in (1, 40, 100):
+        problem = dense_problem(sparse, batch_size=batch_size)
+        losses.append(problem.loss(w, L2()))
+        assert problem.oracle_calls == problem.n
+    assert losses == pytest.approx([sparse.loss(w, L2())] * 3, abs=1e-12)
+
+
+def test_single_precision() -> None:
+    sparse = random_problem()
+    single, w = dense_problem(sparse, torch.float32), random_weights(sparse)
+    full = single.full_pass(w.float(), L2(0.7, 3))
+    assert full.gradient.dtype == single.start().dtype == torch.float32
+    assert_close(full.gradient.double(), sparse.full_pass(w, L2(0.7, 3)).gradient, rtol=0, atol=1e-5)
+    result = SVRG().solve(single, lam=0.1, passes=15)
+    assert result.weights.dtype == torch.float32
+    assert result.history[-1].objective < 0.8 * result.history[0].objective
+
+
+def test_subset_has_the_losses_of_its_examples() -> None:
+    problem, indices = dense_problem(random_problem()), torch.tensor([4, 1, 1])
+    w = torch.linspace(-1, 1, problem.dim, dtype=torch.float64)
+    subset = problem.subset(indices)
+    losses = problem.batch_losses(w, torch.arange(problem.n), Max())
+    assert (subset.n, subset.batch_size, subset.cost) == (3, 2, problem.cost)
+    assert_close(subset.batch_losses(w, torch.arange(3), Max()), losses[indices], rtol=0, atol=1e-12)
+    assert problem.oracle_calls == subset.oracle_calls == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"dataset": []}, "dataset: must be at least 1, got 0"),
+        ({"batch_size": 0}, "batch_size: must be at least 1, got 0"),
+        ({"module": LinearScore(4, 3).requires_grad_(False)}, "trainable parameters: must be at least 1, got 0"),
+    ],
+)
+def test_refuses_nothing_to_train(change: dict[str, Any], message: str, examples: list[Example]) -> None:
+    with pytest.raises(ValueError, match=message):
+        ModuleProblem(**{"module": LinearScore(4, 3), "dataset": examples} | change)

@@ -1,0 +1,265 @@
+"""Compiled passes over sparse chains against enumeration and against the plain torch passes they replace."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from small_problems import EnumeratedProblem, random_problem, random_weights
+from torch import Tensor
+from torch.testing import assert_close
+
+from structsmooth import (
+    L2,
+    Cost,
+    Entropy,
+    Hamming,
+    Max,
+    NormalizedHamming,
+    Problem,
+    Smoother,
+    SparseChainProblem,
+    SparseSequences,
+    WeightedHamming,
+)
+
+EXACTLY, CLOSE = {"rtol": 0.0, "atol": 1e-10}, {"rel": 0.0, "abs": 1e-10}  # of tensors, of numbers
+# More outputs than there are, too: with 100 the smaller examples have none left.
+SMOOTHERS = [Max(), L2(0.7, 1), L2(0.7, 3), L2(5.0, 100), Entropy(0.5)]
+COSTS = [Hamming(), NormalizedHamming(), WeightedHamming((1.0, 2.0, 0.5)), None]
+
+every_smoother = pytest.mark.parametrize("smoother", SMOOTHERS, ids=str)
+every_cost = pytest.mark.parametrize("cost", COSTS, ids=str)
+
+
+def random_order(problem: SparseChainProblem, steps: int, size: int = 1) -> Tensor:
+    return torch.randint(problem.n, (steps, size), generator=torch.Generator().manual_seed(1))
+
+
+@every_cost
+def test_losses_by_enumeration(cost: Cost | None) -> None:
+    problem = random_problem(cost=cost)
+    w = random_weights(problem)
+    margins = [torch.from_numpy(m) for m in EnumeratedProblem(problem).margins(w.numpy())]
+    assert problem.loss(w) == pytest.approx(sum(float(m.max()) for m in margins) / problem.n, abs=1e-12)
+    entropy = sum(float(0.5 * (m / 0.5).logsumexp(0)) for m in margins) / problem.n
+    assert problem.loss(w, Entropy(0.5)) == pytest.approx(entropy, abs=1e-12)
+
+
+@every_smoother
+@every_cost
+@pytest.mark.parametrize("scale", [0.0, 1.0, 30.0])
+def test_full_pass_is_the_default(smoother: Smoother, cost: Cost | None, scale: float) -> None:
+    problem = random_problem(cost=cost)
+    w = scale * random_weights(problem)
+    compiled = problem.full_pass(w, smoother, with_loss=True)
+    default = Problem.full_pass(problem, w, smoother, with_loss=True)
+    assert compiled.smoothed_loss == pytest.approx(default.smoothed_loss, **CLOSE)
+    assert compiled.loss == pytest.approx(default.loss, **CLOSE)
+    assert_close(compiled.gradient, default.gradient, **EXACTLY)
+    assert_close(compiled.weights, w, **EXACTLY)
+    assert compiled.smoother == smoother
+    assert problem.loss(w, smoother) == compiled.smoothed_loss
+    value, gradient = problem.loss_and_grad(w, smoother)
+    assert value == compiled.smoothed_loss
+    assert torch.equal(gradient, compiled.gradient)
+
+
+@every_smoother
+@every_cost
+def test_full_pass_keeps_the_statistics(smoother: Smoother, cost: Cost | None) -> None:
+    problem = random_problem(cost=cost)
+    w = random_weights(problem)
+    full = problem.full_pass(w, smoother)
+    expected_cost, gradient = 0.0, torch.zeros_like(w)
+    for i in range(problem.n):
+        index = torch.tensor([i])
+        tokens = problem.sequences.tokens(index)
+        chain, y = problem.structure(w.clone().requires_grad_(), index), problem.labels[tokens][None]
+        costs = torch.zeros_like(chain.unary) if cost is None else cost(chain, y)
+        smoothed = smoother(chain.cost_augmented(y, costs)).sum()
+        node, edge = torch.autograd.grad(smoothed, chain.potentials)
+        assert_close(full.node[tokens], node[0], **EXACTLY)
+        assert_close(full.edge[i], edge, **EXACTLY)
+        expected_cost += float((costs * node).sum()) / problem.n
+        parts, pairs = chain.parts(y)
+        gradient += problem.adjoint((node[0] - parts[0], edge - pairs[0].sum(0)), i).detach() / problem.n
+    assert full.expected_cost == pytest.approx(expected_cost, **CLOSE)
+    assert_close(full.gradient, gradient, **EXACTLY)
+
+
+@every_smoother
+@pytest.mark.parametrize("average", [True, False])
+@pytest.mark.parametrize(
+    ("step_size", "lam", "kappa"),
+    [(0.1, 0, 0), (0.1, 0.3, 0), (0.1, 0, 0.7), (0.1, 0.3, 0.7), (0.1, 1e-13, 0), (0.6, 0.3, 0.7), (0.99, 1, 0)],
+)
+def test_svrg_epoch_is_the_default(
+    smoother: Smoother, average: bool, step_size: float, lam: float, kappa: float
+) -> None:
+    problem = random_problem()
+    w, center = random_weights(problem, 1), random_weights(problem, 2) if kappa else None
+    for order in random_order(problem, 36).split(12):
+        snapshot = problem.full_pass(w, smoother)
+        settings = {"step_size": step_size, "lam": lam, "kappa": kappa, "center": center, "average": average}
+        w = problem.svrg_epoch(snapshot, order, **settings)
+        assert_close(w, Problem.svrg_epoch(problem, snapshot, order, **settings), **EXACTLY)
+
+
+@pytest.mark.parametrize("smoother", [Max(), L2(0.7, 3)], ids=str)
+@pytest.mark.parametrize("averaging", [True, False])
+@pytest.mark.parametrize("lam", [0.0, 0.1, 1.0])
+@pytest.mark.parametrize(
+    "step_sizes",
+    [
+        pytest.param(lambda t, lam: 0.05 + 0 * t, id="constant"),
+        pytest.param(lambda t, lam: 1 / ((lam or 1) * (t + 3)), id="1/(lam (t + 3))"),
+        # A first step of 1/lam forgets the start; a longer one turns it round.
+        pytest.param(lambda t, lam: 1 / ((lam or 1) * t), id="1/(lam t)"),
+        pytest.param(lambda t, lam: 2.5 / ((lam or 1) * t), id="2.5/(lam t)"),
+        # Shrinks the weights to almost nothing every few steps.
+        pytest.param(lambda t, lam: 0.99 / (lam or 1) + 0 * t, id="vanishing"),
+    ],
+)
+def test_sgd_epoch_is_the_default(
+    smoother: Smoother, averaging: bool, lam: float, step_sizes: Callable[[Tensor, float], Tensor]
+) -> None:
+    problem = random_problem()
+    t = torch.arange(1, 25, dtype=torch.float64)
+    w, order = random_weights(problem), random_order(problem, len(t))
+    settings = {
+        "step_sizes": step_sizes(t, lam),
+        "lam": lam,
+        "smoother": smoother,
+        "shares": t if averaging else 0 * t,
+    }
+    last, total = problem.sgd_epoch(w, order, **settings)
+    expected, expected_total = Problem.sgd_epoch(problem, w, order, **settings)
+    assert_close(last, expected, rtol=1e-10, atol=1e-10)
+    assert_close(total, expected_total, rtol=1e-10, atol=1e-10)
+
+
+def test_steps_of_all_examples_are_gradient_descent() -> None:
+    problem, smoother, lam, kappa, eta = random_problem(), L2(0.7, 3), 0.3, 0.7, 0.1
+    start, center = random_weights(problem), random_weights(problem, 1)
+    svrg = sgd = start
+    for _ in range(3):
+        svrg = svrg - eta * (problem.loss_and_grad(svrg, smoother)[1] + lam * svrg + kappa * (svrg - center))
+        sgd = sgd - eta * (problem.loss_and_grad(sgd, smoother)[1] + lam * sgd)
+    full, order = problem.full_pass(start, smoother), torch.arange(problem.n).expand(3, -1)
+    proximal = {"kappa": kappa, "center": center, "average": False}
+    assert_close(problem.svrg_epoch(full, order, step_size=eta, lam=lam, **proximal), svrg, **EXACTLY)
+    steps, shares = torch.tensor([eta] * 3, dtype=torch.float64), torch.tensor([0.0, 0.0, 2.0])
+    last, total = problem.sgd_epoch(start, order, step_sizes=steps, lam=lam, smoother=smoother, shares=shares)
+    assert_close(last, sgd, **EXACTLY)
+    assert_close(total, 2 * sgd, **EXACTLY)
+
+
+def test_potentials_and_adjoint_are_adjoint() -> None:
+    problem = random_problem()
+    w, generator = random_weights(problem), torch.Generator().manual_seed(2)
+    for i, length in enumerate(problem.sequences.lengths.tolist()):
+        unary, transition = problem.potentials(w, i)
+        assert unary.shape == (length, problem.states)
+        node = torch.randn(unary.shape, generator=generator, dtype=torch.float64)
+        edge = torch.randn(transition.shape, generator=generator, dtype=torch.float64)
+        inner = float((node * unary).sum() + (edge * transition).sum())
+        assert float(problem.adjoint((node, edge), i) @ w) == pytest.approx(inner, abs=1e-10)
+
+
+@every_cost
+def test_subset_has_the_losses_of_its_examples(cost: Cost | None) -> None:
+    problem, indices = random_problem(cost=cost), torch.tensor([4, 1, 1, 2])
+    w = random_weights(problem)
+    subset = problem.subset(indices)
+    assert (subset.n, subset.dim) == (4, problem.dim)
+    losses = problem.batch_losses(w, torch.arange(problem.n), Entropy(0.5))
+    assert subset.loss(w, Entropy(0.5)) == pytest.approx(float(losses[indices].mean()), abs=1e-12)
+
+
+def test_every_inference_counts() -> None:
+    problem, smoother = random_problem(), L2()
+    w, singles, pairs = problem.start(), random_order(problem, 7), random_order(problem, 7, 2)
+    ones = torch.ones(7, dtype=torch.float64)
+    full = problem.full_pass(w, smoother)
+
+    def sgd(order: Tensor) -> object:
+        return problem.sgd_epoch(w, order, step_sizes=ones, lam=0.1, smoother=smoother, shares=ones)
+
+    for calls, run in [
+        (5, lambda: problem.full_pass(w, smoother, with_loss=True)),
+        (5, lambda: problem.loss(w)),
+        (3, lambda: problem.batch_loss_and_grad(w, torch.tensor([0, 2, 2]), smoother)),
+        (7, lambda: problem.svrg_epoch(full, singles, step_size=0.1, lam=0.1)),
+        (2 * 2 * 7, lambda: problem.svrg_epoch(full, pairs, step_size=0.1, lam=0.1)),
+        (7, lambda: sgd(singles)),
+        (2 * 7, lambda: sgd(pairs)),
+        (0, lambda: problem.potentials(w, 0)),
+    ]:
+        before = problem.oracle_calls
+        run()
+        assert problem.oracle_calls == before + calls
+    assert random_problem().oracle_calls == 0
+
+
+def test_arguments_are_not_mutated() -> None:
+    problem = random_problem()
+    w, center = random_weights(problem), random_weights(problem, 1)
+    full, order = problem.full_pass(w, L2()), random_order(problem, 9)
+    ones = torch.ones(9, dtype=torch.float64)
+    tensors = [w, center, full.weights, full.gradient, full.node, full.edge, order, ones, problem.labels]
+    copies = [tensor.clone() for tensor in tensors]
+    for average in (True, False):
+        problem.svrg_epoch(full, order, step_size=0.1, lam=0.1, kappa=1.0, center=center, average=average)
+    problem.sgd_epoch(w, order, step_sizes=0.1 * ones, lam=0.1, smoother=Max(), shares=ones)
+    problem.adjoint(problem.potentials(w, 0), 0)
+    assert full.weights.data_ptr() != w.data_ptr()
+    assert not w.requires_grad
+    assert all(torch.equal(tensor, copy) for tensor, copy in zip(tensors, copies, strict=True))
+
+
+def test_start_and_views() -> None:
+    problem = random_problem(states=2, features=3)
+    assert torch.equal(problem.start(), torch.zeros(14, dtype=torch.float64))
+    rows, transition, ends = problem.views(torch.arange(14.0))
+    assert rows.tolist() == [[0, 1], [2, 3], [4, 5]]
+    assert transition.tolist() == [[6, 7], [8, 9]]
+    assert ends.tolist() == [[10, 11], [12, 13]]
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"labels": torch.tensor([0, 1, 2], dtype=torch.int32)}, TypeError, "labels must be int64, got torch.int32"),
+        ({"labels": torch.tensor([0, 1])}, ValueError, r"labels must have shape \[tokens\] = \(3,\), got \(2,\)"),
+        ({"labels": torch.tensor([[0, 1, 2]])}, ValueError, r"labels must have shape .*, got \(1, 3\)"),
+        ({"labels": torch.tensor([0, 1, 3])}, ValueError, "labels must be from 0 to 2, got 0 to 3"),
+        ({"labels": torch.tensor([0, -1, 2])}, ValueError, "labels must be from 0 to 2, got -1 to 2"),
+        ({"states": 2}, ValueError, "labels must be from 0 to 1, got 0 to 2"),
+        ({"features": 4}, ValueError, "attributes must be from 0 to 3, got 0 to 4"),
+        ({"attributes": torch.tensor([0, -2], dtype=torch.int32)}, ValueError, "attributes must be from 0 .* -2 to 0"),
+    ],
+)
+def test_refuses_bad_data(change: dict[str, object], error: type[Exception], message: str) -> None:
+    arguments = {"labels": torch.tensor([0, 1, 2]), "features": 5, "states": 3} | change
+    attributes = arguments.pop("attributes", torch.tensor([0, 4], dtype=torch.int32))
+    sequences = SparseSequences(attributes, torch.tensor([0, 1, 1, 2]), torch.tensor([0, 3]))
+    with pytest.raises(error, match=message):
+        SparseChainProblem(sequences, **arguments)
+
+
+@pytest.mark.parametrize("lam", [2.0, -0.1, math.nan])
+def test_refuses_a_step_that_overshoots_the_regularizer(lam: float) -> None:
+    problem = random_problem()
+    with pytest.raises(ValueError, match=r"step_size \* \(lam \+ kappa\) must be in \[0, 1\)"):
+        problem.svrg_epoch(problem.full_pass(problem.start(), L2()), random_order(problem, 3), step_size=0.5, lam=lam)
+
+
+def test_refuses_an_unknown_smoother() -> None:
+    class Other(Max):
+        pass
+
+    problem = random_problem()
+    problem.full_pass(problem.start(), Other())  # a kind of Max
+    with pytest.raises(TypeError, match="compiled chain passes know Max, L2 and Entropy, got function"):
+        problem.full_pass(problem.start(), lambda structure: structure.max()[0])

@@ -1,0 +1,92 @@
+"""Small sparse chain problems, and what they are by enumeration of all outputs."""
+
+from itertools import product
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from torch import Tensor
+
+from structsmooth import Cost, Hamming, SparseChainProblem, SparseSequences
+
+
+def offsets(counts: Tensor) -> Tensor:
+    """Where rows of the given sizes begin and end."""
+    return torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+
+
+def random_problem(
+    lengths: tuple[int, ...] = (3, 1, 4, 2, 3),
+    states: int = 3,
+    features: int = 5,
+    cost: Cost | None = Hamming(),  # noqa: B008 - immutable
+    seed: int = 0,
+) -> SparseChainProblem:
+    """Tokens of 0 to 4 attributes, some of them repeated; the last attribute never occurs."""
+    generator = torch.Generator().manual_seed(seed)
+    counts = torch.randint(5, (sum(lengths),), generator=generator)
+    attributes = torch.randint(features - 1, (int(counts.sum()),), generator=generator, dtype=torch.int32)
+    labels = torch.randint(states, (sum(lengths),), generator=generator)
+    sequences = SparseSequences(attributes, offsets(counts), offsets(torch.tensor(lengths)))
+    return SparseChainProblem(sequences, labels, features, states, cost)
+
+
+def random_weights(problem: SparseChainProblem, seed: int = 0) -> Tensor:
+    """Gaussian weights."""
+    return torch.randn(problem.dim, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+class EnumeratedProblem:
+    """Joint feature maps and costs of all outputs of all examples, less those of the labels."""
+
+    def __init__(self, problem: SparseChainProblem) -> None:
+        self.problem = problem
+        self.differences: list[NDArray[np.float64]] = []
+        self.costs: list[NDArray[np.float64]] = []
+        for i in range(problem.n):
+            begin, end = problem.sequences.offsets[i : i + 2].tolist()
+            labels = problem.labels[begin:end]
+            mistakes = np.zeros(end - begin)
+            if problem.cost is not None:
+                mistakes = problem.cost.mistake_cost(labels, torch.tensor(end - begin)).numpy()
+            outputs = np.array(list(product(range(problem.states), repeat=end - begin)))
+            features = np.stack([self._features(begin, y) for y in outputs])
+            self.differences.append(features - self._features(begin, labels.numpy()))
+            self.costs.append((outputs != labels.numpy()) @ mistakes)
+
+    def _features(self, begin: int, y: NDArray[np.int64]) -> NDArray[np.float64]:
+        problem, sequences = self.problem, self.problem.sequences
+        rows = np.zeros((problem.features + problem.states + 2, problem.states))
+        for t, label in enumerate(y):
+            first, last = sequences.token_offsets[begin + t : begin + t + 2].tolist()
+            for attribute in sequences.attributes[first:last].tolist():
+                rows[attribute, label] += 1
+            if t > 0:
+                rows[problem.features + y[t - 1], label] += 1
+        rows[-2, y[0]] += 1
+        rows[-1, y[-1]] += 1
+        return rows.ravel()
+
+    def margins(self, w: NDArray[np.float64]) -> list[NDArray[np.float64]]:
+        """ℓ_i(y) + ⟨w, φ(x_i, y) − φ(x_i, y_i)⟩ of all outputs of each example."""
+        return [a @ w + c for a, c in zip(self.differences, self.costs, strict=True)]
+
+    def objective(self, w: NDArray[np.float64], lam: float) -> float:
+        """(1/n) Σ f_i(w) + (λ/2)‖w‖², without smoothing."""
+        return float(np.mean([margins.max() for margins in self.margins(w)]) + lam / 2 * w @ w)
+
+    def optimum(self, lam: float) -> float:
+        """min F: the primal quadratic program with a slack for each example and a constraint for each output."""
+        n, dim = self.problem.n, self.problem.dim
+        slack = np.repeat(np.eye(n), [len(costs) for costs in self.costs], axis=0)
+        matrix, costs = np.hstack([-np.vstack(self.differences), slack]), np.concatenate(self.costs)
+        solution = minimize(
+            lambda v: (lam / 2 * v[:dim] @ v[:dim] + v[dim:].mean(), np.r_[lam * v[:dim], np.full(n, 1 / n)]),
+            np.r_[np.zeros(dim), np.full(n, costs.max())],
+            jac=True,
+            method="SLSQP",
+            constraints={"type": "ineq", "fun": lambda v: matrix @ v - costs, "jac": lambda v: matrix},
+            options={"ftol": 1e-14, "maxiter": 1000},
+        )
+        return self.objective(solution.x[:dim], lam)

@@ -1,0 +1,180 @@
+"""Losses against enumeration; their sign, convexity, reduction and gradients."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from enumeration import EnumeratedChain, Potentials, random_chains, small_chains
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.autograd.functional import vjp
+from torch.testing import assert_close
+
+from structsmooth import L2, Entropy, Hamming, LinearChain, NormalizedHamming, StructuralHinge, simplex_projection
+
+INF = torch.inf
+
+
+def top_3(scores: Tensor) -> Tensor:
+    z = scores.topk(min(3, len(scores))).values
+    u = simplex_projection(z.detach() / 0.7)
+    return (u * z).sum() - 0.35 * (u.square().sum() - 1)
+
+
+# Loss, then the same from the scores of all outputs (with or without their costs).
+LOSSES: dict[str, tuple[StructuralHinge, Callable[[Tensor], Tensor], bool]] = {
+    "hinge": (StructuralHinge(), torch.amax, True),
+    "smooth_hinge": (StructuralHinge(L2(0.7, 3)), top_3, True),
+    "perceptron": (StructuralHinge.perceptron(), torch.amax, False),
+    "crf": (StructuralHinge.crf(), lambda z: z.logsumexp(0), False),
+    "softmax_margin": (StructuralHinge.softmax_margin(), lambda z: z.logsumexp(0), True),
+    "sparsemap": (StructuralHinge.sparsemap(mu=0.7, k=3), top_3, False),
+}
+every_loss = pytest.mark.parametrize("name", LOSSES)
+
+
+def labels(potentials: Potentials, seed: int = 0) -> Tensor:
+    unary = potentials[0]
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(unary.shape[2], unary.shape[:2], generator=generator)
+
+
+def each(name: str, potentials: Potentials, y: Tensor) -> Tensor:
+    """A loss without reduction."""
+    loss = LOSSES[name][0]
+    return StructuralHinge(loss.smoother, loss.cost, reduction="none")(LinearChain(*potentials), y)
+
+
+def enumerated(name: str, potentials: Potentials, y: Tensor) -> Tensor:
+    _, smoothed_max, with_cost = LOSSES[name]
+    chain = EnumeratedChain(*potentials)
+    rows = []
+    for b, (outputs, scores) in enumerate(zip(chain.outputs, chain.scores, strict=True)):
+        mistakes = (outputs != y[b])[:, : chain.lengths[b]].sum(1)
+        rows.append(smoothed_max(scores + mistakes if with_cost else scores))
+    return torch.stack(rows) - chain.score(y)
+
+
+def with_gradients(
+    loss: Callable[[str, Potentials, Tensor], Tensor], name: str, potentials: Potentials, y: Tensor
+) -> tuple[Tensor, ...]:
+    unary, transition, lengths = potentials
+    weights = torch.arange(1.0, len(y) + 1, dtype=torch.float64)
+    value, gradients = vjp(lambda *scores: loss(name, (*scores, lengths), y), (unary, transition), weights)
+    return value, *gradients
+
+
+@every_loss
+@given(potentials=small_chains(ties=False, forbidden=0.0), seed=st.integers(0, 10**6))
+def test_losses_match_enumeration(name: str, potentials: Potentials, seed: int) -> None:
+    y = labels(potentials, seed)
+    expected = with_gradients(enumerated, name, potentials, y)
+    assert_close(with_gradients(each, name, potentials, y), expected, rtol=1e-9, atol=1e-9)
+
+
+@every_loss
+@given(potentials=small_chains(), seed=st.integers(0, 10**6))
+def test_losses_are_not_negative_nor_nan(name: str, potentials: Potentials, seed: int) -> None:
+    """They are +inf where the labels are forbidden, even if everything else is."""
+    y = labels(potentials, seed)
+    losses = each(name, potentials, y)
+    assert (losses >= -1e-12).all()
+    assert torch.equal(losses == INF, LinearChain(*potentials).score(y) == -INF)
+
+
+@every_loss
+@given(small_chains(forbidden=0.0), st.integers(0, 10**6), st.floats(0, 1))
+def test_losses_are_convex(name: str, potentials: Potentials, seed: int, share: float) -> None:
+    unary, transition, lengths = potentials
+    generator = torch.Generator().manual_seed(seed)
+    y = labels(potentials, seed)
+    other = [
+        scores + torch.randn(scores.shape, generator=generator, dtype=scores.dtype) for scores in (unary, transition)
+    ]
+    between = [share * a + (1 - share) * b for a, b in zip((unary, transition), other, strict=True)]
+    first, last, middle = (each(name, (*scores, lengths), y) for scores in ((unary, transition), other, between))
+    assert (middle <= share * first + (1 - share) * last + 1e-9).all()
+
+
+@every_loss
+def test_gradcheck(name: str) -> None:
+    potentials = random_chains(3, 3, 2, lengths=[3, 2, 1])
+    unary, transition, lengths = potentials
+    inputs = unary.requires_grad_(), transition.requires_grad_()
+    y = labels(potentials)
+    assert torch.autograd.gradcheck(lambda *scores: each(name, (*scores, lengths), y), inputs)
+
+
+@every_loss
+def test_reductions(name: str) -> None:
+    potentials = random_chains(4, 5, 3)
+    y = labels(potentials)
+    loss = LOSSES[name][0]
+    losses = each(name, potentials, y)
+    assert losses.shape == (4,)
+    for reduction, expected in [("mean", losses.mean()), ("sum", losses.sum())]:
+        reduced = StructuralHinge(loss.smoother, loss.cost, reduction=reduction)
+        assert_close(reduced(LinearChain(*potentials), y), expected)
+    assert_close(loss(LinearChain(*potentials), y), losses.mean())
+
+
+@pytest.mark.parametrize("name", ["crf", "perceptron", "softmax_margin", "sparsemap"])
+def test_named_losses_take_a_reduction(name: str) -> None:
+    assert getattr(StructuralHinge, name)(reduction="sum").reduction == "sum"
+
+
+@given(small_chains(), st.integers(0, 10**6))
+def test_gradient_of_the_likelihood_is_marginals_minus_parts(potentials: Potentials, seed: int) -> None:
+    unary, transition, lengths = potentials
+    y = labels(potentials, seed)
+    chain = LinearChain(*potentials)
+    allowed = chain.score(y) > -INF
+    per_edge = (
+        transition[None, None] if transition.dim() == 2 else transition.view(len(unary), -1, *transition.shape[-2:])
+    )
+    edges = per_edge.expand(len(unary), unary.shape[1] - 1, *transition.shape[-2:])
+    loss = StructuralHinge.crf(reduction="none")
+    _, gradients = vjp(lambda *scores: loss(LinearChain(*scores, lengths), y), (unary, edges), allowed.double())
+    for gradient, marginals, parts in zip(gradients, chain.marginals(), chain.parts(y), strict=True):
+        assert_close(gradient[allowed], (marginals - parts)[allowed])
+
+
+def test_hinge_is_zero_where_the_margin_is_met() -> None:
+    y = torch.tensor([[1, 0, 1]])
+    unary = (10.0 * torch.nn.functional.one_hot(y, 2)).requires_grad_()
+    loss = StructuralHinge()(LinearChain(unary, torch.zeros(2, 2)), y)
+    loss.backward()
+    assert loss == 0
+    assert not unary.grad.any()
+
+
+@every_loss
+def test_labels_at_padding_do_not_matter(name: str) -> None:
+    potentials = random_chains(3, 4, 3, lengths=[2, 3, 1])
+    y = labels(potentials)
+    other = torch.where(LinearChain(*potentials).mask, y, -100)
+    assert torch.equal(each(name, potentials, y), each(name, potentials, other))
+
+
+def test_cost_tensor_is_the_cost_it_spells_out() -> None:
+    potentials = random_chains(3, 4, 3)
+    y, chain = labels(potentials), LinearChain(*potentials)
+    for cost in (Hamming(), NormalizedHamming()):
+        for smoother in (None, L2(), Entropy()):
+            expected = StructuralHinge(smoother, cost)(chain, y)
+            assert_close(StructuralHinge(smoother, cost(chain, y))(chain, y), expected)
+
+
+def test_loss_of_half_precision_scores_is_that_of_the_same_scores_in_float32() -> None:
+    unary, transition, lengths = random_chains(3, 4, 3)
+    half = (100 * unary).bfloat16(), (100 * transition).bfloat16()
+    y = labels((unary, transition, lengths))
+    for name in LOSSES:
+        actual = each(name, (*half, lengths), y)
+        assert_close(actual, each(name, (half[0].float(), half[1].float(), lengths), y))
+
+
+def test_settings_are_printed() -> None:
+    expected = "StructuralHinge(smoother=L2(mu=1.0, k=5), cost=None, reduction='mean')"
+    assert repr(StructuralHinge.sparsemap()) == expected
