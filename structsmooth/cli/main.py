@@ -71,7 +71,7 @@ def train(options: Namespace) -> int:
     console.print(history_table(result.history, task.headline))
     console.print(result.message, highlight=False)
     metrics = {}
-    for split in {"dev", "test"} & examples.keys():
+    for split in [split for split in _SPLITS[1:] if split in examples]:
         metrics[split], table = task.measure(examples[split], _best(task, result.weights, examples[split]))
         console.print(f"\n{split}: {files[split]}\n{table}", highlight=False)
     description = {

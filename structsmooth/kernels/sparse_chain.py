@@ -16,7 +16,7 @@ from structsmooth.kernels.jit import entry_point, inlined, kernel
 # Tuples that kernels take:
 #   data: attributes, token offsets, sentence offsets, labels of tokens, costs of mistakes at tokens
 #   smoothing: mu and k, the outputs of the top-K oracle (1: max), or 0 for the exp oracle
-#   decay: step size, shrink = 1 - c, sums[g] = 1 + c + ... + c^(g-1), and double_sums, their cumulative sums
+#   decay: step size, shrink = 1 - c, and sums[g] = 1 + c + ... + c^(g-1)
 
 Workspace = namedtuple(
     "Workspace", "unary node edge row score back values labels shares alpha scaled total exponential shift"
@@ -201,25 +201,21 @@ def full_pass(data, weights, smoothing, node, edge, gradient):
 
 
 @inlined
-def _catch_up(weights, drift, total, averaging, r, lag, step_size, shrink, sums, double_sums):
-    """Apply ``lag`` dense steps w <- c w - step_size * drift to row r, and add its iterates to ``total``."""
+def _catch_up(weights, drift, r, lag, step_size, shrink, sums):
+    """Apply ``lag`` dense steps w <- c w - step_size * drift to row r."""
     power, shift = 1.0 - shrink * sums[lag], step_size * sums[lag]
-    if averaging:
-        share, double_shift = sums[lag + 1] - 1.0, step_size * double_sums[lag]
-        for s in range(weights.shape[1]):
-            total[r, s] += share * weights[r, s] - double_shift * drift[r, s]
     for s in range(weights.shape[1]):
         weights[r, s] = power * weights[r, s] - shift * drift[r, s]
 
 
 @entry_point
-def svrg_epoch(order, data, weights, drift, total, averaging, smoothing, node, edge, decay):
-    """SVRG steps w <- c w - step * (drift + B^T(statistics - stored statistics)) in place, dense terms just in time.
+def svrg_epoch(order, data, weights, drift, total, smoothing, node, edge, decay):
+    """SVRG steps w <- c w - step_size * (drift + B^T(statistics - stored statistics)), dense terms just in time.
 
-    With ``averaging`` the sum of the iterates is added to ``total``.
+    Changes ``weights`` in place, and adds to ``total`` what the sparse terms contribute to the sum of the iterates.
     """
     attributes, token_offsets, sentence_offsets, _, _ = data
-    step_size, shrink, sums, double_sums = decay
+    step_size, shrink, sums = decay
     rows, states = weights.shape
     work = _workspace(data, states, smoothing[1])
     statistics, edge_statistics = work.node, work.edge[0]
@@ -232,10 +228,10 @@ def svrg_epoch(order, data, weights, drift, total, averaging, smoothing, node, e
             r = attributes[q]
             lag = step - seen[r]
             if lag > 0:
-                _catch_up(weights, drift, total, averaging, r, lag, step_size, shrink, sums, double_sums)
+                _catch_up(weights, drift, r, lag, step_size, shrink, sums)
                 seen[r] = step
         for r in range(rows - states - 2, rows):
-            _catch_up(weights, drift, total, averaging, r, step - seen[r], step_size, shrink, sums, double_sums)
+            _catch_up(weights, drift, r, step - seen[r], step_size, shrink, sums)
             seen[r] = step
         _potentials(i, data, weights, 1.0, work.unary)
         _smoothed_max(_transition(weights), length, smoothing, work)
@@ -247,9 +243,11 @@ def svrg_epoch(order, data, weights, drift, total, averaging, smoothing, node, e
                 edge_statistics[p, s] -= edge[i, p, s]
         # The next dense step will shrink these terms, which it should not.
         _add_parts(first, length, data, statistics, edge_statistics, -step_size / (1.0 - shrink), weights)
+        # They live on, shrinking, in all iterates to come.
+        remaining = order.shape[0] - step
+        _add_parts(first, length, data, statistics, edge_statistics, -step_size * sums[remaining], total)
     for r in range(rows):
-        lag = order.shape[0] - seen[r]
-        _catch_up(weights, drift, total, averaging, r, lag, step_size, shrink, sums, double_sums)
+        _catch_up(weights, drift, r, order.shape[0] - seen[r], step_size, shrink, sums)
 
 
 @entry_point
@@ -271,9 +269,9 @@ def sgd_epoch(order, data, weights, total, smoothing, lam, steps, shares):
         _subtract_labels(first, length, labels, work.node, work.edge[0])
         scale *= 1.0 - steps[step] * lam
         if abs(scale) < 1e-8:
+            total[:] += weight * weights
             weights[:] *= scale
-            weight /= scale
-            scale = 1.0
+            scale, weight = 1.0, 0.0
         factor = -steps[step] / scale
         _add_parts(first, length, data, work.node, work.edge[0], factor, weights)
         if shares[step] > 0.0 or weight > 0.0:

@@ -140,23 +140,26 @@ class SparseChainProblem(Problem):
             )
         from structsmooth.kernels import sparse_chain as kernels
 
-        w = snapshot.weights.clone()
+        steps, sums = len(order), _power_sums(shrink, len(order))
+        w, total = snapshot.weights.clone(), torch.zeros_like(snapshot.weights)
         drift = snapshot.gradient if center is None else snapshot.gradient - kappa * center
-        total = torch.zeros_like(w) if average else w.new_zeros(0)
         kernels.svrg_epoch(
             order[:, 0].numpy(),
             self._data,
             self._matrix(w),
             self._matrix(drift),
-            self._matrix(total) if average else self._matrix(w),
-            average,
+            self._matrix(total),
             _smoothing(snapshot.smoother),
             snapshot.node.numpy(),
             snapshot.edge.numpy(),
-            _decay(step_size, shrink, len(order)),
+            (float(step_size), float(shrink), sums.numpy()),
         )
-        self.oracle_calls += len(order)
-        return total / len(order) if average else w
+        self.oracle_calls += steps
+        if not average:
+            return w
+        # The dense terms of the sum of the iterates, in closed form.
+        total += float(sums[steps + 1] - 1) * snapshot.weights - step_size * float(sums.sum() - sums[-1]) * drift
+        return total / steps
 
     def sgd_epoch(
         self, w: Tensor, order: Tensor, *, step_sizes: Tensor, lam: float, smoother: Smoother, shares: Tensor
@@ -194,10 +197,9 @@ def _smoothing(smoother: Smoother) -> tuple[float, int]:
     raise TypeError(f"compiled chain passes know Max, L2 and Entropy, got {type(smoother).__name__}")
 
 
-def _decay(step_size: float, shrink: float, steps: int) -> tuple[Any, ...]:
-    """Sums of powers of 1 - shrink, also where that is 1 to rounding."""
+def _power_sums(shrink: float, steps: int) -> Tensor:
+    """1 + c + ... + c^(g-1) for c = 1 - shrink and g = 0, ..., steps + 1; also where c is 1 to rounding."""
     if not 0 <= shrink < 1:
         raise ValueError(f"step_size * (lam + kappa) must be in [0, 1), got {shrink}")
     g = torch.arange(steps + 2, dtype=torch.float64)
-    sums = -torch.expm1(g * math.log1p(-shrink)) / shrink if shrink > 0 else g
-    return float(step_size), float(shrink), sums.numpy(), sums.cumsum(0).numpy()
+    return -torch.expm1(g * math.log1p(-shrink)) / shrink if shrink > 0 else g
