@@ -268,15 +268,14 @@ def sgd_epoch(order, data, weights, total, smoothing, lam, steps, shares):
         _smoothed_max(_transition(weights) * scale, length, smoothing, work)
         _subtract_labels(first, length, labels, work.node, work.edge[0])
         scale *= 1.0 - steps[step] * lam
-        if abs(scale) < 1e-8:
+        if abs(scale) < 1e-3:  # smaller scales would cost the total its digits
             total[:] += weight * weights
             weights[:] *= scale
             scale, weight = 1.0, 0.0
         factor = -steps[step] / scale
         _add_parts(first, length, data, work.node, work.edge[0], factor, weights)
-        if shares[step] > 0.0 or weight > 0.0:
+        if shares[step] != 0.0 or weight != 0.0:
             _add_parts(first, length, data, work.node, work.edge[0], -weight * factor, total)
             weight += shares[step] * scale
-    if weight > 0.0:
-        total[:] += weight * weights
+    total[:] += weight * weights
     weights[:] *= scale

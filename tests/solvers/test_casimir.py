@@ -174,13 +174,21 @@ def inner_problem(
     ("lipschitz", "lam", "kappa"),
     [(50.0, 0.1, 50 / 5 - 0.1), (2.1, 0.1, 2.1 / 5 - 0.1), (2.0, 0.1, 0.1), (1.0, 0.1, 0.1), (50.0, 0.0, 50 / 6)],
 )
-def test_kappa_of_propositions_29_and_31(lipschitz: float, lam: float, kappa: float) -> None:
-    for settings in ({"lipschitz": lipschitz}, {"learning_rate": 1 / lipschitz}):
-        run = trace(casimir("adaptive", **{"kappa": None, "learning_rate": None} | settings), random_problem(), lam, 0)
-        assert run.states[0].kappa == pytest.approx(kappa)
-        first = 1 / (lipschitz + lam + kappa) if "lipschitz" in settings else 1 / lipschitz
-        assert run.states[0].step_size == run.history[0].step_size == pytest.approx(first)
-    assert trace(casimir("adaptive", kappa=7.0), random_problem(), lam, 0).states[0].kappa == 7.0
+@pytest.mark.parametrize("given", ["lipschitz", "learning_rate"])
+@schedules
+def test_kappa_of_propositions_29_and_31(schedule: str, given: str, lipschitz: float, lam: float, kappa: float) -> None:
+    """The adaptive schedule takes the geometric mean of that and λ."""
+    rate = {"learning_rate": None, "lipschitz": lipschitz} if given == "lipschitz" else {"learning_rate": 1 / lipschitz}
+    kappa = math.sqrt(kappa * lam) if schedule == "adaptive" and lam else kappa
+    run = trace(casimir(schedule, kappa=None, **rate), random_problem(), lam, passes=0)
+    assert run.states[0].kappa == pytest.approx(kappa)
+    step_size = 1 / (lipschitz + lam + kappa) if given == "lipschitz" else 1 / lipschitz
+    assert run.states[0].step_size == run.history[0].step_size == pytest.approx(step_size)
+
+
+@schedules
+def test_kappa_can_be_given(schedule: str) -> None:
+    assert trace(casimir(schedule, kappa=7.0), random_problem(), LAM, passes=0).states[0].kappa == 7.0
 
 
 def contested_tokens(attributes: int) -> SparseChainProblem:

@@ -1,0 +1,200 @@
+"""CPU time of an inner SVRG step and of a full pass on linear chains over sparse attributes.
+
+Each size is swept alone, the others stay at their defaults: sentences n, tokens per sentence T, states S, outputs K of
+the oracle, attributes per token A, and rows F of weights. A step's share of the work that an epoch does on all weights
+at once is included, so steps are dearer where n is small or F large. With --file the sentences are real, encoded as
+the NER task does, and n and K alone are swept.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.progress import track
+
+from structsmooth import L2, SparseChainProblem, SparseSequences
+from structsmooth.tasks.ner import NER
+
+_SWEEPS = {
+    "n": (250, 1000, 4000),
+    "T": (5, 10, 20, 40, 80),
+    "S": (3, 9, 18, 36),
+    "K": (1, 2, 5, 10, 20),
+    "A": (10, 20, 40, 80),
+    "F": (2**14, 2**16, 2**18),
+}
+_COLUMNS = {
+    "averaged": "SVRG step, averaging",
+    "plain": "SVRG step, last iterate",
+    "full_pass": "full pass, per example",
+}
+_MU = 1.0
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Median CPU time in microseconds: per step with and without averaging, per example of a full pass."""
+
+    averaged: float
+    plain: float
+    full_pass: float
+
+
+@dataclass(frozen=True)
+class Case:
+    """One line of the table: the size that is swept, its value, and how to make the problem."""
+
+    size: str
+    value: int
+    k: int
+    problem: Callable[[], SparseChainProblem]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure every case, print the table and draw the plot."""
+    torch.set_num_threads(1)
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    for name in (*_SWEEPS, "repeats", *(f"sweep_{name}" for name in _SWEEPS)):
+        values = getattr(options, name)
+        if min(values if isinstance(values, list) else [values]) < 1:
+            parser.error(f"--{name.replace('_', '-')} must be at least 1")
+    try:
+        description, cases = _generated_cases(options) if options.file is None else _file_cases(options)
+    except (ValueError, OSError) as error:
+        parser.error(str(error))
+    console = Console(stderr=True)
+    bar = track(cases, description="timing", console=console, disable=not console.is_terminal)
+    results = [(case, measure(case.problem(), case.k, options.repeats)) for case in bar]
+    print(f"{description}; l2 smoothing; median of {options.repeats}, in microseconds of CPU time\n")
+    print(table(results))
+    if options.plot:
+        _draw(results, options.plot)
+        print(f"\nplot: {options.plot}")
+    return 0
+
+
+def generate(n: int, T: int, S: int, A: int, F: int, seed: int) -> SparseChainProblem:
+    """Random sentences of one length; a few attributes are frequent and most are rare, as in text."""
+    rng = np.random.default_rng(seed)
+    attributes = torch.from_numpy((F * rng.random(n * T * A) ** 3).astype(np.int32))
+    sequences = SparseSequences(attributes, torch.arange(n * T + 1) * A, torch.arange(n + 1) * T)
+    return SparseChainProblem(sequences, torch.from_numpy(rng.integers(S, size=n * T)), F, S)
+
+
+def measure(problem: SparseChainProblem, k: int, repeats: int) -> Timing:
+    """Time epochs and full passes in turn, at weights that one epoch has reached."""
+    smoother, order = L2(_MU, k), torch.arange(problem.n)[:, None]
+    settings: dict[str, Any] = {"step_size": 0.01, "lam": min(1.0, 10 / problem.n)}
+    start = problem.full_pass(problem.start(), smoother)
+    snapshot = problem.full_pass(problem.svrg_epoch(start, order, **settings), smoother)
+    problem.svrg_epoch(snapshot, order[:1], average=False, **settings)
+    times: dict[str, list[float]] = {name: [] for name in _COLUMNS}
+    rng = np.random.default_rng(0)
+    for _ in range(repeats):
+        order = torch.from_numpy(rng.permutation(problem.n))[:, None]
+        for name in ("averaged", "plain"):
+            started = time.process_time()
+            problem.svrg_epoch(snapshot, order, average=name == "averaged", **settings)
+            times[name].append(time.process_time() - started)
+        started = time.process_time()
+        problem.full_pass(snapshot.weights, smoother)
+        times["full_pass"].append(time.process_time() - started)
+    return Timing(**{name: median(values) / problem.n * 1e6 for name, values in times.items()})
+
+
+def table(results: Iterable[tuple[Case, Timing]]) -> str:
+    """The results as Markdown."""
+    lines = ["| size | value | " + " | ".join(_COLUMNS.values()) + " |", "| --- |" + " ---: |" * (1 + len(_COLUMNS))]
+    for case, timing in results:
+        cells = (f"{getattr(timing, name):.1f}" for name in _COLUMNS)
+        lines.append(f"| {case.size} | {case.value} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _generated_cases(options: Namespace) -> tuple[str, list[Case]]:
+    sizes = {name: getattr(options, name) for name in _SWEEPS}
+    cases = []
+    for name in _SWEEPS:
+        for value in getattr(options, f"sweep_{name}"):
+            values = sizes | {name: value}
+            k = values.pop("K")
+            cases.append(Case(name, value, k, partial(generate, **values, seed=options.seed)))
+    return "generated sentences, " + ", ".join(f"{name} = {value}" for name, value in sizes.items()), cases
+
+
+def _file_cases(options: Namespace) -> tuple[str, list[Case]]:
+    task = NER()
+    examples = task.read(options.file)
+    task.fit(examples)
+    problem = task.problem(examples)
+    prefixes = sorted({min(n, problem.n) for n in (*options.sweep_n, problem.n)})
+    whole = Case("n", problem.n, options.K, lambda: problem)
+    cases = [replace(whole, value=n, problem=partial(problem.subset, torch.arange(n))) for n in prefixes]
+    cases += [replace(whole, size="K", value=k, k=k) for k in options.sweep_K]
+    sequences = problem.sequences
+    tokens, nonzeros = len(problem.labels), len(sequences.attributes)
+    return (
+        f"{options.file}, n = {problem.n}, T = {tokens / problem.n:.1f} on average, S = {problem.states}, "
+        f"K = {options.K}, A = {nonzeros / tokens:.1f} on average, F = {problem.features}"
+    ), cases
+
+
+def _draw(results: Sequence[tuple[Case, Timing]], path: str) -> None:
+    from matplotlib.figure import Figure  # slow to load, and not needed without a plot
+
+    sizes = list(dict.fromkeys(case.size for case, _ in results))
+    figure = Figure(figsize=(3.2 * len(sizes), 3.2), layout="constrained")
+    panels: Any = figure.subplots(1, len(sizes), sharey=True, squeeze=False)
+    for panel, size in zip(panels[0], sizes, strict=True):
+        chosen = [(case.value, timing) for case, timing in results if case.size == size]
+        for name, label in _COLUMNS.items():
+            points = [(value, getattr(timing, name)) for value, timing in chosen]
+            panel.plot(*zip(*points, strict=True), marker=".", label=label)
+        panel.set(xscale="log", yscale="log", xlabel=size)
+        panel.grid(alpha=0.3)
+    panels[0][0].set_ylabel("CPU microseconds")
+    panels[0][0].legend(fontsize="small")
+    figure.savefig(path, dpi=120)
+
+
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument("--file", metavar="FILE", help="sentences in CoNLL columns (default: generated ones)")
+    meanings = {
+        "n": (1000, "sentences"),
+        "T": (20, "tokens per sentence"),
+        "S": (9, "states"),
+        "K": (5, "outputs of the top-K oracle"),
+        "A": (30, "attributes per token"),
+        "F": (2**18, "different attributes"),
+    }
+    for name, (default, meaning) in meanings.items():
+        parser.add_argument(f"--{name}", type=int, default=default, help=f"{meaning} (default: {default})")
+    for name, values in _SWEEPS.items():
+        parser.add_argument(
+            f"--sweep-{name}",
+            type=int,
+            nargs="+",
+            default=list(values),
+            metavar=name,
+            help=f"values of {name} to measure (default: {' '.join(map(str, values))})",
+        )
+    parser.add_argument("--repeats", type=int, default=5, help="measurements of each, for the median (default: 5)")
+    parser.add_argument("--seed", type=int, default=0, help="of generated sentences (default: 0)")
+    parser.add_argument("--plot", metavar="FILE", help="draw the times against each size")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

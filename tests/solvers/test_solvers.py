@@ -1,0 +1,356 @@
+"""Solvers against a quadratic program; certificates, resumption, interruption, recovery from bad step sizes."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from small_problems import EnumeratedProblem, random_problem, random_weights
+from torch import Tensor
+
+from structsmooth import (
+    SGD,
+    SVRG,
+    CasimirSVRG,
+    History,
+    LinearScore,
+    ModuleProblem,
+    Problem,
+    Result,
+    Smoother,
+    SparseChainProblem,
+    Status,
+)
+from structsmooth.checkpoint import load_state, save_state
+from structsmooth.solvers import Progress, Solver, State
+
+LAM, LENGTHS, STATES, FEATURES = 0.2, (3, 1, 2, 3, 2), 3, 4
+ALL = STATES ** max(LENGTHS)  # outputs, for exact smoothing
+
+# With the suboptimality to reach in 400 passes: what smoothing leaves, or 1/t.
+SOLVERS: dict[str, tuple[Solver[Any], float]] = {
+    "svrg": (SVRG(mu=0.01, k=ALL), 0.005),
+    "svrg, entropy": (SVRG(mu=0.004, smoothing="entropy"), 0.01),
+    "casimir": (CasimirSVRG(k=ALL), 0.01),
+    "casimir, entropy": (CasimirSVRG(smoothing="entropy"), 0.01),
+    "casimir, constant": (CasimirSVRG(mu=0.01, k=ALL, schedule="constant"), 0.005),
+    "casimir, constant entropy": (CasimirSVRG(mu=0.004, schedule="constant", smoothing="entropy"), 0.01),
+    "casimir, prev-iterate": (CasimirSVRG(k=ALL, warm_start="prev-iterate"), 0.01),
+    "casimir, extrapolation": (CasimirSVRG(k=ALL, warm_start="extrapolation"), 0.01),
+    "casimir, gradient": (CasimirSVRG(k=ALL, inner_stop="gradient"), 0.03),
+    "sgd": (SGD(), 0.02),
+    "sgd, last": (SGD(average=False), 0.02),
+    "sgd, inverse": (SGD(schedule="inverse"), 0.05),
+    "sgd, inverse last": (SGD(schedule="inverse", average=False), 0.05),
+}
+every_solver = pytest.mark.parametrize("name", SOLVERS)
+some_solvers = pytest.mark.parametrize(
+    "solver", [SVRG(), CasimirSVRG(), CasimirSVRG(inner_stop="gradient"), SGD()], ids=["svrg", "casimir", "grad", "sgd"]
+)
+
+
+def small_problem(seed: int = 2) -> SparseChainProblem:
+    return random_problem(LENGTHS, STATES, FEATURES, seed=seed)
+
+
+@cache
+def optimum(lam: float = LAM, seed: int = 2) -> float:
+    return EnumeratedProblem(small_problem(seed)).optimum(lam)
+
+
+def objective(problem: Problem, w: Tensor, lam: float) -> float:
+    return problem.loss(w) + lam / 2 * float(w.square().sum())
+
+
+def record(into: list[tuple[State, History]]) -> Callable[[Progress[Any]], None]:
+    """A callback that keeps what a run could resume from."""
+    return lambda progress: into.append((replace(progress.state), History(progress.history)))
+
+
+@every_solver
+@pytest.mark.parametrize("seed", [0, 1])
+def test_solvers_reach_the_optimum_with_a_certificate(name: str, seed: int) -> None:
+    solver, tolerance = SOLVERS[name]
+    problem = small_problem()
+    result = replace(solver, gap_tolerance=0).solve(problem, lam=LAM, passes=400, seed=seed)
+    excess = [row.objective - optimum() for row in result.history]
+    assert min(excess) >= -1e-9
+    assert excess[-1] <= tolerance < excess[0] / 15
+    assert all(row.dual <= optimum() + 1e-9 for row in result.history)
+    assert all(row.gap == row.objective - row.dual for row in result.history)
+    duals = result.history.column("dual")
+    assert all(a <= b + 1e-12 for a, b in pairwise(duals))
+    assert result.history[-1].objective == pytest.approx(objective(problem, result.weights, LAM), rel=1e-12)
+    assert result.status is Status.PASS_LIMIT
+    assert result.history[-1].passes >= 400
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("solver", [SVRG(), CasimirSVRG(), SGD()], ids=lambda solver: type(solver).__name__)
+def test_defaults_make_progress_on_any_small_problem(solver: Solver[Any], seed: int) -> None:
+    history = solver.solve(small_problem(seed), lam=LAM, passes=60).history
+    assert history[-1].objective - optimum(seed=seed) < 0.2 * (history[0].objective - optimum(seed=seed))
+
+
+@some_solvers
+def test_solvers_reach_the_optimum_of_a_module(solver: Solver[Any]) -> None:
+    """Examples with an attribute each: min F = min max(0, 1 − 2t) + λnt², at ±t for the labels 0 and 1."""
+    examples = [(row[None], torch.tensor([i % 2])) for i, row in enumerate(torch.eye(4).double())]
+    problem = ModuleProblem(LinearScore(4, 2), examples, batch_size=1)
+    result = solver.solve(problem, lam=0.25, passes=60)
+    assert result.history[-1].objective == pytest.approx(1 / 4, abs=0.05)
+    assert result.history[-1].objective >= 1 / 4 - 1e-9
+    assert result.history[-1].dual is result.history[-1].gap is None
+    assert result.history[-1].objective == pytest.approx(objective(problem, result.weights, 0.25), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    "solver", [SVRG(mu=0.01), CasimirSVRG(), SGD(schedule="inverse")], ids=lambda s: type(s).__name__
+)
+@pytest.mark.parametrize("seed", [3, 4])
+def test_without_regularizer(solver: Solver[Any], seed: int) -> None:
+    """The optimum is 0 for seed 3, and 0.4 for seed 4."""
+    result = solver.solve(small_problem(seed), lam=0, passes=100)
+    excess = [value - optimum(0.0, seed) for value in result.history.column("objective")]
+    assert min(excess) >= -1e-9
+    assert excess[-1] <= 0.1 * excess[0]
+    assert result.status is Status.PASS_LIMIT
+    assert result.history.column("dual") == result.history.column("gap") == [None] * len(excess)
+
+
+@some_solvers
+def test_converged_means_a_small_gap(solver: Solver[Any]) -> None:
+    result = replace(solver, gap_tolerance=0.2).solve(small_problem(), lam=LAM, passes=1000)
+    assert result.status is Status.CONVERGED
+    assert result.message.startswith("converged: objective")
+    *before, last = (row.gap / row.objective for row in result.history)
+    assert last <= 0.2 < min(before)
+
+
+@some_solvers
+def test_seeds(solver: Solver[Any]) -> None:
+    first, again, other = (solver.solve(small_problem(), lam=LAM, passes=7, seed=seed) for seed in (5, 5, 6))
+    assert torch.equal(first.weights, again.weights)
+    assert _without_time(first.history) == _without_time(again.history)
+    assert not torch.equal(first.weights, other.weights)
+
+
+@some_solvers
+@pytest.mark.parametrize("learning_rate", [None, 1e6])
+def test_resumes_from_every_pass_as_if_unbroken(
+    solver: Solver[Any], learning_rate: float | None, tmp_path: Path
+) -> None:
+    solver, problem, moments = replace(solver, learning_rate=learning_rate), small_problem(), []
+    whole = solver.solve(problem, lam=LAM, passes=25, callbacks=[record(moments)])
+    assert len(moments) == len(whole.history)
+    for state, history in moments:
+        save_state(tmp_path / "state", *state.split())
+        tensors, values = load_state(tmp_path / "state")
+        for restored in (state, solver.state_type(**tensors, **values)):
+            rest = solver.solve(small_problem(), lam=LAM, passes=25, resume=(restored, History(history)))
+            assert torch.equal(rest.weights, whole.weights)
+            assert _without_time(rest.history) == _without_time(whole.history)
+            assert (rest.status, rest.message) == (whole.status, whole.message)
+
+
+def test_more_passes_continue_a_finished_run() -> None:
+    moments: list[tuple[State, History]] = []
+    short = CasimirSVRG().solve(small_problem(), lam=LAM, passes=3, callbacks=[record(moments)])
+    state, history = moments[-1]
+    longer = CasimirSVRG().solve(small_problem(), lam=LAM, passes=6, resume=(state, history))
+    assert torch.equal(longer.weights, CasimirSVRG().solve(small_problem(), lam=LAM, passes=6).weights)
+    assert (len(history), len(longer.history)) == (4, 7)
+    assert torch.equal(state.weights, short.weights)
+
+
+def solve_interrupted(solver: Solver[Any], problem: Problem, **options: Any) -> Result:
+    try:
+        result = solver.solve(problem, lam=LAM, passes=30, **options)
+    except KeyboardInterrupt:  # it would end the session
+        pytest.fail("lost what the last complete pass reached")
+    assert result.status is Status.INTERRUPTED
+    assert result.message.startswith("interrupted: objective")
+    return result
+
+
+@some_solvers
+@pytest.mark.parametrize("at", [0, 3])
+def test_interrupted_by_a_callback(solver: Solver[Any], at: int) -> None:
+    seen: list[tuple[State, History]] = []
+
+    def interrupt(progress: Progress[Any]) -> None:
+        if len(progress.history) > at:
+            raise KeyboardInterrupt
+
+    result = solve_interrupted(solver, small_problem(), callbacks=[record(seen), interrupt])
+    state, history = seen[-1]
+    assert len(history) == at + 1
+    assert result.history == history
+    assert torch.equal(result.weights, state.weights)
+
+
+@pytest.mark.parametrize("calls", range(8, 16))
+def test_interrupted_within_a_pass(calls: int) -> None:
+    """The result is that of a run that was asked for no more than the complete passes."""
+    problem, count = small_problem(), 0
+
+    def interrupted(*arguments: Any) -> Any:
+        nonlocal count
+        count += 1
+        if count > calls:
+            raise KeyboardInterrupt
+        return Problem.batch_loss_and_grad(problem, *arguments)
+
+    solver = SVRG(batch_size=2, learning_rate=0.05)  # pairs: the epochs are in torch, four calls each
+    problem.batch_loss_and_grad = interrupted
+    result = solve_interrupted(solver, problem)
+    expected = solver.solve(small_problem(), lam=LAM, passes=result.history[-1].passes)
+    assert result.history[-1].passes == calls // 4
+    assert torch.equal(result.weights, expected.weights)
+    assert _without_time(result.history) == _without_time(expected.history)
+
+
+@pytest.mark.parametrize("lam", [0.02, LAM, 1.0])
+@every_solver
+def test_an_absurd_learning_rate_costs_passes_only(name: str, lam: float) -> None:
+    result = replace(SOLVERS[name][0], learning_rate=1e6).solve(small_problem(), lam=lam, passes=100)
+    first, last = result.history[0], result.history[-1]
+    assert result.status is not Status.DIVERGED
+    assert last.objective - optimum(lam) < 0.2 * (first.objective - optimum(lam))
+    assert last.step_size <= 0.1 * first.step_size
+
+
+@pytest.mark.parametrize("solver", [SVRG(), CasimirSVRG(), SGD()], ids=lambda solver: type(solver).__name__)
+@pytest.mark.parametrize("learning_rate", [None, 1e6])
+def test_oracle_calls(solver: Solver[Any], learning_rate: float | None) -> None:
+    """All inferences count, those of undone passes too; except, for SGD, the evaluations."""
+    problem = small_problem()
+    result = replace(solver, learning_rate=learning_rate).solve(problem, lam=0.02, passes=5)
+    evaluations = 0
+    if isinstance(solver, SGD):
+        undone = round(math.log2(result.history[0].step_size / result.history[-1].step_size))
+        evaluations = problem.n * (len(result.history) + undone)
+    assert result.history[-1].oracle_calls == problem.oracle_calls - evaluations
+
+
+class Mirage(Problem):
+    """A loss that is NaN anywhere but at the start."""
+
+    n, dim = 3, 2
+
+    def start(self) -> Tensor:
+        return torch.zeros(2)
+
+    def batch_losses(self, w: Tensor, indices: Tensor, smoother: Smoother) -> Tensor:
+        return (1 + w.sum() + torch.where(w.detach().any(), torch.nan, 0.0)).expand(len(indices))
+
+    def subset(self, indices: Tensor) -> Problem:
+        return Mirage()
+
+
+@some_solvers
+@pytest.mark.parametrize("learning_rate", [None, 1.0])
+def test_diverged_when_nothing_helps(solver: Solver[Any], learning_rate: float | None) -> None:
+    result = replace(solver, learning_rate=learning_rate).solve(Mirage(), lam=LAM, passes=5)
+    assert result.status is Status.DIVERGED
+    assert result.message.startswith("diverged: objective 1 after 0 passes; no step size worked")
+    assert torch.equal(result.weights, torch.zeros(2))
+    assert len(result.history) == 1
+
+
+@some_solvers
+def test_callbacks_see_every_row_and_add_metrics(solver: Solver[Any]) -> None:
+    problem, seen = small_problem(), []
+
+    def callback(progress: Progress[Any]) -> None:
+        assert progress.problem is problem
+        assert progress.row is progress.history[-1]
+        assert progress.row.objective == pytest.approx(objective(problem, progress.state.weights, LAM), rel=1e-12)
+        assert progress.row.passes == progress.state.passes
+        seen.append(progress.row.passes)
+        progress.row.metrics["norm"] = float(progress.state.weights.norm())
+
+    result = solver.solve(problem, lam=LAM, passes=4, callbacks=[callback])
+    assert result.history.column("passes") == seen
+    assert result.history[-1].as_dict()["norm"] == float(result.weights.norm())
+    assert solver.solve(problem, lam=LAM, passes=0).history.column("passes") == [0]
+
+
+@some_solvers
+def test_start_is_used_and_kept(solver: Solver[Any]) -> None:
+    problem = small_problem()
+    start = random_weights(problem)
+    copy = start.clone()
+    result = solver.solve(problem, lam=LAM, passes=2, start=start)
+    assert result.history[0].objective == pytest.approx(objective(problem, copy, LAM), rel=1e-12)
+    assert torch.equal(start, copy)
+
+
+@pytest.mark.parametrize(("t0", "steps"), [(1.0, 5), (2.5, 10)])
+def test_step_sizes_of_sgd(t0: float, steps: int) -> None:
+    t = torch.arange(1, 3 * steps + 1, dtype=torch.float64)
+    convex = SGD().step_sizes(t, steps, LAM, 0.5)
+    assert convex[0] == 0.5
+    assert (1 / convex).diff().tolist() == pytest.approx([LAM] * (len(t) - 1))
+    inverse = SGD(schedule="inverse", t0=t0).step_sizes(t, steps, LAM, 0.5)
+    assert inverse.tolist() == [0.5 / (1 + math.floor((s - 1) / (t0 * steps))) for s in t.tolist()]
+
+
+BAD: list[tuple[Callable[[], object], type[Exception], str]] = [
+    *(
+        (lambda solver=solver, name=name, value=value: solver(**{name: value}), ValueError, f"{name} must be positive")
+        for solver, name, value in [
+            (SVRG, "learning_rate", 0.0),
+            (SGD, "learning_rate", -1.0),
+            (CasimirSVRG, "learning_rate", math.inf),
+            (SVRG, "learning_rate", math.nan),
+            (SGD, "batch_size", 0),
+            (SVRG, "mu", 0.0),
+            (CasimirSVRG, "mu", -2.0),
+            (SVRG, "mu", math.nan),
+            (CasimirSVRG, "kappa", 0.0),
+            (CasimirSVRG, "max_inner", 0),
+            (CasimirSVRG, "lipschitz", -1.0),
+            (SGD, "t0", 0.0),
+        ]
+    ),
+    (lambda: SGD(gap_tolerance=-1e-3), ValueError, "gap_tolerance must be at least 0 and finite, got -0.001"),
+    (lambda: SVRG(gap_tolerance=math.nan), ValueError, "gap_tolerance must be at least 0 and finite, got nan"),
+    (lambda: SVRG(k=0), ValueError, "k must be at least 1, got 0"),
+    (lambda: CasimirSVRG(k=2.5), TypeError, "k must be an int, got float"),
+    (lambda: SVRG(smoothing="l1"), ValueError, """smoothing must be "l2" or "entropy", got 'l1'"""),
+    (lambda: CasimirSVRG(schedule="inverse"), ValueError, "schedule must be one of adaptive, constant, got 'inverse'"),
+    (lambda: CasimirSVRG(warm_start="cold"), ValueError, "warm_start must be one of prox-center, .*, got 'cold'"),
+    (lambda: CasimirSVRG(inner_stop="never"), ValueError, "inner_stop must be one of budget, gradient, got 'never'"),
+    (lambda: CasimirSVRG(lipschitz=1.0, learning_rate=1.0), ValueError, "give lipschitz or learning_rate, not both"),
+    (lambda: SGD(schedule="constant"), ValueError, """schedule must be "strongly-convex" or .*, got 'constant'"""),
+    (lambda: SGD().solve(small_problem(), lam=0), ValueError, '"strongly-convex" schedule needs lam > 0'),
+    (lambda: SVRG().solve(small_problem(), lam=-0.1), ValueError, "lam must be at least 0 and finite, got -0.1"),
+    (lambda: SVRG().solve(small_problem(), lam=math.nan), ValueError, "lam must be at least 0 and finite, got nan"),
+    (lambda: SVRG().solve(small_problem(), lam=1, passes=-1), ValueError, "passes must be at least 0, got -1"),
+    (
+        lambda: SVRG().solve(small_problem(), lam=1, start=torch.zeros(3)),
+        ValueError,
+        r"start must have shape \[dim\] = \(27,\), got \(3,\)",
+    ),
+    (
+        lambda: SVRG(learning_rate=1.0).solve(Mirage(), lam=1, start=torch.ones(2)),
+        ValueError,
+        "objective at the start must be finite, got nan",
+    ),
+]
+
+
+@pytest.mark.parametrize(("make", "error", "message"), BAD, ids=[message for _, _, message in BAD])
+def test_refuses_bad_hyperparameters(make: Callable[[], object], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        make()
+
+
+def _without_time(history: History) -> list[dict[str, Any]]:
+    return [{**row.as_dict(), "seconds": 0} for row in history]
