@@ -26,9 +26,9 @@ from structsmooth import L2, SparseChainProblem, SparseSequences
 from structsmooth.tasks.ner import NER
 
 _SWEEPS = {
-    "n": (250, 1000, 4000),
-    "T": (5, 10, 20, 40, 80),
-    "S": (3, 9, 18, 36),
+    "n": (250, 1000, 2000),
+    "T": (5, 10, 20, 40),
+    "S": (3, 9, 18),
     "K": (1, 2, 5, 10, 20),
     "A": (10, 20, 40, 80),
     "F": (2**14, 2**16, 2**18),
@@ -190,7 +190,7 @@ def _parser() -> ArgumentParser:
             metavar=name,
             help=f"values of {name} to measure (default: {' '.join(map(str, values))})",
         )
-    parser.add_argument("--repeats", type=int, default=5, help="measurements of each, for the median (default: 5)")
+    parser.add_argument("--repeats", type=int, default=3, help="measurements of each, for the median (default: 3)")
     parser.add_argument("--seed", type=int, default=0, help="of generated sentences (default: 0)")
     parser.add_argument("--plot", metavar="FILE", help="draw the times against each size")
     return parser

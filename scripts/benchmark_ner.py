@@ -25,7 +25,7 @@ from structsmooth import SGD, CasimirSVRG
 from structsmooth.cli.main import _lam
 from structsmooth.metrics import entity_scores
 from structsmooth.problems import FullPass, Problem
-from structsmooth.solvers import Progress, Solver
+from structsmooth.solvers import Progress, Solver, Status
 from structsmooth.tasks.attributes import sentence_attributes
 from structsmooth.tasks.conll import Sentence
 from structsmooth.tasks.ner import NER
@@ -115,7 +115,9 @@ def train_ours(task: NER, problem: Problem, lam: float, passes: int, test: Seque
 
         # A solver that steers by evaluations pays for them; one that does not, makes no other full passes.
         with patch.object(problem, "full_pass", evaluate if solver.controls_step else unpaid):
-            solver.solve(problem, lam=lam, passes=passes, callbacks=(measure,))
+            result = solver.solve(problem, lam=lam, passes=passes, callbacks=(measure,))
+        if result.status is Status.INTERRUPTED:
+            raise KeyboardInterrupt
         yield from points
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -22,9 +22,9 @@ from rich.progress import track
 
 from structsmooth import SGD, SVRG, CasimirSVRG
 from structsmooth.cli.main import _lam
-from structsmooth.history import History, Row
+from structsmooth.history import History
 from structsmooth.problems import Problem
-from structsmooth.solvers import Solver
+from structsmooth.solvers import Solver, Status
 from structsmooth.tasks import load_task
 
 _MILESTONES = (10, 30, 100)
@@ -83,11 +83,16 @@ def variants(mu: float | None = None) -> Iterator[Variant]:
 
 
 def run_variant(problem: Problem, lam: float, passes: int, seed: int, variant: Variant) -> History:
-    """The history of one run."""
+    """The history of one run; it ends early only if the run diverges, or reaches the optimum to rounding."""
     torch.set_num_threads(1)
     few = problem.subset(torch.arange(min(problem.n, 2)))
     variant.solver.solve(few, lam=lam, passes=1)  # compiles
-    return variant.solver.solve(problem, lam=lam, passes=passes, seed=seed).history
+    result = variant.solver.solve(problem, lam=lam, passes=passes, seed=seed)
+    if result.status is Status.INTERRUPTED:
+        raise KeyboardInterrupt
+    if result.status is Status.DIVERGED:
+        print(f"{variant}: {result.message}", file=sys.stderr)
+    return result.history
 
 
 def table(ranked: Sequence[tuple[Variant, History]], passes: int) -> str:
@@ -110,8 +115,7 @@ def table(ranked: Sequence[tuple[Variant, History]], passes: int) -> str:
 
 
 def _objective_after(history: History, passes: int) -> str:
-    rows: Iterable[Row] = (row for row in history if row.passes == passes)
-    return next((f"{row.objective:.6f}" for row in rows), "diverged")
+    return f"{[row for row in history if row.passes <= passes][-1].objective:.6f}"
 
 
 def _choices(solver: type[Solver[Any]], name: str) -> tuple[Any, ...]:

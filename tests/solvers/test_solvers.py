@@ -112,9 +112,9 @@ def test_solvers_reach_the_optimum_of_a_module(solver: Solver[Any]) -> None:
 @pytest.mark.parametrize(
     "solver", [SVRG(mu=0.01), CasimirSVRG(), SGD(schedule="inverse")], ids=lambda s: type(s).__name__
 )
-@pytest.mark.parametrize("seed", [3, 4])
+@pytest.mark.parametrize("seed", [3, 10])
 def test_without_regularizer(solver: Solver[Any], seed: int) -> None:
-    """The optimum is 0 for seed 3, and 0.4 for seed 4."""
+    """The optimum is 0 for one seed, where labels can be separated, and 0.8 for the other."""
     result = solver.solve(small_problem(seed), lam=0, passes=100)
     excess = [value - optimum(0.0, seed) for value in result.history.column("objective")]
     assert min(excess) >= -1e-9
@@ -215,14 +215,23 @@ def test_interrupted_within_a_pass(calls: int) -> None:
     assert _without_time(result.history) == _without_time(expected.history)
 
 
-@pytest.mark.parametrize("lam", [0.02, LAM, 1.0])
 @every_solver
+@pytest.mark.parametrize("lam", [0.02, LAM, 1.0])
 def test_an_absurd_learning_rate_costs_passes_only(name: str, lam: float) -> None:
-    result = replace(SOLVERS[name][0], learning_rate=1e6).solve(small_problem(), lam=lam, passes=100)
-    first, last = result.history[0], result.history[-1]
+    solver, passes = replace(SOLVERS[name][0], learning_rate=1e6), 1000 if name == "casimir, gradient" else 100
+    result = solver.solve(small_problem(), lam=lam, passes=passes)
+    excess = [value - optimum(lam) for value in result.history.column("objective")]
     assert result.status is not Status.DIVERGED
-    assert last.objective - optimum(lam) < 0.2 * (first.objective - optimum(lam))
-    assert last.step_size <= 0.1 * first.step_size
+    assert excess[-1] < 0.2 * excess[0]
+
+
+@every_solver
+def test_an_exploding_pass_is_undone(name: str) -> None:
+    solver = replace(SOLVERS[name][0], learning_rate=1e6)
+    history = solver.solve(small_problem(), lam=1e-3, passes=10).history
+    objectives = history.column("objective")
+    assert history[-1].step_size < 1e3
+    assert all(b <= 2 * min(objectives[: k + 1]) for k, b in enumerate(objectives[1:]))
 
 
 @pytest.mark.parametrize("solver", [SVRG(), CasimirSVRG(), SGD()], ids=lambda solver: type(solver).__name__)

@@ -4,6 +4,7 @@ import io
 import json
 import sys
 from argparse import ArgumentParser
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -93,7 +94,7 @@ def test_every_alternative_is_well_formed(path, scheme):
                 allowed = (b[1:] == a[1:] for a, b in zip(before, tags, strict=False) if b[0] == "I")
             else:
                 after = [*before, "O"]
-                pairs = zip(after, after[1:], strict=False)
+                pairs = pairwise(after)
                 allowed = ((b[0] in "IE") == (a[0] in "BI") and (b[0] not in "IE" or a[1:] == b[1:]) for a, b in pairs)
             assert all(allowed)
 

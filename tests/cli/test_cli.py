@@ -1,0 +1,431 @@
+"""The commands on a tiny corpus: in this process, but for those that are killed or interrupted."""
+
+import io
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from structsmooth.checkpoint import load_state
+from structsmooth.cli import main
+from structsmooth.cli.flags import SOLVERS
+from structsmooth.history import History
+from structsmooth.solvers import SGD, SVRG, CasimirSVRG
+from structsmooth.tasks.conll import read_conll
+
+COMPILING = "structsmooth: compiling inner loops"
+NAMES = ["John Smith/PER", "Ada/PER", "Acme Corp/ORG", "New York City/LOC", "Paris/LOC", "Initech/ORG"]
+
+
+def corpus(verb: str) -> str:
+    """36 sentences of two columns."""
+    lines = []
+    for first in NAMES:
+        for second in NAMES:
+            for name in (first, second):
+                words, kind = name.split("/")
+                lines += [f"{word} {'BI'[i > 0]}-{kind}" for i, word in enumerate(words.split())]
+                lines.append(f"{verb} O" if name is first else ". O")
+            lines.append("")
+    return "\n".join(lines)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch) -> Path:
+    """A working directory with data files, and none of the options of other tests."""
+    (tmp_path / "train.txt").write_text(corpus("visited"))
+    (tmp_path / "test.txt").write_text(corpus("met"))
+    (tmp_path / "words.txt").write_text("Ada\nmet\nJohn\nSmith\n.\n\nParis\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    return tmp_path
+
+
+def training(*options: object, out: str = "model", passes: int = 3) -> list[str]:
+    data = ["--train", "train.txt", "--bits", "10"]
+    return ["train", "ner", *data, "--out", out, "--passes", str(passes), *map(str, options)]
+
+
+def train(*options: object, out: str = "model", passes: int = 3) -> None:
+    assert main(training(*options, out=out, passes=passes)) == 0
+
+
+def weights(model: str = "model") -> torch.Tensor:
+    return load_state(Path(model) / "model.safetensors")[0]["weights"]
+
+
+def history(model: str = "model") -> History:
+    return History.load(Path(model) / "history.jsonl")
+
+
+def described(model: str = "model") -> dict:
+    return json.loads((Path(model) / "model.json").read_text())
+
+
+def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """The only line that a refused command writes."""
+    capsys.readouterr()
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    (line,) = (line for line in captured.err.splitlines() if not line.startswith(COMPILING))
+    assert captured.out == ""
+    assert line.startswith("structsmooth: error: ")
+    return line
+
+
+def assert_same_run(one: str, other: str) -> None:
+    """Bitwise the same weights and the same rows, but for the time they took."""
+    assert torch.equal(weights(one), weights(other))
+    rows = [[row.as_dict() | {"seconds": 0} for row in history(model)] for model in (one, other)]
+    assert rows[0] == rows[1]
+
+
+# Training.
+
+
+def test_train_writes_a_model_directory(capsys):
+    train("--dev", "test.txt", "--test", "test.txt")
+    names = {path.name for path in Path("model").iterdir()}
+    assert names == {"model.safetensors", "model.json", "history.jsonl", "curves.png", "checkpoint.safetensors"}
+    assert Path("model/curves.png").read_bytes().startswith(b"\x89PNG")
+    rows, description = history(), described()
+    assert [row.passes for row in rows] == [0, 1, 2, 3]
+    assert rows[-1].objective < rows[0].objective
+    assert rows[-1].gap == pytest.approx(rows[-1].objective - rows[-1].dual)
+    assert 0 <= rows[-1].metrics["f1"] <= 1
+    assert (description["task"], description["n"], description["status"]) == ("ner", 36, "pass limit")
+    assert description["lam"] == 10 / 36
+    assert description["settings"]["train"] == "train.txt"
+    assert set(description["metrics"]) == {"dev", "test"}
+    output = capsys.readouterr().out
+    assert all(text in output for text in ("objective", "dev: test.txt", "test: test.txt", "saved in model"))
+
+
+def test_quiet_when_not_on_a_terminal(capsys):
+    train()
+    lines = capsys.readouterr().err.splitlines()
+    assert [line for line in lines if not line.startswith(COMPILING)] == []
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_every_solver_trains(solver):
+    train("--solver", solver, passes=4)
+    objectives = history().column("objective")
+    assert objectives[-1] < 0.5 * objectives[0]
+    assert described()["settings"]["solver"] == solver
+    assert main(["predict", "model", "words.txt", "--output", "out.txt"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ([], CasimirSVRG()),
+        (
+            "--mu 0.5 --k 3 --schedule constant --kappa 0.25 --warm-start extrapolation --inner-stop gradient "
+            "--max-inner 2 --learning-rate 0.125 --gap-tolerance 0",
+            CasimirSVRG(0.125, None, 0.0, 0.5, 3, "l2", "constant", 0.25, "extrapolation", "gradient", 2),
+        ),
+        (
+            "--lipschitz 40 --smoothing entropy --batch-size 2",
+            CasimirSVRG(lipschitz=40.0, smoothing="entropy", batch_size=2),
+        ),
+        ("--solver svrg --mu 0.5 --smoothing entropy", SVRG(mu=0.5, smoothing="entropy")),
+        ("--solver sgd --schedule inverse --t0 2 --no-average", SGD(schedule="inverse", t0=2.0, average=False)),
+    ],
+)
+def test_hyperparameters_reach_the_solver(flags, expected, monkeypatch):
+    seen = []
+    solve = type(expected).solve
+
+    def spy(self, *arguments, **options):
+        seen.append((self, options["lam"], options["passes"], options["seed"]))
+        return solve(self, *arguments, **options)
+
+    monkeypatch.setattr(type(expected), "solve", spy)
+    train(*(flags.split() if flags else []), "--lam", "2/n", "--seed", 7, passes=1)
+    assert seen == [(expected, 2 / 36, 1, 7)]
+
+
+def test_lam_is_a_number_or_a_fraction_of_n():
+    for text, value in {"0.5": 0.5, "9/n": 9 / 36, "1e-3": 1e-3}.items():
+        train("--lam", text, passes=1)
+        assert described()["lam"] == value
+
+
+def test_same_seed_same_run():
+    train("--seed", 3, out="a")
+    train("--seed", 3, out="b")
+    train("--seed", 4, out="c")
+    assert_same_run("a", "b")
+    assert not torch.equal(weights("a"), weights("c"))
+
+
+def test_options_of_the_task_reach_it():
+    train("--scheme", "BIOES", "--no-rich")
+    trained = described()["trained"]
+    assert (trained["scheme"], trained["rich"], trained["bits"]) == ("BIOES", False, 10)
+
+
+def test_own_task_from_the_working_directory(folder, capsys):
+    module = "from structsmooth.tasks.ner import NER\n\n\nclass Chunks(NER):\n    lam, passes = '2/n', 2\n"
+    (folder / "my_task.py").write_text(module)
+    assert main(["train", "my_task:Chunks", "--train", "train.txt", "--bits", "10"]) == 0
+    assert [row.passes for row in history("runs/chunks")] == [0, 1, 2]
+    assert described("runs/chunks")["lam"] == 2 / 36
+    assert main(["evaluate", "runs/chunks", "test.txt"]) == 0
+
+
+def test_embedded_data_are_the_default():
+    assert main(["train", "ner", "--bits", "8", "--no-rich", "--passes", "0", "--learning-rate", "1e-3"]) == 0
+    assert described("runs/ner")["n"] == 1164
+
+
+# Resuming.
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_resumed_run_equals_an_unbroken_one(solver):
+    train("--solver", solver, "--dev", "test.txt", out="unbroken", passes=5)
+    train("--solver", solver, "--dev", "test.txt", out="resumed", passes=2)
+    train("--solver", solver, "--dev", "test.txt", "--resume", out="resumed", passes=5)
+    assert_same_run("unbroken", "resumed")
+
+
+def test_resume_starts_where_there_is_no_checkpoint():
+    train(out="a")
+    train("--resume", out="b")
+    assert_same_run("a", "b")
+
+
+def test_resume_of_a_complete_run_changes_nothing():
+    train()
+    before = weights()
+    train("--resume")
+    assert torch.equal(weights(), before)
+    assert len(history()) == 4
+
+
+@pytest.mark.parametrize(
+    ("option", "name"),
+    [
+        (["--mu", "1"], "mu"),
+        (["--lam", "1/n"], "lam"),
+        (["--seed", "1"], "seed"),
+        (["--dev", "test.txt"], "dev"),
+        (["--scheme", "BIOES"], "scheme"),
+        (["--no-rich"], "rich"),
+    ],
+)
+def test_resume_with_other_options_is_refused(option, name, capsys):
+    train(passes=1)
+    before = weights()
+    line = refused(training("--resume", *option), capsys)
+    assert f"is of a run with {name} = " in line
+    assert torch.equal(weights(), before)
+
+
+def test_resume_of_a_damaged_checkpoint_is_refused(capsys):
+    train(passes=1)
+    path = Path("model/checkpoint.safetensors")
+    path.write_bytes(path.read_bytes()[:100])
+    assert "checkpoint.safetensors: not a structsmooth file, or damaged" in refused(training("--resume"), capsys)
+
+
+# Signals.
+
+
+def started(rows: int, *options: str) -> subprocess.Popen[str]:
+    """A training process with so many passes that it does not end, after it has recorded some."""
+    code = "import sys; from structsmooth.cli import main; sys.exit(main())"
+    arguments = training(*options, passes=10**6)
+    process = subprocess.Popen([sys.executable, "-c", code, *arguments], stdout=-1, stderr=-1, text=True)
+    path, limit = Path("model/history.jsonl"), time.monotonic() + 300
+    while process.poll() is None and time.monotonic() < limit:
+        if path.exists() and len(path.read_text().splitlines()) >= rows:
+            return process
+        time.sleep(0.01)
+    process.kill()
+    pytest.fail(f"training wrote no history: {process.communicate()}")
+
+
+# No gap is below this tolerance: the runs go on until they are stopped.
+ENDLESS = ("--gap-tolerance", "0")
+
+
+def test_killed_run_resumes_as_if_unbroken():
+    process = started(4, *ENDLESS)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    assert not Path("model/model.json").exists()
+    passes = len(history()) + 3
+    train("--resume", *ENDLESS, passes=passes)
+    train(*ENDLESS, out="unbroken", passes=passes)
+    assert_same_run("unbroken", "model")
+
+
+def test_interrupted_run_leaves_a_model():
+    process = started(3, *ENDLESS)
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=300)
+    assert process.returncode == 130
+    assert [line for line in errors.splitlines() if not line.startswith(COMPILING)] == []
+    assert "interrupted" in output
+    assert described()["status"] == "interrupted"
+    assert main(["evaluate", "model", "test.txt"]) == 0
+    passes = history()[-1].passes
+    train(*ENDLESS, out="unbroken", passes=passes)
+    assert torch.equal(weights(), weights("unbroken"))
+
+
+# Trained models.
+
+
+def test_evaluate_gives_the_table_of_training(capsys):
+    train("--test", "test.txt")
+    table = capsys.readouterr().out.partition("test: test.txt\n")[2].partition("\n\nsaved")[0]
+    assert main(["evaluate", "model", "test.txt"]) == 0
+    assert capsys.readouterr().out.strip() == table.strip()
+
+
+def test_predict_file_stream_and_output(capsys, monkeypatch):
+    train(passes=8)
+    capsys.readouterr()
+    assert main(["predict", "model", "words.txt"]) == 0
+    written = capsys.readouterr().out
+    first, second = read_conll(io.StringIO(written))
+    assert first.words == ["Ada", "met", "John", "Smith", "."]
+    assert first.tags == ["B-PER", "O", "B-PER", "I-PER", "O"]
+    assert second.words == ["Paris"]
+    for arguments in (["predict", "model"], ["predict", "model", "-"]):
+        monkeypatch.setattr(sys, "stdin", io.StringIO(Path("words.txt").read_text()))
+        assert main(arguments) == 0
+        assert capsys.readouterr().out == written
+    assert main(["predict", "model", "words.txt", "--output", "tagged.txt"]) == 0
+    assert capsys.readouterr().out == ""
+    assert Path("tagged.txt").read_text() == written
+
+
+def test_predict_of_tagged_data_keeps_the_tags(capsys):
+    train()
+    assert main(["predict", "model", "test.txt", "--output", "both.txt"]) == 0
+    gold = read_conll("test.txt")
+    assert [s.columns[-1] for s in read_conll("both.txt")] == [s.tags for s in gold]
+
+
+def test_predict_top(capsys):
+    train()
+    capsys.readouterr()
+    assert main(["predict", "model", "words.txt", "--top", "3"]) == 0
+    blocks = capsys.readouterr().out.strip().split("\n\n")
+    assert len(blocks) == 2
+    for block in blocks:
+        comment, *rows = block.splitlines()
+        scores = [float(score) for score in comment.removeprefix("# scores ").split()]
+        columns = list(zip(*(row.split()[1:] for row in rows), strict=True))
+        assert scores == sorted(scores, reverse=True)
+        assert len(scores) == len(columns) == len(set(columns)) == 3
+
+
+def test_info(capsys):
+    train("--test", "test.txt", "--mu", "0.75")
+    capsys.readouterr()
+    assert main(["info", "model"]) == 0
+    output = capsys.readouterr().out
+    for name, value in {"task": "ner", "n": "36", "mu": "0.75", "train": "train.txt", "solver": "casimir-svrg"}.items():
+        assert any(line.split()[:2] == [name, value] for line in output.splitlines())
+    assert "f1 " in output
+
+
+# Bad input.
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train", "nosuch"], "unknown task 'nosuch': expected one of ner"),
+        (["train", "json:loads"], "task 'json:loads' must be a subclass"),
+        (["train", "ner", "--train", "nosuch.txt"], "nosuch.txt"),
+        (["train", "ner", "--train", "."], "'.'"),
+        (["train", "ner", "--dev", "test.txt"], "--train is needed with --dev or --test"),
+        (["train", "ner", "--train", "row.txt"], "row.txt:2: expected 2 columns, got 3"),
+        (["train", "ner", "--train", "tag.txt"], "tag.txt:2: "),
+        (["train", "ner", "--train", "empty.txt"], "empty.txt: no sentences"),
+        (["train", "ner", "--train", "bytes.txt"], "bytes.txt:1: byte 0xff is not utf-8"),
+        (training("--lam", "little"), "--lam must be a number or c/n with c >= 0, got 'little'"),
+        (training("--lam", "-1"), "--lam must be a number or c/n with c >= 0, got '-1'"),
+        (training("--lam", "nan"), "--lam must be"),
+        (training("--lam", "1/m"), "--lam must be"),
+        (training(passes=-1), "passes must be at least 0, got -1"),
+        (training("--bits", "31"), "bits must be from 1 to 30, got 31"),
+        (training("--mu", "0"), "mu must be positive, got 0.0"),
+        (training("--k", "0"), "k must be at least 1, got 0"),
+        (training("--lipschitz", "1", "--learning-rate", "1"), "give lipschitz or learning_rate, not both"),
+        (training("--solver", "sgd", "--lam", "0"), 'schedule="inverse"'),
+        (training(out="train.txt"), "train.txt"),
+        (["evaluate", "nosuch", "test.txt"], "nosuch: no model.json; train a model with --out nosuch"),
+        (["predict", "nosuch", "test.txt"], "nosuch: no model.json"),
+        (["info", "nosuch"], "nosuch: no model.json"),
+    ],
+)
+def test_bad_input_is_refused_in_one_line(arguments, message, folder, capsys):
+    (folder / "row.txt").write_text("Ada B-PER\nmet VBD O\n")
+    (folder / "tag.txt").write_text("Ada B-PER\nmet Q-PER\n")
+    (folder / "empty.txt").write_text("\n")
+    (folder / "bytes.txt").write_bytes(b"\xff O\n")
+    assert message in refused(arguments, capsys)
+    assert not (folder / "model").exists()
+
+
+def test_bad_input_to_a_model_is_refused_in_one_line(folder, capsys):
+    train(passes=1)
+    assert "--top must be at least 1, got 0" in refused(["predict", "model", "words.txt", "--top", "0"], capsys)
+    assert "have no tags" in refused(["evaluate", "model", "words.txt"], capsys)
+    assert "nosuch.txt" in refused(["evaluate", "model", "nosuch.txt"], capsys)
+    (folder / "wide.txt").write_text("Ada NNP I-NP B-PER\n")
+    assert "wide.txt: expected 2 columns, as in training, or 1 without tags; got 4" in refused(
+        ["evaluate", "model", "wide.txt"], capsys
+    )
+    (folder / "model/model.safetensors").write_bytes(b"damaged")
+    assert "model.safetensors: not a structsmooth file, or damaged" in refused(
+        ["predict", "model", "words.txt"], capsys
+    )
+    (folder / "model/model.json").write_text("{")
+    assert "model.json: damaged" in refused(["info", "model"], capsys)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "required: COMMAND"),
+        (["train"], "required: TASK"),
+        (["train", "ner", "--passes", "many"], "argument --passes: invalid int value: 'many'"),
+        (["train", "ner", "--solver", "newton"], "argument --solver: invalid choice: 'newton'"),
+        (["train", "ner", "--solver", "sgd", "--kappa", "1"], "unrecognized arguments: --kappa 1"),
+        (["train", "ner", "--scheme", "XYZ"], "argument --scheme: invalid choice: 'XYZ'"),
+    ],
+)
+def test_wrong_usage_is_said_in_the_last_line(arguments, message, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(arguments)
+    assert stop.value.code == 2
+    assert message in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_help_lists_tasks_and_hyperparameters(capsys):
+    for arguments, expected in (
+        (["--help"], ["train", "evaluate", "predict", "info"]),
+        (["train", "--help"], ["ner", "named entity recognition", "--resume"]),
+        (["train", "ner", "--help"], ["--bits", "--kappa", "--warm-start", "--scheme"]),
+        (["train", "ner", "--solver", "sgd", "--help"], ["--t0", "--no-average"]),
+    ):
+        with pytest.raises(SystemExit) as stop:
+            main(arguments)
+        assert stop.value.code == 0
+        output = capsys.readouterr().out
+        assert all(text in output for text in expected)
