@@ -162,6 +162,9 @@ def _draw(results: Sequence[tuple[Case, Timing]], path: str) -> None:
             points = [(value, getattr(timing, name)) for value, timing in chosen]
             panel.plot(*zip(*points, strict=True), marker=".", label=label)
         panel.set(xscale="log", yscale="log", xlabel=size)
+        values = sorted({value for value, _ in chosen})
+        panel.set_xticks(values, [str(value) for value in values])
+        panel.minorticks_off()
         panel.grid(alpha=0.3)
     panels[0][0].set_ylabel("CPU microseconds")
     panels[0][0].legend(fontsize="small")

@@ -149,7 +149,8 @@ def _draw(ranked: Sequence[tuple[Variant, History]], path: str) -> None:
         panel.set_xlabel(axis)
         panel.grid(alpha=0.3)
     panels[0].set_ylabel("objective minus best " + ("lower bound" if bounds else "objective"))
-    figure.legend(loc="outside right upper", fontsize="small")
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right upper", fontsize="small")
     figure.savefig(path, dpi=120)
 
 

@@ -15,8 +15,9 @@ class Row:
 
     Attributes:
         passes: passes over the data made by stochastic steps; full passes are not counted, as in the paper.
-        oracle_calls: inferences of the solver, full passes included, evaluation excluded.
-        seconds: CPU time of the solver, evaluation excluded.
+        oracle_calls: inferences of the solver, full passes and the search for a step size included; those of
+            evaluation only where they steer the step size.
+        seconds: time of the solver, counted likewise.
         objective: (1/n) Σ f_i(w) + (λ/2)‖w‖² without smoothing, at the weights after the pass.
         dual: best lower bound on the optimum so far; linear problems with λ > 0 only.
         gap: objective − dual: the suboptimality is no larger.

@@ -99,7 +99,7 @@ def load_task(name: str) -> type[Task]:
         sys.path.insert(0, "")  # a user's own module in the working directory
     try:
         task = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
         raise ValueError(f"task {name!r} cannot be imported: {error}") from error
     if not (isinstance(task, type) and issubclass(task, Task)):
         raise ValueError(f"task {name!r} must be a subclass of structsmooth.tasks.Task")

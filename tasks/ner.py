@@ -53,6 +53,10 @@ class NER(Task):
     lam: ClassVar[str] = "10/n"
     passes: ClassVar[int] = 15
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.bits <= 30:
+            raise ValueError(f"bits must be from 1 to 30, or 0 for a dictionary, got {self.bits}")
+
     @classmethod
     def add_arguments(cls, parser: ArgumentParser) -> None:
         """Options of the attributes and tags."""
@@ -104,7 +108,8 @@ class NER(Task):
         encoder = HashingEncoder(self.bits, self.rich) if hashing else DictionaryEncoder.fit(examples, rich=self.rich)
         self.encoder, self.columns = encoder, 2 + len(examples[0].columns)
         self.scheme = self.scheme or detect_scheme(_gold(sentence) for sentence in examples)
-        self.tags = sorted({tag for sentence in examples for tag in self._well_formed(sentence)})
+        # O makes sure that every sentence has a well-formed tagging.
+        self.tags = sorted({"O"}.union(*(self._well_formed(sentence) for sentence in examples)))
 
     def problem(self, examples: Sequence[Sentence]) -> SparseChainProblem:
         """Structural hinge losses of the linear chain."""

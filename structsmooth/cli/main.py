@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import zlib
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -32,10 +34,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = _parser(arguments).parse_args(arguments)
         code: int = options.run(options)
         return code
+    except BrokenPipeError:
+        # Whoever reads has had enough; the interpreter must not complain about it at exit either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except (ValueError, TypeError, OSError) as error:
         print(f"structsmooth: error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
+        print("structsmooth: interrupted before the first pass; nothing to save", file=sys.stderr)
         return _INTERRUPTED
 
 
@@ -49,6 +56,7 @@ def train(options: Namespace) -> int:
     problem = task.problem(examples["train"])
     lam = _lam(options.lam, problem.n)
     settings = {name: value for name, value in vars(options).items() if name not in _NOT_SETTINGS} | files
+    settings["train checksum"] = zlib.crc32(Path(files["train"]).read_bytes())
     resume = directory.load_checkpoint(solver, settings) if options.resume else None
     watched = examples.get("dev", examples.get("test"))
 
@@ -141,11 +149,6 @@ def _parser(arguments: Sequence[str]) -> ArgumentParser:
 
 
 def _add_train(parser: ArgumentParser, arguments: Sequence[str]) -> None:
-    early = ArgumentParser(add_help=False)
-    early.add_argument("command", nargs="?")
-    early.add_argument("task", nargs="?")
-    early.add_argument("--solver", choices=list(SOLVERS), default="casimir-svrg")
-    chosen, _ = early.parse_known_args([a for a in arguments if a not in ("-h", "--help")])
     parser.add_argument("task", metavar="TASK", help="a task below, or one's own as package.module:ClassName")
     data = parser.add_argument_group("data (without any, the data embedded in the package)")
     for split in _SPLITS:
@@ -160,13 +163,23 @@ def _add_train(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     run.add_argument("--out", metavar="DIR", help="model directory (default: runs/TASK)")
     run.add_argument("--resume", action="store_true", help="go on from the checkpoint in --out, if there is one")
     parser.set_defaults(run=train)
-    if chosen.command != "train" or chosen.task is None:
+    if arguments[:1] != ["train"] or len(arguments) < 2 or arguments[1] in ("-h", "--help"):
         return
-    task = load_task(chosen.task)
-    task.add_arguments(parser.add_argument_group(f"features of {chosen.task}"))  # type: ignore[arg-type]
-    add_solver_flags(parser, chosen.solver)
-    out = str(Path("runs") / chosen.task.rpartition(":")[2].lower())
+    name = arguments[1]
+    if name.startswith("-"):
+        raise ValueError(f"the task comes first, as in structsmooth train ner {' '.join(arguments[1:])}")
+    task, solver = load_task(name), _chosen_solver(arguments)
+    task.add_arguments(parser.add_argument_group(f"features of {name}"))  # type: ignore[arg-type]
+    add_solver_flags(parser, solver)
+    out = str(Path("runs") / name.rpartition(":")[2].lower())
     parser.set_defaults(lam=task.lam, passes=task.passes, out=out)
+
+
+def _chosen_solver(arguments: Sequence[str]) -> str:
+    """The solver among the arguments, before the flags that it brings are known."""
+    early = ArgumentParser("structsmooth train", add_help=False, allow_abbrev=False)
+    early.add_argument("--solver", choices=list(SOLVERS), default="casimir-svrg")
+    return str(early.parse_known_args(arguments)[0].solver)
 
 
 def _data_files(options: Namespace, task: type[Task]) -> dict[str, str]:

@@ -16,6 +16,9 @@ from structsmooth.solvers import Progress, Solver, State
 from structsmooth.tasks import Task, load_task
 
 
+_KEYS = {"structsmooth", "task", "settings", "n", "lam", "message", "metrics", "trained"}
+
+
 class ModelDirectory:
     """The files of one training run; every write is atomic, and loading executes no code.
 
@@ -43,7 +46,9 @@ class ModelDirectory:
         if not self._checkpoint.exists():
             return None
         tensors, values = load_state(self._checkpoint)
-        for name in settings.keys() | values["settings"].keys():
+        if not {"settings", "state", "history"} <= values.keys():
+            raise ValueError(f"{self._checkpoint}: not the checkpoint of a run")
+        for name in ["solver", *settings]:
             saved, given = values["settings"].get(name), settings.get(name)
             if saved != given:
                 raise ValueError(
@@ -84,6 +89,9 @@ class ModelDirectory:
             description: dict[str, Any] = json.loads(path.read_text())
         except json.JSONDecodeError as error:
             raise ValueError(f"{path}: damaged ({error})") from error
+        missing = _KEYS - description.keys()
+        if missing:
+            raise ValueError(f"{path}: not the description of a model, lacks {', '.join(sorted(missing))}")
         return description
 
     @property

@@ -40,7 +40,6 @@ class SGD(Solver[SGDState]):
     average: bool = True
 
     state_type: ClassVar[type[State]] = SGDState
-    shrinks_step: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
