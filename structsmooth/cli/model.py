@@ -15,7 +15,6 @@ from structsmooth.plots import plot_history
 from structsmooth.solvers import Progress, Solver, State
 from structsmooth.tasks import Task, load_task
 
-
 _KEYS = {"structsmooth", "task", "settings", "n", "lam", "message", "metrics", "trained"}
 
 
