@@ -11,7 +11,17 @@ from torch import Tensor
 from torch.autograd.functional import vjp
 from torch.testing import assert_close
 
-from structsmooth import L2, Entropy, Hamming, LinearChain, NormalizedHamming, StructuralHinge, simplex_projection
+from structsmooth import (
+    L2,
+    Cost,
+    Entropy,
+    Hamming,
+    LinearChain,
+    NormalizedHamming,
+    StructuralHinge,
+    Structure,
+    simplex_projection,
+)
 
 INF = torch.inf
 
@@ -173,6 +183,45 @@ def test_loss_of_half_precision_scores_is_that_of_the_same_scores_in_float32() -
     for name in LOSSES:
         actual = each(name, (*half, lengths), y)
         assert_close(actual, each(name, (half[0].float(), half[1].float(), lengths), y))
+
+
+class Choice(Structure):
+    """One of S values for each of B variables: what the base class asks of a structure, and no more."""
+
+    def __init__(self, scores: Tensor) -> None:
+        self.scores = scores
+
+    @property
+    def potentials(self) -> tuple[Tensor]:
+        return (self.scores,)
+
+    def replace(self, *potentials: Tensor) -> "Choice":
+        return Choice(*potentials)
+
+    def score(self, y: Tensor) -> Tensor:
+        return self.scores.gather(-1, y.unsqueeze(-1)).sum((1, 2))
+
+    def parts(self, y: Tensor) -> tuple[Tensor]:
+        return (torch.nn.functional.one_hot(y, self.scores.shape[-1]),)
+
+    def topk(self, k: int) -> tuple[Tensor, Tensor]:
+        values, y = self.scores.squeeze(1).topk(k)
+        return values, y.unsqueeze(-1)
+
+
+@pytest.mark.parametrize("cost", [Hamming(), NormalizedHamming()])
+def test_hinge_of_a_choice_is_the_multiclass_hinge(cost: Cost) -> None:
+    scores = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
+    y = torch.arange(6) % 4
+    margins = scores + 1 - torch.nn.functional.one_hot(y, 4) - scores[range(6), y].unsqueeze(-1)
+    loss = StructuralHinge(cost=cost)(Choice(scores.unsqueeze(1)), y.unsqueeze(1))
+    assert_close(loss, margins.amax(-1).mean())
+
+
+@pytest.mark.parametrize("oracle", ["logsumexp", "marginals", "max_marginals"])
+def test_a_missing_oracle_is_named(oracle: str) -> None:
+    with pytest.raises(NotImplementedError, match=rf"Choice has no exact {oracle} oracle; use .* L2"):
+        getattr(Choice(torch.zeros(1, 1, 2)), oracle)()
 
 
 def test_settings_are_printed() -> None:

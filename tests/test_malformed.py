@@ -135,6 +135,18 @@ CASES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "negative length": (lambda: chain(lengths=torch.tensor([-1, 2])), ValueError, r"lengths .* got \[-1, 2\]"),
     "length beyond T": (lambda: chain(lengths=torch.tensor([3, 4])), ValueError, r"lengths .* got \[3, 4\]"),
     "unknown backend": (lambda: chain(backend="cuda"), ValueError, "backend must be .* got 'cuda'"),
+    "transition on another device": (
+        lambda: chain(transition=torch.zeros(S, S, device="meta")),
+        ValueError,
+        "transition must be on the device of unary, cpu, got meta",
+    ),
+    "lengths on another device": (lambda: chain(lengths=labels(B).to("meta")), ValueError, "lengths .* got meta"),
+    "labels on another device": (lambda: chain().score(labels().to("meta")), ValueError, "y must be on .* got meta"),
+    "compiled backend on another device": (
+        lambda: LinearChain(*(torch.zeros(n, S, S, device="meta") for n in (B, B)), backend="compiled"),
+        ValueError,
+        "compiled backend runs on the CPU only, got tensors on meta",
+    ),
     "backend is None": (lambda: chain(backend=None), ValueError, "backend must be .* got None"),
     # LinearChain: queries
     "k is 0": (lambda: chain().topk(0), ValueError, "k must be at least 1, got 0"),

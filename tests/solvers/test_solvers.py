@@ -52,6 +52,7 @@ every_solver = pytest.mark.parametrize("name", SOLVERS)
 some_solvers = pytest.mark.parametrize(
     "solver", [SVRG(), CasimirSVRG(), CasimirSVRG(inner_stop="gradient"), SGD()], ids=["svrg", "casimir", "grad", "sgd"]
 )
+default_solvers = pytest.mark.parametrize("solver", [SVRG(), CasimirSVRG(), SGD()], ids=["svrg", "casimir", "sgd"])
 
 
 def small_problem(seed: int = 2) -> SparseChainProblem:
@@ -91,13 +92,13 @@ def test_solvers_reach_the_optimum_with_a_certificate(name: str, seed: int) -> N
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("solver", [SVRG(), CasimirSVRG(), SGD()], ids=lambda solver: type(solver).__name__)
+@default_solvers
 def test_defaults_make_progress_on_any_small_problem(solver: Solver[Any], seed: int) -> None:
     history = solver.solve(small_problem(seed), lam=LAM, passes=60).history
     assert history[-1].objective - optimum(seed=seed) < 0.2 * (history[0].objective - optimum(seed=seed))
 
 
-@some_solvers
+@default_solvers
 def test_solvers_reach_the_optimum_of_a_module(solver: Solver[Any]) -> None:
     """Examples with an attribute each: min F = min max(0, 1 − 2t) + λnt², at ±t for the labels 0 and 1."""
     examples = [(row[None], torch.tensor([i % 2])) for i, row in enumerate(torch.eye(4).double())]
@@ -225,6 +226,18 @@ def test_an_absurd_learning_rate_costs_passes_only(name: str, lam: float) -> Non
     assert excess[-1] < 0.2 * excess[0]
 
 
+@pytest.mark.parametrize(
+    "solver",
+    [CasimirSVRG(), CasimirSVRG(schedule="constant", mu=0.1), CasimirSVRG(warm_start="extrapolation")],
+    ids=["adaptive", "constant", "extrapolation"],
+)
+@pytest.mark.parametrize("seed", range(8))
+def test_momentum_never_makes_a_run_diverge(solver: Solver[Any], seed: int) -> None:
+    result = solver.solve(small_problem(seed), lam=0.002, passes=60)
+    assert result.status is Status.PASS_LIMIT
+    assert result.history[-1].objective < 0.5 * result.history[0].objective
+
+
 @every_solver
 def test_an_exploding_pass_is_undone(name: str) -> None:
     solver = replace(SOLVERS[name][0], learning_rate=1e6)
@@ -234,7 +247,7 @@ def test_an_exploding_pass_is_undone(name: str) -> None:
     assert all(b <= 2 * min(objectives[: k + 1]) for k, b in enumerate(objectives[1:]))
 
 
-@pytest.mark.parametrize("solver", [SVRG(), CasimirSVRG(), SGD()], ids=lambda solver: type(solver).__name__)
+@default_solvers
 @pytest.mark.parametrize("learning_rate", [None, 1e6])
 def test_oracle_calls(solver: Solver[Any], learning_rate: float | None) -> None:
     """All inferences count, those of undone passes too; except, for SGD, the evaluations."""

@@ -167,6 +167,14 @@ def test_second_derivatives_of_the_log_partition(forbidden: float, form: str, ba
 
 
 @both_backends
+@every_form
+def test_second_derivatives_of_the_marginals(form: str, backend: str) -> None:
+    unary, transition, lengths = random_chains(2, 3, 2, form, lengths=[3, 2])
+    inputs = unary.requires_grad_(), transition.requires_grad_()
+    assert torch.autograd.gradgradcheck(lambda *scores: on(backend)(*scores, lengths).marginals(), inputs)
+
+
+@both_backends
 @every_value
 def test_scores_added_to_a_position_add_to_every_output(value: str, backend: str) -> None:
     unary, transition, lengths = medium()
@@ -419,13 +427,13 @@ def test_an_error_in_a_thread_reaches_the_caller() -> None:
     [StructuralHinge(), StructuralHinge.crf(), StructuralHinge.softmax_margin(), StructuralHinge.sparsemap(k=3)],
     ids=["hinge", "crf", "softmax_margin", "sparsemap"],
 )
-@every_form
-def test_losses_compile_without_graph_breaks(form: str, loss: StructuralHinge) -> None:
+@pytest.mark.parametrize(("backend", "form"), [("torch", FORMS[0]), *(("compiled", form) for form in FORMS)])
+def test_losses_compile_without_graph_breaks(backend: str, form: str, loss: StructuralHinge) -> None:
     unary, transition, lengths = medium(form)
     y = some_labels(LinearChain(unary, transition))
 
     def run(unary: Tensor, transition: Tensor) -> Tensor:
-        return loss(LinearChain(unary, transition, lengths), y)
+        return loss(on(backend)(unary, transition, lengths), y)
 
     torch.compiler.reset()
     compiled_run = torch.compile(run, fullgraph=True, backend="aot_eager")  # raises at a graph break
