@@ -22,7 +22,7 @@ import torch
 from rich.console import Console
 
 from structsmooth import SGD, CasimirSVRG
-from structsmooth.cli.main import _lam
+from structsmooth.cli.flags import parse_lam
 from structsmooth.metrics import entity_scores
 from structsmooth.problems import FullPass, Problem
 from structsmooth.solvers import Progress, Solver, Status
@@ -170,7 +170,7 @@ def _ours(
 ) -> Iterator[Point]:
     task.fit(train)
     problem = task.problem(train)
-    lam = _lam(options.lam, problem.n)
+    lam = parse_lam(options.lam, problem.n)
     report("training with our solvers")
     return train_ours(task, problem, lam, options.passes, test)
 

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.progress import track
 
 from structsmooth import SGD, SVRG, CasimirSVRG
-from structsmooth.cli.main import _lam
+from structsmooth.cli.flags import parse_lam
 from structsmooth.history import History
 from structsmooth.problems import Problem
 from structsmooth.solvers import Solver, Status
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         examples = task.read(options.train or task_type.embedded()["train"])
         task.fit(examples)
         problem = task.problem(examples)
-        lam = _lam(options.lam or task_type.lam, problem.n)
+        lam = parse_lam(options.lam or task_type.lam, problem.n)
         compared = list(variants(options.mu))
     except (ValueError, OSError) as error:
         parser.error(str(error))

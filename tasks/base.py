@@ -95,8 +95,8 @@ def load_task(name: str) -> type[Task]:
     module, _, attribute = TASKS.get(name, name).partition(":")
     if not attribute:
         raise ValueError(f"unknown task {name!r}: expected one of {', '.join(TASKS)}, or package.module:ClassName")
-    if "" not in sys.path:
-        sys.path.insert(0, "")  # a user's own module in the working directory
+    if name not in TASKS and "" not in sys.path:
+        sys.path.insert(0, "")  # a user's own module may be in the working directory
     try:
         task = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, TypeError, ValueError) as error:

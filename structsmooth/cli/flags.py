@@ -31,6 +31,18 @@ def solver_from(options: Namespace) -> Solver[Any]:
     return solver(**{f.name: getattr(options, f.name) for f in fields(solver)})
 
 
+def parse_lam(text: str, n: int) -> float:
+    """λ from ``"0.1"`` or ``"10/n"``."""
+    number, _, denominator = str(text).partition("/")
+    try:
+        value = float(number)
+    except ValueError:
+        value = -1.0
+    if denominator not in ("", "n") or not 0 <= value < float("inf"):
+        raise ValueError(f"--lam must be a number or c/n with c >= 0, got {text!r}")
+    return value / n if denominator else value
+
+
 def _parsing(hint: Any) -> dict[str, Any]:
     """How argparse is to read a value of some type."""
     if get_origin(hint) in (Union, UnionType):

@@ -15,7 +15,7 @@ from rich.console import Console
 from torch import Tensor
 
 from structsmooth import __version__
-from structsmooth.cli.flags import SOLVERS, add_solver_flags, solver_from
+from structsmooth.cli.flags import SOLVERS, add_solver_flags, parse_lam, solver_from
 from structsmooth.cli.model import ModelDirectory
 from structsmooth.cli.report import history_table, progress_bar
 from structsmooth.solvers import Progress, Result, Status
@@ -54,7 +54,7 @@ def train(options: Namespace) -> int:
     examples = {split: task.read(path) for split, path in files.items()}
     task.fit(examples["train"])
     problem = task.problem(examples["train"])
-    lam = _lam(options.lam, problem.n)
+    lam = parse_lam(options.lam, problem.n)
     settings = {name: value for name, value in vars(options).items() if name not in _NOT_SETTINGS} | files
     settings["train checksum"] = zlib.crc32(Path(files["train"]).read_bytes())
     resume = directory.load_checkpoint(solver, settings) if options.resume else None
@@ -188,18 +188,6 @@ def _data_files(options: Namespace, task: type[Task]) -> dict[str, str]:
     if given and "train" not in given:
         raise ValueError("--train is needed with --dev or --test")
     return given or task.embedded()
-
-
-def _lam(text: str, n: int) -> float:
-    """λ from ``"0.1"`` or ``"10/n"``."""
-    number, _, denominator = str(text).partition("/")
-    try:
-        value = float(number)
-    except ValueError:
-        value = -1.0
-    if denominator not in ("", "n") or not 0 <= value < float("inf"):
-        raise ValueError(f"--lam must be a number or c/n with c >= 0, got {text!r}")
-    return value / n if denominator else value
 
 
 def _best(task: Task, weights: Tensor, examples: Sequence[Any]) -> list[Any]:

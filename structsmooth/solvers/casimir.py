@@ -52,6 +52,7 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
     =========  =====================================  ===================
 
     Args:
+        mu: μ, where the level of smoothing starts; 2 for the adaptive and 0.1 for the constant schedule if not given.
         schedule: ``"adaptive"`` (Corollaries 18 and 20) needs no accuracy in advance; ``"constant"`` (17 and 19).
         kappa: κ. If not given, as in Propositions 29 and 31, from the Lipschitz constant that the first step size
             implies; for the adaptive schedule with λ > 0 the geometric mean of that and λ, the paper's choice, since
@@ -65,6 +66,7 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
             1/(L + λ + κ); instead of ``learning_rate``.
     """
 
+    mu: float | None = None
     schedule: Literal["adaptive", "constant"] = "adaptive"
     kappa: float | None = None
     warm_start: Literal["prox-center", "extrapolation", "prev-iterate"] = "prox-center"
@@ -76,7 +78,7 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_positive(self, "kappa", "max_inner", "lipschitz")
+        check_positive(self, "mu", "kappa", "max_inner", "lipschitz")
         if self.lipschitz is not None and self.learning_rate is not None:
             raise ValueError("give lipschitz or learning_rate, not both")
         for name, choices in _CHOICES.items():
@@ -94,7 +96,7 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
         kappa = self._kappa(problem, lam, self.lipschitz or 1 / step_size)
         alpha = math.sqrt(lam / (lam + kappa)) if lam > 0 else (math.sqrt(5) - 1) / 2
         return CasimirState(
-            weights, step_size, alpha=alpha, mu=self.mu, kappa=kappa, center=weights, previous_center=weights
+            weights, step_size, alpha=alpha, mu=self._first_mu, kappa=kappa, center=weights, previous_center=weights
         )
 
     def advance(self, problem: Problem, lam: float, state: CasimirState, rng: np.random.Generator) -> CasimirState:
@@ -123,10 +125,16 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
         adaptive = self.schedule == "adaptive"
         if lam == 0:
             delta = 1 / (k + 1) ** 2
-            return Level(self.mu / k, kappa * k, delta) if adaptive else Level(self.mu, kappa, delta)
+            return Level(self._first_mu / k, kappa * k, delta) if adaptive else Level(self._first_mu, kappa, delta)
         root = math.sqrt(lam / (lam + kappa))
         decay = (1 - root / 2) ** (k / 2) if adaptive else 1.0
-        return Level(self.mu * decay, kappa, root / (2 - root))
+        return Level(self._first_mu * decay, kappa, root / (2 - root))
+
+    @property
+    def _first_mu(self) -> float:
+        if self.mu is not None:
+            return self.mu
+        return 2.0 if self.schedule == "adaptive" else 0.1
 
     def _solve_inner(
         self, problem: Problem, lam: float, state: CasimirState, weights: Tensor, rng: np.random.Generator

@@ -30,12 +30,10 @@ class SmoothedSolver(Solver[S]):
     """A solver of smoothed objectives by SVRG epochs.
 
     Args:
-        mu: level of smoothing μ, or where its schedule starts.
         k: number of outputs of the top-K oracle (ℓ₂ smoothing).
         smoothing: ``"l2"`` for the top-K oracle or ``"entropy"`` for the exp oracle.
     """
 
-    mu: float = 2.0
     k: int = 5
     smoothing: Literal["l2", "entropy"] = "l2"
 
@@ -43,7 +41,6 @@ class SmoothedSolver(Solver[S]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_positive(self, "mu")
         check_k(self.k)
         if self.smoothing not in ("l2", "entropy"):
             raise ValueError(f'smoothing must be "l2" or "entropy", got {self.smoothing!r}')
@@ -68,11 +65,18 @@ class SVRG(SmoothedSolver[SmoothedState]):
     An epoch is a full pass, then one pass of stochastic steps that starts from its weights; the mean of the iterates
     starts the next epoch (Pillutla et al. 2019, section 7.2). The smoothed objective is within μ/2 of the objective
     (ℓ₂ smoothing), so μ also is the accuracy to be had.
+
+    Args:
+        mu: level of smoothing μ.
     """
 
     mu: float = 0.1
 
     state_type: ClassVar[type[State]] = SmoothedState
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive(self, "mu")
 
     def begin(self, problem: Problem, lam: float, weights: Tensor, step_size: float) -> SmoothedState:
         """The given weights."""
