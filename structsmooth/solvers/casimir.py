@@ -52,7 +52,7 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
     =========  =====================================  ===================
 
     Args:
-        mu: μ, where the level of smoothing starts; 2 for the adaptive and 0.1 for the constant schedule if not given.
+        mu: μ, where the level of smoothing starts; 2 for the adaptive and 0.03 for the constant schedule if not given.
         schedule: ``"adaptive"`` (Corollaries 18 and 20) needs no accuracy in advance; ``"constant"`` (17 and 19).
         kappa: κ. If not given, as in Propositions 29 and 31, from the Lipschitz constant that the first step size
             implies; for the adaptive schedule with λ > 0 the geometric mean of that and λ, the paper's choice, since
@@ -134,7 +134,7 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
     def _first_mu(self) -> float:
         if self.mu is not None:
             return self.mu
-        return 2.0 if self.schedule == "adaptive" else 0.1
+        return 2.0 if self.schedule == "adaptive" else 0.03
 
     def _solve_inner(
         self, problem: Problem, lam: float, state: CasimirState, weights: Tensor, rng: np.random.Generator

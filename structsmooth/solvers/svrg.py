@@ -70,7 +70,7 @@ class SVRG(SmoothedSolver[SmoothedState]):
         mu: level of smoothing μ.
     """
 
-    mu: float = 0.1
+    mu: float = 0.03
 
     state_type: ClassVar[type[State]] = SmoothedState
 
