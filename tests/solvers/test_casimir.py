@@ -186,9 +186,11 @@ def test_kappa_of_propositions_29_and_31(schedule: str, given: str, lipschitz: f
     assert run.states[0].step_size == run.history[0].step_size == pytest.approx(step_size)
 
 
-@schedules
-def test_kappa_can_be_given(schedule: str) -> None:
-    assert trace(casimir(schedule, kappa=7.0), random_problem(), LAM, passes=0).states[0].kappa == 7.0
+@pytest.mark.parametrize(("schedule", "mu"), [("adaptive", 2.0), ("constant", 0.03)])
+def test_kappa_and_mu_if_given_and_if_not(schedule: str, mu: float) -> None:
+    for given, expected in ((None, mu), (0.7, 0.7)):
+        state = trace(casimir(schedule, kappa=7.0, mu=given), random_problem(), LAM, passes=0).states[0]
+        assert (state.kappa, state.mu) == (7.0, expected)
 
 
 def contested_tokens(attributes: int) -> SparseChainProblem:

@@ -1,0 +1,154 @@
+"""Files of tensors and values: they survive kill -9 and execute nothing."""
+
+import json
+import math
+import os
+import pickle
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save
+
+from structsmooth.checkpoint import load_state, save_state, write_atomic
+
+TENSORS = {
+    "double": torch.linspace(-1, 1, 7, dtype=torch.float64) / 3,
+    "empty": torch.zeros(0),
+    "scalar": torch.tensor(3),
+    "half": torch.ones(2, dtype=torch.bfloat16),
+    "flags": torch.tensor([True, False]),
+    "transposed": torch.arange(6).view(2, 3).T,
+    "trained": torch.ones(2, requires_grad=True),
+}
+VALUES = {"passes": 3, "best": math.inf, "name": "é", "nothing": None, "nested": {"list": [0.1, 1e-300]}}
+
+
+def test_round_trip(tmp_path: Path) -> None:
+    for path in (tmp_path / "state", str(tmp_path / "state")):
+        save_state(path, TENSORS, VALUES)
+        tensors, values = load_state(path)
+        assert values == VALUES
+        assert tensors.keys() == TENSORS.keys()
+        for name, tensor in TENSORS.items():
+            assert tensors[name].dtype == tensor.dtype
+            assert torch.equal(tensors[name], tensor)
+    assert os.listdir(tmp_path) == ["state"]
+
+
+def test_tensors_that_share_memory(tmp_path: Path) -> None:
+    tensor = torch.arange(4.0)
+    save_state(tmp_path / "state", {"all": tensor, "again": tensor, "part": tensor[1:3]}, {})
+    tensors, _ = load_state(tmp_path / "state")
+    assert torch.equal(tensors["again"], tensor)
+    assert torch.equal(tensors["part"], tensor[1:3])
+
+
+def good() -> bytes:
+    return save({"a": torch.ones(100)}, metadata={"json": json.dumps(VALUES)})
+
+
+class Exploit:
+    """Unpickling it raises."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return exec, ("raise SystemExit('executed')",)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(b"", id="empty"),
+        pytest.param(good()[:5], id="cut in the length"),
+        pytest.param(good()[:60], id="cut in the header"),
+        pytest.param(good()[:-1], id="cut in the tensors"),
+        pytest.param(good() + b"0", id="longer"),
+        pytest.param(b"\xff" * 100, id="noise"),
+        pytest.param(b"passes,objective\n" * 10, id="text"),
+        pytest.param(pickle.dumps(Exploit()), id="pickle"),
+        pytest.param(save({"a": torch.ones(2)}), id="no metadata"),
+        pytest.param(save({"a": torch.ones(2)}, metadata={"format": "pt"}), id="other metadata"),
+        pytest.param(save({"a": torch.ones(2)}, metadata={"json": "{"}), id="bad json"),
+    ],
+)
+def test_refuses_damaged_and_foreign_files(data: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    path.write_bytes(data)
+    with pytest.raises(ValueError, match=re.escape(f"{path}: not a structsmooth file, or damaged")):
+        load_state(path)
+
+
+def test_executes_nothing(tmp_path: Path) -> None:
+    torch.save(Exploit(), tmp_path / "state")
+    with pytest.raises(ValueError, match="not a structsmooth file"):
+        load_state(tmp_path / "state")
+
+
+@pytest.mark.parametrize("name", ["none", "folder"])
+def test_missing_file(name: str, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(FileNotFoundError, match=re.escape(str(tmp_path / name))):
+        load_state(tmp_path / name)
+
+
+@pytest.mark.parametrize("step", ["fsync", "replace"])
+def test_a_failed_write_leaves_the_old_file(step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("no space left")
+
+    path = tmp_path / "file"
+    write_atomic(path, "old")
+    monkeypatch.setattr(os, step, fail)
+    with pytest.raises(OSError, match="no space left"):
+        write_atomic(path, "new")
+    monkeypatch.undo()
+    assert path.read_text() == "old"
+    write_atomic(path, b"newer")
+    assert path.read_bytes() == b"newer"
+
+
+def test_what_cannot_be_saved_leaves_the_old_file(tmp_path: Path) -> None:
+    save_state(tmp_path / "state", {}, {"old": 1})
+    with pytest.raises(TypeError, match="not JSON serializable"):
+        save_state(tmp_path / "state", {}, {"new": object()})
+    assert load_state(tmp_path / "state") == ({}, {"old": 1})
+
+
+# Every line read forks a child that saves ever new states; prints the child's id, and waits for its end.
+WRITER = """
+import itertools, os, sys
+import torch
+from structsmooth.checkpoint import save_state
+for _ in sys.stdin:
+    child = os.fork()
+    if child == 0:
+        for i in itertools.count():
+            save_state(sys.argv[1], {"i": torch.full((300_000,), i)}, {"i": i})
+    print(child, flush=True)
+    os.waitpid(child, 0)
+"""
+
+
+def test_kill_at_any_moment_leaves_a_whole_file(tmp_path: Path) -> None:
+    path, moments = tmp_path / "state", random.Random(0)
+    command = [sys.executable, "-c", WRITER, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
+        for _ in range(5):
+            path.unlink(missing_ok=True)
+            print(file=writer.stdin, flush=True)
+            child = int(writer.stdout.readline())
+            while not path.exists():
+                time.sleep(0.001)
+            time.sleep(moments.uniform(0, 0.05))
+            os.kill(child, signal.SIGKILL)
+            tensors, values = load_state(path)
+            assert torch.equal(tensors["i"], torch.full((300_000,), values["i"]))
+        writer.stdin.close()
+        assert writer.wait() == 0
