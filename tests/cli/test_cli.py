@@ -128,7 +128,17 @@ def test_every_solver_trains(solver):
         (
             "--mu 0.5 --k 3 --schedule constant --kappa 0.25 --warm-start extrapolation --inner-stop gradient "
             "--max-inner 2 --learning-rate 0.125 --gap-tolerance 0",
-            CasimirSVRG(0.125, None, 0.0, 0.5, 3, "l2", "constant", 0.25, "extrapolation", "gradient", 2),
+            CasimirSVRG(
+                learning_rate=0.125,
+                gap_tolerance=0.0,
+                mu=0.5,
+                k=3,
+                schedule="constant",
+                kappa=0.25,
+                warm_start="extrapolation",
+                inner_stop="gradient",
+                max_inner=2,
+            ),
         ),
         (
             "--lipschitz 40 --smoothing entropy --batch-size 2",

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd.functional import vjp
 from torch.testing import assert_close
 
-from structsmooth import LinearChain, StructuralHinge
+from structsmooth import LinearChain, StructuralHinge, lengths_from_mask
 from structsmooth.kernels.threads import over_batch
 from structsmooth.structures import _chain_compiled as compiled
 
@@ -234,6 +234,12 @@ def test_every_entry_of_a_batch_stands_alone(form: str, backend: str) -> None:
         assert_close(alone.logsumexp(), chain.logsumexp()[b : b + 1])
         assert_close(alone.marginals(), (node[b : b + 1, :n], edge[b : b + 1, : n - 1]))
         assert_close(alone.max_marginals(), chain.max_marginals()[b : b + 1, :n])
+
+
+def test_lengths_and_mask_say_the_same() -> None:
+    chain = LinearChain(*medium())
+    for mask in (chain.mask, chain.mask.long()):
+        assert torch.equal(lengths_from_mask(mask), chain.lengths)
 
 
 @both_backends
