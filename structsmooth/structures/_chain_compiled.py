@@ -184,4 +184,4 @@ max_marginals.register_autograd(_max_marginals_backward, setup_context=_save_inp
 def _gradient(function: Callable[[Tensor, Tensor], Tensor], *inputs: Tensor) -> tuple[Tensor, ...]:
     with torch.enable_grad():
         inputs = tuple(tensor.detach().requires_grad_() for tensor in inputs)
-        return torch.autograd.grad(function(*inputs), inputs)
+        return torch.autograd.grad(function(*inputs), inputs, materialize_grads=True)

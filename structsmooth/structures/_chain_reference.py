@@ -46,7 +46,8 @@ def marginals(unary: Tensor, edges: Tensor, mask: Tensor) -> tuple[Tensor, Tenso
     with torch.enable_grad():
         bases = torch.zeros_like(unary, requires_grad=True), torch.zeros_like(edges, requires_grad=True)
         value = logsumexp(unary + bases[0], edges + bases[1], mask).sum()
-        node, edge = torch.autograd.grad(value, bases, create_graph=create_graph)
+        # Sequences of one position have no edges to depend on.
+        node, edge = torch.autograd.grad(value, bases, create_graph=create_graph, materialize_grads=True)
     return node, edge
 
 

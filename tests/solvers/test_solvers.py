@@ -126,7 +126,7 @@ def test_without_regularizer(solver: Solver[Any], seed: int) -> None:
 
 @some_solvers
 def test_converged_means_a_small_gap(solver: Solver[Any]) -> None:
-    result = replace(solver, gap_tolerance=0.2).solve(small_problem(), lam=LAM, passes=1000)
+    result = replace(solver, gap_tolerance=0.2).solve(small_problem(), lam=1.0, passes=1000)
     assert result.status is Status.CONVERGED
     assert result.message.startswith("converged: objective")
     *before, last = (row.gap / row.objective for row in result.history)
@@ -157,6 +157,7 @@ def test_resumes_from_every_pass_as_if_unbroken(
             assert torch.equal(rest.weights, whole.weights)
             assert _without_time(rest.history) == _without_time(whole.history)
             assert (rest.status, rest.message) == (whole.status, whole.message)
+            assert restored.step_size == values["step_size"]
 
 
 def test_more_passes_continue_a_finished_run() -> None:
@@ -258,6 +259,7 @@ def test_oracle_calls(solver: Solver[Any], learning_rate: float | None) -> None:
         undone = round(math.log2(result.history[0].step_size / result.history[-1].step_size))
         evaluations = problem.n * (len(result.history) + undone)
     assert result.history[-1].oracle_calls == problem.oracle_calls - evaluations
+    assert (result.history[0].oracle_calls > problem.n) == (learning_rate is None)
 
 
 class Mirage(Problem):
@@ -321,6 +323,22 @@ def test_step_sizes_of_sgd(t0: float, steps: int) -> None:
     assert (1 / convex).diff().tolist() == pytest.approx([LAM] * (len(t) - 1))
     inverse = SGD(schedule="inverse", t0=t0).step_sizes(t, steps, LAM, 0.5)
     assert inverse.tolist() == [0.5 / (1 + math.floor((s - 1) / (t0 * steps))) for s in t.tolist()]
+
+
+def test_sgd_averages_iterates_in_proportion_to_their_number() -> None:
+    problem, shares, total = small_problem(), [], torch.zeros(27, dtype=torch.float64)
+    sgd_epoch = problem.sgd_epoch
+
+    def spy(*arguments: Any, **settings: Any) -> tuple[Tensor, Tensor]:
+        result = sgd_epoch(*arguments, **settings)
+        shares.extend(settings["shares"].tolist())
+        total.add_(result[1])
+        return result
+
+    problem.sgd_epoch = spy
+    result = SGD(learning_rate=0.05).solve(problem, lam=LAM, passes=4)
+    assert shares == list(range(1, 4 * problem.n + 1))
+    torch.testing.assert_close(result.weights, total / sum(shares), rtol=0, atol=1e-12)
 
 
 BAD: list[tuple[Callable[[], object], type[Exception], str]] = [
