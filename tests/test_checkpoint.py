@@ -4,12 +4,12 @@ import json
 import math
 import os
 import pickle
-import random
 import re
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -121,8 +121,9 @@ def test_what_cannot_be_saved_leaves_the_old_file(tmp_path: Path) -> None:
     assert load_state(tmp_path / "state") == ({}, {"old": 1})
 
 
+SIZE = 1_000_000
 # Every line read forks a child that saves ever new states; prints the child's id, and waits for its end.
-WRITER = """
+WRITER = f"""
 import itertools, os, sys
 import torch
 from structsmooth.checkpoint import save_state
@@ -130,25 +131,34 @@ for _ in sys.stdin:
     child = os.fork()
     if child == 0:
         for i in itertools.count():
-            save_state(sys.argv[1], {"i": torch.full((300_000,), i)}, {"i": i})
+            save_state(sys.argv[1], {{"i": torch.full(({SIZE},), i)}}, {{"i": i}})
     print(child, flush=True)
     os.waitpid(child, 0)
 """
 
 
-def test_kill_at_any_moment_leaves_a_whole_file(tmp_path: Path) -> None:
-    path, moments = tmp_path / "state", random.Random(0)
+def write_is_under_way(folder: Path) -> bool:
+    """Whether a file is still shorter than a whole one."""
+    with suppress(FileNotFoundError):  # renamed meanwhile
+        return any(path.stat().st_size < 8 * SIZE for path in folder.iterdir())
+    return False
+
+
+def test_kill_during_a_write_leaves_a_whole_file(tmp_path: Path) -> None:
+    path = tmp_path / "state"
     command = [sys.executable, "-c", WRITER, str(path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
-        for _ in range(5):
-            path.unlink(missing_ok=True)
+        for delay in (0, 0.01, 0.02, 0.04, 0.08):
             print(file=writer.stdin, flush=True)
             child = int(writer.stdout.readline())
             while not path.exists():
                 time.sleep(0.001)
-            time.sleep(moments.uniform(0, 0.05))
+            time.sleep(delay)
+            patience = time.monotonic() + 1
+            while not write_is_under_way(tmp_path) and time.monotonic() < patience:
+                pass
             os.kill(child, signal.SIGKILL)
             tensors, values = load_state(path)
-            assert torch.equal(tensors["i"], torch.full((300_000,), values["i"]))
+            assert torch.equal(tensors["i"], torch.full((SIZE,), values["i"]))
         writer.stdin.close()
         assert writer.wait() == 0

@@ -118,7 +118,7 @@ def _marginals_backward(
     grad_unary, grad_transition = torch.zeros_like(unary), torch.zeros_like(transition)
     if grad is not None:
         grad_unary = grad[:, None, None] * node
-        grad_transition = (grad[:, None, None, None] * edge).sum_to_size(transition.shape)
+        grad_transition = _sum_to(grad[:, None, None, None] * edge, transition.shape)
     if grad_node is not None or grad_edge is not None:
         second = _hessian_product(unary, transition, lengths, grad_node, grad_edge)
         grad_unary, grad_transition = grad_unary + second[0], grad_transition + second[1]
@@ -126,6 +126,12 @@ def _marginals_backward(
 
 
 marginals.register_autograd(_marginals_backward, setup_context=_save_marginals)
+
+
+def _sum_to(edge: Tensor, shape: torch.Size) -> Tensor:
+    """Sum over the dimensions that ``shape`` does not have; unlike ``sum_to_size``, also over none of an edge."""
+    shared = [dim for dim in (0, 1) if shape[dim] == 1 != edge.shape[dim]]
+    return edge.sum(shared, keepdim=True) if shared else edge
 
 
 def _hessian_product(

@@ -54,6 +54,8 @@ def marginals(unary: Tensor, edges: Tensor, mask: Tensor) -> tuple[Tensor, Tenso
 def top_k(unary: Tensor, edges: Tensor, mask: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Values [B, k] and outputs [B, k, T]; outputs are read off the gradients of the values."""
     values = recursion(TopK(k), unary, edges, mask)
+    # Where there is no output there is nothing to differentiate.
+    values = torch.where(values > -torch.inf, values, -torch.inf)
     with torch.enable_grad():
         base = torch.zeros_like(unary, requires_grad=True)
         total = recursion(TopK(k), unary.detach() + base, edges.detach(), mask).sum(0)
