@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
@@ -26,7 +27,9 @@ def write_atomic(path: str | Path, data: bytes | str) -> None:
 def save_state(path: str | Path, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
     """Save tensors and JSON values in one safetensors file, atomically."""
     # Copies, because safetensors refuses tensors that share memory.
-    copies = {name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}
+    copies = {
+        name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()
+    }
     write_atomic(path, save(copies, metadata={"json": json.dumps(values)}))
 
 

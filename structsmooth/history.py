@@ -67,5 +67,16 @@ class History(list[Row]):
 
     @classmethod
     def load(cls, path: str | Path) -> History:
-        """Read a JSON-lines file."""
-        return cls.from_json_lines(Path(path).read_text().splitlines())
+        """Read a JSON-lines file.
+
+        Raises:
+            FileNotFoundError: no such file.
+            ValueError: a line that is not a row, by path and line.
+        """
+        history = cls()
+        for number, line in enumerate(Path(path).read_text().splitlines(), 1):
+            try:
+                history.append(Row.from_dict(json.loads(line)))
+            except (ValueError, TypeError, AttributeError) as error:
+                raise ValueError(f"{path}:{number}: not a row of a history ({error})") from None
+        return history

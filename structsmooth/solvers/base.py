@@ -19,7 +19,7 @@ from structsmooth.history import History, Row
 from structsmooth.problems.base import FullPass, Problem
 from structsmooth.smoothing import Max, Smoother
 
-# An objective this many times the best one so far is an explosion.
+# An objective this many times that of the start is an explosion.
 _EXPLOSION = 2.0
 # Halvings of the step size before a run counts as diverged.
 _RETRIES = 40
@@ -65,7 +65,6 @@ class State:
         weights: current iterate, [dim].
         step_size: current step size.
         passes: stochastic passes so far.
-        best: smallest objective so far.
         stalls: passes in a row that did not decrease what they worked on.
         oracle_calls: inferences so far.
         seconds: time so far.
@@ -76,7 +75,6 @@ class State:
     weights: Tensor
     step_size: float
     passes: int = 0
-    best: float = math.inf
     stalls: int = 0
     oracle_calls: int = 0
     seconds: float = 0.0
@@ -198,13 +196,15 @@ class Solver(ABC, Generic[S]):
         if passes < 0:
             raise ValueError(f"passes must be at least 0, got {passes}")
         run = _Run(self, problem, lam, seed, tuple(callbacks))
-        if resume is None:
-            run.begin(start)
-        else:
-            run.state, run.history = replace(resume[0]), History(resume[1])
         try:
+            if resume is None:
+                run.begin(start)
+            else:
+                run.state, run.history = replace(resume[0]), History(resume[1])
             status = run.until(passes)
         except KeyboardInterrupt:
+            if not run.history:
+                raise
             status = Status.INTERRUPTED
         return run.result(status)
 
@@ -276,11 +276,17 @@ class _Run(Generic[S]):
             trial = self._advance()
             full = self._evaluate(trial)
             row = self._record(trial, full)
-            if not row.objective <= _EXPLOSION * self.state.best:
+            if not row.objective <= _EXPLOSION * self.history[0].objective:
                 if retries == _RETRIES:
                     return Status.DIVERGED
                 retries += 1
-                self.state.step_size /= 2
+                # The work was done, though its result is thrown away.
+                self.state = replace(
+                    self.state,
+                    step_size=self.state.step_size / 2,
+                    oracle_calls=trial.oracle_calls,
+                    seconds=trial.seconds,
+                )
                 continue
             trial.stalls = trial.stalls + 1 if self.solver.stalled(trial, full, self.lam) else 0
             if trial.stalls == _PATIENCE:
@@ -319,7 +325,6 @@ class _Run(Generic[S]):
     def _record(self, state: S, full: FullPass) -> Row:
         assert full.loss is not None
         objective = full.loss + self.lam / 2 * float(state.weights.square().sum())
-        state.best = min(state.best, objective)
         state.improve_dual(full, self.lam)
         dual = state.dual(self.lam)
         return Row(
