@@ -69,6 +69,13 @@ class WeightedHamming(Cost):
         if not self.weights or not all(0 <= weight < float("inf") for weight in self.weights):
             raise ValueError(f"weights must be non-negative numbers, one per class, got {self.weights}")
 
+    def __call__(self, structure: Structure, y: Tensor) -> Tensor:
+        """Part costs [B, V, S], as of every cost."""
+        states = structure.potentials[0].shape[-1]
+        if states != len(self.weights):
+            raise ValueError(f"weights must be one per class, {states}, got {len(self.weights)}")
+        return super().__call__(structure, y)
+
     def mistake_cost(self, y: Tensor, lengths: Tensor) -> Tensor:
         """The weight of the right class."""
         weights = torch.tensor(self.weights, dtype=torch.float64, device=y.device)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+import torch
 from torch import Tensor, nn
 
 from structsmooth.costs import Hamming
@@ -44,6 +45,8 @@ class StructuralHinge(nn.Module):
         super().__init__()
         if reduction not in ("mean", "sum", "none"):
             raise ValueError(f'reduction must be "mean", "sum" or "none", got {reduction!r}')
+        if not (smoother is None or isinstance(smoother, Smoother)):
+            raise TypeError(f"smoother must be a Smoother, got {type(smoother).__name__}")
         self.smoother = Max() if smoother is None else smoother
         self.cost = cost
         self.reduction = reduction
@@ -76,7 +79,7 @@ class StructuralHinge(nn.Module):
         """Loss of labels ``y`` [B, ...] under ``structure``: a scalar, or [B] without reduction."""
         gold = structure.score(y)
         augmented = structure if self.cost is None else structure.cost_augmented(y, self.cost)
-        losses = self.smoother(augmented) - gold
+        losses = torch.where(gold > -torch.inf, self.smoother(augmented) - gold, torch.inf)
         if self.reduction == "none":
             return losses
         return losses.mean() if self.reduction == "mean" else losses.sum()

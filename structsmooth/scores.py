@@ -53,6 +53,8 @@ class LinearScore(ScoreModule):
         super().__init__()
         if features < 1 or states < 1:
             raise ValueError(f"features and states must be at least 1, got {features} and {states}")
+        if not dtype.is_floating_point:
+            raise TypeError(f"dtype must be floating point, got {dtype}")
         self.rows = nn.Parameter(torch.zeros(features, states, dtype=dtype))
         self.transition = nn.Parameter(torch.zeros(states, states, dtype=dtype))
         self.ends = nn.Parameter(torch.zeros(2, states, dtype=dtype))
@@ -71,14 +73,41 @@ def linear_chain(
 ) -> LinearChain:
     """The chain of :class:`LinearScore` for given parameters."""
     if isinstance(x, SparseSequences):
+        _check_sequences(x, len(rows))
         offsets = x.token_offsets.to(x.attributes.dtype)
         tokens = embedding_bag(x.attributes, rows, offsets, mode="sum", include_last_offset=True)
         unary, lengths = pad(tokens, x.lengths), x.lengths
     else:
-        dense, lengths = x if isinstance(x, tuple) else (x, x.new_full(x.shape[:1], x.shape[1], dtype=torch.int64))
-        unary = dense @ rows
+        dense, given = x if isinstance(x, tuple) else (x, None)
+        _check_dense(dense, given, rows)
+        full = dense.new_full(dense.shape[:1], dense.shape[1], dtype=torch.int64)
+        lengths = full if given is None else given
+        # Features at padding may be anything; a NaN among them would reach the gradient of the weights.
+        inside = torch.arange(dense.shape[1], device=dense.device) < lengths[:, None]
+        unary = torch.where(inside.unsqueeze(-1), dense, 0.0) @ rows
     position = torch.arange(unary.shape[1], device=unary.device)
     first, last = position == 0, position == (lengths - 1)[:, None]
     # Not a product with the masks: scores may be -inf.
     unary = unary + torch.where(first[:, None], ends[0], 0.0) + torch.where(last.unsqueeze(-1), ends[1], 0.0)
     return LinearChain(unary, transition, lengths)
+
+
+def _check_sequences(x: SparseSequences, features: int) -> None:
+    if len(x) == 0:
+        raise ValueError("x must hold at least one sequence")
+    check = Structure.validate_args_default and not torch.compiler.is_compiling()
+    if check and len(x.attributes) and not 0 <= int(x.attributes.min()) <= int(x.attributes.max()) < features:
+        raise ValueError(f"attributes of x must be from 0 to {features - 1}")
+
+
+def _check_dense(x: Any, lengths: Any, rows: Tensor) -> None:
+    if not isinstance(x, Tensor):
+        raise TypeError(f"x must be SparseSequences or a torch.Tensor, got {type(x).__name__}")
+    if x.dtype != rows.dtype:
+        raise TypeError(f"x must have the dtype of the weights, {rows.dtype}, got {x.dtype}")
+    if x.dim() != 3 or x.shape[-1] != len(rows):
+        raise ValueError(f"x must have shape [B, T, F] with F = {len(rows)}, got {tuple(x.shape)}")
+    if not (lengths is None or isinstance(lengths, Tensor)):
+        raise TypeError(f"lengths must be a torch.Tensor, got {type(lengths).__name__}")
+    if lengths is not None and lengths.shape != x.shape[:1]:
+        raise ValueError(f"lengths must have shape [B] = {tuple(x.shape[:1])}, got {tuple(lengths.shape)}")

@@ -27,6 +27,11 @@ class SparseSequences:
     offsets: Tensor
 
     def __post_init__(self) -> None:
+        for name in ("attributes", "token_offsets", "offsets"):
+            if not isinstance(getattr(self, name), Tensor):
+                raise TypeError(f"{name} must be a torch.Tensor, got {type(getattr(self, name)).__name__}")
+            if getattr(self, name).dim() != 1:
+                raise ValueError(f"{name} must have one dimension, got shape {tuple(getattr(self, name).shape)}")
         ends = {"token_offsets": len(self.attributes), "offsets": len(self.token_offsets) - 1}
         if self.attributes.dtype != torch.int32:
             raise TypeError(f"attributes must be int32, got {self.attributes.dtype}")
@@ -49,6 +54,8 @@ class SparseSequences:
 
     def select(self, indices: Tensor) -> SparseSequences:
         """The sequences at ``indices``, in that order."""
+        if indices.numel() and not 0 <= int(indices.min()) <= int(indices.max()) < len(self):
+            raise IndexError(f"indices must be from 0 to {len(self) - 1}")
         tokens, offsets = _rows(self.offsets, indices)
         entries, token_offsets = _rows(self.token_offsets, tokens)
         return SparseSequences(self.attributes[entries], token_offsets, offsets)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from structsmooth.structures.base import Structure, check_k
+from structsmooth.structures.base import Structure, check_k, widened
 
 T = TypeVar("T", bound="Smoother")
 
@@ -104,7 +105,7 @@ class Entropy(Smoother):
 
     def __call__(self, structure: Structure) -> Tensor:
         """μ times the log-partition function of θ/μ."""
-        scaled = structure.replace(*(potentials / self.mu for potentials in structure.potentials))
+        scaled = structure.replace(*(widened(potentials) / self.mu for potentials in structure.potentials))
         return self.mu * scaled.logsumexp()
 
     def with_mu(self, mu: float) -> Entropy:
@@ -130,18 +131,20 @@ def simplex_projection(z: Tensor, dim: int = -1) -> Tensor:
     """
     z = z.movedim(dim, -1)
     largest = z.detach().amax(-1, keepdim=True)
-    feasible = largest > -torch.inf
+    feasible = largest != -torch.inf
     # Entries more than 1 below the largest get nothing, so they may be cut off there: no infinities from here on.
     shifted = torch.where(feasible, z - torch.where(feasible, largest, 0.0), 0.0).clamp_min(-2.0)
     ordered = shifted.sort(dim=-1, descending=True).values
     counts = torch.arange(1, z.shape[-1] + 1, device=z.device, dtype=z.dtype)
     excess = ordered.cumsum(-1) - 1
-    support = (ordered * counts > excess).sum(-1, keepdim=True)
+    support = (ordered * counts > excess).sum(-1, keepdim=True).clamp_min(1)
     threshold = excess.gather(-1, support - 1) / support
     projected = torch.where(feasible, (shifted - threshold).clamp_min(0.0), 0.0)
     return projected.movedim(-1, dim)
 
 
 def _check_mu(mu: float) -> None:
+    if not isinstance(mu, Real):
+        raise TypeError(f"mu must be a number, got {type(mu).__name__}")
     if not 0 < mu < float("inf"):
         raise ValueError(f"mu must be a positive number, got {mu}; for no smoothing use Max()")

@@ -5,7 +5,6 @@ the potentials, sums are accumulated in float64. Transitions have shape [1 or B,
 opaque to ``torch.compile``, so models that use them compile without graph breaks.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -25,6 +24,12 @@ def expand_edges(unary: Tensor, transition: Tensor) -> Tensor:
 def length_mask(lengths: Tensor, steps: int) -> Tensor:
     """Mask [B, T], true on the first ``lengths`` positions."""
     return torch.arange(steps, device=lengths.device) < lengths[:, None]
+
+
+def masked(unary: Tensor, transition: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Unary scores and edges [B, T-1, S, S], zero at padding, where they may hold anything."""
+    edges = expand_edges(unary, transition)
+    return torch.where(mask.unsqueeze(-1), unary, 0.0), torch.where(mask[:, 1:, None, None], edges, 0.0)
 
 
 def _array(tensor: Tensor) -> Any:
@@ -141,7 +146,7 @@ def _hessian_product(
 
     def weighted(unary: Tensor, transition: Tensor) -> Tensor:
         mask = length_mask(lengths, unary.shape[1])
-        node, edge = reference.marginals(unary, expand_edges(unary, transition), mask)
+        node, edge = reference.marginals(*masked(unary, transition, mask), mask)
         total = unary.new_zeros(())
         if node_weights is not None:
             total = total + (node_weights * node).sum()
@@ -149,7 +154,8 @@ def _hessian_product(
             total = total + (edge_weights * edge).sum()
         return total
 
-    return _gradient(weighted, unary, transition)
+    gradients: tuple[Tensor, ...] = torch.func.grad(weighted, (0, 1))(unary, transition)
+    return gradients
 
 
 @custom_op("structsmooth::chain_max_marginals", mutates_args=(), device_types="cpu")
@@ -178,16 +184,10 @@ def _max_marginals_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]
 
     def weighted(unary: Tensor, transition: Tensor) -> Tensor:
         mask = length_mask(lengths, unary.shape[1])
-        values = reference.max_marginals(unary, expand_edges(unary, transition), mask)
+        values = reference.max_marginals(*masked(unary, transition, mask), mask)
         return torch.where(values > -torch.inf, values * grad, 0.0).sum()
 
-    return *_gradient(weighted, unary, transition), None
+    return *torch.func.grad(weighted, (0, 1))(unary, transition), None
 
 
 max_marginals.register_autograd(_max_marginals_backward, setup_context=_save_inputs)
-
-
-def _gradient(function: Callable[[Tensor, Tensor], Tensor], *inputs: Tensor) -> tuple[Tensor, ...]:
-    with torch.enable_grad():
-        inputs = tuple(tensor.detach().requires_grad_() for tensor in inputs)
-        return torch.autograd.grad(function(*inputs), inputs, materialize_grads=True)

@@ -41,26 +41,26 @@ def logsumexp(unary: Tensor, edges: Tensor, mask: Tensor) -> Tensor:
 
 
 def marginals(unary: Tensor, edges: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Marginals [B, T, S] and [B, T-1, S, S], differentiable where gradients are enabled."""
-    create_graph = torch.is_grad_enabled() and (unary.requires_grad or edges.requires_grad)
-    with torch.enable_grad():
-        bases = torch.zeros_like(unary, requires_grad=True), torch.zeros_like(edges, requires_grad=True)
-        value = logsumexp(unary + bases[0], edges + bases[1], mask).sum()
-        # Sequences of one position have no edges to depend on.
-        node, edge = torch.autograd.grad(value, bases, create_graph=create_graph, materialize_grads=True)
+    """Marginals [B, T, S] and [B, T-1, S, S], differentiable."""
+
+    def total(node: Tensor, edge: Tensor) -> Tensor:
+        return logsumexp(unary + node, edges + edge, mask).sum()
+
+    node, edge = torch.func.grad(total, (0, 1))(torch.zeros_like(unary), torch.zeros_like(edges))
     return node, edge
 
 
 def top_k(unary: Tensor, edges: Tensor, mask: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Values [B, k] and outputs [B, k, T]; outputs are read off the gradients of the values."""
     values = recursion(TopK(k), unary, edges, mask)
-    # Where there is no output there is nothing to differentiate.
     values = torch.where(values > -torch.inf, values, -torch.inf)
-    with torch.enable_grad():
-        base = torch.zeros_like(unary, requires_grad=True)
-        total = recursion(TopK(k), unary.detach() + base, edges.detach(), mask).sum(0)
-        indicators = [torch.autograd.grad(value, base, retain_graph=True)[0] for value in total]
-    y = torch.stack([indicator.argmax(-1) for indicator in indicators], 1)
+
+    def totals(node: Tensor) -> Tensor:
+        return recursion(TopK(k), unary.detach() + node, edges.detach(), mask).sum(0)
+
+    pullback = torch.func.vjp(totals, torch.zeros_like(unary))[1]
+    slots = torch.eye(k, dtype=unary.dtype, device=unary.device)
+    y = torch.stack([pullback(slot)[0].argmax(-1) for slot in slots], 1)
     return values, torch.where(values.unsqueeze(-1) > -torch.inf, y * mask.unsqueeze(1), 0)
 
 
@@ -73,4 +73,6 @@ def max_marginals(unary: Tensor, edges: Tensor, mask: Tensor) -> Tensor:
         extended = edges[:, t - 1] + (unary[:, t] + suffix[0]).unsqueeze(1)
         message = best.sum(extended.unsqueeze(-1), 2).squeeze(-1)
         suffix.insert(0, torch.where(mask[:, t, None], message, suffix[0]))
-    return torch.where(mask.unsqueeze(-1), prefix + torch.stack(suffix, 1), 0.0)
+    values = prefix + torch.stack(suffix, 1)
+    values = torch.where(values > -torch.inf, values, -torch.inf)
+    return torch.where(mask.unsqueeze(-1), values, 0.0)

@@ -80,13 +80,16 @@ class Structure(ABC):
             y: labels, shaped as an output of :meth:`max`.
             cost: a cost, or a tensor of part costs that broadcasts to the first potentials.
         """
+        if not isinstance(cost, Tensor) and not callable(cost):
+            raise TypeError(f"cost must be a cost or a tensor of part costs, got {type(cost).__name__}")
         part_costs = cost if isinstance(cost, Tensor) else cost(self, y)
         first, *others = self.potentials
-        if torch.broadcast_shapes(part_costs.shape, first.shape) != first.shape:
+        pairs = zip(reversed(part_costs.shape), reversed(first.shape), strict=False)
+        if part_costs.dim() > first.dim() or any(size not in (1, full) for size, full in pairs):
             raise ValueError(
                 f"cost must broadcast to the potentials of shape {tuple(first.shape)}, got {tuple(part_costs.shape)}"
             )
-        return self.replace(first + part_costs, *others)
+        return self.replace(widened(first) + part_costs, *others)
 
     def _no_oracle(self, oracle: str) -> NotImplementedError:
         return NotImplementedError(
@@ -104,11 +107,15 @@ def lengths_from_mask(mask: Tensor) -> Tensor:
         >>> lengths_from_mask(torch.tensor([[True, True, False], [True, True, True]]))
         tensor([2, 3])
     """
+    if not isinstance(mask, Tensor):
+        raise TypeError(f"mask must be a torch.Tensor, got {type(mask).__name__}")
     if mask.dim() != 2:
         raise ValueError(f"mask must have shape [B, T], got {tuple(mask.shape)}")
     mask = mask.bool()
     lengths = mask.sum(-1)
     prefix = torch.arange(mask.shape[1], device=mask.device) < lengths[:, None]
+    if mask.shape[0] and not bool(lengths.all()):
+        raise ValueError(f"mask must be true on a prefix of every row; row {int((lengths == 0).nonzero()[0])} is empty")
     if not torch.equal(prefix, mask):
         row = int((prefix != mask).any(-1).nonzero()[0])
         raise ValueError(f"mask must be true on a prefix of every row; row {row} has a hole")
@@ -122,3 +129,8 @@ def check_k(k: int) -> int:
     if k < 1:
         raise ValueError(f"k must be at least 1, got {k}")
     return k
+
+
+def widened(scores: Tensor) -> Tensor:
+    """Scores in the dtype that sums use: at least float32."""
+    return scores.float() if scores.dtype.itemsize < 4 else scores

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from structsmooth.structures import _chain_compiled as compiled
 from structsmooth.structures import _chain_reference as reference
-from structsmooth.structures._chain_compiled import expand_edges, length_mask
-from structsmooth.structures.base import Structure, check_k
+from structsmooth.structures._chain_compiled import expand_edges, length_mask, masked
+from structsmooth.structures.base import PartCosts, Structure, check_k
 
 Backend = Literal["auto", "compiled", "torch"]
 
@@ -85,6 +85,8 @@ class LinearChain(Structure):
 
     def replace(self, *potentials: Tensor) -> LinearChain:
         """The same sequences with other unary and transition scores."""
+        if len(potentials) != 2:
+            raise ValueError(f"replace takes two potentials, unary and transition, got {len(potentials)}")
         unary, transition = potentials
         return LinearChain(unary, transition, self.lengths, validate_args=self.validate_args, backend=self.backend)
 
@@ -107,6 +109,11 @@ class LinearChain(Structure):
         nodes = torch.nn.functional.one_hot(y, unary.shape[-1]).to(unary.dtype) * self.mask.unsqueeze(-1)
         return nodes, nodes[:, :-1].unsqueeze(-1) * nodes[:, 1:].unsqueeze(-2)
 
+    def cost_augmented(self, y: Tensor, cost: PartCosts | Tensor) -> LinearChain:
+        """The chain with unary scores θ + ℓ(y, ·)."""
+        self._check_labels(y)
+        return super().cost_augmented(y, cost)
+
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
         """Top-K oracle: values [B, k] sorted downwards and distinct label sequences [B, k, T] (Algorithm 2).
 
@@ -117,15 +124,15 @@ class LinearChain(Structure):
         if self._compiled:
             values, y = compiled.top_k(unary, transition, self.lengths, k)
             return values, y
-        return reference.top_k(*self._masked(unary, transition), self.mask, k)
+        return reference.top_k(*masked(unary, transition, self.mask), self.mask, k)
 
     def logsumexp(self) -> Tensor:
         """Log-partition function [B] (Algorithm 3); twice differentiable."""
         unary, transition = self._accumulated()
         if self._compiled:
-            log_z, _, _ = compiled.marginals(unary, transition, self.lengths, transition.shape[1] > 1)
+            log_z, _, _ = compiled.marginals(unary, transition, self.lengths, transition.shape[1] != 1)
             return cast(Tensor, log_z)
-        return reference.logsumexp(*self._masked(unary, transition), self.mask)
+        return reference.logsumexp(*masked(unary, transition, self.mask), self.mask)
 
     def marginals(self) -> tuple[Tensor, Tensor]:
         """Marginals of labels [B, T, S] and of neighbouring pairs [B, T-1, S, S]; differentiable."""
@@ -133,14 +140,14 @@ class LinearChain(Structure):
         if self._compiled:
             _, node, edge = compiled.marginals(unary, transition, self.lengths, True)
             return node, edge
-        return reference.marginals(*self._masked(unary, transition), self.mask)
+        return reference.marginals(*masked(unary, transition, self.mask), self.mask)
 
     def max_marginals(self) -> Tensor:
         """Largest score [B, T, S] of a sequence with y_t = j (Definition 13); zero on padding."""
         unary, transition = self._accumulated()
         if self._compiled:
             return cast(Tensor, compiled.max_marginals(unary, transition, self.lengths))
-        return reference.max_marginals(*self._masked(unary, transition), self.mask)
+        return reference.max_marginals(*masked(unary, transition, self.mask), self.mask)
 
     @property
     def _compiled(self) -> bool:
@@ -157,12 +164,6 @@ class LinearChain(Structure):
         elif transition.dim() == 3:
             transition = transition[:, None]
         return self.unary.to(dtype), transition
-
-    def _masked(self, unary: Tensor, transition: Tensor) -> tuple[Tensor, Tensor]:
-        """Potentials of the reference recursion: expanded, and zero at padding, where they may hold anything."""
-        mask = self.mask
-        unary = torch.where(mask.unsqueeze(-1), unary, 0.0)
-        return unary, torch.where(mask[:, 1:, None, None], expand_edges(unary, transition), 0.0)
 
     def _check_labels(self, y: Tensor) -> Tensor:
         """Labels with 0 at padding."""
@@ -190,7 +191,7 @@ class LinearChain(Structure):
 
 def _has_invalid(chain: LinearChain, name: str) -> bool:
     """Whether NaN or +inf stands anywhere but at padding."""
-    scores = dict(zip(("unary", "transition"), chain._masked(*chain._accumulated()), strict=True))[name]
+    scores = dict(zip(("unary", "transition"), masked(*chain._accumulated(), chain.mask), strict=True))[name]
     return not bool((scores < torch.inf).all())
 
 

@@ -243,9 +243,8 @@ def test_momentum_never_makes_a_run_diverge(solver: Solver[Any], seed: int) -> N
 def test_an_exploding_pass_is_undone(name: str) -> None:
     solver = replace(SOLVERS[name][0], learning_rate=1e6)
     history = solver.solve(small_problem(), lam=1e-3, passes=10).history
-    objectives = history.column("objective")
-    assert history[-1].step_size < 1e3
-    assert all(b <= 2 * min(objectives[: k + 1]) for k, b in enumerate(objectives[1:]))
+    assert history[1].step_size < 1e3
+    assert max(history.column("objective")) <= 2 * history[0].objective
 
 
 @default_solvers
