@@ -73,10 +73,12 @@ class History(list[Row]):
             FileNotFoundError: no such file.
             ValueError: a line that is not a row, by path and line.
         """
-        history = cls()
-        for number, line in enumerate(Path(path).read_text().splitlines(), 1):
-            try:
-                history.append(Row.from_dict(json.loads(line)))
-            except (ValueError, TypeError, AttributeError) as error:
-                raise ValueError(f"{path}:{number}: not a row of a history ({error})") from None
-        return history
+        lines = enumerate(Path(path).read_text().splitlines(), 1)
+        return cls(_parse_row(f"{path}:{number}", line) for number, line in lines)
+
+
+def _parse_row(place: str, line: str) -> Row:
+    try:
+        return Row.from_dict(json.loads(line))
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ValueError(f"{place}: not a row of a history ({error})") from None

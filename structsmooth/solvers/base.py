@@ -19,7 +19,7 @@ from structsmooth.history import History, Row
 from structsmooth.problems.base import FullPass, Problem
 from structsmooth.smoothing import Max, Smoother
 
-# An objective this many times that of the start is an explosion.
+# An objective this many times the best so far is an explosion.
 _EXPLOSION = 2.0
 # Halvings of the step size before a run counts as diverged.
 _RETRIES = 40
@@ -162,6 +162,10 @@ class Solver(ABC, Generic[S]):
         """Whether the pass behind ``state`` did not decrease what it worked on; ``full`` is at its weights."""
         return False
 
+    def restarted(self, state: S) -> S:
+        """``state`` without momentum, from which an exploded pass is tried again."""
+        return state
+
     def solve(
         self,
         problem: Problem,
@@ -276,13 +280,13 @@ class _Run(Generic[S]):
             trial = self._advance()
             full = self._evaluate(trial)
             row = self._record(trial, full)
-            if not row.objective <= _EXPLOSION * self.history[0].objective:
+            if not row.objective <= _EXPLOSION * self._scale():
                 if retries == _RETRIES:
                     return Status.DIVERGED
                 retries += 1
                 # The work was done, though its result is thrown away.
                 self.state = replace(
-                    self.state,
+                    self.solver.restarted(self.state),
                     step_size=self.state.step_size / 2,
                     oracle_calls=trial.oracle_calls,
                     seconds=trial.seconds,
@@ -343,6 +347,11 @@ class _Run(Generic[S]):
         self.history.append(row)
         for callback in self.callbacks:
             callback(Progress(self.problem, state, row, self.history))
+
+    def _scale(self) -> float:
+        """The best objective so far, but not so near zero that every ripple would count as an explosion."""
+        objectives = [row.objective for row in self.history]
+        return max(min(objectives), 0.01 * objectives[0])
 
     def _converged(self) -> bool:
         last = self.history[-1]

@@ -51,6 +51,8 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
     constant   μ_k = μ, κ_k = κ                       μ_k = μ, κ_k = κ
     =========  =====================================  ===================
 
+    The adaptive level never falls below 1e-5 μ: marginals would lose their digits.
+
     Args:
         mu: μ, where the level of smoothing starts; 2 for the adaptive and 0.03 for the constant schedule if not given.
         schedule: ``"adaptive"`` (Corollaries 18 and 20) needs no accuracy in advance; ``"constant"`` (17 and 19).
@@ -110,6 +112,10 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
         new.center = new.weights + beta * (new.weights - state.weights)
         return new
 
+    def restarted(self, state: CasimirState) -> CasimirState:
+        """The prox-center back at the iterate."""
+        return replace(state, center=state.weights, previous_center=state.weights)
+
     def smoother(self, state: CasimirState) -> Smoother:
         """Smoothing by μ_k."""
         return self.smooth(state.mu)
@@ -127,7 +133,7 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
             delta = 1 / (k + 1) ** 2
             return Level(self._first_mu / k, kappa * k, delta) if adaptive else Level(self._first_mu, kappa, delta)
         root = math.sqrt(lam / (lam + kappa))
-        decay = (1 - root / 2) ** (k / 2) if adaptive else 1.0
+        decay = max((1 - root / 2) ** (k / 2), _LEAST_DECAY) if adaptive else 1.0
         return Level(self._first_mu * decay, kappa, root / (2 - root))
 
     @property
@@ -201,6 +207,8 @@ def _accurate(snapshot: FullPass, level: Level, lam: float, center: Tensor) -> b
     return 0 < float(gradient.square().sum()) <= bound
 
 
+# Scores divided by a much smaller level of smoothing would lose the digits that marginals consist of.
+_LEAST_DECAY = 1e-5
 _CHOICES = {
     "schedule": ("adaptive", "constant"),
     "warm_start": ("prox-center", "extrapolation", "prev-iterate"),
