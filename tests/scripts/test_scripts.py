@@ -106,7 +106,6 @@ def test_benchmark_ner_without_crfsuite(data, capsys, monkeypatch):
 
 
 def test_benchmark_ner_with_crfsuite(data, tmp_path, capsys):
-    pytest.importorskip("pycrfsuite")
     plot = tmp_path / "plot.png"
     assert load("benchmark_ner").main(["--train", data, "--test", data, *NER_OPTIONS, "--plot", str(plot)]) == 0
     table = rows(capsys.readouterr().out)

@@ -95,6 +95,14 @@ def test_schedules_of_table_3(
     assert len(run.steps) == 8
 
 
+def test_level_has_a_floor() -> None:
+    """The exp oracle divides scores by it."""
+    solver = casimir("adaptive")
+    floor = solver.level(10_000, KAPPA, LAM).mu
+    assert 0 < floor <= 1e-4 * MU
+    assert solver.level(100_000, KAPPA, LAM).mu == floor
+
+
 @schedules
 @regularized
 def test_alpha_solves_27_and_z_extrapolates_by_29(schedule: str, lam: float) -> None:
