@@ -96,6 +96,7 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
     def begin(self, problem: Problem, lam: float, weights: Tensor, step_size: float) -> CasimirState:
         """z_0 = w_0, α_0 and κ."""
         kappa = self._kappa(problem, lam, self.lipschitz or 1 / step_size)
+        step_size = min(step_size, 0.5 / (lam + kappa))
         alpha = math.sqrt(lam / (lam + kappa)) if lam > 0 else (math.sqrt(5) - 1) / 2
         return CasimirState(
             weights, step_size, alpha=alpha, mu=self._first_mu, kappa=kappa, center=weights, previous_center=weights
@@ -147,7 +148,7 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
     ) -> Tensor:
         """SVRG from ``weights`` on F_{μ_k}(w) + (κ_k/2)‖w − z_{k-1}‖²."""
         level, center = self.level(state.iteration, state.kappa, lam), state.previous_center
-        # Longer steps would diverge on the quadratic terms alone.
+        # Longer steps would diverge on the quadratic terms alone, which grow with k where the schedule says so.
         step_size = min(state.step_size, 0.5 / (lam + level.kappa))
         for _ in range(1 if self.inner_stop == "budget" else self.max_inner):
             snapshot = problem.full_pass(weights, self.smoother(state))

@@ -80,7 +80,8 @@ class SVRG(SmoothedSolver[SmoothedState]):
 
     def begin(self, problem: Problem, lam: float, weights: Tensor, step_size: float) -> SmoothedState:
         """The given weights."""
-        return SmoothedState(weights, step_size)
+        # Longer steps would diverge on the regularizer alone.
+        return SmoothedState(weights, min(step_size, 0.5 / lam) if lam > 0 else step_size)
 
     def advance(self, problem: Problem, lam: float, state: SmoothedState, rng: np.random.Generator) -> SmoothedState:
         """One epoch."""
@@ -88,8 +89,7 @@ class SVRG(SmoothedSolver[SmoothedState]):
         snapshot = problem.full_pass(state.weights, self.smoother(state))
         new.improve_dual(snapshot, lam)
         new.epoch_start = self.epoch_objective(new, snapshot, lam)
-        # Longer steps would diverge on the regularizer alone.
-        step_size = min(state.step_size, 0.5 / lam) if lam > 0 else state.step_size
+        step_size = state.step_size
         new.weights = problem.svrg_epoch(snapshot, self.order(problem, rng), step_size=step_size, lam=lam)
         return new
 

@@ -227,7 +227,7 @@ def test_interrupted_before_there_is_anything(monkeypatch: pytest.MonkeyPatch) -
 
 
 @every_solver
-@pytest.mark.parametrize("lam", [0.02, LAM])
+@pytest.mark.parametrize("lam", [0.02, LAM, 1.0])
 def test_an_absurd_learning_rate_costs_passes_only(name: str, lam: float) -> None:
     solver, passes = replace(SOLVERS[name][0], learning_rate=1e6), 1000 if name == "casimir, gradient" else 100
     result = solver.solve(small_problem(), lam=lam, passes=passes)
