@@ -1,6 +1,12 @@
-"""Settings of all tests: random instances are the same in every run."""
+"""Settings of all tests: random instances are the same in every run, and torch uses one thread.
 
+Tensors here are small: threads would only wait for each other, for long on a busy machine. A test that is about
+threads asks for them.
+"""
+
+import torch
 from hypothesis import settings
 
 settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=50)
 settings.load_profile("repeatable")
+torch.set_num_threads(1)
