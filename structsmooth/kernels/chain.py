@@ -147,7 +147,7 @@ def log_partition(unary, transition, exponential, shift, length, alpha, scaled, 
                 message = largest + shift[e, s] + np.log(total[t, s])
             else:
                 total[t, s] = 0.0
-                message = _log_sum(alpha[t - 1], transition[e, :, s])
+                message = _log_sum(alpha[t - 1], transition[e, :, s], scaled[t])
             alpha[t, s] = message + unary[t, s]
     largest = _exponentials(alpha[length - 1], scaled[length - 1])
     mass = scaled[length - 1, :].sum()
@@ -166,27 +166,23 @@ def _exponentials(messages, scaled):
 
 
 @kernel
-def _log_sum(messages, edge):
-    """log sum exp(messages + edge)."""
-    largest = -np.inf
+def _log_sum(messages, edge, scaled):
+    """log sum exp(messages + edge); ``scaled`` is scratch."""
     for p in range(messages.shape[0]):
-        largest = max(largest, messages[p] + edge[p])
-    if largest == -np.inf:
-        return largest
-    total = 0.0
-    for p in range(messages.shape[0]):
-        total += np.exp(messages[p] + edge[p] - largest)
-    return largest + np.log(total)
+        scaled[p] = messages[p] + edge[p]
+    largest = _exponentials(scaled, scaled)
+    return largest + np.log(scaled.sum()) if largest > -np.inf else largest
 
 
 @kernel
-def marginals(unary, transition, exponential, length, alpha, scaled, total, node, edge):
+def marginals(transition, exponential, length, alpha, scaled, total, node, edge):
     """Backward half: marginals from the results of :func:`log_partition`; adds to ``edge``, sets ``node``.
 
     p(y_t = p | y_{t+1} = s) follows from the forward messages alone, so no backward message is needed and nothing
-    can overflow.
+    can overflow. It is normalized by its own sum over p, so marginals sum to one however large the scores are. The
+    rows of ``scaled`` are scratch once they are used.
     """
-    states = unary.shape[1]
+    states = node.shape[1]
     mass = scaled[length - 1, :].sum()
     for s in range(states):
         node[length - 1, s] = scaled[length - 1, s] / mass if mass > 0.0 else 0.0
@@ -205,9 +201,10 @@ def marginals(unary, transition, exponential, length, alpha, scaled, total, node
             node[t - 1, p] = sum_p
         for s in range(states):
             if total[t, s] == 0.0 and node[t, s] > 0.0:
-                message = alpha[t, s] - unary[t, s]
+                _log_sum(alpha[t - 1], transition[e, :, s], scaled[t])
+                mass_s = scaled[t].sum()
                 for p in range(states):
-                    joint = node[t, s] * np.exp(alpha[t - 1, p] + transition[e, p, s] - message)
+                    joint = node[t, s] * (scaled[t, p] / mass_s)
                     out[p, s] += joint
                     node[t - 1, p] += joint
 
@@ -243,7 +240,7 @@ def batch_marginals(unary, transition, lengths, values, node, edge, begin, end):
         if b == begin or transition.shape[0] > 1:
             exponentiate(own, shift, exponential)
         values[b] = log_partition(unary[b], own, exponential, shift, lengths[b], alpha, scaled, total)
-        marginals(unary[b], own, exponential, lengths[b], alpha, scaled, total, node[b], edge[b])
+        marginals(own, exponential, lengths[b], alpha, scaled, total, node[b], edge[b])
 
 
 @entry_point

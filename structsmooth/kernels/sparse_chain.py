@@ -137,7 +137,7 @@ def _exp_oracle(transition, length, mu, work):
     exponentiate(edges, work.shift, work.exponential)
     tables = (work.exponential, work.shift)
     log_z = log_partition(work.unary, edges, tables[0], tables[1], length, work.alpha, work.scaled, work.total)
-    marginals(work.unary, edges, tables[0], length, work.alpha, work.scaled, work.total, work.node, work.edge)
+    marginals(edges, tables[0], length, work.alpha, work.scaled, work.total, work.node, work.edge)
     return mu * log_z, best
 
 

@@ -92,6 +92,15 @@ def test_solvers_reach_the_optimum_with_a_certificate(name: str, seed: int) -> N
 
 
 @pytest.mark.parametrize("seed", range(4))
+def test_the_bound_holds_where_scores_are_huge_beside_mu(seed: int) -> None:
+    """With so large a λ every label is mistaken at the optimum, and the gap closes."""
+    problem = random_problem((8, 9, 7), states=2, seed=seed)
+    history = SVRG(mu=1e-9, smoothing="entropy", gap_tolerance=0).solve(problem, lam=100, passes=100).history
+    assert all(row.dual <= row.objective + 1e-12 for row in history)
+    assert history[-1].gap <= 1e-6 * history[-1].objective
+
+
+@pytest.mark.parametrize("seed", range(4))
 @default_solvers
 def test_defaults_make_progress_on_any_small_problem(solver: Solver[Any], seed: int) -> None:
     history = solver.solve(small_problem(seed), lam=LAM, passes=60).history

@@ -348,6 +348,20 @@ def test_large_scores(backend: str, potentials: Potentials) -> None:
 
 
 @both_backends
+@every_form
+@pytest.mark.parametrize("forbidden", [0.0, 0.3])
+@pytest.mark.parametrize("scale", [1e3, 1e6, 1e9])
+def test_marginals_of_huge_scores_sum_to_one(scale: float, forbidden: float, form: str, backend: str) -> None:
+    unary, transition, lengths = random_chains(20, 12, 5, form, forbidden=forbidden)
+    chain = on(backend)(unary * scale, transition * scale, lengths)
+    node, edge = chain.marginals()
+    assert (feasible := chain.max()[0] > -torch.inf).any()
+    assert_close(node.sum(-1), (chain.mask & feasible[:, None]).double(), rtol=0, atol=1e-12)
+    assert_close(edge.sum(-1), node[:, :-1] * chain.mask[:, 1:, None], rtol=0, atol=1e-12)
+    assert_close(edge.sum(-2), node[:, 1:], rtol=0, atol=1e-12)
+
+
+@both_backends
 @pytest.mark.parametrize("gap", [1.0, 300.0, 333.0, 334.0, 350.0, 372.0, 400.0, 700.0, 745.0, 1e3, 1e4, 1e8])
 def test_equal_paths_through_a_deep_valley(gap: float, backend: str) -> None:
     """Each of two equal paths is `gap` below an unfinished one at some point: its exponential underflows."""
