@@ -52,7 +52,8 @@ def top_k(unary, transition, length, k, score, back, values, labels):
     """Top-K oracle (Algorithm 2): fills ``values`` [k], ``labels`` [k, T]; ``score``, ``back`` [T, S, k] are scratch.
 
     Each state keeps the sorted list of its k best prefixes; lists are merged by insertion and a merge stops at
-    the first entry that is too small. Where fewer than k outputs exist, values are -inf and labels 0.
+    the first entry that is too small. Where fewer than k outputs exist, values are -inf and labels 0. ``back`` must
+    be zero before its first use: NaN scores may lead to entries that were never written.
     """
     states = unary.shape[1]
     last = k - 1
@@ -215,7 +216,7 @@ def batch_top_k(unary, transition, lengths, k, values, labels, begin, end):
     _, steps, states = unary.shape
     score = np.empty((steps, states, k))
     row = np.empty((2, states))
-    back = np.empty((steps, states, k), np.int64)
+    back = np.zeros((steps, states, k), np.int64)
     for b in range(begin, end):
         edges = transition[b if transition.shape[0] > 1 else 0]
         if k == 1:

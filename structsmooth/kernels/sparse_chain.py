@@ -35,7 +35,7 @@ def _workspace(data, states, k):
         np.empty((1, states, states)),
         np.empty((2, states)),
         np.empty((steps, states, slots)),
-        np.empty((steps, states, slots), np.int64),
+        np.zeros((steps, states, slots), np.int64),
         np.empty(slots),
         np.empty((slots, steps), np.int64),
         np.empty(slots),
