@@ -33,7 +33,8 @@ class SparseChainProblem(Problem):
 
     The passes are compiled: a step costs one oracle call and the example's nonzeros. The statistics of the snapshot
     are stored, T·S + S² numbers an example, and dense terms reach a row of weights when it is next touched. Weights
-    are one row of S numbers per attribute, then transitions [S, S], then scores of the first and the last label.
+    are one row of S numbers per attribute, then transitions [S, S], then scores of the first and the last label. The
+    passes take vectors that are float64 [dim], and orders that are int64 [steps, b]; they refuse all others.
 
     Args:
         sequences: attributes of the tokens of n sequences.
@@ -44,7 +45,7 @@ class SparseChainProblem(Problem):
 
     Raises:
         TypeError: labels that are not int64.
-        ValueError: labels or attribute ids out of range, or not as many labels as tokens.
+        ValueError: no sequences, labels or attribute ids out of range, or not as many labels as tokens.
     """
 
     def __init__(
@@ -56,6 +57,8 @@ class SparseChainProblem(Problem):
         cost: Cost | None = Hamming(),  # noqa: B008 - immutable
     ) -> None:
         tokens = int(sequences.offsets[-1])
+        if len(sequences) == 0:
+            raise ValueError("sequences must hold at least one sequence, got none")
         if labels.dtype != torch.int64:
             raise TypeError(f"labels must be int64, got {labels.dtype}")
         if labels.shape != (tokens,):
@@ -67,7 +70,8 @@ class SparseChainProblem(Problem):
         self.features, self.states = features, states
         self.n, self.dim = len(sequences), (features + states + 2) * states
         lengths = torch.repeat_interleave(sequences.lengths, sequences.lengths)
-        self._costs = torch.zeros(tokens, dtype=torch.float64) if cost is None else cost.mistake_cost(labels, lengths)
+        costs = torch.zeros(tokens, dtype=torch.float64) if cost is None else cost.mistake_cost(labels, lengths)
+        self._costs = _checked("costs of mistakes", costs, torch.float64, tokens)
 
     def start(self) -> Tensor:
         """Zeros."""
@@ -75,6 +79,8 @@ class SparseChainProblem(Problem):
 
     def views(self, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """A vector [dim] as attribute rows [F, S], transitions [S, S] and scores of the ends [2, S]."""
+        if w.shape != (self.dim,):
+            raise ValueError(f"w must have shape {(self.dim,)}, got {tuple(w.shape)}")
         rows, rest = w.split([self.features * self.states, (self.states + 2) * self.states])
         transition, ends = rest.view(-1, self.states).split([self.states, 2])
         return rows.view(-1, self.states), transition, ends
@@ -112,6 +118,7 @@ class SparseChainProblem(Problem):
         """One oracle call on every example; the loss without smoothing comes with it."""
         from structsmooth.kernels import sparse_chain as kernels  # numba loads with the first pass
 
+        w = self._checked_vector("w", w)
         gradient = torch.zeros_like(w)
         node = w.new_empty(len(self.labels), self.states)
         edge = w.new_empty(self.n, self.states, self.states)
@@ -134,6 +141,7 @@ class SparseChainProblem(Problem):
     ) -> Tensor:
         """The epoch of :meth:`Problem.svrg_epoch`, compiled for steps of one example."""
         shrink = step_size * (lam + kappa)
+        order = self._checked_order(order)
         if order.shape[1] > 1 or not isinstance(snapshot, ChainPass):
             return super().svrg_epoch(
                 snapshot, order, step_size=step_size, lam=lam, kappa=kappa, center=center, average=average
@@ -141,8 +149,13 @@ class SparseChainProblem(Problem):
         from structsmooth.kernels import sparse_chain as kernels
 
         steps, sums = len(order), _power_sums(shrink, len(order))
-        w, total = snapshot.weights.clone(), torch.zeros_like(snapshot.weights)
-        drift = snapshot.gradient if center is None else snapshot.gradient - kappa * center
+        start = self._checked_vector("snapshot.weights", snapshot.weights)
+        drift = self._checked_vector("snapshot.gradient", snapshot.gradient)
+        node = _checked("snapshot.node", snapshot.node, torch.float64, len(self.labels), self.states)
+        edge = _checked("snapshot.edge", snapshot.edge, torch.float64, self.n, self.states, self.states)
+        w, total = start.clone(), torch.zeros_like(start)
+        if center is not None:
+            drift = drift - kappa * self._checked_vector("center", center)
         kernels.svrg_epoch(
             order[:, 0].numpy(),
             self._data,
@@ -150,29 +163,31 @@ class SparseChainProblem(Problem):
             self._matrix(drift),
             self._matrix(total),
             _smoothing(snapshot.smoother),
-            snapshot.node.numpy(),
-            snapshot.edge.numpy(),
+            node.numpy(),
+            edge.numpy(),
             (float(step_size), float(shrink), sums.numpy()),
         )
         self.oracle_calls += steps
         if not average:
             return w
         # The dense terms of the sum of the iterates, in closed form.
-        total += float(sums[steps + 1] - 1) * snapshot.weights - step_size * float(sums.sum() - sums[-1]) * drift
+        total += float(sums[steps + 1] - 1) * start - step_size * float(sums.sum() - sums[-1]) * drift
         return total / steps
 
     def sgd_epoch(
         self, w: Tensor, order: Tensor, *, step_sizes: Tensor, lam: float, smoother: Smoother, shares: Tensor
     ) -> tuple[Tensor, Tensor]:
         """The epoch of :meth:`Problem.sgd_epoch`, compiled for steps of one example."""
+        order, w = self._checked_order(order), self._checked_vector("w", w)
         if order.shape[1] > 1:
             return super().sgd_epoch(w, order, step_sizes=step_sizes, lam=lam, smoother=smoother, shares=shares)
         from structsmooth.kernels import sparse_chain as kernels
 
         w, total = w.clone(), torch.zeros_like(w)
         vectors = (self._matrix(w), self._matrix(total))
-        steps = (lam, step_sizes.numpy(), shares.numpy())
-        kernels.sgd_epoch(order[:, 0].numpy(), self._data, *vectors, _smoothing(smoother), *steps)
+        rates = {"step_sizes": step_sizes, "shares": shares}
+        steps = (_checked(name, rate, torch.float64, len(order)).numpy() for name, rate in rates.items())
+        kernels.sgd_epoch(order[:, 0].numpy(), self._data, *vectors, _smoothing(smoother), float(lam), *steps)
         self.oracle_calls += len(order)
         return w, total
 
@@ -184,6 +199,28 @@ class SparseChainProblem(Problem):
 
     def _matrix(self, w: Tensor) -> Any:
         return w.view(-1, self.states).numpy()
+
+    def _checked_vector(self, name: str, w: Tensor) -> Tensor:
+        return _checked(name, w, torch.float64, self.dim)
+
+    def _checked_order(self, order: Tensor) -> Tensor:
+        order = _checked("order [steps, b]", order, torch.int64, -1, -1)
+        unknown = order[(order < 0) | (order >= self.n)]
+        if len(unknown) or not order.numel():
+            found = int(unknown[0]) if len(unknown) else "none"
+            raise ValueError(f"order must hold examples from 0 to {self.n - 1}, got {found}")
+        return order
+
+
+def _checked(name: str, tensor: Tensor, dtype: torch.dtype, *shape: int) -> Tensor:
+    """A tensor without gaps, if it is what compiled code expects; a size of -1 may be any."""
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"{name} must be a torch.Tensor, got {type(tensor).__name__}")
+    if (tensor.dtype, tensor.device.type) != (dtype, "cpu"):
+        raise TypeError(f"{name} must be {dtype} on the CPU, got {tensor.dtype} on {tensor.device}")
+    if tensor.dim() != len(shape) or any(size not in (-1, own) for size, own in zip(shape, tensor.shape, strict=True)):
+        raise ValueError(f"{name} must have shape {shape}, got {tuple(tensor.shape)}")
+    return tensor.detach().contiguous()
 
 
 def _smoothing(smoother: Smoother) -> tuple[float, int]:

@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -246,6 +248,103 @@ def test_refuses_bad_data(change: dict[str, object], error: type[Exception], mes
     sequences = SparseSequences(attributes, torch.tensor([0, 1, 1, 2]), torch.tensor([0, 3]))
     with pytest.raises(error, match=message):
         SparseChainProblem(sequences, **arguments)
+
+
+def test_refuses_no_sequences() -> None:
+    with pytest.raises(ValueError, match="sequences must hold at least one sequence, got none"):
+        random_problem().subset(torch.zeros(0, dtype=torch.int64))
+
+
+def test_refuses_costs_of_another_number_of_tokens() -> None:
+    class Short(Hamming):
+        def mistake_cost(self, y: Tensor, lengths: Tensor) -> Tensor:
+            return super().mistake_cost(y, lengths)[1:]
+
+    with pytest.raises(ValueError, match=r"costs of mistakes must have shape \(13,\), got \(12,\)"):
+        random_problem(cost=Short())
+
+
+D = 30  # dim of random_problem
+
+
+@pytest.mark.parametrize(
+    ("argument", "value", "error", "message"),
+    [
+        *(
+            (name, value, error, message)
+            for name in ("w", "center")
+            for value, error, message in [
+                (torch.zeros(D - 1).double(), ValueError, rf"{name} must have shape \({D},\), got \({D - 1},\)"),
+                (torch.zeros(3, D // 3).double(), ValueError, rf"{name} must have shape \({D},\), got \(3, {D // 3}\)"),
+                (torch.zeros(D), TypeError, rf"{name} must be torch.float64 on the CPU, got torch.float32 on cpu"),
+                (
+                    torch.zeros(D).double().to("meta"),
+                    TypeError,
+                    rf"{name} must be .* on the CPU, .* on meta",
+                ),
+                ([0.0] * D, TypeError, rf"{name} must be a torch.Tensor, got list"),
+            ]
+        ),
+        ("order", torch.tensor([[0], [5]]), ValueError, "order must hold examples from 0 to 4, got 5"),
+        ("order", torch.tensor([[0], [-1]]), ValueError, "order must hold examples from 0 to 4, got -1"),
+        ("order", torch.tensor([[0, 1], [2, 5]]), ValueError, "order must hold examples from 0 to 4, got 5"),
+        ("order", torch.zeros(0, 1).long(), ValueError, "order must hold examples from 0 to 4, got none"),
+        ("order", torch.zeros(3, 0).long(), ValueError, "order must hold examples from 0 to 4, got none"),
+        ("order", torch.zeros(3).long(), ValueError, r"order \[steps, b\] must have shape .* got \(3,\)"),
+        ("order", torch.zeros(3, 1).int(), TypeError, "order .* must be torch.int64 on the CPU, got torch.int32"),
+        ("order", [[0], [1]], TypeError, "order .* must be a torch.Tensor, got list"),
+        ("step_sizes", torch.zeros(2).double(), ValueError, r"step_sizes must have shape \(3,\), got \(2,\)"),
+        ("step_sizes", torch.zeros(3), TypeError, "step_sizes must be torch.float64"),
+        ("shares", torch.zeros(4).double(), ValueError, r"shares must have shape \(3,\), got \(4,\)"),
+        ("shares", torch.zeros(3).long(), TypeError, "shares must be torch.float64"),
+        ("weights", torch.zeros(D + 3).double(), ValueError, "snapshot.weights must have shape"),
+        ("gradient", torch.zeros(D), TypeError, "snapshot.gradient must be torch.float64"),
+        ("node", torch.zeros(12, 3).double(), ValueError, r"snapshot.node must have shape \(13, 3\), got \(12, 3\)"),
+        ("edge", torch.zeros(5, 3, 2).double(), ValueError, r"snapshot.edge must have shape \(5, 3, 3\)"),
+    ],
+)
+def test_passes_refuse_what_would_corrupt_memory(
+    argument: str, value: Any, error: type[Exception], message: str
+) -> None:
+    problem = random_problem()
+    assert problem.dim == D
+    w, order, ones = problem.start(), torch.zeros(3, 1, dtype=torch.int64), torch.ones(3, dtype=torch.float64)
+    snapshot = problem.full_pass(w, L2())
+    sgd = {"w": w, "order": order, "step_sizes": ones, "lam": 0.1, "smoother": L2(), "shares": ones}
+    svrg = {"snapshot": snapshot, "order": order, "step_size": 0.1, "lam": 0.1, "kappa": 0.1, "center": w}
+    assert len(problem.sgd_epoch(**sgd)[0]) == len(problem.svrg_epoch(**svrg)) == D
+    passes = [(problem.full_pass, {"w": w, "smoother": L2()}), (problem.sgd_epoch, sgd), (problem.svrg_epoch, svrg)]
+    calls = [(run, arguments | {argument: value}) for run, arguments in passes if argument in arguments]
+    if hasattr(snapshot, argument):
+        calls.append((problem.svrg_epoch, svrg | {"snapshot": replace(snapshot, **{argument: value})}))
+    assert calls
+    for run, arguments in calls:
+        with pytest.raises(error, match=message):
+            run(**arguments)
+
+
+def test_arguments_with_gaps_and_gradients() -> None:
+    problem = random_problem()
+    ones = torch.ones(7, dtype=torch.float64)
+    order, w, center = random_order(problem, 7), random_weights(problem), random_weights(problem, 1)
+
+    def passes(w: Tensor, center: Tensor, order: Tensor, rates: Tensor) -> list[Tensor]:
+        full = problem.full_pass(w, L2())
+        svrg = problem.svrg_epoch(full, order, step_size=0.1, lam=0.1, kappa=0.2, center=center)
+        sgd = problem.sgd_epoch(w, order, step_sizes=rates, lam=0.1, smoother=L2(), shares=rates)
+        return [full.gradient, full.weights, svrg, *sgd]
+
+    def spread(tensor: Tensor) -> Tensor:
+        """The same numbers, each with another one behind it."""
+        return torch.stack([tensor, tensor - 7], -1)[..., 0]
+
+    arguments = (w, center, order, ones)
+    gaps = [spread(tensor) for tensor in arguments]
+    assert not any(tensor.is_contiguous() for tensor in gaps)
+    gaps[0] = gaps[0].requires_grad_()
+    for actual, expected in zip(passes(*gaps), passes(*arguments), strict=True):
+        assert torch.equal(actual, expected)
+        assert not actual.requires_grad
 
 
 @pytest.mark.parametrize("lam", [2.0, -0.1, math.nan])
