@@ -107,7 +107,10 @@ S = TypeVar("S", bound=State)
 
 @dataclass
 class Progress(Generic[S]):
-    """What callbacks see after every pass; they may add to ``row.metrics``."""
+    """What callbacks see after every pass; they may add to ``row.metrics``.
+
+    ``history`` is the live list: it grows with the run. To keep it as it is now, copy it: ``History(history)``.
+    """
 
     problem: Problem
     state: S
@@ -142,9 +145,9 @@ class Solver(ABC, Generic[S]):
     """Whether evaluations steer the step size; if so they count as the solver's work."""
 
     def __post_init__(self) -> None:
-        check_positive(self, "learning_rate", "batch_size")
-        if not 0 <= self.gap_tolerance < math.inf:
-            raise ValueError(f"gap_tolerance must be at least 0 and finite, got {self.gap_tolerance}")
+        check_positive(self, "learning_rate")
+        check_positive(self, "batch_size", integer=True)
+        check_number("gap_tolerance", self.gap_tolerance)
 
     @abstractmethod
     def begin(self, problem: Problem, lam: float, weights: Tensor, step_size: float) -> S:
@@ -184,27 +187,28 @@ class Solver(ABC, Generic[S]):
             lam: λ ≥ 0.
             passes: limit on stochastic passes over the data.
             seed: of the order of examples; same seed, same result.
-            start: first weights [dim]; ``problem.start()`` if not given.
+            start: first weights [dim], converted to the dtype and device of ``problem.start()``, which is where a run
+                starts if none are given.
             callbacks: called after every pass with a :class:`Progress`.
             resume: state and history of an interrupted run, as a callback saw them; continues with the iterates an
                 unbroken run would have had.
 
         Raises:
-            ValueError: λ < 0, a negative number of passes, or a start of the wrong shape.
+            TypeError: λ, passes or seed of the wrong type, a start that is no tensor, or the state of another solver.
+            ValueError: λ < 0, a negative number of passes or seed, a start or state to resume of another shape.
 
         Returns:
             A :class:`Result`. Ctrl-C returns what the last complete pass reached.
         """
-        if not 0 <= lam < math.inf:
-            raise ValueError(f"lam must be at least 0 and finite, got {lam}")
-        if passes < 0:
-            raise ValueError(f"passes must be at least 0, got {passes}")
+        check_number("lam", lam)
+        check_number("passes", passes, integer=True)
+        check_number("seed", seed, integer=True)
         run = _Run(self, problem, lam, seed, tuple(callbacks))
         try:
             if resume is None:
                 run.begin(start)
             else:
-                run.state, run.history = replace(resume[0]), History(resume[1])
+                run.resume(*resume)
             status = run.until(passes)
         except KeyboardInterrupt:
             if not run.history:
@@ -261,7 +265,11 @@ class _Run(Generic[S]):
     def begin(self, start: Tensor | None) -> None:
         """Estimate the step size and record the start."""
         problem, solver = self.problem, self.solver
-        weights = problem.start() if start is None else start.detach().clone()
+        weights = problem.start()
+        if start is not None:
+            if not isinstance(start, Tensor):
+                raise TypeError(f"start must be a torch.Tensor, got {type(start).__name__}")
+            weights = start.detach().to(weights, copy=True)
         if weights.shape != (problem.dim,):
             raise ValueError(f"start must have shape [dim] = {(problem.dim,)}, got {tuple(weights.shape)}")
         calls, started = problem.oracle_calls, time.perf_counter()
@@ -272,6 +280,20 @@ class _Run(Generic[S]):
         if not math.isfinite(row.objective):
             raise ValueError(f"the objective at the start must be finite, got {row.objective}")
         self._accept(state, row)
+
+    def resume(self, state: S, history: History) -> None:
+        """Go on where an earlier run of this solver on this problem was."""
+        expected = self.solver.state_type
+        if not isinstance(state, expected):
+            raise TypeError(f"resume must begin with a {expected.__name__}, got {type(state).__name__}")
+        if state.weights.shape != (self.problem.dim,):
+            raise ValueError(
+                f"resume must hold weights of shape [dim] = {(self.problem.dim,)}, got {tuple(state.weights.shape)}: "
+                "it is of another problem"
+            )
+        if not history:
+            raise ValueError("resume must hold a history with a row at least, got an empty one")
+        self.state, self.history = replace(state), History(history)
 
     def until(self, passes: int) -> Status:
         """Make passes up to the limit, convergence or divergence."""
@@ -362,12 +384,21 @@ class _Run(Generic[S]):
         state.seconds += time.perf_counter() - started
 
 
-def check_positive(solver: Any, *names: str) -> None:
-    """Raise ``ValueError`` for a named hyperparameter that is given and not positive."""
+def check_number(name: str, value: Any, *, integer: bool = False, positive: bool = False) -> None:
+    """Raise a named error unless ``value`` is a finite number, at least 0 or even positive, and whole if it must be."""
+    if isinstance(value, bool) or not isinstance(value, int if integer else (int, float)):
+        raise TypeError(f"{name} must be {'an int' if integer else 'a number'}, got {type(value).__name__}")
+    if not (value > 0 if positive else value >= 0) or value == math.inf:
+        bound = "positive" if positive else "at least 0"
+        raise ValueError(f"{name} must be {bound}{'' if integer else ' and finite'}, got {value}")
+
+
+def check_positive(solver: Solver[Any], *names: str, integer: bool = False) -> None:
+    """Raise for named hyperparameters that are not positive numbers; None passes where it is the default."""
     for name in names:
-        value = getattr(solver, name)
-        if value is not None and not 0 < value < math.inf:
-            raise ValueError(f"{name} must be positive, got {value}")
+        value, default = getattr(solver, name), getattr(type(solver), name)
+        if value is not None or default is not None:
+            check_number(name, value, integer=integer, positive=True)
 
 
 def _largest_row(problem: Problem, weights: Tensor) -> float:

@@ -80,7 +80,8 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_positive(self, "mu", "kappa", "max_inner", "lipschitz")
+        check_positive(self, "mu", "kappa", "lipschitz")
+        check_positive(self, "max_inner", integer=True)
         if self.lipschitz is not None and self.learning_rate is not None:
             raise ValueError("give lipschitz or learning_rate, not both")
         for name, choices in _CHOICES.items():

@@ -377,6 +377,22 @@ BAD: list[tuple[Callable[[], object], type[Exception], str]] = [
             (SGD, "t0", 0.0),
         ]
     ),
+    *(
+        (lambda solver=solver, name=name, value=value: solver(**{name: value}), TypeError, f"{name} must be {kind}")
+        for solver, name, value, kind in [
+            (SVRG, "learning_rate", "a", "a number, got str"),
+            (SGD, "learning_rate", True, "a number, got bool"),
+            (SVRG, "batch_size", 2.5, "an int, got float"),
+            (SGD, "batch_size", True, "an int, got bool"),
+            (CasimirSVRG, "max_inner", 2.5, "an int, got float"),
+            (CasimirSVRG, "max_inner", None, "an int, got NoneType"),
+            (CasimirSVRG, "gap_tolerance", None, "a number, got NoneType"),
+            (SVRG, "mu", None, "a number, got NoneType"),
+            (CasimirSVRG, "kappa", "1", "a number, got str"),
+            (CasimirSVRG, "mu", torch.tensor(1.0), "a number, got Tensor"),
+            (SGD, "t0", [1.0], "a number, got list"),
+        ]
+    ),
     (lambda: SGD(gap_tolerance=-1e-3), ValueError, "gap_tolerance must be at least 0 and finite, got -0.001"),
     (lambda: SVRG(gap_tolerance=math.nan), ValueError, "gap_tolerance must be at least 0 and finite, got nan"),
     (lambda: SVRG(k=0), ValueError, "k must be at least 1, got 0"),
@@ -391,6 +407,16 @@ BAD: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: SVRG().solve(small_problem(), lam=-0.1), ValueError, "lam must be at least 0 and finite, got -0.1"),
     (lambda: SVRG().solve(small_problem(), lam=math.nan), ValueError, "lam must be at least 0 and finite, got nan"),
     (lambda: SVRG().solve(small_problem(), lam=1, passes=-1), ValueError, "passes must be at least 0, got -1"),
+    *(
+        (lambda name=name, value=value: SVRG().solve(small_problem(), **{"lam": 1.0, name: value}), error, message)
+        for name, value, error, message in [
+            ("lam", "1", TypeError, "lam must be a number, got str"),
+            ("passes", 2.5, TypeError, "passes must be an int, got float"),
+            ("seed", -1, ValueError, "seed must be at least 0, got -1"),
+            ("seed", 1.5, TypeError, "seed must be an int, got float"),
+            ("start", [0.0] * 27, TypeError, "start must be a torch.Tensor, got list"),
+        ]
+    ),
     (
         lambda: SVRG().solve(small_problem(), lam=1, start=torch.zeros(3)),
         ValueError,
@@ -408,6 +434,30 @@ BAD: list[tuple[Callable[[], object], type[Exception], str]] = [
 def test_refuses_bad_hyperparameters(make: Callable[[], object], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         make()
+
+
+def test_refuses_to_resume_what_it_cannot_go_on_from() -> None:
+    moments: list[tuple[State, History]] = []
+    SVRG().solve(small_problem(), lam=LAM, passes=1, callbacks=[record(moments)])
+    state, history = moments[-1]
+    other = random_problem(LENGTHS, STATES, FEATURES + 1)
+    with pytest.raises(ValueError, match=r"resume must hold weights of shape \[dim\] = \(30,\), got \(27,\)"):
+        SVRG().solve(other, lam=LAM, passes=2, resume=(state, history))
+    with pytest.raises(TypeError, match="resume must begin with a CasimirState, got SmoothedState"):
+        CasimirSVRG().solve(small_problem(), lam=LAM, passes=2, resume=(state, history))
+    with pytest.raises(ValueError, match="resume must hold a history with a row at least, got an empty one"):
+        SVRG().solve(small_problem(), lam=LAM, passes=2, resume=(state, History()))
+
+
+@some_solvers
+def test_start_is_converted_to_the_dtype_of_the_problem(solver: Solver[Any]) -> None:
+    problem = small_problem()
+    start = random_weights(problem).float()
+    result = solver.solve(problem, lam=LAM, passes=2, start=start.requires_grad_())
+    expected = solver.solve(problem, lam=LAM, passes=2, start=start.detach().double())
+    assert result.weights.dtype == torch.float64
+    assert torch.equal(result.weights, expected.weights)
+    assert start.dtype == torch.float32
 
 
 def _without_time(history: History) -> list[dict[str, Any]]:
