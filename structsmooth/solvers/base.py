@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
@@ -65,6 +66,7 @@ class State:
         weights: current iterate, [dim].
         step_size: current step size.
         passes: stochastic passes so far.
+        limit: passes that there may be; the run sets it.
         stalls: passes in a row that did not decrease what they worked on.
         oracle_calls: inferences so far.
         seconds: time so far.
@@ -75,6 +77,7 @@ class State:
     weights: Tensor
     step_size: float
     passes: int = 0
+    limit: int = sys.maxsize
     stalls: int = 0
     oracle_calls: int = 0
     seconds: float = 0.0
@@ -155,7 +158,7 @@ class Solver(ABC, Generic[S]):
 
     @abstractmethod
     def advance(self, problem: Problem, lam: float, state: S, rng: np.random.Generator) -> S:
-        """One pass: a new state; ``state`` stays as it is."""
+        """One pass, or more up to ``state.limit``: a new state; ``state`` stays as it is."""
 
     @abstractmethod
     def smoother(self, state: S) -> Smoother:
@@ -191,7 +194,7 @@ class Solver(ABC, Generic[S]):
                 starts if none are given.
             callbacks: called after every pass with a :class:`Progress`.
             resume: state and history of an interrupted run, as a callback saw them; continues with the iterates an
-                unbroken run would have had.
+                unbroken run would have had, except from a pass where the limit had cut an inner problem short.
 
         Raises:
             TypeError: λ, passes or seed of the wrong type, a start that is no tensor, or the state of another solver.
@@ -298,6 +301,7 @@ class _Run(Generic[S]):
     def until(self, passes: int) -> Status:
         """Make passes up to the limit, convergence or divergence."""
         retries = 0
+        self.state.limit = passes
         while self.state.passes < passes and not self._converged():
             trial = self._advance()
             full = self._evaluate(trial)

@@ -61,8 +61,8 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
             much acceleration is slow at first and little is slow at last.
         warm_start: where an inner problem starts: ``"prox-center"`` z_{k-1}, ``"extrapolation"``
             w_{k-1} + κ/(κ + λ)(z_{k-1} − z_{k-2}), or ``"prev-iterate"`` w_{k-1}.
-        inner_stop: ``"budget"`` for one SVRG epoch, ``"gradient"`` for epochs until the norm of the gradient
-            implies criterion (26).
+        inner_stop: ``"budget"`` for one SVRG epoch, ``"gradient"`` for epochs, one at least, until the norm of the
+            gradient implies criterion (26) or the run has made all its passes.
         max_inner: limit on the epochs of an inner problem under ``"gradient"``.
         lipschitz: estimate of the Lipschitz constant L of the smoothed gradient, for the first step size
             1/(L + λ + κ); instead of ``learning_rate``.
@@ -151,10 +151,12 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
         level, center = self.level(state.iteration, state.kappa, lam), state.previous_center
         # Longer steps would diverge on the quadratic terms alone, which grow with k where the schedule says so.
         step_size = min(state.step_size, 0.5 / (lam + level.kappa))
-        for _ in range(1 if self.inner_stop == "budget" else self.max_inner):
+        epochs = 1 if self.inner_stop == "budget" else min(self.max_inner, state.limit - state.passes)
+        for epoch in range(epochs):
             snapshot = problem.full_pass(weights, self.smoother(state))
             state.improve_dual(snapshot, lam)
-            if self.inner_stop == "gradient" and _accurate(snapshot, level, lam, center):
+            # Every iteration makes a pass: one that starts at the minimum would otherwise repeat for ever.
+            if epoch > 0 and _accurate(snapshot, level, lam, center):
                 break
             state.epoch_start = self.epoch_objective(state, snapshot, lam)
             order = self.order(problem, rng)
@@ -206,7 +208,7 @@ def _accurate(snapshot: FullPass, level: Level, lam: float, center: Tensor) -> b
     offset = snapshot.weights - center
     gradient = snapshot.gradient + lam * snapshot.weights + level.kappa * offset
     bound = (lam + level.kappa) * level.delta * level.kappa * float(offset.square().sum())
-    return 0 < float(gradient.square().sum()) <= bound
+    return float(gradient.square().sum()) <= bound
 
 
 # Scores divided by a much smaller level of smoothing would lose the digits that marginals consist of.

@@ -13,7 +13,7 @@ from small_problems import random_problem, random_weights
 from torch import Tensor
 from torch.testing import assert_close
 
-from structsmooth import CasimirSVRG, Entropy, History, Problem, SparseChainProblem, SparseSequences
+from structsmooth import CasimirSVRG, Entropy, History, Problem, Smoother, SparseChainProblem, SparseSequences
 from structsmooth.problems import FullPass
 from structsmooth.solvers import Progress
 from structsmooth.solvers.casimir import CasimirState
@@ -155,13 +155,44 @@ def test_gradient_stop_means_criterion_26(schedule: str, lam: float, max_inner: 
     epochs = [after.passes - before.passes for _, before, after, _ in run.steps]
     assert all(1 <= number <= max_inner for number in epochs)
     assert max(epochs) == max_inner or max_inner == 200
+    assert run.states[-1].passes == passes
     for number, (k, before, after, epoch) in zip(epochs, run.steps, strict=True):
-        if number < max_inner:
+        if number < max_inner and after.passes < passes:
             inner = inner_problem(problem, after.mu, epoch.kappa, before.center, lam)
             least = minimize(inner, after.weights, jac=True, method="L-BFGS-B", options={"gtol": 1e-9}).fun
             distance = float((after.weights - before.center).square().sum())
             delta = solver.level(k, KAPPA, lam).delta
             assert inner(after.weights)[0] - least <= delta * epoch.kappa / 2 * distance + 1e-12
+
+
+@pytest.mark.parametrize("passes", [1, 2, 5, 11])
+@pytest.mark.parametrize("max_inner", [1, 4, 100])
+def test_gradient_stop_keeps_to_the_limit_on_passes(passes: int, max_inner: int) -> None:
+    solver = casimir("constant", inner_stop="gradient", max_inner=max_inner)
+    run = trace(solver, random_problem(), LAM, passes)
+    assert run.history[-1].passes == len(run.epochs) == passes
+
+
+class Flat(Problem):
+    """Losses that no weights change: the start is the minimum, and the gradient there is zero."""
+
+    n, dim = 3, 2
+
+    def start(self) -> Tensor:
+        return torch.zeros(2)
+
+    def batch_losses(self, w: Tensor, indices: Tensor, smoother: Smoother) -> Tensor:
+        return (1 + 0 * w.sum()).expand(len(indices))
+
+    def subset(self, indices: Tensor) -> Problem:
+        return Flat()
+
+
+@regularized
+def test_a_zero_gradient_is_accurate_but_every_iteration_makes_a_pass(lam: float) -> None:
+    run = trace(casimir("adaptive", inner_stop="gradient"), Flat(), lam, passes=5)
+    assert run.history.column("passes") == [0, 1, 2, 3, 4, 5]
+    assert all(torch.equal(state.weights, torch.zeros(2)) for state in run.states)
 
 
 def inner_problem(
