@@ -23,7 +23,8 @@ class Row:
         gap: objective − dual: the suboptimality is no larger.
         mu: level of smoothing.
         step_size: step size.
-        metrics: what callbacks added, such as F1 on held-out data.
+        metrics: what callbacks added, such as F1 on held-out data: numbers, or tensors and arrays of one. Their names
+            must not be those of the columns.
     """
 
     passes: float
@@ -37,9 +38,16 @@ class Row:
     metrics: dict[str, float] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
-        """One flat dictionary; metrics stand beside the columns."""
+        """One flat dictionary; metrics stand beside the columns, as floats.
+
+        Raises:
+            TypeError: a metric that is not a number.
+            ValueError: a metric with the name of a column.
+        """
         columns = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "metrics"}
-        return columns | self.metrics
+        if taken := sorted(self.metrics.keys() & columns):
+            raise ValueError(f"metrics must have other names than the columns of a history, got {', '.join(taken)}")
+        return columns | {name: _number(name, value) for name, value in self.metrics.items()}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Row:
@@ -75,6 +83,13 @@ class History(list[Row]):
         """
         lines = enumerate(Path(path).read_text().splitlines(), 1)
         return cls(_parse_row(f"{path}:{number}", line) for number, line in lines)
+
+
+def _number(name: str, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(f"metric {name!r} must be a number, got {type(value).__name__}") from None
 
 
 def _parse_row(place: str, line: str) -> Row:

@@ -3,13 +3,18 @@
 import json
 import math
 import re
+from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from small_problems import random_problem
 
 from structsmooth import SVRG, History
 from structsmooth.history import Row
+from structsmooth.solvers import Progress
 
 
 def some_history() -> History:
@@ -63,6 +68,38 @@ def test_rows_do_not_share_metrics() -> None:
     first, second = Row(0, 0, 0.0, 1.0), Row(1, 0, 0.0, 1.0)
     first.metrics["f1"] = 1.0
     assert second.metrics == {}
+
+
+def test_metrics_may_be_whatever_is_a_number() -> None:
+    numbers = [0.5, np.float32(0.5), np.array(0.5), torch.tensor(0.5), torch.tensor([0.5]).half(), Fraction(1, 2)]
+    row = Row(1, 30, 1.0, 2.0, metrics={f"f{i}": number for i, number in enumerate(numbers)} | {"count": np.int64(3)})
+    values = json.loads(History([row]).to_json_lines())
+    assert [values[f"f{i}"] for i in range(len(numbers))] == [0.5] * len(numbers)
+    assert values["count"] == 3
+
+
+@pytest.mark.parametrize("metric", [None, "high", [0.5, 0.6], torch.zeros(2), 1j], ids=str)
+def test_refuses_metrics_that_are_no_numbers(metric: object) -> None:
+    with pytest.raises(TypeError, match=f"metric 'f1' must be a number, got {type(metric).__name__}"):
+        History([Row(1, 30, 1.0, 2.0, metrics={"f1": metric})]).to_json_lines()
+
+
+def test_refuses_metrics_named_like_columns() -> None:
+    row = Row(1, 30, 1.0, 2.0, metrics={"objective": 7.0, "f1": 0.5, "dual": 1.0})
+    with pytest.raises(ValueError, match=r"metrics must have other names than the columns .*, got dual, objective"):
+        row.as_dict()
+
+
+def test_a_run_refuses_bad_metrics_at_once() -> None:
+    rows = []
+
+    def measure(progress: Progress[Any]) -> None:
+        progress.row.metrics["seconds"] = 1.0
+        rows.append(progress.row)
+
+    with pytest.raises(ValueError, match="metrics must have other names"):
+        SVRG().solve(random_problem(), lam=0.1, passes=3, callbacks=[measure])
+    assert [row.passes for row in rows] == [0]
 
 
 @pytest.mark.parametrize("bad", ['{"passes": 1, "orac', '{"passes": 1}', "[1, 2]", "passes"])

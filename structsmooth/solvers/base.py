@@ -373,6 +373,7 @@ class _Run(Generic[S]):
         self.history.append(row)
         for callback in self.callbacks:
             callback(Progress(self.problem, state, row, self.history))
+        row.as_dict()  # refuses metrics that no file could hold, before there is much to lose
 
     def _scale(self) -> float:
         """The best objective so far, but not so near zero that every ripple would count as an explosion."""
