@@ -29,7 +29,10 @@ class ModuleProblem(Problem):
     """Structural hinge losses of a score module over a dataset, in plain torch, on the module's device.
 
     The weight vector is the module's trainable parameters, flattened in their order. The module itself is not changed
-    until :meth:`load` writes weights back.
+    until :meth:`load` writes weights back: passes work on copies of its buffers. So batch normalization in ``train()``
+    mode normalizes by each batch and leaves its running statistics alone; those of the iterates would not fit averaged
+    weights anyway. Compute them after :meth:`load`, with ``torch.optim.swa_utils.update_bn``; or better train in
+    ``eval()`` mode, where the loss of an example does not depend on others, as in a finite sum.
 
     Args:
         module: maps a batch of inputs to a structure; see :class:`structsmooth.scores.ScoreModule`.
@@ -78,7 +81,8 @@ class ModuleProblem(Problem):
     def batch_losses(self, w: Tensor, indices: Tensor, smoother: Smoother) -> Tensor:
         """Losses of some examples: [b]."""
         x, y = self.batch(indices)
-        structure = functional_call(self.module, self._unflatten(w), (x,))
+        buffers = {name: buffer.clone() for name, buffer in self.module.named_buffers()}
+        structure = functional_call(self.module, self._unflatten(w) | buffers, (x,))
         losses: Tensor = StructuralHinge(smoother, self.cost, "none")(structure, y)
         return losses
 

@@ -153,6 +153,37 @@ def test_training_leaves_the_module_alone_until_load(network: Network, examples:
     assert StructuralHinge()(network(x), y).item() == pytest.approx(problem.loss(result.weights), rel=1e-12)
 
 
+class Normalized(ScoreModule):
+    """Batch normalization, and a buffer that is shared by two modules and changed by every call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.unary = nn.BatchNorm1d(4), nn.Linear(4, 3)
+        self.register_buffer("calls", torch.zeros(()))
+        self.unary.register_buffer("calls", self.calls)
+        self.register_buffer("transition", torch.eye(3))
+        self.double()
+        self.unary.calls = self.calls
+
+    def forward(self, x: Tensor) -> LinearChain:
+        self.calls += 1
+        return LinearChain(self.unary(self.norm(x.flatten(0, 1)).view(x.shape)), self.transition)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_passes_leave_buffers_alone(training: bool, examples: list[Example]) -> None:
+    module = Normalized().train(training)
+    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    problem = ModuleProblem(module, examples, batch_size=3)
+    w = problem.start() + 0.1
+    losses = [problem.loss(w) for _ in range(2)]
+    problem.loss_and_grad(w, L2())
+    SVRG().solve(problem, lam=0.1, passes=2)
+    assert losses[0] == losses[1] == problem.loss(w)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in module.state_dict().items())
+    assert before["norm.num_batches_tracked"] == 0
+
+
 def test_batches(examples: list[Example]) -> None:
     sparse = random_problem()
     problem = dense_problem(sparse)
