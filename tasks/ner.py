@@ -143,7 +143,11 @@ class NER(Task):
     def write(
         self, examples: Sequence[Sentence], predictions: Sequence[list[tuple[float, list[str]]]], stream: TextIO
     ) -> None:
-        """Column file with a last column per alternative; for several, their scores in a comment line first."""
+        """Column file with a column per alternative behind those read, the best in the first added one.
+
+        Where there are several, a comment line before the sentence has their scores in the same order. A sentence with
+        fewer taggings than were asked for gets fewer columns.
+        """
         for sentence, ranked in zip(examples, predictions, strict=True):
             if len(ranked) > 1:
                 stream.write("# scores " + " ".join(f"{score:.6g}" for score, _ in ranked) + "\n")

@@ -143,7 +143,13 @@ def _parser(arguments: Sequence[str]) -> ArgumentParser:
             command.add_argument("file", metavar="FILE", help="labelled data in the layout of the training data")
         if run is predict:
             command.add_argument("file", metavar="FILE", nargs="?", default="-", help="data (default: standard input)")
-            command.add_argument("--top", type=int, default=1, metavar="K", help="give the K best outputs with scores")
+            command.add_argument(
+                "--top",
+                type=int,
+                default=1,
+                metavar="K",
+                help="give the K best outputs with scores; in column files the best is the first column added",
+            )
             command.add_argument("--output", metavar="FILE", help="where to write (default: standard output)")
     return parser
 

@@ -330,16 +330,18 @@ def test_predict_of_tagged_data_keeps_the_tags(capsys):
 
 def test_predict_top(capsys):
     train()
+    assert main(["predict", "model", "words.txt", "--output", "best.txt"]) == 0
     capsys.readouterr()
     assert main(["predict", "model", "words.txt", "--top", "3"]) == 0
     blocks = capsys.readouterr().out.strip().split("\n\n")
     assert len(blocks) == 2
-    for block in blocks:
+    for block, best in zip(blocks, read_conll("best.txt"), strict=True):
         comment, *rows = block.splitlines()
         scores = [float(score) for score in comment.removeprefix("# scores ").split()]
         columns = list(zip(*(row.split()[1:] for row in rows), strict=True))
         assert scores == sorted(scores, reverse=True)
         assert len(scores) == len(columns) == len(set(columns)) == 3
+        assert list(columns[0]) == best.tags
 
 
 def test_info(capsys):
