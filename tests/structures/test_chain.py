@@ -314,6 +314,22 @@ def test_float32_is_close_to_float64(scale: float, value: str, backend: str) -> 
 
 
 @both_backends
+@pytest.mark.parametrize("shape", [(4, 10, 5), (4, 50, 9), (2, 200, 20)])
+@pytest.mark.parametrize("scale", [1.0, 10.0, 100.0, 1e3, 1e4])
+def test_precision_of_float32_marginals(scale: float, shape: tuple[int, int, int], backend: str) -> None:
+    """Compiled sums are rounded to float32 at their end; those of torch lose what the log-partition takes."""
+    for seed in range(3):
+        unary, transition, lengths = random_chains(*shape, seed=seed)
+        single = (unary * scale).float(), (transition * scale).float()
+        double = LinearChain(single[0].double(), single[1].double(), lengths)
+        unit = 1e-7 if backend == "compiled" else 2**-24 * double.logsumexp().abs().max()
+        for actual, expected in zip(on(backend)(*single, lengths).marginals(), double.marginals(), strict=True):
+            assert (actual - expected).abs().max() <= unit
+        values = on(backend)(*single, lengths).logsumexp() / double.logsumexp() - 1
+        assert values.abs().max() <= (2e-7 if backend == "compiled" else 1e-6)
+
+
+@both_backends
 @every_value
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_is_accumulated_in_float32(dtype: torch.dtype, value: str, backend: str) -> None:
