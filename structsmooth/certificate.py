@@ -16,7 +16,9 @@ class DualPoint:
 
     The statistics m_i of any full pass are dual feasible, with value D(m) = c − ‖g‖²/(2λ), where c = (1/n) Σ ⟨ℓ_i, m_i⟩
     and g = (1/n) Σ B_iᵀ(m_i − ν(y_i)). Both are linear in m, so the best point between the last one and a new pass is
-    a quadratic in one variable: no oracle is called and nothing but g and c is stored. D never decreases.
+    a quadratic in one variable: no oracle is called and nothing but g and c is stored. D never decreases. If the
+    objective has a smoother h of its own, c also has −h*(m). That is concave: between two points D is no less than
+    this quadratic.
 
     Attributes:
         gradient: g, [dim].

@@ -18,7 +18,7 @@ class Row:
         oracle_calls: inferences of the solver, full passes and the search for a step size included; those of
             evaluation only where they steer the step size.
         seconds: time of the solver, counted likewise.
-        objective: (1/n) Σ f_i(w) + (λ/2)‖w‖² without smoothing, at the weights after the pass.
+        objective: (1/n) Σ f_i(w) + (λ/2)‖w‖² without the solver's smoothing, at the weights after the pass.
         dual: best lower bound on the optimum so far; linear problems with λ > 0 only.
         gap: objective − dual: the suboptimality is no larger.
         mu: level of smoothing.

@@ -21,9 +21,9 @@ class FullPass:
         smoother: with what.
         smoothed_loss: (1/n) Σ f_i under the smoother.
         gradient: its gradient, [dim].
-        loss: (1/n) Σ f_i without smoothing, if it was asked for.
-        expected_cost: (1/n) Σ ⟨ℓ_i, m_i⟩, m_i the statistics of example i; linear problems only. With the gradient it
-            makes a dual feasible point.
+        loss: (1/n) Σ f_i under the problem's own smoother, if it was asked for.
+        expected_cost: (1/n) Σ ⟨ℓ_i, m_i⟩, m_i the statistics of example i, and what the problem's own smoother adds to
+            it; linear problems only. With the gradient it makes a dual feasible point.
     """
 
     weights: Tensor
@@ -45,12 +45,15 @@ class Problem(ABC):
         n: number of examples.
         dim: number of weights.
         batch_size: examples per step that suit this problem.
+        smoother: of the objective. ``Max()`` for hinges, which solvers smooth as they need; an objective with another,
+            such as ``Entropy(1.0)`` for the likelihood of a CRF, is smooth, and solvers minimize it as it is.
         oracle_calls: inferences so far.
     """
 
     n: int
     dim: int
     batch_size: int = 1
+    smoother: Smoother = Max()
     oracle_calls: int = 0
 
     @abstractmethod
@@ -65,10 +68,15 @@ class Problem(ABC):
     def subset(self, indices: Tensor) -> Problem:
         """The same problem over some of its examples."""
 
-    def loss(self, w: Tensor, smoother: Smoother = Max()) -> float:  # noqa: B008 - immutable
-        """(1/n) Σ f_i(w), without the regularizer."""
+    def surrogate(self, smoother: Smoother) -> Smoother:
+        """The smoother of what a solver minimizes that smooths by ``smoother`` where the objective is not smooth."""
+        return smoother if isinstance(self.smoother, Max) else self.smoother
+
+    def loss(self, w: Tensor, smoother: Smoother | None = None) -> float:
+        """(1/n) Σ f_i(w), without the regularizer; under the problem's own smoother, if no other is given."""
+        used = smoother or self.smoother
         with torch.no_grad():
-            return sum(float(self._losses(w, batch, smoother).sum()) for batch in self._chunks()) / self.n
+            return sum(float(self._losses(w, batch, used).sum()) for batch in self._chunks()) / self.n
 
     def loss_and_grad(self, w: Tensor, smoother: Smoother) -> tuple[float, Tensor]:
         """(1/n) Σ f_i(w) and its gradient [dim]: one full pass."""
@@ -76,13 +84,13 @@ class Problem(ABC):
         return result.smoothed_loss, result.gradient
 
     def full_pass(self, w: Tensor, smoother: Smoother, *, with_loss: bool = False) -> FullPass:
-        """One oracle call on every example; ``with_loss`` also gives the loss without smoothing."""
+        """One oracle call on every example; ``with_loss`` also gives the loss under the problem's own smoother."""
         gradient, total = torch.zeros_like(w), 0.0
         for batch in self._chunks():
             value, batch_gradient = self.batch_loss_and_grad(w, batch, smoother)
             total += value * len(batch)
             gradient += batch_gradient * (len(batch) / self.n)
-        loss = self.loss(w) if with_loss else None
+        loss = None if not with_loss else total / self.n if smoother == self.smoother else self.loss(w)
         return FullPass(w.clone(), smoother, total / self.n, gradient, loss)
 
     def batch_loss_and_grad(self, w: Tensor, indices: Tensor, smoother: Smoother) -> tuple[float, Tensor]:

@@ -13,7 +13,7 @@ from torch.utils.data import default_collate
 from structsmooth.costs import Hamming
 from structsmooth.losses import StructuralHinge
 from structsmooth.problems.base import Problem
-from structsmooth.smoothing import Smoother
+from structsmooth.smoothing import Max, Smoother
 from structsmooth.structures.base import PartCosts
 
 
@@ -40,6 +40,7 @@ class ModuleProblem(Problem):
         cost: task loss; ``None`` for no margin.
         batch_size: examples per stochastic step.
         collate: puts a list of pairs together into a batch (x, y); torch's default if not given.
+        smoother: of the objective; see :class:`~structsmooth.problems.Problem`.
 
     Raises:
         ValueError: an empty dataset, a batch size below 1, or a module without trainable parameters.
@@ -59,7 +60,9 @@ class ModuleProblem(Problem):
         cost: PartCosts | None = Hamming(),  # noqa: B008 - immutable
         batch_size: int = 16,
         collate: Callable[[list[Any]], tuple[Any, Tensor]] = default_collate,
+        smoother: Smoother = Max(),  # noqa: B008 - immutable
     ) -> None:
+        self.smoother = smoother
         self.module, self.dataset, self.cost, self.collate = module, dataset, cost, collate
         self.n, self.batch_size = len(dataset), batch_size
         self.parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
@@ -95,7 +98,7 @@ class ModuleProblem(Problem):
     def subset(self, indices: Tensor) -> ModuleProblem:
         """The same problem over some of its examples."""
         examples = [self.dataset[i] for i in indices.tolist()]
-        return ModuleProblem(self.module, examples, self.cost, self.batch_size, self.collate)
+        return ModuleProblem(self.module, examples, self.cost, self.batch_size, self.collate, self.smoother)
 
     def _unflatten(self, w: Tensor) -> dict[str, Tensor]:
         shapes = {name: p.shape for name, p in self.parameters.items()}

@@ -42,6 +42,8 @@ class SparseChainProblem(Problem):
         features: number of attributes; ids are below it.
         states: number S of labels.
         cost: task loss; ``None`` for no margin.
+        smoother: of the objective; see :class:`~structsmooth.problems.Problem`. A conditional random field has
+            ``cost=None`` and ``smoother=Entropy(1.0)``.
 
     Raises:
         TypeError: labels that are not int64.
@@ -55,6 +57,7 @@ class SparseChainProblem(Problem):
         features: int,
         states: int,
         cost: Cost | None = Hamming(),  # noqa: B008 - immutable
+        smoother: Smoother = Max(),  # noqa: B008 - immutable
     ) -> None:
         tokens = int(sequences.offsets[-1])
         if len(sequences) == 0:
@@ -66,7 +69,8 @@ class SparseChainProblem(Problem):
         for name, ids, size in (("labels", labels, states), ("attributes", sequences.attributes, features)):
             if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < size:
                 raise ValueError(f"{name} must be from 0 to {size - 1}, got {int(ids.min())} to {int(ids.max())}")
-        self.sequences, self.labels, self.cost = sequences, labels, cost
+        _smoothing(smoother)  # refuses what the kernels do not know
+        self.sequences, self.labels, self.cost, self.smoother = sequences, labels, cost, smoother
         self.features, self.states = features, states
         self.n, self.dim = len(sequences), (features + states + 2) * states
         lengths = torch.repeat_interleave(sequences.lengths, sequences.lengths)
@@ -108,14 +112,15 @@ class SparseChainProblem(Problem):
     def subset(self, indices: Tensor) -> SparseChainProblem:
         """The same problem over some of its examples."""
         labels = self.labels[self.sequences.tokens(indices)]
-        return SparseChainProblem(self.sequences.select(indices), labels, self.features, self.states, self.cost)
+        sequences, sizes = self.sequences.select(indices), (self.features, self.states)
+        return SparseChainProblem(sequences, labels, *sizes, self.cost, self.smoother)
 
-    def loss(self, w: Tensor, smoother: Smoother = Max()) -> float:  # noqa: B008 - immutable
-        """(1/n) Σ f_i(w), without the regularizer."""
-        return self.full_pass(w, smoother).smoothed_loss
+    def loss(self, w: Tensor, smoother: Smoother | None = None) -> float:
+        """(1/n) Σ f_i(w), without the regularizer; under the problem's own smoother, if no other is given."""
+        return self.full_pass(w, smoother or self.smoother).smoothed_loss
 
     def full_pass(self, w: Tensor, smoother: Smoother, *, with_loss: bool = False) -> ChainPass:
-        """One oracle call on every example; the loss without smoothing comes with it."""
+        """One oracle call on every example; a loss without smoothing comes with it."""
         from structsmooth.kernels import sparse_chain as kernels  # numba loads with the first pass
 
         w = self._checked_vector("w", w)
@@ -126,6 +131,11 @@ class SparseChainProblem(Problem):
             self._data, self._matrix(w), _smoothing(smoother), node.numpy(), edge.numpy(), self._matrix(gradient)
         )
         self.oracle_calls += self.n
+        if not isinstance(self.smoother, Max):
+            own = smoother == self.smoother
+            loss = smoothed if own else self.loss(w) if with_loss else None
+            # h(θ + ℓ) = ⟨θ + ℓ, m⟩ − h*(m): beside the cost there is −h*(m) ≥ 0, which no other statistics are sure of.
+            cost = smoothed - float(w @ gradient) if own else cost
         return ChainPass(w.clone(), smoother, smoothed, gradient, loss, cost, node=node, edge=edge)
 
     def svrg_epoch(

@@ -347,7 +347,9 @@ class _Run(Generic[S]):
 
     def _evaluate(self, state: S) -> FullPass:
         calls, started = self.problem.oracle_calls, time.perf_counter()
-        full = self.problem.full_pass(state.weights, self.solver.smoother(state), with_loss=True)
+        full = self.problem.full_pass(
+            state.weights, self.problem.surrogate(self.solver.smoother(state)), with_loss=True
+        )
         if self.solver.controls_step:
             self._count(state, calls, started)
         return full

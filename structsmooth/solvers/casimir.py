@@ -153,7 +153,7 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
         step_size = min(state.step_size, 0.5 / (lam + level.kappa))
         epochs = 1 if self.inner_stop == "budget" else min(self.max_inner, state.limit - state.passes)
         for epoch in range(epochs):
-            snapshot = problem.full_pass(weights, self.smoother(state))
+            snapshot = problem.full_pass(weights, problem.surrogate(self.smoother(state)))
             state.improve_dual(snapshot, lam)
             # Every iteration makes a pass: one that starts at the minimum would otherwise repeat for ever.
             if epoch > 0 and _accurate(snapshot, level, lam, center):

@@ -62,7 +62,7 @@ class SGD(Solver[SGDState]):
             order,
             step_sizes=self.step_sizes(t, len(order), lam, state.step_size),
             lam=lam,
-            smoother=Max(),
+            smoother=problem.smoother,
             shares=t if self.average else torch.zeros_like(t),
         )
         new = replace(state, iterate=iterate, steps=state.steps + len(order), passes=state.passes + 1)

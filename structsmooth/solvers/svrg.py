@@ -86,7 +86,7 @@ class SVRG(SmoothedSolver[SmoothedState]):
     def advance(self, problem: Problem, lam: float, state: SmoothedState, rng: np.random.Generator) -> SmoothedState:
         """One epoch."""
         new = replace(state, passes=state.passes + 1)
-        snapshot = problem.full_pass(state.weights, self.smoother(state))
+        snapshot = problem.full_pass(state.weights, problem.surrogate(self.smoother(state)))
         new.improve_dual(snapshot, lam)
         new.epoch_start = self.epoch_objective(new, snapshot, lam)
         step_size = state.step_size

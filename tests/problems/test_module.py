@@ -107,6 +107,25 @@ def test_linear_score_is_the_sparse_chain(smoother: Smoother, cost: Cost | None)
     assert_close(*epochs, rtol=0, atol=1e-10)
 
 
+@pytest.mark.parametrize("smoother", [L2(0.7, 3), Entropy(1.0)], ids=str)
+def test_a_smooth_objective_is_that_of_the_sparse_chain(smoother: Smoother) -> None:
+    hinge = random_problem(cost=None)
+    sizes = (hinge.features, hinge.states)
+    sparse = SparseChainProblem(hinge.sequences, hinge.labels, *sizes, None, smoother)
+    dense = dense_problem(hinge)
+    dense = ModuleProblem(dense.module, dense.dataset, None, 2, collate, smoother)
+    w = random_weights(sparse)
+    for asked in (smoother, Max()):
+        full, expected = (problem.full_pass(w, asked, with_loss=True) for problem in (dense, sparse))
+        assert full.loss == pytest.approx(expected.loss, rel=0, abs=1e-10)
+        assert expected.loss == pytest.approx(hinge.loss(w, smoother), rel=1e-12)
+        assert full.smoothed_loss == pytest.approx(hinge.loss(w, asked), rel=1e-12)
+    indices = torch.tensor([4, 1])
+    assert sparse.subset(indices).smoother == dense.subset(indices).smoother == smoother
+    results = [SVRG(learning_rate=0.1, batch_size=1).solve(p, lam=0.1, passes=3).history for p in (dense, sparse)]
+    assert results[0].column("objective") == pytest.approx(results[1].column("objective"), rel=1e-10)
+
+
 @pytest.mark.parametrize("smoother", [Max(), L2(0.7, 3), Entropy(0.5)], ids=str)
 def test_gradient_of_a_network_is_the_module_s_own(
     network: Network, examples: list[Example], smoother: Smoother

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 import torch
+from scipy.optimize import minimize
+from scipy.special import logsumexp, softmax
 from small_problems import EnumeratedProblem, random_problem, random_weights
 from torch import Tensor
 
@@ -17,6 +19,7 @@ from structsmooth import (
     SGD,
     SVRG,
     CasimirSVRG,
+    Entropy,
     History,
     LinearScore,
     ModuleProblem,
@@ -25,8 +28,10 @@ from structsmooth import (
     Smoother,
     SparseChainProblem,
     Status,
+    StructuralHinge,
 )
 from structsmooth.checkpoint import load_state, save_state
+from structsmooth.sequences import pad
 from structsmooth.solvers import Progress, Solver, State
 
 LAM, LENGTHS, STATES, FEATURES = 0.2, (3, 1, 2, 3, 2), 3, 4
@@ -117,6 +122,46 @@ def test_solvers_reach_the_optimum_of_a_module(solver: Solver[Any]) -> None:
     assert result.history[-1].objective >= 1 / 4 - 1e-9
     assert result.history[-1].dual is result.history[-1].gap is None
     assert result.history[-1].objective == pytest.approx(objective(problem, result.weights, 0.25), rel=1e-12)
+
+
+def crf(seed: int) -> tuple[SparseChainProblem, float]:
+    """A conditional random field, and its optimum by L-BFGS on the enumerated likelihood."""
+    hinge = random_problem(LENGTHS, STATES, FEATURES, cost=None, seed=seed)
+    outputs = EnumeratedProblem(hinge)
+
+    def objective(w: Any) -> tuple[float, Any]:
+        pairs = list(zip(outputs.margins(w), outputs.differences, strict=True))
+        gradient = sum(softmax(m) @ features for m, features in pairs) / hinge.n + LAM * w
+        return sum(logsumexp(m) for m, _ in pairs) / hinge.n + LAM / 2 * w @ w, gradient
+
+    options = {"ftol": 1e-15, "gtol": 1e-10}
+    least = minimize(objective, hinge.start().numpy(), jac=True, method="L-BFGS-B", options=options).fun
+    sizes = (hinge.features, hinge.states)
+    return SparseChainProblem(hinge.sequences, hinge.labels, *sizes, None, Entropy(1.0)), least
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("solver", "tolerance"),
+    [
+        (SVRG(), 1e-7),
+        (SVRG(mu=5.0, smoothing="entropy"), 1e-7),
+        (CasimirSVRG(), 1e-7),
+        (CasimirSVRG(schedule="constant", inner_stop="gradient"), 1e-7),
+        (SGD(), 1e-2),
+    ],
+    ids=["svrg", "svrg, other mu", "casimir", "casimir, gradient", "sgd"],
+)
+def test_a_smooth_objective_is_minimized_as_it_is(solver: Solver[Any], tolerance: float, seed: int) -> None:
+    problem, least = crf(seed)
+    result = replace(solver, gap_tolerance=tolerance).solve(problem, lam=LAM, passes=300)
+    assert result.status is Status.CONVERGED
+    assert all(row.objective >= least - 1e-9 and row.dual <= least + 1e-9 for row in result.history)
+    assert result.history[-1].objective - least <= tolerance * least
+    chains = problem.structure(result.weights, torch.arange(problem.n))
+    likelihood = StructuralHinge.crf("sum")(chains, pad(problem.labels, problem.sequences.lengths)) / problem.n
+    value = float(likelihood + LAM / 2 * result.weights.square().sum())
+    assert result.history[-1].objective == pytest.approx(value, rel=1e-12)
 
 
 @pytest.mark.parametrize(
