@@ -43,6 +43,7 @@ class ModuleProblem(Problem):
         smoother: of the objective; see :class:`~structsmooth.problems.Problem`.
 
     Raises:
+        TypeError: a batch size that is no int.
         ValueError: an empty dataset, a batch size below 1, or a module without trainable parameters.
 
     Example:
@@ -67,6 +68,8 @@ class ModuleProblem(Problem):
         self.n, self.batch_size = len(dataset), batch_size
         self.parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
         self.dim = sum(p.numel() for p in self.parameters.values())
+        if isinstance(batch_size, bool) or not isinstance(batch_size, int):
+            raise TypeError(f"batch_size must be an int, got {type(batch_size).__name__}")
         for name, size in (("dataset", self.n), ("batch_size", batch_size), ("trainable parameters", self.dim)):
             if size < 1:
                 raise ValueError(f"{name}: must be at least 1, got {size}")

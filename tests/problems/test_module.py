@@ -256,3 +256,8 @@ def test_subset_has_the_losses_of_its_examples() -> None:
 def test_refuses_nothing_to_train(change: dict[str, Any], message: str, examples: list[Example]) -> None:
     with pytest.raises(ValueError, match=message):
         ModuleProblem(**{"module": LinearScore(4, 3), "dataset": examples} | change)
+
+
+def test_refuses_half_an_example(examples: list[Example]) -> None:
+    with pytest.raises(TypeError, match="batch_size must be an int, got float"):
+        ModuleProblem(LinearScore(4, 3), examples, batch_size=2.5)
