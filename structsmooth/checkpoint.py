@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +16,7 @@ from torch import Tensor
 
 
 def write_atomic(path: str | Path, data: bytes | str) -> None:
-    """Write a file so that a crash leaves the old or the new one, never a part: temporary file, fsync, rename."""
+    """Write a file so that a crash leaves the old or the new one, never a part: write elsewhere, fsync, rename."""
     with _replacement(path) as temporary:
         temporary.write_bytes(data.encode() if isinstance(data, str) else data)
 
@@ -48,11 +49,17 @@ def load_state(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 @contextmanager
 def _replacement(path: str | Path) -> Iterator[Path]:
     """Where to write what shall take the place of a file once it is complete and on disk."""
-    temporary = Path(f"{path}.tmp")
+    # A folder, because safetensors has temporary files of its own, which a crash would leave behind under any name.
+    folder = Path(f"{path}.tmp")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    temporary = folder / "new"
     yield temporary
+    temporary.chmod(folder.stat().st_mode & 0o666)  # safetensors makes files private
     with open(temporary, "rb+") as file:
         os.fsync(file.fileno())
     os.replace(temporary, path)
+    folder.rmdir()
 
 
 def _separate(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
