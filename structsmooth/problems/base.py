@@ -65,6 +65,13 @@ class Problem(ABC):
     def subset(self, indices: Tensor) -> Problem:
         """The same problem over some of its examples."""
 
+    def restrict(self, indices: Tensor, w: Tensor) -> tuple[Problem, Tensor]:
+        """The same problem over some of its examples, and ``w`` for it; without the weights that they do not use.
+
+        The losses are those of :meth:`subset`. Override it if steps take longer the more weights there are.
+        """
+        return self.subset(indices), w
+
     def loss(self, w: Tensor, smoother: Smoother = Max()) -> float:  # noqa: B008 - immutable
         """(1/n) Σ f_i(w), without the regularizer."""
         with torch.no_grad():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -103,6 +103,15 @@ class SparseChainProblem(Problem):
         """The same problem over some of its examples."""
         labels = self.labels[self.sequences.tokens(indices)]
         return SparseChainProblem(self.sequences.select(indices), labels, self.features, self.states, self.cost)
+
+    def restrict(self, indices: Tensor, w: Tensor) -> tuple[SparseChainProblem, Tensor]:
+        """The same problem over some of its examples and the attributes that occur there, with their weights."""
+        subset = self.subset(indices)
+        used, attributes = subset.sequences.attributes.unique(return_inverse=True)
+        sequences = replace(subset.sequences, attributes=attributes.to(torch.int32))
+        rows, transition, ends = self.views(w)
+        part = SparseChainProblem(sequences, subset.labels, len(used), self.states, self.cost)
+        return part, torch.cat([rows[used], transition, ends]).flatten()
 
     def loss(self, w: Tensor, smoother: Smoother = Max()) -> float:  # noqa: B008 - immutable
         """(1/n) Σ f_i(w), without the regularizer."""
