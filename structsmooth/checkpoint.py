@@ -4,33 +4,28 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
+from safetensors.torch import save_file
 from torch import Tensor
 
 
 def write_atomic(path: str | Path, data: bytes | str) -> None:
-    """Write a file so that a crash leaves the old or the new one, never a part: temporary file, fsync, rename."""
-    path = Path(path)
-    temporary = path.with_name(path.name + ".tmp")
-    with open(temporary, "wb") as file:
-        file.write(data.encode() if isinstance(data, str) else data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+    """Write a file so that a crash leaves the old or the new one, never a part: write elsewhere, fsync, rename."""
+    with _replacement(path) as temporary:
+        temporary.write_bytes(data.encode() if isinstance(data, str) else data)
 
 
 def save_state(path: str | Path, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
     """Save tensors and JSON values in one safetensors file, atomically."""
-    # Copies, because safetensors refuses tensors that share memory.
-    copies = {
-        name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()
-    }
-    write_atomic(path, save(copies, metadata={"json": json.dumps(values)}))
+    metadata = {"json": json.dumps(values)}
+    with _replacement(path) as temporary:
+        save_file(_separate(tensors), temporary, metadata)
 
 
 def load_state(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -49,3 +44,31 @@ def load_state(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     except (SafetensorError, KeyError, json.JSONDecodeError) as error:
         raise ValueError(f"{path}: not a structsmooth file, or damaged ({error})") from error
     return tensors, values
+
+
+@contextmanager
+def _replacement(path: str | Path) -> Iterator[Path]:
+    """Where to write what shall take the place of a file once it is complete and on disk."""
+    # A folder, because safetensors has temporary files of its own, which a crash would leave behind under any name.
+    folder = Path(f"{path}.tmp")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    temporary = folder / "new"
+    yield temporary
+    temporary.chmod(folder.stat().st_mode & 0o666)  # safetensors makes files private
+    with open(temporary, "rb+") as file:
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+    folder.rmdir()
+
+
+def _separate(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors on the CPU, with copies of those that share memory with others, which safetensors refuses."""
+    separate: dict[str, Tensor] = {}
+    taken: set[int] = set()
+    for name, tensor in tensors.items():
+        tensor = tensor.detach().cpu().contiguous()
+        memory = tensor.untyped_storage().data_ptr()
+        separate[name] = tensor.clone() if memory in taken else tensor
+        taken.add(memory)
+    return separate

@@ -6,6 +6,7 @@ A template spells the attributes that depend on a few cells near a token, such a
 
 import re
 import zlib
+from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -308,9 +309,9 @@ def _templates(rich: bool) -> tuple[_Template, ...]:
 
 
 class _Spellings(NamedTuple):
-    """What a template says about a corpus: token t has the attributes ``distinct[which[t]]``."""
+    """What a template says about a corpus: token t has the attributes number ``which[t]`` of ``distinct``."""
 
-    distinct: list[tuple[str, ...]]
+    distinct: Iterator[tuple[str, ...]]
     which: NDArray[np.int64]
 
 
@@ -351,7 +352,7 @@ def _corpus_spellings(
     _, example, which = np.unique(combination, return_index=True, return_inverse=True)
     cell_values = [_values(columns[column], positions[example] + offset) for column, offset in template.cells]
     combinations = zip(*cell_values, strict=True) if template.cells else [()] * len(example)
-    return _Spellings([template.spell(*values) for values in combinations], which)
+    return _Spellings((template.spell(*values) for values in combinations), which)
 
 
 def _values(column: _CodedColumn, positions: NDArray[np.int64]) -> list[str | None]:
@@ -371,10 +372,12 @@ def _encode(sentences: Sequence[Sentence], rich: bool, lookup: Callable[[str], i
 
 def _ids(spellings: _Spellings, lookup: Callable[[str], int]) -> NDArray[np.int32]:
     """Integers for the attributes of each token, in rows that are filled up with ``_NO_ID``."""
-    width = max(map(len, spellings.distinct), default=0)
-    rows = np.full((len(spellings.distinct), width), _NO_ID, dtype=np.int32)
-    for row, attributes in zip(rows, spellings.distinct, strict=True):
-        row[: len(attributes)] = [lookup(attribute) for attribute in attributes]
+    ids, counts = array("i"), array("i")
+    for attributes in spellings.distinct:
+        ids.extend(map(lookup, attributes))
+        counts.append(len(attributes))
+    rows = np.full((len(counts), max(counts, default=0)), _NO_ID, dtype=np.int32)
+    rows[np.arange(rows.shape[1]) < np.array(counts)[:, None]] = ids
     return rows[spellings.which]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
+from sys import intern
 from typing import TextIO
 
 from structsmooth.tag_schemes import split_tag
@@ -143,7 +144,8 @@ def _sentence_rows(text: str, check: _RowCheck) -> Iterator[list[list[str]]]:
 
 def _cells(line: str) -> list[str]:
     """The columns of a line. Only ASCII white space separates them: words may contain no-break spaces."""
-    return line.split() if line.isascii() else _cells_of_unicode(line)
+    cells = line.split() if line.isascii() else _cells_of_unicode(line)
+    return list(map(intern, cells))  # a corpus repeats them over and over
 
 
 def _sentence(rows: list[list[str]], tagged: bool) -> Sentence:

@@ -51,6 +51,14 @@ def test_tensors_that_share_memory(tmp_path: Path) -> None:
     assert torch.equal(tensors["part"], tensor[1:3])
 
 
+def test_files_are_as_readable_as_others(tmp_path: Path) -> None:
+    (tmp_path / "other").write_text("")
+    save_state(tmp_path / "state", TENSORS, VALUES)
+    write_atomic(tmp_path / "text", "")
+    modes = {path.name: path.stat().st_mode for path in tmp_path.iterdir()}
+    assert modes["state"] == modes["text"] == modes["other"]
+
+
 def good() -> bytes:
     return save({"a": torch.ones(100)}, metadata={"json": json.dumps(VALUES)})
 
@@ -112,6 +120,7 @@ def test_a_failed_write_leaves_the_old_file(step: str, tmp_path: Path, monkeypat
     assert path.read_text() == "old"
     write_atomic(path, b"newer")
     assert path.read_bytes() == b"newer"
+    assert os.listdir(tmp_path) == ["file"]
 
 
 def test_what_cannot_be_saved_leaves_the_old_file(tmp_path: Path) -> None:
@@ -162,3 +171,5 @@ def test_kill_during_a_write_leaves_a_whole_file(tmp_path: Path) -> None:
             assert torch.equal(tensors["i"], torch.full((SIZE,), values["i"]))
         writer.stdin.close()
         assert writer.wait() == 0
+    save_state(path, {}, {})
+    assert os.listdir(tmp_path) == ["state"]  # nothing of the killed writes

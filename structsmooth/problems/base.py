@@ -68,6 +68,13 @@ class Problem(ABC):
     def subset(self, indices: Tensor) -> Problem:
         """The same problem over some of its examples."""
 
+    def restrict(self, indices: Tensor, w: Tensor) -> tuple[Problem, Tensor]:
+        """The same problem over some of its examples, and ``w`` for it; without the weights that they do not use.
+
+        The losses are those of :meth:`subset`. Override it if steps take longer the more weights there are.
+        """
+        return self.subset(indices), w
+
     def surrogate(self, smoother: Smoother) -> Smoother:
         """The smoother of what a solver minimizes that smooths by ``smoother`` where the objective is not smooth."""
         return smoother if isinstance(self.smoother, Max) else self.smoother

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -114,6 +114,15 @@ class SparseChainProblem(Problem):
         labels = self.labels[self.sequences.tokens(indices)]
         sequences, sizes = self.sequences.select(indices), (self.features, self.states)
         return SparseChainProblem(sequences, labels, *sizes, self.cost, self.smoother)
+
+    def restrict(self, indices: Tensor, w: Tensor) -> tuple[SparseChainProblem, Tensor]:
+        """The same problem over some of its examples and the attributes that occur there, with their weights."""
+        subset = self.subset(indices)
+        used, attributes = subset.sequences.attributes.unique(return_inverse=True)
+        sequences = replace(subset.sequences, attributes=attributes.to(torch.int32))
+        rows, transition, ends = self.views(w)
+        part = SparseChainProblem(sequences, subset.labels, len(used), self.states, self.cost, self.smoother)
+        return part, torch.cat([rows[used], transition, ends]).flatten()
 
     def loss(self, w: Tensor, smoother: Smoother | None = None) -> float:
         """(1/n) Σ f_i(w), without the regularizer; under the problem's own smoother, if no other is given."""

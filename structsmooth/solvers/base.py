@@ -228,7 +228,7 @@ class Solver(ABC, Generic[S]):
         """
         rng = np.random.default_rng(seed)
         size = min(problem.n, max(_SAMPLE, problem.n // 20))
-        sample = problem.subset(torch.from_numpy(rng.permutation(problem.n)[:size]))
+        sample, weights = problem.restrict(torch.from_numpy(rng.permutation(problem.n)[:size]), weights)
 
         def objective(w: Tensor) -> float:
             value = sample.loss(w) + lam / 2 * float(w.square().sum())

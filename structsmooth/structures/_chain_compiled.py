@@ -9,10 +9,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.library import custom_op
+from torch.library import register_autograd, register_fake
 
 from structsmooth.kernels.threads import over_batch
 from structsmooth.structures import _chain_reference as reference
+from structsmooth.structures._operators import cpu_operator
 
 
 def expand_edges(unary: Tensor, transition: Tensor) -> Tensor:
@@ -36,7 +37,7 @@ def _array(tensor: Tensor) -> Any:
     return tensor.detach().contiguous().to(torch.float64).numpy()
 
 
-@custom_op("structsmooth::chain_top_k", mutates_args=(), device_types="cpu")
+@cpu_operator("chain_top_k", "(Tensor unary, Tensor transition, Tensor lengths, int k) -> (Tensor, Tensor)")
 def top_k(unary: Tensor, transition: Tensor, lengths: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Values [B, k] and outputs [B, k, T] (Algorithm 2)."""
     from structsmooth.kernels import chain  # numba loads with the first oracle, not with the library
@@ -49,8 +50,7 @@ def top_k(unary: Tensor, transition: Tensor, lengths: Tensor, k: int) -> tuple[T
     return values.to(unary.dtype), y
 
 
-@top_k.register_fake
-def _(unary: Tensor, transition: Tensor, lengths: Tensor, k: int) -> tuple[Tensor, Tensor]:
+def _like_top_k(unary: Tensor, transition: Tensor, lengths: Tensor, k: int) -> tuple[Tensor, Tensor]:
     batch, steps, _ = unary.shape
     return unary.new_empty(batch, k), unary.new_empty(batch, k, steps, dtype=torch.int64)
 
@@ -67,7 +67,8 @@ def _top_k_backward(ctx: Any, grad: Tensor, _grad_y: Tensor) -> tuple[Tensor | N
     return *weighted_parts(weights, y, lengths, ctx.states, ctx.transition_shape), None, None
 
 
-top_k.register_autograd(_top_k_backward, setup_context=_save_outputs)
+register_fake(top_k, _like_top_k)
+register_autograd(top_k, _top_k_backward, setup_context=_save_outputs)
 
 
 def weighted_parts(
@@ -89,7 +90,9 @@ def weighted_parts(
     return node, edge.view(transition_shape)
 
 
-@custom_op("structsmooth::chain_marginals", mutates_args=(), device_types="cpu")
+@cpu_operator(
+    "chain_marginals", "(Tensor unary, Tensor transition, Tensor lengths, bool per_edge) -> (Tensor, Tensor, Tensor)"
+)
 def marginals(unary: Tensor, transition: Tensor, lengths: Tensor, per_edge: bool) -> tuple[Tensor, Tensor, Tensor]:
     """Log-partition [B], node marginals [B, T, S] and edge marginals [B, T-1, S, S], or [B, 1, S, S] summed over t."""
     from structsmooth.kernels import chain
@@ -103,8 +106,9 @@ def marginals(unary: Tensor, transition: Tensor, lengths: Tensor, per_edge: bool
     return log_z.to(unary.dtype), node.to(unary.dtype), edge.to(unary.dtype)
 
 
-@marginals.register_fake
-def _(unary: Tensor, transition: Tensor, lengths: Tensor, per_edge: bool) -> tuple[Tensor, Tensor, Tensor]:
+def _like_marginals(
+    unary: Tensor, transition: Tensor, lengths: Tensor, per_edge: bool
+) -> tuple[Tensor, Tensor, Tensor]:
     batch, steps, states = unary.shape
     edge = unary.new_empty(batch, steps - 1 if per_edge else 1, states, states)
     return unary.new_empty(batch), unary.new_empty(unary.shape), edge
@@ -130,7 +134,8 @@ def _marginals_backward(
     return grad_unary, grad_transition, None, None
 
 
-marginals.register_autograd(_marginals_backward, setup_context=_save_marginals)
+register_fake(marginals, _like_marginals)
+register_autograd(marginals, _marginals_backward, setup_context=_save_marginals)
 
 
 def _sum_to(edge: Tensor, shape: torch.Size) -> Tensor:
@@ -158,7 +163,7 @@ def _hessian_product(
     return gradients
 
 
-@custom_op("structsmooth::chain_max_marginals", mutates_args=(), device_types="cpu")
+@cpu_operator("chain_max_marginals", "(Tensor unary, Tensor transition, Tensor lengths) -> Tensor")
 def max_marginals(unary: Tensor, transition: Tensor, lengths: Tensor) -> Tensor:
     """Max-marginals [B, T, S]."""
     from structsmooth.kernels import chain
@@ -170,8 +175,7 @@ def max_marginals(unary: Tensor, transition: Tensor, lengths: Tensor) -> Tensor:
     return out.to(unary.dtype)
 
 
-@max_marginals.register_fake
-def _(unary: Tensor, transition: Tensor, lengths: Tensor) -> Tensor:
+def _like_max_marginals(unary: Tensor, transition: Tensor, lengths: Tensor) -> Tensor:
     return unary.new_empty(unary.shape)
 
 
@@ -190,4 +194,5 @@ def _max_marginals_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]
     return *torch.func.grad(weighted, (0, 1))(unary, transition), None
 
 
-max_marginals.register_autograd(_max_marginals_backward, setup_context=_save_inputs)
+register_fake(max_marginals, _like_max_marginals)
+register_autograd(max_marginals, _max_marginals_backward, setup_context=_save_inputs)

@@ -245,6 +245,13 @@ def test_subset_has_the_losses_of_its_examples() -> None:
     assert problem.oracle_calls == subset.oracle_calls == 0
 
 
+def test_restricted_problem_has_all_weights() -> None:
+    problem, w = dense_problem(random_problem()), torch.zeros(0)
+    part, weights = problem.restrict(torch.tensor([4, 1, 1]), w)
+    assert (part.n, part.dim) == (3, problem.dim)
+    assert weights is w
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -179,6 +179,32 @@ def test_subset_has_the_losses_of_its_examples(cost: Cost | None) -> None:
     assert subset.loss(w, Entropy(0.5)) == pytest.approx(float(losses[indices].mean()), abs=1e-12)
 
 
+@every_cost
+def test_restricted_problem_drops_the_attributes_that_do_not_occur(cost: Cost | None) -> None:
+    problem, indices = random_problem(features=100, cost=cost), torch.tensor([4, 1, 1, 2])
+    w = random_weights(problem)
+    subset, (part, weights) = problem.subset(indices), problem.restrict(indices, w)
+    used = subset.sequences.attributes.unique()
+    assert (part.n, part.features, len(weights)) == (4, len(used), part.dim)
+    assert part.dim < subset.dim
+    whole, small = subset.full_pass(w, L2(0.7, 3)), part.full_pass(weights, L2(0.7, 3))
+    assert small.smoothed_loss == whole.smoothed_loss
+    settings = {"step_size": 0.1, "lam": 0.3, "kappa": 0.7}
+    expected = problem.views(subset.svrg_epoch(whole, random_order(part, 9), center=0.5 * w, **settings))
+    reached = part.views(part.svrg_epoch(small, random_order(part, 9), center=0.5 * weights, **settings))
+    assert_close(reached, (expected[0][used], *expected[1:]), **EXACTLY)
+
+
+def test_restricted_problem_without_attributes() -> None:
+    sequences = SparseSequences(torch.zeros(0, dtype=torch.int32), torch.tensor([0, 0, 0]), torch.tensor([0, 2]))
+    problem = SparseChainProblem(sequences, torch.tensor([0, 1]), features=5, states=3)
+    w = random_weights(problem)
+    part, weights = problem.restrict(torch.tensor([0]), w)
+    assert torch.equal(weights, w[5 * 3 :])
+    assert part.loss(weights) == problem.loss(w)
+    assert part.batch_loss_and_grad(weights, torch.tensor([0]), Max())[0] == pytest.approx(problem.loss(w), abs=1e-12)
+
+
 def test_every_inference_counts() -> None:
     problem, smoother = random_problem(), L2()
     w, singles, pairs = problem.start(), random_order(problem, 7), random_order(problem, 7, 2)

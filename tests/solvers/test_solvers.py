@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -278,6 +278,18 @@ def test_interrupted_before_there_is_anything(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(SparseChainProblem, "subset", interrupt)  # the estimate of the step size
     with pytest.raises(KeyboardInterrupt):
         SVRG().solve(small_problem(), lam=LAM)
+
+
+@every_solver
+@pytest.mark.parametrize("seed", range(3))
+def test_the_first_step_size_needs_no_weights_that_the_sample_does_not_use(
+    name: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = random_problem(LENGTHS, STATES, features=30, seed=seed)
+    estimate = partial(SOLVERS[name][0].estimate_step_size, problem, LAM, problem.start(), seed)
+    restricted = estimate()
+    monkeypatch.setattr(SparseChainProblem, "restrict", Problem.restrict)  # all weights
+    assert restricted == pytest.approx(estimate(), rel=1e-12)
 
 
 @every_solver
