@@ -375,7 +375,7 @@ def test_info(capsys):
         (training("--lam", "1/m"), "--lam must be"),
         (training(passes=-1), "passes must be at least 0, got -1"),
         (training("--bits", "31"), "bits must be from 1 to 30, or 0 for a dictionary, got 31"),
-        (training("--mu", "0"), "mu must be positive, got 0.0"),
+        (training("--mu", "0"), "mu must be positive and finite, got 0.0"),
         (training("--k", "0"), "k must be at least 1, got 0"),
         (training("--lipschitz", "1", "--learning-rate", "1"), "give lipschitz or learning_rate, not both"),
         (training("--solver", "sgd", "--lam", "0"), 'schedule="inverse"'),
