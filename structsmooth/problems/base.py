@@ -116,9 +116,10 @@ class Problem(ABC):
         lam: float,
         kappa: float = 0.0,
         center: Tensor | None = None,
-        average: bool = True,
-    ) -> Tensor:
+    ) -> tuple[Tensor, Tensor]:
         """SVRG on F_μ(w) + (κ/2)‖w − center‖², from ``snapshot.weights`` (Johnson and Zhang 2013).
+
+        Returns the last iterate and the mean of all.
 
         Args:
             snapshot: a full pass of this problem; its weights are the start, its gradient the control variate.
@@ -127,7 +128,6 @@ class Problem(ABC):
             lam: λ of the problem.
             kappa: κ, the strength of the proximal term.
             center: where that is centred, [dim].
-            average: return the mean of the iterates instead of the last.
         """
         w, total = snapshot.weights.clone(), torch.zeros_like(snapshot.weights)
         drift = snapshot.gradient if center is None else snapshot.gradient - kappa * center
@@ -136,7 +136,7 @@ class Problem(ABC):
             _, anchor = self.batch_loss_and_grad(snapshot.weights, batch, snapshot.smoother)
             w = w - step_size * (gradient - anchor + drift + (lam + kappa) * w)
             total += w
-        return total / len(order) if average else w
+        return w, total / len(order)
 
     def sgd_epoch(
         self, w: Tensor, order: Tensor, *, step_sizes: Tensor, lam: float, smoother: Smoother, shares: Tensor

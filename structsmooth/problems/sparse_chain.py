@@ -156,15 +156,12 @@ class SparseChainProblem(Problem):
         lam: float,
         kappa: float = 0.0,
         center: Tensor | None = None,
-        average: bool = True,
-    ) -> Tensor:
+    ) -> tuple[Tensor, Tensor]:
         """The epoch of :meth:`Problem.svrg_epoch`, compiled for steps of one example."""
         shrink = step_size * (lam + kappa)
         order = self._checked_order(order)
         if order.shape[1] > 1 or not isinstance(snapshot, ChainPass):
-            return super().svrg_epoch(
-                snapshot, order, step_size=step_size, lam=lam, kappa=kappa, center=center, average=average
-            )
+            return super().svrg_epoch(snapshot, order, step_size=step_size, lam=lam, kappa=kappa, center=center)
         from structsmooth.kernels import sparse_chain as kernels
 
         steps, sums = len(order), _power_sums(shrink, len(order))
@@ -187,11 +184,9 @@ class SparseChainProblem(Problem):
             (float(step_size), float(shrink), sums.numpy()),
         )
         self.oracle_calls += steps
-        if not average:
-            return w
         # The dense terms of the sum of the iterates, in closed form.
         total += float(sums[steps + 1] - 1) * start - step_size * float(sums.sum() - sums[-1]) * drift
-        return total / steps
+        return w, total / steps
 
     def sgd_epoch(
         self, w: Tensor, order: Tensor, *, step_sizes: Tensor, lam: float, smoother: Smoother, shares: Tensor

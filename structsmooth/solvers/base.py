@@ -129,8 +129,8 @@ class Solver(ABC, Generic[S]):
     """Hyperparameters of an algorithm; :meth:`solve` runs it.
 
     A pass that makes the objective explode, or not finite, is undone and repeated with half the step size; two passes
-    in a row that do not decrease what they work on halve it for the next. So a step size that is too large costs
-    passes, not the run.
+    in a row that do not decrease what they work on halve it for the next, but not below ``least_step``. So a step size
+    that is too large costs passes, not the run.
 
     Args:
         learning_rate: first step size; estimated from the data if not given.
@@ -146,6 +146,9 @@ class Solver(ABC, Generic[S]):
     state_type: ClassVar[type[State]] = State
     controls_step: ClassVar[bool] = False
     """Whether evaluations steer the step size; if so they count as the solver's work."""
+    least_step: ClassVar[float] = 0.5
+    """In units of 1/(λt), t steps made: steps that shrink like this converge whatever the noise, so passes that stall
+    are no reason for shorter ones."""
 
     def __post_init__(self) -> None:
         check_positive(self, "learning_rate")
@@ -171,6 +174,10 @@ class Solver(ABC, Generic[S]):
     def restarted(self, state: S) -> S:
         """``state`` without momentum, from which an exploded pass is tried again."""
         return state
+
+    def with_step_size(self, problem: Problem, lam: float, state: S, step_size: float) -> S:
+        """``state`` with another step size, and what follows from it."""
+        return replace(state, step_size=step_size)
 
     def solve(
         self,
@@ -249,9 +256,13 @@ class Solver(ABC, Generic[S]):
 
     def order(self, problem: Problem, rng: np.random.Generator) -> Tensor:
         """Examples of the steps of one pass: a random permutation in batches, [steps, b]."""
+        steps = self.steps_per_pass(problem)
         size = min(self.batch_size or problem.batch_size, problem.n)
-        steps = problem.n // size
         return torch.from_numpy(rng.permutation(problem.n)[: steps * size]).view(steps, size)
+
+    def steps_per_pass(self, problem: Problem) -> int:
+        """Number of batches in a pass."""
+        return problem.n // min(self.batch_size or problem.batch_size, problem.n)
 
 
 class _Run(Generic[S]):
@@ -310,17 +321,15 @@ class _Run(Generic[S]):
                 if retries == _RETRIES:
                     return Status.DIVERGED
                 retries += 1
+                self.state = self._halved(self.solver.restarted(self.state))
                 # The work was done, though its result is thrown away.
-                self.state = replace(
-                    self.solver.restarted(self.state),
-                    step_size=self.state.step_size / 2,
-                    oracle_calls=trial.oracle_calls,
-                    seconds=trial.seconds,
-                )
+                self.state.oracle_calls, self.state.seconds = trial.oracle_calls, trial.seconds
                 continue
             trial.stalls = trial.stalls + 1 if self.solver.stalled(trial, full, self.lam) else 0
             if trial.stalls == _PATIENCE:
-                trial.step_size, trial.stalls = trial.step_size / 2, 0
+                trial.stalls = 0
+                if trial.step_size / 2 >= self._least_step_size(trial):
+                    trial = self._halved(trial)
             self._accept(trial, row)
         return Status.CONVERGED if self._converged() else Status.PASS_LIMIT
 
@@ -370,6 +379,13 @@ class _Run(Generic[S]):
             step_size=state.step_size,
         )
 
+    def _halved(self, state: S) -> S:
+        return self.solver.with_step_size(self.problem, self.lam, state, state.step_size / 2)
+
+    def _least_step_size(self, state: S) -> float:
+        steps = state.passes * self.solver.steps_per_pass(self.problem)
+        return self.solver.least_step / (self.lam * steps) if self.lam > 0 else 0.0
+
     def _accept(self, state: S, row: Row) -> None:
         self.state = state
         self.history.append(row)
@@ -406,6 +422,15 @@ def check_positive(solver: Solver[Any], *names: str, integer: bool = False) -> N
         value, default = getattr(solver, name), getattr(type(solver), name)
         if value is not None or default is not None:
             check_number(name, value, integer=integer, positive=True)
+
+
+def newest_share(t: Any, degree: int = 12) -> Any:
+    """Share of the newest of ``t`` iterates in their polynomial-decay average (Shamir and Zhang 2013, section 4).
+
+    The iterates count in proportion to t^degree. By default this is about the last tenth of them, so that what the
+    first ones were is soon forgotten.
+    """
+    return (degree + 1) / (t + degree)
 
 
 def _largest_row(problem: Problem, weights: Tensor) -> float:

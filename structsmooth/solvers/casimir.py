@@ -25,6 +25,8 @@ class CasimirState(SmoothedState):
         alpha: α_k.
         mu: μ_k.
         kappa: κ.
+        lipschitz: the Lipschitz constant that κ follows from.
+        least_mu: what μ_k does not fall below yet.
         center: prox-center z_k.
         previous_center: z_{k-1}.
     """
@@ -33,6 +35,8 @@ class CasimirState(SmoothedState):
     alpha: float = 1.0
     mu: float = 0.0
     kappa: float = 0.0
+    lipschitz: float = 0.0
+    least_mu: float = 0.0
     center: Tensor = field(default_factory=lambda: torch.zeros(0))
     previous_center: Tensor = field(default_factory=lambda: torch.zeros(0))
 
@@ -51,7 +55,8 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
     constant   μ_k = μ, κ_k = κ                       μ_k = μ, κ_k = κ
     =========  =====================================  ===================
 
-    The adaptive level never falls below 1e-5 μ: marginals would lose their digits.
+    The adaptive level for λ > 0 falls below μ/10 only in proportion to the step size, and never below 1e-5 μ. When the
+    step size is halved, the Lipschitz constant that κ follows from is doubled.
 
     Args:
         mu: μ, where the level of smoothing starts; 2 for the adaptive and 0.03 for the constant schedule if not given.
@@ -77,6 +82,9 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
     lipschitz: float | None = None
 
     state_type: ClassVar[type[State]] = CasimirState
+    controls_step: ClassVar[bool] = True
+    # Its steps work on inner problems that are more strongly convex than the whole.
+    least_step: ClassVar[float] = 0.2
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -96,22 +104,43 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
 
     def begin(self, problem: Problem, lam: float, weights: Tensor, step_size: float) -> CasimirState:
         """z_0 = w_0, α_0 and κ."""
-        kappa = self._kappa(problem, lam, self.lipschitz or 1 / step_size)
-        step_size = min(step_size, 0.5 / (lam + kappa))
-        alpha = math.sqrt(lam / (lam + kappa)) if lam > 0 else (math.sqrt(5) - 1) / 2
+        lipschitz = self.lipschitz or 1 / step_size
+        kappa = self._kappa(problem, lam, lipschitz)
         return CasimirState(
-            weights, step_size, alpha=alpha, mu=self._first_mu, kappa=kappa, center=weights, previous_center=weights
+            weights,
+            min(step_size, 0.5 / (lam + kappa)),
+            alpha=math.sqrt(lam / (lam + kappa)) if lam > 0 else (math.sqrt(5) - 1) / 2,
+            mu=self._first_mu,
+            kappa=kappa,
+            lipschitz=lipschitz,
+            least_mu=_AHEAD * self._first_mu,
+            center=weights,
+            previous_center=weights,
         )
 
     def advance(self, problem: Problem, lam: float, state: CasimirState, rng: np.random.Generator) -> CasimirState:
         """One outer iteration: the inner problem, then (27) to (29)."""
         k = state.iteration + 1
         level, after = self.level(k, state.kappa, lam), self.level(k + 1, state.kappa, lam)
-        new = replace(state, iteration=k, mu=level.mu, previous_center=state.center)
+        new = replace(state, iteration=k, previous_center=state.center)
+        new.mu = self.next_mu(new, lam)
         new.weights = self._solve_inner(problem, lam, new, self._warm_start(state, level.kappa, lam), rng)
         new.alpha = next_alpha(state.alpha, level.kappa, after.kappa, lam)
         beta = extrapolation(state.alpha, new.alpha, level.kappa, after.kappa, lam)
         new.center = new.weights + beta * (new.weights - state.weights)
+        return new
+
+    def stalled(self, state: CasimirState, full: FullPass, lam: float) -> bool:
+        """Whether the last epoch ended no lower than it started."""
+        return self.epoch_objective(state, full, lam) >= state.epoch_start
+
+    def with_step_size(self, problem: Problem, lam: float, state: CasimirState, step_size: float) -> CasimirState:
+        """Also a Lipschitz constant in inverse proportion, its κ, and α such that α²(κ + λ) in (27) stays."""
+        change = step_size / state.step_size
+        new = replace(state, step_size=step_size, lipschitz=state.lipschitz / change)
+        new.kappa = self._kappa(problem, lam, new.lipschitz)
+        new.alpha = state.alpha * math.sqrt((state.kappa + lam) / (new.kappa + lam))
+        new.least_mu = max(state.least_mu * change, _LEAST_DECAY * self._first_mu)
         return new
 
     def restarted(self, state: CasimirState) -> CasimirState:
@@ -129,14 +158,19 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
         return super().epoch_objective(state, full, lam) + kappa / 2 * float(offset.square().sum())
 
     def level(self, k: int, kappa: float, lam: float) -> Level:
-        """μ_k, κ_k and δ_k of Corollaries 17 to 20."""
-        adaptive = self.schedule == "adaptive"
+        """κ_k and δ_k of Corollaries 17 to 20."""
         if lam == 0:
-            delta = 1 / (k + 1) ** 2
-            return Level(self._first_mu / k, kappa * k, delta) if adaptive else Level(self._first_mu, kappa, delta)
+            return Level(kappa * k if self.schedule == "adaptive" else kappa, 1 / (k + 1) ** 2)
         root = math.sqrt(lam / (lam + kappa))
-        decay = max((1 - root / 2) ** (k / 2), _LEAST_DECAY) if adaptive else 1.0
-        return Level(self._first_mu * decay, kappa, root / (2 - root))
+        return Level(kappa, root / (2 - root))
+
+    def next_mu(self, state: CasimirState, lam: float) -> float:
+        """μ_k of Corollaries 17 to 20, for ``state`` at iteration k with μ_{k-1}."""
+        if self.schedule == "constant":
+            return self._first_mu
+        if lam == 0:
+            return self._first_mu / state.iteration
+        return max(state.mu * math.sqrt(1 - math.sqrt(lam / (lam + state.kappa)) / 2), state.least_mu)
 
     @property
     def _first_mu(self) -> float:
@@ -157,10 +191,11 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
             state.improve_dual(snapshot, lam)
             # Every iteration makes a pass: one that starts at the minimum would otherwise repeat for ever.
             if epoch > 0 and _accurate(snapshot, level, lam, center):
+                state.epoch_start = math.inf  # there was nothing left to decrease
                 break
             state.epoch_start = self.epoch_objective(state, snapshot, lam)
             order = self.order(problem, rng)
-            weights = problem.svrg_epoch(
+            _, weights = problem.svrg_epoch(
                 snapshot, order, step_size=step_size, lam=lam, kappa=level.kappa, center=center
             )
             state.passes += 1
@@ -183,9 +218,8 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
 
 
 class Level(NamedTuple):
-    """Parameters of outer iteration k: smoothing μ_k, proximal strength κ_k, relative accuracy δ_k."""
+    """Parameters of outer iteration k: proximal strength κ_k, relative accuracy δ_k."""
 
-    mu: float
     kappa: float
     delta: float
 
@@ -211,6 +245,9 @@ def _accurate(snapshot: FullPass, level: Level, lam: float, center: Tensor) -> b
     return float(gradient.square().sum()) <= bound
 
 
+# Smoothing may fall this far below what it was, and not further before the step size does: a smaller μ asks for
+# shorter steps, and with steps that are too long it is worth nothing.
+_AHEAD = 0.1
 # Scores divided by a much smaller level of smoothing would lose the digits that marginals consist of.
 _LEAST_DECAY = 1e-5
 _CHOICES = {

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from structsmooth.problems.base import Problem
 from structsmooth.smoothing import Max, Smoother
-from structsmooth.solvers.base import Solver, State, check_positive
+from structsmooth.solvers.base import Solver, State, check_positive, newest_share
 
 
 @dataclass
@@ -26,11 +26,12 @@ class SGDState(State):
 class SGD(Solver[SGDState]):
     """Stochastic subgradient descent, no smoothing.
 
-    The weights are the weighted average 2/(t² + t) Σ τ w_τ of the iterates (Pillutla et al. 2019, section 7.2).
+    The weights are a weighted average of the iterates, see :func:`~structsmooth.solvers.base.newest_share`.
 
     Args:
-        schedule: ``"strongly-convex"`` for γ_t = 1/(λ(t + t₀)), t₀ such that the first step is the learning rate
-            (Shalev-Shwartz et al. 2011; needs λ > 0); ``"inverse"`` for γ₀/(1 + ⌊t/t₀⌋).
+        schedule: ``"strongly-convex"`` for γ_t = 1/(2λ(t + t₀)), t₀ such that the first step is the learning rate
+            (half the steps of Shalev-Shwartz et al. 2011, for half the noise; needs λ > 0); ``"inverse"`` for
+            γ₀/(1 + ⌊t/t₀⌋).
         t0: t₀ of the ``"inverse"`` schedule, in passes.
         average: take the average of the iterates; the last one if not.
     """
@@ -44,7 +45,7 @@ class SGD(Solver[SGDState]):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_positive(self, "t0")
-        if self.schedule not in ("strongly-convex", "inverse"):
+        if self.schedule not in _DEGREES:
             raise ValueError(f'schedule must be "strongly-convex" or "inverse", got {self.schedule!r}')
 
     def begin(self, problem: Problem, lam: float, weights: Tensor, step_size: float) -> SGDState:
@@ -57,26 +58,35 @@ class SGD(Solver[SGDState]):
         """One pass."""
         order = self.order(problem, rng)
         t = torch.arange(state.steps + 1, state.steps + len(order) + 1, dtype=torch.float64)
+        shares, old_share = averaging_shares(t, _DEGREES[self.schedule])
         iterate, total = problem.sgd_epoch(
             state.iterate,
             order,
             step_sizes=self.step_sizes(t, len(order), lam, state.step_size),
             lam=lam,
             smoother=problem.smoother,
-            shares=t if self.average else torch.zeros_like(t),
+            shares=shares,
         )
-        new = replace(state, iterate=iterate, steps=state.steps + len(order), passes=state.passes + 1)
-        # Σ τ w_τ up to the end, normalized by Σ τ = (t² + t)/2.
-        before, after = state.steps * (state.steps + 1) / 2, new.steps * (new.steps + 1) / 2
-        new.weights = (before * state.weights + total) / after if self.average else iterate
-        return new
+        weights = old_share * state.weights + total if self.average else iterate
+        return replace(state, weights=weights, iterate=iterate, steps=state.steps + len(order), passes=state.passes + 1)
 
     def step_sizes(self, t: Tensor, steps_per_pass: int, lam: float, first: float) -> Tensor:
         """γ_t at steps ``t`` = 1, 2, ..., for a first step size γ₀."""
         if self.schedule == "strongly-convex":
-            return 1 / (lam * (t - 1) + 1 / first)
+            return 1 / (2 * lam * (t - 1) + 1 / first)
         return first / (1 + torch.floor((t - 1) / (self.t0 * steps_per_pass)))
 
     def smoother(self, state: SGDState) -> Smoother:
         """None."""
         return Max()
+
+
+# Without strong convexity the first iterates deserve to be remembered longer: the weights of Pillutla et al. 2019, 7.2.
+_DEGREES = {"strongly-convex": 12, "inverse": 1}
+
+
+def averaging_shares(t: Tensor, degree: int) -> tuple[Tensor, float]:
+    """Shares of the iterates ``t`` = t₁, t₁ + 1, ... in the average at their end, and of the average before them."""
+    newest = newest_share(t, degree)
+    kept = torch.cat([(1 - newest).flip(0).cumprod(0).flip(0), t.new_ones(1)])
+    return newest * kept[1:], float(kept[0])

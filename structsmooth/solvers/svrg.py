@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, TypeVar
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from structsmooth.problems.base import FullPass, Problem
 from structsmooth.smoothing import L2, Entropy, Smoother
-from structsmooth.solvers.base import Solver, State, check_positive
+from structsmooth.solvers.base import Solver, State, check_positive, newest_share
 from structsmooth.structures.base import check_k
 
 
@@ -37,8 +38,6 @@ class SmoothedSolver(Solver[S]):
     k: int = 5
     smoothing: Literal["l2", "entropy"] = "l2"
 
-    controls_step: ClassVar[bool] = True
-
     def __post_init__(self) -> None:
         super().__post_init__()
         check_k(self.k)
@@ -49,22 +48,27 @@ class SmoothedSolver(Solver[S]):
         """The smoother of level ``mu``."""
         return L2(mu, self.k) if self.smoothing == "l2" else Entropy(mu)
 
-    def stalled(self, state: S, full: FullPass, lam: float) -> bool:
-        """Whether the epoch ended no lower than it started."""
-        return self.epoch_objective(state, full, lam) >= state.epoch_start
-
     def epoch_objective(self, state: S, full: FullPass, lam: float) -> float:
         """What an epoch minimizes, at the weights of ``full``: F_μ."""
         return full.smoothed_loss + lam / 2 * float(full.weights.square().sum())
 
 
+@dataclass
+class SVRGState(SmoothedState):
+    """Adds the last iterate (``weights`` is the average), and where the epoch before the last started."""
+
+    iterate: Tensor = field(default_factory=lambda: torch.zeros(0))
+    previous_start: float = math.inf
+
+
 @dataclass(frozen=True)
-class SVRG(SmoothedSolver[SmoothedState]):
+class SVRG(SmoothedSolver[SVRGState]):
     """SVRG (Johnson and Zhang 2013) on the objective smoothed by a constant μ.
 
-    An epoch is a full pass, then one pass of stochastic steps that starts from its weights; the mean of the iterates
-    starts the next epoch (Pillutla et al. 2019, section 7.2). The smoothed objective is within μ/2 of the objective
-    (ℓ₂ smoothing), so μ also is the accuracy to be had.
+    An epoch is a full pass, then one pass of stochastic steps that starts from its weights; the last iterate starts
+    the next epoch. The weights are a weighted average of the means of the epochs, see
+    :func:`~structsmooth.solvers.base.newest_share`. The smoothed objective is within μ/2 of the objective (ℓ₂
+    smoothing), so μ also is the accuracy to be had.
 
     Args:
         mu: level of smoothing μ.
@@ -72,27 +76,36 @@ class SVRG(SmoothedSolver[SmoothedState]):
 
     mu: float = 0.03
 
-    state_type: ClassVar[type[State]] = SmoothedState
+    state_type: ClassVar[type[State]] = SVRGState
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_positive(self, "mu")
 
-    def begin(self, problem: Problem, lam: float, weights: Tensor, step_size: float) -> SmoothedState:
+    def begin(self, problem: Problem, lam: float, weights: Tensor, step_size: float) -> SVRGState:
         """The given weights."""
         # Longer steps would diverge on the regularizer alone.
-        return SmoothedState(weights, min(step_size, 0.5 / lam) if lam > 0 else step_size)
+        return SVRGState(weights, min(step_size, 0.5 / lam) if lam > 0 else step_size, iterate=weights)
 
-    def advance(self, problem: Problem, lam: float, state: SmoothedState, rng: np.random.Generator) -> SmoothedState:
+    def advance(self, problem: Problem, lam: float, state: SVRGState, rng: np.random.Generator) -> SVRGState:
         """One epoch."""
-        new = replace(state, passes=state.passes + 1)
-        snapshot = problem.full_pass(state.weights, problem.surrogate(self.smoother(state)))
+        new = replace(state, passes=state.passes + 1, previous_start=state.epoch_start)
+        snapshot = problem.full_pass(state.iterate, problem.surrogate(self.smoother(state)))
         new.improve_dual(snapshot, lam)
         new.epoch_start = self.epoch_objective(new, snapshot, lam)
-        step_size = state.step_size
-        new.weights = problem.svrg_epoch(snapshot, self.order(problem, rng), step_size=step_size, lam=lam)
+        order = self.order(problem, rng)
+        new.iterate, mean = problem.svrg_epoch(snapshot, order, step_size=state.step_size, lam=lam)
+        new.weights = torch.lerp(state.weights, mean, newest_share(new.passes))
         return new
 
-    def smoother(self, state: SmoothedState) -> Smoother:
+    def restarted(self, state: SVRGState) -> SVRGState:
+        """From the average: the last iterate may be where the explosion began."""
+        return replace(state, iterate=state.weights, epoch_start=math.inf)
+
+    def stalled(self, state: SVRGState, full: FullPass, lam: float) -> bool:
+        """Whether the epoch before the last ended no lower than it started."""
+        return state.epoch_start >= state.previous_start
+
+    def smoother(self, state: SVRGState) -> Smoother:
         """Smoothing by the constant μ."""
         return self.smooth(self.mu)

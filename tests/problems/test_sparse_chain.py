@@ -91,21 +91,18 @@ def test_full_pass_keeps_the_statistics(smoother: Smoother, cost: Cost | None) -
 
 
 @every_smoother
-@pytest.mark.parametrize("average", [True, False])
 @pytest.mark.parametrize(
     ("step_size", "lam", "kappa"),
     [(0.1, 0, 0), (0.1, 0.3, 0), (0.1, 0, 0.7), (0.1, 0.3, 0.7), (0.1, 1e-13, 0), (0.6, 0.3, 0.7), (0.99, 1, 0)],
 )
-def test_svrg_epoch_is_the_default(
-    smoother: Smoother, average: bool, step_size: float, lam: float, kappa: float
-) -> None:
+def test_svrg_epoch_is_the_default(smoother: Smoother, step_size: float, lam: float, kappa: float) -> None:
     problem = random_problem()
     w, center = random_weights(problem, 1), random_weights(problem, 2) if kappa else None
     for order in random_order(problem, 36).split(12):
         snapshot = problem.full_pass(w, smoother)
-        settings = {"step_size": step_size, "lam": lam, "kappa": kappa, "center": center, "average": average}
-        w = problem.svrg_epoch(snapshot, order, **settings)
-        assert_close(w, Problem.svrg_epoch(problem, snapshot, order, **settings), **EXACTLY)
+        settings = {"step_size": step_size, "lam": lam, "kappa": kappa, "center": center}
+        w, mean = problem.svrg_epoch(snapshot, order, **settings)
+        assert_close((w, mean), Problem.svrg_epoch(problem, snapshot, order, **settings), **EXACTLY)
 
 
 @pytest.mark.parametrize("smoother", [Max(), L2(0.7, 3)], ids=str)
@@ -149,8 +146,8 @@ def test_steps_of_all_examples_are_gradient_descent() -> None:
         svrg = svrg - eta * (problem.loss_and_grad(svrg, smoother)[1] + lam * svrg + kappa * (svrg - center))
         sgd = sgd - eta * (problem.loss_and_grad(sgd, smoother)[1] + lam * sgd)
     full, order = problem.full_pass(start, smoother), torch.arange(problem.n).expand(3, -1)
-    proximal = {"kappa": kappa, "center": center, "average": False}
-    assert_close(problem.svrg_epoch(full, order, step_size=eta, lam=lam, **proximal), svrg, **EXACTLY)
+    proximal = {"kappa": kappa, "center": center}
+    assert_close(problem.svrg_epoch(full, order, step_size=eta, lam=lam, **proximal)[0], svrg, **EXACTLY)
     steps, shares = torch.tensor([eta] * 3, dtype=torch.float64), torch.tensor([0.0, 0.0, 2.0])
     last, total = problem.sgd_epoch(start, order, step_sizes=steps, lam=lam, smoother=smoother, shares=shares)
     assert_close(last, sgd, **EXACTLY)
@@ -190,8 +187,8 @@ def test_restricted_problem_drops_the_attributes_that_do_not_occur(cost: Cost | 
     whole, small = subset.full_pass(w, L2(0.7, 3)), part.full_pass(weights, L2(0.7, 3))
     assert small.smoothed_loss == whole.smoothed_loss
     settings = {"step_size": 0.1, "lam": 0.3, "kappa": 0.7}
-    expected = problem.views(subset.svrg_epoch(whole, random_order(part, 9), center=0.5 * w, **settings))
-    reached = part.views(part.svrg_epoch(small, random_order(part, 9), center=0.5 * weights, **settings))
+    expected = problem.views(subset.svrg_epoch(whole, random_order(part, 9), center=0.5 * w, **settings)[1])
+    reached = part.views(part.svrg_epoch(small, random_order(part, 9), center=0.5 * weights, **settings)[1])
     assert_close(reached, (expected[0][used], *expected[1:]), **EXACTLY)
 
 
@@ -237,8 +234,7 @@ def test_arguments_are_not_mutated() -> None:
     ones = torch.ones(9, dtype=torch.float64)
     tensors = [w, center, full.weights, full.gradient, full.node, full.edge, order, ones, problem.labels]
     copies = [tensor.clone() for tensor in tensors]
-    for average in (True, False):
-        problem.svrg_epoch(full, order, step_size=0.1, lam=0.1, kappa=1.0, center=center, average=average)
+    problem.svrg_epoch(full, order, step_size=0.1, lam=0.1, kappa=1.0, center=center)
     problem.sgd_epoch(w, order, step_sizes=0.1 * ones, lam=0.1, smoother=Max(), shares=ones)
     problem.adjoint(problem.potentials(w, 0), 0)
     assert full.weights.data_ptr() != w.data_ptr()
@@ -338,7 +334,7 @@ def test_passes_refuse_what_would_corrupt_memory(
     snapshot = problem.full_pass(w, L2())
     sgd = {"w": w, "order": order, "step_sizes": ones, "lam": 0.1, "smoother": L2(), "shares": ones}
     svrg = {"snapshot": snapshot, "order": order, "step_size": 0.1, "lam": 0.1, "kappa": 0.1, "center": w}
-    assert len(problem.sgd_epoch(**sgd)[0]) == len(problem.svrg_epoch(**svrg)) == D
+    assert len(problem.sgd_epoch(**sgd)[0]) == len(problem.svrg_epoch(**svrg)[0]) == D
     passes = [(problem.full_pass, {"w": w, "smoother": L2()}), (problem.sgd_epoch, sgd), (problem.svrg_epoch, svrg)]
     calls = [(run, arguments | {argument: value}) for run, arguments in passes if argument in arguments]
     if hasattr(snapshot, argument):
@@ -358,7 +354,7 @@ def test_arguments_with_gaps_and_gradients() -> None:
         full = problem.full_pass(w, L2())
         svrg = problem.svrg_epoch(full, order, step_size=0.1, lam=0.1, kappa=0.2, center=center)
         sgd = problem.sgd_epoch(w, order, step_sizes=rates, lam=0.1, smoother=L2(), shares=rates)
-        return [full.gradient, full.weights, svrg, *sgd]
+        return [full.gradient, full.weights, *svrg, *sgd]
 
     def spread(tensor: Tensor) -> Tensor:
         """The same numbers, each with another one behind it."""
