@@ -26,6 +26,8 @@ _EXPLOSION = 2.0
 _RETRIES = 40
 # Passes in a row without decrease that halve the step size.
 _PATIENCE = 2
+# Passes in a row without a new best objective that do so too; two evaluations at least.
+_LONG = 10
 # Examples on which step sizes are tried, at least.
 _SAMPLE = 500
 # What counts as close to the best objective there.
@@ -68,6 +70,7 @@ class State:
         passes: stochastic passes so far.
         limit: passes that there may be; the run sets it.
         stalls: passes in a row that did not decrease what they worked on.
+        idle: passes in a row without a new best objective.
         oracle_calls: inferences so far.
         seconds: time so far.
         dual_gradient: see :class:`~structsmooth.certificate.DualPoint`; empty without a dual.
@@ -79,6 +82,7 @@ class State:
     passes: int = 0
     limit: int = sys.maxsize
     stalls: int = 0
+    idle: int = 0
     oracle_calls: int = 0
     seconds: float = 0.0
     dual_gradient: Tensor = field(default_factory=lambda: torch.zeros(0))
@@ -325,11 +329,8 @@ class _Run(Generic[S]):
                 # The work was done, though its result is thrown away.
                 self.state.oracle_calls, self.state.seconds = trial.oracle_calls, trial.seconds
                 continue
-            trial.stalls = trial.stalls + 1 if self.solver.stalled(trial, full, self.lam) else 0
-            if trial.stalls == _PATIENCE:
-                trial.stalls = 0
-                if trial.step_size / 2 >= self._least_step_size(trial):
-                    trial = self._halved(trial)
+            if self.solver.controls_step:
+                trial = self._controlled(trial, row, full)
             self._accept(trial, row)
         return Status.CONVERGED if self._converged() else Status.PASS_LIMIT
 
@@ -378,6 +379,16 @@ class _Run(Generic[S]):
             mu=getattr(full.smoother, "mu", 0.0),
             step_size=state.step_size,
         )
+
+    def _controlled(self, trial: S, row: Row, full: FullPass) -> S:
+        """The trial with half the step size if passes stopped to make progress, and shorter steps may help."""
+        trial.stalls = trial.stalls + 1 if self.solver.stalled(trial, full, self.lam) else 0
+        made = min(trial.passes - self.state.passes, _LONG // 2)
+        trial.idle = trial.idle + made if row.objective >= min(self.history.column("objective")) else 0
+        if trial.stalls < _PATIENCE and trial.idle < _LONG:
+            return trial
+        trial.stalls = trial.idle = 0
+        return self._halved(trial) if trial.step_size / 2 >= self._least_step_size(trial) else trial
 
     def _halved(self, state: S) -> S:
         return self.solver.with_step_size(self.problem, self.lam, state, state.step_size / 2)

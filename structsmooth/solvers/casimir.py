@@ -82,7 +82,6 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
     lipschitz: float | None = None
 
     state_type: ClassVar[type[State]] = CasimirState
-    controls_step: ClassVar[bool] = True
     # Its steps work on inner problems that are more strongly convex than the whole.
     least_step: ClassVar[float] = 0.2
 

@@ -38,6 +38,8 @@ class SmoothedSolver(Solver[S]):
     k: int = 5
     smoothing: Literal["l2", "entropy"] = "l2"
 
+    controls_step: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         super().__post_init__()
         check_k(self.k)

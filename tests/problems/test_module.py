@@ -13,6 +13,7 @@ from torch.testing import assert_close
 from structsmooth import (
     L2,
     SVRG,
+    CasimirSVRG,
     Cost,
     Entropy,
     Hamming,
@@ -230,7 +231,7 @@ def test_single_precision() -> None:
     full = single.full_pass(w.float(), L2(0.7, 3))
     assert full.gradient.dtype == single.start().dtype == torch.float32
     assert_close(full.gradient.double(), sparse.full_pass(w, L2(0.7, 3)).gradient, rtol=0, atol=1e-5)
-    result = SVRG().solve(single, lam=0.1, passes=15)
+    result = CasimirSVRG().solve(single, lam=0.1, passes=15)
     assert result.weights.dtype == torch.float32
     assert result.history[-1].objective < 0.8 * result.history[0].objective
 

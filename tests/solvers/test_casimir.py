@@ -95,12 +95,27 @@ def test_schedules_of_table_3(
     assert len(run.steps) == 8
 
 
-def test_level_has_a_floor() -> None:
-    """The exp oracle divides scores by it."""
-    solver = casimir("adaptive")
-    floor = solver.level(10_000, KAPPA, LAM).mu
-    assert 0 < floor <= 1e-4 * MU
-    assert solver.level(100_000, KAPPA, LAM).mu == floor
+def test_smoothing_falls_below_a_tenth_only_with_the_step_size() -> None:
+    solver, problem = casimir("adaptive", lipschitz=1.0, learning_rate=None), random_problem()
+    state = solver.begin(problem, LAM, problem.start(), 0.5)
+    for exponent in range(1, 60):
+        for k in range(500):
+            state = replace(state, iteration=k, mu=solver.next_mu(state, LAM))
+        # The exp oracle divides scores by it.
+        assert state.mu == pytest.approx(max(MU / 10 / 2 ** (exponent - 1), 1e-5 * MU), rel=1e-12)
+        state = solver.with_step_size(problem, LAM, state, state.step_size / 2)
+
+
+@schedules
+@regularized
+def test_a_shorter_step_means_a_larger_lipschitz_constant(schedule: str, lam: float) -> None:
+    solver, problem = CasimirSVRG(schedule=schedule), random_problem()
+    state = solver.begin(problem, lam, problem.start(), 0.01)
+    shorter = solver.with_step_size(problem, lam, state, 0.0025)
+    assert shorter.step_size == 0.0025
+    assert shorter.kappa == pytest.approx(solver.begin(problem, lam, problem.start(), 0.0025).kappa, rel=1e-12)
+    assert shorter.kappa > state.kappa
+    assert shorter.alpha**2 * (shorter.kappa + lam) == pytest.approx(state.alpha**2 * (state.kappa + lam), rel=1e-12)
 
 
 @schedules

@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from scipy.optimize import minimize
@@ -22,6 +23,7 @@ from structsmooth import (
     Entropy,
     History,
     LinearScore,
+    Max,
     ModuleProblem,
     Problem,
     Result,
@@ -47,7 +49,7 @@ SOLVERS: dict[str, tuple[Solver[Any], float]] = {
     "casimir, constant entropy": (CasimirSVRG(mu=0.004, schedule="constant", smoothing="entropy"), 0.01),
     "casimir, prev-iterate": (CasimirSVRG(k=ALL, warm_start="prev-iterate"), 0.01),
     "casimir, extrapolation": (CasimirSVRG(k=ALL, warm_start="extrapolation"), 0.01),
-    "casimir, gradient": (CasimirSVRG(k=ALL, inner_stop="gradient"), 0.03),
+    "casimir, gradient": (CasimirSVRG(k=ALL, inner_stop="gradient"), 0.01),
     "sgd": (SGD(), 0.02),
     "sgd, last": (SGD(average=False), 0.02),
     "sgd, inverse": (SGD(schedule="inverse"), 0.05),
@@ -395,25 +397,43 @@ def test_step_sizes_of_sgd(t0: float, steps: int) -> None:
     t = torch.arange(1, 3 * steps + 1, dtype=torch.float64)
     convex = SGD().step_sizes(t, steps, LAM, 0.5)
     assert convex[0] == 0.5
-    assert (1 / convex).diff().tolist() == pytest.approx([LAM] * (len(t) - 1))
+    assert (1 / convex).diff().tolist() == pytest.approx([2 * LAM] * (len(t) - 1))
     inverse = SGD(schedule="inverse", t0=t0).step_sizes(t, steps, LAM, 0.5)
     assert inverse.tolist() == [0.5 / (1 + math.floor((s - 1) / (t0 * steps))) for s in t.tolist()]
 
 
-def test_sgd_averages_iterates_in_proportion_to_their_number() -> None:
-    problem, shares, total = small_problem(), [], torch.zeros(27, dtype=torch.float64)
-    sgd_epoch = problem.sgd_epoch
+@pytest.mark.parametrize(("schedule", "degree"), [("strongly-convex", 12), ("inverse", 1)])
+def test_sgd_averages_iterates_by_powers_of_their_number(schedule: str, degree: int) -> None:
+    problem, iterates = small_problem(), []
+    solver = SGD(schedule=schedule, learning_rate=0.05)
+    result = solver.solve(problem, lam=LAM, passes=4)
+    w = problem.start()
+    for passed in range(4):  # the same steps, one by one
+        rng = np.random.default_rng([0, passed])
+        for step, batch in enumerate(solver.order(problem, rng), start=passed * problem.n + 1):
+            gamma = solver.step_sizes(torch.tensor(float(step)), problem.n, LAM, 0.05)
+            w = w - gamma * (problem.batch_loss_and_grad(w, batch, Max())[1] + LAM * w)
+            iterates.append(w)
+    # t (t + 1) ... (t + degree - 1)
+    weights = torch.tensor([math.perm(t + degree - 1, degree) for t in range(1, len(iterates) + 1)]).double()
+    average = weights @ torch.stack(iterates) / weights.sum()
+    torch.testing.assert_close(result.weights, average, rtol=0, atol=1e-12)
+
+
+def test_svrg_averages_epochs_by_powers_of_their_number() -> None:
+    problem, means = small_problem(), []
+    svrg_epoch = problem.svrg_epoch
 
     def spy(*arguments: Any, **settings: Any) -> tuple[Tensor, Tensor]:
-        result = sgd_epoch(*arguments, **settings)
-        shares.extend(settings["shares"].tolist())
-        total.add_(result[1])
-        return result
+        last, mean = svrg_epoch(*arguments, **settings)
+        means.append(mean)
+        return last, mean
 
-    problem.sgd_epoch = spy
-    result = SGD(learning_rate=0.05).solve(problem, lam=LAM, passes=4)
-    assert shares == list(range(1, 4 * problem.n + 1))
-    torch.testing.assert_close(result.weights, total / sum(shares), rtol=0, atol=1e-12)
+    problem.svrg_epoch = spy
+    result = SVRG(learning_rate=0.05).solve(problem, lam=LAM, passes=5)
+    weights = torch.tensor([math.perm(t + 11, 12) for t in range(1, 6)]).double()
+    assert len(means) == 5
+    torch.testing.assert_close(result.weights, weights @ torch.stack(means) / weights.sum(), rtol=0, atol=1e-12)
 
 
 BAD: list[tuple[Callable[[], object], type[Exception], str]] = [
@@ -500,7 +520,7 @@ def test_refuses_to_resume_what_it_cannot_go_on_from() -> None:
     other = random_problem(LENGTHS, STATES, FEATURES + 1)
     with pytest.raises(ValueError, match=r"resume must hold weights of shape \[dim\] = \(30,\), got \(27,\)"):
         SVRG().solve(other, lam=LAM, passes=2, resume=(state, history))
-    with pytest.raises(TypeError, match="resume must begin with a CasimirState, got SmoothedState"):
+    with pytest.raises(TypeError, match="resume must begin with a CasimirState, got SVRGState"):
         CasimirSVRG().solve(small_problem(), lam=LAM, passes=2, resume=(state, history))
     with pytest.raises(ValueError, match="resume must hold a history with a row at least, got an empty one"):
         SVRG().solve(small_problem(), lam=LAM, passes=2, resume=(state, History()))
