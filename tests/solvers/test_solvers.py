@@ -411,7 +411,7 @@ def test_sgd_averages_iterates_by_powers_of_their_number(schedule: str, degree: 
     for passed in range(4):  # the same steps, one by one
         rng = np.random.default_rng([0, passed])
         for step, batch in enumerate(solver.order(problem, rng), start=passed * problem.n + 1):
-            gamma = solver.step_sizes(torch.tensor(float(step)), problem.n, LAM, 0.05)
+            gamma = solver.step_sizes(torch.tensor(float(step), dtype=torch.float64), problem.n, LAM, 0.05)
             w = w - gamma * (problem.batch_loss_and_grad(w, batch, Max())[1] + LAM * w)
             iterates.append(w)
     # t (t + 1) ... (t + degree - 1)
