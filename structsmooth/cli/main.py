@@ -53,7 +53,7 @@ def train(options: Namespace) -> int:
     task, files = task_type.from_options(options), _data_files(options, task_type)
     examples = {split: task.read(path) for split, path in files.items()}
     task.fit(examples["train"])
-    problem = task.problem(examples["train"])
+    problem = task.problem(examples.pop("train"))
     lam = parse_lam(options.lam, problem.n)
     settings = {name: value for name, value in vars(options).items() if name not in _NOT_SETTINGS} | files
     settings["train checksum"] = zlib.crc32(Path(files["train"]).read_bytes())

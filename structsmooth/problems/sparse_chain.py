@@ -151,7 +151,7 @@ class SparseChainProblem(Problem):
 
         steps, sums = len(order), _power_sums(shrink, len(order))
         w, total = snapshot.weights.clone(), torch.zeros_like(snapshot.weights)
-        drift = snapshot.gradient if center is None else snapshot.gradient - kappa * center
+        drift = snapshot.gradient if center is None else torch.sub(snapshot.gradient, center, alpha=kappa)
         kernels.svrg_epoch(
             order[:, 0].numpy(),
             self._data,
@@ -167,8 +167,9 @@ class SparseChainProblem(Problem):
         if not average:
             return w
         # The dense terms of the sum of the iterates, in closed form.
-        total += float(sums[steps + 1] - 1) * snapshot.weights - step_size * float(sums.sum() - sums[-1]) * drift
-        return total / steps
+        total.add_(snapshot.weights, alpha=float(sums[steps + 1] - 1))
+        total.sub_(drift, alpha=step_size * float(sums.sum() - sums[-1]))
+        return total.div_(steps)
 
     def sgd_epoch(
         self, w: Tensor, order: Tensor, *, step_sizes: Tensor, lam: float, smoother: Smoother, shares: Tensor

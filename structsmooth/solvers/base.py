@@ -295,6 +295,7 @@ class _Run(Generic[S]):
             trial.stalls = trial.stalls + 1 if self.solver.stalled(trial, full, self.lam) else 0
             if trial.stalls == _PATIENCE:
                 trial.step_size, trial.stalls = trial.step_size / 2, 0
+            del full  # as large as several iterates
             self._accept(trial, row)
         return Status.CONVERGED if self._converged() else Status.PASS_LIMIT
 
