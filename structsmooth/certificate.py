@@ -35,15 +35,15 @@ class DualPoint:
 
     def value(self, lam: float) -> float:
         """The bound D(m) ≤ min F."""
-        return self.cost - float(self.gradient.square().sum()) / (2 * lam)
+        return self.cost - float(self.gradient @ self.gradient) / (2 * lam)
 
     def improved(self, new: FullPass, lam: float) -> DualPoint:
         """The best convex combination of this point and the statistics of a full pass."""
         assert new.expected_cost is not None
         direction, rise = new.gradient - self.gradient, new.expected_cost - self.cost
-        curvature = float(direction.square().sum())
+        curvature = float(direction @ direction)
         if curvature == 0:
             return self
         step = (lam * rise - float(self.gradient @ direction)) / curvature
         step = min(max(step, 0.0), 1.0)
-        return DualPoint(self.gradient + step * direction, self.cost + step * rise)
+        return DualPoint(direction.mul_(step).add_(self.gradient), self.cost + step * rise)

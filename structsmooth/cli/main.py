@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 import zlib
@@ -25,6 +26,7 @@ _SPLITS = ("train", "dev", "test")
 # Options that may change when a run is resumed.
 _NOT_SETTINGS = {"run", "command", "out", "resume", "passes"}
 _INTERRUPTED = 130
+_M_MMAP_THRESHOLD = -3
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -48,12 +50,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def train(options: Namespace) -> int:
     """Train a task's model and save it; ``--resume`` goes on where an interrupted run stopped."""
+    _return_freed_memory()
     console, directory = Console(), ModelDirectory(options.out)
     task_type, solver = load_task(options.task), solver_from(options)
     task, files = task_type.from_options(options), _data_files(options, task_type)
     examples = {split: task.read(path) for split, path in files.items()}
     task.fit(examples["train"])
-    problem = task.problem(examples["train"])
+    problem = task.problem(examples.pop("train"))
     lam = parse_lam(options.lam, problem.n)
     settings = {name: value for name, value in vars(options).items() if name not in _NOT_SETTINGS} | files
     settings["train checksum"] = zlib.crc32(Path(files["train"]).read_bytes())
@@ -194,6 +197,13 @@ def _data_files(options: Namespace, task: type[Task]) -> dict[str, str]:
     if given and "train" not in given:
         raise ValueError("--train is needed with --dev or --test")
     return given or task.embedded()
+
+
+def _return_freed_memory() -> None:
+    """Let glibc return large tensors to the system when they are freed: its heap fragments over them."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, 4 << 20)
 
 
 def _best(task: Task, weights: Tensor, examples: Sequence[Any]) -> list[Any]:

@@ -171,7 +171,7 @@ class SparseChainProblem(Problem):
         edge = _checked("snapshot.edge", snapshot.edge, torch.float64, self.n, self.states, self.states)
         w, total = start.clone(), torch.zeros_like(start)
         if center is not None:
-            drift = drift - kappa * self._checked_vector("center", center)
+            drift = torch.sub(drift, self._checked_vector("center", center), alpha=kappa)
         kernels.svrg_epoch(
             order[:, 0].numpy(),
             self._data,
@@ -185,8 +185,9 @@ class SparseChainProblem(Problem):
         )
         self.oracle_calls += steps
         # The dense terms of the sum of the iterates, in closed form.
-        total += float(sums[steps + 1] - 1) * start - step_size * float(sums.sum() - sums[-1]) * drift
-        return w, total / steps
+        total.add_(start, alpha=float(sums[steps + 1] - 1))
+        total.sub_(drift, alpha=step_size * float(sums.sum() - sums[-1]))
+        return w, total.div_(steps)
 
     def sgd_epoch(
         self, w: Tensor, order: Tensor, *, step_sizes: Tensor, lam: float, smoother: Smoother, shares: Tensor

@@ -331,6 +331,7 @@ class _Run(Generic[S]):
                 continue
             if self.solver.controls_step:
                 trial = self._controlled(trial, row, full)
+            del full  # as large as several iterates
             self._accept(trial, row)
         return Status.CONVERGED if self._converged() else Status.PASS_LIMIT
 

@@ -153,8 +153,8 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
     def epoch_objective(self, state: CasimirState, full: FullPass, lam: float) -> float:
         """The inner problem F_μ(w) + (κ_k/2)‖w − z_{k-1}‖² at the weights of ``full``."""
         kappa = self.level(state.iteration, state.kappa, lam).kappa
-        offset = full.weights - state.previous_center
-        return super().epoch_objective(state, full, lam) + kappa / 2 * float(offset.square().sum())
+        proximity = float((full.weights - state.previous_center).square_().sum())
+        return super().epoch_objective(state, full, lam) + kappa / 2 * proximity
 
     def level(self, k: int, kappa: float, lam: float) -> Level:
         """κ_k and δ_k of Corollaries 17 to 20."""

@@ -190,6 +190,27 @@ def test_own_task_from_the_working_directory(folder, capsys):
     assert main(["evaluate", "runs/chunks", "test.txt"]) == 0
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc; only glibc keeps what is freed")
+def test_memory_that_is_freed_goes_back_to_the_system():
+    code = f"""
+import torch
+from pathlib import Path
+from structsmooth.cli import main
+
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1])
+
+main({training(passes=0)})
+before = resident()
+for _ in range(2):  # a free teaches glibc to take tensors of that size from its heap
+    kept = [(torch.zeros(1 << 20, dtype=torch.float64), torch.zeros(1000)) for _ in range(20)]
+    held = resident()
+    kept = [small for _, small in kept]
+assert resident() - before < 0.1 * (held - before), (before, held, resident())
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_embedded_data_are_the_default():
     assert main(["train", "ner", "--bits", "8", "--no-rich", "--passes", "0", "--learning-rate", "1e-3"]) == 0
     assert described("runs/ner")["n"] == 1164
