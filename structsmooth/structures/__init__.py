@@ -2,5 +2,6 @@
 
 from structsmooth.structures.base import PartCosts, Structure, lengths_from_mask
 from structsmooth.structures.chain import LinearChain
+from structsmooth.structures.tree import Tree
 
-__all__ = ["LinearChain", "PartCosts", "Structure", "lengths_from_mask"]
+__all__ = ["LinearChain", "PartCosts", "Structure", "Tree", "lengths_from_mask"]
