@@ -252,3 +252,21 @@ class EnumeratedTree(Labelings):
             return score, rank
 
         return branch(-1)[1]
+
+
+class EnumeratedCandidates(Enumeration):
+    """The queries of ``Candidates``."""
+
+    def __init__(self, scores: Tensor, mask: Tensor) -> None:
+        super().__init__((scores,), [own.nonzero().squeeze(1) for own in mask])
+
+    def _at(self, b: int, y: Tensor) -> tuple[tuple[Tensor, ...], ...]:
+        return ((y[:, None],),)
+
+    def max_marginals(self) -> Tensor:
+        """A candidate that is masked has no score; one that is forbidden has no gradient."""
+        rows = []
+        for table, y in zip(self.tables[0], self.outputs, strict=True):
+            own = torch.full_like(table, -torch.inf).index_copy(0, y, table[y])
+            rows.append(torch.where(own > -torch.inf, own, -torch.inf))
+        return torch.stack(rows)

@@ -1,7 +1,8 @@
 """Output spaces bound to potentials, and their inference oracles."""
 
 from structsmooth.structures.base import PartCosts, Structure, lengths_from_mask
+from structsmooth.structures.candidates import Candidates
 from structsmooth.structures.chain import LinearChain
 from structsmooth.structures.tree import Tree
 
-__all__ = ["LinearChain", "PartCosts", "Structure", "Tree", "lengths_from_mask"]
+__all__ = ["Candidates", "LinearChain", "PartCosts", "Structure", "Tree", "lengths_from_mask"]
