@@ -163,6 +163,15 @@ def test_float32_is_close_to_float64(oracle: str) -> None:
 
 
 @every_oracle
+def test_oracles_never_look_at_values(oracle: str) -> None:
+    """Tensors on the meta device have none: nothing waits for a GPU."""
+    potentials = random_candidates(4, 6)
+    shapes = [value.shape for value in ORACLES[oracle](Candidates(*potentials))]
+    candidates = Candidates(*(tensor.to("meta") for tensor in potentials), validate_args=False)
+    assert [value.shape for value in ORACLES[oracle](candidates)] == shapes
+
+
+@every_oracle
 def test_tensors_of_the_caller_stay_as_they_are(oracle: str) -> None:
     scores, mask = random_candidates(4, 6)
     leaf = scores.clone().requires_grad_()

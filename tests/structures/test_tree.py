@@ -481,7 +481,16 @@ def test_equal_labelings_through_a_deep_valley(gap: float, backend: str) -> None
     assert_close(edge[0, 1:], 0.5 * torch.eye(2, dtype=torch.float64).expand(2, 2, 2), rtol=1e-7, atol=0)
 
 
-# Threads and compilation.
+# Devices, threads and compilation.
+
+
+@every_oracle
+def test_the_torch_backend_never_looks_at_values(oracle: str) -> None:
+    """Tensors on the meta device have none: nothing waits for a GPU."""
+    potentials = medium()
+    shapes = [value.shape for value in ORACLES[oracle](Tree(*potentials))]
+    tree = Tree(*(tensor.to("meta") for tensor in potentials), validate_args=False)
+    assert [value.shape for value in ORACLES[oracle](tree)] == shapes
 
 
 @pytest.fixture
