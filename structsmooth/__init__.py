@@ -8,7 +8,7 @@ from structsmooth.scores import LinearScore, ScoreModule
 from structsmooth.sequences import SparseSequences
 from structsmooth.smoothing import L2, Entropy, Max, Smoother, simplex_projection
 from structsmooth.solvers import SGD, SVRG, CasimirSVRG, Result, Status
-from structsmooth.structures import LinearChain, Structure, lengths_from_mask
+from structsmooth.structures import Candidates, LinearChain, SearchSpace, Structure, Subwindows, Tree, lengths_from_mask
 from structsmooth.tag_schemes import transition_mask
 
 __version__ = "0.1.0"
@@ -17,6 +17,7 @@ __all__ = [
     "L2",
     "SGD",
     "SVRG",
+    "Candidates",
     "CasimirSVRG",
     "Cost",
     "Entropy",
@@ -30,12 +31,15 @@ __all__ = [
     "Problem",
     "Result",
     "ScoreModule",
+    "SearchSpace",
     "Smoother",
     "SparseChainProblem",
     "SparseSequences",
     "Status",
     "StructuralHinge",
     "Structure",
+    "Subwindows",
+    "Tree",
     "WeightedHamming",
     "lengths_from_mask",
     "simplex_projection",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
@@ -27,13 +28,14 @@ class Cost(ABC):
         """
 
     def __call__(self, structure: Structure, y: Tensor) -> Tensor:
-        """Part costs [B, V, S] to be added to unary potentials of that shape, for labels ``y`` [B, V]."""
+        """Part costs [B, ..., S] to be added to unary potentials of that shape, for labels ``y`` [B, ...]."""
         unary = structure.potentials[0]
         lengths = getattr(structure, "lengths", None)
         if lengths is None:
-            lengths = torch.full(y.shape[:1], y.shape[1], device=y.device)
+            lengths = torch.full(y.shape[:1], math.prod(y.shape[1:]), device=y.device)
         wrong = torch.arange(unary.shape[-1], device=y.device) != y.unsqueeze(-1)
-        return (wrong * self.mistake_cost(y, lengths.unsqueeze(-1)).unsqueeze(-1)).to(unary.dtype)
+        lengths = lengths.view(-1, *[1] * (y.dim() - 1))
+        return (wrong * self.mistake_cost(y, lengths).unsqueeze(-1)).to(unary.dtype)
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ class WeightedHamming(Cost):
             raise ValueError(f"weights must be non-negative numbers, one per class, got {self.weights}")
 
     def __call__(self, structure: Structure, y: Tensor) -> Tensor:
-        """Part costs [B, V, S], as of every cost."""
+        """Part costs [B, ..., S], as of every cost."""
         states = structure.potentials[0].shape[-1]
         if states != len(self.weights):
             raise ValueError(f"weights must be one per class, {states}, got {len(self.weights)}")

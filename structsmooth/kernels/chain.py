@@ -73,7 +73,7 @@ def top_k(unary, transition, length, k, score, back, values, labels):
                     value = before[p, j] + edge[p, s]
                     if value <= best[last]:
                         break
-                    _insert(best, origin, value, p * k + j, last)
+                    insert(best, origin, value, p * k + j, last)
             for j in range(k):
                 best[j] += unary[t, s]
     for j in range(k):
@@ -84,7 +84,7 @@ def top_k(unary, transition, length, k, score, back, values, labels):
             value = score[length - 1, s, j]
             if value <= values[last]:
                 break
-            _insert(values, labels[:, length - 1], value, s * k + j, last)
+            insert(values, labels[:, length - 1], value, s * k + j, last)
     for j in range(k):
         if values[j] == -np.inf:
             labels[j, :length] = 0
@@ -97,7 +97,7 @@ def top_k(unary, transition, length, k, score, back, values, labels):
 
 
 @inlined
-def _insert(values, origins, value, origin, last):
+def insert(values, origins, value, origin, last):
     """Insert into a list sorted downwards; equal values keep the order of their insertion."""
     j = last
     while j > 0 and values[j - 1] < value:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -10,9 +10,18 @@ from torch import Tensor
 from structsmooth.structures import _chain_compiled as compiled
 from structsmooth.structures import _chain_reference as reference
 from structsmooth.structures._chain_compiled import expand_edges, length_mask, masked
+from structsmooth.structures._checks import (
+    Backend,
+    below_infinity,
+    check_backend,
+    is_compiled,
+    require_device,
+    require_integers,
+    require_labels,
+    require_scores,
+    require_shape,
+)
 from structsmooth.structures.base import PartCosts, Structure, check_k
-
-Backend = Literal["auto", "compiled", "torch"]
 
 
 class LinearChain(Structure):
@@ -64,10 +73,7 @@ class LinearChain(Structure):
         backend: Backend = "auto",
     ) -> None:
         _check_shapes(unary, transition, lengths)
-        if backend not in ("auto", "compiled", "torch"):
-            raise ValueError(f'backend must be "auto", "compiled" or "torch", got {backend!r}')
-        if backend == "compiled" and unary.device.type != "cpu":
-            raise ValueError(f"the compiled backend runs on the CPU only, got tensors on {unary.device}")
+        check_backend(backend, unary.device)
         batch, steps, _ = unary.shape
         if lengths is None:
             lengths = torch.full((batch,), steps, dtype=torch.int64, device=unary.device)
@@ -156,7 +162,7 @@ class LinearChain(Structure):
 
     @property
     def _compiled(self) -> bool:
-        return self.backend == "compiled" or (self.backend == "auto" and self.unary.device.type == "cpu")
+        return is_compiled(self.backend, self.unary.device)
 
     def _accumulated(self) -> tuple[Tensor, Tensor]:
         """Unary scores and transitions [1 or B, 1 or T-1, S, S] in the dtype that sums use."""
@@ -172,16 +178,13 @@ class LinearChain(Structure):
 
     def _check_labels(self, y: Tensor) -> Tensor:
         """Labels with 0 at padding."""
-        _require_tensor("y", y)
-        if y.dtype not in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8):
-            raise TypeError(f"y must hold integer labels, got {y.dtype}")
+        require_integers("y", y, "hold integer labels")
         batch, steps, states = self.unary.shape
-        if y.shape != (batch, steps):
-            raise ValueError(f"y must have shape [B, T] = {(batch, steps)}, got {tuple(y.shape)}")
-        _require_device("y", y, self.unary)
+        require_shape("y", y, "[B, T]", (batch, steps))
+        require_device("y", y, "unary", self.unary)
         y = torch.where(self.mask, y, 0).to(torch.int64)
-        if self.validate_args and y.numel() and not 0 <= int(y.min()) <= int(y.max()) < states:
-            raise ValueError(f"y must hold labels from 0 to {states - 1}, got {int(y.min())} to {int(y.max())}")
+        if self.validate_args:
+            require_labels(y, states)
         return y
 
     def _check_values(self) -> None:
@@ -189,8 +192,8 @@ class LinearChain(Structure):
         if batch and not 1 <= int(self.lengths.min()) <= int(self.lengths.max()) <= steps:
             raise ValueError(f"lengths must be from 1 to T = {steps}, got {self.lengths.tolist()}")
         for name, scores in (("unary", self.unary), ("transition", self.transition)):
-            # One reduction in the usual case: the maximum of anything with a NaN is NaN, and NaN < inf is false.
-            if scores.numel() and not bool(scores.amax() < torch.inf) and _has_invalid(self, name):
+            # One reduction in the usual case.
+            if not below_infinity(scores) and _has_invalid(self, name):
                 raise ValueError(f"{name} must not contain NaN or +inf")
 
 
@@ -202,9 +205,7 @@ def _has_invalid(chain: LinearChain, name: str) -> bool:
 
 def _check_shapes(unary: Any, transition: Any, lengths: Any) -> None:
     for name, scores in (("unary", unary), ("transition", transition)):
-        _require_tensor(name, scores)
-        if not scores.is_floating_point():
-            raise TypeError(f"{name} must be floating point, got {scores.dtype}")
+        require_scores(name, scores)
     if unary.dim() != 3 or 0 in unary.shape[1:]:
         raise ValueError(f"unary must have shape [B, T, S] with T, S >= 1, got {tuple(unary.shape)}")
     batch, steps, states = unary.shape
@@ -214,22 +215,9 @@ def _check_shapes(unary: Any, transition: Any, lengths: Any) -> None:
             f"transition must have shape [S, S], [B, S, S] or [B, T-1, S, S] with B, T, S = "
             f"{batch}, {steps}, {states}, got {tuple(transition.shape)}"
         )
-    _require_device("transition", transition, unary)
+    require_device("transition", transition, "unary", unary)
     if lengths is None:
         return
-    _require_tensor("lengths", lengths)
-    if lengths.is_floating_point() or lengths.is_complex() or lengths.dtype == torch.bool:
-        raise TypeError(f"lengths must be integers, got {lengths.dtype}")
-    if tuple(lengths.shape) != (batch,):
-        raise ValueError(f"lengths must have shape [B] = {(batch,)}, got {tuple(lengths.shape)}")
-    _require_device("lengths", lengths, unary)
-
-
-def _require_tensor(name: str, value: Any) -> None:
-    if not isinstance(value, Tensor):
-        raise TypeError(f"{name} must be a torch.Tensor, got {type(value).__name__}")
-
-
-def _require_device(name: str, tensor: Tensor, other: Tensor) -> None:
-    if tensor.device != other.device:
-        raise ValueError(f"{name} must be on the device of unary, {other.device}, got {tensor.device}")
+    require_integers("lengths", lengths)
+    require_shape("lengths", lengths, "[B]", (batch,))
+    require_device("lengths", lengths, "unary", unary)

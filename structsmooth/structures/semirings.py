@@ -21,6 +21,10 @@ class Semiring(ABC):
     def sum(self, values: Tensor, dim: int) -> Tensor:
         """Reduce values [..., R] over the non-negative dimension ``dim``."""
 
+    def product(self, left: Tensor, right: Tensor) -> Tensor:
+        """Values [..., R] of pairs of independent alternatives; ties go to the first slots of ``left``."""
+        return self.sum(left.unsqueeze(-1) + right.unsqueeze(-2), left.dim() - 1)
+
 
 class Log(Semiring):
     """Sums are log-sum-exp: the exp oracle."""

@@ -71,6 +71,20 @@ def test_topk_breaks_ties_by_the_lowest_index(
         assert gradient.nonzero().tolist() == [list(origin)]
 
 
+def test_product_of_logs_is_the_sum(values: Tensor) -> None:
+    assert_close(Log().product(values[..., :1], values[..., 1:]), (values.sum(-1, keepdim=True)))
+
+
+def test_product_of_lists_keeps_the_best_sums() -> None:
+    """Of the tied sums 5 + 0 and 4 + 1, that with the first entry of the left list."""
+    left = torch.tensor([5.0, 4.0, -INF], requires_grad=True)
+    result = TopK(3).product(left, torch.tensor([1.0, 0.0, 0.0]))
+    assert_close(result, torch.tensor([6.0, 5.0, 5.0]))
+    for slot in range(3):
+        (gradient,) = torch.autograd.grad(result[slot], left, retain_graph=True)
+        assert gradient.tolist() == [1.0, 0.0, 0.0]
+
+
 @pytest.mark.parametrize("semiring", [Log(), TopK(1), TopK(5)], ids=["log", "top-1", "top-5"])
 def test_order_of_summation_does_not_matter(values: Tensor, semiring: Semiring) -> None:
     embedded = semiring.embed(values)

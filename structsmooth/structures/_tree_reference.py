@@ -1,0 +1,155 @@
+"""Oracles of trees in plain torch: one recursion over a semiring, every query derived from it.
+
+The readable reference, on any device and twice differentiable. Statistics are the gradient of a value with respect to
+zeros added to the potentials, so the caller's tensors stay untouched. Trees of a batch may have different shapes: nodes
+are put in an order in which parents come first, and every step of the recursion handles one position of all examples.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from structsmooth.structures.semirings import Log, Semiring, TopK
+
+
+class Forest(NamedTuple):
+    """The trees of a batch of N nodes each, in an order of the nodes; all roots hang on position N, above them."""
+
+    nodes: Tensor  # [B, N], the node at each position: by depth, siblings with the last first; padding at the end
+    parents: Tensor  # [B, N], the position of its parent; N for roots and padding
+    real: Tensor  # [B, N], false at padding
+    hangs: Tensor  # [B, N], whether the node has a parent
+
+
+def forest(parents: Tensor, mask: Tensor) -> Forest:
+    """The order of the nodes, found without looking at values: nothing waits for the device."""
+    count = parents.shape[1]
+    depths, _ = depths_and_ancestors(parents, mask)
+    hangs = mask & (parents >= 0)
+    index = torch.arange(count, device=parents.device)
+    last = torch.where(mask, depths, count + 1)
+    nodes = (last * count - index).argsort(1)
+    positions = torch.zeros_like(nodes).scatter(1, nodes, index.expand_as(nodes))
+    above = torch.where(hangs, positions.gather(1, torch.where(hangs, parents, 0)), count)
+    return Forest(nodes, above.gather(1, nodes), mask.gather(1, nodes), hangs.gather(1, nodes))
+
+
+def depths_and_ancestors(parents: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Number of ancestors [B, N], and one at least N steps up: N, above all roots, unless there is a cycle."""
+    count = parents.shape[1]
+    above = torch.where(mask & (parents >= 0), parents, count)
+    above = torch.nn.functional.pad(above, (0, 1), value=count)
+    depths = (above < count).long()
+    for _ in range(count.bit_length()):  # every step doubles how far up the ancestor is
+        depths = depths + depths.gather(1, above)
+        above = above.gather(1, above)
+    return depths[:, :-1], above[:, :-1]
+
+
+class Messages(NamedTuple):
+    """What the recursion leaves behind."""
+
+    inside: Tensor  # [B, N + 1, S, R]: the branch of each position, by its state
+    sent: list[Tensor]  # [B, S, R] for each position: its message, by the state of the parent
+    before: list[Tensor]  # [B, S, R] for each position: what its parent had gathered before that message
+
+
+def recursion(semiring: Semiring, unary: Tensor, pairwise: Tensor, forest: Forest) -> Tensor:
+    """Semiring sum of the scores of all outputs (Algorithms 7 to 9).
+
+    Args:
+        semiring: what a sum is.
+        unary: [B, N, S].
+        pairwise: [B, N, S, S], entry [b, v, i, j] scores state i of the parent of v and state j of v.
+        forest: the trees.
+
+    Returns:
+        [B, R], with R the number of slots of the semiring.
+    """
+    return _upward(semiring, *arranged(unary, pairwise, forest), forest).inside[:, -1, 0]
+
+
+def arranged(unary: Tensor, pairwise: Tensor, forest: Forest) -> tuple[Tensor, Tensor]:
+    """Scores in the order of the forest, zero at padding and, of pairs, at roots, where they may hold anything."""
+    index = forest.nodes.unsqueeze(-1)
+    nodes = unary.gather(1, index.expand_as(unary))
+    edges = pairwise.gather(1, index.unsqueeze(-1).expand_as(pairwise))
+    return (
+        torch.where(forest.real.unsqueeze(-1), nodes, 0.0),
+        torch.where(forest.hangs[:, :, None, None], edges, 0.0),
+    )
+
+
+def _upward(semiring: Semiring, unary: Tensor, pairwise: Tensor, forest: Forest) -> Messages:
+    """Messages from the leaves to the roots."""
+    batch, count, states = unary.shape
+    inside = semiring.embed(torch.cat([unary, unary.new_zeros(batch, 1, states)], 1))
+    sent: list[Tensor] = []
+    before: list[Tensor] = []
+    for t in reversed(range(count)):
+        message = semiring.sum(inside[:, None, t] + pairwise[:, t].unsqueeze(-1), 2)
+        parent = forest.parents[:, t].view(-1, 1, 1, 1).expand(-1, 1, *inside.shape[2:])
+        gathered = inside.gather(1, parent).squeeze(1)
+        joined = torch.where(forest.real[:, t, None, None], semiring.product(gathered, message), gathered)
+        inside = inside.scatter(1, parent, joined.unsqueeze(1))
+        sent.insert(0, message)
+        before.insert(0, gathered)
+    return Messages(inside, sent, before)
+
+
+def logsumexp(unary: Tensor, pairwise: Tensor, forest: Forest) -> Tensor:
+    """Log-partition function [B]."""
+    return recursion(Log(), unary, pairwise, forest).squeeze(-1)
+
+
+def marginals(unary: Tensor, pairwise: Tensor, forest: Forest) -> tuple[Tensor, Tensor]:
+    """Marginals [B, N, S] and [B, N, S, S], differentiable."""
+
+    def total(node: Tensor, edge: Tensor) -> Tensor:
+        return logsumexp(unary + node, pairwise + edge, forest).sum()
+
+    node, edge = torch.func.grad(total, (0, 1))(torch.zeros_like(unary), torch.zeros_like(pairwise))
+    return node, edge
+
+
+def top_k(unary: Tensor, pairwise: Tensor, forest: Forest, k: int) -> tuple[Tensor, Tensor]:
+    """Values [B, k] and outputs [B, k, N]; outputs are read off the gradients of the values."""
+    values = recursion(TopK(k), unary, pairwise, forest)
+    values = torch.where(values > -torch.inf, values, -torch.inf)
+
+    def totals(node: Tensor) -> Tensor:
+        return recursion(TopK(k), unary.detach() + node, pairwise.detach(), forest).sum(0)
+
+    pullback = torch.func.vjp(totals, torch.zeros_like(unary))[1]
+    slots = torch.eye(k, dtype=unary.dtype, device=unary.device)
+    y = torch.stack([pullback(slot)[0].argmax(-1) for slot in slots], 1)
+    return values, torch.where(values.unsqueeze(-1) > -torch.inf, y, 0)
+
+
+def max_marginals(unary: Tensor, pairwise: Tensor, forest: Forest) -> Tensor:
+    """Max-marginals [B, N, S]: the best of the branch of each node plus the best of all else.
+
+    All else is what hangs on the parent: its own surroundings, and its branches but this one.
+    """
+    best = TopK(1)
+    unary, pairwise = arranged(unary, pairwise, forest)
+    batch, count, states = unary.shape
+    inside, sent, before = _upward(best, unary, pairwise, forest)
+    outside = unary.new_zeros(batch, count + 1, states)
+    values = []
+    for t in range(count):
+        parent = forest.parents[:, t].view(-1, 1, 1).expand(-1, 1, states)
+        above = outside.gather(1, parent).squeeze(1)
+        rest = above + before[t].squeeze(-1)
+        own = best.sum((rest.unsqueeze(-1) + pairwise[:, t]).unsqueeze(-1), 1).squeeze(-1)
+        values.append(inside[:, t].squeeze(-1) + own)
+        # Siblings come in the reverse of the order in which they were joined, so the next has this one after it.
+        above = torch.where(forest.real[:, t, None], above + sent[t].squeeze(-1), above)
+        outside = outside.scatter(1, parent, above.unsqueeze(1)).slice_scatter(own.unsqueeze(1), 1, t, t + 1)
+    result = torch.stack(values, 1)
+    result = torch.where(result > -torch.inf, result, -torch.inf)
+    result = torch.where(forest.real.unsqueeze(-1), result, 0.0)
+    return torch.zeros_like(result).scatter(1, forest.nodes.unsqueeze(-1).expand_as(result), result)

@@ -1,0 +1,140 @@
+"""Candidates: one choice among a list of scored alternatives, such as classes or proposal boxes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from structsmooth.structures._checks import (
+    below_infinity,
+    require_device,
+    require_integers,
+    require_labels,
+    require_mask,
+    require_scores,
+    require_shape,
+)
+from structsmooth.structures.base import PartCosts, Structure, check_k, widened
+from structsmooth.structures.semirings import logsumexp
+
+
+class Candidates(Structure):
+    """The candidates of each example, bound to their scores; an output is the index of one.
+
+    score(y) = scores[b, y]. An output is an int64 tensor [B]. All oracles look at every candidate: O(M) per example,
+    top-K O(M log M). They are plain torch on any device, in the dtype of the scores (float16 and bfloat16 in float32).
+    Ties go to the lowest index. An example without any allowed candidate has value -inf, zero statistics and zero
+    gradient.
+
+    Args:
+        scores: [B, M], floating point; -inf forbids a candidate.
+        mask: [B, M], true at the candidates that examples have; all true if not given. Where it is false, scores may
+            hold anything and get no gradient.
+        validate_args: check values too: NaN, +inf, ranges of indices. Costs a reduction, and a synchronization on a
+            GPU. Default: ``Structure.validate_args_default``.
+
+    Raises:
+        TypeError: a tensor of the wrong dtype.
+        ValueError: wrong shapes or values, or tensors on different devices.
+
+    Reference:
+        Pillutla et al. (2019), section 7.1.2, where candidates are the boxes that selective search proposes.
+
+    Example:
+        The multiclass support vector machine of Crammer and Singer is a structural hinge on classes:
+
+        >>> from structsmooth import StructuralHinge
+        >>> scores = torch.tensor([[2.0, 0.5, 1.5], [0.0, 3.0, 1.0]])
+        >>> StructuralHinge(reduction="none")(Candidates(scores), torch.tensor([0, 1]))
+        tensor([0.5000, 0.0000])
+    """
+
+    def __init__(self, scores: Tensor, mask: Tensor | None = None, *, validate_args: bool | None = None) -> None:
+        _check_scores(scores)
+        if mask is None:
+            mask = torch.ones_like(scores, dtype=torch.bool)
+        require_mask("mask", mask)
+        require_shape("mask", mask, "[B, M]", tuple(scores.shape))
+        require_device("mask", mask, "scores", scores)
+        self.scores, self.mask = scores, mask
+        default = self.validate_args_default if validate_args is None else validate_args
+        self.validate_args = default and not torch.compiler.is_compiling()
+        # One reduction in the usual case.
+        if self.validate_args and not (below_infinity(scores) or below_infinity(scores[mask])):
+            raise ValueError("scores must not contain NaN or +inf")
+
+    @property
+    def potentials(self) -> tuple[Tensor]:
+        """Scores [B, M]."""
+        return (self.scores,)
+
+    def replace(self, *potentials: Tensor) -> Candidates:
+        """The same candidates with other scores."""
+        if len(potentials) != 1:
+            raise ValueError(f"replace takes one tensor of potentials, scores, got {len(potentials)}")
+        return Candidates(*potentials, self.mask, validate_args=self.validate_args)
+
+    def score(self, y: Tensor) -> Tensor:
+        """Score of the candidates ``y`` [B]: [B], differentiable; -inf where the mask is false."""
+        return self._allowed().gather(1, self._check_indices(y).unsqueeze(1)).squeeze(1)
+
+    def parts(self, y: Tensor) -> tuple[Tensor]:
+        """Indicators of the candidates: [B, M]."""
+        y = self._check_indices(y)
+        return (torch.nn.functional.one_hot(y, self.scores.shape[1]).to(widened(self.scores).dtype),)
+
+    def cost_augmented(self, y: Tensor, cost: PartCosts | Tensor) -> Candidates:
+        """The candidates with scores θ + ℓ(y, ·); a tensor [B, M] is the cost of each, such as 1 − IoU of a box."""
+        self._check_indices(y)
+        return super().cost_augmented(y, cost)
+
+    def max(self) -> tuple[Tensor, Tensor]:
+        """Max oracle: the largest score [B] and the index [B] of its first candidate."""
+        scores = self._allowed()
+        best = scores.argmax(1)
+        values = scores.gather(1, best.unsqueeze(1)).squeeze(1)
+        return values, torch.where(values > -torch.inf, best, 0)
+
+    def topk(self, k: int) -> tuple[Tensor, Tensor]:
+        """Top-K oracle: values [B, k] sorted downwards and indices [B, k]; -inf and 0 beyond the last candidate."""
+        check_k(k)
+        values, order = self._allowed().sort(dim=1, descending=True, stable=True)
+        missing = (0, max(k - values.shape[1], 0))
+        values = torch.nn.functional.pad(values[:, :k], missing, value=-torch.inf)
+        order = torch.nn.functional.pad(order[:, :k], missing)
+        return values, torch.where(values > -torch.inf, order, 0)
+
+    def logsumexp(self) -> Tensor:
+        """Log-partition function [B]; twice differentiable."""
+        return logsumexp(self._allowed(), 1)
+
+    def marginals(self) -> tuple[Tensor]:
+        """Probability [B, M] of each candidate; differentiable."""
+        scores = self._allowed()
+        allowed = scores != -torch.inf
+        # Softmax of nothing would be NaN.
+        return (torch.where(allowed, torch.where(allowed.any(1, keepdim=True), scores, 0.0).softmax(1), 0.0),)
+
+    def max_marginals(self) -> Tensor:
+        """The scores [B, M] themselves, -inf where the mask is false: there is one variable."""
+        return self._allowed()
+
+    def _allowed(self) -> Tensor:
+        """Scores in the dtype that sums use; -inf where forbidden or masked, without gradient there."""
+        return torch.where(self.mask & (self.scores != -torch.inf), widened(self.scores), -torch.inf)
+
+    def _check_indices(self, y: Tensor) -> Tensor:
+        require_integers("y", y, "hold integer labels")
+        require_shape("y", y, "[B]", tuple(self.scores.shape[:1]))
+        require_device("y", y, "scores", self.scores)
+        if self.validate_args:
+            require_labels(y, self.scores.shape[1])
+        return y.to(torch.int64)
+
+
+def _check_scores(scores: Any) -> None:
+    require_scores("scores", scores)
+    if scores.dim() != 2 or scores.shape[1] == 0:
+        raise ValueError(f"scores must have shape [B, M] with M >= 1, got {tuple(scores.shape)}")

@@ -1,0 +1,184 @@
+"""Search spaces: outputs found by best-first branch and bound."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Iterator
+from heapq import heappop, heappush
+from itertools import count, islice
+from typing import Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+from structsmooth.structures.base import Structure, check_k, widened
+
+Subset = TypeVar("Subset")
+
+
+class SearchSpace(Structure, Generic[Subset]):
+    """An output space that is searched by splitting it, the most promising part first (branch and bound).
+
+    A subclass is a structure (``potentials``, ``replace``, ``score``, ``parts``) whose outputs are vectors of integers,
+    int64 [B, D], and says what a set of outputs is, of any type it likes: :meth:`initial`, :meth:`split`,
+    :meth:`upper_bound`, :meth:`is_singleton` and :meth:`lowest`. The max and top-K oracles follow. They are right if
+
+    (a) bounds are finite, or -inf where a set holds forbidden outputs only,
+    (b) no output of a set has a score above its bound,
+    (c) the bound of a single output is its score.
+
+    Under ``validate_args`` the search raises a ``ValueError`` where it sees that they are not: a bound that is NaN or
+    +inf (always checked), a part whose bound exceeds that of the set it was split from, or a single output whose bound
+    is not its score; up to rounding, the square root of the machine epsilon of the potentials.
+
+    Tighter bounds make the search faster. In the worst case it visits every output, and there is no bound on time but
+    ``max_sets``. There is no exp oracle. The search runs in Python, one example after the other; values are
+    recomputed by :meth:`score` and so are differentiable. Ties go to the lowest output in lexicographic order.
+
+    Args:
+        validate_args: check the bounds. Default: ``Structure.validate_args_default``.
+        max_sets: largest number of sets that wait at a time.
+
+    Raises:
+        MemoryError: more than ``max_sets`` sets would wait.
+
+    Reference:
+        Pillutla et al. (2019), Proposition 15 and Algorithm 13.
+
+    Example:
+        The subsets of three items, without neighbours. A set of outputs is the tuple of the decisions made so far.
+
+        >>> class NoNeighbours(SearchSpace[tuple[int, ...]]):
+        ...     def __init__(self, scores):
+        ...         super().__init__()
+        ...         self.scores = scores  # [1, 3]
+        ...     potentials = property(lambda self: (self.scores,))
+        ...     def replace(self, *potentials):
+        ...         return NoNeighbours(*potentials)
+        ...     def score(self, y):
+        ...         return (self.scores * y).sum(1)
+        ...     def parts(self, y):
+        ...         return (y.to(self.scores.dtype),)
+        ...     def initial(self, example):
+        ...         return ()
+        ...     def split(self, subset):
+        ...         return (*subset, 0), (*subset, 1)
+        ...     def upper_bound(self, subset):
+        ...         if (1, 1) in zip(subset, subset[1:]):
+        ...             return -torch.inf
+        ...         decided = sum(s * y for s, y in zip(self.scores[0].tolist(), subset))
+        ...         return decided + self.scores[0, len(subset):].clamp_min(0).sum().item()
+        ...     def is_singleton(self, subset):
+        ...         return len(subset) == 3
+        ...     def lowest(self, subset):
+        ...         return (*subset, 0, 0, 0)[:3]
+        >>> NoNeighbours(torch.tensor([[2.0, 3.0, 2.0]])).topk(2)
+        (tensor([[4., 3.]]), tensor([[[1, 0, 1],
+                 [0, 1, 0]]]))
+    """
+
+    def __init__(self, *, validate_args: bool | None = None, max_sets: int = 1_000_000) -> None:
+        if isinstance(max_sets, bool) or not isinstance(max_sets, int):
+            raise TypeError(f"max_sets must be an int, got {type(max_sets).__name__}")
+        if max_sets < 1:
+            raise ValueError(f"max_sets must be at least 1, got {max_sets}")
+        default = self.validate_args_default if validate_args is None else validate_args
+        self.validate_args = default and not torch.compiler.is_compiling()
+        self.max_sets = max_sets
+
+    @abstractmethod
+    def initial(self, example: int) -> Subset:
+        """The set of all outputs of an example."""
+
+    @abstractmethod
+    def split(self, subset: Subset) -> tuple[Subset, Subset]:
+        """Two disjoint sets, not empty, that make up the set; asked for if it is no singleton."""
+
+    @abstractmethod
+    def upper_bound(self, subset: Subset) -> float:
+        """A number that no score of an output in the set exceeds."""
+
+    @abstractmethod
+    def is_singleton(self, subset: Subset) -> bool:
+        """Whether the set holds one output only."""
+
+    @abstractmethod
+    def lowest(self, subset: Subset) -> tuple[int, ...]:
+        """The first output of the set in lexicographic order."""
+
+    def best_first(self, example: int) -> Iterator[tuple[float, tuple[int, ...]]]:
+        """The outputs of an example with their scores, from the best downwards, without end but that of the space."""
+        queue: list[tuple[float, tuple[int, ...], int, Subset]] = []
+        serial = count()  # sets themselves are never compared
+
+        def push(subset: Subset, above: float) -> None:
+            bound = self._bound(subset, above)
+            if bound == -math.inf:
+                return
+            if len(queue) >= self.max_sets:
+                raise MemoryError(search_too_large(example, self.max_sets))
+            heappush(queue, (-bound, self.lowest(subset), next(serial), subset))
+
+        push(self.initial(example), math.inf)
+        while queue:
+            negative_bound, lowest, _, subset = heappop(queue)
+            if self.is_singleton(subset):
+                yield -negative_bound, lowest
+            else:
+                for part in self.split(subset):
+                    push(part, -negative_bound)
+
+    def topk(self, k: int) -> tuple[Tensor, Tensor]:
+        """Top-K oracle (Algorithm 13): values [B, k] sorted downwards and distinct outputs [B, k, D].
+
+        Values are -inf, and outputs 0, where fewer than k outputs have a finite score.
+        """
+        check_k(k)
+        scores = self.potentials[0]
+        if len(scores) == 0:
+            raise ValueError("a search space needs at least one example")
+        with torch.no_grad():
+            found = [list(islice(self.best_first(b), k)) for b in range(len(scores))]
+            nothing = [self.lowest(self.initial(b)) for b in range(len(scores))]
+        outputs = [[y for _, y in own] + [other] * (k - len(own)) for own, other in zip(found, nothing, strict=True)]
+        exists = torch.tensor([[slot < len(own) for slot in range(k)] for own in found], device=scores.device)
+        y = torch.tensor(outputs, device=scores.device)
+        values = torch.stack([self.score(y[:, slot]) for slot in range(k)], 1)
+        if self.validate_args:
+            self._check_scores(values, found)
+        values, order = torch.where(exists, values, -torch.inf).sort(dim=1, descending=True, stable=True)
+        y = torch.where(exists.unsqueeze(-1), y, 0)
+        return values, y.gather(1, order.unsqueeze(-1).expand_as(y))
+
+    def _bound(self, subset: Subset, above: float) -> float:
+        """Upper bound of a part, given that of the whole."""
+        bound = float(self.upper_bound(subset))
+        if not bound < math.inf:
+            raise ValueError(f"upper_bound must be finite or -inf, got {bound} for {subset}")
+        if self.validate_args and bound > above + self._rounding(above):
+            raise ValueError(
+                f"upper_bound of a part must not exceed that of the whole, {above}, got {bound} for {subset}"
+            )
+        return min(bound, above)
+
+    def _check_scores(self, values: Tensor, found: list[list[tuple[float, tuple[int, ...]]]]) -> None:
+        for row, own in zip(values.tolist(), found, strict=True):
+            for score, (bound, y) in zip(row, own, strict=False):
+                if not abs(score - bound) <= self._rounding(score):
+                    raise ValueError(
+                        f"upper_bound of a single output must be its score, {score}, got {bound} for y = {y}"
+                    )
+
+    def _rounding(self, value: float) -> float:
+        """How much two roundings of a sum may differ."""
+        epsilon: float = torch.finfo(widened(self.potentials[0]).dtype).eps
+        return math.sqrt(epsilon) * max(1.0, abs(value))
+
+
+def search_too_large(example: int, max_sets: int) -> str:
+    """The message of a search that is given up."""
+    return (
+        f"the search of example {example} would hold more than max_sets = {max_sets:,} sets at a time: "
+        "too many outputs have almost the best score; raise max_sets, or bound scores more tightly"
+    )

@@ -1,0 +1,39 @@
+"""Values of the oracles with their gradients, for the tests of structures."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.functional import vjp
+from torch.testing import assert_close
+
+K = 3
+ORACLES: dict[str, Callable[[Any], tuple[Tensor, ...]]] = {
+    "max": lambda structure: structure.max()[:1],
+    "topk": lambda structure: structure.topk(K)[:1],
+    "logsumexp": lambda structure: (structure.logsumexp(),),
+    "marginals": lambda structure: structure.marginals(),
+    "max_marginals": lambda structure: (structure.max_marginals(),),
+}
+
+
+def values_and_gradients(oracle: str, build: Callable[..., Any], *potentials: Tensor) -> tuple[Tensor, ...]:
+    """Values of an oracle of ``build(*potentials)``, then the gradients of a weighted sum of them."""
+
+    def run(*potentials: Tensor) -> tuple[Tensor, ...]:
+        return ORACLES[oracle](build(*potentials))
+
+    weights = tuple(torch.arange(1.0, v.numel() + 1).cos().to(v.dtype).view_as(v) for v in run(*potentials))
+    values, gradients = vjp(run, potentials, weights)
+    return *values, *gradients
+
+
+def assert_same_oracles(actual: Any, expected: Any, y: Tensor, k: int) -> None:
+    """Outputs, ties included, must be identical; values may round."""
+    for name, arguments in [("max", ()), ("topk", (k,)), ("score", (y,)), ("parts", (y,))]:
+        assert_close(
+            getattr(actual, name)(*arguments), getattr(expected, name)(*arguments), rtol=1e-10, atol=1e-10, msg=name
+        )
+    for name in ("logsumexp", "marginals", "max_marginals"):
+        assert_close(ORACLES[name](actual), ORACLES[name](expected), rtol=1e-10, atol=1e-10, msg=name)
