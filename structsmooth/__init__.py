@@ -8,7 +8,12 @@ from structsmooth.scores import LinearScore, ScoreModule
 from structsmooth.sequences import SparseSequences
 from structsmooth.smoothing import L2, Entropy, Max, Smoother, simplex_projection
 from structsmooth.solvers import SGD, SVRG, CasimirSVRG, Result, Status
-from structsmooth.structures import LinearChain, Structure, lengths_from_mask
+from structsmooth.structures import (
+    LinearChain,
+    Structure,
+    best_max_marginal_first,
+    lengths_from_mask,
+)
 from structsmooth.tag_schemes import transition_mask
 
 __version__ = "0.1.0"
@@ -37,6 +42,7 @@ __all__ = [
     "StructuralHinge",
     "Structure",
     "WeightedHamming",
+    "best_max_marginal_first",
     "lengths_from_mask",
     "simplex_projection",
     "transition_mask",

@@ -1,15 +1,30 @@
-"""Small random chains, and their oracles by enumeration: the brute force everything is checked against."""
+"""Small random structures, and their oracles by enumeration: the brute force everything is checked against."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from itertools import product
+from itertools import permutations
+from typing import Any
 
 import torch
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.functional import pad
+from torch.testing import assert_close
 
 Potentials = tuple[Tensor, Tensor, Tensor]  # unary, transition, lengths
+TreePotentials = tuple[Tensor, Tensor, Tensor, Tensor]  # unary, pairwise, parents, mask
 FORMS = ("[S, S]", "[B, S, S]", "[B, T-1, S, S]")
+
+
+def random_scores(generator: torch.Generator, ties: bool, forbidden: float) -> Callable[..., Tensor]:
+    """Float64 scores of any shape: Gaussian, or small integers for exact ties; a fraction ``forbidden`` is -inf."""
+
+    def scores(*shape: int) -> Tensor:
+        values = torch.randn(shape, generator=generator, dtype=torch.float64)
+        values = values.round() if ties else values
+        return values.masked_fill(torch.rand(shape, generator=generator) < forbidden, -torch.inf)
+
+    return scores
 
 
 def random_chains(
@@ -22,14 +37,9 @@ def random_chains(
     ties: bool = False,
     forbidden: float = 0.0,
 ) -> Potentials:
-    """Float64 scores: Gaussian, or small integers for exact ties; a fraction ``forbidden`` of them is -inf."""
+    """Chains with random scores."""
     generator = torch.Generator().manual_seed(seed)
-
-    def scores(*shape: int) -> Tensor:
-        values = torch.randn(shape, generator=generator, dtype=torch.float64)
-        values = values.round() if ties else values
-        return values.masked_fill(torch.rand(shape, generator=generator) < forbidden, -torch.inf)
-
+    scores = random_scores(generator, ties, forbidden)
     shape = {"[S, S]": (), "[B, S, S]": (batch,), "[B, T-1, S, S]": (batch, steps - 1)}[form]
     ends = (
         torch.randint(1, steps + 1, (batch,), generator=generator)
@@ -53,91 +63,317 @@ def small_chains(draw: st.DrawFn, ties: bool | None = None, forbidden: float | N
     )
 
 
-class EnumeratedChain:
-    """The queries of a ``LinearChain`` in float64, output by output; autograd through them gives the statistics.
+def random_trees(
+    batch: int, nodes: int, states: int, seed: int = 0, ties: bool = False, forbidden: float = 0.0, padding: bool = True
+) -> TreePotentials:
+    """Forests of different shapes, nodes and padding in any order, with random scores; nonsense at padding."""
+    generator = torch.Generator().manual_seed(seed)
+    scores = random_scores(generator, ties, forbidden)
+    parents = torch.randint(-9, nodes + 9, (batch, nodes), generator=generator)
+    mask = torch.zeros(batch, nodes, dtype=torch.bool)
+    for b in range(batch):
+        order = torch.randperm(nodes, generator=generator)
+        if padding:
+            order = order[: int(torch.randint(1, nodes + 1, (), generator=generator))]
+        mask[b, order] = True
+        for i, v in enumerate(order):
+            above = int(torch.randint(-1, max(i, 1), (), generator=generator))
+            parents[b, v] = order[above] if 0 <= above < i else -1
+    return scores(batch, nodes, states), scores(batch, nodes, states, states), parents, mask
 
-    Outputs of an example are listed in the order that breaks ties: by the last label, then by the one before it.
+
+@st.composite
+def small_trees(
+    draw: st.DrawFn, outputs: int = 4**8, ties: bool | None = None, forbidden: float | None = None
+) -> TreePotentials:
+    """Forests of at most 8 nodes, 4 states and ``outputs`` outputs; some examples allow no output at all."""
+    sizes = [(nodes, states) for nodes in range(1, 9) for states in range(1, 5) if states**nodes <= outputs]
+    nodes, states = draw(st.sampled_from(sizes))
+    return random_trees(
+        draw(st.integers(1, 3)),
+        nodes,
+        states,
+        draw(st.integers(0, 2**32 - 1)),
+        ties=draw(st.booleans()) if ties is None else ties,
+        forbidden=draw(st.sampled_from([0.0, 0.2, 0.6])) if forbidden is None else forbidden,
+        padding=draw(st.booleans()),
+    )
+
+
+def all_labelings(variables: int, states: int) -> Tensor:
+    """[S^V, V], in lexicographic order."""
+    return torch.arange(states**variables)[:, None] // states ** torch.arange(variables - 1, -1, -1) % states
+
+
+class Enumeration(ABC):
+    """The queries of a structure in float64, output by output; autograd through them gives the statistics.
+
+    Args:
+        tables: potentials with a batch dimension, one tensor for each kind of part.
+        outputs: those of each example [n, ...], in the order that breaks ties.
     """
 
-    def __init__(self, unary: Tensor, transition: Tensor, lengths: Tensor) -> None:
-        batch, self.steps, self.states = unary.shape
-        self.unary, self.lengths = unary.double(), lengths.tolist()
-        index = {2: (None, None), 3: (slice(None), None), 4: ()}[transition.dim()]
-        self.edges = transition.double()[index].expand(batch, self.steps - 1, self.states, self.states)
-        self.outputs = [
-            pad(torch.tensor([y[::-1] for y in product(range(self.states), repeat=length)]), (0, self.steps - length))
-            for length in self.lengths
-        ]
+    def __init__(self, tables: tuple[Tensor, ...], outputs: list[Tensor]) -> None:
+        self.tables, self.outputs = tuple(table.double() for table in tables), outputs
         self.scores = [self._scores(b, y) for b, y in enumerate(self.outputs)]
 
-    def _at(self, b: int, y: Tensor) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-        """Indices of the labels and of the pairs in outputs ``y`` [N, T]."""
-        t, y = torch.arange(self.lengths[b]), y[:, : self.lengths[b]]
-        return (t, y), (t[:-1], y[:, :-1], y[:, 1:])
+    @abstractmethod
+    def _at(self, b: int, y: Tensor) -> tuple[tuple[Tensor, ...], ...]:
+        """For each kind, the indices of the parts in outputs ``y`` [n, ...] of example b: [n, parts] each."""
 
     def _scores(self, b: int, y: Tensor) -> Tensor:
-        labels, pairs = self._at(b, y)
-        return self.unary[b][labels].sum(1) + self.edges[b][pairs].sum(1)
+        pairs = zip(self.tables, self._at(b, y), strict=True)
+        return torch.stack([table[b][index].sum(1) for table, index in pairs]).sum(0)
 
-    def _parts(self, b: int, y: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-        """Weighted sum of the indicators of outputs ``y`` [N, T]."""
-        shapes = (self.steps, self.states), (self.steps - 1, self.states, self.states)
-        node, edge = (
-            weights.new_zeros(shape).index_put(index, weights[:, None], accumulate=True)
-            for shape, index in zip(shapes, self._at(b, y), strict=True)
+    def _parts(self, b: int, y: Tensor, weights: Tensor) -> tuple[Tensor, ...]:
+        """Weighted sum of the indicators of outputs ``y`` [n, ...]."""
+        return tuple(
+            weights.new_zeros(table.shape[1:]).index_put(index, weights[:, None], accumulate=True)
+            for table, index in zip(self.tables, self._at(b, y), strict=True)
         )
-        return node, edge
 
-    def _each(self, query: Callable[[Tensor, Tensor], Tensor], *, empty: Tensor) -> Tensor:
-        """``query(outputs, scores)`` of the allowed outputs of every example; ``empty`` where there are none."""
-        rows = [(y[s > -torch.inf], s[s > -torch.inf]) for y, s in zip(self.outputs, self.scores, strict=True)]
-        return torch.stack([query(y, s) if len(y) else empty for y, s in rows])
+    def _best(self, b: int, k: int) -> Tensor:
+        """Indices of the k best outputs of example b."""
+        return self.scores[b].detach().argsort(descending=True, stable=True)[:k]
 
     def score(self, y: Tensor) -> Tensor:
         return torch.cat([self._scores(b, y[b : b + 1]) for b in range(len(y))])
 
-    def parts(self, y: Tensor) -> tuple[Tensor, Tensor]:
+    def parts(self, y: Tensor) -> tuple[Tensor, ...]:
         one = torch.ones(1, dtype=torch.float64)
-        node, edge = zip(*(self._parts(b, y[b : b + 1], one) for b in range(len(y))), strict=True)
-        return torch.stack(node), torch.stack(edge)
+        return self._stacked([self._parts(b, y[b : b + 1], one) for b in range(len(y))])
 
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
-        def best(scores: Tensor) -> Tensor:
-            return scores.detach().argsort(descending=True, stable=True)[:k]
-
-        def padded(rows: Tensor, value: float) -> Tensor:
-            return torch.cat([rows, rows.new_full((k - len(rows), *rows.shape[1:]), value)])
-
-        nothing = torch.full((k,), -torch.inf, dtype=torch.float64)
-        values = self._each(lambda _, s: padded(s[best(s)], -torch.inf), empty=nothing)
-        return values, self._each(
-            lambda y, s: padded(y[best(s)], 0), empty=torch.zeros(k, self.steps, dtype=torch.int64)
-        )
+        values, outputs = [], []
+        for b, (y, scores) in enumerate(zip(self.outputs, self.scores, strict=True)):
+            best = self._best(b, k)
+            best = best[scores[best] > -torch.inf]
+            nothing = k - len(best)
+            values.append(torch.cat([scores[best], scores.new_full((nothing,), -torch.inf)]))
+            outputs.append(torch.cat([y[best], y.new_zeros(nothing, *y.shape[1:])]))
+        return torch.stack(values), torch.stack(outputs)
 
     def max(self) -> tuple[Tensor, Tensor]:
         values, y = self.topk(1)
         return values[:, 0], y[:, 0]
 
     def logsumexp(self) -> Tensor:
-        return self._each(lambda _, s: s.logsumexp(0), empty=torch.tensor(-torch.inf, dtype=torch.float64))
+        nothing = torch.tensor(-torch.inf, dtype=torch.float64)
+        allowed = [scores[scores > -torch.inf] for scores in self.scores]
+        return torch.stack([scores.logsumexp(0) if len(scores) else nothing for scores in allowed])
 
-    def marginals(self) -> tuple[Tensor, Tensor]:
+    def marginals(self) -> tuple[Tensor, ...]:
         rows = []
         for b, (y, scores) in enumerate(zip(self.outputs, self.scores, strict=True)):
             allowed = scores > -torch.inf
             rows.append(self._parts(b, y[allowed], scores[allowed].softmax(0)))
-        node, edge = zip(*rows, strict=True)
-        return torch.stack(node), torch.stack(edge)
-
-    def max_marginals(self) -> Tensor:
-        rows = []
-        for y, scores, length in zip(self.outputs, self.scores, self.lengths, strict=True):
-            best = [[self._best(scores[y[:, t] == s]) for s in range(self.states)] for t in range(length)]
-            best += [[scores.new_zeros(())] * self.states] * (self.steps - length)
-            rows.append(torch.stack([torch.stack(row) for row in best]))
-        return torch.stack(rows)
+        return self._stacked(rows)
 
     @staticmethod
-    def _best(scores: Tensor) -> Tensor:
-        best = scores.max(0).values
-        return best if best > -torch.inf else best.detach()
+    def _stacked(rows: list[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+        return tuple(torch.stack(column) for column in zip(*rows, strict=True))
+
+
+class Labelings(Enumeration):
+    """Structures whose outputs are labels of variables, [B, V, S] their unary scores and [B, V] which are real."""
+
+    def __init__(self, tables: tuple[Tensor, ...], outputs: list[Tensor], real: Tensor) -> None:
+        self.real = real
+        super().__init__(tables, outputs)
+
+    def max_marginals(self) -> Tensor:
+        _, variables, states = self.tables[0].shape
+        rows = []
+        for b, (y, scores) in enumerate(zip(self.outputs, self.scores, strict=True)):
+            for v in range(variables):
+                if self.real[b, v]:
+                    rows.append(torch.stack([self._largest(scores[y[:, v] == s]) for s in range(states)]))
+                else:
+                    rows.append(scores.new_zeros(states))
+        return torch.stack(rows).view(-1, variables, states)
+
+    @staticmethod
+    def _largest(scores: Tensor) -> Tensor:
+        largest = scores.max(0).values
+        return largest if largest > -torch.inf else largest.detach()
+
+
+class EnumeratedChain(Labelings):
+    """The queries of a ``LinearChain``; ties are broken by the last label, then by the one before it."""
+
+    def __init__(self, unary: Tensor, transition: Tensor, lengths: Tensor) -> None:
+        batch, steps, states = unary.shape
+        self.unary, self.lengths = unary, lengths.tolist()
+        index = {2: (None, None), 3: (slice(None), None), 4: ()}[transition.dim()]
+        edges = transition[index].expand(batch, steps - 1, states, states)
+        outputs = [pad(all_labelings(length, states).flip(1), (0, steps - length)) for length in self.lengths]
+        super().__init__((unary, edges), outputs, torch.arange(steps) < lengths[:, None])
+
+    def _at(self, b: int, y: Tensor) -> tuple[tuple[Tensor, ...], ...]:
+        t, y = torch.arange(self.lengths[b]), y[:, : self.lengths[b]]
+        return (t, y), (t[:-1], y[:, :-1], y[:, 1:])
+
+
+class EnumeratedTree(Labelings):
+    """The queries of a ``Tree``."""
+
+    def __init__(self, unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor) -> None:
+        self.parents = [
+            {v: parent for v, parent in enumerate(row) if mask[b, v]} for b, row in enumerate(parents.tolist())
+        ]
+        outputs = []
+        for own in mask:
+            labels = all_labelings(int(own.sum()), unary.shape[2])
+            outputs.append(labels.new_zeros(len(labels), len(own)).masked_scatter(own, labels))
+        super().__init__((unary, pairwise), outputs, mask)
+
+    def _at(self, b: int, y: Tensor) -> tuple[tuple[Tensor, ...], ...]:
+        nodes = torch.tensor(list(self.parents[b]))
+        pairs = [(v, parent) for v, parent in self.parents[b].items() if parent >= 0]
+        v, parent = torch.tensor(pairs, dtype=torch.int64).view(-1, 2).T
+        return (nodes, y[:, nodes]), (v, y[:, parent], y[:, v])
+
+    def _best(self, b: int, k: int) -> Tensor:
+        scores = self.scores[b].detach()
+        last = scores.topk(min(k, len(scores))).values[-1]
+        candidates = ((scores >= last) & (scores > -torch.inf)).nonzero().squeeze(1).tolist()
+        candidates.sort(key=lambda i: (-float(scores[i]), self._rank(b, self.outputs[b][i].tolist())))
+        return torch.tensor(candidates[:k], dtype=torch.int64)
+
+    def _rank(self, b: int, y: list[int]) -> tuple[object, ...]:
+        """What ties are broken by: an entry of a list ranks by its score and by the entries it was made of."""
+        unary, pairwise = (table[b].detach() for table in self.tables)
+
+        def branch(v: int) -> tuple[float, tuple[object, ...]]:
+            """Score of node v and all below it, and rank; -1 stands above the roots."""
+            score, rank = (0.0, ()) if v < 0 else (float(unary[v, y[v]]), ())
+            for child in (child for child, parent in self.parents[b].items() if parent == v):
+                below, child_rank = branch(child)
+                below += 0.0 if v < 0 else float(pairwise[child, y[v], y[child]])
+                score += below
+                rank = (-score, rank, (-below, y[child], child_rank))
+            return score, rank
+
+        return branch(-1)[1]
+
+
+class EnumeratedCandidates(Enumeration):
+    """The queries of ``Candidates``."""
+
+    def __init__(self, scores: Tensor, mask: Tensor) -> None:
+        super().__init__((scores,), [own.nonzero().squeeze(1) for own in mask])
+
+    def _at(self, b: int, y: Tensor) -> tuple[tuple[Tensor, ...], ...]:
+        return ((y[:, None],),)
+
+    def max_marginals(self) -> Tensor:
+        """A candidate that is masked has no score; one that is forbidden has no gradient."""
+        rows = []
+        for table, y in zip(self.tables[0], self.outputs, strict=True):
+            own = torch.full_like(table, -torch.inf).index_copy(0, y, table[y])
+            rows.append(torch.where(own > -torch.inf, own, -torch.inf))
+        return torch.stack(rows)
+
+
+Graphs = tuple[Tensor, Tensor, Tensor]  # unary, edges, pairwise
+
+
+def random_graphs(
+    batch: int, nodes: int, edges: int, seed: int = 0, ties: bool = False, forbidden: float = 0.0
+) -> Graphs:
+    """Binary graphs with random edges, parallel ones among them, and random scores, supermodular by a margin."""
+    generator = torch.Generator().manual_seed(seed)
+    scores = random_scores(generator, ties, forbidden)
+    ends = torch.stack([torch.randperm(nodes, generator=generator)[:2] for _ in range(edges)]) if edges else None
+    tables = scores(batch, edges, 4)
+    s00, s01, s10, s11 = tables.unbind(-1)
+    needed = s01 + s10
+    s00, s11 = (torch.where(needed > -torch.inf, s.nan_to_num(neginf=0.0), s) for s in (s00, s11))
+    lacking = torch.where(needed > -torch.inf, needed - s00 - s11, 0.0).clamp_min(0.0)
+    lacking = lacking if ties else torch.where(lacking > 0, lacking + 0.01, 0.0)
+    pairwise = torch.stack([s00 + lacking, s01, s10, s11], -1).unflatten(-1, (2, 2))
+    return scores(batch, nodes, 2), torch.zeros(0, 2, dtype=torch.int64) if ends is None else ends, pairwise
+
+
+@st.composite
+def small_graphs(draw: st.DrawFn, ties: bool | None = None, forbidden: float | None = None) -> Graphs:
+    """Graphs of at most 8 nodes and 12 edges; some examples allow no output at all."""
+    nodes = draw(st.integers(1, 8))
+    return random_graphs(
+        draw(st.integers(1, 3)),
+        nodes,
+        draw(st.integers(0, 12)) if nodes > 1 else 0,
+        draw(st.integers(0, 2**32 - 1)),
+        ties=draw(st.booleans()) if ties is None else ties,
+        forbidden=draw(st.sampled_from([0.0, 0.1, 0.3])) if forbidden is None else forbidden,
+    )
+
+
+class EnumeratedGraph(Labelings):
+    """The queries of a ``BinaryGraph``; ties are broken by the lexicographic order."""
+
+    def __init__(self, unary: Tensor, edges: Tensor, pairwise: Tensor) -> None:
+        self.edges = edges
+        batch, nodes, _ = unary.shape
+        outputs = [all_labelings(nodes, 2)] * batch
+        super().__init__((unary, pairwise), outputs, torch.ones(batch, nodes, dtype=torch.bool))
+
+    def _at(self, b: int, y: Tensor) -> tuple[tuple[Tensor, ...], ...]:
+        first, second = self.edges.unbind(1)
+        return (torch.arange(y.shape[1]), y), (torch.arange(len(first)), y[:, first], y[:, second])
+
+
+Weights = tuple[Tensor, Tensor]  # weights, sizes
+
+
+def random_matchings(
+    sizes: list[tuple[int, int]], seed: int = 0, ties: bool = False, forbidden: float = 0.0
+) -> Weights:
+    """Matchings of the given rows and columns with random weights, the largest of them without padding."""
+    scores = random_scores(torch.Generator().manual_seed(seed), ties, forbidden)
+    rows, columns = (max(size) for size in zip(*sizes, strict=True))
+    return scores(len(sizes), rows, columns), torch.tensor(sizes)
+
+
+@st.composite
+def small_matchings(draw: st.DrawFn, ties: bool | None = None, forbidden: float | None = None) -> Weights:
+    """Up to three matchings of different sizes, at most 5 rows and 5 columns or 4 and 6; some allow no output."""
+    size = st.integers(1, 5).flatmap(lambda n: st.tuples(st.just(n), st.integers(n, 5 if n == 5 else 6)))
+    return random_matchings(
+        draw(st.lists(size, min_size=1, max_size=3)),
+        draw(st.integers(0, 2**32 - 1)),
+        ties=draw(st.booleans()) if ties is None else ties,
+        forbidden=draw(st.sampled_from([0.0, 0.2, 0.6])) if forbidden is None else forbidden,
+    )
+
+
+class EnumeratedMatching(Labelings):
+    """The queries of a ``Matching``."""
+
+    def __init__(self, weights: Tensor, sizes: Tensor) -> None:
+        self.rows = sizes[:, 0].tolist()
+        rows = weights.shape[1]
+        outputs = [pad(torch.tensor(list(permutations(range(m), n))), (0, rows - n)) for n, m in sizes.tolist()]
+        super().__init__((weights,), outputs, torch.arange(rows) < sizes[:, :1])
+
+    def _at(self, b: int, y: Tensor) -> tuple[tuple[Tensor, ...], ...]:
+        return ((torch.arange(self.rows[b]), y[:, : self.rows[b]]),)
+
+    @staticmethod
+    def _largest(scores: Tensor) -> Tensor:
+        # No matching has a partner behind the last column.
+        return Labelings._largest(scores) if len(scores) else scores.new_tensor(-torch.inf)
+
+
+def assert_lists(structure: Any, answer: tuple[Tensor, Tensor], expected: Tensor) -> None:
+    """Of top-K: sorted values as expected, and distinct outputs of that score; zeros where there are no more."""
+    values, y = answer
+    assert_close(values, expected, rtol=1e-12, atol=1e-12)
+    assert (values[:, 1:] <= values[:, :-1]).all()
+    for row, outputs in zip(values, y, strict=True):
+        found = row > -torch.inf
+        assert not outputs[~found].any()
+        assert len(outputs[found].unique(dim=0)) == found.sum()
+    for value, outputs in zip(values.T, y.transpose(0, 1), strict=True):
+        found = value > -torch.inf
+        assert_close(structure.score(outputs)[found], value[found], rtol=1e-12, atol=1e-12)

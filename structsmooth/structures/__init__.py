@@ -1,6 +1,13 @@
 """Output spaces bound to potentials, and their inference oracles."""
 
 from structsmooth.structures.base import PartCosts, Structure, lengths_from_mask
+from structsmooth.structures.best_max_marginal_first import best_max_marginal_first
 from structsmooth.structures.chain import LinearChain
 
-__all__ = ["LinearChain", "PartCosts", "Structure", "lengths_from_mask"]
+__all__ = [
+    "LinearChain",
+    "PartCosts",
+    "Structure",
+    "best_max_marginal_first",
+    "lengths_from_mask",
+]

@@ -1,0 +1,73 @@
+"""Checks of arguments that structures share. Messages name the argument, what it should be, and what came."""
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+Backend = Literal["auto", "compiled", "torch"]
+
+_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+
+
+def require_tensor(name: str, value: Any) -> None:
+    """A tensor."""
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{name} must be a torch.Tensor, got {type(value).__name__}")
+
+
+def require_scores(name: str, value: Any) -> None:
+    """A floating point tensor."""
+    require_tensor(name, value)
+    if not value.is_floating_point():
+        raise TypeError(f"{name} must be floating point, got {value.dtype}")
+
+
+def require_integers(name: str, value: Any, wanted: str = "be integers") -> None:
+    """A tensor of integers; ``wanted`` says in the message what they are."""
+    require_tensor(name, value)
+    if value.dtype not in _INTEGERS:
+        raise TypeError(f"{name} must {wanted}, got {value.dtype}")
+
+
+def require_mask(name: str, value: Any) -> None:
+    """A tensor of booleans."""
+    require_tensor(name, value)
+    if value.dtype != torch.bool:
+        raise TypeError(f"{name} must be boolean, got {value.dtype}")
+
+
+def require_shape(name: str, tensor: Tensor, dimensions: str, shape: tuple[int, ...]) -> None:
+    """Exactly this shape, whose dimensions have names."""
+    if tuple(tensor.shape) != shape:
+        raise ValueError(f"{name} must have shape {dimensions} = {shape}, got {tuple(tensor.shape)}")
+
+
+def require_device(name: str, tensor: Tensor, other_name: str, other: Tensor) -> None:
+    """The device of another argument."""
+    if tensor.device != other.device:
+        raise ValueError(f"{name} must be on the device of {other_name}, {other.device}, got {tensor.device}")
+
+
+def require_labels(y: Tensor, states: int) -> None:
+    """Labels from 0 to ``states`` - 1; reads their values."""
+    if y.numel() and not 0 <= int(y.min()) <= int(y.max()) < states:
+        raise ValueError(f"y must hold labels from 0 to {states - 1}, got {int(y.min())} to {int(y.max())}")
+
+
+def below_infinity(scores: Tensor) -> bool:
+    """Whether there is neither NaN nor +inf: the maximum of anything with a NaN is NaN, and NaN < inf is false."""
+    return not scores.numel() or bool(scores.amax() < torch.inf)
+
+
+def check_backend(backend: Any, device: torch.device) -> None:
+    """A known backend that runs on the device."""
+    if backend not in ("auto", "compiled", "torch"):
+        raise ValueError(f'backend must be "auto", "compiled" or "torch", got {backend!r}')
+    if backend == "compiled" and device.type != "cpu":
+        raise ValueError(f"the compiled backend runs on the CPU only, got tensors on {device}")
+
+
+def is_compiled(backend: Backend, device: torch.device) -> bool:
+    """Whether the compiled oracles answer: the faster ones on the CPU."""
+    return backend == "compiled" or (backend == "auto" and device.type == "cpu")
