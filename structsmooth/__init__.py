@@ -9,6 +9,7 @@ from structsmooth.sequences import SparseSequences
 from structsmooth.smoothing import L2, Entropy, Max, Smoother, simplex_projection
 from structsmooth.solvers import SGD, SVRG, CasimirSVRG, Result, Status
 from structsmooth.structures import (
+    BinaryGraph,
     LinearChain,
     Structure,
     best_max_marginal_first,
@@ -22,6 +23,7 @@ __all__ = [
     "L2",
     "SGD",
     "SVRG",
+    "BinaryGraph",
     "CasimirSVRG",
     "Cost",
     "Entropy",

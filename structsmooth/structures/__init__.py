@@ -3,8 +3,10 @@
 from structsmooth.structures.base import PartCosts, Structure, lengths_from_mask
 from structsmooth.structures.best_max_marginal_first import best_max_marginal_first
 from structsmooth.structures.chain import LinearChain
+from structsmooth.structures.graph_cut import BinaryGraph
 
 __all__ = [
+    "BinaryGraph",
     "LinearChain",
     "PartCosts",
     "Structure",
