@@ -11,6 +11,7 @@ from structsmooth.solvers import SGD, SVRG, CasimirSVRG, Result, Status
 from structsmooth.structures import (
     BinaryGraph,
     LinearChain,
+    Matching,
     Structure,
     best_max_marginal_first,
     lengths_from_mask,
@@ -31,6 +32,7 @@ __all__ = [
     "History",
     "LinearChain",
     "LinearScore",
+    "Matching",
     "Max",
     "ModuleProblem",
     "NormalizedHamming",

@@ -4,10 +4,12 @@ from structsmooth.structures.base import PartCosts, Structure, lengths_from_mask
 from structsmooth.structures.best_max_marginal_first import best_max_marginal_first
 from structsmooth.structures.chain import LinearChain
 from structsmooth.structures.graph_cut import BinaryGraph
+from structsmooth.structures.matching import Matching
 
 __all__ = [
     "BinaryGraph",
     "LinearChain",
+    "Matching",
     "PartCosts",
     "Structure",
     "best_max_marginal_first",
