@@ -207,6 +207,15 @@ def test_the_second_best_of_a_large_matching(ties: bool) -> None:
         assert not torch.equal(y[0, 0], y[0, 1])
 
 
+@pytest.mark.parametrize("size", [(4, 5), (5, 5), (5, 7)])
+def test_long_lists_where_all_want_the_same_columns(size: tuple[int, int]) -> None:
+    """Many forbidden pairs leave several rows to be assigned again, some of them to columns that were free."""
+    weights, sizes = random_matchings([size] * 100)
+    appeal = 3 * torch.randn(100, 1, size[1], generator=torch.Generator().manual_seed(8), dtype=torch.float64)
+    values, _ = Matching(weights + appeal).topk(300)
+    assert_close(values, EnumeratedMatching(weights + appeal, sizes).topk(300)[0], rtol=1e-12, atol=1e-12)
+
+
 # Scale: weights from 1e-8 to 1e8 side by side.
 
 
