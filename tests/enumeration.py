@@ -118,19 +118,12 @@ class Enumeration(ABC):
         self.scores = [self._scores(b, y) for b, y in enumerate(self.outputs)]
 
     @abstractmethod
-    def _at(self, b: int, y: Tensor) -> tuple[tuple[Tensor, ...], ...]:
-        """For each kind, the indices of the parts in outputs ``y`` [n, ...] of example b: [n, parts] each."""
-
     def _scores(self, b: int, y: Tensor) -> Tensor:
-        pairs = zip(self.tables, self._at(b, y), strict=True)
-        return torch.stack([table[b][index].sum(1) for table, index in pairs]).sum(0)
+        """Scores [n] of outputs ``y`` [n, ...] of example b."""
 
+    @abstractmethod
     def _parts(self, b: int, y: Tensor, weights: Tensor) -> tuple[Tensor, ...]:
         """Weighted sum of the indicators of outputs ``y`` [n, ...]."""
-        return tuple(
-            weights.new_zeros(table.shape[1:]).index_put(index, weights[:, None], accumulate=True)
-            for table, index in zip(self.tables, self._at(b, y), strict=True)
-        )
 
     def _best(self, b: int, k: int) -> Tensor:
         """Indices of the k best outputs of example b."""
@@ -174,7 +167,25 @@ class Enumeration(ABC):
         return tuple(torch.stack(column) for column in zip(*rows, strict=True))
 
 
-class Labelings(Enumeration):
+class PartLists(Enumeration):
+    """Structures whose outputs all have the same number of parts of each kind."""
+
+    @abstractmethod
+    def _at(self, b: int, y: Tensor) -> tuple[tuple[Tensor, ...], ...]:
+        """For each kind, the indices of the parts in outputs ``y`` [n, ...] of example b: [n, parts] each."""
+
+    def _scores(self, b: int, y: Tensor) -> Tensor:
+        pairs = zip(self.tables, self._at(b, y), strict=True)
+        return torch.stack([table[b][index].sum(1) for table, index in pairs]).sum(0)
+
+    def _parts(self, b: int, y: Tensor, weights: Tensor) -> tuple[Tensor, ...]:
+        return tuple(
+            weights.new_zeros(table.shape[1:]).index_put(index, weights[:, None], accumulate=True)
+            for table, index in zip(self.tables, self._at(b, y), strict=True)
+        )
+
+
+class Labelings(PartLists):
     """Structures whose outputs are labels of variables, [B, V, S] their unary scores and [B, V] which are real."""
 
     def __init__(self, tables: tuple[Tensor, ...], outputs: list[Tensor], real: Tensor) -> None:
@@ -257,7 +268,7 @@ class EnumeratedTree(Labelings):
         return branch(-1)[1]
 
 
-class EnumeratedCandidates(Enumeration):
+class EnumeratedCandidates(PartLists):
     """The queries of ``Candidates``."""
 
     def __init__(self, scores: Tensor, mask: Tensor) -> None:
@@ -273,6 +284,40 @@ class EnumeratedCandidates(Enumeration):
             own = torch.full_like(table, -torch.inf).index_copy(0, y, table[y])
             rows.append(torch.where(own > -torch.inf, own, -torch.inf))
         return torch.stack(rows)
+
+
+class EnumeratedLabels(Labelings):
+    """The queries of variables that do not interact; ties are broken by the first label, then by the second one."""
+
+    def __init__(self, unary: Tensor) -> None:
+        batch, variables, states = unary.shape
+        outputs = [all_labelings(variables, states)] * batch
+        super().__init__((unary,), outputs, torch.ones(batch, variables, dtype=torch.bool))
+
+    def _at(self, b: int, y: Tensor) -> tuple[tuple[Tensor, ...], ...]:
+        return ((torch.arange(y.shape[1]), y),)
+
+
+class EnumeratedBoxes(Enumeration):
+    """The queries of ``Subwindows``."""
+
+    def __init__(self, scores: Tensor) -> None:
+        batch, height, width = scores.shape
+        corners = torch.cartesian_prod(*(torch.arange(size + 1) for size in (width, height, width, height)))
+        boxes = corners[(corners[:, :2] < corners[:, 2:]).all(1)]
+        super().__init__((scores,), [boxes] * batch)
+
+    def _covered(self, y: Tensor) -> Tensor:
+        """[n, H, W]"""
+        rows, columns = (torch.arange(size) for size in self.tables[0].shape[1:])
+        x1, y1, x2, y2 = y[..., None].unbind(1)
+        return ((rows >= y1) & (rows < y2))[:, :, None] & ((columns >= x1) & (columns < x2))[:, None]
+
+    def _scores(self, b: int, y: Tensor) -> Tensor:
+        return torch.where(self._covered(y), self.tables[0][b], 0.0).sum((1, 2))
+
+    def _parts(self, b: int, y: Tensor, weights: Tensor) -> tuple[Tensor, ...]:
+        return ((self._covered(y) * weights[:, None, None]).sum(0),)
 
 
 Graphs = tuple[Tensor, Tensor, Tensor]  # unary, edges, pairwise
