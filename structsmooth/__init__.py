@@ -8,7 +8,18 @@ from structsmooth.scores import LinearScore, ScoreModule
 from structsmooth.sequences import SparseSequences
 from structsmooth.smoothing import L2, Entropy, Max, Smoother, simplex_projection
 from structsmooth.solvers import SGD, SVRG, CasimirSVRG, Result, Status
-from structsmooth.structures import Candidates, LinearChain, SearchSpace, Structure, Subwindows, Tree, lengths_from_mask
+from structsmooth.structures import (
+    BinaryGraph,
+    Candidates,
+    LinearChain,
+    Matching,
+    SearchSpace,
+    Structure,
+    Subwindows,
+    Tree,
+    best_max_marginal_first,
+    lengths_from_mask,
+)
 from structsmooth.tag_schemes import transition_mask
 
 __version__ = "0.1.0"
@@ -17,6 +28,7 @@ __all__ = [
     "L2",
     "SGD",
     "SVRG",
+    "BinaryGraph",
     "Candidates",
     "CasimirSVRG",
     "Cost",
@@ -25,6 +37,7 @@ __all__ = [
     "History",
     "LinearChain",
     "LinearScore",
+    "Matching",
     "Max",
     "ModuleProblem",
     "NormalizedHamming",
@@ -41,6 +54,7 @@ __all__ = [
     "Subwindows",
     "Tree",
     "WeightedHamming",
+    "best_max_marginal_first",
     "lengths_from_mask",
     "simplex_projection",
     "transition_mask",

@@ -2,11 +2,14 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from itertools import permutations
+from typing import Any
 
 import torch
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.functional import pad
+from torch.testing import assert_close
 
 Potentials = tuple[Tensor, Tensor, Tensor]  # unary, transition, lengths
 TreePotentials = tuple[Tensor, Tensor, Tensor, Tensor]  # unary, pairwise, parents, mask
@@ -315,3 +318,107 @@ class EnumeratedBoxes(Enumeration):
 
     def _parts(self, b: int, y: Tensor, weights: Tensor) -> tuple[Tensor, ...]:
         return ((self._covered(y) * weights[:, None, None]).sum(0),)
+
+
+Graphs = tuple[Tensor, Tensor, Tensor]  # unary, edges, pairwise
+
+
+def random_graphs(
+    batch: int, nodes: int, edges: int, seed: int = 0, ties: bool = False, forbidden: float = 0.0
+) -> Graphs:
+    """Binary graphs with random edges, parallel ones among them, and random scores, supermodular by a margin."""
+    generator = torch.Generator().manual_seed(seed)
+    scores = random_scores(generator, ties, forbidden)
+    ends = torch.stack([torch.randperm(nodes, generator=generator)[:2] for _ in range(edges)]) if edges else None
+    tables = scores(batch, edges, 4)
+    s00, s01, s10, s11 = tables.unbind(-1)
+    needed = s01 + s10
+    s00, s11 = (torch.where(needed > -torch.inf, s.nan_to_num(neginf=0.0), s) for s in (s00, s11))
+    lacking = torch.where(needed > -torch.inf, needed - s00 - s11, 0.0).clamp_min(0.0)
+    lacking = lacking if ties else torch.where(lacking > 0, lacking + 0.01, 0.0)
+    pairwise = torch.stack([s00 + lacking, s01, s10, s11], -1).unflatten(-1, (2, 2))
+    return scores(batch, nodes, 2), torch.zeros(0, 2, dtype=torch.int64) if ends is None else ends, pairwise
+
+
+@st.composite
+def small_graphs(draw: st.DrawFn, ties: bool | None = None, forbidden: float | None = None) -> Graphs:
+    """Graphs of at most 8 nodes and 12 edges; some examples allow no output at all."""
+    nodes = draw(st.integers(1, 8))
+    return random_graphs(
+        draw(st.integers(1, 3)),
+        nodes,
+        draw(st.integers(0, 12)) if nodes > 1 else 0,
+        draw(st.integers(0, 2**32 - 1)),
+        ties=draw(st.booleans()) if ties is None else ties,
+        forbidden=draw(st.sampled_from([0.0, 0.1, 0.3])) if forbidden is None else forbidden,
+    )
+
+
+class EnumeratedGraph(Labelings):
+    """The queries of a ``BinaryGraph``; ties are broken by the lexicographic order."""
+
+    def __init__(self, unary: Tensor, edges: Tensor, pairwise: Tensor) -> None:
+        self.edges = edges
+        batch, nodes, _ = unary.shape
+        outputs = [all_labelings(nodes, 2)] * batch
+        super().__init__((unary, pairwise), outputs, torch.ones(batch, nodes, dtype=torch.bool))
+
+    def _at(self, b: int, y: Tensor) -> tuple[tuple[Tensor, ...], ...]:
+        first, second = self.edges.unbind(1)
+        return (torch.arange(y.shape[1]), y), (torch.arange(len(first)), y[:, first], y[:, second])
+
+
+Weights = tuple[Tensor, Tensor]  # weights, sizes
+
+
+def random_matchings(
+    sizes: list[tuple[int, int]], seed: int = 0, ties: bool = False, forbidden: float = 0.0
+) -> Weights:
+    """Matchings of the given rows and columns with random weights, the largest of them without padding."""
+    scores = random_scores(torch.Generator().manual_seed(seed), ties, forbidden)
+    rows, columns = (max(size) for size in zip(*sizes, strict=True))
+    return scores(len(sizes), rows, columns), torch.tensor(sizes)
+
+
+@st.composite
+def small_matchings(draw: st.DrawFn, ties: bool | None = None, forbidden: float | None = None) -> Weights:
+    """Up to three matchings of different sizes, at most 5 rows and 5 columns or 4 and 6; some allow no output."""
+    size = st.integers(1, 5).flatmap(lambda n: st.tuples(st.just(n), st.integers(n, 5 if n == 5 else 6)))
+    return random_matchings(
+        draw(st.lists(size, min_size=1, max_size=3)),
+        draw(st.integers(0, 2**32 - 1)),
+        ties=draw(st.booleans()) if ties is None else ties,
+        forbidden=draw(st.sampled_from([0.0, 0.2, 0.6])) if forbidden is None else forbidden,
+    )
+
+
+class EnumeratedMatching(Labelings):
+    """The queries of a ``Matching``."""
+
+    def __init__(self, weights: Tensor, sizes: Tensor) -> None:
+        self.rows = sizes[:, 0].tolist()
+        rows = weights.shape[1]
+        outputs = [pad(torch.tensor(list(permutations(range(m), n))), (0, rows - n)) for n, m in sizes.tolist()]
+        super().__init__((weights,), outputs, torch.arange(rows) < sizes[:, :1])
+
+    def _at(self, b: int, y: Tensor) -> tuple[tuple[Tensor, ...], ...]:
+        return ((torch.arange(self.rows[b]), y[:, : self.rows[b]]),)
+
+    @staticmethod
+    def _largest(scores: Tensor) -> Tensor:
+        # No matching has a partner behind the last column.
+        return Labelings._largest(scores) if len(scores) else scores.new_tensor(-torch.inf)
+
+
+def assert_lists(structure: Any, answer: tuple[Tensor, Tensor], expected: Tensor) -> None:
+    """Of top-K: sorted values as expected, and distinct outputs of that score; zeros where there are no more."""
+    values, y = answer
+    assert_close(values, expected, rtol=1e-12, atol=1e-12)
+    assert (values[:, 1:] <= values[:, :-1]).all()
+    for row, outputs in zip(values, y, strict=True):
+        found = row > -torch.inf
+        assert not outputs[~found].any()
+        assert len(outputs[found].unique(dim=0)) == found.sum()
+    for value, outputs in zip(values.T, y.transpose(0, 1), strict=True):
+        found = value > -torch.inf
+        assert_close(structure.score(outputs)[found], value[found], rtol=1e-12, atol=1e-12)

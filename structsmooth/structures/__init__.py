@@ -1,19 +1,25 @@
 """Output spaces bound to potentials, and their inference oracles."""
 
 from structsmooth.structures.base import PartCosts, Structure, lengths_from_mask
+from structsmooth.structures.best_max_marginal_first import best_max_marginal_first
 from structsmooth.structures.candidates import Candidates
 from structsmooth.structures.chain import LinearChain
+from structsmooth.structures.graph_cut import BinaryGraph
+from structsmooth.structures.matching import Matching
 from structsmooth.structures.search import SearchSpace
 from structsmooth.structures.subwindows import Subwindows
 from structsmooth.structures.tree import Tree
 
 __all__ = [
+    "BinaryGraph",
     "Candidates",
     "LinearChain",
+    "Matching",
     "PartCosts",
     "SearchSpace",
     "Structure",
     "Subwindows",
     "Tree",
+    "best_max_marginal_first",
     "lengths_from_mask",
 ]

@@ -77,6 +77,15 @@ def test_benchmark_chain_sweeps_one_size_at_a_time(tmp_path, capsys):
     assert plot.stat().st_size > 0
 
 
+def test_benchmark_cuts_times_every_oracle(capsys):
+    sizes = ["--graphs", "4x5", "--matchings", "3x3", "2x5"]
+    assert load("benchmark_cuts").main([*sizes, "--k", "3", "--repeats", "1"]) == 0
+    table = rows(capsys.readouterr().out)
+    assert [row.pop("structure") + row.pop("size") for row in table] == ["BinaryGraph4x5", "Matching3x3", "Matching2x5"]
+    assert all(set(row) == {"max", "max_marginals", "topk(3)"} for row in table)
+    assert all(float(cell) > 0 for row in table for cell in row.values())
+
+
 def test_benchmark_chain_of_a_file(data, capsys):
     assert load("benchmark_chain").main(["--file", data, "--sweep-n", "4", "--sweep-K", "2", "--repeats", "1"]) == 0
     output = capsys.readouterr().out
