@@ -4,9 +4,20 @@ Tensors here are small: threads would only wait for each other, for long on a bu
 threads asks for them.
 """
 
+from collections.abc import Iterator
+
+import pytest
 import torch
 from hypothesis import settings
 
 settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=50)
 settings.load_profile("repeatable")
 torch.set_num_threads(1)
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    """Two threads for a test; any number may be set within it."""
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(1)

@@ -80,6 +80,7 @@ class Structure(ABC):
             y: labels, shaped as an output of :meth:`max`.
             cost: a cost, or a tensor of part costs that broadcasts to the first potentials.
         """
+        self._check_labels(y)
         if not isinstance(cost, Tensor) and not callable(cost):
             raise TypeError(f"cost must be a cost or a tensor of part costs, got {type(cost).__name__}")
         part_costs = cost if isinstance(cost, Tensor) else cost(self, y)
@@ -90,6 +91,10 @@ class Structure(ABC):
                 f"cost must broadcast to the potentials of shape {tuple(first.shape)}, got {tuple(part_costs.shape)}"
             )
         return self.replace(widened(first) + part_costs, *others)
+
+    def _check_labels(self, y: Tensor) -> Tensor:
+        """``y`` as int64 with 0 at padding; a structure raises here what is wrong with it."""
+        return y
 
     def _no_oracle(self, oracle: str) -> NotImplementedError:
         return NotImplementedError(

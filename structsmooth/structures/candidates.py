@@ -16,7 +16,7 @@ from structsmooth.structures._checks import (
     require_scores,
     require_shape,
 )
-from structsmooth.structures.base import PartCosts, Structure, check_k, widened
+from structsmooth.structures.base import Structure, check_k, widened
 from structsmooth.structures.semirings import logsumexp
 
 
@@ -78,17 +78,12 @@ class Candidates(Structure):
 
     def score(self, y: Tensor) -> Tensor:
         """Score of the candidates ``y`` [B]: [B], differentiable; -inf where the mask is false."""
-        return self._allowed().gather(1, self._check_indices(y).unsqueeze(1)).squeeze(1)
+        return self._allowed().gather(1, self._check_labels(y).unsqueeze(1)).squeeze(1)
 
     def parts(self, y: Tensor) -> tuple[Tensor]:
         """Indicators of the candidates: [B, M]."""
-        y = self._check_indices(y)
+        y = self._check_labels(y)
         return (torch.nn.functional.one_hot(y, self.scores.shape[1]).to(widened(self.scores).dtype),)
-
-    def cost_augmented(self, y: Tensor, cost: PartCosts | Tensor) -> Candidates:
-        """The candidates with scores θ + ℓ(y, ·); a tensor [B, M] is the cost of each, such as 1 − IoU of a box."""
-        self._check_indices(y)
-        return super().cost_augmented(y, cost)
 
     def max(self) -> tuple[Tensor, Tensor]:
         """Max oracle: the largest score [B] and the index [B] of its first candidate."""
@@ -125,7 +120,7 @@ class Candidates(Structure):
         """Scores in the dtype that sums use; -inf where forbidden or masked, without gradient there."""
         return torch.where(self.mask & (self.scores != -torch.inf), widened(self.scores), -torch.inf)
 
-    def _check_indices(self, y: Tensor) -> Tensor:
+    def _check_labels(self, y: Tensor) -> Tensor:
         require_integers("y", y, "hold integer labels")
         require_shape("y", y, "[B]", tuple(self.scores.shape[:1]))
         require_device("y", y, "scores", self.scores)

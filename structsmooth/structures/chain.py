@@ -21,7 +21,7 @@ from structsmooth.structures._checks import (
     require_scores,
     require_shape,
 )
-from structsmooth.structures.base import PartCosts, Structure, check_k
+from structsmooth.structures.base import Structure, check_k
 
 
 class LinearChain(Structure):
@@ -119,11 +119,6 @@ class LinearChain(Structure):
         unary, _ = self._accumulated()
         nodes = torch.nn.functional.one_hot(y, unary.shape[-1]).to(unary.dtype) * self.mask.unsqueeze(-1)
         return nodes, nodes[:, :-1].unsqueeze(-1) * nodes[:, 1:].unsqueeze(-2)
-
-    def cost_augmented(self, y: Tensor, cost: PartCosts | Tensor) -> LinearChain:
-        """The chain with unary scores θ + ℓ(y, ·)."""
-        self._check_labels(y)
-        return super().cost_augmented(y, cost)
 
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
         """Top-K oracle: values [B, k] sorted downwards and distinct label sequences [B, k, T] (Algorithm 2).

@@ -17,7 +17,7 @@ from structsmooth.structures._checks import (
     require_scores,
     require_shape,
 )
-from structsmooth.structures.base import PartCosts, Structure, check_k
+from structsmooth.structures.base import Structure, check_k
 
 
 class BinaryGraph(Structure):
@@ -108,11 +108,6 @@ class BinaryGraph(Structure):
         dtype = self._accumulated()[0].dtype
         pairs = torch.nn.functional.one_hot(compiled.pairs(y, self.edges), 4)
         return torch.nn.functional.one_hot(y, 2).to(dtype), pairs.unflatten(-1, (2, 2)).to(dtype)
-
-    def cost_augmented(self, y: Tensor, cost: PartCosts | Tensor) -> BinaryGraph:
-        """The graph with unary scores θ + ℓ(y, ·)."""
-        self._check_labels(y)
-        return super().cost_augmented(y, cost)
 
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
         """Top-K oracle: values [B, k] sorted downwards and distinct labelings [B, k, N] (Algorithm 10).

@@ -16,7 +16,7 @@ from structsmooth.structures._checks import (
     require_scores,
     require_shape,
 )
-from structsmooth.structures.base import PartCosts, Structure, check_k, widened
+from structsmooth.structures.base import Structure, check_k, widened
 
 
 class Matching(Structure):
@@ -112,11 +112,6 @@ class Matching(Structure):
         """Indicators of pairs [B, N, M], zero on padding."""
         pairs = torch.nn.functional.one_hot(self._check_labels(y), self.weights.shape[-1])
         return (pairs.to(widened(self.weights).dtype) * self.mask.unsqueeze(-1),)
-
-    def cost_augmented(self, y: Tensor, cost: PartCosts | Tensor) -> Matching:
-        """The matching with weights θ + ℓ(y, ·)."""
-        self._check_labels(y)
-        return super().cost_augmented(y, cost)
 
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
         """Top-K oracle: values [B, k] sorted downwards and distinct matchings [B, k, N] (Algorithm 10).

@@ -22,7 +22,7 @@ from structsmooth.structures._checks import (
     require_scores,
     require_shape,
 )
-from structsmooth.structures.base import PartCosts, Structure, check_k
+from structsmooth.structures.base import Structure, check_k
 
 
 class Tree(Structure):
@@ -133,11 +133,6 @@ class Tree(Structure):
         above = torch.nn.functional.one_hot(self._labels_of_parents(y), unary.shape[-1]).to(unary.dtype)
         edges = above.unsqueeze(-1) * own.unsqueeze(-2) * self._hangs[:, :, None, None]
         return own * self.mask.unsqueeze(-1), edges
-
-    def cost_augmented(self, y: Tensor, cost: PartCosts | Tensor) -> Tree:
-        """The trees with unary scores θ + ℓ(y, ·)."""
-        self._check_labels(y)
-        return super().cost_augmented(y, cost)
 
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
         """Top-K oracle: values [B, k] sorted downwards and distinct labelings [B, k, N] (Algorithm 8).

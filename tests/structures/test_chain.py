@@ -1,7 +1,7 @@
 """Linear chains: both backends against enumeration, against each other, and under what must not matter."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -432,14 +432,6 @@ def test_extreme_dynamic_range_against_finite_differences(scale: float, backend:
 
 
 # Threads and compilation.
-
-
-@pytest.fixture
-def two_threads() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.mark.usefixtures("two_threads")

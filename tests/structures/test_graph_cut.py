@@ -1,6 +1,6 @@
 """Binary graphs: every oracle against enumeration, linear programs, and under what must not matter."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from fractions import Fraction
 from itertools import product
 from typing import Any
@@ -505,14 +505,6 @@ def test_there_is_no_exp_oracle(oracle: str) -> None:
         getattr(BinaryGraph(*medium()), oracle)()
     with pytest.raises(NotImplementedError, match="BinaryGraph"):
         Entropy(1.0)(BinaryGraph(*medium()))
-
-
-@pytest.fixture
-def two_threads() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.mark.usefixtures("two_threads")

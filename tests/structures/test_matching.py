@@ -1,6 +1,6 @@
 """Matchings: every oracle against enumeration, scipy's assignment, and under what must not matter."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from fractions import Fraction
 from itertools import permutations, product
 from typing import Any
@@ -442,14 +442,6 @@ def test_there_is_no_exp_oracle(oracle: str) -> None:
         getattr(Matching(*medium()), oracle)()
     with pytest.raises(NotImplementedError, match="Matching"):
         Entropy(1.0)(Matching(*medium()))
-
-
-@pytest.fixture
-def two_threads() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.mark.usefixtures("two_threads")

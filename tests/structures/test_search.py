@@ -1,7 +1,7 @@
 """Branch and bound: spaces of one's own, right and wrong; subwindows against enumeration and brute force."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
@@ -407,14 +407,6 @@ def test_costs_of_pixels_widen_the_margin() -> None:
         assert_close(loss, (smoother(augmented) - space.score(y)).mean())
         assert loss >= 0
     assert_close(space.cost_augmented(y, lambda structure, y: costs).scores, scores + costs)
-
-
-@pytest.fixture
-def two_threads() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.mark.usefixtures("two_threads")

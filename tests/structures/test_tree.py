@@ -2,7 +2,7 @@
 
 import math
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -491,14 +491,6 @@ def test_the_torch_backend_never_looks_at_values(oracle: str) -> None:
     shapes = [value.shape for value in ORACLES[oracle](Tree(*potentials))]
     tree = Tree(*(tensor.to("meta") for tensor in potentials), validate_args=False)
     assert [value.shape for value in ORACLES[oracle](tree)] == shapes
-
-
-@pytest.fixture
-def two_threads() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.mark.usefixtures("two_threads")
