@@ -24,7 +24,7 @@ docs: .venv/installed
 	rm -rf build/sources
 	mkdir -p build/sources/structsmooth
 	ln -s $(CURDIR)/structsmooth/* $(CURDIR)/models $(CURDIR)/tasks build/sources/structsmooth/
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 .venv/installed: pyproject.toml
 	$(PYTHON) -m venv .venv
