@@ -20,6 +20,7 @@ lint: .venv/installed build/typings
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
+# The sources as they install, in links. NO_MKDOCS_2_WARNING: of the theme's advertisement of its successor, not of our pages.
 docs: .venv/installed
 	rm -rf build/sources
 	mkdir -p build/sources/structsmooth
