@@ -1,23 +1,31 @@
 # Everything runs in .venv, which is made on first use and again when pyproject.toml changes.
 #   make demo    train a named-entity tagger on the embedded data
-#   make test    lint, then all tests with coverage
+#   make test    lint and documentation, then all tests with coverage
 #   make lint    style, formatting and types
+#   make docs    the documentation, as pages in build/site
 
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint
+.PHONY: demo test lint docs
 
 demo: .venv/installed
 	$(BIN)/structsmooth train ner --out runs/demo
 
-test: lint
+test: lint docs
 	$(BIN)/pytest --cov
 
 lint: .venv/installed build/typings
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+
+# The sources as they install, in links. NO_MKDOCS_2_WARNING: of the theme's advertisement of its successor, not of our pages.
+docs: .venv/installed
+	rm -rf build/sources
+	mkdir -p build/sources/structsmooth
+	ln -s $(CURDIR)/structsmooth/* $(CURDIR)/models $(CURDIR)/tasks build/sources/structsmooth/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 .venv/installed: pyproject.toml
 	$(PYTHON) -m venv .venv

@@ -1,4 +1,4 @@
-"""Examples run: code blocks of the documents, and doctests of the modules."""
+"""Examples run: code blocks of the documents, and doctests of the modules; and the reference has every public name."""
 
 import doctest
 import importlib
@@ -8,19 +8,33 @@ from pathlib import Path
 import pytest
 import torch
 
+import structsmooth
+import structsmooth.models
+import structsmooth.tasks
+from structsmooth.cli import main
+
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def python_blocks(path: Path) -> list[tuple[int, str]]:
+    """Line and text of the Python blocks of a document."""
+    text = path.read_text(encoding="utf-8")
+    found = re.finditer(r"^```python\n(.*?)^```$", text, re.M | re.S)
+    return [(text.count("\n", 0, match.start(1)), match[1]) for match in found]
 
 
 def blocks() -> list[object]:
     """Python blocks, padded so that a traceback has the line of the document."""
-    found: list[object] = []
-    for path in DOCUMENTS:
-        text = path.read_text(encoding="utf-8")
-        for match in re.finditer(r"^```python\n(.*?)^```$", text, re.M | re.S):
-            line = text.count("\n", 0, match.start(1))
-            found.append(pytest.param(path, "\n" * line + match[1], id=f"{path.name}:{line + 1}"))
-    return found
+    return [
+        pytest.param(path, "\n" * line + code, id=f"{name_of(path)}:{line + 1}")
+        for path in DOCUMENTS
+        for line, code in python_blocks(path)
+    ]
 
 
 def module_names() -> list[str]:
@@ -33,6 +47,12 @@ def module_names() -> list[str]:
     ]
 
 
+def reference() -> list[str]:
+    """Names that the reference pages ask for."""
+    pages = (ROOT / "docs" / "reference").glob("*.md")
+    return [name for page in pages for name in re.findall(r"^::: (\S+)$", page.read_text(encoding="utf-8"), re.M)]
+
+
 @pytest.mark.parametrize(("path", "code"), blocks())
 def test_code_blocks_run(path, code, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -40,12 +60,47 @@ def test_code_blocks_run(path, code, tmp_path, monkeypatch):
     exec(compile(code, str(path), "exec"), {"__name__": "example"})
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
+def test_fences_close(path):
+    """An open fence would swallow the text behind it, up to the next one."""
+    fences = re.findall(r"^```(\w*)$", path.read_text(encoding="utf-8"), re.M)
+    assert len(fences) % 2 == 0
+    assert not any(fences[1::2])
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
 def test_links_lead_to_files(path):
-    targets = re.findall(r"\]\(([^)#]+)\)", path.read_text(encoding="utf-8"))
+    targets = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8"))
     local = [target for target in targets if "://" not in target]
     missing = [target for target in local if not (path.parent / target).exists()]
     assert not missing
+
+
+@pytest.mark.parametrize("package", [structsmooth, structsmooth.models, structsmooth.tasks], ids=lambda p: p.__name__)
+def test_reference_has_every_public_name(package):
+    missing = {f"{package.__name__}.{name}" for name in package.__all__} - {*reference()}
+    assert not missing, f"add to docs/reference: {missing}"
+
+
+def test_reference_names_once_what_there_is():
+    names = reference()
+    assert len(names) == len({*names})
+    for name in names:
+        module, _, attribute = name.rpartition(".")
+        assert hasattr(importlib.import_module(module), attribute), name
+
+
+def test_the_task_of_the_documents_trains_and_predicts(tmp_path, monkeypatch, capsys):
+    (code,) = [code for _, code in python_blocks(ROOT / "docs" / "tasks.md") if "class Topics(Task)" in code]
+    (tmp_path / "topics.py").write_text(code)
+    (tmp_path / "train.tsv").write_text("sport\tthe team won\nmoney\tthe bank paid\n" * 4)
+    (tmp_path / "new.txt").write_text("a bank\na team\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert main(["train", "topics:Topics", "--train", "train.tsv", "--test", "train.tsv", "--out", "model"]) == 0
+    assert "accuracy 8 of 8" in capsys.readouterr().out
+    assert main(["predict", "model", "new.txt", "--top", "2"]) == 0
+    assert capsys.readouterr().out == "money\tsport\ta bank\nsport\tmoney\ta team\n"
 
 
 @pytest.mark.parametrize("name", module_names())
@@ -56,7 +111,7 @@ def test_doctests(name):
 
 
 def test_documents_and_modules_are_found():
-    assert {path.name for path in DOCUMENTS} == {"README.md", "structures.md", "solvers.md"}
+    assert {"README.md", "docs/solvers.md", "docs/structures/chain.md"} <= {name_of(path) for path in DOCUMENTS}
     assert {"structsmooth.structures.chain", "structsmooth.tasks.ner", "structsmooth.models.bilstm"} <= {
         *module_names()
     }

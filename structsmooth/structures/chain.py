@@ -29,7 +29,7 @@ class LinearChain(Structure):
 
     score(y) = Σ_t unary[b, t, y_t] + Σ_t transition[..., y_t, y_{t+1}], over the first ``lengths[b]`` positions. An
     output is an int64 tensor [B, T]; what it holds at padding is ignored on the way in and 0 on the way out.
-    Complexity per example: max and exp oracle O(T S²), top-K O(K T S²).
+    Complexity per example: max and exp oracle O(T S²), top-K O(K T S²), at worst K times that.
 
     On the CPU a compiled pass computes value and statistics together, on every core torch may use, and sums in float64
     whatever the dtype. Elsewhere, and with ``backend="torch"``, the same oracles run as a vectorized torch recursion

@@ -31,7 +31,7 @@ class Tree(Structure):
     score(y) = Σ_v unary[b, v, y_v] + Σ_v pairwise[b, v, y_parent(v), y_v], the second sum over the nodes that have a
     parent. Nodes may come in any order, the trees of a batch may have different shapes, and an example may be a forest
     of several trees. An output is an int64 tensor [B, N]; what it holds at padding is ignored on the way in and 0 on
-    the way out. Complexity per example: max and exp oracle O(N S²), top-K O(K N S²).
+    the way out. Complexity per example: max and exp oracle O(N S²), top-K O(K N S²), at worst K times that.
 
     Backends, precision, forbidden (-inf) scores and infeasible examples are those of :class:`LinearChain`, which is
     the tree with ``parents[t] = t - 1``. Ties go to the lowest label, at the root first. Among tied sums of entries of
