@@ -1,4 +1,4 @@
-"""CPU time of an inner SVRG step and of a full pass on linear chains over sparse attributes.
+"""CPU time of an inner SVRG step, of a BCFW step and of a full pass on linear chains over sparse attributes.
 
 Each size is swept alone, the others stay at their defaults: sentences n, tokens per sentence T, states S, outputs K of
 the oracle, attributes per token A, and rows F of weights. A step's share of the work that an epoch does on all weights
@@ -23,6 +23,7 @@ from rich.console import Console
 from rich.progress import track
 
 from structsmooth import L2, SparseChainProblem, SparseSequences
+from structsmooth.problems.linear import DualIterate
 from structsmooth.tasks.ner import NER
 
 _SWEEPS = {
@@ -35,6 +36,7 @@ _SWEEPS = {
 }
 _COLUMNS = {
     "step": "SVRG step",
+    "frank_wolfe_step": "BCFW step",
     "full_pass": "full pass, per example",
 }
 _MU = 1.0
@@ -45,6 +47,7 @@ class Timing:
     """Median CPU time in microseconds: per step, and per example of a full pass."""
 
     step: float
+    frank_wolfe_step: float
     full_pass: float
 
 
@@ -96,6 +99,8 @@ def measure(problem: SparseChainProblem, k: int, repeats: int) -> Timing:
     settings: dict[str, Any] = {"step_size": 0.01, "lam": min(1.0, 10 / problem.n)}
     start = problem.full_pass(problem.start(), smoother)
     snapshot = problem.full_pass(problem.svrg_epoch(start, order, **settings)[1], smoother)
+    labels = DualIterate(problem.start(), problem.label_statistics(), torch.ones(problem.n, dtype=torch.float64))
+    iterate, _ = problem.frank_wolfe_epoch(labels, order[:, 0], lam=settings["lam"])
     times: dict[str, list[float]] = {name: [] for name in _COLUMNS}
     rng = np.random.default_rng(0)
     for _ in range(repeats):
@@ -103,6 +108,9 @@ def measure(problem: SparseChainProblem, k: int, repeats: int) -> Timing:
         started = time.process_time()
         problem.svrg_epoch(snapshot, order, **settings)
         times["step"].append(time.process_time() - started)
+        started = time.process_time()
+        problem.frank_wolfe_epoch(iterate, order[:, 0], lam=settings["lam"])
+        times["frank_wolfe_step"].append(time.process_time() - started)
         started = time.process_time()
         problem.full_pass(snapshot.weights, smoother)
         times["full_pass"].append(time.process_time() - started)

@@ -20,7 +20,7 @@ import torch
 from rich.console import Console
 from rich.progress import track
 
-from structsmooth import SGD, SVRG, CasimirSVRG
+from structsmooth import BCFW, SGD, SVRG, CasimirSVRG
 from structsmooth.cli.flags import parse_lam
 from structsmooth.history import History
 from structsmooth.problems import Problem
@@ -71,6 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def variants(mu: float | None = None) -> Iterator[Variant]:
     """Every solver, schedule and warm start; ``mu`` is for those that keep their smoothing constant."""
+    for sampling in _choices(BCFW, "sampling"):
+        yield Variant(BCFW(sampling=sampling, gap_tolerance=0.0), "BCFW", sampling)
     for schedule in _choices(SGD, "schedule"):
         yield Variant(SGD(schedule=schedule, gap_tolerance=0.0), "SGD", schedule)
     svrg = SVRG(gap_tolerance=0.0)

@@ -3,11 +3,11 @@
 from structsmooth.costs import Cost, Hamming, NormalizedHamming, WeightedHamming
 from structsmooth.history import History
 from structsmooth.losses import StructuralHinge
-from structsmooth.problems import ModuleProblem, Problem, SparseChainProblem
+from structsmooth.problems import LinearProblem, ModuleProblem, Problem, SparseChainProblem
 from structsmooth.scores import LinearScore, ScoreModule
 from structsmooth.sequences import SparseSequences
 from structsmooth.smoothing import L2, Entropy, Max, Smoother, simplex_projection
-from structsmooth.solvers import SGD, SVRG, CasimirSVRG, Result, Status
+from structsmooth.solvers import BCFW, SGD, SVRG, CasimirSVRG, Result, Status
 from structsmooth.structures import (
     BinaryGraph,
     Candidates,
@@ -25,6 +25,7 @@ from structsmooth.tag_schemes import transition_mask
 __version__ = "0.1.0"
 
 __all__ = [
+    "BCFW",
     "L2",
     "SGD",
     "SVRG",
@@ -36,6 +37,7 @@ __all__ = [
     "Hamming",
     "History",
     "LinearChain",
+    "LinearProblem",
     "LinearScore",
     "Matching",
     "Max",

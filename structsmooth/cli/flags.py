@@ -8,9 +8,14 @@ from dataclasses import fields
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from structsmooth.solvers import SGD, SVRG, CasimirSVRG, Solver
+from structsmooth.solvers import BCFW, SGD, SVRG, CasimirSVRG, Solver
 
-SOLVERS: dict[str, type[Solver[Any]]] = {"casimir-svrg": CasimirSVRG, "svrg": SVRG, "sgd": SGD}
+SOLVERS: dict[str, type[Solver[Any]]] = {
+    "casimir-svrg": CasimirSVRG,
+    "bcfw": BCFW,
+    "svrg": SVRG,
+    "sgd": SGD,
+}
 
 
 def add_solver_flags(parser: ArgumentParser, name: str) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from structsmooth.kernels.chain import exponentiate, log_partition, marginals, top_k, viterbi
 from structsmooth.kernels.jit import entry_point, inlined, kernel
+from structsmooth.kernels.sampling import draw, set_weight, sum_tree
 
 # Tuples that kernels take:
 #   data: attributes, token offsets, sentence offsets, labels of tokens, costs of mistakes at tokens
@@ -279,3 +280,146 @@ def sgd_epoch(order, data, weights, total, smoothing, lam, steps, shares):
             weight += shares[step] * scale
     total[:] += weight * weights
     weights[:] *= scale
+
+
+@kernel
+def _block_direction(i, data, weights, statistics, work):
+    """Max oracle at example i: s - m goes to ``work.node`` and ``work.edge``; returns n times the block gap."""
+    sentence_offsets, states, edge = data[2], weights.shape[1], work.edge[0]
+    node, unary, transition = work.node, work.unary, _transition(weights)
+    first = sentence_offsets[i]
+    length = sentence_offsets[i + 1] - first
+    own = statistics[first + i * states : first + length + (i + 1) * states]
+    _potentials(i, data, weights, 1.0, unary)
+    _smoothed_max(transition, length, (1.0, 1), work)
+    gap = 0.0
+    for t in range(length):
+        for s in range(states):
+            node[t, s] -= own[t, s]
+            gap += unary[t, s] * node[t, s]
+    for p in range(states):
+        for s in range(states):
+            edge[p, s] -= own[length + p, s]
+            gap += transition[p, s] * edge[p, s]
+    return gap
+
+
+@kernel
+def _gather(first, length, data, node, slots, rows, sums):
+    """B^T node by attribute: ids of the rows go to ``rows``, the rows to ``sums``; returns their number.
+
+    An attribute that several tokens have gives one row, as norms need it. ``slots`` is -1 everywhere, before and after.
+    """
+    attributes, token_offsets, _, _, _ = data
+    states, count = node.shape[1], 0
+    for t in range(length):
+        for q in range(token_offsets[first + t], token_offsets[first + t + 1]):
+            j = slots[attributes[q]]
+            if j < 0:
+                j, count = count, count + 1
+                slots[attributes[q]] = j
+                rows[j] = attributes[q]
+                for s in range(states):
+                    sums[j, s] = 0.0
+            for s in range(states):
+                sums[j, s] += node[t, s]
+    for j in range(count):
+        slots[rows[j]] = -1
+    return count
+
+
+@inlined
+def _squared_norm(matrix, rows):
+    total = 0.0
+    for r in range(rows):
+        for s in range(matrix.shape[1]):
+            total += matrix[r, s] * matrix[r, s]
+    return total
+
+
+@inlined
+def _add_gathered(count, length, rows, sums, node, edge, factor, out):
+    """out += factor * B^T (node, edge), with the rows of attributes from :func:`_gather`."""
+    states = node.shape[1]
+    transition, ends = _transition(out), out[-2:]
+    for j in range(count):
+        r = rows[j]
+        for s in range(states):
+            out[r, s] += factor * sums[j, s]
+    for s in range(states):
+        ends[0, s] += factor * node[0, s]
+        ends[1, s] += factor * node[length - 1, s]
+        for p in range(states):
+            transition[p, s] += factor * edge[p, s]
+
+
+@entry_point
+def frank_wolfe_epoch(order, draws, data, weights, total, statistics, gaps, lam, remaining):
+    """Block-coordinate Frank-Wolfe steps (Osokin et al. 2016, Algorithms 1 and 2), in place.
+
+    ``statistics`` [tokens + n * S, S] has T rows of nodes and S of summed edges for each example. With ``draws`` they
+    choose the examples by their gaps, not ``order``. ``total`` becomes the sum of what each step changes, times
+    ``remaining``; without ``remaining`` it stays as it is.
+    """
+    _, token_offsets, sentence_offsets, _, _ = data
+    n, states = sentence_offsets.shape[0] - 1, weights.shape[1]
+    work = _workspace(data, states, 1)
+    node, edge = work.node, work.edge[0]
+    most = 0
+    for i in range(n):
+        most = max(most, token_offsets[sentence_offsets[i + 1]] - token_offsets[sentence_offsets[i]])
+    slots, rows, sums = np.full(weights.shape[0], -1, np.int32), np.empty(most, np.int32), np.empty((most, states))
+    tree = sum_tree(gaps)
+    by_gap, averaged = draws.shape[0] > 0, remaining.shape[0] > 0
+    for step in range(max(order.shape[0], draws.shape[0])):
+        i = draw(tree, n, draws[step]) if by_gap else order[step]
+        first = sentence_offsets[i]
+        length = sentence_offsets[i + 1] - first
+        gain = _block_direction(i, data, weights, statistics, work)
+        gaps[i] = max(gain, 0.0) / n
+        if by_gap:
+            set_weight(tree, i, gaps[i])
+        if gain <= 0.0:
+            continue
+        count = _gather(first, length, data, node, slots, rows, sums)
+        norm2 = _squared_norm(sums, count) + _squared_norm(edge, states)
+        for s in range(states):
+            norm2 += node[0, s] * node[0, s] + node[length - 1, s] * node[length - 1, s]
+        size = 1.0 if gain * lam * n >= norm2 else gain * lam * n / norm2
+        factor = -size / (lam * n)
+        _add_gathered(count, length, rows, sums, node, edge, factor, weights)
+        if averaged:
+            _add_gathered(count, length, rows, sums, node, edge, factor * remaining[step], total)
+        own = statistics[first + i * states : first + length + (i + 1) * states]
+        for t in range(length):
+            for s in range(states):
+                own[t, s] += size * node[t, s]
+        for p in range(states):
+            for s in range(states):
+                own[length + p, s] += size * edge[p, s]
+
+
+@entry_point
+def block_gaps(data, weights, statistics, gaps):
+    """Block gaps of all examples; ``statistics`` as in :func:`frank_wolfe_epoch`."""
+    n = gaps.shape[0]
+    work = _workspace(data, weights.shape[1], 1)
+    for i in range(n):
+        gaps[i] = _block_direction(i, data, weights, statistics, work) / n
+
+
+@entry_point
+def dual_weights(data, statistics, factor, out):
+    """out += factor * the sum of B^T(m - labels); ``statistics`` as in :func:`frank_wolfe_epoch`."""
+    _, _, sentence_offsets, labels, _ = data
+    states = out.shape[1]
+    work = _workspace(data, states, 1)
+    node, edge = work.node, work.edge[0]
+    for i in range(sentence_offsets.shape[0] - 1):
+        first = sentence_offsets[i]
+        length = sentence_offsets[i + 1] - first
+        start = first + i * states
+        node[:length] = statistics[start : start + length]
+        edge[:] = statistics[start + length : start + length + states]
+        _subtract_labels(first, length, labels, node, edge)
+        _add_parts(first, length, data, node, edge, factor, out)

@@ -1,7 +1,8 @@
 """Finite sums that solvers minimize."""
 
 from structsmooth.problems.base import FullPass, Problem
+from structsmooth.problems.linear import LinearProblem
 from structsmooth.problems.module import ModuleProblem
 from structsmooth.problems.sparse_chain import SparseChainProblem
 
-__all__ = ["FullPass", "ModuleProblem", "Problem", "SparseChainProblem"]
+__all__ = ["FullPass", "LinearProblem", "ModuleProblem", "Problem", "SparseChainProblem"]

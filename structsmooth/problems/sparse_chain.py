@@ -8,10 +8,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from structsmooth.costs import Cost, Hamming
 from structsmooth.losses import StructuralHinge
-from structsmooth.problems.base import FullPass, Problem
+from structsmooth.problems.base import FullPass
+from structsmooth.problems.linear import DualIterate, LinearProblem
 from structsmooth.scores import linear_chain
 from structsmooth.sequences import SparseSequences, pad
 from structsmooth.smoothing import L2, Entropy, Max, Smoother
@@ -28,7 +30,7 @@ class ChainPass(FullPass):
     """Marginals of neighbouring pairs, summed over each sequence: [n, S, S]."""
 
 
-class SparseChainProblem(Problem):
+class SparseChainProblem(LinearProblem):
     """Structural hinge losses of :class:`~structsmooth.scores.LinearScore` over sparse sequences.
 
     The passes are compiled: a step costs one oracle call and the example's nonzeros. The statistics of the snapshot
@@ -104,10 +106,78 @@ class SparseChainProblem(Problem):
         unary, transition = self.structure(w, torch.tensor([i])).potentials
         return unary[0], transition
 
-    def adjoint(self, statistics: tuple[Tensor, Tensor], i: int) -> Tensor:
+    def adjoint(self, statistics: tuple[Tensor, ...], i: int) -> Tensor:
         """B_iᵀ m: the vector [dim] with ⟨B_iᵀ m, w⟩ = ⟨m, B_i w⟩, for statistics [T, S] and summed edges [S, S]."""
         w = self.start().requires_grad_()
         return torch.autograd.grad(self.potentials(w, i), w, statistics)[0]
+
+    def part_costs(self, i: int) -> tuple[Tensor, Tensor]:
+        """ℓ_i: costs of labels [T, S], and of transitions [S, S], which are zero."""
+        tokens = self._tokens(i)
+        wrong = 1 - one_hot(self.labels[tokens], self.states)
+        return self._costs[tokens, None] * wrong, torch.zeros(self.states, self.states, dtype=torch.float64)
+
+    def label_parts(self, i: int) -> tuple[Tensor, Tensor]:
+        """ν(y_i): nodes [T, S] and summed edges [S, S]."""
+        return self._parts(self.labels[self._tokens(i)])
+
+    def best_parts(self, potentials: tuple[Tensor, ...], i: int) -> tuple[Tensor, Tensor]:
+        """The max oracle of :class:`~structsmooth.structures.LinearChain`: nodes [T, S] and summed edges [S, S]."""
+        unary, transition = potentials
+        return self._parts(LinearChain(unary[None], transition).max()[1][0])
+
+    def label_statistics(self) -> Tensor:
+        """Parts of the labels; T rows of S nodes, then S rows of summed edges for each example, flat."""
+        statistics = torch.zeros(len(self.labels) + self.n * self.states, self.states, dtype=torch.float64)
+        rows, sequence = self._token_rows()
+        statistics[rows, self.labels] = 1
+        inner = torch.ones(len(rows), dtype=torch.bool).index_fill_(0, self.sequences.offsets[:-1], False)
+        edge_rows = (self.sequences.offsets[1:] + torch.arange(self.n) * self.states)[sequence[inner]]
+        edges = (edge_rows + self.labels.roll(1)[inner], self.labels[inner])
+        return statistics.index_put_(edges, statistics.new_ones(()), accumulate=True).view(-1)
+
+    def expected_cost(self, statistics: Tensor) -> float:
+        """(1/n) Σ ⟨ℓ_i, m_i⟩."""
+        right = self._checked_statistics(statistics)[self._token_rows()[0], self.labels]
+        return float(self._costs @ (1 - right)) / self.n
+
+    def dual_weights(self, statistics: Tensor, lam: float) -> Tensor:
+        """w = −(1/(λn)) Σ B_iᵀ(m_i − ν(y_i)), [dim], compiled."""
+        from structsmooth.kernels import sparse_chain as kernels
+
+        w, statistics = self.start(), self._checked_statistics(statistics)
+        kernels.dual_weights(self._data, statistics.numpy(), -1 / (lam * self.n), self._matrix(w))
+        return w
+
+    def block_gaps(self, w: Tensor, statistics: Tensor) -> Tensor:
+        """The block gaps g_i of all examples, by one oracle call on each: [n], compiled."""
+        from structsmooth.kernels import sparse_chain as kernels
+
+        w, statistics = self._checked_vector("w", w), self._checked_statistics(statistics)
+        gaps = w.new_empty(self.n)
+        kernels.block_gaps(self._data, self._matrix(w), statistics.numpy(), gaps.numpy())
+        self.oracle_calls += self.n
+        return gaps
+
+    def frank_wolfe_epoch(
+        self, point: DualIterate, order: Tensor, *, lam: float, shares: Tensor | None = None
+    ) -> tuple[DualIterate, Tensor | None]:
+        """The epoch of :meth:`LinearProblem.frank_wolfe_epoch`, compiled."""
+        from structsmooth.kernels import sparse_chain as kernels
+
+        start = self._checked_vector("point.weights", point.weights)
+        statistics = self._checked_statistics(point.statistics).clone()
+        gaps = _checked("point.gaps", point.gaps, torch.float64, self.n).clone()
+        examples, draws = self._checked_choices(order)
+        w, total, remaining = start.clone(), start.new_empty(0), start.new_empty(0)
+        if shares is not None:
+            shares = _checked("shares", shares, torch.float64, len(order))
+            remaining = shares.flip(0).cumsum(0).flip(0)
+            total = start * shares.sum()
+        vectors = (self._matrix(w), self._matrix(total), statistics.numpy(), gaps.numpy())
+        kernels.frank_wolfe_epoch(examples.numpy(), draws.numpy(), self._data, *vectors, float(lam), remaining.numpy())
+        self.oracle_calls += len(order)
+        return DualIterate(w, statistics.view(-1), gaps), None if shares is None else total
 
     def subset(self, indices: Tensor) -> SparseChainProblem:
         """The same problem over some of its examples."""
@@ -217,6 +287,33 @@ class SparseChainProblem(Problem):
 
     def _checked_vector(self, name: str, w: Tensor) -> Tensor:
         return _checked(name, w, torch.float64, self.dim)
+
+    def _tokens(self, i: int) -> slice:
+        return slice(*self.sequences.offsets[i : i + 2].tolist())
+
+    def _parts(self, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Nodes [T, S] and summed edges [S, S] of one labelling."""
+        node = one_hot(labels, self.states).double()
+        return node, node[:-1].T @ node[1:]
+
+    def _token_rows(self) -> tuple[Tensor, Tensor]:
+        """Row of every token in the statistics, and its sequence."""
+        sequence = torch.repeat_interleave(self.sequences.lengths)
+        return torch.arange(len(self.labels)) + sequence * self.states, sequence
+
+    def _checked_statistics(self, statistics: Tensor) -> Tensor:
+        size = (len(self.labels) + self.n * self.states) * self.states
+        return _checked("statistics", statistics, torch.float64, size).view(-1, self.states)
+
+    def _checked_choices(self, order: Tensor) -> tuple[Tensor, Tensor]:
+        """Examples and draws as the kernel has them: one of the two is empty."""
+        if isinstance(order, Tensor) and order.dtype == torch.float64:
+            draws = _checked("order [steps]", order, torch.float64, -1)
+            if not ((draws >= 0) & (draws < 1)).all():
+                raise ValueError("order must hold draws from [0, 1)")
+            return torch.empty(0, dtype=torch.int64), draws
+        examples = _checked("order [steps]", order, torch.int64, -1)
+        return self._checked_order(examples[:, None])[:, 0], torch.empty(0, dtype=torch.float64)
 
     def _checked_order(self, order: Tensor) -> Tensor:
         order = _checked("order [steps, b]", order, torch.int64, -1, -1)

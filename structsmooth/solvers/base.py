@@ -22,8 +22,8 @@ from structsmooth.smoothing import Max, Smoother
 
 # An objective this many times the best so far is an explosion.
 _EXPLOSION = 2.0
-# Halvings of the step size before a run counts as diverged.
-_RETRIES = 40
+# Step sizes that are tried before a run, at most, in each direction.
+_TRIES = 40
 # Passes in a row without decrease that halve the step size.
 _PATIENCE = 2
 # Passes in a row without a new best objective that do so too; two evaluations at least.
@@ -52,12 +52,14 @@ class Result:
         history: one row per recorded pass.
         status: why the solver stopped.
         message: the same as a sentence.
+        state: all that the solver carried; ``(state, history)`` is what ``resume`` takes.
     """
 
     weights: Tensor
     history: History
     status: Status
     message: str
+    state: State
 
 
 @dataclass
@@ -66,7 +68,7 @@ class State:
 
     Attributes:
         weights: current iterate, [dim].
-        step_size: current step size.
+        step_size: current step size; 0 where every step searches for its own.
         passes: stochastic passes so far.
         limit: passes that there may be; the run sets it.
         stalls: passes in a row that did not decrease what they worked on.
@@ -78,7 +80,7 @@ class State:
     """
 
     weights: Tensor
-    step_size: float
+    step_size: float = 0.0
     passes: int = 0
     limit: int = sys.maxsize
     stalls: int = 0
@@ -132,22 +134,16 @@ Callback = Callable[[Progress[Any]], None]
 class Solver(ABC, Generic[S]):
     """Hyperparameters of an algorithm; :meth:`solve` runs it.
 
-    A pass that makes the objective explode, or not finite, is undone and repeated with half the step size; two passes
-    in a row that do not decrease what they work on halve it for the next, but not below ``least_step``. So a step size
-    that is too large costs passes, not the run.
-
     Args:
-        learning_rate: first step size; estimated from the data if not given.
-        batch_size: examples per step; what suits the problem if not given.
         gap_tolerance: stop when the duality gap is below this fraction of the objective; needs a linear problem with
             λ > 0.
     """
 
-    learning_rate: float | None = None
-    batch_size: int | None = None
     gap_tolerance: float = 1e-3
 
     state_type: ClassVar[type[State]] = State
+    retries: ClassVar[int] = 0
+    """Passes that may be undone, because they made the objective explode, to be tried with half the step size."""
     controls_step: ClassVar[bool] = False
     """Whether evaluations steer the step size; if so they count as the solver's work."""
     least_step: ClassVar[float] = 0.5
@@ -155,13 +151,11 @@ class Solver(ABC, Generic[S]):
     are no reason for shorter ones."""
 
     def __post_init__(self) -> None:
-        check_positive(self, "learning_rate")
-        check_positive(self, "batch_size", integer=True)
         check_number("gap_tolerance", self.gap_tolerance)
 
     @abstractmethod
-    def begin(self, problem: Problem, lam: float, weights: Tensor, step_size: float) -> S:
-        """State before the first pass."""
+    def first_state(self, problem: Problem, lam: float, start: Any, seed: int) -> S:
+        """State before the first pass; ``start`` is that of :meth:`solve`."""
 
     @abstractmethod
     def advance(self, problem: Problem, lam: float, state: S, rng: np.random.Generator) -> S:
@@ -190,7 +184,7 @@ class Solver(ABC, Generic[S]):
         lam: float,
         passes: int = 30,
         seed: int = 0,
-        start: Tensor | None = None,
+        start: Tensor | State | None = None,
         callbacks: Iterable[Callback] = (),
         resume: tuple[S, History] | None = None,
     ) -> Result:
@@ -202,13 +196,14 @@ class Solver(ABC, Generic[S]):
             passes: limit on stochastic passes over the data.
             seed: of the order of examples; same seed, same result.
             start: first weights [dim], converted to the dtype and device of ``problem.start()``, which is where a run
-                starts if none are given.
+                starts if none are given. A solver of the dual starts from a state of another run instead.
             callbacks: called after every pass with a :class:`Progress`.
             resume: state and history of an interrupted run, as a callback saw them; continues with the iterates an
                 unbroken run would have had, except from a pass where the limit had cut an inner problem short.
 
         Raises:
-            TypeError: λ, passes or seed of the wrong type, a start that is no tensor, or the state of another solver.
+            TypeError: λ, passes or seed of the wrong type, a start that is not what the solver starts from, or the
+                state of another solver.
             ValueError: λ < 0, a negative number of passes or seed, a start or state to resume of another shape.
 
         Returns:
@@ -229,6 +224,50 @@ class Solver(ABC, Generic[S]):
                 raise
             status = Status.INTERRUPTED
         return run.result(status)
+
+    def steps_per_pass(self, problem: Problem) -> int:
+        """Number of steps in a pass."""
+        return problem.n
+
+
+@dataclass(frozen=True)
+class GradientSolver(Solver[S]):
+    """A solver whose steps have a size.
+
+    A pass that makes the objective explode, or not finite, is undone and repeated with half the step size; two passes
+    in a row that do not decrease what they work on halve it for the next, but not below ``least_step``. So a step size
+    that is too large costs passes, not the run.
+
+    Args:
+        learning_rate: first step size; estimated from the data if not given.
+        batch_size: examples per step; what suits the problem if not given.
+    """
+
+    learning_rate: float | None = None
+    batch_size: int | None = None
+
+    retries: ClassVar[int] = 40
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive(self, "learning_rate")
+        check_positive(self, "batch_size", integer=True)
+
+    @abstractmethod
+    def begin(self, problem: Problem, lam: float, weights: Tensor, step_size: float) -> S:
+        """State before the first pass, given a step size."""
+
+    def first_state(self, problem: Problem, lam: float, start: Any, seed: int) -> S:
+        """The given weights, and the first step size."""
+        weights = problem.start()
+        if start is not None:
+            if not isinstance(start, Tensor):
+                raise TypeError(f"start must be a torch.Tensor, got {type(start).__name__}")
+            weights = start.detach().to(weights, copy=True)
+        if weights.shape != (problem.dim,):
+            raise ValueError(f"start must have shape [dim] = {(problem.dim,)}, got {tuple(weights.shape)}")
+        step_size = self.learning_rate or self.estimate_step_size(problem, lam, weights, seed)
+        return self.begin(problem, lam, weights, step_size)
 
     def estimate_step_size(self, problem: Problem, lam: float, weights: Tensor, seed: int) -> float:
         """A large step size that still makes good progress in one pass over a sample of the data.
@@ -251,9 +290,9 @@ class Solver(ABC, Generic[S]):
 
         first, start = 1 / _largest_row(sample, weights), objective(weights)
         tried = {first: after_pass(first)}
-        while len(tried) < _RETRIES and tried[max(tried)] < start and 2 * max(tried) * lam < 1:
+        while len(tried) < _TRIES and tried[max(tried)] < start and 2 * max(tried) * lam < 1:
             tried[2 * max(tried)] = after_pass(2 * max(tried))
-        while len(tried) < 2 * _RETRIES and tried[min(tried)] == min(tried.values()):
+        while len(tried) < 2 * _TRIES and tried[min(tried)] == min(tried.values()):
             tried[min(tried) / 2] = after_pass(min(tried) / 2)
         problem.oracle_calls += sample.oracle_calls
         return max(step_size for step_size, value in tried.items() if value <= _CLOSE * min(tried.values()))
@@ -280,19 +319,10 @@ class _Run(Generic[S]):
         self.state: S
         self.history = History()
 
-    def begin(self, start: Tensor | None) -> None:
-        """Estimate the step size and record the start."""
-        problem, solver = self.problem, self.solver
-        weights = problem.start()
-        if start is not None:
-            if not isinstance(start, Tensor):
-                raise TypeError(f"start must be a torch.Tensor, got {type(start).__name__}")
-            weights = start.detach().to(weights, copy=True)
-        if weights.shape != (problem.dim,):
-            raise ValueError(f"start must have shape [dim] = {(problem.dim,)}, got {tuple(weights.shape)}")
-        calls, started = problem.oracle_calls, time.perf_counter()
-        step_size = solver.learning_rate or solver.estimate_step_size(problem, self.lam, weights, self.seed)
-        state = solver.begin(problem, self.lam, weights, step_size)
+    def begin(self, start: Tensor | State | None) -> None:
+        """Make the first state and record it."""
+        calls, started = self.problem.oracle_calls, time.perf_counter()
+        state = self.solver.first_state(self.problem, self.lam, start, self.seed)
         self._count(state, calls, started)
         row = self._record(state, self._evaluate(state))
         if not math.isfinite(row.objective):
@@ -315,16 +345,16 @@ class _Run(Generic[S]):
 
     def until(self, passes: int) -> Status:
         """Make passes up to the limit, convergence or divergence."""
-        retries = 0
+        retries = self.solver.retries
         self.state.limit = passes
         while self.state.passes < passes and not self._converged():
             trial = self._advance()
             full = self._evaluate(trial)
             row = self._record(trial, full)
-            if not row.objective <= _EXPLOSION * self._scale():
-                if retries == _RETRIES:
+            if self.solver.retries and not row.objective <= _EXPLOSION * self._scale():
+                if retries == 0:
                     return Status.DIVERGED
-                retries += 1
+                retries -= 1
                 self.state = self._halved(self.solver.restarted(self.state))
                 # The work was done, though its result is thrown away.
                 self.state.oracle_calls, self.state.seconds = trial.oracle_calls, trial.seconds
@@ -344,9 +374,9 @@ class _Run(Generic[S]):
             Status.CONVERGED: "the gap is below the tolerance",
             Status.PASS_LIMIT: "more passes would give a smaller objective",
             Status.INTERRUPTED: "stopped on request; these are the weights of the last complete pass",
-            Status.DIVERGED: f"no step size worked in {_RETRIES} halvings; check the scale of the features",
+            Status.DIVERGED: f"no step size worked in {self.solver.retries} halvings; check the scale of the features",
         }[status]
-        return Result(self.state.weights, self.history, status, f"{status.value}: {reached}; {advice}")
+        return Result(self.state.weights, self.history, status, f"{status.value}: {reached}; {advice}", self.state)
 
     def _advance(self) -> S:
         # The generator depends on the pass alone, so a resumed run draws what an unbroken one would.
@@ -378,7 +408,7 @@ class _Run(Generic[S]):
             dual=dual,
             gap=None if dual is None else objective - dual,
             mu=getattr(full.smoother, "mu", 0.0),
-            step_size=state.step_size,
+            step_size=state.step_size or None,
         )
 
     def _controlled(self, trial: S, row: Row, full: FullPass) -> S:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from structsmooth.problems.base import Problem
 from structsmooth.smoothing import Max, Smoother
-from structsmooth.solvers.base import Solver, State, check_positive, newest_share
+from structsmooth.solvers.base import GradientSolver, State, check_positive, newest_share
 
 
 @dataclass
@@ -23,7 +23,7 @@ class SGDState(State):
 
 
 @dataclass(frozen=True)
-class SGD(Solver[SGDState]):
+class SGD(GradientSolver[SGDState]):
     """Stochastic subgradient descent, no smoothing.
 
     The weights are a weighted average of the iterates, see :func:`~structsmooth.solvers.base.newest_share`.

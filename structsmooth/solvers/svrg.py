@@ -12,7 +12,7 @@ from torch import Tensor
 
 from structsmooth.problems.base import FullPass, Problem
 from structsmooth.smoothing import L2, Entropy, Smoother
-from structsmooth.solvers.base import Solver, State, check_positive, newest_share
+from structsmooth.solvers.base import GradientSolver, State, check_positive, newest_share
 from structsmooth.structures.base import check_k
 
 
@@ -27,7 +27,7 @@ S = TypeVar("S", bound=SmoothedState)
 
 
 @dataclass(frozen=True)
-class SmoothedSolver(Solver[S]):
+class SmoothedSolver(GradientSolver[S]):
     """A solver of smoothed objectives by SVRG epochs.
 
     Args:

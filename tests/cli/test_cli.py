@@ -15,7 +15,7 @@ from structsmooth.checkpoint import load_state
 from structsmooth.cli import main
 from structsmooth.cli.flags import SOLVERS
 from structsmooth.history import History
-from structsmooth.solvers import SGD, SVRG, CasimirSVRG
+from structsmooth.solvers import BCFW, SGD, SVRG, CasimirSVRG
 from structsmooth.tasks.conll import read_conll
 
 COMPILING = "structsmooth: compiling inner loops"
@@ -144,6 +144,7 @@ def test_every_solver_trains(solver):
             "--lipschitz 40 --smoothing entropy --batch-size 2",
             CasimirSVRG(lipschitz=40.0, smoothing="entropy", batch_size=2),
         ),
+        ("--solver bcfw --sampling uniform --refresh 5 --average", BCFW(sampling="uniform", refresh=5, average=True)),
         ("--solver svrg --mu 0.5 --smoothing entropy", SVRG(mu=0.5, smoothing="entropy")),
         ("--solver sgd --schedule inverse --t0 2 --no-average", SGD(schedule="inverse", t0=2.0, average=False)),
     ],
