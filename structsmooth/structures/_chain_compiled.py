@@ -33,6 +33,17 @@ def masked(unary: Tensor, transition: Tensor, mask: Tensor) -> tuple[Tensor, Ten
     return torch.where(mask.unsqueeze(-1), unary, 0.0), torch.where(mask[:, 1:, None, None], edges, 0.0)
 
 
+def check_lengths(lengths: Tensor, steps: int) -> None:
+    """Lengths from 1 to T: the kernels would read and write beyond their arrays."""
+    if lengths.numel() and not 1 <= int(lengths.min()) <= int(lengths.max()) <= steps:
+        raise ValueError(f"lengths must be from 1 to T = {steps}, got {lengths.tolist()}")
+
+
+def _arrays(unary: Tensor, transition: Tensor, lengths: Tensor) -> tuple[Any, ...]:
+    check_lengths(lengths, unary.shape[1])
+    return _array(unary), _array(transition), lengths.contiguous().numpy()
+
+
 def _array(tensor: Tensor) -> Any:
     return tensor.detach().contiguous().to(torch.float64).numpy()
 
@@ -45,7 +56,7 @@ def top_k(unary: Tensor, transition: Tensor, lengths: Tensor, k: int) -> tuple[T
     batch, steps, states = unary.shape
     values = torch.empty(batch, k, dtype=torch.float64)
     y = torch.zeros(batch, k, steps, dtype=torch.int64)
-    arrays = (_array(unary), _array(transition), lengths.numpy(), k, values.numpy(), y.numpy())
+    arrays = (*_arrays(unary, transition, lengths), k, values.numpy(), y.numpy())
     over_batch(lambda *bounds: chain.batch_top_k(*arrays, *bounds), batch, batch * steps * states**2 * k)
     return values.to(unary.dtype), y
 
@@ -101,7 +112,7 @@ def marginals(unary: Tensor, transition: Tensor, lengths: Tensor, per_edge: bool
     log_z = torch.empty(batch, dtype=torch.float64)
     node = torch.zeros(batch, steps, states, dtype=torch.float64)
     edge = torch.zeros(batch, steps - 1 if per_edge else 1, states, states, dtype=torch.float64)
-    arrays = (_array(unary), _array(transition), lengths.numpy(), log_z.numpy(), node.numpy(), edge.numpy())
+    arrays = (*_arrays(unary, transition, lengths), log_z.numpy(), node.numpy(), edge.numpy())
     over_batch(lambda *bounds: chain.batch_marginals(*arrays, *bounds), batch, 4 * batch * steps * states**2)
     return log_z.to(unary.dtype), node.to(unary.dtype), edge.to(unary.dtype)
 
@@ -170,7 +181,7 @@ def max_marginals(unary: Tensor, transition: Tensor, lengths: Tensor) -> Tensor:
 
     batch, steps, states = unary.shape
     out = torch.zeros(batch, steps, states, dtype=torch.float64)
-    arrays = (_array(unary), _array(transition), lengths.numpy(), out.numpy())
+    arrays = (*_arrays(unary, transition, lengths), out.numpy())
     over_batch(lambda *bounds: chain.batch_max_marginals(*arrays, *bounds), batch, 2 * batch * steps * states**2)
     return out.to(unary.dtype)
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from structsmooth.structures import _chain_compiled as compiled
 from structsmooth.structures import _chain_reference as reference
-from structsmooth.structures._chain_compiled import expand_edges, length_mask, masked
+from structsmooth.structures._chain_compiled import check_lengths, expand_edges, length_mask, masked
 from structsmooth.structures._checks import (
     Backend,
     below_infinity,
@@ -47,7 +47,8 @@ class LinearChain(Structure):
         transition: scores [S, S], [B, S, S] or [B, T-1, S, S]; entry [..., i, j] is for y_t = i, y_{t+1} = j.
         lengths: sequence lengths [B], integers from 1 to T; all T if not given. See :func:`lengths_from_mask`.
         validate_args: check values too: NaN, +inf, lengths, ranges of labels. Costs a reduction, and a
-            synchronization on a GPU. Default: ``Structure.validate_args_default``.
+            synchronization on a GPU. Default: ``Structure.validate_args_default``. Compiled oracles always
+            check lengths.
         backend: ``"compiled"`` (CPU only), ``"torch"``, or ``"auto"`` for the faster one.
 
     Raises:
@@ -188,9 +189,7 @@ class LinearChain(Structure):
         return y
 
     def _check_values(self) -> None:
-        batch, steps, _ = self.unary.shape
-        if batch and not 1 <= int(self.lengths.min()) <= int(self.lengths.max()) <= steps:
-            raise ValueError(f"lengths must be from 1 to T = {steps}, got {self.lengths.tolist()}")
+        check_lengths(self.lengths, self.unary.shape[1])
         for name, scores in (("unary", self.unary), ("transition", self.transition)):
             # One reduction in the usual case.
             if not below_infinity(scores) and _has_invalid(self, name):
