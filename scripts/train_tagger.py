@@ -233,8 +233,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(str(error))
     runs = [Run(*pair) for pair in product(dict.fromkeys(options.loss), range(options.seeds))]
     histories = _with_progress(partial(train, data, options), runs, options.workers)
-    header = f"{len(data.train)} sentences to train, {len(data.test)} to test; {options.seeds} seeds, {options.epochs} epochs"
-    print(f"{header}\n\n{table(histories)}")
+    print(f"{len(data.train)} sentences to train, {len(data.test)} to test, {options.epochs} epochs\n")
+    print(table(histories))
     if options.out:
         _write(Path(options.out), histories)
         print(f"\ntable, histories and plot: {options.out}")

@@ -33,6 +33,21 @@ def masked(unary: Tensor, transition: Tensor, mask: Tensor) -> tuple[Tensor, Ten
     return torch.where(mask.unsqueeze(-1), unary, 0.0), torch.where(mask[:, 1:, None, None], edges, 0.0)
 
 
+def edge_cells(labels: Tensor, transition_shape: torch.Size) -> Tensor:
+    """Where the scores of the pairs in labels [B, T, ...] stand in flattened transitions: [B, T-1, ...]."""
+    examples, edges, states, _ = transition_shape
+    batch, steps = labels.shape[:2]
+    pairs = labels[:, :-1] * states + labels[:, 1:]
+    if examples == edges == 1:
+        return pairs
+    first = torch.zeros(batch, steps - 1, dtype=torch.int64, device=labels.device)
+    if examples > 1:
+        first = first + torch.arange(batch, device=labels.device)[:, None] * edges
+    if edges > 1:
+        first = first + torch.arange(edges, device=labels.device)
+    return pairs + (first * states**2).view(*first.shape, *[1] * (labels.dim() - 2))
+
+
 def check_lengths(lengths: Tensor, steps: int) -> None:
     """Lengths from 1 to T: the kernels would read and write beyond their arrays."""
     if lengths.numel() and not 1 <= int(lengths.min()) <= int(lengths.max()) <= steps:
@@ -91,13 +106,8 @@ def weighted_parts(
     shares = weights[:, None, :] * mask.unsqueeze(-1)
     labels = y.transpose(1, 2)
     node = shares.new_zeros(batch, steps, states).scatter_add(2, labels, shares)
-    examples, edges = transition_shape[:2]
-    pairs = labels[:, :-1] * states + labels[:, 1:]
-    rows = torch.arange(examples, device=y.device)[:, None, None] * edges
-    cells = (rows + torch.arange(edges, device=y.device)[:, None]) * states**2 + pairs
-    edge = shares.new_zeros(transition_shape.numel()).index_add(
-        0, cells.expand(pairs.shape).flatten(), shares[:, 1:].flatten()
-    )
+    cells = edge_cells(labels, transition_shape)
+    edge = shares.new_zeros(transition_shape.numel()).index_add(0, cells.flatten(), shares[:, 1:].flatten())
     return node, edge.view(transition_shape)
 
 
@@ -135,14 +145,13 @@ def _marginals_backward(
     ctx: Any, grad: Tensor | None, grad_node: Tensor | None, grad_edge: Tensor | None
 ) -> tuple[Tensor | None, ...]:
     unary, transition, lengths, node, edge = ctx.saved_tensors
-    grad_unary, grad_transition = torch.zeros_like(unary), torch.zeros_like(transition)
+    gradients: tuple[Tensor, ...] = ()
     if grad is not None:
-        grad_unary = grad[:, None, None] * node
-        grad_transition = _sum_to(grad[:, None, None, None] * edge, transition.shape)
+        gradients = grad[:, None, None] * node, _sum_to(grad[:, None, None, None] * edge, transition.shape)
     if grad_node is not None or grad_edge is not None:
         second = _hessian_product(unary, transition, lengths, grad_node, grad_edge)
-        grad_unary, grad_transition = grad_unary + second[0], grad_transition + second[1]
-    return grad_unary, grad_transition, None, None
+        gradients = tuple(a + b for a, b in zip(gradients, second, strict=True)) if gradients else second
+    return *(gradients or (None, None)), None, None
 
 
 register_fake(marginals, _like_marginals)

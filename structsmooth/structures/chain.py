@@ -9,7 +9,7 @@ from torch import Tensor
 
 from structsmooth.structures import _chain_compiled as compiled
 from structsmooth.structures import _chain_reference as reference
-from structsmooth.structures._chain_compiled import check_lengths, expand_edges, length_mask, masked
+from structsmooth.structures._chain_compiled import check_lengths, edge_cells, length_mask, masked
 from structsmooth.structures._checks import (
     Backend,
     below_infinity,
@@ -106,12 +106,11 @@ class LinearChain(Structure):
         """Score of the label sequences ``y`` [B, T]: [B], differentiable."""
         y = self._check_labels(y)
         unary, transition = self._accumulated()
-        nodes = unary.gather(2, y.unsqueeze(-1)).squeeze(-1)
-        total = torch.where(self.mask, nodes, 0.0).sum(1)
+        mask = self.mask
+        total = torch.where(mask, unary.gather(2, y.unsqueeze(-1)).squeeze(-1), 0.0).sum(1)
         if y.shape[1] > 1:
-            edges = expand_edges(unary, transition).flatten(2)
-            pairs = (y[:, :-1] * unary.shape[-1] + y[:, 1:]).unsqueeze(-1)
-            total = total + torch.where(self.mask[:, 1:], edges.gather(2, pairs).squeeze(-1), 0.0).sum(1)
+            edges = transition.flatten().gather(0, edge_cells(y, transition.shape).flatten()).view(y[:, 1:].shape)
+            total = total + torch.where(mask[:, 1:], edges, 0.0).sum(1)
         return total
 
     def parts(self, y: Tensor) -> tuple[Tensor, Tensor]:
