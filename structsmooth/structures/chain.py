@@ -13,6 +13,7 @@ from structsmooth.structures._chain_compiled import check_lengths, edge_cells, l
 from structsmooth.structures._checks import (
     Backend,
     below_infinity,
+    can_read_values,
     check_backend,
     is_compiled,
     require_device,
@@ -81,7 +82,7 @@ class LinearChain(Structure):
         self.unary, self.transition, self.lengths = unary, transition, lengths.to(torch.int64)
         self.backend: Backend = backend
         default = self.validate_args_default if validate_args is None else validate_args
-        self.validate_args = default and not torch.compiler.is_compiling()
+        self.validate_args = default and can_read_values()
         if self.validate_args:
             self._check_values()
 
