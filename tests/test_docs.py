@@ -56,7 +56,7 @@ def test_doctests(name):
 
 
 def test_documents_and_modules_are_found():
-    assert {path.name for path in DOCUMENTS} == {"README.md", "structures.md", "solvers.md"}
+    assert {path.name for path in DOCUMENTS} == {"README.md", "layers.md", "structures.md", "solvers.md"}
     assert {"structsmooth.structures.chain", "structsmooth.tasks.ner", "structsmooth.models.bilstm"} <= {
         *module_names()
     }
