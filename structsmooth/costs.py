@@ -27,9 +27,13 @@ class Cost(ABC):
             float64 costs in the shape of ``y``.
         """
 
+    def check_classes(self, classes: int) -> None:  # noqa: B027 - most costs are for any number
+        """Raise ``ValueError`` if the cost is not one for labels of that many classes."""
+
     def __call__(self, structure: Structure, y: Tensor) -> Tensor:
         """Part costs [B, ..., S] to be added to unary potentials of that shape, for labels ``y`` [B, ...]."""
         unary = structure.potentials[0]
+        self.check_classes(unary.shape[-1])
         lengths = getattr(structure, "lengths", None)
         if lengths is None:
             lengths = torch.full(y.shape[:1], math.prod(y.shape[1:]), device=y.device)
@@ -71,12 +75,10 @@ class WeightedHamming(Cost):
         if not self.weights or not all(0 <= weight < float("inf") for weight in self.weights):
             raise ValueError(f"weights must be non-negative numbers, one per class, got {self.weights}")
 
-    def __call__(self, structure: Structure, y: Tensor) -> Tensor:
-        """Part costs [B, ..., S], as of every cost."""
-        states = structure.potentials[0].shape[-1]
-        if states != len(self.weights):
-            raise ValueError(f"weights must be one per class, {states}, got {len(self.weights)}")
-        return super().__call__(structure, y)
+    def check_classes(self, classes: int) -> None:
+        """As many classes as weights."""
+        if classes != len(self.weights):
+            raise ValueError(f"weights must be one per class, {classes}, got {len(self.weights)}")
 
     def mistake_cost(self, y: Tensor, lengths: Tensor) -> Tensor:
         """The weight of the right class."""

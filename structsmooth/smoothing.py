@@ -105,6 +105,8 @@ class Entropy(Smoother):
 
     def __call__(self, structure: Structure) -> Tensor:
         """μ times the log-partition function of θ/μ."""
+        if self.mu == 1:
+            return structure.logsumexp()
         scaled = structure.replace(*(widened(potentials) / self.mu for potentials in structure.potentials))
         return self.mu * scaled.logsumexp()
 

@@ -127,15 +127,16 @@ def exponentiate(transition, shift, exponential):
 def log_partition(unary, transition, exponential, shift, length, alpha, scaled, total):
     """Forward half of the sum-product recursion; returns the log-partition function.
 
-    ``alpha`` [T, S] holds the log forward messages, ``scaled`` their exponentials relative to the largest at each
-    position, and ``total`` the sums over the previous state, zero where the sum had to be done in log space.
+    ``scaled`` [T, S] holds the forward messages relative to the largest at each position, and ``total`` the sums over
+    the previous state, zero where the sum had to be done in log space. There, ``alpha`` [T, S] holds the log messages
+    of that position and of the one before.
     """
     states = unary.shape[1]
-    for s in range(states):
-        alpha[0, s] = unary[0, s]
+    largest = _exponentials(unary[0], scaled[0])
+    alpha[0, :] = unary[0]
+    known = 0  # the last position whose row of alpha is filled
     for t in range(1, length):
         e = edge_index(transition, t)
-        largest = _exponentials(alpha[t - 1], scaled[t - 1])
         for s in range(states):
             total[t, s] = 0.0
         for p in range(states):
@@ -143,6 +144,13 @@ def log_partition(unary, transition, exponential, shift, length, alpha, scaled, 
             if weight > 0.0:
                 for s in range(states):
                     total[t, s] += weight * exponential[e, p, s]
+        growth = _propagate(unary, shift, total, scaled, t, e)
+        if growth > -np.inf:
+            largest += growth
+            continue
+        if known < t - 1:
+            for s in range(states):
+                alpha[t - 1, s] = largest + np.log(scaled[t - 1, s])
         for s in range(states):
             if total[t, s] > _UNDERFLOW:
                 message = largest + shift[e, s] + np.log(total[t, s])
@@ -150,9 +158,32 @@ def log_partition(unary, transition, exponential, shift, length, alpha, scaled, 
                 total[t, s] = 0.0
                 message = _log_sum(alpha[t - 1], transition[e, :, s], scaled[t])
             alpha[t, s] = message + unary[t, s]
-    largest = _exponentials(alpha[length - 1], scaled[length - 1])
+        largest, known = _exponentials(alpha[t], scaled[t]), t
     mass = scaled[length - 1, :].sum()
     return largest + np.log(mass) if mass > 0.0 else -np.inf
+
+
+@kernel
+def _propagate(unary, shift, total, scaled, t, e):
+    """``scaled[t]`` = total * exp(shift + unary) relative to the largest, whose logarithm is returned.
+
+    That is -inf if products other than those of forbidden states may have lost digits to underflow.
+    """
+    states = unary.shape[1]
+    largest = -np.inf
+    for s in range(states):
+        largest = max(largest, shift[e, s] + unary[t, s])
+    mass, exact = 0.0, True
+    for s in range(states):
+        scaled[t, s] = total[t, s] * np.exp(shift[e, s] + unary[t, s] - largest)
+        mass = max(mass, scaled[t, s])
+        exact &= scaled[t, s] > _UNDERFLOW or unary[t, s] == -np.inf
+    if not (exact and mass > 0.0):
+        return -np.inf
+    inverse = 1.0 / mass
+    for s in range(states):
+        scaled[t, s] *= inverse
+    return largest + np.log(mass)
 
 
 @kernel
@@ -188,7 +219,7 @@ def marginals(transition, exponential, length, alpha, scaled, total, node, edge)
     for s in range(states):
         node[length - 1, s] = scaled[length - 1, s] / mass if mass > 0.0 else 0.0
     for t in range(length - 1, 0, -1):
-        e, out = edge_index(transition, t), edge[edge_index(edge, t)]
+        e, out = edge_index(transition, t), edge_index(edge, t)
         # total[t] becomes the factor by which a joint weight turns into a joint probability.
         for s in range(states):
             if total[t, s] > 0.0:
@@ -197,7 +228,7 @@ def marginals(transition, exponential, length, alpha, scaled, total, node, edge)
             weight, sum_p = scaled[t - 1, p], 0.0
             for s in range(states):
                 joint = weight * exponential[e, p, s] * total[t, s]
-                out[p, s] += joint
+                edge[out, p, s] += joint
                 sum_p += joint
             node[t - 1, p] = sum_p
         for s in range(states):
@@ -206,7 +237,7 @@ def marginals(transition, exponential, length, alpha, scaled, total, node, edge)
                 mass_s = scaled[t].sum()
                 for p in range(states):
                     joint = node[t, s] * (scaled[t, p] / mass_s)
-                    out[p, s] += joint
+                    edge[out, p, s] += joint
                     node[t - 1, p] += joint
 
 

@@ -49,7 +49,8 @@ class SparseChainProblem(LinearProblem):
 
     Raises:
         TypeError: labels that are not int64.
-        ValueError: no sequences, labels or attribute ids out of range, or not as many labels as tokens.
+        ValueError: no sequences, labels or attribute ids out of range, not as many labels as tokens, or a cost for
+            another number of states.
     """
 
     def __init__(
@@ -75,6 +76,8 @@ class SparseChainProblem(LinearProblem):
         self.sequences, self.labels, self.cost, self.smoother = sequences, labels, cost, smoother
         self.features, self.states = features, states
         self.n, self.dim = len(sequences), (features + states + 2) * states
+        if cost is not None:
+            cost.check_classes(states)
         lengths = torch.repeat_interleave(sequences.lengths, sequences.lengths)
         costs = torch.zeros(tokens, dtype=torch.float64) if cost is None else cost.mistake_cost(labels, lengths)
         self._costs = _checked("costs of mistakes", costs, torch.float64, tokens)

@@ -33,6 +33,32 @@ def masked(unary: Tensor, transition: Tensor, mask: Tensor) -> tuple[Tensor, Ten
     return torch.where(mask.unsqueeze(-1), unary, 0.0), torch.where(mask[:, 1:, None, None], edges, 0.0)
 
 
+def edge_cells(labels: Tensor, transition_shape: torch.Size) -> Tensor:
+    """Where the scores of the pairs in labels [B, T, ...] stand in flattened transitions: [B, T-1, ...]."""
+    examples, edges, states, _ = transition_shape
+    batch, steps = labels.shape[:2]
+    pairs = labels[:, :-1] * states + labels[:, 1:]
+    if examples == edges == 1:
+        return pairs
+    first = torch.zeros(batch, steps - 1, dtype=torch.int64, device=labels.device)
+    if examples > 1:
+        first = first + torch.arange(batch, device=labels.device)[:, None] * edges
+    if edges > 1:
+        first = first + torch.arange(edges, device=labels.device)
+    return pairs + (first * states**2).view(*first.shape, *[1] * (labels.dim() - 2))
+
+
+def check_lengths(lengths: Tensor, steps: int) -> None:
+    """Lengths from 1 to T: the kernels would read and write beyond their arrays."""
+    if lengths.numel() and not 1 <= int(lengths.min()) <= int(lengths.max()) <= steps:
+        raise ValueError(f"lengths must be from 1 to T = {steps}, got {lengths.tolist()}")
+
+
+def _arrays(unary: Tensor, transition: Tensor, lengths: Tensor) -> tuple[Any, ...]:
+    check_lengths(lengths, unary.shape[1])
+    return _array(unary), _array(transition), lengths.contiguous().numpy()
+
+
 def _array(tensor: Tensor) -> Any:
     return tensor.detach().contiguous().to(torch.float64).numpy()
 
@@ -45,7 +71,7 @@ def top_k(unary: Tensor, transition: Tensor, lengths: Tensor, k: int) -> tuple[T
     batch, steps, states = unary.shape
     values = torch.empty(batch, k, dtype=torch.float64)
     y = torch.zeros(batch, k, steps, dtype=torch.int64)
-    arrays = (_array(unary), _array(transition), lengths.numpy(), k, values.numpy(), y.numpy())
+    arrays = (*_arrays(unary, transition, lengths), k, values.numpy(), y.numpy())
     over_batch(lambda *bounds: chain.batch_top_k(*arrays, *bounds), batch, batch * steps * states**2 * k)
     return values.to(unary.dtype), y
 
@@ -80,13 +106,8 @@ def weighted_parts(
     shares = weights[:, None, :] * mask.unsqueeze(-1)
     labels = y.transpose(1, 2)
     node = shares.new_zeros(batch, steps, states).scatter_add(2, labels, shares)
-    examples, edges = transition_shape[:2]
-    pairs = labels[:, :-1] * states + labels[:, 1:]
-    rows = torch.arange(examples, device=y.device)[:, None, None] * edges
-    cells = (rows + torch.arange(edges, device=y.device)[:, None]) * states**2 + pairs
-    edge = shares.new_zeros(transition_shape.numel()).index_add(
-        0, cells.expand(pairs.shape).flatten(), shares[:, 1:].flatten()
-    )
+    cells = edge_cells(labels, transition_shape)
+    edge = shares.new_zeros(transition_shape.numel()).index_add(0, cells.flatten(), shares[:, 1:].flatten())
     return node, edge.view(transition_shape)
 
 
@@ -101,7 +122,7 @@ def marginals(unary: Tensor, transition: Tensor, lengths: Tensor, per_edge: bool
     log_z = torch.empty(batch, dtype=torch.float64)
     node = torch.zeros(batch, steps, states, dtype=torch.float64)
     edge = torch.zeros(batch, steps - 1 if per_edge else 1, states, states, dtype=torch.float64)
-    arrays = (_array(unary), _array(transition), lengths.numpy(), log_z.numpy(), node.numpy(), edge.numpy())
+    arrays = (*_arrays(unary, transition, lengths), log_z.numpy(), node.numpy(), edge.numpy())
     over_batch(lambda *bounds: chain.batch_marginals(*arrays, *bounds), batch, 4 * batch * steps * states**2)
     return log_z.to(unary.dtype), node.to(unary.dtype), edge.to(unary.dtype)
 
@@ -124,14 +145,13 @@ def _marginals_backward(
     ctx: Any, grad: Tensor | None, grad_node: Tensor | None, grad_edge: Tensor | None
 ) -> tuple[Tensor | None, ...]:
     unary, transition, lengths, node, edge = ctx.saved_tensors
-    grad_unary, grad_transition = torch.zeros_like(unary), torch.zeros_like(transition)
+    gradients: tuple[Tensor, ...] = ()
     if grad is not None:
-        grad_unary = grad[:, None, None] * node
-        grad_transition = _sum_to(grad[:, None, None, None] * edge, transition.shape)
+        gradients = grad[:, None, None] * node, _sum_to(grad[:, None, None, None] * edge, transition.shape)
     if grad_node is not None or grad_edge is not None:
         second = _hessian_product(unary, transition, lengths, grad_node, grad_edge)
-        grad_unary, grad_transition = grad_unary + second[0], grad_transition + second[1]
-    return grad_unary, grad_transition, None, None
+        gradients = tuple(a + b for a, b in zip(gradients, second, strict=True)) if gradients else second
+    return *(gradients or (None, None)), None, None
 
 
 register_fake(marginals, _like_marginals)
@@ -170,7 +190,7 @@ def max_marginals(unary: Tensor, transition: Tensor, lengths: Tensor) -> Tensor:
 
     batch, steps, states = unary.shape
     out = torch.zeros(batch, steps, states, dtype=torch.float64)
-    arrays = (_array(unary), _array(transition), lengths.numpy(), out.numpy())
+    arrays = (*_arrays(unary, transition, lengths), out.numpy())
     over_batch(lambda *bounds: chain.batch_max_marginals(*arrays, *bounds), batch, 2 * batch * steps * states**2)
     return out.to(unary.dtype)
 

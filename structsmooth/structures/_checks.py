@@ -60,14 +60,35 @@ def below_infinity(scores: Tensor) -> bool:
     return not scores.numel() or bool(scores.amax() < torch.inf)
 
 
+def can_read_values() -> bool:
+    """Whether Python may look at values: neither under ``torch.compile`` nor under transforms of ``torch.func``."""
+    return not torch.compiler.is_compiling() and not _in_transform()
+
+
+def _in_transform() -> bool:
+    # As torch.autograd.Function asks.
+    return not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active()
+
+
+def refuse_transforms(structure: str) -> None:
+    """Raise ``NotImplementedError`` under ``torch.func.grad``, ``vmap`` and alike."""
+    if _in_transform():
+        raise NotImplementedError(
+            f"{structure} does not work under transforms of torch.func, such as vmap and grad: structures are batched "
+            "already, so stack potentials along their first dimension, and differentiate with torch.autograd"
+        )
+
+
 def check_backend(backend: Any, device: torch.device) -> None:
     """A known backend that runs on the device."""
     if backend not in ("auto", "compiled", "torch"):
         raise ValueError(f'backend must be "auto", "compiled" or "torch", got {backend!r}')
     if backend == "compiled" and device.type != "cpu":
         raise ValueError(f"the compiled backend runs on the CPU only, got tensors on {device}")
+    if backend == "compiled" and _in_transform():
+        raise ValueError('the compiled backend knows no transforms of torch.func, such as vmap and grad: use "auto"')
 
 
 def is_compiled(backend: Backend, device: torch.device) -> bool:
-    """Whether the compiled oracles answer: the faster ones on the CPU."""
-    return backend == "compiled" or (backend == "auto" and device.type == "cpu")
+    """Whether the compiled oracles answer: the faster ones on the CPU, which know no transforms of ``torch.func``."""
+    return backend == "compiled" or (backend == "auto" and device.type == "cpu" and not _in_transform())

@@ -27,7 +27,7 @@ class Structure(ABC):
     statistics (Pillutla et al. 2019, Lemma 7). A tensor handed in is never changed.
 
     Shapes are always checked. Values (NaN, ranges of labels and lengths) are checked under ``validate_args``, which
-    defaults to ``Structure.validate_args_default`` and is off inside ``torch.compile``.
+    defaults to ``Structure.validate_args_default`` and is off inside ``torch.compile`` and ``torch.func`` transforms.
     """
 
     validate_args_default: ClassVar[bool] = __debug__

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from structsmooth.structures._checks import (
     below_infinity,
+    can_read_values,
     require_device,
     require_integers,
     require_labels,
@@ -60,7 +61,7 @@ class Candidates(Structure):
         require_device("mask", mask, "scores", scores)
         self.scores, self.mask = scores, mask
         default = self.validate_args_default if validate_args is None else validate_args
-        self.validate_args = default and not torch.compiler.is_compiling()
+        self.validate_args = default and can_read_values()
         # One reduction in the usual case.
         if self.validate_args and not (below_infinity(scores) or below_infinity(scores[mask])):
             raise ValueError("scores must not contain NaN or +inf")

@@ -9,10 +9,11 @@ from torch import Tensor
 
 from structsmooth.structures import _chain_compiled as compiled
 from structsmooth.structures import _chain_reference as reference
-from structsmooth.structures._chain_compiled import expand_edges, length_mask, masked
+from structsmooth.structures._chain_compiled import check_lengths, edge_cells, length_mask, masked
 from structsmooth.structures._checks import (
     Backend,
     below_infinity,
+    can_read_values,
     check_backend,
     is_compiled,
     require_device,
@@ -47,7 +48,8 @@ class LinearChain(Structure):
         transition: scores [S, S], [B, S, S] or [B, T-1, S, S]; entry [..., i, j] is for y_t = i, y_{t+1} = j.
         lengths: sequence lengths [B], integers from 1 to T; all T if not given. See :func:`lengths_from_mask`.
         validate_args: check values too: NaN, +inf, lengths, ranges of labels. Costs a reduction, and a
-            synchronization on a GPU. Default: ``Structure.validate_args_default``.
+            synchronization on a GPU. Default: ``Structure.validate_args_default``. Compiled oracles always
+            check lengths.
         backend: ``"compiled"`` (CPU only), ``"torch"``, or ``"auto"`` for the faster one.
 
     Raises:
@@ -80,7 +82,7 @@ class LinearChain(Structure):
         self.unary, self.transition, self.lengths = unary, transition, lengths.to(torch.int64)
         self.backend: Backend = backend
         default = self.validate_args_default if validate_args is None else validate_args
-        self.validate_args = default and not torch.compiler.is_compiling()
+        self.validate_args = default and can_read_values()
         if self.validate_args:
             self._check_values()
 
@@ -105,12 +107,11 @@ class LinearChain(Structure):
         """Score of the label sequences ``y`` [B, T]: [B], differentiable."""
         y = self._check_labels(y)
         unary, transition = self._accumulated()
-        nodes = unary.gather(2, y.unsqueeze(-1)).squeeze(-1)
-        total = torch.where(self.mask, nodes, 0.0).sum(1)
+        mask = self.mask
+        total = torch.where(mask, unary.gather(2, y.unsqueeze(-1)).squeeze(-1), 0.0).sum(1)
         if y.shape[1] > 1:
-            edges = expand_edges(unary, transition).flatten(2)
-            pairs = (y[:, :-1] * unary.shape[-1] + y[:, 1:]).unsqueeze(-1)
-            total = total + torch.where(self.mask[:, 1:], edges.gather(2, pairs).squeeze(-1), 0.0).sum(1)
+            edges = transition.flatten().gather(0, edge_cells(y, transition.shape).flatten()).view(y[:, 1:].shape)
+            total = total + torch.where(mask[:, 1:], edges, 0.0).sum(1)
         return total
 
     def parts(self, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -183,9 +184,7 @@ class LinearChain(Structure):
         return y
 
     def _check_values(self) -> None:
-        batch, steps, _ = self.unary.shape
-        if batch and not 1 <= int(self.lengths.min()) <= int(self.lengths.max()) <= steps:
-            raise ValueError(f"lengths must be from 1 to T = {steps}, got {self.lengths.tolist()}")
+        check_lengths(self.lengths, self.unary.shape[1])
         for name, scores in (("unary", self.unary), ("transition", self.transition)):
             # One reduction in the usual case.
             if not below_infinity(scores) and _has_invalid(self, name):

@@ -11,6 +11,8 @@ from torch import Tensor
 from structsmooth.structures import _graph_cut_compiled as compiled
 from structsmooth.structures._checks import (
     below_infinity,
+    can_read_values,
+    refuse_transforms,
     require_device,
     require_integers,
     require_labels,
@@ -67,8 +69,9 @@ class BinaryGraph(Structure):
             raise ValueError(f"edges must have shape [E, 2], got {tuple(edges.shape)}")
         _check_scores(unary, pairwise, edges)
         self.unary, self.edges, self.pairwise = unary, edges.to(torch.int64), pairwise
+        refuse_transforms("BinaryGraph")
         default = self.validate_args_default if validate_args is None else validate_args
-        self.validate_args = default and not torch.compiler.is_compiling()
+        self.validate_args = default and can_read_values()
         if self.validate_args:
             _check_edges(self.edges, unary.shape[1])
             _check_finite("unary", unary)

@@ -11,6 +11,8 @@ from torch import Tensor
 from structsmooth.structures import _matching_compiled as compiled
 from structsmooth.structures._checks import (
     below_infinity,
+    can_read_values,
+    refuse_transforms,
     require_device,
     require_integers,
     require_scores,
@@ -63,8 +65,9 @@ class Matching(Structure):
         require_shape("sizes", sizes, "[B, 2]", (len(weights), 2))
         require_device("sizes", sizes, "weights", weights)
         self.weights, self.sizes = weights, sizes.to(torch.int64)
+        refuse_transforms("Matching")
         default = self.validate_args_default if validate_args is None else validate_args
-        self.validate_args = default and not torch.compiler.is_compiling()
+        self.validate_args = default and can_read_values()
         if self.validate_args:
             compiled.check_sizes(self.sizes, *weights.shape[1:])
             self._check_values()

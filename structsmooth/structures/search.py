@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor
 
+from structsmooth.structures._checks import can_read_values, refuse_transforms
 from structsmooth.structures.base import Structure, check_k, widened
 
 Subset = TypeVar("Subset")
@@ -83,8 +84,9 @@ class SearchSpace(Structure, Generic[Subset]):
             raise TypeError(f"max_sets must be an int, got {type(max_sets).__name__}")
         if max_sets < 1:
             raise ValueError(f"max_sets must be at least 1, got {max_sets}")
+        refuse_transforms(type(self).__name__)
         default = self.validate_args_default if validate_args is None else validate_args
-        self.validate_args = default and not torch.compiler.is_compiling()
+        self.validate_args = default and can_read_values()
         self.max_sets = max_sets
 
     @abstractmethod

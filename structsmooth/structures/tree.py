@@ -13,6 +13,7 @@ from structsmooth.structures import _tree_reference as reference
 from structsmooth.structures._checks import (
     Backend,
     below_infinity,
+    can_read_values,
     check_backend,
     is_compiled,
     require_device,
@@ -86,7 +87,7 @@ class Tree(Structure):
         self.unary, self.pairwise, self.parents, self.mask = unary, pairwise, parents.to(torch.int64), mask
         self.backend: Backend = backend
         default = self.validate_args_default if validate_args is None else validate_args
-        self.validate_args = default and not torch.compiler.is_compiling()
+        self.validate_args = default and can_read_values()
         if self.validate_args:
             _check_parents(self.parents, self.mask)
             self._check_values()

@@ -260,6 +260,8 @@ def test_start_and_views() -> None:
         ({"labels": torch.tensor([0, 1, 3])}, ValueError, "labels must be from 0 to 2, got 0 to 3"),
         ({"labels": torch.tensor([0, -1, 2])}, ValueError, "labels must be from 0 to 2, got -1 to 2"),
         ({"states": 2}, ValueError, "labels must be from 0 to 1, got 0 to 2"),
+        ({"cost": WeightedHamming((1.0, 2.0))}, ValueError, "weights must be one per class, 3, got 2"),
+        ({"cost": WeightedHamming((1.0,) * 4)}, ValueError, "weights must be one per class, 3, got 4"),
         ({"features": 4}, ValueError, "attributes must be from 0 to 3, got 0 to 4"),
         ({"attributes": torch.tensor([0, -2], dtype=torch.int32)}, ValueError, "attributes must be from 0 .* -2 to 0"),
     ],

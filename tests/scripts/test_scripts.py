@@ -1,5 +1,6 @@
 """Every script runs at a small size and prints its table."""
 
+import json
 import re
 import runpy
 import sys
@@ -7,6 +8,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
+import torch
 
 ROOT = Path(__file__).parents[2]
 SENTENCES = """
@@ -161,9 +163,121 @@ def test_compare_solvers_refuses(arguments, capsys):
     assert arguments[0] in capsys.readouterr().err.replace("unknown task", "--task")
 
 
-@pytest.mark.parametrize("name", ["benchmark_chain", "benchmark_ner", "compare_solvers"])
-def test_help(name, capsys):
+LAYERS = ["CRF likelihood", "Viterbi", "smoothed hinge, K = 2"]
+
+
+def test_benchmark_layers_without_the_others(capsys, monkeypatch):
+    for module in ("torchcrf", "torch_struct"):
+        monkeypatch.setitem(sys.modules, module, None)
+    options = ["--shapes", "2x3x2", "1x2x3", "--threads", "1", "--k", "2", "--repeats", "1"]
+    assert load("benchmark_layers").main(options) == 0
+    output = capsys.readouterr().out
+    assert all(f"{name} is not installed" in output for name in ("pytorch-crf", "torch-struct"))
+    table = rows(output)
+    assert [(row["B x T x S"], row["layer"]) for row in table] == [(s, n) for s in ("2x3x2", "1x2x3") for n in LAYERS]
+    assert all(float(row["structsmooth"]) > 0 for row in table)
+
+
+def test_benchmark_layers_takes_turns_until_a_limit():
+    calls = []
+    measure = load("benchmark_layers").measure
+    timed = {name: lambda name=name: calls.append(name) or torch.ones(()) for name in ("structsmooth", "other")}
+    assert set(measure(timed, repeats=2, limit=10.0)) == {"structsmooth", "other"}
+    turn = ["structsmooth"] * 5 + ["other"] * 5
+    assert calls == ["structsmooth", "other", *turn, *turn]  # the first call of each loads and compiles
+    calls.clear()
+    assert all(seconds > 0 for seconds in measure(timed, repeats=5, limit=1e-12).values())
+    assert calls == ["structsmooth", "other"] * 2
+
+
+def test_benchmark_layers_compares_the_same():
+    different = {"structsmooth": lambda: torch.ones(2), "other": lambda: torch.tensor([1.0, 1.1])}
+    with pytest.raises(AssertionError, match="other computes something else"):
+        load("benchmark_layers").measure(different, repeats=1, limit=1.0)
+
+
+@pytest.mark.parametrize("arguments", [["--repeats", "0"], ["--threads", "0"], ["--shapes", "2x1x3"]])
+def test_benchmark_layers_refuses(arguments, capsys):
+    with pytest.raises(SystemExit) as stop:
+        load("benchmark_layers").main(arguments)
+    assert stop.value.code == 2
+    assert arguments[0] in capsys.readouterr().err
+
+
+TAGGER_LOSSES = ["token", "hinge", "l2", "entropy", "crf", "softmax_margin", "perceptron", "sparsemap"]
+TAGGER_SIZES = ["--embedding", "4", "--hidden", "4", "--batch", "4"]
+
+
+def test_train_tagger_with_every_loss(data, tmp_path, capsys):
+    out = tmp_path / "out"
+    options = ["--train", data, "--test", data, "--epochs", "1", "--seeds", "2", "--out", str(out), *TAGGER_SIZES]
+    assert load("train_tagger").main(options) == 0
+    output = capsys.readouterr()
+    assert not output.err  # no progress bar off a terminal
+    table = rows(output.out)
+    assert sorted(row["loss"] for row in table) == sorted(TAGGER_LOSSES)
+    means = [float(row["test F1"].split(" ± ")[0]) for row in table]
+    assert means == sorted(means, reverse=True)
+    assert rows((out / "table.md").read_text()) == table
+    history = [json.loads(line) for line in (out / "histories.jsonl").read_text().splitlines()]
+    assert [(row["loss"], row["seed"]) for row in history] == [
+        (loss, seed) for loss in TAGGER_LOSSES for seed in (0, 1)
+    ]
+    assert all(row["objective"] > 0 for row in history)
+    assert (out / "f1.png").stat().st_size > 0
+
+
+def test_train_tagger_learns_and_is_the_same_for_a_seed(data, tmp_path, capsys):
+    options = ["--train", data, "--test", data, "--loss", "l2", "--seeds", "1", "--epochs", "12", *TAGGER_SIZES]
+    histories = []
+    for run in range(2):
+        assert load("train_tagger").main([*options, "--lr", "0.05", "--out", str(tmp_path / str(run))]) == 0
+        lines = (tmp_path / str(run) / "histories.jsonl").read_text().splitlines()
+        histories.append([{**json.loads(line), "seconds": 0} for line in lines])
+    assert histories[0] == histories[1]
+    assert histories[0][-1]["f1"] == 1.0
+    assert rows(capsys.readouterr().out.rpartition("epochs")[2])[0]["test F1"] == "100.0"
+
+
+def test_train_tagger_compares_with_per_token_cross_entropy():
+    tagger = load("train_tagger")
+    epochs = {"token": [0.5, 0.6], "crf": [0.7, 0.5], "l2": [0.4, 0.4]}
+    histories = [[tagger.Epoch(loss, s, 1, 0.0, 2.0, f1)] for loss, runs in epochs.items() for s, f1 in enumerate(runs)]
+    lines = rows(tagger.table(histories))
+    assert [(row["loss"], row["test F1"], row["beside token"]) for row in lines] == [
+        ("crf", "60.0 ± 14.1", "+5.0"),
+        ("token", "55.0 ± 7.1", ""),
+        ("l2", "40.0 ± 0.0", "-15.0"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"), [("Borrowers", "Xxxrs"), ("10.25", "99.9925"), ("a", "xa"), ("NYSE", "XXSE")]
+)
+def test_shapes_of_words(word, expected):
+    assert load("train_tagger").shape(word) == expected
+
+
+@pytest.mark.parametrize("arguments", [["--epochs", "0"], ["--lr", "nan"], ["--mu", "-1"], ["--device", "nowhere"]])
+def test_train_tagger_refuses(arguments, capsys):
+    with pytest.raises(SystemExit) as stop:
+        load("train_tagger").main(arguments)
+    assert stop.value.code == 2
+    assert arguments[0] in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [
+        ("benchmark_chain", "--plot FILE"),
+        ("benchmark_ner", "--plot FILE"),
+        ("compare_solvers", "--plot FILE"),
+        ("benchmark_layers", "--shapes BxTxS"),
+        ("train_tagger", "--out DIR"),
+    ],
+)
+def test_help(name, option, capsys):
     with pytest.raises(SystemExit) as stop:
         load(name).main(["--help"])
     assert stop.value.code == 0
-    assert "--plot FILE" in capsys.readouterr().out
+    assert option in capsys.readouterr().out

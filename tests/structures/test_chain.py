@@ -360,6 +360,35 @@ def test_nan_does_not_lead_out_of_memory() -> None:
         assert 0 <= int(y.min()) <= int(y.max()) < 3
 
 
+@pytest.mark.parametrize("value", ["max", "topk", "logsumexp", "marginals", "max_marginals"])
+@pytest.mark.parametrize("lengths", [[2, 0], [2, 4], [-1, 3], [2**40, 1]])
+def test_lengths_do_not_lead_out_of_memory(lengths: list[int], value: str) -> None:
+    chain = LinearChain(torch.zeros(2, 3, 2), torch.zeros(2, 2), torch.tensor(lengths), validate_args=False)
+    with pytest.raises(ValueError, match=r"lengths must be from 1 to T = 3, got \["):
+        VALUES[value](chain)
+
+
+def test_lengths_do_not_lead_out_of_memory_when_compiled() -> None:
+    def value(unary: Tensor, lengths: Tensor) -> Tensor:
+        return LinearChain(unary, torch.zeros(2, 2), lengths).logsumexp()
+
+    torch.compiler.reset()
+    compiled_value = torch.compile(value, fullgraph=True, backend="aot_eager")
+    unary = torch.zeros(2, 3, 2)
+    assert_close(compiled_value(unary, torch.tensor([2, 3])), torch.tensor([4.0, 8.0]).log())
+    with pytest.raises(ValueError, match=r"lengths must be from 1 to T = 3, got \[2, 4\]"):
+        compiled_value(unary, torch.tensor([2, 4]))
+
+
+@both_backends
+def test_lengths_may_be_a_view(backend: str) -> None:
+    unary, transition, _ = medium()
+    views = torch.tensor(4).expand(5), torch.arange(10).remainder(6).add(1)[::2]
+    for lengths in views:
+        chain, copied = (on(backend)(unary, transition, given) for given in (lengths, lengths.clone().contiguous()))
+        assert_same_oracles(chain, copied, k=K)
+
+
 @both_backends
 @given(potentials=small_chains())
 def test_large_scores(backend: str, potentials: Potentials) -> None:

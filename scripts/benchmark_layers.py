@@ -1,0 +1,222 @@
+"""Time of chain layers, forward and backward on the CPU, beside those of pytorch-crf and torch-struct.
+
+Scores are float32 with gradients, transitions are shared, all sequences have T positions. The libraries compute the
+same: the negative log-likelihood of a CRF, the best sequences, and a hinge smoothed over the K best outputs, for which
+torch-struct has a K-max semiring. They take turns; cells are medians in milliseconds and, in brackets, how many
+times as long as ours. Both are optional: pip install 'structsmooth[benchmarks]'. torch-struct is left out where its
+intermediate tensors, of B T S³ numbers (K² times as many for K-max), would be too large: see --largest.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from importlib import import_module
+from itertools import product
+from statistics import median
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from structsmooth import L2, Candidates, LinearChain, StructuralHinge
+
+_SHAPES = ("32x50x9", "32x200x32", "8x50x128")
+_PEERS = {"pytorch-crf": "torchcrf", "torch-struct": "torch_struct"}
+_OURS = "structsmooth"
+# Calls of one library before those of the next.
+_TURN = 5
+
+
+class Batch(NamedTuple):
+    """Scores of B sequences, leaves of the graph, and labels."""
+
+    unary: Tensor
+    transition: Tensor
+    y: Tensor
+
+    @classmethod
+    def random(cls, shape: tuple[int, int, int], seed: int = 0) -> Batch:
+        """Normally distributed scores and uniform labels of B, T, S."""
+        generator = torch.Generator().manual_seed(seed)
+        unary, transition = (torch.randn(size, generator=generator) for size in (shape, 2 * shape[2:]))
+        y = torch.randint(shape[2], shape[:2], generator=generator)
+        return cls(unary.requires_grad_(), transition.requires_grad_(), y)
+
+
+class Layer(NamedTuple):
+    """What is compared: for each library, a function that gives a loss or labels.
+
+    ``width`` is by how much the tensors of torch-struct are larger than for a likelihood.
+    """
+
+    name: str
+    width: int
+    calls: dict[str, Callable[[], Tensor]]
+
+
+def layers(peers: dict[str, Any], batch: Batch, k: int) -> list[Layer]:
+    """All layers, on one batch, by the libraries there are."""
+    unary, transition, y = batch
+    crf, hinge = StructuralHinge.crf(), StructuralHinge(L2(1.0, k))
+    likelihood: dict[str, Callable[[], Tensor]] = {_OURS: lambda: crf(LinearChain(unary, transition), y)}
+    best: dict[str, Callable[[], Tensor]] = {_OURS: lambda: LinearChain(unary.detach(), transition.detach()).max()[1]}
+    smoothed: dict[str, Callable[[], Tensor]] = {_OURS: lambda: hinge(LinearChain(unary, transition), y)}
+    if "pytorch-crf" in peers:
+        theirs = _pytorch_crf(peers["pytorch-crf"], transition)
+        likelihood["pytorch-crf"] = lambda: -theirs(unary, y, reduction="mean")
+        best["pytorch-crf"] = lambda: torch.tensor(theirs.decode(unary.detach()))
+    if "torch-struct" in peers:
+        likelihood["torch-struct"] = partial(_torch_struct_likelihood, peers["torch-struct"], batch)
+        smoothed["torch-struct"] = partial(_torch_struct_hinge, peers["torch-struct"], batch, k)
+    return [
+        Layer("CRF likelihood", 1, likelihood),
+        Layer("Viterbi", 1, best),
+        Layer(f"smoothed hinge, K = {k}", k**2, smoothed),
+    ]
+
+
+def _pytorch_crf(module: Any, transition: Tensor) -> Any:
+    """Their layer with these transitions and no scores of the ends."""
+    crf = module.CRF(len(transition), batch_first=True)
+    with torch.no_grad():
+        crf.start_transitions.zero_()
+        crf.end_transitions.zero_()
+        crf.transitions.copy_(transition)
+    return crf
+
+
+def _torch_struct_chain(module: Any, unary: Tensor, transition: Tensor) -> Any:
+    """Their distribution; entry [b, t, j, i] of its potentials is for y_t = i, y_{t+1} = j."""
+    first = torch.nn.functional.pad(unary[:, :1], (0, 0, 0, unary.shape[1] - 2))
+    return module.LinearChainCRF(transition.T + unary[:, 1:].unsqueeze(-1) + first.unsqueeze(-2))
+
+
+def _torch_struct_likelihood(module: Any, batch: Batch) -> Tensor:
+    unary, transition, y = batch
+    log_z: Tensor = _torch_struct_chain(module, unary, transition).partition
+    return (log_z - LinearChain(unary, transition).score(y)).mean()
+
+
+def _torch_struct_hinge(module: Any, batch: Batch, k: int) -> Tensor:
+    """The hinge of :class:`L2` over the K largest scores."""
+    unary, transition, y = batch
+    wrong = torch.arange(unary.shape[-1]) != y.unsqueeze(-1)
+    best: Tensor = _torch_struct_chain(module, unary + wrong.to(unary.dtype), transition).kmax(k)
+    return (L2(1.0, k)(Candidates(best.T)) - LinearChain(unary, transition).score(y)).mean()
+
+
+def run(call: Callable[[], Tensor]) -> Tensor:
+    """Forward, and backward if there is anything to differentiate."""
+    result = call()
+    if result.requires_grad:
+        result.backward()
+    return result.detach()
+
+
+def measure(calls: dict[str, Callable[[], Tensor]], repeats: int, limit: float) -> dict[str, float]:
+    """Median seconds of each call; one that has used up ``limit`` seconds is called no more.
+
+    They take turns of a few calls, so that load of the machine meets all, and most calls find their own data in caches.
+    """
+    results = {name: run(call) for name, call in calls.items()}  # loads and compiles
+    for name, result in results.items():
+        # Ties aside, best sequences are the same; sums round in float32.
+        torch.testing.assert_close(result.double(), results[_OURS].double(), rtol=1e-3, atol=1e-3, msg=_differs(name))
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(repeats):
+        for name, call in calls.items():
+            for _ in range(_TURN):
+                if sum(times[name]) >= limit:
+                    break
+                started = time.perf_counter()
+                run(call)
+                times[name].append(time.perf_counter() - started)
+    return {name: median(seconds) for name, seconds in times.items()}
+
+
+def _differs(name: str) -> Callable[[str], str]:
+    return lambda message: f"{name} computes something else: {message}"
+
+
+def _fits(layer: Layer, name: str, shape: tuple[int, int, int], largest: float) -> bool:
+    batch, steps, states = shape
+    return name != "torch-struct" or batch * steps * states**3 * layer.width <= largest
+
+
+def _cell(name: str, times: dict[str, float]) -> str:
+    if name not in times:
+        return "—"
+    text = f"{1e3 * times[name]:.2f}"
+    return text if name == _OURS else f"{text} ({times[name] / times[_OURS]:.1f}x)"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure every shape, number of threads and layer, and print the table."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if min(options.repeats, options.k, *options.threads, *(size for shape in options.shapes for size in shape)) < 1:
+        parser.error("shapes, --threads, --k and --repeats must be at least 1")
+    if any(shape[1] < 2 for shape in options.shapes):
+        parser.error("--shapes need T of at least 2: torch-struct knows no shorter sequences")
+    peers = _installed()
+    for name in _PEERS.keys() - peers.keys():
+        print(f"{name} is not installed, so its column is left out: pip install 'structsmooth[benchmarks]'")
+    names = (_OURS, *(name for name in _PEERS if name in peers))
+    calls = options.repeats * _TURN
+    print(f"median of {calls} calls, or as many as fit into {options.limit:g} seconds, in milliseconds\n")
+    print(f"| layer | B x T x S | threads | {' | '.join(names)} |")
+    print("| --- | --- | ---: |" + " ---: |" * len(names), flush=True)
+    own_threads = torch.get_num_threads()
+    for shape, threads in product(options.shapes, options.threads):
+        torch.set_num_threads(threads)
+        batch = Batch.random(shape)
+        for layer in layers(peers, batch, options.k):
+            chosen = {name: call for name, call in layer.calls.items() if _fits(layer, name, shape, options.largest)}
+            times = measure(chosen, options.repeats, options.limit)
+            cells = " | ".join(_cell(name, times) for name in names)
+            print(f"| {layer.name} | {'x'.join(map(str, shape))} | {threads} | {cells} |", flush=True)
+    torch.set_num_threads(own_threads)
+    return 0
+
+
+def _installed() -> dict[str, Any]:
+    """Modules of the other libraries, by the names of those that are installed."""
+    found = {}
+    for name, module in _PEERS.items():
+        with suppress(ImportError):
+            found[name] = import_module(module)
+    return found
+
+
+def _shape(text: str) -> tuple[int, int, int]:
+    batch, steps, states = map(int, text.split("x"))
+    return batch, steps, states
+
+
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--shapes",
+        type=_shape,
+        nargs="+",
+        metavar="BxTxS",
+        default=[*map(_shape, _SHAPES)],
+        help=f"sequences, positions and states (default: {' '.join(_SHAPES)})",
+    )
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], metavar="N", help="(default: 1 2)")
+    parser.add_argument("--k", type=int, default=5, metavar="K", help="outputs of the smoothed hinge (default: 5)")
+    parser.add_argument("--repeats", type=int, default=11, metavar="N", help=f"turns of {_TURN} calls (default: 11)")
+    parser.add_argument("--limit", type=float, default=10.0, help="seconds for the calls of one cell (default: 10)")
+    parser.add_argument(
+        "--largest", type=float, default=3e8, help="numbers in a tensor of torch-struct at most (default: 3e8)"
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,252 @@
+"""Losses as layers inside other torch code: compilers, mixed precision, data parallelism, transforms, copies."""
+
+import copy
+import pickle
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from structsmooth import (
+    L2,
+    BinaryGraph,
+    Candidates,
+    LinearChain,
+    Matching,
+    StructuralHinge,
+    Structure,
+    Subwindows,
+    Tree,
+    WeightedHamming,
+)
+from structsmooth.models import BiLSTMTagger
+
+LOSSES = {
+    "hinge": StructuralHinge(),
+    "smoothed": StructuralHinge(L2(0.5, 3)),
+    "crf": StructuralHinge.crf(),
+    "softmax_margin": StructuralHinge.softmax_margin(),
+    "perceptron": StructuralHinge.perceptron(),
+    "sparsemap": StructuralHinge.sparsemap(k=3),
+    "weighted": StructuralHinge(cost=WeightedHamming((1.0, 2.0, 0.5)), reduction="none"),
+}
+every_loss = pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+both_backends = pytest.mark.parametrize("backend", ["compiled", "torch"])
+B, T, S = 4, 6, 3
+LENGTHS = torch.tensor([6, 1, 4, 5])
+PARENTS = torch.tensor([-1, 0, 0, 1, 1, -1]).expand(B, T)
+
+# Structures of potentials that require a gradient, and labels; those of the first kind know transforms of torch.func.
+BATCHED: dict[str, Callable[[Tensor], Structure]] = {
+    "chain": lambda unary: LinearChain(unary, unary[0, :S].detach().cos(), LENGTHS[: len(unary)]),
+    "tree": lambda unary: Tree(unary, unary.detach().unsqueeze(-1).cos() * unary.unsqueeze(-2), PARENTS[: len(unary)]),
+    "candidates": lambda unary: Candidates(unary[:, 0]),
+}
+REFUSING: dict[str, Callable[[Tensor], Structure]] = {
+    "BinaryGraph": lambda unary: BinaryGraph(
+        unary[..., :2], torch.tensor([[0, 1]]), torch.eye(2).expand(len(unary), 1, 2, 2)
+    ),
+    "Matching": lambda unary: Matching(unary.transpose(1, 2)),
+    "Subwindows": lambda unary: Subwindows(unary),
+}
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def labels(structure: Structure) -> Tensor:
+    """Those of a wrong output, as a rule."""
+    return structure.topk(2)[1][:, 1]
+
+
+class Tagger(nn.Module):
+    """A linear layer under a chain."""
+
+    def __init__(self, backend: str = "auto") -> None:
+        super().__init__()
+        self.linear = nn.Linear(5, S)
+        self.transition = nn.Parameter(normal(S, S, seed=1))
+        self.backend = backend
+        with torch.no_grad():
+            self.linear.weight.copy_(normal(S, 5, seed=2))
+
+    def forward(self, x: Tensor) -> LinearChain:
+        return LinearChain(self.linear(x), self.transition, LENGTHS, backend=self.backend)
+
+
+def value_and_gradients(value: Tensor, module: nn.Module) -> tuple[Tensor, ...]:
+    return value, *torch.autograd.grad(value.sum(), list(module.parameters()))
+
+
+X, Y = normal(B, T, 5), torch.arange(B * T).view(B, T) % S
+
+
+@every_loss
+@both_backends
+def test_training_step_compiles_as_one_graph(loss: StructuralHinge, backend: str) -> None:
+    tagger = Tagger(backend)
+    torch.compiler.reset()
+    compiled = torch.compile(lambda x: loss(tagger(x), Y), fullgraph=True, backend="aot_eager")
+    assert_close(value_and_gradients(compiled(X), tagger), value_and_gradients(loss(tagger(X), Y), tagger))
+
+
+@pytest.mark.skipif(not any(map(shutil.which, ("g++", "clang++"))), reason="inductor needs a C++ compiler")
+@pytest.mark.parametrize("name", ["smoothed", "crf"])
+def test_inductor_compiles_the_training_step(name: str) -> None:
+    code = f"""
+import torch, test_layers as layers
+tagger, loss = layers.Tagger(), layers.LOSSES[{name!r}]
+compiled = torch.compile(lambda x: loss(tagger(x), layers.Y), fullgraph=True, backend="inductor")
+actual, expected = (
+    layers.value_and_gradients(run(layers.X), tagger) for run in (compiled, lambda x: loss(tagger(x), layers.Y))
+)
+torch.testing.assert_close(actual, expected)
+print("same")
+"""
+    assert process(code).communicate(timeout=300)[0] == "same\n"
+
+
+def process(code: str, *arguments: str) -> subprocess.Popen[str]:
+    """A new process that can import this file."""
+    code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n{code}"
+    return subprocess.Popen([sys.executable, "-c", code, *arguments], stdout=subprocess.PIPE, text=True)
+
+
+@every_loss
+@both_backends
+def test_autocast_rounds_the_scores_and_nothing_behind_them(loss: StructuralHinge, backend: str) -> None:
+    tagger = Tagger(backend)
+    with torch.autocast("cpu", torch.bfloat16):
+        chain = tagger(X)
+        assert chain.unary.dtype == torch.bfloat16
+        value = loss(chain, Y)
+        assert value.dtype == torch.float32
+    unary, transition = (scores.detach().float().requires_grad_() for scores in chain.potentials)
+    exact = loss(LinearChain(unary, transition, LENGTHS, backend=backend), Y)
+    assert_close(value, exact, rtol=1e-6, atol=1e-6)
+    weights = torch.autograd.grad(value.sum(), tagger.transition, retain_graph=True)
+    assert_close(weights, torch.autograd.grad(exact.sum(), transition, retain_graph=True), rtol=1e-5, atol=1e-5)
+    with torch.no_grad():
+        full = tagger(X)
+        rounding = (chain.unary - full.unary).abs().max()
+        assert 0 < rounding < 0.05
+        # Both the smoothed max and the score of the labels move by no more than the scores of T positions.
+        assert (value - loss(full, Y)).abs().max() <= 2 * T * rounding + 1e-5
+
+
+TRAIN = """
+import torch, test_layers as layers
+from torch import distributed
+from torch.nn.parallel import DistributedDataParallel
+rank, store = int(sys.argv[1]), sys.argv[2]
+distributed.init_process_group("gloo", init_method="file://" + store, rank=rank, world_size=2)
+tagger, ids, y, lengths = layers.tagging()
+half = slice(2 * rank, 2 * rank + 2)
+for name in ("smoothed", "crf"):
+    tagger.zero_grad()
+    replica = DistributedDataParallel(tagger)
+    layers.LOSSES[name](replica((ids[half], lengths[half])), y[half]).backward()
+    torch.save([parameter.grad for parameter in tagger.parameters()], f"{store}.{name}.{rank}")
+distributed.destroy_process_group()
+"""
+
+
+def tagging() -> tuple[BiLSTMTagger, Tensor, Tensor, Tensor]:
+    torch.manual_seed(0)
+    return BiLSTMTagger(10, S, embedding=4, hidden=4), torch.arange(B * T).view(B, T) % 10, Y, LENGTHS
+
+
+@pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="torch was built without gloo")
+def test_two_processes_get_the_gradients_of_one(tmp_path) -> None:
+    store = str(tmp_path / "store")
+    for replica in [process(TRAIN, str(rank), store) for rank in range(2)]:
+        replica.communicate(timeout=300)
+        assert replica.returncode == 0
+    tagger, ids, y, lengths = tagging()
+    for name in ("smoothed", "crf"):
+        loss = LOSSES[name](tagger((ids, lengths)), y)
+        expected = list(torch.autograd.grad(loss, list(tagger.parameters())))
+        for rank in range(2):
+            assert_close(torch.load(f"{store}.{name}.{rank}"), expected)
+
+
+@every_loss
+@pytest.mark.parametrize("build", BATCHED.values(), ids=BATCHED)
+def test_functional_gradients(build: Callable[[Tensor], Structure], loss: StructuralHinge) -> None:
+    unary = normal(B, T, S)
+    y = labels(build(unary))
+    actual = torch.func.grad(lambda scores: loss(build(scores), y).sum())(unary)
+    leaf = unary.clone().requires_grad_()
+    assert_close(actual, torch.autograd.grad(loss(build(leaf), y).sum(), leaf)[0])
+    assert actual.any()
+
+
+@every_loss
+@pytest.mark.parametrize("build", BATCHED.values(), ids=BATCHED)
+def test_vmap_over_batches(build: Callable[[Tensor], Structure], loss: StructuralHinge) -> None:
+    """Gradients of every example by itself too."""
+    batches = normal(5, 2, T, S)
+    y = torch.stack([labels(build(unary)) for unary in batches])
+
+    def total(unary: Tensor, y: Tensor) -> Tensor:
+        return loss(build(unary), y).sum()
+
+    expected = [torch.func.grad_and_value(total)(*pair) for pair in zip(batches, y, strict=True)]
+    gradients, values = torch.func.vmap(torch.func.grad_and_value(total))(batches, y)
+    assert_close(values, torch.stack([value for _, value in expected]))
+    assert_close(gradients, torch.stack([gradient for gradient, _ in expected]))
+
+
+@pytest.mark.parametrize("name", REFUSING)
+@pytest.mark.parametrize("transform", ["vmap", "grad"])
+def test_structures_that_cannot_be_transformed_say_so(transform: str, name: str) -> None:
+    batches = normal(2, B, T, S)
+    value = REFUSING[name](batches[0]).max()[0]
+    assert value.shape == (B,)
+    inputs = batches if transform == "vmap" else batches[0]
+    with pytest.raises(NotImplementedError, match=rf"{name} does not work under .* structures are batched already"):
+        getattr(torch.func, transform)(lambda unary: REFUSING[name](unary).max()[0].sum())(inputs)
+
+
+def test_a_compiled_backend_asked_for_cannot_be_transformed() -> None:
+    with pytest.raises(ValueError, match=r'knows no transforms of torch.func, .* use "auto"'):
+        torch.func.grad(lambda u: LinearChain(u, u[0, :S], backend="compiled").logsumexp().sum())(normal(B, T, S))
+
+
+@both_backends
+def test_gradients_of_the_exp_oracle_can_be_penalized(backend: str) -> None:
+    """Double backward through module and oracle; the directional derivative against finite differences."""
+    tagger, loss = Tagger(backend).double(), StructuralHinge.crf()
+    x = X.double().requires_grad_()
+
+    def penalty() -> Tensor:
+        (gradient,) = torch.autograd.grad(loss(tagger(x), Y), x, create_graph=True)
+        return gradient.square().sum()
+
+    (second,) = torch.autograd.grad(penalty(), tagger.transition)
+    direction, step = normal(S, S, seed=3).double(), 1e-5
+    values = []
+    for sign in (1, -1):
+        with torch.no_grad():
+            tagger.transition += sign * step * direction
+        values.append(penalty().detach())
+        with torch.no_grad():
+            tagger.transition -= sign * step * direction
+    assert_close((second * direction).sum(), (values[0] - values[1]) / (2 * step), rtol=1e-6, atol=1e-9)
+
+
+@every_loss
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda loss: pickle.loads(pickle.dumps(loss))])
+def test_losses_can_be_copied_and_have_no_state(loss: StructuralHinge, duplicate: Callable[..., nn.Module]) -> None:
+    twin, chain = duplicate(loss), Tagger()(X)
+    assert repr(twin) == repr(loss)
+    assert_close(twin(chain, Y), loss(chain, Y), rtol=0, atol=0)
+    assert not loss.state_dict()
+    assert not list(loss.parameters())
