@@ -71,8 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def variants(mu: float | None = None) -> Iterator[Variant]:
     """Every solver, schedule and warm start; ``mu`` is for those that keep their smoothing constant."""
-    for sampling in _choices(BCFW, "sampling"):
-        yield Variant(BCFW(sampling=sampling, gap_tolerance=0.0), "BCFW", sampling)
+    for sampling, steps in product(_choices(BCFW, "sampling"), _choices(BCFW, "steps")):
+        yield Variant(BCFW(sampling=sampling, steps=steps, gap_tolerance=0.0), "BCFW", f"{sampling}, {steps}")
     for schedule in _choices(SGD, "schedule"):
         yield Variant(SGD(schedule=schedule, gap_tolerance=0.0), "SGD", schedule)
     svrg = SVRG(gap_tolerance=0.0)

@@ -17,6 +17,8 @@ from structsmooth.kernels.sampling import draw, set_weight, sum_tree
 # Tuples that kernels take:
 #   data: attributes, token offsets, sentence offsets, labels of tokens, costs of mistakes at tokens
 #   smoothing: mu and k, the outputs of the top-K oracle (1: max), or 0 for the exp oracle
+#   sets: 0 for Frank-Wolfe, 1 for pairwise, 2 for away steps; outputs of the active sets [tokens * C], their weights
+#       [n, C] with 0 for a free slot, and the least weight that counts of what is in no slot
 #   decay: step size, shrink = 1 - c, and sums[g] = 1 + c + ... + c^(g-1)
 
 Workspace = namedtuple(
@@ -353,15 +355,99 @@ def _add_gathered(count, length, rows, sums, node, edge, factor, out):
             transition[p, s] += factor * edge[p, s]
 
 
+@kernel
+def _atom_scores(first, length, transition, outputs, alpha, scores, work):
+    """Scores of the outputs in an active set, under the potentials in ``work.unary``."""
+    capacity, unary = alpha.shape[0], work.unary
+    for c in range(capacity):
+        if alpha[c] > 0.0:
+            y = outputs[first * capacity + c * length : first * capacity + (c + 1) * length]
+            score = unary[0, y[0]]
+            for t in range(1, length):
+                score += transition[y[t - 1], y[t]] + unary[t, y[t]]
+            scores[c] = score
+
+
+@kernel
+def _away_atom(alpha, scores, mean, least):
+    """The worst atom, its weight and its score; atom number ``capacity`` is what the active set has no output for."""
+    capacity, total, worst = alpha.shape[0], 0.0, -1
+    rest = 1.0
+    for c in range(capacity):
+        if alpha[c] > 0.0:
+            rest -= alpha[c]
+            total += alpha[c] * scores[c]
+            if worst < 0 or scores[c] < scores[worst]:
+                worst = c
+    if rest > least and (worst < 0 or (mean - total) / rest < scores[worst]):
+        return capacity, rest, (mean - total) / rest
+    return worst, alpha[worst], scores[worst]
+
+
+@inlined
+def _add_output(c, first, length, outputs, capacity, factor, node, edge):
+    """(node, edge) += factor * the parts of output c of an active set."""
+    y = outputs[first * capacity + c * length : first * capacity + (c + 1) * length]
+    for t in range(length):
+        node[t, y[t]] += factor
+        if t > 0:
+            edge[y[t - 1], y[t]] += factor
+
+
+@kernel
+def _add_atom(c, first, length, own, outputs, alpha, factor, rest, node, edge):
+    """(node, edge) += factor * atom c."""
+    capacity = alpha.shape[0]
+    if c < capacity:
+        _add_output(c, first, length, outputs, capacity, factor, node, edge)
+        return
+    _add_own(own, length, factor / rest, node, edge)
+    for other in range(capacity):
+        if alpha[other] > 0.0:
+            _add_output(other, first, length, outputs, capacity, -factor * alpha[other] / rest, node, edge)
+
+
+@inlined
+def _add_own(own, length, factor, node, edge):
+    """(node, edge) += factor * own statistics."""
+    states = node.shape[1]
+    for t in range(length):
+        for s in range(states):
+            node[t, s] += factor * own[t, s]
+    for p in range(states):
+        for s in range(states):
+            edge[p, s] += factor * own[length + p, s]
+
+
+@kernel
+def _slot(y, first, length, outputs, alpha):
+    """Slot of output y in an active set: its own, or a free one, or that of the least weight."""
+    capacity, least = alpha.shape[0], 0
+    for c in range(capacity):
+        start = first * capacity + c * length
+        same = alpha[c] > 0.0
+        for t in range(length):
+            same = same and outputs[start + t] == y[t]
+        if same:
+            return c
+        if alpha[c] < alpha[least]:
+            least = c
+    for t in range(length):
+        outputs[first * capacity + least * length + t] = y[t]
+    alpha[least] = 0.0  # its statistics stay, as part of the rest
+    return least
+
+
 @entry_point
-def frank_wolfe_epoch(order, draws, data, weights, total, statistics, gaps, lam, remaining):
-    """Block-coordinate Frank-Wolfe steps (Osokin et al. 2016, Algorithms 1 and 2), in place.
+def frank_wolfe_epoch(order, draws, data, weights, total, statistics, gaps, lam, remaining, sets):
+    """Block-coordinate Frank-Wolfe steps (Osokin et al. 2016, Algorithms 1 to 4), in place.
 
     ``statistics`` [tokens + n * S, S] has T rows of nodes and S of summed edges for each example. With ``draws`` they
     choose the examples by their gaps, not ``order``. ``total`` becomes the sum of what each step changes, times
     ``remaining``; without ``remaining`` it stays as it is.
     """
     _, token_offsets, sentence_offsets, _, _ = data
+    kind, outputs, alphas, least = sets
     n, states = sentence_offsets.shape[0] - 1, weights.shape[1]
     work = _workspace(data, states, 1)
     node, edge = work.node, work.edge[0]
@@ -369,34 +455,69 @@ def frank_wolfe_epoch(order, draws, data, weights, total, statistics, gaps, lam,
     for i in range(n):
         most = max(most, token_offsets[sentence_offsets[i + 1]] - token_offsets[sentence_offsets[i]])
     slots, rows, sums = np.full(weights.shape[0], -1, np.int32), np.empty(most, np.int32), np.empty((most, states))
-    tree = sum_tree(gaps)
-    by_gap, averaged = draws.shape[0] > 0, remaining.shape[0] > 0
+    tree, scores = sum_tree(gaps), np.zeros(alphas.shape[1])
+    by_gap, averaged, no_atom = draws.shape[0] > 0, remaining.shape[0] > 0, -1
     for step in range(max(order.shape[0], draws.shape[0])):
         i = draw(tree, n, draws[step]) if by_gap else order[step]
         first = sentence_offsets[i]
         length = sentence_offsets[i + 1] - first
+        own = statistics[first + i * states : first + length + (i + 1) * states]
         gain = _block_direction(i, data, weights, statistics, work)
         gaps[i] = max(gain, 0.0) / n
         if by_gap:
             set_weight(tree, i, gaps[i])
+        away, weight, longest, towards, alpha = no_atom, 1.0, 1.0, True, alphas[i]
+        if kind > 0:
+            _atom_scores(first, length, _transition(weights), outputs, alpha, scores, work)
+            mean = work.values[0] - gain
+            away, weight, score = _away_atom(alpha, scores, mean, least)
+            if kind == 1:
+                gain, longest = work.values[0] - score, weight
+            elif mean - score > gain and weight < 1.0 - least:
+                gain, longest, towards = mean - score, weight / (1.0 - weight), False
+            else:
+                away = no_atom
         if gain <= 0.0:
             continue
+        if away != no_atom:
+            # From s - m to s - a, or to m - a.
+            if towards:
+                _add_own(own, length, 1.0, node, edge)
+            else:
+                node[:length] = own[:length]
+                edge[:] = own[length:]
+            _add_atom(away, first, length, own, outputs, alpha, -1.0, weight, node, edge)
         count = _gather(first, length, data, node, slots, rows, sums)
         norm2 = _squared_norm(sums, count) + _squared_norm(edge, states)
         for s in range(states):
             norm2 += node[0, s] * node[0, s] + node[length - 1, s] * node[length - 1, s]
-        size = 1.0 if gain * lam * n >= norm2 else gain * lam * n / norm2
+        size = longest if gain * lam * n >= longest * norm2 else gain * lam * n / norm2
         factor = -size / (lam * n)
         _add_gathered(count, length, rows, sums, node, edge, factor, weights)
         if averaged:
             _add_gathered(count, length, rows, sums, node, edge, factor * remaining[step], total)
-        own = statistics[first + i * states : first + length + (i + 1) * states]
         for t in range(length):
             for s in range(states):
                 own[t, s] += size * node[t, s]
         for p in range(states):
             for s in range(states):
                 own[length + p, s] += size * edge[p, s]
+        if kind > 0:
+            _reweight(away, towards, size, longest, alpha)
+            if towards:
+                alpha[_slot(work.labels[0], first, length, outputs, alpha)] += size
+
+
+@inlined
+def _reweight(away, towards, size, longest, alpha):
+    """Weights of the active set after a step of ``size``, without those that the output of the oracle gains."""
+    capacity = alpha.shape[0]
+    if away < 0 or not towards:
+        scale = 1.0 - size if towards else 1.0 + size
+        for c in range(capacity):
+            alpha[c] *= scale
+    if 0 <= away < capacity:
+        alpha[away] = 0.0 if size == longest else max(alpha[away] - size, 0.0)
 
 
 @entry_point

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from structsmooth.problems.base import Problem
+
+Steps = Literal["fw", "pairwise", "away"]
+
+# A rest of less weight has no statistics to speak of: it is left where it is.
+LEAST_REST = 1e-9
 
 
 @dataclass(frozen=True)
@@ -20,11 +27,72 @@ class DualIterate:
         weights: w = −(1/(λn)) Σ B_iᵀ(m_i − ν(y_i)), [dim].
         statistics: m_i of all examples, see :meth:`LinearProblem.label_statistics`.
         gaps: block gaps g_i, each as of when its example was last seen, [n].
+        outputs: active sets, see :meth:`LinearProblem.label_sets`; empty where steps need none.
+        alphas: their weights, 0 for a free slot, [n, capacity].
     """
 
     weights: Tensor
     statistics: Tensor
     gaps: Tensor
+    outputs: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int32))
+    alphas: Tensor = field(default_factory=lambda: torch.zeros(0, 0, dtype=torch.float64))
+
+
+class _ActiveSet:
+    """Outputs of one example with their weights α > 0, which sum to 1 at most.
+
+    What they lack to m is the rest, an atom without an output: there may be more outputs in m than there are slots.
+    """
+
+    def __init__(self, outputs: Tensor, alpha: Tensor, parts: Callable[[Tensor], tuple[Tensor, ...]]) -> None:
+        self.outputs, self.alpha, self.parts = outputs, alpha, parts
+        self.away: int | None = None
+        self.towards = True
+
+    def choose(
+        self, steps: Steps, augmented: tuple[Tensor, ...], own: tuple[Tensor, ...], towards: tuple[Tensor, ...]
+    ) -> tuple[Tensor, float, tuple[Tensor, ...]]:
+        """Gain, longest step and direction, given the direction s − m towards the output of the oracle."""
+        self.away, weight, atom = self._worst(augmented, own)
+        away = _minus(own, atom)
+        gain, away_gain = _inner(augmented, towards), _inner(augmented, away)
+        if steps == "pairwise":
+            return gain + away_gain, weight, tuple(a + b for a, b in zip(towards, away, strict=True))
+        if away_gain > gain and weight < 1 - LEAST_REST:
+            self.towards = False
+            return away_gain, weight / (1 - weight), away
+        self.away = None
+        return gain, 1.0, towards
+
+    def update(self, output: Tensor, size: float, longest: float) -> None:
+        """Weights after a step."""
+        if self.away is None or not self.towards:
+            self.alpha *= 1 - size if self.towards else 1 + size
+        if self.away is not None and self.away < len(self.alpha):
+            self.alpha[self.away] = 0.0 if size == longest else (self.alpha[self.away] - size).clamp_min(0.0)
+        if self.towards:
+            self.alpha[self._slot(output)] += size
+
+    def _worst(self, augmented: tuple[Tensor, ...], own: tuple[Tensor, ...]) -> tuple[int, float, tuple[Tensor, ...]]:
+        """The atom of the smallest score, its weight and its statistics; the rest is behind the last slot."""
+        held = {c: self.parts(self.outputs[c]) for c in self.alpha.nonzero()[:, 0].tolist()}
+        rest = 1 - float(self.alpha.sum())
+        weights = {c: float(self.alpha[c]) for c in held}
+        if rest > LEAST_REST:
+            for c, atom in held.items():
+                own = tuple(m - weights[c] * part for m, part in zip(own, atom, strict=True))
+            held[len(self.alpha)], weights[len(self.alpha)] = tuple(m / rest for m in own), rest
+        worst = min(held, key=lambda c: float(_inner(augmented, held[c])))
+        return worst, weights[worst], held[worst]
+
+    def _slot(self, output: Tensor) -> int:
+        """Slot of an output: its own, or a free one, or that of the least weight, which becomes part of the rest."""
+        same = ((self.outputs == output).all(1) & (self.alpha > 0)).nonzero()
+        if len(same):
+            return int(same[0])
+        slot = int(self.alpha.argmin())
+        self.outputs[slot], self.alpha[slot] = output, 0.0
+        return slot
 
 
 class LinearProblem(Problem):
@@ -52,12 +120,20 @@ class LinearProblem(Problem):
         """ℓ_i: the task loss of an output is the sum over its parts; in the shapes of the potentials."""
 
     @abstractmethod
-    def label_parts(self, i: int) -> tuple[Tensor, ...]:
-        """ν(y_i): the parts of the labels, in the shapes of the potentials."""
+    def label_output(self, i: int) -> Tensor:
+        """y_i: integers, as many for every output of example i, [m_i]."""
 
     @abstractmethod
-    def best_parts(self, potentials: tuple[Tensor, ...], i: int) -> tuple[Tensor, ...]:
-        """ν(y) of an output y of example i with the largest score under these potentials: the max oracle."""
+    def best_output(self, potentials: tuple[Tensor, ...], i: int) -> Tensor:
+        """An output of example i with the largest score under these potentials, [m_i]: the max oracle."""
+
+    @abstractmethod
+    def parts(self, output: Tensor, i: int) -> tuple[Tensor, ...]:
+        """ν(y): the parts of an output of example i, in the shapes of the potentials."""
+
+    def label_parts(self, i: int) -> tuple[Tensor, ...]:
+        """ν(y_i): the parts of the labels, in the shapes of the potentials."""
+        return self.parts(self.label_output(i), i)
 
     def label_statistics(self) -> Tensor:
         """Statistics of all examples that are the parts of their labels: the tensors of each, end to end, [size]."""
@@ -77,44 +153,69 @@ class LinearProblem(Problem):
 
     def block_gaps(self, w: Tensor, statistics: Tensor) -> Tensor:
         """The block gaps g_i of all examples, by one oracle call on each: [n]."""
-        return torch.stack([self._block(w, self._own(statistics, i), i)[1] for i in range(self.n)])
+        gaps = []
+        for i in range(self.n):
+            augmented, output = self._call(w, i)
+            gaps.append(_inner(augmented, _minus(self.parts(output, i), self._own(statistics, i))) / self.n)
+        return torch.stack(gaps)
+
+    def label_sets(self, capacity: int) -> tuple[Tensor, Tensor]:
+        """Active sets that hold the labels alone: outputs, int32 [Σ m_i · capacity], and weights, [n, capacity]."""
+        outputs = [self.label_output(i).repeat(capacity) for i in range(self.n)]
+        alphas = torch.zeros(self.n, capacity, dtype=torch.float64)
+        alphas[:, 0] = 1
+        return torch.cat(outputs).int(), alphas
 
     def frank_wolfe_epoch(
-        self, point: DualIterate, order: Tensor, *, lam: float, shares: Tensor | None = None
+        self, point: DualIterate, order: Tensor, *, lam: float, steps: Steps = "fw", shares: Tensor | None = None
     ) -> tuple[DualIterate, Tensor | None]:
-        """Block-coordinate Frank-Wolfe steps with line search (Osokin et al. 2016, Algorithms 1 and 2).
+        """Block-coordinate Frank-Wolfe steps with line search (Osokin et al. 2016, Algorithms 1 to 4).
 
         Returns the last point, and Σ_t shares[t] · w_t where shares are given.
 
         Args:
-            point: start.
+            point: start; with active sets, if steps are not ``"fw"``.
             order: the example of each step, int64 [steps]; or numbers in [0, 1), float64 [steps], which choose the
                 examples with probabilities in proportion to the gaps as they are at that step.
             lam: λ > 0 of the problem.
+            steps: ``"fw"`` towards the output of the oracle; ``"pairwise"`` from the worst output of the active set to
+                it; ``"away"`` for one towards it, or away from the worst, as the gaps say.
             shares: weight of each iterate in the sum, float64 [steps].
         """
-        w, statistics, gaps = point.weights.clone(), point.statistics.clone(), point.gaps.clone()
-        total = None if shares is None else torch.zeros_like(w)
+        point = DualIterate(*(tensor.clone() for tensor in vars(point).values()))
+        w, total = point.weights, None if shares is None else torch.zeros_like(point.weights)
         for step, choice in enumerate(order):
-            i = _chosen(choice, gaps)
-            own = self._own(statistics, i)
-            direction, gap = self._block(w, own, i)
+            i = _chosen(choice, point.gaps)
+            own = self._own(point.statistics, i)
+            augmented, output = self._call(w, i)
+            towards = _minus(self.parts(output, i), own)
+            gain, longest, direction = _inner(augmented, towards), 1.0, towards
+            point.gaps[i] = (gain / self.n).clamp_min(0.0)
+            if steps != "fw":
+                atoms = self._active_set(point, i)
+                gain, longest, direction = atoms.choose(steps, augmented, own, towards)
             slope = self.adjoint(direction, i)
-            size = _line_search(float(gap) * lam * self.n**2, float(slope @ slope))
+            size = _line_search(float(gain) * lam * self.n, float(slope @ slope), longest)
+            if steps != "fw" and size > 0:
+                atoms.update(output, size, longest)
             for m, d in zip(own, direction, strict=True):
                 m += size * d
             w -= size / (lam * self.n) * slope
-            gaps[i] = gap.clamp_min(0.0)
             if total is not None and shares is not None:
                 total += shares[step] * w
-        return DualIterate(w, statistics, gaps), total
+        return point, total
 
-    def _block(self, w: Tensor, own: tuple[Tensor, ...], i: int) -> tuple[tuple[Tensor, ...], Tensor]:
-        """Direction s − m_i to the output s of the oracle, and the block gap."""
+    def _call(self, w: Tensor, i: int) -> tuple[tuple[Tensor, ...], Tensor]:
+        """θ_i + ℓ_i, and the output of the oracle."""
         self.oracle_calls += 1
         augmented = tuple(p + c for p, c in zip(self.potentials(w, i), self.part_costs(i), strict=True))
-        direction = _minus(self.best_parts(augmented, i), own)
-        return direction, _inner(augmented, direction) / self.n
+        return augmented, self.best_output(augmented, i)
+
+    def _active_set(self, point: DualIterate, i: int) -> _ActiveSet:
+        capacity = point.alphas.shape[1]
+        begin, end = self._output_offsets[i : i + 2]
+        outputs = point.outputs[begin * capacity : end * capacity].view(capacity, end - begin)
+        return _ActiveSet(outputs, point.alphas[i], lambda output: self.parts(output.long(), i))
 
     def _own(self, statistics: Tensor, i: int) -> tuple[Tensor, ...]:
         """Views of the statistics of example i."""
@@ -122,6 +223,11 @@ class LinearProblem(Problem):
         begin, end = self._offsets[i : i + 2]
         pieces = statistics[begin:end].split([shape.numel() for shape in shapes])
         return tuple(piece.view(shape) for piece, shape in zip(pieces, shapes, strict=True))
+
+    @cached_property
+    def _output_offsets(self) -> list[int]:
+        sizes = [len(self.label_output(i)) for i in range(self.n)]
+        return [0, *torch.tensor(sizes).cumsum(0).tolist()]
 
     @cached_property
     def _offsets(self) -> list[int]:
@@ -139,11 +245,11 @@ def _chosen(choice: Tensor, gaps: Tensor) -> int:
     return int((sums <= choice * sums[-1]).sum())
 
 
-def _line_search(gain: float, curvature: float) -> float:
-    """The γ in [0, 1] that maximizes γ · gain − γ²/2 · curvature."""
+def _line_search(gain: float, curvature: float, longest: float) -> float:
+    """The γ in [0, longest] that maximizes γ · gain − γ²/2 · curvature."""
     if gain <= 0:
         return 0.0
-    return 1.0 if gain >= curvature else gain / curvature
+    return longest if gain >= longest * curvature else gain / curvature
 
 
 def _flat(parts: tuple[Tensor, ...]) -> Tensor:

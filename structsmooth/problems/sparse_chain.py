@@ -13,7 +13,7 @@ from torch.nn.functional import one_hot
 from structsmooth.costs import Cost, Hamming
 from structsmooth.losses import StructuralHinge
 from structsmooth.problems.base import FullPass
-from structsmooth.problems.linear import DualIterate, LinearProblem
+from structsmooth.problems.linear import LEAST_REST, DualIterate, LinearProblem, Steps
 from structsmooth.scores import linear_chain
 from structsmooth.sequences import SparseSequences, pad
 from structsmooth.smoothing import L2, Entropy, Max, Smoother
@@ -120,14 +120,20 @@ class SparseChainProblem(LinearProblem):
         wrong = 1 - one_hot(self.labels[tokens], self.states)
         return self._costs[tokens, None] * wrong, torch.zeros(self.states, self.states, dtype=torch.float64)
 
-    def label_parts(self, i: int) -> tuple[Tensor, Tensor]:
-        """ν(y_i): nodes [T, S] and summed edges [S, S]."""
-        return self._parts(self.labels[self._tokens(i)])
+    def label_output(self, i: int) -> Tensor:
+        """Labels of example i: int64 [T]."""
+        return self.labels[self._tokens(i)]
 
-    def best_parts(self, potentials: tuple[Tensor, ...], i: int) -> tuple[Tensor, Tensor]:
-        """The max oracle of :class:`~structsmooth.structures.LinearChain`: nodes [T, S] and summed edges [S, S]."""
+    def best_output(self, potentials: tuple[Tensor, ...], i: int) -> Tensor:
+        """The max oracle of :class:`~structsmooth.structures.LinearChain`: int64 [T]."""
         unary, transition = potentials
-        return self._parts(LinearChain(unary[None], transition).max()[1][0])
+        y: Tensor = LinearChain(unary[None], transition).max()[1][0]
+        return y
+
+    def parts(self, output: Tensor, i: int) -> tuple[Tensor, Tensor]:
+        """Nodes [T, S] and summed edges [S, S] of one labelling."""
+        node = one_hot(output, self.states).double()
+        return node, node[:-1].T @ node[1:]
 
     def label_statistics(self) -> Tensor:
         """Parts of the labels; T rows of S nodes, then S rows of summed edges for each example, flat."""
@@ -163,7 +169,7 @@ class SparseChainProblem(LinearProblem):
         return gaps
 
     def frank_wolfe_epoch(
-        self, point: DualIterate, order: Tensor, *, lam: float, shares: Tensor | None = None
+        self, point: DualIterate, order: Tensor, *, lam: float, steps: Steps = "fw", shares: Tensor | None = None
     ) -> tuple[DualIterate, Tensor | None]:
         """The epoch of :meth:`LinearProblem.frank_wolfe_epoch`, compiled."""
         from structsmooth.kernels import sparse_chain as kernels
@@ -177,10 +183,20 @@ class SparseChainProblem(LinearProblem):
             shares = _checked("shares", shares, torch.float64, len(order))
             remaining = shares.flip(0).cumsum(0).flip(0)
             total = start * shares.sum()
+        outputs, alphas = point.outputs, start.new_empty(self.n, 0)
+        if steps != "fw":
+            alphas = _checked("point.alphas", point.alphas, torch.float64, self.n, -1).clone()
+            size = len(self.labels) * alphas.shape[1]
+            outputs = _checked("point.outputs", outputs, torch.int32, size).clone()
         vectors = (self._matrix(w), self._matrix(total), statistics.numpy(), gaps.numpy())
-        kernels.frank_wolfe_epoch(examples.numpy(), draws.numpy(), self._data, *vectors, float(lam), remaining.numpy())
+        sets = (_STEPS[steps], outputs.numpy(), alphas.numpy(), LEAST_REST)
+        choices = (examples.numpy(), draws.numpy())
+        kernels.frank_wolfe_epoch(*choices, self._data, *vectors, float(lam), remaining.numpy(), sets)
         self.oracle_calls += len(order)
-        return DualIterate(w, statistics.view(-1), gaps), None if shares is None else total
+        if steps == "fw":
+            alphas = point.alphas
+        new = DualIterate(w, statistics.view(-1), gaps, outputs, alphas)
+        return new, None if shares is None else total
 
     def subset(self, indices: Tensor) -> SparseChainProblem:
         """The same problem over some of its examples."""
@@ -294,11 +310,6 @@ class SparseChainProblem(LinearProblem):
     def _tokens(self, i: int) -> slice:
         return slice(*self.sequences.offsets[i : i + 2].tolist())
 
-    def _parts(self, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Nodes [T, S] and summed edges [S, S] of one labelling."""
-        node = one_hot(labels, self.states).double()
-        return node, node[:-1].T @ node[1:]
-
     def _token_rows(self) -> tuple[Tensor, Tensor]:
         """Row of every token in the statistics, and its sequence."""
         sequence = torch.repeat_interleave(self.sequences.lengths)
@@ -325,6 +336,10 @@ class SparseChainProblem(LinearProblem):
             found = int(unknown[0]) if len(unknown) else "none"
             raise ValueError(f"order must hold examples from 0 to {self.n - 1}, got {found}")
         return order
+
+
+# As the kernels have them.
+_STEPS = {"fw": 0, "pairwise": 1, "away": 2}
 
 
 def _checked(name: str, tensor: Tensor, dtype: torch.dtype, *shape: int) -> Tensor:
