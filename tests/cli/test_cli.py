@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -275,7 +276,11 @@ def started(rows: int, *options: str) -> subprocess.Popen[str]:
     """A training process with so many passes that it does not end, after it has recorded some."""
     code = "import sys; from structsmooth.cli import main; sys.exit(main())"
     arguments = training(*options, passes=10**6)
-    process = subprocess.Popen([sys.executable, "-c", code, *arguments], stdout=-1, stderr=-1, text=True)
+    # With another number of threads torch sums in another order: last digits would differ from runs in this process.
+    one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *arguments], stdout=-1, stderr=-1, text=True, env=one_thread
+    )
     path, limit = Path("model/history.jsonl"), time.monotonic() + 300
     while process.poll() is None and time.monotonic() < limit:
         if path.exists() and len(path.read_text().splitlines()) >= rows:
