@@ -163,7 +163,6 @@ def tagging() -> tuple[BiLSTMTagger, Tensor, Tensor, Tensor]:
     return BiLSTMTagger(10, S, embedding=4, hidden=4), torch.arange(B * T).view(B, T) % 10, Y, LENGTHS
 
 
-@pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="torch was built without gloo")
 def test_two_processes_get_the_gradients_of_one(tmp_path) -> None:
     store = str(tmp_path / "store")
     for replica in [process(TRAIN, str(rank), store) for rank in range(2)]:

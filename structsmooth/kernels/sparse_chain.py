@@ -144,12 +144,23 @@ def _exp_oracle(transition, length, mu, work):
     return mu * log_z, best
 
 
+@inlined
+def _add_label_parts(length, node, edge, factor, out):
+    """The rows of transitions and of first and last labels, which every example has."""
+    states = node.shape[1]
+    transition, ends = _transition(out), out[-2:]
+    for s in range(states):
+        ends[0, s] += factor * node[0, s]
+        ends[1, s] += factor * node[length - 1, s]
+        for p in range(states):
+            transition[p, s] += factor * edge[p, s]
+
+
 @kernel
 def _add_parts(first, length, data, node, edge, factor, out):
     """out += factor * B^T (node, edge) for the example whose tokens start at ``first``."""
     attributes, token_offsets, _, _, _ = data
     states = node.shape[1]
-    transition, ends = _transition(out), out[-2:]
     for t in range(length):
         nonzero = False
         for s in range(states):
@@ -159,11 +170,7 @@ def _add_parts(first, length, data, node, edge, factor, out):
                 r = attributes[q]
                 for s in range(states):
                     out[r, s] += factor * node[t, s]
-    for s in range(states):
-        ends[0, s] += factor * node[0, s]
-        ends[1, s] += factor * node[length - 1, s]
-        for p in range(states):
-            transition[p, s] += factor * edge[p, s]
+    _add_label_parts(length, node, edge, factor, out)
 
 
 @kernel
@@ -343,16 +350,11 @@ def _squared_norm(matrix, rows):
 def _add_gathered(count, length, rows, sums, node, edge, factor, out):
     """out += factor * B^T (node, edge), with the rows of attributes from :func:`_gather`."""
     states = node.shape[1]
-    transition, ends = _transition(out), out[-2:]
     for j in range(count):
         r = rows[j]
         for s in range(states):
             out[r, s] += factor * sums[j, s]
-    for s in range(states):
-        ends[0, s] += factor * node[0, s]
-        ends[1, s] += factor * node[length - 1, s]
-        for p in range(states):
-            transition[p, s] += factor * edge[p, s]
+    _add_label_parts(length, node, edge, factor, out)
 
 
 @kernel
