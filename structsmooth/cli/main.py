@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-import zlib
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -21,6 +20,7 @@ from structsmooth.cli.model import ModelDirectory
 from structsmooth.cli.report import history_table, progress_bar
 from structsmooth.solvers import Progress, Result, Status
 from structsmooth.tasks import TASKS, Task, load_task
+from structsmooth.tasks.files import checksum
 
 _SPLITS = ("train", "dev", "test")
 # Options that may change when a run is resumed.
@@ -59,7 +59,7 @@ def train(options: Namespace) -> int:
     problem = task.problem(examples.pop("train"))
     lam = parse_lam(options.lam, problem.n)
     settings = {name: value for name, value in vars(options).items() if name not in _NOT_SETTINGS} | files
-    settings["train checksum"] = zlib.crc32(Path(files["train"]).read_bytes())
+    settings["train checksum"] = checksum(files["train"])
     resume = directory.load_checkpoint(solver, settings) if options.resume else None
     watched = examples.get("dev", examples.get("test"))
 

@@ -1,0 +1,63 @@
+"""Where tasks find their data: files, parts of files, and the folder of larger data sets."""
+
+from __future__ import annotations
+
+import os
+import re
+import zlib
+from pathlib import Path
+
+DATA_VARIABLE = "STRUCTSMOOTH_DATA"
+
+
+def select(path: str) -> tuple[Path, range | None]:
+    """The file or folder of ``PATH`` and what part of it ``PATH#3`` or ``PATH#1-9`` asks for, both ends included.
+
+    What the numbers count is up to the task: folds, images.
+
+    Raises:
+        ValueError: something else behind the ``#``.
+
+    Example:
+        >>> select("letters.npz#1-9")
+        (PosixPath('letters.npz'), range(1, 10))
+    """
+    if Path(path).exists() or "#" not in path:
+        return Path(path), None
+    name, _, part = path.rpartition("#")
+    match = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
+    first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+    if last < first:
+        raise ValueError(f"{path}: expected a number or first-last behind the #, got {part!r}")
+    return Path(name), range(first, last + 1)
+
+
+def data_file(task: str, name: str) -> str:
+    """The path of a data set that does not come with the package, in the folder that ``STRUCTSMOOTH_DATA`` names.
+
+    Args:
+        task: name of the task, for the message.
+        name: path of the data in that folder; may end in a part, as in :func:`select`.
+
+    Raises:
+        ValueError: no such variable, with what to do.
+        FileNotFoundError: no such file there.
+    """
+    folder = os.environ.get(DATA_VARIABLE)
+    if not folder:
+        raise ValueError(
+            f"{task} comes without data: give --train, or set {DATA_VARIABLE} to a folder that has {select(name)[0]}"
+        )
+    path = os.path.join(folder, name)
+    if not select(path)[0].exists():
+        raise FileNotFoundError(f"{select(path)[0]} not found: {DATA_VARIABLE} must name a folder that has it")
+    return path
+
+
+def checksum(path: str) -> int:
+    """A number that changes with the data: CRC-32 of a file, or of the names and sizes of all files in a folder."""
+    source, part = select(path)
+    if not source.is_dir():
+        return zlib.crc32(repr(part).encode(), zlib.crc32(source.read_bytes()))
+    files = sorted((str(file.relative_to(source)), file.stat().st_size) for file in source.rglob("*") if file.is_file())
+    return zlib.crc32(repr((files, part)).encode())

@@ -1,0 +1,42 @@
+import pytest
+
+from structsmooth.tasks.files import DATA_VARIABLE, checksum, data_file, select
+
+
+def test_parts_of_a_file(tmp_path):
+    assert select("a/letters.npz") == (tmp_path.__class__("a/letters.npz"), None)
+    assert select("letters.npz#0")[1] == range(1)
+    assert select("letters.npz#1-9")[1] == range(1, 10)
+    odd = tmp_path / "notes#1"
+    odd.write_text("a file may have that name")
+    assert select(str(odd)) == (odd, None)
+
+
+@pytest.mark.parametrize("part", ["", "x", "3-1", "1-2-3", "-1"])
+def test_what_is_no_part(part):
+    with pytest.raises(ValueError, match="expected a number or first-last"):
+        select(f"letters.npz#{part}")
+
+
+def test_data_folder(tmp_path, monkeypatch):
+    monkeypatch.delenv(DATA_VARIABLE, raising=False)
+    with pytest.raises(ValueError, match="give --train, or set STRUCTSMOOTH_DATA"):
+        data_file("ocr", "ocr/letters.npz#0")
+    monkeypatch.setenv(DATA_VARIABLE, str(tmp_path))
+    with pytest.raises(FileNotFoundError, match=r"letters\.npz not found"):
+        data_file("ocr", "ocr/letters.npz#0")
+    (tmp_path / "ocr").mkdir()
+    (tmp_path / "ocr" / "letters.npz").write_bytes(b"")
+    assert data_file("ocr", "ocr/letters.npz#0") == str(tmp_path / "ocr" / "letters.npz#0")
+
+
+def test_checksums_tell_data_apart(tmp_path):
+    file, folder = tmp_path / "a", tmp_path / "folder"
+    file.write_bytes(b"1")
+    folder.mkdir()
+    (folder / "b").write_bytes(b"1")
+    seen = [checksum(str(file)), checksum(f"{file}#1"), checksum(f"{file}#2"), checksum(str(folder))]
+    file.write_bytes(b"2")
+    (folder / "b").write_bytes(b"12")
+    seen += [checksum(str(file)), checksum(str(folder))]
+    assert len(set(seen)) == len(seen)
