@@ -1,7 +1,8 @@
 """Inference in one linear chain, and loops of it over a batch.
 
-All functions take float64 arrays: ``unary`` [T, S] and ``transition`` [E, S, S], where E is 1 (the same
-transitions at every edge) or T - 1. Entries may be minus infinity. Ties go to the lowest state.
+All functions of one chain take float64 arrays: ``unary`` [T, S] and ``transition`` [E, S, S], where E is 1 (the same
+transitions at every edge) or T - 1. Entries may be minus infinity. Ties go to the lowest state. Loops over a batch read
+and write arrays of one type, float32 or float64; in between, sums are of float64.
 """
 
 import numpy as np
@@ -10,6 +11,8 @@ from structsmooth.kernels.jit import entry_point, inlined, kernel
 
 # Sums of products below this may have lost terms to underflow: they are redone in log space.
 _UNDERFLOW = 1e-290
+# Fewer states than this are faster one by one than by vector instructions.
+_VECTOR = 16
 
 
 @inlined
@@ -19,32 +22,58 @@ def edge_index(transition, t):
 
 
 @kernel
-def viterbi(unary, transition, length, score, back, labels):
-    """Max oracle (Algorithm 1): fills ``labels``, returns the value; ``score`` [2, S], ``back`` [T, S] are scratch."""
+def viterbi(unary, transition, length, score, labels):
+    """Max oracle (Algorithm 1): fills ``labels``, returns the value; ``score`` [T, S] is scratch.
+
+    What the best prefix came from is looked for only where the best output passes.
+    """
     states = unary.shape[1]
-    previous, current = score[0], score[1]
     for s in range(states):
-        current[s] = unary[0, s]
+        score[0, s] = unary[0, s]
     for t in range(1, length):
-        previous, current = current, previous
-        edge = transition[edge_index(transition, t)]
+        _max_product(score[t - 1], transition[edge_index(transition, t)], score[t])
         for s in range(states):
-            best, argument = -np.inf, 0
-            for p in range(states):
-                value = previous[p] + edge[p, s]
-                if value > best:
-                    best, argument = value, p
-            current[s] = best + unary[t, s]
-            back[t, s] = argument
-    best, state = -np.inf, 0
-    for s in range(states):
-        if current[s] > best:
-            best, state = current[s], s
+            score[t, s] += unary[t, s]
+    value, state = _largest(score[length - 1])
     for t in range(length - 1, -1, -1):
-        labels[t] = state if best > -np.inf else 0
+        labels[t] = state if value > -np.inf else 0
         if t > 0:
-            state = back[t, state]
-    return best
+            edge, best, argument = transition[edge_index(transition, t)], -np.inf, 0
+            for p in range(states):
+                if score[t - 1, p] + edge[p, state] > best:
+                    best, argument = score[t - 1, p] + edge[p, state], p
+            state = argument
+    return value
+
+
+@inlined
+def _max_product(before, edge, after):
+    """``after`` = the largest of before + edge over the state before, in the order that suits the number of states."""
+    states = after.shape[0]
+    if states < _VECTOR:
+        for s in range(states):
+            best = -np.inf
+            for p in range(states):
+                value = before[p] + edge[p, s]
+                best = value if value > best else best
+            after[s] = best
+        return
+    for s in range(states):
+        after[s] = -np.inf
+    for p in range(states):
+        for s in range(states):
+            value = before[p] + edge[p, s]
+            after[s] = value if value > after[s] else after[s]
+
+
+@inlined
+def _largest(scores):
+    """The largest score and the first index that has it."""
+    best, argument = -np.inf, 0
+    for s in range(scores.shape[0]):
+        if scores[s] > best:
+            best, argument = scores[s], s
+    return best, argument
 
 
 @kernel
@@ -241,65 +270,130 @@ def marginals(transition, exponential, length, alpha, scaled, total, node, edge)
                     node[t - 1, p] += joint
 
 
+@kernel
+def max_marginals(unary, transition, length, ahead, out):
+    """Best prefix that ends in each state plus best suffix behind it: sets ``out``; ``ahead`` [T, S] is scratch."""
+    states = unary.shape[1]
+    out[0] = unary[0]
+    for t in range(1, length):
+        _max_product(out[t - 1], transition[edge_index(transition, t)], out[t])
+        for s in range(states):
+            out[t, s] += unary[t, s]
+    for s in range(states):
+        ahead[length - 1, s] = 0.0
+    for t in range(length - 2, -1, -1):
+        for p in range(states):
+            message = -np.inf
+            for s in range(states):
+                best = transition[edge_index(transition, t + 1), p, s] + unary[t + 1, s] + ahead[t + 1, s]
+                message = max(message, best)
+            ahead[t, p] = message
+    for t in range(length):
+        for s in range(states):
+            out[t, s] += ahead[t, s]
+
+
+@inlined
+def _copy(source, target):
+    """Copy between arrays of one shape, whatever their types."""
+    numbers, out = source.ravel(), target.ravel()
+    for i in range(out.size):
+        out[i] = numbers[i]
+
+
 @entry_point
 def batch_top_k(unary, transition, lengths, k, values, labels, begin, end):
-    """Top-K of examples ``begin`` to ``end``: unary [B, T, S], transition [1 or B, E, S, S], labels [B, k, T]."""
+    """Top-K of examples ``begin`` to ``end``: unary [B, T, S], transition [1 or B, E, S, S].
+
+    Fills ``values`` [B, k] and ``labels`` [B, k, T], which must be zero.
+    """
     _, steps, states = unary.shape
+    own_unary, own_edges = np.empty((steps, states)), np.empty(transition.shape[1:])
     score = np.empty((steps, states, k))
-    row = np.empty((2, states))
+    prefix = np.empty((steps, states))
+    best = np.empty(k)
     back = np.zeros((steps, states, k), np.int64)
     for b in range(begin, end):
-        edges = transition[b if transition.shape[0] > 1 else 0]
+        _copy(unary[b], own_unary)
+        if b == begin or transition.shape[0] > 1:
+            _copy(transition[b if transition.shape[0] > 1 else 0], own_edges)
         if k == 1:
-            values[b, 0] = viterbi(unary[b], edges, lengths[b], row, back[:, :, 0], labels[b, 0])
+            best[0] = viterbi(own_unary, own_edges, lengths[b], prefix, labels[b, 0])
         else:
-            top_k(unary[b], edges, lengths[b], k, score, back, values[b], labels[b])
+            top_k(own_unary, own_edges, lengths[b], k, score, back, best, labels[b])
+        values[b] = best
 
 
 @entry_point
 def batch_marginals(unary, transition, lengths, values, node, edge, begin, end):
-    """Log-partition and marginals of examples ``begin`` to ``end``.
+    """Log-partition [B] and marginals of examples ``begin`` to ``end``.
 
-    ``node`` [B, T, S] and ``edge`` [B, E', S, S] must be zero; E' = 1 sums the edge marginals over positions.
+    Fills ``values``, ``node`` [B, T, S] and ``edge`` [B, E', S, S]; E' = 1 sums the edge marginals over positions.
     """
     _, steps, states = unary.shape
     edges = transition.shape[1]
+    own_unary, own_edges = np.empty((steps, states)), np.empty((edges, states, states))
+    own_node, own_edge = np.empty((steps, states)), np.empty(edge.shape[1:])
     alpha, scaled = np.empty((steps, states)), np.empty((steps, states))
     total = np.empty((steps, states))
     exponential, shift = np.empty((edges, states, states)), np.empty((edges, states))
     for b in range(begin, end):
-        own = transition[b if transition.shape[0] > 1 else 0]
+        length = lengths[b]
+        _copy(unary[b], own_unary)
         if b == begin or transition.shape[0] > 1:
-            exponentiate(own, shift, exponential)
-        values[b] = log_partition(unary[b], own, exponential, shift, lengths[b], alpha, scaled, total)
-        marginals(own, exponential, lengths[b], alpha, scaled, total, node[b], edge[b])
+            _copy(transition[b if transition.shape[0] > 1 else 0], own_edges)
+            exponentiate(own_edges, shift, exponential)
+        own_node[length:], own_edge[:] = 0.0, 0.0
+        values[b] = log_partition(own_unary, own_edges, exponential, shift, length, alpha, scaled, total)
+        marginals(own_edges, exponential, length, alpha, scaled, total, own_node, own_edge)
+        _copy(own_node, node[b])
+        _copy(own_edge, edge[b])
 
 
 @entry_point
 def batch_max_marginals(unary, transition, lengths, out, begin, end):
     """Max-marginals of examples ``begin`` to ``end`` into ``out`` [B, T, S]."""
     _, steps, states = unary.shape
-    ahead = np.empty((steps, states))
+    own_unary, own_edges = np.empty((steps, states)), np.empty(transition.shape[1:])
+    ahead, best = np.empty((steps, states)), np.empty((steps, states))
     for b in range(begin, end):
+        _copy(unary[b], own_unary)
+        if b == begin or transition.shape[0] > 1:
+            _copy(transition[b if transition.shape[0] > 1 else 0], own_edges)
+        max_marginals(own_unary, own_edges, lengths[b], ahead, best)
+        best[lengths[b] :] = 0.0
+        _copy(best, out[b])
+
+
+@entry_point
+def batch_scores(unary, transition, lengths, labels, scores):
+    """Fill ``scores`` [B, K], whatever stands at padding, for labels [B, K, T]; false if one is no state."""
+    batch, outputs, _ = labels.shape
+    states = unary.shape[2]
+    for b in range(batch):
         edges = transition[b if transition.shape[0] > 1 else 0]
-        length = lengths[b]
-        for t in range(length):
-            for s in range(states):
-                message = 0.0
+        for k in range(outputs):
+            total, before = 0.0, 0
+            for t in range(lengths[b]):
+                state = labels[b, k, t]
+                if not 0 <= state < states:
+                    return False
+                total += unary[b, t, state]
                 if t > 0:
-                    message = -np.inf
-                    for p in range(states):
-                        message = max(message, out[b, t - 1, p] + edges[edge_index(edges, t), p, s])
-                out[b, t, s] = message + unary[b, t, s]
-        for s in range(states):
-            ahead[length - 1, s] = 0.0
-        for t in range(length - 2, -1, -1):
-            for p in range(states):
-                message = -np.inf
-                for s in range(states):
-                    best = edges[edge_index(edges, t + 1), p, s] + unary[b, t + 1, s] + ahead[t + 1, s]
-                    message = max(message, best)
-                ahead[t, p] = message
-        for t in range(length):
-            for s in range(states):
-                out[b, t, s] += ahead[t, s]
+                    total += edges[edge_index(edges, t), before, state]
+                before = state
+            scores[b, k] = total
+    return True
+
+
+@entry_point
+def batch_parts(weights, labels, lengths, node, edge):
+    """Add sum_k weights[b, k] * parts of labels[b, k] to ``node`` [B, T, S] and ``edge`` [1 or B, E, S, S]."""
+    batch, outputs, _ = labels.shape
+    for b in range(batch):
+        edges = edge[b if edge.shape[0] > 1 else 0]
+        for k in range(outputs):
+            for t in range(lengths[b]):
+                node[b, t, labels[b, k, t]] += weights[b, k]
+                if t > 0:
+                    edges[edge_index(edges, t), labels[b, k, t - 1], labels[b, k, t]] += weights[b, k]

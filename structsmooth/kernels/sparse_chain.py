@@ -22,7 +22,7 @@ from structsmooth.kernels.sampling import draw, set_weight, sum_tree
 #   decay: step size, shrink = 1 - c, and sums[g] = 1 + c + ... + c^(g-1)
 
 Workspace = namedtuple(
-    "Workspace", "unary node edge row score back values labels shares alpha scaled total exponential shift"
+    "Workspace", "unary node edge score back values labels shares alpha scaled total exponential shift"
 )
 
 
@@ -36,7 +36,6 @@ def _workspace(data, states, k):
         np.empty((steps, states)),
         np.empty((steps, states)),
         np.empty((1, states, states)),
-        np.empty((2, states)),
         np.empty((steps, states, slots)),
         np.zeros((steps, states, slots), np.int64),
         np.empty(slots),
@@ -114,7 +113,7 @@ def _smoothed_max(transition, length, smoothing, work):
     node[:length] = 0.0
     edges = transition.reshape((1, *transition.shape))
     if k == 1:
-        values[0] = viterbi(work.unary, edges, length, work.row, work.back[:, :, 0], labels[0])
+        values[0] = viterbi(work.unary, edges, length, work.alpha, labels[0])
     else:
         top_k(work.unary, edges, length, k, work.score, work.back, values, labels)
     size = _simplex_weights(values, mu, shares)
@@ -134,7 +133,7 @@ def _smoothed_max(transition, length, smoothing, work):
 def _exp_oracle(transition, length, mu, work):
     """Algorithm 3: sum-product on the potentials divided by mu."""
     edges = transition.reshape((1, *transition.shape))
-    best = viterbi(work.unary, edges, length, work.row, work.back[:, :, 0], work.labels[0])
+    best = viterbi(work.unary, edges, length, work.alpha, work.labels[0])
     edges = edges / mu
     work.unary[:length] /= mu
     exponentiate(edges, work.shift, work.exponential)

@@ -1,8 +1,9 @@
 """Oracles of the linear chain as torch operators over the compiled kernels (CPU).
 
-Value and statistics come from one pass; the backward pass is a product with saved statistics. Whatever the dtype of
-the potentials, sums are accumulated in float64. Transitions have shape [1 or B, 1 or T-1, S, S]. The operators are
-opaque to ``torch.compile``, so models that use them compile without graph breaks.
+Value and statistics come from one pass; the backward pass is a product with saved statistics. Kernels read and write
+the dtype of the potentials, float32 or float64, and sum in float64, an example at a time. Transitions have shape
+[1 or B, 1 or T-1, S, S]. The operators are opaque to ``torch.compile``, so models that use them compile without graph
+breaks.
 """
 
 from typing import Any
@@ -13,6 +14,7 @@ from torch.library import register_autograd, register_fake
 
 from structsmooth.kernels.threads import over_batch
 from structsmooth.structures import _chain_reference as reference
+from structsmooth.structures._checks import require_labels
 from structsmooth.structures._operators import cpu_operator
 
 
@@ -33,34 +35,20 @@ def masked(unary: Tensor, transition: Tensor, mask: Tensor) -> tuple[Tensor, Ten
     return torch.where(mask.unsqueeze(-1), unary, 0.0), torch.where(mask[:, 1:, None, None], edges, 0.0)
 
 
-def edge_cells(labels: Tensor, transition_shape: torch.Size) -> Tensor:
-    """Where the scores of the pairs in labels [B, T, ...] stand in flattened transitions: [B, T-1, ...]."""
-    examples, edges, states, _ = transition_shape
-    batch, steps = labels.shape[:2]
-    pairs = labels[:, :-1] * states + labels[:, 1:]
-    if examples == edges == 1:
-        return pairs
-    first = torch.zeros(batch, steps - 1, dtype=torch.int64, device=labels.device)
-    if examples > 1:
-        first = first + torch.arange(batch, device=labels.device)[:, None] * edges
-    if edges > 1:
-        first = first + torch.arange(edges, device=labels.device)
-    return pairs + (first * states**2).view(*first.shape, *[1] * (labels.dim() - 2))
-
-
 def check_lengths(lengths: Tensor, steps: int) -> None:
     """Lengths from 1 to T: the kernels would read and write beyond their arrays."""
-    if lengths.numel() and not 1 <= int(lengths.min()) <= int(lengths.max()) <= steps:
+    smallest, largest = lengths.aminmax() if lengths.numel() else (1, 1)
+    if not 1 <= int(smallest) <= int(largest) <= steps:
         raise ValueError(f"lengths must be from 1 to T = {steps}, got {lengths.tolist()}")
 
 
 def _arrays(unary: Tensor, transition: Tensor, lengths: Tensor) -> tuple[Any, ...]:
     check_lengths(lengths, unary.shape[1])
-    return _array(unary), _array(transition), lengths.contiguous().numpy()
+    return _array(unary), _array(transition), _array(lengths)
 
 
 def _array(tensor: Tensor) -> Any:
-    return tensor.detach().contiguous().to(torch.float64).numpy()
+    return tensor.detach().contiguous().numpy()
 
 
 @cpu_operator("chain_top_k", "(Tensor unary, Tensor transition, Tensor lengths, int k) -> (Tensor, Tensor)")
@@ -69,11 +57,11 @@ def top_k(unary: Tensor, transition: Tensor, lengths: Tensor, k: int) -> tuple[T
     from structsmooth.kernels import chain  # numba loads with the first oracle, not with the library
 
     batch, steps, states = unary.shape
-    values = torch.empty(batch, k, dtype=torch.float64)
+    values = unary.new_empty(batch, k)
     y = torch.zeros(batch, k, steps, dtype=torch.int64)
     arrays = (*_arrays(unary, transition, lengths), k, values.numpy(), y.numpy())
     over_batch(lambda *bounds: chain.batch_top_k(*arrays, *bounds), batch, batch * steps * states**2 * k)
-    return values.to(unary.dtype), y
+    return values, y
 
 
 def _like_top_k(unary: Tensor, transition: Tensor, lengths: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -97,18 +85,71 @@ register_fake(top_k, _like_top_k)
 register_autograd(top_k, _top_k_backward, setup_context=_save_outputs)
 
 
+@cpu_operator("chain_scores", "(Tensor unary, Tensor transition, Tensor lengths, Tensor y) -> Tensor")
+def scores(unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor) -> Tensor:
+    """Scores [B, K] of outputs [B, K, T]: what :func:`weighted_parts` is the adjoint of."""
+    from structsmooth.kernels import chain
+
+    out = unary.new_empty(y.shape[:2])
+    if not chain.batch_scores(*_arrays(unary, transition, lengths), _array(y), out.numpy()):
+        inside = y.masked_select(length_mask(lengths, y.shape[2]).unsqueeze(1))
+        require_labels(inside, unary.shape[2])
+    return out
+
+
+def _like_scores(unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor) -> Tensor:
+    return unary.new_empty(y.shape[:2])
+
+
+def _save_labels(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+    unary, transition, lengths, y = inputs
+    ctx.save_for_backward(lengths, y)
+    ctx.states, ctx.transition_shape = unary.shape[-1], transition.shape
+
+
+def _scores_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    lengths, y = ctx.saved_tensors
+    return *weighted_parts(grad, y, lengths, ctx.states, ctx.transition_shape), None, None
+
+
+register_fake(scores, _like_scores)
+register_autograd(scores, _scores_backward, setup_context=_save_labels)
+
+
+@cpu_operator(
+    "chain_weighted_parts",
+    "(Tensor weights, Tensor y, Tensor lengths, SymInt states, SymInt[] transition_shape) -> (Tensor, Tensor)",
+)
 def weighted_parts(
     weights: Tensor, y: Tensor, lengths: Tensor, states: int, transition_shape: torch.Size
 ) -> tuple[Tensor, Tensor]:
     """Σ_k weights[b, k] ν(y[b, k]) for unary [B, T, S] and transitions, summed to ``transition_shape``."""
+    from structsmooth.kernels import chain
+
     batch, _, steps = y.shape
-    mask = length_mask(lengths, steps)
-    shares = weights[:, None, :] * mask.unsqueeze(-1)
-    labels = y.transpose(1, 2)
-    node = shares.new_zeros(batch, steps, states).scatter_add(2, labels, shares)
-    cells = edge_cells(labels, transition_shape)
-    edge = shares.new_zeros(transition_shape.numel()).index_add(0, cells.flatten(), shares[:, 1:].flatten())
-    return node, edge.view(transition_shape)
+    node, edge = weights.new_zeros(batch, steps, states), weights.new_zeros(transition_shape)
+    chain.batch_parts(*(_array(tensor) for tensor in (weights, y, lengths, node, edge)))
+    return node, edge
+
+
+def _like_weighted_parts(
+    weights: Tensor, y: Tensor, lengths: Tensor, states: int, transition_shape: torch.Size
+) -> tuple[Tensor, Tensor]:
+    return weights.new_empty(len(y), y.shape[2], states), weights.new_empty(transition_shape)
+
+
+def _save_outputs_and_lengths(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    _, y, lengths, _, _ = inputs
+    ctx.save_for_backward(y, lengths)
+
+
+def _weighted_parts_backward(ctx: Any, grad_node: Tensor, grad_edge: Tensor) -> tuple[Tensor | None, ...]:
+    y, lengths = ctx.saved_tensors
+    return scores(grad_node, grad_edge, lengths, y), None, None, None, None
+
+
+register_fake(weighted_parts, _like_weighted_parts)
+register_autograd(weighted_parts, _weighted_parts_backward, setup_context=_save_outputs_and_lengths)
 
 
 @cpu_operator(
@@ -119,12 +160,10 @@ def marginals(unary: Tensor, transition: Tensor, lengths: Tensor, per_edge: bool
     from structsmooth.kernels import chain
 
     batch, steps, states = unary.shape
-    log_z = torch.empty(batch, dtype=torch.float64)
-    node = torch.zeros(batch, steps, states, dtype=torch.float64)
-    edge = torch.zeros(batch, steps - 1 if per_edge else 1, states, states, dtype=torch.float64)
+    log_z, node, edge = _like_marginals(unary, transition, lengths, per_edge)
     arrays = (*_arrays(unary, transition, lengths), log_z.numpy(), node.numpy(), edge.numpy())
     over_batch(lambda *bounds: chain.batch_marginals(*arrays, *bounds), batch, 4 * batch * steps * states**2)
-    return log_z.to(unary.dtype), node.to(unary.dtype), edge.to(unary.dtype)
+    return log_z, node, edge
 
 
 def _like_marginals(
@@ -189,10 +228,10 @@ def max_marginals(unary: Tensor, transition: Tensor, lengths: Tensor) -> Tensor:
     from structsmooth.kernels import chain
 
     batch, steps, states = unary.shape
-    out = torch.zeros(batch, steps, states, dtype=torch.float64)
+    out = unary.new_empty(unary.shape)
     arrays = (*_arrays(unary, transition, lengths), out.numpy())
     over_batch(lambda *bounds: chain.batch_max_marginals(*arrays, *bounds), batch, 2 * batch * steps * states**2)
-    return out.to(unary.dtype)
+    return out
 
 
 def _like_max_marginals(unary: Tensor, transition: Tensor, lengths: Tensor) -> Tensor:

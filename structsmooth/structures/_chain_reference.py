@@ -35,6 +35,24 @@ def _messages(semiring: Semiring, unary: Tensor, edges: Tensor, mask: Tensor) ->
     return messages
 
 
+def score(unary: Tensor, transition: Tensor, y: Tensor, mask: Tensor) -> Tensor:
+    """Scores [B] of labels [B, T], 0 at padding, whatever stands there; transitions are [1 or B, 1 or T-1, S, S]."""
+    total = torch.where(mask, unary.gather(2, y.unsqueeze(-1)).squeeze(-1), 0.0).sum(1)
+    pairs = transition.flatten().gather(0, _edge_cells(y, transition.shape).flatten()).view(y[:, 1:].shape)
+    return total + torch.where(mask[:, 1:], pairs, 0.0).sum(1)
+
+
+def _edge_cells(y: Tensor, transition_shape: torch.Size) -> Tensor:
+    """Where the scores of the pairs in labels [B, T] stand in flattened transitions: [B, T-1]."""
+    examples, edges, states, _ = transition_shape
+    pairs = y[:, :-1] * states + y[:, 1:]
+    if examples > 1:
+        pairs = pairs + torch.arange(examples, device=y.device)[:, None] * (edges * states**2)
+    if edges > 1:
+        pairs = pairs + torch.arange(edges, device=y.device) * states**2
+    return pairs
+
+
 def logsumexp(unary: Tensor, edges: Tensor, mask: Tensor) -> Tensor:
     """Log-partition function [B]."""
     return recursion(Log(), unary, edges, mask).squeeze(-1)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from structsmooth.structures import _chain_compiled as compiled
 from structsmooth.structures import _chain_reference as reference
-from structsmooth.structures._chain_compiled import check_lengths, edge_cells, length_mask, masked
+from structsmooth.structures._chain_compiled import check_lengths, length_mask, masked
 from structsmooth.structures._checks import (
     Backend,
     below_infinity,
@@ -105,14 +105,12 @@ class LinearChain(Structure):
 
     def score(self, y: Tensor) -> Tensor:
         """Score of the label sequences ``y`` [B, T]: [B], differentiable."""
-        y = self._check_labels(y)
         unary, transition = self._accumulated()
-        mask = self.mask
-        total = torch.where(mask, unary.gather(2, y.unsqueeze(-1)).squeeze(-1), 0.0).sum(1)
-        if y.shape[1] > 1:
-            edges = transition.flatten().gather(0, edge_cells(y, transition.shape).flatten()).view(y[:, 1:].shape)
-            total = total + torch.where(mask[:, 1:], edges, 0.0).sum(1)
-        return total
+        if self._compiled:
+            self._check_outputs(y)
+            scores: Tensor = compiled.scores(unary, transition, self.lengths, y.to(torch.int64).unsqueeze(1))
+            return scores.squeeze(1)
+        return reference.score(unary, transition, self._check_labels(y), self.mask)
 
     def parts(self, y: Tensor) -> tuple[Tensor, Tensor]:
         """Indicators of labels [B, T, S] and of neighbouring pairs [B, T-1, S, S], zero on padding."""
@@ -174,14 +172,17 @@ class LinearChain(Structure):
 
     def _check_labels(self, y: Tensor) -> Tensor:
         """Labels with 0 at padding."""
-        require_integers("y", y, "hold integer labels")
-        batch, steps, states = self.unary.shape
-        require_shape("y", y, "[B, T]", (batch, steps))
-        require_device("y", y, "unary", self.unary)
+        self._check_outputs(y)
         y = torch.where(self.mask, y, 0).to(torch.int64)
         if self.validate_args:
-            require_labels(y, states)
+            require_labels(y, self.unary.shape[-1])
         return y
+
+    def _check_outputs(self, y: Tensor) -> None:
+        """Integers [B, T]; what they are is not looked at."""
+        require_integers("y", y, "hold integer labels")
+        require_shape("y", y, "[B, T]", tuple(self.unary.shape[:2]))
+        require_device("y", y, "unary", self.unary)
 
     def _check_values(self) -> None:
         check_lengths(self.lengths, self.unary.shape[1])

@@ -380,6 +380,29 @@ def test_lengths_do_not_lead_out_of_memory_when_compiled() -> None:
         compiled_value(unary, torch.tensor([2, 4]))
 
 
+@pytest.mark.parametrize("label", [-1, 2, 2**40])
+def test_labels_do_not_lead_out_of_memory(label: int) -> None:
+    chain = LinearChain(torch.zeros(2, 3, 2), torch.zeros(2, 2), torch.tensor([3, 2]), validate_args=False)
+    assert not chain.score(torch.tensor([[0, 1, 0], [1, 1, label]])).any()  # at padding
+    with pytest.raises(ValueError, match=r"y must hold labels from 0 to 1, got "):
+        chain.score(torch.tensor([[0, 1, 0], [1, label, 0]]))
+
+
+@every_form
+def test_derivatives_of_weighted_parts_are_scores(form: str) -> None:
+    unary, transition, lengths = medium(form)
+    transition = LinearChain(unary, transition)._accumulated()[1]
+    _, y = LinearChain(*medium(form)).topk(K)
+    weights = torch.randn(5, K, dtype=torch.float64, generator=torch.Generator().manual_seed(2), requires_grad=True)
+
+    def parts(weights: Tensor) -> tuple[Tensor, Tensor]:
+        return compiled.weighted_parts(weights, y, lengths, 4, transition.shape)
+
+    assert_close(vjp(parts, weights, (unary, transition))[1], compiled.scores(unary, transition, lengths, y))
+    assert torch.autograd.gradcheck(parts, weights)
+    assert torch.autograd.gradgradcheck(parts, weights)
+
+
 @both_backends
 def test_lengths_may_be_a_view(backend: str) -> None:
     unary, transition, _ = medium()
@@ -518,3 +541,6 @@ def test_operators_are_registered_correctly(edges: int) -> None:
     torch.library.opcheck(compiled.top_k, (*inputs, 3))
     torch.library.opcheck(compiled.marginals, (*inputs, edges > 1))
     torch.library.opcheck(compiled.max_marginals, inputs)
+    y, weights = torch.tensor([[[0, 1, 1]], [[1, 0, 9]]]), torch.ones(2, 1, dtype=torch.float64, requires_grad=True)
+    torch.library.opcheck(compiled.scores, (*inputs, y))
+    torch.library.opcheck(compiled.weighted_parts, (weights, y, lengths, 2, inputs[1].shape))
