@@ -15,7 +15,7 @@ from torch.library import register_autograd, register_fake
 from structsmooth.kernels.threads import over_batch
 from structsmooth.structures import _chain_reference as reference
 from structsmooth.structures._checks import require_labels
-from structsmooth.structures._operators import cpu_operator
+from structsmooth.structures._operators import cpu_operator, weighted_sum
 
 
 def expand_edges(unary: Tensor, transition: Tensor) -> Tensor:
@@ -210,13 +210,8 @@ def _hessian_product(
 
     def weighted(unary: Tensor, transition: Tensor) -> Tensor:
         mask = length_mask(lengths, unary.shape[1])
-        node, edge = reference.marginals(*masked(unary, transition, mask), mask)
-        total = unary.new_zeros(())
-        if node_weights is not None:
-            total = total + (node_weights * node).sum()
-        if edge_weights is not None:
-            total = total + (edge_weights * edge).sum()
-        return total
+        statistics = reference.marginals(*masked(unary, transition, mask), mask)
+        return weighted_sum((node_weights, edge_weights), statistics)
 
     gradients: tuple[Tensor, ...] = torch.func.grad(weighted, (0, 1))(unary, transition)
     return gradients

@@ -10,9 +10,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.library import custom_op
+from torch.library import register_autograd, register_fake
 
 from structsmooth.kernels.threads import over_batch
+from structsmooth.structures._operators import operator
 from structsmooth.structures.best_max_marginal_first import sorted_downwards
 
 
@@ -35,7 +36,7 @@ def _operations(unary: Tensor, edges: Tensor) -> int:
     return 100 * batch * (nodes + len(edges))
 
 
-@custom_op("structsmooth::graph_cut_top_k", mutates_args=())
+@operator("graph_cut_top_k", "(Tensor unary, Tensor pairwise, Tensor edges, int k) -> (Tensor, Tensor)")
 def top_k(unary: Tensor, pairwise: Tensor, edges: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Values [B, k] and outputs [B, k, N] (Algorithm 10 over Algorithm 11)."""
     from structsmooth.kernels import graph_cut  # numba loads with the first oracle, not with the library
@@ -50,8 +51,7 @@ def top_k(unary: Tensor, pairwise: Tensor, edges: Tensor, k: int) -> tuple[Tenso
     return values.to(unary), y.to(unary.device)
 
 
-@top_k.register_fake
-def _(unary: Tensor, pairwise: Tensor, edges: Tensor, k: int) -> tuple[Tensor, Tensor]:
+def _like_top_k(unary: Tensor, pairwise: Tensor, edges: Tensor, k: int) -> tuple[Tensor, Tensor]:
     batch, nodes, _ = unary.shape
     return unary.new_empty(batch, k), unary.new_empty(batch, k, nodes, dtype=torch.int64)
 
@@ -78,10 +78,11 @@ def pairs(labels: Tensor, edges: Tensor) -> Tensor:
     return 2 * labels[:, edges[:, 0]] + labels[:, edges[:, 1]]
 
 
-top_k.register_autograd(_top_k_backward, setup_context=_save_outputs)
+register_fake(top_k, _like_top_k)
+register_autograd(top_k, _top_k_backward, setup_context=_save_outputs)
 
 
-@custom_op("structsmooth::graph_cut_max_marginals", mutates_args=())
+@operator("graph_cut_max_marginals", "(Tensor unary, Tensor pairwise, Tensor edges) -> Tensor")
 def max_marginals(unary: Tensor, pairwise: Tensor, edges: Tensor) -> Tensor:
     """Max-marginals [B, N, 2] (Algorithm 11)."""
     from structsmooth.kernels import graph_cut
@@ -95,12 +96,14 @@ def max_marginals(unary: Tensor, pairwise: Tensor, edges: Tensor) -> Tensor:
     return out.to(unary)
 
 
-@max_marginals.register_fake
-def _(unary: Tensor, pairwise: Tensor, edges: Tensor) -> Tensor:
+def _like_max_marginals(unary: Tensor, pairwise: Tensor, edges: Tensor) -> Tensor:
     return torch.empty_like(unary, memory_format=torch.contiguous_format)
 
 
-@custom_op("structsmooth::graph_cut_max_marginals_gradient", mutates_args=())
+@operator(
+    "graph_cut_max_marginals_gradient",
+    "(Tensor unary, Tensor pairwise, Tensor edges, Tensor grad) -> (Tensor, Tensor)",
+)
 def _max_marginals_gradient(unary: Tensor, pairwise: Tensor, edges: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
     """Gradients of ⟨grad, max-marginals⟩, from the same cuts again: labels of all of them would fill memory."""
     from structsmooth.kernels import graph_cut
@@ -118,9 +121,11 @@ def _max_marginals_gradient(unary: Tensor, pairwise: Tensor, edges: Tensor, grad
     return node.to(unary), edge.to(pairwise)
 
 
-@_max_marginals_gradient.register_fake
-def _(unary: Tensor, pairwise: Tensor, edges: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
+def _like_max_marginals_gradient(unary: Tensor, pairwise: Tensor, edges: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
     return unary.new_empty(unary.shape), pairwise.new_empty(pairwise.shape)
+
+
+register_fake(_max_marginals_gradient, _like_max_marginals_gradient)
 
 
 def _save_inputs(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
@@ -132,4 +137,5 @@ def _max_marginals_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]
     return node, edge, None
 
 
-max_marginals.register_autograd(_max_marginals_backward, setup_context=_save_inputs)
+register_fake(max_marginals, _like_max_marginals)
+register_autograd(max_marginals, _max_marginals_backward, setup_context=_save_inputs)

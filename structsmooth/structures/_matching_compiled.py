@@ -9,9 +9,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.library import custom_op
+from torch.library import register_autograd, register_fake
 
 from structsmooth.kernels.threads import over_batch
+from structsmooth.structures._operators import operator
 from structsmooth.structures.best_max_marginal_first import sorted_downwards
 
 
@@ -49,7 +50,7 @@ def _operations(weights: Tensor) -> int:
     return batch * rows**2 * columns
 
 
-@custom_op("structsmooth::matching_top_k", mutates_args=())
+@operator("matching_top_k", "(Tensor weights, Tensor sizes, int k) -> (Tensor, Tensor)")
 def top_k(weights: Tensor, sizes: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Values [B, k] and outputs [B, k, N] (Algorithm 10)."""
     from structsmooth.kernels import matching  # numba loads with the first oracle, not with the library
@@ -64,8 +65,7 @@ def top_k(weights: Tensor, sizes: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return values.to(weights), y.to(weights.device)
 
 
-@top_k.register_fake
-def _(weights: Tensor, sizes: Tensor, k: int) -> tuple[Tensor, Tensor]:
+def _like_top_k(weights: Tensor, sizes: Tensor, k: int) -> tuple[Tensor, Tensor]:
     batch, rows, _ = weights.shape
     return weights.new_empty(batch, k), weights.new_empty(batch, k, rows, dtype=torch.int64)
 
@@ -84,10 +84,11 @@ def _top_k_backward(ctx: Any, grad: Tensor, _grad_y: Tensor) -> tuple[Tensor | N
     return gradient.scatter_add(2, y.transpose(1, 2), shares), None, None
 
 
-top_k.register_autograd(_top_k_backward, setup_context=_save_outputs)
+register_fake(top_k, _like_top_k)
+register_autograd(top_k, _top_k_backward, setup_context=_save_outputs)
 
 
-@custom_op("structsmooth::matching_max_marginals", mutates_args=())
+@operator("matching_max_marginals", "(Tensor weights, Tensor sizes) -> Tensor")
 def max_marginals(weights: Tensor, sizes: Tensor) -> Tensor:
     """Max-marginals [B, N, M] (Algorithm 12)."""
     from structsmooth.kernels import matching
@@ -101,12 +102,11 @@ def max_marginals(weights: Tensor, sizes: Tensor) -> Tensor:
     return out.to(weights)
 
 
-@max_marginals.register_fake
-def _(weights: Tensor, sizes: Tensor) -> Tensor:
+def _like_max_marginals(weights: Tensor, sizes: Tensor) -> Tensor:
     return weights.new_empty(weights.shape)
 
 
-@custom_op("structsmooth::matching_max_marginals_gradient", mutates_args=())
+@operator("matching_max_marginals_gradient", "(Tensor weights, Tensor sizes, Tensor grad) -> Tensor")
 def _max_marginals_gradient(weights: Tensor, sizes: Tensor, grad: Tensor) -> Tensor:
     """Gradient of ⟨grad, max-marginals⟩, from the same paths again: matchings of all of them would fill memory."""
     from structsmooth.kernels import matching
@@ -118,9 +118,11 @@ def _max_marginals_gradient(weights: Tensor, sizes: Tensor, grad: Tensor) -> Ten
     return out.to(weights)
 
 
-@_max_marginals_gradient.register_fake
-def _(weights: Tensor, sizes: Tensor, grad: Tensor) -> Tensor:
+def _like_max_marginals_gradient(weights: Tensor, sizes: Tensor, grad: Tensor) -> Tensor:
     return weights.new_empty(weights.shape)
+
+
+register_fake(_max_marginals_gradient, _like_max_marginals_gradient)
 
 
 def _save_inputs(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
@@ -131,4 +133,5 @@ def _max_marginals_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]
     return _max_marginals_gradient(*ctx.saved_tensors, grad), None
 
 
-max_marginals.register_autograd(_max_marginals_backward, setup_context=_save_inputs)
+register_fake(max_marginals, _like_max_marginals)
+register_autograd(max_marginals, _max_marginals_backward, setup_context=_save_inputs)

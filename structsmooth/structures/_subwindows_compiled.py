@@ -4,13 +4,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.library import custom_op
+from torch.library import register_autograd, register_fake
 
 from structsmooth.kernels.threads import over_batch
+from structsmooth.structures._operators import operator
 from structsmooth.structures.search import search_too_large
 
 
-@custom_op("structsmooth::subwindows_top_k", mutates_args=())
+@operator("subwindows_top_k", "(Tensor scores, int k, int max_sets) -> (Tensor, Tensor)")
 def top_k(scores: Tensor, k: int, max_sets: int) -> tuple[Tensor, Tensor]:
     """Values [B, k] and boxes [B, k, 4] of maps [B, H, W] (Algorithm 13)."""
     from structsmooth.kernels import subwindow  # numba loads with the first oracle, not with the library
@@ -26,8 +27,7 @@ def top_k(scores: Tensor, k: int, max_sets: int) -> tuple[Tensor, Tensor]:
     return values.to(scores), boxes.to(scores.device)
 
 
-@top_k.register_fake
-def _(scores: Tensor, k: int, max_sets: int) -> tuple[Tensor, Tensor]:
+def _like_top_k(scores: Tensor, k: int, max_sets: int) -> tuple[Tensor, Tensor]:
     batch = len(scores)
     return scores.new_empty(batch, k), scores.new_empty(batch, k, 4, dtype=torch.int64)
 
@@ -44,7 +44,8 @@ def _top_k_backward(ctx: Any, grad: Tensor, _grad_boxes: Tensor) -> tuple[Tensor
     return (weights * rows).transpose(1, 2) @ columns, None, None
 
 
-top_k.register_autograd(_top_k_backward, setup_context=_save_boxes)
+register_fake(top_k, _like_top_k)
+register_autograd(top_k, _top_k_backward, setup_context=_save_boxes)
 
 
 def covered(boxes: Tensor, height: int, width: int) -> tuple[Tensor, Tensor]:

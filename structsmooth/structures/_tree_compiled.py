@@ -9,10 +9,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.library import custom_op
+from torch.library import register_autograd, register_fake
 
 from structsmooth.kernels.threads import over_batch
 from structsmooth.structures import _tree_reference as reference
+from structsmooth.structures._operators import cpu_operator, weighted_sum
 
 
 def _arrays(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor) -> tuple[Any, ...]:
@@ -20,7 +21,7 @@ def _arrays(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor) -> t
     return *scores, parents.contiguous().numpy(), mask.contiguous().numpy()
 
 
-@custom_op("structsmooth::tree_top_k", mutates_args=(), device_types="cpu")
+@cpu_operator("tree_top_k", "(Tensor unary, Tensor pairwise, Tensor parents, Tensor mask, int k) -> (Tensor, Tensor)")
 def top_k(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Values [B, k] and outputs [B, k, N] (Algorithm 8)."""
     from structsmooth.kernels import tree  # numba loads with the first oracle, not with the library
@@ -33,8 +34,7 @@ def top_k(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor, k: int
     return values.to(unary.dtype), y
 
 
-@top_k.register_fake
-def _(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor, k: int) -> tuple[Tensor, Tensor]:
+def _like_top_k(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor, k: int) -> tuple[Tensor, Tensor]:
     batch, nodes, _ = unary.shape
     return unary.new_empty(batch, k), unary.new_empty(batch, k, nodes, dtype=torch.int64)
 
@@ -51,7 +51,8 @@ def _top_k_backward(ctx: Any, grad: Tensor, _grad_y: Tensor) -> tuple[Tensor | N
     return *weighted_parts(weights, y, parents, mask, ctx.states), None, None, None
 
 
-top_k.register_autograd(_top_k_backward, setup_context=_save_outputs)
+register_fake(top_k, _like_top_k)
+register_autograd(top_k, _top_k_backward, setup_context=_save_outputs)
 
 
 def weighted_parts(weights: Tensor, y: Tensor, parents: Tensor, mask: Tensor, states: int) -> tuple[Tensor, Tensor]:
@@ -65,7 +66,9 @@ def weighted_parts(weights: Tensor, y: Tensor, parents: Tensor, mask: Tensor, st
     return node, edge.unflatten(2, (states, states))
 
 
-@custom_op("structsmooth::tree_marginals", mutates_args=(), device_types="cpu")
+@cpu_operator(
+    "tree_marginals", "(Tensor unary, Tensor pairwise, Tensor parents, Tensor mask) -> (Tensor, Tensor, Tensor)"
+)
 def marginals(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Log-partition [B], node marginals [B, N, S] and edge marginals [B, N, S, S]."""
     from structsmooth.kernels import tree
@@ -77,8 +80,7 @@ def marginals(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor) ->
     return log_z.to(unary.dtype), node.to(unary.dtype), edge.to(unary.dtype)
 
 
-@marginals.register_fake
-def _(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _like_marginals(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return unary.new_empty(len(unary)), unary.new_empty(unary.shape), unary.new_empty(pairwise.shape)
 
 
@@ -100,7 +102,8 @@ def _marginals_backward(
     return grad_unary, grad_pairwise, None, None
 
 
-marginals.register_autograd(_marginals_backward, setup_context=_save_marginals)
+register_fake(marginals, _like_marginals)
+register_autograd(marginals, _marginals_backward, setup_context=_save_marginals)
 
 
 def _hessian_product(
@@ -115,19 +118,13 @@ def _hessian_product(
     forest = reference.forest(parents, mask)
 
     def weighted(unary: Tensor, pairwise: Tensor) -> Tensor:
-        node, edge = reference.marginals(unary, pairwise, forest)
-        total = unary.new_zeros(())
-        if node_weights is not None:
-            total = total + (node_weights * node).sum()
-        if edge_weights is not None:
-            total = total + (edge_weights * edge).sum()
-        return total
+        return weighted_sum((node_weights, edge_weights), reference.marginals(unary, pairwise, forest))
 
     gradients: tuple[Tensor, ...] = torch.func.grad(weighted, (0, 1))(unary, pairwise)
     return gradients
 
 
-@custom_op("structsmooth::tree_max_marginals", mutates_args=(), device_types="cpu")
+@cpu_operator("tree_max_marginals", "(Tensor unary, Tensor pairwise, Tensor parents, Tensor mask) -> Tensor")
 def max_marginals(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor) -> Tensor:
     """Max-marginals [B, N, S]."""
     from structsmooth.kernels import tree
@@ -138,8 +135,7 @@ def max_marginals(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor
     return out.to(unary.dtype)
 
 
-@max_marginals.register_fake
-def _(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor) -> Tensor:
+def _like_max_marginals(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor) -> Tensor:
     return unary.new_empty(unary.shape)
 
 
@@ -158,4 +154,5 @@ def _max_marginals_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]
     return *torch.func.grad(weighted, (0, 1))(unary, pairwise), None, None
 
 
-max_marginals.register_autograd(_max_marginals_backward, setup_context=_save_inputs)
+register_fake(max_marginals, _like_max_marginals)
+register_autograd(max_marginals, _max_marginals_backward, setup_context=_save_inputs)

@@ -11,9 +11,16 @@ from structsmooth.structures import _chain_compiled as compiled
 
 ORACLE_AND_GRADIENT = """
 import sys, torch
-from structsmooth.structures import LinearChain
-unary = torch.zeros(2, 3, 2, requires_grad=True)
-LinearChain(unary, torch.zeros(2, 2)).max()[0].sum().backward()
+from structsmooth.structures import BinaryGraph, LinearChain, Matching, Subwindows, Tree
+unary, pairwise = torch.zeros(2, 3, 2, requires_grad=True), torch.zeros(2, 3, 2, 2)
+structures = [
+    LinearChain(unary, pairwise[0, 0]),
+    Tree(unary, pairwise, torch.tensor([[-1, 0, 0]] * 2)),
+    BinaryGraph(unary, torch.tensor([[0, 1]]), pairwise[:, :1]),
+    Matching(unary.mT),
+    Subwindows(unary),
+]
+sum(structure.max()[0].sum() for structure in structures).backward()
 print(*sys.modules)
 """
 
