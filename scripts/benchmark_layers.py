@@ -4,7 +4,8 @@ Scores are float32 with gradients, transitions are shared, all sequences have T 
 same: the negative log-likelihood of a CRF, the best sequences, and a hinge smoothed over the K best outputs, for which
 torch-struct has a K-max semiring. They take turns; cells are medians in milliseconds and, in brackets, how many
 times as long as ours. Both are optional: pip install 'structsmooth[benchmarks]'. torch-struct is left out where its
-intermediate tensors, of B T S³ numbers (K² times as many for K-max), would be too large: see --largest.
+intermediate tensors, of B T S³ numbers (K² times as many for K-max), would be too large (see --largest); a further row
+then has as many sequences as it can take, if any.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import sys
 import time
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
@@ -32,6 +33,10 @@ _OURS = "structsmooth"
 _TURN = 5
 
 
+# Sequences, positions and states: B, T, S.
+Shape = tuple[int, int, int]
+
+
 class Batch(NamedTuple):
     """Scores of B sequences, leaves of the graph, and labels."""
 
@@ -40,7 +45,7 @@ class Batch(NamedTuple):
     y: Tensor
 
     @classmethod
-    def random(cls, shape: tuple[int, int, int], seed: int = 0) -> Batch:
+    def random(cls, shape: Shape, seed: int = 0) -> Batch:
         """Normally distributed scores and uniform labels of B, T, S."""
         generator = torch.Generator().manual_seed(seed)
         unary, transition = (torch.randn(size, generator=generator) for size in (shape, 2 * shape[2:]))
@@ -78,6 +83,21 @@ def layers(peers: dict[str, Any], batch: Batch, k: int) -> list[Layer]:
         Layer("Viterbi", 1, best),
         Layer(f"smoothed hinge, K = {k}", k**2, smoothed),
     ]
+
+
+def comparisons(peers: dict[str, Any], shape: Shape, k: int, largest: float) -> Iterator[tuple[Shape, Layer]]:
+    """Every layer with the libraries that can take the shape, and with a smaller batch that torch-struct can take."""
+    batch, steps, states = shape
+    for index, layer in enumerate(layers(peers, Batch.random(shape), k)):
+        fitting = int(largest / (steps * states**3 * layer.width))
+        if "torch-struct" not in layer.calls or batch <= fitting:
+            yield shape, layer
+            continue
+        del layer.calls["torch-struct"]
+        yield shape, layer
+        if fitting:
+            smaller = fitting, steps, states
+            yield smaller, layers(peers, Batch.random(smaller), k)[index]
 
 
 def _pytorch_crf(module: Any, transition: Tensor) -> Any:
@@ -143,11 +163,6 @@ def _differs(name: str) -> Callable[[str], str]:
     return lambda message: f"{name} computes something else: {message}"
 
 
-def _fits(layer: Layer, name: str, shape: tuple[int, int, int], largest: float) -> bool:
-    batch, steps, states = shape
-    return name != "torch-struct" or batch * steps * states**3 * layer.width <= largest
-
-
 def _cell(name: str, times: dict[str, float]) -> str:
     if name not in times:
         return "—"
@@ -174,12 +189,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     own_threads = torch.get_num_threads()
     for shape, threads in product(options.shapes, options.threads):
         torch.set_num_threads(threads)
-        batch = Batch.random(shape)
-        for layer in layers(peers, batch, options.k):
-            chosen = {name: call for name, call in layer.calls.items() if _fits(layer, name, shape, options.largest)}
-            times = measure(chosen, options.repeats, options.limit)
+        for size, layer in comparisons(peers, shape, options.k, options.largest):
+            times = measure(layer.calls, options.repeats, options.limit)
             cells = " | ".join(_cell(name, times) for name in names)
-            print(f"| {layer.name} | {'x'.join(map(str, shape))} | {threads} | {cells} |", flush=True)
+            print(f"| {layer.name} | {'x'.join(map(str, size))} | {threads} | {cells} |", flush=True)
     torch.set_num_threads(own_threads)
     return 0
 
@@ -193,7 +206,7 @@ def _installed() -> dict[str, Any]:
     return found
 
 
-def _shape(text: str) -> tuple[int, int, int]:
+def _shape(text: str) -> Shape:
     batch, steps, states = map(int, text.split("x"))
     return batch, steps, states
 

@@ -166,13 +166,7 @@ def log_partition(unary, transition, exponential, shift, length, alpha, scaled, 
     known = 0  # the last position whose row of alpha is filled
     for t in range(1, length):
         e = edge_index(transition, t)
-        for s in range(states):
-            total[t, s] = 0.0
-        for p in range(states):
-            weight = scaled[t - 1, p]
-            if weight > 0.0:
-                for s in range(states):
-                    total[t, s] += weight * exponential[e, p, s]
+        _sum_product(scaled[t - 1], exponential[e], total[t])
         growth = _propagate(unary, shift, total, scaled, t, e)
         if growth > -np.inf:
             largest += growth
@@ -192,6 +186,17 @@ def log_partition(unary, transition, exponential, shift, length, alpha, scaled, 
     return largest + np.log(mass) if mass > 0.0 else -np.inf
 
 
+@inlined
+def _sum_product(before, edge, after):
+    """``after`` = the sum of before * edge over the state before."""
+    for s in range(after.shape[0]):
+        after[s] = before[0] * edge[0, s]
+    for p in range(1, after.shape[0]):
+        weight, row = before[p], edge[p]
+        for s in range(after.shape[0]):
+            after[s] += weight * row[s]
+
+
 @kernel
 def _propagate(unary, shift, total, scaled, t, e):
     """``scaled[t]`` = total * exp(shift + unary) relative to the largest, whose logarithm is returned.
@@ -201,12 +206,14 @@ def _propagate(unary, shift, total, scaled, t, e):
     states = unary.shape[1]
     largest = -np.inf
     for s in range(states):
-        largest = max(largest, shift[e, s] + unary[t, s])
+        score = shift[e, s] + unary[t, s]
+        largest = score if score > largest else largest
     mass, exact = 0.0, True
     for s in range(states):
-        scaled[t, s] = total[t, s] * np.exp(shift[e, s] + unary[t, s] - largest)
-        mass = max(mass, scaled[t, s])
-        exact &= scaled[t, s] > _UNDERFLOW or unary[t, s] == -np.inf
+        value = total[t, s] * np.exp(shift[e, s] + unary[t, s] - largest)
+        scaled[t, s] = value
+        mass = value if value > mass else mass
+        exact &= value > _UNDERFLOW or unary[t, s] == -np.inf
     if not (exact and mass > 0.0):
         return -np.inf
     inverse = 1.0 / mass
@@ -253,12 +260,13 @@ def marginals(transition, exponential, length, alpha, scaled, total, node, edge)
         for s in range(states):
             if total[t, s] > 0.0:
                 total[t, s] = node[t, s] / total[t, s]
+        factors = total[t]
         for p in range(states):
-            weight, sum_p = scaled[t - 1, p], 0.0
+            weight, row, joint, sum_p = scaled[t - 1, p], exponential[e, p], edge[out, p], 0.0
             for s in range(states):
-                joint = weight * exponential[e, p, s] * total[t, s]
-                edge[out, p, s] += joint
-                sum_p += joint
+                probability = weight * row[s] * factors[s]
+                joint[s] += probability
+                sum_p += probability
             node[t - 1, p] = sum_p
         for s in range(states):
             if total[t, s] == 0.0 and node[t, s] > 0.0:

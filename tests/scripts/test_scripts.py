@@ -80,11 +80,18 @@ def test_benchmark_chain_sweeps_one_size_at_a_time(tmp_path, capsys):
 
 
 def test_benchmark_cuts_times_every_oracle(capsys):
-    sizes = ["--graphs", "4x5", "--matchings", "3x3", "2x5"]
+    sizes = ["--graphs", "4x5", "--matchings", "3x3", "2x5", "--images", "6x8"]
     assert load("benchmark_cuts").main([*sizes, "--k", "3", "--repeats", "1"]) == 0
     table = rows(capsys.readouterr().out)
-    assert [row.pop("structure") + row.pop("size") for row in table] == ["BinaryGraph4x5", "Matching3x3", "Matching2x5"]
+    assert [(row.pop("structure"), row.pop("size")) for row in table] == [
+        ("BinaryGraph", "4x5"),
+        ("Matching", "3x3"),
+        ("Matching", "2x5"),
+        ("Subwindows, clusters", "6x8"),
+        ("Subwindows, noise", "6x8"),
+    ]
     assert all(set(row) == {"max", "max_marginals", "topk(3)"} for row in table)
+    assert [row.pop("max_marginals") for row in table[3:]] == ["—", "—"]
     assert all(float(cell) > 0 for row in table for cell in row.values())
 
 
@@ -176,6 +183,18 @@ def test_benchmark_layers_without_the_others(capsys, monkeypatch):
     table = rows(output)
     assert [(row["B x T x S"], row["layer"]) for row in table] == [(s, n) for s in ("2x3x2", "1x2x3") for n in LAYERS]
     assert all(float(row["structsmooth"]) > 0 for row in table)
+
+
+def test_benchmark_layers_gives_torch_struct_the_batch_that_it_can_take():
+    """Its tensors for one sequence have 2 * 3**3 numbers, and 2**2 times as many for two outputs."""
+    compared = load("benchmark_layers").comparisons({"torch-struct": None}, (4, 2, 3), k=2, largest=2 * 54)
+    likelihood, viterbi, hinge = LAYERS
+    assert [(shape, layer.name, "torch-struct" in layer.calls) for shape, layer in compared] == [
+        ((4, 2, 3), likelihood, False),
+        ((2, 2, 3), likelihood, True),
+        ((4, 2, 3), viterbi, False),
+        ((4, 2, 3), hinge, False),
+    ]
 
 
 def test_benchmark_layers_takes_turns_until_a_limit():

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.autograd.functional import vjp
 from torch.testing import assert_close
 
-from structsmooth import L2, BinaryGraph, Entropy, Hamming, StructuralHinge
+from structsmooth import L2, BinaryGraph, Hamming, StructuralHinge
 from structsmooth.structures import _graph_cut_compiled as compiled
 
 K = 3
@@ -368,34 +368,6 @@ def test_every_entry_of_a_batch_stands_alone() -> None:
         assert_close(alone.max_marginals(), graph.max_marginals()[b : b + 1])
 
 
-@every_value
-def test_tensors_of_the_caller_stay_as_they_are(value: str) -> None:
-    unary, edges, pairwise = medium()
-    leaf = torch.zeros_like(unary, requires_grad=True)
-    inputs = (unary.transpose(0, 1).contiguous().transpose(0, 1), edges.t().contiguous().t(), pairwise, leaf)
-    before = [(tensor.clone(), tensor.requires_grad, tensor._version) for tensor in inputs]
-    assert not VALUES[value](BinaryGraph(*inputs[:3])).requires_grad
-    VALUES[value](BinaryGraph(leaf, inputs[1], pairwise)).sum().backward()
-    for tensor, (content, requires_grad, version) in zip(inputs, before, strict=True):
-        assert torch.equal(tensor, content)
-        assert (tensor.requires_grad, tensor._version) == (requires_grad, version)
-
-
-@every_value
-@pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
-def test_oracles_work_where_gradients_are_off(context: Callable[[], Any], value: str) -> None:
-    graph = medium()
-    expected = VALUES[value](BinaryGraph(*graph))
-    with context():
-        assert_close(VALUES[value](BinaryGraph(*(tensor.clone() for tensor in graph))), expected)
-
-
-@every_value
-def test_an_empty_batch_gives_empty_answers(value: str) -> None:
-    for tensor in values_and_gradients(value, random_graphs(0, 3, 2)):
-        assert tensor.shape[0] == 0
-
-
 @pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16, torch.int32])
 def test_edges_and_labels_may_be_any_integers(dtype: torch.dtype) -> None:
     unary, edges, pairwise = medium()
@@ -404,7 +376,7 @@ def test_edges_and_labels_may_be_any_integers(dtype: torch.dtype) -> None:
     assert_close(other.score(some_labels(other).to(dtype)), graph.score(some_labels(graph)))
 
 
-# Precision. Float16 and bfloat16 scores are exact in float32, in which values are returned.
+# Precision.
 
 
 @every_value
@@ -416,18 +388,6 @@ def test_float32_is_close_to_float64(scale: float, value: str) -> None:
     for actual, expected in zip(values_and_gradients(value, single), values_and_gradients(value, double), strict=True):
         assert actual.dtype == torch.float32
         assert (actual - expected).abs().max() <= 1e-6 * max(1.0, expected.abs().max())
-
-
-@every_value
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_gives_values_in_float32(dtype: torch.dtype, value: str) -> None:
-    unary, edges, pairwise = random_graphs(2, 20, 30, seed=4)
-    half = unary.to(dtype), edges, pairwise.to(dtype)
-    values, *gradients = values_and_gradients(value, half)
-    expected, *wide = values_and_gradients(value, (half[0].float(), edges, half[2].float()))
-    assert values.dtype == torch.float32
-    assert_close(values, expected, rtol=0, atol=0)
-    assert_close(gradients, [gradient.to(dtype) for gradient in wide])
 
 
 def test_mixed_precision_takes_the_wider_type() -> None:
@@ -483,7 +443,7 @@ def test_supermodular_with_forbidden_pairs(table: list[list[float]], allowed: bo
             BinaryGraph(unary, edges, pairwise)
 
 
-# Losses, threads and compilation.
+# Losses and compilation.
 
 
 def test_losses_are_consistent() -> None:
@@ -497,23 +457,6 @@ def test_losses_are_consistent() -> None:
     smoothed = StructuralHinge(L2(mu=0.5, k=5), reduction="none")(graph, y)
     distance = smoothed - StructuralHinge(reduction="none")(graph, y)
     assert ((distance >= 0) & (distance <= 0.25)).all()
-
-
-@pytest.mark.parametrize("oracle", ["logsumexp", "marginals"])
-def test_there_is_no_exp_oracle(oracle: str) -> None:
-    with pytest.raises(NotImplementedError, match=rf"BinaryGraph .* {oracle} .* topk\(\)"):
-        getattr(BinaryGraph(*medium()), oracle)()
-    with pytest.raises(NotImplementedError, match="BinaryGraph"):
-        Entropy(1.0)(BinaryGraph(*medium()))
-
-
-@pytest.mark.usefixtures("two_threads")
-@every_value
-def test_threads_do_not_change_the_answer(value: str) -> None:
-    graph = random_graphs(17, 30, 80)
-    shared = values_and_gradients(value, graph)
-    torch.set_num_threads(1)
-    assert_close(shared, values_and_gradients(value, graph), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("loss", [StructuralHinge(), StructuralHinge.sparsemap(k=3)], ids=["hinge", "sparsemap"])
@@ -537,15 +480,6 @@ def test_operators_are_registered_correctly() -> None:
     torch.library.opcheck(compiled.top_k, (*inputs, 3))
     torch.library.opcheck(compiled.max_marginals, inputs)
     torch.library.opcheck(compiled._max_marginals_gradient, (*(t.detach() for t in inputs), torch.ones(2, 5, 2)))
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@every_value
-def test_other_devices(value: str) -> None:
-    graph = medium()
-    there = values_and_gradients(value, tuple(tensor.cuda() for tensor in graph))
-    assert all(tensor.is_cuda for tensor in there)
-    assert_close(tuple(tensor.cpu() for tensor in there), values_and_gradients(value, graph))
 
 
 # Bad input.

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.autograd.functional import vjp
 from torch.testing import assert_close
 
-from structsmooth import L2, Entropy, Hamming, Matching, NormalizedHamming, StructuralHinge
+from structsmooth import L2, Hamming, Matching, NormalizedHamming, StructuralHinge
 from structsmooth.structures import _matching_compiled as compiled
 
 K = 3
@@ -345,37 +345,6 @@ def test_lengths_and_mask_count_the_rows() -> None:
     assert Matching(torch.zeros(2, 3, 5)).sizes.tolist() == [[3, 5], [3, 5]]
 
 
-@every_value
-def test_tensors_of_the_caller_stay_as_they_are(value: str) -> None:
-    weights, sizes = medium()
-    leaf = torch.zeros_like(weights, requires_grad=True)
-    inputs = (weights.transpose(1, 2).contiguous().transpose(1, 2), sizes.t().contiguous().t(), leaf)
-    before = [(tensor.clone(), tensor.requires_grad, tensor._version) for tensor in inputs]
-    actual = VALUES[value](Matching(*inputs[:2]))
-    assert not actual.requires_grad
-    assert_close(actual, VALUES[value](Matching(weights, sizes)), rtol=0, atol=0)
-    VALUES[value](Matching(leaf, inputs[1])).sum().backward()
-    for tensor, (content, requires_grad, version) in zip(inputs, before, strict=True):
-        assert torch.equal(tensor, content)
-        assert (tensor.requires_grad, tensor._version) == (requires_grad, version)
-
-
-@every_value
-@pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
-def test_oracles_work_where_gradients_are_off(context: Callable[[], Any], value: str) -> None:
-    weights = medium()
-    expected = VALUES[value](Matching(*weights))
-    with context():
-        assert_close(VALUES[value](Matching(*(tensor.clone() for tensor in weights))), expected)
-
-
-@every_value
-def test_an_empty_batch_gives_empty_answers(value: str) -> None:
-    empty = torch.zeros(0, 3, 4), torch.zeros(0, 2, dtype=torch.int64)
-    for tensor in values_and_gradients(value, empty):
-        assert tensor.shape[0] == 0
-
-
 def test_rows_with_the_same_partner_are_no_matching() -> None:
     weights, sizes = torch.zeros(3, 3, 4, requires_grad=True), torch.tensor([[3, 4], [3, 4], [2, 3]])
     y = torch.tensor([[0, 1, 2], [3, 1, 3], [1, 2, 1]])
@@ -386,7 +355,7 @@ def test_rows_with_the_same_partner_are_no_matching() -> None:
     assert StructuralHinge(reduction="none")(Matching(weights, sizes), y).tolist()[1] == torch.inf
 
 
-# Precision. Float16 and bfloat16 weights are exact in float32, in which values are returned.
+# Precision.
 
 
 @every_value
@@ -405,19 +374,7 @@ def test_float32_is_close_to_float64(scale: float, value: str) -> None:
         assert ((actual - expected)[finite]).abs().max() <= 1e-6 * max(1.0, largest)
 
 
-@every_value
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_gives_values_in_float32(dtype: torch.dtype, value: str) -> None:
-    weights, sizes = random_matchings([(10, 10), (6, 12)], seed=4)
-    half = weights.to(dtype)
-    values, gradient = values_and_gradients(value, (half, sizes))
-    expected, wide = values_and_gradients(value, (half.float(), sizes))
-    assert values.dtype == torch.float32
-    assert_close(values, expected, rtol=0, atol=0)
-    assert_close(gradient, wide.to(dtype))
-
-
-# Losses, threads and compilation.
+# Losses and compilation.
 
 
 def test_losses_are_consistent() -> None:
@@ -434,23 +391,6 @@ def test_losses_are_consistent() -> None:
         assert (hinge >= 0).all()
     distance = L2(mu=0.5, k=5)(matching) - matching.max()[0]
     assert ((distance >= 0) & (distance <= 0.25)).all()
-
-
-@pytest.mark.parametrize("oracle", ["logsumexp", "marginals"])
-def test_there_is_no_exp_oracle(oracle: str) -> None:
-    with pytest.raises(NotImplementedError, match=rf"Matching .* {oracle} .* topk\(\)"):
-        getattr(Matching(*medium()), oracle)()
-    with pytest.raises(NotImplementedError, match="Matching"):
-        Entropy(1.0)(Matching(*medium()))
-
-
-@pytest.mark.usefixtures("two_threads")
-@every_value
-def test_threads_do_not_change_the_answer(value: str) -> None:
-    weights = random_matchings([(30, 30 + b) for b in range(17)])
-    shared = values_and_gradients(value, weights)
-    torch.set_num_threads(1)
-    assert_close(shared, values_and_gradients(value, weights), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("with_sizes", [False, True])
@@ -475,15 +415,6 @@ def test_operators_are_registered_correctly() -> None:
     torch.library.opcheck(compiled.top_k, (weights.requires_grad_(), sizes, 3))
     torch.library.opcheck(compiled.max_marginals, (weights, sizes))
     torch.library.opcheck(compiled._max_marginals_gradient, (weights.detach(), sizes, torch.ones(2, 3, 4)))
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@every_value
-def test_other_devices(value: str) -> None:
-    weights = medium()
-    there = values_and_gradients(value, tuple(tensor.cuda() for tensor in weights))
-    assert all(tensor.is_cuda for tensor in there)
-    assert_close(tuple(tensor.cpu() for tensor in there), values_and_gradients(value, weights))
 
 
 # Bad input.
