@@ -26,7 +26,7 @@ from structsmooth.cli.flags import parse_lam
 from structsmooth.metrics import entity_scores
 from structsmooth.problems import FullPass, Problem
 from structsmooth.solvers import Progress, Solver, Status
-from structsmooth.tasks.attributes import sentence_attributes
+from structsmooth.tasks.attributes import RICH, sentence_attributes
 from structsmooth.tasks.conll import Sentence
 from structsmooth.tasks.ner import NER
 
@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("--passes and --iterations must be at least 1")
     if (options.train is None) != (options.test is None):
         parser.error("give --train and --test both, or neither for the embedded data")
-    files = NER.embedded() if options.train is None else {"train": options.train, "test": options.test}
+    files = NER.default_files() if options.train is None else {"train": options.train, "test": options.test}
     task = NER(bits=options.bits)
     console = Console(stderr=True, quiet=not sys.stderr.isatty())
     points: list[Point] = []
@@ -187,7 +187,7 @@ def _theirs(
 def _encoded(crfsuite: Any, sentence: Sentence) -> tuple[Any, list[str]]:
     if sentence.tags is None:
         raise ValueError("these sentences have no tags: training and evaluation need them in the last column")
-    return crfsuite.ItemSequence(sentence_attributes(sentence)), sentence.tags
+    return crfsuite.ItemSequence(sentence_attributes(sentence, RICH)), sentence.tags
 
 
 def _crfsuite() -> Any:

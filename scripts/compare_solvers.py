@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     task_type = load_task(options.task)
     try:
         task = task_type.from_options(options)
-        examples = task.read(options.train or task_type.embedded()["train"])
+        examples = task.read(options.train or task_type.default_files()["train"])
         task.fit(examples)
         problem = task.problem(examples)
         lam = parse_lam(options.lam or task_type.lam, problem.n)
@@ -159,7 +159,7 @@ def _draw(ranked: Sequence[tuple[Variant, History]], path: str) -> None:
 def _parse(arguments: Sequence[str]) -> tuple[ArgumentParser, Namespace]:
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("--task", default="ner", help="as of structsmooth train (default: ner)")
-    parser.add_argument("--train", metavar="FILE", help="training data (default: that embedded in the package)")
+    parser.add_argument("--train", metavar="FILE", help="training data (default: that of the task)")
     parser.add_argument("--lam", metavar="C", help="regularization λ, a number or c/n (default: what suits the task)")
     parser.add_argument("--passes", type=int, default=200, help="passes over the data (default: 200)")
     parser.add_argument("--mu", type=float, help="smoothing of SVRG and the constant schedule (default: the solver's)")

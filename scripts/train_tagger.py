@@ -289,7 +289,7 @@ def _check(parser: ArgumentParser, options: Namespace) -> None:
 
 def _parser() -> ArgumentParser:
     names = list(make_losses(1.0, 1))
-    embedded = NER.embedded()
+    embedded = NER.default_files()
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument(
         "--loss", nargs="+", choices=names, default=names, metavar="LOSS", help=f"of {', '.join(names)} (default: all)"

@@ -4,6 +4,8 @@ A template spells the attributes that depend on a few cells near a token, such a
 0. A corpus repeats the same values over and over: encoders spell and look up each combination once.
 """
 
+from __future__ import annotations
+
 import re
 import zlib
 from array import array
@@ -35,26 +37,23 @@ class AttributeEncoder(Protocol):
     def size(self) -> int:
         """Number of different integers."""
 
-    def encode(self, sentences: Sequence[Sentence]) -> SparseSequences:
+    def encode(self, sentences: Sequence[Sentence], templates: Templates) -> SparseSequences:
         """Integers for the attributes of all tokens."""
 
     def to_dict(self) -> dict[str, Any]:
         """The encoder as plain JSON; :func:`encoder_from_dict` reads it."""
 
 
-def sentence_attributes(sentence: Sentence, *, rich: bool = True) -> list[list[str]]:
+def sentence_attributes(sentence: Sentence, templates: Templates) -> list[list[str]]:
     """Attributes of each token of a sentence.
 
-    The plain set follows Section 7.1.1 of Pillutla et al. (2018), "A Smoother Way to Train Structured
-    Prediction Models": words, parts of speech and chunk tags up to two tokens away, and a bias. The rich set
-    adds the affixes, lower-cased form and shape of the word, the latter two of its neighbours, and pairs and
-    triples of adjacent values. Columns that the sentence lacks, or fills with hyphens, have no attributes.
+    Columns that the sentence lacks, or fills with hyphens, have no attributes.
 
     Args:
         sentence: its tags play no role.
-        rich: the rich set; about twice as many attributes.
+        templates: what attributes there are, such as :data:`PLAIN` and :data:`RICH`.
     """
-    columns = {name: column(sentence) for name, column in _COLUMNS.items()}
+    columns = {name: _COLUMNS[name](sentence) for name in _columns_of(templates)}
 
     def value(cell: _Cell, token: int) -> str | None:
         position = token + cell.offset
@@ -63,7 +62,7 @@ def sentence_attributes(sentence: Sentence, *, rich: bool = True) -> list[list[s
     return [
         [
             attribute
-            for template in _templates(rich)
+            for template in templates
             for attribute in template.spell(*(value(cell, token) for cell in template.cells))
         ]
         for token in range(len(sentence))
@@ -81,14 +80,12 @@ class HashingEncoder:
 
     Args:
         bits: attributes are mapped to ``2**bits`` integers, from 1 to 30 bits.
-        rich: see :func:`sentence_attributes`.
 
     Raises:
         ValueError: the number of bits is out of range.
     """
 
     bits: int = 18
-    rich: bool = True
 
     def __post_init__(self) -> None:
         if not 1 <= self.bits <= 30:
@@ -99,18 +96,18 @@ class HashingEncoder:
         """Number of different integers."""
         return 1 << self.bits
 
-    def encode(self, sentences: Sequence[Sentence]) -> SparseSequences:
+    def encode(self, sentences: Sequence[Sentence], templates: Templates) -> SparseSequences:
         """Integers for the attributes of all tokens of the sentences."""
-        return _encode(sentences, self.rich, partial(hash_attribute, bits=self.bits))
+        return _encode(sentences, templates, partial(hash_attribute, bits=self.bits))
 
     def to_dict(self) -> dict[str, Any]:
         """The encoder as plain JSON."""
-        return {"encoder": "hashing", "bits": self.bits, "rich": self.rich}
+        return {"encoder": "hashing", "bits": self.bits}
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> "HashingEncoder":
+    def from_dict(cls, data: Mapping[str, Any]) -> HashingEncoder:
         """The encoder that :meth:`to_dict` was called on."""
-        return cls(bits=data["bits"], rich=data["rich"])
+        return cls(bits=data["bits"])
 
 
 @dataclass(frozen=True)
@@ -119,55 +116,47 @@ class DictionaryEncoder:
 
     Args:
         attributes: the known attributes, different from each other; they are numbered in this order.
-        rich: see :func:`sentence_attributes`.
 
     Raises:
         ValueError: an attribute occurs twice.
     """
 
     attributes: Sequence[str]
-    rich: bool = True
 
     def __post_init__(self) -> None:
         if len(self._ids) < len(self.attributes):
             raise ValueError("attributes must differ from each other")
 
     @classmethod
-    def fit(
-        cls,
-        sentences: Sequence[Sentence],
-        *,
-        rich: bool = True,
-        min_count: int = 1,
-    ) -> "DictionaryEncoder":
+    def fit(cls, sentences: Sequence[Sentence], templates: Templates, *, min_count: int = 1) -> DictionaryEncoder:
         """An encoder that knows the attributes of training sentences.
 
         Args:
             sentences: the training sentences.
-            rich: see :func:`sentence_attributes`.
+            templates: see :func:`sentence_attributes`.
             min_count: number of tokens that must have an attribute for it to be known.
         """
-        counts = _count_attributes(sentences, rich)
+        counts = _count_attributes(sentences, templates)
         # Frequent attributes first: their weights then lie close together in memory.
-        return cls([attribute for attribute, count in counts.most_common() if count >= min_count], rich)
+        return cls([attribute for attribute, count in counts.most_common() if count >= min_count])
 
     @property
     def size(self) -> int:
         """Number of known attributes."""
         return len(self.attributes)
 
-    def encode(self, sentences: Sequence[Sentence]) -> SparseSequences:
+    def encode(self, sentences: Sequence[Sentence], templates: Templates) -> SparseSequences:
         """Integers for the known attributes of all tokens of the sentences."""
-        return _encode(sentences, self.rich, lambda attribute: self._ids.get(attribute, _NO_ID))
+        return _encode(sentences, templates, lambda attribute: self._ids.get(attribute, _NO_ID))
 
     def to_dict(self) -> dict[str, Any]:
         """The encoder as plain JSON."""
-        return {"encoder": "dictionary", "attributes": list(self.attributes), "rich": self.rich}
+        return {"encoder": "dictionary", "attributes": list(self.attributes)}
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> "DictionaryEncoder":
+    def from_dict(cls, data: Mapping[str, Any]) -> DictionaryEncoder:
         """The encoder that :meth:`to_dict` was called on."""
-        return cls(attributes=data["attributes"], rich=data["rich"])
+        return cls(attributes=data["attributes"])
 
     @cached_property
     def _ids(self) -> dict[str, int]:
@@ -200,11 +189,14 @@ class _Cell(NamedTuple):
     offset: int
 
 
-class _Template(NamedTuple):
+class Template(NamedTuple):
     """``spell`` turns the values of the cells into attributes; None is the value outside the sentence."""
 
     cells: tuple[_Cell, ...]
     spell: Callable[..., tuple[str, ...]]
+
+
+Templates = tuple[Template, ...]
 
 
 def _spell_bias() -> tuple[str, ...]:
@@ -272,37 +264,39 @@ _COLUMNS: dict[str, Callable[[Sentence], _Column]] = {
 }
 
 
-def _window(column: str, spell: Callable[[int, str | None], tuple[str, ...]]) -> list[_Template]:
-    offsets = range(-_WINDOW, _WINDOW + 1)
-    return [_Template((_Cell(column, offset),), partial(spell, offset)) for offset in offsets]
+def window(column: str) -> Templates:
+    """Attributes of the values of a column up to two tokens away: ``word``, ``pos``, ``chunk`` or ``outline``."""
+    spell = _spell_word if column == "word" else partial(_spell_column, column)
+    return tuple(Template((_Cell(column, offset),), partial(spell, offset)) for offset in range(-_WINDOW, _WINDOW + 1))
 
 
-def _joint(column: str, *offsets: int) -> _Template:
+def joint(column: str, *offsets: int) -> Template:
+    """One attribute of the values of a column at some offsets, from -2 to 2; the outside of the sentence is empty."""
     name = "|".join(f"{column}[{offset}]" for offset in offsets)
-    return _Template(tuple(_Cell(column, offset) for offset in offsets), partial(_spell_joint, name))
+    return Template(tuple(_Cell(column, offset) for offset in offsets), partial(_spell_joint, name))
 
 
-_PLAIN_TEMPLATES = (
-    _Template((), _spell_bias),
-    *_window("word", _spell_word),
-    *_window("pos", partial(_spell_column, "pos")),
-    *_window("chunk", partial(_spell_column, "chunk")),
+BIAS = Template((), _spell_bias)
+PLAIN: Templates = (BIAS, *window("word"), *window("pos"), *window("chunk"))
+"""Words, parts of speech and chunk tags up to two tokens away, and a bias: section 7.1.1 of Pillutla et al. (2018), "A
+Smoother Way to Train Structured Prediction Models"."""
+RICH: Templates = (
+    *PLAIN,
+    Template((_Cell("word", 0),), _spell_form),
+    Template((_Cell("word", -1),), partial(_spell_neighbour, -1)),
+    Template((_Cell("word", 1),), partial(_spell_neighbour, 1)),
+    joint("word", -1, 0),
+    joint("word", 0, 1),
+    joint("pos", -1, 0),
+    joint("pos", 0, 1),
+    joint("outline", -1, 0, 1),
 )
-_RICH_TEMPLATES = (
-    *_PLAIN_TEMPLATES,
-    _Template((_Cell("word", 0),), _spell_form),
-    _Template((_Cell("word", -1),), partial(_spell_neighbour, -1)),
-    _Template((_Cell("word", 1),), partial(_spell_neighbour, 1)),
-    _joint("word", -1, 0),
-    _joint("word", 0, 1),
-    _joint("pos", -1, 0),
-    _joint("pos", 0, 1),
-    _joint("outline", -1, 0, 1),
-)
+"""The plain set; affixes, lower-cased form and shape of the word, the latter two of its neighbours; pairs and triples
+of adjacent values. About twice as many attributes."""
 
 
-def _templates(rich: bool) -> tuple[_Template, ...]:
-    return _RICH_TEMPLATES if rich else _PLAIN_TEMPLATES
+def _columns_of(templates: Templates) -> set[str]:
+    return {cell.column for template in templates for cell in template.cells}
 
 
 # Corpora: all tokens at once, each combination of values once.
@@ -322,10 +316,10 @@ class _CodedColumn(NamedTuple):
     codes: NDArray[np.int64]
 
 
-def _spellings(sentences: Sequence[Sentence], rich: bool) -> Iterator[_Spellings]:
-    columns = {name: _coded_column(sentences, column) for name, column in _COLUMNS.items()}
+def _spellings(sentences: Sequence[Sentence], templates: Templates) -> Iterator[_Spellings]:
+    columns = {name: _coded_column(sentences, _COLUMNS[name]) for name in _columns_of(templates)}
     positions = _token_positions(sentences)
-    for template in _templates(rich):
+    for template in templates:
         yield _corpus_spellings(template, columns, positions)
 
 
@@ -344,7 +338,7 @@ def _token_positions(sentences: Sequence[Sentence]) -> NDArray[np.int64]:
 
 
 def _corpus_spellings(
-    template: _Template, columns: Mapping[str, _CodedColumn], positions: NDArray[np.int64]
+    template: Template, columns: Mapping[str, _CodedColumn], positions: NDArray[np.int64]
 ) -> _Spellings:
     combination = np.zeros(len(positions), dtype=np.int64)
     for column, offset in template.cells:
@@ -359,9 +353,9 @@ def _values(column: _CodedColumn, positions: NDArray[np.int64]) -> list[str | No
     return [column.values[code] for code in column.codes[positions].tolist()]
 
 
-def _encode(sentences: Sequence[Sentence], rich: bool, lookup: Callable[[str], int]) -> SparseSequences:
+def _encode(sentences: Sequence[Sentence], templates: Templates, lookup: Callable[[str], int]) -> SparseSequences:
     """Look up all attributes; those without an integer are dropped."""
-    table = np.hstack([_ids(spellings, lookup) for spellings in _spellings(sentences, rich)])
+    table = np.hstack([_ids(spellings, lookup) for spellings in _spellings(sentences, templates)])
     present = table != _NO_ID
     return SparseSequences(
         attributes=torch.from_numpy(table[present]),
@@ -385,10 +379,10 @@ def _offsets(counts: Sequence[int] | NDArray[np.int64]) -> Tensor:
     return torch.from_numpy(np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts, dtype=np.int64)]))
 
 
-def _count_attributes(sentences: Sequence[Sentence], rich: bool) -> Counter[str]:
+def _count_attributes(sentences: Sequence[Sentence], templates: Templates) -> Counter[str]:
     """Number of tokens that have each attribute."""
     counts = Counter[str]()
-    for distinct, which in _spellings(sentences, rich):
+    for distinct, which in _spellings(sentences, templates):
         for attributes, count in zip(distinct, np.bincount(which).tolist(), strict=True):
             for attribute in attributes:
                 counts[attribute] += count

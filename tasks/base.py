@@ -26,12 +26,14 @@ class Task(ABC):
         headline: the metric to watch, one of those that ``measure`` gives.
         lam: λ that worked, as ``"c/n"`` or a number.
         passes: number of passes that worked.
+        solver: name of the solver that worked, as of ``--solver``.
     """
 
     summary: ClassVar[str]
     headline: ClassVar[str]
     lam: ClassVar[str] = "1/n"
     passes: ClassVar[int] = 15
+    solver: ClassVar[str] = "casimir-svrg"
 
     @classmethod
     @abstractmethod
@@ -45,8 +47,13 @@ class Task(ABC):
 
     @classmethod
     @abstractmethod
-    def embedded(cls) -> dict[str, str]:
-        """Data files that come with the package, by split: train, test."""
+    def default_files(cls) -> dict[str, str]:
+        """Data files to take where none are given, by split: train, test.
+
+        Raises:
+            ValueError: the task comes without data; see :func:`~structsmooth.tasks.files.data_file`.
+            FileNotFoundError: no such file.
+        """
 
     @abstractmethod
     def read(self, path: str | TextIO) -> list[Any]:
@@ -106,4 +113,8 @@ def load_task(name: str) -> type[Task]:
     return task
 
 
-TASKS = {"ner": "structsmooth.tasks.ner:NER"}
+TASKS = {
+    "ner": "structsmooth.tasks.ner:NER",
+    "chunking": "structsmooth.tasks.chunking:Chunking",
+    "ocr": "structsmooth.tasks.ocr:OCR",
+}

@@ -159,13 +159,15 @@ def _parser(arguments: Sequence[str]) -> ArgumentParser:
 
 def _add_train(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     parser.add_argument("task", metavar="TASK", help="a task below, or one's own as package.module:ClassName")
-    data = parser.add_argument_group("data (without any, the data embedded in the package)")
+    data = parser.add_argument_group(
+        "data (without any, the data of the task: in the package, or in the folder that STRUCTSMOOTH_DATA names)"
+    )
     for split in _SPLITS:
         data.add_argument(
             f"--{split}", metavar="FILE", help=f"{split} data; metrics after every pass are on dev or test"
         )
     run = parser.add_argument_group("run")
-    run.add_argument("--solver", choices=list(SOLVERS), default="casimir-svrg", help="default: casimir-svrg")
+    run.add_argument("--solver", choices=list(SOLVERS), help="default: what suits the task")
     run.add_argument("--lam", metavar="C", help="regularization λ, a number or c/n (default: what suits the task)")
     run.add_argument("--passes", type=int, help="passes over the data (default: what suits the task)")
     run.add_argument("--seed", type=int, default=0, help="same seed, same result (default: 0)")
@@ -177,26 +179,27 @@ def _add_train(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     name = arguments[1]
     if name.startswith("-"):
         raise ValueError(f"the task comes first, as in structsmooth train ner {' '.join(arguments[1:])}")
-    task, solver = load_task(name), _chosen_solver(arguments)
+    task = load_task(name)
+    solver = _chosen_solver(arguments, task.solver)
     task.add_arguments(parser.add_argument_group(f"features of {name}"))  # type: ignore[arg-type]
     add_solver_flags(parser, solver)
     out = str(Path("runs") / name.rpartition(":")[2].lower())
-    parser.set_defaults(lam=task.lam, passes=task.passes, out=out)
+    parser.set_defaults(solver=solver, lam=task.lam, passes=task.passes, out=out)
 
 
-def _chosen_solver(arguments: Sequence[str]) -> str:
+def _chosen_solver(arguments: Sequence[str], default: str) -> str:
     """The solver among the arguments, before the flags that it brings are known."""
     early = ArgumentParser("structsmooth train", add_help=False, allow_abbrev=False)
-    early.add_argument("--solver", choices=list(SOLVERS), default="casimir-svrg")
+    early.add_argument("--solver", choices=list(SOLVERS), default=default)
     return str(early.parse_known_args(arguments)[0].solver)
 
 
 def _data_files(options: Namespace, task: type[Task]) -> dict[str, str]:
-    """Data files by split: those given, or those in the package."""
+    """Data files by split: those given, or those of the task."""
     given = {split: path for split in _SPLITS if (path := getattr(options, split)) is not None}
     if given and "train" not in given:
         raise ValueError("--train is needed with --dev or --test")
-    return given or task.embedded()
+    return given or task.default_files()
 
 
 def _return_freed_memory() -> None:

@@ -13,12 +13,17 @@ from hypothesis import strategies as st
 
 from structsmooth.sequences import SparseSequences
 from structsmooth.tasks.attributes import (
+    PLAIN,
+    RICH,
     AttributeEncoder,
     DictionaryEncoder,
     HashingEncoder,
+    Templates,
     encoder_from_dict,
     hash_attribute,
+    joint,
     sentence_attributes,
+    window,
 )
 from structsmooth.tasks.conll import Sentence
 
@@ -41,7 +46,7 @@ def corpora(draw: st.DrawFn) -> list[Sentence]:
 
 
 def test_plain_attributes_by_hand() -> None:
-    first, *_, last = sentence_attributes(EU, rich=False)
+    first, *_, last = sentence_attributes(EU, PLAIN)
     assert first == [
         "bias",
         *("B-2", "B-1", "word[0]=EU", "word[1]=rejects", "word[2]=U.S.-based"),
@@ -57,7 +62,7 @@ def test_plain_attributes_by_hand() -> None:
 
 
 def test_rich_attributes_by_hand() -> None:
-    plain, rich = (sentence_attributes(EU, rich=rich)[2] for rich in (False, True))
+    plain, rich = (sentence_attributes(EU, templates)[2] for templates in (PLAIN, RICH))
     assert rich[: len(plain)] == plain
     assert rich[len(plain) :] == [
         *("lower[0]=u.s.-based", "shape[0]=X.X.-xxxxx", "outline[0]=X.X.-x"),
@@ -72,7 +77,7 @@ def test_rich_attributes_by_hand() -> None:
 
 def test_boundaries_take_part_in_joint_attributes() -> None:
     expected = {"word[-1]|word[0]=|EU", "pos[-1]|pos[0]=|NNP", "outline[-1]|outline[0]|outline[1]=|X|x"}
-    assert expected <= set(sentence_attributes(EU)[0])
+    assert expected <= set(sentence_attributes(EU, RICH)[0])
 
 
 @pytest.mark.parametrize(
@@ -85,27 +90,27 @@ def test_boundaries_take_part_in_joint_attributes() -> None:
     ],
 )
 def test_shapes(word: str, shape: str, outline: str) -> None:
-    (attributes,) = sentence_attributes(Sentence([word], []))
+    (attributes,) = sentence_attributes(Sentence([word], []), RICH)
     assert {f"shape[0]={shape}", f"outline[0]={outline}"} <= set(attributes)
 
 
 def test_affixes_are_not_longer_than_the_word() -> None:
-    (attributes,) = sentence_attributes(Sentence(["USA"], []))
+    (attributes,) = sentence_attributes(Sentence(["USA"], []), RICH)
     affixes = [attribute for attribute in attributes if attribute.startswith(("prefix", "suffix"))]
     assert affixes == ["prefix=us", "prefix=usa", "suffix=sa", "suffix=usa"]
 
 
 def test_absent_columns_have_no_attributes_but_hyphens_are_words() -> None:
     filled = Sentence(BARE.words, [["-"] * 3, ["-"] * 3])
-    assert sentence_attributes(filled) == sentence_attributes(BARE)
-    attributes = sentence_attributes(BARE)
+    assert sentence_attributes(filled, RICH) == sentence_attributes(BARE, RICH)
+    attributes = sentence_attributes(BARE, RICH)
     assert not [name for token in attributes for name in token if name.startswith(("pos", "chunk"))]
     assert {"word[-1]=-", "word[-1]|word[0]=-|He"} <= set(attributes[1])
 
 
 def test_tags_are_no_attributes() -> None:
     tagged = Sentence(EU.words, EU.columns, ["I-ORG", "O", "I-MISC", "O"])
-    assert sentence_attributes(tagged) == sentence_attributes(EU)
+    assert sentence_attributes(tagged, RICH) == sentence_attributes(EU, RICH)
 
 
 def test_hash_is_fixed() -> None:
@@ -120,9 +125,9 @@ def token_ids(encoded: SparseSequences) -> list[list[list[int]]]:
     return [tokens[start:stop] for start, stop in pairwise(encoded.offsets.tolist())]
 
 
-def attribute_names(corpus: Sequence[Sentence], rich: bool) -> list[str]:
+def attribute_names(corpus: Sequence[Sentence], templates: Templates) -> list[str]:
     """The attributes of all tokens, one after the other."""
-    tokens = [token for sentence in corpus for token in sentence_attributes(sentence, rich=rich)]
+    tokens = [token for sentence in corpus for token in sentence_attributes(sentence, templates)]
     return [name for token in tokens for name in token]
 
 
@@ -136,76 +141,76 @@ def check_types(encoded: SparseSequences, corpus: Sequence[Sentence]) -> None:
     assert encoded.offsets[-1] == tokens
 
 
-@pytest.mark.parametrize("rich", [False, True])
+@pytest.mark.parametrize("templates", [PLAIN, RICH, (joint("pos", -2, 2), *window("word"))])
 @given(corpus=corpora())
-def test_hashing_encoder_hashes_all_attributes(corpus: list[Sentence], rich: bool) -> None:
-    encoded = HashingEncoder(bits=12, rich=rich).encode(corpus)
+def test_hashing_encoder_hashes_all_attributes(corpus: list[Sentence], templates: Templates) -> None:
+    encoded = HashingEncoder(bits=12).encode(corpus, templates)
     check_types(encoded, corpus)
     assert token_ids(encoded) == [
-        [[hash_attribute(name, 12) for name in token] for token in sentence_attributes(sentence, rich=rich)]
+        [[hash_attribute(name, 12) for name in token] for token in sentence_attributes(sentence, templates)]
         for sentence in corpus
     ]
 
 
-@pytest.mark.parametrize("rich", [False, True])
+@pytest.mark.parametrize("templates", [PLAIN, RICH, (joint("pos", -2, 2), *window("word"))])
 @given(train=corpora(), test=corpora())
 def test_dictionary_encoder_keeps_the_attributes_it_knows(
-    train: list[Sentence], test: list[Sentence], rich: bool
+    train: list[Sentence], test: list[Sentence], templates: Templates
 ) -> None:
-    encoder = DictionaryEncoder.fit(train, rich=rich)
-    known = set(attribute_names(train, rich))
+    encoder = DictionaryEncoder.fit(train, templates)
+    known = set(attribute_names(train, templates))
     assert set(encoder.attributes) == known
     assert encoder.size == len(known)
-    encoded = encoder.encode(test)
+    encoded = encoder.encode(test, templates)
     check_types(encoded, test)
     decoded = [[[encoder.attributes[i] for i in ids] for ids in sentence] for sentence in token_ids(encoded)]
     assert decoded == [
-        [[name for name in token if name in known] for token in sentence_attributes(sentence, rich=rich)]
+        [[name for name in token if name in known] for token in sentence_attributes(sentence, templates)]
         for sentence in test
     ]
 
 
 @given(corpora(), st.integers(1, 4))
 def test_dictionary_encoder_drops_rare_and_sorts_by_count(corpus: list[Sentence], least: int) -> None:
-    counts = Counter(attribute_names(corpus, rich=True))
-    encoder = DictionaryEncoder.fit(corpus, min_count=least)
+    counts = Counter(attribute_names(corpus, RICH))
+    encoder = DictionaryEncoder.fit(corpus, RICH, min_count=least)
     assert set(encoder.attributes) == {name for name, count in counts.items() if count >= least}
     ordered = [counts[name] for name in encoder.attributes]
     assert ordered == sorted(ordered, reverse=True)
 
 
 def test_unknown_words_keep_what_is_known_of_them() -> None:
-    encoder = DictionaryEncoder.fit([Sentence(["Paris"], [])])
-    encoded = encoder.encode([Sentence(["Tunis"], [])])
+    encoder = DictionaryEncoder.fit([Sentence(["Paris"], [])], RICH)
+    encoded = encoder.encode([Sentence(["Tunis"], [])], RICH)
     names = {encoder.attributes[i] for i in encoded.attributes.tolist()}
     assert {"bias", "B-1", "E+1", "outline[0]=Xx", "suffix=is"} <= names
     assert "word[0]=Tunis" not in encoder.attributes
 
 
-@pytest.mark.parametrize("encoder", [HashingEncoder(), DictionaryEncoder.fit([EU])])
+@pytest.mark.parametrize("encoder", [HashingEncoder(), DictionaryEncoder.fit([EU], RICH)])
 def test_no_sentences(encoder: AttributeEncoder) -> None:
-    encoded = encoder.encode([])
+    encoded = encoder.encode([], RICH)
     assert [tensor.tolist() for tensor in vars(encoded).values()] == [[], [0], [0]]
 
 
 @pytest.mark.parametrize(
     "encoder",
     [
-        HashingEncoder(bits=10, rich=False),
+        HashingEncoder(bits=10),
         HashingEncoder(),
-        DictionaryEncoder.fit([EU, BARE]),
-        DictionaryEncoder.fit([EU], rich=False),
+        DictionaryEncoder.fit([EU, BARE], RICH),
+        DictionaryEncoder.fit([EU], PLAIN),
     ],
 )
 def test_json_round_trip(encoder: AttributeEncoder) -> None:
     copy = encoder_from_dict(json.loads(json.dumps(encoder.to_dict())))
     assert copy == encoder
-    assert token_ids(copy.encode([BARE, EU])) == token_ids(encoder.encode([BARE, EU]))
+    assert token_ids(copy.encode([BARE, EU], RICH)) == token_ids(encoder.encode([BARE, EU], RICH))
 
 
 def test_size_of_hashing_encoder() -> None:
     assert HashingEncoder(bits=10).size == 1024
-    assert HashingEncoder(bits=1).encode([EU]).attributes.max() == 1
+    assert HashingEncoder(bits=1).encode([EU], RICH).attributes.max() == 1
 
 
 @pytest.mark.parametrize("bits", [0, 31])

@@ -185,16 +185,16 @@ def test_options_have_the_defaults_of_the_class():
     assert given == NER(rich=False, bits=0, scheme="BIOES")
 
 
-def test_embedded_data():
+def test_default_files():
     task = NER()
-    sizes = {split: len(task.read(file)) for split, file in task.embedded().items()}
+    sizes = {split: len(task.read(file)) for split, file in task.default_files().items()}
     assert sizes == {"train": 1164, "test": 303}  # as the README beside the data says
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("nosuch", "unknown task 'nosuch': expected one of ner, or package.module:ClassName"),
+        ("nosuch", "unknown task 'nosuch': expected one of ner, chunking, ocr, or package.module:ClassName"),
         ("no_such_module:Task", "task 'no_such_module:Task' cannot be imported: No module named"),
         ("json:NoSuchClass", "task 'json:NoSuchClass' cannot be imported"),
         ("json:loads", "task 'json:loads' must be a subclass of structsmooth.tasks.Task"),
