@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from structsmooth.history import History
+import numpy as np
+from numpy.typing import NDArray
+
+from structsmooth.history import History, Row, best_bound
 
 _AXES = {"passes": "passes over the data", "oracle_calls": "oracle calls", "seconds": "seconds"}
+# Okabe and Ito: told apart by the colour-blind too. Then again with other lines.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_LINES = ("-", "--", ":", "-.")
 
 
 def plot_history(history: History, path: str | Path, metric: str = "f1", title: str = "") -> None:
@@ -39,6 +46,102 @@ def plot_history(history: History, path: str | Path, metric: str = "f1", title: 
                 panel.set_xlabel(axis_label)
         row[0].set_ylabel(label)
     figure.savefig(path, dpi=120)
+
+
+def plot_comparison(
+    runs: Mapping[str, Sequence[History]], path: str | Path, *, n: int, metrics: Sequence[str] = (), title: str = ""
+) -> None:
+    """Draw suboptimality, duality gap and metrics of solvers against effective passes, oracle calls and seconds.
+
+    Lines are medians over the runs of a solver, bands reach from the least to the greatest, as in Osokin et al. (2016),
+    Figure 3. The suboptimality is the distance from :func:`~structsmooth.history.best_bound` over all runs. An
+    effective pass is n oracle calls: both scales are those of one panel, below and above it.
+
+    Args:
+        runs: histories on one objective by solver, one for each seed.
+        path: picture file; its ending gives the format.
+        n: number of examples.
+        metrics: metrics of the rows, with a row of panels each.
+        title: above all panels.
+
+    Raises:
+        ValueError: a solver without runs, or an empty history.
+    """
+    if not all(histories and all(histories) for histories in runs.values()):
+        raise ValueError("runs must have a history with at least one row for each solver")
+    from matplotlib.figure import Figure
+
+    bound = best_bound(history for histories in runs.values() for history in histories)
+    panels: dict[str, Callable[[Row], float | None]] = {
+        "suboptimality": lambda row: row.objective - bound,
+        "duality gap": lambda row: row.gap,
+        **{metric: partial(_metric, metric) for metric in metrics},
+    }
+    rows = [row for histories in runs.values() for history in histories for row in history]
+    panels = {name: value for name, value in panels.items() if any(value(row) is not None for row in rows)}
+    axes: dict[str, Callable[[Row], float]] = {
+        f"effective passes (n = {n:,} oracle calls)": lambda row: row.oracle_calls / n,
+        "seconds": lambda row: row.seconds,
+    }
+    figure = Figure(figsize=(11, 0.8 + 3 * len(panels)), layout="constrained")
+    figure.suptitle(title)
+    grid: Any = figure.subplots(len(panels), len(axes), sharex="col", sharey="row", squeeze=False)
+    for line, (name, value) in zip(grid, panels.items(), strict=True):
+        for panel, axis in zip(line, axes.values(), strict=True):
+            _draw_bands(panel, runs, axis, value, log=name not in metrics)
+        line[0].set_ylabel(name)
+    for panel, label in zip(grid[-1], axes, strict=True):
+        panel.set_xlabel(label)
+    calls = grid[0][0].secondary_xaxis("top", functions=(lambda passes: passes * n, lambda calls: calls / n))
+    calls.set_xlabel("oracle calls")
+    calls.ticklabel_format(style="sci", scilimits=(0, 4), useMathText=True)
+    handles, labels = grid[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)), frameon=False)
+    figure.savefig(path, dpi=120)
+
+
+def _metric(name: str, row: Row) -> float | None:
+    return row.metrics.get(name)
+
+
+def _draw_bands(
+    panel: Any,
+    runs: Mapping[str, Sequence[History]],
+    axis: Callable[[Row], float],
+    value: Callable[[Row], float | None],
+    log: bool,
+) -> None:
+    """A line and a band for each solver."""
+    if log:
+        panel.set_yscale("log")
+    for i, (label, histories) in enumerate(runs.items()):
+        style = {"color": _COLOURS[i % len(_COLOURS)], "linestyle": _LINES[i // len(_COLOURS) % len(_LINES)]}
+        x, y = _common_axis([_points(history, axis, value, log) for history in histories])
+        y = np.exp(y) if log else y
+        panel.plot(x, np.median(y, axis=0), label=label, linewidth=1.5, **style)
+        panel.fill_between(x, y.min(0), y.max(0), color=style["color"], alpha=0.2, linewidth=0)
+    panel.grid(alpha=0.3)
+
+
+def _points(
+    history: History, axis: Callable[[Row], float], value: Callable[[Row], float | None], log: bool
+) -> NDArray[np.float64]:
+    """Pairs [rows, 2] of a run that can be drawn; values are logarithms where the axis is logarithmic."""
+    pairs = [(axis(row), v) for row in history if (v := value(row)) is not None and (v > 0 or not log)]
+    points = np.array(pairs, dtype=np.float64).reshape(-1, 2)
+    if log:
+        points[:, 1] = np.log(points[:, 1])
+    return points
+
+
+def _common_axis(runs: Iterable[NDArray[np.float64]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Positions [m] where all runs are, and the values [runs, m] there, by interpolation between their points."""
+    drawn = [points for points in runs if len(points)]
+    if not drawn:
+        return np.zeros(0), np.zeros((1, 0))
+    x = np.unique(np.concatenate([points[:, 0] for points in drawn]))
+    x = x[(x >= max(points[0, 0] for points in drawn)) & (x <= min(points[-1, 0] for points in drawn))]
+    return x, np.stack([np.interp(x, points[:, 0], points[:, 1]) for points in drawn])
 
 
 def _draw(panel: Any, x: Sequence[float], y: Sequence[float | None], log: bool) -> None:
