@@ -33,8 +33,9 @@ class ModelDirectory:
         self.path.mkdir(parents=True, exist_ok=True)
         tensors, numbers = progress.state.split()
         rows = [row.as_dict() for row in progress.history]
-        save_state(self._checkpoint, tensors, {"settings": settings, "state": numbers, "history": rows})
+        # First, so that it is complete wherever the checkpoint is of a complete run.
         write_atomic(self.path / "history.jsonl", progress.history.to_json_lines())
+        save_state(self._checkpoint, tensors, {"settings": settings, "state": numbers, "history": rows})
 
     def load_checkpoint(self, solver: Solver[Any], settings: dict[str, Any]) -> tuple[State, History] | None:
         """State and history of the run to resume, ``None`` if there is no checkpoint.
