@@ -16,6 +16,8 @@ _AXES = {"passes": "passes over the data", "oracle_calls": "oracle calls", "seco
 # Okabe and Ito: told apart by the colour-blind too. Then again with other lines.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _LINES = ("-", "--", ":", "-.")
+# Share of the values on either side that a linear axis need not show.
+_OUTLIERS = 0.05
 
 
 def plot_history(history: History, path: str | Path, metric: str = "f1", title: str = "") -> None:
@@ -70,6 +72,7 @@ def plot_comparison(
     if not all(histories and all(histories) for histories in runs.values()):
         raise ValueError("runs must have a history with at least one row for each solver")
     from matplotlib.figure import Figure
+    from matplotlib.ticker import EngFormatter
 
     bound = best_bound(history for histories in runs.values() for history in histories)
     panels: dict[str, Callable[[Row], float | None]] = {
@@ -94,7 +97,7 @@ def plot_comparison(
         panel.set_xlabel(label)
     calls = grid[0][0].secondary_xaxis("top", functions=(lambda passes: passes * n, lambda calls: calls / n))
     calls.set_xlabel("oracle calls")
-    calls.ticklabel_format(style="sci", scilimits=(0, 4), useMathText=True)
+    calls.xaxis.set_major_formatter(EngFormatter(sep=""))
     handles, labels = grid[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)), frameon=False)
     figure.savefig(path, dpi=120)
@@ -114,13 +117,25 @@ def _draw_bands(
     """A line and a band for each solver."""
     if log:
         panel.set_yscale("log")
+    medians: list[NDArray[np.float64]] = []
     for i, (label, histories) in enumerate(runs.items()):
         style = {"color": _COLOURS[i % len(_COLOURS)], "linestyle": _LINES[i // len(_COLOURS) % len(_LINES)]}
         x, y = _common_axis([_points(history, axis, value, log) for history in histories])
         y = np.exp(y) if log else y
-        panel.plot(x, np.median(y, axis=0), label=label, linewidth=1.5, **style)
+        medians.append(np.median(y, axis=0))
+        panel.plot(x, medians[-1], label=label, linewidth=1.5, **style)
         panel.fill_between(x, y.min(0), y.max(0), color=style["color"], alpha=0.2, linewidth=0)
+    if not log:
+        _focus(panel, np.concatenate(medians))
     panel.grid(alpha=0.3)
+
+
+def _focus(panel: Any, values: NDArray[np.float64]) -> None:
+    """Show where most values are: the first passes would squeeze what all others differ in."""
+    low, high = np.quantile(values, [_OUTLIERS, 1 - _OUTLIERS])
+    if low < high:
+        margin = 0.3 * (high - low)
+        panel.set_ylim(low - margin, high + margin)
 
 
 def _points(

@@ -31,6 +31,8 @@ from structsmooth.tasks.files import checksum
 _NOT_SETTINGS = {"run", "command", "out", "solvers", "lams", "seeds", "passes"}
 # A checkpoint is written when the time since the last one is this many times what that took.
 _PATIENCE = 10
+# Passes of a rehearsal: the first refresh of gaps by BCFW is among them.
+_REHEARSAL = 12
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,7 @@ def _check(problem: Problem, runs: Sequence[_Run], passes: int) -> None:
         run.directory.check_settings(run.settings)
     few = problem.subset(torch.arange(min(problem.n, 2)))
     for run in {(run.label, run.lam_text): run for run in runs}.values():
-        _rehearse(run, few, min(passes, 2))
+        _rehearse(run, few, min(passes, _REHEARSAL))
 
 
 def _rehearse(run: _Run, few: Problem, passes: int) -> None:
