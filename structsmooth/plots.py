@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -55,9 +55,9 @@ def plot_comparison(
 ) -> None:
     """Draw suboptimality, duality gap and metrics of solvers against effective passes, oracle calls and seconds.
 
-    Lines are medians over the runs of a solver, bands reach from the least to the greatest, as in Osokin et al. (2016),
-    Figure 3. The suboptimality is the distance from :func:`~structsmooth.history.best_bound` over all runs. An
-    effective pass is n oracle calls: both scales are those of one panel, below and above it.
+    Lines are medians over the runs of a solver after each pass, bands reach from the least to the greatest (Osokin et
+    al. 2016, Figure 3). The suboptimality is the distance from :func:`~structsmooth.history.best_bound` over all runs.
+    An effective pass is n oracle calls: both scales are those of one panel, below and above it.
 
     Args:
         runs: histories on one objective by solver, one for each seed.
@@ -120,8 +120,7 @@ def _draw_bands(
     medians: list[NDArray[np.float64]] = []
     for i, (label, histories) in enumerate(runs.items()):
         style = {"color": _COLOURS[i % len(_COLOURS)], "linestyle": _LINES[i // len(_COLOURS) % len(_LINES)]}
-        x, y = _common_axis([_points(history, axis, value, log) for history in histories])
-        y = np.exp(y) if log else y
+        x, y = _side_by_side(histories, axis, value, log)
         medians.append(np.median(y, axis=0))
         panel.plot(x, medians[-1], label=label, linewidth=1.5, **style)
         panel.fill_between(x, y.min(0), y.max(0), color=style["color"], alpha=0.2, linewidth=0)
@@ -132,35 +131,34 @@ def _draw_bands(
 
 def _focus(panel: Any, values: NDArray[np.float64]) -> None:
     """Show where most values are: the first passes would squeeze what all others differ in."""
+    if not len(values):
+        return
     low, high = np.quantile(values, [_OUTLIERS, 1 - _OUTLIERS])
     if low < high:
         margin = 0.3 * (high - low)
         panel.set_ylim(low - margin, high + margin)
 
 
-def _points(
-    history: History, axis: Callable[[Row], float], value: Callable[[Row], float | None], log: bool
-) -> NDArray[np.float64]:
-    """Pairs [rows, 2] of a run that can be drawn; values are logarithms where the axis is logarithmic."""
-    pairs = [(axis(row), v) for row in history if (v := value(row)) is not None and (v > 0 or not log)]
-    points = np.array(pairs, dtype=np.float64).reshape(-1, 2)
-    if log:
-        points[:, 1] = np.log(points[:, 1])
-    return points
+def _side_by_side(
+    histories: Sequence[History], axis: Callable[[Row], float], value: Callable[[Row], float | None], log: bool
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Median positions [m] of the rows that all runs have and can show, and their values [runs, m].
+
+    Runs are compared row by row, since their times need not even overlap.
+    """
+    rows = [row for row in zip(*histories, strict=False) if all(_is_drawn(value(run), log) for run in row)]
+    shape = (-1, len(histories))
+    x = np.array([[axis(run) for run in row] for row in rows], dtype=np.float64).reshape(shape)
+    y = np.array([[value(run) for run in row] for row in rows], dtype=np.float64).reshape(shape)
+    return np.median(x, axis=1), y.T
 
 
-def _common_axis(runs: Iterable[NDArray[np.float64]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Positions [m] where all runs are, and the values [runs, m] there, by interpolation between their points."""
-    drawn = [points for points in runs if len(points)]
-    if not drawn:
-        return np.zeros(0), np.zeros((1, 0))
-    x = np.unique(np.concatenate([points[:, 0] for points in drawn]))
-    x = x[(x >= max(points[0, 0] for points in drawn)) & (x <= min(points[-1, 0] for points in drawn))]
-    return x, np.stack([np.interp(x, points[:, 0], points[:, 1]) for points in drawn])
+def _is_drawn(value: float | None, log: bool) -> bool:
+    return value is not None and (value > 0 or not log)
 
 
 def _draw(panel: Any, x: Sequence[float], y: Sequence[float | None], log: bool) -> None:
-    points = [(a, b) for a, b in zip(x, y, strict=True) if b is not None and (b > 0 or not log)]
+    points = [(a, b) for a, b in zip(x, y, strict=True) if _is_drawn(b, log)]
     panel.plot(*zip(*points, strict=True), marker=".", color="#1f5fa8")
     if log:
         panel.set_yscale("log")

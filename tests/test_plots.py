@@ -60,12 +60,20 @@ def test_medians_and_bands(tmp_path, drawn):
     assert calls.get_xlim() == pytest.approx(np.array(suboptimality.get_xlim()) * 10)
 
 
-def test_seeds_meet_between_their_passes(tmp_path, drawn):
-    runs = {"one": [run([3.0, 2.0, 1.0], [10, 20, 30], dual=0.0), run([100.0, 1.0], [20, 40], dual=0.0)]}
+def test_seeds_are_compared_row_by_row(tmp_path, drawn):
+    runs = {"one": [run([3.0, 2.0, 1.0], [10, 20, 30], dual=0.0), run([5.0, 4.0], [200, 400], dual=0.0)]}
     plot_comparison(runs, tmp_path / "plot.png", n=10)
-    median = lines(drawn[0].axes[0])["one"]
-    # From where both have begun to where the first ends; in between straight lines of the logarithm.
-    assert median == pytest.approx(np.array([[2, (2 + 100) / 2], [3, (1 + 10) / 2]]))
+    # To the end of the shortest; the oracle calls of the two do not even overlap.
+    assert lines(drawn[0].axes[0])["one"] == pytest.approx(np.array([[10.5, 4], [21, 3]]))
+
+
+def test_linear_panels_show_where_most_values_are(tmp_path, drawn):
+    metric = [0.0, *([0.8, 0.9] * 20)]
+    history = run([2.0] * len(metric), range(1, len(metric) + 1), f1=metric)
+    plot_comparison({"one": [history]}, tmp_path / "plot.png", n=1, metrics=["f1"])
+    low, high = drawn[0].axes[2].get_ylim()
+    assert 0.5 < low < 0.8
+    assert 0.9 < high < 1.1
 
 
 def test_panels_without_values_are_left_out(tmp_path, drawn):
