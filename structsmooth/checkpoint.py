@@ -35,15 +35,36 @@ def load_state(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         FileNotFoundError: no such file.
         ValueError: a file that :func:`save_state` did not write, or a damaged one.
     """
+    with _opened(path) as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+        return tensors, _values(file)
+
+
+def load_values(path: str | Path) -> dict[str, Any]:
+    """The values alone of what :func:`save_state` saved: tensors are not read.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: as :func:`load_state`.
+    """
+    with _opened(path) as file:
+        return _values(file)
+
+
+@contextmanager
+def _opened(path: str | Path) -> Iterator[Any]:
     if not Path(path).is_file():
         raise FileNotFoundError(f"{path}: no such file")
     try:
         with safe_open(path, framework="pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
-            values = json.loads((file.metadata() or {})["json"])
+            yield file
     except (SafetensorError, KeyError, json.JSONDecodeError) as error:
         raise ValueError(f"{path}: not a structsmooth file, or damaged ({error})") from error
-    return tensors, values
+
+
+def _values(file: Any) -> dict[str, Any]:
+    values: dict[str, Any] = json.loads((file.metadata() or {})["json"])
+    return values
 
 
 @contextmanager

@@ -85,6 +85,13 @@ class History(list[Row]):
         return cls(_parse_row(f"{path}:{number}", line) for number, line in lines)
 
 
+def best_bound(histories: Iterable[History]) -> float:
+    """The best lower bound on the optimum that runs on one objective know; their best objective if none knows any."""
+    rows = [row for history in histories for row in history]
+    duals = [row.dual for row in rows if row.dual is not None]
+    return max(duals) if duals else min(row.objective for row in rows)
+
+
 def _number(name: str, value: Any) -> float:
     try:
         return float(value)

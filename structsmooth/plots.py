@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from structsmooth.history import History
+import numpy as np
+from numpy.typing import NDArray
+
+from structsmooth.history import History, Row, best_bound
 
 _AXES = {"passes": "passes over the data", "oracle_calls": "oracle calls", "seconds": "seconds"}
+# Okabe and Ito: told apart by the colour-blind too. Then again with other lines.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_LINES = ("-", "--", ":", "-.")
+# Share of the values on either side that a linear axis need not show.
+_OUTLIERS = 0.05
 
 
 def plot_history(history: History, path: str | Path, metric: str = "f1", title: str = "") -> None:
@@ -41,8 +50,115 @@ def plot_history(history: History, path: str | Path, metric: str = "f1", title: 
     figure.savefig(path, dpi=120)
 
 
+def plot_comparison(
+    runs: Mapping[str, Sequence[History]], path: str | Path, *, n: int, metrics: Sequence[str] = (), title: str = ""
+) -> None:
+    """Draw suboptimality, duality gap and metrics of solvers against effective passes, oracle calls and seconds.
+
+    Lines are medians over the runs of a solver after each pass, bands reach from the least to the greatest (Osokin et
+    al. 2016, Figure 3). The suboptimality is the distance from :func:`~structsmooth.history.best_bound` over all runs.
+    An effective pass is n oracle calls: both scales are those of one panel, below and above it.
+
+    Args:
+        runs: histories on one objective by solver, one for each seed.
+        path: picture file; its ending gives the format.
+        n: number of examples.
+        metrics: metrics of the rows, with a row of panels each.
+        title: above all panels.
+
+    Raises:
+        ValueError: a solver without runs, or an empty history.
+    """
+    if not all(histories and all(histories) for histories in runs.values()):
+        raise ValueError("runs must have a history with at least one row for each solver")
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import EngFormatter
+
+    bound = best_bound(history for histories in runs.values() for history in histories)
+    panels: dict[str, Callable[[Row], float | None]] = {
+        "suboptimality": lambda row: row.objective - bound,
+        "duality gap": lambda row: row.gap,
+        **{metric: partial(_metric, metric) for metric in metrics},
+    }
+    rows = [row for histories in runs.values() for history in histories for row in history]
+    panels = {name: value for name, value in panels.items() if any(value(row) is not None for row in rows)}
+    axes: dict[str, Callable[[Row], float]] = {
+        f"effective passes (n = {n:,} oracle calls)": lambda row: row.oracle_calls / n,
+        "seconds": lambda row: row.seconds,
+    }
+    figure = Figure(figsize=(11, 0.8 + 3 * len(panels)), layout="constrained")
+    figure.suptitle(title)
+    grid: Any = figure.subplots(len(panels), len(axes), sharex="col", sharey="row", squeeze=False)
+    for line, (name, value) in zip(grid, panels.items(), strict=True):
+        for panel, axis in zip(line, axes.values(), strict=True):
+            _draw_bands(panel, runs, axis, value, log=name not in metrics)
+        line[0].set_ylabel(name)
+    for panel, label in zip(grid[-1], axes, strict=True):
+        panel.set_xlabel(label)
+    calls = grid[0][0].secondary_xaxis("top", functions=(lambda passes: passes * n, lambda calls: calls / n))
+    calls.set_xlabel("oracle calls")
+    calls.xaxis.set_major_formatter(EngFormatter(sep=""))
+    handles, labels = grid[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)), frameon=False)
+    figure.savefig(path, dpi=120)
+
+
+def _metric(name: str, row: Row) -> float | None:
+    return row.metrics.get(name)
+
+
+def _draw_bands(
+    panel: Any,
+    runs: Mapping[str, Sequence[History]],
+    axis: Callable[[Row], float],
+    value: Callable[[Row], float | None],
+    log: bool,
+) -> None:
+    """A line and a band for each solver."""
+    if log:
+        panel.set_yscale("log")
+    medians: list[NDArray[np.float64]] = []
+    for i, (label, histories) in enumerate(runs.items()):
+        style = {"color": _COLOURS[i % len(_COLOURS)], "linestyle": _LINES[i // len(_COLOURS) % len(_LINES)]}
+        x, y = _side_by_side(histories, axis, value, log)
+        medians.append(np.median(y, axis=0))
+        panel.plot(x, medians[-1], label=label, linewidth=1.5, **style)
+        panel.fill_between(x, y.min(0), y.max(0), color=style["color"], alpha=0.2, linewidth=0)
+    if not log:
+        _focus(panel, np.concatenate(medians))
+    panel.grid(alpha=0.3)
+
+
+def _focus(panel: Any, values: NDArray[np.float64]) -> None:
+    """Show where most values are: the first passes would squeeze what all others differ in."""
+    if not len(values):
+        return
+    low, high = np.quantile(values, [_OUTLIERS, 1 - _OUTLIERS])
+    if low < high:
+        margin = 0.3 * (high - low)
+        panel.set_ylim(low - margin, high + margin)
+
+
+def _side_by_side(
+    histories: Sequence[History], axis: Callable[[Row], float], value: Callable[[Row], float | None], log: bool
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Median positions [m] of the rows that all runs have and can show, and their values [runs, m].
+
+    Runs are compared row by row, since their times need not even overlap.
+    """
+    rows = [row for row in zip(*histories, strict=False) if all(_is_drawn(value(run), log) for run in row)]
+    shape = (-1, len(histories))
+    x = np.array([[axis(run) for run in row] for row in rows], dtype=np.float64).reshape(shape)
+    y = np.array([[value(run) for run in row] for row in rows], dtype=np.float64).reshape(shape)
+    return np.median(x, axis=1), y.T
+
+
+def _is_drawn(value: float | None, log: bool) -> bool:
+    return value is not None and (value > 0 or not log)
+
+
 def _draw(panel: Any, x: Sequence[float], y: Sequence[float | None], log: bool) -> None:
-    points = [(a, b) for a, b in zip(x, y, strict=True) if b is not None and (b > 0 or not log)]
+    points = [(a, b) for a, b in zip(x, y, strict=True) if _is_drawn(b, log)]
     panel.plot(*zip(*points, strict=True), marker=".", color="#1f5fa8")
     if log:
         panel.set_yscale("log")

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from structsmooth import __version__
-from structsmooth.checkpoint import load_state, save_state, write_atomic
+from structsmooth.checkpoint import load_state, load_values, save_state, write_atomic
 from structsmooth.history import History, Row
 from structsmooth.plots import plot_history
 from structsmooth.solvers import Progress, Solver, State
@@ -33,8 +33,9 @@ class ModelDirectory:
         self.path.mkdir(parents=True, exist_ok=True)
         tensors, numbers = progress.state.split()
         rows = [row.as_dict() for row in progress.history]
-        save_state(self._checkpoint, tensors, {"settings": settings, "state": numbers, "history": rows})
+        # First, so that it is complete wherever the checkpoint is of a complete run.
         write_atomic(self.path / "history.jsonl", progress.history.to_json_lines())
+        save_state(self._checkpoint, tensors, {"settings": settings, "state": numbers, "history": rows})
 
     def load_checkpoint(self, solver: Solver[Any], settings: dict[str, Any]) -> tuple[State, History] | None:
         """State and history of the run to resume, ``None`` if there is no checkpoint.
@@ -45,18 +46,15 @@ class ModelDirectory:
         if not self._checkpoint.exists():
             return None
         tensors, values = load_state(self._checkpoint)
-        if not {"settings", "state", "history"} <= values.keys():
-            raise ValueError(f"{self._checkpoint}: not the checkpoint of a run")
-        for name in ["solver", *settings]:
-            saved, given = values["settings"].get(name), settings.get(name)
-            if saved != given:
-                raise ValueError(
-                    f"{self._checkpoint} is of a run with {name} = {saved!r}, not {given!r}: "
-                    "resume with the same options, or train without --resume or to another --out"
-                )
+        self._check(values, settings)
         history = History(Row.from_dict(row) for row in values["history"])
         fields: dict[str, Any] = tensors | values["state"]
         return solver.state_type(**fields), history
+
+    def check_settings(self, settings: dict[str, Any]) -> None:
+        """Raise the errors of :meth:`load_checkpoint`, without reading the state."""
+        if self._checkpoint.exists():
+            self._check(load_values(self._checkpoint), settings)
 
     def save_model(self, task: Task, weights: Tensor, description: dict[str, Any], history: History) -> None:
         """Save a trained model, its history and a picture of it."""
@@ -92,6 +90,17 @@ class ModelDirectory:
         if missing:
             raise ValueError(f"{path}: not the description of a model, lacks {', '.join(sorted(missing))}")
         return description
+
+    def _check(self, values: dict[str, Any], settings: dict[str, Any]) -> None:
+        if not {"settings", "state", "history"} <= values.keys():
+            raise ValueError(f"{self._checkpoint}: not the checkpoint of a run")
+        for name in ["solver", *settings]:
+            saved, given = values["settings"].get(name), settings.get(name)
+            if saved != given:
+                raise ValueError(
+                    f"{self._checkpoint} is of a run with {name} = {saved!r}, not {given!r}: "
+                    "resume with the same options, or start anew in another --out"
+                )
 
     @property
     def _checkpoint(self) -> Path:

@@ -19,12 +19,12 @@ _ROWS = 12
 
 
 @contextmanager
-def progress_bar(passes: int, headline: str) -> Iterator[Callback]:
+def progress_bar(passes: int, headline: str, label: str = "pass", done: int = 0) -> Iterator[Callback]:
     """A callback that draws a bar on the terminal; where there is none, nothing is drawn."""
     console = Console(stderr=True)
-    columns = (TextColumn("pass"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.description}"))
+    columns = (TextColumn(label), MofNCompleteColumn(), BarColumn(), TextColumn("{task.description}"))
     with ProgressBar(*columns, TimeElapsedColumn(), console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task("", total=passes)
+        task = bar.add_task("", total=passes, completed=done)
 
         def update(progress: Progress[Any]) -> None:
             row = progress.row

@@ -142,34 +142,6 @@ def test_stopwatch_leaves_pauses_out():
     assert watch.seconds > 2 * before
 
 
-def test_compare_solvers_ranks_every_variant(data, tmp_path, capsys):
-    plot = tmp_path / "plot.png"
-    options = ["--train", data, "--bits", "8", "--passes", "12", "--lam", "0.1", "--plot", str(plot)]
-    assert load("compare_solvers").main(options) == 0
-    table = rows(capsys.readouterr().out)
-    assert len(table) == len({(row["solver"], row["schedule"], row["warm start"]) for row in table}) == 15
-    final = [float(row["12 passes"]) for row in table]
-    assert final == sorted(final)
-    assert [row["within 1%"] == "yes" for row in table] == [value <= 1.01 * final[0] for value in final]
-    assert all(float(row["10 passes"]) > 0 for row in table)
-    assert plot.stat().st_size > 0
-
-
-def test_compare_solvers_gives_mu_to_constant_smoothing_only():
-    compare = load("compare_solvers")
-    changed = {str(a) for a, b in zip(compare.variants(0.3), compare.variants(), strict=True) if a.solver != b.solver}
-    warm_starts = ("prox-center", "extrapolation", "prev-iterate")
-    assert changed == {"SVRG constant", *(f"CasimirSVRG constant {name}" for name in warm_starts)}
-
-
-@pytest.mark.parametrize("arguments", [["--passes", "0"], ["--task", "nothing"], ["--lam", "-1"]])
-def test_compare_solvers_refuses(arguments, capsys):
-    with pytest.raises(SystemExit) as stop:
-        load("compare_solvers").main(arguments)
-    assert stop.value.code == 2
-    assert arguments[0] in capsys.readouterr().err.replace("unknown task", "--task")
-
-
 LAYERS = ["CRF likelihood", "Viterbi", "smoothed hinge, K = 2"]
 
 
@@ -290,7 +262,6 @@ def test_train_tagger_refuses(arguments, capsys):
     [
         ("benchmark_chain", "--plot FILE"),
         ("benchmark_ner", "--plot FILE"),
-        ("compare_solvers", "--plot FILE"),
         ("benchmark_layers", "--shapes BxTxS"),
         ("train_tagger", "--out DIR"),
     ],

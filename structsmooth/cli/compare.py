@@ -1,0 +1,218 @@
+"""The command ``compare``: solvers side by side on one problem."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from structsmooth.checkpoint import write_atomic
+from structsmooth.cli.comparison import comparison_table
+from structsmooth.cli.data import add_data_flags, best_outputs, data_files, named_task
+from structsmooth.cli.flags import SOLVERS, parse_lam, parse_solvers
+from structsmooth.cli.model import ModelDirectory
+from structsmooth.cli.report import progress_bar
+from structsmooth.history import History
+from structsmooth.plots import plot_comparison
+from structsmooth.problems import Problem
+from structsmooth.solvers import Progress, Solver, Status
+from structsmooth.tasks import Task, load_task
+from structsmooth.tasks.files import checksum
+
+# Options that say which runs there are, or how long they are; all others must stay the same when a comparison goes on.
+_NOT_SETTINGS = {"run", "command", "out", "solvers", "lams", "seeds", "passes"}
+# A checkpoint is written when the time since the last one is this many times what that took.
+_PATIENCE = 10
+# Passes of a rehearsal: the first refresh of gaps by BCFW is among them.
+_REHEARSAL = 12
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One solver at one λ with one seed, and the directory that keeps it."""
+
+    label: str
+    solver: Solver[Any]
+    lam_text: str
+    lam: float
+    seed: int
+    settings: dict[str, Any]
+    directory: ModelDirectory
+
+    def __str__(self) -> str:
+        return f"{self.label}, λ = {self.lam_text}, seed {self.seed}"
+
+
+def compare(options: Namespace) -> int:
+    """Run solvers side by side on one problem, and draw and tabulate how they get on.
+
+    Every run is saved as it goes: after a stop of any kind the same command goes on where it was.
+    """
+    solvers, task_type = parse_solvers(options.solvers), load_task(options.task)
+    task, files = task_type.from_options(options), data_files(options, task_type)
+    examples = {split: task.read(path) for split, path in files.items()}
+    task.fit(examples["train"])
+    problem = task.problem(examples.pop("train"))
+    lams = {text: parse_lam(text, problem.n, "--lams") for text in _listed(options.lams)}
+    settings = {name: value for name, value in vars(options).items() if name not in _NOT_SETTINGS} | files
+    settings |= {f"{split} checksum": checksum(path) for split, path in files.items()}
+    runs = list(_runs(options, solvers, lams, settings))
+    _check(problem, runs, options.passes)
+    histories: dict[str, dict[str, list[History]]] = {text: {label: [] for label in solvers} for text in lams}
+    try:
+        for run in runs:
+            history = _history(run, problem, task, examples, options.passes)
+            histories[run.lam_text][run.label].append(history)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"interrupted; saved in {options.out}: the same command goes on") from None
+    metrics = [_metric(split, task) for split in examples]
+    title = f"{options.task}: n = {problem.n:,}, {problem.dim:,} weights, train: {files['train']}, "
+    title += f"{options.passes} passes, median of seeds {', '.join(map(str, _seeds(options)))}"
+    _write_report(Path(options.out), title, histories, lams, metrics, problem.n)
+    return 0
+
+
+def add_compare(parser: ArgumentParser, arguments: Sequence[str]) -> None:
+    """The options of the command; those of the task that the arguments name are among them."""
+    parser.add_argument("task", metavar="TASK", help="as of structsmooth train")
+    add_data_flags(parser)
+    group = parser.add_argument_group("runs: every solver, at every λ, with every seed")
+    group.add_argument(
+        "--solvers",
+        nargs="+",
+        default=list(SOLVERS),
+        metavar="SOLVER",
+        help=f"any of {', '.join(SOLVERS)}, with options of structsmooth train behind a colon, as in "
+        "svrg,sgd:schedule=inverse,average=false; gap_tolerance is 0 if not given (default: all)",
+    )
+    group.add_argument("--lams", metavar="C,...", help="λ: numbers or c/n (default: what suits the task)")
+    group.add_argument("--seeds", default="0,1,2", metavar="SEED,...", help="of the order of examples (default: 0,1,2)")
+    group.add_argument("--passes", type=int, help="passes over the data (default: what suits the task)")
+    group.add_argument("--out", metavar="DIR", help="tables, figures and runs (default: runs/compare-TASK)")
+    parser.set_defaults(run=compare)
+    if (name := named_task("compare", arguments)) is None:
+        return
+    task = load_task(name)
+    task.add_arguments(parser.add_argument_group(f"features of {name}"))  # type: ignore[arg-type]
+    out = str(Path("runs") / f"compare-{name.rpartition(':')[2].lower()}")
+    parser.set_defaults(lams=task.lam, passes=task.passes, out=out)
+
+
+def _runs(
+    options: Namespace, solvers: Mapping[str, Solver[Any]], lams: Mapping[str, float], settings: dict[str, Any]
+) -> Iterator[_Run]:
+    for (text, lam), (label, solver), seed in product(lams.items(), solvers.items(), _seeds(options)):
+        path = Path(options.out, "runs", _file_name(label), _file_name(text), str(seed))
+        own = {"solver": label, "lam": lam, "seed": seed} | asdict(solver)
+        yield _Run(label, solver, text, lam, seed, settings | own, ModelDirectory(path))
+
+
+def _check(problem: Problem, runs: Sequence[_Run], passes: int) -> None:
+    """Refuse what would stop a comparison midway, before it takes time.
+
+    Every solver also makes some passes over a few examples, so that compiled loops are there when the clock runs.
+    """
+    for run in runs:
+        run.directory.check_settings(run.settings)
+    few = problem.subset(torch.arange(min(problem.n, 2)))
+    for run in {(run.label, run.lam_text): run for run in runs}.values():
+        _rehearse(run, few, min(passes, _REHEARSAL))
+
+
+def _rehearse(run: _Run, few: Problem, passes: int) -> None:
+    try:
+        run.solver.solve(few, lam=run.lam, passes=passes, seed=run.seed)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{run.label} at λ = {run.lam_text}: {error}") from error
+
+
+def _history(run: _Run, problem: Problem, task: Task, watched: Mapping[str, Sequence[Any]], passes: int) -> History:
+    """The history of a run up to some passes: as it is kept, and whatever is missing."""
+    resume = run.directory.load_checkpoint(run.solver, run.settings)
+    keeper = _Keeper(run)
+
+    def measure(progress: Progress[Any]) -> None:
+        for split, examples in watched.items():
+            outputs = best_outputs(task, progress.state.weights, examples)
+            progress.row.metrics[_metric(split, task)] = task.measure(examples, outputs)[0][task.headline]
+
+    headline = _metric(list(watched)[-1], task) if watched else ""
+    with progress_bar(passes, headline, str(run), done=resume[0].passes if resume else 0) as draw:
+        result = run.solver.solve(
+            problem, lam=run.lam, passes=passes, seed=run.seed, callbacks=(measure, keeper, draw), resume=resume
+        )
+    keeper.save()
+    if result.status is Status.INTERRUPTED:
+        raise KeyboardInterrupt
+    if result.status is Status.DIVERGED:
+        print(f"structsmooth: {run}: {result.message}", file=sys.stderr)
+    return History(row for row in result.history if row.passes <= passes)
+
+
+class _Keeper:
+    """A callback that saves a run, as often as that takes little time beside the passes."""
+
+    def __init__(self, run: _Run) -> None:
+        self.run = run
+        self.unsaved: Progress[Any] | None = None
+        self.saved_at, self.cost = time.perf_counter(), 0.0
+
+    def __call__(self, progress: Progress[Any]) -> None:
+        self.unsaved = replace(progress, history=History(progress.history))
+        if time.perf_counter() - self.saved_at >= _PATIENCE * self.cost:
+            self.save()
+
+    def save(self) -> None:
+        """Save the last pass whose metrics are complete."""
+        if self.unsaved is None:
+            return
+        started = time.perf_counter()
+        self.run.directory.save_checkpoint(self.unsaved, self.run.settings)
+        self.unsaved, self.saved_at = None, time.perf_counter()
+        self.cost = self.saved_at - started
+
+
+def _write_report(
+    out: Path,
+    title: str,
+    histories: Mapping[str, Mapping[str, Sequence[History]]],
+    lams: Mapping[str, float],
+    metrics: Sequence[str],
+    n: int,
+) -> None:
+    sections = [title]
+    for text, runs in histories.items():
+        name = f"λ = {text}" + (f" = {lams[text]:.3g}" if "/" in text else "")
+        sections += [f"## {name}", comparison_table(runs, metrics)]
+        plot_comparison(runs, out / f"lam-{_file_name(text)}.png", n=n, metrics=metrics, title=name)
+    report = "\n\n".join(sections) + "\n"
+    write_atomic(out / "table.md", report)
+    print(report)
+    print(f"saved in {out}: table.md, " + ", ".join(f"lam-{_file_name(text)}.png" for text in lams))
+
+
+def _listed(text: str) -> list[str]:
+    return list(dict.fromkeys(part.strip() for part in str(text).split(",")))
+
+
+def _seeds(options: Namespace) -> list[int]:
+    try:
+        return [int(text) for text in _listed(options.seeds)]
+    except ValueError:
+        raise ValueError(f"--seeds must be whole numbers with commas between them, got {options.seeds!r}") from None
+
+
+def _metric(split: str, task: Task) -> str:
+    return f"{split} {task.headline}"
+
+
+def _file_name(text: str) -> str:
+    return re.sub(r"[^\w.,=-]", "-", text)

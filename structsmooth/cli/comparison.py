@@ -1,0 +1,87 @@
+"""Tables of a comparison of solvers, in Markdown."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import median
+
+from structsmooth.history import History, Row, best_bound
+
+_ACCURACIES = (0.1, 0.01, 0.001)
+_NOT_REACHED = "-"
+
+
+def comparison_table(runs: Mapping[str, Sequence[History]], metrics: Sequence[str]) -> str:
+    """What solvers reached on one objective, and what it took them to reach gaps and suboptimalities.
+
+    Args:
+        runs: histories by solver, one for each seed; cells are medians over them.
+        metrics: columns of the first table.
+    """
+    bound = best_bound(history for histories in runs.values() for history in histories)
+    return f"{_final(runs, metrics, bound)}\n\n{_reaching(runs, bound)}"
+
+
+def _final(runs: Mapping[str, Sequence[History]], metrics: Sequence[str], bound: float) -> str:
+    header = ["solver", "passes", "oracle calls", "seconds", "objective", "gap", "suboptimality", *metrics]
+    rows = []
+    for label, histories in runs.items():
+        last = [history[-1] for history in histories]
+        columns = [[row.metrics.get(metric) for row in last] for metric in metrics]
+        rows.append(
+            [
+                label,
+                *_cost(last),
+                _cell([row.objective for row in last], "{:.6f}"),
+                _cell([row.gap for row in last], "{:.2g}"),
+                _cell([row.objective - bound for row in last], "{:.2g}"),
+                *(_cell(column, "{:.4f}") for column in columns),
+            ]
+        )
+    return _markdown(header, rows, text_columns=1)
+
+
+def _reaching(runs: Mapping[str, Sequence[History]], bound: float) -> str:
+    costs = ("passes", "oracle calls", "seconds")
+    measures = ("gap", "suboptimality")
+    header = ["to reach", "solver", *(f"{measure}: {cost}" for measure in measures for cost in costs)]
+    rows = [
+        [
+            f"{accuracy:g}",
+            label,
+            *_cost([_first(history, accuracy, lambda row: row.gap) for history in histories]),
+            *_cost([_first(history, accuracy, lambda row: row.objective - bound) for history in histories]),
+        ]
+        for accuracy in _ACCURACIES
+        for label, histories in runs.items()
+    ]
+    return _markdown(header, rows, text_columns=2)
+
+
+def _first(history: History, accuracy: float, value: Callable[[Row], float | None]) -> Row | None:
+    """The first row whose value is as small as an accuracy."""
+    return next((row for row in history if (v := value(row)) is not None and v <= accuracy), None)
+
+
+def _cost(rows: Sequence[Row | None]) -> list[str]:
+    """Median passes, oracle calls and seconds of the rows that runs took to get somewhere."""
+    return [
+        _cell([math.inf if row is None else row.passes for row in rows], "{:g}"),
+        _cell([math.inf if row is None else row.oracle_calls for row in rows], "{:,.0f}"),
+        _cell([math.inf if row is None else row.seconds for row in rows], "{:.2f}"),
+    ]
+
+
+def _cell(values: Iterable[float | None], layout: str) -> str:
+    """The median; half the runs or more not getting there is not getting there."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return ""
+    middle = median(known)
+    return layout.format(middle) if math.isfinite(middle) else _NOT_REACHED
+
+
+def _markdown(header: Sequence[str], rows: Iterable[Sequence[str]], text_columns: int) -> str:
+    ruler = ["---"] * text_columns + ["---:"] * (len(header) - text_columns)
+    return "\n".join("| " + " | ".join(line) + " |" for line in (header, ruler, *rows))

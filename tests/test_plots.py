@@ -1,0 +1,103 @@
+"""What pictures of comparisons show, read off their panels."""
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from structsmooth.history import History, Row, best_bound
+from structsmooth.plots import plot_comparison
+
+
+def run(objectives, calls, dual=None, f1=None):
+    """A history with a lower bound that stays and a second for every call."""
+    metrics = [{}] * len(objectives) if f1 is None else [{"f1": value} for value in f1]
+    return History(
+        Row(i, c, float(c), value, dual, None if dual is None else value - dual, metrics=m)
+        for i, (value, c, m) in enumerate(zip(objectives, calls, metrics, strict=True))
+    )
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """Figures as they are saved."""
+    figures = []
+    save = Figure.savefig
+    monkeypatch.setattr(Figure, "savefig", lambda self, *a, **k: (figures.append(self), save(self, *a, **k))[1])
+    return figures
+
+
+def lines(panel):
+    return {line.get_label(): line.get_xydata() for line in panel.get_lines()}
+
+
+def bands(panel):
+    """Least and greatest values of the bands."""
+    boxes = [collection.get_paths()[0].get_extents() for collection in panel.collections]
+    return [(box.y0, box.y1) for box in boxes]
+
+
+def test_medians_and_bands(tmp_path, drawn):
+    seeds = [run([4.0, 2.0 + spread], [10, 20], dual=1.0, f1=[0.0, spread]) for spread in (0.0, 0.5, 2.0)]
+    runs = {"one": seeds, "other": [run([4.0, 3.0], [20, 40], dual=0.5, f1=[0.0, 0.25])]}
+    plot_comparison(runs, tmp_path / "plot.png", n=10, metrics=["f1"], title="λ = 1")
+    (figure,) = drawn
+    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+    assert figure.get_suptitle() == "λ = 1"
+    suboptimality, by_seconds, gap, _, f1, _ = figure.axes
+    assert [panel.get_ylabel() for panel in (suboptimality, gap, f1)] == ["suboptimality", "duality gap", "f1"]
+    assert [panel.get_yscale() for panel in (suboptimality, gap, f1)] == ["log", "log", "linear"]
+    assert f1.get_xlabel() == "effective passes (n = 10 oracle calls)"
+    # Bounds are 1 and 0.5: the better one is that of all.
+    assert lines(suboptimality)["one"] == pytest.approx(np.array([[1, 3], [2, 1.5]]))
+    assert lines(suboptimality)["other"] == pytest.approx(np.array([[2, 3], [4, 2]]))
+    assert lines(by_seconds)["one"] == pytest.approx(np.array([[10, 3], [20, 1.5]]))
+    assert lines(gap)["other"] == pytest.approx(np.array([[2, 3.5], [4, 2.5]]))
+    assert lines(f1)["one"] == pytest.approx(np.array([[1, 0], [2, 0.5]]))
+    assert bands(f1)[0] == pytest.approx((0, 2))
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["one", "other"]
+    (calls,) = suboptimality.child_axes
+    assert calls.get_xlabel() == "oracle calls"
+    assert calls.get_xlim() == pytest.approx(np.array(suboptimality.get_xlim()) * 10)
+
+
+def test_seeds_are_compared_row_by_row(tmp_path, drawn):
+    runs = {"one": [run([3.0, 2.0, 1.0], [10, 20, 30], dual=0.0), run([5.0, 4.0], [200, 400], dual=0.0)]}
+    plot_comparison(runs, tmp_path / "plot.png", n=10)
+    # To the end of the shortest; the oracle calls of the two do not even overlap.
+    assert lines(drawn[0].axes[0])["one"] == pytest.approx(np.array([[10.5, 4], [21, 3]]))
+
+
+def test_linear_panels_show_where_most_values_are(tmp_path, drawn):
+    metric = [0.0, *([0.8, 0.9] * 20)]
+    history = run([2.0] * len(metric), range(1, len(metric) + 1), f1=metric)
+    plot_comparison({"one": [history]}, tmp_path / "plot.png", n=1, metrics=["f1"])
+    low, high = drawn[0].axes[2].get_ylim()
+    assert 0.5 < low < 0.8
+    assert 0.9 < high < 1.1
+
+
+def test_panels_without_values_are_left_out(tmp_path, drawn):
+    runs = {"one": [run([3.0, 2.0], [1, 2])], "best": [run([3.0, 1.0], [1, 2])]}
+    plot_comparison(runs, tmp_path / "plot.svg", n=1, metrics=["f1"])
+    assert len(drawn[0].axes) == 2
+    assert lines(drawn[0].axes[0])["one"] == pytest.approx(np.array([[1, 2], [2, 1]]))
+    # The best objective is at no distance from itself, which no logarithmic axis has.
+    assert lines(drawn[0].axes[0])["best"] == pytest.approx(np.array([[1, 2]]))
+
+
+def test_many_solvers_look_different(tmp_path, drawn):
+    plot_comparison({str(i): [run([2.0, 1.5], [1, 2], dual=1.0)] for i in range(15)}, tmp_path / "plot.png", n=1)
+    looks = {(line.get_color(), line.get_linestyle()) for line in drawn[0].axes[0].get_lines()}
+    assert len(looks) == 15
+
+
+@pytest.mark.parametrize("runs", [{"one": []}, {"one": [History()]}])
+def test_runs_without_rows_are_refused(runs, tmp_path):
+    with pytest.raises(ValueError, match="at least one row for each solver"):
+        plot_comparison(runs, tmp_path / "plot.png", n=1)
+
+
+def test_best_bound():
+    low, high = run([2.0], [1], dual=0.5), run([3.0], [1], dual=1.0)
+    assert best_bound([low, run([0.9], [1]), high]) == 1.0
+    assert best_bound([run([2.0, 1.5], [1, 2]), run([3.0], [1])]) == 1.5
