@@ -91,16 +91,19 @@ def _gather(first, length, data, node, slots, rows, sums):
 
 
 @inlined
+def _squared_sum(matrix, rows):
+    total = 0.0
+    for r in range(rows):
+        for s in range(matrix.shape[1]):
+            total += matrix[r, s] * matrix[r, s]
+    return total
+
+
+@inlined
 def _squared_norm(count, length, sums, node, edge):
     """|B^T (node, edge)|^2, with the rows of attributes from :func:`_gather`."""
-    states, total = node.shape[1], 0.0
-    for s in range(states):
-        total += node[0, s] * node[0, s] + node[length - 1, s] * node[length - 1, s]
-        for j in range(count):
-            total += sums[j, s] * sums[j, s]
-        for p in range(states):
-            total += edge[p, s] * edge[p, s]
-    return total
+    ends = _squared_sum(node, 1) + _squared_sum(node[length - 1 :], 1)
+    return _squared_sum(sums, count) + _squared_sum(edge, edge.shape[0]) + ends
 
 
 @inlined
@@ -194,12 +197,15 @@ def _add_atom(c, length, own, held, alpha, factor, weight, node, edge):
 def _direction(y, length, own, held, alpha, atom, towards, node, edge):
     """(node, edge) = s - m, s - a or m - a, with the output s, the statistics m and the atom a = (number, weight)."""
     away, weight = atom
-    node[:length] = 0.0
-    edge[:] = 0.0
+    factor = 1.0 if not towards else 0.0 if away != NO_ATOM else -1.0
+    for t in range(length):
+        for s in range(node.shape[1]):
+            node[t, s] = factor * own[t, s]
+    for p in range(edge.shape[0]):
+        for s in range(edge.shape[1]):
+            edge[p, s] = factor * own[length + p, s]
     if towards:
         _add_output(y, length, 1.0, node, edge)
-    if away == NO_ATOM or not towards:
-        _add_own(own, length, -1.0 if towards else 1.0, node, edge)
     if away != NO_ATOM:
         _add_atom(away, length, own, held, alpha, -1.0, weight, node, edge)
 

@@ -9,9 +9,10 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from structsmooth.problems.base import Problem
+from structsmooth.problems.base import FullPass, Problem
 from structsmooth.problems.boxes import line_search
 from structsmooth.problems.held_outputs import Cache, HeldOutputs, Steps, inner, minus
+from structsmooth.smoothing import Max, Smoother
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,19 @@ class LinearProblem(Problem):
             output = self._call(augmented, i)
             gaps.append(inner(augmented, minus(self.parts(output, i), self._own(statistics, i))) / self.n)
         return torch.stack(gaps)
+
+    def full_pass(self, w: Tensor, smoother: Smoother, *, with_loss: bool = False) -> FullPass:
+        """One oracle call on every example; hinges without smoothing also have an expected cost."""
+        if not (isinstance(smoother, Max) and isinstance(self.smoother, Max)):
+            return super().full_pass(w, smoother, with_loss=with_loss)
+        gradient, loss, cost = torch.zeros_like(w), 0.0, 0.0
+        for i in range(self.n):
+            augmented, costs, labels = self._augmented(w, i), self.part_costs(i), self.label_parts(i)
+            statistics = self.parts(self._call(augmented, i), i)
+            gradient += self.adjoint(minus(statistics, labels), i) / self.n
+            loss += float(inner(augmented, minus(statistics, labels)) + inner(costs, labels)) / self.n
+            cost += float(inner(costs, statistics)) / self.n
+        return FullPass(w.clone(), smoother, loss, gradient, loss, cost)
 
     def label_sets(self, capacity: int) -> tuple[Tensor, Tensor, Tensor]:
         """Active sets and caches of the labels alone: outputs, int32 [Σ m_i · capacity], weights and stamps."""

@@ -216,7 +216,7 @@ class Solver(ABC, Generic[S]):
         check_number("passes", passes, integer=True)
         check_number("seed", seed, integer=True)
         if problem.bounds is not None and not self.keeps_bounds:
-            raise ValueError(f"{type(self).__name__} does not keep the bounds of the problem; take BCFW")
+            raise ValueError(f"{type(self).__name__} does not keep the bounds of the problem; take BCFW or FrankWolfe")
         run = _Run(self, problem, lam, seed, tuple(callbacks))
         try:
             if resume is None:

@@ -16,6 +16,7 @@ from structsmooth.problems.held_outputs import Cache, Steps
 from structsmooth.problems.linear import DualIterate, LinearProblem
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.solvers.base import Solver, State, check_number
+from structsmooth.solvers.frank_wolfe import checked_hinges
 from structsmooth.solvers.sgd import averaging_shares
 
 
@@ -106,7 +107,7 @@ class BCFW(Solver[BCFWState]):
 
     def first_state(self, problem: Problem, lam: float, start: Any, seed: int) -> BCFWState:
         """The labels, or the dual iterate of ``start``, with unknown gaps."""
-        linear = _checked(problem, lam)
+        linear = checked_hinges("BCFW", problem, lam)
         if start is not None and not isinstance(start, BCFWState):
             raise TypeError(
                 f"start must be a BCFWState, got {type(start).__name__}: a dual has no point for all weights"
@@ -121,7 +122,7 @@ class BCFW(Solver[BCFWState]):
 
     def advance(self, problem: Problem, lam: float, state: BCFWState, rng: np.random.Generator) -> BCFWState:
         """One pass: n steps."""
-        linear = _checked(problem, lam)
+        linear = checked_hinges("BCFW", problem, lam)
         state = self._refreshed(linear, state)
         new = replace(state, passes=state.passes + 1, steps=state.steps + linear.n)
         shares, old_share = None, 0.0
@@ -180,14 +181,3 @@ class BCFW(Solver[BCFWState]):
     def smoother(self, state: BCFWState) -> Smoother:
         """None."""
         return Max()
-
-
-def _checked(problem: Problem, lam: float) -> LinearProblem:
-    """The problem, if it has the dual that this solver needs."""
-    if not isinstance(problem, LinearProblem):
-        raise TypeError(f"BCFW needs a LinearProblem, got {type(problem).__name__}; take CasimirSVRG")
-    if not isinstance(problem.smoother, Max):
-        raise ValueError(f"BCFW needs a problem of hinges, got one with {problem.smoother}; take CasimirSVRG")
-    if lam == 0:
-        raise ValueError("BCFW needs lam > 0")
-    return problem
