@@ -7,7 +7,7 @@ from structsmooth.problems import LinearProblem, ModuleProblem, Problem, SparseC
 from structsmooth.scores import LinearScore, ScoreModule
 from structsmooth.sequences import SparseSequences
 from structsmooth.smoothing import L2, Entropy, Max, Smoother, simplex_projection
-from structsmooth.solvers import BCFW, SGD, SVRG, CasimirSVRG, Result, Status
+from structsmooth.solvers import BCFW, SGD, SVRG, CasimirSVRG, FrankWolfe, Result, Status
 from structsmooth.structures import (
     BinaryGraph,
     Candidates,
@@ -34,6 +34,7 @@ __all__ = [
     "CasimirSVRG",
     "Cost",
     "Entropy",
+    "FrankWolfe",
     "Hamming",
     "History",
     "LinearChain",

@@ -9,11 +9,12 @@ from dataclasses import fields
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from structsmooth.solvers import BCFW, SGD, SVRG, CasimirSVRG, Solver
+from structsmooth.solvers import BCFW, SGD, SVRG, CasimirSVRG, FrankWolfe, Solver
 
 SOLVERS: dict[str, type[Solver[Any]]] = {
     "casimir-svrg": CasimirSVRG,
     "bcfw": BCFW,
+    "frank-wolfe": FrankWolfe,
     "svrg": SVRG,
     "sgd": SGD,
 }

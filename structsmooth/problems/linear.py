@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
 
 import torch
 from torch import Tensor
 
-from structsmooth.problems.base import Problem
-
-Steps = Literal["fw", "pairwise", "away"]
-
-# A rest of less weight has no statistics to speak of: it is left where it is.
-LEAST_REST = 1e-9
+from structsmooth.problems.base import FullPass, Problem
+from structsmooth.problems.boxes import line_search
+from structsmooth.problems.held_outputs import Cache, HeldOutputs, Steps, inner, minus
+from structsmooth.smoothing import Max, Smoother
 
 
 @dataclass(frozen=True)
@@ -24,11 +20,13 @@ class DualIterate:
     """A point of the dual of a linear problem, as block-coordinate solvers carry it.
 
     Attributes:
-        weights: w = −(1/(λn)) Σ B_iᵀ(m_i − ν(y_i)), [dim].
+        weights: v = −(1/(λn)) Σ B_iᵀ(m_i − ν(y_i)), [dim]: those of the problem, but for its bounds.
         statistics: m_i of all examples, see :meth:`LinearProblem.label_statistics`.
         gaps: block gaps g_i, each as of when its example was last seen, [n].
-        outputs: active sets, see :meth:`LinearProblem.label_sets`; empty where steps need none.
-        alphas: their weights, 0 for a free slot, [n, capacity].
+        outputs: what the examples hold, see :meth:`LinearProblem.label_sets`; empty where steps need none.
+        alphas: weights of the active sets among them, [n, capacity].
+        stamps: marks of the caches among them, int32 [n, capacity]; see
+            :class:`~structsmooth.problems.held_outputs.HeldOutputs`.
     """
 
     weights: Tensor
@@ -36,71 +34,16 @@ class DualIterate:
     gaps: Tensor
     outputs: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int32))
     alphas: Tensor = field(default_factory=lambda: torch.zeros(0, 0, dtype=torch.float64))
-
-
-class _ActiveSet:
-    """Outputs of one example with their weights α > 0, which sum to 1 at most.
-
-    What they lack to m is the rest, an atom without an output: there may be more outputs in m than there are slots.
-    """
-
-    def __init__(self, outputs: Tensor, alpha: Tensor, parts: Callable[[Tensor], tuple[Tensor, ...]]) -> None:
-        self.outputs, self.alpha, self.parts = outputs, alpha, parts
-        self.away: int | None = None
-        self.towards = True
-
-    def choose(
-        self, steps: Steps, augmented: tuple[Tensor, ...], own: tuple[Tensor, ...], towards: tuple[Tensor, ...]
-    ) -> tuple[Tensor, float, tuple[Tensor, ...]]:
-        """Gain, longest step and direction, given the direction s − m towards the output of the oracle."""
-        self.away, weight, atom = self._worst(augmented, own)
-        away = _minus(own, atom)
-        gain, away_gain = _inner(augmented, towards), _inner(augmented, away)
-        if steps == "pairwise":
-            return gain + away_gain, weight, tuple(a + b for a, b in zip(towards, away, strict=True))
-        if away_gain > gain and weight < 1 - LEAST_REST:
-            self.towards = False
-            return away_gain, weight / (1 - weight), away
-        self.away = None
-        return gain, 1.0, towards
-
-    def update(self, output: Tensor, size: float, longest: float) -> None:
-        """Weights after a step."""
-        if self.away is None or not self.towards:
-            self.alpha *= 1 - size if self.towards else 1 + size
-        if self.away is not None and self.away < len(self.alpha):
-            self.alpha[self.away] = 0.0 if size == longest else (self.alpha[self.away] - size).clamp_min(0.0)
-        if self.towards:
-            self.alpha[self._slot(output)] += size
-
-    def _worst(self, augmented: tuple[Tensor, ...], own: tuple[Tensor, ...]) -> tuple[int, float, tuple[Tensor, ...]]:
-        """The atom of the smallest score, its weight and its statistics; the rest is behind the last slot."""
-        held = {c: self.parts(self.outputs[c]) for c in self.alpha.nonzero()[:, 0].tolist()}
-        rest = 1 - float(self.alpha.sum())
-        weights = {c: float(self.alpha[c]) for c in held}
-        if rest > LEAST_REST:
-            for c, atom in held.items():
-                own = tuple(m - weights[c] * part for m, part in zip(own, atom, strict=True))
-            held[len(self.alpha)], weights[len(self.alpha)] = tuple(m / rest for m in own), rest
-        worst = min(held, key=lambda c: float(_inner(augmented, held[c])))
-        return worst, weights[worst], held[worst]
-
-    def _slot(self, output: Tensor) -> int:
-        """Slot of an output: its own, or a free one, or that of the least weight, which becomes part of the rest."""
-        same = ((self.outputs == output).all(1) & (self.alpha > 0)).nonzero()
-        if len(same):
-            return int(same[0])
-        slot = int(self.alpha.argmin())
-        self.outputs[slot], self.alpha[slot] = output, 0.0
-        return slot
+    stamps: Tensor = field(default_factory=lambda: torch.zeros(0, 0, dtype=torch.int32))
 
 
 class LinearProblem(Problem):
     """A finite sum of structural hinge losses with potentials θ_i = B_i w.
 
-    Its dual is to maximize D(m) = (1/n) Σ ⟨ℓ_i, m_i⟩ − (λ/2)‖w‖² over statistics m_i, one for each example, where
-    w = −(1/(λn)) Σ B_iᵀ(m_i − ν(y_i)). At these weights F(w) − D(m) is the sum of the block gaps
-    g_i = (1/n) max_s ⟨θ_i + ℓ_i, s − m_i⟩ (Osokin et al. 2016, section 2.3).
+    Its dual is to maximize D(m) = (1/n) Σ ⟨ℓ_i, m_i⟩ − λh*(v) over statistics m_i, one for each example, where
+    v = −(1/(λn)) Σ B_iᵀ(m_i − ν(y_i)) and h*(v) = ½‖v‖², or what :mod:`structsmooth.problems.boxes` says if there are
+    ``bounds``. At the weights w = v, clipped to the bounds, F(w) − D(m) is the sum of the block gaps
+    g_i = (1/n) max_s ⟨θ_i + ℓ_i, s − m_i⟩ (Osokin et al. 2016, section 2.3 and appendix H).
 
     A subclass gives what one example has: potentials, adjoint, costs, labels and max oracle, as tuples with a tensor
     for each kind of part. Statistics have the shapes of the potentials. The passes below are plain torch and may be
@@ -141,81 +84,127 @@ class LinearProblem(Problem):
 
     def expected_cost(self, statistics: Tensor) -> float:
         """(1/n) Σ ⟨ℓ_i, m_i⟩."""
-        costs = (_inner(self.part_costs(i), self._own(statistics, i)) for i in range(self.n))
+        costs = (inner(self.part_costs(i), self._own(statistics, i)) for i in range(self.n))
         return sum(map(float, costs)) / self.n
 
     def dual_weights(self, statistics: Tensor, lam: float) -> Tensor:
-        """w = −(1/(λn)) Σ B_iᵀ(m_i − ν(y_i)), [dim]."""
-        w = torch.zeros_like(self.start())
+        """v = −(1/(λn)) Σ B_iᵀ(m_i − ν(y_i)), [dim]; the weights of the dual iterate are these, within the bounds."""
+        v = torch.zeros_like(self.start())
         for i in range(self.n):
-            w -= self.adjoint(_minus(self._own(statistics, i), self.label_parts(i)), i) / (lam * self.n)
-        return w
+            v -= self.adjoint(minus(self._own(statistics, i), self.label_parts(i)), i) / (lam * self.n)
+        return v
 
     def block_gaps(self, w: Tensor, statistics: Tensor) -> Tensor:
         """The block gaps g_i of all examples, by one oracle call on each: [n]."""
         gaps = []
         for i in range(self.n):
-            augmented, output = self._call(w, i)
-            gaps.append(_inner(augmented, _minus(self.parts(output, i), self._own(statistics, i))) / self.n)
+            augmented = self._augmented(w, i)
+            output = self._call(augmented, i)
+            gaps.append(inner(augmented, minus(self.parts(output, i), self._own(statistics, i))) / self.n)
         return torch.stack(gaps)
 
-    def label_sets(self, capacity: int) -> tuple[Tensor, Tensor]:
-        """Active sets that hold the labels alone: outputs, int32 [Σ m_i · capacity], and weights, [n, capacity]."""
+    def full_pass(self, w: Tensor, smoother: Smoother, *, with_loss: bool = False) -> FullPass:
+        """One oracle call on every example; hinges without smoothing also have an expected cost."""
+        if not (isinstance(smoother, Max) and isinstance(self.smoother, Max)):
+            return super().full_pass(w, smoother, with_loss=with_loss)
+        gradient, loss, cost = torch.zeros_like(w), 0.0, 0.0
+        for i in range(self.n):
+            augmented, costs, labels = self._augmented(w, i), self.part_costs(i), self.label_parts(i)
+            statistics = self.parts(self._call(augmented, i), i)
+            gradient += self.adjoint(minus(statistics, labels), i) / self.n
+            loss += float(inner(augmented, minus(statistics, labels)) + inner(costs, labels)) / self.n
+            cost += float(inner(costs, statistics)) / self.n
+        return FullPass(w.clone(), smoother, loss, gradient, loss, cost)
+
+    def label_sets(self, capacity: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Active sets and caches of the labels alone: outputs, int32 [Σ m_i · capacity], weights and stamps."""
         outputs = [self.label_output(i).repeat(capacity) for i in range(self.n)]
         alphas = torch.zeros(self.n, capacity, dtype=torch.float64)
         alphas[:, 0] = 1
-        return torch.cat(outputs).int(), alphas
+        return torch.cat(outputs).int(), alphas, alphas.int()
 
     def frank_wolfe_epoch(
-        self, point: DualIterate, order: Tensor, *, lam: float, steps: Steps = "fw", shares: Tensor | None = None
+        self,
+        point: DualIterate,
+        order: Tensor,
+        *,
+        lam: float,
+        steps: Steps = "fw",
+        shares: Tensor | None = None,
+        cache: Cache | None = None,
     ) -> tuple[DualIterate, Tensor | None]:
-        """Block-coordinate Frank-Wolfe steps with line search (Osokin et al. 2016, Algorithms 1 to 4).
+        """Block-coordinate Frank-Wolfe steps with line search (Osokin et al. 2016, Algorithms 1 to 5 and 9).
 
         Returns the last point, and Σ_t shares[t] · w_t where shares are given.
 
         Args:
-            point: start; with active sets, if steps are not ``"fw"``.
+            point: start; with outputs that it holds, if steps are not ``"fw"`` or there is a cache.
             order: the example of each step, int64 [steps]; or numbers in [0, 1), float64 [steps], which choose the
                 examples with probabilities in proportion to the gaps as they are at that step.
             lam: λ > 0 of the problem.
             steps: ``"fw"`` towards the output of the oracle; ``"pairwise"`` from the worst output of the active set to
                 it; ``"away"`` for one towards it, or away from the worst, as the gaps say.
             shares: weight of each iterate in the sum, float64 [steps].
+            cache: when an output of the cache is taken, and no oracle called.
         """
         point = DualIterate(*(tensor.clone() for tensor in vars(point).values()))
-        w, total = point.weights, None if shares is None else torch.zeros_like(point.weights)
+        v, total = point.weights, None if shares is None else torch.zeros_like(point.weights)
         for step, choice in enumerate(order):
-            i = _chosen(choice, point.gaps)
-            own = self._own(point.statistics, i)
-            augmented, output = self._call(w, i)
-            towards = _minus(self.parts(output, i), own)
-            gain, longest, direction = _inner(augmented, towards), 1.0, towards
-            point.gaps[i] = (gain / self.n).clamp_min(0.0)
-            if steps != "fw":
-                atoms = self._active_set(point, i)
-                gain, longest, direction = atoms.choose(steps, augmented, own, towards)
-            slope = self.adjoint(direction, i)
-            size = _line_search(float(gain) * lam * self.n, float(slope @ slope), longest)
-            if steps != "fw" and size > 0:
-                atoms.update(output, size, longest)
-            for m, d in zip(own, direction, strict=True):
-                m += size * d
-            w -= size / (lam * self.n) * slope
+            self._step(point, _chosen(choice, point.gaps), lam, steps, cache)
             if total is not None and shares is not None:
-                total += shares[step] * w
+                total += shares[step] * self.within_bounds(v)
         return point, total
 
-    def _call(self, w: Tensor, i: int) -> tuple[tuple[Tensor, ...], Tensor]:
-        """θ_i + ℓ_i, and the output of the oracle."""
-        self.oracle_calls += 1
-        augmented = tuple(p + c for p, c in zip(self.potentials(w, i), self.part_costs(i), strict=True))
-        return augmented, self.best_output(augmented, i)
+    def _step(self, point: DualIterate, i: int, lam: float, steps: Steps, cache: Cache | None) -> None:
+        """One step on example i, in place."""
+        own, held = self._own(point.statistics, i), self._held(point, i)
+        augmented = self._augmented(self.within_bounds(point.weights), i)
+        cached = self._cached(point, i, held, augmented, cache)
+        output = self._call(augmented, i) if cached is None else cached
+        direction, longest = minus(self.parts(output, i), own), 1.0
+        gain = inner(augmented, direction)
+        if cached is None:
+            point.gaps[i] = (gain / self.n).clamp_min(0.0)
+        if steps != "fw":
+            gain, longest, direction = held.choose(steps, augmented, own, direction)
+        change = self.adjoint(direction, i).div_(-lam * self.n)
+        size = line_search(float(gain) / (lam * self.n), point.weights, change, longest, self.bounds)
+        if size == 0:
+            return
+        if steps != "fw":
+            held.reweight(output, size, longest)
+        if cache is not None:
+            held.stamp(output)
+        for m, d in zip(own, direction, strict=True):
+            m += size * d
+        point.weights.add_(change, alpha=size)
 
-    def _active_set(self, point: DualIterate, i: int) -> _ActiveSet:
-        capacity = point.alphas.shape[1]
+    def _cached(
+        self, point: DualIterate, i: int, held: HeldOutputs, augmented: tuple[Tensor, ...], cache: Cache | None
+    ) -> Tensor | None:
+        """The best output of the cache, if its gap is large enough."""
+        output = None if cache is None else held.best(augmented)
+        if cache is None or output is None:
+            return None
+        gap = float(inner(augmented, minus(self.parts(output, i), self._own(point.statistics, i)))) / self.n
+        return output if gap >= max(cache.factor * float(point.gaps[i]), cache.least) else None
+
+    def _augmented(self, w: Tensor, i: int) -> tuple[Tensor, ...]:
+        """θ_i + ℓ_i."""
+        return tuple(p + c for p, c in zip(self.potentials(w, i), self.part_costs(i), strict=True))
+
+    def _call(self, augmented: tuple[Tensor, ...], i: int) -> Tensor:
+        """The output of the oracle."""
+        self.oracle_calls += 1
+        return self.best_output(augmented, i)
+
+    def _held(self, point: DualIterate, i: int) -> HeldOutputs:
+        """Views of what example i holds; without slots where there are none."""
         begin, end = self._output_offsets[i : i + 2]
+        capacity = point.alphas.shape[1]
         outputs = point.outputs[begin * capacity : end * capacity].view(capacity, end - begin)
-        return _ActiveSet(outputs, point.alphas[i], lambda output: self.parts(output.long(), i))
+        alphas, stamps = (t[i] if capacity else t.new_zeros(0) for t in (point.alphas, point.stamps))
+        return HeldOutputs(outputs, alphas, stamps, lambda output: self.parts(output.long(), i))
 
     def _own(self, statistics: Tensor, i: int) -> tuple[Tensor, ...]:
         """Views of the statistics of example i."""
@@ -245,20 +234,5 @@ def _chosen(choice: Tensor, gaps: Tensor) -> int:
     return int((sums <= choice * sums[-1]).sum())
 
 
-def _line_search(gain: float, curvature: float, longest: float) -> float:
-    """The γ in [0, longest] that maximizes γ · gain − γ²/2 · curvature."""
-    if gain <= 0:
-        return 0.0
-    return longest if gain >= longest * curvature else gain / curvature
-
-
 def _flat(parts: tuple[Tensor, ...]) -> Tensor:
     return torch.cat([part.flatten() for part in parts])
-
-
-def _inner(a: tuple[Tensor, ...], b: tuple[Tensor, ...]) -> Tensor:
-    return torch.stack([(x * y).sum() for x, y in zip(a, b, strict=True)]).sum()
-
-
-def _minus(a: tuple[Tensor, ...], b: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    return tuple(x - y for x, y in zip(a, b, strict=True))

@@ -13,7 +13,9 @@ from torch.nn.functional import one_hot
 from structsmooth.costs import Cost, Hamming
 from structsmooth.losses import StructuralHinge
 from structsmooth.problems.base import FullPass
-from structsmooth.problems.linear import LEAST_REST, DualIterate, LinearProblem, Steps
+from structsmooth.problems.boxes import Bounds, checked_bounds
+from structsmooth.problems.held_outputs import LEAST_REST, Cache, Steps
+from structsmooth.problems.linear import DualIterate, LinearProblem
 from structsmooth.scores import linear_chain
 from structsmooth.sequences import SparseSequences, pad
 from structsmooth.smoothing import L2, Entropy, Max, Smoother
@@ -46,11 +48,12 @@ class SparseChainProblem(LinearProblem):
         cost: task loss; ``None`` for no margin.
         smoother: of the objective; see :class:`~structsmooth.problems.Problem`. A conditional random field has
             ``cost=None`` and ``smoother=Entropy(1.0)``.
+        bounds: lower and upper bounds of the weights, [dim] each; steps within bounds are plain torch.
 
     Raises:
         TypeError: labels that are not int64.
-        ValueError: no sequences, labels or attribute ids out of range, not as many labels as tokens, or a cost for
-            another number of states.
+        ValueError: no sequences, labels or attribute ids out of range, not as many labels as tokens, a cost for
+            another number of states, or bounds that leave no weights.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class SparseChainProblem(LinearProblem):
         states: int,
         cost: Cost | None = Hamming(),  # noqa: B008 - immutable
         smoother: Smoother = Max(),  # noqa: B008 - immutable
+        bounds: Bounds | None = None,
     ) -> None:
         tokens = int(sequences.offsets[-1])
         if len(sequences) == 0:
@@ -76,6 +80,7 @@ class SparseChainProblem(LinearProblem):
         self.sequences, self.labels, self.cost, self.smoother = sequences, labels, cost, smoother
         self.features, self.states = features, states
         self.n, self.dim = len(sequences), (features + states + 2) * states
+        self.bounds = checked_bounds(bounds, self.start())
         if cost is not None:
             cost.check_classes(states)
         lengths = torch.repeat_interleave(sequences.lengths, sequences.lengths)
@@ -151,16 +156,16 @@ class SparseChainProblem(LinearProblem):
         return float(self._costs @ (1 - right)) / self.n
 
     def dual_weights(self, statistics: Tensor, lam: float) -> Tensor:
-        """w = −(1/(λn)) Σ B_iᵀ(m_i − ν(y_i)), [dim], compiled."""
-        from structsmooth.kernels import sparse_chain as kernels
+        """v = −(1/(λn)) Σ B_iᵀ(m_i − ν(y_i)), [dim], compiled."""
+        from structsmooth.kernels import sparse_chain_dual as kernels
 
-        w, statistics = self.start(), self._checked_statistics(statistics)
-        kernels.dual_weights(self._data, statistics.numpy(), -1 / (lam * self.n), self._matrix(w))
-        return w
+        v, statistics = self.start(), self._checked_statistics(statistics)
+        kernels.dual_weights(self._data, statistics.numpy(), -1 / (lam * self.n), self._matrix(v))
+        return v
 
     def block_gaps(self, w: Tensor, statistics: Tensor) -> Tensor:
         """The block gaps g_i of all examples, by one oracle call on each: [n], compiled."""
-        from structsmooth.kernels import sparse_chain as kernels
+        from structsmooth.kernels import sparse_chain_dual as kernels
 
         w, statistics = self._checked_vector("w", w), self._checked_statistics(statistics)
         gaps = w.new_empty(self.n)
@@ -169,10 +174,19 @@ class SparseChainProblem(LinearProblem):
         return gaps
 
     def frank_wolfe_epoch(
-        self, point: DualIterate, order: Tensor, *, lam: float, steps: Steps = "fw", shares: Tensor | None = None
+        self,
+        point: DualIterate,
+        order: Tensor,
+        *,
+        lam: float,
+        steps: Steps = "fw",
+        shares: Tensor | None = None,
+        cache: Cache | None = None,
     ) -> tuple[DualIterate, Tensor | None]:
-        """The epoch of :meth:`LinearProblem.frank_wolfe_epoch`, compiled."""
-        from structsmooth.kernels import sparse_chain as kernels
+        """The epoch of :meth:`LinearProblem.frank_wolfe_epoch`, compiled where there are no bounds."""
+        if self.bounds is not None:
+            return super().frank_wolfe_epoch(point, order, lam=lam, steps=steps, shares=shares, cache=cache)
+        from structsmooth.kernels import sparse_chain_dual as kernels
 
         start = self._checked_vector("point.weights", point.weights)
         statistics = self._checked_statistics(point.statistics).clone()
@@ -183,35 +197,42 @@ class SparseChainProblem(LinearProblem):
             shares = _checked("shares", shares, torch.float64, len(order))
             remaining = shares.flip(0).cumsum(0).flip(0)
             total = start * shares.sum()
-        outputs, alphas = point.outputs, start.new_empty(self.n, 0)
-        if steps != "fw":
-            alphas = _checked("point.alphas", point.alphas, torch.float64, self.n, -1).clone()
-            size = len(self.labels) * alphas.shape[1]
-            outputs = _checked("point.outputs", outputs, torch.int32, size).clone()
-        vectors = (self._matrix(w), self._matrix(total), statistics.numpy(), gaps.numpy())
-        sets = (_STEPS[steps], outputs.numpy(), alphas.numpy(), LEAST_REST)
-        choices = (examples.numpy(), draws.numpy())
-        kernels.frank_wolfe_epoch(*choices, self._data, *vectors, float(lam), remaining.numpy(), sets)
-        self.oracle_calls += len(order)
-        if steps == "fw":
-            alphas = point.alphas
-        new = DualIterate(w, statistics.view(-1), gaps, outputs, alphas)
+        needed = steps != "fw" or cache is not None
+        sets = self._checked_sets(point) if needed else self._no_sets
+        self.oracle_calls += kernels.frank_wolfe_epoch(
+            examples.numpy(),
+            draws.numpy(),
+            self._data,
+            self._matrix(w),
+            self._matrix(total),
+            statistics.numpy(),
+            gaps.numpy(),
+            float(lam),
+            remaining.numpy(),
+            tuple(tensor.numpy() for tensor in sets),
+            (_STEPS[steps], LEAST_REST),
+            (False, 0.0, 0.0) if cache is None else (True, float(cache.factor), float(cache.least)),
+        )
+        if needed:
+            point = replace(point, outputs=sets[0], alphas=sets[1], stamps=sets[2])
+        new = replace(point, weights=w, statistics=statistics.view(-1), gaps=gaps)
         return new, None if shares is None else total
 
     def subset(self, indices: Tensor) -> SparseChainProblem:
         """The same problem over some of its examples."""
         labels = self.labels[self.sequences.tokens(indices)]
         sequences, sizes = self.sequences.select(indices), (self.features, self.states)
-        return SparseChainProblem(sequences, labels, *sizes, self.cost, self.smoother)
+        return SparseChainProblem(sequences, labels, *sizes, self.cost, self.smoother, self.bounds)
 
     def restrict(self, indices: Tensor, w: Tensor) -> tuple[SparseChainProblem, Tensor]:
         """The same problem over some of its examples and the attributes that occur there, with their weights."""
         subset = self.subset(indices)
         used, attributes = subset.sequences.attributes.unique(return_inverse=True)
         sequences = replace(subset.sequences, attributes=attributes.to(torch.int32))
-        rows, transition, ends = self.views(w)
-        part = SparseChainProblem(sequences, subset.labels, len(used), self.states, self.cost, self.smoother)
-        return part, torch.cat([rows[used], transition, ends]).flatten()
+        bounds = self.bounds and (self._rows(self.bounds[0], used), self._rows(self.bounds[1], used))
+        sizes = (len(used), self.states)
+        part = SparseChainProblem(sequences, subset.labels, *sizes, self.cost, self.smoother, bounds)
+        return part, self._rows(w, used)
 
     def loss(self, w: Tensor, smoother: Smoother | None = None) -> float:
         """(1/n) Σ f_i(w), without the regularizer; under the problem's own smoother, if no other is given."""
@@ -301,6 +322,11 @@ class SparseChainProblem(LinearProblem):
         tensors = (s.attributes, s.token_offsets, s.offsets, self.labels, self._costs)
         return tuple(tensor.contiguous().numpy() for tensor in tensors)
 
+    def _rows(self, w: Tensor, attributes: Tensor) -> Tensor:
+        """The part of a vector [dim] that is of some attributes, or of none."""
+        rows, transition, ends = self.views(w)
+        return torch.cat([rows[attributes], transition, ends]).flatten()
+
     def _matrix(self, w: Tensor) -> Any:
         return w.view(-1, self.states).numpy()
 
@@ -318,6 +344,19 @@ class SparseChainProblem(LinearProblem):
     def _checked_statistics(self, statistics: Tensor) -> Tensor:
         size = (len(self.labels) + self.n * self.states) * self.states
         return _checked("statistics", statistics, torch.float64, size).view(-1, self.states)
+
+    @property
+    def _no_sets(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Sets without slots."""
+        slots = torch.empty(self.n, 0, dtype=torch.int32)
+        return slots.view(-1), slots.double(), slots
+
+    def _checked_sets(self, point: DualIterate) -> tuple[Tensor, Tensor, Tensor]:
+        """Copies of what the examples hold."""
+        alphas = _checked("point.alphas", point.alphas, torch.float64, self.n, -1).clone()
+        stamps = _checked("point.stamps", point.stamps, torch.int32, *alphas.shape).clone()
+        outputs = _checked("point.outputs", point.outputs, torch.int32, len(self.labels) * alphas.shape[1]).clone()
+        return outputs, alphas, stamps
 
     def _checked_choices(self, order: Tensor) -> tuple[Tensor, Tensor]:
         """Examples and draws as the kernel has them: one of the two is empty."""

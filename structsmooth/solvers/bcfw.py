@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, get_args
 
@@ -10,9 +11,12 @@ import torch
 from torch import Tensor
 
 from structsmooth.problems.base import FullPass, Problem
-from structsmooth.problems.linear import DualIterate, LinearProblem, Steps
+from structsmooth.problems.boxes import conjugate
+from structsmooth.problems.held_outputs import Cache, Steps
+from structsmooth.problems.linear import DualIterate, LinearProblem
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.solvers.base import Solver, State, check_number
+from structsmooth.solvers.frank_wolfe import checked_hinges
 from structsmooth.solvers.sgd import averaging_shares
 
 
@@ -21,12 +25,16 @@ class BCFWState(State):
     """Adds the dual iterate.
 
     Attributes:
-        iterate: w of the dual iterate, [dim]; ``weights`` is this, or the average.
+        iterate: v of the dual iterate, [dim]; ``weights`` are these within the bounds, or the average.
         statistics: m of the dual iterate, see :meth:`~structsmooth.problems.LinearProblem.label_statistics`.
         gaps: block gaps as last seen, [n].
-        outputs: active sets, see :meth:`~structsmooth.problems.LinearProblem.label_sets`; empty for ``steps="fw"``.
-        alphas: their weights, [n, capacity].
+        outputs: active sets and caches, see :meth:`~structsmooth.problems.LinearProblem.label_sets`; empty for neither.
+        alphas: weights of the active sets, [n, capacity].
+        stamps: marks of the caches, [n, capacity].
+        gap: sum of the block gaps as of the last refresh, or of the first pass.
+        hits: steps towards an output of the cache so far; all others called the oracle.
         cost: (1/n) Σ ⟨ℓ_i, m_i⟩.
+        conjugate: h*(v), see :class:`~structsmooth.problems.LinearProblem`.
         steps: steps so far.
     """
 
@@ -35,7 +43,11 @@ class BCFWState(State):
     gaps: Tensor = field(default_factory=lambda: torch.zeros(0))
     outputs: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int32))
     alphas: Tensor = field(default_factory=lambda: torch.zeros(0, 0, dtype=torch.float64))
+    stamps: Tensor = field(default_factory=lambda: torch.zeros(0, 0, dtype=torch.int32))
+    gap: float = 0.0
+    hits: int = 0
     cost: float = 0.0
+    conjugate: float = 0.0
     steps: int = 0
 
     def improve_dual(self, full: FullPass, lam: float) -> None:
@@ -43,38 +55,51 @@ class BCFWState(State):
 
     def dual(self, lam: float) -> float:
         """D(m) of the dual iterate."""
-        return self.cost - lam / 2 * float(self.iterate @ self.iterate)
+        return self.cost - lam * self.conjugate
 
 
 @dataclass(frozen=True)
 class BCFW(Solver[BCFWState]):
     """Block-coordinate Frank-Wolfe: every step is an exact line search towards an output of the max oracle.
 
-    There is no step size and no smoothing, and the dual never decreases. Needs a linear problem of hinges and λ > 0. A
-    run starts from the labels, w = 0; or from the state of another one on the same problem, whose λ may be another.
+    There is no step size and no smoothing, and the dual never decreases. Needs a linear problem of hinges and λ > 0;
+    keeps the weights within its bounds (Algorithm 9). A run starts from the labels, v = 0; or from the state of another
+    one on the same problem, whose λ may be another.
 
     Args:
         sampling: ``"uniform"`` for all examples in random order in every pass; ``"gap"`` for examples drawn in
             proportion to their block gaps as last seen (Algorithm 2), after a first pass over all.
         steps: ``"fw"`` from the statistics of the example towards those of the output; ``"pairwise"`` from the worst
             output of its active set (Algorithm 3); ``"away"`` towards the one or away from the other (Algorithm 4).
-        capacity: outputs in an active set. What is in none any more counts as one output, the rest.
-        refresh: passes between oracle calls on all examples that bring the block gaps up to date, with ``"gap"``.
+        cache: step towards an output that the oracle gave before, and call it only if none has a gap of
+            ``cache_factor`` times the block gap as last seen, and ``cache_nu`` times their mean (Algorithm 5).
+        cache_factor: F of the cache.
+        cache_nu: ν of the cache.
+        capacity: outputs that an example holds, in active set and cache. What the active set has lost counts as one
+            output, the rest; the cache loses what was of no use for longest.
+        refresh: passes between oracle calls on all examples that bring the block gaps up to date, with ``"gap"`` or a
+            cache.
         average: take the average of the iterates, weighted by their number; the last one if not.
     """
 
     sampling: Literal["uniform", "gap"] = "gap"
     steps: Steps = "fw"
+    cache: bool = False
+    cache_factor: float = 0.25
+    cache_nu: float = 0.01
     capacity: int = 16
     refresh: int = 10
     average: bool = False
 
     state_type: ClassVar[type[State]] = BCFWState
+    keeps_bounds: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("capacity", "refresh"):
             check_number(name, getattr(self, name), integer=True, positive=True)
+        for name in ("cache_factor", "cache_nu"):
+            check_number(name, getattr(self, name))
         if self.steps not in get_args(Steps):
             raise ValueError(f"steps must be one of {', '.join(get_args(Steps))}, got {self.steps!r}")
         if self.sampling not in ("uniform", "gap"):
@@ -82,38 +107,41 @@ class BCFW(Solver[BCFWState]):
 
     def first_state(self, problem: Problem, lam: float, start: Any, seed: int) -> BCFWState:
         """The labels, or the dual iterate of ``start``, with unknown gaps."""
-        linear = _checked(problem, lam)
-        if start is None:
-            statistics, sets = linear.label_statistics(), linear.label_sets(self.capacity)
-        elif isinstance(start, BCFWState):
-            statistics, sets = start.statistics, self._sets(linear, start)
-        else:
+        linear = checked_hinges("BCFW", problem, lam)
+        if start is not None and not isinstance(start, BCFWState):
             raise TypeError(
                 f"start must be a BCFWState, got {type(start).__name__}: a dual has no point for all weights"
             )
-        w = linear.dual_weights(statistics, lam)
-        cost = linear.expected_cost(statistics)
-        state = BCFWState(w, iterate=w, statistics=statistics, gaps=w.new_zeros(linear.n), cost=cost)
-        return state if self.steps == "fw" else replace(state, outputs=sets[0], alphas=sets[1])
+        statistics = linear.label_statistics() if start is None else start.statistics
+        v = linear.dual_weights(statistics, lam)
+        state = BCFWState(linear.within_bounds(v), iterate=v, statistics=statistics, gaps=v.new_zeros(linear.n))
+        state.cost, state.conjugate = linear.expected_cost(statistics), conjugate(v, linear.bounds)
+        if self.steps != "fw" or self.cache:
+            state.outputs, state.alphas, state.stamps = self._sets(linear, start)
+        return state
 
     def advance(self, problem: Problem, lam: float, state: BCFWState, rng: np.random.Generator) -> BCFWState:
         """One pass: n steps."""
-        linear = _checked(problem, lam)
+        linear = checked_hinges("BCFW", problem, lam)
+        state = self._refreshed(linear, state)
         new = replace(state, passes=state.passes + 1, steps=state.steps + linear.n)
-        gaps = state.gaps
-        if self.sampling == "gap" and state.passes > 0 and state.passes % self.refresh == 0:
-            gaps = linear.block_gaps(state.iterate, state.statistics).clamp_min(0.0)
         shares, old_share = None, 0.0
         if self.average:
             t = torch.arange(state.steps + 1, new.steps + 1, dtype=torch.float64)
             shares, old_share = averaging_shares(t, degree=1)
-        start = DualIterate(state.iterate, state.statistics, gaps, state.outputs, state.alphas)
-        order = self.order(linear, state, rng)
-        point, total = linear.frank_wolfe_epoch(start, order, lam=lam, steps=self.steps, shares=shares)
+        sets = (state.outputs, state.alphas, state.stamps)
+        start = DualIterate(state.iterate, state.statistics, state.gaps, *sets)
+        order, calls = self.order(linear, state, rng), linear.oracle_calls
+        point, total = linear.frank_wolfe_epoch(
+            start, order, lam=lam, steps=self.steps, shares=shares, cache=self.criterion(linear, state)
+        )
         new.iterate, new.statistics, new.gaps = point.weights, point.statistics, point.gaps
-        new.outputs, new.alphas = point.outputs, point.alphas
-        new.weights = new.iterate if total is None else old_share * state.weights + total
-        new.cost = linear.expected_cost(new.statistics)
+        new.outputs, new.alphas, new.stamps = point.outputs, point.alphas, point.stamps
+        new.weights = linear.within_bounds(new.iterate if total is None else old_share * state.weights + total)
+        new.cost, new.conjugate = linear.expected_cost(new.statistics), conjugate(new.iterate, linear.bounds)
+        new.hits += linear.n - (linear.oracle_calls - calls)
+        if state.passes == 0:
+            new.gap = float(new.gaps.sum())
         return new
 
     def order(self, problem: Problem, state: BCFWState, rng: np.random.Generator) -> Tensor:
@@ -125,24 +153,31 @@ class BCFW(Solver[BCFWState]):
             return torch.from_numpy(rng.random(problem.n))
         return torch.from_numpy(rng.permutation(problem.n))
 
-    def _sets(self, problem: LinearProblem, start: BCFWState) -> tuple[Tensor, Tensor]:
-        """The active sets of another run; without any of this size all is the rest."""
-        if start.alphas.shape[1] == self.capacity:
-            return start.outputs, start.alphas
-        outputs, alphas = problem.label_sets(self.capacity)
-        return outputs, torch.zeros_like(alphas)
+    def criterion(self, problem: Problem, state: BCFWState) -> Cache | None:
+        """When an output of the cache will do; never in the first pass, which has to see all gaps."""
+        if not self.cache:
+            return None
+        return Cache(self.cache_factor, self.cache_nu / problem.n * state.gap if state.passes > 0 else math.inf)
+
+    def _refreshed(self, problem: LinearProblem, state: BCFWState) -> BCFWState:
+        """With the block gaps of all examples up to date, if it is time for that."""
+        if not (self.sampling == "gap" or self.cache) or state.passes == 0 or state.passes % self.refresh > 0:
+            return state
+        gaps = problem.block_gaps(problem.within_bounds(state.iterate), state.statistics).clamp_min(0.0)
+        return replace(state, gaps=gaps, gap=float(gaps.sum()))
+
+    def _sets(self, problem: LinearProblem, start: BCFWState | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Active sets and caches of the labels, or of another run; without any of this size all is the rest."""
+        outputs, alphas, stamps = problem.label_sets(self.capacity)
+        if start is not None and start.alphas.shape[1] == self.capacity:
+            outputs, alphas = start.outputs, start.alphas
+            stamps = torch.maximum(start.stamps, (alphas > 0).int())
+        elif start is not None:
+            alphas = torch.zeros_like(alphas)
+        # Steps without active sets would leave these weights behind.
+        alphas = torch.zeros_like(alphas) if self.steps == "fw" else alphas
+        return outputs, alphas, stamps if self.cache else torch.zeros_like(stamps)
 
     def smoother(self, state: BCFWState) -> Smoother:
         """None."""
         return Max()
-
-
-def _checked(problem: Problem, lam: float) -> LinearProblem:
-    """The problem, if it has the dual that this solver needs."""
-    if not isinstance(problem, LinearProblem):
-        raise TypeError(f"BCFW needs a LinearProblem, got {type(problem).__name__}; take CasimirSVRG")
-    if not isinstance(problem.smoother, Max):
-        raise ValueError(f"BCFW needs a problem of hinges, got one with {problem.smoother}; take CasimirSVRG")
-    if lam == 0:
-        raise ValueError("BCFW needs lam > 0")
-    return problem

@@ -38,7 +38,9 @@ from structsmooth import (
     WeightedHamming,
 )
 from structsmooth.checkpoint import load_state, save_state
-from structsmooth.problems.linear import DualIterate, Steps
+from structsmooth.problems.boxes import Bounds
+from structsmooth.problems.held_outputs import Cache, Steps
+from structsmooth.problems.linear import DualIterate
 from structsmooth.solvers import Progress
 from structsmooth.solvers.bcfw import BCFWState
 
@@ -55,6 +57,12 @@ VARIANTS = {
     "pairwise, few outputs": BCFW(steps="pairwise", capacity=2, gap_tolerance=0),
     "away": BCFW(steps="away", gap_tolerance=0),
     "away, few outputs": BCFW(steps="away", capacity=1, gap_tolerance=0),
+    "cache": BCFW(cache=True, gap_tolerance=0),
+    "cache, uniform": BCFW(sampling="uniform", cache=True, gap_tolerance=0),
+    "cache, few outputs": BCFW(cache=True, capacity=2, refresh=3, gap_tolerance=0),
+    "cache, pairwise": BCFW(steps="pairwise", cache=True, gap_tolerance=0),
+    "cache, pairwise, uniform": BCFW(sampling="uniform", steps="pairwise", cache=True, gap_tolerance=0),
+    "cache, away": BCFW(steps="away", cache=True, gap_tolerance=0),
     "uniform, average": BCFW(sampling="uniform", average=True, gap_tolerance=0),
     "gap, average": BCFW(average=True, gap_tolerance=0),
 }
@@ -81,7 +89,7 @@ def without_time(history: History) -> list[dict[str, Any]]:
 
 
 def iterate(problem: SparseChainProblem, seed: int = 0) -> DualIterate:
-    """A random dual iterate: two random outputs in the active set, and a rest of several."""
+    """A random dual iterate: two random outputs in the active set, a third in the cache, and a rest of several."""
     generator = torch.Generator().manual_seed(seed)
     alphas = 0.3 * torch.rand(problem.n, CAPACITY, generator=generator, dtype=torch.float64)
     alphas[:, 2:] = 0
@@ -98,7 +106,8 @@ def iterate(problem: SparseChainProblem, seed: int = 0) -> DualIterate:
         sets.append(outputs[:CAPACITY].flatten().int())
     m = torch.cat(statistics)
     gaps = torch.rand(problem.n, generator=generator, dtype=torch.float64)
-    return DualIterate(problem.dual_weights(m, LAM), m, gaps, torch.cat(sets), alphas)
+    stamps = torch.tensor([1, 0, 2], dtype=torch.int32).repeat(problem.n, 1)
+    return DualIterate(problem.dual_weights(m, LAM), m, gaps, torch.cat(sets), alphas, stamps)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -145,24 +154,66 @@ def test_all_variants_and_casimir_agree() -> None:
     assert all(r.history[-1].gap < 0.05 * r.history[-1].objective for r in results)
 
 
+def box(problem: SparseChainProblem) -> Bounds:
+    """Non-negative transitions and ends, one weight fixed, others bounded on one side or both."""
+    lower = torch.full((problem.dim,), -torch.inf, dtype=torch.float64)
+    upper = -lower
+    lower[-(problem.states + 2) * problem.states :] = 0.0
+    lower[1::5], upper[::4] = -0.03, 0.05
+    lower[2] = upper[2] = 0.04
+    return lower, upper
+
+
+def bounded_problem(lengths: tuple[int, ...] = LENGTHS, features: int = FEATURES, seed: int = 2) -> SparseChainProblem:
+    free = random_problem(lengths, STATES, features, seed=seed)
+    return random_problem(lengths, STATES, features, seed=seed, bounds=box(free))
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_weights_stay_within_bounds_with_an_exact_gap(name: str) -> None:
+    problem = bounded_problem()
+    optimum = EnumeratedProblem(problem).optimum(LAM)
+    assert problem.bounds is not None
+    at_bounds, last = 0, 0.0
+    for state, history in moments_of(VARIANTS[name], problem, passes=12):
+        w, row = problem.within_bounds(state.iterate), history[-1]
+        assert ((state.weights >= problem.bounds[0]) & (state.weights <= problem.bounds[1])).all()
+        if not VARIANTS[name].average:
+            gaps = problem.block_gaps(w, state.statistics)
+            assert row.gap == pytest.approx(float(gaps.sum()), rel=0, abs=1e-9)
+        assert_close(problem.dual_weights(state.statistics, LAM), state.iterate, rtol=0, atol=1e-12)
+        objective = EnumeratedProblem(problem).objective(state.weights.numpy(), LAM)
+        assert row.objective == pytest.approx(objective, rel=0, abs=1e-12)
+        assert last - 1e-12 <= row.dual <= optimum + 1e-9 <= row.objective + 2e-9
+        at_bounds, last = int((w != state.iterate).sum()), row.dual
+    assert at_bounds >= 5
+    assert row.gap < 0.2 * optimum
+
+
 @pytest.mark.parametrize("seed", range(3))
-def test_the_dual_is_that_of_a_quadratic_program(seed: int) -> None:
-    """max bᵀα − (λ/2)‖Aα‖² over a simplex of all outputs for each example."""
-    problem = random_problem((2, 1, 2), 3, FEATURES, seed=seed)
+@pytest.mark.parametrize("bounded", [False, True])
+def test_the_dual_is_that_of_a_quadratic_program(bounded: bool, seed: int) -> None:
+    """max bᵀα − (λ/2)‖Aα − β‖² − λ(uᵀβ₊ − lᵀβ₋) over a simplex for each example, β = β₊ − β₋ (eq. 53)."""
+    problem = bounded_problem((2, 1, 2), seed=seed) if bounded else random_problem((2, 1, 2), 3, FEATURES, seed=seed)
+    free = torch.full((problem.dim,), torch.inf, dtype=torch.float64)
+    lower, upper = (bound.numpy() for bound in problem.bounds or (-free, free))
+    above, below = (np.eye(problem.dim)[np.isfinite(bound)].T for bound in (upper, lower))
     outputs = EnumeratedProblem(problem)
-    columns = -np.vstack(outputs.differences).T / (LAM * problem.n)
-    costs = np.concatenate(outputs.costs) / problem.n
-    sums = block_diag(*[np.ones((1, len(c))) for c in outputs.costs])
+    size = sum(len(c) for c in outputs.costs)
+    columns = np.hstack([-np.vstack(outputs.differences).T / (LAM * problem.n), -above, below])
+    at = LAM * np.r_[-upper[np.isfinite(upper)], lower[np.isfinite(lower)]]
+    costs = np.r_[np.concatenate(outputs.costs) / problem.n, at]
+    sums = np.hstack([block_diag(*[np.ones((1, len(c))) for c in outputs.costs]), np.zeros((problem.n, len(at)))])
     solution = minimize(
         lambda a: (LAM / 2 * (columns @ a) @ (columns @ a) - costs @ a, LAM * columns.T @ (columns @ a) - costs),
-        np.concatenate([np.full(len(c), 1 / len(c)) for c in outputs.costs]),
+        np.r_[np.concatenate([np.full(len(c), 1 / len(c)) for c in outputs.costs]), np.zeros(len(at))],
         jac=True,
         method="SLSQP",
-        bounds=[(0, 1)] * len(costs),
+        bounds=[(0, 1)] * size + [(0, None)] * len(at),
         constraints={"type": "eq", "fun": lambda a: sums @ a - 1, "jac": lambda a: sums},
         options={"ftol": 1e-14, "maxiter": 1000},
     )
-    result = BCFW(gap_tolerance=0.01).solve(problem, lam=LAM, passes=3000)
+    result = BCFW(steps="pairwise", gap_tolerance=0.01).solve(problem, lam=LAM, passes=3000)
     last = result.history[-1]
     assert result.status is Status.CONVERGED
     assert last.dual - 1e-8 <= -solution.fun <= last.dual + last.gap + 1e-8
@@ -195,33 +246,42 @@ def test_compiled_steps_are_the_default(by_gap: bool, averaged: bool, cost: Cost
     assert all(map(torch.equal, copies, vars(start).values()))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("cost", COSTS, ids=str)
 @pytest.mark.parametrize("by_gap", [False, True])
-@pytest.mark.parametrize("steps", ["pairwise", "away"])
-def test_compiled_steps_with_active_sets_are_the_default(
-    steps: Steps, by_gap: bool, cost: Cost | None, seed: int
+@pytest.mark.parametrize("cache", [None, Cache(0.25, 0.0), Cache(0.0, 0.02)], ids=str)
+@pytest.mark.parametrize("steps", ["fw", "pairwise", "away"])
+def test_compiled_steps_with_outputs_that_are_held_are_the_default(
+    steps: Steps, cache: Cache | None, by_gap: bool, cost: Cost | None, seed: int
 ) -> None:
     """Every example once: a line search leaves the outputs at its ends with the same score, and rounding decides."""
     problem, generator = random_problem(cost=cost, seed=seed), torch.Generator().manual_seed(seed)
-    shares, changes = torch.rand(problem.n, generator=generator, dtype=torch.float64), 0
+    shares = torch.rand(problem.n, generator=generator, dtype=torch.float64)
+    changes = calls = total_steps = 0
     for trial in range(20):
         point = iterate(problem, 100 * seed + trial)
+        point = point if cache else replace(point, stamps=torch.zeros_like(point.stamps))
         copies = [tensor.clone() for tensor in vars(point).values()]
         order = torch.randperm(problem.n, generator=generator)
         if by_gap:
             order = torch.rand(1, generator=generator, dtype=torch.float64)
-        settings = {"lam": LAM, "steps": steps, "shares": shares[: len(order)]}
+        settings = {"lam": LAM, "steps": steps, "shares": shares[: len(order)], "cache": cache}
+        before = problem.oracle_calls
         default, total = LinearProblem.frank_wolfe_epoch(problem, point, order, **settings)
+        between = problem.oracle_calls
         compiled, compiled_total = problem.frank_wolfe_epoch(point, order, **settings)
-        for name in ("weights", "statistics", "gaps", "outputs", "alphas"):
+        assert between - before == problem.oracle_calls - between
+        for name in ("weights", "statistics", "gaps", "outputs", "alphas", "stamps"):
             assert_close(getattr(compiled, name), getattr(default, name), **EXACTLY)
         assert_close(compiled_total, total, **EXACTLY)
         assert (compiled.alphas >= 0).all()
         assert (compiled.alphas.sum(1) <= 1 + 1e-12).all()
         assert all(map(torch.equal, copies, vars(point).values()))
         changes += not torch.equal(compiled.outputs, point.outputs)
-    assert changes > 3
+        calls, total_steps = calls + between - before, total_steps + len(order)
+    if steps != "fw" or cache:
+        assert changes > 0
+    assert calls < total_steps if cache else calls == total_steps
 
 
 @pytest.mark.parametrize("steps", ["pairwise", "away"])
@@ -488,6 +548,8 @@ BAD: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: BCFW(steps="back"), ValueError, "steps must be one of fw, pairwise, away, got 'back'"),
     (lambda: BCFW(capacity=0), ValueError, "capacity must be positive, got 0"),
     (lambda: BCFW(refresh=0), ValueError, "refresh must be positive, got 0"),
+    (lambda: BCFW(cache_factor=-0.1), ValueError, "cache_factor must be at least 0 and finite, got -0.1"),
+    (lambda: BCFW(cache_nu=math.inf), ValueError, "cache_nu must be at least 0 and finite, got inf"),
     (lambda: BCFW(refresh=2.5), TypeError, "refresh must be an int, got float"),
     (lambda: BCFW(gap_tolerance=-1), ValueError, "gap_tolerance must be at least 0 and finite, got -1"),
     (lambda: BCFW().solve(small_problem(), lam=0), ValueError, "BCFW needs lam > 0"),
