@@ -532,6 +532,25 @@ def block_gaps(data, weights, statistics, gaps):
 
 
 @entry_point
+def block_margins(data, weights, statistics, margins):
+    """Means of theta + costs under the statistics, less the scores of the labels, over n."""
+    sentence_offsets, states, n = data[2], weights.shape[1], margins.shape[0]
+    work, transition = _workspace(data, states, 1), _transition(weights)
+    for i in range(n):
+        first = sentence_offsets[i]
+        length = sentence_offsets[i + 1] - first
+        own = statistics[first + i * states : first + length + (i + 1) * states]
+        margin = -_potentials(i, data, weights, 1.0, work.unary)
+        for t in range(length):
+            for s in range(states):
+                margin += work.unary[t, s] * own[t, s]
+        for p in range(states):
+            for s in range(states):
+                margin += transition[p, s] * own[length + p, s]
+        margins[i] = margin / n
+
+
+@entry_point
 def dual_weights(data, statistics, factor, out):
     """out += factor * the sum of B^T(m - labels); ``statistics`` as in :func:`frank_wolfe_epoch`."""
     _, _, sentence_offsets, labels, _ = data

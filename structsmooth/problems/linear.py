@@ -159,6 +159,18 @@ class LinearProblem(Problem):
             gaps.append(_inner(augmented, _minus(self.parts(output, i), self._own(statistics, i))) / self.n)
         return torch.stack(gaps)
 
+    def block_margins(self, w: Tensor, statistics: Tensor) -> Tensor:
+        """(1/n) ⟨θ_i + ℓ_i, m_i − ν(y_i)⟩ of all examples: [n]. With the block gaps they sum to (1/n) Σ f_i(w)."""
+        margins = []
+        for i in range(self.n):
+            augmented = tuple(p + c for p, c in zip(self.potentials(w, i), self.part_costs(i), strict=True))
+            margins.append(_inner(augmented, _minus(self._own(statistics, i), self.label_parts(i))) / self.n)
+        return torch.stack(margins)
+
+    def best_statistics(self, w: Tensor) -> Tensor:
+        """Statistics of all examples that are the parts of the outputs of the max oracle at ``w``: [size]."""
+        return torch.cat([_flat(self.parts(self._call(w, i)[1], i)) for i in range(self.n)])
+
     def label_sets(self, capacity: int) -> tuple[Tensor, Tensor]:
         """Active sets that hold the labels alone: outputs, int32 [Σ m_i · capacity], and weights, [n, capacity]."""
         outputs = [self.label_output(i).repeat(capacity) for i in range(self.n)]
