@@ -1,4 +1,4 @@
-"""Commands: train, evaluate, predict, info."""
+"""Commands: train, evaluate, predict, info; certify and path are in their own files."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from torch import Tensor
 
 from structsmooth import __version__
+from structsmooth.cli.certify import add_certify, certify
+from structsmooth.cli.data import SPLITS, add_data_flags, best_outputs, data_files, named_task
 from structsmooth.cli.flags import SOLVERS, add_solver_flags, parse_lam, solver_from
 from structsmooth.cli.model import ModelDirectory
+from structsmooth.cli.path import add_path, path
 from structsmooth.cli.report import history_table, progress_bar
 from structsmooth.solvers import Progress, Result, Status
-from structsmooth.tasks import TASKS, Task, load_task
+from structsmooth.tasks import TASKS, load_task
 from structsmooth.tasks.files import checksum
 
-_SPLITS = ("train", "dev", "test")
 # Options that may change when a run is resumed.
 _NOT_SETTINGS = {"run", "command", "out", "resume", "passes"}
 _INTERRUPTED = 130
@@ -53,7 +54,7 @@ def train(options: Namespace) -> int:
     _return_freed_memory()
     console, directory = Console(), ModelDirectory(options.out)
     task_type, solver = load_task(options.task), solver_from(options)
-    task, files = task_type.from_options(options), _data_files(options, task_type)
+    task, files = task_type.from_options(options), data_files(options, task_type)
     examples = {split: task.read(path) for split, path in files.items()}
     task.fit(examples["train"])
     problem = task.problem(examples.pop("train"))
@@ -65,7 +66,7 @@ def train(options: Namespace) -> int:
 
     def measure(progress: Progress[Any]) -> None:
         if watched is not None:
-            progress.row.metrics.update(task.measure(watched, _best(task, progress.state.weights, watched))[0])
+            progress.row.metrics.update(task.measure(watched, best_outputs(task, progress.state.weights, watched))[0])
 
     def save(progress: Progress[Any]) -> None:
         directory.save_checkpoint(progress, settings)
@@ -82,8 +83,8 @@ def train(options: Namespace) -> int:
     console.print(history_table(result.history, task.headline))
     console.print(result.message, highlight=False)
     metrics = {}
-    for split in [split for split in _SPLITS[1:] if split in examples]:
-        metrics[split], table = task.measure(examples[split], _best(task, result.weights, examples[split]))
+    for split in [split for split in SPLITS[1:] if split in examples]:
+        metrics[split], table = task.measure(examples[split], best_outputs(task, result.weights, examples[split]))
         console.print(f"\n{split}: {files[split]}\n{table}", highlight=False)
     description = {
         "task": options.task,
@@ -103,7 +104,7 @@ def evaluate(options: Namespace) -> int:
     """Measure a trained model on a labelled file."""
     task, weights = ModelDirectory(options.model).load_model()
     examples = task.read(options.file)
-    _, table = task.measure(examples, _best(task, weights, examples))
+    _, table = task.measure(examples, best_outputs(task, weights, examples))
     print(table)
     return 0
 
@@ -138,6 +139,8 @@ def _parser(arguments: Sequence[str]) -> ArgumentParser:
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_train(commands.add_parser("train", help=_summary(train), **_layout(_task_list())), arguments)
+    add_path(commands.add_parser("path", help=_summary(path), description=path.__doc__), arguments)
+    add_certify(commands.add_parser("certify", help=_summary(certify), description=certify.__doc__))
     for run in (evaluate, predict, info):
         command = commands.add_parser(run.__name__, help=_summary(run), description=run.__doc__)
         command.add_argument("model", metavar="DIR", help="model directory, as train's --out")
@@ -159,11 +162,7 @@ def _parser(arguments: Sequence[str]) -> ArgumentParser:
 
 def _add_train(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     parser.add_argument("task", metavar="TASK", help="a task below, or one's own as package.module:ClassName")
-    data = parser.add_argument_group("data (without any, the data embedded in the package)")
-    for split in _SPLITS:
-        data.add_argument(
-            f"--{split}", metavar="FILE", help=f"{split} data; metrics after every pass are on dev or test"
-        )
+    add_data_flags(parser)
     run = parser.add_argument_group("run")
     run.add_argument("--solver", choices=list(SOLVERS), default="casimir-svrg", help="default: casimir-svrg")
     run.add_argument("--lam", metavar="C", help="regularization λ, a number or c/n (default: what suits the task)")
@@ -172,11 +171,8 @@ def _add_train(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     run.add_argument("--out", metavar="DIR", help="model directory (default: runs/TASK)")
     run.add_argument("--resume", action="store_true", help="go on from the checkpoint in --out, if there is one")
     parser.set_defaults(run=train)
-    if arguments[:1] != ["train"] or len(arguments) < 2 or arguments[1] in ("-h", "--help"):
+    if (name := named_task("train", arguments)) is None:
         return
-    name = arguments[1]
-    if name.startswith("-"):
-        raise ValueError(f"the task comes first, as in structsmooth train ner {' '.join(arguments[1:])}")
     task, solver = load_task(name), _chosen_solver(arguments)
     task.add_arguments(parser.add_argument_group(f"features of {name}"))  # type: ignore[arg-type]
     add_solver_flags(parser, solver)
@@ -191,23 +187,11 @@ def _chosen_solver(arguments: Sequence[str]) -> str:
     return str(early.parse_known_args(arguments)[0].solver)
 
 
-def _data_files(options: Namespace, task: type[Task]) -> dict[str, str]:
-    """Data files by split: those given, or those in the package."""
-    given = {split: path for split in _SPLITS if (path := getattr(options, split)) is not None}
-    if given and "train" not in given:
-        raise ValueError("--train is needed with --dev or --test")
-    return given or task.embedded()
-
-
 def _return_freed_memory() -> None:
     """Let glibc return large tensors to the system when they are freed: its heap fragments over them."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, 4 << 20)
-
-
-def _best(task: Task, weights: Tensor, examples: Sequence[Any]) -> list[Any]:
-    return [ranked[0][1] for ranked in task.predict(weights, examples)]
 
 
 def _exit_code(result: Result) -> int:

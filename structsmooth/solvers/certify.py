@@ -88,6 +88,7 @@ def certify(
         ValueError: a problem not of hinges, λ ≤ 0, weights of another shape or with an infinite objective.
 
     Example:
+        >>> import torch
         >>> from structsmooth import SVRG, SparseChainProblem, SparseSequences, certify
         >>> offsets = torch.tensor([0, 1, 2, 3])
         >>> sequences = SparseSequences(torch.tensor([0, 1, 1], dtype=torch.int32), offsets, offsets)
