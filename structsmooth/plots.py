@@ -80,9 +80,8 @@ def plot_path(
     panels[0].plot(lams, [point.loss for point in points], label="loss", linestyle="--")
     ends = [*lams[1:], solutions.end or lams[-1]]
     pieces = [(lam, gap) for p, end in zip(points, ends, strict=True) for lam, gap in _piece(p, end)]
-    panels[1].plot(
-        *zip(*pieces, strict=True), linewidth=0.8, label="duality gap" + " (estimate)" * (not solutions.verified)
-    )
+    label = "duality gap" if solutions.verified else "duality gap, estimated"
+    panels[1].plot(*zip(*pieces, strict=True), linewidth=0.8, label=label)
     panels[1].axhline(solutions.epsilon, color="grey", linestyle=":", label="ε")
     for name, (x, y) in (metrics or {}).items():
         panels[2].plot(x, y, marker=".", label=name)

@@ -36,7 +36,7 @@ def path(options: Namespace) -> int:
     task.fit(examples["train"])
     problem = task.problem(examples.pop("train"))
     lam_min = _lam(options.lam_min, problem) or parse_lam(task.lam, problem.n) / 10
-    epsilon = options.epsilon or 0.1 * problem.loss(problem.start())
+    epsilon = options.epsilon or 0.01 * problem.loss(problem.start())
     algorithm = RegularizationPath(epsilon, options.kappa, options.verified)
     with _progress_bar(lam_min) as draw:
         found = algorithm.solve(
@@ -118,7 +118,7 @@ def add_path(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     add_data_flags(parser)
     run = parser.add_argument_group("path")
     run.add_argument(
-        "--epsilon", type=float, help="largest duality gap for any λ (default: a tenth of the loss of zero weights)"
+        "--epsilon", type=float, help="largest duality gap for any λ (default: a hundredth of the loss of zero weights)"
     )
     run.add_argument(
         "--kappa", type=float, help="duality gap of breakpoints over epsilon (default: 0.9; heuristic 0.7)"
