@@ -7,7 +7,19 @@ from structsmooth.problems import LinearProblem, ModuleProblem, Problem, SparseC
 from structsmooth.scores import LinearScore, ScoreModule
 from structsmooth.sequences import SparseSequences
 from structsmooth.smoothing import L2, Entropy, Max, Smoother, simplex_projection
-from structsmooth.solvers import BCFW, SGD, SVRG, CasimirSVRG, FrankWolfe, Result, Status
+from structsmooth.solvers import (
+    BCFW,
+    SGD,
+    SVRG,
+    CasimirSVRG,
+    Certificate,
+    FrankWolfe,
+    RegularizationPath,
+    Result,
+    SolutionPath,
+    Status,
+    certify,
+)
 from structsmooth.structures import (
     BinaryGraph,
     Candidates,
@@ -32,6 +44,7 @@ __all__ = [
     "BinaryGraph",
     "Candidates",
     "CasimirSVRG",
+    "Certificate",
     "Cost",
     "Entropy",
     "FrankWolfe",
@@ -45,10 +58,12 @@ __all__ = [
     "ModuleProblem",
     "NormalizedHamming",
     "Problem",
+    "RegularizationPath",
     "Result",
     "ScoreModule",
     "SearchSpace",
     "Smoother",
+    "SolutionPath",
     "SparseChainProblem",
     "SparseSequences",
     "Status",
@@ -58,6 +73,7 @@ __all__ = [
     "Tree",
     "WeightedHamming",
     "best_max_marginal_first",
+    "certify",
     "lengths_from_mask",
     "simplex_projection",
     "transition_mask",

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from structsmooth.history import History, Row, best_bound
+from structsmooth.solvers import Breakpoint, SolutionPath
 
 _AXES = {"passes": "passes over the data", "oracle_calls": "oracle calls", "seconds": "seconds"}
 # Okabe and Ito: told apart by the colour-blind too. Then again with other lines.
@@ -163,3 +164,52 @@ def _draw(panel: Any, x: Sequence[float], y: Sequence[float | None], log: bool) 
     if log:
         panel.set_yscale("log")
     panel.grid(alpha=0.3)
+
+
+def plot_path(
+    solutions: SolutionPath,
+    path: str | Path,
+    metrics: Mapping[str, tuple[Sequence[float], Sequence[float]]] | None = None,
+    title: str = "",
+) -> None:
+    """Draw objective, loss, duality gap and metrics of a regularization path against λ.
+
+    Args:
+        solutions: a path with at least one breakpoint.
+        path: picture file; its ending gives the format.
+        metrics: by name, values of λ and of the metric there; they share a panel.
+        title: above all panels.
+
+    Raises:
+        ValueError: a path without breakpoints.
+    """
+    points = solutions.breakpoints
+    if not points:
+        raise ValueError("solutions must have at least one breakpoint")
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 2.6 * (2 + bool(metrics))), layout="constrained")
+    figure.suptitle(title)
+    panels: Any = figure.subplots(2 + bool(metrics), 1, sharex=True)
+    lams = [point.lam for point in points]
+    panels[0].plot(lams, [point.objective for point in points], label="objective")
+    panels[0].plot(lams, [point.loss for point in points], label="loss", linestyle="--")
+    ends = [*lams[1:], solutions.end or lams[-1]]
+    pieces = [(lam, gap) for p, end in zip(points, ends, strict=True) for lam, gap in _piece(p, end)]
+    label = "duality gap" if solutions.verified else "duality gap, estimated"
+    panels[1].plot(*zip(*pieces, strict=True), linewidth=0.8, label=label)
+    panels[1].axhline(solutions.epsilon, color="grey", linestyle=":", label="ε")
+    for name, (x, y) in (metrics or {}).items():
+        panels[2].plot(x, y, marker=".", label=name)
+    for panel in panels:
+        panel.set_xscale("log")
+        panel.grid(alpha=0.3)
+        panel.legend()
+    panels[-1].set_xlabel("λ")
+    panels[-1].invert_xaxis()
+    figure.savefig(path, dpi=120)
+
+
+def _piece(point: Breakpoint, end: float) -> list[tuple[float, float]]:
+    """λ and gap at the ends of the piece of a path that begins at a breakpoint."""
+    return [(point.lam, point.gap), (end, point.gap_at(end))]

@@ -1,4 +1,4 @@
-"""Commands: train, evaluate, predict, info; compare is in its own file."""
+"""Commands: train, evaluate, predict, info; compare, certify and path are in their own files."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from typing import Any
 from rich.console import Console
 
 from structsmooth import __version__
+from structsmooth.cli.certify import add_certify, certify
 from structsmooth.cli.compare import add_compare, compare
 from structsmooth.cli.data import SPLITS, add_data_flags, best_outputs, data_files, named_task
 from structsmooth.cli.flags import SOLVERS, add_solver_flags, parse_lam, solver_from
 from structsmooth.cli.model import ModelDirectory
+from structsmooth.cli.path import add_path, path
 from structsmooth.cli.report import history_table, progress_bar
 from structsmooth.solvers import Progress, Result, Status
 from structsmooth.tasks import TASKS, load_task
@@ -139,6 +141,8 @@ def _parser(arguments: Sequence[str]) -> ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_train(commands.add_parser("train", help=_summary(train), **_layout(_task_list())), arguments)
     add_compare(commands.add_parser("compare", help=_summary(compare), description=compare.__doc__), arguments)
+    add_path(commands.add_parser("path", help=_summary(path), description=path.__doc__), arguments)
+    add_certify(commands.add_parser("certify", help=_summary(certify), description=certify.__doc__))
     for run in (evaluate, predict, info):
         command = commands.add_parser(run.__name__, help=_summary(run), description=run.__doc__)
         command.add_argument("model", metavar="DIR", help="model directory, as train's --out")

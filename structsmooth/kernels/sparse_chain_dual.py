@@ -41,7 +41,7 @@ def _block(i, data, statistics):
 def _oracle(transition, length, work):
     """Score of the best output under the potentials in ``work.unary``; it goes to ``work.labels``."""
     edges = transition.reshape((1, *transition.shape))
-    return viterbi(work.unary, edges, length, work.row, work.back[:, :, 0], work.labels[0])
+    return viterbi(work.unary, edges, length, work.alpha, work.labels[0])
 
 
 @kernel
@@ -316,6 +316,16 @@ def block_gaps(data, weights, statistics, gaps):
         potentials(i, data, weights, 1.0, work.unary)
         mean = _mean_score(transition, length, work.unary, own)
         gaps[i] = (_oracle(transition, length, work) - mean) / gaps.shape[0]
+
+
+@entry_point
+def block_margins(data, weights, statistics, margins):
+    """Means of theta + costs under the statistics, less the scores of the labels, over n."""
+    work, transition = workspace(data, weights.shape[1], 1), transition_of(weights)
+    for i in range(margins.shape[0]):
+        _, length, own = _block(i, data, statistics)
+        labels = potentials(i, data, weights, 1.0, work.unary)
+        margins[i] = (_mean_score(transition, length, work.unary, own) - labels) / margins.shape[0]
 
 
 @entry_point

@@ -116,6 +116,18 @@ class LinearProblem(Problem):
             cost += float(inner(costs, statistics)) / self.n
         return FullPass(w.clone(), smoother, loss, gradient, loss, cost)
 
+    def block_margins(self, w: Tensor, statistics: Tensor) -> Tensor:
+        """(1/n) ⟨θ_i + ℓ_i, m_i − ν(y_i)⟩ of all examples: [n]. With the block gaps they sum to (1/n) Σ f_i(w)."""
+        margins = []
+        for i in range(self.n):
+            augmented = self._augmented(w, i)
+            margins.append(inner(augmented, minus(self._own(statistics, i), self.label_parts(i))) / self.n)
+        return torch.stack(margins)
+
+    def best_statistics(self, w: Tensor) -> Tensor:
+        """Statistics of all examples that are the parts of the outputs of the max oracle at ``w``: [size]."""
+        return torch.cat([_flat(self.parts(self._call(self._augmented(w, i), i), i)) for i in range(self.n)])
+
     def label_sets(self, capacity: int) -> tuple[Tensor, Tensor, Tensor]:
         """Active sets and caches of the labels alone: outputs, int32 [Σ m_i · capacity], weights and stamps."""
         outputs = [self.label_output(i).repeat(capacity) for i in range(self.n)]

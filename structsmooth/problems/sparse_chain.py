@@ -173,6 +173,22 @@ class SparseChainProblem(LinearProblem):
         self.oracle_calls += self.n
         return gaps
 
+    def block_margins(self, w: Tensor, statistics: Tensor) -> Tensor:
+        """(1/n) ⟨θ_i + ℓ_i, m_i − ν(y_i)⟩ of all examples: [n], compiled."""
+        from structsmooth.kernels import sparse_chain_dual as kernels
+
+        w, statistics = self._checked_vector("w", w), self._checked_statistics(statistics)
+        margins = w.new_empty(self.n)
+        kernels.block_margins(self._data, self._matrix(w), statistics.numpy(), margins.numpy())
+        return margins
+
+    def best_statistics(self, w: Tensor) -> Tensor:
+        """Statistics of all examples that are the parts of the outputs of the max oracle at ``w``, compiled."""
+        full = self.full_pass(w, Max())
+        lengths = self.sequences.lengths.tolist()
+        pieces = zip(full.node.split(lengths), full.edge, strict=True)
+        return torch.cat([part for piece in pieces for part in piece]).view(-1)
+
     def frank_wolfe_epoch(
         self,
         point: DualIterate,

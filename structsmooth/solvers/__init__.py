@@ -3,8 +3,27 @@
 from structsmooth.solvers.base import Progress, Result, Solver, State, Status
 from structsmooth.solvers.bcfw import BCFW
 from structsmooth.solvers.casimir import CasimirSVRG
+from structsmooth.solvers.certify import Certificate, certify
 from structsmooth.solvers.frank_wolfe import FrankWolfe
+from structsmooth.solvers.path import Breakpoint, RegularizationPath, SolutionPath, grid_search
 from structsmooth.solvers.sgd import SGD
 from structsmooth.solvers.svrg import SVRG
 
-__all__ = ["BCFW", "SGD", "SVRG", "CasimirSVRG", "FrankWolfe", "Progress", "Result", "Solver", "State", "Status"]
+__all__ = [
+    "BCFW",
+    "SGD",
+    "SVRG",
+    "Breakpoint",
+    "CasimirSVRG",
+    "Certificate",
+    "FrankWolfe",
+    "Progress",
+    "RegularizationPath",
+    "Result",
+    "SolutionPath",
+    "Solver",
+    "State",
+    "Status",
+    "certify",
+    "grid_search",
+]

@@ -1,0 +1,183 @@
+"""The command that computes a regularization path, measures along it and compares it with a search on a grid."""
+
+from __future__ import annotations
+
+import math
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from structsmooth import RegularizationPath, SolutionPath, Status
+from structsmooth.cli.data import SPLITS, add_data_flags, best_outputs, data_files, named_task
+from structsmooth.cli.flags import parse_lam
+from structsmooth.plots import plot_path
+from structsmooth.problems import Problem
+from structsmooth.solvers import Breakpoint, grid_search
+from structsmooth.tasks import Task, load_task
+
+# Values of λ of the search that a path is compared with: those of the paper.
+_GRID = [2.0**k for k in range(15, -16, -1)]
+# Breakpoints that are measured on dev and test data, at most, and rows of the table.
+_MEASURED = 30
+_INTERRUPTED = 130
+
+
+def path(options: Namespace) -> int:
+    """Compute a task's solutions for all λ, and measure them."""
+    task_type = load_task(options.task)
+    task, files = task_type.from_options(options), data_files(options, task_type)
+    examples = {split: task.read(file) for split, file in files.items()}
+    task.fit(examples["train"])
+    problem = task.problem(examples.pop("train"))
+    lam_min = _lam(options.lam_min, problem) or parse_lam(task.lam, problem.n) / 10
+    epsilon = options.epsilon or 0.01 * problem.loss(problem.start())
+    algorithm = RegularizationPath(epsilon, options.kappa, options.verified)
+    with _progress_bar(lam_min) as draw:
+        found = algorithm.solve(
+            problem,
+            lam_min=lam_min,
+            lam_max=_lam(options.lam_max, problem),
+            passes=options.passes,
+            seed=options.seed,
+            callbacks=[draw],
+        )
+    print(f"{options.task}: n = {problem.n}, {problem.dim} weights, ε = {epsilon:.4g}")
+    print(f"{found.message}\n")
+    rows = measured(found, task, {split: examples[split] for split in SPLITS if split in examples})
+    print(path_table(rows))
+    directory = Path(options.out)
+    directory.mkdir(parents=True, exist_ok=True)
+    found.save(directory / "path.safetensors")
+    metrics = {name: (list(rows), [row[name] for row in rows.values()]) for name in _metrics(rows)}
+    plot_path(found, directory / "path.png", metrics, f"{options.task}: ε = {epsilon:.3g}")
+    print(f"\nsaved in {directory}: path.safetensors, path.png")
+    if found.status is Status.INTERRUPTED:
+        return _INTERRUPTED
+    if options.grid:
+        print("\n" + comparison_table(problem, found, max(lam_min, found.end), options))
+    return 0
+
+
+def measured(found: SolutionPath, task: Task, examples: dict[str, Sequence[Any]]) -> dict[float, dict[str, float]]:
+    """λ, costs, objective, gap and the task's metric at breakpoints that are evenly spread, the last one included."""
+    points = found.breakpoints
+    step = max(1, -(-len(points) // _MEASURED))
+    rows = {}
+    for j in range((len(points) - 1) % step, len(points), step):
+        point, weights = points[j], found.weights(j)
+        row = {
+            "oracle calls": float(point.oracle_calls),
+            "seconds": point.seconds,
+            "objective": point.objective,
+            "gap": point.gap,
+        }
+        for split, data in examples.items():
+            metrics, _ = task.measure(data, best_outputs(task, weights, data))
+            row[f"{split} {task.headline}"] = metrics[task.headline]
+        rows[point.lam] = row
+    return rows
+
+
+def path_table(rows: dict[float, dict[str, float]]) -> str:
+    """A Markdown table of a path, with the best metrics in bold."""
+    names = list(next(iter(rows.values())))
+    best = {name: max(row[name] for row in rows.values()) for name in _metrics(rows)}
+    formats = {"oracle calls": ",.0f", "seconds": ".1f"}
+    lines = []
+    for lam, row in rows.items():
+        cells = [f"{row[name]:{formats.get(name, '.4f')}}" for name in names]
+        marked = [f"**{c}**" if row[name] == best.get(name) else c for name, c in zip(names, cells, strict=True)]
+        lines.append([f"{lam:.4g}", *marked])
+    return _markdown(["λ", *names], lines)
+
+
+def comparison_table(problem: Problem, found: SolutionPath, lam_min: float, options: Namespace) -> str:
+    """A Markdown table of what a path costs, and what a search on a grid does with the same tolerance."""
+    grid = [lam for lam in _GRID if lam >= lam_min]
+    if not grid:
+        raise ValueError(f"--grid has values of λ down to {_GRID[-1]:.3g}, and none of at least {lam_min:.3g}")
+    runs = {"path" if found.verified else "heuristic path": found.breakpoints}
+    for name, warm in (("grid with warm starts", True), ("grid", False)):
+        runs[name] = grid_search(
+            problem, grid, epsilon=found.epsilon, warm_start=warm, passes=options.passes, seed=options.seed
+        )
+    lines = [_costs(name, points, problem.n) for name, points in runs.items() if points]
+    costs = ["oracle calls", "effective passes", "seconds", "largest gap"]
+    return _markdown(["", "values of λ", "smallest", *costs], lines)
+
+
+def add_path(parser: ArgumentParser, arguments: Sequence[str]) -> None:
+    """Arguments of the command; those of the task that they name included."""
+    parser.add_argument("task", metavar="TASK", help="as of structsmooth train")
+    add_data_flags(parser)
+    run = parser.add_argument_group("path")
+    run.add_argument(
+        "--epsilon", type=float, help="largest duality gap for any λ (default: a hundredth of the loss of zero weights)"
+    )
+    run.add_argument(
+        "--kappa", type=float, help="duality gap of breakpoints over epsilon (default: 0.9; heuristic 0.7)"
+    )
+    run.add_argument(
+        "--heuristic",
+        dest="verified",
+        action="store_false",
+        help="take duality gaps as last seen for those of now: fewer oracle calls, no guarantee",
+    )
+    run.add_argument(
+        "--lam-min", metavar="C", help="smallest λ, a number or c/n (default: a tenth of what suits the task)"
+    )
+    run.add_argument("--lam-max", metavar="C", help="largest λ (default: from which on nothing changes but the scale)")
+    run.add_argument("--passes", type=int, default=1000, help="limit for each breakpoint (default: 1000)")
+    run.add_argument("--seed", type=int, default=0, help="same seed, same path (default: 0)")
+    run.add_argument("--out", metavar="DIR", help="where to save path and picture (default: runs/TASK-path)")
+    run.add_argument("--grid", action="store_true", help="compare with solving for λ = 2^15, 2^14, ... 2^-15")
+    parser.set_defaults(run=path)
+    if (name := named_task("path", arguments)) is None:
+        return
+    task = load_task(name)
+    task.add_arguments(parser.add_argument_group(f"features of {name}"))  # type: ignore[arg-type]
+    parser.set_defaults(out=str(Path("runs") / f"{name.rpartition(':')[2].lower()}-path"))
+
+
+def _lam(text: str | None, problem: Problem) -> float | None:
+    return None if text is None else parse_lam(text, problem.n)
+
+
+def _metrics(rows: dict[float, dict[str, float]]) -> list[str]:
+    """Columns of the task's metric."""
+    return [name for name in next(iter(rows.values())) if name.startswith(SPLITS)]
+
+
+def _costs(name: str, points: Sequence[Breakpoint], n: int) -> list[str]:
+    last, gap = points[-1], max(point.gap for point in points)
+    calls = f"{last.oracle_calls:,}", f"{last.oracle_calls / n:,.0f}"
+    return [name, f"{len(points)}", f"{last.lam:.3g}", *calls, f"{last.seconds:.1f}", f"{gap:.4f}"]
+
+
+def _markdown(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    rule = ["---", *["---:"] * (len(header) - 1)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in [header, rule, *lines])
+
+
+@contextmanager
+def _progress_bar(lam_min: float) -> Iterator[Callable[[SolutionPath], None]]:
+    """A callback that draws how far a path is, by the logarithm of λ; where there is no terminal, nothing is drawn."""
+    console = Console(stderr=True)
+    columns = (TextColumn("path"), BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task("")
+
+        def update(found: SolutionPath) -> None:
+            first, last = found.breakpoints[0], found.breakpoints[-1]
+            total = max(math.log(first.lam / lam_min), sys.float_info.min)
+            done = total if found.end <= lam_min else math.log(first.lam / found.end)
+            text = f"λ {last.lam:.4g}  objective {last.objective:.4f}  breakpoints {len(found.breakpoints)}"
+            bar.update(task, total=total, completed=done, description=text)
+
+        yield update
