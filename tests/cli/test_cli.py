@@ -459,9 +459,11 @@ def test_wrong_usage_is_said_in_the_last_line(arguments, message, capsys):
 def test_help_lists_tasks_and_hyperparameters(capsys):
     for arguments, expected in (
         (["--help"], ["train", "evaluate", "predict", "info"]),
-        (["train", "--help"], ["ner", "named entity recognition", "--resume"]),
+        (["train", "--help"], ["ner", "chunking", "ocr", "named entity recognition", "--resume"]),
         (["train", "ner", "--help"], ["--bits", "--kappa", "--warm-start", "--scheme"]),
         (["train", "ner", "--solver", "sgd", "--help"], ["--t0", "--no-average"]),
+        (["train", "chunking", "--help"], ["hyperparameters of bcfw", "--bits"]),
+        (["train", "ocr", "--solver", "svrg", "--help"], ["hyperparameters of svrg"]),
     ):
         with pytest.raises(SystemExit) as stop:
             main(arguments)
