@@ -287,7 +287,8 @@ class GradientSolver(Solver[S]):
 
         def objective(w: Tensor) -> float:
             value = sample.loss(w) + lam / 2 * float(w.square().sum())
-            return value if math.isfinite(value) else math.inf
+            # Rounding may take it below zero, where no value is within a factor of the least.
+            return max(value, 0.0) if math.isfinite(value) else math.inf
 
         def after_pass(step_size: float) -> float:
             state = self.begin(sample, lam, weights, step_size)

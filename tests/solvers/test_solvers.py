@@ -282,6 +282,12 @@ def test_interrupted_before_there_is_anything(monkeypatch: pytest.MonkeyPatch) -
         SVRG().solve(small_problem(), lam=LAM)
 
 
+def test_step_size_where_the_objective_rounds_below_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = random_problem()
+    monkeypatch.setattr(SparseChainProblem, "loss", lambda self, w, smoother=None: -1e-17)
+    assert 0 < SVRG().estimate_step_size(problem, 0.0, problem.start(), 0) < math.inf
+
+
 @every_solver
 @pytest.mark.parametrize("seed", range(3))
 def test_the_first_step_size_needs_no_weights_that_the_sample_does_not_use(
