@@ -35,8 +35,9 @@ def path(options: Namespace) -> int:
     examples = {split: task.read(file) for split, file in files.items()}
     task.fit(examples["train"])
     problem = task.problem(examples.pop("train"))
-    lam_min = _lam(options.lam_min, problem) or parse_lam(task.lam, problem.n) / 10
-    epsilon = options.epsilon or 0.01 * problem.loss(problem.start())
+    lam_min = _lam(options.lam_min, problem)
+    lam_min = parse_lam(task.lam, problem.n) / 10 if lam_min is None else lam_min
+    epsilon = 0.01 * problem.loss(problem.start()) if options.epsilon is None else options.epsilon
     algorithm = RegularizationPath(epsilon, options.kappa, options.verified)
     with _progress_bar(lam_min) as draw:
         found = algorithm.solve(
