@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -66,11 +67,11 @@ def path(options: Namespace) -> int:
 
 
 def measured(found: SolutionPath, task: Task, examples: dict[str, Sequence[Any]]) -> dict[float, dict[str, float]]:
-    """λ, costs, objective, gap and the task's metric at breakpoints that are evenly spread, the last one included."""
-    points = found.breakpoints
-    step = max(1, -(-len(points) // _MEASURED))
-    rows = {}
-    for j in range((len(points) - 1) % step, len(points), step):
+    """λ, costs, objective, gap and the task's metric at breakpoints that are evenly spread over log λ."""
+    points, rows = found.breakpoints, {}
+    spread = np.geomspace(points[0].lam, points[-1].lam, _MEASURED)
+    chosen = {min(range(len(points)), key=lambda j: abs(math.log(points[j].lam / lam))) for lam in spread}
+    for j in sorted(chosen):
         point, weights = points[j], found.weights(j)
         row = {
             "oracle calls": float(point.oracle_calls),
