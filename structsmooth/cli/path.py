@@ -101,9 +101,9 @@ def path_table(rows: dict[float, dict[str, float]]) -> str:
 
 def comparison_table(problem: Problem, found: SolutionPath, lam_min: float, options: Namespace) -> str:
     """A Markdown table of what a path costs, and what a search on a grid does with the same tolerance."""
-    grid = [lam for lam in _GRID if lam >= lam_min]
+    grid = [lam for lam in _GRID if lam_min <= lam <= found.top]
     if not grid:
-        raise ValueError(f"--grid has values of λ down to {_GRID[-1]:.3g}, and none of at least {lam_min:.3g}")
+        raise ValueError(f"--grid has no value of λ from {lam_min:.3g} to {found.top:.3g}, only 2^15, 2^14, ... 2^-15")
     runs = {"path" if found.verified else "heuristic path": found.breakpoints}
     for name, warm in (("grid with warm starts", True), ("grid", False)):
         runs[name] = grid_search(

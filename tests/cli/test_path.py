@@ -82,6 +82,14 @@ def test_a_certificate_needs_the_data_of_the_training(capsys: pytest.CaptureFixt
     assert "train.txt" in capsys.readouterr().err
 
 
+def test_a_grid_keeps_to_the_path(capsys: pytest.CaptureFixture[str]) -> None:
+    options = [*DATA, "--epsilon", "0.5", "--lam-max", "1.1", "--lam-min", "0.2", "--grid"]
+    assert main(["path", "ner", *options]) == 0
+    assert "| grid | 3 | 0.25 |" in capsys.readouterr().out
+    assert main(["path", "ner", *DATA, "--epsilon", "0.5", "--lam-max", "0.9", "--lam-min", "0.6", "--grid"]) == 2
+    assert "no value of λ from" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
