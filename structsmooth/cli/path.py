@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -35,8 +36,9 @@ def path(options: Namespace) -> int:
     examples = {split: task.read(file) for split, file in files.items()}
     task.fit(examples["train"])
     problem = task.problem(examples.pop("train"))
-    lam_min = _lam(options.lam_min, problem) or parse_lam(task.lam, problem.n) / 10
-    epsilon = options.epsilon or 0.01 * problem.loss(problem.start())
+    lam_min = _lam(options.lam_min, problem)
+    lam_min = parse_lam(task.lam, problem.n) / 10 if lam_min is None else lam_min
+    epsilon = 0.01 * problem.loss(problem.start()) if options.epsilon is None else options.epsilon
     algorithm = RegularizationPath(epsilon, options.kappa, options.verified)
     with _progress_bar(lam_min) as draw:
         found = algorithm.solve(
@@ -65,11 +67,11 @@ def path(options: Namespace) -> int:
 
 
 def measured(found: SolutionPath, task: Task, examples: dict[str, Sequence[Any]]) -> dict[float, dict[str, float]]:
-    """λ, costs, objective, gap and the task's metric at breakpoints that are evenly spread, the last one included."""
-    points = found.breakpoints
-    step = max(1, -(-len(points) // _MEASURED))
-    rows = {}
-    for j in range((len(points) - 1) % step, len(points), step):
+    """λ, costs, objective, gap and the task's metric at breakpoints that are evenly spread over log λ."""
+    points, rows = found.breakpoints, {}
+    spread = np.geomspace(points[0].lam, points[-1].lam, _MEASURED)
+    chosen = {min(range(len(points)), key=lambda j: abs(math.log(points[j].lam / lam))) for lam in spread}
+    for j in sorted(chosen):
         point, weights = points[j], found.weights(j)
         row = {
             "oracle calls": float(point.oracle_calls),
@@ -99,9 +101,9 @@ def path_table(rows: dict[float, dict[str, float]]) -> str:
 
 def comparison_table(problem: Problem, found: SolutionPath, lam_min: float, options: Namespace) -> str:
     """A Markdown table of what a path costs, and what a search on a grid does with the same tolerance."""
-    grid = [lam for lam in _GRID if lam >= lam_min]
+    grid = [lam for lam in _GRID if lam_min <= lam <= found.top]
     if not grid:
-        raise ValueError(f"--grid has values of λ down to {_GRID[-1]:.3g}, and none of at least {lam_min:.3g}")
+        raise ValueError(f"--grid has no value of λ from {lam_min:.3g} to {found.top:.3g}, only 2^15, 2^14, ... 2^-15")
     runs = {"path" if found.verified else "heuristic path": found.breakpoints}
     for name, warm in (("grid with warm starts", True), ("grid", False)):
         runs[name] = grid_search(

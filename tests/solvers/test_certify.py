@@ -70,7 +70,6 @@ def test_the_gap_is_above_the_suboptimality_and_close(seed: int, cost: Cost, lam
 def test_few_passes_give_a_bound_too(passes: int) -> None:
     problem, w = small_problem(), random_weights(small_problem())
     enumerated = EnumeratedProblem(problem)
-    suboptimality = enumerated.objective(w.numpy(), 0.2) - enumerated.optimum(0.2)
     certificate = certify(problem, 0.1 * w, 0.2, accuracy=0.0, passes=passes, solver=BCFW(gap_tolerance=0))
     suboptimality = enumerated.objective(0.1 * w.numpy(), 0.2) - enumerated.optimum(0.2)
     assert certificate.passes == passes

@@ -1,0 +1,125 @@
+"""The commands path and certify on a tiny corpus."""
+
+import math
+import re
+from pathlib import Path
+
+import pytest
+
+from structsmooth import SolutionPath, solvers
+from structsmooth.cli import main
+from structsmooth.cli.model import ModelDirectory
+
+DATA = ["--train", "train.txt", "--test", "test.txt", "--bits", "8"]
+
+
+def corpus(verb: str) -> str:
+    sentences = [(first, second) for first in ("Ada", "Bob", "Eve") for second in ("Acme", "Initech")]
+    return "\n".join(f"{first} B-PER\n{verb} O\n{second} B-ORG\n" for first, second in sentences)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "train.txt").write_text(corpus("joined"))
+    (tmp_path / "test.txt").write_text(corpus("left"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_path_is_computed_measured_drawn_and_saved(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["path", "ner", *DATA, "--epsilon", "0.5", "--lam-min", "0.05", "--grid", "--out", "found"]) == 0
+    out = capsys.readouterr().out
+    assert "ε = 0.5" in out
+    path = SolutionPath.load("found/path.safetensors")
+    assert path.message in out
+    assert path.end <= 0.05
+    assert Path("found/path.png").stat().st_size > 10_000
+    first, second = out.split("| λ |")[1], out.split("| values of λ |")[1]
+    assert "test f1 |" in first
+    assert f"| {path.breakpoints[-1].lam:.4g} |" in first
+    assert "**1.0000**" in first
+    for name in ("path", "grid with warm starts", "grid"):
+        assert re.search(rf"^\| {name} \| \d+ \|", second, re.M)
+    lines = [line for line in first.splitlines() if line.startswith("| ")]
+    assert {line.count("|") for line in lines} == {lines[0].count("|"), 8}
+
+
+def test_the_default_tolerance_is_that_of_the_algorithm_at_a_hundredth_of_the_first_loss(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    options = ["--train", "train.txt", "--bits", "8", "--lam-min", "1000/n", "--lam-max", "2000/n"]
+    assert main(["path", "ner", *options, "--heuristic", "--kappa", "0.5"]) == 0
+    path = SolutionPath.load("runs/ner-path/path.safetensors")
+    assert path.epsilon == pytest.approx(0.01 * 3)  # the cost of three wrong tags
+    assert not path.verified
+    assert path.end <= 1000 / 6
+    assert path.top in (2000 / 6, math.inf)
+    assert "test f1" not in capsys.readouterr().out
+
+
+def test_a_model_is_certified(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "ner", *DATA, "--out", "model", "--passes", "3"]) == 0
+    capsys.readouterr()
+    assert main(["certify", "model", "--accuracy", "0.5"]) == 0
+    printed = capsys.readouterr().out
+    assert "above the optimum by" in printed
+    task, weights = ModelDirectory("model").load_model()
+    certificate = solvers.certify(task.problem(task.read("train.txt")), weights, 10 / 6, accuracy=0.5)
+    assert str(certificate).partition("(")[0] in printed
+    assert main(["certify", "model", "--passes", "0"]) == 0
+    captured = capsys.readouterr()
+    assert "0 dual passes" in captured.out
+    assert "more --passes may raise it" in captured.err
+
+
+def test_a_certificate_needs_the_data_of_the_training(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "ner", *DATA, "--out", "model", "--passes", "1"]) == 0
+    Path("train.txt").write_text(corpus("left"))
+    assert main(["certify", "model"]) == 2
+    assert "train.txt is not what model was trained on" in capsys.readouterr().err
+    Path("train.txt").unlink()
+    assert main(["certify", "model"]) == 2
+    assert "train.txt" in capsys.readouterr().err
+
+
+def test_a_grid_keeps_to_the_path(capsys: pytest.CaptureFixture[str]) -> None:
+    options = [*DATA, "--epsilon", "0.5", "--lam-max", "1.1", "--lam-min", "0.2", "--grid"]
+    assert main(["path", "ner", *options]) == 0
+    assert "| grid | 3 | 0.25 |" in capsys.readouterr().out
+    assert main(["path", "ner", *DATA, "--epsilon", "0.5", "--lam-max", "0.9", "--lam-min", "0.6", "--grid"]) == 2
+    assert "no value of λ from" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--epsilon", "-1"], "epsilon must be positive"),
+        (["--kappa", "2"], "kappa must be below 1"),
+        (["--lam-min", "nothing"], "--lam"),
+        (["--lam-min", "0"], "lam_min must be positive"),
+    ],
+)
+def test_bad_options(options: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["path", "ner", *DATA, *options]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_the_task_comes_first(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["path", "--grid", "ner"]) == 2
+    assert "the task comes first, as in structsmooth path ner" in capsys.readouterr().err
+
+
+def test_interrupted_paths_are_saved(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    original, left = solvers.BCFW.advance, 4
+
+    def advance(self: solvers.BCFW, *arguments: object) -> object:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise KeyboardInterrupt
+        return original(self, *arguments)
+
+    monkeypatch.setattr(solvers.BCFW, "advance", advance)
+    assert main(["path", "ner", *DATA, "--out", "found", "--grid"]) == 130
+    assert "interrupted: " in capsys.readouterr().out
+    assert len(SolutionPath.load("found/path.safetensors").breakpoints) > 1
