@@ -7,7 +7,7 @@ from structsmooth.problems import LinearProblem, ModuleProblem, Problem, SparseC
 from structsmooth.scores import LinearScore, ScoreModule
 from structsmooth.sequences import SparseSequences
 from structsmooth.smoothing import L2, Entropy, Max, Smoother, simplex_projection
-from structsmooth.solvers import BCFW, SGD, SVRG, CasimirSVRG, Result, Status
+from structsmooth.solvers import BCFW, SGD, SVRG, Adam, CasimirSVRG, ProxLinear, Result, Status
 from structsmooth.structures import (
     BinaryGraph,
     Candidates,
@@ -29,6 +29,7 @@ __all__ = [
     "L2",
     "SGD",
     "SVRG",
+    "Adam",
     "BinaryGraph",
     "Candidates",
     "CasimirSVRG",
@@ -44,6 +45,7 @@ __all__ = [
     "ModuleProblem",
     "NormalizedHamming",
     "Problem",
+    "ProxLinear",
     "Result",
     "ScoreModule",
     "SearchSpace",
