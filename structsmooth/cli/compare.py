@@ -29,6 +29,8 @@ from structsmooth.tasks.files import checksum
 
 # Options that say which runs there are, or how long they are; all others must stay the same when a comparison goes on.
 _NOT_SETTINGS = {"run", "command", "out", "solvers", "lams", "seeds", "passes"}
+# Those for convex problems, one of each kind.
+_USUAL = ("casimir-svrg", "bcfw", "svrg", "sgd")
 # A checkpoint is written when the time since the last one is this many times what that took.
 _PATIENCE = 10
 # Passes of a rehearsal: the first refresh of gaps by BCFW is among them.
@@ -88,10 +90,10 @@ def add_compare(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     group.add_argument(
         "--solvers",
         nargs="+",
-        default=list(SOLVERS),
+        default=list(_USUAL),
         metavar="SOLVER",
         help=f"any of {', '.join(SOLVERS)}, with options of structsmooth train behind a colon, as in "
-        "svrg,sgd:schedule=inverse,average=false; gap_tolerance is 0 if not given (default: all)",
+        "svrg,sgd:schedule=inverse,average=false; gap_tolerance is 0 if not given (default: " + ", ".join(_USUAL) + ")",
     )
     group.add_argument("--lams", metavar="C,...", help="λ: numbers or c/n (default: what suits the task)")
     group.add_argument("--seeds", default="0,1,2", metavar="SEED,...", help="of the order of examples (default: 0,1,2)")

@@ -9,7 +9,7 @@ from dataclasses import fields
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from structsmooth.solvers import BCFW, SGD, SVRG, CasimirSVRG, FrankWolfe, Solver
+from structsmooth.solvers import BCFW, SGD, SVRG, Adam, CasimirSVRG, FrankWolfe, ProxLinear, Solver
 
 SOLVERS: dict[str, type[Solver[Any]]] = {
     "casimir-svrg": CasimirSVRG,
@@ -17,6 +17,8 @@ SOLVERS: dict[str, type[Solver[Any]]] = {
     "frank-wolfe": FrankWolfe,
     "svrg": SVRG,
     "sgd": SGD,
+    "prox-linear": ProxLinear,
+    "adam": Adam,
 }
 
 

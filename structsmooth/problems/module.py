@@ -13,8 +13,12 @@ from torch.utils.data import default_collate
 from structsmooth.costs import Hamming
 from structsmooth.losses import StructuralHinge
 from structsmooth.problems.base import Problem
+from structsmooth.problems.linearized import LinearizedProblem
 from structsmooth.smoothing import Max, Smoother
-from structsmooth.structures.base import PartCosts
+from structsmooth.structures.base import PartCosts, Structure
+
+# Labels of a batch, alone or with part costs.
+Labels = Tensor | tuple[Tensor, Tensor]
 
 
 class Dataset(Protocol):
@@ -36,8 +40,8 @@ class ModuleProblem(Problem):
 
     Args:
         module: maps a batch of inputs to a structure; see :class:`structsmooth.scores.ScoreModule`.
-        dataset: pairs (x, y).
-        cost: task loss; ``None`` for no margin.
+        dataset: pairs (x, y); or (x, (y, costs)) with part costs for each example, such as 1 − IoU of candidate boxes.
+        cost: task loss; ``None`` for no margin. Not used where examples bring their own.
         batch_size: examples per stochastic step.
         collate: puts a list of pairs together into a batch (x, y); torch's default if not given.
         smoother: of the objective; see :class:`~structsmooth.problems.Problem`.
@@ -60,7 +64,7 @@ class ModuleProblem(Problem):
         dataset: Dataset | Sequence[tuple[Any, Any]],
         cost: PartCosts | None = Hamming(),  # noqa: B008 - immutable
         batch_size: int = 16,
-        collate: Callable[[list[Any]], tuple[Any, Tensor]] = default_collate,
+        collate: Callable[[list[Any]], tuple[Any, Labels]] = default_collate,
         smoother: Smoother = Max(),  # noqa: B008 - immutable
     ) -> None:
         self.smoother = smoother
@@ -87,16 +91,31 @@ class ModuleProblem(Problem):
     def batch_losses(self, w: Tensor, indices: Tensor, smoother: Smoother) -> Tensor:
         """Losses of some examples: [b]."""
         x, y = self.batch(indices)
+        return self.structured_losses(self.structure(w, x), y, smoother)
+
+    def structure(self, w: Tensor, x: Any) -> Structure:
+        """The structure of a batch of inputs under weights ``w``; differentiable."""
         buffers = {name: buffer.clone() for name, buffer in self.module.named_buffers()}
-        structure = functional_call(self.module, self._unflatten(w) | buffers, (x,))
-        losses: Tensor = StructuralHinge(smoother, self.cost, "none")(structure, y)
+        structure: Structure = functional_call(self.module, self._unflatten(w) | buffers, (x,))
+        return structure
+
+    def structured_losses(self, structure: Structure, y: Labels, smoother: Smoother) -> Tensor:
+        """Losses [b] of labels under a structure."""
+        labels, cost = (y, self.cost) if isinstance(y, Tensor) else y
+        losses: Tensor = StructuralHinge(smoother, cost, "none")(structure, labels)
         return losses
 
-    def batch(self, indices: Tensor) -> tuple[Any, Tensor]:
+    def linearize(self, w: Tensor) -> Problem:
+        """Scores linearized at ``w`` [dim]; the problem itself if the module says that its scores are ``affine``."""
+        if w.shape != (self.dim,):
+            raise ValueError(f"w must have shape [dim] = {(self.dim,)}, got {tuple(w.shape)}")
+        return self if getattr(self.module, "affine", False) else LinearizedProblem(self, w)
+
+    def batch(self, indices: Tensor) -> tuple[Any, Labels]:
         """Inputs and labels of some examples, on the device of the parameters."""
         x, y = self.collate([self.dataset[i] for i in indices.tolist()])
         device = next(iter(self.parameters.values())).device
-        return _to(x, device), y.to(device)
+        return _to(x, device), _to(y, device)
 
     def subset(self, indices: Tensor) -> ModuleProblem:
         """The same problem over some of its examples."""
