@@ -9,6 +9,7 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from structsmooth import Cost, Hamming, SparseChainProblem, SparseSequences
+from structsmooth.problems.boxes import Bounds
 
 
 def offsets(counts: Tensor) -> Tensor:
@@ -22,6 +23,7 @@ def random_problem(
     features: int = 5,
     cost: Cost | None = Hamming(),  # noqa: B008 - immutable
     seed: int = 0,
+    bounds: Bounds | None = None,
 ) -> SparseChainProblem:
     """Tokens of 0 to 4 attributes, some of them repeated; the last attribute never occurs."""
     generator = torch.Generator().manual_seed(seed)
@@ -29,7 +31,7 @@ def random_problem(
     attributes = torch.randint(features - 1, (int(counts.sum()),), generator=generator, dtype=torch.int32)
     labels = torch.randint(states, (sum(lengths),), generator=generator)
     sequences = SparseSequences(attributes, offsets(counts), offsets(torch.tensor(lengths)))
-    return SparseChainProblem(sequences, labels, features, states, cost)
+    return SparseChainProblem(sequences, labels, features, states, cost, bounds=bounds)
 
 
 def random_weights(problem: SparseChainProblem, seed: int = 0) -> Tensor:
@@ -78,15 +80,23 @@ class EnumeratedProblem:
 
     def optimum(self, lam: float) -> float:
         """min F: the primal quadratic program with a slack for each example and a constraint for each output."""
+        return self.objective(self.minimizer(lam), lam)
+
+    def minimizer(self, lam: float) -> NDArray[np.float64]:
+        """The weights that solve it, within the bounds of the problem."""
         n, dim = self.problem.n, self.problem.dim
         slack = np.repeat(np.eye(n), [len(costs) for costs in self.costs], axis=0)
         matrix, costs = np.hstack([-np.vstack(self.differences), slack]), np.concatenate(self.costs)
+        free = torch.full((dim,), torch.inf)
+        lower, upper = self.problem.bounds or (-free, free)
         solution = minimize(
             lambda v: (lam / 2 * v[:dim] @ v[:dim] + v[dim:].mean(), np.r_[lam * v[:dim], np.full(n, 1 / n)]),
             np.r_[np.zeros(dim), np.full(n, costs.max())],
             jac=True,
             method="SLSQP",
+            bounds=[*zip(lower.tolist(), upper.tolist(), strict=True), *[(None, None)] * n],
             constraints={"type": "ineq", "fun": lambda v: matrix @ v - costs, "jac": lambda v: matrix},
             options={"ftol": 1e-14, "maxiter": 1000},
         )
-        return self.objective(solution.x[:dim], lam)
+        minimizer: NDArray[np.float64] = solution.x[:dim]
+        return minimizer
