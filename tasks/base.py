@@ -7,6 +7,7 @@ import sys
 from abc import ABC, abstractmethod
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, ClassVar, TextIO
 
 from torch import Tensor
@@ -26,12 +27,14 @@ class Task(ABC):
         headline: the metric to watch, one of those that ``measure`` gives.
         lam: λ that worked, as ``"c/n"`` or a number.
         passes: number of passes that worked.
+        solver: the solver that suits the task, by its name on the command line.
     """
 
     summary: ClassVar[str]
     headline: ClassVar[str]
     lam: ClassVar[str] = "1/n"
     passes: ClassVar[int] = 15
+    solver: ClassVar[str] = "casimir-svrg"
 
     @classmethod
     @abstractmethod
@@ -76,6 +79,14 @@ class Task(ABC):
     def write(self, examples: Sequence[Any], predictions: Sequence[list[tuple[float, Any]]], stream: TextIO) -> None:
         """Write the examples with their predicted outputs."""
 
+    def draw(self, examples: Sequence[Any], predictions: Sequence[list[tuple[float, Any]]], folder: Path) -> None:
+        """Save a picture of each example with its best output in a folder.
+
+        Raises:
+            ValueError: a task without pictures.
+        """
+        raise ValueError(f"{type(self).__name__} has no pictures of its predictions")
+
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
         """The trained task as plain JSON."""
@@ -106,4 +117,4 @@ def load_task(name: str) -> type[Task]:
     return task
 
 
-TASKS = {"ner": "structsmooth.tasks.ner:NER"}
+TASKS = {"ner": "structsmooth.tasks.ner:NER", "segmentation": "structsmooth.tasks.segmentation:Segmentation"}

@@ -101,8 +101,8 @@ class Segmentation(Task):
 
     summary: ClassVar[str] = "object and background of images: graph cuts over superpixels"
     headline: ClassVar[str] = "iou"
-    lam: ClassVar[str] = "0.1/n"
-    passes: ClassVar[int] = 50
+    lam: ClassVar[str] = "10/n"
+    passes: ClassVar[int] = 20
     solver: ClassVar[str] = "bcfw"
 
     def __post_init__(self) -> None:

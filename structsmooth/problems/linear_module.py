@@ -30,12 +30,14 @@ class _Example:
         y: the labels, as a batch of one.
         structure: bound to potentials of zero, which require gradients.
         costs: ℓ_i in the shapes of the potentials.
+        parts: ν(y_i) in those.
     """
 
     x: Any
     y: Tensor
     structure: Structure
     costs: tuple[Tensor, ...]
+    parts: tuple[Tensor, ...]
 
 
 class LinearModuleProblem(ModuleProblem, LinearProblem):
@@ -128,6 +130,10 @@ class LinearModuleProblem(ModuleProblem, LinearProblem):
         """The labels of example i, flat."""
         return self._example(i).y.flatten()
 
+    def label_parts(self, i: int) -> tuple[Tensor, ...]:
+        """ν(y_i) in the shapes of the potentials."""
+        return self._example(i).parts
+
     def best_output(self, potentials: tuple[Tensor, ...], i: int) -> Tensor:
         """The max oracle of the structure, flat."""
         return self._example(i).structure.replace(*potentials).max()[1].flatten()
@@ -135,9 +141,7 @@ class LinearModuleProblem(ModuleProblem, LinearProblem):
     def parts(self, output: Tensor, i: int) -> tuple[Tensor, ...]:
         """ν(y) in the shapes of the potentials: summed over the parts that share one."""
         example = self._example(i)
-        with torch.enable_grad():
-            score = example.structure.score(output.view(example.y.shape))
-        return torch.autograd.grad(score, example.structure.potentials, materialize_grads=True)
+        return _parts(example.structure, output.view(example.y.shape))
 
     def full_pass(self, w: Tensor, smoother: Smoother, *, with_loss: bool = False) -> FullPass:
         """One oracle call on every example; with the expected cost."""
@@ -191,7 +195,7 @@ class LinearModuleProblem(ModuleProblem, LinearProblem):
         structure = structure.replace(*(torch.zeros_like(p).requires_grad_() for p in structure.potentials))
         y = structure._check_labels(y)  # 0 at padding
         augmented = structure if self.cost is None else structure.cost_augmented(y, self.cost)
-        return _Example(x, y, structure, tuple(p.detach() for p in augmented.potentials))
+        return _Example(x, y, structure, tuple(p.detach() for p in augmented.potentials), _parts(structure, y))
 
     def _check_linear(self) -> None:
         """θ(a/2 + b/2) = θ(a)/2 + θ(b)/2 for the first example and random weights within the bounds."""
@@ -203,3 +207,10 @@ class LinearModuleProblem(ModuleProblem, LinearProblem):
             scale = max(1.0, *(float(t.abs().max()) for t in (p, q))) if p.numel() else 1.0
             if p.numel() and not float((2 * c - p - q).abs().max()) <= math.sqrt(torch.finfo(c.dtype).eps) * scale:
                 raise ValueError("module must be linear in its parameters: potentials of sums of weights are not sums")
+
+
+def _parts(structure: Structure, y: Tensor) -> tuple[Tensor, ...]:
+    """ν(y) in the shapes of the potentials, which require gradients: the gradient of the score."""
+    with torch.enable_grad():
+        score = structure.score(y)
+    return torch.autograd.grad(score, structure.potentials, materialize_grads=True)

