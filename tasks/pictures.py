@@ -67,7 +67,7 @@ def read_pictures(path: str) -> list[Picture]:
 
 def save_overlay(path: Path, picture: Picture, predicted: NDArray[np.bool_]) -> None:
     """Save the image with the predicted object in green, and the outline of the mask in red, if there is one."""
-    cv2 = _opencv()
+    cv2 = opencv()
     canvas = picture.image.copy()
     tinted = _OPACITY * canvas[predicted] + (1 - _OPACITY) * np.array(_PREDICTED)
     canvas[predicted] = tinted.astype(np.uint8)
@@ -92,7 +92,7 @@ def _read(name: str, files: _Files, image_file: str, mask_file: str | None) -> P
 
 
 def _decode(files: _Files, name: str, *, colour: bool) -> NDArray[np.uint8]:
-    cv2 = _opencv()
+    cv2 = opencv()
     data = np.frombuffer(files.read(name), np.uint8)
     pixels = cv2.imdecode(data, cv2.IMREAD_COLOR if colour else cv2.IMREAD_GRAYSCALE) if len(data) else None
     if pixels is None:
@@ -145,8 +145,12 @@ def _open_zip(path: Path) -> zipfile.ZipFile:
         raise ValueError(f"{path}: neither a folder nor a zip file ({error})") from error
 
 
-def _opencv() -> Any:
-    """OpenCV, which the package does without where there are no images."""
+def opencv() -> Any:
+    """OpenCV, without which all but images works.
+
+    Raises:
+        ImportError: it is not installed, with what to do.
+    """
     try:
         import cv2
     except ImportError as error:

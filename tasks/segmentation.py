@@ -68,12 +68,12 @@ class SuperpixelScore(ScoreModule):
         return graph
 
 
-def balanced_cost(graph: Structure, y: Tensor) -> Tensor:
+def balanced_cost(structure: Structure, y: Tensor) -> Tensor:
     """Part costs [B, N, 2]: half the share of the area of its class that a wrong superpixel has.
 
     So object and background cost 1/2 each if they are all wrong, whatever their areas are (Osokin et al. 2016, I.3).
     """
-    sizes = cast(SuperpixelGraph, graph).sizes.to(graph.potentials[0])
+    sizes = cast(SuperpixelGraph, structure).sizes.to(structure.potentials[0])
     areas = sizes.new_zeros(len(y), 2).scatter_add_(1, y, sizes)
     mistake = sizes / (2 * areas.gather(1, y))
     return mistake.unsqueeze(-1) * (torch.arange(2, device=y.device) != y.unsqueeze(-1))
@@ -255,7 +255,7 @@ def _runs(mask: Mask) -> list[int]:
     """Lengths of stretches of false and true in turns."""
     flat = np.concatenate([[False], mask.ravel()])
     changes = np.flatnonzero(flat[1:] != flat[:-1])
-    return np.diff(changes, prepend=0, append=mask.size).tolist()
+    return [int(length) for length in np.diff(changes, prepend=0, append=mask.size)]
 
 
 def _tracked(pictures: Sequence[Picture]) -> Iterable[Picture]:

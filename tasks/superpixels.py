@@ -9,9 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
+
+from structsmooth.tasks.pictures import opencv
+
+cv2 = opencv()
 
 Image = NDArray[np.uint8]
 """BGR, [H, W, 3]."""
@@ -221,7 +224,7 @@ def _nearest(points: Image, centres: Image) -> NDArray[np.int64]:
 
 def _normalized(counts: NDArray[np.float64]) -> NDArray[np.float64]:
     """Rows that sum to one, or stay zero."""
-    return counts / np.maximum(counts.sum(1, keepdims=True), 1)
+    return np.asarray(counts / np.maximum(counts.sum(1, keepdims=True), 1))
 
 
 def _chi_square(p: NDArray[np.float64], q: NDArray[np.float64]) -> NDArray[np.float64]:
