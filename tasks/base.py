@@ -6,7 +6,7 @@ import importlib
 import sys
 from abc import ABC, abstractmethod
 from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, TextIO
 
@@ -28,6 +28,7 @@ class Task(ABC):
         lam: λ that worked, as ``"c/n"`` or a number.
         passes: number of passes that worked.
         solver: the solver that suits the task, by its name on the command line.
+        hyperparameters: of that solver, where others than its defaults worked better.
     """
 
     summary: ClassVar[str]
@@ -35,6 +36,7 @@ class Task(ABC):
     lam: ClassVar[str] = "1/n"
     passes: ClassVar[int] = 15
     solver: ClassVar[str] = "casimir-svrg"
+    hyperparameters: ClassVar[Mapping[str, Any]] = {}
 
     @classmethod
     @abstractmethod

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from argparse import ArgumentParser, BooleanOptionalAction, Namespace
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TextIO, cast
@@ -104,6 +104,7 @@ class Segmentation(Task):
     lam: ClassVar[str] = "10/n"
     passes: ClassVar[int] = 20
     solver: ClassVar[str] = "bcfw"
+    hyperparameters: ClassVar[Mapping[str, Any]] = {"average": True}
 
     def __post_init__(self) -> None:
         for name in ("colours", "textures"):

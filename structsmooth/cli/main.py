@@ -182,7 +182,8 @@ def _add_train(parser: ArgumentParser, arguments: Sequence[str]) -> None:
         raise ValueError(f"the task comes first, as in structsmooth train ner {' '.join(arguments[1:])}")
     task = load_task(name)
     task.add_arguments(parser.add_argument_group(f"features of {name}"))  # type: ignore[arg-type]
-    add_solver_flags(parser, _chosen_solver(arguments, task.solver))
+    solver = _chosen_solver(arguments, task.solver)
+    add_solver_flags(parser, solver, task.hyperparameters if solver == task.solver else {})
     out = str(Path("runs") / name.rpartition(":")[2].lower())
     parser.set_defaults(solver=task.solver, lam=task.lam, passes=task.passes, out=out)
 

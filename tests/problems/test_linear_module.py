@@ -154,7 +154,7 @@ def problem_of(space: str, smoother: Smoother = Max(), **settings: Any) -> Linea
 
 def agreement_bounds() -> tuple[Tensor, Tensor]:
     lower = torch.full((2 * FEATURES + 3,), -torch.inf)
-    lower[-1] = 0
+    lower[0] = 0  # parameters of the module itself come first
     return lower, torch.full_like(lower, torch.inf)
 
 

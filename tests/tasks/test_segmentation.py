@@ -172,7 +172,8 @@ def test_command_line(tmp_path, capsys):
     path, out = zipped(tmp_path / "data"), str(tmp_path / "run")
     options = ["--train", f"{path}#1-4", "--test", f"{path}#5", "--out", out, "--colours", "4", "--textures", "4"]
     assert main(["train", "segmentation", *options, "--passes", "3", "--lam", "10/n"]) == 0
-    assert json.loads((tmp_path / "run" / "model.json").read_text())["settings"]["solver"] == "bcfw"
+    settings = json.loads((tmp_path / "run" / "model.json").read_text())["settings"]
+    assert (settings["solver"], settings["average"]) == ("bcfw", True)
     assert "iou" in capsys.readouterr().out
     overlays = tmp_path / "overlays"
     assert main(["predict", out, f"{path}#5", "--overlays", str(overlays)]) == 0
