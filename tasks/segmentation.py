@@ -102,7 +102,7 @@ class Segmentation(Task):
     summary: ClassVar[str] = "object and background of images: graph cuts over superpixels"
     headline: ClassVar[str] = "iou"
     lam: ClassVar[str] = "10/n"
-    passes: ClassVar[int] = 20
+    passes: ClassVar[int] = 12
     solver: ClassVar[str] = "bcfw"
     hyperparameters: ClassVar[Mapping[str, Any]] = {"average": True}
 
