@@ -6,7 +6,8 @@ import importlib
 import sys
 from abc import ABC, abstractmethod
 from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar, TextIO
 
 from torch import Tensor
@@ -26,7 +27,8 @@ class Task(ABC):
         headline: the metric to watch, one of those that ``measure`` gives.
         lam: λ that worked, as ``"c/n"`` or a number.
         passes: number of passes that worked.
-        solver: name of the solver that worked, as of ``--solver``.
+        solver: the solver that suits the task, by its name on the command line.
+        hyperparameters: of that solver, where others than its defaults worked better.
     """
 
     summary: ClassVar[str]
@@ -34,6 +36,7 @@ class Task(ABC):
     lam: ClassVar[str] = "1/n"
     passes: ClassVar[int] = 15
     solver: ClassVar[str] = "casimir-svrg"
+    hyperparameters: ClassVar[Mapping[str, Any]] = {}
 
     @classmethod
     @abstractmethod
@@ -83,6 +86,14 @@ class Task(ABC):
     def write(self, examples: Sequence[Any], predictions: Sequence[list[tuple[float, Any]]], stream: TextIO) -> None:
         """Write the examples with their predicted outputs."""
 
+    def draw(self, examples: Sequence[Any], predictions: Sequence[list[tuple[float, Any]]], folder: Path) -> None:
+        """Save a picture of each example with its best output in a folder.
+
+        Raises:
+            ValueError: a task without pictures.
+        """
+        raise ValueError(f"{type(self).__name__} has no pictures of its predictions")
+
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
         """The trained task as plain JSON."""
@@ -117,4 +128,5 @@ TASKS = {
     "ner": "structsmooth.tasks.ner:NER",
     "chunking": "structsmooth.tasks.chunking:Chunking",
     "ocr": "structsmooth.tasks.ocr:OCR",
+    "segmentation": "structsmooth.tasks.segmentation:Segmentation",
 }

@@ -1,15 +1,19 @@
 """Small sparse chain problems, and what they are by enumeration of all outputs."""
 
 from itertools import product
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from structsmooth import Cost, Hamming, SparseChainProblem, SparseSequences
 from structsmooth.problems.boxes import Bounds
+
+Example = tuple[Any, Tensor]
 
 
 def offsets(counts: Tensor) -> Tensor:
@@ -37,6 +41,25 @@ def random_problem(
 def random_weights(problem: SparseChainProblem, seed: int = 0) -> Tensor:
     """Gaussian weights."""
     return torch.randn(problem.dim, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def dense_examples(problem: SparseChainProblem) -> list[Example]:
+    """Counts of attributes [T, F] and labels [T] of each sequence."""
+    examples = []
+    for i in range(problem.n):
+        sequence = problem.sequences.select(torch.tensor([i]))
+        token = torch.repeat_interleave(torch.arange(len(sequence.token_offsets) - 1), sequence.token_offsets.diff())
+        x = torch.zeros(len(sequence.token_offsets) - 1, problem.features, dtype=torch.float64)
+        x.index_put_((token, sequence.attributes.long()), torch.ones(()).double(), accumulate=True)
+        examples.append((x, problem.labels[problem.sequences.tokens(torch.tensor([i]))]))
+    return examples
+
+
+def collate(examples: list[Example]) -> tuple[tuple[Tensor, Tensor], Tensor]:
+    """Padded inputs with lengths; labels at padding are no labels."""
+    x, y = zip(*examples, strict=True)
+    padded = pad_sequence(x, batch_first=True, padding_value=torch.nan).nan_to_num(7.0)
+    return (padded, torch.tensor([len(labels) for labels in y])), pad_sequence(y, batch_first=True, padding_value=-100)
 
 
 class EnumeratedProblem:

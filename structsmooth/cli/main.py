@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Whoever reads has had enough; the interpreter must not complain about it at exit either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except (ValueError, TypeError, OSError) as error:
+    except (ValueError, TypeError, OSError, ImportError) as error:
         print(f"structsmooth: error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as stop:
@@ -117,6 +117,8 @@ def predict(options: Namespace) -> int:
     task, weights = ModelDirectory(options.model).load_model()
     examples = task.read(sys.stdin if options.file == "-" else options.file)
     predictions = task.predict(weights, examples, options.top)
+    if options.overlays:
+        task.draw(examples, predictions, Path(options.overlays))
     with open(options.output, "w", encoding="utf-8") if options.output else nullcontext(sys.stdout) as stream:
         task.write(examples, predictions, stream)
     return 0
@@ -159,6 +161,7 @@ def _parser(arguments: Sequence[str]) -> ArgumentParser:
                 help="give the K best outputs with scores; in column files the best is the first column added",
             )
             command.add_argument("--output", metavar="FILE", help="where to write (default: standard output)")
+            command.add_argument("--overlays", metavar="DIR", help="save images with the predictions drawn in, too")
     return parser
 
 
@@ -176,9 +179,9 @@ def _add_train(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     if (name := named_task("train", arguments)) is None:
         return
     task = load_task(name)
-    solver = _chosen_solver(arguments, task.solver)
     task.add_arguments(parser.add_argument_group(f"features of {name}"))  # type: ignore[arg-type]
-    add_solver_flags(parser, solver)
+    solver = _chosen_solver(arguments, task.solver)
+    add_solver_flags(parser, solver, task.hyperparameters if solver == task.solver else {})
     out = str(Path("runs") / name.rpartition(":")[2].lower())
     parser.set_defaults(solver=solver, lam=task.lam, passes=task.passes, out=out)
 
