@@ -3,7 +3,7 @@
 from structsmooth.costs import Cost, Hamming, NormalizedHamming, WeightedHamming
 from structsmooth.history import History
 from structsmooth.losses import StructuralHinge
-from structsmooth.problems import LinearProblem, ModuleProblem, Problem, SparseChainProblem
+from structsmooth.problems import LinearModuleProblem, LinearProblem, ModuleProblem, Problem, SparseChainProblem
 from structsmooth.scores import LinearScore, ScoreModule
 from structsmooth.sequences import SparseSequences
 from structsmooth.smoothing import L2, Entropy, Max, Smoother, simplex_projection
@@ -37,6 +37,7 @@ __all__ = [
     "Hamming",
     "History",
     "LinearChain",
+    "LinearModuleProblem",
     "LinearProblem",
     "LinearScore",
     "Matching",

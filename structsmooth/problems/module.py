@@ -14,7 +14,7 @@ from structsmooth.costs import Hamming
 from structsmooth.losses import StructuralHinge
 from structsmooth.problems.base import Problem
 from structsmooth.smoothing import Max, Smoother
-from structsmooth.structures.base import PartCosts
+from structsmooth.structures.base import PartCosts, Structure
 
 
 class Dataset(Protocol):
@@ -87,10 +87,14 @@ class ModuleProblem(Problem):
     def batch_losses(self, w: Tensor, indices: Tensor, smoother: Smoother) -> Tensor:
         """Losses of some examples: [b]."""
         x, y = self.batch(indices)
-        buffers = {name: buffer.clone() for name, buffer in self.module.named_buffers()}
-        structure = functional_call(self.module, self._unflatten(w) | buffers, (x,))
-        losses: Tensor = StructuralHinge(smoother, self.cost, "none")(structure, y)
+        losses: Tensor = StructuralHinge(smoother, self.cost, "none")(self.structure(w, x), y)
         return losses
+
+    def structure(self, w: Tensor, x: Any) -> Structure:
+        """The module's output for a batch of inputs under weights ``w`` [dim]; differentiable."""
+        buffers = {name: buffer.clone() for name, buffer in self.module.named_buffers()}
+        structure: Structure = functional_call(self.module, self._unflatten(w) | buffers, (x,))
+        return structure
 
     def batch(self, indices: Tensor) -> tuple[Any, Tensor]:
         """Inputs and labels of some examples, on the device of the parameters."""

@@ -1,0 +1,190 @@
+"""Any torch module that is linear in its parameters, on any structure, as a finite sum with a dual."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import default_collate
+
+from structsmooth.costs import Hamming
+from structsmooth.losses import StructuralHinge
+from structsmooth.problems.base import FullPass
+from structsmooth.problems.linear import LinearProblem
+from structsmooth.problems.module import Dataset, ModuleProblem
+from structsmooth.smoothing import Max, Smoother
+from structsmooth.structures.base import PartCosts, Structure
+
+
+@dataclass(frozen=True)
+class _Example:
+    """What steps on one example need over and over.
+
+    Attributes:
+        x: the input, as a batch of one.
+        y: the labels, as a batch of one.
+        structure: bound to potentials of zero, which require gradients.
+        costs: ℓ_i in the shapes of the potentials.
+    """
+
+    x: Any
+    y: Tensor
+    structure: Structure
+    costs: tuple[Tensor, ...]
+
+
+class LinearModuleProblem(ModuleProblem, LinearProblem):
+    """A :class:`ModuleProblem` whose potentials are linear in the parameters: it has a dual, and every solver takes it.
+
+    Potentials may have any linear form, may be shared by parts (transitions [S, S]), and may come with any structure;
+    the gradient of its score are the parts, that of the potentials the adjoint. Solvers of the dual keep the input,
+    costs and parts of every example that they have seen.
+
+    Args:
+        module: maps a batch of inputs to a structure; see :class:`structsmooth.scores.ScoreModule`. What the structure
+            is besides its potentials must not depend on the parameters.
+        dataset: pairs (x, y).
+        cost: task loss; ``None`` for no margin.
+        batch_size: examples per stochastic step of primal solvers.
+        collate: puts a list of pairs together into a batch (x, y); torch's default if not given.
+        smoother: of the objective; see :class:`~structsmooth.problems.Problem`.
+
+    Raises:
+        TypeError: a batch size that is no int.
+        ValueError: potentials that are not linear in the parameters, such as those of layers with a bias that is not
+            trained; also where :class:`ModuleProblem` raises it.
+
+    Reference:
+        Osokin et al. (2016), section 2.
+
+    Example:
+        A multiclass support vector machine:
+
+        >>> from structsmooth import BCFW, Candidates, ScoreModule
+        >>> class Classes(ScoreModule):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.linear = nn.Linear(4, 3)
+        ...     def forward(self, x):
+        ...         return Candidates(self.linear(x))
+        >>> data = [(torch.eye(4)[i % 4], torch.tensor(i % 3)) for i in range(12)]
+        >>> problem = LinearModuleProblem(Classes(), data)
+        >>> BCFW().solve(problem, lam=0.1, passes=50).status
+        <Status.CONVERGED: 'converged'>
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        dataset: Dataset | Sequence[tuple[Any, Any]],
+        cost: PartCosts | None = Hamming(),  # noqa: B008 - immutable
+        batch_size: int = 1,
+        collate: Callable[[list[Any]], tuple[Any, Tensor]] = default_collate,
+        smoother: Smoother = Max(),  # noqa: B008 - immutable
+    ) -> None:
+        super().__init__(module, dataset, cost, batch_size, collate, smoother)
+        self._examples: dict[int, _Example] = {}
+        self._graph: tuple[int, Tensor, tuple[Tensor, ...]] | None = None
+        self._check_linear()
+
+    def potentials(self, w: Tensor, i: int) -> tuple[Tensor, ...]:
+        """B_i w: the potentials of example i, as a batch of one."""
+        # A copy, since the graph stays for the adjoint, while solvers change w in place.
+        w = w.detach().clone().requires_grad_()
+        with torch.enable_grad():
+            potentials = self.structure(w, self._example(i).x).potentials
+        self._graph = (i, w, potentials)
+        return tuple(p.detach() for p in potentials)
+
+    def adjoint(self, statistics: tuple[Tensor, ...], i: int) -> Tensor:
+        """B_iᵀ m: the vector [dim] with ⟨B_iᵀ m, w⟩ = ⟨m, B_i w⟩."""
+        # A linear map has the same adjoint everywhere, so that of the last weights will do.
+        if self._graph is None or self._graph[0] != i:
+            self.potentials(torch.zeros_like(self.start()), i)
+        assert self._graph is not None
+        _, w, potentials = self._graph
+        pairs = [(p, m) for p, m in zip(potentials, statistics, strict=True) if p.requires_grad]
+        trained, weights = zip(*pairs, strict=True) if pairs else ((), ())
+        return torch.autograd.grad(trained, w, weights, retain_graph=True)[0] if pairs else torch.zeros_like(w)
+
+    def part_costs(self, i: int) -> tuple[Tensor, ...]:
+        """ℓ_i in the shapes of the potentials."""
+        return self._example(i).costs
+
+    def label_output(self, i: int) -> Tensor:
+        """The labels of example i, flat."""
+        return self._example(i).y.flatten()
+
+    def best_output(self, potentials: tuple[Tensor, ...], i: int) -> Tensor:
+        """The max oracle of the structure, flat."""
+        return self._example(i).structure.replace(*potentials).max()[1].flatten()
+
+    def parts(self, output: Tensor, i: int) -> tuple[Tensor, ...]:
+        """ν(y) in the shapes of the potentials: summed over the parts that share one."""
+        example = self._example(i)
+        with torch.enable_grad():
+            score = example.structure.score(output.view(example.y.shape))
+        return torch.autograd.grad(score, example.structure.potentials, materialize_grads=True)
+
+    def full_pass(self, w: Tensor, smoother: Smoother, *, with_loss: bool = False) -> FullPass:
+        """One oracle call on every example; with the expected cost."""
+        gradient, total, cost = torch.zeros_like(w), 0.0, 0.0
+        for batch in self._chunks():
+            batch_total, batch_gradient, batch_cost = self._sums(w, batch, smoother)
+            total, cost, gradient = total + batch_total, cost + batch_cost, gradient.add_(batch_gradient)
+        smoothed, gradient = total / self.n, gradient / self.n
+        own = smoother == self.smoother
+        loss = None if not with_loss else smoothed if own else self.loss(w)
+        # h(θ + ℓ) = ⟨θ + ℓ, m⟩ − h*(m): beside the cost there is −h*(m) ≥ 0, if the objective has this h.
+        expected = smoothed - float(w @ gradient) if own and not isinstance(smoother, Max) else cost / self.n
+        return FullPass(w.clone(), smoother, smoothed, gradient, loss, expected)
+
+    def subset(self, indices: Tensor) -> LinearModuleProblem:
+        """The same problem over some of its examples."""
+        examples = [self.dataset[i] for i in indices.tolist()]
+        return LinearModuleProblem(self.module, examples, self.cost, self.batch_size, self.collate, self.smoother)
+
+    def _sums(self, w: Tensor, indices: Tensor, smoother: Smoother) -> tuple[float, Tensor, float]:
+        """Σ f_i, its gradient and Σ ⟨ℓ_i, m_i⟩ over some examples."""
+        self.oracle_calls += len(indices)
+        x, y = self.batch(indices)
+        # Scaled costs: the derivative in the scale is their mean under the statistics.
+        w, scale = w.detach().requires_grad_(), torch.ones_like(w[0]).requires_grad_()
+        structure = self.structure(w, x)
+        costs = None if self.cost is None else scale * self.cost(structure, y)
+        total = StructuralHinge(smoother, costs, "sum")(structure, y)
+        gradient, cost = torch.autograd.grad(total, (w, scale), materialize_grads=True)
+        return float(total.detach()), gradient, float(cost)
+
+    def _example(self, i: int) -> _Example:
+        if i not in self._examples:
+            self._examples[i] = self._prepared(i)
+        return self._examples[i]
+
+    def _prepared(self, i: int) -> _Example:
+        x, y = self.batch(torch.tensor([i]))
+        with torch.no_grad():
+            structure = self.structure(torch.zeros_like(self.start()), x)
+        if any(bool((p != 0).any()) for p in structure.potentials):
+            raise ValueError(
+                f"module must be linear in its parameters: with all of them zero, potentials of example {i} are not. "
+                "Train its bias, or take ModuleProblem"
+            )
+        structure = structure.replace(*(torch.zeros_like(p).requires_grad_() for p in structure.potentials))
+        y = structure._check_labels(y)  # 0 at padding
+        augmented = structure if self.cost is None else structure.cost_augmented(y, self.cost)
+        return _Example(x, y, structure, tuple(p.detach() for p in augmented.potentials))
+
+    def _check_linear(self) -> None:
+        """θ(2a + b) = 2 θ(a) + θ(b) for the first example and random weights."""
+        generator, zero = torch.Generator().manual_seed(0), torch.zeros_like(self.start())
+        a, b = (torch.randn(len(zero), generator=generator).to(zero) for _ in range(2))
+        of_sum, of_a, of_b = (self.potentials(w, 0) for w in (2 * a + b, a, b))
+        for c, p, q in zip(of_sum, of_a, of_b, strict=True):
+            scale = max(1.0, *(float(t.abs().max()) for t in (p, q))) if p.numel() else 1.0
+            if p.numel() and not float((c - 2 * p - q).abs().max()) <= math.sqrt(torch.finfo(c.dtype).eps) * scale:
+                raise ValueError("module must be linear in its parameters: potentials of sums of weights are not sums")
