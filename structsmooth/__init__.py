@@ -1,6 +1,6 @@
 """Deep structured prediction by smoothed inference: structures, losses, problems and solvers for PyTorch."""
 
-from structsmooth.costs import Cost, Hamming, NormalizedHamming, WeightedHamming
+from structsmooth.costs import Cost, Hamming, NormalizedHamming, OneMinusIoU, WeightedHamming
 from structsmooth.history import History
 from structsmooth.losses import StructuralHinge
 from structsmooth.problems import LinearModuleProblem, LinearProblem, ModuleProblem, Problem, SparseChainProblem
@@ -10,6 +10,7 @@ from structsmooth.smoothing import L2, Entropy, Max, Smoother, simplex_projectio
 from structsmooth.solvers import BCFW, SGD, SVRG, CasimirSVRG, Result, Status
 from structsmooth.structures import (
     BinaryGraph,
+    BoxCandidates,
     Candidates,
     LinearChain,
     Matching,
@@ -30,6 +31,7 @@ __all__ = [
     "SGD",
     "SVRG",
     "BinaryGraph",
+    "BoxCandidates",
     "Candidates",
     "CasimirSVRG",
     "Cost",
@@ -44,6 +46,7 @@ __all__ = [
     "Max",
     "ModuleProblem",
     "NormalizedHamming",
+    "OneMinusIoU",
     "Problem",
     "Result",
     "ScoreModule",

@@ -191,5 +191,7 @@ def average_precision(
     if points is None:
         return sum(best_from[rank] for rank, i in enumerate(order) if correct[i]) / positives
     # The first rank with so many hits has that recall; integers, since 0.1 has no exact float.
-    enough = [next((r for r, hits in enumerate(found) if hits * (points - 1) >= t * positives), None) for t in range(points)]
+    enough = [
+        next((r for r, hits in enumerate(found) if hits * (points - 1) >= t * positives), None) for t in range(points)
+    ]
     return sum(0.0 if rank is None else best_from[rank] for rank in enough) / points

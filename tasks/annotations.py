@@ -8,6 +8,7 @@ import math
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from io import BytesIO
@@ -20,8 +21,6 @@ from numpy.typing import NDArray
 
 from structsmooth.tasks.files import split_part
 
-UNREADABLE = (OSError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error)
-"""What :meth:`ImageFile.read_bytes` may raise."""
 _SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp"}
 _EDGES = ("xmin", "ymin", "xmax", "ymax")
 # Names that a report gives of each kind of fault.
@@ -41,11 +40,19 @@ class ImageFile(NamedTuple):
         """The encoded image.
 
         Raises:
-            OSError: it cannot be read; or another of :data:`UNREADABLE`, from an archive.
+            OSError: it cannot be read.
         """
-        if not self.member:
-            return Path(self.path).read_bytes()
-        return _archive(self.path, Path(self.path).stat().st_mtime_ns).read(self.member)
+        try:
+            if not self.member:
+                return Path(self.path).read_bytes()
+            return _archive(self.path, Path(self.path).stat().st_mtime_ns).read(self.member)
+        except OSError as error:
+            raise OSError(f"unreadable file ({error.strerror or error})") from error
+        except (KeyError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+            raise OSError("missing, encrypted or damaged in the archive") from error
+
+    def __str__(self) -> str:
+        return self.member or self.path
 
 
 class BoxedObject(NamedTuple):
@@ -80,6 +87,14 @@ class Faults:
     def add(self, reason: str, name: str) -> None:
         """Note what is wrong with an image."""
         self.names.setdefault(reason, []).append(name)
+
+    @contextmanager
+    def noting(self, name: object) -> Iterator[None]:
+        """A block that is about an image: what it raises because of a file or a value becomes a fault."""
+        try:
+            yield
+        except (OSError, ValueError) as error:
+            self.add(str(error), str(name))
 
     def update(self, others: Faults) -> None:
         """Note others too."""
@@ -177,7 +192,7 @@ def _archive(path: str, _modified: int) -> zipfile.ZipFile:
 
 
 def _unlabelled(file: Path) -> AnnotatedImage:
-    return AnnotatedImage(file.name, ImageFile(str(file)))
+    return AnnotatedImage(file.name, _file(file))
 
 
 # PASCAL VOC.
@@ -196,12 +211,8 @@ def _read_voc(source: str, years: Sequence[Any], split: str | None) -> tuple[lis
     for year in years:
         for name in _voc_names(year, split):
             found = True
-            try:
+            with faults.noting(name):
                 images.append(_voc_image(year, name))
-            except UNREADABLE as error:
-                faults.add("missing or unreadable file", _member_name(error, name))
-            except (ElementTree.ParseError, ValueError, TypeError) as error:
-                faults.add("malformed annotation", f"{name} ({error})")
     if not found:
         splits = sorted({split for year in years for split in _voc_splits(year)})
         raise FileNotFoundError(f"{source}: no images of this split; there are {', '.join(splits) or 'none'}")
@@ -227,13 +238,18 @@ def _voc_splits(year: Any) -> Iterator[str]:
 def _voc_image(year: Any, name: str) -> AnnotatedImage:
     annotation = year / "Annotations" / f"{name}.xml"
     image = year / "JPEGImages" / f"{name}.jpg"
-    for file in (annotation, image):
+    for kind, file in (("annotation", annotation), ("image", image)):
         if not file.exists():
-            raise FileNotFoundError(f"{name}{Path(file.name).suffix}")
-    objects = tuple(map(_voc_object, _voc_objects(annotation.read_bytes())))
-    if isinstance(year, zipfile.Path):
-        return AnnotatedImage(name, ImageFile(str(year.root.filename), image.at), objects)
-    return AnnotatedImage(name, ImageFile(str(image)), objects)
+            raise FileNotFoundError(f"missing {kind}")
+    try:
+        objects = tuple(map(_voc_object, _voc_objects(_file(annotation).read_bytes())))
+    except (ElementTree.ParseError, ValueError, TypeError, AttributeError) as error:
+        raise ValueError(f"malformed annotation ({error})") from error
+    return AnnotatedImage(name, _file(image), objects)
+
+
+def _file(path: Any) -> ImageFile:
+    return ImageFile(str(path.root.filename), path.at) if isinstance(path, zipfile.Path) else ImageFile(str(path))
 
 
 def _voc_objects(annotation: bytes) -> list[Mapping[str, Any]]:
@@ -253,10 +269,6 @@ def _voc_object(entry: Mapping[str, Any]) -> BoxedObject:
         raise ValueError(f"object without {', '.join(sorted(missing))}")
     xmin, ymin, xmax, ymax = (_finite(entry["bndbox"][edge]) for edge in _EDGES)
     return BoxedObject(entry["name"], (xmin - 1, ymin - 1, xmax, ymax), entry.get("difficult", "0") != "0")
-
-
-def _member_name(error: Exception, name: str) -> str:
-    return str(error) if isinstance(error, FileNotFoundError) and error.errno is None else f"{name} ({error})"
 
 
 # Files of one's own.

@@ -7,6 +7,7 @@ import sys
 from abc import ABC, abstractmethod
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, ClassVar, TextIO
 
 from torch import Tensor
@@ -44,6 +45,11 @@ class Task(ABC):
         """An untrained task."""
 
     @classmethod
+    def default_solver(cls, options: Namespace) -> str:
+        """Name of the solver that suits the options."""
+        return "casimir-svrg"
+
+    @classmethod
     @abstractmethod
     def embedded(cls) -> dict[str, str]:
         """Data files that come with the package, by split: train, test."""
@@ -76,6 +82,14 @@ class Task(ABC):
     def write(self, examples: Sequence[Any], predictions: Sequence[list[tuple[float, Any]]], stream: TextIO) -> None:
         """Write the examples with their predicted outputs."""
 
+    def draw(self, examples: Sequence[Any], predictions: Sequence[list[tuple[float, Any]]], folder: Path) -> None:
+        """Save pictures of the examples with their predicted outputs.
+
+        Raises:
+            ValueError: the task has no pictures.
+        """
+        raise ValueError(f"{type(self).__name__} draws no pictures")
+
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
         """The trained task as plain JSON."""
@@ -106,4 +120,7 @@ def load_task(name: str) -> type[Task]:
     return task
 
 
-TASKS = {"ner": "structsmooth.tasks.ner:NER"}
+TASKS = {
+    "localization": "structsmooth.tasks.localization:Localization",
+    "ner": "structsmooth.tasks.ner:NER",
+}

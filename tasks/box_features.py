@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from structsmooth.checkpoint import write_atomic
-from structsmooth.tasks.annotations import UNREADABLE, Faults, ImageFile, decode
+from structsmooth.tasks.annotations import Faults, ImageFile, decode
 from structsmooth.tasks.proposals import Proposals, tracked
 
 FeatureType = Literal["float16", "float32"]
@@ -64,10 +64,8 @@ class BoxFeatures:
         faults = Faults()
         paths: dict[ImageFile, Path] = {}
         for image, found in proposals.items():
-            try:
+            with faults.noting(image):
                 paths[image] = self.folder / f"{_key(image.read_bytes(), found.boxes)}.npy"
-            except UNREADABLE as error:
-                faults.add("missing or unreadable file", f"{image.member or image.path} ({error})")
         missing = {path: image for image, path in paths.items() if not path.is_file()}
         if missing:
             self.folder.mkdir(parents=True, exist_ok=True)

@@ -11,11 +11,14 @@ from typing import Any, ClassVar, Literal, NamedTuple, TextIO, get_args
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from structsmooth.metrics import average_precision
-from structsmooth.problems import ModuleProblem
+from structsmooth.costs import OneMinusIoU
+from structsmooth.problems import LinearModuleProblem, ModuleProblem
 from structsmooth.scores import ScoreModule
-from structsmooth.structures import Candidates
+from structsmooth.structures import BoxCandidates
+from structsmooth.structures.candidates import intersection_over_union
 from structsmooth.tasks.annotations import (
     AnnotatedImage,
     Box,
@@ -76,24 +79,32 @@ class ClassHeads(ScoreModule):
 
     Args:
         heads: a module for each class, from features [B, M, C, H, W] and mask [B, M] to ``Candidates``.
+        classes: their names.
+        scale: factor of the features.
     """
 
-    def __init__(self, heads: Iterable[nn.Module]) -> None:
+    def __init__(self, heads: Iterable[nn.Module], classes: Sequence[str], scale: float) -> None:
         super().__init__()
-        self.heads = nn.ModuleList(heads)
+        self.heads, self.classes, self.scale = nn.ModuleList(heads), list(classes), scale
         self.affine = all(getattr(head, "affine", False) for head in self.heads)
 
-    def forward(self, x: tuple[Tensor, Tensor, Tensor]) -> Candidates:
-        """Boxes of each example, scored by the head of its class.
+    def forward(self, x: Sequence[Example]) -> BoxCandidates:
+        """Boxes of each example, scored by the head of its class; features are read where they are needed."""
+        sizes = [len(example.boxes) for example in x]
+        mask = torch.arange(max(sizes)) < torch.tensor(sizes)[:, None]
+        scores, boxes = pad_sequence([self._scores(example) for example in x], batch_first=True), self._boxes(x)
+        return BoxCandidates(scores, boxes.to(scores.device), mask.to(scores.device))
 
-        Args:
-            x: features [B, M, C, H, W], mask [B, M], and classes, int64 [B].
-        """
-        features, mask, classes = x
-        scores = [
-            self.heads[c]((features[i : i + 1], mask[i : i + 1])).potentials[0] for i, c in enumerate(classes.tolist())
-        ]
-        return Candidates(torch.cat(scores), mask)
+    def _scores(self, example: Example) -> Tensor:
+        """Scores [M] of the boxes of an example."""
+        head = self.heads[self.classes.index(example.label)]
+        features = self.scale * load_features(example.features).to(next(head.parameters()))
+        scores: Tensor = head(features.unsqueeze(0)).potentials[0]
+        return scores[0]
+
+    @staticmethod
+    def _boxes(x: Sequence[Example]) -> Tensor:
+        return pad_sequence([example.boxes for example in x], batch_first=True)
 
 
 @dataclass
@@ -242,8 +253,11 @@ class Localization(Task):
 
     def problem(self, examples: Sequence[Example]) -> ModuleProblem:
         """Structural hinge losses of the proposed boxes; each image is an example."""
-        data = [(example, int(_overlap(example.boxes, example.truth).argmax())) for example in examples if example.truth]
-        return ModuleProblem(self.module(), data, None, batch_size=1, collate=self._labelled_batch)
+        data = [
+            (example, int(_overlap(example.boxes, example.truth).argmax())) for example in examples if example.truth
+        ]
+        problem = LinearModuleProblem if self.head == "linear" else ModuleProblem
+        return problem(self.module(), data, OneMinusIoU(), batch_size=1, collate=_batch)
 
     def predict(self, weights: Tensor, examples: Sequence[Example], k: int = 1) -> list[list[tuple[float, Detection]]]:
         """The k best of the proposed boxes with their scores."""
@@ -252,9 +266,11 @@ class Localization(Task):
         predictions = []
         for example in examples:
             with torch.no_grad():
-                values, y = module(self._batch([example])).topk(min(k, len(example.boxes)))
+                values, y = module([example]).topk(min(k, len(example.boxes)))
             boxes = example.boxes[y[0]].tolist()
-            predictions.append([(v, Detection(tuple(box), v)) for v, box in zip(values[0].tolist(), boxes, strict=True)])
+            predictions.append(
+                [(v, Detection(tuple(box), v)) for v, box in zip(values[0].tolist(), boxes, strict=True)]
+            )
         return predictions
 
     def measure(self, examples: Sequence[Example], outputs: Sequence[Detection]) -> tuple[dict[str, float], str]:
@@ -288,12 +304,12 @@ class Localization(Task):
                 rows.writerow([example.name, example.label, *(f"{e:.6g}" for e in detection.box), f"{score:.6g}"])
 
     def draw(
-        self, examples: Sequence[Example], predictions: Sequence[list[tuple[float, Detection]]], folder: str
+        self, examples: Sequence[Example], predictions: Sequence[list[tuple[float, Detection]]], folder: Path
     ) -> None:
         """A picture of each image: the true box in green, the best one in red, with their overlap."""
         from PIL import Image, ImageDraw
 
-        Path(folder).mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         for example, ranked in zip(examples, predictions, strict=True):
             picture = Image.fromarray(decode(example.file.read_bytes()))
             pen = ImageDraw.Draw(picture)
@@ -305,7 +321,7 @@ class Localization(Task):
             pen.rectangle(_corners(best.box), outline="red", width=2)
             pen.text((best.box[0] + 4, best.box[1] + 4), text, fill="white", stroke_width=1, stroke_fill="black")
             name = Path(example.name).with_suffix("").as_posix().replace("/", "_")
-            picture.save(Path(folder) / f"{name}-{example.label}.png")
+            picture.save(folder / f"{name}-{example.label}.png")
 
     def to_dict(self) -> dict[str, Any]:
         """Settings, classes and scale."""
@@ -320,7 +336,8 @@ class Localization(Task):
         """Score modules of the classes with their first weights."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
-            return ClassHeads(HEADS[self.head](*self.shape) for _ in self.classes)
+            heads = [HEADS[self.head](*self.shape) for _ in self.classes]
+        return ClassHeads(heads, self.classes, self.scale)
 
     def _examples(self, wanted: Sequence[tuple[AnnotatedImage, str]], faults: Faults) -> list[Example]:
         """Examples of the images that can be used, each with a class."""
@@ -330,10 +347,8 @@ class Localization(Task):
         truths: dict[tuple[str, str], Box | None] = {}
         for image, label in wanted:
             if image.file in found:
-                try:
+                with faults.noting(image.name):
                     truths[image.name, label] = _truth(image, label, found[image.file], faults)
-                except ValueError as error:
-                    faults.add(str(error), image.name)
         used = {image.file for image, label in wanted if (image.name, label) in truths}
         features, unread = self._features.run({file: found[file] for file in files if file in used})
         faults.update(unread)
@@ -351,25 +366,11 @@ class Localization(Task):
             if (image.name, label) in truths and image.file in features
         ]
 
-    def _labelled_batch(
-        self, pairs: Sequence[tuple[Example, int]]
-    ) -> tuple[tuple[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]:
-        """Inputs; labels [B] and costs [B, M]."""
-        x = self._batch([example for example, _ in pairs])
-        costs = torch.zeros(x[1].shape)
-        for row, (example, y) in zip(costs, pairs, strict=True):
-            row[: len(example.boxes)] = 1 - _overlap(example.boxes, example.boxes[y])
-        return x, (torch.tensor([y for _, y in pairs]), costs)
 
-    def _batch(self, examples: Sequence[Example]) -> tuple[Tensor, Tensor, Tensor]:
-        """Features, mask and classes; images with fewer boxes are padded."""
-        sizes = torch.tensor([len(example.boxes) for example in examples])
-        mask = torch.arange(int(sizes.max())) < sizes[:, None]
-        features = torch.zeros(*mask.shape, *self.shape)
-        for padded, example in zip(features, examples, strict=True):
-            padded[: len(example.boxes)] = load_features(example.features)
-        features *= self.scale
-        return features, mask, torch.tensor([self.classes.index(example.label) for example in examples])
+def _batch(pairs: Sequence[tuple[Example, int]]) -> tuple[tuple[Example, ...], Tensor]:
+    """Examples and labels [B]."""
+    examples, y = zip(*pairs, strict=True)
+    return examples, torch.tensor(y)
 
 
 def load_backbone(name: str, weights: str | None = None) -> nn.Module:
@@ -421,10 +422,7 @@ def _truth(image: AnnotatedImage, label: str, found: Proposals, faults: Faults) 
 
 def _overlap(boxes: Tensor, box: Box | Tensor) -> Tensor:
     """Intersection over union of boxes [M, 4] with another one: [M]."""
-    from torchvision.ops import box_iou
-
-    iou: Tensor = box_iou(boxes, torch.as_tensor(box, dtype=boxes.dtype).unsqueeze(0))
-    return iou[:, 0]
+    return intersection_over_union(boxes, torch.as_tensor(box, dtype=boxes.dtype))
 
 
 def _scores(pairs: Sequence[tuple[Example, Detection]]) -> dict[str, float]:
@@ -446,7 +444,8 @@ def _table(rows: dict[str, dict[str, float]]) -> str:
     width = max(map(len, rows))
     names = list(next(iter(rows.values())))
     lines = [
-        f"{label:{width}}" + "".join(f"  {value:>{len(name)}{'.0f' if name == _COUNT else '.4f'}}" for name, value in row.items())
+        f"{label:{width}}"
+        + "".join(f"  {value:>{len(name)}{'.0f' if name == _COUNT else '.4f'}}" for name, value in row.items())
         for label, row in rows.items()
     ]
     return "\n".join(["  ".join([f"{'class':{width}}", *names]), *lines])

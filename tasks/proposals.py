@@ -21,7 +21,7 @@ from rich.progress import track
 from torch import Tensor
 
 from structsmooth.checkpoint import load_state, save_state
-from structsmooth.tasks.annotations import UNREADABLE, Faults, ImageFile, decode
+from structsmooth.tasks.annotations import Faults, ImageFile, decode
 
 SearchMode = Literal["fast", "quality"]
 
@@ -87,15 +87,13 @@ class SelectiveSearch:
         faults = Faults()
         paths: dict[ImageFile, Path] = {}
         for image in images:
-            try:
+            with faults.noting(image):
                 paths[image] = self._path(image.read_bytes())
-            except UNREADABLE as error:
-                faults.add("missing or unreadable file", f"{image.member or image.path} ({error})")
         missing = {path: image for image, path in paths.items() if not path.is_file()}
         failed = self._search(missing)
         for image, path in paths.items():
             if path in failed:
-                faults.add(failed[path], image.member or image.path)
+                faults.add(failed[path], str(image))
         return {image: _load(path) for image, path in paths.items() if path not in failed}, faults
 
     def _path(self, data: bytes) -> Path:
@@ -144,14 +142,13 @@ def selective_search(image: NDArray[np.uint8], count: int = 1000, mode: SearchMo
         ctypes.CDLL(None).srand(_SEED)
     corner_and_size = np.asarray(search.process(), dtype=np.float64).reshape(-1, 4)[:count]
     boxes = np.hstack([corner_and_size[:, :2], corner_and_size[:, :2] + corner_and_size[:, 2:]])
-    return (boxes * np.tile([width / size[0], height / size[1]], 2)).astype(np.float32)
+    return np.asarray(boxes * np.tile([width / size[0], height / size[1]], 2), dtype=np.float32)
 
 
 def tracked(steps: Iterable[T], total: int, description: str) -> Iterable[T]:
     """The steps, with a progress bar on the terminal; where there is none, nothing is drawn."""
     console = Console(stderr=True)
     return track(steps, description, total, console=console, disable=not console.is_terminal, transient=True)
-
 
 
 def _segmentation() -> Any:
@@ -171,8 +168,8 @@ def _search_image(task: tuple[Path, ImageFile, SearchMode, int]) -> tuple[Path, 
     try:
         image = decode(file.read_bytes())
         boxes = selective_search(image, count, mode)
-    except (*UNREADABLE, ValueError) as error:
-        return path, str(error) if isinstance(error, ValueError) else f"missing or unreadable file ({error})"
+    except (OSError, ValueError) as error:
+        return path, str(error)
     except cv2.error as error:
         return path, f"selective search failed ({error.err})"
     height, width = image.shape[:2]

@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Whoever reads has had enough; the interpreter must not complain about it at exit either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except (ValueError, TypeError, OSError) as error:
+    except (ValueError, TypeError, OSError, ImportError) as error:
         print(f"structsmooth: error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -117,6 +117,8 @@ def predict(options: Namespace) -> int:
     predictions = task.predict(weights, examples, options.top)
     with open(options.output, "w", encoding="utf-8") if options.output else nullcontext(sys.stdout) as stream:
         task.write(examples, predictions, stream)
+    if options.pictures:
+        task.draw(examples, predictions, Path(options.pictures))
     return 0
 
 
@@ -154,6 +156,7 @@ def _parser(arguments: Sequence[str]) -> ArgumentParser:
                 help="give the K best outputs with scores; in column files the best is the first column added",
             )
             command.add_argument("--output", metavar="FILE", help="where to write (default: standard output)")
+            command.add_argument("--pictures", metavar="DIR", help="save pictures of the best outputs, of image tasks")
     return parser
 
 
@@ -165,7 +168,7 @@ def _add_train(parser: ArgumentParser, arguments: Sequence[str]) -> None:
             f"--{split}", metavar="FILE", help=f"{split} data; metrics after every pass are on dev or test"
         )
     run = parser.add_argument_group("run")
-    run.add_argument("--solver", choices=list(SOLVERS), default="casimir-svrg", help="default: casimir-svrg")
+    run.add_argument("--solver", choices=list(SOLVERS), help="default: what suits the task")
     run.add_argument("--lam", metavar="C", help="regularization λ, a number or c/n (default: what suits the task)")
     run.add_argument("--passes", type=int, help="passes over the data (default: what suits the task)")
     run.add_argument("--seed", type=int, default=0, help="same seed, same result (default: 0)")
@@ -177,18 +180,21 @@ def _add_train(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     name = arguments[1]
     if name.startswith("-"):
         raise ValueError(f"the task comes first, as in structsmooth train ner {' '.join(arguments[1:])}")
-    task, solver = load_task(name), _chosen_solver(arguments)
+    task = load_task(name)
+    solver = _chosen_solver(arguments, task)
     task.add_arguments(parser.add_argument_group(f"features of {name}"))  # type: ignore[arg-type]
     add_solver_flags(parser, solver)
     out = str(Path("runs") / name.rpartition(":")[2].lower())
-    parser.set_defaults(lam=task.lam, passes=task.passes, out=out)
+    parser.set_defaults(lam=task.lam, passes=task.passes, out=out, solver=solver)
 
 
-def _chosen_solver(arguments: Sequence[str]) -> str:
-    """The solver among the arguments, before the flags that it brings are known."""
+def _chosen_solver(arguments: Sequence[str], task: type[Task]) -> str:
+    """The solver among the arguments, before the flags that it brings are known; else that of the task."""
     early = ArgumentParser("structsmooth train", add_help=False, allow_abbrev=False)
-    early.add_argument("--solver", choices=list(SOLVERS), default="casimir-svrg")
-    return str(early.parse_known_args(arguments)[0].solver)
+    early.add_argument("--solver", choices=list(SOLVERS))
+    task.add_arguments(early)
+    options = early.parse_known_args(arguments)[0]
+    return str(options.solver or task.default_solver(options))
 
 
 def _data_files(options: Namespace, task: type[Task]) -> dict[str, str]:
