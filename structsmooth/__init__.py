@@ -7,7 +7,7 @@ from structsmooth.problems import LinearModuleProblem, LinearProblem, ModuleProb
 from structsmooth.scores import LinearScore, ScoreModule
 from structsmooth.sequences import SparseSequences
 from structsmooth.smoothing import L2, Entropy, Max, Smoother, simplex_projection
-from structsmooth.solvers import BCFW, SGD, SVRG, CasimirSVRG, Result, Status
+from structsmooth.solvers import BCFW, SGD, SVRG, Adam, CasimirSVRG, ProxLinear, Result, Status
 from structsmooth.structures import (
     BinaryGraph,
     BoxCandidates,
@@ -30,6 +30,7 @@ __all__ = [
     "L2",
     "SGD",
     "SVRG",
+    "Adam",
     "BinaryGraph",
     "BoxCandidates",
     "Candidates",
@@ -48,6 +49,7 @@ __all__ = [
     "NormalizedHamming",
     "OneMinusIoU",
     "Problem",
+    "ProxLinear",
     "Result",
     "ScoreModule",
     "SearchSpace",

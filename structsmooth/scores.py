@@ -18,6 +18,9 @@ class ScoreModule(nn.Module, ABC):
 
     Subclass it, return a structure from ``forward``, and every loss and solver can train it.
 
+    Attributes:
+        affine: whether the potentials are affine in the trained parameters; then linearizing them changes nothing.
+
     Example:
         >>> class Emissions(ScoreModule):
         ...     def __init__(self):
@@ -28,6 +31,8 @@ class ScoreModule(nn.Module, ABC):
         >>> Emissions()(torch.zeros(2, 5, 4)).max()[1].shape
         torch.Size([2, 5])
     """
+
+    affine: bool = False
 
     @abstractmethod
     def forward(self, x: Any) -> Structure:
@@ -48,6 +53,8 @@ class LinearScore(ScoreModule):
     Reference:
         Pillutla et al. (2019), Example 5.
     """
+
+    affine = True
 
     def __init__(self, features: int, states: int, dtype: torch.dtype = torch.float64) -> None:
         super().__init__()

@@ -8,13 +8,15 @@ from dataclasses import fields
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from structsmooth.solvers import BCFW, SGD, SVRG, CasimirSVRG, Solver
+from structsmooth.solvers import BCFW, SGD, SVRG, Adam, CasimirSVRG, ProxLinear, Solver
 
 SOLVERS: dict[str, type[Solver[Any]]] = {
     "casimir-svrg": CasimirSVRG,
     "bcfw": BCFW,
     "svrg": SVRG,
     "sgd": SGD,
+    "prox-linear": ProxLinear,
+    "adam": Adam,
 }
 
 

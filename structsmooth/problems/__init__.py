@@ -3,7 +3,18 @@
 from structsmooth.problems.base import FullPass, Problem
 from structsmooth.problems.linear import LinearProblem
 from structsmooth.problems.linear_module import LinearModuleProblem
+from structsmooth.problems.linearized import LinearizedProblem
 from structsmooth.problems.module import ModuleProblem
+from structsmooth.problems.shifted import ShiftedProblem
 from structsmooth.problems.sparse_chain import SparseChainProblem
 
-__all__ = ["FullPass", "LinearModuleProblem", "LinearProblem", "ModuleProblem", "Problem", "SparseChainProblem"]
+__all__ = [
+    "FullPass",
+    "LinearModuleProblem",
+    "LinearProblem",
+    "LinearizedProblem",
+    "ModuleProblem",
+    "Problem",
+    "ShiftedProblem",
+    "SparseChainProblem",
+]

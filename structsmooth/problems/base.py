@@ -75,6 +75,16 @@ class Problem(ABC):
         """
         return self.subset(indices), w
 
+    def linearize(self, w: Tensor) -> Problem:
+        """The convex problem with scores linearized at ``w``: θ_i(w) + J_i · (u − w) for weights u.
+
+        A problem whose scores are affine in the weights is its own linearization.
+
+        Reference:
+            Pillutla et al. (2019), section 6.1.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no linearization")
+
     def surrogate(self, smoother: Smoother) -> Smoother:
         """The smoother of what a solver minimizes that smooths by ``smoother`` where the objective is not smooth."""
         return smoother if isinstance(self.smoother, Max) else self.smoother
@@ -83,7 +93,8 @@ class Problem(ABC):
         """(1/n) Σ f_i(w), without the regularizer; under the problem's own smoother, if no other is given."""
         used = smoother or self.smoother
         with torch.no_grad():
-            return sum(float(self._losses(w, batch, used).sum()) for batch in self._chunks()) / self.n
+            sums = [self._losses(w, batch, used).sum() for batch in self._chunks()]
+        return _total(sums) / self.n
 
     def loss_and_grad(self, w: Tensor, smoother: Smoother) -> tuple[float, Tensor]:
         """(1/n) Σ f_i(w) and its gradient [dim]: one full pass."""
@@ -92,20 +103,29 @@ class Problem(ABC):
 
     def full_pass(self, w: Tensor, smoother: Smoother, *, with_loss: bool = False) -> FullPass:
         """One oracle call on every example; ``with_loss`` also gives the loss under the problem's own smoother."""
-        gradient, total = torch.zeros_like(w), 0.0
+        gradient, sums = torch.zeros_like(w), []
         for batch in self._chunks():
             value, batch_gradient = self.batch_loss_and_grad(w, batch, smoother)
-            total += value * len(batch)
+            sums.append(value * len(batch))
             gradient += batch_gradient * (len(batch) / self.n)
+        total = _total(sums)
         loss = None if not with_loss else total / self.n if smoother == self.smoother else self.loss(w)
         return FullPass(w.clone(), smoother, total / self.n, gradient, loss)
 
-    def batch_loss_and_grad(self, w: Tensor, indices: Tensor, smoother: Smoother) -> tuple[float, Tensor]:
-        """Mean loss over some examples and its gradient [dim]."""
+    def batch_loss_and_grad(self, w: Tensor, indices: Tensor, smoother: Smoother) -> tuple[Tensor, Tensor]:
+        """Mean loss over some examples [] and its gradient [dim], without waiting for the device."""
         w = w.detach().requires_grad_()
         mean = self._losses(w, indices, smoother).mean()
         (gradient,) = torch.autograd.grad(mean, w)
-        return float(mean.detach()), gradient
+        return mean.detach(), gradient
+
+    def gradient_change(self, w: Tensor, snapshot: FullPass, indices: Tensor) -> Tensor:
+        """Gradient at ``w`` less that at the snapshot, of the mean loss over some examples under its smoother: [dim].
+
+        Override it if the two have something to share.
+        """
+        _, gradient = self.batch_loss_and_grad(w, indices, snapshot.smoother)
+        return gradient - self.batch_loss_and_grad(snapshot.weights, indices, snapshot.smoother)[1]
 
     def svrg_epoch(
         self,
@@ -132,9 +152,7 @@ class Problem(ABC):
         w, total = snapshot.weights.clone(), torch.zeros_like(snapshot.weights)
         drift = snapshot.gradient if center is None else snapshot.gradient - kappa * center
         for batch in order:
-            _, gradient = self.batch_loss_and_grad(w, batch, snapshot.smoother)
-            _, anchor = self.batch_loss_and_grad(snapshot.weights, batch, snapshot.smoother)
-            w = w - step_size * (gradient - anchor + drift + (lam + kappa) * w)
+            w = w - step_size * (self.gradient_change(w, snapshot, batch) + drift + (lam + kappa) * w)
             total += w
         return w, total / len(order)
 
@@ -165,3 +183,8 @@ class Problem(ABC):
     def _chunks(self) -> Iterator[Tensor]:
         """All indices in batches that use the processor well."""
         return iter(torch.arange(self.n).split(max(self.batch_size, 32)))
+
+
+def _total(sums: list[Tensor]) -> float:
+    """Sum in double precision, read from the device at once."""
+    return float(sum(torch.stack(sums).tolist()))

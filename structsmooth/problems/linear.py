@@ -107,6 +107,10 @@ class LinearProblem(Problem):
     overridden by faster ones that give the same iterates.
     """
 
+    def linearize(self, w: Tensor) -> LinearProblem:
+        """The problem itself."""
+        return self
+
     @abstractmethod
     def potentials(self, w: Tensor, i: int) -> tuple[Tensor, ...]:
         """B_i w: the potentials of example i."""

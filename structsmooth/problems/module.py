@@ -13,6 +13,7 @@ from torch.utils.data import default_collate
 from structsmooth.costs import Hamming
 from structsmooth.losses import StructuralHinge
 from structsmooth.problems.base import Problem
+from structsmooth.problems.linearized import LinearizedProblem
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.structures.base import PartCosts, Structure
 
@@ -87,14 +88,24 @@ class ModuleProblem(Problem):
     def batch_losses(self, w: Tensor, indices: Tensor, smoother: Smoother) -> Tensor:
         """Losses of some examples: [b]."""
         x, y = self.batch(indices)
-        losses: Tensor = StructuralHinge(smoother, self.cost, "none")(self.structure(w, x), y)
-        return losses
+        return self.structured_losses(self.structure(w, x), y, smoother)
 
     def structure(self, w: Tensor, x: Any) -> Structure:
-        """The module's output for a batch of inputs under weights ``w`` [dim]; differentiable."""
+        """The structure of a batch of inputs under weights ``w``; differentiable."""
         buffers = {name: buffer.clone() for name, buffer in self.module.named_buffers()}
         structure: Structure = functional_call(self.module, self._unflatten(w) | buffers, (x,))
         return structure
+
+    def structured_losses(self, structure: Structure, y: Tensor, smoother: Smoother) -> Tensor:
+        """Losses [b] of labels under a structure."""
+        losses: Tensor = StructuralHinge(smoother, self.cost, "none")(structure, y)
+        return losses
+
+    def linearize(self, w: Tensor) -> Problem:
+        """Scores linearized at ``w`` [dim]; the problem itself if the module says that its scores are ``affine``."""
+        if w.shape != (self.dim,):
+            raise ValueError(f"w must have shape [dim] = {(self.dim,)}, got {tuple(w.shape)}")
+        return self if getattr(self.module, "affine", False) else LinearizedProblem(self, w)
 
     def batch(self, indices: Tensor) -> tuple[Any, Tensor]:
         """Inputs and labels of some examples, on the device of the parameters."""

@@ -30,8 +30,6 @@ _PATIENCE = 2
 _LONG = 10
 # Examples on which step sizes are tried, at least.
 _SAMPLE = 500
-# What counts as close to the best objective there.
-_CLOSE = 1.5
 
 
 class Status(Enum):
@@ -165,6 +163,10 @@ class Solver(ABC, Generic[S]):
     def smoother(self, state: S) -> Smoother:
         """The smoother of the pass that ``state`` has just made."""
 
+    def metrics(self, state: S) -> dict[str, float]:
+        """What the row of the pass that ``state`` has just made holds beside the columns."""
+        return {}
+
     def stalled(self, state: S, full: FullPass, lam: float) -> bool:
         """Whether the pass behind ``state`` did not decrease what it worked on; ``full`` is at its weights."""
         return False
@@ -247,6 +249,8 @@ class GradientSolver(Solver[S]):
     batch_size: int | None = None
 
     retries: ClassVar[int] = 40
+    close: ClassVar[float] = 1.5
+    """The first step size is the largest whose objective, where step sizes are tried, is within this factor of the best."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -295,7 +299,7 @@ class GradientSolver(Solver[S]):
         while len(tried) < 2 * _TRIES and tried[min(tried)] == min(tried.values()):
             tried[min(tried) / 2] = after_pass(min(tried) / 2)
         problem.oracle_calls += sample.oracle_calls
-        return max(step_size for step_size, value in tried.items() if value <= _CLOSE * min(tried.values()))
+        return max(step_size for step_size, value in tried.items() if value <= self.close * min(tried.values()))
 
     def order(self, problem: Problem, rng: np.random.Generator) -> Tensor:
         """Examples of the steps of one pass: a random permutation in batches, [steps, b]."""
@@ -409,6 +413,7 @@ class _Run(Generic[S]):
             gap=None if dual is None else objective - dual,
             mu=getattr(full.smoother, "mu", 0.0),
             step_size=state.step_size or None,
+            metrics=self.solver.metrics(state),
         )
 
     def _controlled(self, trial: S, row: Row, full: FullPass) -> S:

@@ -31,12 +31,12 @@ class SGD(GradientSolver[SGDState]):
     Args:
         schedule: ``"strongly-convex"`` for γ_t = 1/(2λ(t + t₀)), t₀ such that the first step is the learning rate
             (half the steps of Shalev-Shwartz et al. 2011, for half the noise; needs λ > 0); ``"inverse"`` for
-            γ₀/(1 + ⌊t/t₀⌋).
-        t0: t₀ of the ``"inverse"`` schedule, in passes.
+            γ₀/(1 + ⌊t/t₀⌋), ``"inverse-sqrt"`` for the square root of its denominator, ``"constant"`` for γ₀.
+        t0: t₀ of the ``"inverse"`` and ``"inverse-sqrt"`` schedules, in passes.
         average: take the average of the iterates; the last one if not.
     """
 
-    schedule: Literal["strongly-convex", "inverse"] = "strongly-convex"
+    schedule: Literal["strongly-convex", "inverse", "inverse-sqrt", "constant"] = "strongly-convex"
     t0: float = 1.0
     average: bool = True
 
@@ -46,7 +46,7 @@ class SGD(GradientSolver[SGDState]):
         super().__post_init__()
         check_positive(self, "t0")
         if self.schedule not in _DEGREES:
-            raise ValueError(f'schedule must be "strongly-convex" or "inverse", got {self.schedule!r}')
+            raise ValueError(f"schedule must be one of {', '.join(_DEGREES)}, got {self.schedule!r}")
 
     def begin(self, problem: Problem, lam: float, weights: Tensor, step_size: float) -> SGDState:
         """The given weights, no steps made."""
@@ -74,7 +74,10 @@ class SGD(GradientSolver[SGDState]):
         """γ_t at steps ``t`` = 1, 2, ..., for a first step size γ₀."""
         if self.schedule == "strongly-convex":
             return 1 / (2 * lam * (t - 1) + 1 / first)
-        return first / (1 + torch.floor((t - 1) / (self.t0 * steps_per_pass)))
+        if self.schedule == "constant":
+            return torch.full_like(t, first)
+        decay = 1 + torch.floor((t - 1) / (self.t0 * steps_per_pass))
+        return first / (decay if self.schedule == "inverse" else decay.sqrt())
 
     def smoother(self, state: SGDState) -> Smoother:
         """None."""
@@ -82,7 +85,7 @@ class SGD(GradientSolver[SGDState]):
 
 
 # Without strong convexity the first iterates deserve to be remembered longer: the weights of Pillutla et al. 2019, 7.2.
-_DEGREES = {"strongly-convex": 12, "inverse": 1}
+_DEGREES = {"strongly-convex": 12, "inverse": 1, "inverse-sqrt": 1, "constant": 1}
 
 
 def averaging_shares(t: Tensor, degree: int) -> tuple[Tensor, float]:

@@ -1,0 +1,137 @@
+"""A finite sum with scores linearized at some weights: the convex model of the prox-linear algorithm."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from structsmooth.problems.base import FullPass, Problem
+from structsmooth.smoothing import Smoother
+from structsmooth.structures.base import Structure
+
+if TYPE_CHECKING:
+    from structsmooth.problems.module import ModuleProblem
+
+
+class LinearizedProblem(Problem):
+    """The losses of a module problem with potentials θ_i(w_k) + J_i · (w − w_k), J_i the Jacobian of θ_i at w_k.
+
+    Convex in w, on the module's device. J_i is never formed: each batch makes one forward pass of the module at w_k
+    and one backward pass that can be differentiated, which give products with J_i and its transpose. So the module
+    needs second derivatives (not of its own scores, but of its operators), as for a gradient penalty. Recurrent
+    modules are run without cuDNN, which has none; for attention take PyTorch's math kernel.
+
+    Args:
+        problem: with any scores.
+        w: w_k, [dim].
+
+    Reference:
+        Pillutla et al. (2019), section 6.1.
+    """
+
+    def __init__(self, problem: ModuleProblem, w: Tensor) -> None:
+        self.problem, self.center = problem, w.detach().clone()
+        self.n, self.dim, self.batch_size = problem.n, problem.dim, problem.batch_size
+        self.smoother = problem.smoother
+
+    def start(self) -> Tensor:
+        """w_k: [dim]."""
+        return self.center.clone()
+
+    @property
+    def oracle_calls(self) -> int:
+        """Those of the problem."""
+        return self.problem.oracle_calls
+
+    @oracle_calls.setter
+    def oracle_calls(self, calls: int) -> None:
+        self.problem.oracle_calls = calls
+
+    def batch_losses(self, w: Tensor, indices: Tensor, smoother: Smoother) -> Tensor:
+        """Losses of some examples: [b], differentiable once."""
+        scores, y = self._linearized(indices)
+        structure = scores.structure_with(_Tangents.apply(w - self.center, scores))
+        return self.problem.structured_losses(structure, y, smoother)
+
+    def gradient_change(self, w: Tensor, snapshot: FullPass, indices: Tensor) -> Tensor:
+        """As in :meth:`Problem.gradient_change`: the two gradients share the passes of the module."""
+        self.oracle_calls += 2 * len(indices)
+        scores, y = self._linearized(indices)
+        now, then = (self._statistics(scores, y, at, snapshot.smoother) for at in (w, snapshot.weights))
+        return scores.vjp([a - b for a, b in zip(now, then, strict=True)])
+
+    def linearize(self, w: Tensor) -> LinearizedProblem:
+        """The problem itself."""
+        return self
+
+    def subset(self, indices: Tensor) -> LinearizedProblem:
+        """The same problem over some of its examples."""
+        return LinearizedProblem(self.problem.subset(indices), self.center)
+
+    def _linearized(self, indices: Tensor) -> tuple[_Linearization, Tensor]:
+        x, y = self.problem.batch(indices)
+        w = self.center.clone().requires_grad_()
+        with torch.enable_grad(), _twice_differentiable(self.problem.module):
+            return _Linearization(self.problem.structure(w, x), w), y
+
+    def _statistics(self, scores: _Linearization, y: Tensor, w: Tensor, smoother: Smoother) -> tuple[Tensor, ...]:
+        """Gradients of the mean loss with respect to the potentials that depend on the weights."""
+        tangents = [tangent.requires_grad_() for tangent in scores.jvp(w - self.center)]
+        losses = self.problem.structured_losses(scores.structure_with(tangents), y, smoother)
+        return torch.autograd.grad(losses.mean(), tangents)
+
+
+class _Linearization:
+    """Potentials of a batch at w_k and products with their Jacobian J."""
+
+    def __init__(self, structure: Structure, w: Tensor) -> None:
+        self.structure, self.w = structure, w
+        self.moving = [p for p in structure.potentials if p.requires_grad]
+        self.cotangents = [torch.zeros_like(p, requires_grad=True) for p in self.moving]
+        # Jᵀu as a function of u: linear, so that its derivative is J wherever u is.
+        (self.adjoint,) = torch.autograd.grad(self.moving, w, self.cotangents, create_graph=True)
+
+    def jvp(self, v: Tensor) -> tuple[Tensor, ...]:
+        """J v: a tensor for each of the potentials that depend on the weights."""
+        products: tuple[Tensor, ...] = torch.autograd.grad(
+            self.adjoint, self.cotangents, v, retain_graph=True, materialize_grads=True
+        )
+        return products
+
+    def vjp(self, u: Sequence[Tensor]) -> Tensor:
+        """Jᵀu: [dim]."""
+        return torch.autograd.grad(self.moving, self.w, u, retain_graph=True)[0]
+
+    def structure_with(self, tangents: Sequence[Tensor]) -> Structure:
+        """The structure with potentials θ + tangents."""
+        rest = iter(tangents)
+        moved = (p.detach() + next(rest) if p.requires_grad else p for p in self.structure.potentials)
+        return self.structure.replace(*moved)
+
+
+class _Tangents(torch.autograd.Function):
+    """J v, whose backward pass is Jᵀ."""
+
+    @staticmethod
+    def forward(ctx: Any, v: Tensor, scores: _Linearization) -> tuple[Tensor, ...]:
+        ctx.scores = scores
+        return scores.jvp(v)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *u: Tensor) -> tuple[Tensor, None]:
+        return ctx.scores.vjp(u), None
+
+
+@contextmanager
+def _twice_differentiable(module: nn.Module) -> Iterator[None]:
+    """Without cuDNN where it would run what it cannot differentiate twice."""
+    if not any(isinstance(part, nn.RNNBase) for part in module.modules()):
+        yield
+        return
+    with torch.backends.cudnn.flags(enabled=False):
+        yield

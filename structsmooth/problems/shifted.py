@@ -1,0 +1,103 @@
+"""A finite sum in other coordinates, which turns a proximal term into part of the regularizer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from torch import Tensor
+
+from structsmooth.problems.base import FullPass, Problem
+from structsmooth.smoothing import Smoother
+
+
+class ShiftedProblem(Problem):
+    """The losses of a problem at c + v, for weights v: the origin is moved to c.
+
+    So (1/n) Σ f_i(w) + (λ/2)‖w‖² + (κ/2)‖w − z‖² is, by completing the square, what solvers minimize: the loss of v
+    plus (λ + κ)/2 ‖v‖² for c = κz/(λ + κ), and a constant, λκ/(λ + κ) ‖z‖²/2. See :meth:`proximal`.
+
+    Args:
+        problem: any.
+        origin: c, [dim].
+    """
+
+    def __init__(self, problem: Problem, origin: Tensor) -> None:
+        if origin.shape != (problem.dim,):
+            raise ValueError(f"origin must have shape [dim] = {(problem.dim,)}, got {tuple(origin.shape)}")
+        self.problem, self.origin = problem, origin.detach()
+        self.n, self.dim, self.batch_size = problem.n, problem.dim, problem.batch_size
+        self.smoother = problem.smoother
+
+    @classmethod
+    def proximal(cls, problem: Problem, lam: float, kappa: float, center: Tensor) -> ShiftedProblem:
+        """The problem that solvers have to minimize with λ + κ for (κ/2)‖w − center‖² to be added to F.
+
+        Args:
+            problem: any, of F.
+            lam: λ ≥ 0.
+            kappa: κ > 0.
+            center: z, [dim].
+        """
+        return cls(problem, center * (kappa / (lam + kappa)))
+
+    def start(self) -> Tensor:
+        """The start of the problem: [dim]."""
+        return self.problem.start() - self.origin
+
+    def batch_losses(self, w: Tensor, indices: Tensor, smoother: Smoother) -> Tensor:
+        """Losses of some examples: [b]."""
+        return self.problem.batch_losses(self.origin + w, indices, smoother)
+
+    def linearize(self, w: Tensor) -> ShiftedProblem:
+        """The linearized problem, shifted likewise."""
+        return ShiftedProblem(self.problem.linearize(self.origin + w), self.origin)
+
+    def subset(self, indices: Tensor) -> ShiftedProblem:
+        """The same problem over some of its examples."""
+        return ShiftedProblem(self.problem.subset(indices), self.origin)
+
+    def restrict(self, indices: Tensor, w: Tensor) -> tuple[ShiftedProblem, Tensor]:
+        """The same problem over some of its examples, without the weights that they do not use."""
+        part, weights = self.problem.restrict(indices, self.origin + w)
+        _, origin = self.problem.restrict(indices, self.origin)
+        return ShiftedProblem(part, origin), weights - origin
+
+    @property
+    def oracle_calls(self) -> int:
+        """Those of the problem."""
+        return self.problem.oracle_calls
+
+    @oracle_calls.setter
+    def oracle_calls(self, calls: int) -> None:
+        self.problem.oracle_calls = calls
+
+    def full_pass(self, w: Tensor, smoother: Smoother, *, with_loss: bool = False) -> FullPass:
+        """The full pass of the problem, in these coordinates."""
+        full = self.problem.full_pass(self.origin + w, smoother, with_loss=with_loss)
+        cost = full.expected_cost
+        # The scores of the origin are constants now, as costs are.
+        cost = None if cost is None else cost + float(self.origin @ full.gradient)
+        return replace(full, weights=w.clone(), expected_cost=cost)
+
+    def svrg_epoch(
+        self,
+        snapshot: FullPass,
+        order: Tensor,
+        *,
+        step_size: float,
+        lam: float,
+        kappa: float = 0.0,
+        center: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """The epoch of the problem, with the regularizer (λ/2)‖w − c‖² as part of the proximal term."""
+        strength = lam + kappa
+        moved = self.origin if center is None or not strength else self.origin + kappa / strength * center
+        last, mean = self.problem.svrg_epoch(
+            replace(snapshot, weights=self.origin + snapshot.weights),
+            order,
+            step_size=step_size,
+            lam=0.0,
+            kappa=strength,
+            center=moved,
+        )
+        return last - self.origin, mean - self.origin

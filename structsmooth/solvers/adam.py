@@ -1,0 +1,67 @@
+"""Adam on the objective itself, as a baseline for deep models."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from structsmooth.problems.base import Problem
+from structsmooth.smoothing import Max, Smoother
+from structsmooth.solvers.base import GradientSolver, State
+
+
+@dataclass
+class AdamState(State):
+    """Adds the running means of gradients and of their squares, [dim], and the number of steps made."""
+
+    mean: Tensor = field(default_factory=lambda: torch.zeros(0))
+    mean_square: Tensor = field(default_factory=lambda: torch.zeros(0))
+    steps: int = 0
+
+
+@dataclass(frozen=True)
+class Adam(GradientSolver[AdamState]):
+    """``torch.optim.Adam`` with its defaults and a constant step size, by subgradients; no smoothing, no average.
+
+    The regularizer is part of the objective, so its gradient is scaled as that of the losses.
+
+    Reference:
+        Kingma and Ba (2015), "Adam: A Method for Stochastic Optimization".
+    """
+
+    state_type: ClassVar[type[State]] = AdamState
+    # Its step size stays, and there is no average: one that is too long stays so.
+    close: ClassVar[float] = 1.0
+
+    def begin(self, problem: Problem, lam: float, weights: Tensor, step_size: float) -> AdamState:
+        """The given weights, no steps made."""
+        zero = torch.zeros_like(weights)
+        return AdamState(weights, step_size, mean=zero, mean_square=zero)
+
+    def advance(self, problem: Problem, lam: float, state: AdamState, rng: np.random.Generator) -> AdamState:
+        """One pass."""
+        order = self.order(problem, rng)
+        w, mean, mean_square = (tensor.clone() for tensor in (state.weights, state.mean, state.mean_square))
+        optimizer = torch.optim.Adam([w], lr=state.step_size)
+        step = torch.tensor(float(state.steps))
+        optimizer.state[w] = {"step": step, "exp_avg": mean, "exp_avg_sq": mean_square}
+        for batch in order:
+            _, gradient = problem.batch_loss_and_grad(w, batch, problem.smoother)
+            w.grad = gradient.add_(w, alpha=lam)
+            optimizer.step()
+        w.grad = None
+        steps = state.steps + len(order)
+        return replace(state, weights=w, mean=mean, mean_square=mean_square, steps=steps, passes=state.passes + 1)
+
+    def restarted(self, state: AdamState) -> AdamState:
+        """Without running means."""
+        zero = torch.zeros_like(state.weights)
+        return replace(state, mean=zero, mean_square=zero, steps=0)
+
+    def smoother(self, state: AdamState) -> Smoother:
+        """None."""
+        return Max()
