@@ -113,6 +113,7 @@ def _key(image: bytes, boxes: Tensor) -> str:
 def _fingerprint(module: nn.Module) -> str:
     """Changes with what the network is made of and with its weights."""
     digest = sha256(str(module).encode())
-    for name, tensor in module.state_dict().items():
+    # The state dict may lack buffers, such as a mean that is subtracted.
+    for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
         digest.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
     return digest.hexdigest()[:16]

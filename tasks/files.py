@@ -58,12 +58,14 @@ def data_file(task: str, name: str) -> str:
     """
     folder = os.environ.get(DATA_VARIABLE)
     if not folder:
+        source = split_part(name)[0]
         raise ValueError(
-            f"{task} comes without data: give --train, or set {DATA_VARIABLE} to a folder that has {split_part(name)[0]}"
+            f"{task} comes without data: give --train, or set {DATA_VARIABLE} to a folder that has {source}"
         )
     path = os.path.join(folder, name)
-    if not split_part(path)[0].exists():
-        raise FileNotFoundError(f"{split_part(path)[0]} not found: {DATA_VARIABLE} must name a folder that has it")
+    source = split_part(path)[0]
+    if not source.exists():
+        raise FileNotFoundError(f"{source} not found: {DATA_VARIABLE} must name a folder that has it")
     return path
 
 

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, TextIO, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, TextIO, cast, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from structsmooth.metrics import average_precision
 from structsmooth.costs import OneMinusIoU
+from structsmooth.metrics import average_precision
+from structsmooth.models.backbones import PRETRAINED, AlexNetConv4, SqueezeNetFire9
+from structsmooth.models.localization import BoxELU, BoxLinear, BoxScore
 from structsmooth.problems import LinearModuleProblem, ModuleProblem
 from structsmooth.scores import ScoreModule
 from structsmooth.structures import BoxCandidates
@@ -31,7 +35,7 @@ from structsmooth.tasks.annotations import (
 )
 from structsmooth.tasks.base import Task
 from structsmooth.tasks.box_features import BoxFeatures, FeatureType, load_features
-from structsmooth.tasks.files import data_file
+from structsmooth.tasks.files import DATA_VARIABLE, data_file
 from structsmooth.tasks.proposals import Proposals, SearchMode, SelectiveSearch
 
 Head = Literal["linear", "elu"]
@@ -78,15 +82,16 @@ class ClassHeads(ScoreModule):
     With λ = c/n the weights of each class are those of a problem of its own with its n' examples and λ' = c/n'.
 
     Args:
-        heads: a module for each class, from features [B, M, C, H, W] and mask [B, M] to ``Candidates``.
+        heads: of each class.
         classes: their names.
         scale: factor of the features.
     """
 
-    def __init__(self, heads: Iterable[nn.Module], classes: Sequence[str], scale: float) -> None:
+    def __init__(self, heads: Iterable[BoxScore], classes: Sequence[str], scale: float) -> None:
         super().__init__()
+        heads = list(heads)
         self.heads, self.classes, self.scale = nn.ModuleList(heads), list(classes), scale
-        self.affine = all(getattr(head, "affine", False) for head in self.heads)
+        self.affine = all(head.affine for head in heads)
 
     def forward(self, x: Sequence[Example]) -> BoxCandidates:
         """Boxes of each example, scored by the head of its class; features are read where they are needed."""
@@ -97,10 +102,8 @@ class ClassHeads(ScoreModule):
 
     def _scores(self, example: Example) -> Tensor:
         """Scores [M] of the boxes of an example."""
-        head = self.heads[self.classes.index(example.label)]
-        features = self.scale * load_features(example.features).to(next(head.parameters()))
-        scores: Tensor = head(features.unsqueeze(0)).potentials[0]
-        return scores[0]
+        head = cast(BoxScore, self.heads[self.classes.index(example.label)])
+        return head.score_maps(self.scale * load_features(example.features).to(next(head.parameters())))
 
     @staticmethod
     def _boxes(x: Sequence[Example]) -> Tensor:
@@ -136,7 +139,7 @@ class Localization(Task):
 
     classes: list[str] = field(default_factory=list)
     head: Head = "elu"
-    backbone: str = "squeezenet"
+    backbone: str = "squeezenet-caffe"
     backbone_weights: str | None = None
     features_cache: str = "runs/features"
     proposals: int = 1000
@@ -147,7 +150,7 @@ class Localization(Task):
     images: str | None = None
     seed: int = 0
     scale: float = 0.0
-    shape: list[int] = field(default_factory=list)
+    shape: tuple[int, int, int] | None = None
 
     summary: ClassVar[str] = "object localization: boxes in images, PASCAL VOC, COCO or CSV"
     headline: ClassVar[str] = "corloc"
@@ -162,16 +165,24 @@ class Localization(Task):
         self._search = SelectiveSearch(self.features_cache, self.proposals, self.search, self.jobs)
         backbone = load_backbone(self.backbone, self.backbone_weights)
         self._features = BoxFeatures(backbone, self.features_cache, self.feature_dtype)
-        self._training = not self.shape
+        self._training = self.shape is None
 
     @classmethod
     def add_arguments(cls, parser: ArgumentParser) -> None:
         """Options of classes, features and score."""
         parser.add_argument("--class", dest="classes", nargs="+", default=[], help="classes (default: all)")
         parser.add_argument("--head", choices=get_args(Head), default="elu", help="score of boxes (default: elu)")
-        parser.add_argument("--backbone", choices=list(BACKBONES), default="squeezenet", help="default: squeezenet")
         parser.add_argument(
-            "--backbone-weights", metavar="FILE", help=f"default: {_WEIGHTS} in the folder STRUCTSMOOTH_DATA names"
+            "--backbone",
+            choices=list(BACKBONES),
+            default=_CAFFE,
+            help=f"network that describes boxes; caffe: trained on other scales of colours (default: {_CAFFE})",
+        )
+        parser.add_argument(
+            "--backbone-weights",
+            metavar="FILE",
+            help="its weights: .pt, .safetensors or .npz (default: download; for squeezenet-caffe, the file "
+            f"{_WEIGHTS} in the folder that {DATA_VARIABLE} names)",
         )
         parser.add_argument(
             "--features-cache",
@@ -211,7 +222,7 @@ class Localization(Task):
     @classmethod
     def embedded(cls) -> dict[str, str]:
         """Animals of PASCAL VOC 2012, in the folder of larger data sets."""
-        return {split: data_file("localization", f"{_DATA}#{name}") for split, name in _DATA_SPLITS.items()}
+        return {"train": data_file("localization", f"{_DATA}#train"), "test": data_file("localization", f"{_DATA}#val")}
 
     def read(self, path: str | TextIO) -> list[Example]:
         """Images with exactly one object of a class, difficult ones aside, for each class; or images without boxes.
@@ -247,7 +258,8 @@ class Localization(Task):
         if not labelled:
             raise ValueError("these images have no boxes: training needs them")
         self.classes = sorted({example.label for example in labelled})
-        self.shape = list(load_features(labelled[0].features).shape[1:])
+        _, *shape = load_features(labelled[0].features).shape
+        self.shape = (shape[0], shape[1], shape[2])
         norms = torch.cat([load_features(e.features).float().flatten(1).norm(dim=1) for e in labelled])
         self.scale = _NORM / max(float(norms.mean()), 1e-12)
 
@@ -330,13 +342,14 @@ class Localization(Task):
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Localization:
         """The model that :meth:`to_dict` was called on."""
-        return cls(**data)
+        return cls(**(data | {"shape": tuple(data["shape"])}))
 
     def module(self) -> ClassHeads:
         """Score modules of the classes with their first weights."""
+        assert self.shape is not None
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
-            heads = [HEADS[self.head](*self.shape) for _ in self.classes]
+            heads = [_HEADS[self.head](self.shape) for _ in self.classes]
         return ClassHeads(heads, self.classes, self.scale)
 
     def _examples(self, wanted: Sequence[tuple[AnnotatedImage, str]], faults: Faults) -> list[Example]:
@@ -378,13 +391,23 @@ def load_backbone(name: str, weights: str | None = None) -> nn.Module:
 
     Args:
         name: one of :data:`BACKBONES`.
-        weights: file with its weights; for SqueezeNet one in the folder that ``STRUCTSMOOTH_DATA`` names, if not given.
+        weights: file with its weights, see :class:`~structsmooth.models.backbones.Backbone`. If not given, torchvision
+            downloads them; but those of ``squeezenet-caffe`` are in the folder that ``STRUCTSMOOTH_DATA`` names.
 
     Raises:
         ValueError: no such network, or no weights.
+        OSError: weights that cannot be read or downloaded.
     """
     if name not in BACKBONES:
         raise ValueError(f"backbone must be one of {', '.join(BACKBONES)}, got {name!r}")
+    if weights is None and name == _CAFFE:
+        if not os.environ.get(DATA_VARIABLE):
+            raise ValueError(
+                f"{name} needs weights: give --backbone-weights, or set {DATA_VARIABLE} to a folder that has "
+                f"{_WEIGHTS}; or take --backbone squeezenet, whose weights torchvision downloads"
+            )
+        weights = data_file("localization", _WEIGHTS)
+    return BACKBONES[name](PRETRAINED if weights is None else weights)
 
 
 def _images_with(annotated: Sequence[AnnotatedImage], label: str) -> list[AnnotatedImage]:
@@ -441,14 +464,13 @@ def _scores(pairs: Sequence[tuple[Example, Detection]]) -> dict[str, float]:
 
 
 def _table(rows: dict[str, dict[str, float]]) -> str:
-    width = max(map(len, rows))
+    width = max(map(len, [*rows, "class"]))
     names = list(next(iter(rows.values())))
-    lines = [
-        f"{label:{width}}"
-        + "".join(f"  {value:>{len(name)}{'.0f' if name == _COUNT else '.4f'}}" for name, value in row.items())
-        for label, row in rows.items()
-    ]
-    return "\n".join(["  ".join([f"{'class':{width}}", *names]), *lines])
+    lines = ["  ".join([f"{'class':{width}}", *names])]
+    for label, row in rows.items():
+        cells = [f"{row[name]:>{len(name)}.{0 if name == _COUNT else 4}f}" for name in names]
+        lines.append("  ".join([f"{label:{width}}", *cells]))
+    return "\n".join(lines)
 
 
 def _corners(box: Box) -> tuple[float, float, float, float]:
@@ -458,3 +480,14 @@ def _corners(box: Box) -> tuple[float, float, float, float]:
 
 
 _COUNT = "images"
+_CAFFE = "squeezenet-caffe"
+_DATA = "voc2012_animals/voc2012_animals_single_333.zip"
+_WEIGHTS = "squeezenet_v10/squeezenet1_0_imagenet_rgb.npz"
+_HEADS: dict[str, type[BoxLinear | BoxELU]] = {"linear": BoxLinear, "elu": BoxELU}
+
+BACKBONES: dict[str, Callable[[str], nn.Module]] = {
+    _CAFFE: partial(SqueezeNetFire9, normalization="caffe"),
+    "squeezenet": SqueezeNetFire9,
+    "alexnet": AlexNetConv4,
+}
+"""Networks that describe boxes by name, each built from a file of weights."""

@@ -143,6 +143,10 @@ class LinearModuleProblem(ModuleProblem, LinearProblem):
         expected = smoothed - float(w @ gradient) if own and not isinstance(smoother, Max) else cost / self.n
         return FullPass(w.clone(), smoother, smoothed, gradient, loss, expected)
 
+    def linearize(self, w: Tensor) -> LinearModuleProblem:
+        """The problem itself."""
+        return self
+
     def subset(self, indices: Tensor) -> LinearModuleProblem:
         """The same problem over some of its examples."""
         examples = [self.dataset[i] for i in indices.tolist()]
