@@ -14,7 +14,7 @@ from structsmooth.smoothing import Smoother
 from structsmooth.structures.base import Structure
 
 if TYPE_CHECKING:
-    from structsmooth.problems.module import ModuleProblem
+    from structsmooth.problems.module import Labels, ModuleProblem
 
 
 class LinearizedProblem(Problem):
@@ -72,13 +72,13 @@ class LinearizedProblem(Problem):
         """The same problem over some of its examples."""
         return LinearizedProblem(self.problem.subset(indices), self.center)
 
-    def _linearized(self, indices: Tensor) -> tuple[_Linearization, Tensor]:
+    def _linearized(self, indices: Tensor) -> tuple[_Linearization, Labels]:
         x, y = self.problem.batch(indices)
         w = self.center.clone().requires_grad_()
         with torch.enable_grad(), _twice_differentiable(self.problem.module):
             return _Linearization(self.problem.structure(w, x), w), y
 
-    def _statistics(self, scores: _Linearization, y: Tensor, w: Tensor, smoother: Smoother) -> tuple[Tensor, ...]:
+    def _statistics(self, scores: _Linearization, y: Labels, w: Tensor, smoother: Smoother) -> tuple[Tensor, ...]:
         """Gradients of the mean loss with respect to the potentials that depend on the weights."""
         tangents = [tangent.requires_grad_() for tangent in scores.jvp(w - self.center)]
         losses = self.problem.structured_losses(scores.structure_with(tangents), y, smoother)

@@ -17,6 +17,9 @@ from structsmooth.problems.linearized import LinearizedProblem
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.structures.base import PartCosts, Structure
 
+# Labels of a batch, alone or with part costs.
+Labels = Tensor | tuple[Tensor, Tensor]
+
 
 class Dataset(Protocol):
     """A map-style dataset of pairs (input, labels)."""
@@ -37,8 +40,8 @@ class ModuleProblem(Problem):
 
     Args:
         module: maps a batch of inputs to a structure; see :class:`structsmooth.scores.ScoreModule`.
-        dataset: pairs (x, y).
-        cost: task loss; ``None`` for no margin.
+        dataset: pairs (x, y); or (x, (y, costs)) with part costs for each example, such as 1 − IoU of candidate boxes.
+        cost: task loss; ``None`` for no margin. Not used where examples bring their own.
         batch_size: examples per stochastic step.
         collate: puts a list of pairs together into a batch (x, y); torch's default if not given.
         smoother: of the objective; see :class:`~structsmooth.problems.Problem`.
@@ -61,7 +64,7 @@ class ModuleProblem(Problem):
         dataset: Dataset | Sequence[tuple[Any, Any]],
         cost: PartCosts | None = Hamming(),  # noqa: B008 - immutable
         batch_size: int = 16,
-        collate: Callable[[list[Any]], tuple[Any, Tensor]] = default_collate,
+        collate: Callable[[list[Any]], tuple[Any, Labels]] = default_collate,
         smoother: Smoother = Max(),  # noqa: B008 - immutable
     ) -> None:
         self.smoother = smoother
@@ -96,9 +99,10 @@ class ModuleProblem(Problem):
         structure: Structure = functional_call(self.module, self._unflatten(w) | buffers, (x,))
         return structure
 
-    def structured_losses(self, structure: Structure, y: Tensor, smoother: Smoother) -> Tensor:
+    def structured_losses(self, structure: Structure, y: Labels, smoother: Smoother) -> Tensor:
         """Losses [b] of labels under a structure."""
-        losses: Tensor = StructuralHinge(smoother, self.cost, "none")(structure, y)
+        labels, cost = (y, self.cost) if isinstance(y, Tensor) else y
+        losses: Tensor = StructuralHinge(smoother, cost, "none")(structure, labels)
         return losses
 
     def linearize(self, w: Tensor) -> Problem:
@@ -107,11 +111,11 @@ class ModuleProblem(Problem):
             raise ValueError(f"w must have shape [dim] = {(self.dim,)}, got {tuple(w.shape)}")
         return self if getattr(self.module, "affine", False) else LinearizedProblem(self, w)
 
-    def batch(self, indices: Tensor) -> tuple[Any, Tensor]:
+    def batch(self, indices: Tensor) -> tuple[Any, Labels]:
         """Inputs and labels of some examples, on the device of the parameters."""
         x, y = self.collate([self.dataset[i] for i in indices.tolist()])
         device = next(iter(self.parameters.values())).device
-        return _to(x, device), y.to(device)
+        return _to(x, device), _to(y, device)
 
     def subset(self, indices: Tensor) -> ModuleProblem:
         """The same problem over some of its examples."""

@@ -250,7 +250,7 @@ class GradientSolver(Solver[S]):
 
     retries: ClassVar[int] = 40
     close: ClassVar[float] = 1.5
-    """The first step size is the largest whose objective, where step sizes are tried, is within this factor of the best."""
+    """Of the step sizes tried, the first is the largest whose objective is within this factor of the best."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
