@@ -162,11 +162,13 @@ def decode(data: bytes) -> NDArray[np.uint8]:
     Raises:
         ValueError: a corrupt image.
     """
-    from PIL import Image
+    from PIL import Image, UnidentifiedImageError
 
     try:
         with Image.open(BytesIO(data)) as image:
             return np.asarray(image.convert("RGB"))
+    except UnidentifiedImageError as error:  # its text is an address in memory
+        raise ValueError("corrupt image (of no known format)") from error
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise ValueError(f"corrupt image ({error})") from error
 
@@ -255,11 +257,13 @@ def _file(path: Any) -> ImageFile:
 def _voc_objects(annotation: bytes) -> list[Mapping[str, Any]]:
     from torchvision.datasets import VOCDetection
 
-    parsed = VOCDetection.parse_voc_xml(ElementTree.fromstring(annotation))
-    if "annotation" not in parsed:
+    root = ElementTree.fromstring(annotation)
+    if root.tag != "annotation":
         raise ValueError("no element annotation")
-    objects = parsed["annotation"]["object"]
-    return objects if isinstance(objects, list) else [objects]
+    if root.find("object") is None:
+        return []
+    objects: list[Mapping[str, Any]] = VOCDetection.parse_voc_xml(root)["annotation"]["object"]
+    return objects
 
 
 def _voc_object(entry: Mapping[str, Any]) -> BoxedObject:

@@ -6,7 +6,7 @@ import os
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, TextIO, cast, get_args
@@ -211,7 +211,7 @@ class Localization(Task):
     @classmethod
     def from_options(cls, options: Namespace) -> Localization:
         """An untrained model."""
-        names = set(cls.__dataclass_fields__) - {"scale", "shape"}
+        names = {f.name for f in fields(cls)} - {"scale", "shape"}
         return cls(**{name: value for name, value in vars(options).items() if name in names})
 
     @classmethod
