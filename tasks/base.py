@@ -121,6 +121,6 @@ def load_task(name: str) -> type[Task]:
 
 
 TASKS = {
-    "localization": "structsmooth.tasks.localization:Localization",
     "ner": "structsmooth.tasks.ner:NER",
+    "localization": "structsmooth.tasks.localization:Localization",
 }
