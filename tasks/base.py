@@ -6,7 +6,7 @@ import importlib
 import sys
 from abc import ABC, abstractmethod
 from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, TextIO
 
@@ -27,12 +27,16 @@ class Task(ABC):
         headline: the metric to watch, one of those that ``measure`` gives.
         lam: λ that worked, as ``"c/n"`` or a number.
         passes: number of passes that worked.
+        solver: the solver that suits the task, by its name on the command line.
+        hyperparameters: of that solver, where others than its defaults worked better.
     """
 
     summary: ClassVar[str]
     headline: ClassVar[str]
     lam: ClassVar[str] = "1/n"
     passes: ClassVar[int] = 15
+    solver: ClassVar[str] = "casimir-svrg"
+    hyperparameters: ClassVar[Mapping[str, Any]] = {}
 
     @classmethod
     @abstractmethod
@@ -46,8 +50,8 @@ class Task(ABC):
 
     @classmethod
     def default_solver(cls, options: Namespace) -> str:
-        """Name of the solver that suits the options."""
-        return "casimir-svrg"
+        """The solver that suits the options, by its name."""
+        return cls.solver
 
     @classmethod
     @abstractmethod
@@ -83,12 +87,12 @@ class Task(ABC):
         """Write the examples with their predicted outputs."""
 
     def draw(self, examples: Sequence[Any], predictions: Sequence[list[tuple[float, Any]]], folder: Path) -> None:
-        """Save pictures of the examples with their predicted outputs.
+        """Save a picture of each example with its best output in a folder.
 
         Raises:
-            ValueError: the task has no pictures.
+            ValueError: a task without pictures.
         """
-        raise ValueError(f"{type(self).__name__} draws no pictures")
+        raise ValueError(f"{type(self).__name__} has no pictures of its predictions")
 
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
@@ -122,5 +126,6 @@ def load_task(name: str) -> type[Task]:
 
 TASKS = {
     "ner": "structsmooth.tasks.ner:NER",
+    "segmentation": "structsmooth.tasks.segmentation:Segmentation",
     "localization": "structsmooth.tasks.localization:Localization",
 }

@@ -1,14 +1,19 @@
 """Small sparse chain problems, and what they are by enumeration of all outputs."""
 
 from itertools import product
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from structsmooth import Cost, Hamming, SparseChainProblem, SparseSequences
+from structsmooth.problems.boxes import Bounds
+
+Example = tuple[Any, Tensor]
 
 
 def offsets(counts: Tensor) -> Tensor:
@@ -22,6 +27,7 @@ def random_problem(
     features: int = 5,
     cost: Cost | None = Hamming(),  # noqa: B008 - immutable
     seed: int = 0,
+    bounds: Bounds | None = None,
 ) -> SparseChainProblem:
     """Tokens of 0 to 4 attributes, some of them repeated; the last attribute never occurs."""
     generator = torch.Generator().manual_seed(seed)
@@ -29,12 +35,31 @@ def random_problem(
     attributes = torch.randint(features - 1, (int(counts.sum()),), generator=generator, dtype=torch.int32)
     labels = torch.randint(states, (sum(lengths),), generator=generator)
     sequences = SparseSequences(attributes, offsets(counts), offsets(torch.tensor(lengths)))
-    return SparseChainProblem(sequences, labels, features, states, cost)
+    return SparseChainProblem(sequences, labels, features, states, cost, bounds=bounds)
 
 
 def random_weights(problem: SparseChainProblem, seed: int = 0) -> Tensor:
     """Gaussian weights."""
     return torch.randn(problem.dim, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def dense_examples(problem: SparseChainProblem) -> list[Example]:
+    """Counts of attributes [T, F] and labels [T] of each sequence."""
+    examples = []
+    for i in range(problem.n):
+        sequence = problem.sequences.select(torch.tensor([i]))
+        token = torch.repeat_interleave(torch.arange(len(sequence.token_offsets) - 1), sequence.token_offsets.diff())
+        x = torch.zeros(len(sequence.token_offsets) - 1, problem.features, dtype=torch.float64)
+        x.index_put_((token, sequence.attributes.long()), torch.ones(()).double(), accumulate=True)
+        examples.append((x, problem.labels[problem.sequences.tokens(torch.tensor([i]))]))
+    return examples
+
+
+def collate(examples: list[Example]) -> tuple[tuple[Tensor, Tensor], Tensor]:
+    """Padded inputs with lengths; labels at padding are no labels."""
+    x, y = zip(*examples, strict=True)
+    padded = pad_sequence(x, batch_first=True, padding_value=torch.nan).nan_to_num(7.0)
+    return (padded, torch.tensor([len(labels) for labels in y])), pad_sequence(y, batch_first=True, padding_value=-100)
 
 
 class EnumeratedProblem:
@@ -78,15 +103,23 @@ class EnumeratedProblem:
 
     def optimum(self, lam: float) -> float:
         """min F: the primal quadratic program with a slack for each example and a constraint for each output."""
+        return self.objective(self.minimizer(lam), lam)
+
+    def minimizer(self, lam: float) -> NDArray[np.float64]:
+        """The weights that solve it, within the bounds of the problem."""
         n, dim = self.problem.n, self.problem.dim
         slack = np.repeat(np.eye(n), [len(costs) for costs in self.costs], axis=0)
         matrix, costs = np.hstack([-np.vstack(self.differences), slack]), np.concatenate(self.costs)
+        free = torch.full((dim,), torch.inf)
+        lower, upper = self.problem.bounds or (-free, free)
         solution = minimize(
             lambda v: (lam / 2 * v[:dim] @ v[:dim] + v[dim:].mean(), np.r_[lam * v[:dim], np.full(n, 1 / n)]),
             np.r_[np.zeros(dim), np.full(n, costs.max())],
             jac=True,
             method="SLSQP",
+            bounds=[*zip(lower.tolist(), upper.tolist(), strict=True), *[(None, None)] * n],
             constraints={"type": "ineq", "fun": lambda v: matrix @ v - costs, "jac": lambda v: matrix},
             options={"ftol": 1e-14, "maxiter": 1000},
         )
-        return self.objective(solution.x[:dim], lam)
+        minimizer: NDArray[np.float64] = solution.x[:dim]
+        return minimizer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from argparse import ArgumentParser, BooleanOptionalAction, Namespace
+from collections.abc import Mapping
 from dataclasses import fields
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -20,16 +21,17 @@ SOLVERS: dict[str, type[Solver[Any]]] = {
 }
 
 
-def add_solver_flags(parser: ArgumentParser, name: str) -> None:
-    """A flag for every hyperparameter of a solver, with the help of its docstring."""
+def add_solver_flags(parser: ArgumentParser, name: str, defaults: Mapping[str, Any]) -> None:
+    """A flag for every hyperparameter of a solver, with the help of its docstring, and some other defaults."""
     solver = SOLVERS[name]
     hints, texts = get_type_hints(solver), _argument_texts(solver)
     group = parser.add_argument_group(f"hyperparameters of {name} (--solver gives others)")
     for f in fields(solver):
-        default = "estimated" if f.default is None else f.default
-        text = f"{texts[f.name]} (default: {default})".replace("%", "%%")
+        default = defaults.get(f.name, f.default)
+        shown = "estimated" if default is None else default
+        text = f"{texts[f.name]} (default: {shown})".replace("%", "%%")
         flag = "--" + f.name.replace("_", "-")
-        group.add_argument(flag, dest=f.name, default=f.default, help=text, **_parsing(hints[f.name]))
+        group.add_argument(flag, dest=f.name, default=default, help=text, **_parsing(hints[f.name]))
 
 
 def solver_from(options: Namespace) -> Solver[Any]:

@@ -115,10 +115,10 @@ def predict(options: Namespace) -> int:
     task, weights = ModelDirectory(options.model).load_model()
     examples = task.read(sys.stdin if options.file == "-" else options.file)
     predictions = task.predict(weights, examples, options.top)
-    with open(options.output, "w", encoding="utf-8") if options.output else nullcontext(sys.stdout) as stream:
-        task.write(examples, predictions, stream)
     if options.pictures:
         task.draw(examples, predictions, Path(options.pictures))
+    with open(options.output, "w", encoding="utf-8") if options.output else nullcontext(sys.stdout) as stream:
+        task.write(examples, predictions, stream)
     return 0
 
 
@@ -156,7 +156,9 @@ def _parser(arguments: Sequence[str]) -> ArgumentParser:
                 help="give the K best outputs with scores; in column files the best is the first column added",
             )
             command.add_argument("--output", metavar="FILE", help="where to write (default: standard output)")
-            command.add_argument("--pictures", metavar="DIR", help="save pictures of the best outputs, of image tasks")
+            command.add_argument(
+                "--pictures", "--overlays", metavar="DIR", help="save images with the predictions drawn in, too"
+            )
     return parser
 
 
@@ -183,7 +185,7 @@ def _add_train(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     task = load_task(name)
     solver = _chosen_solver(arguments, task)
     task.add_arguments(parser.add_argument_group(f"features of {name}"))  # type: ignore[arg-type]
-    add_solver_flags(parser, solver)
+    add_solver_flags(parser, solver, task.hyperparameters if solver == task.solver else {})
     out = str(Path("runs") / name.rpartition(":")[2].lower())
     parser.set_defaults(lam=task.lam, passes=task.passes, out=out, solver=solver)
 

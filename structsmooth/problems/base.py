@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from structsmooth.problems.boxes import Bounds, clip
 from structsmooth.smoothing import Max, Smoother
 
 
@@ -47,6 +48,7 @@ class Problem(ABC):
         batch_size: examples per step that suit this problem.
         smoother: of the objective. ``Max()`` for hinges, which solvers smooth as they need; an objective with another,
             such as ``Entropy(1.0)`` for the likelihood of a CRF, is smooth, and solvers minimize it as it is.
+        bounds: lower and upper bounds of the weights, [dim] each, infinite for none; no box constraints if not given.
         oracle_calls: inferences so far.
     """
 
@@ -54,6 +56,7 @@ class Problem(ABC):
     dim: int
     batch_size: int = 1
     smoother: Smoother = Max()
+    bounds: Bounds | None = None
     oracle_calls: int = 0
 
     @abstractmethod
@@ -84,6 +87,10 @@ class Problem(ABC):
             Pillutla et al. (2019), section 6.1.
         """
         raise NotImplementedError(f"{type(self).__name__} has no linearization")
+
+    def within_bounds(self, v: Tensor) -> Tensor:
+        """The weights within the bounds that are next to ``v``: [dim]."""
+        return clip(v, self.bounds)
 
     def surrogate(self, smoother: Smoother) -> Smoother:
         """The smoother of what a solver minimizes that smooths by ``smoother`` where the objective is not smooth."""

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from structsmooth.problems.base import Problem
+from structsmooth.problems.boxes import line_search
 
 Steps = Literal["fw", "pairwise", "away"]
 
@@ -24,7 +25,7 @@ class DualIterate:
     """A point of the dual of a linear problem, as block-coordinate solvers carry it.
 
     Attributes:
-        weights: w = −(1/(λn)) Σ B_iᵀ(m_i − ν(y_i)), [dim].
+        weights: v = −(1/(λn)) Σ B_iᵀ(m_i − ν(y_i)), [dim]: those of the problem, but for its bounds.
         statistics: m_i of all examples, see :meth:`LinearProblem.label_statistics`.
         gaps: block gaps g_i, each as of when its example was last seen, [n].
         outputs: active sets, see :meth:`LinearProblem.label_sets`; empty where steps need none.
@@ -98,9 +99,10 @@ class _ActiveSet:
 class LinearProblem(Problem):
     """A finite sum of structural hinge losses with potentials θ_i = B_i w.
 
-    Its dual is to maximize D(m) = (1/n) Σ ⟨ℓ_i, m_i⟩ − (λ/2)‖w‖² over statistics m_i, one for each example, where
-    w = −(1/(λn)) Σ B_iᵀ(m_i − ν(y_i)). At these weights F(w) − D(m) is the sum of the block gaps
-    g_i = (1/n) max_s ⟨θ_i + ℓ_i, s − m_i⟩ (Osokin et al. 2016, section 2.3).
+    Its dual is to maximize D(m) = (1/n) Σ ⟨ℓ_i, m_i⟩ − λh*(v) over statistics m_i, one for each example, where
+    v = −(1/(λn)) Σ B_iᵀ(m_i − ν(y_i)) and h*(v) = ½‖v‖², or what :mod:`structsmooth.problems.boxes` says if there are
+    ``bounds``. At the weights w = v, clipped to the bounds, F(w) − D(m) is the sum of the block gaps
+    g_i = (1/n) max_s ⟨θ_i + ℓ_i, s − m_i⟩ (Osokin et al. 2016, section 2.3 and appendix H).
 
     A subclass gives what one example has: potentials, adjoint, costs, labels and max oracle, as tuples with a tensor
     for each kind of part. Statistics have the shapes of the potentials. The passes below are plain torch and may be
@@ -149,11 +151,11 @@ class LinearProblem(Problem):
         return sum(map(float, costs)) / self.n
 
     def dual_weights(self, statistics: Tensor, lam: float) -> Tensor:
-        """w = −(1/(λn)) Σ B_iᵀ(m_i − ν(y_i)), [dim]."""
-        w = torch.zeros_like(self.start())
+        """v = −(1/(λn)) Σ B_iᵀ(m_i − ν(y_i)), [dim]; the weights of the dual iterate are these, within the bounds."""
+        v = torch.zeros_like(self.start())
         for i in range(self.n):
-            w -= self.adjoint(_minus(self._own(statistics, i), self.label_parts(i)), i) / (lam * self.n)
-        return w
+            v -= self.adjoint(_minus(self._own(statistics, i), self.label_parts(i)), i) / (lam * self.n)
+        return v
 
     def block_gaps(self, w: Tensor, statistics: Tensor) -> Tensor:
         """The block gaps g_i of all examples, by one oracle call on each: [n]."""
@@ -187,10 +189,10 @@ class LinearProblem(Problem):
             shares: weight of each iterate in the sum, float64 [steps].
         """
         point = DualIterate(*(tensor.clone() for tensor in vars(point).values()))
-        w, total = point.weights, None if shares is None else torch.zeros_like(point.weights)
+        v, total = point.weights, None if shares is None else torch.zeros_like(point.weights)
         for step, choice in enumerate(order):
             i = _chosen(choice, point.gaps)
-            own = self._own(point.statistics, i)
+            own, w = self._own(point.statistics, i), self.within_bounds(v)
             augmented, output = self._call(w, i)
             towards = _minus(self.parts(output, i), own)
             gain, longest, direction = _inner(augmented, towards), 1.0, towards
@@ -198,15 +200,15 @@ class LinearProblem(Problem):
             if steps != "fw":
                 atoms = self._active_set(point, i)
                 gain, longest, direction = atoms.choose(steps, augmented, own, towards)
-            slope = self.adjoint(direction, i)
-            size = _line_search(float(gain) * lam * self.n, float(slope @ slope), longest)
+            change = self.adjoint(direction, i).div_(-lam * self.n)
+            size = line_search(float(gain) / (lam * self.n), v, change, longest, self.bounds)
             if steps != "fw" and size > 0:
                 atoms.update(output, size, longest)
             for m, d in zip(own, direction, strict=True):
                 m += size * d
-            w -= size / (lam * self.n) * slope
+            v += size * change
             if total is not None and shares is not None:
-                total += shares[step] * w
+                total += shares[step] * self.within_bounds(v)
         return point, total
 
     def _call(self, w: Tensor, i: int) -> tuple[tuple[Tensor, ...], Tensor]:
@@ -247,13 +249,6 @@ def _chosen(choice: Tensor, gaps: Tensor) -> int:
         return int(choice * len(gaps))
     sums = gaps.cumsum(0)
     return int((sums <= choice * sums[-1]).sum())
-
-
-def _line_search(gain: float, curvature: float, longest: float) -> float:
-    """The γ in [0, longest] that maximizes γ · gain − γ²/2 · curvature."""
-    if gain <= 0:
-        return 0.0
-    return longest if gain >= longest * curvature else gain / curvature
 
 
 def _flat(parts: tuple[Tensor, ...]) -> Tensor:

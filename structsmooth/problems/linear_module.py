@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +14,9 @@ from torch.utils.data import default_collate
 from structsmooth.costs import Hamming
 from structsmooth.losses import StructuralHinge
 from structsmooth.problems.base import FullPass
+from structsmooth.problems.boxes import Bounds, checked_bounds
 from structsmooth.problems.linear import LinearProblem
-from structsmooth.problems.module import Dataset, Labels, ModuleProblem
+from structsmooth.problems.module import Dataset, Labels, ModuleProblem, check_size
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.structures.base import PartCosts, Structure
 
@@ -29,12 +30,14 @@ class _Example:
         y: the labels, as a batch of one.
         structure: bound to potentials of zero, which require gradients.
         costs: ℓ_i in the shapes of the potentials.
+        parts: ν(y_i) in those.
     """
 
     x: Any
     y: Tensor
     structure: Structure
     costs: tuple[Tensor, ...]
+    parts: tuple[Tensor, ...]
 
 
 class LinearModuleProblem(ModuleProblem, LinearProblem):
@@ -52,11 +55,15 @@ class LinearModuleProblem(ModuleProblem, LinearProblem):
         batch_size: examples per stochastic step of primal solvers.
         collate: puts a list of pairs together into a batch (x, y); torch's default if not given.
         smoother: of the objective; see :class:`~structsmooth.problems.Problem`.
+        bounds: lower and upper bounds of the weights, [dim] each; where potentials must have a sign, such as the
+            pairwise ones of a :class:`~structsmooth.structures.BinaryGraph`.
+        chunk_size: examples per batch in passes over all of them; 1 where ``collate`` cannot put several together, such
+            as graphs with different edges.
 
     Raises:
-        TypeError: a batch size that is no int.
+        TypeError: a size that is no int.
         ValueError: potentials that are not linear in the parameters, such as those of layers with a bias that is not
-            trained; also where :class:`ModuleProblem` raises it.
+            trained, or bounds that leave no weights; also where :class:`ModuleProblem` raises it.
 
     Reference:
         Osokin et al. (2016), section 2.
@@ -85,8 +92,12 @@ class LinearModuleProblem(ModuleProblem, LinearProblem):
         batch_size: int = 1,
         collate: Callable[[list[Any]], tuple[Any, Labels]] = default_collate,
         smoother: Smoother = Max(),  # noqa: B008 - immutable
+        bounds: Bounds | None = None,
+        chunk_size: int = 32,
     ) -> None:
         super().__init__(module, dataset, cost, batch_size, collate, smoother)
+        check_size("chunk_size", chunk_size)
+        self.bounds, self.chunk_size = checked_bounds(bounds, self.start()), chunk_size
         self._examples: dict[int, _Example] = {}
         self._graph: tuple[int, Tensor, tuple[Tensor, ...]] | None = None
         self._check_linear()
@@ -119,6 +130,10 @@ class LinearModuleProblem(ModuleProblem, LinearProblem):
         """The labels of example i, flat."""
         return self._example(i).y.flatten()
 
+    def label_parts(self, i: int) -> tuple[Tensor, ...]:
+        """ν(y_i) in the shapes of the potentials."""
+        return self._example(i).parts
+
     def best_output(self, potentials: tuple[Tensor, ...], i: int) -> Tensor:
         """The max oracle of the structure, flat."""
         return self._example(i).structure.replace(*potentials).max()[1].flatten()
@@ -126,9 +141,7 @@ class LinearModuleProblem(ModuleProblem, LinearProblem):
     def parts(self, output: Tensor, i: int) -> tuple[Tensor, ...]:
         """ν(y) in the shapes of the potentials: summed over the parts that share one."""
         example = self._example(i)
-        with torch.enable_grad():
-            score = example.structure.score(output.view(example.y.shape))
-        return torch.autograd.grad(score, example.structure.potentials, materialize_grads=True)
+        return _parts(example.structure, output.view(example.y.shape))
 
     def full_pass(self, w: Tensor, smoother: Smoother, *, with_loss: bool = False) -> FullPass:
         """One oracle call on every example; with the expected cost."""
@@ -150,7 +163,12 @@ class LinearModuleProblem(ModuleProblem, LinearProblem):
     def subset(self, indices: Tensor) -> LinearModuleProblem:
         """The same problem over some of its examples."""
         examples = [self.dataset[i] for i in indices.tolist()]
-        return LinearModuleProblem(self.module, examples, self.cost, self.batch_size, self.collate, self.smoother)
+        settings = (self.cost, self.batch_size, self.collate, self.smoother, self.bounds, self.chunk_size)
+        return LinearModuleProblem(self.module, examples, *settings)
+
+    def _chunks(self) -> Iterator[Tensor]:
+        """All indices in batches."""
+        return iter(torch.arange(self.n).split(self.chunk_size))
 
     def _sums(self, w: Tensor, indices: Tensor, smoother: Smoother) -> tuple[float, Tensor, float]:
         """Σ f_i, its gradient and Σ ⟨ℓ_i, m_i⟩ over some examples."""
@@ -184,18 +202,26 @@ class LinearModuleProblem(ModuleProblem, LinearProblem):
         structure = structure.replace(*(torch.zeros_like(p).requires_grad_() for p in structure.potentials))
         y = structure._check_labels(y)  # 0 at padding
         augmented = structure if cost is None else structure.cost_augmented(y, cost)
-        return _Example(x, y, structure, tuple(p.detach() for p in augmented.potentials))
+        return _Example(x, y, structure, tuple(p.detach() for p in augmented.potentials), _parts(structure, y))
 
     def _labels_and_cost(self, labels: Labels) -> tuple[Tensor, PartCosts | Tensor | None]:
         """Labels, and the part costs that come with them or the cost of the problem."""
         return (labels, self.cost) if isinstance(labels, Tensor) else labels
 
     def _check_linear(self) -> None:
-        """θ(2a + b) = 2 θ(a) + θ(b) for the first example and random weights."""
+        """θ(a/2 + b/2) = θ(a)/2 + θ(b)/2 for the first example and random weights within the bounds."""
         generator, zero = torch.Generator().manual_seed(0), torch.zeros_like(self.start())
         a, b = (torch.randn(len(zero), generator=generator).to(zero) for _ in range(2))
-        of_sum, of_a, of_b = (self.potentials(w, 0) for w in (2 * a + b, a, b))
+        a, b = self.within_bounds(a), self.within_bounds(b)
+        of_sum, of_a, of_b = (self.potentials(w, 0) for w in ((a + b) / 2, a, b))
         for c, p, q in zip(of_sum, of_a, of_b, strict=True):
             scale = max(1.0, *(float(t.abs().max()) for t in (p, q))) if p.numel() else 1.0
-            if p.numel() and not float((c - 2 * p - q).abs().max()) <= math.sqrt(torch.finfo(c.dtype).eps) * scale:
+            if p.numel() and not float((2 * c - p - q).abs().max()) <= math.sqrt(torch.finfo(c.dtype).eps) * scale:
                 raise ValueError("module must be linear in its parameters: potentials of sums of weights are not sums")
+
+
+def _parts(structure: Structure, y: Tensor) -> tuple[Tensor, ...]:
+    """ν(y) in the shapes of the potentials, which require gradients: the gradient of the score."""
+    with torch.enable_grad():
+        score = structure.score(y)
+    return torch.autograd.grad(score, structure.potentials, materialize_grads=True)

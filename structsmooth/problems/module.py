@@ -72,11 +72,8 @@ class ModuleProblem(Problem):
         self.n, self.batch_size = len(dataset), batch_size
         self.parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
         self.dim = sum(p.numel() for p in self.parameters.values())
-        if isinstance(batch_size, bool) or not isinstance(batch_size, int):
-            raise TypeError(f"batch_size must be an int, got {type(batch_size).__name__}")
         for name, size in (("dataset", self.n), ("batch_size", batch_size), ("trainable parameters", self.dim)):
-            if size < 1:
-                raise ValueError(f"{name}: must be at least 1, got {size}")
+            check_size(name, size)
 
     def start(self) -> Tensor:
         """The module's parameters as they are now: [dim]."""
@@ -126,6 +123,14 @@ class ModuleProblem(Problem):
         shapes = {name: p.shape for name, p in self.parameters.items()}
         pieces = w.split([shape.numel() for shape in shapes.values()])
         return {name: piece.view(shape) for (name, shape), piece in zip(shapes.items(), pieces, strict=True)}
+
+
+def check_size(name: str, size: int) -> None:
+    """Raise a named error unless a size is an int and positive."""
+    if isinstance(size, bool) or not isinstance(size, int):
+        raise TypeError(f"{name} must be an int, got {type(size).__name__}")
+    if size < 1:
+        raise ValueError(f"{name}: must be at least 1, got {size}")
 
 
 def _to(x: Any, device: torch.device) -> Any:

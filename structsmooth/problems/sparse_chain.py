@@ -13,6 +13,7 @@ from torch.nn.functional import one_hot
 from structsmooth.costs import Cost, Hamming
 from structsmooth.losses import StructuralHinge
 from structsmooth.problems.base import FullPass
+from structsmooth.problems.boxes import Bounds, checked_bounds
 from structsmooth.problems.linear import LEAST_REST, DualIterate, LinearProblem, Steps
 from structsmooth.scores import linear_chain
 from structsmooth.sequences import SparseSequences, pad
@@ -46,11 +47,12 @@ class SparseChainProblem(LinearProblem):
         cost: task loss; ``None`` for no margin.
         smoother: of the objective; see :class:`~structsmooth.problems.Problem`. A conditional random field has
             ``cost=None`` and ``smoother=Entropy(1.0)``.
+        bounds: lower and upper bounds of the weights, [dim] each; steps within bounds are plain torch.
 
     Raises:
         TypeError: labels that are not int64.
-        ValueError: no sequences, labels or attribute ids out of range, not as many labels as tokens, or a cost for
-            another number of states.
+        ValueError: no sequences, labels or attribute ids out of range, not as many labels as tokens, a cost for
+            another number of states, or bounds that leave no weights.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class SparseChainProblem(LinearProblem):
         states: int,
         cost: Cost | None = Hamming(),  # noqa: B008 - immutable
         smoother: Smoother = Max(),  # noqa: B008 - immutable
+        bounds: Bounds | None = None,
     ) -> None:
         tokens = int(sequences.offsets[-1])
         if len(sequences) == 0:
@@ -76,6 +79,7 @@ class SparseChainProblem(LinearProblem):
         self.sequences, self.labels, self.cost, self.smoother = sequences, labels, cost, smoother
         self.features, self.states = features, states
         self.n, self.dim = len(sequences), (features + states + 2) * states
+        self.bounds = checked_bounds(bounds, self.start())
         if cost is not None:
             cost.check_classes(states)
         lengths = torch.repeat_interleave(sequences.lengths, sequences.lengths)
@@ -151,12 +155,12 @@ class SparseChainProblem(LinearProblem):
         return float(self._costs @ (1 - right)) / self.n
 
     def dual_weights(self, statistics: Tensor, lam: float) -> Tensor:
-        """w = −(1/(λn)) Σ B_iᵀ(m_i − ν(y_i)), [dim], compiled."""
+        """v = −(1/(λn)) Σ B_iᵀ(m_i − ν(y_i)), [dim], compiled."""
         from structsmooth.kernels import sparse_chain as kernels
 
-        w, statistics = self.start(), self._checked_statistics(statistics)
-        kernels.dual_weights(self._data, statistics.numpy(), -1 / (lam * self.n), self._matrix(w))
-        return w
+        v, statistics = self.start(), self._checked_statistics(statistics)
+        kernels.dual_weights(self._data, statistics.numpy(), -1 / (lam * self.n), self._matrix(v))
+        return v
 
     def block_gaps(self, w: Tensor, statistics: Tensor) -> Tensor:
         """The block gaps g_i of all examples, by one oracle call on each: [n], compiled."""
@@ -171,7 +175,9 @@ class SparseChainProblem(LinearProblem):
     def frank_wolfe_epoch(
         self, point: DualIterate, order: Tensor, *, lam: float, steps: Steps = "fw", shares: Tensor | None = None
     ) -> tuple[DualIterate, Tensor | None]:
-        """The epoch of :meth:`LinearProblem.frank_wolfe_epoch`, compiled."""
+        """The epoch of :meth:`LinearProblem.frank_wolfe_epoch`, compiled where there are no bounds."""
+        if self.bounds is not None:
+            return super().frank_wolfe_epoch(point, order, lam=lam, steps=steps, shares=shares)
         from structsmooth.kernels import sparse_chain as kernels
 
         start = self._checked_vector("point.weights", point.weights)
@@ -202,16 +208,17 @@ class SparseChainProblem(LinearProblem):
         """The same problem over some of its examples."""
         labels = self.labels[self.sequences.tokens(indices)]
         sequences, sizes = self.sequences.select(indices), (self.features, self.states)
-        return SparseChainProblem(sequences, labels, *sizes, self.cost, self.smoother)
+        return SparseChainProblem(sequences, labels, *sizes, self.cost, self.smoother, self.bounds)
 
     def restrict(self, indices: Tensor, w: Tensor) -> tuple[SparseChainProblem, Tensor]:
         """The same problem over some of its examples and the attributes that occur there, with their weights."""
         subset = self.subset(indices)
         used, attributes = subset.sequences.attributes.unique(return_inverse=True)
         sequences = replace(subset.sequences, attributes=attributes.to(torch.int32))
-        rows, transition, ends = self.views(w)
-        part = SparseChainProblem(sequences, subset.labels, len(used), self.states, self.cost, self.smoother)
-        return part, torch.cat([rows[used], transition, ends]).flatten()
+        bounds = self.bounds and (self._rows(self.bounds[0], used), self._rows(self.bounds[1], used))
+        sizes = (len(used), self.states)
+        part = SparseChainProblem(sequences, subset.labels, *sizes, self.cost, self.smoother, bounds)
+        return part, self._rows(w, used)
 
     def loss(self, w: Tensor, smoother: Smoother | None = None) -> float:
         """(1/n) Σ f_i(w), without the regularizer; under the problem's own smoother, if no other is given."""
@@ -300,6 +307,11 @@ class SparseChainProblem(LinearProblem):
         s = self.sequences
         tensors = (s.attributes, s.token_offsets, s.offsets, self.labels, self._costs)
         return tuple(tensor.contiguous().numpy() for tensor in tensors)
+
+    def _rows(self, w: Tensor, attributes: Tensor) -> Tensor:
+        """The part of a vector [dim] that is of some attributes, or of none."""
+        rows, transition, ends = self.views(w)
+        return torch.cat([rows[attributes], transition, ends]).flatten()
 
     def _matrix(self, w: Tensor) -> Any:
         return w.view(-1, self.states).numpy()

@@ -144,6 +144,8 @@ class Solver(ABC, Generic[S]):
     """Passes that may be undone, because they made the objective explode, to be tried with half the step size."""
     controls_step: ClassVar[bool] = False
     """Whether evaluations steer the step size; if so they count as the solver's work."""
+    keeps_bounds: ClassVar[bool] = False
+    """Whether the weights stay within the bounds of the problem."""
     least_step: ClassVar[float] = 0.5
     """In units of 1/(λt), t steps made: steps that shrink like this converge whatever the noise, so passes that stall
     are no reason for shorter ones."""
@@ -206,7 +208,8 @@ class Solver(ABC, Generic[S]):
         Raises:
             TypeError: λ, passes or seed of the wrong type, a start that is not what the solver starts from, or the
                 state of another solver.
-            ValueError: λ < 0, a negative number of passes or seed, a start or state to resume of another shape.
+            ValueError: λ < 0, a negative number of passes or seed, a start or state to resume of another shape, or a
+                problem with bounds for a solver that does not keep them.
 
         Returns:
             A :class:`Result`. Ctrl-C returns what the last complete pass reached.
@@ -214,6 +217,8 @@ class Solver(ABC, Generic[S]):
         check_number("lam", lam)
         check_number("passes", passes, integer=True)
         check_number("seed", seed, integer=True)
+        if problem.bounds is not None and not self.keeps_bounds:
+            raise ValueError(f"{type(self).__name__} does not keep the bounds of the problem; take BCFW")
         run = _Run(self, problem, lam, seed, tuple(callbacks))
         try:
             if resume is None:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from structsmooth.problems.base import FullPass, Problem
+from structsmooth.problems.boxes import conjugate
 from structsmooth.problems.linear import DualIterate, LinearProblem, Steps
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.solvers.base import Solver, State, check_number
@@ -21,12 +22,13 @@ class BCFWState(State):
     """Adds the dual iterate.
 
     Attributes:
-        iterate: w of the dual iterate, [dim]; ``weights`` is this, or the average.
+        iterate: v of the dual iterate, [dim]; ``weights`` are these within the bounds, or the average.
         statistics: m of the dual iterate, see :meth:`~structsmooth.problems.LinearProblem.label_statistics`.
         gaps: block gaps as last seen, [n].
         outputs: active sets, see :meth:`~structsmooth.problems.LinearProblem.label_sets`; empty for ``steps="fw"``.
         alphas: their weights, [n, capacity].
         cost: (1/n) Σ ⟨ℓ_i, m_i⟩.
+        conjugate: h*(v), see :class:`~structsmooth.problems.LinearProblem`.
         steps: steps so far.
     """
 
@@ -36,6 +38,7 @@ class BCFWState(State):
     outputs: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int32))
     alphas: Tensor = field(default_factory=lambda: torch.zeros(0, 0, dtype=torch.float64))
     cost: float = 0.0
+    conjugate: float = 0.0
     steps: int = 0
 
     def improve_dual(self, full: FullPass, lam: float) -> None:
@@ -43,15 +46,16 @@ class BCFWState(State):
 
     def dual(self, lam: float) -> float:
         """D(m) of the dual iterate."""
-        return self.cost - lam / 2 * float(self.iterate @ self.iterate)
+        return self.cost - lam * self.conjugate
 
 
 @dataclass(frozen=True)
 class BCFW(Solver[BCFWState]):
     """Block-coordinate Frank-Wolfe: every step is an exact line search towards an output of the max oracle.
 
-    There is no step size and no smoothing, and the dual never decreases. Needs a linear problem of hinges and λ > 0. A
-    run starts from the labels, w = 0; or from the state of another one on the same problem, whose λ may be another.
+    There is no step size and no smoothing, and the dual never decreases. Needs a linear problem of hinges and λ > 0;
+    keeps the weights within its bounds (Algorithm 9). A run starts from the labels, v = 0; or from the state of another
+    one on the same problem, whose λ may be another.
 
     Args:
         sampling: ``"uniform"`` for all examples in random order in every pass; ``"gap"`` for examples drawn in
@@ -70,6 +74,7 @@ class BCFW(Solver[BCFWState]):
     average: bool = False
 
     state_type: ClassVar[type[State]] = BCFWState
+    keeps_bounds: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -91,9 +96,9 @@ class BCFW(Solver[BCFWState]):
             raise TypeError(
                 f"start must be a BCFWState, got {type(start).__name__}: a dual has no point for all weights"
             )
-        w = linear.dual_weights(statistics, lam)
-        cost = linear.expected_cost(statistics)
-        state = BCFWState(w, iterate=w, statistics=statistics, gaps=w.new_zeros(linear.n), cost=cost)
+        v = linear.dual_weights(statistics, lam)
+        state = BCFWState(linear.within_bounds(v), iterate=v, statistics=statistics, gaps=v.new_zeros(linear.n))
+        state.cost, state.conjugate = linear.expected_cost(statistics), conjugate(v, linear.bounds)
         return state if self.steps == "fw" else replace(state, outputs=sets[0], alphas=sets[1])
 
     def advance(self, problem: Problem, lam: float, state: BCFWState, rng: np.random.Generator) -> BCFWState:
@@ -102,7 +107,7 @@ class BCFW(Solver[BCFWState]):
         new = replace(state, passes=state.passes + 1, steps=state.steps + linear.n)
         gaps = state.gaps
         if self.sampling == "gap" and state.passes > 0 and state.passes % self.refresh == 0:
-            gaps = linear.block_gaps(state.iterate, state.statistics).clamp_min(0.0)
+            gaps = linear.block_gaps(linear.within_bounds(state.iterate), state.statistics).clamp_min(0.0)
         shares, old_share = None, 0.0
         if self.average:
             t = torch.arange(state.steps + 1, new.steps + 1, dtype=torch.float64)
@@ -112,8 +117,8 @@ class BCFW(Solver[BCFWState]):
         point, total = linear.frank_wolfe_epoch(start, order, lam=lam, steps=self.steps, shares=shares)
         new.iterate, new.statistics, new.gaps = point.weights, point.statistics, point.gaps
         new.outputs, new.alphas = point.outputs, point.alphas
-        new.weights = new.iterate if total is None else old_share * state.weights + total
-        new.cost = linear.expected_cost(new.statistics)
+        new.weights = linear.within_bounds(new.iterate if total is None else old_share * state.weights + total)
+        new.cost, new.conjugate = linear.expected_cost(new.statistics), conjugate(new.iterate, linear.bounds)
         return new
 
     def order(self, problem: Problem, state: BCFWState, rng: np.random.Generator) -> Tensor:

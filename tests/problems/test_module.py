@@ -4,10 +4,9 @@ from typing import Any
 
 import pytest
 import torch
-from small_problems import random_problem, random_weights
+from small_problems import Example, collate, dense_examples, random_problem, random_weights
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector
-from torch.nn.utils.rnn import pad_sequence
 from torch.testing import assert_close
 
 from structsmooth import (
@@ -28,27 +27,6 @@ from structsmooth import (
     StructuralHinge,
     WeightedHamming,
 )
-
-Example = tuple[Any, Tensor]
-
-
-def dense_examples(problem: SparseChainProblem) -> list[Example]:
-    """Counts of attributes [T, F] and labels [T] of each sequence."""
-    examples = []
-    for i in range(problem.n):
-        sequence = problem.sequences.select(torch.tensor([i]))
-        token = torch.repeat_interleave(torch.arange(len(sequence.token_offsets) - 1), sequence.token_offsets.diff())
-        x = torch.zeros(len(sequence.token_offsets) - 1, problem.features, dtype=torch.float64)
-        x.index_put_((token, sequence.attributes.long()), torch.ones(()).double(), accumulate=True)
-        examples.append((x, problem.labels[problem.sequences.tokens(torch.tensor([i]))]))
-    return examples
-
-
-def collate(examples: list[Example]) -> tuple[tuple[Tensor, Tensor], Tensor]:
-    """Padded inputs with lengths; labels at padding are no labels."""
-    x, y = zip(*examples, strict=True)
-    padded = pad_sequence(x, batch_first=True, padding_value=torch.nan).nan_to_num(7.0)
-    return (padded, torch.tensor([len(labels) for labels in y])), pad_sequence(y, batch_first=True, padding_value=-100)
 
 
 def dense_problem(sparse: SparseChainProblem, dtype: torch.dtype = torch.float64, batch_size: int = 2) -> ModuleProblem:

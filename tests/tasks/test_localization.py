@@ -373,4 +373,4 @@ def test_tasks_without_pictures_say_so(tmp_path, capsys):
     (tmp_path / "words.txt").write_text("Ada B-PER\nmet O\n\nParis B-LOC\n")
     assert main(["train", "ner", "--train", "words.txt", "--bits", "8", "--passes", "1", "--out", "ner"]) == 0
     assert main(["predict", "ner", "words.txt", "--output", "out.txt", "--pictures", "pictures"]) == 2
-    assert "NER draws no pictures" in capsys.readouterr().err
+    assert "NER has no pictures of its predictions" in capsys.readouterr().err
