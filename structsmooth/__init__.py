@@ -1,6 +1,6 @@
 """Deep structured prediction by smoothed inference: structures, losses, problems and solvers for PyTorch."""
 
-from structsmooth.costs import Cost, Hamming, NormalizedHamming, WeightedHamming
+from structsmooth.costs import Cost, Hamming, NormalizedHamming, OneMinusIoU, WeightedHamming
 from structsmooth.history import History
 from structsmooth.losses import StructuralHinge
 from structsmooth.problems import LinearModuleProblem, LinearProblem, ModuleProblem, Problem, SparseChainProblem
@@ -24,6 +24,7 @@ from structsmooth.solvers import (
 )
 from structsmooth.structures import (
     BinaryGraph,
+    BoxCandidates,
     Candidates,
     LinearChain,
     Matching,
@@ -45,6 +46,7 @@ __all__ = [
     "SVRG",
     "Adam",
     "BinaryGraph",
+    "BoxCandidates",
     "Candidates",
     "CasimirSVRG",
     "Certificate",
@@ -61,6 +63,7 @@ __all__ = [
     "Max",
     "ModuleProblem",
     "NormalizedHamming",
+    "OneMinusIoU",
     "Problem",
     "ProxLinear",
     "RegularizationPath",

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from structsmooth.structures.base import Structure
+from structsmooth.structures.candidates import BoxCandidates
 
 
 class Cost(ABC):
@@ -85,3 +86,22 @@ class WeightedHamming(Cost):
         weights = torch.tensor(self.weights, dtype=torch.float64, device=y.device)
         # Labels at padding may be anything; their cost is never used.
         return weights[y.clamp(0, len(weights) - 1)]
+
+
+@dataclass(frozen=True)
+class OneMinusIoU:
+    """One minus the intersection over union of two boxes: the cost of :class:`~structsmooth.BoxCandidates`.
+
+    Reference:
+        Pillutla et al. (2019), section 7.1.2.
+    """
+
+    def __call__(self, structure: Structure, y: Tensor) -> Tensor:
+        """Cost of each box [B, M], for labels ``y`` [B].
+
+        Raises:
+            TypeError: a structure that is not made of boxes.
+        """
+        if not isinstance(structure, BoxCandidates):
+            raise TypeError(f"OneMinusIoU is a cost of BoxCandidates, got {type(structure).__name__}")
+        return (1 - structure.overlaps(y)).to(structure.scores.dtype)

@@ -1,9 +1,9 @@
-"""Metrics of tagged sentences, as the CoNLL shared tasks compute them."""
+"""Metrics: tagged sentences as in the CoNLL shared tasks, and average precision as in PASCAL VOC."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import accumulate, chain
 
 from structsmooth.tag_schemes import entities
 
@@ -152,3 +152,46 @@ def _token_counts(pairs: Sequence[tuple[str, str]]) -> MatchCounts:
 
 def _accuracy(pairs: Sequence[tuple[str, str]]) -> float:
     return sum(right == guess for right, guess in pairs) / len(pairs) if pairs else 0.0
+
+
+def average_precision(
+    scores: Sequence[float], correct: Sequence[bool], positives: int, *, points: int | None = None
+) -> float:
+    """Average precision of detections, as PASCAL VOC has it: precision at each recall, averaged over recalls.
+
+    Precision at a recall is the largest at that recall or a higher one.
+
+    Args:
+        scores: confidence of each detection; of equal ones the first counts as more confident.
+        correct: whether it found an object that no other detection found.
+        positives: number of objects there are.
+        points: number of recalls, evenly spread from 0 to 1: 11 as until VOC 2009. All of them, the area under the
+            curve, if not given, as since VOC 2010.
+
+    Raises:
+        ValueError: lengths that differ, fewer objects than correct detections, no objects, or fewer than two points.
+
+    Reference:
+        Everingham et al. (2010), "The PASCAL Visual Object Classes (VOC) Challenge", section 4.2.
+
+    Example:
+        >>> average_precision([0.9, 0.8, 0.7], [True, False, True], positives=2)
+        0.8333333333333333
+    """
+    if len(scores) != len(correct):
+        raise ValueError(f"scores has {len(scores)} detections, correct has {len(correct)}")
+    if positives < max(1, sum(correct)):
+        raise ValueError(f"positives must be at least 1 and the {sum(correct)} correct detections, got {positives}")
+    if points is not None and points < 2:
+        raise ValueError(f"points must be at least 2, got {points}")
+    order = sorted(range(len(scores)), key=lambda i: -scores[i])
+    found = list(accumulate((int(correct[i]) for i in order), initial=0))[1:]
+    precision = [hits / (rank + 1) for rank, hits in enumerate(found)]
+    best_from = list(accumulate(reversed(precision), max))[::-1]
+    if points is None:
+        return sum(best_from[rank] for rank, i in enumerate(order) if correct[i]) / positives
+    # The first rank with so many hits has that recall; integers, since 0.1 has no exact float.
+    enough = [
+        next((r for r, hits in enumerate(found) if hits * (points - 1) >= t * positives), None) for t in range(points)
+    ]
+    return sum(0.0 if rank is None else best_from[rank] for rank in enough) / points

@@ -49,6 +49,11 @@ class Task(ABC):
         """An untrained task."""
 
     @classmethod
+    def default_solver(cls, options: Namespace) -> str:
+        """The solver that suits the options, by its name."""
+        return cls.solver
+
+    @classmethod
     @abstractmethod
     def default_files(cls) -> dict[str, str]:
         """Data files to take where none are given, by split: train, test.
@@ -129,4 +134,5 @@ TASKS = {
     "chunking": "structsmooth.tasks.chunking:Chunking",
     "ocr": "structsmooth.tasks.ocr:OCR",
     "segmentation": "structsmooth.tasks.segmentation:Segmentation",
+    "localization": "structsmooth.tasks.localization:Localization",
 }

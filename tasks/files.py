@@ -10,6 +10,19 @@ from pathlib import Path
 DATA_VARIABLE = "STRUCTSMOOTH_DATA"
 
 
+def split_part(path: str) -> tuple[Path, str | None]:
+    """The file or folder of ``PATH#PART`` and its part; ``None`` where there is none, or where that is a file's name.
+
+    Example:
+        >>> split_part("pictures.zip#train")
+        (PosixPath('pictures.zip'), 'train')
+    """
+    if Path(path).exists() or "#" not in path:
+        return Path(path), None
+    name, _, part = path.rpartition("#")
+    return Path(name), part
+
+
 def select(path: str) -> tuple[Path, range | None]:
     """The file or folder of ``PATH`` and what part of it ``PATH#3`` or ``PATH#1-9`` asks for, both ends included.
 
@@ -22,14 +35,14 @@ def select(path: str) -> tuple[Path, range | None]:
         >>> select("letters.npz#1-9")
         (PosixPath('letters.npz'), range(1, 10))
     """
-    if Path(path).exists() or "#" not in path:
-        return Path(path), None
-    name, _, part = path.rpartition("#")
+    source, part = split_part(path)
+    if part is None:
+        return source, None
     match = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
     first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
     if last < first:
         raise ValueError(f"{path}: expected a number or first-last behind the #, got {part!r}")
-    return Path(name), range(first, last + 1)
+    return source, range(first, last + 1)
 
 
 def data_file(task: str, name: str) -> str:
@@ -37,7 +50,7 @@ def data_file(task: str, name: str) -> str:
 
     Args:
         task: name of the task, for the message.
-        name: path of the data in that folder; may end in a part, as in :func:`select`.
+        name: path of the data in that folder; may end in a part, as in :func:`split_part`.
 
     Raises:
         ValueError: no such variable, with what to do.
@@ -45,18 +58,20 @@ def data_file(task: str, name: str) -> str:
     """
     folder = os.environ.get(DATA_VARIABLE)
     if not folder:
+        source = split_part(name)[0]
         raise ValueError(
-            f"{task} comes without data: give --train, or set {DATA_VARIABLE} to a folder that has {select(name)[0]}"
+            f"{task} comes without data: give --train, or set {DATA_VARIABLE} to a folder that has {source}"
         )
     path = os.path.join(folder, name)
-    if not select(path)[0].exists():
-        raise FileNotFoundError(f"{select(path)[0]} not found: {DATA_VARIABLE} must name a folder that has it")
+    source = split_part(path)[0]
+    if not source.exists():
+        raise FileNotFoundError(f"{source} not found: {DATA_VARIABLE} must name a folder that has it")
     return path
 
 
 def checksum(path: str) -> int:
     """A number that changes with the data: CRC-32 of a file, or of the names and sizes of all files in a folder."""
-    source, part = select(path)
+    source, part = split_part(path)
     if not source.is_dir():
         return zlib.crc32(repr(part).encode(), zlib.crc32(source.read_bytes()))
     files = sorted((str(file.relative_to(source)), file.stat().st_size) for file in source.rglob("*") if file.is_file())

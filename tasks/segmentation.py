@@ -131,7 +131,7 @@ class Segmentation(Task):
         return cls(options.pairwise, options.colours, options.textures)
 
     @classmethod
-    def embedded(cls) -> dict[str, str]:
+    def default_files(cls) -> dict[str, str]:
         """The Weizmann horses (Borenstein and Ullman 2002), which do not come with the package."""
         name = "weizmann_horse/weizmann_horse_250.zip"
         return {

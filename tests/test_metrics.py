@@ -1,11 +1,14 @@
-"""Entity scores against counts by hand and against seqeval."""
+"""Entity scores against counts by hand and against seqeval; average precision against its definition."""
+
+from fractions import Fraction
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from seqeval.metrics import accuracy_score, f1_score, precision_score, recall_score
 
-from structsmooth.metrics import EntityScores, MatchCounts, entity_scores
+from structsmooth.metrics import EntityScores, MatchCounts, average_precision, entity_scores
 
 TAGS = ["O", *(f"{prefix}-{type_}" for prefix in "BIES" for type_ in ("PER", "LOC"))]
 GOLD = [["B-PER", "I-PER", "O", "B-LOC"], ["O", "B-LOC", "I-LOC", "B-ORG"]]
@@ -120,3 +123,55 @@ def test_refuses_another_number_of_tags_and_names_the_sentence() -> None:
 def test_refuses_bad_tags() -> None:
     with pytest.raises(ValueError, match="bad tag 'PER'"):
         entity_scores([["PER"]], [["O"]])
+
+
+# Average precision.
+
+
+def defined_precision(scores, correct, positives, points):
+    """Precision and recall of the k best detections, for every k, and the definition on them."""
+    ranked = [right for _, right in sorted(zip(scores, correct, strict=True), key=lambda pair: -pair[0])]
+    hits = [sum(ranked[:k]) for k in range(1, len(ranked) + 1)]
+    curve = [(Fraction(h, positives), h / k) for k, h in enumerate(hits, 1)]
+
+    def best_at(recall):
+        return max((p for r, p in curve if r >= recall), default=0.0)
+
+    if points is not None:
+        return sum(best_at(Fraction(t, points - 1)) for t in range(points)) / points
+    steps = sorted({Fraction(0), *(r for r, _ in curve)})
+    return sum(float(b - a) * best_at(b) for a, b in pairwise(steps))
+
+
+@given(
+    detections=st.lists(st.tuples(st.integers(0, 30), st.booleans()), max_size=12, unique_by=lambda pair: pair[0]),
+    missed=st.integers(0, 5),
+    points=st.sampled_from([None, 11, 2, 101]),
+)
+def test_average_precision_is_as_defined(detections, missed, points):
+    scores, correct = [float(s) for s, _ in detections], [right for _, right in detections]
+    positives = max(1, sum(correct) + missed)
+    expected = defined_precision(scores, correct, positives, points)
+    assert average_precision(scores, correct, positives, points=points) == pytest.approx(expected)
+
+
+def test_average_precision_by_hand():
+    assert average_precision([3, 2, 1], [True, True, True], 3) == 1.0
+    assert average_precision([3, 2, 1], [True, True, True], 3, points=11) == pytest.approx(1.0)
+    assert average_precision([], [], 3) == average_precision([], [], 3, points=11) == 0.0
+    # Precision 1 up to recall 1/2, and 2/3 up to recall 1: six of the eleven recalls, then five.
+    assert average_precision([9, 8, 7], [True, False, True], 2, points=11) == pytest.approx((6 + 5 * 2 / 3) / 11)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "points", "message"),
+    [
+        (([1.0], [], 1), None, "scores has 1 detections, correct has 0"),
+        (([1.0], [False], 0), None, "positives must be at least 1"),
+        (([1.0, 2.0], [True, True], 1), None, "the 2 correct detections, got 1"),
+        (([1.0], [True], 1), 1, "points must be at least 2, got 1"),
+    ],
+)
+def test_average_precision_refuses(arguments, points, message):
+    with pytest.raises(ValueError, match=message):
+        average_precision(*arguments, points=points)

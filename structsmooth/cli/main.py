@@ -22,7 +22,7 @@ from structsmooth.cli.model import ModelDirectory
 from structsmooth.cli.path import add_path, path
 from structsmooth.cli.report import history_table, progress_bar
 from structsmooth.solvers import Progress, Result, Status
-from structsmooth.tasks import TASKS, load_task
+from structsmooth.tasks import TASKS, Task, load_task
 from structsmooth.tasks.files import checksum
 
 # Options that may change when a run is resumed.
@@ -117,8 +117,8 @@ def predict(options: Namespace) -> int:
     task, weights = ModelDirectory(options.model).load_model()
     examples = task.read(sys.stdin if options.file == "-" else options.file)
     predictions = task.predict(weights, examples, options.top)
-    if options.overlays:
-        task.draw(examples, predictions, Path(options.overlays))
+    if options.pictures:
+        task.draw(examples, predictions, Path(options.pictures))
     with open(options.output, "w", encoding="utf-8") if options.output else nullcontext(sys.stdout) as stream:
         task.write(examples, predictions, stream)
     return 0
@@ -161,7 +161,9 @@ def _parser(arguments: Sequence[str]) -> ArgumentParser:
                 help="give the K best outputs with scores; in column files the best is the first column added",
             )
             command.add_argument("--output", metavar="FILE", help="where to write (default: standard output)")
-            command.add_argument("--overlays", metavar="DIR", help="save images with the predictions drawn in, too")
+            command.add_argument(
+                "--pictures", "--overlays", metavar="DIR", help="save images with the predictions drawn in, too"
+            )
     return parser
 
 
@@ -179,18 +181,20 @@ def _add_train(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     if (name := named_task("train", arguments)) is None:
         return
     task = load_task(name)
+    solver = _chosen_solver(arguments, task)
     task.add_arguments(parser.add_argument_group(f"features of {name}"))  # type: ignore[arg-type]
-    solver = _chosen_solver(arguments, task.solver)
     add_solver_flags(parser, solver, task.hyperparameters if solver == task.solver else {})
     out = str(Path("runs") / name.rpartition(":")[2].lower())
     parser.set_defaults(solver=solver, lam=task.lam, passes=task.passes, out=out)
 
 
-def _chosen_solver(arguments: Sequence[str], default: str) -> str:
-    """The solver among the arguments, before the flags that it brings are known."""
+def _chosen_solver(arguments: Sequence[str], task: type[Task]) -> str:
+    """The solver among the arguments, before the flags that it brings are known; else that of the task."""
     early = ArgumentParser("structsmooth train", add_help=False, allow_abbrev=False)
-    early.add_argument("--solver", choices=list(SOLVERS), default=default)
-    return str(early.parse_known_args(arguments)[0].solver)
+    early.add_argument("--solver", choices=list(SOLVERS))
+    task.add_arguments(early)
+    options = early.parse_known_args(arguments)[0]
+    return str(options.solver or task.default_solver(options))
 
 
 def _return_freed_memory() -> None:

@@ -16,7 +16,7 @@ from structsmooth.losses import StructuralHinge
 from structsmooth.problems.base import FullPass
 from structsmooth.problems.boxes import Bounds, checked_bounds
 from structsmooth.problems.linear import LinearProblem
-from structsmooth.problems.module import Dataset, ModuleProblem, check_size
+from structsmooth.problems.module import Dataset, Labels, ModuleProblem, check_size
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.structures.base import PartCosts, Structure
 
@@ -90,7 +90,7 @@ class LinearModuleProblem(ModuleProblem, LinearProblem):
         dataset: Dataset | Sequence[tuple[Any, Any]],
         cost: PartCosts | None = Hamming(),  # noqa: B008 - immutable
         batch_size: int = 1,
-        collate: Callable[[list[Any]], tuple[Any, Tensor]] = default_collate,
+        collate: Callable[[list[Any]], tuple[Any, Labels]] = default_collate,
         smoother: Smoother = Max(),  # noqa: B008 - immutable
         bounds: Bounds | None = None,
         chunk_size: int = 32,
@@ -156,6 +156,10 @@ class LinearModuleProblem(ModuleProblem, LinearProblem):
         expected = smoothed - float(w @ gradient) if own and not isinstance(smoother, Max) else cost / self.n
         return FullPass(w.clone(), smoother, smoothed, gradient, loss, expected)
 
+    def linearize(self, w: Tensor) -> LinearModuleProblem:
+        """The problem itself."""
+        return self
+
     def subset(self, indices: Tensor) -> LinearModuleProblem:
         """The same problem over some of its examples."""
         examples = [self.dataset[i] for i in indices.tolist()]
@@ -169,11 +173,13 @@ class LinearModuleProblem(ModuleProblem, LinearProblem):
     def _sums(self, w: Tensor, indices: Tensor, smoother: Smoother) -> tuple[float, Tensor, float]:
         """Σ f_i, its gradient and Σ ⟨ℓ_i, m_i⟩ over some examples."""
         self.oracle_calls += len(indices)
-        x, y = self.batch(indices)
+        x, labels = self.batch(indices)
+        y, cost_of_y = self._labels_and_cost(labels)
         # Scaled costs: the derivative in the scale is their mean under the statistics.
         w, scale = w.detach().requires_grad_(), torch.ones_like(w[0]).requires_grad_()
         structure = self.structure(w, x)
-        costs = None if self.cost is None else scale * self.cost(structure, y)
+        costs = cost_of_y(structure, y) if callable(cost_of_y) else cost_of_y
+        costs = None if costs is None else scale * costs
         total = StructuralHinge(smoother, costs, "sum")(structure, y)
         gradient, cost = torch.autograd.grad(total, (w, scale), materialize_grads=True)
         return float(total.detach()), gradient, float(cost)
@@ -184,7 +190,8 @@ class LinearModuleProblem(ModuleProblem, LinearProblem):
         return self._examples[i]
 
     def _prepared(self, i: int) -> _Example:
-        x, y = self.batch(torch.tensor([i]))
+        x, labels = self.batch(torch.tensor([i]))
+        y, cost = self._labels_and_cost(labels)
         with torch.no_grad():
             structure = self.structure(torch.zeros_like(self.start()), x)
         if any(bool((p != 0).any()) for p in structure.potentials):
@@ -194,8 +201,12 @@ class LinearModuleProblem(ModuleProblem, LinearProblem):
             )
         structure = structure.replace(*(torch.zeros_like(p).requires_grad_() for p in structure.potentials))
         y = structure._check_labels(y)  # 0 at padding
-        augmented = structure if self.cost is None else structure.cost_augmented(y, self.cost)
+        augmented = structure if cost is None else structure.cost_augmented(y, cost)
         return _Example(x, y, structure, tuple(p.detach() for p in augmented.potentials), _parts(structure, y))
+
+    def _labels_and_cost(self, labels: Labels) -> tuple[Tensor, PartCosts | Tensor | None]:
+        """Labels, and the part costs that come with them or the cost of the problem."""
+        return (labels, self.cost) if isinstance(labels, Tensor) else labels
 
     def _check_linear(self) -> None:
         """θ(a/2 + b/2) = θ(a)/2 + θ(b)/2 for the first example and random weights within the bounds."""

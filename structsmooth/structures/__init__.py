@@ -2,7 +2,7 @@
 
 from structsmooth.structures.base import PartCosts, Structure, lengths_from_mask
 from structsmooth.structures.best_max_marginal_first import best_max_marginal_first
-from structsmooth.structures.candidates import Candidates
+from structsmooth.structures.candidates import BoxCandidates, Candidates
 from structsmooth.structures.chain import LinearChain
 from structsmooth.structures.graph_cut import BinaryGraph
 from structsmooth.structures.matching import Matching
@@ -12,6 +12,7 @@ from structsmooth.structures.tree import Tree
 
 __all__ = [
     "BinaryGraph",
+    "BoxCandidates",
     "Candidates",
     "LinearChain",
     "Matching",

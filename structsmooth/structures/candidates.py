@@ -1,4 +1,4 @@
-"""Candidates: one choice among a list of scored alternatives, such as classes or proposal boxes."""
+"""Candidates: one choice among a list of scored alternatives, such as classes or boxes that were proposed."""
 
 from __future__ import annotations
 
@@ -128,6 +128,60 @@ class Candidates(Structure):
         if self.validate_args:
             require_labels(y, self.scores.shape[1])
         return y.to(torch.int64)
+
+
+class BoxCandidates(Candidates):
+    """Candidates that are boxes in images, such as those that selective search proposes.
+
+    A structure like :class:`Candidates`, for which :class:`~structsmooth.OneMinusIoU` is a cost.
+
+    Args:
+        scores: [B, M], floating point; -inf forbids a box.
+        boxes: edges (xmin, ymin, xmax, ymax), floating point [B, M, 4]; they may be anything where the mask is false.
+        mask: [B, M], true at the boxes that examples have; all true if not given.
+        validate_args: see :class:`Candidates`.
+
+    Raises:
+        TypeError: a tensor of the wrong dtype.
+        ValueError: wrong shapes or values, or tensors on different devices.
+
+    Reference:
+        Pillutla et al. (2019), section 7.1.2.
+
+    Example:
+        >>> boxes = BoxCandidates(torch.zeros(1, 2), torch.tensor([[[0.0, 0, 2, 1], [1, 0, 3, 1]]]))
+        >>> boxes.overlaps(torch.tensor([0]))
+        tensor([[1.0000, 0.3333]])
+    """
+
+    def __init__(
+        self, scores: Tensor, boxes: Tensor, mask: Tensor | None = None, *, validate_args: bool | None = None
+    ) -> None:
+        super().__init__(scores, mask, validate_args=validate_args)
+        require_scores("boxes", boxes)
+        require_shape("boxes", boxes, "[B, M, 4]", (*scores.shape, 4))
+        require_device("boxes", boxes, "scores", scores)
+        if self.validate_args and not bool((boxes[..., :2] <= boxes[..., 2:])[self.mask].all()):
+            raise ValueError("boxes must have xmin <= xmax and ymin <= ymax")
+        self.boxes = boxes
+
+    def replace(self, *potentials: Tensor) -> BoxCandidates:
+        """The same boxes with other scores."""
+        scores = super().replace(*potentials).scores
+        return BoxCandidates(scores, self.boxes, self.mask, validate_args=self.validate_args)
+
+    def overlaps(self, y: Tensor) -> Tensor:
+        """Intersection over union of all boxes with the boxes ``y`` [B]: [B, M]; 0 where the mask is false."""
+        index = self._check_labels(y).view(-1, 1, 1).expand(-1, 1, 4)
+        return torch.where(self.mask, intersection_over_union(self.boxes, self.boxes.gather(1, index)), 0.0)
+
+
+def intersection_over_union(a: Tensor, b: Tensor) -> Tensor:
+    """Intersection over union of boxes [..., 4] that broadcast to each other: [...]; 0 for two boxes without area."""
+    corner, opposite = torch.maximum(a[..., :2], b[..., :2]), torch.minimum(a[..., 2:], b[..., 2:])
+    intersection = (opposite - corner).clamp_min(0).prod(-1)
+    union = (a[..., 2:] - a[..., :2]).prod(-1) + (b[..., 2:] - b[..., :2]).prod(-1) - intersection
+    return torch.where(union > 0, intersection / union.clamp_min(torch.finfo(union.dtype).tiny), 0.0)
 
 
 def _check_scores(scores: Any) -> None:

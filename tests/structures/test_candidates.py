@@ -15,7 +15,17 @@ from torch.autograd.functional import vjp
 from torch.nn.functional import cross_entropy, multi_margin_loss
 from torch.testing import assert_close
 
-from structsmooth import L2, Candidates, Entropy, Hamming, NormalizedHamming, StructuralHinge, WeightedHamming
+from structsmooth import (
+    L2,
+    BoxCandidates,
+    Candidates,
+    Entropy,
+    Hamming,
+    NormalizedHamming,
+    OneMinusIoU,
+    StructuralHinge,
+    WeightedHamming,
+)
 
 every_oracle = pytest.mark.parametrize("oracle", ORACLES)
 
@@ -323,3 +333,68 @@ def test_refuses(name: str) -> None:
 def test_the_good_calls_behind_the_bad_ones_are_good() -> None:
     assert candidates().topk(K)[1].shape == (B, K)
     assert candidates(torch.full((B, M), math.nan), validate_args=False).validate_args is False
+
+
+# Boxes.
+
+
+def random_boxes(batch: int, count: int, seed: int = 0) -> Tensor:
+    """Edges on a grid, so that overlaps can be counted cell by cell; some without area."""
+    generator = torch.Generator().manual_seed(seed)
+    corners = torch.randint(0, 6, (batch, count, 2), generator=generator)
+    return torch.cat([corners, corners + torch.randint(0, 4, corners.shape, generator=generator)], -1).float()
+
+
+def cells(box: list[float]) -> set[tuple[int, int]]:
+    xmin, ymin, xmax, ymax = map(int, box)
+    return {(x, y) for x in range(xmin, xmax) for y in range(ymin, ymax)}
+
+
+@given(potentials=small_candidates(), seed=st.integers(0, 2**32 - 1))
+def test_overlaps_are_shared_cells(potentials: tuple[Tensor, Tensor], seed: int) -> None:
+    scores, mask = potentials
+    boxes, y = random_boxes(*scores.shape, seed), some_indices(scores)
+    structure = BoxCandidates(scores, boxes, mask)
+    overlaps, cost = structure.overlaps(y), OneMinusIoU()(structure, y)
+    assert cost.dtype == scores.dtype
+    assert_close(cost, (1 - overlaps).to(scores.dtype), rtol=0, atol=0)
+    for b, own in enumerate(boxes.tolist()):
+        for m, box in enumerate(own):
+            union = cells(box) | cells(own[y[b]])
+            expected = len(cells(box) & cells(own[y[b]])) / len(union) if union and mask[b, m] else 0.0
+            assert overlaps[b, m].item() == pytest.approx(expected)
+
+
+def test_boxes_are_candidates() -> None:
+    scores, mask = random_candidates(3, 5)
+    structure, plain = BoxCandidates(scores, random_boxes(3, 5), mask), Candidates(scores, mask)
+    assert_same_oracles(structure, plain, structure.max()[1], 4)
+    moved = structure.replace(scores + 1)
+    assert isinstance(moved, BoxCandidates)
+    assert torch.equal(moved.boxes, structure.boxes)
+    assert torch.equal(moved.mask, mask)
+
+
+def test_hinge_of_boxes() -> None:
+    boxes = torch.tensor([[[0.0, 0, 2, 1], [1, 0, 3, 1], [5, 5, 6, 6]]])
+    scores = torch.tensor([[1.0, 0.5, -0.5]], requires_grad=True)
+    loss = StructuralHinge(cost=OneMinusIoU())(BoxCandidates(scores, boxes), torch.tensor([0]))
+    loss.backward()
+    assert loss.item() == pytest.approx(0.5 + (1 - 1 / 3) - 1)
+    assert scores.grad is not None
+    assert scores.grad.tolist() == [[-1.0, 1.0, 0.0]]
+
+
+def test_malformed_boxes() -> None:
+    scores = torch.zeros(2, 3)
+    with pytest.raises(ValueError, match=r"boxes must have shape \[B, M, 4\] = \(2, 3, 4\), got \(2, 3\)"):
+        BoxCandidates(scores, torch.zeros(2, 3))
+    with pytest.raises(TypeError, match="boxes must"):
+        BoxCandidates(scores, torch.zeros(2, 3, 4, dtype=torch.int64))
+    wrong = torch.tensor([1.0, 0, 0, 1]).expand(2, 3, 4)
+    with pytest.raises(ValueError, match="xmin <= xmax"):
+        BoxCandidates(scores, wrong)
+    BoxCandidates(scores, wrong, torch.zeros(2, 3, dtype=torch.bool))
+    BoxCandidates(scores, wrong, validate_args=False)
+    with pytest.raises(TypeError, match="OneMinusIoU is a cost of BoxCandidates, got Candidates"):
+        OneMinusIoU()(Candidates(scores), torch.tensor([0, 0]))

@@ -152,11 +152,11 @@ def test_refuses_standard_input_and_empty_vocabularies(trained):
 def test_says_what_to_do_without_data(monkeypatch, tmp_path):
     monkeypatch.delenv("STRUCTSMOOTH_DATA", raising=False)
     with pytest.raises(ValueError, match="segmentation comes without data: give --train"):
-        Segmentation.embedded()
+        Segmentation.default_files()
     (tmp_path / "weizmann_horse").mkdir()
     (tmp_path / "weizmann_horse" / "weizmann_horse_250.zip").touch()
     monkeypatch.setenv("STRUCTSMOOTH_DATA", str(tmp_path))
-    assert Segmentation.embedded()["test"].endswith("weizmann_horse_250.zip#201-327")
+    assert Segmentation.default_files()["test"].endswith("weizmann_horse_250.zip#201-327")
 
 
 def test_options():
