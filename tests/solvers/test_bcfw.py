@@ -49,22 +49,22 @@ LAM, LENGTHS, STATES, FEATURES, CAPACITY = 0.2, (3, 1, 2, 3, 2), 3, 4, 3
 COSTS = [Hamming(), NormalizedHamming(), WeightedHamming((1.0, 2.0, 0.5))]
 EXACTLY = {"rtol": 0.0, "atol": 1e-10}
 VARIANTS = {
-    "uniform": BCFW(sampling="uniform", gap_tolerance=0),
-    "gap": BCFW(gap_tolerance=0),
-    "gap, refreshed often": BCFW(refresh=2, gap_tolerance=0),
+    "uniform": BCFW(steps="fw", sampling="uniform", gap_tolerance=0),
+    "gap": BCFW(steps="fw", gap_tolerance=0),
+    "gap, refreshed often": BCFW(steps="fw", refresh=2, gap_tolerance=0),
     "pairwise": BCFW(steps="pairwise", gap_tolerance=0),
     "pairwise, uniform": BCFW(sampling="uniform", steps="pairwise", gap_tolerance=0),
     "pairwise, few outputs": BCFW(steps="pairwise", capacity=2, gap_tolerance=0),
     "away": BCFW(steps="away", gap_tolerance=0),
     "away, few outputs": BCFW(steps="away", capacity=1, gap_tolerance=0),
-    "cache": BCFW(cache=True, gap_tolerance=0),
-    "cache, uniform": BCFW(sampling="uniform", cache=True, gap_tolerance=0),
-    "cache, few outputs": BCFW(cache=True, capacity=2, refresh=3, gap_tolerance=0),
+    "cache": BCFW(steps="fw", cache=True, gap_tolerance=0),
+    "cache, uniform": BCFW(steps="fw", sampling="uniform", cache=True, gap_tolerance=0),
+    "cache, few outputs": BCFW(steps="fw", cache=True, capacity=2, refresh=3, gap_tolerance=0),
     "cache, pairwise": BCFW(steps="pairwise", cache=True, gap_tolerance=0),
     "cache, pairwise, uniform": BCFW(sampling="uniform", steps="pairwise", cache=True, gap_tolerance=0),
     "cache, away": BCFW(steps="away", cache=True, gap_tolerance=0),
-    "uniform, average": BCFW(sampling="uniform", average=True, gap_tolerance=0),
-    "gap, average": BCFW(average=True, gap_tolerance=0),
+    "uniform, average": BCFW(steps="fw", sampling="uniform", average=True, gap_tolerance=0),
+    "gap, average": BCFW(steps="fw", average=True, gap_tolerance=0),
 }
 every_variant = pytest.mark.parametrize("solver", VARIANTS.values(), ids=VARIANTS.keys())
 
@@ -342,7 +342,7 @@ def dual(problem: LinearProblem, statistics: Tensor) -> float:
 
 def test_the_average_weighs_iterates_by_their_number() -> None:
     problem = small_problem()
-    solver = BCFW(sampling="uniform", average=True)
+    solver = BCFW(sampling="uniform", steps="fw", average=True)
     point, iterates = DualIterate(problem.start(), problem.label_statistics(), torch.zeros(problem.n).double()), []
     for passed in range(4):  # the same steps, one by one
         state = BCFWState(problem.start(), passes=passed)
@@ -396,7 +396,7 @@ def test_gap_sampling_keeps_to_the_hard_example() -> None:
     n = k = 30
     results: dict[str, Result] = {}
     for sampling in ("uniform", "gap"):
-        solver = BCFW(sampling=sampling, gap_tolerance=1e-9)
+        solver = BCFW(sampling=sampling, steps="fw", gap_tolerance=1e-9)
         results[sampling] = solver.solve(Toy(n, k), lam=1 / n, passes=2 * k)
         assert results[sampling].status is Status.CONVERGED
         expected = torch.full((k + 1,), math.sqrt(0.5) / k, dtype=torch.float64)
@@ -499,17 +499,17 @@ def test_interrupted_by_a_callback(solver: BCFW, at: int) -> None:
 @pytest.mark.parametrize("steps", [0, 7, 12])
 def test_interrupted_within_a_pass(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The result is that of the last complete pass."""
-    problem, left, oracle = Toy(5, 3), steps, Toy.best_output
+    problem, left, step = Toy(5, 3), steps, Toy._step
 
     def interrupted(*arguments: Any) -> Any:
         nonlocal left
         left -= 1
         if left < 0:
             raise KeyboardInterrupt
-        return oracle(*arguments)
+        return step(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Toy, "best_output", interrupted)
+        patch.setattr(Toy, "_step", interrupted)
         result = BCFW(sampling="uniform", gap_tolerance=0).solve(problem, lam=0.2, passes=9)
     expected = BCFW(sampling="uniform", gap_tolerance=0).solve(Toy(5, 3), lam=0.2, passes=steps // 5)
     assert result.status is Status.INTERRUPTED
