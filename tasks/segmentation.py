@@ -104,7 +104,7 @@ class Segmentation(Task):
     lam: ClassVar[str] = "10/n"
     passes: ClassVar[int] = 12
     solver: ClassVar[str] = "bcfw"
-    hyperparameters: ClassVar[Mapping[str, Any]] = {"average": True}
+    hyperparameters: ClassVar[Mapping[str, Any]] = {"steps": "fw", "average": True}
 
     def __post_init__(self) -> None:
         for name in ("colours", "textures"):
