@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import warnings
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -174,10 +175,9 @@ def crop_boxes(image: Tensor, boxes: Tensor, size: int = 64) -> Tensor:
 
 def _torchvision() -> Any:
     try:
-        import torchvision
+        return importlib.import_module("torchvision")
     except ImportError as error:
         raise ImportError("this network needs torchvision: pip install structsmooth[images]") from error
-    return torchvision
 
 
 def _read(path: Path) -> dict[str, Tensor]:

@@ -16,7 +16,7 @@ from structsmooth.checkpoint import load_state
 from structsmooth.cli import main
 from structsmooth.cli.flags import SOLVERS
 from structsmooth.history import History
-from structsmooth.solvers import BCFW, SGD, SVRG, CasimirSVRG
+from structsmooth.solvers import BCFW, SGD, SVRG, CasimirSVRG, ProxLinear
 from structsmooth.tasks.conll import read_conll
 
 COMPILING = "structsmooth: compiling inner loops"
@@ -115,7 +115,7 @@ def test_quiet_when_not_on_a_terminal(capsys):
 
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_every_solver_trains(solver):
-    train("--solver", solver, passes=4)
+    train("--solver", solver, passes=15 if solver == "prox-linear" else 4)
     objectives = history().column("objective")
     assert objectives[-1] < 0.5 * objectives[0]
     assert described()["settings"]["solver"] == solver
@@ -147,6 +147,10 @@ def test_every_solver_trains(solver):
         ),
         ("--solver bcfw --sampling uniform --refresh 5 --average", BCFW(sampling="uniform", refresh=5, average=True)),
         ("--solver svrg --mu 0.5 --smoothing entropy", SVRG(mu=0.5, smoothing="entropy")),
+        (
+            "--solver prox-linear --mu 0.5 --inner svrg --inner-passes 2 --accept always --learning-rate 0.5",
+            ProxLinear(mu=0.5, inner="svrg", inner_passes=2, accept="always", learning_rate=0.5),
+        ),
         ("--solver sgd --schedule inverse --t0 2 --no-average", SGD(schedule="inverse", t0=2.0, average=False)),
     ],
 )
@@ -223,9 +227,10 @@ def test_embedded_data_are_the_default():
 
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_resumed_run_equals_an_unbroken_one(solver):
-    train("--solver", solver, "--dev", "test.txt", out="unbroken", passes=5)
-    train("--solver", solver, "--dev", "test.txt", out="resumed", passes=2)
-    train("--solver", solver, "--dev", "test.txt", "--resume", out="resumed", passes=5)
+    few, all_passes = (5, 10) if solver == "prox-linear" else (2, 5)  # whole iterations
+    train("--solver", solver, "--dev", "test.txt", out="unbroken", passes=all_passes)
+    train("--solver", solver, "--dev", "test.txt", out="resumed", passes=few)
+    train("--solver", solver, "--dev", "test.txt", "--resume", out="resumed", passes=all_passes)
     assert_same_run("unbroken", "resumed")
 
 

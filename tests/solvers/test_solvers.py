@@ -54,6 +54,7 @@ SOLVERS: dict[str, tuple[Solver[Any], float]] = {
     "sgd, last": (SGD(average=False), 0.02),
     "sgd, inverse": (SGD(schedule="inverse"), 0.05),
     "sgd, inverse last": (SGD(schedule="inverse", average=False), 0.05),
+    "sgd, inverse-sqrt": (SGD(schedule="inverse-sqrt"), 0.05),
 }
 every_solver = pytest.mark.parametrize("name", SOLVERS)
 some_solvers = pytest.mark.parametrize(
@@ -178,6 +179,11 @@ def test_without_regularizer(solver: Solver[Any], seed: int) -> None:
     assert excess[-1] <= 0.1 * excess[0]
     assert result.status is Status.PASS_LIMIT
     assert result.history.column("dual") == result.history.column("gap") == [None] * len(excess)
+
+
+def test_constant_steps_come_near_the_optimum() -> None:
+    history = SGD(schedule="constant", learning_rate=0.01).solve(small_problem(), lam=LAM, passes=400).history
+    assert -1e-9 <= history[-1].objective - optimum() <= 0.02
 
 
 @some_solvers
@@ -400,9 +406,16 @@ def test_step_sizes_of_sgd(t0: float, steps: int) -> None:
     assert (1 / convex).diff().tolist() == pytest.approx([2 * LAM] * (len(t) - 1))
     inverse = SGD(schedule="inverse", t0=t0).step_sizes(t, steps, LAM, 0.5)
     assert inverse.tolist() == [0.5 / (1 + math.floor((s - 1) / (t0 * steps))) for s in t.tolist()]
+    root = SGD(schedule="inverse-sqrt", t0=t0).step_sizes(t, steps, LAM, 0.5)
+    assert root.tolist() == pytest.approx([(0.5 * value) ** 0.5 for value in inverse.tolist()])
+    assert SGD(schedule="constant").step_sizes(t, steps, LAM, 0.5).tolist() == [0.5] * len(t)
+    by_step = SGD(schedule="inverse-sqrt", t0=1 / steps).step_sizes(t, steps, LAM, 0.5)
+    assert by_step.tolist() == pytest.approx([0.5 / s**0.5 for s in t.tolist()])
 
 
-@pytest.mark.parametrize(("schedule", "degree"), [("strongly-convex", 12), ("inverse", 1)])
+@pytest.mark.parametrize(
+    ("schedule", "degree"), [("strongly-convex", 12), ("inverse", 1), ("inverse-sqrt", 1), ("constant", 1)]
+)
 def test_sgd_averages_iterates_by_powers_of_their_number(schedule: str, degree: int) -> None:
     problem, iterates = small_problem(), []
     solver = SGD(schedule=schedule, learning_rate=0.05)
@@ -479,7 +492,7 @@ BAD: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: CasimirSVRG(warm_start="cold"), ValueError, "warm_start must be one of prox-center, .*, got 'cold'"),
     (lambda: CasimirSVRG(inner_stop="never"), ValueError, "inner_stop must be one of budget, gradient, got 'never'"),
     (lambda: CasimirSVRG(lipschitz=1.0, learning_rate=1.0), ValueError, "give lipschitz or learning_rate, not both"),
-    (lambda: SGD(schedule="constant"), ValueError, """schedule must be "strongly-convex" or .*, got 'constant'"""),
+    (lambda: SGD(schedule="linear"), ValueError, "schedule must be one of strongly-convex, .*, got 'linear'"),
     (lambda: SGD().solve(small_problem(), lam=0), ValueError, '"strongly-convex" schedule needs lam > 0'),
     (lambda: SVRG().solve(small_problem(), lam=-0.1), ValueError, "lam must be at least 0 and finite, got -0.1"),
     (lambda: SVRG().solve(small_problem(), lam=math.nan), ValueError, "lam must be at least 0 and finite, got nan"),

@@ -1,0 +1,104 @@
+"""Small problems with scores that are not linear, one for each kind of structure."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from structsmooth import BinaryGraph, Candidates, LinearChain, Max, ModuleProblem, ScoreModule, Smoother, Tree
+
+Example = tuple[Any, Any]
+
+
+class Chain(ScoreModule):
+    """A trained and a frozen layer, learned transitions, and one forbidden label."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden, self.frozen, self.unary = nn.Linear(4, 5), nn.Linear(5, 5), nn.Linear(5, 3)
+        self.transition = nn.Parameter(torch.zeros(3, 3))
+        self.frozen.requires_grad_(False)
+
+    def forward(self, x: Tensor) -> LinearChain:
+        unary = self.unary(torch.tanh(self.frozen(torch.tanh(self.hidden(x)))))
+        forbidden = torch.zeros_like(unary, dtype=torch.bool)
+        forbidden[:, 0, 2] = True
+        return LinearChain(unary.masked_fill(forbidden, -torch.inf), self.transition)
+
+
+class Branches(ScoreModule):
+    """A tree whose pairwise scores are constants."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(4, 5), nn.Softplus(), nn.Linear(5, 2))
+
+    def forward(self, x: Tensor) -> Tree:
+        parents = torch.tensor([-1, 0, 0]).expand(len(x), 3)
+        pairwise = torch.linspace(-1, 1, 12, dtype=x.dtype).view(3, 2, 2).expand(len(x), 3, 2, 2)
+        return Tree(self.layers(x), pairwise, parents)
+
+
+class Choice(ScoreModule):
+    """Candidates with padding, by a layer and its own product."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 3), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Candidates:
+        mask = torch.ones(x.shape[:2], dtype=torch.bool)
+        mask[:, -1] = False
+        return Candidates((self.a(x) * self.b(x)).sum(-1), mask)
+
+
+class Pixels(ScoreModule):
+    """A graph cut with a learned agreement, which no transform of torch.func may see."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 2))
+        self.agreement = nn.Parameter(torch.zeros(()))
+
+    def forward(self, x: Tensor) -> BinaryGraph:
+        agree = nn.functional.softplus(self.agreement) * torch.eye(2, dtype=x.dtype)
+        return BinaryGraph(self.layers(x), torch.tensor([[0, 1], [1, 2]]), agree.expand(len(x), 2, 2, 2))
+
+
+def examples(labels: Callable[[torch.Generator], Tensor], parts: int = 3, n: int = 7) -> list[Example]:
+    generator = torch.Generator().manual_seed(0)
+    return [(torch.randn(parts, 4, generator=generator, dtype=torch.float64), labels(generator)) for _ in range(n)]
+
+
+def chain_problem(batch_size: int = 3, smoother: Smoother | None = None) -> ModuleProblem:
+    torch.manual_seed(0)
+    # Without the label that is forbidden at the first position.
+    data = examples(lambda generator: torch.randint(2, (5,), generator=generator), parts=5)
+    return ModuleProblem(Chain().double(), data, batch_size=batch_size, smoother=smoother or Max())
+
+
+def tree_problem() -> ModuleProblem:
+    torch.manual_seed(0)
+    data = examples(lambda generator: torch.randint(2, (3,), generator=generator))
+    return ModuleProblem(Branches().double(), data, batch_size=3)
+
+
+def candidates_problem() -> ModuleProblem:
+    torch.manual_seed(0)
+    data = [(x, (y, y != torch.arange(5))) for x, y in examples(lambda g: torch.randint(4, (), generator=g), parts=5)]
+    return ModuleProblem(Choice().double(), data, cost=None, batch_size=3)
+
+
+def graph_problem() -> ModuleProblem:
+    torch.manual_seed(0)
+    data = examples(lambda generator: torch.randint(2, (3,), generator=generator))
+    return ModuleProblem(Pixels().double(), data, batch_size=3)
+
+
+PROBLEMS = {
+    "chain": chain_problem,
+    "tree": tree_problem,
+    "candidates": candidates_problem,
+    "graph": graph_problem,
+}
