@@ -102,9 +102,9 @@ class Segmentation(Task):
     summary: ClassVar[str] = "object and background of images: graph cuts over superpixels"
     headline: ClassVar[str] = "iou"
     lam: ClassVar[str] = "10/n"
-    passes: ClassVar[int] = 20
+    passes: ClassVar[int] = 12
     solver: ClassVar[str] = "bcfw"
-    hyperparameters: ClassVar[Mapping[str, Any]] = {"average": True}
+    hyperparameters: ClassVar[Mapping[str, Any]] = {"steps": "fw", "average": True}
 
     def __post_init__(self) -> None:
         for name in ("colours", "textures"):
