@@ -103,7 +103,8 @@ class ClassHeads(ScoreModule):
     def _scores(self, example: Example) -> Tensor:
         """Scores [M] of the boxes of an example."""
         head = cast(BoxScore, self.heads[self.classes.index(example.label)])
-        return head.score_maps(self.scale * load_features(example.features).to(next(head.parameters())))
+        features = load_features(example.features).to(next(head.parameters()))
+        return head.score_maps(features.mul_(self.scale))  # the file stays as it is: it is mapped copy-on-write
 
     @staticmethod
     def _boxes(x: Sequence[Example]) -> Tensor:
