@@ -279,7 +279,9 @@ def test_resume_of_a_damaged_checkpoint_is_refused(capsys):
 
 def started(rows: int, *options: str) -> subprocess.Popen[str]:
     """A training process with so many passes that it does not end, after it has recorded some."""
-    code = "import sys; from structsmooth.cli import main; sys.exit(main())"
+    # Ctrl-C works in what runs in the background of a shell too.
+    code = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    code += "from structsmooth.cli import main; sys.exit(main())"
     arguments = training(*options, passes=10**6)
     # With another number of threads torch sums in another order: last digits would differ from runs in this process.
     one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}
