@@ -29,8 +29,8 @@ from structsmooth import L2, Candidates, LinearChain, StructuralHinge
 _SHAPES = ("32x50x9", "32x200x32", "8x50x128")
 _PEERS = {"pytorch-crf": "torchcrf", "torch-struct": "torch_struct"}
 _OURS = "structsmooth"
-# Calls of one library before those of the next.
-_TURN = 5
+# Seconds of calls of one library before those of the next.
+_TURN = 0.2
 
 
 # Sequences, positions and states: B, T, S.
@@ -141,7 +141,7 @@ def run(call: Callable[[], Tensor]) -> Tensor:
 def measure(calls: dict[str, Callable[[], Tensor]], repeats: int, limit: float) -> dict[str, float]:
     """Median seconds of each call; one that has used up ``limit`` seconds is called no more.
 
-    They take turns of a few calls, so that load of the machine meets all, and most calls find their own data in caches.
+    They take turns, so that load of the machine meets all; these are long, so that calls find their own data in caches.
     """
     results = {name: run(call) for name, call in calls.items()}  # loads and compiles
     for name, result in results.items():
@@ -150,12 +150,12 @@ def measure(calls: dict[str, Callable[[], Tensor]], repeats: int, limit: float) 
     times: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(repeats):
         for name, call in calls.items():
-            for _ in range(_TURN):
-                if sum(times[name]) >= limit:
-                    break
+            turn = 0.0
+            while turn < _TURN and sum(times[name]) < limit:
                 started = time.perf_counter()
                 run(call)
                 times[name].append(time.perf_counter() - started)
+                turn += times[name][-1]
     return {name: median(seconds) for name, seconds in times.items()}
 
 
@@ -182,8 +182,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in _PEERS.keys() - peers.keys():
         print(f"{name} is not installed, so its column is left out: pip install 'structsmooth[benchmarks]'")
     names = (_OURS, *(name for name in _PEERS if name in peers))
-    calls = options.repeats * _TURN
-    print(f"median of {calls} calls, or as many as fit into {options.limit:g} seconds, in milliseconds\n")
+    print(f"medians of {options.repeats} turns of {_TURN} s, or of what {options.limit:g} s allow, in milliseconds\n")
     print(f"| layer | B x T x S | threads | {' | '.join(names)} |")
     print("| --- | --- | ---: |" + " ---: |" * len(names), flush=True)
     own_threads = torch.get_num_threads()
@@ -223,7 +222,7 @@ def _parser() -> ArgumentParser:
     )
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], metavar="N", help="(default: 1 2)")
     parser.add_argument("--k", type=int, default=5, metavar="K", help="outputs of the smoothed hinge (default: 5)")
-    parser.add_argument("--repeats", type=int, default=11, metavar="N", help=f"turns of {_TURN} calls (default: 11)")
+    parser.add_argument("--repeats", type=int, default=11, metavar="N", help=f"turns of {_TURN} s (default: 11)")
     parser.add_argument("--limit", type=float, default=10.0, help="seconds for the calls of one cell (default: 10)")
     parser.add_argument(
         "--largest", type=float, default=3e8, help="numbers in a tensor of torch-struct at most (default: 3e8)"

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from structsmooth.checkpoint import write_atomic
 from structsmooth.tasks.annotations import Faults, ImageFile, decode
-from structsmooth.tasks.proposals import Proposals, tracked
+from structsmooth.tasks.proposals import Proposals, keep, tracked
 
 FeatureType = Literal["float16", "float32"]
 
@@ -86,7 +86,7 @@ class BoxFeatures:
             raise ValueError(f"features that {self.dtype} cannot hold; use float32")
         stream = io.BytesIO()
         np.save(stream, features.numpy())
-        write_atomic(path, stream.getvalue())
+        keep(path, lambda own: write_atomic(own, stream.getvalue()))
 
 
 def crop(image: Tensor, boxes: Tensor, size: int = _CROP) -> Tensor:

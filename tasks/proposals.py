@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -151,6 +151,13 @@ def tracked(steps: Iterable[T], total: int, description: str) -> Iterable[T]:
     return track(steps, description, total, console=console, disable=not console.is_terminal, transient=True)
 
 
+def keep(path: Path, write: Callable[[Path], None]) -> None:
+    """Let ``write`` make a file of a cache that runs share: two may make the same one at the same time."""
+    own = path.with_name(f"{os.getpid()}-{path.name}")
+    write(own)
+    os.replace(own, path)
+
+
 def _segmentation() -> Any:
     try:
         import cv2
@@ -173,7 +180,8 @@ def _search_image(task: tuple[Path, ImageFile, SearchMode, int]) -> tuple[Path, 
     except cv2.error as error:
         return path, f"selective search failed ({error.err})"
     height, width = image.shape[:2]
-    save_state(path, {"boxes": torch.from_numpy(boxes)}, {"width": width, "height": height})
+    boxes_and_size = {"boxes": torch.from_numpy(boxes)}, {"width": width, "height": height}
+    keep(path, lambda own: save_state(own, *boxes_and_size))
     return path, None
 
 
