@@ -16,7 +16,8 @@ from structsmooth.losses import StructuralHinge
 from structsmooth.problems.base import FullPass
 from structsmooth.problems.boxes import Bounds, checked_bounds
 from structsmooth.problems.linear import LinearProblem
-from structsmooth.problems.module import Dataset, Labels, ModuleProblem, check_size
+from structsmooth.problems.linearized import Labels
+from structsmooth.problems.module import Dataset, ModuleProblem, check_size
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.structures.base import PartCosts, Structure
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -13,8 +13,31 @@ from structsmooth.problems.base import FullPass, Problem
 from structsmooth.smoothing import Smoother
 from structsmooth.structures.base import Structure
 
-if TYPE_CHECKING:
-    from structsmooth.problems.module import Labels, ModuleProblem
+# Labels of a batch, alone or with part costs.
+Labels = Tensor | tuple[Tensor, Tensor]
+
+
+class BatchedProblem(Protocol):
+    """What linearization asks of a problem: batches, the scores of a module, and losses of structures."""
+
+    n: int
+    dim: int
+    batch_size: int
+    smoother: Smoother
+    oracle_calls: int
+    module: nn.Module
+
+    def batch(self, indices: Tensor) -> tuple[Any, Labels]:
+        """Inputs and labels of some examples."""
+
+    def structure(self, w: Tensor, x: Any) -> Structure:
+        """The structure of a batch of inputs under weights ``w``; differentiable."""
+
+    def structured_losses(self, structure: Structure, y: Labels, smoother: Smoother) -> Tensor:
+        """Losses [b] of labels under a structure."""
+
+    def subset(self, indices: Tensor) -> BatchedProblem:
+        """The same problem over some of its examples."""
 
 
 class LinearizedProblem(Problem):
@@ -33,7 +56,7 @@ class LinearizedProblem(Problem):
         Pillutla et al. (2019), section 6.1.
     """
 
-    def __init__(self, problem: ModuleProblem, w: Tensor) -> None:
+    def __init__(self, problem: BatchedProblem, w: Tensor) -> None:
         self.problem, self.center = problem, w.detach().clone()
         self.n, self.dim, self.batch_size = problem.n, problem.dim, problem.batch_size
         self.smoother = problem.smoother

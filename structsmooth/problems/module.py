@@ -13,12 +13,9 @@ from torch.utils.data import default_collate
 from structsmooth.costs import Hamming
 from structsmooth.losses import StructuralHinge
 from structsmooth.problems.base import Problem
-from structsmooth.problems.linearized import LinearizedProblem
+from structsmooth.problems.linearized import Labels, LinearizedProblem
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.structures.base import PartCosts, Structure
-
-# Labels of a batch, alone or with part costs.
-Labels = Tensor | tuple[Tensor, Tensor]
 
 
 class Dataset(Protocol):
