@@ -161,9 +161,7 @@ def _parser(arguments: Sequence[str]) -> ArgumentParser:
                 help="give the K best outputs with scores; in column files the best is the first column added",
             )
             command.add_argument("--output", metavar="FILE", help="where to write (default: standard output)")
-            command.add_argument(
-                "--pictures", "--overlays", metavar="DIR", help="save images with the predictions drawn in, too"
-            )
+            command.add_argument("--pictures", metavar="DIR", help="also save images with the predictions drawn in")
     return parser
 
 
@@ -213,7 +211,7 @@ def _summary(run: Any) -> str:
 
 
 def _task_list() -> str:
-    return "tasks:\n" + "\n".join(f"  {name:10} {load_task(name).summary}" for name in TASKS)
+    return "tasks:\n" + "\n".join(f"  {name:12} {load_task(name).summary}" for name in TASKS)
 
 
 def _layout(epilog: str) -> dict[str, Any]:

@@ -46,6 +46,10 @@ class FrankWolfe(Solver[FrankWolfeState]):
     state_type: ClassVar[type[State]] = FrankWolfeState
     keeps_bounds: ClassVar[bool] = True
 
+    def check(self, problem: Problem, lam: float) -> None:
+        """Whether the problem has a dual: linear scores, hinges, λ > 0."""
+        checked_hinges("FrankWolfe", problem, lam)
+
     def first_state(self, problem: Problem, lam: float, start: Any, seed: int) -> FrankWolfeState:
         """The labels, or the dual iterate of ``start``."""
         linear = checked_hinges("FrankWolfe", problem, lam)
@@ -92,7 +96,8 @@ def checked_hinges(solver: str, problem: Problem, lam: float) -> LinearProblem:
         ValueError: losses that are no hinges, or λ = 0.
     """
     if not isinstance(problem, LinearProblem):
-        raise TypeError(f"{solver} needs a LinearProblem, got {type(problem).__name__}; take CasimirSVRG")
+        other = "take CasimirSVRG, or ProxLinear where scores are not linear"
+        raise TypeError(f"{solver} needs a LinearProblem, got {type(problem).__name__}; {other}")
     if not isinstance(problem.smoother, Max):
         raise ValueError(f"{solver} needs a problem of hinges, got one with {problem.smoother}; take CasimirSVRG")
     if lam == 0:
