@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable, Iterable, Sequence
+import signal
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from multiprocessing import get_context
@@ -112,7 +114,9 @@ class SelectiveSearch:
         # Processes, because the random numbers are those of the whole process; spawned, because torch has threads.
         pool = ProcessPoolExecutor(jobs, get_context("spawn"), _begin_worker)
         try:
-            done = (future.result() for future in as_completed([pool.submit(_search_image, task) for task in tasks]))
+            with _interrupts_held():
+                futures = [pool.submit(_search_image, task) for task in tasks]
+            done = (future.result() for future in as_completed(futures))
             return {path: fault for path, fault in tracked(done, len(tasks), "selective search") if fault}
         except BrokenProcessPool as error:
             raise OSError("a process of selective search was killed; run again with fewer jobs to go on") from error
@@ -190,10 +194,21 @@ def _load(path: Path) -> Proposals:
     return Proposals(tensors["boxes"], values["width"], values["height"])
 
 
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Ctrl-C waits, and never reaches processes that start here: they would complain while they load."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _begin_worker() -> None:
     """One thread, and silence on Ctrl-C: the main process ends the search."""
-    import signal
-
     import cv2
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -6,7 +6,7 @@ import re
 import sys
 import time
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -29,7 +29,7 @@ from structsmooth.tasks.files import checksum
 
 # Options that say which runs there are, or how long they are; all others must stay the same when a comparison goes on.
 _NOT_SETTINGS = {"run", "command", "out", "solvers", "lams", "seeds", "passes"}
-# Those for convex problems, one of each kind.
+# Those for convex problems, one of each kind, beside that of the task.
 _USUAL = ("casimir-svrg", "bcfw", "svrg", "sgd")
 # A checkpoint is written when the time since the last one is this many times what that took.
 _PATIENCE = 10
@@ -58,12 +58,15 @@ def compare(options: Namespace) -> int:
 
     Every run is saved as it goes: after a stop of any kind the same command goes on where it was.
     """
-    solvers, task_type = parse_solvers(options.solvers), load_task(options.task)
+    task_type = load_task(options.task)
+    solvers = _solvers(options, task_type)
     task, files = task_type.from_options(options), data_files(options, task_type)
     examples = {split: task.read(path) for split, path in files.items()}
     task.fit(examples["train"])
     problem = task.problem(examples.pop("train"))
     lams = {text: parse_lam(text, problem.n, "--lams") for text in _listed(options.lams)}
+    if options.solvers is None:
+        solvers = _suited(solvers, problem, lams)
     settings = {name: value for name, value in vars(options).items() if name not in _NOT_SETTINGS} | files
     settings |= {f"{split} checksum": checksum(path) for split, path in files.items()}
     runs = list(_runs(options, solvers, lams, settings))
@@ -90,10 +93,10 @@ def add_compare(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     group.add_argument(
         "--solvers",
         nargs="+",
-        default=list(_USUAL),
         metavar="SOLVER",
         help=f"any of {', '.join(SOLVERS)}, with options of structsmooth train behind a colon, as in "
-        "svrg,sgd:schedule=inverse,average=false; gap_tolerance is 0 if not given (default: " + ", ".join(_USUAL) + ")",
+        "svrg,sgd:schedule=inverse,average=false; gap_tolerance is 0 if not given "
+        f"(default: what suits the task, and those of {', '.join(_USUAL)} that can solve its problem)",
     )
     group.add_argument("--lams", metavar="C,...", help="λ: numbers or c/n (default: what suits the task)")
     group.add_argument("--seeds", default="0,1,2", metavar="SEED,...", help="of the order of examples (default: 0,1,2)")
@@ -106,6 +109,34 @@ def add_compare(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     task.add_arguments(parser.add_argument_group(f"features of {name}"))  # type: ignore[arg-type]
     out = str(Path("runs") / f"compare-{name.rpartition(':')[2].lower()}")
     parser.set_defaults(lams=task.lam, passes=task.passes, out=out)
+
+
+def _solvers(options: Namespace, task: type[Task]) -> dict[str, Solver[Any]]:
+    """Solvers by label: those given, with the hyperparameters of ``train`` where none are; or the usual ones."""
+    texts = options.solvers or list(dict.fromkeys([task.default_solver(options), *_USUAL]))
+    return parse_solvers(texts, {task.solver: task.hyperparameters})
+
+
+def _suited(solvers: Mapping[str, Solver[Any]], problem: Problem, lams: Mapping[str, float]) -> dict[str, Solver[Any]]:
+    """Without solvers that cannot solve the problem at every λ; those are named on standard error."""
+    faults = {label: _fault(solver, problem, lams.values()) for label, solver in solvers.items()}
+    for label, fault in faults.items():
+        if fault:
+            print(f"structsmooth: {label} is left out: {fault}", file=sys.stderr)
+    suited = {label: solver for label, solver in solvers.items() if not faults[label]}
+    if not suited:
+        raise ValueError("none of the usual solvers can solve this problem: give --solvers")
+    return suited
+
+
+def _fault(solver: Solver[Any], problem: Problem, lams: Iterable[float]) -> str:
+    """Why a solver cannot solve the problem at every λ; nothing if it can."""
+    try:
+        for lam in lams:
+            solver.check(problem, lam)
+    except (TypeError, ValueError) as error:
+        return str(error)
+    return ""
 
 
 def _runs(

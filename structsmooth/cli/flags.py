@@ -6,7 +6,7 @@ import re
 from argparse import ArgumentParser, BooleanOptionalAction, Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from types import UnionType
+from types import MappingProxyType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from structsmooth.solvers import BCFW, SGD, SVRG, Adam, CasimirSVRG, FrankWolfe, ProxLinear, Solver
@@ -41,10 +41,16 @@ def solver_from(options: Namespace) -> Solver[Any]:
     return solver(**{f.name: getattr(options, f.name) for f in fields(solver)})
 
 
-def parse_solvers(texts: Sequence[str]) -> dict[str, Solver[Any]]:
+def parse_solvers(
+    texts: Sequence[str], defaults: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
+) -> dict[str, Solver[Any]]:
     """Solvers by label, from lists such as ``"svrg:mu=0.1,k=3,sgd"``; ``k=3`` belongs to the solver before it.
 
     Runs to be compared end at their last pass: without ``gap_tolerance`` in its options a solver has 0.
+
+    Args:
+        texts: the lists.
+        defaults: hyperparameters by solver, where others than its own are wanted.
 
     Raises:
         ValueError: no such solver or option, a bad value, or the same solver twice.
@@ -58,7 +64,7 @@ def parse_solvers(texts: Sequence[str]) -> dict[str, Solver[Any]]:
             raise ValueError(f"--solvers has {label} twice")
         given = dict(_hyperparameter(name, option) for option in options.split(",") if option)
         try:
-            solvers[label] = SOLVERS[name](**({"gap_tolerance": 0.0} | given))
+            solvers[label] = SOLVERS[name](**({"gap_tolerance": 0.0, **defaults.get(name, {})} | given))
         except (TypeError, ValueError) as error:
             raise ValueError(f"{label}: {error}") from error
     if not solvers:

@@ -141,7 +141,10 @@ def _parser(arguments: Sequence[str]) -> ArgumentParser:
     parser = ArgumentParser("structsmooth", description="Structured prediction by smoothed inference.")
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    _add_train(commands.add_parser("train", help=_summary(train), **_layout(_task_list())), arguments)
+    # Without abbreviations: which flags there are depends on --solver, and that is looked for as it is written.
+    _add_train(
+        commands.add_parser("train", help=_summary(train), allow_abbrev=False, **_layout(_task_list())), arguments
+    )
     add_compare(commands.add_parser("compare", help=_summary(compare), description=compare.__doc__), arguments)
     add_path(commands.add_parser("path", help=_summary(path), description=path.__doc__), arguments)
     add_certify(commands.add_parser("certify", help=_summary(certify), description=certify.__doc__))
@@ -161,9 +164,7 @@ def _parser(arguments: Sequence[str]) -> ArgumentParser:
                 help="give the K best outputs with scores; in column files the best is the first column added",
             )
             command.add_argument("--output", metavar="FILE", help="where to write (default: standard output)")
-            command.add_argument(
-                "--pictures", "--overlays", metavar="DIR", help="save images with the predictions drawn in, too"
-            )
+            command.add_argument("--pictures", metavar="DIR", help="also save images with the predictions drawn in")
     return parser
 
 
@@ -209,12 +210,12 @@ def _exit_code(result: Result) -> int:
 
 
 def _summary(run: Any) -> str:
-    return str(run.__doc__).splitlines()[0]
+    return str(run.__doc__).splitlines()[0].replace("``", "")
 
 
 def _task_list() -> str:
-    return "tasks:\n" + "\n".join(f"  {name:10} {load_task(name).summary}" for name in TASKS)
+    return "tasks:\n" + "\n".join(f"  {name:12} {load_task(name).summary}" for name in TASKS)
 
 
 def _layout(epilog: str) -> dict[str, Any]:
-    return {"description": train.__doc__, "epilog": epilog, "formatter_class": RawDescriptionHelpFormatter}
+    return {"description": _summary(train), "epilog": epilog, "formatter_class": RawDescriptionHelpFormatter}

@@ -36,15 +36,14 @@ def path(options: Namespace) -> int:
     examples = {split: task.read(file) for split, file in files.items()}
     task.fit(examples["train"])
     problem = task.problem(examples.pop("train"))
-    lam_min = _lam(options.lam_min, problem)
-    lam_min = parse_lam(task.lam, problem.n) / 10 if lam_min is None else lam_min
+    lam_min, lam_max = _range(options, task, problem.n)
     epsilon = 0.01 * problem.loss(problem.start()) if options.epsilon is None else options.epsilon
     algorithm = RegularizationPath(epsilon, options.kappa, options.verified)
     with _progress_bar(lam_min) as draw:
         found = algorithm.solve(
             problem,
             lam_min=lam_min,
-            lam_max=_lam(options.lam_max, problem),
+            lam_max=lam_max,
             passes=options.passes,
             seed=options.seed,
             callbacks=[draw],
@@ -134,7 +133,9 @@ def add_path(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     run.add_argument(
         "--lam-min", metavar="C", help="smallest λ, a number or c/n (default: a tenth of what suits the task)"
     )
-    run.add_argument("--lam-max", metavar="C", help="largest λ (default: from which on nothing changes but the scale)")
+    run.add_argument(
+        "--lam-max", metavar="C", help="largest λ; a huge one for all (default: a hundred times what suits the task)"
+    )
     run.add_argument("--passes", type=int, default=1000, help="limit for each breakpoint (default: 1000)")
     run.add_argument("--seed", type=int, default=0, help="same seed, same path (default: 0)")
     run.add_argument("--out", metavar="DIR", help="where to save path and picture (default: runs/TASK-path)")
@@ -147,8 +148,13 @@ def add_path(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     parser.set_defaults(out=str(Path("runs") / f"{name.rpartition(':')[2].lower()}-path"))
 
 
-def _lam(text: str | None, problem: Problem) -> float | None:
-    return None if text is None else parse_lam(text, problem.n)
+def _range(options: Namespace, task: Task, n: int) -> tuple[float, float]:
+    """The smallest and the largest λ: those given, or some around what suits the task."""
+    usual = parse_lam(task.lam, n)
+    lam_min = usual / 10 if options.lam_min is None else parse_lam(options.lam_min, n, "--lam-min")
+    if options.lam_max is None:
+        return lam_min, max(lam_min, 100 * usual)
+    return lam_min, parse_lam(options.lam_max, n, "--lam-max")
 
 
 def _metrics(rows: dict[float, dict[str, float]]) -> list[str]:

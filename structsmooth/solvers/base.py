@@ -153,6 +153,16 @@ class Solver(ABC, Generic[S]):
     def __post_init__(self) -> None:
         check_number("gap_tolerance", self.gap_tolerance)
 
+    def check(self, problem: Problem, lam: float) -> None:
+        """Whether this is a problem for the solver.
+
+        Raises:
+            TypeError: it needs one of another kind.
+            ValueError: it does not keep bounds, or cannot do with this objective or λ.
+        """
+        if problem.bounds is not None and not self.keeps_bounds:
+            raise ValueError(f"{type(self).__name__} does not keep the bounds of the problem; take BCFW or FrankWolfe")
+
     @abstractmethod
     def first_state(self, problem: Problem, lam: float, start: Any, seed: int) -> S:
         """State before the first pass; ``start`` is that of :meth:`solve`."""
@@ -217,8 +227,7 @@ class Solver(ABC, Generic[S]):
         check_number("lam", lam)
         check_number("passes", passes, integer=True)
         check_number("seed", seed, integer=True)
-        if problem.bounds is not None and not self.keeps_bounds:
-            raise ValueError(f"{type(self).__name__} does not keep the bounds of the problem; take BCFW or FrankWolfe")
+        self.check(problem, lam)
         run = _Run(self, problem, lam, seed, tuple(callbacks))
         try:
             if resume is None:

@@ -106,6 +106,10 @@ class BCFW(Solver[BCFWState]):
         if self.sampling not in ("uniform", "gap"):
             raise ValueError(f'sampling must be "uniform" or "gap", got {self.sampling!r}')
 
+    def check(self, problem: Problem, lam: float) -> None:
+        """Whether the problem has a dual: linear scores, hinges, λ > 0."""
+        checked_hinges("BCFW", problem, lam)
+
     def first_state(self, problem: Problem, lam: float, start: Any, seed: int) -> BCFWState:
         """The labels, or the dual iterate of ``start``, with unknown gaps."""
         linear = checked_hinges("BCFW", problem, lam)

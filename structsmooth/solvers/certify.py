@@ -11,9 +11,9 @@ import numpy as np
 from torch import Tensor
 
 from structsmooth.problems.base import Problem
-from structsmooth.problems.linear import LinearProblem
 from structsmooth.solvers.base import check_number
 from structsmooth.solvers.bcfw import BCFW, BCFWState
+from structsmooth.solvers.frank_wolfe import checked_hinges
 
 
 @dataclass(frozen=True)
@@ -102,14 +102,14 @@ def certify(
         check_number(name, value)
     for name, value in (("passes", passes), ("seed", seed)):
         check_number(name, value, integer=True)
+    linear = checked_hinges("certify", problem, lam)
     solver = replace(solver, average=False)  # an average is no point of the dual
     calls, started = problem.oracle_calls, time.perf_counter()
     state = solver.first_state(problem, lam, start, seed)
-    assert isinstance(problem, LinearProblem)  # or it has no first state
     objective = _objective(problem, weights, lam)
 
     def slack() -> float:
-        return float(problem.block_gaps(state.weights, state.statistics).sum())
+        return float(linear.block_gaps(state.weights, state.statistics).sum())
 
     def accurate(slack: float) -> bool:
         gap = objective - state.dual(lam)

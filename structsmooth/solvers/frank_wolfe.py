@@ -46,6 +46,10 @@ class FrankWolfe(Solver[FrankWolfeState]):
     state_type: ClassVar[type[State]] = FrankWolfeState
     keeps_bounds: ClassVar[bool] = True
 
+    def check(self, problem: Problem, lam: float) -> None:
+        """Whether the problem has a dual: linear scores, hinges, λ > 0."""
+        checked_hinges("FrankWolfe", problem, lam)
+
     def first_state(self, problem: Problem, lam: float, start: Any, seed: int) -> FrankWolfeState:
         """The labels, or the dual iterate of ``start``."""
         linear = checked_hinges("FrankWolfe", problem, lam)
@@ -84,17 +88,20 @@ def _at(state: FrankWolfeState, problem: LinearProblem, lam: float) -> FrankWolf
     return replace(state, weights=problem.within_bounds(v), conjugate=conjugate(v, problem.bounds))
 
 
-def checked_hinges(solver: str, problem: Problem, lam: float) -> LinearProblem:
-    """The problem, if it has the dual that a solver needs.
+def checked_hinges(user: str, problem: Problem, lam: float) -> LinearProblem:
+    """The problem, if it has the dual that its user needs.
 
     Raises:
         TypeError: a problem that is not linear.
         ValueError: losses that are no hinges, or λ = 0.
     """
     if not isinstance(problem, LinearProblem):
-        raise TypeError(f"{solver} needs a LinearProblem, got {type(problem).__name__}; take CasimirSVRG")
+        raise TypeError(
+            f"{user} needs a LinearProblem, got {type(problem).__name__}, which has no dual; "
+            "CasimirSVRG trains without one, and ProxLinear where scores are not linear"
+        )
     if not isinstance(problem.smoother, Max):
-        raise ValueError(f"{solver} needs a problem of hinges, got one with {problem.smoother}; take CasimirSVRG")
+        raise ValueError(f"{user} needs a problem of hinges, got one with {problem.smoother}; CasimirSVRG trains those")
     if lam == 0:
-        raise ValueError(f"{solver} needs lam > 0")
+        raise ValueError(f"{user} needs lam > 0 for a dual; CasimirSVRG trains without one")
     return problem

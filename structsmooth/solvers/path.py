@@ -20,6 +20,7 @@ from structsmooth.problems.base import Problem
 from structsmooth.problems.linear import LinearProblem
 from structsmooth.solvers.base import Status, check_number
 from structsmooth.solvers.bcfw import BCFW, BCFWState
+from structsmooth.solvers.frank_wolfe import checked_hinges
 
 # How far costs may raise the bound on λ where the path begins, relatively: they do not count at large weights.
 _EXCESS = 0.01
@@ -253,7 +254,10 @@ class RegularizationPath:
             if lam_max < lam_min:
                 raise ValueError(f"lam_max must be at least lam_min = {lam_min}, got {lam_max}")
         if problem.bounds is not None:
-            raise ValueError("RegularizationPath takes no bounds on weights; take grid_search")
+            raise ValueError(
+                "RegularizationPath takes no bounds on weights; solve for several λ: grid_search, structsmooth compare"
+            )
+        checked_hinges("RegularizationPath", problem, lam_min)
         walk = _Walk(problem, self.solver, passes, seed)
         path = SolutionPath(self.epsilon, self.verified, problem.dim)
         try:

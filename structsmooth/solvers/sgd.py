@@ -48,10 +48,14 @@ class SGD(GradientSolver[SGDState]):
         if self.schedule not in _DEGREES:
             raise ValueError(f"schedule must be one of {', '.join(_DEGREES)}, got {self.schedule!r}")
 
-    def begin(self, problem: Problem, lam: float, weights: Tensor, step_size: float) -> SGDState:
-        """The given weights, no steps made."""
+    def check(self, problem: Problem, lam: float) -> None:
+        """Whether there are no bounds, and the schedule can do with λ."""
+        super().check(problem, lam)
         if lam == 0 and self.schedule == "strongly-convex":
             raise ValueError('the "strongly-convex" schedule needs lam > 0; use schedule="inverse"')
+
+    def begin(self, problem: Problem, lam: float, weights: Tensor, step_size: float) -> SGDState:
+        """The given weights, no steps made."""
         return SGDState(weights, step_size, iterate=weights)
 
     def advance(self, problem: Problem, lam: float, state: SGDState, rng: np.random.Generator) -> SGDState:

@@ -453,6 +453,7 @@ def test_bad_input_to_a_model_is_refused_in_one_line(folder, capsys):
         (["train", "ner", "--passes", "many"], "argument --passes: invalid int value: 'many'"),
         (["train", "ner", "--solver", "newton"], "argument --solver: invalid choice: 'newton'"),
         (["train", "ner", "--solver", "sgd", "--kappa", "1"], "unrecognized arguments: --kappa 1"),
+        (["train", "ner", "--solv", "sgd", "--t0", "2"], "unrecognized arguments: --solv sgd --t0 2"),
         (["train", "ner", "--scheme", "XYZ"], "argument --scheme: invalid choice: 'XYZ'"),
     ],
 )

@@ -289,3 +289,24 @@ def test_help_has_the_options_of_the_task(capsys):
     assert stop.value.code == 0
     output = capsys.readouterr().out
     assert all(text in output for text in ("--solvers", "--seeds", "--bits", "default: 0,1,2"))
+
+
+def test_usual_solvers_are_those_that_can_solve_the_problem(capsys):
+    options = ["--train", "train.txt", "--bits", "8", "--lams", "0", "--seeds", "0", "--passes", "2", "--out", "out"]
+    assert main(["compare", "ner", *options]) == 0
+    captured = capsys.readouterr()
+    assert [row["solver"] for row in rows(captured.out)["0"][0]] == ["casimir-svrg", "svrg"]
+    assert "structsmooth: bcfw is left out: BCFW needs lam > 0" in captured.err
+    assert "structsmooth: sgd is left out: " in captured.err
+
+
+def test_hyperparameters_of_the_task_are_defaults(folder):
+    (folder / "averaged.py").write_text(
+        "from structsmooth.tasks.ner import NER\n\n\n"
+        "class Averaged(NER):\n"
+        '    solver, hyperparameters = "bcfw", {"average": True, "refresh": 3}\n'
+    )
+    options = ["--train", "train.txt", "--bits", "8", "--seeds", "0", "--passes", "1", "--out", "out"]
+    assert main(["compare", "averaged:Averaged", *options, "--solvers", "bcfw,bcfw:refresh=4,casimir-svrg"]) == 0
+    settings = [load_values(path)["settings"] for path in sorted(folder.glob("out/runs/bcfw*/*/*/*.safetensors"))]
+    assert sorted((s["average"], s["refresh"]) for s in settings) == [(True, 3), (True, 4)]

@@ -57,6 +57,13 @@ def test_the_default_tolerance_is_that_of_the_algorithm_at_a_hundredth_of_the_fi
     assert "test f1" not in capsys.readouterr().out
 
 
+def test_the_default_range_is_around_what_suits_the_task() -> None:
+    assert main(["path", "ner", "--train", "train.txt", "--bits", "8", "--epsilon", "0.5"]) == 0
+    path = SolutionPath.load("runs/ner-path/path.safetensors")
+    assert path.breakpoints[0].lam == pytest.approx(1000 / 6)
+    assert path.end <= 1 / 6
+
+
 def test_a_model_is_certified(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "ner", *DATA, "--out", "model", "--passes", "3"]) == 0
     capsys.readouterr()
@@ -95,7 +102,8 @@ def test_a_grid_keeps_to_the_path(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["--epsilon", "-1"], "epsilon must be positive"),
         (["--kappa", "2"], "kappa must be below 1"),
-        (["--lam-min", "nothing"], "--lam"),
+        (["--lam-min", "nothing"], "--lam-min must be a number or c/n"),
+        (["--lam-max", "-1"], "--lam-max must be a number or c/n"),
         (["--lam-min", "0"], "lam_min must be positive"),
     ],
 )

@@ -299,6 +299,24 @@ def test_oracle_calls() -> None:
     assert history.column("oracle_calls") == [2 * N, (2 + 17) * N, (2 + 34) * N]
 
 
+@pytest.mark.parametrize(("copies", "seen"), [(1, N), (24, 50)])
+def test_the_first_constant_takes_a_few_examples(copies: int, seen: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    estimate, spent = CasimirSVRG.estimate_step_size, []
+
+    def watched(self: CasimirSVRG, problem: Problem, *arguments: Any) -> float:
+        calls, step_size = problem.oracle_calls, estimate(self, problem, *arguments)
+        assert problem.n == seen
+        spent.append(problem.oracle_calls - calls)
+        return step_size
+
+    monkeypatch.setattr(CasimirSVRG, "estimate_step_size", watched)
+    problem = ModuleProblem(Sines(), list(sines().dataset) * copies, batch_size=1)
+    state = ProxLinear().first_state(problem, LAM, None, 0)
+    assert state.lipschitz > 0
+    (calls,) = spent
+    assert problem.oracle_calls == 2 * problem.n + calls  # η and F(w_0) take a pass each
+
+
 @pytest.mark.parametrize("name", PROBLEMS)
 @pytest.mark.parametrize("smoothing", ["l2", "entropy"])
 def test_every_structure(name: str, smoothing: Any) -> None:

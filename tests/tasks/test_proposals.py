@@ -1,6 +1,9 @@
 """Selective search on small pictures, and its cache."""
 
 import io
+import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -9,7 +12,7 @@ from PIL import Image
 
 from structsmooth.tasks import proposals
 from structsmooth.tasks.annotations import ImageFile
-from structsmooth.tasks.proposals import SelectiveSearch, selective_search
+from structsmooth.tasks.proposals import SelectiveSearch, _interrupts_held, selective_search
 
 
 def picture(seed: int = 0, width: int = 60, height: int = 40) -> np.ndarray:
@@ -134,3 +137,12 @@ def test_opencv_is_asked_for(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "cv2", None)
     with pytest.raises(ImportError, match=r"pip install structsmooth\[images\]"):
         SelectiveSearch("cache")
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="no masks of signals here")
+def test_processes_that_start_while_interrupts_are_held_never_see_them():
+    code = "import os, signal; os.kill(os.getpid(), signal.SIGINT); print('alive')"
+    with _interrupts_held():
+        result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.stdout == "alive\n"
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())

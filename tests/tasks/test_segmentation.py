@@ -175,10 +175,10 @@ def test_command_line(tmp_path, capsys):
     settings = json.loads((tmp_path / "run" / "model.json").read_text())["settings"]
     assert (settings["solver"], settings["average"]) == ("bcfw", True)
     assert "iou" in capsys.readouterr().out
-    overlays = tmp_path / "overlays"
-    assert main(["predict", out, f"{path}#5", "--overlays", str(overlays)]) == 0
+    drawn = tmp_path / "drawn"
+    assert main(["predict", out, f"{path}#5", "--pictures", str(drawn)]) == 0
     assert json.loads(capsys.readouterr().out)["image"] == "e04"
-    assert [file.name for file in overlays.iterdir()] == ["e04.png"]
-    assert cv2.imread(str(overlays / "e04.png")).shape == ellipse(4)[0].shape
+    assert [file.name for file in drawn.iterdir()] == ["e04.png"]
+    assert cv2.imread(str(drawn / "e04.png")).shape == ellipse(4)[0].shape
     assert main(["train", "segmentation", *options, "--solver", "sgd", "--out", out + "2"]) == 2
     assert "does not keep the bounds" in capsys.readouterr().err
