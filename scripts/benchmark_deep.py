@@ -2,9 +2,9 @@
 
 The model is the ELU score of the localization task, a 1 × 1 convolution and a linear map, over random feature maps;
 the network that describes boxes has random weights. Inner steps are those of the prox-linear algorithm, on linearized
-scores. Of full passes the table has the time of the slowest process, how many times as long one process took, and the
-CPU seconds of each. Numbers of processes take turns, so that load of the machine meets all; times are medians, but
-CPU seconds are the least. There are rows for the GPU if there is one; processes share it.
+scores. Of full passes the table has the time of the slowest process, how many times as long the first number of
+processes took, and the CPU seconds of each. Numbers of processes take turns, so that load of the machine meets all, and
+times of full passes are the least; others are medians. There are rows for the GPU if there is one; processes share it.
 """
 
 from __future__ import annotations
@@ -77,12 +77,12 @@ def full_passes(options: Namespace, device: str) -> Iterator[str]:
             for turn in _in_processes(options.arguments, count, device):
                 walls[count].append(max(wall for wall, _ in turn))
                 cpus[count].append([cpu for _, cpu in turn])
-    first = median(walls[options.processes[0]])
+    first = min(walls[options.processes[0]])
     for count in options.processes:
-        ratio = first / median(walls[count])
+        ratio = first / min(walls[count])
         cpu = " + ".join(f"{min(each):.3f}" for each in zip(*cpus[count], strict=True))
         name = f"full pass, {options.n} images, {count} processes"
-        yield _row(name, device, 1e3 * median(walls[count]), f"{ratio:.2f} times as fast", cpu)
+        yield _row(name, device, 1e3 * min(walls[count]), f"{ratio:.2f} times as fast", cpu)
 
 
 def box_features(options: Namespace, device: str) -> Iterator[str]:
@@ -145,7 +145,7 @@ def _options(arguments: Sequence[str]) -> Namespace:
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("--n", type=int, default=64, help="images (default: 64)")
     parser.add_argument("--boxes", type=int, default=300, help="boxes of an image (default: 300)")
-    parser.add_argument("--channels", type=int, default=256, help="of 3 × 3 feature maps (default: 256)")
+    parser.add_argument("--channels", type=int, default=256, help="of 3x3 feature maps (default: 256)")
     parser.add_argument("--batch-sizes", type=int, nargs="+", default=[1, 4, 16], help="of steps (default: 1 4 16)")
     parser.add_argument("--processes", type=int, nargs="+", default=[1, 2], help="of full passes (default: 1 2)")
     parser.add_argument("--repeats", type=int, default=7, help="calls in a turn (default: 7)")
@@ -163,7 +163,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         worker(options, device)
         return 0
     print(_row("what", "device", float("nan"), "rate", "CPU seconds").replace("       nan", "        ms"))
-    print("|" + "|".join("-" * (width + 2) for width in (38, 6, 10, 22, 24)) + "|")
+    print("| " + " | ".join("-" * width for width in (38, 6, 10, 22, 24)) + " |")
     for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
         for part in (inner_steps, full_passes, box_features):
             for row in part(options, device):
