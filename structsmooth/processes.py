@@ -112,4 +112,5 @@ def _noticing_losses() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        raise ConnectionError(f"process {rank()} cannot reach the others, one may have ended ({error})") from error
+        reason = str(error).split(". ")[0]  # advice follows
+        raise ConnectionError(f"process {rank()} cannot reach the others, one may have ended ({reason})") from error

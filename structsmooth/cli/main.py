@@ -50,7 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"structsmooth: error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as stop:
-        print(f"structsmooth: {str(stop) or 'interrupted before the first pass; nothing to save'}", file=sys.stderr)
+        if os.environ.get("RANK", "0") == "0":  # all processes of torchrun are interrupted
+            print(f"structsmooth: {str(stop) or 'interrupted before the first pass; nothing to save'}", file=sys.stderr)
         return _INTERRUPTED
 
 
