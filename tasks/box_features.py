@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from structsmooth import processes
 from structsmooth.checkpoint import write_atomic
 from structsmooth.tasks.annotations import Faults, ImageFile, decode
 from structsmooth.tasks.proposals import Proposals, keep, tracked
@@ -30,7 +31,8 @@ class BoxFeatures:
     """Features of boxes: each is cropped, resized to 64 × 64 pixels, and mapped by a network that is not trained.
 
     A folder keeps them, one memory-mapped array for each image, named by image, boxes, network and type. Each file is
-    written atomically: a run that is interrupted or killed goes on where it was.
+    written atomically: a run that is interrupted or killed goes on where it was. Processes of one run share the images
+    out.
 
     Args:
         backbone: maps crops [M, 3, 64, 64], RGB from 0 to 1, to features [M, C, H, W]; left in ``eval()`` mode.
@@ -66,11 +68,13 @@ class BoxFeatures:
         for image, found in proposals.items():
             with faults.noting(image):
                 paths[image] = self.folder / f"{_key(image.read_bytes(), found.boxes)}.npy"
-        missing = {path: image for image, path in paths.items() if not path.is_file()}
+        own = processes.share_out(paths.items())
+        missing = {path: image for image, path in own if not path.is_file()}
         if missing:
             self.folder.mkdir(parents=True, exist_ok=True)
         for path, image in tracked(missing.items(), len(missing), "features of boxes"):
             self._save(path, self.compute(decode(image.read_bytes()), proposals[image].boxes))
+        processes.wait()
         return paths, faults
 
     @torch.inference_mode()

@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.progress import track
 from torch import Tensor
 
+from structsmooth import processes
 from structsmooth.checkpoint import load_state, save_state
 from structsmooth.tasks.annotations import Faults, ImageFile, decode
 
@@ -61,7 +62,8 @@ class SelectiveSearch:
         cache: folder for the results; made when needed.
         count: number of boxes that are kept of an image, the first ones of the search.
         mode: ``"fast"``, or ``"quality"``, which searches more color spaces, several times as long.
-        jobs: processes that search; all processors if not given.
+        jobs: processes that search; all processors if not given. Processes of one run share the images out, and each
+            has as many.
 
     Raises:
         ValueError: a count or number of jobs below 1, or another mode.
@@ -91,8 +93,9 @@ class SelectiveSearch:
         for image in images:
             with faults.noting(image):
                 paths[image] = self._path(image.read_bytes())
-        missing = {path: image for image, path in paths.items() if not path.is_file()}
-        failed = self._search(missing)
+        own = processes.share_out(paths.items())
+        missing = {path: image for image, path in own if not path.is_file()}
+        failed = {path: fault for part in processes.gathered(self._search(missing)) for path, fault in part.items()}
         for image, path in paths.items():
             if path in failed:
                 faults.add(failed[path], str(image))
@@ -107,7 +110,7 @@ class SelectiveSearch:
             return {}
         next(iter(missing)).parent.mkdir(parents=True, exist_ok=True)
         tasks = [(path, image, self.mode, self.count) for path, image in missing.items()]
-        jobs = min(self.jobs or _processors(), len(tasks))
+        jobs = min(self.jobs or max(1, _processors() // processes.count()), len(tasks))
         if jobs == 1:
             results: Iterable[tuple[Path, str | None]] = map(_search_image, tasks)
             return {path: fault for path, fault in tracked(results, len(tasks), "selective search") if fault}

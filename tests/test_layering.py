@@ -17,7 +17,7 @@ FOLDERS = {
 # Lowest first: a module may import from its own layer and from those before it. A package stands for all its modules;
 # "structsmooth" alone is the public interface, structsmooth/__init__.py.
 LAYERS = [
-    {"structsmooth.data", "structsmooth.kernels", "structsmooth.sequences"},
+    {"structsmooth.data", "structsmooth.kernels", "structsmooth.processes", "structsmooth.sequences"},
     {"structsmooth.structures"},
     {"structsmooth.costs", "structsmooth.metrics", "structsmooth.smoothing", "structsmooth.tag_schemes"},
     {"structsmooth.losses", "structsmooth.scores"},

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
+from structsmooth import processes
 from structsmooth.tasks import Task
 
 SPLITS = ("train", "dev", "test")
@@ -46,5 +47,6 @@ def data_files(options: Namespace, task: type[Task]) -> dict[str, str]:
 
 
 def best_outputs(task: Task, weights: Tensor, examples: Sequence[Any]) -> list[Any]:
-    """The best output of each example."""
-    return [ranked[0][1] for ranked in task.predict(weights, examples)]
+    """The best output of each example; each process predicts its share."""
+    own = [examples[i] for i in processes.share(len(examples))]
+    return processes.concatenated([ranked[0][1] for ranked in task.predict(weights, own)] if own else [])

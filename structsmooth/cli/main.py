@@ -6,14 +6,14 @@ import ctypes
 import os
 import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from structsmooth import __version__
+from structsmooth import __version__, processes
 from structsmooth.cli.certify import add_certify, certify
 from structsmooth.cli.compare import add_compare, compare
 from structsmooth.cli.data import SPLITS, add_data_flags, best_outputs, data_files, named_task
@@ -21,6 +21,7 @@ from structsmooth.cli.flags import SOLVERS, add_solver_flags, parse_lam, solver_
 from structsmooth.cli.model import ModelDirectory
 from structsmooth.cli.path import add_path, path
 from structsmooth.cli.report import history_table, progress_bar
+from structsmooth.problems import sharded
 from structsmooth.solvers import Progress, Result, Status
 from structsmooth.tasks import TASKS, Task, load_task
 from structsmooth.tasks.files import checksum
@@ -37,6 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _return_freed_memory()
     try:
         options = _parser(arguments).parse_args(arguments)
+        if int(os.environ.get("WORLD_SIZE", 1)) > 1 and options.run is not train:
+            raise ValueError(f"{options.command} runs in one process; only train does in those of torchrun")
         code: int = options.run(options)
         return code
     except BrokenPipeError:
@@ -47,22 +50,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"structsmooth: error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as stop:
-        print(f"structsmooth: {str(stop) or 'interrupted before the first pass; nothing to save'}", file=sys.stderr)
+        if os.environ.get("RANK", "0") == "0":  # all processes of torchrun are interrupted
+            print(f"structsmooth: {str(stop) or 'interrupted before the first pass; nothing to save'}", file=sys.stderr)
         return _INTERRUPTED
 
 
 def train(options: Namespace) -> int:
     """Train a task's model and save it; ``--resume`` goes on where an interrupted run stopped."""
+    with processes.joined(), _only_first_speaks():
+        return _train(options)
+
+
+def _train(options: Namespace) -> int:
     console, directory = Console(), ModelDirectory(options.out)
     task_type, solver = load_task(options.task), solver_from(options)
     task, files = task_type.from_options(options), data_files(options, task_type)
     examples = {split: task.read(path) for split, path in files.items()}
     task.fit(examples["train"])
-    problem = task.problem(examples.pop("train"))
+    problem = sharded(task.problem(examples.pop("train")))
     lam = parse_lam(options.lam, problem.n)
     settings = {name: value for name, value in vars(options).items() if name not in _NOT_SETTINGS} | files
     settings["train checksum"] = checksum(files["train"])
     resume = directory.load_checkpoint(solver, settings) if options.resume else None
+    processes.wait()  # all have read the checkpoint that the first is about to write
+    first = processes.rank() == 0
     watched = examples.get("dev", examples.get("test"))
 
     def measure(progress: Progress[Any]) -> None:
@@ -70,7 +81,8 @@ def train(options: Namespace) -> int:
             progress.row.metrics.update(task.measure(watched, best_outputs(task, progress.state.weights, watched))[0])
 
     def save(progress: Progress[Any]) -> None:
-        directory.save_checkpoint(progress, settings)
+        if first:
+            directory.save_checkpoint(progress, settings)
 
     with progress_bar(options.passes, task.headline) as draw:
         result = solver.solve(
@@ -81,6 +93,9 @@ def train(options: Namespace) -> int:
             callbacks=(measure, save, draw),
             resume=resume,
         )
+    if result.status is Status.INTERRUPTED and processes.count() > 1:
+        # The others may be anywhere in their passes.
+        raise KeyboardInterrupt(f"interrupted; --resume goes on from the last complete pass, in {options.out}")
     console.print(history_table(result.history, task.headline))
     console.print(result.message, highlight=False)
     metrics = {}
@@ -96,7 +111,8 @@ def train(options: Namespace) -> int:
         "message": result.message,
         "metrics": metrics,
     }
-    directory.save_model(task, result.weights, description, result.history)
+    if first:
+        directory.save_model(task, result.weights, description, result.history)
     console.print(f"\nsaved in {options.out}: model, history.jsonl, curves.png", highlight=False)
     return _exit_code(result)
 
@@ -187,6 +203,16 @@ def _add_train(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     add_solver_flags(parser, solver, task.hyperparameters if solver == task.solver else {})
     out = str(Path("runs") / name.rpartition(":")[2].lower())
     parser.set_defaults(solver=solver, lam=task.lam, passes=task.passes, out=out)
+
+
+@contextmanager
+def _only_first_speaks() -> Iterator[None]:
+    """Nothing on the terminal from other processes than the first, but for the error that may end them."""
+    if processes.rank() == 0:
+        yield
+        return
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+        yield
 
 
 def _chosen_solver(arguments: Sequence[str], task: type[Task]) -> str:

@@ -5,6 +5,7 @@ from structsmooth.problems.linear import LinearProblem
 from structsmooth.problems.linear_module import LinearModuleProblem
 from structsmooth.problems.linearized import LinearizedProblem
 from structsmooth.problems.module import ModuleProblem
+from structsmooth.problems.sharding import ShardedLinearProblem, ShardedProblem, sharded
 from structsmooth.problems.shifted import ShiftedProblem
 from structsmooth.problems.sparse_chain import SparseChainProblem
 
@@ -15,6 +16,9 @@ __all__ = [
     "LinearizedProblem",
     "ModuleProblem",
     "Problem",
+    "ShardedLinearProblem",
+    "ShardedProblem",
     "ShiftedProblem",
     "SparseChainProblem",
+    "sharded",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -33,6 +34,9 @@ class FullPass:
     gradient: Tensor
     loss: float | None = None
     expected_cost: float | None = None
+
+    per_example: ClassVar[tuple[str, ...]] = ()
+    """Names of attributes that have rows of every example, in the order of the examples."""
 
 
 class Problem(ABC):
@@ -70,6 +74,10 @@ class Problem(ABC):
     @abstractmethod
     def subset(self, indices: Tensor) -> Problem:
         """The same problem over some of its examples."""
+
+    def share(self, indices: Tensor) -> Problem:
+        """As :meth:`subset`, for a large part of the examples: those are read when they are needed."""
+        return self.subset(indices)
 
     def restrict(self, indices: Tensor, w: Tensor) -> tuple[Problem, Tensor]:
         """The same problem over some of its examples, and ``w`` for it; without the weights that they do not use.

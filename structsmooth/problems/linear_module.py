@@ -162,11 +162,9 @@ class LinearModuleProblem(ModuleProblem, LinearProblem):
         """The problem itself."""
         return self
 
-    def subset(self, indices: Tensor) -> LinearModuleProblem:
-        """The same problem over some of its examples."""
-        examples = [self.dataset[i] for i in indices.tolist()]
+    def _over(self, dataset: Dataset | Sequence[tuple[Any, Any]]) -> LinearModuleProblem:
         settings = (self.cost, self.batch_size, self.collate, self.smoother, self.bounds, self.chunk_size)
-        return LinearModuleProblem(self.module, examples, *settings)
+        return LinearModuleProblem(self.module, dataset, *settings)
 
     def _chunks(self) -> Iterator[Tensor]:
         """All indices in batches."""

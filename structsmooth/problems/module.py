@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.utils.data import default_collate
+from torch.utils.data import Subset, default_collate
 
 from structsmooth.costs import Hamming
 from structsmooth.losses import StructuralHinge
@@ -113,8 +113,14 @@ class ModuleProblem(Problem):
 
     def subset(self, indices: Tensor) -> ModuleProblem:
         """The same problem over some of its examples."""
-        examples = [self.dataset[i] for i in indices.tolist()]
-        return ModuleProblem(self.module, examples, self.cost, self.batch_size, self.collate, self.smoother)
+        return self._over([self.dataset[i] for i in indices.tolist()])
+
+    def share(self, indices: Tensor) -> ModuleProblem:
+        """As :meth:`subset`; examples are read from the dataset when they are needed."""
+        return self._over(Subset(self.dataset, indices.tolist()))  # type: ignore[arg-type]
+
+    def _over(self, dataset: Dataset | Sequence[tuple[Any, Any]]) -> ModuleProblem:
+        return ModuleProblem(self.module, dataset, self.cost, self.batch_size, self.collate, self.smoother)
 
     def _unflatten(self, w: Tensor) -> dict[str, Tensor]:
         shapes = {name: p.shape for name, p in self.parameters.items()}

@@ -71,6 +71,10 @@ class ShiftedProblem(Problem):
     def oracle_calls(self, calls: int) -> None:
         self.problem.oracle_calls = calls
 
+    def loss(self, w: Tensor, smoother: Smoother | None = None) -> float:
+        """(1/n) Σ f_i, by the pass of the problem."""
+        return self.problem.loss(self.origin + w, smoother)
+
     def full_pass(self, w: Tensor, smoother: Smoother, *, with_loss: bool = False) -> FullPass:
         """The full pass of the problem, in these coordinates."""
         full = self.problem.full_pass(self.origin + w, smoother, with_loss=with_loss)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -30,6 +30,8 @@ class ChainPass(FullPass):
     """Marginals of all tokens: [tokens, S]."""
     edge: Tensor = field(kw_only=True)
     """Marginals of neighbouring pairs, summed over each sequence: [n, S, S]."""
+
+    per_example: ClassVar[tuple[str, ...]] = ("node", "edge")
 
 
 class SparseChainProblem(LinearProblem):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import two_processes
 
 from structsmooth.checkpoint import load_state
 from structsmooth.cli import main
@@ -325,6 +326,56 @@ def test_interrupted_run_leaves_a_model():
     passes = history()[-1].passes
     train(*ENDLESS, out="unbroken", passes=passes)
     assert torch.equal(weights(), weights("unbroken"))
+
+
+# Several processes, as torchrun starts them.
+
+
+def test_two_processes_make_the_run_of_one(folder):
+    script = Path(__file__).parents[2] / "scripts" / "train.py"
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
+    run = subprocess.run(
+        [*launch, *training("--test", "test.txt", out="two")[1:]],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.count("saved in two") == run.stdout.count("test: test.txt") == 1
+    train("--test", "test.txt", out="one")
+    assert {path.name for path in Path("two").iterdir()} == {path.name for path in Path("one").iterdir()}
+    torch.testing.assert_close(weights("two"), weights("one"), rtol=1e-6, atol=1e-6)
+    for two, one in zip(history("two"), history("one"), strict=True):
+        assert two.as_dict() | {"seconds": 0} == pytest.approx(one.as_dict() | {"seconds": 0}, rel=1e-6)
+    assert described("two")["metrics"]["test"] == pytest.approx(described("one")["metrics"]["test"])
+    passes = 5
+    train("--test", "test.txt", "--resume", out="two", passes=passes)
+    train("--test", "test.txt", out="one", passes=passes)
+    torch.testing.assert_close(weights("two"), weights("one"), rtol=1e-6, atol=1e-6)
+
+
+def test_death_of_a_process_ends_the_run_which_can_be_resumed():
+    code = "import sys; from structsmooth.cli import main; sys.exit(main())"
+    processes = two_processes.started(code, *training(*ENDLESS, passes=10**6))
+    path, limit = Path("model/history.jsonl"), time.monotonic() + 300
+    while not path.exists() and time.monotonic() < limit and all(process.poll() is None for process in processes):
+        time.sleep(0.01)
+    processes[1].send_signal(signal.SIGKILL)
+    (status, output, errors), (killed, _, _) = two_processes.ended(processes)
+    assert (status, killed, output) == (2, -signal.SIGKILL, "")
+    (error,) = (line for line in errors.splitlines() if line.startswith("structsmooth: error: "))
+    assert "process 0 cannot reach the others, one may have ended" in error
+    assert "Traceback" not in errors
+    passes = len(history()) + 2
+    train("--resume", *ENDLESS, passes=passes)
+    train(*ENDLESS, out="unbroken", passes=passes)
+    torch.testing.assert_close(weights(), weights("unbroken"), rtol=1e-6, atol=1e-6)
+
+
+def test_only_training_takes_several_processes(monkeypatch, capsys):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert "evaluate runs in one process" in refused(["evaluate", "model", "test.txt"], capsys)
 
 
 # Trained models.

@@ -271,3 +271,18 @@ def test_help(name, option, capsys):
         load(name).main(["--help"])
     assert stop.value.code == 0
     assert option in capsys.readouterr().out
+
+
+def test_benchmark_deep_measures_steps_passes_and_features(capsys, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    options = ["--n", "4", "--boxes", "3", "--channels", "2", "--repeats", "1", "--turns", "1"]
+    assert load("benchmark_deep").main([*options, "--batch-sizes", "2", "--processes", "1", "2"]) == 0
+    table = rows(capsys.readouterr().out)
+    assert [row["what"].split(",")[0] for row in table] == [
+        "inner step",
+        "full pass",
+        "full pass",
+        "features of 3 boxes",
+    ]
+    assert all(float(row["ms"]) > 0 for row in table)
+    assert [len(row["CPU seconds"].split("+")) for row in table[1:3]] == [1, 2]

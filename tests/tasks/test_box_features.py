@@ -1,16 +1,20 @@
 """Features of boxes from a tiny network, and their files."""
 
 import io
+import json
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 from torch import nn
+from two_processes import ended, started
 
 from structsmooth.tasks.annotations import ImageFile
 from structsmooth.tasks.box_features import BoxFeatures, crop, load_features
-from structsmooth.tasks.proposals import Proposals
+from structsmooth.tasks.proposals import Proposals, SelectiveSearch
 
 
 class Tiny(nn.Module):
@@ -115,3 +119,33 @@ def test_features_that_do_not_fit_are_refused(proposals, tmp_path):
     assert len(BoxFeatures(Tiny(shift=1e6), tmp_path / "cache", "float32").run(proposals)[0]) == 2
     with pytest.raises(ValueError, match='dtype must be "float16" or "float32", got \'int8\''):
         BoxFeatures(Tiny(), tmp_path / "cache", "int8")
+
+
+def search_and_compute(folder: Path) -> None:
+    """Boxes and features of the images of a folder; prints what this process did and knows."""
+    network = Tiny()
+    images = [ImageFile(str(path)) for path in sorted(folder.glob("*.png"))]
+    found, faults = SelectiveSearch(folder / "cache", count=9, jobs=1).run(images)
+    paths, _ = BoxFeatures(network, folder / "cache").run(found)
+    complete = all(len(load_features(path)) == len(found[image].boxes) for image, path in paths.items())
+    faulty = [image.path for image in images if str(image) in str(faults)]
+    json.dump({"calls": network.calls, "images": len(paths), "complete": complete, "faulty": faulty}, sys.stdout)
+
+
+def test_two_processes_share_the_images_out(proposals, tmp_path):
+    first = tmp_path / "0.png"
+    for name in ("2.png", "3.png"):
+        pixels = np.asarray(Image.open(first)).copy()
+        pixels[0] = int(name[0])  # other content, or it would be the same entry of the cache
+        Image.fromarray(pixels).save(tmp_path / name)
+    (tmp_path / "1.png").write_bytes(first.read_bytes()[:50])
+    code = (
+        f"import sys, pathlib; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        "import test_box_features\n"
+        "from structsmooth import processes\n"
+        "with processes.joined(): test_box_features.search_and_compute(pathlib.Path(sys.argv[1]))"
+    )
+    ends = ended(started(code, str(tmp_path)))
+    assert [status for status, _, _ in ends] == [0, 0], ends
+    known = {"images": 3, "complete": True, "faulty": [str(tmp_path / "1.png")]}
+    assert [json.loads(output) for _, output, _ in ends] == [{"calls": 2, **known}, {"calls": 1, **known}]

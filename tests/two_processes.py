@@ -1,0 +1,40 @@
+"""Two processes that join each other, on this machine."""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+
+def started(code: str, *arguments: str) -> list[subprocess.Popen[str]]:
+    """Both, as torchrun would start them; they can import what tests can."""
+    paths = os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")]))
+    shared = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": free_port()}
+    shared |= {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    return [
+        subprocess.Popen(
+            [sys.executable, "-c", code, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **shared, "RANK": rank, "LOCAL_RANK": rank},
+        )
+        for rank in ("0", "1")
+    ]
+
+
+def ended(processes: list[subprocess.Popen[str]]) -> list[tuple[int, str, str]]:
+    """Exit code, output and errors of each; none is left behind."""
+    try:
+        streams = [process.communicate(timeout=300) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    return [(process.returncode, *texts) for process, texts in zip(processes, streams, strict=True)]
+
+
+def free_port() -> str:
+    with socket.socket() as listener:
+        listener.bind(("localhost", 0))
+        return str(listener.getsockname()[1])
