@@ -1,5 +1,6 @@
 """Linearized scores against finite differences, full Jacobians and the losses of perturbed structures."""
 
+import functools
 from typing import Any
 
 import pytest
@@ -146,14 +147,21 @@ def test_it_is_convex_where_the_problem_is_not() -> None:
     assert min(curvature(problem)) < -0.1
 
 
+@functools.cache
+def best_objective() -> float:
+    """Of the problem of the test below, almost."""
+    problem = chain_problem(batch_size=1)
+    linear = problem.linearize(problem.start())
+    return min(s.solve(linear, lam=0.1, passes=60).history[-1].objective for s in (CasimirSVRG(), SVRG()))
+
+
 @pytest.mark.parametrize("solver", [CasimirSVRG(), SVRG(), SGD()], ids=lambda s: type(s).__name__)
 def test_convex_solvers_run_on_it(solver: Any) -> None:
     problem = chain_problem(batch_size=1)
     linear = problem.linearize(problem.start())
     result = solver.solve(linear, lam=0.1, passes=30)
-    best = min(s.solve(linear, lam=0.1, passes=60).history[-1].objective for s in (CasimirSVRG(), SVRG()))
     first = result.history[0].objective
-    assert result.history[-1].objective - best < 0.1 * (first - best)
+    assert result.history[-1].objective - best_objective() < 0.1 * (first - best_objective())
 
 
 def test_a_likelihood_stays_one() -> None:

@@ -147,7 +147,7 @@ def test_a_step_with_many_passes_is_the_exact_one(inner: Any, monkeypatch: pytes
     best = exact_step(problem, it.before.weights, ETA)
     # Smoothing costs μ/2 at most.
     value = model_value(problem, it.candidate, it.before.weights, ETA)
-    assert 0 <= value - model_value(problem, best, it.before.weights, ETA) <= 0.01 / 2 + 1e-6
+    assert -1e-12 <= value - model_value(problem, best, it.before.weights, ETA) <= 0.01 / 2 + 1e-6
 
 
 def affine() -> Iterator[tuple[Problem, float]]:
@@ -317,11 +317,12 @@ def test_the_first_constant_takes_a_few_examples(copies: int, seen: int, monkeyp
     assert problem.oracle_calls == 2 * problem.n + calls  # η and F(w_0) take a pass each
 
 
-@pytest.mark.parametrize("name", PROBLEMS)
-@pytest.mark.parametrize("smoothing", ["l2", "entropy"])
+# Graph cuts have no exp oracle.
+@pytest.mark.parametrize(
+    ("name", "smoothing"),
+    [(name, kind) for name in PROBLEMS for kind in ("l2", "entropy") if (name, kind) != ("graph", "entropy")],
+)
 def test_every_structure(name: str, smoothing: Any) -> None:
-    if (name, smoothing) == ("graph", "entropy"):
-        pytest.skip("graph cuts have no exp oracle")
     problem = PROBLEMS[name]()
     history = ProxLinear(smoothing=smoothing, k=4).solve(problem, lam=1e-3, passes=25).history
     values = history.column("objective")
