@@ -17,6 +17,8 @@ _AXES = {"passes": "passes over the data", "oracle_calls": "oracle calls", "seco
 # Okabe and Ito: told apart by the colour-blind too. Then again with other lines.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _LINES = ("-", "--", ":", "-.")
+# Characters that fit side by side under a figure, and those that the line before a label takes.
+_LEGEND, _HANDLE = 140, 8
 # Share of the values on either side that a linear axis need not show.
 _OUTLIERS = 0.05
 
@@ -100,7 +102,8 @@ def plot_comparison(
     calls.set_xlabel("oracle calls")
     calls.xaxis.set_major_formatter(EngFormatter(sep=""))
     handles, labels = grid[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)), frameon=False)
+    columns = min(len(labels), max(1, _LEGEND // max(_HANDLE + len(label) for label in labels)))
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False)
     figure.savefig(path, dpi=120)
 
 
