@@ -48,5 +48,6 @@ def data_files(options: Namespace, task: type[Task]) -> dict[str, str]:
 
 def best_outputs(task: Task, weights: Tensor, examples: Sequence[Any]) -> list[Any]:
     """The best output of each example; each process predicts its share."""
-    own = [examples[i] for i in processes.share(len(examples))]
+    # Alone it predicts the list itself: tasks keep what they made of the last one.
+    own = examples if processes.count() == 1 else [examples[i] for i in processes.share(len(examples))]
     return processes.concatenated([ranked[0][1] for ranked in task.predict(weights, own)] if own else [])

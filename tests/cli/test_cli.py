@@ -18,6 +18,7 @@ from structsmooth.cli import main
 from structsmooth.cli.flags import SOLVERS
 from structsmooth.history import History
 from structsmooth.solvers import BCFW, SGD, SVRG, CasimirSVRG, ProxLinear
+from structsmooth.tasks.attributes import HashingEncoder
 from structsmooth.tasks.conll import read_conll
 
 COMPILING = "structsmooth: compiling inner loops"
@@ -379,6 +380,18 @@ def test_only_training_takes_several_processes(monkeypatch, capsys):
 
 
 # Trained models.
+
+
+def test_held_out_data_are_encoded_once(monkeypatch):
+    encode, calls = HashingEncoder.encode, []
+
+    def counted(*arguments):
+        calls.append(len(arguments[1]))
+        return encode(*arguments)
+
+    monkeypatch.setattr(HashingEncoder, "encode", counted)
+    train("--test", "test.txt", passes=4)
+    assert len(calls) == 2
 
 
 def test_evaluate_gives_the_table_of_training(capsys):
