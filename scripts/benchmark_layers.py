@@ -150,12 +150,13 @@ def measure(calls: dict[str, Callable[[], Tensor]], repeats: int, limit: float) 
     times: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(repeats):
         for name, call in calls.items():
-            turn = 0.0
-            while turn < _TURN and sum(times[name]) < limit:
+            spent = sum(times[name])
+            end = min(spent + _TURN, limit)
+            while spent < end:
                 started = time.perf_counter()
                 run(call)
                 times[name].append(time.perf_counter() - started)
-                turn += times[name][-1]
+                spent += times[name][-1]
     return {name: median(seconds) for name, seconds in times.items()}
 
 
