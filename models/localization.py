@@ -61,14 +61,14 @@ class BoxScore(ScoreModule):
         return Candidates(scores, torch.arange(images.shape[1], device=counts.device) < counts[:, None])
 
     def feature_maps(self, images: Tensor) -> Tensor:
-        """Feature maps [N, C, H, W] of crops [N, 3, h, w], in the dtype of the weights; those given as they are.
+        """Feature maps [N, C, H, W] of crops [N, 3, h, w], or those given: in the dtype of the weights, channels last.
 
         Raises:
             ValueError: neither feature maps nor crops, or crops without a backbone.
         """
         dtype = next(self.parameters()).dtype
         if tuple(images.shape[1:]) == self.shape:
-            return images.to(dtype)
+            return images.to(dtype, memory_format=torch.channels_last)
         if self.backbone is None:
             raise ValueError(
                 f"feature maps must have shape [..., {self.shape}], got {tuple(images.shape)}: no backbone"
@@ -77,7 +77,7 @@ class BoxScore(ScoreModule):
             maps: Tensor = self.backbone(images)
         if tuple(maps.shape[1:]) != self.shape:
             raise ValueError(f"the backbone must give maps of shape {self.shape}, got {tuple(maps.shape[1:])}")
-        return maps.to(dtype)
+        return maps.to(dtype, memory_format=torch.channels_last)
 
     def train(self, mode: bool = True) -> BoxScore:
         """Set the mode; a frozen backbone stays in ``eval()`` mode."""
@@ -112,7 +112,8 @@ class BoxLinear(BoxScore):
 
     def score_maps(self, maps: Tensor) -> Tensor:
         """Inner products [N]."""
-        return maps.flatten(1) @ self.weight.flatten()
+        # In the order of memory, so that no map is copied.
+        return maps.permute(0, 2, 3, 1).flatten(1) @ self.weight.permute(1, 2, 0).flatten()
 
 
 class BoxELU(BoxScore):

@@ -30,9 +30,9 @@ _BATCH = 32
 class BoxFeatures:
     """Features of boxes: each is cropped, resized to 64 × 64 pixels, and mapped by a network that is not trained.
 
-    A folder keeps them, one memory-mapped array for each image, named by image, boxes, network and type. Each file is
-    written atomically: a run that is interrupted or killed goes on where it was. Processes of one run share the images
-    out.
+    A folder keeps them, one memory-mapped array for each image, channels last, named by image, boxes, network and type.
+    Each file is written atomically: a run that is interrupted or killed goes on where it was. Processes of one run
+    share the images out.
 
     Args:
         backbone: maps crops [M, 3, 64, 64], RGB from 0 to 1, to features [M, C, H, W]; left in ``eval()`` mode.
@@ -55,10 +55,10 @@ class BoxFeatures:
             raise ValueError(f'dtype must be "float16" or "float32", got {self.dtype!r}')
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.backbone = self.backbone.eval().to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.folder = Path(self.cache) / "features" / f"{_fingerprint(self.backbone)}-{self.dtype}"
+        self.folder = Path(self.cache) / "features" / f"{_fingerprint(self.backbone)}-{self.dtype}-nhwc"
 
     def run(self, proposals: Mapping[ImageFile, Proposals]) -> tuple[dict[ImageFile, Path], Faults]:
-        """Arrays [M, C, H, W] of all images, as .npy files; and what was wrong with images that have none.
+        """Files for :func:`load_features` of all images, and what was wrong with images that have none.
 
         Raises:
             ValueError: features that overflow float16.
@@ -83,13 +83,13 @@ class BoxFeatures:
         pixels = torch.from_numpy(image.copy()).to(self.device).permute(2, 0, 1) / 255.0
         crops = (crop(pixels, batch) for batch in boxes.to(self.device).split(_BATCH))
         features = [self.backbone(batch.contiguous(memory_format=torch.channels_last)) for batch in crops]
-        return torch.cat(features).to(getattr(torch, self.dtype)).cpu().contiguous()
+        return torch.cat(features).to(getattr(torch, self.dtype)).cpu()
 
     def _save(self, path: Path, features: Tensor) -> None:
         if not features.isfinite().all():
             raise ValueError(f"features that {self.dtype} cannot hold; use float32")
         stream = io.BytesIO()
-        np.save(stream, features.numpy())
+        np.save(stream, features.permute(0, 2, 3, 1).contiguous().numpy())
         keep(path, lambda own: write_atomic(own, stream.getvalue()))
 
 
@@ -105,9 +105,9 @@ def crop(image: Tensor, boxes: Tensor, size: int = _CROP) -> Tensor:
 
 
 def load_features(path: Path) -> Tensor:
-    """The features of an image, mapped into memory."""
+    """The features [M, C, H, W] of an image, mapped into memory channels last."""
     # Copy on write: torch asks for memory that may be written.
-    return torch.from_numpy(np.load(path, mmap_mode="c"))
+    return torch.from_numpy(np.load(path, mmap_mode="c")).permute(0, 3, 1, 2)
 
 
 def _key(image: bytes, boxes: Tensor) -> str:

@@ -42,6 +42,8 @@ Head = Literal["linear", "elu"]
 
 # A box is right if it overlaps the true one by more.
 _RIGHT = 0.5
+# Images whose features are in memory at once.
+_CHUNK = 4
 # Norm of the features of an average box, as Girshick et al. (2014) scale them.
 _NORM = 20.0
 
@@ -103,8 +105,8 @@ class ClassHeads(ScoreModule):
     def _scores(self, example: Example) -> Tensor:
         """Scores [M] of the boxes of an example."""
         head = cast(BoxScore, self.heads[self.classes.index(example.label)])
-        features = load_features(example.features).to(next(head.parameters()))
-        return head.score_maps(features.mul_(self.scale))  # the file stays as it is: it is mapped copy-on-write
+        maps = head.feature_maps(load_features(example.features).to(next(head.parameters())))
+        return head.score_maps(maps.mul_(self.scale))  # the file stays as it is: it is mapped copy-on-write
 
     @staticmethod
     def _boxes(x: Sequence[Example]) -> Tensor:
@@ -270,7 +272,7 @@ class Localization(Task):
             (example, int(_overlap(example.boxes, example.truth).argmax())) for example in examples if example.truth
         ]
         problem = LinearModuleProblem if self.head == "linear" else ModuleProblem
-        return problem(self.module(), data, OneMinusIoU(), batch_size=1, collate=_batch)
+        return problem(self.module(), data, OneMinusIoU(), batch_size=1, collate=_batch, chunk_size=_CHUNK)
 
     def predict(self, weights: Tensor, examples: Sequence[Example], k: int = 1) -> list[list[tuple[float, Detection]]]:
         """The k best of the proposed boxes with their scores."""

@@ -16,7 +16,7 @@ import torch
 
 from structsmooth.checkpoint import write_atomic
 from structsmooth.cli.comparison import comparison_table
-from structsmooth.cli.data import add_data_flags, best_outputs, data_files, named_task
+from structsmooth.cli.data import HeldOut, add_data_flags, add_task_flags, data_files
 from structsmooth.cli.flags import SOLVERS, parse_lam, parse_solvers
 from structsmooth.cli.model import ModelDirectory
 from structsmooth.cli.report import progress_bar
@@ -65,6 +65,7 @@ def compare(options: Namespace) -> int:
     task.fit(examples["train"])
     problem = task.problem(examples.pop("train"))
     lams = {text: parse_lam(text, problem.n, "--lams") for text in _listed(options.lams)}
+    held_out = {split: HeldOut(labelled) for split, labelled in examples.items()}
     if options.solvers is None:
         solvers = _suited(solvers, problem, lams)
     settings = {name: value for name, value in vars(options).items() if name not in _NOT_SETTINGS} | files
@@ -74,11 +75,11 @@ def compare(options: Namespace) -> int:
     histories: dict[str, dict[str, list[History]]] = {text: {label: [] for label in solvers} for text in lams}
     try:
         for run in runs:
-            history = _history(run, problem, task, examples, options.passes)
+            history = _history(run, problem, task, held_out, options.passes)
             histories[run.lam_text][run.label].append(history)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"interrupted; saved in {options.out}: the same command goes on") from None
-    metrics = [_metric(split, task) for split in examples]
+    metrics = [_metric(split, task) for split in held_out]
     title = f"{options.task}: n = {problem.n:,}, {problem.dim:,} weights, train: {files['train']}, "
     title += f"{options.passes} passes, median of seeds {', '.join(map(str, _seeds(options)))}"
     _write_report(Path(options.out), title, histories, lams, metrics, problem.n)
@@ -103,12 +104,10 @@ def add_compare(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     group.add_argument("--passes", type=int, help="passes over the data (default: what suits the task)")
     group.add_argument("--out", metavar="DIR", help="tables, figures and runs (default: runs/compare-TASK)")
     parser.set_defaults(run=compare)
-    if (name := named_task("compare", arguments)) is None:
+    if (found := add_task_flags(parser, "compare", arguments)) is None:
         return
-    task = load_task(name)
-    task.add_arguments(parser.add_argument_group(f"features of {name}"))  # type: ignore[arg-type]
-    out = str(Path("runs") / f"compare-{name.rpartition(':')[2].lower()}")
-    parser.set_defaults(lams=task.lam, passes=task.passes, out=out)
+    task, name = found
+    parser.set_defaults(lams=task.lam, passes=task.passes, out=f"runs/compare-{name}")
 
 
 def _solvers(options: Namespace, task: type[Task]) -> dict[str, Solver[Any]]:
@@ -167,15 +166,14 @@ def _rehearse(run: _Run, few: Problem, passes: int) -> None:
         raise ValueError(f"{run.label} at λ = {run.lam_text}: {error}") from error
 
 
-def _history(run: _Run, problem: Problem, task: Task, watched: Mapping[str, Sequence[Any]], passes: int) -> History:
+def _history(run: _Run, problem: Problem, task: Task, watched: Mapping[str, HeldOut], passes: int) -> History:
     """The history of a run up to some passes: as it is kept, and whatever is missing."""
     resume = run.directory.load_checkpoint(run.solver, run.settings)
     keeper = _Keeper(run)
 
     def measure(progress: Progress[Any]) -> None:
-        for split, examples in watched.items():
-            outputs = best_outputs(task, progress.state.weights, examples)
-            progress.row.metrics[_metric(split, task)] = task.measure(examples, outputs)[0][task.headline]
+        for split, data in watched.items():
+            progress.row.metrics[_metric(split, task)] = data.measure(task, progress.state.weights)[0][task.headline]
 
     headline = _metric(list(watched)[-1], task) if watched else ""
     with progress_bar(passes, headline, str(run), done=resume[0].passes if resume else 0) as draw:

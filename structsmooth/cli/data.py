@@ -1,4 +1,4 @@
-"""What commands that train have in common: their task, its data, and predictions on them."""
+"""What commands that train have in common: their task, its data, and metrics on them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from structsmooth import processes
-from structsmooth.tasks import Task
+from structsmooth.tasks import Task, load_task
 
 SPLITS = ("train", "dev", "test")
 
@@ -25,17 +25,23 @@ def add_data_flags(parser: ArgumentParser) -> None:
         )
 
 
-def named_task(command: str, arguments: Sequence[str]) -> str | None:
-    """The task that a command names, before the flags that it brings are known; ``None`` where none is named.
+def add_task_flags(parser: ArgumentParser, command: str, arguments: Sequence[str]) -> tuple[type[Task], str] | None:
+    """Flags of the task that a command names, before they are parsed: the task, and its name for folders.
+
+    Returns:
+        ``None`` where none is named.
 
     Raises:
         ValueError: options before the task.
     """
     if arguments[:1] != [command] or len(arguments) < 2 or arguments[1] in ("-h", "--help"):
         return None
-    if arguments[1].startswith("-"):
+    name = arguments[1]
+    if name.startswith("-"):
         raise ValueError(f"the task comes first, as in structsmooth {command} ner {' '.join(arguments[1:])}")
-    return arguments[1]
+    task = load_task(name)
+    task.add_arguments(parser.add_argument_group(f"features of {name}"))  # type: ignore[arg-type]
+    return task, name.rpartition(":")[2].lower()
 
 
 def data_files(options: Namespace, task: type[Task]) -> dict[str, str]:
@@ -46,8 +52,17 @@ def data_files(options: Namespace, task: type[Task]) -> dict[str, str]:
     return given or task.default_files()
 
 
-def best_outputs(task: Task, weights: Tensor, examples: Sequence[Any]) -> list[Any]:
-    """The best output of each example; each process predicts its share."""
-    # Alone it predicts the list itself: tasks keep what they made of the last one.
-    own = examples if processes.count() == 1 else [examples[i] for i in processes.share(len(examples))]
-    return processes.concatenated([ranked[0][1] for ranked in task.predict(weights, own)] if own else [])
+class HeldOut:
+    """Labelled examples to measure models on again and again, shared out over processes.
+
+    A process predicts the same list every time, so that tasks can keep what they made of it.
+    """
+
+    def __init__(self, examples: Sequence[Any]) -> None:
+        self.examples = examples
+        self._own = [examples[i] for i in processes.share(len(examples))]
+
+    def measure(self, task: Task, weights: Tensor) -> tuple[dict[str, float], str]:
+        """Metrics of the best outputs under ``weights``, as :meth:`~structsmooth.tasks.Task.measure` gives them."""
+        own = [ranked[0][1] for ranked in task.predict(weights, self._own)] if self._own else []
+        return task.measure(self.examples, processes.concatenated(own))

@@ -16,7 +16,7 @@ from rich.console import Console
 from structsmooth import __version__, processes
 from structsmooth.cli.certify import add_certify, certify
 from structsmooth.cli.compare import add_compare, compare
-from structsmooth.cli.data import SPLITS, add_data_flags, best_outputs, data_files, named_task
+from structsmooth.cli.data import HeldOut, add_data_flags, add_task_flags, data_files
 from structsmooth.cli.flags import SOLVERS, add_solver_flags, parse_lam, solver_from
 from structsmooth.cli.model import ModelDirectory
 from structsmooth.cli.path import add_path, path
@@ -29,7 +29,7 @@ from structsmooth.tasks.files import checksum
 # Options that may change when a run is resumed.
 _NOT_SETTINGS = {"run", "command", "out", "resume", "passes"}
 _INTERRUPTED = 130
-_M_MMAP_THRESHOLD = -3
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -74,11 +74,12 @@ def _train(options: Namespace) -> int:
     resume = directory.load_checkpoint(solver, settings) if options.resume else None
     processes.wait()  # all have read the checkpoint that the first is about to write
     first = processes.rank() == 0
-    watched = examples.get("dev", examples.get("test"))
+    held_out = {split: HeldOut(labelled) for split, labelled in examples.items()}
+    watched = held_out.get("dev", held_out.get("test"))
 
     def measure(progress: Progress[Any]) -> None:
         if watched is not None:
-            progress.row.metrics.update(task.measure(watched, best_outputs(task, progress.state.weights, watched))[0])
+            progress.row.metrics.update(watched.measure(task, progress.state.weights)[0])
 
     def save(progress: Progress[Any]) -> None:
         if first:
@@ -99,8 +100,8 @@ def _train(options: Namespace) -> int:
     console.print(history_table(result.history, task.headline))
     console.print(result.message, highlight=False)
     metrics = {}
-    for split in [split for split in SPLITS[1:] if split in examples]:
-        metrics[split], table = task.measure(examples[split], best_outputs(task, result.weights, examples[split]))
+    for split, data in held_out.items():
+        metrics[split], table = data.measure(task, result.weights)
         console.print(f"\n{split}: {files[split]}\n{table}", highlight=False)
     description = {
         "task": options.task,
@@ -120,8 +121,7 @@ def _train(options: Namespace) -> int:
 def evaluate(options: Namespace) -> int:
     """Measure a trained model on a labelled file."""
     task, weights = ModelDirectory(options.model).load_model()
-    examples = task.read(options.file)
-    _, table = task.measure(examples, best_outputs(task, weights, examples))
+    _, table = HeldOut(task.read(options.file)).measure(task, weights)
     print(table)
     return 0
 
@@ -195,14 +195,12 @@ def _add_train(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     run.add_argument("--out", metavar="DIR", help="model directory (default: runs/TASK)")
     run.add_argument("--resume", action="store_true", help="go on from the checkpoint in --out, if there is one")
     parser.set_defaults(run=train)
-    if (name := named_task("train", arguments)) is None:
+    if (found := add_task_flags(parser, "train", arguments)) is None:
         return
-    task = load_task(name)
+    task, name = found
     solver = _chosen_solver(arguments, task)
-    task.add_arguments(parser.add_argument_group(f"features of {name}"))  # type: ignore[arg-type]
     add_solver_flags(parser, solver, task.hyperparameters if solver == task.solver else {})
-    out = str(Path("runs") / name.rpartition(":")[2].lower())
-    parser.set_defaults(solver=solver, lam=task.lam, passes=task.passes, out=out)
+    parser.set_defaults(solver=solver, lam=task.lam, passes=task.passes, out=f"runs/{name}")
 
 
 @contextmanager
@@ -225,10 +223,14 @@ def _chosen_solver(arguments: Sequence[str], task: type[Task]) -> str:
 
 
 def _return_freed_memory() -> None:
-    """Let glibc return large tensors to the system when they are freed: its heap fragments over them."""
+    """Let glibc return large tensors to the system when they are freed: its heap fragments over them.
+
+    Not those of a stochastic step, which are asked for again at once: new memory takes longer than computing on it.
+    """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:
-        mallopt(_M_MMAP_THRESHOLD, 4 << 20)
+        mallopt(_M_MMAP_THRESHOLD, 16 << 20)
+        mallopt(_M_TRIM_THRESHOLD, 64 << 20)
 
 
 def _exit_code(result: Result) -> int:

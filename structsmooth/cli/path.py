@@ -8,14 +8,13 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from structsmooth import RegularizationPath, SolutionPath, Status
-from structsmooth.cli.data import SPLITS, add_data_flags, best_outputs, data_files, named_task
+from structsmooth.cli.data import SPLITS, HeldOut, add_data_flags, add_task_flags, data_files
 from structsmooth.cli.flags import parse_lam
 from structsmooth.plots import plot_path
 from structsmooth.problems import Problem
@@ -50,7 +49,7 @@ def path(options: Namespace) -> int:
         )
     print(f"{options.task}: n = {problem.n}, {problem.dim} weights, ε = {epsilon:.4g}")
     print(f"{found.message}\n")
-    rows = measured(found, task, {split: examples[split] for split in SPLITS if split in examples})
+    rows = measured(found, task, {split: HeldOut(examples[split]) for split in SPLITS if split in examples})
     print(path_table(rows))
     directory = Path(options.out)
     directory.mkdir(parents=True, exist_ok=True)
@@ -65,7 +64,7 @@ def path(options: Namespace) -> int:
     return 0
 
 
-def measured(found: SolutionPath, task: Task, examples: dict[str, Sequence[Any]]) -> dict[float, dict[str, float]]:
+def measured(found: SolutionPath, task: Task, held_out: dict[str, HeldOut]) -> dict[float, dict[str, float]]:
     """λ, costs, objective, gap and the task's metric at breakpoints that are evenly spread over log λ."""
     points, rows = found.breakpoints, {}
     spread = np.geomspace(points[0].lam, points[-1].lam, _MEASURED)
@@ -78,9 +77,8 @@ def measured(found: SolutionPath, task: Task, examples: dict[str, Sequence[Any]]
             "objective": point.objective,
             "gap": point.gap,
         }
-        for split, data in examples.items():
-            metrics, _ = task.measure(data, best_outputs(task, weights, data))
-            row[f"{split} {task.headline}"] = metrics[task.headline]
+        for split, data in held_out.items():
+            row[f"{split} {task.headline}"] = data.measure(task, weights)[0][task.headline]
         rows[point.lam] = row
     return rows
 
@@ -141,11 +139,8 @@ def add_path(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     run.add_argument("--out", metavar="DIR", help="where to save path and picture (default: runs/TASK-path)")
     run.add_argument("--grid", action="store_true", help="compare with solving for λ = 2^15, 2^14, ... 2^-15")
     parser.set_defaults(run=path)
-    if (name := named_task("path", arguments)) is None:
-        return
-    task = load_task(name)
-    task.add_arguments(parser.add_argument_group(f"features of {name}"))  # type: ignore[arg-type]
-    parser.set_defaults(out=str(Path("runs") / f"{name.rpartition(':')[2].lower()}-path"))
+    if (found := add_task_flags(parser, "path", arguments)) is not None:
+        parser.set_defaults(out=f"runs/{found[1]}-path")
 
 
 def _range(options: Namespace, task: Task, n: int) -> tuple[float, float]:

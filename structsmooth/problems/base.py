@@ -50,6 +50,7 @@ class Problem(ABC):
         n: number of examples.
         dim: number of weights.
         batch_size: examples per step that suit this problem.
+        chunk_size: examples per batch in passes over all of them, if steps do not have more.
         smoother: of the objective. ``Max()`` for hinges, which solvers smooth as they need; an objective with another,
             such as ``Entropy(1.0)`` for the likelihood of a CRF, is smooth, and solvers minimize it as it is.
         bounds: lower and upper bounds of the weights, [dim] each, infinite for none; no box constraints if not given.
@@ -59,6 +60,7 @@ class Problem(ABC):
     n: int
     dim: int
     batch_size: int = 1
+    chunk_size: int = 32
     smoother: Smoother = Max()
     bounds: Bounds | None = None
     oracle_calls: int = 0
@@ -196,8 +198,8 @@ class Problem(ABC):
         return self.batch_losses(w, indices, smoother)
 
     def _chunks(self) -> Iterator[Tensor]:
-        """All indices in batches that use the processor well."""
-        return iter(torch.arange(self.n).split(max(self.batch_size, 32)))
+        """All indices in batches."""
+        return iter(torch.arange(self.n).split(max(self.batch_size, self.chunk_size)))
 
 
 def _total(sums: list[Tensor]) -> float:

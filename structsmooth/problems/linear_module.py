@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from structsmooth.problems.base import FullPass
 from structsmooth.problems.boxes import Bounds, checked_bounds
 from structsmooth.problems.linear import LinearProblem
 from structsmooth.problems.linearized import Labels
-from structsmooth.problems.module import Dataset, ModuleProblem, check_size
+from structsmooth.problems.module import Dataset, ModuleProblem
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.structures.base import PartCosts, Structure
 
@@ -97,9 +97,8 @@ class LinearModuleProblem(ModuleProblem, LinearProblem):
         bounds: Bounds | None = None,
         chunk_size: int = 32,
     ) -> None:
-        super().__init__(module, dataset, cost, batch_size, collate, smoother)
-        check_size("chunk_size", chunk_size)
-        self.bounds, self.chunk_size = checked_bounds(bounds, self.start()), chunk_size
+        super().__init__(module, dataset, cost, batch_size, collate, smoother, chunk_size)
+        self.bounds = checked_bounds(bounds, self.start())
         self._examples: dict[int, _Example] = {}
         self._graph: tuple[int, Tensor, tuple[Tensor, ...]] | None = None
         self._check_linear()
@@ -165,10 +164,6 @@ class LinearModuleProblem(ModuleProblem, LinearProblem):
     def _over(self, dataset: Dataset | Sequence[tuple[Any, Any]]) -> LinearModuleProblem:
         settings = (self.cost, self.batch_size, self.collate, self.smoother, self.bounds, self.chunk_size)
         return LinearModuleProblem(self.module, dataset, *settings)
-
-    def _chunks(self) -> Iterator[Tensor]:
-        """All indices in batches."""
-        return iter(torch.arange(self.n).split(self.chunk_size))
 
     def _sums(self, w: Tensor, indices: Tensor, smoother: Smoother) -> tuple[float, Tensor, float]:
         """Σ f_i, its gradient and Σ ⟨ℓ_i, m_i⟩ over some examples."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from structsmooth.problems.base import FullPass, Problem
+from structsmooth.problems.derived import DerivedProblem
 from structsmooth.smoothing import Smoother
 from structsmooth.structures.base import Structure
 
@@ -17,30 +19,29 @@ from structsmooth.structures.base import Structure
 Labels = Tensor | tuple[Tensor, Tensor]
 
 
-class BatchedProblem(Protocol):
+class BatchedProblem(Problem):
     """What linearization asks of a problem: batches, the scores of a module, and losses of structures."""
 
-    n: int
-    dim: int
-    batch_size: int
-    smoother: Smoother
-    oracle_calls: int
     module: nn.Module
 
+    @abstractmethod
     def batch(self, indices: Tensor) -> tuple[Any, Labels]:
         """Inputs and labels of some examples."""
 
+    @abstractmethod
     def structure(self, w: Tensor, x: Any) -> Structure:
         """The structure of a batch of inputs under weights ``w``; differentiable."""
 
+    @abstractmethod
     def structured_losses(self, structure: Structure, y: Labels, smoother: Smoother) -> Tensor:
         """Losses [b] of labels under a structure."""
 
+    @abstractmethod
     def subset(self, indices: Tensor) -> BatchedProblem:
         """The same problem over some of its examples."""
 
 
-class LinearizedProblem(Problem):
+class LinearizedProblem(DerivedProblem):
     """The losses of a module problem with potentials θ_i(w_k) + J_i · (w − w_k), J_i the Jacobian of θ_i at w_k.
 
     Convex in w, on the module's device. J_i is never formed: each batch makes one forward pass of the module at w_k
@@ -56,23 +57,15 @@ class LinearizedProblem(Problem):
         Pillutla et al. (2019), section 6.1.
     """
 
+    problem: BatchedProblem
+
     def __init__(self, problem: BatchedProblem, w: Tensor) -> None:
-        self.problem, self.center = problem, w.detach().clone()
-        self.n, self.dim, self.batch_size = problem.n, problem.dim, problem.batch_size
-        self.smoother = problem.smoother
+        super().__init__(problem)
+        self.center = w.detach().clone()
 
     def start(self) -> Tensor:
         """w_k: [dim]."""
         return self.center.clone()
-
-    @property
-    def oracle_calls(self) -> int:
-        """Those of the problem."""
-        return self.problem.oracle_calls
-
-    @oracle_calls.setter
-    def oracle_calls(self, calls: int) -> None:
-        self.problem.oracle_calls = calls
 
     def batch_losses(self, w: Tensor, indices: Tensor, smoother: Smoother) -> Tensor:
         """Losses of some examples: [b], differentiable once."""

@@ -13,7 +13,7 @@ from torch.utils.data import Subset, default_collate
 from structsmooth.costs import Hamming
 from structsmooth.losses import StructuralHinge
 from structsmooth.problems.base import Problem
-from structsmooth.problems.linearized import Labels, LinearizedProblem
+from structsmooth.problems.linearized import BatchedProblem, Labels, LinearizedProblem
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.structures.base import PartCosts, Structure
 
@@ -26,7 +26,7 @@ class Dataset(Protocol):
     def __getitem__(self, index: int, /) -> tuple[Any, Any]: ...
 
 
-class ModuleProblem(Problem):
+class ModuleProblem(BatchedProblem):
     """Structural hinge losses of a score module over a dataset, in plain torch, on the module's device.
 
     The weight vector is the module's trainable parameters, flattened in their order. The module itself is not changed
@@ -42,10 +42,11 @@ class ModuleProblem(Problem):
         batch_size: examples per stochastic step.
         collate: puts a list of pairs together into a batch (x, y); torch's default if not given.
         smoother: of the objective; see :class:`~structsmooth.problems.Problem`.
+        chunk_size: examples per batch in passes over all, if steps do not have more; few where inputs are large.
 
     Raises:
-        TypeError: a batch size that is no int.
-        ValueError: an empty dataset, a batch size below 1, or a module without trainable parameters.
+        TypeError: a size that is no int.
+        ValueError: an empty dataset, a size below 1, or a module without trainable parameters.
 
     Example:
         >>> from structsmooth import SVRG, LinearScore
@@ -63,13 +64,15 @@ class ModuleProblem(Problem):
         batch_size: int = 16,
         collate: Callable[[list[Any]], tuple[Any, Labels]] = default_collate,
         smoother: Smoother = Max(),  # noqa: B008 - immutable
+        chunk_size: int = 32,
     ) -> None:
         self.smoother = smoother
         self.module, self.dataset, self.cost, self.collate = module, dataset, cost, collate
-        self.n, self.batch_size = len(dataset), batch_size
+        self.n, self.batch_size, self.chunk_size = len(dataset), batch_size, chunk_size
         self.parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
         self.dim = sum(p.numel() for p in self.parameters.values())
-        for name, size in (("dataset", self.n), ("batch_size", batch_size), ("trainable parameters", self.dim)):
+        sizes = {"batch_size": batch_size, "chunk_size": chunk_size}
+        for name, size in {"dataset": self.n, "trainable parameters": self.dim, **sizes}.items():
             check_size(name, size)
 
     def start(self) -> Tensor:
@@ -120,7 +123,8 @@ class ModuleProblem(Problem):
         return self._over(Subset(self.dataset, indices.tolist()))  # type: ignore[arg-type]
 
     def _over(self, dataset: Dataset | Sequence[tuple[Any, Any]]) -> ModuleProblem:
-        return ModuleProblem(self.module, dataset, self.cost, self.batch_size, self.collate, self.smoother)
+        settings = (self.cost, self.batch_size, self.collate, self.smoother, self.chunk_size)
+        return ModuleProblem(self.module, dataset, *settings)
 
     def _unflatten(self, w: Tensor) -> dict[str, Tensor]:
         shapes = {name: p.shape for name, p in self.parameters.items()}

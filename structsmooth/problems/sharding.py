@@ -13,6 +13,7 @@ from torch import Tensor
 
 from structsmooth import processes
 from structsmooth.problems.base import FullPass, Problem
+from structsmooth.problems.derived import DerivedProblem
 from structsmooth.problems.held_outputs import Cache, Steps
 from structsmooth.problems.linear import DualIterate, LinearProblem
 from structsmooth.smoothing import Smoother
@@ -45,12 +46,13 @@ def sharded(problem: Problem) -> Problem:
     return ShardedLinearProblem(problem) if isinstance(problem, LinearProblem) else ShardedProblem(problem)
 
 
-class ShardedProblem(Problem):
+class ShardedProblem(DerivedProblem):
     """A problem whose losses and full passes are shared out over processes, each with a range of the examples.
 
     Sums over examples are then added up, and every process gets the same. Stochastic steps are not shared out: every
     process makes all of them, and at the end of an epoch goes on with the weights of the first, so that processes
-    never part. A solver has to make the same calls in each process, as it does with the same seed.
+    never part. A solver has to make the same calls in each process, as it does with the same seed. Oracle calls are
+    those of one process: steps count once, though all make them.
 
     Args:
         problem: with at least as many examples as there are processes.
@@ -63,19 +65,9 @@ class ShardedProblem(Problem):
     """
 
     def __init__(self, problem: Problem, own: Problem | None = None) -> None:
-        self.problem = problem
+        super().__init__(problem)
         self.own = problem.share(torch.tensor(processes.share(problem.n))) if own is None else own
-        self.n, self.dim, self.batch_size = problem.n, problem.dim, problem.batch_size
-        self.smoother, self.bounds = problem.smoother, problem.bounds
-
-    @property
-    def oracle_calls(self) -> int:
-        """Those of the problem in one process: steps count once, though all processes make them."""
-        return self.problem.oracle_calls
-
-    @oracle_calls.setter
-    def oracle_calls(self, calls: int) -> None:
-        self.problem.oracle_calls = calls
+        self.bounds = problem.bounds
 
     def start(self) -> Tensor:
         """The start of the problem in the first process: [dim]."""

@@ -7,10 +7,11 @@ from dataclasses import replace
 from torch import Tensor
 
 from structsmooth.problems.base import FullPass, Problem
+from structsmooth.problems.derived import DerivedProblem
 from structsmooth.smoothing import Smoother
 
 
-class ShiftedProblem(Problem):
+class ShiftedProblem(DerivedProblem):
     """The losses of a problem at c + v, for weights v: the origin is moved to c.
 
     So (1/n) Σ f_i(w) + (λ/2)‖w‖² + (κ/2)‖w − z‖² is, by completing the square, what solvers minimize: the loss of v
@@ -24,9 +25,8 @@ class ShiftedProblem(Problem):
     def __init__(self, problem: Problem, origin: Tensor) -> None:
         if origin.shape != (problem.dim,):
             raise ValueError(f"origin must have shape [dim] = {(problem.dim,)}, got {tuple(origin.shape)}")
-        self.problem, self.origin = problem, origin.detach()
-        self.n, self.dim, self.batch_size = problem.n, problem.dim, problem.batch_size
-        self.smoother = problem.smoother
+        super().__init__(problem)
+        self.origin = origin.detach()
 
     @classmethod
     def proximal(cls, problem: Problem, lam: float, kappa: float, center: Tensor) -> ShiftedProblem:
@@ -61,15 +61,6 @@ class ShiftedProblem(Problem):
         part, weights = self.problem.restrict(indices, self.origin + w)
         _, origin = self.problem.restrict(indices, self.origin)
         return ShiftedProblem(part, origin), weights - origin
-
-    @property
-    def oracle_calls(self) -> int:
-        """Those of the problem."""
-        return self.problem.oracle_calls
-
-    @oracle_calls.setter
-    def oracle_calls(self, calls: int) -> None:
-        self.problem.oracle_calls = calls
 
     def loss(self, w: Tensor, smoother: Smoother | None = None) -> float:
         """(1/n) Σ f_i, by the pass of the problem."""

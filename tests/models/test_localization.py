@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torchvision
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.testing import assert_close
+from torchvision.transforms import functional as transforms
 
 from structsmooth import L2, CasimirSVRG, ModuleProblem, ProxLinear, StructuralHinge
 from structsmooth.checkpoint import load_state, save_state
@@ -55,7 +57,6 @@ every_head = pytest.mark.parametrize("head", HEADS.values(), ids=HEADS.keys())
 
 
 def test_alexnet_is_that_of_torchvision(tmp_path: Path) -> None:
-    torchvision = pytest.importorskip("torchvision")
     whole = torchvision.models.alexnet(weights=None)
     torch.save({name: value for name, value in whole.state_dict().items() if "features" in name}, tmp_path / "a.pt")
     ours = AlexNetConv4(tmp_path / "a.pt")
@@ -69,7 +70,6 @@ def test_alexnet_is_that_of_torchvision(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("normalization", ["imagenet", "caffe"])
 def test_squeezenet_is_that_of_torchvision(normalization: Any, tmp_path: Path) -> None:
-    torchvision = pytest.importorskip("torchvision")
     whole = torchvision.models.squeezenet1_0(weights=None)
     np.savez(tmp_path / "s.npz", **{name: value.numpy() for name, value in whole.state_dict().items()})
     ours = SqueezeNetFire9(tmp_path / "s.npz", normalization).double()
@@ -127,8 +127,6 @@ def test_weights_execute_no_code(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_a_download_that_fails_names_the_choices(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("torchvision")
-
     def refuse(*_: Any, **__: Any) -> None:
         raise OSError("no network")
 
@@ -146,7 +144,6 @@ def test_without_torchvision(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_crops_of_boxes() -> None:
-    transforms = pytest.importorskip("torchvision.transforms.functional")
     image = torch.rand(3, 90, 120)
     boxes = torch.tensor([[0, 0, 120, 90], [10, 20, 15, 80], [7, 3, 71, 67], [119, 89, 120, 90]])
     crops = crop_boxes(image, boxes)
