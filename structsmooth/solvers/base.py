@@ -290,9 +290,16 @@ class GradientSolver(Solver[S]):
     def estimate_step_size(self, problem: Problem, lam: float, weights: Tensor, seed: int) -> float:
         """A large step size that still makes good progress in one pass over a sample of the data.
 
-        Tries powers of two around the inverse of the largest squared norm of a subgradient (a row of A_i), and takes
-        the largest that comes close to the best. A single pass over a sample favours steps that are too short for the
-        passes to come, while too long ones get halved when noise takes over.
+        The largest of those tried that comes close to the best. A single pass over a sample favours steps that are too
+        short for the passes to come, while too long ones get halved when noise takes over.
+        """
+        tried = self.try_step_sizes(problem, lam, weights, seed)
+        return max(step_size for step_size, value in tried.items() if value <= self.close * min(tried.values()))
+
+    def try_step_sizes(self, problem: Problem, lam: float, weights: Tensor, seed: int) -> dict[float, float]:
+        """Step sizes and the objective after one pass over a sample of the data with each.
+
+        They are powers of two around the inverse of the largest squared norm of a subgradient (a row of A_i).
         """
         rng = np.random.default_rng(seed)
         size = min(problem.n, max(_SAMPLE, problem.n // 20))
@@ -314,7 +321,7 @@ class GradientSolver(Solver[S]):
         while len(tried) < 2 * _TRIES and tried[min(tried)] == min(tried.values()):
             tried[min(tried) / 2] = after_pass(min(tried) / 2)
         problem.oracle_calls += sample.oracle_calls
-        return max(step_size for step_size, value in tried.items() if value <= self.close * min(tried.values()))
+        return tried
 
     def order(self, problem: Problem, rng: np.random.Generator) -> Tensor:
         """Examples of the steps of one pass: a random permutation in batches, [steps, b]."""

@@ -52,10 +52,10 @@ class ProxLinear(GradientSolver[ProxLinearState]):
     ‖w_{k-1} − ŵ_k‖/η and ``inner_mu`` μ_k.
 
     Args:
-        learning_rate: η. If not given, it starts where the linearized loss of a gradient step would be zero, is halved
-            when F at the candidate is above the model, which an η below the inverse curvature of the scores excludes
-            (Assumption 33), and doubled when F would be below a model with 4η and the proximal
-            term held the candidate back.
+        learning_rate: η. If not given, it starts where the proximal term would take a tenth of the loss on the way to
+            where the gradient promises none, becomes smaller when F at the candidate is above the model, which an η
+            below the inverse curvature of the scores excludes (Assumption 33), and larger when the proximal term held
+            the candidate back and was far above the error of the model; tenfold at most.
         mu: μ; 1 for the adaptive and 0.03 for the constant schedule if not given.
         k: number of outputs of the top-K oracle (ℓ₂ smoothing).
         smoothing: ``"l2"`` for the top-K oracle or ``"entropy"`` for the exp oracle.
@@ -115,10 +115,13 @@ class ProxLinear(GradientSolver[ProxLinearState]):
         return ProxLinearState(weights, step_size, lipschitz=self.lipschitz or 0.0, mu=self._first_mu)
 
     def estimate_step_size(self, problem: Problem, lam: float, weights: Tensor, seed: int) -> float:
-        """Where the linearized loss of a gradient step would be zero: losses over squared norm of their gradient."""
+        """η that does not hold back a gradient step at whose end the linearized loss would be zero.
+
+        Its length is the loss over the norm of the gradient, and its proximal term has to be a small part of the loss.
+        """
         loss, gradient = problem.loss_and_grad(weights, problem.smoother)
         square = float(gradient.square().sum())
-        return loss / square if square > 0 and 0 < loss < math.inf else 1.0
+        return loss / (2 * _HELD * square) if square > 0 and 0 < loss < math.inf else 1.0
 
     def advance(
         self, problem: Problem, lam: float, state: ProxLinearState, rng: np.random.Generator
@@ -162,9 +165,10 @@ class ProxLinear(GradientSolver[ProxLinearState]):
         """L_0, on a few examples: linearized scores take long, and iterations double L_0 where it is too small."""
         few = problem.subset(torch.from_numpy(np.random.default_rng(seed).permutation(problem.n)[:_SAMPLE]))
         model = _Model(few.linearize(state.weights), lam, state)
-        step_size = self.inner_solver(state.mu).estimate_step_size(model.problem, model.lam, model.start, seed)
+        tried = self.inner_solver(state.mu).try_step_sizes(model.problem, model.lam, model.start, seed)
         problem.oracle_calls += few.oracle_calls
-        return 1 / step_size
+        # The best: steps that are too long get shorter late here, once the model does not decrease at all.
+        return 1 / min(tried, key=lambda step_size: tried[step_size])
 
     def _minimize(self, model: _Model, state: ProxLinearState, rng: np.random.Generator) -> Tensor:
         """Line 3: ŵ_k; counts passes in ``state``."""
@@ -213,13 +217,19 @@ def _objective(problem: Problem, weights: Tensor, lam: float) -> float:
 def _change(error: float, proximity: float, gain: float, rounding: float) -> float:
     """Factor for η, from what linearization is wrong by at ŵ, the proximal term there, and the decrease of F(·; w).
 
-    The proximal term should be larger than the error. If it is by far, and holds ŵ back, it is too large.
+    Both grow with the square of the distance, so their ratio says which η would make the proximal term twice the error.
+    As large as the error is enough; and a larger η is of use only where the proximal term holds ŵ back.
     """
     if not error <= proximity + rounding:
-        return 0.5
-    return 2.0 if error + rounding <= proximity / 4 and _HELD * gain <= proximity <= gain else 1.0
+        return max(1 / _MOST, proximity / (2 * error))
+    if proximity == 0 or not _HELD * gain <= proximity <= gain:
+        return 1.0
+    factor = proximity / (2 * max(error, rounding, proximity / (2 * _MOST)))
+    return factor if factor >= 2 else 1.0
 
 
+# η changes by this factor, at most.
+_MOST = 10.0
 # Examples on which L_0 is estimated, at most.
 _SAMPLE = 50
 # At the minimum of a linear function plus a proximal term that is half of the decrease.

@@ -227,10 +227,13 @@ def test_step_lengths_follow_the_error_of_the_model(eta: float | None, monkeypat
         error, gain = objective(problem, it.candidate) - linearized, it.before.objective - linearized
         proximity = float((it.candidate - w).square().sum()) / (2 * used)
         factors.append(it.after.step_size / used)
-        assert (factors[-1] == 0.5) == (error > proximity)
-        assert (factors[-1] == 2) == (error <= proximity / 4 and 0.1 * gain <= proximity <= gain)
+        wanted, held = proximity / (2 * max(error, 1e-12)), 0.1 * gain <= proximity <= gain
+        assert (factors[-1] < 1) == (error > proximity)
+        assert (factors[-1] > 1) == (wanted >= 2 and held)
+        if factors[-1] != 1:
+            assert factors[-1] == pytest.approx(min(max(wanted, 0.1), 10.0), rel=1e-3)
         assert it.after.lipschitz == it.before.lipschitz * (1 if gain >= proximity else 2)
-    assert set(factors) == ({1.0, 2.0} if eta is None else {0.5})
+    assert min(factors) < 1 if eta == 1e4 else max(factors) > 1
 
 
 @pytest.mark.parametrize("scale", [1e-4, 1e4])
@@ -301,15 +304,15 @@ def test_oracle_calls() -> None:
 
 @pytest.mark.parametrize(("copies", "seen"), [(1, N), (24, 50)])
 def test_the_first_constant_takes_a_few_examples(copies: int, seen: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    estimate, spent = CasimirSVRG.estimate_step_size, []
+    estimate, spent = CasimirSVRG.try_step_sizes, []
 
-    def watched(self: CasimirSVRG, problem: Problem, *arguments: Any) -> float:
-        calls, step_size = problem.oracle_calls, estimate(self, problem, *arguments)
+    def watched(self: CasimirSVRG, problem: Problem, *arguments: Any) -> dict[float, float]:
+        calls, tried = problem.oracle_calls, estimate(self, problem, *arguments)
         assert problem.n == seen
         spent.append(problem.oracle_calls - calls)
-        return step_size
+        return tried
 
-    monkeypatch.setattr(CasimirSVRG, "estimate_step_size", watched)
+    monkeypatch.setattr(CasimirSVRG, "try_step_sizes", watched)
     problem = ModuleProblem(Sines(), list(sines().dataset) * copies, batch_size=1)
     state = ProxLinear().first_state(problem, LAM, None, 0)
     assert state.lipschitz > 0

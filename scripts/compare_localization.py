@@ -1,0 +1,157 @@
+"""Solvers on object localization, class by class, each with as many oracle calls.
+
+Scores of boxes are linear in their features, or a small network of them. Each class is a problem of its own. Every run
+gets the same number of oracle calls for each training image, searches for step sizes included; measured are the weights
+of the last pass within them. Each table has one measure, as median over seeds: the objective on training images,
+metrics on test images, and seconds without evaluation. Runs are kept as they end: after a stop of any kind the same
+command goes on.
+
+Solvers are written as for structsmooth compare. The learning rates of the default lists are powers of ten, chosen by
+the objective of one class, sheep, with one seed.
+"""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Mapping, Sequence
+from itertools import product
+from pathlib import Path
+from statistics import mean, median
+from typing import Any
+
+from torch import Tensor
+
+from structsmooth import History
+from structsmooth.checkpoint import write_atomic
+from structsmooth.cli.flags import parse_lam, parse_solvers
+from structsmooth.problems import Problem
+from structsmooth.solvers import Progress, Solver
+from structsmooth.tasks.localization import Localization
+
+_SOLVERS = {
+    "linear": [
+        "casimir-svrg:mu=10,k=10",
+        "svrg:k=10",
+        "sgd",
+        "adam:learning_rate=0.0001",
+        "bcfw",
+        "frank-wolfe",
+    ],
+    "elu": [
+        "prox-linear:k=10",
+        "prox-linear:k=10,schedule=constant,mu=0.1,lipschitz=100,learning_rate=10",
+        "sgd:schedule=constant,learning_rate=0.01,average=false",
+        "sgd:schedule=inverse-sqrt,learning_rate=0.01,average=false",
+        "sgd:schedule=inverse,learning_rate=0.01,average=false",
+        "adam:learning_rate=0.001",
+    ],
+}
+_MEASURES = {"objective": "{:.4f}", "corloc": "{:.3f}", "ap": "{:.3f}", "seconds": "{:.0f}"}
+
+
+class Budget:
+    """Ends a run after so many oracle calls, and keeps what it had within them."""
+
+    def __init__(self, calls: int) -> None:
+        self.calls, self.history = calls, History()
+        self.weights: Tensor
+
+    def keep(self, progress: Progress[Any]) -> None:
+        """A callback."""
+        if not self.history or progress.row.oracle_calls <= self.calls:
+            self.weights = progress.state.weights.clone()
+            self.history.append(progress.row)
+        if progress.row.oracle_calls >= self.calls:
+            raise KeyboardInterrupt
+
+
+def run(solver: Solver[Any], problem: Problem, lam: float, calls: int, seed: int) -> Budget:
+    """Train with so many oracle calls for each example.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C, before they were spent.
+    """
+    budget = Budget(calls * problem.n)
+    # A pass takes a call for each example at least.
+    result = solver.solve(problem, lam=lam, passes=calls, seed=seed, callbacks=[budget.keep])
+    if result.state.oracle_calls < budget.calls and result.state.passes < calls:
+        raise KeyboardInterrupt
+    return budget
+
+
+def compare(options: Namespace) -> None:
+    """Make the runs that are missing, and print the tables."""
+    for head in options.heads:
+        solvers = parse_solvers(getattr(options, head))
+        reached: dict[tuple[str, str], list[History]] = {}
+        for label in options.classes:
+            task = Localization([label], head, features_cache=options.features_cache)
+            files = Localization.default_files() | {k: v for k in ("train", "test") if (v := getattr(options, k))}
+            train, test = task.read(files["train"])[: options.images], task.read(files["test"])
+            task.fit(train)
+            problem = task.problem(train)
+            lam = parse_lam(options.lam, problem.n)
+            for seed, (name, solver) in product(options.seeds, solvers.items()):
+                path = Path(options.out, f"{head}-{label}-{name.replace(':', '-')}-{options.calls}-{seed}.jsonl")
+                if not path.exists():
+                    budget = run(solver, problem, lam, options.calls, seed)
+                    outputs = [ranked[0][1] for ranked in task.predict(budget.weights, test)]
+                    budget.history[-1].metrics.update(task.measure(test, outputs)[0])
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    write_atomic(path, budget.history.to_json_lines())
+                reached.setdefault((name, label), []).append(History.load(path))
+        for measure, layout in _MEASURES.items():
+            print(f"\n{head}: {measure} after {options.calls} oracle calls an image, λ = {options.lam}\n")
+            print(table(reached, list(solvers), options.classes, measure, layout), flush=True)
+
+
+def table(
+    reached: Mapping[tuple[str, str], Sequence[History]],
+    names: Sequence[str],
+    classes: Sequence[str],
+    measure: str,
+    layout: str,
+) -> str:
+    """A Markdown table of one measure: solvers by classes, and the mean over those."""
+
+    def line(name: str, values: Sequence[float]) -> str:
+        return f"| {name} | " + " | ".join(layout.format(value) for value in [*values, mean(values)]) + " |"
+
+    lines = ["| solver | " + " | ".join([*classes, "mean"]) + " |", "| --- |" + " ---: |" * (len(classes) + 1)]
+    medians = {n: [median(h[-1].as_dict()[measure] for h in reached[n, c]) for c in classes] for n in names}
+    lines += [line(name, values) for name, values in medians.items()]
+    everything = [[row for name in names for history in reached[name, c] for row in history] for c in classes]
+    bounds = [max((row.dual for row in rows if row.dual is not None), default=None) for rows in everything]
+    if measure == "objective" and None not in bounds:
+        lines.append(line("lower bound", [bound for bound in bounds if bound is not None]))
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Parse the command line and compare."""
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    animals = ["cat", "cow", "dog", "horse", "sheep"]
+    parser.add_argument("--classes", nargs="+", default=animals, help=f"(default: {' '.join(animals)})")
+    parser.add_argument("--heads", nargs="+", choices=list(_SOLVERS), default=list(_SOLVERS), help="(default: both)")
+    for head, solvers in _SOLVERS.items():
+        text = f"solvers of {head} scores (default: {' '.join(solvers)})"
+        parser.add_argument(f"--{head}", nargs="+", metavar="SOLVER", default=solvers, help=text)
+    parser.add_argument("--train", metavar="FILE", help="as of structsmooth train localization")
+    parser.add_argument("--test", metavar="FILE", help="likewise")
+    parser.add_argument("--images", type=int, help="training images of a class, at most (default: all)")
+    parser.add_argument("--calls", type=int, default=50, help="oracle calls for each image (default: 50)")
+    parser.add_argument("--lam", default="1/n", metavar="C", help="λ, a number or c/n (default: 1/n)")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="(default: 0 1 2)")
+    parser.add_argument("--features-cache", default="runs/features", metavar="DIR", help="(default: runs/features)")
+    parser.add_argument("--out", default="runs/compare-localization", metavar="DIR", help="where runs are kept")
+    try:
+        compare(parser.parse_args(arguments))
+    except KeyboardInterrupt:
+        sys.exit("interrupted: the same command goes on")
+    except (ValueError, OSError, ImportError) as error:
+        sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    main()
