@@ -31,8 +31,8 @@ from structsmooth.tasks.localization import Localization
 
 _SOLVERS = {
     "linear": [
-        "casimir-svrg:mu=10,k=10",
-        "svrg:k=10",
+        "casimir-svrg:mu=10,k=10,learning_rate=0.01",
+        "svrg:k=10,learning_rate=0.01",
         "sgd",
         "adam:learning_rate=0.0001",
         "bcfw",
@@ -47,6 +47,7 @@ _SOLVERS = {
         "adam:learning_rate=0.001",
     ],
 }
+_ANIMALS = ["cat", "cow", "dog", "horse", "sheep"]
 _MEASURES = {"objective": "{:.4f}", "corloc": "{:.3f}", "ap": "{:.3f}", "seconds": "{:.0f}"}
 
 
@@ -82,28 +83,27 @@ def run(solver: Solver[Any], problem: Problem, lam: float, calls: int, seed: int
 
 def compare(options: Namespace) -> None:
     """Make the runs that are missing, and print the tables."""
-    for head in options.heads:
-        solvers = parse_solvers(getattr(options, head))
-        reached: dict[tuple[str, str], list[History]] = {}
-        for label in options.classes:
-            task = Localization([label], head, features_cache=options.features_cache)
-            files = Localization.default_files() | {k: v for k in ("train", "test") if (v := getattr(options, k))}
-            train, test = task.read(files["train"])[: options.images], task.read(files["test"])
-            task.fit(train)
-            problem = task.problem(train)
-            lam = parse_lam(options.lam, problem.n)
-            for seed, (name, solver) in product(options.seeds, solvers.items()):
-                path = Path(options.out, f"{head}-{label}-{name.replace(':', '-')}-{options.calls}-{seed}.jsonl")
-                if not path.exists():
-                    budget = run(solver, problem, lam, options.calls, seed)
-                    outputs = [ranked[0][1] for ranked in task.predict(budget.weights, test)]
-                    budget.history[-1].metrics.update(task.measure(test, outputs)[0])
-                    path.parent.mkdir(parents=True, exist_ok=True)
-                    write_atomic(path, budget.history.to_json_lines())
-                reached.setdefault((name, label), []).append(History.load(path))
-        for measure, layout in _MEASURES.items():
-            print(f"\n{head}: {measure} after {options.calls} oracle calls an image, λ = {options.lam}\n")
-            print(table(reached, list(solvers), options.classes, measure, layout), flush=True)
+    solvers = parse_solvers(options.solvers or _SOLVERS[options.head])
+    files = Localization.default_files() if options.train is None else {"train": options.train, "test": options.test}
+    classes = options.classes or _ANIMALS
+    reached: dict[tuple[str, str], list[History]] = {}
+    for label in classes:
+        task = Localization.from_options(Namespace(**vars(options) | {"classes": [label]}))
+        train, test = task.read(files["train"])[: options.limit], task.read(files["test"])
+        task.fit(train)
+        problem = task.problem(train)
+        for seed, (name, solver) in product(options.seeds, solvers.items()):
+            path = Path(options.out, "-".join([options.head, label, name, f"{options.calls}calls", f"{seed}.jsonl"]))
+            if not path.exists():
+                budget = run(solver, problem, parse_lam(options.lam, problem.n), options.calls, seed)
+                outputs = [ranked[0][1] for ranked in task.predict(budget.weights, test)]
+                budget.history[-1].metrics.update(task.measure(test, outputs)[0])
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_atomic(path, budget.history.to_json_lines())
+            reached.setdefault((name, label), []).append(History.load(path))
+    for measure, layout in _MEASURES.items():
+        print(f"\n{options.head}: {measure} after {options.calls} oracle calls an image, λ = {options.lam}\n")
+        print(table(reached, list(solvers), classes, measure, layout), flush=True)
 
 
 def table(
@@ -131,22 +131,20 @@ def table(
 def main(arguments: Sequence[str] | None = None) -> None:
     """Parse the command line and compare."""
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    animals = ["cat", "cow", "dog", "horse", "sheep"]
-    parser.add_argument("--classes", nargs="+", default=animals, help=f"(default: {' '.join(animals)})")
-    parser.add_argument("--heads", nargs="+", choices=list(_SOLVERS), default=list(_SOLVERS), help="(default: both)")
-    for head, solvers in _SOLVERS.items():
-        text = f"solvers of {head} scores (default: {' '.join(solvers)})"
-        parser.add_argument(f"--{head}", nargs="+", metavar="SOLVER", default=solvers, help=text)
     parser.add_argument("--train", metavar="FILE", help="as of structsmooth train localization")
-    parser.add_argument("--test", metavar="FILE", help="likewise")
-    parser.add_argument("--images", type=int, help="training images of a class, at most (default: all)")
-    parser.add_argument("--calls", type=int, default=50, help="oracle calls for each image (default: 50)")
+    parser.add_argument("--test", metavar="FILE", help="likewise; both or none")
+    parser.add_argument("--solvers", nargs="+", metavar="SOLVER", help="(default: a list for each score)")
+    parser.add_argument("--calls", type=int, default=60, help="oracle calls for each image (default: 60)")
+    parser.add_argument("--limit", type=int, help="training images of a class, at most (default: all)")
     parser.add_argument("--lam", default="1/n", metavar="C", help="λ, a number or c/n (default: 1/n)")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="(default: 0 1 2)")
-    parser.add_argument("--features-cache", default="runs/features", metavar="DIR", help="(default: runs/features)")
     parser.add_argument("--out", default="runs/compare-localization", metavar="DIR", help="where runs are kept")
+    Localization.add_arguments(parser)
+    options = parser.parse_args(arguments)
+    if (options.train is None) != (options.test is None):
+        parser.error("give both --train and --test, or none")
     try:
-        compare(parser.parse_args(arguments))
+        compare(options)
     except KeyboardInterrupt:
         sys.exit("interrupted: the same command goes on")
     except (ValueError, OSError, ImportError) as error:

@@ -231,7 +231,7 @@ def _change(error: float, proximity: float, gain: float, rounding: float) -> flo
 # η changes by this factor, at most.
 _MOST = 10.0
 # Examples on which L_0 is estimated, at most.
-_SAMPLE = 50
+_SAMPLE = 20
 # At the minimum of a linear function plus a proximal term that is half of the decrease.
 _HELD = 0.1
 # Units in the last place of the objective that differences of two may be wrong by.

@@ -4,12 +4,12 @@ import json
 import re
 import runpy
 import sys
-from importlib.util import module_from_spec, spec_from_file_location
 from itertools import groupby
 from pathlib import Path
 
 import pytest
 import torch
+from script_modules import load
 
 ROOT = Path(__file__).parents[2]
 SENTENCES = """
@@ -27,14 +27,6 @@ Jones NNP - I-PER
 left VBD - O
 Ohio NNP - I-LOC
 """
-
-
-def load(name):
-    """A script as a module; they are no package."""
-    spec = spec_from_file_location(f"scripts_{name}", ROOT / "scripts" / f"{name}.py")
-    module = sys.modules[spec.name] = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def rows(output):

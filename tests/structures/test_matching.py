@@ -11,6 +11,7 @@ import torch
 from enumeration import EnumeratedMatching, Weights, assert_lists, random_matchings, small_matchings
 from hypothesis import given
 from hypothesis import strategies as st
+from oracles import assert_best_at_any_scale
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 from torch.autograd.functional import vjp
@@ -221,22 +222,12 @@ def test_long_lists_where_all_want_the_same_columns(size: tuple[int, int]) -> No
 
 @given(weights=small_matchings(), seed=st.integers(0, 2**32 - 1), by=st.sampled_from(["pair", "row", "column"]))
 def test_adversarial_scales(by: str, weights: Weights, seed: int) -> None:
-    """Relative to the largest weight of each example, no output is better than the one returned."""
     scores, sizes = weights
     batch, rows, columns = scores.shape
     shape = {"pair": scores.shape, "row": (batch, rows, 1), "column": (batch, 1, columns)}[by]
     exponents = torch.rand(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     wide = scores * 10 ** (16 * exponents - 8), sizes
-    matching, twin = Matching(*wide), Twin(*wide)
-    finite = wide[0].nan_to_num(neginf=0.0).abs().flatten(1)
-    largest = torch.where(finite.any(1), finite.amax(1), 1.0)
-    for actual, expected in [
-        (matching.max()[0], twin.max()[0]),
-        (matching.topk(5)[0], twin.topk(5)[0]),
-        (matching.max_marginals(), twin.max_marginals()),
-    ]:
-        unit = largest.view(-1, *[1] * (actual.dim() - 1))
-        assert_close(actual / unit, expected / unit, rtol=1e-14, atol=1e-14)
+    assert_best_at_any_scale(Matching(*wide), Twin(*wide), wide[0])
 
 
 @given(weights=small_matchings(ties=False), seed=st.integers(0, 2**32 - 1))

@@ -1,0 +1,108 @@
+"""The comparison of solvers on object localization: equal oracle calls, tables, and going on after a stop."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from script_modules import load
+from torch import nn
+
+from structsmooth import History
+from structsmooth.tasks import localization
+
+SCRIPT = load("compare_localization")
+SGD, PROX_LINEAR = "sgd:schedule=constant,learning_rate=0.01,average=false", "prox-linear:lipschitz=10,learning_rate=1"
+
+
+def tiny(_weights: str) -> nn.Module:
+    """A random convolution."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Conv2d(3, 6, 16, stride=16), nn.ReLU())
+
+
+@pytest.fixture
+def command(tmp_path, monkeypatch):
+    """Images of a red rectangle or a blue one, and options that take them."""
+    monkeypatch.setitem(localization.BACKBONES, "tiny", tiny)
+    rng, lines = np.random.default_rng(0), ["image,class,xmin,ymin,xmax,ymax"]
+    for i in range(8):
+        pixels = rng.integers(90, 140, (40, 60, 3)).astype(np.uint8)
+        xmin, ymin = rng.integers(2, 30), rng.integers(2, 18)
+        pixels[ymin : ymin + 20, xmin : xmin + 25] = (250, 30, 30) if i % 2 else (30, 30, 250)
+        Image.fromarray(pixels).save(tmp_path / f"{i}.png")
+        lines.append(f"{i}.png,{'red' if i % 2 else 'blue'},{xmin},{ymin},{xmin + 25},{ymin + 20}")
+    data = tmp_path / "data.csv"
+    data.write_text("\n".join([*lines, ""]))
+    files = ["--train", str(data), "--test", str(data), "--out", str(tmp_path / "runs")]
+    features = ["--backbone", "tiny", "--features-cache", str(tmp_path / "features"), "--jobs", "1"]
+    return [*files, *features, "--class", "red", "blue", "--limit", "3", "--calls", "21"]
+
+
+def tables(output: str) -> dict[str, dict[str, list[float]]]:
+    """Rows of numbers by solver, for each measure."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for line in output.splitlines():
+        if title := re.match(r"\w+: (\w+) after 21 oracle calls", line):
+            found[title[1]] = {}
+        elif re.match(r"\| \S.* \| [\d.-]+ \|", line):
+            name, *cells = [cell.strip() for cell in line.strip("|").split("|")]
+            found[list(found)[-1]][name] = list(map(float, cells))
+    return found
+
+
+def kept(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_each_solver_has_as_many_oracle_calls(command, tmp_path, capsys):
+    command += ["--solvers", SGD, PROX_LINEAR, "--seeds", "0", "1", "2"]
+    SCRIPT.main(command)
+    measured = tables(capsys.readouterr().out)
+    assert list(measured) == ["objective", "corloc", "ap", "seconds"]
+    assert all(list(rows) == [SGD, PROX_LINEAR] for rows in measured.values())
+    runs = kept(tmp_path / "runs")
+    assert len(runs) == 2 * 2 * 3
+    for path in runs:
+        calls = History.load(path).column("oracle_calls")
+        assert calls[-1] == 3 * (21 if "-sgd" in path.name else 1 + 17)
+    for label, column in (("red", 0), ("blue", 1)):
+        histories = [History.load(path) for path in runs if f"-{label}-sgd" in path.name]
+        medians = {name: sorted(h[-1].as_dict()[name] for h in histories)[1] for name in measured}
+        assert measured["objective"][SGD][column] == pytest.approx(medians["objective"], abs=1e-4)
+        assert measured["corloc"][SGD][column] == pytest.approx(medians["corloc"], abs=1e-3)
+        assert medians["objective"] < histories[0][0].objective
+    SCRIPT.main(command)
+    assert kept(tmp_path / "runs") == runs
+    assert tables(capsys.readouterr().out) == measured
+
+
+def test_linear_scores_have_a_lower_bound(command, capsys):
+    SCRIPT.main([*command, "--head", "linear", "--solvers", "bcfw", "casimir-svrg:learning_rate=0.01", "--seeds", "0"])
+    objective = tables(capsys.readouterr().out)["objective"]
+    bound = objective.pop("lower bound")
+    assert len(objective) == 2
+    assert all(low <= value for row in objective.values() for low, value in zip(bound, row, strict=True))
+
+
+def test_interrupted_runs_are_not_taken_for_complete(command, tmp_path, monkeypatch):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SCRIPT.Budget, "keep", stop)
+        with pytest.raises(SystemExit, match="the same command goes on"):
+            SCRIPT.main([*command, "--solvers", SGD, "--seeds", "0"])
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [(["--solvers", "newton"], "unknown solver"), (["--class", "green"], "no images"), (["--lam", "x"], "lam")],
+)
+def test_errors_are_sentences(command, arguments, message):
+    with pytest.raises(SystemExit, match=message):
+        SCRIPT.main([*command, *arguments])
