@@ -13,8 +13,10 @@ import pytest
 import torch
 import two_processes
 
+from structsmooth import processes
 from structsmooth.checkpoint import load_state
 from structsmooth.cli import main
+from structsmooth.cli.data import HeldOut
 from structsmooth.cli.flags import SOLVERS
 from structsmooth.history import History
 from structsmooth.solvers import BCFW, SGD, SVRG, CasimirSVRG, ProxLinear
@@ -392,6 +394,25 @@ def test_held_out_data_are_encoded_once(monkeypatch):
     monkeypatch.setattr(HashingEncoder, "encode", counted)
     train("--test", "test.txt", passes=4)
     assert len(calls) == 2
+
+
+def test_a_process_predicts_the_same_list_every_time(monkeypatch):
+    lists = []
+
+    class Task:
+        def predict(self, weights, examples):
+            lists.append(examples)
+            return [[(0.0, example.upper())] for example in examples]
+
+        def measure(self, examples, outputs):
+            return {"right": sum(map(str.__eq__, map(str.upper, examples), outputs))}, ""
+
+    monkeypatch.setattr(processes, "share", lambda n: range(1, n))
+    monkeypatch.setattr(processes, "concatenated", lambda own: ["A", *own])
+    held_out = HeldOut("abc")
+    assert held_out.measure(Task(), None) == held_out.measure(Task(), None) == ({"right": 3}, "")
+    assert lists[0] is lists[1]
+    assert lists[0] == ["b", "c"]
 
 
 def test_evaluate_gives_the_table_of_training(capsys):

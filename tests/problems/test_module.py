@@ -27,6 +27,7 @@ from structsmooth import (
     StructuralHinge,
     WeightedHamming,
 )
+from structsmooth.problems import ShiftedProblem
 
 
 def dense_problem(sparse: SparseChainProblem, dtype: torch.dtype = torch.float64, batch_size: int = 2) -> ModuleProblem:
@@ -203,6 +204,26 @@ def test_size_of_batches_changes_no_value() -> None:
     assert losses == pytest.approx([sparse.loss(w, L2())] * 3, abs=1e-12)
 
 
+@pytest.mark.parametrize(("chunk_size", "largest"), [(1, 3), (5, 5), (100, 23)])
+def test_passes_over_all_examples_take_chunks(chunk_size: int, largest: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    sparse, sizes = random_problem(lengths=(1, 2, 3, 2) * 5 + (1, 2, 1)), []
+    plain = dense_problem(sparse, batch_size=3)
+    problem = ModuleProblem(plain.module, plain.dataset, plain.cost, 3, plain.collate, chunk_size=chunk_size)
+    batch = ModuleProblem.batch
+
+    def watched(self: ModuleProblem, indices: Tensor) -> Any:
+        sizes.append(len(indices))
+        return batch(self, indices)
+
+    monkeypatch.setattr(ModuleProblem, "batch", watched)
+    w = random_weights(sparse)
+    for p in (problem, problem.linearize(w), problem.share(torch.arange(problem.n)), ShiftedProblem(problem, 0 * w)):
+        sizes.clear()
+        full = p.full_pass(w, L2())
+        assert (sum(sizes), max(sizes)) == (problem.n, largest)
+        assert_close(full.gradient, sparse.full_pass(w, L2()).gradient, rtol=0, atol=1e-12)
+
+
 def test_single_precision() -> None:
     sparse = random_problem()
     single, w = dense_problem(sparse, torch.float32), random_weights(sparse)
@@ -236,6 +257,7 @@ def test_restricted_problem_has_all_weights() -> None:
     [
         ({"dataset": []}, "dataset: must be at least 1, got 0"),
         ({"batch_size": 0}, "batch_size: must be at least 1, got 0"),
+        ({"chunk_size": 0}, "chunk_size: must be at least 1, got 0"),
         ({"module": LinearScore(4, 3).requires_grad_(False)}, "trainable parameters: must be at least 1, got 0"),
     ],
 )
