@@ -12,6 +12,7 @@ the objective of one class, sheep, with one seed.
 
 from __future__ import annotations
 
+import json
 import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Mapping, Sequence
@@ -47,6 +48,8 @@ _SOLVERS = {
         "adam:learning_rate=0.001",
     ],
 }
+# Options that may change between runs in one folder.
+_IN_NAMES = {"head", "classes", "solvers", "calls", "seeds", "out", "features_cache", "jobs"}
 _ANIMALS = ["cat", "cow", "dog", "horse", "sheep"]
 _MEASURES = {"objective": "{:.4f}", "corloc": "{:.3f}", "ap": "{:.3f}", "seconds": "{:.0f}"}
 
@@ -87,6 +90,7 @@ def compare(options: Namespace) -> None:
     files = Localization.default_files() if options.train is None else {"train": options.train, "test": options.test}
     classes = options.classes or _ANIMALS
     reached: dict[tuple[str, str], list[History]] = {}
+    check_settings(options)
     for label in classes:
         task = Localization.from_options(Namespace(**vars(options) | {"classes": [label]}))
         train, test = task.read(files["train"])[: options.limit], task.read(files["test"])
@@ -98,12 +102,25 @@ def compare(options: Namespace) -> None:
                 budget = run(solver, problem, parse_lam(options.lam, problem.n), options.calls, seed)
                 outputs = [ranked[0][1] for ranked in task.predict(budget.weights, test)]
                 budget.history[-1].metrics.update(task.measure(test, outputs)[0])
-                path.parent.mkdir(parents=True, exist_ok=True)
                 write_atomic(path, budget.history.to_json_lines())
             reached.setdefault((name, label), []).append(History.load(path))
     for measure, layout in _MEASURES.items():
         print(f"\n{options.head}: {measure} after {options.calls} oracle calls an image, λ = {options.lam}\n")
         print(table(reached, list(solvers), classes, measure, layout), flush=True)
+
+
+def check_settings(options: Namespace) -> None:
+    """Let a folder have runs with the same settings alone, but for those that files are named by.
+
+    Raises:
+        ValueError: it has others.
+    """
+    settings = {name: value for name, value in vars(options).items() if name not in _IN_NAMES}
+    path = Path(options.out, "settings.json")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists() and json.loads(path.read_text()) != settings:
+        raise ValueError(f"{options.out} has runs with other settings, see {path}: give another --out")
+    write_atomic(path, json.dumps(settings, indent=1))
 
 
 def table(

@@ -55,7 +55,7 @@ def tables(output: str) -> dict[str, dict[str, list[float]]]:
 
 
 def kept(folder: Path) -> dict[Path, bytes]:
-    return {path: path.read_bytes() for path in folder.iterdir()}
+    return {path: path.read_bytes() for path in folder.glob("*.jsonl")}
 
 
 def test_each_solver_has_as_many_oracle_calls(command, tmp_path, capsys):
@@ -96,7 +96,15 @@ def test_interrupted_runs_are_not_taken_for_complete(command, tmp_path, monkeypa
         patch.setattr(SCRIPT.Budget, "keep", stop)
         with pytest.raises(SystemExit, match="the same command goes on"):
             SCRIPT.main([*command, "--solvers", SGD, "--seeds", "0"])
-    assert not (tmp_path / "runs").exists()
+    assert not kept(tmp_path / "runs")
+
+
+def test_other_settings_need_another_folder(command):
+    command += ["--solvers", SGD, "--seeds", "0", "--class", "red"]
+    SCRIPT.main(command)
+    SCRIPT.main([*command, "--head", "linear"])
+    with pytest.raises(SystemExit, match=r"other settings.* give another --out"):
+        SCRIPT.main([*command, "--lam", "10/n"])
 
 
 @pytest.mark.parametrize(
