@@ -16,7 +16,7 @@ from structsmooth.losses import StructuralHinge
 from structsmooth.problems.base import FullPass
 from structsmooth.problems.boxes import Bounds, checked_bounds
 from structsmooth.problems.linear import LinearProblem
-from structsmooth.problems.linearized import Labels
+from structsmooth.problems.linearized import Labels, StatisticsPass
 from structsmooth.problems.module import Dataset, ModuleProblem
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.structures.base import PartCosts, Structure
@@ -39,6 +39,33 @@ class _Example:
     structure: Structure
     costs: tuple[Tensor, ...]
     parts: tuple[Tensor, ...]
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """What the oracle says of some examples.
+
+    Attributes:
+        loss: Σ f_i.
+        cost: Σ ⟨ℓ_i, m_i⟩.
+        statistics: gradients of Σ f_i in the potentials that depend on the weights.
+        by_example: whether each of these has a row for each example.
+        w: the weights.
+        potentials: as functions of those.
+    """
+
+    loss: float
+    cost: float
+    statistics: list[Tensor]
+    by_example: bool
+    w: Tensor
+    potentials: list[Tensor]
+
+    def adjoint(self, statistics: Sequence[Tensor]) -> Tensor:
+        """Σ B_iᵀ m_i: [dim]; once."""
+        if not self.potentials:
+            return torch.zeros_like(self.w)
+        return torch.autograd.grad(self.potentials, self.w, statistics)[0]
 
 
 class LinearModuleProblem(ModuleProblem, LinearProblem):
@@ -144,18 +171,29 @@ class LinearModuleProblem(ModuleProblem, LinearProblem):
         example = self._example(i)
         return _parts(example.structure, output.view(example.y.shape))
 
-    def full_pass(self, w: Tensor, smoother: Smoother, *, with_loss: bool = False) -> FullPass:
-        """One oracle call on every example; with the expected cost."""
+    def full_pass(self, w: Tensor, smoother: Smoother, *, with_loss: bool = False) -> StatisticsPass:
+        """One oracle call on every example; with the expected cost, and the statistics of every example."""
         gradient, total, cost = torch.zeros_like(w), 0.0, 0.0
-        for batch in self._chunks():
-            batch_total, batch_gradient, batch_cost = self._sums(w, batch, smoother)
-            total, cost, gradient = total + batch_total, cost + batch_cost, gradient.add_(batch_gradient)
+        rows: list[tuple[Tensor, ...]] = []
+        for indices in self._chunks():
+            batch = self._oracle(w, indices, smoother)
+            total, cost = total + batch.loss, cost + batch.cost
+            gradient += batch.adjoint(batch.statistics)
+            rows += zip(*batch.statistics, strict=True) if batch.by_example else ()
         smoothed, gradient = total / self.n, gradient / self.n
         own = smoother == self.smoother
         loss = None if not with_loss else smoothed if own else self.loss(w)
         # h(θ + ℓ) = ⟨θ + ℓ, m⟩ − h*(m): beside the cost there is −h*(m) ≥ 0, if the objective has this h.
         expected = smoothed - float(w @ gradient) if own and not isinstance(smoother, Max) else cost / self.n
-        return FullPass(w.clone(), smoother, smoothed, gradient, loss, expected)
+        return StatisticsPass(w.clone(), smoother, smoothed, gradient, loss, expected, statistics=rows or None)
+
+    def gradient_change(self, w: Tensor, snapshot: FullPass, indices: Tensor) -> Tensor:
+        """As in :meth:`Problem.gradient_change`: one oracle call an example, where the snapshot keeps statistics."""
+        now = self._oracle(w, indices, snapshot.smoother)
+        then = snapshot.batch(indices, now.statistics) if isinstance(snapshot, StatisticsPass) else None
+        if then is None:
+            then = self._oracle(snapshot.weights, indices, snapshot.smoother).statistics
+        return now.adjoint([a - b for a, b in zip(now.statistics, then, strict=True)]) / len(indices)
 
     def linearize(self, w: Tensor) -> LinearModuleProblem:
         """The problem itself."""
@@ -165,19 +203,26 @@ class LinearModuleProblem(ModuleProblem, LinearProblem):
         settings = (self.cost, self.batch_size, self.collate, self.smoother, self.bounds, self.chunk_size)
         return LinearModuleProblem(self.module, dataset, *settings)
 
-    def _sums(self, w: Tensor, indices: Tensor, smoother: Smoother) -> tuple[float, Tensor, float]:
-        """Σ f_i, its gradient and Σ ⟨ℓ_i, m_i⟩ over some examples."""
+    def _oracle(self, w: Tensor, indices: Tensor, smoother: Smoother) -> _Batch:
+        """Σ f_i, Σ ⟨ℓ_i, m_i⟩ and statistics of some examples."""
         self.oracle_calls += len(indices)
         x, labels = self.batch(indices)
         y, cost_of_y = self._labels_and_cost(labels)
+        w = w.detach().requires_grad_()
+        own = self.structure(w, x)
+        batched = own.batched()
+        by_example, own = batched is not None, own if batched is None else batched
+        # Leaves, so that there is a gradient in the potentials as well.
+        structure = own.replace(*(p.detach().requires_grad_() if p.requires_grad else p for p in own.potentials))
+        moving = [p for p in structure.potentials if p.requires_grad]
         # Scaled costs: the derivative in the scale is their mean under the statistics.
-        w, scale = w.detach().requires_grad_(), torch.ones_like(w[0]).requires_grad_()
-        structure = self.structure(w, x)
+        scale = torch.ones_like(w[0]).requires_grad_()
         costs = cost_of_y(structure, y) if callable(cost_of_y) else cost_of_y
         costs = None if costs is None else scale * costs
         total = StructuralHinge(smoother, costs, "sum")(structure, y)
-        gradient, cost = torch.autograd.grad(total, (w, scale), materialize_grads=True)
-        return float(total.detach()), gradient, float(cost)
+        *statistics, cost = torch.autograd.grad(total, (*moving, scale), materialize_grads=True)
+        trained = [p for p in own.potentials if p.requires_grad]
+        return _Batch(float(total.detach()), float(cost), statistics, by_example, w, trained)
 
     def _example(self, i: int) -> _Example:
         if i not in self._examples:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,27 @@ from structsmooth.structures.base import Structure
 
 # Labels of a batch, alone or with part costs.
 Labels = Tensor | tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class StatisticsPass(FullPass):
+    """A full pass that keeps the statistics of every example, so that steps do not ask for them again."""
+
+    statistics: list[tuple[Tensor, ...]] | None = field(kw_only=True)
+    """Gradient of each loss in its potentials, padded as its batch was; none if examples share potentials."""
+
+    per_example: ClassVar[tuple[str, ...]] = ("statistics",)
+
+    def batch(self, indices: Tensor, like: Sequence[Tensor]) -> Sequence[Tensor] | None:
+        """Statistics of some examples in the shapes of ``like``: other batches have other padding, which has none."""
+        if self.statistics is None:
+            return None
+        batch = [torch.zeros_like(tensor) for tensor in like]
+        for b, i in enumerate(indices.tolist()):
+            for target, row in zip(batch, self.statistics[i], strict=True):
+                common = tuple(slice(0, size) for size in map(min, row.shape, target.shape[1:]))
+                target[b][common] = row[common]
+        return batch
 
 
 class BatchedProblem(Problem):
@@ -73,12 +95,28 @@ class LinearizedProblem(DerivedProblem):
         structure = scores.structure_with(_Tangents.apply(w - self.center, scores))
         return self.problem.structured_losses(structure, y, smoother)
 
+    def full_pass(self, w: Tensor, smoother: Smoother, *, with_loss: bool = False) -> StatisticsPass:
+        """As in :meth:`Problem.full_pass`; keeps the statistics of every example."""
+        gradient, total = torch.zeros_like(w), torch.zeros((), dtype=torch.float64, device=w.device)
+        rows: list[tuple[Tensor, ...]] = []
+        for indices in self._chunks():
+            scores, y = self._linearized(indices)
+            losses, statistics = self._oracle(scores, y, w, smoother)
+            total += losses.sum()
+            gradient += scores.vjp(statistics)
+            rows += zip(*statistics, strict=True) if scores.batched else ()
+        smoothed = float(total) / self.n
+        loss = None if not with_loss else smoothed if smoother == self.smoother else self.loss(w)
+        return StatisticsPass(w.clone(), smoother, smoothed, gradient / self.n, loss, statistics=rows or None)
+
     def gradient_change(self, w: Tensor, snapshot: FullPass, indices: Tensor) -> Tensor:
-        """As in :meth:`Problem.gradient_change`: the two gradients share the passes of the module."""
-        self.oracle_calls += 2 * len(indices)
+        """As in :meth:`Problem.gradient_change`: one oracle call an example, where the snapshot keeps statistics."""
         scores, y = self._linearized(indices)
-        now, then = (self._statistics(scores, y, at, snapshot.smoother) for at in (w, snapshot.weights))
-        return scores.vjp([a - b for a, b in zip(now, then, strict=True)])
+        _, now = self._oracle(scores, y, w, snapshot.smoother)
+        then = snapshot.batch(indices, now) if isinstance(snapshot, StatisticsPass) else None
+        if then is None:
+            then = self._oracle(scores, y, snapshot.weights, snapshot.smoother)[1]
+        return scores.vjp([a - b for a, b in zip(now, then, strict=True)]) / len(indices)
 
     def linearize(self, w: Tensor) -> LinearizedProblem:
         """The problem itself."""
@@ -94,19 +132,28 @@ class LinearizedProblem(DerivedProblem):
         with torch.enable_grad(), _twice_differentiable(self.problem.module):
             return _Linearization(self.problem.structure(w, x), w), y
 
-    def _statistics(self, scores: _Linearization, y: Labels, w: Tensor, smoother: Smoother) -> tuple[Tensor, ...]:
-        """Gradients of the mean loss with respect to the potentials that depend on the weights."""
+    def _oracle(
+        self, scores: _Linearization, y: Labels, w: Tensor, smoother: Smoother
+    ) -> tuple[Tensor, Sequence[Tensor]]:
+        """Losses of a batch, and the gradients of their sum in the potentials that depend on the weights."""
+        self.oracle_calls += len(y if isinstance(y, Tensor) else y[0])
         tangents = [tangent.requires_grad_() for tangent in scores.jvp(w - self.center)]
         losses = self.problem.structured_losses(scores.structure_with(tangents), y, smoother)
-        return torch.autograd.grad(losses.mean(), tangents)
+        return losses.detach(), torch.autograd.grad(losses.sum(), tangents)
 
 
 class _Linearization:
-    """Potentials of a batch at w_k and products with their Jacobian J."""
+    """Potentials of a batch at w_k and products with their Jacobian J.
+
+    Attributes:
+        batched: whether each of the potentials has a row for each example.
+    """
 
     def __init__(self, structure: Structure, w: Tensor) -> None:
-        self.structure, self.w = structure, w
-        self.moving = [p for p in structure.potentials if p.requires_grad]
+        batched = structure.batched()
+        self.batched = batched is not None
+        self.structure, self.w = batched or structure, w
+        self.moving = [p for p in self.structure.potentials if p.requires_grad]
         self.cotangents = [torch.zeros_like(p, requires_grad=True) for p in self.moving]
         # Jᵀu as a function of u: linear, so that its derivative is J wherever u is.
         (self.adjoint,) = torch.autograd.grad(self.moving, w, self.cotangents, create_graph=True)

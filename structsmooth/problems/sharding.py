@@ -105,7 +105,7 @@ class ShardedProblem(DerivedProblem):
         means = self._means(w, [getattr(full, name) for name in names], calls)
         gradient = processes.summed(full.gradient * (self.own.n / self.n))
         changes: dict[str, Any] = dict(zip(names, means, strict=True))
-        changes |= {name: processes.stacked_rows(getattr(full, name)) for name in full.per_example}
+        changes |= {name: _of_all(getattr(full, name)) for name in full.per_example}
         return replace(full, gradient=gradient, **changes)
 
     def batch_loss_and_grad(self, w: Tensor, indices: Tensor, smoother: Smoother) -> tuple[Tensor, Tensor]:
@@ -149,6 +149,13 @@ class ShardedProblem(DerivedProblem):
             )
         self.oracle_calls += round(made)
         return means
+
+
+def _of_all(rows: Tensor | list[Any] | None) -> Tensor | list[Any] | None:
+    """What a full pass keeps of each example, from all processes."""
+    if isinstance(rows, Tensor):
+        return processes.stacked_rows(rows)
+    return None if rows is None else processes.concatenated(rows)
 
 
 class ShardedLinearProblem(ShardedProblem, LinearProblem):

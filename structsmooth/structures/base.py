@@ -41,6 +41,10 @@ class Structure(ABC):
     def replace(self: S, *potentials: Tensor) -> S:
         """The same output space with other potentials."""
 
+    def batched(self: S) -> S | None:
+        """The same structure with a row for each example in each of the potentials; ``None`` if there is no such."""
+        return None
+
     @abstractmethod
     def score(self, y: Tensor) -> Tensor:
         """Score ⟨θ, ν(y)⟩ of outputs ``y``: [B], differentiable."""

@@ -71,6 +71,10 @@ class Candidates(Structure):
         """Scores [B, M]."""
         return (self.scores,)
 
+    def batched(self) -> Candidates:
+        """The structure itself."""
+        return self
+
     def replace(self, *potentials: Tensor) -> Candidates:
         """The same candidates with other scores."""
         if len(potentials) != 1:

@@ -96,6 +96,12 @@ class LinearChain(Structure):
         """[B, T], true inside the sequences."""
         return length_mask(self.lengths, self.unary.shape[1])
 
+    def batched(self) -> LinearChain:
+        """The same sequences, each with transitions of its own."""
+        if self.transition.dim() > 2:
+            return self
+        return self.replace(self.unary, self.transition.expand(len(self.unary), -1, -1))
+
     def replace(self, *potentials: Tensor) -> LinearChain:
         """The same sequences with other unary and transition scores."""
         if len(potentials) != 2:

@@ -82,6 +82,10 @@ class BinaryGraph(Structure):
         """Unary [B, N, 2] and pairwise [B, E, 2, 2] scores."""
         return self.unary, self.pairwise
 
+    def batched(self) -> BinaryGraph:
+        """The structure itself."""
+        return self
+
     def replace(self, *potentials: Tensor) -> BinaryGraph:
         """The same graph with other unary and pairwise scores."""
         if len(potentials) != 2:

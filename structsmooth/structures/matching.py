@@ -87,6 +87,10 @@ class Matching(Structure):
         """[B, N], true at the rows that examples have."""
         return compiled.row_mask(self.sizes, self.weights.shape[1])
 
+    def batched(self) -> Matching:
+        """The structure itself."""
+        return self
+
     def replace(self, *potentials: Tensor) -> Matching:
         """The same rows and columns with other weights."""
         if len(potentials) != 1:

@@ -82,6 +82,10 @@ class Subwindows(SearchSpace[Boxes]):
         """Scores [B, H, W]."""
         return (self.scores,)
 
+    def batched(self) -> Subwindows:
+        """The structure itself."""
+        return self
+
     def replace(self, *potentials: Tensor) -> Subwindows:
         """The boxes of other maps."""
         if len(potentials) != 1:

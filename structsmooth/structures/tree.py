@@ -102,6 +102,10 @@ class Tree(Structure):
         """Number of nodes of each example: int64 [B]."""
         return self.mask.sum(1)
 
+    def batched(self) -> Tree:
+        """The structure itself."""
+        return self
+
     def replace(self, *potentials: Tensor) -> Tree:
         """The same trees with other unary and pairwise scores."""
         if len(potentials) != 2:

@@ -264,6 +264,20 @@ def test_full_passes_are_those_of_the_sparse_chain(cost: Any, asked: Smoother, o
 
 
 @every_space
+@pytest.mark.parametrize("smoother", [Max(), L2(0.7, 3)], ids=str)
+def test_change_of_the_gradient_takes_one_oracle_call(space: str, smoother: Smoother) -> None:
+    problem, generator = problem_of(space, chunk_size=4), torch.Generator().manual_seed(0)
+    gaussian = torch.randn(problem.dim, generator=generator, dtype=torch.float64)
+    w, v = problem.within_bounds(gaussian), problem.within_bounds(-gaussian)
+    snapshot = problem.full_pass(v, smoother)
+    for batch in torch.tensor([[0, 1], [5, 5], [3, 2]]):
+        calls = problem.oracle_calls
+        change = problem.gradient_change(w, snapshot, batch)
+        assert problem.oracle_calls - calls == 2
+        assert_close(change, Problem.gradient_change(problem, w, snapshot, batch), rtol=0, atol=1e-10)
+
+
+@every_space
 @pytest.mark.parametrize("steps", ["fw", "pairwise", "away"])
 def test_reaches_the_optimum_of_the_quadratic_program(steps: Any, space: str) -> None:
     problem = problem_of(space)

@@ -68,7 +68,7 @@ def test_each_solver_has_as_many_oracle_calls(command, tmp_path, capsys):
     assert len(runs) == 2 * 2 * 3
     for path in runs:
         calls = History.load(path).column("oracle_calls")
-        assert calls[-1] == 3 * (21 if "-sgd" in path.name else 1 + 17)
+        assert calls[-1] == 3 * (21 if "-sgd" in path.name else 1 + 12)
     for label, column in (("red", 0), ("blue", 1)):
         histories = [History.load(path) for path in runs if f"-{label}-sgd" in path.name]
         medians = {name: sorted(h[-1].as_dict()[name] for h in histories)[1] for name in measured}

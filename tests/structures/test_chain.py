@@ -544,3 +544,15 @@ def test_operators_are_registered_correctly(edges: int) -> None:
     y, weights = torch.tensor([[[0, 1, 1]], [[1, 0, 9]]]), torch.ones(2, 1, dtype=torch.float64, requires_grad=True)
     torch.library.opcheck(compiled.scores, (*inputs, y))
     torch.library.opcheck(compiled.weighted_parts, (weights, y, lengths, 2, inputs[1].shape))
+
+
+@pytest.mark.parametrize("shape", [(3, 3), (4, 3, 3), (4, 4, 3, 3)], ids=str)
+def test_batched_chains_have_transitions_of_their_own(shape: tuple[int, ...]) -> None:
+    unary, transition = torch.randn(4, 5, 3), torch.randn(shape, requires_grad=True)
+    chain = LinearChain(unary, transition, torch.tensor([5, 1, 3, 4]))
+    batched = chain.batched()
+    assert batched is chain or len(shape) == 2
+    assert len(batched.transition) == 4
+    assert_close(batched.max()[0], chain.max()[0])
+    gradients = [torch.autograd.grad(c.logsumexp().sum(), transition)[0] for c in (chain, batched)]
+    assert_close(*gradients)
