@@ -6,7 +6,7 @@ of the last pass within them. Each table has one measure, as median over seeds: 
 metrics on test images, and seconds without evaluation. Runs are kept as they end: after a stop of any kind the same
 command goes on.
 
-Solvers are written as for structsmooth compare. The learning rates of the default lists are powers of ten, chosen by
+Solvers are written as for structsmooth compare. Hyperparameters of the default lists are powers of ten, chosen by
 the objective of one class, sheep, with one seed.
 """
 
@@ -32,9 +32,9 @@ from structsmooth.tasks.localization import Localization
 
 _SOLVERS = {
     "linear": [
-        "casimir-svrg:mu=10,k=10,learning_rate=0.01",
-        "svrg:k=10,learning_rate=0.01",
-        "sgd",
+        "casimir-svrg:mu=1,k=10,learning_rate=0.001",
+        "svrg:k=10,learning_rate=0.001",
+        "sgd:learning_rate=0.001",
         "adam:learning_rate=0.0001",
         "bcfw",
         "frank-wolfe",
