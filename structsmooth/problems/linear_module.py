@@ -54,8 +54,8 @@ class _Batch:
         potentials: as functions of those.
     """
 
-    loss: float
-    cost: float
+    loss: Tensor
+    cost: Tensor
     statistics: list[Tensor]
     by_example: bool
     w: Tensor
@@ -173,18 +173,18 @@ class LinearModuleProblem(ModuleProblem, LinearProblem):
 
     def full_pass(self, w: Tensor, smoother: Smoother, *, with_loss: bool = False) -> StatisticsPass:
         """One oracle call on every example; with the expected cost, and the statistics of every example."""
-        gradient, total, cost = torch.zeros_like(w), 0.0, 0.0
+        gradient, sums = torch.zeros_like(w), torch.zeros(2, dtype=torch.float64, device=w.device)
         rows: list[tuple[Tensor, ...]] = []
         for indices in self._chunks():
             batch = self._oracle(w, indices, smoother)
-            total, cost = total + batch.loss, cost + batch.cost
+            sums += torch.stack([batch.loss, batch.cost])
             gradient += batch.adjoint(batch.statistics)
             rows += zip(*batch.statistics, strict=True) if batch.by_example else ()
-        smoothed, gradient = total / self.n, gradient / self.n
+        (smoothed, cost), gradient = (sums / self.n).tolist(), gradient / self.n
         own = smoother == self.smoother
         loss = None if not with_loss else smoothed if own else self.loss(w)
         # h(θ + ℓ) = ⟨θ + ℓ, m⟩ − h*(m): beside the cost there is −h*(m) ≥ 0, if the objective has this h.
-        expected = smoothed - float(w @ gradient) if own and not isinstance(smoother, Max) else cost / self.n
+        expected = smoothed - float(w @ gradient) if own and not isinstance(smoother, Max) else cost
         return StatisticsPass(w.clone(), smoother, smoothed, gradient, loss, expected, statistics=rows or None)
 
     def gradient_change(self, w: Tensor, snapshot: FullPass, indices: Tensor) -> Tensor:
@@ -222,7 +222,7 @@ class LinearModuleProblem(ModuleProblem, LinearProblem):
         total = StructuralHinge(smoother, costs, "sum")(structure, y)
         *statistics, cost = torch.autograd.grad(total, (*moving, scale), materialize_grads=True)
         trained = [p for p in own.potentials if p.requires_grad]
-        return _Batch(float(total.detach()), float(cost), statistics, by_example, w, trained)
+        return _Batch(total.detach(), cost, statistics, by_example, w, trained)
 
     def _example(self, i: int) -> _Example:
         if i not in self._examples:

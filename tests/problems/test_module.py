@@ -27,7 +27,7 @@ from structsmooth import (
     StructuralHinge,
     WeightedHamming,
 )
-from structsmooth.problems import ShiftedProblem
+from structsmooth.problems import LinearizedProblem, ShiftedProblem
 
 
 def dense_problem(sparse: SparseChainProblem, dtype: torch.dtype = torch.float64, batch_size: int = 2) -> ModuleProblem:
@@ -217,7 +217,12 @@ def test_passes_over_all_examples_take_chunks(chunk_size: int, largest: int, mon
 
     monkeypatch.setattr(ModuleProblem, "batch", watched)
     w = random_weights(sparse)
-    for p in (problem, problem.linearize(w), problem.share(torch.arange(problem.n)), ShiftedProblem(problem, 0 * w)):
+    for p in (
+        problem,
+        LinearizedProblem(problem, w),
+        problem.share(torch.arange(problem.n)),
+        ShiftedProblem(problem, 0 * w),
+    ):
         sizes.clear()
         full = p.full_pass(w, L2())
         assert (sum(sizes), max(sizes)) == (problem.n, largest)
