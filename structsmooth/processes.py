@@ -26,6 +26,10 @@ def joined() -> Iterator[None]:
     if int(os.environ.get("WORLD_SIZE", 1)) == 1 or count() > 1:
         yield
         return
+    # Its functions hold the group of the moment of their import as a default. One that outlives this block lets go of
+    # tensors in threads while the interpreter ends, which aborts the process: importing it first keeps none alive.
+    import torch.distributed.nn.functional
+
     local_rank, local_count = (int(os.environ.get(name, 0)) for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE"))
     own_devices = 0 < local_count <= torch.cuda.device_count()
     if own_devices:
