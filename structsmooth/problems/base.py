@@ -111,7 +111,7 @@ class Problem(ABC):
         used = smoother or self.smoother
         with torch.no_grad():
             sums = [self._losses(w, batch, used).sum() for batch in self._chunks()]
-        return _total(sums) / self.n
+        return total(sums) / self.n
 
     def loss_and_grad(self, w: Tensor, smoother: Smoother) -> tuple[float, Tensor]:
         """(1/n) Σ f_i(w) and its gradient [dim]: one full pass."""
@@ -125,9 +125,9 @@ class Problem(ABC):
             value, batch_gradient = self.batch_loss_and_grad(w, batch, smoother)
             sums.append(value * len(batch))
             gradient += batch_gradient * (len(batch) / self.n)
-        total = _total(sums)
-        loss = None if not with_loss else total / self.n if smoother == self.smoother else self.loss(w)
-        return FullPass(w.clone(), smoother, total / self.n, gradient, loss)
+        smoothed = total(sums) / self.n
+        loss = None if not with_loss else smoothed if smoother == self.smoother else self.loss(w)
+        return FullPass(w.clone(), smoother, smoothed, gradient, loss)
 
     def batch_loss_and_grad(self, w: Tensor, indices: Tensor, smoother: Smoother) -> tuple[Tensor, Tensor]:
         """Mean loss over some examples [] and its gradient [dim], without waiting for the device."""
@@ -202,6 +202,6 @@ class Problem(ABC):
         return iter(torch.arange(self.n).split(max(self.batch_size, self.chunk_size)))
 
 
-def _total(sums: list[Tensor]) -> float:
+def total(sums: list[Tensor]) -> float:
     """Sum in double precision, read from the device at once."""
     return float(sum(torch.stack(sums).tolist()))

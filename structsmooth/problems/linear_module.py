@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -13,10 +13,10 @@ from torch.utils.data import default_collate
 
 from structsmooth.costs import Hamming
 from structsmooth.losses import StructuralHinge
-from structsmooth.problems.base import FullPass
+from structsmooth.problems.affine import AffineBatch, AffineProblem, Answer, StatisticsPass, by_example
 from structsmooth.problems.boxes import Bounds, checked_bounds
 from structsmooth.problems.linear import LinearProblem
-from structsmooth.problems.linearized import Labels, StatisticsPass
+from structsmooth.problems.linearized import Labels
 from structsmooth.problems.module import Dataset, ModuleProblem
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.structures.base import PartCosts, Structure
@@ -41,34 +41,7 @@ class _Example:
     parts: tuple[Tensor, ...]
 
 
-@dataclass(frozen=True)
-class _Batch:
-    """What the oracle says of some examples.
-
-    Attributes:
-        loss: Σ f_i.
-        cost: Σ ⟨ℓ_i, m_i⟩.
-        statistics: gradients of Σ f_i in the potentials that depend on the weights.
-        by_example: whether each of these has a row for each example.
-        w: the weights.
-        potentials: as functions of those.
-    """
-
-    loss: Tensor
-    cost: Tensor
-    statistics: list[Tensor]
-    by_example: bool
-    w: Tensor
-    potentials: list[Tensor]
-
-    def adjoint(self, statistics: Sequence[Tensor]) -> Tensor:
-        """Σ B_iᵀ m_i: [dim]; once."""
-        if not self.potentials:
-            return torch.zeros_like(self.w)
-        return torch.autograd.grad(self.potentials, self.w, statistics)[0]
-
-
-class LinearModuleProblem(ModuleProblem, LinearProblem):
+class LinearModuleProblem(AffineProblem, ModuleProblem, LinearProblem):
     """A :class:`ModuleProblem` whose potentials are linear in the parameters: it has a dual, and every solver takes it.
 
     Potentials may have any linear form, may be shared by parts (transitions [S, S]), and may come with any structure;
@@ -171,29 +144,18 @@ class LinearModuleProblem(ModuleProblem, LinearProblem):
         example = self._example(i)
         return _parts(example.structure, output.view(example.y.shape))
 
-    def full_pass(self, w: Tensor, smoother: Smoother, *, with_loss: bool = False) -> StatisticsPass:
-        """One oracle call on every example; with the expected cost, and the statistics of every example."""
-        gradient, sums = torch.zeros_like(w), torch.zeros(2, dtype=torch.float64, device=w.device)
-        rows: list[tuple[Tensor, ...]] = []
-        for indices in self._chunks():
-            batch = self._oracle(w, indices, smoother)
-            sums += torch.stack([batch.loss, batch.cost])
-            gradient += batch.adjoint(batch.statistics)
-            rows += zip(*batch.statistics, strict=True) if batch.by_example else ()
-        (smoothed, cost), gradient = (sums / self.n).tolist(), gradient / self.n
-        own = smoother == self.smoother
-        loss = None if not with_loss else smoothed if own else self.loss(w)
-        # h(θ + ℓ) = ⟨θ + ℓ, m⟩ − h*(m): beside the cost there is −h*(m) ≥ 0, if the objective has this h.
-        expected = smoothed - float(w @ gradient) if own and not isinstance(smoother, Max) else cost
-        return StatisticsPass(w.clone(), smoother, smoothed, gradient, loss, expected, statistics=rows or None)
+    def affine_batch(self, indices: Tensor) -> _LinearBatch:
+        """Some of the examples."""
+        x, labels = self.batch(indices)
+        return _LinearBatch(self, x, *self._labels_and_cost(labels))
 
-    def gradient_change(self, w: Tensor, snapshot: FullPass, indices: Tensor) -> Tensor:
-        """As in :meth:`Problem.gradient_change`: one oracle call an example, where the snapshot keeps statistics."""
-        now = self._oracle(w, indices, snapshot.smoother)
-        then = snapshot.batch(indices, now.statistics) if isinstance(snapshot, StatisticsPass) else None
-        if then is None:
-            then = self._oracle(snapshot.weights, indices, snapshot.smoother).statistics
-        return now.adjoint([a - b for a, b in zip(now.statistics, then, strict=True)]) / len(indices)
+    def full_pass(self, w: Tensor, smoother: Smoother, *, with_loss: bool = False) -> StatisticsPass:
+        """As in :meth:`Problem.full_pass`; with the expected cost, and the statistics of every example."""
+        result = super().full_pass(w, smoother, with_loss=with_loss)
+        if smoother != self.smoother or isinstance(smoother, Max):
+            return result
+        # h(θ + ℓ) = ⟨θ + ℓ, m⟩ − h*(m): beside the cost there is −h*(m) ≥ 0, if the objective has this h.
+        return replace(result, expected_cost=result.smoothed_loss - float(w @ result.gradient))
 
     def linearize(self, w: Tensor) -> LinearModuleProblem:
         """The problem itself."""
@@ -202,27 +164,6 @@ class LinearModuleProblem(ModuleProblem, LinearProblem):
     def _over(self, dataset: Dataset | Sequence[tuple[Any, Any]]) -> LinearModuleProblem:
         settings = (self.cost, self.batch_size, self.collate, self.smoother, self.bounds, self.chunk_size)
         return LinearModuleProblem(self.module, dataset, *settings)
-
-    def _oracle(self, w: Tensor, indices: Tensor, smoother: Smoother) -> _Batch:
-        """Σ f_i, Σ ⟨ℓ_i, m_i⟩ and statistics of some examples."""
-        self.oracle_calls += len(indices)
-        x, labels = self.batch(indices)
-        y, cost_of_y = self._labels_and_cost(labels)
-        w = w.detach().requires_grad_()
-        own = self.structure(w, x)
-        batched = own.batched()
-        by_example, own = batched is not None, own if batched is None else batched
-        # Leaves, so that there is a gradient in the potentials as well.
-        structure = own.replace(*(p.detach().requires_grad_() if p.requires_grad else p for p in own.potentials))
-        moving = [p for p in structure.potentials if p.requires_grad]
-        # Scaled costs: the derivative in the scale is their mean under the statistics.
-        scale = torch.ones_like(w[0]).requires_grad_()
-        costs = cost_of_y(structure, y) if callable(cost_of_y) else cost_of_y
-        costs = None if costs is None else scale * costs
-        total = StructuralHinge(smoother, costs, "sum")(structure, y)
-        *statistics, cost = torch.autograd.grad(total, (*moving, scale), materialize_grads=True)
-        trained = [p for p in own.potentials if p.requires_grad]
-        return _Batch(total.detach(), cost, statistics, by_example, w, trained)
 
     def _example(self, i: int) -> _Example:
         if i not in self._examples:
@@ -258,6 +199,37 @@ class LinearModuleProblem(ModuleProblem, LinearProblem):
             scale = max(1.0, *(float(t.abs().max()) for t in (p, q))) if p.numel() else 1.0
             if p.numel() and not float((2 * c - p - q).abs().max()) <= math.sqrt(torch.finfo(c.dtype).eps) * scale:
                 raise ValueError("module must be linear in its parameters: potentials of sums of weights are not sums")
+
+
+class _LinearBatch(AffineBatch):
+    """Inputs, labels and costs of some examples, and their potentials at the last weights that were asked for."""
+
+    def __init__(self, problem: ModuleProblem, x: Any, y: Tensor, cost: PartCosts | Tensor | None) -> None:
+        self.problem, self.x, self.y, self.cost = problem, x, y, cost
+        self.w: Tensor
+        self.moving: list[Tensor]
+
+    def oracle(self, w: Tensor, smoother: Smoother) -> Answer:
+        """One oracle call on each example."""
+        self.w = w.detach().requires_grad_()
+        own, has_rows = by_example(self.problem.structure(self.w, self.x))
+        self.moving = [p for p in own.potentials if p.requires_grad]
+        # Leaves, so that there is a gradient in the potentials as well.
+        structure = own.replace(*(p.detach().requires_grad_() if p.requires_grad else p for p in own.potentials))
+        leaves = [p for p in structure.potentials if p.requires_grad]
+        # Scaled costs: the derivative in the scale is their mean under the statistics.
+        scale = torch.ones_like(w[0]).requires_grad_()
+        costs = self.cost(structure, self.y) if callable(self.cost) else self.cost
+        costs = None if costs is None else scale * costs
+        loss = StructuralHinge(smoother, costs, "sum")(structure, self.y)
+        *statistics, cost = torch.autograd.grad(loss, (*leaves, scale), materialize_grads=True)
+        return Answer(loss.detach(), statistics, has_rows, cost)
+
+    def adjoint(self, statistics: Sequence[Tensor]) -> Tensor:
+        """Σ B_iᵀ m_i: [dim]; once after an answer, for statistics in its shapes."""
+        if not self.moving:
+            return torch.zeros_like(self.w)
+        return torch.autograd.grad(self.moving, self.w, statistics)[0]
 
 
 def _parts(structure: Structure, y: Tensor) -> tuple[Tensor, ...]:

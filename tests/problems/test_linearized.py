@@ -75,20 +75,20 @@ def test_jacobian_is_that_of_torch_func() -> None:
     problem = chain_problem()
     w, v = problem.start(), direction(problem)
     x, _ = problem.batch(ALL)
-    scores, _ = problem.linearize(w)._linearized(ALL)
+    batch = problem.linearize(w).affine_batch(ALL)
 
     def unary(parameters: dict[str, Tensor]) -> Tensor:
         return functional_call(problem.module, parameters, (x,)).unary[:, 1:]
 
     jacobians = jacrev(unary)(dict(problem.parameters))
     flat = torch.cat([jacobian.flatten(3) for jacobian in jacobians.values()], -1)
-    products = scores.jvp(v)
+    products = batch.tangents(v)
     assert_close(products[0][:, 1:], flat @ v, rtol=0, atol=1e-10)
     assert next(iter(problem.parameters)) == "transition"
     assert torch.equal(products[1], v[:9].view(3, 3).expand_as(products[1]))
     u = [direction(problem, seed)[:1] * torch.ones_like(p) for seed, p in enumerate(products)]
     inner = sum(float((a * b).sum()) for a, b in zip(u, products, strict=True))
-    assert float(scores.vjp(u) @ v) == pytest.approx(inner, rel=1e-10)
+    assert float(batch.adjoint(u) @ v) == pytest.approx(inner, rel=1e-10)
 
 
 @every_structure
@@ -96,13 +96,13 @@ def test_scores_against_finite_differences(name: str) -> None:
     """The error of linearization falls with the square of the distance; at half of it, to a quarter."""
     problem = PROBLEMS[name]()
     w, v = problem.start(), direction(problem)
-    scores, _ = problem.linearize(w)._linearized(ALL)
+    batch = problem.linearize(w).affine_batch(ALL)
     finite = [torch.isfinite(p) for p in potentials(problem, w.clone())]
     errors = []
     for t in (1e-3, 5e-4):
         now = [p.detach() for p in potentials(problem, w + t * v)]
         then = [p.detach() for p in potentials(problem, w.clone())]
-        pairs = zip(now, then, scores.jvp(t * v), finite, strict=True)
+        pairs = zip(now, then, batch.tangents(t * v), finite, strict=True)
         errors.append(max(float((a - b - jv)[f].abs().max()) for a, b, jv, f in pairs))
     assert 0 < errors[1] < 1e-4
     assert errors[0] / errors[1] == pytest.approx(4, rel=0.05)
@@ -195,7 +195,7 @@ def test_recurrent_modules() -> None:
     w, v = problem.start(), direction(problem)
     linear = problem.linearize(w)
     chains = [problem.structure(w + t * v, problem.batch(torch.arange(6))[0]).unary.detach() for t in (1e-4, -1e-4)]
-    (unary, transition) = linear._linearized(torch.arange(6))[0].jvp(v)
+    (unary, transition) = linear.affine_batch(torch.arange(6)).tangents(v)
     inside = torch.arange(5) < lengths[:, None]
     assert_close(unary[inside], ((chains[0] - chains[1]) / 2e-4)[inside], rtol=0, atol=1e-6)
     assert torch.equal(transition, v[:9].view(3, 3).expand(6, 3, 3))

@@ -1,0 +1,116 @@
+"""Finite sums whose potentials are affine in the weights: their passes keep the statistics of every example."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from structsmooth.problems.base import FullPass, Problem, total
+from structsmooth.smoothing import Smoother
+from structsmooth.structures.base import Structure
+
+
+@dataclass(frozen=True)
+class StatisticsPass(FullPass):
+    """A full pass that keeps the statistics of every example, so that steps do not ask for them again."""
+
+    statistics: list[tuple[Tensor, ...]] | None = field(kw_only=True)
+    """Gradient of each loss in its potentials, padded as its batch was; none if examples share potentials."""
+
+    per_example: ClassVar[tuple[str, ...]] = ("statistics",)
+
+    def batch(self, indices: Tensor, like: Sequence[Tensor]) -> Sequence[Tensor] | None:
+        """Statistics of some examples in the shapes of ``like``: other batches have other padding, which has none."""
+        if self.statistics is None:
+            return None
+        batch = [torch.zeros_like(tensor) for tensor in like]
+        for b, i in enumerate(indices.tolist()):
+            for target, row in zip(batch, self.statistics[i], strict=True):
+                common = tuple(slice(0, size) for size in map(min, row.shape, target.shape[1:]))
+                target[b][common] = row[common]
+        return batch
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the oracle says of a batch.
+
+    Attributes:
+        loss: Σ f_i, [].
+        statistics: gradients of Σ f_i in the potentials that depend on the weights.
+        by_example: whether each of these has a row for each example.
+        cost: Σ ⟨ℓ_i, m_i⟩, [], m_i the statistics of the outputs; linear problems only.
+    """
+
+    loss: Tensor
+    statistics: Sequence[Tensor]
+    by_example: bool
+    cost: Tensor | None = None
+
+
+class AffineBatch(ABC):
+    """Some examples, with potentials a_i + B_i w."""
+
+    @abstractmethod
+    def oracle(self, w: Tensor, smoother: Smoother) -> Answer:
+        """One oracle call on each example."""
+
+    @abstractmethod
+    def adjoint(self, statistics: Sequence[Tensor]) -> Tensor:
+        """Σ B_iᵀ m_i: [dim]; once after an answer, for statistics in its shapes."""
+
+
+class AffineProblem(Problem):
+    """A finite sum with potentials a_i + B_i w.
+
+    The gradient of a loss is B_iᵀ times its statistics, those of the outputs less those of the labels. A full pass
+    keeps them, so the steps of an epoch ask the oracle for those at their own weights alone.
+    """
+
+    @abstractmethod
+    def affine_batch(self, indices: Tensor) -> AffineBatch:
+        """Some of the examples."""
+
+    def full_pass(self, w: Tensor, smoother: Smoother, *, with_loss: bool = False) -> StatisticsPass:
+        """As in :meth:`Problem.full_pass`; keeps the statistics of every example."""
+        gradient = torch.zeros_like(w)
+        losses: list[Tensor] = []
+        costs: list[Tensor] = []
+        rows: list[tuple[Tensor, ...]] = []
+        for indices in self._chunks():
+            batch = self.affine_batch(indices)
+            answer = self._answer(batch, w, indices, smoother)
+            gradient += batch.adjoint(answer.statistics)
+            losses.append(answer.loss)
+            costs += () if answer.cost is None else (answer.cost,)
+            rows += zip(*answer.statistics, strict=True) if answer.by_example else ()
+        smoothed = total(losses) / self.n
+        loss = None if not with_loss else smoothed if smoother == self.smoother else self.loss(w)
+        expected_cost = total(costs) / self.n if costs else None
+        return StatisticsPass(
+            w.clone(), smoother, smoothed, gradient / self.n, loss, expected_cost, statistics=rows or None
+        )
+
+    def gradient_change(self, w: Tensor, snapshot: FullPass, indices: Tensor) -> Tensor:
+        """As in :meth:`Problem.gradient_change`: one oracle call an example, where the snapshot keeps statistics."""
+        batch = self.affine_batch(indices)
+        now = self._answer(batch, w, indices, snapshot.smoother).statistics
+        then = snapshot.batch(indices, now) if isinstance(snapshot, StatisticsPass) else None
+        if then is None:
+            then = self._answer(batch, snapshot.weights, indices, snapshot.smoother).statistics
+        return batch.adjoint([a - b for a, b in zip(now, then, strict=True)]) / len(indices)
+
+    def _answer(self, batch: AffineBatch, w: Tensor, indices: Tensor, smoother: Smoother) -> Answer:
+        self.oracle_calls += len(indices)
+        return batch.oracle(w, smoother)
+
+
+def by_example(structure: Structure) -> tuple[Structure, bool]:
+    """The structure with potentials of each example, if there is such; and whether there is."""
+    batched = structure.batched()
+    return (structure, False) if batched is None else (batched, True)
