@@ -4,9 +4,12 @@ The readable reference, on any device and twice differentiable. Statistics are t
 zeros added to the potentials, so the caller's tensors stay untouched.
 """
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
+from structsmooth.structures import semirings
 from structsmooth.structures.semirings import Log, Semiring, TopK
 
 
@@ -60,26 +63,13 @@ def logsumexp(unary: Tensor, edges: Tensor, mask: Tensor) -> Tensor:
 
 def marginals(unary: Tensor, edges: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     """Marginals [B, T, S] and [B, T-1, S, S], differentiable."""
-
-    def total(node: Tensor, edge: Tensor) -> Tensor:
-        return logsumexp(unary + node, edges + edge, mask).sum()
-
-    node, edge = torch.func.grad(total, (0, 1))(torch.zeros_like(unary), torch.zeros_like(edges))
-    return node, edge
+    return semirings.marginals(partial(recursion, mask=mask), unary, edges)
 
 
 def top_k(unary: Tensor, edges: Tensor, mask: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Values [B, k] and outputs [B, k, T]; outputs are read off the gradients of the values."""
-    values = recursion(TopK(k), unary, edges, mask)
-    values = torch.where(values > -torch.inf, values, -torch.inf)
-
-    def totals(node: Tensor) -> Tensor:
-        return recursion(TopK(k), unary.detach() + node, edges.detach(), mask).sum(0)
-
-    pullback = torch.func.vjp(totals, torch.zeros_like(unary))[1]
-    slots = torch.eye(k, dtype=unary.dtype, device=unary.device)
-    y = torch.stack([pullback(slot)[0].argmax(-1) for slot in slots], 1)
-    return values, torch.where(values.unsqueeze(-1) > -torch.inf, y * mask.unsqueeze(1), 0)
+    """Values [B, k] and outputs [B, k, T], 0 at padding."""
+    values, y = semirings.top_k(partial(recursion, mask=mask), unary, edges, k)
+    return values, y * mask.unsqueeze(1)
 
 
 def max_marginals(unary: Tensor, edges: Tensor, mask: Tensor) -> Tensor:

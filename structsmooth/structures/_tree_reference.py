@@ -7,11 +7,13 @@ are put in an order in which parents come first, and every step of the recursion
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from structsmooth.structures import semirings
 from structsmooth.structures.semirings import Log, Semiring, TopK
 
 
@@ -107,26 +109,12 @@ def logsumexp(unary: Tensor, pairwise: Tensor, forest: Forest) -> Tensor:
 
 def marginals(unary: Tensor, pairwise: Tensor, forest: Forest) -> tuple[Tensor, Tensor]:
     """Marginals [B, N, S] and [B, N, S, S], differentiable."""
-
-    def total(node: Tensor, edge: Tensor) -> Tensor:
-        return logsumexp(unary + node, pairwise + edge, forest).sum()
-
-    node, edge = torch.func.grad(total, (0, 1))(torch.zeros_like(unary), torch.zeros_like(pairwise))
-    return node, edge
+    return semirings.marginals(partial(recursion, forest=forest), unary, pairwise)
 
 
 def top_k(unary: Tensor, pairwise: Tensor, forest: Forest, k: int) -> tuple[Tensor, Tensor]:
-    """Values [B, k] and outputs [B, k, N]; outputs are read off the gradients of the values."""
-    values = recursion(TopK(k), unary, pairwise, forest)
-    values = torch.where(values > -torch.inf, values, -torch.inf)
-
-    def totals(node: Tensor) -> Tensor:
-        return recursion(TopK(k), unary.detach() + node, pairwise.detach(), forest).sum(0)
-
-    pullback = torch.func.vjp(totals, torch.zeros_like(unary))[1]
-    slots = torch.eye(k, dtype=unary.dtype, device=unary.device)
-    y = torch.stack([pullback(slot)[0].argmax(-1) for slot in slots], 1)
-    return values, torch.where(values.unsqueeze(-1) > -torch.inf, y, 0)
+    """Values [B, k] and outputs [B, k, N]."""
+    return semirings.top_k(partial(recursion, forest=forest), unary, pairwise, k)
 
 
 def max_marginals(unary: Tensor, pairwise: Tensor, forest: Forest) -> Tensor:

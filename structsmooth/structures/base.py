@@ -143,3 +143,9 @@ def check_k(k: int) -> int:
 def widened(scores: Tensor) -> Tensor:
     """Scores in the dtype that sums use: at least float32."""
     return scores.float() if scores.dtype.itemsize < 4 else scores
+
+
+def widened_pair(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+    """Two kinds of scores in the dtype that their sums use: at least float32."""
+    dtype = torch.promote_types(first.dtype, second.dtype)
+    return widened(first.to(dtype)), widened(second.to(dtype))

@@ -22,7 +22,7 @@ from structsmooth.structures._checks import (
     require_scores,
     require_shape,
 )
-from structsmooth.structures.base import Structure, check_k
+from structsmooth.structures.base import Structure, check_k, widened_pair
 
 
 class LinearChain(Structure):
@@ -166,15 +166,12 @@ class LinearChain(Structure):
 
     def _accumulated(self) -> tuple[Tensor, Tensor]:
         """Unary scores and transitions [1 or B, 1 or T-1, S, S] in the dtype that sums use."""
-        dtype = torch.promote_types(self.unary.dtype, self.transition.dtype)
-        if dtype.itemsize < 4:
-            dtype = torch.float32
-        transition = self.transition.to(dtype)
+        unary, transition = widened_pair(self.unary, self.transition)
         if transition.dim() == 2:
             transition = transition[None, None]
         elif transition.dim() == 3:
             transition = transition[:, None]
-        return self.unary.to(dtype), transition
+        return unary, transition
 
     def _check_labels(self, y: Tensor) -> Tensor:
         """Labels with 0 at padding."""

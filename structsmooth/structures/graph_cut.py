@@ -19,7 +19,7 @@ from structsmooth.structures._checks import (
     require_scores,
     require_shape,
 )
-from structsmooth.structures.base import Structure, check_k
+from structsmooth.structures.base import Structure, check_k, widened_pair
 
 
 class BinaryGraph(Structure):
@@ -131,10 +131,7 @@ class BinaryGraph(Structure):
 
     def _accumulated(self) -> tuple[Tensor, Tensor]:
         """Unary and pairwise scores in the dtype of values."""
-        dtype = torch.promote_types(self.unary.dtype, self.pairwise.dtype)
-        if dtype.itemsize < 4:
-            dtype = torch.float32
-        return self.unary.to(dtype), self.pairwise.to(dtype)
+        return widened_pair(self.unary, self.pairwise)
 
     def _check_labels(self, y: Tensor) -> Tensor:
         require_integers("y", y, "hold integer labels")

@@ -5,6 +5,7 @@ is given by how it embeds a score and how it sums.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -49,6 +50,34 @@ class TopK(Semiring):
         """The k largest over ``dim`` and the slots; a stable sort, so that ties go to the lowest index."""
         merged = values.movedim(dim, -2).flatten(-2)
         return merged.sort(dim=-1, descending=True, stable=True).values[..., : self.k]
+
+
+# Semiring sum [B, R] of the scores of all outputs, from potentials of nodes and edges.
+Recursion = Callable[[Semiring, Tensor, Tensor], Tensor]
+
+
+def marginals(recursion: Recursion, unary: Tensor, edges: Tensor) -> tuple[Tensor, Tensor]:
+    """Marginals in the shapes of both potentials: the gradient of the log-partition function; differentiable."""
+
+    def log_partition(node: Tensor, edge: Tensor) -> Tensor:
+        return recursion(Log(), unary + node, edges + edge).sum()
+
+    node, edge = torch.func.grad(log_partition, (0, 1))(torch.zeros_like(unary), torch.zeros_like(edges))
+    return node, edge
+
+
+def top_k(recursion: Recursion, unary: Tensor, edges: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Values [B, k] and outputs [B, k, N] for unary scores [B, N, S]; outputs are read off the gradients of values."""
+    values = recursion(TopK(k), unary, edges)
+    values = torch.where(values > -torch.inf, values, -torch.inf)
+
+    def totals(node: Tensor) -> Tensor:
+        return recursion(TopK(k), unary.detach() + node, edges.detach()).sum(0)
+
+    pullback = torch.func.vjp(totals, torch.zeros_like(unary))[1]
+    slots = torch.eye(k, dtype=unary.dtype, device=unary.device)
+    y = torch.stack([pullback(slot)[0].argmax(-1) for slot in slots], 1)
+    return values, torch.where(values.unsqueeze(-1) > -torch.inf, y, 0)
 
 
 def logsumexp(values: Tensor, dim: int) -> Tensor:

@@ -23,7 +23,7 @@ from structsmooth.structures._checks import (
     require_scores,
     require_shape,
 )
-from structsmooth.structures.base import Structure, check_k
+from structsmooth.structures.base import Structure, check_k, widened_pair
 
 
 class Tree(Structure):
@@ -185,10 +185,7 @@ class Tree(Structure):
 
     def _accumulated(self) -> tuple[Tensor, Tensor]:
         """Scores in the dtype that sums use."""
-        dtype = torch.promote_types(self.unary.dtype, self.pairwise.dtype)
-        if dtype.itemsize < 4:
-            dtype = torch.float32
-        return self.unary.to(dtype), self.pairwise.to(dtype)
+        return widened_pair(self.unary, self.pairwise)
 
     def _check_labels(self, y: Tensor) -> Tensor:
         """Labels with 0 at padding."""
