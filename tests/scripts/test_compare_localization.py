@@ -3,12 +3,9 @@
 import re
 from pathlib import Path
 
-import numpy as np
+import boxed_images
 import pytest
-import torch
-from PIL import Image
 from script_modules import load
-from torch import nn
 
 from structsmooth import History
 from structsmooth.tasks import localization
@@ -17,29 +14,16 @@ SCRIPT = load("compare_localization")
 SGD, PROX_LINEAR = "sgd:schedule=constant,learning_rate=0.01,average=false", "prox-linear:lipschitz=10,learning_rate=1"
 
 
-def tiny(_weights: str) -> nn.Module:
-    """A random convolution."""
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        return nn.Sequential(nn.Conv2d(3, 6, 16, stride=16), nn.ReLU())
-
-
 @pytest.fixture
 def command(tmp_path, monkeypatch):
-    """Images of a red rectangle or a blue one, and options that take them."""
-    monkeypatch.setitem(localization.BACKBONES, "tiny", tiny)
-    rng, lines = np.random.default_rng(0), ["image,class,xmin,ymin,xmax,ymax"]
-    for i in range(8):
-        pixels = rng.integers(90, 140, (40, 60, 3)).astype(np.uint8)
-        xmin, ymin = rng.integers(2, 30), rng.integers(2, 18)
-        pixels[ymin : ymin + 20, xmin : xmin + 25] = (250, 30, 30) if i % 2 else (30, 30, 250)
-        Image.fromarray(pixels).save(tmp_path / f"{i}.png")
-        lines.append(f"{i}.png,{'red' if i % 2 else 'blue'},{xmin},{ymin},{xmin + 25},{ymin + 20}")
-    data = tmp_path / "data.csv"
-    data.write_text("\n".join([*lines, ""]))
-    files = ["--train", str(data), "--test", str(data), "--out", str(tmp_path / "runs")]
+    """Options that take small images."""
+    monkeypatch.setitem(localization.BACKBONES, "tiny", boxed_images.tiny)
+    boxes = [(2 + 7 * i, 15 - 4 * i, 27 + 7 * i, 35 - 4 * i) for i in range(4)]
+    pictures = {f"{label}{i}": [(label, box)] for label in ("cat", "dog") for i, box in enumerate(boxes)}
+    data = str(boxed_images.write_all(tmp_path, pictures))
+    files = ["--train", data, "--test", data, "--out", str(tmp_path / "runs")]
     features = ["--backbone", "tiny", "--features-cache", str(tmp_path / "features"), "--jobs", "1"]
-    return [*files, *features, "--class", "red", "blue", "--limit", "3", "--calls", "21"]
+    return [*files, *features, "--class", "dog", "cat", "--limit", "3", "--calls", "21"]
 
 
 def tables(output: str) -> dict[str, dict[str, list[float]]]:
@@ -69,7 +53,7 @@ def test_each_solver_has_as_many_oracle_calls(command, tmp_path, capsys):
     for path in runs:
         calls = History.load(path).column("oracle_calls")
         assert calls[-1] == 3 * (21 if "-sgd" in path.name else 1 + 12)
-    for label, column in (("red", 0), ("blue", 1)):
+    for label, column in (("dog", 0), ("cat", 1)):
         histories = [History.load(path) for path in runs if f"-{label}-sgd" in path.name]
         medians = {name: sorted(h[-1].as_dict()[name] for h in histories)[1] for name in measured}
         assert measured["objective"][SGD][column] == pytest.approx(medians["objective"], abs=1e-4)
@@ -100,7 +84,7 @@ def test_interrupted_runs_are_not_taken_for_complete(command, tmp_path, monkeypa
 
 
 def test_other_settings_need_another_folder(command):
-    command += ["--solvers", SGD, "--seeds", "0", "--class", "red"]
+    command += ["--solvers", SGD, "--seeds", "0", "--class", "dog"]
     SCRIPT.main(command)
     SCRIPT.main([*command, "--head", "linear"])
     with pytest.raises(SystemExit, match=r"other settings.* give another --out"):
@@ -109,7 +93,7 @@ def test_other_settings_need_another_folder(command):
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [(["--solvers", "newton"], "unknown solver"), (["--class", "green"], "no images"), (["--lam", "x"], "lam")],
+    [(["--solvers", "newton"], "unknown solver"), (["--class", "cow"], "no images"), (["--lam", "x"], "lam")],
 )
 def test_errors_are_sentences(command, arguments, message):
     with pytest.raises(SystemExit, match=message):

@@ -1,6 +1,5 @@
 """Localization end to end on small pictures, with a small random network in place of a trained one."""
 
-import io
 import json
 from argparse import ArgumentParser
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from boxed_images import drawn, rows, tiny, write_all
 from PIL import Image
 from torch import nn
 
@@ -18,7 +18,6 @@ from structsmooth.tasks.annotations import ImageFile
 from structsmooth.tasks.box_features import load_features
 from structsmooth.tasks.localization import Detection, Example, Localization, load_backbone
 
-COLORS = {"dog": (250, 40, 30), "cat": (20, 60, 250)}
 # Objects in each image: class and edges.
 PICTURES = {
     **{f"dog{i}": [("dog", (6 + 3 * i, 5, 30 + 3 * i, 25))] for i in range(5)},
@@ -26,27 +25,6 @@ PICTURES = {
     "both": [("dog", (2, 3, 22, 20)), ("cat", (32, 15, 58, 36))],
     "dogs": [("dog", (2, 3, 22, 20)), ("dog", (32, 15, 58, 36))],
 }
-
-
-def tiny(_weights: str) -> nn.Module:
-    """A random convolution."""
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        return nn.Sequential(nn.Conv2d(3, 6, 16, stride=16), nn.ReLU())
-
-
-def draw(objects) -> bytes:
-    pixels = np.random.default_rng(0).integers(90, 140, (40, 60, 3)).astype(np.uint8)
-    for label, (xmin, ymin, xmax, ymax) in objects:
-        pixels[ymin:ymax, xmin:xmax] = COLORS[label]
-    stream = io.BytesIO()
-    Image.fromarray(pixels).save(stream, "PNG")
-    return stream.getvalue()
-
-
-def rows(pictures) -> str:
-    lines = [f"{name}.png,{label},{','.join(map(str, box))}" for name, o in pictures.items() for label, box in o]
-    return "\n".join(["image,class,xmin,ymin,xmax,ymax", *lines, ""])
 
 
 @pytest.fixture(scope="module")
@@ -59,9 +37,7 @@ def cache(tmp_path_factory) -> str:
 def folder(tmp_path, monkeypatch, cache) -> Path:
     monkeypatch.setitem(localization.BACKBONES, "tiny", tiny)
     monkeypatch.chdir(tmp_path)
-    for name, objects in PICTURES.items():
-        (tmp_path / f"{name}.png").write_bytes(draw(objects))
-    (tmp_path / "train.csv").write_text(rows(PICTURES))
+    write_all(tmp_path, PICTURES)
     return tmp_path
 
 
@@ -115,9 +91,9 @@ def test_what_is_wrong_with_images_is_reported_and_stops_nothing(task, folder, c
         "clipped": [("dog", (30, 10, 99, 30))],
     }
     for name in ("outside", "empty", "clipped"):
-        (folder / f"{name}.png").write_bytes(draw([]))
-    (folder / "clipped.png").write_bytes(draw([("dog", (30, 10, 60, 30))]))
-    (folder / "corrupt.png").write_bytes(draw([])[:50])
+        (folder / f"{name}.png").write_bytes(drawn([]))
+    (folder / "clipped.png").write_bytes(drawn([("dog", (30, 10, 60, 30))]))
+    (folder / "corrupt.png").write_bytes(drawn([])[:50])
     (folder / "wrong.csv").write_text(rows(PICTURES | wrong))
     model = task(classes=["dog", "horse"])
     examples = model.read("wrong.csv")
