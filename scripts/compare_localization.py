@@ -23,11 +23,11 @@ from typing import Any
 
 from torch import Tensor
 
-from structsmooth import History
+from structsmooth import History, Status
 from structsmooth.checkpoint import write_atomic
 from structsmooth.cli.flags import parse_lam, parse_solvers
 from structsmooth.problems import Problem
-from structsmooth.solvers import Progress, Solver
+from structsmooth.solvers import Progress, Solver, Stop
 from structsmooth.tasks.localization import Localization
 
 _SOLVERS = {
@@ -67,7 +67,7 @@ class Budget:
             self.weights = progress.state.weights.clone()
             self.history.append(progress.row)
         if progress.row.oracle_calls >= self.calls:
-            raise KeyboardInterrupt
+            raise Stop
 
 
 def run(solver: Solver[Any], problem: Problem, lam: float, calls: int, seed: int) -> Budget:
@@ -79,7 +79,7 @@ def run(solver: Solver[Any], problem: Problem, lam: float, calls: int, seed: int
     budget = Budget(calls * problem.n)
     # A pass takes a call for each example at least.
     result = solver.solve(problem, lam=lam, passes=calls, seed=seed, callbacks=[budget.keep])
-    if result.state.oracle_calls < budget.calls and result.state.passes < calls:
+    if result.status is Status.INTERRUPTED:
         raise KeyboardInterrupt
     return budget
 

@@ -1,7 +1,7 @@
 """Solvers: one file per algorithm, each a dataclass of hyperparameters with ``solve``."""
 
 from structsmooth.solvers.adam import Adam
-from structsmooth.solvers.base import Progress, Result, Solver, State, Status
+from structsmooth.solvers.base import Progress, Result, Solver, State, Status, Stop
 from structsmooth.solvers.bcfw import BCFW
 from structsmooth.solvers.casimir import CasimirSVRG
 from structsmooth.solvers.certify import Certificate, certify
@@ -28,6 +28,7 @@ __all__ = [
     "Solver",
     "State",
     "Status",
+    "Stop",
     "certify",
     "grid_search",
 ]

@@ -37,6 +37,7 @@ class Status(Enum):
 
     CONVERGED = "converged"
     PASS_LIMIT = "pass limit"
+    STOPPED = "stopped"
     INTERRUPTED = "interrupted"
     DIVERGED = "diverged"
 
@@ -128,6 +129,10 @@ class Progress(Generic[S]):
 Callback = Callable[[Progress[Any]], None]
 
 
+class Stop(Exception):  # noqa: N818 - no error, like StopIteration
+    """A callback raises it to end the run with the pass that it was called after."""
+
+
 @dataclass(frozen=True)
 class Solver(ABC, Generic[S]):
     """Hyperparameters of an algorithm; :meth:`solve` runs it.
@@ -211,7 +216,7 @@ class Solver(ABC, Generic[S]):
             seed: of the order of examples; same seed, same result.
             start: first weights [dim], converted to the dtype and device of ``problem.start()``, which is where a run
                 starts if none are given. A solver of the dual starts from a state of another run instead.
-            callbacks: called after every pass with a :class:`Progress`.
+            callbacks: called after every pass with a :class:`Progress`; may raise :class:`Stop`.
             resume: state and history of an interrupted run, as a callback saw them; continues with the iterates an
                 unbroken run would have had, except from a pass where the limit had cut an inner problem short.
 
@@ -235,6 +240,8 @@ class Solver(ABC, Generic[S]):
             else:
                 run.resume(*resume)
             status = run.until(passes)
+        except Stop:
+            status = Status.STOPPED
         except KeyboardInterrupt:
             if not run.history:
                 raise
@@ -399,6 +406,7 @@ class _Run(Generic[S]):
         advice = {
             Status.CONVERGED: "the gap is below the tolerance",
             Status.PASS_LIMIT: "more passes would give a smaller objective",
+            Status.STOPPED: "a callback asked for it",
             Status.INTERRUPTED: "stopped on request; these are the weights of the last complete pass",
             Status.DIVERGED: f"no step size worked in {self.solver.retries} halvings; check the scale of the features",
         }[status]

@@ -34,7 +34,7 @@ from structsmooth import (
 )
 from structsmooth.checkpoint import load_state, save_state
 from structsmooth.sequences import pad
-from structsmooth.solvers import Progress, Solver, State
+from structsmooth.solvers import Progress, Solver, State, Stop
 
 LAM, LENGTHS, STATES, FEATURES = 0.2, (3, 1, 2, 3, 2), 3, 4
 ALL = STATES ** max(LENGTHS)  # outputs, for exact smoothing
@@ -256,6 +256,21 @@ def test_interrupted_by_a_callback(solver: Solver[Any], at: int) -> None:
     assert len(history) == at + 1
     assert result.history == history
     assert torch.equal(result.weights, state.weights)
+
+
+@some_solvers
+@pytest.mark.parametrize("at", [0, 3])
+def test_stopped_by_a_callback(solver: Solver[Any], at: int) -> None:
+    def stop(progress: Progress[Any]) -> None:
+        if len(progress.history) > at:
+            raise Stop
+
+    result = solver.solve(small_problem(), lam=LAM, passes=30, callbacks=[stop])
+    assert result.status is Status.STOPPED
+    assert result.message.endswith("; a callback asked for it")
+    shorter = solver.solve(small_problem(), lam=LAM, passes=int(result.history[-1].passes))
+    assert torch.equal(result.weights, shorter.weights)
+    assert len(result.history) == len(shorter.history) == at + 1
 
 
 @pytest.mark.parametrize("calls", range(8, 16))
