@@ -87,8 +87,10 @@ class AffineProblem(Problem):
             answer = self._answer(batch, w, indices, smoother)
             gradient += batch.adjoint(answer.statistics)
             losses.append(answer.loss)
-            costs += () if answer.cost is None else (answer.cost,)
-            rows += zip(*answer.statistics, strict=True) if answer.by_example else ()
+            if answer.cost is not None:
+                costs.append(answer.cost)
+            if answer.by_example:
+                rows += zip(*answer.statistics, strict=True)
         smoothed = total(losses) / self.n
         loss = None if not with_loss else smoothed if smoother == self.smoother else self.loss(w)
         expected_cost = total(costs) / self.n if costs else None
