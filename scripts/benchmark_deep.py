@@ -27,7 +27,7 @@ from structsmooth import L2, ModuleProblem, processes
 from structsmooth.models import BoxELU, collate_boxes
 from structsmooth.models.backbones import SqueezeNetFire9
 from structsmooth.problems import sharded
-from structsmooth.tasks.box_features import BoxFeatures
+from structsmooth.tasks.localization.box_features import BoxFeatures
 
 _SMOOTHER = L2(1.0, 5)
 _WORKER = "STRUCTSMOOTH_BENCHMARK_WORKER"

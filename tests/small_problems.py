@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from structsmooth import Cost, Hamming, SparseChainProblem, SparseSequences
-from structsmooth.problems.boxes import Bounds
+from structsmooth.problems.bounds import Bounds
 
 Example = tuple[Any, Tensor]
 

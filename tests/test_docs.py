@@ -112,6 +112,6 @@ def test_doctests(name):
 
 def test_documents_and_modules_are_found():
     assert {"README.md", "docs/solvers.md", "docs/structures/chain.md"} <= {name_of(path) for path in DOCUMENTS}
-    assert {"structsmooth.structures.chain", "structsmooth.tasks.ner", "structsmooth.models.bilstm"} <= {
+    assert {"structsmooth.structures.chain", "structsmooth.tasks.text.ner", "structsmooth.models.bilstm"} <= {
         *module_names()
     }

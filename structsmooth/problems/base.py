@@ -10,7 +10,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from structsmooth.problems.boxes import Bounds, clip
+from structsmooth.problems.bounds import Bounds, clip
 from structsmooth.smoothing import Max, Smoother
 
 

@@ -14,8 +14,8 @@ from torch import Tensor
 from structsmooth import processes
 from structsmooth.problems.base import FullPass, Problem
 from structsmooth.problems.derived import DerivedProblem
-from structsmooth.problems.held_outputs import Cache, Steps
-from structsmooth.problems.linear import DualIterate, LinearProblem
+from structsmooth.problems.linear.active_set import Cache, Steps
+from structsmooth.problems.linear.base import DualIterate, LinearProblem
 from structsmooth.smoothing import Smoother
 
 # Of the norm of the weights: rounding stays far below, and what is not rounding soon gets above.

@@ -1,15 +1,15 @@
 """Solvers: one file per algorithm, each a dataclass of hyperparameters with ``solve``."""
 
-from structsmooth.solvers.adam import Adam
 from structsmooth.solvers.base import Progress, Result, Solver, State, Status, Stop
-from structsmooth.solvers.bcfw import BCFW
-from structsmooth.solvers.casimir import CasimirSVRG
-from structsmooth.solvers.certify import Certificate, certify
-from structsmooth.solvers.frank_wolfe import FrankWolfe
-from structsmooth.solvers.path import Breakpoint, RegularizationPath, SolutionPath, grid_search
-from structsmooth.solvers.prox_linear import ProxLinear
-from structsmooth.solvers.sgd import SGD
-from structsmooth.solvers.svrg import SVRG
+from structsmooth.solvers.dual.bcfw import BCFW
+from structsmooth.solvers.dual.certify import Certificate, certify
+from structsmooth.solvers.dual.frank_wolfe import FrankWolfe
+from structsmooth.solvers.dual.path import Breakpoint, RegularizationPath, SolutionPath, grid_search
+from structsmooth.solvers.primal.adam import Adam
+from structsmooth.solvers.primal.casimir import CasimirSVRG
+from structsmooth.solvers.primal.prox_linear import ProxLinear
+from structsmooth.solvers.primal.sgd import SGD
+from structsmooth.solvers.primal.svrg import SVRG
 
 __all__ = [
     "BCFW",

@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from structsmooth.certificate import DualPoint
 from structsmooth.history import History, Row
 from structsmooth.problems.base import FullPass, Problem
 from structsmooth.smoothing import Max, Smoother
+from structsmooth.solvers.lower_bound import DualPoint
 
 # An objective this many times the best so far is an explosion.
 _EXPLOSION = 2.0
@@ -74,7 +74,7 @@ class State:
         idle: passes in a row without a new best objective.
         oracle_calls: inferences so far.
         seconds: time so far.
-        dual_gradient: see :class:`~structsmooth.certificate.DualPoint`; empty without a dual.
+        dual_gradient: see :class:`~structsmooth.solvers.lower_bound.DualPoint`; empty without a dual.
         dual_cost: likewise.
     """
 

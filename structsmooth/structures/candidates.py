@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from structsmooth.structures._checks import (
+from structsmooth.structures.base import Structure, check_k, widened
+from structsmooth.structures.checks import (
     below_infinity,
     can_read_values,
     require_device,
@@ -17,7 +18,6 @@ from structsmooth.structures._checks import (
     require_scores,
     require_shape,
 )
-from structsmooth.structures.base import Structure, check_k, widened
 from structsmooth.structures.semirings import logsumexp
 
 

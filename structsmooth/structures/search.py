@@ -12,8 +12,8 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor
 
-from structsmooth.structures._checks import can_read_values, refuse_transforms
 from structsmooth.structures.base import Structure, check_k, widened
+from structsmooth.structures.checks import can_read_values, refuse_transforms
 
 Subset = TypeVar("Subset")
 

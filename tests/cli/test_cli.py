@@ -20,8 +20,8 @@ from structsmooth.cli.data import HeldOut
 from structsmooth.cli.flags import SOLVERS
 from structsmooth.history import History
 from structsmooth.solvers import BCFW, SGD, SVRG, CasimirSVRG, ProxLinear
-from structsmooth.tasks.attributes import HashingEncoder
-from structsmooth.tasks.conll import read_conll
+from structsmooth.tasks.text.attributes import HashingEncoder
+from structsmooth.tasks.text.conll import read_conll
 
 COMPILING = "structsmooth: compiling inner loops"
 NAMES = ["John Smith/PER", "Ada/PER", "Acme Corp/ORG", "New York City/LOC", "Paris/LOC", "Initech/ORG"]
@@ -192,7 +192,7 @@ def test_options_of_the_task_reach_it():
 
 
 def test_own_task_from_the_working_directory(folder, capsys):
-    module = "from structsmooth.tasks.ner import NER\n\n\nclass Chunks(NER):\n    lam, passes = '2/n', 2\n"
+    module = "from structsmooth.tasks.text.ner import NER\n\n\nclass Chunks(NER):\n    lam, passes = '2/n', 2\n"
     (folder / "my_task.py").write_text(module)
     assert main(["train", "my_task:Chunks", "--train", "train.txt", "--bits", "10"]) == 0
     assert [row.passes for row in history("runs/chunks")] == [0, 1, 2]

@@ -15,7 +15,7 @@ import pytest
 from structsmooth.checkpoint import load_values
 from structsmooth.cli import main
 from structsmooth.history import History
-from structsmooth.tasks.ner import NER
+from structsmooth.tasks.text.ner import NER
 
 COMPILING = "structsmooth: compiling inner loops"
 NAMES = ["John Smith/PER", "Ada/PER", "Acme Corp/ORG", "Paris/LOC"]
@@ -302,7 +302,7 @@ def test_usual_solvers_are_those_that_can_solve_the_problem(capsys):
 
 def test_hyperparameters_of_the_task_are_defaults(folder):
     (folder / "averaged.py").write_text(
-        "from structsmooth.tasks.ner import NER\n\n\n"
+        "from structsmooth.tasks.text.ner import NER\n\n\n"
         "class Averaged(NER):\n"
         '    solver, hyperparameters = "bcfw", {"average": True, "refresh": 3}\n'
     )

@@ -13,8 +13,8 @@ from torch.autograd.functional import vjp
 from torch.testing import assert_close
 
 from structsmooth import LinearChain, StructuralHinge, lengths_from_mask
-from structsmooth.kernels.threads import over_batch
-from structsmooth.structures import _chain_compiled as compiled
+from structsmooth.compiled.threads import over_batch
+from structsmooth.structures.chain import operators as compiled
 
 BACKENDS = ["compiled", "torch"]
 K = 3

@@ -19,7 +19,7 @@ from torch.autograd.functional import vjp
 from torch.testing import assert_close
 
 from structsmooth import L2, BinaryGraph, Hamming, StructuralHinge
-from structsmooth.structures import _graph_cut_compiled as compiled
+from structsmooth.structures.graph_cut import operators as compiled
 
 K = 3
 NAN, INF = torch.nan, torch.inf

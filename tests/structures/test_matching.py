@@ -18,7 +18,7 @@ from torch.autograd.functional import vjp
 from torch.testing import assert_close
 
 from structsmooth import L2, Hamming, Matching, NormalizedHamming, StructuralHinge
-from structsmooth.structures import _matching_compiled as compiled
+from structsmooth.structures.matching import operators as compiled
 
 K = 3
 NAN, INF = torch.nan, torch.inf

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, fx
 
 from structsmooth.structures import LinearChain
-from structsmooth.structures import _chain_compiled as compiled
+from structsmooth.structures.chain import operators as compiled
 
 ORACLE_AND_GRADIENT = """
 import sys, torch

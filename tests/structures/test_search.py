@@ -17,7 +17,7 @@ from torch.autograd.functional import vjp
 from torch.testing import assert_close
 
 from structsmooth import L2, Entropy, Hamming, Max, SearchSpace, StructuralHinge, Structure, Subwindows
-from structsmooth.structures import _subwindows_compiled as compiled
+from structsmooth.structures.subwindows import operators as compiled
 
 Prefix = tuple[int, tuple[int, ...]]  # an example, and its first labels
 

@@ -17,7 +17,7 @@ from torch.autograd.functional import vjp
 from torch.testing import assert_close
 
 from structsmooth import Hamming, LinearChain, NormalizedHamming, StructuralHinge, Tree
-from structsmooth.structures import _tree_compiled as compiled
+from structsmooth.structures.tree import operators as compiled
 
 BACKENDS = ["compiled", "torch"]
 both_backends = pytest.mark.parametrize("backend", BACKENDS)

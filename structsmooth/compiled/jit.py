@@ -1,0 +1,72 @@
+"""How inner loops are compiled: cached on disk, safe for infinities, and announced the first time."""
+
+import hashlib
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numba
+from numba.core.caching import FunctionCache
+
+# Everything fastmath offers except "no NaNs" and "no infinities": minus infinity means "forbidden" here.
+_FLAGS = {"reassoc", "nsz", "arcp", "contract", "afn"}
+
+
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile ``function`` for use by other compiled functions."""
+    return numba.njit(error_model="numpy", fastmath=_FLAGS)(function)
+
+
+def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A compiled function so small that passing its arguments would cost more than its work."""
+    return numba.njit(forceinline=True, error_model="numpy", fastmath=_FLAGS)(function)
+
+
+def entry_point(function: Callable[..., Any]) -> Any:
+    """A compiled function called from Python: without the GIL, cached on disk, its compilation announced once.
+
+    Arguments must be arrays, numbers and plain tuples of them: the cache on disk names the classes of all others, and
+    would fail to load once such a class has changed.
+    """
+    dispatcher: Any = numba.njit(nogil=True, error_model="numpy", fastmath=_FLAGS)(function)
+    dispatcher._cache = _Cache(function)
+    return dispatcher
+
+
+class _Cache(FunctionCache):
+    """Machine code on disk, where numba would keep it, but under the sources of all compiled functions.
+
+    numba compares the file of the entry point alone, while the machine code contains the functions that it calls.
+    """
+
+    def _index_key(self, *arguments: Any) -> tuple[Any, ...]:
+        return *super()._index_key(*arguments), _SOURCES
+
+    def load_overload(self, *arguments: Any) -> Any:
+        found = super().load_overload(*arguments)
+        if found is None:
+            _announce()
+        return found
+
+
+def _digest_of_sources() -> str:
+    """Of this package, and of the modules beside what they compute: ``compiled.py``, ``compiled_primal.py``, ..."""
+    root = Path(__file__).parents[1]
+    sources = [(str(path.relative_to(root)), path.read_bytes()) for path in root.rglob("*.py") if _is_compiled(path)]
+    return hashlib.sha256(repr(sorted(sources)).encode()).hexdigest()
+
+
+def _is_compiled(path: Path) -> bool:
+    return path.name.startswith("compiled") or path.parent.name == "compiled"
+
+
+# Read at the first import: a file that is edited later does not describe what has been loaded.
+_SOURCES = _digest_of_sources()
+
+
+@cache
+def _announce() -> None:
+    message = "structsmooth: compiling inner loops for this machine, once; this takes about half a minute"
+    print(message, file=sys.stderr, flush=True)

@@ -1,0 +1,50 @@
+"""Sampling in proportion to weights that change, by a binary tree of their sums.
+
+Node 1 is the root, node j has the children 2j and 2j + 1, and the leaves are the weights. Unlike the prefix sums of
+a Fenwick tree, which take differences, sums made anew from their two terms gather no rounding errors: a weight of
+zero is never drawn beside positive ones.
+"""
+
+import numpy as np
+
+from structsmooth.compiled.jit import compiled
+
+
+@compiled
+def sum_tree(weights):
+    """A tree over ``weights`` [n], in O(n)."""
+    leaves = 1
+    while leaves < weights.shape[0]:
+        leaves *= 2
+    tree = np.zeros(2 * leaves)
+    tree[leaves : leaves + weights.shape[0]] = weights
+    for j in range(leaves - 1, 0, -1):
+        tree[j] = tree[2 * j] + tree[2 * j + 1]
+    return tree
+
+
+@compiled
+def set_weight(tree, i, weight):
+    """Change weight i, in O(log n)."""
+    j = tree.shape[0] // 2 + i
+    tree[j] = weight
+    while j > 1:
+        j //= 2
+        tree[j] = tree[2 * j] + tree[2 * j + 1]
+
+
+@compiled
+def draw(tree, n, uniform):
+    """The index where the cumulative weights pass ``uniform`` in [0, 1) of their sum, in O(log n).
+
+    Where all weights are zero they count as equal.
+    """
+    if tree[1] == 0.0:
+        return int(uniform * n)
+    leaves, rest, j = tree.shape[0] // 2, uniform * tree[1], 1
+    while j < leaves:
+        j *= 2
+        if rest >= tree[j] and tree[j + 1] > 0.0:
+            rest -= tree[j]
+            j += 1
+    return j - leaves

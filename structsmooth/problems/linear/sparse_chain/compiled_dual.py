@@ -1,0 +1,342 @@
+"""Block-coordinate Frank-Wolfe over sparse linear chains (Osokin et al. 2016), in the space of parts.
+
+Statistics are [tokens + n * S, S]: T rows of nodes and S of summed edges for each example. An example holds C outputs
+at most: its active set are those of weight alpha > 0, its cache those with a stamp. Examples, weights and workspaces
+are those of :mod:`structsmooth.problems.linear.sparse_chain.compiled_primal`.
+"""
+
+import numpy as np
+
+from structsmooth.compiled.jit import compiled, entry_point, inlined
+from structsmooth.compiled.sampling import draw, set_weight, sum_tree
+from structsmooth.problems.linear.sparse_chain.compiled_primal import (
+    add_label_parts,
+    add_parts,
+    potentials,
+    subtract_labels,
+    transition_of,
+    workspace,
+)
+from structsmooth.structures.chain.compiled import viterbi
+
+# Tuples that kernels take:
+#   sets: outputs that are held [tokens * C], their weights [n, C], and their stamps [n, C]: 0 for what is not in the
+#       cache, and the larger, the later it was of use
+#   steps: 0 for Frank-Wolfe, 1 for pairwise, 2 for away steps, and the least weight that counts of what no slot holds
+#   cache: whether there is one, the factor of the block gap as last seen and the least gap that its outputs must have
+
+NO_ATOM = -1
+
+
+@compiled
+def _block(i, data, statistics):
+    """Where the tokens of example i start, their number, and its own statistics."""
+    offsets, states = data[2], statistics.shape[1]
+    first = offsets[i]
+    length = offsets[i + 1] - first
+    return first, length, statistics[first + i * states : first + length + (i + 1) * states]
+
+
+@compiled
+def _oracle(transition, length, work):
+    """Score of the best output under the potentials in ``work.unary``; it goes to ``work.labels``."""
+    edges = transition.reshape((1, *transition.shape))
+    return viterbi(work.unary, edges, length, work.alpha, work.labels[0])
+
+
+@compiled
+def _mean_score(transition, length, unary, own):
+    """Score of the statistics of an example."""
+    states, score = unary.shape[1], 0.0
+    for t in range(length):
+        for s in range(states):
+            score += unary[t, s] * own[t, s]
+    for p in range(states):
+        for s in range(states):
+            score += transition[p, s] * own[length + p, s]
+    return score
+
+
+@compiled
+def _gathered(data, weights):
+    """Slots, rows and sums for :func:`_gather`."""
+    token_offsets, sentence_offsets, most = data[1], data[2], 0
+    for i in range(sentence_offsets.shape[0] - 1):
+        most = max(most, token_offsets[sentence_offsets[i + 1]] - token_offsets[sentence_offsets[i]])
+    return np.full(weights.shape[0], -1, np.int32), np.empty(most, np.int32), np.empty((most, weights.shape[1]))
+
+
+@compiled
+def _gather(first, length, data, node, slots, rows, sums):
+    """B^T node by attribute: ids of the rows go to ``rows``, the rows to ``sums``; returns their number.
+
+    An attribute that several tokens have gives one row, as norms need it. ``slots`` is -1 everywhere, before and after.
+    """
+    attributes, token_offsets, _, _, _ = data
+    states, count = node.shape[1], 0
+    for t in range(length):
+        for q in range(token_offsets[first + t], token_offsets[first + t + 1]):
+            j = slots[attributes[q]]
+            if j < 0:
+                j, count = count, count + 1
+                slots[attributes[q]] = j
+                rows[j] = attributes[q]
+                for s in range(states):
+                    sums[j, s] = 0.0
+            for s in range(states):
+                sums[j, s] += node[t, s]
+    for j in range(count):
+        slots[rows[j]] = -1
+    return count
+
+
+@inlined
+def _squared_sum(matrix, rows):
+    total = 0.0
+    for r in range(rows):
+        for s in range(matrix.shape[1]):
+            total += matrix[r, s] * matrix[r, s]
+    return total
+
+
+@inlined
+def _squared_norm(count, length, sums, node, edge):
+    """|B^T (node, edge)|^2, with the rows of attributes from :func:`_gather`."""
+    ends = _squared_sum(node, 1) + _squared_sum(node[length - 1 :], 1)
+    return _squared_sum(sums, count) + _squared_sum(edge, edge.shape[0]) + ends
+
+
+@inlined
+def _add_gathered(count, length, rows, sums, node, edge, factor, out):
+    """out += factor * B^T (node, edge), with the rows of attributes from :func:`_gather`."""
+    states = node.shape[1]
+    for j in range(count):
+        r = rows[j]
+        for s in range(states):
+            out[r, s] += factor * sums[j, s]
+    add_label_parts(length, node, edge, factor, out)
+
+
+@compiled
+def _held_scores(transition, unary, held, alpha, stamps, scores):
+    """Scores of the outputs that are held; returns the best of the cache, or none."""
+    length, best = held.shape[1], NO_ATOM
+    for c in range(held.shape[0]):
+        if alpha[c] > 0.0 or stamps[c] > 0:
+            y = held[c]
+            score = unary[0, y[0]]
+            for t in range(1, length):
+                score += transition[y[t - 1], y[t]] + unary[t, y[t]]
+            scores[c] = score
+            if stamps[c] > 0 and (best == NO_ATOM or score > scores[best]):
+                best = c
+    return best
+
+
+@compiled
+def _away_atom(alpha, scores, mean, least):
+    """The worst atom, its weight and its score; atom number ``capacity`` is what the active set has no output for."""
+    capacity, total, worst = alpha.shape[0], 0.0, -1
+    rest = 1.0
+    for c in range(capacity):
+        if alpha[c] > 0.0:
+            rest -= alpha[c]
+            total += alpha[c] * scores[c]
+            if worst < 0 or scores[c] < scores[worst]:
+                worst = c
+    if rest > least and (worst < 0 or (mean - total) / rest < scores[worst]):
+        return capacity, rest, (mean - total) / rest
+    return worst, alpha[worst], scores[worst]
+
+
+@inlined
+def _choice(kind, gain, mean, alpha, scores, least):
+    """A direction: gain, longest step, the atom to go away from, its weight, and whether to go towards an output."""
+    away, weight, score = _away_atom(alpha, scores, mean, least)
+    if kind == 1:
+        return gain + mean - score, weight, away, weight, True
+    if mean - score > gain and weight < 1.0 - least:
+        return mean - score, weight / (1.0 - weight), away, weight, False
+    return gain, 1.0, NO_ATOM, 1.0, True
+
+
+@inlined
+def _add_output(y, length, factor, node, edge):
+    """(node, edge) += factor * the parts of an output."""
+    for t in range(length):
+        node[t, y[t]] += factor
+        if t > 0:
+            edge[y[t - 1], y[t]] += factor
+
+
+@inlined
+def _add_own(own, length, factor, node, edge):
+    """(node, edge) += factor * own statistics."""
+    states = node.shape[1]
+    for t in range(length):
+        for s in range(states):
+            node[t, s] += factor * own[t, s]
+    for p in range(states):
+        for s in range(states):
+            edge[p, s] += factor * own[length + p, s]
+
+
+@compiled
+def _add_atom(c, length, own, held, alpha, factor, weight, node, edge):
+    """(node, edge) += factor * atom c, an output that is held or what no slot holds, of that weight."""
+    if c < alpha.shape[0]:
+        _add_output(held[c], length, factor, node, edge)
+        return
+    _add_own(own, length, factor / weight, node, edge)
+    for other in range(alpha.shape[0]):
+        if alpha[other] > 0.0:
+            _add_output(held[other], length, -factor * alpha[other] / weight, node, edge)
+
+
+@compiled
+def _direction(y, length, own, held, alpha, atom, towards, node, edge):
+    """(node, edge) = s - m, s - a or m - a, with the output s, the statistics m and the atom a = (number, weight)."""
+    away, weight = atom
+    factor = 1.0 if not towards else 0.0 if away != NO_ATOM else -1.0
+    for t in range(length):
+        for s in range(node.shape[1]):
+            node[t, s] = factor * own[t, s]
+    for p in range(edge.shape[0]):
+        for s in range(edge.shape[1]):
+            edge[p, s] = factor * own[length + p, s]
+    if towards:
+        _add_output(y, length, 1.0, node, edge)
+    if away != NO_ATOM:
+        _add_atom(away, length, own, held, alpha, -1.0, weight, node, edge)
+
+
+@inlined
+def _move(own, length, size, node, edge):
+    """Own statistics += size * (node, edge)."""
+    states = node.shape[1]
+    for t in range(length):
+        for s in range(states):
+            own[t, s] += size * node[t, s]
+    for p in range(states):
+        for s in range(states):
+            own[length + p, s] += size * edge[p, s]
+
+
+@compiled
+def _slot(y, held, alpha, stamps):
+    """Slot of output y: its own, or that of the least weight, among these the one of the least stamp."""
+    length, least = held.shape[1], 0
+    for c in range(held.shape[0]):
+        same = alpha[c] > 0.0 or stamps[c] > 0
+        for t in range(length):
+            same = same and held[c, t] == y[t]
+        if same:
+            return c
+        if alpha[c] < alpha[least] or (alpha[c] == alpha[least] and stamps[c] < stamps[least]):
+            least = c
+    for t in range(length):
+        held[least, t] = y[t]
+    alpha[least] = 0.0  # its statistics stay, as part of what no slot holds
+    stamps[least] = 0
+    return least
+
+
+@compiled
+def _reweight(y, away, towards, size, longest, held, alpha, stamps):
+    """Weights of the active set after a step."""
+    if away == NO_ATOM or not towards:
+        scale = 1.0 - size if towards else 1.0 + size
+        for c in range(alpha.shape[0]):
+            alpha[c] *= scale
+    if 0 <= away < alpha.shape[0]:
+        alpha[away] = 0.0 if size == longest else max(alpha[away] - size, 0.0)
+    if towards:
+        alpha[_slot(y, held, alpha, stamps)] += size
+
+
+@entry_point
+def frank_wolfe_epoch(order, draws, data, weights, total, statistics, gaps, lam, remaining, sets, steps, cache):
+    """Block-coordinate Frank-Wolfe steps (Algorithms 1 to 5), in place; returns the number of oracle calls.
+
+    With ``draws`` they choose the examples by their gaps, not ``order``. ``total`` becomes the sum of what each step
+    changes, times ``remaining``; without ``remaining`` it stays as it is.
+    """
+    outputs, alphas, used = sets
+    (kind, least), (caching, factor, least_gap) = steps, cache
+    n, states, capacity = gaps.shape[0], weights.shape[1], alphas.shape[1]
+    work = workspace(data, states, 1)
+    node, edge, unary, y, transition = work.node, work.edge[0], work.unary, work.labels[0], transition_of(weights)
+    slots, rows, sums = _gathered(data, weights)
+    tree, scores, calls = sum_tree(gaps), np.zeros(capacity), 0
+    by_gap, averaged = draws.shape[0] > 0, remaining.shape[0] > 0
+    for step in range(max(order.shape[0], draws.shape[0])):
+        i = draw(tree, n, draws[step]) if by_gap else order[step]
+        first, length, own = _block(i, data, statistics)
+        held, alpha, stamps = outputs[first * capacity : (first + length) * capacity], alphas[i], used[i]
+        held = held.reshape((capacity, length))
+        potentials(i, data, weights, 1.0, unary)
+        mean = _mean_score(transition, length, unary, own)
+        hit = _held_scores(transition, unary, held, alpha, stamps, scores)
+        if caching and hit != NO_ATOM and scores[hit] - mean >= n * max(factor * gaps[i], least_gap):
+            gain = scores[hit] - mean
+            y[:length] = held[hit]
+        else:
+            gain, calls = _oracle(transition, length, work) - mean, calls + 1
+            gaps[i] = max(gain, 0.0) / n
+            if by_gap:
+                set_weight(tree, i, gaps[i])
+        longest, away, weight, towards = 1.0, NO_ATOM, 1.0, True
+        if kind > 0:
+            gain, longest, away, weight, towards = _choice(kind, gain, mean, alpha, scores, least)
+        if gain <= 0.0:
+            continue
+        _direction(y, length, own, held, alpha, (away, weight), towards, node, edge)
+        count = _gather(first, length, data, node, slots, rows, sums)
+        norm2 = _squared_norm(count, length, sums, node, edge)
+        size = longest if gain * lam * n >= longest * norm2 else gain * lam * n / norm2
+        change = -size / (lam * n)
+        _add_gathered(count, length, rows, sums, node, edge, change, weights)
+        if averaged:
+            _add_gathered(count, length, rows, sums, node, edge, change * remaining[step], total)
+        _move(own, length, size, node, edge)
+        if kind > 0:
+            _reweight(y, away, towards, size, longest, held, alpha, stamps)
+        if caching:
+            slot = _slot(y, held, alpha, stamps)
+            stamps[slot] = stamps.max() + 1
+    return calls
+
+
+@entry_point
+def block_gaps(data, weights, statistics, gaps):
+    """Block gaps of all examples."""
+    work, transition = workspace(data, weights.shape[1], 1), transition_of(weights)
+    for i in range(gaps.shape[0]):
+        _, length, own = _block(i, data, statistics)
+        potentials(i, data, weights, 1.0, work.unary)
+        mean = _mean_score(transition, length, work.unary, own)
+        gaps[i] = (_oracle(transition, length, work) - mean) / gaps.shape[0]
+
+
+@entry_point
+def block_margins(data, weights, statistics, margins):
+    """Means of theta + costs under the statistics, less the scores of the labels, over n."""
+    work, transition = workspace(data, weights.shape[1], 1), transition_of(weights)
+    for i in range(margins.shape[0]):
+        _, length, own = _block(i, data, statistics)
+        labels = potentials(i, data, weights, 1.0, work.unary)
+        margins[i] = (_mean_score(transition, length, work.unary, own) - labels) / margins.shape[0]
+
+
+@entry_point
+def dual_weights(data, statistics, factor, out):
+    """out += factor * the sum of B^T(m - labels)."""
+    states = out.shape[1]
+    work = workspace(data, states, 1)
+    node, edge = work.node, work.edge[0]
+    for i in range(data[2].shape[0] - 1):
+        first, length, own = _block(i, data, statistics)
+        node[:length] = own[:length]
+        edge[:] = own[length:]
+        subtract_labels(first, length, data[3], node, edge)
+        add_parts(first, length, data, node, edge, factor, out)

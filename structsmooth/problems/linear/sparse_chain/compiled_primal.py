@@ -1,0 +1,289 @@
+"""Passes over sparse linear chains in the space of parts.
+
+A sentence is a range of tokens, a token a range of attribute ids. Statistics of an example are node marginals [T, S]
+and summed edges [S, S]. Weights, and all shaped like them (gradients, drifts, sums), are [F + S + 2, S]: one row
+of states per attribute, then the transitions, then the scores of the first and of the last label.
+Kernels unpack their tuples before they loop: reading a member of a tuple costs a reference count each time.
+"""
+
+from collections import namedtuple
+
+import numpy as np
+
+from structsmooth.compiled.jit import compiled, entry_point, inlined
+from structsmooth.structures.chain.compiled import exponentiate, log_partition, marginals, top_k, viterbi
+
+# Tuples that kernels take:
+#   data: attributes, token offsets, sentence offsets, labels of tokens, costs of mistakes at tokens
+#   smoothing: mu and k, the outputs of the top-K oracle (1: max), or 0 for the exp oracle
+#   decay: step size, shrink = 1 - c, and sums[g] = 1 + c + ... + c^(g-1)
+
+Workspace = namedtuple(
+    "Workspace", "unary node edge score back values labels shares alpha scaled total exponential shift"
+)
+
+
+@compiled
+def workspace(data, states, k):
+    """Room for the longest example and the k best outputs."""
+    steps, offsets = 0, data[2]
+    for i in range(offsets.shape[0] - 1):
+        steps = max(steps, offsets[i + 1] - offsets[i])
+    slots = max(k, 1)
+    return Workspace(
+        np.empty((steps, states)),
+        np.empty((steps, states)),
+        np.empty((1, states, states)),
+        np.empty((steps, states, slots)),
+        np.zeros((steps, states, slots), np.int64),
+        np.empty(slots),
+        np.empty((slots, steps), np.int64),
+        np.empty(slots),
+        np.empty((steps, states)),
+        np.empty((steps, states)),
+        np.empty((steps, states)),
+        np.empty((1, states, states)),
+        np.empty((1, states)),
+    )
+
+
+@inlined
+def transition_of(weights):
+    """The rows of the transitions."""
+    states = weights.shape[1]
+    return weights[weights.shape[0] - states - 2 : weights.shape[0] - 2]
+
+
+@compiled
+def potentials(i, data, weights, scale, unary):
+    """Cost-augmented unary potentials of example i under ``scale * weights``; returns the score of its labels."""
+    attributes, token_offsets, sentence_offsets, labels, costs = data
+    states = unary.shape[1]
+    transition, ends = transition_of(weights), weights[-2:]
+    first, last = sentence_offsets[i], sentence_offsets[i + 1] - 1
+    score = 0.0
+    for token in range(first, last + 1):
+        t = token - first
+        for s in range(states):
+            unary[t, s] = 0.0
+        for q in range(token_offsets[token], token_offsets[token + 1]):
+            attribute = attributes[q]
+            for s in range(states):
+                unary[t, s] += weights[attribute, s]
+    for s in range(states):
+        unary[0, s] += ends[0, s]
+        unary[last - first, s] += ends[1, s]
+    for token in range(first, last + 1):
+        t, label = token - first, labels[token]
+        score += unary[t, label]
+        if token > first:
+            score += transition[labels[token - 1], label]
+        for s in range(states):
+            unary[t, s] = scale * unary[t, s] + costs[token]
+        unary[t, label] -= costs[token]
+    return scale * score
+
+
+@compiled
+def _simplex_weights(values, mu, shares):
+    """Projection of values / mu, sorted downwards, onto the simplex (Prop. 3); returns the size of the support."""
+    size, total = 0, 0.0
+    for j in range(values.shape[0]):
+        if values[j] == -np.inf or total - j * values[j] >= mu:
+            break
+        total += values[j]
+        size = j + 1
+    for j in range(size):
+        shares[j] = (values[j] - total / size) / mu + 1.0 / size
+    return size
+
+
+@compiled
+def _smoothed_max(transition, length, smoothing, work):
+    """Smoothed max of the potentials in ``work.unary``; statistics go to ``work.node`` and ``work.edge``.
+
+    Returns the smoothed value and the maximum.
+    """
+    mu, k = smoothing
+    node, edge, values, labels, shares = work.node, work.edge, work.values, work.labels, work.shares
+    edge[:] = 0.0
+    if k == 0:
+        return _exp_oracle(transition, length, mu, work)
+    node[:length] = 0.0
+    edges = transition.reshape((1, *transition.shape))
+    if k == 1:
+        values[0] = viterbi(work.unary, edges, length, work.alpha, labels[0])
+    else:
+        top_k(work.unary, edges, length, k, work.score, work.back, values, labels)
+    size = _simplex_weights(values, mu, shares)
+    smoothed, norm2 = 0.0, 0.0
+    for j in range(size):
+        share = shares[j]
+        smoothed += share * values[j]
+        norm2 += share * share
+        for t in range(length):
+            node[t, labels[j, t]] += share
+            if t > 0:
+                edge[0, labels[j, t - 1], labels[j, t]] += share
+    return smoothed - mu / 2 * (norm2 - 1.0), values[0]
+
+
+@compiled
+def _exp_oracle(transition, length, mu, work):
+    """Algorithm 3: sum-product on the potentials divided by mu."""
+    edges = transition.reshape((1, *transition.shape))
+    best = viterbi(work.unary, edges, length, work.alpha, work.labels[0])
+    edges = edges / mu
+    work.unary[:length] /= mu
+    exponentiate(edges, work.shift, work.exponential)
+    tables = (work.exponential, work.shift)
+    log_z = log_partition(work.unary, edges, tables[0], tables[1], length, work.alpha, work.scaled, work.total)
+    marginals(edges, tables[0], length, work.alpha, work.scaled, work.total, work.node, work.edge)
+    return mu * log_z, best
+
+
+@inlined
+def add_label_parts(length, node, edge, factor, out):
+    """The rows of transitions and of first and last labels, which every example has."""
+    states = node.shape[1]
+    transition, ends = transition_of(out), out[-2:]
+    for s in range(states):
+        ends[0, s] += factor * node[0, s]
+        ends[1, s] += factor * node[length - 1, s]
+        for p in range(states):
+            transition[p, s] += factor * edge[p, s]
+
+
+@compiled
+def add_parts(first, length, data, node, edge, factor, out):
+    """out += factor * B^T (node, edge) for the example whose tokens start at ``first``."""
+    attributes, token_offsets, _, _, _ = data
+    states = node.shape[1]
+    for t in range(length):
+        nonzero = False
+        for s in range(states):
+            nonzero = nonzero or node[t, s] != 0.0
+        if nonzero:
+            for q in range(token_offsets[first + t], token_offsets[first + t + 1]):
+                r = attributes[q]
+                for s in range(states):
+                    out[r, s] += factor * node[t, s]
+    add_label_parts(length, node, edge, factor, out)
+
+
+@compiled
+def subtract_labels(first, length, labels, node, edge):
+    """Statistics minus the parts of the labels."""
+    for t in range(length):
+        node[t, labels[first + t]] -= 1.0
+        if t > 0:
+            edge[labels[first + t - 1], labels[first + t]] -= 1.0
+
+
+@entry_point
+def full_pass(data, weights, smoothing, node, edge, gradient):
+    """One oracle call on every example; the statistics go to ``node`` [tokens, S] and ``edge`` [n, S, S].
+
+    Returns the means of the smoothed loss, of the loss and of the expected cost, and adds the mean gradient to
+    ``gradient``.
+    """
+    _, _, sentence_offsets, labels, costs = data
+    n, states = sentence_offsets.shape[0] - 1, weights.shape[1]
+    work = workspace(data, states, smoothing[1])
+    own, own_edge = work.node, work.edge[0]
+    smoothed_loss, loss, cost = 0.0, 0.0, 0.0
+    for i in range(n):
+        first = sentence_offsets[i]
+        length = sentence_offsets[i + 1] - first
+        score = potentials(i, data, weights, 1.0, work.unary)
+        smoothed, best = _smoothed_max(transition_of(weights), length, smoothing, work)
+        smoothed_loss += smoothed - score
+        loss += best - score
+        for t in range(length):
+            cost += costs[first + t] * (1.0 - own[t, labels[first + t]])
+        node[first : first + length] = own[:length]
+        edge[i] = own_edge
+        subtract_labels(first, length, labels, own, own_edge)
+        add_parts(first, length, data, own, own_edge, 1.0 / n, gradient)
+    return smoothed_loss / n, loss / n, cost / n
+
+
+@inlined
+def _catch_up(weights, drift, r, lag, step_size, shrink, sums):
+    """Apply ``lag`` dense steps w <- c w - step_size * drift to row r."""
+    power, shift = 1.0 - shrink * sums[lag], step_size * sums[lag]
+    for s in range(weights.shape[1]):
+        weights[r, s] = power * weights[r, s] - shift * drift[r, s]
+
+
+@entry_point
+def svrg_epoch(order, data, weights, drift, total, smoothing, node, edge, decay):
+    """SVRG steps w <- c w - step_size * (drift + B^T(statistics - stored statistics)), dense terms just in time.
+
+    Changes ``weights`` in place, and adds to ``total`` what the sparse terms contribute to the sum of the iterates.
+    """
+    attributes, token_offsets, sentence_offsets, _, _ = data
+    step_size, shrink, sums = decay
+    rows, states = weights.shape
+    work = workspace(data, states, smoothing[1])
+    statistics, edge_statistics = work.node, work.edge[0]
+    seen = np.zeros(rows, np.int32)
+    for step in range(order.shape[0]):
+        i = order[step]
+        first, end = sentence_offsets[i], sentence_offsets[i + 1]
+        length = end - first
+        for q in range(token_offsets[first], token_offsets[end]):
+            r = attributes[q]
+            lag = step - seen[r]
+            if lag > 0:
+                _catch_up(weights, drift, r, lag, step_size, shrink, sums)
+                seen[r] = step
+        for r in range(rows - states - 2, rows):
+            _catch_up(weights, drift, r, step - seen[r], step_size, shrink, sums)
+            seen[r] = step
+        potentials(i, data, weights, 1.0, work.unary)
+        _smoothed_max(transition_of(weights), length, smoothing, work)
+        for t in range(length):
+            for s in range(states):
+                statistics[t, s] -= node[first + t, s]
+        for p in range(states):
+            for s in range(states):
+                edge_statistics[p, s] -= edge[i, p, s]
+        # The next dense step will shrink these terms, which it should not.
+        add_parts(first, length, data, statistics, edge_statistics, -step_size / (1.0 - shrink), weights)
+        # They live on, shrinking, in all iterates to come.
+        remaining = order.shape[0] - step
+        add_parts(first, length, data, statistics, edge_statistics, -step_size * sums[remaining], total)
+    for r in range(rows):
+        _catch_up(weights, drift, r, order.shape[0] - seen[r], step_size, shrink, sums)
+
+
+@entry_point
+def sgd_epoch(order, data, weights, total, smoothing, lam, steps, shares):
+    """Stochastic (sub)gradient steps w <- (1 - steps[t] lam) w - steps[t] B^T(statistics - labels), in place.
+
+    ``total`` (zero on entry) becomes the sum of shares[t] times the iterate after step t. The weights are kept as
+    scale * v, so that shrinking is free; ``total`` is corrected by what each step adds to v.
+    """
+    _, _, sentence_offsets, labels, _ = data
+    work = workspace(data, weights.shape[1], smoothing[1])
+    scale, weight = 1.0, 0.0
+    for step in range(order.shape[0]):
+        i = order[step]
+        first = sentence_offsets[i]
+        length = sentence_offsets[i + 1] - first
+        potentials(i, data, weights, scale, work.unary)
+        _smoothed_max(transition_of(weights) * scale, length, smoothing, work)
+        subtract_labels(first, length, labels, work.node, work.edge[0])
+        scale *= 1.0 - steps[step] * lam
+        if abs(scale) < 1e-3:  # smaller scales would cost the total its digits
+            total[:] += weight * weights
+            weights[:] *= scale
+            scale, weight = 1.0, 0.0
+        factor = -steps[step] / scale
+        add_parts(first, length, data, work.node, work.edge[0], factor, weights)
+        if shares[step] != 0.0 or weight != 0.0:
+            add_parts(first, length, data, work.node, work.edge[0], -weight * factor, total)
+            weight += shares[step] * scale
+    total[:] += weight * weights
+    weights[:] *= scale

@@ -1,0 +1,140 @@
+"""A certificate for any weights: a lower bound on the optimum by block-coordinate Frank-Wolfe."""
+
+from __future__ import annotations
+
+import math
+import time
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+import numpy as np
+from torch import Tensor
+
+from structsmooth.problems.base import Problem
+from structsmooth.solvers.base import check_number
+from structsmooth.solvers.dual.bcfw import BCFW, BCFWState
+from structsmooth.solvers.dual.frank_wolfe import checked_hinges
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """How far some weights w are from the optimum, whatever solver they are from.
+
+    Attributes:
+        objective: F(w).
+        dual: D(m) ≤ min F at the dual point that was found.
+        slack: the duality gap of that point at its own weights: no other has a dual larger by more.
+        passes: Frank-Wolfe passes that found it.
+        oracle_calls: inferences, those for F(w) and the slack included.
+        seconds: time of all that.
+        state: the dual point. It serves as ``start`` for other weights, and other λ.
+    """
+
+    objective: float
+    dual: float
+    slack: float
+    passes: int
+    oracle_calls: int
+    seconds: float
+    state: BCFWState
+
+    @property
+    def gap(self) -> float:
+        """F(w) − D(m): the suboptimality F(w) − min F is no larger."""
+        return self.objective - self.dual
+
+    @property
+    def least(self) -> float:
+        """The suboptimality is no smaller: the dual point has weights that are better by this."""
+        return max(self.gap - self.slack, 0.0)
+
+    def __str__(self) -> str:
+        return (
+            f"objective {self.objective:.6g}, above the optimum by {self.least:.3g} at least, {self.gap:.3g} at most "
+            f"({self.passes} dual passes, {self.oracle_calls:,} oracle calls, {self.seconds:.1f} seconds)"
+        )
+
+
+def certify(
+    problem: Problem,
+    weights: Tensor,
+    lam: float,
+    *,
+    accuracy: float = 0.1,
+    passes: int = 100,
+    seed: int = 0,
+    solver: BCFW = BCFW(steps="pairwise"),  # noqa: B008 - immutable
+    start: BCFWState | None = None,
+) -> Certificate:
+    """Bound the distance of any weights from the optimum of (1/n) Σ f_i(w) + (λ/2)‖w‖².
+
+    Makes passes of a solver of the dual (Osokin et al. 2016) from the labels, until the dual can rise no more than
+    ``accuracy`` times the gap: then gap and suboptimality are the same within 1/(1 − accuracy). For weights that are
+    nearly optimal, passes also end when the gap is below ``solver.gap_tolerance`` times the objective. Ctrl-C ends
+    them too. Same seed, same certificate.
+
+    Args:
+        problem: a linear problem of hinges.
+        weights: w, [dim], converted to the dtype and device of ``problem.start()``.
+        lam: λ > 0.
+        accuracy: of the gap, relative; at least 0.
+        passes: limit on passes; 0 for the bound of the start.
+        seed: of the order of examples.
+        solver: of the dual; whether it averages does not matter.
+        start: ``state`` of another certificate or run on this problem, for this λ or another.
+
+    Raises:
+        TypeError: a problem that is not linear, numbers or a start of the wrong type.
+        ValueError: a problem not of hinges, λ ≤ 0, weights of another shape or with an infinite objective.
+
+    Example:
+        >>> import torch
+        >>> from structsmooth import SVRG, SparseChainProblem, SparseSequences, certify
+        >>> offsets = torch.tensor([0, 1, 2, 3])
+        >>> sequences = SparseSequences(torch.tensor([0, 1, 1], dtype=torch.int32), offsets, offsets)
+        >>> problem = SparseChainProblem(sequences, torch.tensor([0, 1, 0]), features=2, states=2)
+        >>> result = SVRG().solve(problem, lam=0.1, passes=20)
+        >>> certificate = certify(problem, result.weights, 0.1)
+        >>> bool(certificate.least <= certificate.gap < 0.01)
+        True
+    """
+    for name, value in (("lam", lam), ("accuracy", accuracy)):
+        check_number(name, value)
+    for name, value in (("passes", passes), ("seed", seed)):
+        check_number(name, value, integer=True)
+    linear = checked_hinges("certify", problem, lam)
+    solver = replace(solver, average=False)  # an average is no point of the dual
+    calls, started = problem.oracle_calls, time.perf_counter()
+    state = solver.first_state(problem, lam, start, seed)
+    objective = _objective(problem, weights, lam)
+
+    def slack() -> float:
+        return float(linear.block_gaps(state.weights, state.statistics).sum())
+
+    def accurate(slack: float) -> bool:
+        gap = objective - state.dual(lam)
+        return slack <= accuracy * gap or gap <= solver.gap_tolerance * objective
+
+    with suppress(KeyboardInterrupt):
+        while state.passes < passes:
+            state = solver.advance(problem, lam, state, np.random.default_rng([seed, state.passes]))
+            # Block gaps as last seen cost nothing, and say when it is time for those of now.
+            if accurate(float(state.gaps.sum())) and accurate(slack()):
+                break
+    last = slack()
+    spent = problem.oracle_calls - calls, time.perf_counter() - started
+    return Certificate(objective, state.dual(lam), last, state.passes, *spent, state)
+
+
+def _objective(problem: Problem, weights: Tensor, lam: float) -> float:
+    """F(w)."""
+    start = problem.start()
+    if not isinstance(weights, Tensor):
+        raise TypeError(f"weights must be a torch.Tensor, got {type(weights).__name__}")
+    if weights.shape != start.shape:
+        raise ValueError(f"weights must have shape [dim] = {tuple(start.shape)}, got {tuple(weights.shape)}")
+    weights = weights.detach().to(start)
+    objective = problem.loss(weights) + lam / 2 * float(weights @ weights)
+    if not math.isfinite(objective):
+        raise ValueError(f"weights must have a finite objective, got {objective}")
+    return objective

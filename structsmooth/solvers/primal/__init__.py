@@ -1,0 +1,1 @@
+"""Solvers that work on the weights."""

@@ -1,0 +1,256 @@
+"""Casimir: Catalyst acceleration with smoothing, SVRG inside (Pillutla et al. 2019, Algorithm 4)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Literal, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from structsmooth.problems.base import FullPass, Problem
+from structsmooth.smoothing import Smoother
+from structsmooth.solvers.base import State, check_positive
+from structsmooth.solvers.primal.svrg import SmoothedSolver, SmoothedState
+
+
+@dataclass
+class CasimirState(SmoothedState):
+    """After outer iteration k: ``weights`` is w_k.
+
+    Attributes:
+        iteration: k.
+        alpha: α_k.
+        mu: μ_k.
+        kappa: κ.
+        lipschitz: the Lipschitz constant that κ follows from.
+        least_mu: what μ_k does not fall below yet.
+        center: prox-center z_k.
+        previous_center: z_{k-1}.
+    """
+
+    iteration: int = 0
+    alpha: float = 1.0
+    mu: float = 0.0
+    kappa: float = 0.0
+    lipschitz: float = 0.0
+    least_mu: float = 0.0
+    center: Tensor = field(default_factory=lambda: torch.zeros(0))
+    previous_center: Tensor = field(default_factory=lambda: torch.zeros(0))
+
+
+@dataclass(frozen=True)
+class CasimirSVRG(SmoothedSolver[CasimirState]):
+    """Casimir-SVRG: accelerated proximal points on a smoothed objective.
+
+    Iteration k minimizes F_{μ_k}(w) + (κ_k/2)‖w − z_{k-1}‖² roughly, by SVRG, then extrapolates to z_k. Schedules
+    (Table 3), with q = λ/(λ + κ):
+
+    =========  =====================================  ===================
+    schedule   λ > 0                                  λ = 0
+    =========  =====================================  ===================
+    adaptive   μ_k = μ(1 − √q/2)^{k/2}, κ_k = κ        μ_k = μ/k, κ_k = κk
+    constant   μ_k = μ, κ_k = κ                       μ_k = μ, κ_k = κ
+    =========  =====================================  ===================
+
+    The adaptive level for λ > 0 falls below μ/10 only in proportion to the step size, and never below 1e-5 μ. When the
+    step size is halved, the Lipschitz constant that κ follows from is doubled.
+
+    Args:
+        mu: μ, where the level of smoothing starts; 2 for the adaptive and 0.03 for the constant schedule if not given.
+        schedule: ``"adaptive"`` (Corollaries 18 and 20) needs no accuracy in advance; ``"constant"`` (17 and 19).
+        kappa: κ. If not given, as in Propositions 29 and 31, from the Lipschitz constant that the first step size
+            implies; for the adaptive schedule with λ > 0 the geometric mean of that and λ, the paper's choice, since
+            much acceleration is slow at first and little is slow at last.
+        warm_start: where an inner problem starts: ``"prox-center"`` z_{k-1}, ``"extrapolation"``
+            w_{k-1} + κ/(κ + λ)(z_{k-1} − z_{k-2}), or ``"prev-iterate"`` w_{k-1}.
+        inner_stop: ``"budget"`` for one SVRG epoch, ``"gradient"`` for epochs, one at least, until the norm of the
+            gradient implies criterion (26) or the run has made all its passes.
+        max_inner: limit on the epochs of an inner problem under ``"gradient"``.
+        lipschitz: estimate of the Lipschitz constant L of the smoothed gradient, for the first step size
+            1/(L + λ + κ); instead of ``learning_rate``.
+    """
+
+    mu: float | None = None
+    schedule: Literal["adaptive", "constant"] = "adaptive"
+    kappa: float | None = None
+    warm_start: Literal["prox-center", "extrapolation", "prev-iterate"] = "prox-center"
+    inner_stop: Literal["budget", "gradient"] = "budget"
+    max_inner: int = 10
+    lipschitz: float | None = None
+
+    state_type: ClassVar[type[State]] = CasimirState
+    # Its steps work on inner problems that are more strongly convex than the whole.
+    least_step: ClassVar[float] = 0.2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive(self, "mu", "kappa", "lipschitz")
+        check_positive(self, "max_inner", integer=True)
+        if self.lipschitz is not None and self.learning_rate is not None:
+            raise ValueError("give lipschitz or learning_rate, not both")
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise ValueError(f"{name} must be one of {', '.join(choices)}, got {getattr(self, name)!r}")
+
+    def estimate_step_size(self, problem: Problem, lam: float, weights: Tensor, seed: int) -> float:
+        """From the Lipschitz constant, if it was given, else as every solver."""
+        if self.lipschitz is None:
+            return super().estimate_step_size(problem, lam, weights, seed)
+        return 1 / (self.lipschitz + lam + self._kappa(problem, lam, self.lipschitz))
+
+    def begin(self, problem: Problem, lam: float, weights: Tensor, step_size: float) -> CasimirState:
+        """z_0 = w_0, α_0 and κ."""
+        lipschitz = self.lipschitz or 1 / step_size
+        kappa = self._kappa(problem, lam, lipschitz)
+        return CasimirState(
+            weights,
+            min(step_size, 0.5 / (lam + kappa)),
+            alpha=math.sqrt(lam / (lam + kappa)) if lam > 0 else (math.sqrt(5) - 1) / 2,
+            mu=self._first_mu,
+            kappa=kappa,
+            lipschitz=lipschitz,
+            least_mu=_AHEAD * self._first_mu,
+            center=weights,
+            previous_center=weights,
+        )
+
+    def advance(self, problem: Problem, lam: float, state: CasimirState, rng: np.random.Generator) -> CasimirState:
+        """One outer iteration: the inner problem, then (27) to (29)."""
+        k = state.iteration + 1
+        level, after = self.level(k, state.kappa, lam), self.level(k + 1, state.kappa, lam)
+        new = replace(state, iteration=k, previous_center=state.center)
+        new.mu = self.next_mu(new, lam)
+        new.weights = self._solve_inner(problem, lam, new, self._warm_start(state, level.kappa, lam), rng)
+        new.alpha = next_alpha(state.alpha, level.kappa, after.kappa, lam)
+        beta = extrapolation(state.alpha, new.alpha, level.kappa, after.kappa, lam)
+        new.center = new.weights + beta * (new.weights - state.weights)
+        return new
+
+    def stalled(self, state: CasimirState, full: FullPass, lam: float) -> bool:
+        """Whether the last epoch ended no lower than it started."""
+        return self.epoch_objective(state, full, lam) >= state.epoch_start
+
+    def with_step_size(self, problem: Problem, lam: float, state: CasimirState, step_size: float) -> CasimirState:
+        """Also a Lipschitz constant in inverse proportion, its κ, and α such that α²(κ + λ) in (27) stays."""
+        change = step_size / state.step_size
+        new = replace(state, step_size=step_size, lipschitz=state.lipschitz / change)
+        new.kappa = self._kappa(problem, lam, new.lipschitz)
+        new.alpha = state.alpha * math.sqrt((state.kappa + lam) / (new.kappa + lam))
+        new.least_mu = max(state.least_mu * change, _LEAST_DECAY * self._first_mu)
+        return new
+
+    def restarted(self, state: CasimirState) -> CasimirState:
+        """The prox-center back at the iterate."""
+        return replace(state, center=state.weights, previous_center=state.weights)
+
+    def smoother(self, state: CasimirState) -> Smoother:
+        """Smoothing by μ_k."""
+        return self.smooth(state.mu)
+
+    def epoch_objective(self, state: CasimirState, full: FullPass, lam: float) -> float:
+        """The inner problem F_μ(w) + (κ_k/2)‖w − z_{k-1}‖² at the weights of ``full``."""
+        kappa = self.level(state.iteration, state.kappa, lam).kappa
+        proximity = float((full.weights - state.previous_center).square_().sum())
+        return super().epoch_objective(state, full, lam) + kappa / 2 * proximity
+
+    def level(self, k: int, kappa: float, lam: float) -> Level:
+        """κ_k and δ_k of Corollaries 17 to 20."""
+        if lam == 0:
+            return Level(kappa * k if self.schedule == "adaptive" else kappa, 1 / (k + 1) ** 2)
+        root = math.sqrt(lam / (lam + kappa))
+        return Level(kappa, root / (2 - root))
+
+    def next_mu(self, state: CasimirState, lam: float) -> float:
+        """μ_k of Corollaries 17 to 20, for ``state`` at iteration k with μ_{k-1}."""
+        if self.schedule == "constant":
+            return self._first_mu
+        if lam == 0:
+            return self._first_mu / state.iteration
+        return max(state.mu * math.sqrt(1 - math.sqrt(lam / (lam + state.kappa)) / 2), state.least_mu)
+
+    @property
+    def _first_mu(self) -> float:
+        if self.mu is not None:
+            return self.mu
+        return 2.0 if self.schedule == "adaptive" else 0.03
+
+    def _solve_inner(
+        self, problem: Problem, lam: float, state: CasimirState, weights: Tensor, rng: np.random.Generator
+    ) -> Tensor:
+        """SVRG from ``weights`` on F_{μ_k}(w) + (κ_k/2)‖w − z_{k-1}‖²."""
+        level, center = self.level(state.iteration, state.kappa, lam), state.previous_center
+        # Longer steps would diverge on the quadratic terms alone, which grow with k where the schedule says so.
+        step_size = min(state.step_size, 0.5 / (lam + level.kappa))
+        epochs = 1 if self.inner_stop == "budget" else min(self.max_inner, state.limit - state.passes)
+        for epoch in range(epochs):
+            snapshot = problem.full_pass(weights, problem.surrogate(self.smoother(state)))
+            state.improve_dual(snapshot, lam)
+            # Every iteration makes a pass: one that starts at the minimum would otherwise repeat for ever.
+            if epoch > 0 and _accurate(snapshot, level, lam, center):
+                state.epoch_start = math.inf  # there was nothing left to decrease
+                break
+            state.epoch_start = self.epoch_objective(state, snapshot, lam)
+            order = self.order(problem, rng)
+            _, weights = problem.svrg_epoch(
+                snapshot, order, step_size=step_size, lam=lam, kappa=level.kappa, center=center
+            )
+            state.passes += 1
+        return weights
+
+    def _warm_start(self, state: CasimirState, kappa: float, lam: float) -> Tensor:
+        if self.warm_start == "prox-center":
+            return state.center
+        if self.warm_start == "prev-iterate":
+            return state.weights
+        return state.weights + kappa / (kappa + lam) * (state.center - state.previous_center)
+
+    def _kappa(self, problem: Problem, lam: float, lipschitz: float) -> float:
+        if self.kappa is not None:
+            return self.kappa
+        if lam == 0:
+            return lipschitz / (problem.n + 1)
+        balanced = lipschitz / problem.n - lam if lipschitz > 4 * lam * problem.n else lam
+        return math.sqrt(lam * balanced) if self.schedule == "adaptive" else balanced
+
+
+class Level(NamedTuple):
+    """Parameters of outer iteration k: proximal strength κ_k, relative accuracy δ_k."""
+
+    kappa: float
+    delta: float
+
+
+def next_alpha(alpha: float, kappa: float, next_kappa: float, lam: float) -> float:
+    """α_k from α_{k-1}: the root of (27), α_k²(κ_{k+1} + λ) = (1 − α_k) α_{k-1}²(κ_k + λ) + α_k λ."""
+    a, c = next_kappa + lam, alpha**2 * (kappa + lam)
+    b = c - lam
+    return (math.sqrt(b * b + 4 * a * c) - b) / (2 * a)
+
+
+def extrapolation(alpha: float, next_alpha: float, kappa: float, next_kappa: float, lam: float) -> float:
+    """β_k of (29) from α_{k-1} and α_k."""
+    scaled = alpha * (1 - alpha) * (kappa + lam)
+    return scaled / (alpha**2 * (kappa + lam) + next_alpha * (next_kappa + lam))
+
+
+def _accurate(snapshot: FullPass, level: Level, lam: float, center: Tensor) -> bool:
+    """Whether the gradient is so small that (26) holds: ‖∇‖² ≤ (λ + κ) δ κ ‖w − z‖²."""
+    offset = snapshot.weights - center
+    gradient = snapshot.gradient + lam * snapshot.weights + level.kappa * offset
+    bound = (lam + level.kappa) * level.delta * level.kappa * float(offset.square().sum())
+    return float(gradient.square().sum()) <= bound
+
+
+# Smoothing may fall this far below what it was, and not further before the step size does: a smaller μ asks for
+# shorter steps, and with steps that are too long it is worth nothing.
+_AHEAD = 0.1
+# Scores divided by a much smaller level of smoothing would lose the digits that marginals consist of.
+_LEAST_DECAY = 1e-5
+_CHOICES = {
+    "schedule": ("adaptive", "constant"),
+    "warm_start": ("prox-center", "extrapolation", "prev-iterate"),
+    "inner_stop": ("budget", "gradient"),
+}

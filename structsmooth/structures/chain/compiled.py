@@ -1,0 +1,407 @@
+"""Inference in one linear chain, and loops of it over a batch.
+
+All functions of one chain take float64 arrays: ``unary`` [T, S] and ``transition`` [E, S, S], where E is 1 (the same
+transitions at every edge) or T - 1. Entries may be minus infinity. Ties go to the lowest state. Loops over a batch read
+and write arrays of one type, float32 or float64; in between, sums are of float64.
+"""
+
+import numpy as np
+
+from structsmooth.compiled.jit import compiled, entry_point, inlined
+
+# Sums of products below this may have lost terms to underflow: they are redone in log space.
+_UNDERFLOW = 1e-290
+# Fewer states than this are faster one by one than by vector instructions.
+_VECTOR = 16
+
+
+@inlined
+def edge_index(transition, t):
+    """Row of ``transition`` that leads into position t."""
+    return t - 1 if transition.shape[0] > 1 else 0
+
+
+@compiled
+def viterbi(unary, transition, length, score, labels):
+    """Max oracle (Algorithm 1): fills ``labels``, returns the value; ``score`` [T, S] is scratch.
+
+    What the best prefix came from is looked for only where the best output passes.
+    """
+    states = unary.shape[1]
+    for s in range(states):
+        score[0, s] = unary[0, s]
+    for t in range(1, length):
+        _max_product(score[t - 1], transition[edge_index(transition, t)], score[t])
+        for s in range(states):
+            score[t, s] += unary[t, s]
+    value, state = _largest(score[length - 1])
+    for t in range(length - 1, -1, -1):
+        labels[t] = state if value > -np.inf else 0
+        if t > 0:
+            edge, best, argument = transition[edge_index(transition, t)], -np.inf, 0
+            for p in range(states):
+                if score[t - 1, p] + edge[p, state] > best:
+                    best, argument = score[t - 1, p] + edge[p, state], p
+            state = argument
+    return value
+
+
+@inlined
+def _max_product(before, edge, after):
+    """``after`` = the largest of before + edge over the state before, in the order that suits the number of states."""
+    states = after.shape[0]
+    if states < _VECTOR:
+        for s in range(states):
+            best = -np.inf
+            for p in range(states):
+                value = before[p] + edge[p, s]
+                best = value if value > best else best
+            after[s] = best
+        return
+    for s in range(states):
+        after[s] = -np.inf
+    for p in range(states):
+        for s in range(states):
+            value = before[p] + edge[p, s]
+            after[s] = value if value > after[s] else after[s]
+
+
+@inlined
+def _largest(scores):
+    """The largest score and the first index that has it."""
+    best, argument = -np.inf, 0
+    for s in range(scores.shape[0]):
+        if scores[s] > best:
+            best, argument = scores[s], s
+    return best, argument
+
+
+@compiled
+def top_k(unary, transition, length, k, score, back, values, labels):
+    """Top-K oracle (Algorithm 2): fills ``values`` [k], ``labels`` [k, T]; ``score``, ``back`` [T, S, k] are scratch.
+
+    Each state keeps the sorted list of its k best prefixes; lists are merged by insertion and a merge stops at
+    the first entry that is too small. Where fewer than k outputs exist, values are -inf and labels 0. ``back`` must
+    be zero before its first use: NaN scores may lead to entries that were never written.
+    """
+    states = unary.shape[1]
+    last = k - 1
+    for s in range(states):
+        score[0, s, 0] = unary[0, s]
+        for j in range(1, k):
+            score[0, s, j] = -np.inf
+    for t in range(1, length):
+        edge = transition[edge_index(transition, t)]
+        before = score[t - 1]
+        for s in range(states):
+            best, origin = score[t, s], back[t, s]
+            for j in range(k):
+                best[j] = -np.inf
+            for p in range(states):
+                for j in range(k):
+                    value = before[p, j] + edge[p, s]
+                    if value <= best[last]:
+                        break
+                    insert(best, origin, value, p * k + j, last)
+            for j in range(k):
+                best[j] += unary[t, s]
+    for j in range(k):
+        values[j] = -np.inf
+        labels[j, length - 1] = 0
+    for s in range(states):
+        for j in range(k):
+            value = score[length - 1, s, j]
+            if value <= values[last]:
+                break
+            insert(values, labels[:, length - 1], value, s * k + j, last)
+    for j in range(k):
+        if values[j] == -np.inf:
+            labels[j, :length] = 0
+            continue
+        entry = labels[j, length - 1]
+        for t in range(length - 1, -1, -1):
+            labels[j, t] = entry // k
+            if t > 0:
+                entry = back[t, entry // k, entry % k]
+
+
+@inlined
+def insert(values, origins, value, origin, last):
+    """Insert into a list sorted downwards; equal values keep the order of their insertion."""
+    j = last
+    while j > 0 and values[j - 1] < value:
+        values[j] = values[j - 1]
+        origins[j] = origins[j - 1]
+        j -= 1
+    values[j] = value
+    origins[j] = origin
+
+
+@compiled
+def exponentiate(transition, shift, exponential):
+    """``exponential`` = exp(transition - shift) with ``shift`` the largest entry into each state."""
+    edges, states, _ = transition.shape
+    for e in range(edges):
+        for s in range(states):
+            largest = -np.inf
+            for p in range(states):
+                largest = max(largest, transition[e, p, s])
+            shift[e, s] = largest if largest > -np.inf else 0.0
+        for p in range(states):
+            for s in range(states):
+                exponential[e, p, s] = np.exp(transition[e, p, s] - shift[e, s])
+
+
+@compiled
+def log_partition(unary, transition, exponential, shift, length, alpha, scaled, total):
+    """Forward half of the sum-product recursion; returns the log-partition function.
+
+    ``scaled`` [T, S] holds the forward messages relative to the largest at each position, and ``total`` the sums over
+    the previous state, zero where the sum had to be done in log space. There, ``alpha`` [T, S] holds the log messages
+    of that position and of the one before.
+    """
+    states = unary.shape[1]
+    largest = _exponentials(unary[0], scaled[0])
+    alpha[0, :] = unary[0]
+    known = 0  # the last position whose row of alpha is filled
+    for t in range(1, length):
+        e = edge_index(transition, t)
+        _sum_product(scaled[t - 1], exponential[e], total[t])
+        growth = _propagate(unary, shift, total, scaled, t, e)
+        if growth > -np.inf:
+            largest += growth
+            continue
+        if known < t - 1:
+            for s in range(states):
+                alpha[t - 1, s] = largest + np.log(scaled[t - 1, s])
+        for s in range(states):
+            if total[t, s] > _UNDERFLOW:
+                message = largest + shift[e, s] + np.log(total[t, s])
+            else:
+                total[t, s] = 0.0
+                message = _log_sum(alpha[t - 1], transition[e, :, s], scaled[t])
+            alpha[t, s] = message + unary[t, s]
+        largest, known = _exponentials(alpha[t], scaled[t]), t
+    mass = scaled[length - 1, :].sum()
+    return largest + np.log(mass) if mass > 0.0 else -np.inf
+
+
+@inlined
+def _sum_product(before, edge, after):
+    """``after`` = the sum of before * edge over the state before."""
+    for s in range(after.shape[0]):
+        after[s] = before[0] * edge[0, s]
+    for p in range(1, after.shape[0]):
+        weight, row = before[p], edge[p]
+        for s in range(after.shape[0]):
+            after[s] += weight * row[s]
+
+
+@compiled
+def _propagate(unary, shift, total, scaled, t, e):
+    """``scaled[t]`` = total * exp(shift + unary) relative to the largest, whose logarithm is returned.
+
+    That is -inf if products other than those of forbidden states may have lost digits to underflow.
+    """
+    states = unary.shape[1]
+    largest = -np.inf
+    for s in range(states):
+        score = shift[e, s] + unary[t, s]
+        largest = score if score > largest else largest
+    mass, exact = 0.0, True
+    for s in range(states):
+        value = total[t, s] * np.exp(shift[e, s] + unary[t, s] - largest)
+        scaled[t, s] = value
+        mass = value if value > mass else mass
+        exact &= value > _UNDERFLOW or unary[t, s] == -np.inf
+    if not (exact and mass > 0.0):
+        return -np.inf
+    inverse = 1.0 / mass
+    for s in range(states):
+        scaled[t, s] *= inverse
+    return largest + np.log(mass)
+
+
+@compiled
+def _exponentials(messages, scaled):
+    """``scaled`` = exp(messages - largest); zeros if all are -inf. Returns the largest."""
+    largest = -np.inf
+    for s in range(messages.shape[0]):
+        largest = max(largest, messages[s])
+    for s in range(messages.shape[0]):
+        scaled[s] = np.exp(messages[s] - largest) if largest > -np.inf else 0.0
+    return largest
+
+
+@compiled
+def _log_sum(messages, edge, scaled):
+    """log sum exp(messages + edge); ``scaled`` is scratch."""
+    for p in range(messages.shape[0]):
+        scaled[p] = messages[p] + edge[p]
+    largest = _exponentials(scaled, scaled)
+    return largest + np.log(scaled.sum()) if largest > -np.inf else largest
+
+
+@compiled
+def marginals(transition, exponential, length, alpha, scaled, total, node, edge):
+    """Backward half: marginals from the results of :func:`log_partition`; adds to ``edge``, sets ``node``.
+
+    p(y_t = p | y_{t+1} = s) follows from the forward messages alone, so no backward message is needed and nothing
+    can overflow. It is normalized by its own sum over p, so marginals sum to one however large the scores are. The
+    rows of ``scaled`` are scratch once they are used.
+    """
+    states = node.shape[1]
+    mass = scaled[length - 1, :].sum()
+    for s in range(states):
+        node[length - 1, s] = scaled[length - 1, s] / mass if mass > 0.0 else 0.0
+    for t in range(length - 1, 0, -1):
+        e, out = edge_index(transition, t), edge_index(edge, t)
+        # total[t] becomes the factor by which a joint weight turns into a joint probability.
+        for s in range(states):
+            if total[t, s] > 0.0:
+                total[t, s] = node[t, s] / total[t, s]
+        factors = total[t]
+        for p in range(states):
+            weight, row, joint, sum_p = scaled[t - 1, p], exponential[e, p], edge[out, p], 0.0
+            for s in range(states):
+                probability = weight * row[s] * factors[s]
+                joint[s] += probability
+                sum_p += probability
+            node[t - 1, p] = sum_p
+        for s in range(states):
+            if total[t, s] == 0.0 and node[t, s] > 0.0:
+                _log_sum(alpha[t - 1], transition[e, :, s], scaled[t])
+                mass_s = scaled[t].sum()
+                for p in range(states):
+                    joint = node[t, s] * (scaled[t, p] / mass_s)
+                    edge[out, p, s] += joint
+                    node[t - 1, p] += joint
+
+
+@compiled
+def max_marginals(unary, transition, length, ahead, out):
+    """Best prefix that ends in each state plus best suffix behind it: sets ``out``; ``ahead`` [T, S] is scratch."""
+    states = unary.shape[1]
+    out[0] = unary[0]
+    for t in range(1, length):
+        _max_product(out[t - 1], transition[edge_index(transition, t)], out[t])
+        for s in range(states):
+            out[t, s] += unary[t, s]
+    for s in range(states):
+        ahead[length - 1, s] = 0.0
+    for t in range(length - 2, -1, -1):
+        for p in range(states):
+            message = -np.inf
+            for s in range(states):
+                best = transition[edge_index(transition, t + 1), p, s] + unary[t + 1, s] + ahead[t + 1, s]
+                message = max(message, best)
+            ahead[t, p] = message
+    for t in range(length):
+        for s in range(states):
+            out[t, s] += ahead[t, s]
+
+
+@inlined
+def _copy(source, target):
+    """Copy between arrays of one shape, whatever their types."""
+    numbers, out = source.ravel(), target.ravel()
+    for i in range(out.size):
+        out[i] = numbers[i]
+
+
+@entry_point
+def batch_top_k(unary, transition, lengths, k, values, labels, begin, end):
+    """Top-K of examples ``begin`` to ``end``: unary [B, T, S], transition [1 or B, E, S, S].
+
+    Fills ``values`` [B, k] and ``labels`` [B, k, T], which must be zero.
+    """
+    _, steps, states = unary.shape
+    own_unary, own_edges = np.empty((steps, states)), np.empty(transition.shape[1:])
+    score = np.empty((steps, states, k))
+    prefix = np.empty((steps, states))
+    best = np.empty(k)
+    back = np.zeros((steps, states, k), np.int64)
+    for b in range(begin, end):
+        _copy(unary[b], own_unary)
+        if b == begin or transition.shape[0] > 1:
+            _copy(transition[b if transition.shape[0] > 1 else 0], own_edges)
+        if k == 1:
+            best[0] = viterbi(own_unary, own_edges, lengths[b], prefix, labels[b, 0])
+        else:
+            top_k(own_unary, own_edges, lengths[b], k, score, back, best, labels[b])
+        values[b] = best
+
+
+@entry_point
+def batch_marginals(unary, transition, lengths, values, node, edge, begin, end):
+    """Log-partition [B] and marginals of examples ``begin`` to ``end``.
+
+    Fills ``values``, ``node`` [B, T, S] and ``edge`` [B, E', S, S]; E' = 1 sums the edge marginals over positions.
+    """
+    _, steps, states = unary.shape
+    edges = transition.shape[1]
+    own_unary, own_edges = np.empty((steps, states)), np.empty((edges, states, states))
+    own_node, own_edge = np.empty((steps, states)), np.empty(edge.shape[1:])
+    alpha, scaled = np.empty((steps, states)), np.empty((steps, states))
+    total = np.empty((steps, states))
+    exponential, shift = np.empty((edges, states, states)), np.empty((edges, states))
+    for b in range(begin, end):
+        length = lengths[b]
+        _copy(unary[b], own_unary)
+        if b == begin or transition.shape[0] > 1:
+            _copy(transition[b if transition.shape[0] > 1 else 0], own_edges)
+            exponentiate(own_edges, shift, exponential)
+        own_node[length:], own_edge[:] = 0.0, 0.0
+        values[b] = log_partition(own_unary, own_edges, exponential, shift, length, alpha, scaled, total)
+        marginals(own_edges, exponential, length, alpha, scaled, total, own_node, own_edge)
+        _copy(own_node, node[b])
+        _copy(own_edge, edge[b])
+
+
+@entry_point
+def batch_max_marginals(unary, transition, lengths, out, begin, end):
+    """Max-marginals of examples ``begin`` to ``end`` into ``out`` [B, T, S]."""
+    _, steps, states = unary.shape
+    own_unary, own_edges = np.empty((steps, states)), np.empty(transition.shape[1:])
+    ahead, best = np.empty((steps, states)), np.empty((steps, states))
+    for b in range(begin, end):
+        _copy(unary[b], own_unary)
+        if b == begin or transition.shape[0] > 1:
+            _copy(transition[b if transition.shape[0] > 1 else 0], own_edges)
+        max_marginals(own_unary, own_edges, lengths[b], ahead, best)
+        best[lengths[b] :] = 0.0
+        _copy(best, out[b])
+
+
+@entry_point
+def batch_scores(unary, transition, lengths, labels, scores):
+    """Fill ``scores`` [B, K], whatever stands at padding, for labels [B, K, T]; false if one is no state."""
+    batch, outputs, _ = labels.shape
+    states = unary.shape[2]
+    for b in range(batch):
+        edges = transition[b if transition.shape[0] > 1 else 0]
+        for k in range(outputs):
+            total, before = 0.0, 0
+            for t in range(lengths[b]):
+                state = labels[b, k, t]
+                if not 0 <= state < states:
+                    return False
+                total += unary[b, t, state]
+                if t > 0:
+                    total += edges[edge_index(edges, t), before, state]
+                before = state
+            scores[b, k] = total
+    return True
+
+
+@entry_point
+def batch_parts(weights, labels, lengths, node, edge):
+    """Add sum_k weights[b, k] * parts of labels[b, k] to ``node`` [B, T, S] and ``edge`` [1 or B, E, S, S]."""
+    batch, outputs, _ = labels.shape
+    for b in range(batch):
+        edges = edge[b if edge.shape[0] > 1 else 0]
+        for k in range(outputs):
+            for t in range(lengths[b]):
+                node[b, t, labels[b, k, t]] += weights[b, k]
+                if t > 0:
+                    edges[edge_index(edges, t), labels[b, k, t - 1], labels[b, k, t]] += weights[b, k]

@@ -1,0 +1,252 @@
+"""Oracles of the linear chain as torch operators over the compiled kernels (CPU).
+
+Value and statistics come from one pass; the backward pass is a product with saved statistics. Kernels read and write
+the dtype of the potentials, float32 or float64, and sum in float64, an example at a time. Transitions have shape
+[1 or B, 1 or T-1, S, S]. The operators are opaque to ``torch.compile``, so models that use them compile without graph
+breaks.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.library import register_autograd, register_fake
+
+from structsmooth.compiled.threads import over_batch
+from structsmooth.structures.chain import reference
+from structsmooth.structures.checks import require_labels
+from structsmooth.structures.operators import cpu_operator, weighted_sum
+
+
+def expand_edges(unary: Tensor, transition: Tensor) -> Tensor:
+    """Transitions [1 or B, 1 or T-1, S, S] as edges [B, T-1, S, S]."""
+    batch, steps, states = unary.shape
+    return transition.expand(batch, steps - 1, states, states)
+
+
+def length_mask(lengths: Tensor, steps: int) -> Tensor:
+    """Mask [B, T], true on the first ``lengths`` positions."""
+    return torch.arange(steps, device=lengths.device) < lengths[:, None]
+
+
+def masked(unary: Tensor, transition: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Unary scores and edges [B, T-1, S, S], zero at padding, where they may hold anything."""
+    edges = expand_edges(unary, transition)
+    return torch.where(mask.unsqueeze(-1), unary, 0.0), torch.where(mask[:, 1:, None, None], edges, 0.0)
+
+
+def check_lengths(lengths: Tensor, steps: int) -> None:
+    """Lengths from 1 to T: the kernels would read and write beyond their arrays."""
+    smallest, largest = lengths.aminmax() if lengths.numel() else (1, 1)
+    if not 1 <= int(smallest) <= int(largest) <= steps:
+        raise ValueError(f"lengths must be from 1 to T = {steps}, got {lengths.tolist()}")
+
+
+def _arrays(unary: Tensor, transition: Tensor, lengths: Tensor) -> tuple[Any, ...]:
+    check_lengths(lengths, unary.shape[1])
+    return _array(unary), _array(transition), _array(lengths)
+
+
+def _array(tensor: Tensor) -> Any:
+    return tensor.detach().contiguous().numpy()
+
+
+@cpu_operator("chain_top_k", "(Tensor unary, Tensor transition, Tensor lengths, int k) -> (Tensor, Tensor)")
+def top_k(unary: Tensor, transition: Tensor, lengths: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Values [B, k] and outputs [B, k, T] (Algorithm 2)."""
+    from structsmooth.structures.chain import compiled  # numba loads with the first oracle, not with the library
+
+    batch, steps, states = unary.shape
+    values = unary.new_empty(batch, k)
+    y = torch.zeros(batch, k, steps, dtype=torch.int64)
+    arrays = (*_arrays(unary, transition, lengths), k, values.numpy(), y.numpy())
+    over_batch(lambda *bounds: compiled.batch_top_k(*arrays, *bounds), batch, batch * steps * states**2 * k)
+    return values, y
+
+
+def _like_top_k(unary: Tensor, transition: Tensor, lengths: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    batch, steps, _ = unary.shape
+    return unary.new_empty(batch, k), unary.new_empty(batch, k, steps, dtype=torch.int64)
+
+
+def _save_outputs(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    unary, transition, lengths, _ = inputs
+    ctx.save_for_backward(lengths, *output)
+    ctx.states, ctx.transition_shape = unary.shape[-1], transition.shape
+
+
+def _top_k_backward(ctx: Any, grad: Tensor, _grad_y: Tensor) -> tuple[Tensor | None, ...]:
+    lengths, values, y = ctx.saved_tensors
+    weights = torch.where(values > -torch.inf, grad, 0.0)
+    return *weighted_parts(weights, y, lengths, ctx.states, ctx.transition_shape), None, None
+
+
+register_fake(top_k, _like_top_k)
+register_autograd(top_k, _top_k_backward, setup_context=_save_outputs)
+
+
+@cpu_operator("chain_scores", "(Tensor unary, Tensor transition, Tensor lengths, Tensor y) -> Tensor")
+def scores(unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor) -> Tensor:
+    """Scores [B, K] of outputs [B, K, T]: what :func:`weighted_parts` is the adjoint of."""
+    from structsmooth.structures.chain import compiled
+
+    out = unary.new_empty(y.shape[:2])
+    if not compiled.batch_scores(*_arrays(unary, transition, lengths), _array(y), out.numpy()):
+        inside = y.masked_select(length_mask(lengths, y.shape[2]).unsqueeze(1))
+        require_labels(inside, unary.shape[2])
+    return out
+
+
+def _like_scores(unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor) -> Tensor:
+    return unary.new_empty(y.shape[:2])
+
+
+def _save_labels(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+    unary, transition, lengths, y = inputs
+    ctx.save_for_backward(lengths, y)
+    ctx.states, ctx.transition_shape = unary.shape[-1], transition.shape
+
+
+def _scores_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    lengths, y = ctx.saved_tensors
+    return *weighted_parts(grad, y, lengths, ctx.states, ctx.transition_shape), None, None
+
+
+register_fake(scores, _like_scores)
+register_autograd(scores, _scores_backward, setup_context=_save_labels)
+
+
+@cpu_operator(
+    "chain_weighted_parts",
+    "(Tensor weights, Tensor y, Tensor lengths, SymInt states, SymInt[] transition_shape) -> (Tensor, Tensor)",
+)
+def weighted_parts(
+    weights: Tensor, y: Tensor, lengths: Tensor, states: int, transition_shape: torch.Size
+) -> tuple[Tensor, Tensor]:
+    """Σ_k weights[b, k] ν(y[b, k]) for unary [B, T, S] and transitions, summed to ``transition_shape``."""
+    from structsmooth.structures.chain import compiled
+
+    batch, _, steps = y.shape
+    node, edge = weights.new_zeros(batch, steps, states), weights.new_zeros(transition_shape)
+    compiled.batch_parts(*(_array(tensor) for tensor in (weights, y, lengths, node, edge)))
+    return node, edge
+
+
+def _like_weighted_parts(
+    weights: Tensor, y: Tensor, lengths: Tensor, states: int, transition_shape: torch.Size
+) -> tuple[Tensor, Tensor]:
+    return weights.new_empty(len(y), y.shape[2], states), weights.new_empty(transition_shape)
+
+
+def _save_outputs_and_lengths(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    _, y, lengths, _, _ = inputs
+    ctx.save_for_backward(y, lengths)
+
+
+def _weighted_parts_backward(ctx: Any, grad_node: Tensor, grad_edge: Tensor) -> tuple[Tensor | None, ...]:
+    y, lengths = ctx.saved_tensors
+    return scores(grad_node, grad_edge, lengths, y), None, None, None, None
+
+
+register_fake(weighted_parts, _like_weighted_parts)
+register_autograd(weighted_parts, _weighted_parts_backward, setup_context=_save_outputs_and_lengths)
+
+
+@cpu_operator(
+    "chain_marginals", "(Tensor unary, Tensor transition, Tensor lengths, bool per_edge) -> (Tensor, Tensor, Tensor)"
+)
+def marginals(unary: Tensor, transition: Tensor, lengths: Tensor, per_edge: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Log-partition [B], node marginals [B, T, S] and edge marginals [B, T-1, S, S], or [B, 1, S, S] summed over t."""
+    from structsmooth.structures.chain import compiled
+
+    batch, steps, states = unary.shape
+    log_z, node, edge = _like_marginals(unary, transition, lengths, per_edge)
+    arrays = (*_arrays(unary, transition, lengths), log_z.numpy(), node.numpy(), edge.numpy())
+    over_batch(lambda *bounds: compiled.batch_marginals(*arrays, *bounds), batch, 4 * batch * steps * states**2)
+    return log_z, node, edge
+
+
+def _like_marginals(
+    unary: Tensor, transition: Tensor, lengths: Tensor, per_edge: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    batch, steps, states = unary.shape
+    edge = unary.new_empty(batch, steps - 1 if per_edge else 1, states, states)
+    return unary.new_empty(batch), unary.new_empty(unary.shape), edge
+
+
+def _save_marginals(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    ctx.set_materialize_grads(False)
+    unary, transition, lengths, _ = inputs
+    ctx.save_for_backward(unary, transition, lengths, *output[1:])
+
+
+def _marginals_backward(
+    ctx: Any, grad: Tensor | None, grad_node: Tensor | None, grad_edge: Tensor | None
+) -> tuple[Tensor | None, ...]:
+    unary, transition, lengths, node, edge = ctx.saved_tensors
+    gradients: tuple[Tensor, ...] = ()
+    if grad is not None:
+        gradients = grad[:, None, None] * node, _sum_to(grad[:, None, None, None] * edge, transition.shape)
+    if grad_node is not None or grad_edge is not None:
+        second = _hessian_product(unary, transition, lengths, grad_node, grad_edge)
+        gradients = tuple(a + b for a, b in zip(gradients, second, strict=True)) if gradients else second
+    return *(gradients or (None, None)), None, None
+
+
+register_fake(marginals, _like_marginals)
+register_autograd(marginals, _marginals_backward, setup_context=_save_marginals)
+
+
+def _sum_to(edge: Tensor, shape: torch.Size) -> Tensor:
+    """Sum over the dimensions that ``shape`` does not have; unlike ``sum_to_size``, also over none of an edge."""
+    shared = [dim for dim in (0, 1) if shape[dim] == 1 != edge.shape[dim]]
+    return edge.sum(shared, keepdim=True) if shared else edge
+
+
+def _hessian_product(
+    unary: Tensor, transition: Tensor, lengths: Tensor, node_weights: Tensor | None, edge_weights: Tensor | None
+) -> tuple[Tensor, ...]:
+    """Gradient of ⟨weights, marginals⟩: second derivatives of the log-partition, through the reference."""
+
+    def weighted(unary: Tensor, transition: Tensor) -> Tensor:
+        mask = length_mask(lengths, unary.shape[1])
+        statistics = reference.marginals(*masked(unary, transition, mask), mask)
+        return weighted_sum((node_weights, edge_weights), statistics)
+
+    gradients: tuple[Tensor, ...] = torch.func.grad(weighted, (0, 1))(unary, transition)
+    return gradients
+
+
+@cpu_operator("chain_max_marginals", "(Tensor unary, Tensor transition, Tensor lengths) -> Tensor")
+def max_marginals(unary: Tensor, transition: Tensor, lengths: Tensor) -> Tensor:
+    """Max-marginals [B, T, S]."""
+    from structsmooth.structures.chain import compiled
+
+    batch, steps, states = unary.shape
+    out = unary.new_empty(unary.shape)
+    arrays = (*_arrays(unary, transition, lengths), out.numpy())
+    over_batch(lambda *bounds: compiled.batch_max_marginals(*arrays, *bounds), batch, 2 * batch * steps * states**2)
+    return out
+
+
+def _like_max_marginals(unary: Tensor, transition: Tensor, lengths: Tensor) -> Tensor:
+    return unary.new_empty(unary.shape)
+
+
+def _save_inputs(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def _max_marginals_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    unary, transition, lengths = ctx.saved_tensors
+
+    def weighted(unary: Tensor, transition: Tensor) -> Tensor:
+        mask = length_mask(lengths, unary.shape[1])
+        values = reference.max_marginals(*masked(unary, transition, mask), mask)
+        return torch.where(values > -torch.inf, values * grad, 0.0).sum()
+
+    return *torch.func.grad(weighted, (0, 1))(unary, transition), None
+
+
+register_fake(max_marginals, _like_max_marginals)
+register_autograd(max_marginals, _max_marginals_backward, setup_context=_save_inputs)

@@ -1,0 +1,179 @@
+"""Binary graphs: labels 0 and 1 of nodes, with scores that favour agreement along edges; inference by graph cuts."""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from structsmooth.structures.base import Structure, check_k, widened_pair
+from structsmooth.structures.checks import (
+    below_infinity,
+    can_read_values,
+    refuse_transforms,
+    require_device,
+    require_integers,
+    require_labels,
+    require_scores,
+    require_shape,
+)
+from structsmooth.structures.graph_cut import operators
+
+
+class BinaryGraph(Structure):
+    """All labelings of N nodes by 0 and 1, bound to unary scores and to supermodular scores of pairs.
+
+    score(y) = Σ_v unary[b, v, y_v] + Σ_e pairwise[b, e, y_a, y_b], with (a, b) = edges[e]. The graph is shared by the
+    batch; parallel edges are fine, loops are not. An output is an int64 tensor [B, N].
+
+    The max oracle is one minimum cut, max-marginals are N more that each continue the flow of the first, and top-K is
+    best max-marginal first (:func:`best_max_marginal_first`), which adds a few more per output. The exp oracle is
+    #P-complete: ``logsumexp`` and ``marginals`` raise ``NotImplementedError``.
+
+    Cuts are found in float64 by compiled code on the CPU, on every core torch may use; tensors of another device are
+    copied there and the results, and gradients, back. A value is the score of its labeling. No labeling scores
+    higher, but for the rounding of float64 relative to the scores that differ between the two, at any scale.
+    Among labelings of the same score, ``max`` takes the one with the fewest labels 1 (they are all contained in those
+    of any other; hence also the first in lexicographic order). ``topk`` is deterministic among ties.
+
+    -inf forbids a label or a pair of labels; an example without any allowed output has value -inf and zero gradient.
+
+    Args:
+        unary: scores [B, N, 2] of each label, floating point.
+        edges: nodes a and b at the ends of each edge, integers [E, 2], a ≠ b; E may be 0.
+        pairwise: scores [B, E, 2, 2]; entry [b, e, i, j] is for y_a = i, y_b = j. Supermodular at every edge:
+            s00 + s11 >= s01 + s10 up to four roundings of the largest of the four; a smaller violation
+            is taken as equality. With -inf among them: if both s01 and s10 are finite, so must be s00 and s11.
+        validate_args: check values too: NaN, +inf, supermodularity, ends of edges, ranges of labels. Costs a few
+            reductions, and a synchronization on a GPU. Default: ``Structure.validate_args_default``.
+
+    Raises:
+        TypeError: a tensor of the wrong dtype.
+        ValueError: wrong shapes or values, or tensors on different devices.
+
+    Reference:
+        Pillutla et al. (2019), Appendix C.2, Algorithm 11; Kolmogorov and Zabih (2004).
+
+    Example:
+        >>> unary = torch.tensor([[[0.0, 2.0], [0.5, 0.0], [1.0, 0.0]]])
+        >>> agree = torch.eye(2).expand(1, 2, 2, 2)
+        >>> BinaryGraph(unary, torch.tensor([[0, 1], [1, 2]]), agree).max()
+        (tensor([4.5000]), tensor([[1, 0, 0]]))
+    """
+
+    def __init__(self, unary: Tensor, edges: Tensor, pairwise: Tensor, *, validate_args: bool | None = None) -> None:
+        require_integers("edges", edges)
+        if edges.dim() != 2 or edges.shape[1] != 2:
+            raise ValueError(f"edges must have shape [E, 2], got {tuple(edges.shape)}")
+        _check_scores(unary, pairwise, edges)
+        self.unary, self.edges, self.pairwise = unary, edges.to(torch.int64), pairwise
+        refuse_transforms("BinaryGraph")
+        default = self.validate_args_default if validate_args is None else validate_args
+        self.validate_args = default and can_read_values()
+        if self.validate_args:
+            _check_edges(self.edges, unary.shape[1])
+            _check_finite("unary", unary)
+            _check_pairwise(pairwise)
+
+    @property
+    def potentials(self) -> tuple[Tensor, Tensor]:
+        """Unary [B, N, 2] and pairwise [B, E, 2, 2] scores."""
+        return self.unary, self.pairwise
+
+    def batched(self) -> BinaryGraph:
+        """The structure itself."""
+        return self
+
+    def replace(self, *potentials: Tensor) -> BinaryGraph:
+        """The same graph with other unary and pairwise scores."""
+        if len(potentials) != 2:
+            raise ValueError(f"replace takes two potentials, unary and pairwise, got {len(potentials)}")
+        unary, pairwise = potentials
+        _check_scores(unary, pairwise, self.edges)
+        require_shape("unary", unary, "[B, N, 2]", tuple(self.unary.shape))
+        # What has been checked need not be again.
+        graph = copy(self)
+        graph.unary, graph.pairwise = unary, pairwise
+        if self.validate_args and unary is not self.unary:
+            _check_finite("unary", unary)
+        if self.validate_args and pairwise is not self.pairwise:
+            _check_pairwise(pairwise)
+        return graph
+
+    def score(self, y: Tensor) -> Tensor:
+        """Score of the labelings ``y`` [B, N]: [B], differentiable."""
+        y = self._check_labels(y)
+        unary, pairwise = self._accumulated()
+        nodes = unary.gather(2, y.unsqueeze(-1)).sum((1, 2))
+        return nodes + pairwise.flatten(2).gather(2, operators.pairs(y, self.edges).unsqueeze(-1)).sum((1, 2))
+
+    def parts(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Indicators of labels [B, N, 2] and of pairs at the edges [B, E, 2, 2]."""
+        y = self._check_labels(y)
+        dtype = self._accumulated()[0].dtype
+        pairs = torch.nn.functional.one_hot(operators.pairs(y, self.edges), 4)
+        return torch.nn.functional.one_hot(y, 2).to(dtype), pairs.unflatten(-1, (2, 2)).to(dtype)
+
+    def topk(self, k: int) -> tuple[Tensor, Tensor]:
+        """Top-K oracle: values [B, k] sorted downwards and distinct labelings [B, k, N] (Algorithm 10).
+
+        Values are -inf, and labels 0, where fewer than k labelings have a finite score.
+        """
+        check_k(k)
+        values, y = operators.top_k(*self._accumulated(), self.edges, k)
+        return values, y
+
+    def max_marginals(self) -> Tensor:
+        """Largest score [B, N, 2] of a labeling with y_v = j (Definition 13)."""
+        return cast(Tensor, operators.max_marginals(*self._accumulated(), self.edges))
+
+    def _accumulated(self) -> tuple[Tensor, Tensor]:
+        """Unary and pairwise scores in the dtype of values."""
+        return widened_pair(self.unary, self.pairwise)
+
+    def _check_labels(self, y: Tensor) -> Tensor:
+        require_integers("y", y, "hold integer labels")
+        require_shape("y", y, "[B, N]", tuple(self.unary.shape[:2]))
+        require_device("y", y, "unary", self.unary)
+        if self.validate_args:
+            require_labels(y, 2)
+        return y.to(torch.int64)
+
+
+def _check_scores(unary: Any, pairwise: Any, edges: Tensor) -> None:
+    require_scores("unary", unary)
+    require_scores("pairwise", pairwise)
+    if unary.dim() != 3 or unary.shape[1] == 0 or unary.shape[2] != 2:
+        raise ValueError(f"unary must have shape [B, N, 2] with N >= 1, got {tuple(unary.shape)}")
+    require_shape("pairwise", pairwise, "[B, E, 2, 2]", (unary.shape[0], len(edges), 2, 2))
+    require_device("pairwise", pairwise, "unary", unary)
+    require_device("edges", edges, "unary", unary)
+
+
+def _check_edges(edges: Tensor, nodes: int) -> None:
+    operators.check_edges(edges, nodes)
+    loops = edges[:, 0] == edges[:, 1]
+    if bool(loops.any()):
+        e = int(loops.nonzero()[0])
+        raise ValueError(f"edges must join two nodes, got edge {e} from {int(edges[e, 0])} to itself")
+
+
+def _check_finite(name: str, scores: Tensor) -> None:
+    if not below_infinity(scores):
+        raise ValueError(f"{name} must not contain NaN or +inf")
+
+
+def _check_pairwise(pairwise: Tensor) -> None:
+    _check_finite("pairwise", pairwise)
+    tables = pairwise.detach().double().flatten(2)
+    s00, s01, s10, s11 = tables.unbind(-1)
+    largest = torch.where(tables.isfinite(), tables, 0.0).abs().amax(-1)
+    wrong = s01 + s10 > s00 + s11 + 4 * torch.finfo(pairwise.dtype).eps * largest
+    if bool(wrong.any()):
+        b, e = wrong.nonzero()[0].tolist()
+        raise ValueError(
+            f"pairwise must be supermodular, s00 + s11 >= s01 + s10, at every edge, got {pairwise[b, e].tolist()} "
+            f"at example {b}, edge {e}"
+        )

@@ -1,0 +1,355 @@
+"""Inference in one binary graph by minimum cuts, and loops of it over a batch.
+
+Scores are float64 arrays: ``unary`` [N, 2] and ``pairwise`` [E, 2, 2], whose entries may be minus infinity, for
+``edges`` [E, 2]. Nodes labelled 1 are those on the side of the source. ``excess`` [N] is what the source can still
+send to a node or, where negative, what the node can still send to the sink; ``residual`` [2E] is what an arc can
+still carry, arc 2e from the first node of edge e to the second, arc 2e + 1 back. Infinite capacities are infinities.
+
+Flows in floating point are safe here. A path takes from each of its arcs the least of their capacities, so that one
+becomes exactly zero, and the flow is maximal after at most N phases, as in exact arithmetic. Roundings are relative
+to the capacity of each arc by itself, and a reported score is that of the labels, summed anew.
+"""
+
+import numpy as np
+
+from structsmooth.compiled.jit import compiled, entry_point, inlined
+from structsmooth.structures.best_max_marginal_first.compiled import search_with
+
+# Tuples that kernels take:
+#   graph: offsets [N + 1] of the arcs that leave each node, those arcs [2E], heads of the arcs [2E]
+#   flow: excess, residual, and closed [N]: whether no path leads on from a node to the sink
+#   work: levels, queue, next arc to try at each node, arcs of the current path, each [N]
+#   problem: unary, pairwise, edges, graph, maximal flow, flow of a constrained problem, work
+
+
+@compiled
+def _adjacency(nodes, edges):
+    arcs = 2 * edges.shape[0]
+    offsets, order, heads = np.zeros(nodes + 1, np.int64), np.empty(arcs, np.int64), np.empty(arcs, np.int64)
+    for arc in range(arcs):
+        heads[arc] = edges[arc // 2, 1 - arc % 2]
+        offsets[edges[arc // 2, arc % 2] + 1] += 1
+    for v in range(nodes):
+        offsets[v + 1] += offsets[v]
+    position = offsets[:nodes].copy()
+    for arc in range(arcs):
+        tail = edges[arc // 2, arc % 2]
+        order[position[tail]] = arc
+        position[tail] += 1
+    return offsets, order, heads
+
+
+@compiled
+def _new_flow(graph):
+    nodes, arcs = graph[0].shape[0] - 1, graph[1].shape[0]
+    return np.empty(nodes), np.empty(arcs), np.empty(nodes, np.bool_)
+
+
+@compiled
+def _new_work(nodes):
+    return np.empty(nodes, np.int64), np.empty(nodes, np.int64), np.empty(nodes, np.int64), np.empty(nodes, np.int64)
+
+
+@inlined
+def _gain(first, second):
+    """Difference of the first pair of scores that has one."""
+    if first[0] > -np.inf and first[1] > -np.inf:
+        return first[0] - first[1]
+    return second[0] - second[1] if second[0] > -np.inf and second[1] > -np.inf else 0.0
+
+
+@inlined
+def _forced(zeros, ones):
+    """Infinite gain of label 1 where both scores with label 0 are forbidden, or the reverse; NaN where both hold."""
+    gain = 0.0
+    if max(zeros[0], zeros[1]) == -np.inf:
+        gain += np.inf
+    if max(ones[0], ones[1]) == -np.inf:
+        gain -= np.inf
+    return gain
+
+
+@inlined
+def _normal_form(s00, s01, s10, s11):
+    """Gains of label 1 at both nodes and penalties of labels (1, 0) and (0, 1): the scores, but for a constant.
+
+    Of the ways to write a supermodular table so (Kolmogorov and Zabih 2004) this takes the one with a gain of zero,
+    or else a penalty of zero, and never the difference of two numbers that share a larger one: a huge penalty leaves
+    the digits of the gains alone.
+    """
+    if s00 == -np.inf or s11 == -np.inf:  # then a label is forced, and scores add up
+        first = _gain((s11, s01), (s10, s00)) + _forced((s00, s01), (s10, s11))
+        second = _gain((s11, s10), (s01, s00)) + _forced((s00, s10), (s01, s11))
+        return first, second, 0.0, 0.0
+    if s10 >= s00:
+        return s10 - s00, s11 - s10, 0.0, max(0.0, (s00 - s10) + (s11 - s01))
+    if s01 >= s11:
+        return s11 - s01, s01 - s00, max(0.0, (s00 - s10) + (s11 - s01)), 0.0
+    return 0.0, s11 - s00, s00 - s10, s11 - s01
+
+
+@compiled
+def _build(unary, pairwise, edges, flow):
+    """Capacities of the graph whose cuts are labelings, each cut as large as its score is below the constant."""
+    excess, residual, closed = flow
+    for v in range(unary.shape[0]):
+        excess[v] = unary[v, 1] - unary[v, 0]
+        closed[v] = False
+    for e in range(edges.shape[0]):
+        table = pairwise[e]
+        first, second, forward, backward = _normal_form(table[0, 0], table[0, 1], table[1, 0], table[1, 1])
+        excess[edges[e, 0]] += first
+        excess[edges[e, 1]] += second
+        residual[2 * e], residual[2 * e + 1] = forward, backward
+
+
+@compiled
+def _maximize_flow(graph, flow, work):
+    """Augment to a maximal flow (Dinic 1970); labels go to ``closed``. False if the flow is infinite: no outputs.
+
+    Afterwards exactly the nodes that can be reached from one of positive excess are closed. Closed nodes stay so
+    while capacities grow elsewhere, hence a flow can be continued.
+    """
+    excess, residual, closed = flow
+    queue = work[1]
+    while True:
+        sources, reached, found = _find_levels(graph, flow, work)
+        if not found:
+            for i in range(reached):
+                closed[queue[i]] = True
+            return True
+        for i in range(sources):
+            if not _augment(queue[i], graph, excess, residual, work):
+                return False
+
+
+@compiled
+def _find_levels(graph, flow, work):
+    """Distances from the nodes of positive excess, up to that of the nearest of negative excess.
+
+    Returns how many nodes are sources and how many were reached, both first in the queue, and if the sink was found.
+    """
+    offsets, order, heads = graph
+    excess, residual, closed = flow
+    level, queue, current, _ = work
+    reached = 0
+    for v in range(level.shape[0]):
+        level[v] = -1
+        if excess[v] > 0.0 and not closed[v]:
+            level[v], current[v] = 0, offsets[v]
+            queue[reached] = v
+            reached += 1
+    sources, last, i = reached, level.shape[0], 0
+    while i < reached and level[queue[i]] < last:
+        v = queue[i]
+        i += 1
+        for a in range(offsets[v], offsets[v + 1]):
+            head = heads[order[a]]
+            if level[head] < 0 and residual[order[a]] > 0.0 and not closed[head]:
+                level[head], current[head] = level[v] + 1, offsets[head]
+                queue[reached] = head
+                reached += 1
+                if excess[head] < 0.0:
+                    last = level[head]
+    return sources, reached, last < level.shape[0]
+
+
+@compiled
+def _augment(source, graph, excess, residual, work):
+    """Send what ``source`` has along paths of rising level, until none is left; False if there is no limit to it."""
+    offsets, order, heads = graph
+    level, _, current, path = work
+    depth, node = 0, source
+    while excess[source] > 0.0:
+        if excess[node] < 0.0:
+            amount = min(excess[source], -excess[node])
+            for d in range(depth):
+                amount = min(amount, residual[path[d]])
+            if amount == np.inf:
+                return False
+            excess[source] -= amount
+            excess[node] += amount
+            for d in range(depth - 1, -1, -1):
+                arc = path[d]
+                residual[arc] -= amount
+                residual[arc ^ 1] += amount
+                if residual[arc] == 0.0:
+                    depth, node = d, heads[arc ^ 1]
+            continue
+        a = current[node]
+        while a < offsets[node + 1] and not (residual[order[a]] > 0.0 and level[heads[order[a]]] == level[node] + 1):
+            a += 1
+        current[node] = a
+        if a < offsets[node + 1]:
+            path[depth] = order[a]
+            depth, node = depth + 1, heads[order[a]]
+        elif depth > 0:
+            depth -= 1
+            node = heads[path[depth] ^ 1]
+            current[node] += 1
+        else:
+            break
+    return True
+
+
+@compiled
+def _score(problem, labels):
+    unary, pairwise, edges = problem[:3]
+    total = 0.0
+    for v in range(unary.shape[0]):
+        total += unary[v, int(labels[v])]
+    for e in range(edges.shape[0]):
+        total += pairwise[e, int(labels[edges[e, 0]]), int(labels[edges[e, 1]])]
+    return total
+
+
+@compiled
+def _solve(problem):
+    """Max oracle: labels are ``closed`` of the maximal flow. Returns the score, -inf if there are no outputs."""
+    unary, pairwise, edges, graph, flow, _, work = problem
+    excess, _, closed = flow
+    _build(unary, pairwise, edges, flow)
+    for v in range(excess.shape[0]):
+        if np.isnan(excess[v]):  # forced to both labels
+            return -np.inf
+    return _score(problem, closed) if _maximize_flow(graph, flow, work) else -np.inf
+
+
+@compiled
+def _copy(flow, other):
+    other[0][:] = flow[0]
+    other[1][:] = flow[1]
+    other[2][:] = flow[2]
+
+
+@compiled
+def _mirror(graph, flow, mirrored, work):
+    """The same maximal flow with the labels exchanged: from sink to source."""
+    excess, residual, _ = flow
+    other_excess, other_residual, closed = mirrored
+    for v in range(excess.shape[0]):
+        other_excess[v] = -excess[v]
+        closed[v] = False
+    for arc in range(residual.shape[0]):
+        other_residual[arc] = residual[arc ^ 1]
+    _maximize_flow(graph, mirrored, work)  # it is maximal: this only closes
+
+
+@compiled
+def _flip(v, problem, mirrored):
+    """Best labels with the other one at ``v`` go to ``closed`` of the constrained flow; returns their score.
+
+    To label 1 it continues the maximal flow, to label 0 the mirrored one: all there is to send comes from ``v``.
+    """
+    graph, flow, constrained, work = problem[3:]
+    to_zero = flow[2][v]
+    _copy(mirrored if to_zero else flow, constrained)
+    excess, _, closed = constrained
+    if excess[v] == -np.inf:
+        return -np.inf
+    excess[v] = np.inf
+    if not _maximize_flow(graph, constrained, work):
+        return -np.inf
+    if to_zero:
+        for i in range(closed.shape[0]):
+            closed[i] = not closed[i]
+    return _score(problem, closed)
+
+
+@compiled
+def _max_marginals(problem, best, out):
+    """Fill ``out`` [N, 2] for a problem that is solved, with score ``best``: a maximal flow continued N times."""
+    graph, flow, _, work = problem[3:]
+    if best == -np.inf:
+        out[:] = -np.inf
+        return
+    labels, mirrored = flow[2], _new_flow(graph)
+    _mirror(graph, flow, mirrored, work)
+    for v in range(out.shape[0]):
+        label = int(labels[v])
+        out[v, label], out[v, 1 - label] = best, _flip(v, problem, mirrored)
+
+
+@compiled
+def _maximize(problem, allowed, y):
+    """Max oracle under constraints, for best max-marginal first; continues the maximal flow."""
+    graph, flow, constrained, work = problem[3:]
+    _copy(flow, constrained)
+    excess, _, closed = constrained
+    closed[:] = False  # the sink may have come nearer
+    for v in range(y.shape[0]):
+        for label in range(2):
+            forced = np.inf if label == 1 else -np.inf
+            if not allowed[v, 1 - label]:
+                if excess[v] == -forced:
+                    return -np.inf
+                excess[v] = forced
+    if not _maximize_flow(graph, constrained, work):
+        return -np.inf
+    for v in range(y.shape[0]):
+        y[v] = int(closed[v])
+    return _score(problem, closed)
+
+
+_search = search_with(_maximize)
+
+
+@compiled
+def _problem(unary, pairwise, edges, graph):
+    return unary, pairwise, edges, graph, _new_flow(graph), _new_flow(graph), _new_work(unary.shape[0])
+
+
+@entry_point
+def batch_top_k(unary, pairwise, edges, values, y, begin, end):
+    """Top-K of examples ``begin`` to ``end``: ``values`` [B, k] and ``y`` [B, k, N], which must be -inf and zero."""
+    nodes, k = unary.shape[1], values.shape[1]
+    graph, table = _adjacency(nodes, edges), np.empty((nodes, 2))
+    for b in range(begin, end):
+        problem = _problem(unary[b], pairwise[b], edges, graph)
+        best = _solve(problem)
+        if best == -np.inf:
+            continue
+        values[b, 0], labels = best, problem[4][2]
+        for v in range(nodes):
+            y[b, 0, v] = int(labels[v])
+        if k > 1:
+            _max_marginals(problem, best, table)
+            _search(problem, table, values[b], y[b])
+
+
+@entry_point
+def batch_max_marginals(unary, pairwise, edges, out, begin, end):
+    """Max-marginals of examples ``begin`` to ``end`` into ``out`` [B, N, 2]."""
+    graph = _adjacency(unary.shape[1], edges)
+    for b in range(begin, end):
+        problem = _problem(unary[b], pairwise[b], edges, graph)
+        _max_marginals(problem, _solve(problem), out[b])
+
+
+@compiled
+def _add_parts(labels, edges, weight, node, edge):
+    for v in range(node.shape[0]):
+        node[v, int(labels[v])] += weight
+    for e in range(edges.shape[0]):
+        edge[e, int(labels[edges[e, 0]]), int(labels[edges[e, 1]])] += weight
+
+
+@entry_point
+def batch_max_marginals_gradient(unary, pairwise, edges, weights, node, edge, begin, end):
+    """Add to ``node`` [B, N, 2], ``edge`` [B, E, 2, 2] the gradient of the sum of ``weights`` times max-marginals."""
+    nodes = unary.shape[1]
+    graph = _adjacency(nodes, edges)
+    for b in range(begin, end):
+        problem = _problem(unary[b], pairwise[b], edges, graph)
+        if _solve(problem) == -np.inf:
+            continue
+        labels, other, mirrored = problem[4][2], problem[5][2], _new_flow(graph)
+        _mirror(graph, problem[4], mirrored, problem[6])
+        total = 0.0
+        for v in range(nodes):
+            label = int(labels[v])
+            total += weights[b, v, label]
+            weight = weights[b, v, 1 - label]
+            if weight != 0.0 and _flip(v, problem, mirrored) > -np.inf:
+                _add_parts(other, edges, weight, node[b], edge[b])
+        _add_parts(labels, edges, total, node[b], edge[b])

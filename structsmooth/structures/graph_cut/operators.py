@@ -1,0 +1,139 @@
+"""Oracles of binary graphs as torch operators over the compiled kernels.
+
+Value and statistics come from one pass; the backward pass is a product with saved statistics. Whatever the dtype of
+the potentials, scores are summed in float64. The cuts are found on the CPU: tensors of other devices are copied there,
+and the results back. The operators are opaque to ``torch.compile``. Shapes: unary [B, N, 2], pairwise [B, E, 2, 2],
+edges int64 [E, 2].
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.library import register_autograd, register_fake
+
+from structsmooth.compiled.threads import over_batch
+from structsmooth.structures.best_max_marginal_first import sorted_downwards
+from structsmooth.structures.operators import operator
+
+
+def check_edges(edges: Tensor, nodes: int) -> None:
+    """Ends of edges from 0 to ``nodes`` - 1: the kernels would read beyond their arrays."""
+    if edges.numel() and not 0 <= int(edges.min()) <= int(edges.max()) < nodes:
+        raise ValueError(f"edges must hold nodes from 0 to {nodes - 1}, got {int(edges.min())} to {int(edges.max())}")
+
+
+def _arrays(unary: Tensor, pairwise: Tensor, edges: Tensor) -> tuple[Any, ...]:
+    edges = edges.cpu()
+    check_edges(edges, unary.shape[1])
+    scores = (scores.detach().to("cpu", torch.float64).contiguous().numpy() for scores in (unary, pairwise))
+    return *scores, edges.contiguous().numpy()
+
+
+def _operations(unary: Tensor, edges: Tensor) -> int:
+    """Of one maximal flow per example, as a rule."""
+    batch, nodes, _ = unary.shape
+    return 100 * batch * (nodes + len(edges))
+
+
+@operator("graph_cut_top_k", "(Tensor unary, Tensor pairwise, Tensor edges, int k) -> (Tensor, Tensor)")
+def top_k(unary: Tensor, pairwise: Tensor, edges: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Values [B, k] and outputs [B, k, N] (Algorithm 10 over Algorithm 11)."""
+    from structsmooth.structures.graph_cut import compiled  # numba loads with the first oracle, not with the library
+
+    batch, nodes, _ = unary.shape
+    values = torch.full((batch, k), -torch.inf, dtype=torch.float64)
+    y = torch.zeros(batch, k, nodes, dtype=torch.int64)
+    arrays = (*_arrays(unary, pairwise, edges), values.numpy(), y.numpy())
+    flows = 1 if k == 1 else nodes
+    over_batch(lambda *bounds: compiled.batch_top_k(*arrays, *bounds), batch, flows * _operations(unary, edges))
+    values, y = sorted_downwards(values, y)
+    return values.to(unary), y.to(unary.device)
+
+
+def _like_top_k(unary: Tensor, pairwise: Tensor, edges: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    batch, nodes, _ = unary.shape
+    return unary.new_empty(batch, k), unary.new_empty(batch, k, nodes, dtype=torch.int64)
+
+
+def _save_outputs(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    ctx.save_for_backward(inputs[2], *output)
+
+
+def _top_k_backward(ctx: Any, grad: Tensor, _grad_y: Tensor) -> tuple[Tensor | None, ...]:
+    edges, values, y = ctx.saved_tensors
+    shares = torch.where(values > -torch.inf, grad, 0.0).unsqueeze(1)
+    labels = y.transpose(1, 2)
+    return _weighted(shares, labels, 2), _weighted(shares, pairs(labels, edges), 4).unflatten(-1, (2, 2)), None, None
+
+
+def _weighted(shares: Tensor, states: Tensor, count: int) -> Tensor:
+    """Σ_k shares[b, 0, k] [states[b, i, k] = s], for each part i and its ``count`` states s."""
+    batch, size, _ = states.shape
+    return shares.new_zeros(batch, size, count).scatter_add(2, states, shares.expand(states.shape))
+
+
+def pairs(labels: Tensor, edges: Tensor) -> Tensor:
+    """Joint states 2 y_a + y_b at the edges, for labels [B, N, ...]: [B, E, ...]."""
+    return 2 * labels[:, edges[:, 0]] + labels[:, edges[:, 1]]
+
+
+register_fake(top_k, _like_top_k)
+register_autograd(top_k, _top_k_backward, setup_context=_save_outputs)
+
+
+@operator("graph_cut_max_marginals", "(Tensor unary, Tensor pairwise, Tensor edges) -> Tensor")
+def max_marginals(unary: Tensor, pairwise: Tensor, edges: Tensor) -> Tensor:
+    """Max-marginals [B, N, 2] (Algorithm 11)."""
+    from structsmooth.structures.graph_cut import compiled
+
+    batch, nodes, _ = unary.shape
+    out = torch.empty(batch, nodes, 2, dtype=torch.float64)
+    arrays = (*_arrays(unary, pairwise, edges), out.numpy())
+    over_batch(lambda *bounds: compiled.batch_max_marginals(*arrays, *bounds), batch, nodes * _operations(unary, edges))
+    return out.to(unary)
+
+
+def _like_max_marginals(unary: Tensor, pairwise: Tensor, edges: Tensor) -> Tensor:
+    return torch.empty_like(unary, memory_format=torch.contiguous_format)
+
+
+@operator(
+    "graph_cut_max_marginals_gradient",
+    "(Tensor unary, Tensor pairwise, Tensor edges, Tensor grad) -> (Tensor, Tensor)",
+)
+def _max_marginals_gradient(unary: Tensor, pairwise: Tensor, edges: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradients of ⟨grad, max-marginals⟩, from the same cuts again: labels of all of them would fill memory."""
+    from structsmooth.structures.graph_cut import compiled
+
+    batch, nodes, _ = unary.shape
+    node = torch.zeros(unary.shape, dtype=torch.float64)
+    edge = torch.zeros(pairwise.shape, dtype=torch.float64)
+    weights = grad.to("cpu", torch.float64).contiguous().numpy()
+    arrays = (*_arrays(unary, pairwise, edges), weights, node.numpy(), edge.numpy())
+    over_batch(
+        lambda *bounds: compiled.batch_max_marginals_gradient(*arrays, *bounds),
+        batch,
+        nodes * _operations(unary, edges),
+    )
+    return node.to(unary), edge.to(pairwise)
+
+
+def _like_max_marginals_gradient(unary: Tensor, pairwise: Tensor, edges: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
+    return unary.new_empty(unary.shape), pairwise.new_empty(pairwise.shape)
+
+
+register_fake(_max_marginals_gradient, _like_max_marginals_gradient)
+
+
+def _save_inputs(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def _max_marginals_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    node, edge = _max_marginals_gradient(*ctx.saved_tensors, grad)
+    return node, edge, None
+
+
+register_fake(max_marginals, _like_max_marginals)
+register_autograd(max_marginals, _max_marginals_backward, setup_context=_save_inputs)

@@ -1,0 +1,162 @@
+"""Matchings: every row gets a partner among the columns, no two the same."""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from structsmooth.structures.base import Structure, check_k, widened
+from structsmooth.structures.checks import (
+    below_infinity,
+    can_read_values,
+    refuse_transforms,
+    require_device,
+    require_integers,
+    require_scores,
+    require_shape,
+)
+from structsmooth.structures.matching import operators
+
+
+class Matching(Structure):
+    """All ways to give each of N rows a column of its own among M >= N, bound to weights of the pairs.
+
+    score(y) = Σ_v weights[b, v, y_v] if the partners y_v are distinct, else -inf. An output is an int64 tensor [B, N]
+    of columns; with ``sizes``, examples have fewer rows and columns, and what an output holds at padded rows is
+    ignored on the way in and 0 on the way out.
+
+    Complexity per example: max oracle O(N² M), max-marginals O(N³ + N M) more, top-K (best max-marginal first, see
+    :func:`best_max_marginal_first`) a few shortest paths, O(N M) each, per output. The exp oracle is #P-complete (a
+    permanent): ``logsumexp`` and ``marginals`` raise ``NotImplementedError``.
+
+    Assignments are found in float64 by compiled code on the CPU, on every core torch may use; tensors of another
+    device are copied there and the results, and gradients, back. A value is the score of its matching, exact to about
+    1e-12 (1e-6 in float32) relative to the largest weight. Which of several best matchings is returned is
+    deterministic, but not always the first in lexicographic order. -inf forbids a pair; an example without any
+    allowed matching has value -inf and zero gradient.
+
+    Args:
+        weights: scores [B, N, M] of the pairs, floating point, 1 <= N <= M.
+        sizes: rows and columns of each example, integers [B, 2], where 1 <= rows <= columns; all N and M if not given.
+            Weights behind them may hold anything.
+        validate_args: check values too: NaN, +inf, sizes, ranges of labels. Costs a reduction, and a synchronization
+            on a GPU. Default: ``Structure.validate_args_default``.
+
+    Raises:
+        TypeError: a tensor of the wrong dtype.
+        ValueError: wrong shapes or values, or tensors on different devices.
+
+    Reference:
+        Pillutla et al. (2019), Appendix C.3, Algorithm 12; Jonker and Volgenant (1987).
+
+    Example:
+        >>> Matching(torch.tensor([[[3.0, 2.0, 0.0], [3.0, 1.0, 0.5]]])).max()
+        (tensor([5.]), tensor([[1, 0]]))
+    """
+
+    def __init__(self, weights: Tensor, sizes: Tensor | None = None, *, validate_args: bool | None = None) -> None:
+        _check_shape(weights)
+        if sizes is None:
+            sizes = torch.stack([torch.full(weights.shape[:1], n, device=weights.device) for n in weights.shape[1:]], 1)
+        require_integers("sizes", sizes)
+        require_shape("sizes", sizes, "[B, 2]", (len(weights), 2))
+        require_device("sizes", sizes, "weights", weights)
+        self.weights, self.sizes = weights, sizes.to(torch.int64)
+        refuse_transforms("Matching")
+        default = self.validate_args_default if validate_args is None else validate_args
+        self.validate_args = default and can_read_values()
+        if self.validate_args:
+            operators.check_sizes(self.sizes, *weights.shape[1:])
+            self._check_values()
+
+    @property
+    def potentials(self) -> tuple[Tensor]:
+        """Weights [B, N, M]."""
+        return (self.weights,)
+
+    @property
+    def lengths(self) -> Tensor:
+        """Number of rows of each example: int64 [B]."""
+        return self.sizes[:, 0]
+
+    @property
+    def mask(self) -> Tensor:
+        """[B, N], true at the rows that examples have."""
+        return operators.row_mask(self.sizes, self.weights.shape[1])
+
+    def batched(self) -> Matching:
+        """The structure itself."""
+        return self
+
+    def replace(self, *potentials: Tensor) -> Matching:
+        """The same rows and columns with other weights."""
+        if len(potentials) != 1:
+            raise ValueError(f"replace takes one tensor of potentials, weights, got {len(potentials)}")
+        (weights,) = potentials
+        _check_shape(weights)
+        require_shape("weights", weights, "[B, N, M]", tuple(self.weights.shape))
+        require_device("weights", weights, "sizes", self.sizes)
+        matching = copy(self)
+        matching.weights = weights
+        if self.validate_args:
+            matching._check_values()
+        return matching
+
+    def score(self, y: Tensor) -> Tensor:
+        """Score of the matchings ``y`` [B, N]: [B], differentiable; -inf where two rows have the same partner."""
+        y = self._check_labels(y)
+        chosen = widened(self.weights).gather(2, y.unsqueeze(-1)).squeeze(-1)
+        # Padded rows get partners of their own, behind the last column.
+        rows, columns = self.weights.shape[1:]
+        partners = torch.where(self.mask, y, columns + torch.arange(rows, device=y.device)).sort(1).values
+        distinct = (partners.diff() > 0).all(1)
+        return torch.where(distinct, torch.where(self.mask, chosen, 0.0).sum(1), -torch.inf)
+
+    def parts(self, y: Tensor) -> tuple[Tensor]:
+        """Indicators of pairs [B, N, M], zero on padding."""
+        pairs = torch.nn.functional.one_hot(self._check_labels(y), self.weights.shape[-1])
+        return (pairs.to(widened(self.weights).dtype) * self.mask.unsqueeze(-1),)
+
+    def topk(self, k: int) -> tuple[Tensor, Tensor]:
+        """Top-K oracle: values [B, k] sorted downwards and distinct matchings [B, k, N] (Algorithm 10).
+
+        Values are -inf, and labels 0, where fewer than k matchings have a finite score.
+        """
+        check_k(k)
+        values, y = operators.top_k(widened(self.weights), self.sizes, k)
+        return values, y
+
+    def max_marginals(self) -> Tensor:
+        """Largest score [B, N, M] of a matching with y_v = j (Definition 13); zero at padded rows."""
+        return cast(Tensor, operators.max_marginals(widened(self.weights), self.sizes))
+
+    def _check_labels(self, y: Tensor) -> Tensor:
+        """Labels with 0 at padding."""
+        require_integers("y", y, "hold integer labels")
+        require_shape("y", y, "[B, N]", tuple(self.weights.shape[:2]))
+        require_device("y", y, "weights", self.weights)
+        y = torch.where(self.mask, y, 0).to(torch.int64)
+        if self.validate_args:
+            wrong = ((y < 0) | (y >= self.sizes[:, 1:])).any(1)
+            if bool(wrong.any()):
+                b = int(wrong.nonzero()[0])
+                last = int(self.sizes[b, 1]) - 1
+                raise ValueError(f"y must hold labels from 0 to {last} at example {b}, got {y[b].tolist()}")
+        return y
+
+    def _check_values(self) -> None:
+        # One reduction in the usual case.
+        if below_infinity(self.weights):
+            return
+        columns = operators.column_mask(self.sizes, self.weights.shape[-1])
+        if not below_infinity(self.weights[self.mask.unsqueeze(-1) & columns.unsqueeze(1)]):
+            raise ValueError("weights must not contain NaN or +inf")
+
+
+def _check_shape(weights: Any) -> None:
+    require_scores("weights", weights)
+    if weights.dim() != 3 or not 1 <= weights.shape[1] <= weights.shape[2]:
+        raise ValueError(f"weights must have shape [B, N, M] with 1 <= N <= M, got {tuple(weights.shape)}")

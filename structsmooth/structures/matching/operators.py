@@ -1,0 +1,137 @@
+"""Oracles of matchings as torch operators over the compiled kernels.
+
+Value and statistics come from one pass; the backward pass is a product with saved statistics. Whatever the dtype of
+the weights, they are summed in float64. Assignments are found on the CPU: tensors of other devices are copied there,
+and the results back. The operators are opaque to ``torch.compile``. Shapes: weights [B, N, M], sizes int64 [B, 2].
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.library import register_autograd, register_fake
+
+from structsmooth.compiled.threads import over_batch
+from structsmooth.structures.best_max_marginal_first import sorted_downwards
+from structsmooth.structures.operators import operator
+
+
+def check_sizes(sizes: Tensor, rows: int, columns: int) -> None:
+    """1 <= rows of an example <= its columns, both within the weights: the kernels would read beyond their arrays."""
+    n, m = sizes.unbind(-1)
+    wrong = (n < 1) | (n > m) | (n > rows) | (m > columns)
+    if bool(wrong.any()):
+        b = int(wrong.nonzero()[0])
+        raise ValueError(
+            f"sizes must be rows and columns, 1 <= rows <= columns, at most N, M = {rows}, {columns}, "
+            f"got {sizes[b].tolist()} at example {b}"
+        )
+
+
+def row_mask(sizes: Tensor, rows: int) -> Tensor:
+    """[B, N], true at the rows that examples have."""
+    return torch.arange(rows, device=sizes.device) < sizes[:, :1]
+
+
+def column_mask(sizes: Tensor, columns: int) -> Tensor:
+    """[B, M], true at the columns that examples have."""
+    return torch.arange(columns, device=sizes.device) < sizes[:, 1:]
+
+
+def _arrays(weights: Tensor, sizes: Tensor) -> tuple[Any, ...]:
+    sizes = sizes.cpu()
+    check_sizes(sizes, *weights.shape[1:])
+    return weights.detach().to("cpu", torch.float64).contiguous().numpy(), sizes.contiguous().numpy()
+
+
+def _operations(weights: Tensor) -> int:
+    """Of one assignment per example."""
+    batch, rows, columns = weights.shape
+    return batch * rows**2 * columns
+
+
+@operator("matching_top_k", "(Tensor weights, Tensor sizes, int k) -> (Tensor, Tensor)")
+def top_k(weights: Tensor, sizes: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Values [B, k] and outputs [B, k, N] (Algorithm 10)."""
+    from structsmooth.structures.matching import compiled  # numba loads with the first oracle, not with the library
+
+    batch, rows, _ = weights.shape
+    values = torch.full((batch, k), -torch.inf, dtype=torch.float64)
+    y = torch.zeros(batch, k, rows, dtype=torch.int64)
+    arrays = (*_arrays(weights, sizes), values.numpy(), y.numpy())
+    assignments = 1 if k == 1 else 4 + 2 * k
+    over_batch(lambda *bounds: compiled.batch_top_k(*arrays, *bounds), batch, assignments * _operations(weights))
+    values, y = sorted_downwards(values, y)
+    return values.to(weights), y.to(weights.device)
+
+
+def _like_top_k(weights: Tensor, sizes: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    batch, rows, _ = weights.shape
+    return weights.new_empty(batch, k), weights.new_empty(batch, k, rows, dtype=torch.int64)
+
+
+def _save_outputs(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    weights, sizes, _ = inputs
+    ctx.save_for_backward(sizes, *output)
+    ctx.columns = weights.shape[-1]
+
+
+def _top_k_backward(ctx: Any, grad: Tensor, _grad_y: Tensor) -> tuple[Tensor | None, ...]:
+    sizes, values, y = ctx.saved_tensors
+    mask = row_mask(sizes, y.shape[-1]).unsqueeze(-1)
+    shares = torch.where(values > -torch.inf, grad, 0.0).unsqueeze(1) * mask
+    gradient = shares.new_zeros(*mask.shape[:2], ctx.columns)
+    return gradient.scatter_add(2, y.transpose(1, 2), shares), None, None
+
+
+register_fake(top_k, _like_top_k)
+register_autograd(top_k, _top_k_backward, setup_context=_save_outputs)
+
+
+@operator("matching_max_marginals", "(Tensor weights, Tensor sizes) -> Tensor")
+def max_marginals(weights: Tensor, sizes: Tensor) -> Tensor:
+    """Max-marginals [B, N, M] (Algorithm 12)."""
+    from structsmooth.structures.matching import compiled
+
+    batch, rows, columns = weights.shape
+    weights_array, sizes_array = _arrays(weights, sizes)
+    inside = row_mask(sizes, rows).unsqueeze(-1) & ~column_mask(sizes, columns).unsqueeze(1)
+    out = torch.where(inside.cpu(), -torch.inf, torch.zeros((), dtype=torch.float64))
+    arrays = (weights_array, sizes_array, out.numpy())
+    over_batch(lambda *bounds: compiled.batch_max_marginals(*arrays, *bounds), batch, 4 * _operations(weights))
+    return out.to(weights)
+
+
+def _like_max_marginals(weights: Tensor, sizes: Tensor) -> Tensor:
+    return weights.new_empty(weights.shape)
+
+
+@operator("matching_max_marginals_gradient", "(Tensor weights, Tensor sizes, Tensor grad) -> Tensor")
+def _max_marginals_gradient(weights: Tensor, sizes: Tensor, grad: Tensor) -> Tensor:
+    """Gradient of ⟨grad, max-marginals⟩, from the same paths again: matchings of all of them would fill memory."""
+    from structsmooth.structures.matching import compiled
+
+    out = torch.zeros(weights.shape, dtype=torch.float64)
+    arrays = (*_arrays(weights, sizes), grad.to("cpu", torch.float64).contiguous().numpy(), out.numpy())
+    operations = 4 * _operations(weights)
+    over_batch(lambda *bounds: compiled.batch_max_marginals_gradient(*arrays, *bounds), len(weights), operations)
+    return out.to(weights)
+
+
+def _like_max_marginals_gradient(weights: Tensor, sizes: Tensor, grad: Tensor) -> Tensor:
+    return weights.new_empty(weights.shape)
+
+
+register_fake(_max_marginals_gradient, _like_max_marginals_gradient)
+
+
+def _save_inputs(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def _max_marginals_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    return _max_marginals_gradient(*ctx.saved_tensors, grad), None
+
+
+register_fake(max_marginals, _like_max_marginals)
+register_autograd(max_marginals, _max_marginals_backward, setup_context=_save_inputs)

@@ -1,0 +1,232 @@
+"""Trees: labels of nodes with scores for labels and for pairs of a node and its parent."""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from structsmooth.structures.base import Structure, check_k, widened_pair
+from structsmooth.structures.checks import (
+    Backend,
+    below_infinity,
+    can_read_values,
+    check_backend,
+    is_compiled,
+    require_device,
+    require_integers,
+    require_labels,
+    require_mask,
+    require_scores,
+    require_shape,
+)
+from structsmooth.structures.tree import operators, reference
+
+
+class Tree(Structure):
+    """All labelings of the nodes of trees, bound to unary and pairwise scores.
+
+    score(y) = Σ_v unary[b, v, y_v] + Σ_v pairwise[b, v, y_parent(v), y_v], the second sum over the nodes that have a
+    parent. Nodes may come in any order, the trees of a batch may have different shapes, and an example may be a forest
+    of several trees. An output is an int64 tensor [B, N]; what it holds at padding is ignored on the way in and 0 on
+    the way out. Complexity per example: max and exp oracle O(N S²), top-K O(K N S²), at worst K times that.
+
+    Backends, precision, forbidden (-inf) scores and infeasible examples are those of :class:`LinearChain`, which is
+    the tree with ``parents[t] = t - 1``. Ties go to the lowest label, at the root first. Among tied sums of entries of
+    the K best of two branches, the better entry of the branch with the lower index comes first.
+
+    Args:
+        unary: scores [B, N, S] of each label, floating point.
+        pairwise: scores [B, N, S, S]; entry [b, v, i, j] is for label i of the parent of v and label j of v. What
+            stands at a root is ignored.
+        parents: parent of each node, integers [B, N]; -1 for a root.
+        mask: [B, N], true at the nodes that examples have, false at padding; all true if not given. Padding may
+            stand anywhere; its scores and its parents are ignored.
+        validate_args: check values too: NaN, +inf, parents, ranges of labels. Costs a few reductions, and a
+            synchronization on a GPU. Default: ``Structure.validate_args_default``.
+        backend: ``"compiled"`` (CPU only), ``"torch"``, or ``"auto"`` for the faster one.
+
+    Raises:
+        TypeError: a tensor of the wrong dtype.
+        ValueError: wrong shapes or values, tensors on different devices, parents that form a cycle, that are out of
+            range or padding, or an example without nodes.
+
+    Reference:
+        Pillutla et al. (2019), Appendix B, Algorithms 7 to 9.
+
+    Example:
+        >>> unary = torch.tensor([[[0.0, 1.0], [0.0, 0.0], [0.5, 0.0]]])
+        >>> pairwise = torch.zeros(1, 3, 2, 2)
+        >>> pairwise[0, 1] = torch.eye(2)  # node 1 likes to agree with its parent, node 0
+        >>> Tree(unary, pairwise, torch.tensor([[-1, 0, 0]])).max()
+        (tensor([2.5000]), tensor([[1, 1, 0]]))
+    """
+
+    def __init__(
+        self,
+        unary: Tensor,
+        pairwise: Tensor,
+        parents: Tensor,
+        mask: Tensor | None = None,
+        *,
+        validate_args: bool | None = None,
+        backend: Backend = "auto",
+    ) -> None:
+        _check_scores(unary, pairwise)
+        require_integers("parents", parents)
+        if mask is None:
+            mask = torch.ones_like(parents, dtype=torch.bool)
+        require_mask("mask", mask)
+        for name, tensor in (("parents", parents), ("mask", mask)):
+            require_shape(name, tensor, "[B, N]", tuple(unary.shape[:2]))
+            require_device(name, tensor, "unary", unary)
+        check_backend(backend, unary.device)
+        self.unary, self.pairwise, self.parents, self.mask = unary, pairwise, parents.to(torch.int64), mask
+        self.backend: Backend = backend
+        default = self.validate_args_default if validate_args is None else validate_args
+        self.validate_args = default and can_read_values()
+        if self.validate_args:
+            _check_parents(self.parents, self.mask)
+            self._check_values()
+
+    @property
+    def potentials(self) -> tuple[Tensor, Tensor]:
+        """Unary [B, N, S] and pairwise [B, N, S, S] scores."""
+        return self.unary, self.pairwise
+
+    @property
+    def lengths(self) -> Tensor:
+        """Number of nodes of each example: int64 [B]."""
+        return self.mask.sum(1)
+
+    def batched(self) -> Tree:
+        """The structure itself."""
+        return self
+
+    def replace(self, *potentials: Tensor) -> Tree:
+        """The same trees with other unary and pairwise scores."""
+        if len(potentials) != 2:
+            raise ValueError(f"replace takes two potentials, unary and pairwise, got {len(potentials)}")
+        unary, pairwise = potentials
+        _check_scores(unary, pairwise)
+        require_shape("unary", unary, "[B, N, S]", tuple(self.unary.shape))
+        require_device("unary", unary, "parents", self.parents)
+        # The trees have been checked and need not be again.
+        tree = copy(self)
+        tree.unary, tree.pairwise = unary, pairwise
+        if self.validate_args:
+            tree._check_values()
+        return tree
+
+    def score(self, y: Tensor) -> Tensor:
+        """Score of the labelings ``y`` [B, N]: [B], differentiable."""
+        y = self._check_labels(y)
+        unary, pairwise = self._accumulated()
+        nodes = unary.gather(2, y.unsqueeze(-1)).squeeze(-1)
+        pairs = self._labels_of_parents(y) * unary.shape[-1] + y
+        edges = pairwise.flatten(2).gather(2, pairs.unsqueeze(-1)).squeeze(-1)
+        return torch.where(self.mask, nodes, 0.0).sum(1) + torch.where(self._hangs, edges, 0.0).sum(1)
+
+    def parts(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Indicators of labels [B, N, S], and of pairs of parent and node [B, N, S, S], zero at roots and padding."""
+        y = self._check_labels(y)
+        unary, _ = self._accumulated()
+        own = torch.nn.functional.one_hot(y, unary.shape[-1]).to(unary.dtype)
+        above = torch.nn.functional.one_hot(self._labels_of_parents(y), unary.shape[-1]).to(unary.dtype)
+        edges = above.unsqueeze(-1) * own.unsqueeze(-2) * self._hangs[:, :, None, None]
+        return own * self.mask.unsqueeze(-1), edges
+
+    def topk(self, k: int) -> tuple[Tensor, Tensor]:
+        """Top-K oracle: values [B, k] sorted downwards and distinct labelings [B, k, N] (Algorithm 8).
+
+        Values are -inf, and labels 0, where fewer than k labelings have a finite score.
+        """
+        check_k(k)
+        if self._compiled:
+            values, y = operators.top_k(*self._accumulated(), self.parents, self.mask, k)
+            return values, y
+        return reference.top_k(*self._accumulated(), reference.forest(self.parents, self.mask), k)
+
+    def logsumexp(self) -> Tensor:
+        """Log-partition function [B] (Algorithm 9); twice differentiable."""
+        if self._compiled:
+            log_z, _, _ = operators.marginals(*self._accumulated(), self.parents, self.mask)
+            return cast(Tensor, log_z)
+        return reference.logsumexp(*self._accumulated(), reference.forest(self.parents, self.mask))
+
+    def marginals(self) -> tuple[Tensor, Tensor]:
+        """Marginals of labels [B, N, S] and of pairs of parent and node [B, N, S, S]; differentiable."""
+        if self._compiled:
+            _, node, edge = operators.marginals(*self._accumulated(), self.parents, self.mask)
+            return node, edge
+        return reference.marginals(*self._accumulated(), reference.forest(self.parents, self.mask))
+
+    def max_marginals(self) -> Tensor:
+        """Largest score [B, N, S] of a labeling with y_v = j (Definition 13); zero on padding."""
+        if self._compiled:
+            return cast(Tensor, operators.max_marginals(*self._accumulated(), self.parents, self.mask))
+        return reference.max_marginals(*self._accumulated(), reference.forest(self.parents, self.mask))
+
+    @property
+    def _compiled(self) -> bool:
+        return is_compiled(self.backend, self.unary.device)
+
+    @property
+    def _hangs(self) -> Tensor:
+        """[B, N], true at nodes that have a parent."""
+        return self.mask & (self.parents >= 0)
+
+    def _labels_of_parents(self, y: Tensor) -> Tensor:
+        """Labels [B, N] of the parents, anything where there is none."""
+        return y.gather(1, torch.where(self._hangs, self.parents, 0))
+
+    def _accumulated(self) -> tuple[Tensor, Tensor]:
+        """Scores in the dtype that sums use."""
+        return widened_pair(self.unary, self.pairwise)
+
+    def _check_labels(self, y: Tensor) -> Tensor:
+        """Labels with 0 at padding."""
+        require_integers("y", y, "hold integer labels")
+        require_shape("y", y, "[B, N]", tuple(self.unary.shape[:2]))
+        require_device("y", y, "unary", self.unary)
+        y = torch.where(self.mask, y, 0).to(torch.int64)
+        if self.validate_args:
+            require_labels(y, self.unary.shape[-1])
+        return y
+
+    def _check_values(self) -> None:
+        for name, scores, used in (("unary", self.unary, self.mask), ("pairwise", self.pairwise, self._hangs)):
+            # One reduction in the usual case.
+            if not (below_infinity(scores) or below_infinity(scores[used])):
+                raise ValueError(f"{name} must not contain NaN or +inf")
+
+
+def _check_scores(unary: Any, pairwise: Any) -> None:
+    require_scores("unary", unary)
+    require_scores("pairwise", pairwise)
+    if unary.dim() != 3 or 0 in unary.shape[1:]:
+        raise ValueError(f"unary must have shape [B, N, S] with N, S >= 1, got {tuple(unary.shape)}")
+    require_shape("pairwise", pairwise, "[B, N, S, S]", (*unary.shape, unary.shape[-1]))
+    require_device("pairwise", pairwise, "unary", unary)
+
+
+def _check_parents(parents: Tensor, mask: Tensor) -> None:
+    nodes = parents.shape[1]
+    if bool((~mask.any(1)).any()):
+        raise ValueError(
+            f"mask must leave a node of every example; example {int(mask.any(1).long().argmin())} has none"
+        )
+    outside = mask & ((parents < -1) | (parents >= nodes))
+    _refuse(outside, parents, f"must be from -1 (root) to N - 1 = {nodes - 1}")
+    hangs = mask & (parents >= 0)
+    _refuse(hangs & ~mask.gather(1, torch.where(hangs, parents, 0)), parents, "must not be padding")
+    _, ancestors = reference.depths_and_ancestors(parents, mask)
+    _refuse(ancestors < nodes, parents, "must not form a cycle")
+
+
+def _refuse(wrong: Tensor, parents: Tensor, rule: str) -> None:
+    if bool(wrong.any()):
+        b, v = wrong.nonzero()[0].tolist()
+        raise ValueError(f"parents {rule}; example {b}: node {v} has parent {int(parents[b, v])}")

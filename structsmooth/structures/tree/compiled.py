@@ -1,0 +1,298 @@
+"""Inference in one tree or forest, and loops of it over a batch.
+
+All functions take float64 arrays: ``unary`` [N, S] and ``pairwise`` [N, S, S], entry [v, i, j] for state i of the
+parent of v and state j of v. Entries may be minus infinity. All roots hang on one more node, N, that has a single
+state, so that a forest is a tree. Ties go to the lowest state.
+"""
+
+import numpy as np
+
+from structsmooth.compiled.jit import compiled, entry_point, inlined
+from structsmooth.structures.chain.compiled import insert
+
+
+@inlined
+def parent_of(parents, v):
+    """Parent of v; N for a root."""
+    return parents[v] if 0 <= parents[v] < parents.shape[0] else parents.shape[0]
+
+
+@compiled
+def topological_order(parents, mask, order, first, following):
+    """Fills ``order`` with the nodes of all trees, parents before children, and returns their number.
+
+    Read backwards, siblings come in the order of their indices. What does not hang on a root is left out, so that even
+    unchecked parents do no harm. ``first`` [N + 1], ``following`` [N] are scratch: the lists of children.
+    """
+    nodes = parents.shape[0]
+    for v in range(nodes + 1):
+        first[v] = -1
+    for v in range(nodes):
+        if mask[v]:
+            p = parent_of(parents, v)
+            following[v] = first[p]
+            first[p] = v
+    count, expanded, p = 0, 0, nodes
+    while True:
+        v = first[p]
+        while v >= 0:
+            order[count] = v
+            count += 1
+            v = following[v]
+        if expanded == count:
+            return count
+        p = order[expanded]
+        expanded += 1
+
+
+@compiled
+def max_product(unary, pairwise, parents, order, score, choice, labels):
+    """Max oracle (Algorithm 7): fills ``labels``, returns the value; ``score``, ``choice`` [N, S] are scratch."""
+    nodes, states = unary.shape
+    total = 0.0
+    for v in order:
+        for j in range(states):
+            score[v, j] = unary[v, j]
+    for v in order[::-1]:
+        p = parent_of(parents, v)
+        if p == nodes:
+            best = -np.inf
+            choice[v, 0] = 0
+            for j in range(states):
+                if score[v, j] > best:
+                    best, choice[v, 0] = score[v, j], j
+            total += best
+            continue
+        for i in range(states):
+            best, argument = -np.inf, 0
+            for j in range(states):
+                value = pairwise[v, i, j] + score[v, j]
+                if value > best:
+                    best, argument = value, j
+            score[p, i] += best
+            choice[v, i] = argument
+    if total > -np.inf:
+        for v in order:
+            p = parent_of(parents, v)
+            labels[v] = choice[v, labels[p] if p < nodes else 0]
+    return total
+
+
+@compiled
+def top_k_scratch(nodes, states, k):
+    """Scratch of :func:`top_k`."""
+    origin, pick = np.empty((nodes, states, k), np.int64), np.empty((nodes, states, k), np.int64)
+    message, joined, frontier = np.empty(k), np.empty(k), np.empty(k, np.int64)
+    return np.empty((nodes + 1, states, k)), origin, pick, message, joined, frontier, np.empty(nodes + 1, np.int64)
+
+
+@compiled
+def top_k(unary, pairwise, parents, order, k, values, labels, scratch):
+    """Top-K oracle (Algorithm 8): fills ``values`` [k] and ``labels`` [k, N].
+
+    ``score[v, j]`` lists the k best labelings of the branches of v joined to it so far, where v has state j. Once all
+    are, ``message`` lists the best of v and its branches for a state i of the parent, ``origin[v, i]`` the states and
+    entries they come from. It is joined to the list of the parent; ``pick[v, i]`` are the pairs of entries added.
+    """
+    score, origin, pick, message, joined, frontier, ranks = scratch
+    nodes, states = unary.shape
+    last = k - 1
+    score[:] = -np.inf
+    score[nodes, 0, 0] = 0.0
+    for v in order:
+        for j in range(states):
+            score[v, j, 0] = unary[v, j]
+    for v in order[::-1]:
+        p = parent_of(parents, v)
+        own = score[v]
+        for i in range(states if p < nodes else 1):
+            origins = origin[v, i]
+            for slot in range(k):
+                message[slot] = -np.inf
+            for j in range(states):
+                edge = pairwise[v, i, j] if p < nodes else 0.0
+                for slot in range(k):
+                    value = own[j, slot] + edge
+                    if value <= message[last]:
+                        break
+                    insert(message, origins, value, j * k + slot, last)
+            join(score[p, i], message, pick[v, i], joined, frontier)
+    for slot in range(k):
+        values[slot] = score[nodes, 0, slot]
+        if values[slot] > -np.inf:
+            read_off(parents, order, origin, pick, slot, labels[slot], ranks)
+
+
+@inlined
+def join(left, right, pick, joined, frontier):
+    """``left`` becomes the k largest sums of one entry of ``left`` and one of ``right``, both sorted downwards.
+
+    ``frontier[a]`` is the first entry of ``right`` not yet added to entry a of ``left``. Only entries up to the first
+    that has been added to nothing can give the next sum, so few of the k² pairs are looked at.
+    """
+    k = left.shape[0]
+    if left[1] == -np.inf:  # the first branch
+        best = left[0]
+        for slot in range(k):
+            left[slot] = best + right[slot]
+            pick[slot] = slot
+        return
+    for a in range(k):
+        frontier[a] = 0
+    for slot in range(k):
+        best, row = -np.inf, 0
+        for a in range(k):
+            value = left[a] + right[frontier[a]]
+            if value > best:
+                best, row = value, a
+            if frontier[a] == 0:
+                break
+        joined[slot] = best
+        pick[slot] = row * k + frontier[row]
+        frontier[row] += 1
+    for slot in range(k):
+        left[slot] = joined[slot]
+
+
+@compiled
+def read_off(parents, order, origin, pick, slot, labels, ranks):
+    """Labels of one output of :func:`top_k`, undoing its steps; ``ranks[v]`` is the entry of the list of v in use."""
+    nodes, _, k = origin.shape
+    ranks[nodes] = slot
+    for v in order:
+        p = parent_of(parents, v)
+        i = labels[p] if p < nodes else 0
+        pair = pick[v, i, ranks[p]]
+        ranks[p] = pair // k
+        entry = origin[v, i, pair % k]
+        labels[v], ranks[v] = entry // k, entry % k
+
+
+@compiled
+def log_partition(unary, pairwise, parents, order, inside, total, node, edge):
+    """Exp oracle (Algorithm 9): fills ``node`` [N, S] and ``edge`` [N, S, S], which must be zero; returns log Z.
+
+    On the way up, ``edge[v, i, j]`` is the weight of state j of v given state i of its parent, relative to the largest
+    of j, and ``total[v, i]`` their sum; no weight that matters can underflow. On the way down they become
+    probabilities. ``inside``, ``total`` [N, S] are scratch.
+    """
+    nodes, states = unary.shape
+    log_z = 0.0
+    for v in order:
+        for j in range(states):
+            inside[v, j] = unary[v, j]
+    for v in order[::-1]:
+        p = parent_of(parents, v)
+        if p == nodes:
+            log_z += exponentiate(inside[v], node[v], total[v], 0)
+            continue
+        for i in range(states):
+            for j in range(states):
+                edge[v, i, j] = pairwise[v, i, j] + inside[v, j]
+            inside[p, i] += exponentiate(edge[v, i], edge[v, i], total[v], i)
+    for v in order:
+        p = parent_of(parents, v)
+        if log_z == -np.inf:
+            node[v] = 0.0
+            edge[v] = 0.0
+        elif p == nodes:
+            for j in range(states):
+                node[v, j] /= total[v, 0]
+        else:
+            for i in range(states):
+                factor = node[p, i] / total[v, i] if total[v, i] > 0.0 else 0.0
+                for j in range(states):
+                    edge[v, i, j] *= factor
+                    node[v, j] += edge[v, i, j]
+    return log_z
+
+
+@inlined
+def exponentiate(scores, weights, total, i):
+    """``weights`` = exp(scores - largest), ``total[i]`` their sum, zeros if all are -inf; returns log sum exp."""
+    largest = -np.inf
+    for score in scores:
+        largest = max(largest, score)
+    total[i] = 0.0
+    for j in range(scores.shape[0]):
+        weights[j] = np.exp(scores[j] - largest) if largest > -np.inf else 0.0
+        total[i] += weights[j]
+    return largest + np.log(total[i]) if largest > -np.inf else -np.inf
+
+
+@compiled
+def max_marginals(unary, pairwise, parents, order, message, others, outside, out):
+    """Max-marginals: fills ``out`` [N, S].
+
+    ``message[v]`` is what v sends to its parent, ``others[v]`` what the parent had received before. On the way down,
+    siblings come in reverse: ``outside[p]`` gathers the messages that the parent received later. [N + 1, S] each.
+    """
+    nodes, states = unary.shape
+    for v in order:
+        for j in range(states):
+            out[v, j] = unary[v, j]
+    outside[nodes], others[:] = 0.0, 0.0
+    received = 0.0
+    for v in order[::-1]:
+        p = parent_of(parents, v)
+        for i in range(states):
+            best = -np.inf
+            for j in range(states):
+                best = max(best, out[v, j] + (pairwise[v, i, j] if p < nodes else 0.0))
+            message[v, i] = best
+            others[v, i] = out[p, i] if p < nodes else received
+        if p < nodes:
+            for i in range(states):
+                out[p, i] += message[v, i]
+        else:
+            received += message[v, 0]
+    for v in order:
+        p = parent_of(parents, v)
+        for j in range(states):
+            best = -np.inf
+            for i in range(states):
+                rest = others[v, i] + outside[p, i]
+                best = max(best, rest + (pairwise[v, i, j] if p < nodes else 0.0))
+            outside[v, j] = best
+            out[v, j] += best
+        for i in range(states):
+            outside[p, i] += message[v, i]
+
+
+@entry_point
+def batch_top_k(unary, pairwise, parents, mask, k, values, labels, begin, end):
+    """Top-K of examples ``begin`` to ``end``: unary [B, N, S], pairwise [B, N, S, S], zero labels [B, k, N]."""
+    _, nodes, states = unary.shape
+    order, first, following = np.empty((3, nodes + 1), np.int64)
+    if k == 1:
+        score, choice = np.empty((nodes, states)), np.empty((nodes, states), np.int64)
+    else:
+        scratch = top_k_scratch(nodes, states, k)
+    for b in range(begin, end):
+        ordered = order[: topological_order(parents[b], mask[b], order, first, following)]
+        if k == 1:
+            values[b, 0] = max_product(unary[b], pairwise[b], parents[b], ordered, score, choice, labels[b, 0])
+        else:
+            top_k(unary[b], pairwise[b], parents[b], ordered, k, values[b], labels[b], scratch)
+
+
+@entry_point
+def batch_marginals(unary, pairwise, parents, mask, values, node, edge, begin, end):
+    """Log-partition and marginals of examples ``begin`` to ``end``; ``node``, ``edge`` must be zero."""
+    _, nodes, states = unary.shape
+    order, first, following = np.empty((3, nodes + 1), np.int64)
+    inside, total = np.empty((2, nodes, states))
+    for b in range(begin, end):
+        ordered = order[: topological_order(parents[b], mask[b], order, first, following)]
+        values[b] = log_partition(unary[b], pairwise[b], parents[b], ordered, inside, total, node[b], edge[b])
+
+
+@entry_point
+def batch_max_marginals(unary, pairwise, parents, mask, out, begin, end):
+    """Max-marginals of examples ``begin`` to ``end`` into ``out`` [B, N, S], which must be zero."""
+    _, nodes, states = unary.shape
+    order, first, following = np.empty((3, nodes + 1), np.int64)
+    message, others, outside = np.empty((3, nodes + 1, states))
+    for b in range(begin, end):
+        ordered = order[: topological_order(parents[b], mask[b], order, first, following)]
+        max_marginals(unary[b], pairwise[b], parents[b], ordered, message, others, outside, out[b])

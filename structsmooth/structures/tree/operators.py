@@ -1,0 +1,158 @@
+"""Oracles of trees as torch operators over the compiled kernels (CPU).
+
+Value and statistics come from one pass; the backward pass is a product with saved statistics. Whatever the dtype of
+the potentials, sums are accumulated in float64. The operators are opaque to ``torch.compile``, so models that use them
+compile without graph breaks. Shapes: unary [B, N, S], pairwise [B, N, S, S], parents int64 [B, N], mask bool [B, N].
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.library import register_autograd, register_fake
+
+from structsmooth.compiled.threads import over_batch
+from structsmooth.structures.operators import cpu_operator, weighted_sum
+from structsmooth.structures.tree import reference
+
+
+def _arrays(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor) -> tuple[Any, ...]:
+    scores = (scores.detach().contiguous().to(torch.float64).numpy() for scores in (unary, pairwise))
+    return *scores, parents.contiguous().numpy(), mask.contiguous().numpy()
+
+
+@cpu_operator("tree_top_k", "(Tensor unary, Tensor pairwise, Tensor parents, Tensor mask, int k) -> (Tensor, Tensor)")
+def top_k(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Values [B, k] and outputs [B, k, N] (Algorithm 8)."""
+    from structsmooth.structures.tree import compiled  # numba loads with the first oracle, not with the library
+
+    batch, nodes, states = unary.shape
+    values = torch.empty(batch, k, dtype=torch.float64)
+    y = torch.zeros(batch, k, nodes, dtype=torch.int64)
+    arrays = (*_arrays(unary, pairwise, parents, mask), k, values.numpy(), y.numpy())
+    over_batch(lambda *bounds: compiled.batch_top_k(*arrays, *bounds), batch, batch * nodes * states**2 * k)
+    return values.to(unary.dtype), y
+
+
+def _like_top_k(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    batch, nodes, _ = unary.shape
+    return unary.new_empty(batch, k), unary.new_empty(batch, k, nodes, dtype=torch.int64)
+
+
+def _save_outputs(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    unary, _, parents, mask, _ = inputs
+    ctx.save_for_backward(parents, mask, *output)
+    ctx.states = unary.shape[-1]
+
+
+def _top_k_backward(ctx: Any, grad: Tensor, _grad_y: Tensor) -> tuple[Tensor | None, ...]:
+    parents, mask, values, y = ctx.saved_tensors
+    weights = torch.where(values > -torch.inf, grad, 0.0)
+    return *weighted_parts(weights, y, parents, mask, ctx.states), None, None, None
+
+
+register_fake(top_k, _like_top_k)
+register_autograd(top_k, _top_k_backward, setup_context=_save_outputs)
+
+
+def weighted_parts(weights: Tensor, y: Tensor, parents: Tensor, mask: Tensor, states: int) -> tuple[Tensor, Tensor]:
+    """Σ_k weights[b, k] ν(y[b, k]): nodes [B, N, S] and edges [B, N, S, S]."""
+    labels, hangs = y.transpose(1, 2), mask & (parents >= 0)
+    shares = weights[:, None, :].expand(labels.shape)
+    above = labels.gather(1, torch.where(hangs, parents, 0).unsqueeze(-1).expand(labels.shape))
+    node = weights.new_zeros(*parents.shape, states).scatter_add(2, labels, shares * mask.unsqueeze(-1))
+    edge = weights.new_zeros(*parents.shape, states**2)
+    edge = edge.scatter_add(2, above * states + labels, shares * hangs.unsqueeze(-1))
+    return node, edge.unflatten(2, (states, states))
+
+
+@cpu_operator(
+    "tree_marginals", "(Tensor unary, Tensor pairwise, Tensor parents, Tensor mask) -> (Tensor, Tensor, Tensor)"
+)
+def marginals(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Log-partition [B], node marginals [B, N, S] and edge marginals [B, N, S, S]."""
+    from structsmooth.structures.tree import compiled
+
+    log_z = torch.empty(len(unary), dtype=torch.float64)
+    node, edge = (torch.zeros(scores.shape, dtype=torch.float64) for scores in (unary, pairwise))
+    arrays = (*_arrays(unary, pairwise, parents, mask), log_z.numpy(), node.numpy(), edge.numpy())
+    over_batch(lambda *bounds: compiled.batch_marginals(*arrays, *bounds), len(unary), 8 * pairwise.numel())
+    return log_z.to(unary.dtype), node.to(unary.dtype), edge.to(unary.dtype)
+
+
+def _like_marginals(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    return unary.new_empty(len(unary)), unary.new_empty(unary.shape), unary.new_empty(pairwise.shape)
+
+
+def _save_marginals(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(*inputs, *output[1:])
+
+
+def _marginals_backward(
+    ctx: Any, grad: Tensor | None, grad_node: Tensor | None, grad_edge: Tensor | None
+) -> tuple[Tensor | None, ...]:
+    unary, pairwise, parents, mask, node, edge = ctx.saved_tensors
+    grad_unary, grad_pairwise = torch.zeros_like(unary), torch.zeros_like(pairwise)
+    if grad is not None:
+        grad_unary, grad_pairwise = grad[:, None, None] * node, grad[:, None, None, None] * edge
+    if grad_node is not None or grad_edge is not None:
+        second = _hessian_product(unary, pairwise, parents, mask, grad_node, grad_edge)
+        grad_unary, grad_pairwise = grad_unary + second[0], grad_pairwise + second[1]
+    return grad_unary, grad_pairwise, None, None
+
+
+register_fake(marginals, _like_marginals)
+register_autograd(marginals, _marginals_backward, setup_context=_save_marginals)
+
+
+def _hessian_product(
+    unary: Tensor,
+    pairwise: Tensor,
+    parents: Tensor,
+    mask: Tensor,
+    node_weights: Tensor | None,
+    edge_weights: Tensor | None,
+) -> tuple[Tensor, ...]:
+    """Gradient of ⟨weights, marginals⟩: second derivatives of the log-partition, through the reference."""
+    forest = reference.forest(parents, mask)
+
+    def weighted(unary: Tensor, pairwise: Tensor) -> Tensor:
+        return weighted_sum((node_weights, edge_weights), reference.marginals(unary, pairwise, forest))
+
+    gradients: tuple[Tensor, ...] = torch.func.grad(weighted, (0, 1))(unary, pairwise)
+    return gradients
+
+
+@cpu_operator("tree_max_marginals", "(Tensor unary, Tensor pairwise, Tensor parents, Tensor mask) -> Tensor")
+def max_marginals(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor) -> Tensor:
+    """Max-marginals [B, N, S]."""
+    from structsmooth.structures.tree import compiled
+
+    out = torch.zeros(unary.shape, dtype=torch.float64)
+    arrays = (*_arrays(unary, pairwise, parents, mask), out.numpy())
+    over_batch(lambda *bounds: compiled.batch_max_marginals(*arrays, *bounds), len(unary), 2 * pairwise.numel())
+    return out.to(unary.dtype)
+
+
+def _like_max_marginals(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor) -> Tensor:
+    return unary.new_empty(unary.shape)
+
+
+def _save_inputs(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def _max_marginals_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    unary, pairwise, parents, mask = ctx.saved_tensors
+    forest = reference.forest(parents, mask)
+
+    def weighted(unary: Tensor, pairwise: Tensor) -> Tensor:
+        values = reference.max_marginals(unary, pairwise, forest)
+        return torch.where(values > -torch.inf, values * grad, 0.0).sum()
+
+    return *torch.func.grad(weighted, (0, 1))(unary, pairwise), None, None
+
+
+register_fake(max_marginals, _like_max_marginals)
+register_autograd(max_marginals, _max_marginals_backward, setup_context=_save_inputs)

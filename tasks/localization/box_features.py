@@ -1,0 +1,123 @@
+"""Features of boxes in images from a frozen network, computed once and kept on disk."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from structsmooth import processes
+from structsmooth.checkpoint import write_atomic
+from structsmooth.tasks.localization.annotations import Faults, ImageFile, decode
+from structsmooth.tasks.localization.proposals import Proposals, keep, tracked
+
+FeatureType = Literal["float16", "float32"]
+
+# Pixels of a side of a crop (Pillutla et al. 2019, section 7.1.2).
+_CROP = 64
+# Crops that pass the network at once: more do not fit the processor's cache.
+_BATCH = 32
+
+
+@dataclass
+class BoxFeatures:
+    """Features of boxes: each is cropped, resized to 64 × 64 pixels, and mapped by a network that is not trained.
+
+    A folder keeps them, one memory-mapped array for each image, channels last, named by image, boxes, network and type.
+    Each file is written atomically: a run that is interrupted or killed goes on where it was. Processes of one run
+    share the images out.
+
+    Args:
+        backbone: maps crops [M, 3, 64, 64], RGB from 0 to 1, to features [M, C, H, W]; left in ``eval()`` mode.
+        cache: folder for the results; made when needed.
+        dtype: ``"float16"`` takes half the space of ``"float32"``.
+
+    Raises:
+        ValueError: another type.
+
+    Reference:
+        Girshick et al. (2014), "Rich Feature Hierarchies for Accurate Object Detection and Semantic Segmentation".
+    """
+
+    backbone: nn.Module
+    cache: str | Path
+    dtype: FeatureType = "float16"
+
+    def __post_init__(self) -> None:
+        if self.dtype not in ("float16", "float32"):
+            raise ValueError(f'dtype must be "float16" or "float32", got {self.dtype!r}')
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.backbone = self.backbone.eval().to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.folder = Path(self.cache) / "features" / f"{_fingerprint(self.backbone)}-{self.dtype}-nhwc"
+
+    def run(self, proposals: Mapping[ImageFile, Proposals]) -> tuple[dict[ImageFile, Path], Faults]:
+        """Files for :func:`load_features` of all images, and what was wrong with images that have none.
+
+        Raises:
+            ValueError: features that overflow float16.
+        """
+        faults = Faults()
+        paths: dict[ImageFile, Path] = {}
+        for image, found in proposals.items():
+            with faults.noting(image):
+                paths[image] = self.folder / f"{_key(image.read_bytes(), found.boxes)}.npy"
+        own = processes.share_out(paths.items())
+        missing = {path: image for image, path in own if not path.is_file()}
+        if missing:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        for path, image in tracked(missing.items(), len(missing), "features of boxes"):
+            self._save(path, self.compute(decode(image.read_bytes()), proposals[image].boxes))
+        processes.wait()
+        return paths, faults
+
+    @torch.inference_mode()
+    def compute(self, image: np.typing.NDArray[np.uint8], boxes: Tensor) -> Tensor:
+        """Features [M, C, H, W] of ``boxes`` [M, 4] in an RGB image [height, width, 3], in the array's type."""
+        pixels = torch.from_numpy(image.copy()).to(self.device).permute(2, 0, 1) / 255.0
+        crops = (crop(pixels, batch) for batch in boxes.to(self.device).split(_BATCH))
+        features = [self.backbone(batch.contiguous(memory_format=torch.channels_last)) for batch in crops]
+        return torch.cat(features).to(getattr(torch, self.dtype)).cpu()
+
+    def _save(self, path: Path, features: Tensor) -> None:
+        if not features.isfinite().all():
+            raise ValueError(f"features that {self.dtype} cannot hold; use float32")
+        stream = io.BytesIO()
+        np.save(stream, features.permute(0, 2, 3, 1).contiguous().numpy())
+        keep(path, lambda own: write_atomic(own, stream.getvalue()))
+
+
+def crop(image: Tensor, boxes: Tensor, size: int = _CROP) -> Tensor:
+    """Crops of an image [C, height, width] at ``boxes`` [M, 4], resized whatever their shape: [M, C, size, size].
+
+    Bilinear, averaged over as many points for each pixel of the crop as it covers pixels of the image.
+    """
+    from torchvision.ops import roi_align
+
+    crops: Tensor = roi_align(image.unsqueeze(0), [boxes.to(image.dtype)], size, sampling_ratio=-1, aligned=True)
+    return crops
+
+
+def load_features(path: Path) -> Tensor:
+    """The features [M, C, H, W] of an image, mapped into memory channels last."""
+    # Copy on write: torch asks for memory that may be written.
+    return torch.from_numpy(np.load(path, mmap_mode="c")).permute(0, 3, 1, 2)
+
+
+def _key(image: bytes, boxes: Tensor) -> str:
+    return sha256(image + boxes.numpy().tobytes()).hexdigest()
+
+
+def _fingerprint(module: nn.Module) -> str:
+    """Changes with what the network is made of and with its weights."""
+    digest = sha256(str(module).encode())
+    # The state dict may lack buffers, such as a mean that is subtracted.
+    for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
+        digest.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,222 @@
+"""Boxes that may hold an object: selective search, run once for each image and kept on disk."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import track
+from torch import Tensor
+
+from structsmooth import processes
+from structsmooth.checkpoint import load_state, save_state
+from structsmooth.tasks.localization.annotations import Faults, ImageFile, decode
+
+SearchMode = Literal["fast", "quality"]
+
+# Larger images are shrunk to this longer side to be searched: that of the images of PASCAL VOC.
+_LONGEST_SIDE = 500
+_SEED = 0
+
+T = TypeVar("T")
+
+
+class Proposals(NamedTuple):
+    """Boxes that were proposed for an image.
+
+    Attributes:
+        boxes: edges (xmin, ymin, xmax, ymax) in pixels, float32 [M, 4]; M may be 0.
+        width: of the image, in pixels.
+        height: of the image, in pixels.
+    """
+
+    boxes: Tensor
+    width: int
+    height: int
+
+
+@dataclass(frozen=True)
+class SelectiveSearch:
+    """Selective search as OpenCV has it, with a folder that keeps its results.
+
+    Files are named by the content of the image and the settings, and each is written atomically: a run that is
+    interrupted or killed goes on where it was. The same image gives the same boxes in every run: OpenCV orders them
+    with random numbers of the C library, which are seeded on POSIX systems. Images with a longer side above 500 pixels
+    are shrunk to that.
+
+    Args:
+        cache: folder for the results; made when needed.
+        count: number of boxes that are kept of an image, the first ones of the search.
+        mode: ``"fast"``, or ``"quality"``, which searches more color spaces, several times as long.
+        jobs: processes that search; all processors if not given. Processes of one run share the images out, and each
+            has as many.
+
+    Raises:
+        ValueError: a count or number of jobs below 1, or another mode.
+        ImportError: OpenCV is not installed, or without its contributed modules.
+
+    Reference:
+        Uijlings et al. (2013), "Selective Search for Object Recognition".
+    """
+
+    cache: str | Path
+    count: int = 1000
+    mode: SearchMode = "fast"
+    jobs: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in (("count", self.count), ("jobs", 1 if self.jobs is None else self.jobs)):
+            if value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
+        if self.mode not in ("fast", "quality"):
+            raise ValueError(f'mode must be "fast" or "quality", got {self.mode!r}')
+        _segmentation()
+
+    def run(self, images: Sequence[ImageFile]) -> tuple[dict[ImageFile, Proposals], Faults]:
+        """Proposals of all images that can be read, and what was wrong with the others."""
+        faults = Faults()
+        paths: dict[ImageFile, Path] = {}
+        for image in images:
+            with faults.noting(image):
+                paths[image] = self._path(image.read_bytes())
+        own = processes.share_out(paths.items())
+        missing = {path: image for image, path in own if not path.is_file()}
+        failed = {path: fault for part in processes.gathered(self._search(missing)) for path, fault in part.items()}
+        for image, path in paths.items():
+            if path in failed:
+                faults.add(failed[path], str(image))
+        return {image: _load(path) for image, path in paths.items() if path not in failed}, faults
+
+    def _path(self, data: bytes) -> Path:
+        return Path(self.cache) / "proposals" / f"{self.mode}-{self.count}" / f"{sha256(data).hexdigest()}.safetensors"
+
+    def _search(self, missing: dict[Path, ImageFile]) -> dict[Path, str]:
+        """Fill in the files that are missing; returns why it was not possible."""
+        if not missing:
+            return {}
+        next(iter(missing)).parent.mkdir(parents=True, exist_ok=True)
+        tasks = [(path, image, self.mode, self.count) for path, image in missing.items()]
+        jobs = min(self.jobs or max(1, _processors() // processes.count()), len(tasks))
+        if jobs == 1:
+            results: Iterable[tuple[Path, str | None]] = map(_search_image, tasks)
+            return {path: fault for path, fault in tracked(results, len(tasks), "selective search") if fault}
+        # Processes, because the random numbers are those of the whole process; spawned, because torch has threads.
+        pool = ProcessPoolExecutor(jobs, get_context("spawn"), _begin_worker)
+        try:
+            with _interrupts_held():
+                futures = [pool.submit(_search_image, task) for task in tasks]
+            done = (future.result() for future in as_completed(futures))
+            return {path: fault for path, fault in tracked(done, len(tasks), "selective search") if fault}
+        except BrokenProcessPool as error:
+            raise OSError("a process of selective search was killed; run again with fewer jobs to go on") from error
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def selective_search(image: NDArray[np.uint8], count: int = 1000, mode: SearchMode = "fast") -> NDArray[np.float32]:
+    """Boxes in the order of selective search: edges (xmin, ymin, xmax, ymax) in pixels, [M, 4] with M up to ``count``.
+
+    Args:
+        image: RGB, [height, width, 3].
+        count: how many boxes to keep.
+        mode: see :class:`SelectiveSearch`.
+    """
+    import cv2
+
+    height, width = image.shape[:2]
+    shrink = min(1.0, _LONGEST_SIDE / max(height, width))
+    size = max(1, round(width * shrink)), max(1, round(height * shrink))
+    if shrink < 1:
+        image = np.asarray(cv2.resize(image, size, interpolation=cv2.INTER_AREA), dtype=np.uint8)
+    search = _segmentation().createSelectiveSearchSegmentation()
+    search.setBaseImage(np.ascontiguousarray(image[:, :, ::-1]))
+    search.switchToSelectiveSearchFast() if mode == "fast" else search.switchToSelectiveSearchQuality()
+    if os.name == "posix":
+        ctypes.CDLL(None).srand(_SEED)
+    corner_and_size = np.asarray(search.process(), dtype=np.float64).reshape(-1, 4)[:count]
+    boxes = np.hstack([corner_and_size[:, :2], corner_and_size[:, :2] + corner_and_size[:, 2:]])
+    return np.asarray(boxes * np.tile([width / size[0], height / size[1]], 2), dtype=np.float32)
+
+
+def tracked(steps: Iterable[T], total: int, description: str) -> Iterable[T]:
+    """The steps, with a progress bar on the terminal; where there is none, nothing is drawn."""
+    console = Console(stderr=True)
+    return track(steps, description, total, console=console, disable=not console.is_terminal, transient=True)
+
+
+def keep(path: Path, write: Callable[[Path], None]) -> None:
+    """Let ``write`` make a file of a cache that runs share: two may make the same one at the same time."""
+    own = path.with_name(f"{os.getpid()}-{path.name}")
+    write(own)
+    os.replace(own, path)
+
+
+def _segmentation() -> Any:
+    try:
+        import cv2
+
+        return cv2.ximgproc.segmentation
+    except (ImportError, AttributeError) as error:
+        raise ImportError("selective search needs OpenCV: pip install structsmooth[images]") from error
+
+
+def _search_image(task: tuple[Path, ImageFile, SearchMode, int]) -> tuple[Path, str | None]:
+    """Search one image and save what was found; returns the path and what was wrong."""
+    import cv2
+
+    path, file, mode, count = task
+    try:
+        image = decode(file.read_bytes())
+        boxes = selective_search(image, count, mode)
+    except (OSError, ValueError) as error:
+        return path, str(error)
+    except cv2.error as error:
+        return path, f"selective search failed ({error.err})"
+    height, width = image.shape[:2]
+    boxes_and_size = {"boxes": torch.from_numpy(boxes)}, {"width": width, "height": height}
+    keep(path, lambda own: save_state(own, *boxes_and_size))
+    return path, None
+
+
+def _load(path: Path) -> Proposals:
+    tensors, values = load_state(path)
+    return Proposals(tensors["boxes"], values["width"], values["height"])
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Ctrl-C waits, and never reaches processes that start here: they would complain while they load."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _begin_worker() -> None:
+    """One thread, and silence on Ctrl-C: the main process ends the search."""
+    import cv2
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    cv2.setNumThreads(1)
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,232 @@
+"""Superpixels of images, their features and those of their borders.
+
+Needs OpenCV with its contributed modules: ``pip install structsmooth[images]``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from structsmooth.tasks.segmentation.pictures import opencv
+
+cv2 = opencv()
+
+Image = NDArray[np.uint8]
+"""BGR, [H, W, 3]."""
+
+# Side of a superpixel in pixels, compactness and smallest size of SLIC, and its iterations.
+_SIDE, _RULER, _LEAST_PERCENT, _ITERATIONS = 12, 20.0, 25, 10
+# Dense descriptors: every _STRIDE pixels, of squares of 4 x 4 cells, with 8 directions of the gradient.
+_STRIDE, _CELL, _CELLS, _DIRECTIONS = 4, 4, 4, 8
+_GRID = 6
+# For k-means: descriptors and colours taken from an image, and iterations.
+_SAMPLE, _KMEANS_ITERATIONS = 400, 20
+_SCALES = 2.0 ** np.arange(-1, 6)
+
+
+@dataclass(frozen=True)
+class Superpixels:
+    """The parts an image falls into, and which of them touch.
+
+    Attributes:
+        labels: superpixel of every pixel, from 0 to N - 1: int64 [H, W].
+        sizes: pixels of each: int64 [N].
+        edges: superpixels that touch, the lower one first: int64 [E, 2].
+        borders: pairs of pixels that touch there: int64 [E].
+    """
+
+    labels: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    edges: NDArray[np.int64]
+    borders: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, image: Image) -> Superpixels:
+        """SLIC (Achanta et al. 2012); every superpixel is connected."""
+        lab = cv2.cvtColor(cv2.GaussianBlur(image, (3, 3), 0), cv2.COLOR_BGR2LAB)
+        slic = cv2.ximgproc.createSuperpixelSLIC(lab, cv2.ximgproc.SLIC, _SIDE, _RULER)
+        slic.iterate(_ITERATIONS)
+        slic.enforceLabelConnectivity(_LEAST_PERCENT)
+        _, labels = np.unique(slic.getLabels(), return_inverse=True)
+        return cls.from_labels(labels.reshape(image.shape[:2]))
+
+    @classmethod
+    def from_labels(cls, labels: NDArray[np.int64]) -> Superpixels:
+        """Sizes and borders of given superpixels."""
+        across = (labels[:, :-1].ravel(), labels[:, 1:].ravel())
+        down = (labels[:-1].ravel(), labels[1:].ravel())
+        ends = np.sort(np.concatenate([np.stack(across, 1), np.stack(down, 1)]), axis=1)
+        edges, borders = np.unique(ends[ends[:, 0] != ends[:, 1]], axis=0, return_counts=True)
+        return cls(labels, np.bincount(labels.ravel()), edges, borders)
+
+    def counts(self, mask: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Pixels of each superpixel in a mask [H, W]: [N]."""
+        return np.bincount(self.labels[mask], minlength=len(self.sizes))
+
+    def histograms(
+        self, rows: NDArray[np.int64], columns: NDArray[np.int64], words: NDArray[np.int64], size: int
+    ) -> NDArray[np.float64]:
+        """How often each of ``size`` words stands in each superpixel, given words at some pixels: [N, size]."""
+        cells = self.labels[rows, columns] * size + words
+        return np.bincount(cells, minlength=len(self.sizes) * size).reshape(-1, size).astype(np.float64)
+
+    def neighbourhoods(self) -> list[NDArray[np.float64]]:
+        """Which superpixels are in the neighbourhoods of order 0, 1 and 2 of each: [N, N] each."""
+        own = np.eye(len(self.sizes))
+        first = own.copy()
+        a, b = self.edges.T
+        first[a, b] = first[b, a] = 1.0
+        return [own, first, (first @ first > 0).astype(np.float64)]
+
+
+@dataclass(frozen=True)
+class Features:
+    """Features of the superpixels of an image.
+
+    Attributes:
+        unary: float32 [N, F].
+        edges: int64 [E, 2].
+        pairwise: non-negative, float32 [E, P].
+        sizes: pixels of each superpixel, int64 [N].
+    """
+
+    unary: NDArray[np.float32]
+    edges: NDArray[np.int64]
+    pairwise: NDArray[np.float32]
+    sizes: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Typical colours and textures; histograms count them.
+
+    Attributes:
+        colours: in Lab, uint8 [C, 3].
+        textures: descriptors, uint8 [D, 128].
+    """
+
+    colours: Image
+    textures: Image
+
+    @classmethod
+    def fit(cls, images: Sequence[Image], colours: int, textures: int) -> Vocabulary:
+        """The centres of k-means on a sample of pixels and descriptors of the images; always the same ones.
+
+        There are fewer than asked for where the images have fewer different pixels or descriptors.
+        """
+        rng = np.random.default_rng(0)
+        pixels, descriptors = [], []
+        for image in images:
+            pixels.append(rng.permutation(_lab(image).reshape(-1, 3))[:_SAMPLE])
+            descriptors.append(rng.permutation(_descriptors(image)[2])[:_SAMPLE])
+        return cls(_centres(np.concatenate(pixels), colours), _centres(np.concatenate(descriptors), textures))
+
+    @property
+    def unary_size(self) -> int:
+        """Number F of unary features."""
+        return 1 + 3 * (len(self.colours) + len(self.textures) + _GRID**2)
+
+    @property
+    def pairwise_size(self) -> int:
+        """Number P of pairwise features."""
+        return 1 + 6 * len(_SCALES)
+
+    def features(self, image: Image, parts: Superpixels) -> Features:
+        """Features of the superpixels of an image.
+
+        Unary: 1, and histograms of colours, textures and places on the superpixel, on it and its neighbours, and on
+        the neighbours of those too. Of each histogram, which sums to one, there is the square root. Pairwise: 1, and
+        exp(-ηd) for several η and the χ² distances d of the histograms of colours and textures. Unary features are in
+        proportion to the size of the superpixel, pairwise ones to the length of the border.
+        """
+        height, width = parts.labels.shape
+        rows, columns = np.indices((height, width)).reshape(2, -1)
+        colour = parts.histograms(rows, columns, _nearest(_lab(image).reshape(-1, 3), self.colours), len(self.colours))
+        cells = rows * _GRID // height * _GRID + columns * _GRID // width
+        place = parts.histograms(rows, columns, cells, _GRID**2)
+        rows, columns, descriptors = _descriptors(image)
+        texture = parts.histograms(rows, columns, _nearest(descriptors, self.textures), len(self.textures))
+        unary, similar = [np.ones((len(parts.sizes), 1))], [np.ones((len(parts.edges), 1))]
+        a, b = parts.edges.T
+        for members in parts.neighbourhoods():
+            for counts, compared in ((colour, True), (texture, True), (place, False)):
+                histogram = _normalized(members @ counts)
+                unary.append(np.sqrt(histogram))
+                if compared:
+                    similar.append(np.exp(-_SCALES * _chi_square(histogram[a], histogram[b])[:, None]))
+        size = (parts.sizes / parts.sizes.mean())[:, None]
+        length = (parts.borders / np.sqrt(parts.sizes.mean()))[:, None]
+        return Features(
+            (np.concatenate(unary, 1) * size).astype(np.float32),
+            parts.edges,
+            (np.concatenate(similar, 1) * length).astype(np.float32),
+            parts.sizes,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain JSON."""
+        return {"colours": self.colours.tolist(), "textures": self.textures.tolist()}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Vocabulary:
+        """The vocabulary that :meth:`to_dict` was called on."""
+        return cls(np.array(data["colours"], np.uint8), np.array(data["textures"], np.uint8))
+
+
+def _lab(image: Image) -> Image:
+    lab: Image = cv2.cvtColor(image, cv2.COLOR_BGR2LAB)
+    return lab
+
+
+def _descriptors(image: Image) -> tuple[NDArray[np.int64], NDArray[np.int64], Image]:
+    """Rows and columns of the centres, and histograms of gradients around them, in the manner of dense SIFT."""
+    side = _CELL * _CELLS
+    # The last square must end with the image.
+    height, width = (side + -(-n // _STRIDE) * _STRIDE for n in image.shape[:2])
+    low = side // 2
+    padded = cv2.copyMakeBorder(
+        cv2.cvtColor(image, cv2.COLOR_BGR2GRAY),
+        low,
+        height - low - image.shape[0],
+        low,
+        width - low - image.shape[1],
+        cv2.BORDER_REPLICATE,
+    )
+    sizes = ((width, height), (side, side), (_STRIDE, _STRIDE), (_CELL, _CELL))
+    hog = cv2.HOGDescriptor(*sizes, _DIRECTIONS, 1, -1, 0, 0.2, False, 1, True)
+    rows, columns = (np.arange(0, n - side + 1, _STRIDE) for n in (height, width))
+    values = hog.compute(padded).reshape(len(columns), len(rows), -1).transpose(1, 0, 2)
+    # Row y of the squares has its centre at row y of the image.
+    inside = (rows < image.shape[0])[:, None] & (columns < image.shape[1])
+    grid = np.meshgrid(rows, columns, indexing="ij")
+    return grid[0][inside], grid[1][inside], np.clip(512 * values[inside], 0, 255).astype(np.uint8)
+
+
+def _centres(points: Image, count: int) -> Image:
+    distinct = len(np.unique(points, axis=0))
+    cv2.setRNGSeed(0)
+    criteria = (cv2.TERM_CRITERIA_MAX_ITER, _KMEANS_ITERATIONS, 0.0)
+    flags = cv2.KMEANS_PP_CENTERS
+    _, _, centres = cv2.kmeans(points.astype(np.float32), min(count, distinct), None, criteria, 1, flags)
+    return np.asarray(np.rint(centres), np.uint8)
+
+
+def _nearest(points: Image, centres: Image) -> NDArray[np.int64]:
+    """The nearest centre of each point."""
+    c = centres.astype(np.float32)
+    return np.asarray((points.astype(np.float32) @ (-2 * c.T) + (c * c).sum(1)).argmin(1))
+
+
+def _normalized(counts: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Rows that sum to one, or stay zero."""
+    return np.asarray(counts / np.maximum(counts.sum(1, keepdims=True), 1))
+
+
+def _chi_square(p: NDArray[np.float64], q: NDArray[np.float64]) -> NDArray[np.float64]:
+    """χ² distance of the rows, from 0 to 1."""
+    return np.asarray(((p - q) ** 2 / np.maximum(p + q, 1e-12)).sum(1) / 2)

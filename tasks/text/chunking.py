@@ -1,0 +1,59 @@
+"""Text chunking: the shared task of CoNLL-2000."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from structsmooth.costs import Cost, NormalizedHamming
+from structsmooth.tasks.files import data_file
+from structsmooth.tasks.text.attributes import BIAS, Templates, joint, window
+from structsmooth.tasks.text.tagging import Tagging
+
+
+@dataclass
+class Chunking(Tagging):
+    """Text chunking with a linear chain over sparse attributes and the fraction of wrong tags as cost.
+
+    Attributes are words and parts of speech up to two tokens away, pairs of adjacent ones, and triples of parts of
+    speech.
+
+    Args:
+        bits: attributes are hashed to 2**bits buckets; 0 keeps a dictionary of those in the training data.
+        scheme: of the tags learned and predicted; ``fit`` takes that of the training data if not given.
+        encoder: attributes to integers; set by ``fit``.
+        tags: what the states stand for; set by ``fit``.
+        columns: number of columns of the training data; set by ``fit``.
+
+    Reference:
+        Osokin et al. (2016), appendix I.2; Sha and Pereira (2003), "Shallow Parsing with Conditional Random Fields".
+    """
+
+    bits: int = 0
+
+    summary: ClassVar[str] = "text chunking: linear chains on CoNLL column files"
+    cost: ClassVar[Cost] = NormalizedHamming()
+    lam: ClassVar[str] = "50/n"
+    passes: ClassVar[int] = 20
+    solver: ClassVar[str] = "bcfw"
+
+    @property
+    def templates(self) -> Templates:
+        """Windows, pairs and triples."""
+        return _TEMPLATES
+
+    @classmethod
+    def default_files(cls) -> dict[str, str]:
+        """CoNLL-2000 (Tjong Kim Sang and Buchholz 2000)."""
+        return {split: data_file("chunking", f"conll2000/{split}.txt.gz") for split in ("train", "test")}
+
+
+_TEMPLATES: Templates = (
+    BIAS,
+    *window("word"),
+    joint("word", -1, 0),
+    joint("word", 0, 1),
+    *window("pos"),
+    *(joint("pos", first, first + 1) for first in range(-2, 2)),
+    *(joint("pos", first, first + 1, first + 2) for first in range(-2, 1)),
+)

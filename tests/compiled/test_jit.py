@@ -1,0 +1,74 @@
+"""Compiled code on disk is that of the sources, all of them."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from structsmooth.compiled import jit
+
+CHAIN = """
+from structsmooth.compiled.jit import compiled
+
+@compiled
+def step(x):
+    return x + 1.0
+"""
+LOOPS = """
+from structsmooth.chain.compiled import step
+from structsmooth.compiled.jit import entry_point
+
+@entry_point
+def run(x):
+    return step(x)
+"""
+COMPILING = "structsmooth: compiling inner loops"
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """A package of two compiled functions, one of which calls the other from another room."""
+    root = tmp_path / "structsmooth"
+    shutil.copytree(Path(jit.__file__).parent, root / "compiled", ignore=shutil.ignore_patterns("__pycache__"))
+    (root / "chain").mkdir()
+    (root / "__init__.py").touch()
+    (root / "chain" / "__init__.py").touch()
+    (root / "chain" / "compiled.py").write_text(CHAIN)
+    (root / "compiled_loops.py").write_text(LOOPS)
+    return root
+
+
+def run(package: Path, argument: float = 1.0) -> tuple[float, bool]:
+    """What the compiled function gives in a new process, and whether that said that it compiles."""
+    code = f"from structsmooth.compiled_loops import run; print(run({argument!r}))"
+    folder = package.parent
+    environment = os.environ | {"PYTHONPATH": str(folder), "NUMBA_CACHE_DIR": str(folder / "cache")}
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, env=environment, cwd=folder
+    )
+    return float(done.stdout), done.stderr.startswith(COMPILING)
+
+
+def test_cached_code_follows_the_sources_of_what_it_calls(package: Path) -> None:
+    assert run(package) == (2.0, True)
+    assert run(package) == (2.0, False)
+    chain = package / "chain" / "compiled.py"
+    times = chain.stat()
+    chain.write_text(CHAIN.replace("1.0", "3.0"))
+    os.utime(chain, ns=(times.st_atime_ns, times.st_mtime_ns))  # as an installer may set it
+    assert run(package) == (4.0, True)
+    assert run(package) == (4.0, False)
+
+
+def test_cache_is_where_numba_is_told_to_keep_it(package: Path) -> None:
+    run(package)
+    assert list((package.parent / "cache").rglob("compiled_loops.run-*.nbc"))
+    assert not list(package.rglob("*.nb*"))
+
+
+def test_new_types_of_arguments_are_announced_too(package: Path) -> None:
+    run(package)
+    assert run(package, 1) == (2.0, True)

@@ -1,0 +1,594 @@
+"""Block-coordinate Frank-Wolfe: certificates, the explicit dual, compiled against plain steps, a toy example."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.linalg import block_diag
+from scipy.optimize import minimize
+from small_problems import EnumeratedProblem, random_problem, random_weights
+from torch import Tensor
+from torch.nn.functional import one_hot
+from torch.testing import assert_close
+
+from structsmooth import (
+    BCFW,
+    SVRG,
+    Candidates,
+    CasimirSVRG,
+    Cost,
+    Entropy,
+    Hamming,
+    History,
+    LinearProblem,
+    LinearScore,
+    ModuleProblem,
+    NormalizedHamming,
+    Problem,
+    Result,
+    Smoother,
+    SparseChainProblem,
+    Status,
+    WeightedHamming,
+)
+from structsmooth.checkpoint import load_state, save_state
+from structsmooth.problems.bounds import Bounds
+from structsmooth.problems.linear.active_set import Cache, Steps
+from structsmooth.problems.linear.base import DualIterate
+from structsmooth.solvers import Progress
+from structsmooth.solvers.dual.bcfw import BCFWState
+
+LAM, LENGTHS, STATES, FEATURES, CAPACITY = 0.2, (3, 1, 2, 3, 2), 3, 4, 3
+# Without cost the optimum is w = 0, where all outputs have the same score, and rounding breaks the ties.
+COSTS = [Hamming(), NormalizedHamming(), WeightedHamming((1.0, 2.0, 0.5))]
+EXACTLY = {"rtol": 0.0, "atol": 1e-10}
+VARIANTS = {
+    "uniform": BCFW(steps="fw", sampling="uniform", gap_tolerance=0),
+    "gap": BCFW(steps="fw", gap_tolerance=0),
+    "gap, refreshed often": BCFW(steps="fw", refresh=2, gap_tolerance=0),
+    "pairwise": BCFW(steps="pairwise", gap_tolerance=0),
+    "pairwise, uniform": BCFW(sampling="uniform", steps="pairwise", gap_tolerance=0),
+    "pairwise, few outputs": BCFW(steps="pairwise", capacity=2, gap_tolerance=0),
+    "away": BCFW(steps="away", gap_tolerance=0),
+    "away, few outputs": BCFW(steps="away", capacity=1, gap_tolerance=0),
+    "cache": BCFW(steps="fw", cache=True, gap_tolerance=0),
+    "cache, uniform": BCFW(steps="fw", sampling="uniform", cache=True, gap_tolerance=0),
+    "cache, few outputs": BCFW(steps="fw", cache=True, capacity=2, refresh=3, gap_tolerance=0),
+    "cache, pairwise": BCFW(steps="pairwise", cache=True, gap_tolerance=0),
+    "cache, pairwise, uniform": BCFW(sampling="uniform", steps="pairwise", cache=True, gap_tolerance=0),
+    "cache, away": BCFW(steps="away", cache=True, gap_tolerance=0),
+    "uniform, average": BCFW(steps="fw", sampling="uniform", average=True, gap_tolerance=0),
+    "gap, average": BCFW(steps="fw", average=True, gap_tolerance=0),
+}
+every_variant = pytest.mark.parametrize("solver", VARIANTS.values(), ids=VARIANTS.keys())
+
+
+def small_problem(seed: int = 2, cost: Cost | None = Hamming()) -> SparseChainProblem:  # noqa: B008 - immutable
+    return random_problem(LENGTHS, STATES, FEATURES, cost, seed)
+
+
+def moments_of(solver: BCFW, problem: Problem, passes: int = 25, **options: Any) -> list[tuple[BCFWState, History]]:
+    """State and history after every pass, as a callback sees them."""
+    moments: list[tuple[BCFWState, History]] = []
+
+    def record(progress: Progress[BCFWState]) -> None:
+        moments.append((replace(progress.state), History(progress.history)))
+
+    solver.solve(problem, lam=LAM, passes=passes, callbacks=[record], **options)
+    return moments
+
+
+def without_time(history: History) -> list[dict[str, Any]]:
+    return [{**row.as_dict(), "seconds": 0} for row in history]
+
+
+def iterate(problem: SparseChainProblem, seed: int = 0) -> DualIterate:
+    """A random dual iterate: two random outputs in the active set, a third in the cache, and a rest of several."""
+    generator = torch.Generator().manual_seed(seed)
+    alphas = 0.3 * torch.rand(problem.n, CAPACITY, generator=generator, dtype=torch.float64)
+    alphas[:, 2:] = 0
+    statistics, sets = [], []
+    for i, own in enumerate(alphas):
+        length = len(problem.label_output(i))
+        outputs = torch.randint(STATES, (8, length), generator=generator)
+        rest = torch.rand(8 - CAPACITY, generator=generator, dtype=torch.float64)
+        shares = torch.cat([own, rest / rest.sum() * (1 - own.sum())])
+        outputs[1] = (outputs[0] + 1) % STATES
+        statistics.append(
+            shares @ torch.stack([torch.cat([p.flatten() for p in problem.parts(y, i)]) for y in outputs])
+        )
+        sets.append(outputs[:CAPACITY].flatten().int())
+    m = torch.cat(statistics)
+    gaps = torch.rand(problem.n, generator=generator, dtype=torch.float64)
+    stamps = torch.tensor([1, 0, 2], dtype=torch.int32).repeat(problem.n, 1)
+    return DualIterate(problem.dual_weights(m, LAM), m, gaps, torch.cat(sets), alphas, stamps)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("cost", [Hamming(), NormalizedHamming(), None], ids=str)
+@pytest.mark.parametrize("name", [name for name, solver in VARIANTS.items() if not solver.average])
+def test_the_gap_is_the_sum_of_the_block_gaps(name: str, cost: Cost | None, seed: int) -> None:
+    problem = small_problem(seed, cost)
+    for state, history in moments_of(VARIANTS[name], problem, passes=60, seed=seed):
+        row, gaps = history[-1], problem.block_gaps(state.weights, state.statistics)
+        assert row.gap == pytest.approx(float(gaps.sum()), rel=0, abs=1e-9)
+        assert (gaps >= -1e-12).all()
+        assert row.objective == pytest.approx(
+            EnumeratedProblem(problem).objective(state.weights.numpy(), LAM), rel=0, abs=1e-12
+        )
+        assert_close(problem.dual_weights(state.statistics, LAM), state.weights, rtol=0, atol=1e-12)
+        assert row.step_size is None
+
+
+@pytest.mark.parametrize("seed", range(3))
+@every_variant
+def test_the_dual_never_decreases_and_bounds_the_optimum(solver: BCFW, seed: int) -> None:
+    problem = small_problem(seed)
+    optimum = EnumeratedProblem(problem).optimum(LAM)
+    result = solver.solve(problem, lam=LAM, passes=300, seed=seed)
+    duals = result.history.column("dual")
+    assert all(a <= b + 1e-12 for a, b in pairwise(duals))
+    assert duals[0] == 0
+    assert all(row.dual <= optimum + 1e-9 <= row.objective + 2e-9 for row in result.history)
+    assert all(row.gap == row.objective - row.dual >= -1e-12 for row in result.history)
+    assert result.history[-1].gap < 0.02 * optimum
+    assert result.status is (Status.PASS_LIMIT if result.history[-1].gap > 0 else Status.CONVERGED)
+
+
+def test_all_variants_and_casimir_agree() -> None:
+    problem = small_problem()
+    solvers = [*VARIANTS.values(), CasimirSVRG(k=27, gap_tolerance=0)]
+    results = [solver.solve(problem, lam=LAM, passes=300) for solver in solvers]
+    for a in results:
+        for b in results:
+            # F is λ-strongly convex: ‖w − w*‖² ≤ 2 gap/λ.
+            radius = sum(math.sqrt(2 * r.history[-1].gap / LAM) for r in (a, b))
+            assert float((a.weights - b.weights).norm()) <= radius
+            assert b.history[-1].dual - 1e-9 <= a.history[-1].objective
+    assert all(r.history[-1].gap < 0.05 * r.history[-1].objective for r in results)
+
+
+def box(problem: SparseChainProblem) -> Bounds:
+    """Non-negative transitions and ends, one weight fixed, others bounded on one side or both."""
+    lower = torch.full((problem.dim,), -torch.inf, dtype=torch.float64)
+    upper = -lower
+    lower[-(problem.states + 2) * problem.states :] = 0.0
+    lower[1::5], upper[::4] = -0.03, 0.05
+    lower[2] = upper[2] = 0.04
+    return lower, upper
+
+
+def bounded_problem(lengths: tuple[int, ...] = LENGTHS, features: int = FEATURES, seed: int = 2) -> SparseChainProblem:
+    free = random_problem(lengths, STATES, features, seed=seed)
+    return random_problem(lengths, STATES, features, seed=seed, bounds=box(free))
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_weights_stay_within_bounds_with_an_exact_gap(name: str) -> None:
+    problem = bounded_problem()
+    optimum = EnumeratedProblem(problem).optimum(LAM)
+    assert problem.bounds is not None
+    at_bounds, last = 0, 0.0
+    for state, history in moments_of(VARIANTS[name], problem, passes=12):
+        w, row = problem.within_bounds(state.iterate), history[-1]
+        assert ((state.weights >= problem.bounds[0]) & (state.weights <= problem.bounds[1])).all()
+        if not VARIANTS[name].average:
+            gaps = problem.block_gaps(w, state.statistics)
+            assert row.gap == pytest.approx(float(gaps.sum()), rel=0, abs=1e-9)
+        assert_close(problem.dual_weights(state.statistics, LAM), state.iterate, rtol=0, atol=1e-12)
+        objective = EnumeratedProblem(problem).objective(state.weights.numpy(), LAM)
+        assert row.objective == pytest.approx(objective, rel=0, abs=1e-12)
+        assert last - 1e-12 <= row.dual <= optimum + 1e-9 <= row.objective + 2e-9
+        at_bounds, last = int((w != state.iterate).sum()), row.dual
+    assert at_bounds >= 5
+    assert row.gap < 0.2 * optimum
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("bounded", [False, True])
+def test_the_dual_is_that_of_a_quadratic_program(bounded: bool, seed: int) -> None:
+    """max bᵀα − (λ/2)‖Aα − β‖² − λ(uᵀβ₊ − lᵀβ₋) over a simplex for each example, β = β₊ − β₋ (eq. 53)."""
+    problem = bounded_problem((2, 1, 2), seed=seed) if bounded else random_problem((2, 1, 2), 3, FEATURES, seed=seed)
+    free = torch.full((problem.dim,), torch.inf, dtype=torch.float64)
+    lower, upper = (bound.numpy() for bound in problem.bounds or (-free, free))
+    above, below = (np.eye(problem.dim)[np.isfinite(bound)].T for bound in (upper, lower))
+    outputs = EnumeratedProblem(problem)
+    size = sum(len(c) for c in outputs.costs)
+    columns = np.hstack([-np.vstack(outputs.differences).T / (LAM * problem.n), -above, below])
+    at = LAM * np.r_[-upper[np.isfinite(upper)], lower[np.isfinite(lower)]]
+    costs = np.r_[np.concatenate(outputs.costs) / problem.n, at]
+    sums = np.hstack([block_diag(*[np.ones((1, len(c))) for c in outputs.costs]), np.zeros((problem.n, len(at)))])
+    solution = minimize(
+        lambda a: (LAM / 2 * (columns @ a) @ (columns @ a) - costs @ a, LAM * columns.T @ (columns @ a) - costs),
+        np.r_[np.concatenate([np.full(len(c), 1 / len(c)) for c in outputs.costs]), np.zeros(len(at))],
+        jac=True,
+        method="SLSQP",
+        bounds=[(0, 1)] * size + [(0, None)] * len(at),
+        constraints={"type": "eq", "fun": lambda a: sums @ a - 1, "jac": lambda a: sums},
+        options={"ftol": 1e-14, "maxiter": 1000},
+    )
+    result = BCFW(steps="pairwise", gap_tolerance=0.01).solve(problem, lam=LAM, passes=3000)
+    last = result.history[-1]
+    assert result.status is Status.CONVERGED
+    assert last.dual - 1e-8 <= -solution.fun <= last.dual + last.gap + 1e-8
+    distance = float((result.weights - torch.from_numpy(columns @ solution.x)).norm())
+    assert distance <= math.sqrt(2 * last.gap / LAM) + 1e-6
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("cost", COSTS, ids=str)
+@pytest.mark.parametrize("averaged", [False, True])
+@pytest.mark.parametrize("by_gap", [False, True])
+def test_compiled_steps_are_the_default(by_gap: bool, averaged: bool, cost: Cost | None, seed: int) -> None:
+    problem, generator = random_problem(cost=cost, seed=seed), torch.Generator().manual_seed(seed)
+    start = iterate(problem, seed)
+    copies = [tensor.clone() for tensor in vars(start).values()]
+    examples = torch.randint(problem.n, (60,), generator=generator)
+    order = torch.rand(60, generator=generator, dtype=torch.float64) if by_gap else examples
+    shares = torch.rand(60, generator=generator, dtype=torch.float64) if averaged else None
+    compiled, compiled_total = problem.frank_wolfe_epoch(start, order, lam=LAM, shares=shares)
+    calls = problem.oracle_calls
+    default, default_total = LinearProblem.frank_wolfe_epoch(problem, start, order, lam=LAM, shares=shares)
+    assert calls == problem.oracle_calls - calls == 60
+    assert not torch.equal(compiled.weights, start.weights)
+    for name in ("weights", "statistics", "gaps"):
+        assert_close(getattr(compiled, name), getattr(default, name), **EXACTLY)
+    if averaged:
+        assert_close(compiled_total, default_total, **EXACTLY)
+    else:
+        assert compiled_total is default_total is None
+    assert all(map(torch.equal, copies, vars(start).values()))
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("cost", COSTS, ids=str)
+@pytest.mark.parametrize("by_gap", [False, True])
+@pytest.mark.parametrize("cache", [None, Cache(0.25, 0.0), Cache(0.0, 0.02)], ids=str)
+@pytest.mark.parametrize("steps", ["fw", "pairwise", "away"])
+def test_compiled_steps_with_outputs_that_are_held_are_the_default(
+    steps: Steps, cache: Cache | None, by_gap: bool, cost: Cost | None, seed: int
+) -> None:
+    """Every example once: a line search leaves the outputs at its ends with the same score, and rounding decides."""
+    problem, generator = random_problem(cost=cost, seed=seed), torch.Generator().manual_seed(seed)
+    shares = torch.rand(problem.n, generator=generator, dtype=torch.float64)
+    changes = calls = total_steps = 0
+    for trial in range(20):
+        point = iterate(problem, 100 * seed + trial)
+        point = point if cache else replace(point, stamps=torch.zeros_like(point.stamps))
+        copies = [tensor.clone() for tensor in vars(point).values()]
+        order = torch.randperm(problem.n, generator=generator)
+        if by_gap:
+            order = torch.rand(1, generator=generator, dtype=torch.float64)
+        settings = {"lam": LAM, "steps": steps, "shares": shares[: len(order)], "cache": cache}
+        before = problem.oracle_calls
+        default, total = LinearProblem.frank_wolfe_epoch(problem, point, order, **settings)
+        between = problem.oracle_calls
+        compiled, compiled_total = problem.frank_wolfe_epoch(point, order, **settings)
+        assert between - before == problem.oracle_calls - between
+        for name in ("weights", "statistics", "gaps", "outputs", "alphas", "stamps"):
+            assert_close(getattr(compiled, name), getattr(default, name), **EXACTLY)
+        assert_close(compiled_total, total, **EXACTLY)
+        assert (compiled.alphas >= 0).all()
+        assert (compiled.alphas.sum(1) <= 1 + 1e-12).all()
+        assert all(map(torch.equal, copies, vars(point).values()))
+        changes += not torch.equal(compiled.outputs, point.outputs)
+        calls, total_steps = calls + between - before, total_steps + len(order)
+    if steps != "fw" or cache:
+        assert changes > 0
+    assert calls < total_steps if cache else calls == total_steps
+
+
+@pytest.mark.parametrize("steps", ["pairwise", "away"])
+def test_active_sets_are_what_the_statistics_are_made_of(steps: Steps) -> None:
+    """With room for every output nothing is left for the rest."""
+    problem = small_problem()
+    state, _ = moments_of(BCFW(steps=steps, capacity=27, gap_tolerance=0), problem, passes=60)[-1]
+    statistics = torch.zeros_like(state.statistics)
+    tokens, begin = 0, 0
+    for i, length in enumerate(LENGTHS):
+        outputs = state.outputs[27 * tokens : 27 * (tokens + length)].view(27, length).long()
+        parts = [torch.cat([p.flatten() for p in problem.parts(y, i)]) for y in outputs]
+        statistics[begin : begin + len(parts[0])] = state.alphas[i] @ torch.stack(parts)
+        tokens, begin = tokens + length, begin + len(parts[0])
+    assert_close(state.alphas.sum(1), torch.ones(problem.n, dtype=torch.float64), rtol=0, atol=1e-12)
+    assert_close(statistics, state.statistics, rtol=0, atol=1e-10)
+    assert (state.alphas > 0).sum() > problem.n
+
+
+@pytest.mark.parametrize("steps", ["pairwise", "away"])
+def test_active_sets_reach_an_accuracy_that_frank_wolfe_does_not(steps: Steps) -> None:
+    """They leave outputs behind; Frank-Wolfe steps take ever smaller steps towards them and back."""
+    problem = small_problem()
+    gaps = [
+        BCFW(sampling="uniform", steps=kind, gap_tolerance=0).solve(problem, lam=LAM, passes=400).history[-1].gap
+        for kind in ("fw", steps)
+    ]
+    assert gaps[1] < 1e-2 * gaps[0]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_compiled_passes_are_the_default(seed: int) -> None:
+    problem = random_problem(seed=seed)
+    assert torch.equal(problem.label_statistics(), LinearProblem.label_statistics(problem))
+    statistics, w = iterate(problem, seed).statistics, random_weights(problem, seed)
+    expected = LinearProblem.expected_cost(problem, statistics)
+    assert problem.expected_cost(statistics) == pytest.approx(expected, rel=0, abs=1e-12)
+    assert_close(problem.dual_weights(statistics, 0.3), LinearProblem.dual_weights(problem, statistics, 0.3), **EXACTLY)
+    assert_close(problem.block_gaps(w, statistics), LinearProblem.block_gaps(problem, w, statistics), **EXACTLY)
+
+
+def test_a_step_is_the_best_of_its_line() -> None:
+    """The dual after a step beats all points of the segment between m_i and the output of the oracle."""
+    problem = small_problem()
+    start = iterate(problem)
+    for i in range(problem.n):
+        after, _ = problem.frank_wolfe_epoch(start, torch.tensor([i]), lam=LAM)
+        corner, _ = problem.frank_wolfe_epoch(start, torch.tensor([i]), lam=1e9)  # γ = 1
+        best = dual(problem, after.statistics)
+        for share in torch.linspace(0, 1, 11, dtype=torch.float64):
+            assert dual(problem, torch.lerp(start.statistics, corner.statistics, share)) <= best + 1e-12
+        assert best >= dual(problem, start.statistics) - 1e-12
+
+
+def dual(problem: LinearProblem, statistics: Tensor) -> float:
+    return problem.expected_cost(statistics) - LAM / 2 * float(problem.dual_weights(statistics, LAM).square().sum())
+
+
+def test_the_average_weighs_iterates_by_their_number() -> None:
+    problem = small_problem()
+    solver = BCFW(sampling="uniform", steps="fw", average=True)
+    point, iterates = DualIterate(problem.start(), problem.label_statistics(), torch.zeros(problem.n).double()), []
+    for passed in range(4):  # the same steps, one by one
+        state = BCFWState(problem.start(), passes=passed)
+        for choice in solver.order(problem, state, np.random.default_rng([0, passed])):
+            point, _ = problem.frank_wolfe_epoch(point, choice[None], lam=LAM)
+            iterates.append(point.weights)
+    shares = torch.arange(1, len(iterates) + 1, dtype=torch.float64)
+    average = shares @ torch.stack(iterates) / shares.sum()
+    assert_close(solver.solve(problem, lam=LAM, passes=4).weights, average, rtol=0, atol=1e-12)
+
+
+class Toy(LinearProblem):
+    """Appendix C: n - 1 examples that one step solves together, and one that takes K; label 0 of K + 1 is right."""
+
+    def __init__(self, n: int, k: int) -> None:
+        self.n, self.dim, self.k = n, k + 1, k
+
+    def start(self) -> Tensor:
+        return torch.zeros(self.dim, dtype=torch.float64)
+
+    def potentials(self, w: Tensor, i: int) -> tuple[Tensor]:
+        scores = -w[: self.k] / math.sqrt(2) if i == 0 else -w[self.k].expand(self.k)
+        return (torch.cat([w.new_zeros(1), scores]),)
+
+    def adjoint(self, statistics: tuple[Tensor, ...], i: int) -> Tensor:
+        w = self.start().requires_grad_()
+        return torch.autograd.grad(self.potentials(w, i), w, statistics)[0]
+
+    def part_costs(self, i: int) -> tuple[Tensor]:
+        return (1 - self.label_parts(i)[0],)
+
+    def label_output(self, i: int) -> Tensor:
+        return torch.zeros(1, dtype=torch.int64)
+
+    def best_output(self, potentials: tuple[Tensor, ...], i: int) -> Tensor:
+        return potentials[0].argmax()[None]
+
+    def parts(self, output: Tensor, i: int) -> tuple[Tensor]:
+        return (one_hot(output[0], self.k + 1).double(),)
+
+    def batch_losses(self, w: Tensor, indices: Tensor, smoother: Smoother) -> Tensor:
+        scores = torch.stack([self.potentials(w, i)[0] + self.part_costs(i)[0] for i in indices.tolist()])
+        return smoother(Candidates(scores))
+
+    def subset(self, indices: Tensor) -> Problem:
+        raise AssertionError("no step size to be estimated")
+
+
+def test_gap_sampling_keeps_to_the_hard_example() -> None:
+    """Uniform sampling makes K passes, gap sampling about n + K steps: min(n, K)/2 times fewer for n = K."""
+    n = k = 30
+    results: dict[str, Result] = {}
+    for sampling in ("uniform", "gap"):
+        solver = BCFW(sampling=sampling, steps="fw", gap_tolerance=1e-9)
+        results[sampling] = solver.solve(Toy(n, k), lam=1 / n, passes=2 * k)
+        assert results[sampling].status is Status.CONVERGED
+        expected = torch.full((k + 1,), math.sqrt(0.5) / k, dtype=torch.float64)
+        expected[k] = 1
+        assert_close(results[sampling].weights, expected, rtol=0, atol=1e-6)
+    calls = {name: result.history[-1].oracle_calls for name, result in results.items()}
+    assert calls["uniform"] == n * k
+    assert calls["gap"] <= 3 * n
+
+
+def test_examples_are_drawn_in_proportion_to_their_gaps() -> None:
+    """With λ so small that no step changes the weights by much, and one step in an epoch."""
+    problem, counts = small_problem(), torch.zeros(len(LENGTHS))
+    start, wanted = iterate(problem), torch.tensor([0.1, 0.0, 0.4, 0.2, 0.3], dtype=torch.float64)
+    draws = (torch.arange(1000, dtype=torch.float64) + 0.5) / 1000
+    for kind in (type(problem), LinearProblem):
+        counts.zero_()
+        for draw in draws:
+            # All gaps but one stay: that of the example that was drawn.
+            after, _ = kind.frank_wolfe_epoch(problem, replace(start, gaps=7 * wanted), draw[None], lam=LAM)
+            changed = (after.gaps != 7 * wanted).nonzero()
+            counts[changed] += 1
+        assert counts.tolist() == (1000 * wanted).round().tolist()
+
+
+@pytest.mark.parametrize("kind", [SparseChainProblem, LinearProblem])
+def test_without_gaps_all_examples_are_as_likely(kind: type[LinearProblem]) -> None:
+    problem = small_problem()
+    start = replace(iterate(problem), gaps=torch.zeros(problem.n, dtype=torch.float64))
+    for i in range(problem.n):
+        draw = torch.tensor([(i + 0.5) / problem.n], dtype=torch.float64)
+        after, _ = kind.frank_wolfe_epoch(problem, start, draw, lam=LAM)
+        expected, _ = kind.frank_wolfe_epoch(problem, start, torch.tensor([i]), lam=LAM)
+        assert torch.equal(after.statistics, expected.statistics)
+
+
+@every_variant
+def test_resumes_from_every_pass_as_if_unbroken(solver: BCFW, tmp_path: Path) -> None:
+    moments = moments_of(solver, small_problem())
+    whole, history = moments[-1]
+    assert len(moments) == len(history) == 26
+    for state, before in moments:
+        save_state(tmp_path / "state", *state.split())
+        tensors, values = load_state(tmp_path / "state")
+        for restored in (state, BCFWState(**tensors, **values)):
+            rest = solver.solve(small_problem(), lam=LAM, passes=25, resume=(restored, History(before)))
+            assert torch.equal(rest.weights, whole.weights)
+            assert without_time(rest.history) == without_time(history)
+
+
+def test_a_result_can_be_gone_on_from() -> None:
+    short = BCFW().solve(small_problem(), lam=LAM, passes=3)
+    longer = BCFW().solve(small_problem(), lam=LAM, passes=6, resume=(short.state, short.history))
+    assert torch.equal(longer.weights, BCFW().solve(small_problem(), lam=LAM, passes=6).weights)
+
+
+@pytest.mark.parametrize("lam", [LAM, 2 * LAM, LAM / 2])
+@every_variant
+def test_warm_start_from_a_solution_for_any_lambda(solver: BCFW, lam: float) -> None:
+    problem = small_problem()
+    solution = solver.solve(problem, lam=LAM, passes=200)
+    state, copies = solution.state, [tensor.clone() for tensor in solution.state.split()[0].values()]
+    warm = solver.solve(problem, lam=lam, passes=20, start=state)
+    cold = solver.solve(problem, lam=lam, passes=20)
+    first = warm.history[0]
+    # The dual iterate is the same, its weights are those of the new λ.
+    w = LAM / lam * state.iterate
+    assert first.objective == pytest.approx(problem.loss(w) + lam / 2 * float(w @ w), rel=1e-12)
+    assert first.passes == 0
+    assert first.gap < 0.5 * cold.history[0].gap
+    if lam == LAM:
+        assert warm.history[-1].gap < cold.history[-1].gap
+        assert first.dual == pytest.approx(solution.history[-1].dual, abs=1e-12)
+    assert all(map(torch.equal, copies, state.split()[0].values()))
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@every_variant
+def test_seeds(solver: BCFW, seed: int) -> None:
+    first, again, other = (solver.solve(small_problem(), lam=LAM, passes=7, seed=s) for s in (seed, seed, seed + 7))
+    assert torch.equal(first.weights, again.weights)
+    assert without_time(first.history) == without_time(again.history)
+    assert not torch.equal(first.weights, other.weights)
+
+
+@pytest.mark.parametrize("at", [0, 3])
+@every_variant
+def test_interrupted_by_a_callback(solver: BCFW, at: int) -> None:
+    def interrupt(progress: Progress[BCFWState]) -> None:
+        if len(progress.history) > at:
+            raise KeyboardInterrupt
+
+    result = solver.solve(small_problem(), lam=LAM, passes=9, callbacks=[interrupt])
+    expected = solver.solve(small_problem(), lam=LAM, passes=at)
+    assert result.status is Status.INTERRUPTED
+    assert torch.equal(result.weights, expected.weights)
+    assert without_time(result.history) == without_time(expected.history)
+
+
+@pytest.mark.parametrize("steps", [0, 7, 12])
+def test_interrupted_within_a_pass(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The result is that of the last complete pass."""
+    problem, left, step = Toy(5, 3), steps, Toy._step
+
+    def interrupted(*arguments: Any) -> Any:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise KeyboardInterrupt
+        return step(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Toy, "_step", interrupted)
+        result = BCFW(sampling="uniform", gap_tolerance=0).solve(problem, lam=0.2, passes=9)
+    expected = BCFW(sampling="uniform", gap_tolerance=0).solve(Toy(5, 3), lam=0.2, passes=steps // 5)
+    assert result.status is Status.INTERRUPTED
+    assert torch.equal(result.weights, expected.weights)
+    assert without_time(result.history) == without_time(expected.history)
+
+
+@pytest.mark.parametrize("refresh", [1, 2, 10])
+def test_oracle_calls_of_refreshes_count(refresh: int) -> None:
+    problem, passes = small_problem(), 25
+    history = BCFW(refresh=refresh, gap_tolerance=0).solve(problem, lam=LAM, passes=passes).history
+    evaluations = len(history)
+    assert problem.oracle_calls == history[-1].oracle_calls + evaluations * problem.n
+    assert history[-1].oracle_calls == problem.n * (passes + (passes - 1) // refresh)
+
+
+def test_converged_means_a_small_gap() -> None:
+    result = BCFW(gap_tolerance=0.05).solve(small_problem(), lam=LAM, passes=1000)
+    *before, last = (row.gap / row.objective for row in result.history)
+    assert result.status is Status.CONVERGED
+    assert last <= 0.05 < min(before)
+
+
+def module_problem() -> Problem:
+    return ModuleProblem(LinearScore(2, 2), [(torch.ones(1, 2).double(), torch.tensor([0]))])
+
+
+def crf() -> Problem:
+    hinge = small_problem()
+    sizes = (hinge.features, hinge.states)
+    return SparseChainProblem(hinge.sequences, hinge.labels, *sizes, None, Entropy(1.0))
+
+
+BAD: list[tuple[Callable[[], object], type[Exception], str]] = [
+    (lambda: BCFW(sampling="random"), ValueError, """sampling must be "uniform" or "gap", got 'random'"""),
+    (lambda: BCFW(steps="back"), ValueError, "steps must be one of fw, pairwise, away, got 'back'"),
+    (lambda: BCFW(capacity=0), ValueError, "capacity must be positive, got 0"),
+    (lambda: BCFW(refresh=0), ValueError, "refresh must be positive, got 0"),
+    (lambda: BCFW(cache_factor=-0.1), ValueError, "cache_factor must be at least 0 and finite, got -0.1"),
+    (lambda: BCFW(cache_nu=math.inf), ValueError, "cache_nu must be at least 0 and finite, got inf"),
+    (lambda: BCFW(refresh=2.5), TypeError, "refresh must be an int, got float"),
+    (lambda: BCFW(gap_tolerance=-1), ValueError, "gap_tolerance must be at least 0 and finite, got -1"),
+    (lambda: BCFW().solve(small_problem(), lam=0), ValueError, "BCFW needs lam > 0"),
+    (lambda: BCFW().solve(module_problem(), lam=1), TypeError, "BCFW needs a LinearProblem, got ModuleProblem"),
+    (lambda: BCFW().solve(crf(), lam=1), ValueError, "BCFW needs a problem of hinges, got one with Entropy"),
+    (
+        lambda: BCFW().solve(small_problem(), lam=1, start=small_problem().start()),
+        TypeError,
+        "start must be a BCFWState, got Tensor",
+    ),
+    (
+        lambda: BCFW().solve(random_problem(), lam=1, start=BCFW().solve(small_problem(), lam=1, passes=1).state),
+        ValueError,
+        r"statistics must have shape \(84,\), got \(78,\)",
+    ),
+    (
+        lambda: SVRG().solve(small_problem(), lam=1, start=BCFW().solve(small_problem(), lam=1, passes=1).state),
+        TypeError,
+        "start must be a torch.Tensor, got BCFWState",
+    ),
+]
+
+
+@pytest.mark.parametrize(("make", "error", "message"), BAD, ids=[message for _, _, message in BAD])
+def test_refuses(make: Callable[[], object], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("order", "error", "message"),
+    [
+        (torch.tensor([5]), ValueError, "order must hold examples from 0 to 4, got 5"),
+        (torch.tensor([[0]]), ValueError, r"order \[steps\] must have shape \(-1,\), got \(1, 1\)"),
+        (torch.tensor([0], dtype=torch.int32), TypeError, r"order \[steps\] must be torch.int64"),
+        (torch.tensor([1.0], dtype=torch.float64), ValueError, r"order must hold draws from \[0, 1\)"),
+    ],
+)
+def test_compiled_steps_refuse(order: Tensor, error: type[Exception], message: str) -> None:
+    problem = small_problem()
+    with pytest.raises(error, match=message):
+        problem.frank_wolfe_epoch(iterate(problem), order, lam=LAM)

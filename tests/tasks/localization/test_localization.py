@@ -1,0 +1,354 @@
+"""Localization end to end on small pictures, with a small random network in place of a trained one."""
+
+import json
+from argparse import ArgumentParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from boxed_images import drawn, rows, tiny, write_all
+from PIL import Image
+from torch import nn
+
+from structsmooth import BCFW, Max, ProxLinear
+from structsmooth.cli import main
+from structsmooth.tasks import localization
+from structsmooth.tasks.localization import Detection, Example, Localization, load_backbone
+from structsmooth.tasks.localization.annotations import ImageFile
+from structsmooth.tasks.localization.box_features import load_features
+
+# Objects in each image: class and edges.
+PICTURES = {
+    **{f"dog{i}": [("dog", (6 + 3 * i, 5, 30 + 3 * i, 25))] for i in range(5)},
+    **{f"cat{i}": [("cat", (10, 4 + 2 * i, 36, 26 + 2 * i))] for i in range(4)},
+    "both": [("dog", (2, 3, 22, 20)), ("cat", (32, 15, 58, 36))],
+    "dogs": [("dog", (2, 3, 22, 20)), ("dog", (32, 15, 58, 36))],
+}
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory) -> str:
+    """Proposals and features of all tests: most have the same pictures."""
+    return str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch, cache) -> Path:
+    monkeypatch.setitem(localization.BACKBONES, "tiny", tiny)
+    monkeypatch.chdir(tmp_path)
+    write_all(tmp_path, PICTURES)
+    return tmp_path
+
+
+@pytest.fixture
+def task(cache):
+    def build(**settings) -> Localization:
+        return Localization(**({"backbone": "tiny", "features_cache": cache, "jobs": 1} | settings))
+
+    return build
+
+
+def names(examples) -> list[tuple[str, str]]:
+    return [(example.name.removesuffix(".png"), example.label) for example in examples]
+
+
+def outputs(predictions) -> list[Detection]:
+    return [ranked[0][1] for ranked in predictions]
+
+
+# Reading.
+
+
+def test_images_with_exactly_one_object_of_each_class(task):
+    dogs, cats = [f"dog{i}" for i in range(5)], [f"cat{i}" for i in range(4)]
+    expected = [(name, "cat") for name in [*cats, "both"]] + [(name, "dog") for name in [*dogs, "both"]]
+    all_classes = task()
+    assert names(all_classes.read("train.csv")) == expected
+    assert all_classes.classes == ["cat", "dog"]
+    examples = task(classes=["dog"]).read("train.csv")
+    assert names(examples) == [pair for pair in expected if pair[1] == "dog"]
+    assert examples[0].truth == (6, 5, 30, 25)
+    assert load_features(examples[0].features).shape == (len(examples[0].boxes), 6, 4, 4)
+
+
+def test_negatives_are_images_without_the_class_and_not_for_training(task):
+    model = task(classes=["dog"], negatives=2)
+    assert all(example.truth for example in model.read("train.csv"))
+    examples = model.read("train.csv")
+    assert names(examples)[-2:] == [("cat0", "dog"), ("cat2", "dog")]
+    assert [example.truth is None for example in examples] == [False] * 6 + [True] * 2
+    assert all(example.known for example in examples)
+    assert len(task(classes=["dog"], negatives=99).read("train.csv")) == 6  # of training
+
+
+def test_what_is_wrong_with_images_is_reported_and_stops_nothing(task, folder, capsys):
+    wrong = {
+        "corrupt": [("dog", (1, 1, 9, 9))],
+        "missing": [("dog", (1, 1, 9, 9))],
+        "outside": [("dog", (70, 1, 90, 9))],
+        "empty": [("dog", (9, 9, 9, 20))],
+        "clipped": [("dog", (30, 10, 99, 30))],
+    }
+    for name in ("outside", "empty", "clipped"):
+        (folder / f"{name}.png").write_bytes(drawn([]))
+    (folder / "clipped.png").write_bytes(drawn([("dog", (30, 10, 60, 30))]))
+    (folder / "corrupt.png").write_bytes(drawn([])[:50])
+    (folder / "wrong.csv").write_text(rows(PICTURES | wrong))
+    model = task(classes=["dog", "horse"])
+    examples = model.read("wrong.csv")
+    assert [name for name, _ in names(examples)] == [*(f"dog{i}" for i in range(5)), "both", "clipped"]
+    assert examples[-1].truth == (30, 10, 60, 30)
+    report = capsys.readouterr().err
+    for line in (
+        "box outside the image: outside.png",
+        "box without area: empty.png",
+        "box clipped to the image: clipped.png",
+        "class without images that have exactly one of it: horse",
+    ):
+        assert line in report.splitlines()
+    assert all(name in report for name in ("corrupt.png", "missing.png"))
+    model.fit(examples)
+    assert model.classes == ["dog"]
+
+
+def test_images_without_proposals_are_reported(task, capsys, monkeypatch):
+    monkeypatch.setattr(
+        "structsmooth.tasks.localization.proposals.selective_search", lambda *_: np.zeros((0, 4), np.float32)
+    )
+    with pytest.raises(ValueError, match=r"train\.csv: no images to use; no boxes proposed: dog0\.png"):
+        task(classes=["dog"], proposals=17).read("train.csv")
+
+
+def test_no_image_of_a_class_is_refused(task):
+    with pytest.raises(ValueError, match="no images to use; class without images that have exactly one of it: cow"):
+        task(classes=["cow"]).read("train.csv")
+
+
+def test_training_and_evaluation_need_boxes(task, folder):
+    model = task(classes=["dog"])
+    examples = model.read(str(folder))
+    assert {example.known for example in examples} == {False}
+    with pytest.raises(ValueError, match="these images have no boxes: training"):
+        model.fit(examples)
+    with pytest.raises(ValueError, match="these images have no boxes: evaluation"):
+        model.measure(examples, [Detection((0, 0, 1, 1), 0.0)] * len(examples))
+
+
+# Training.
+
+
+@pytest.mark.parametrize(
+    ("head", "solver", "passes"), [("linear", BCFW(), 100), ("elu", ProxLinear(), 40)], ids=["linear", "elu"]
+)
+def test_learns_its_training_data(task, head, solver, passes):
+    model = task(head=head)
+    examples = model.read("train.csv")
+    model.fit(examples)
+    problem = model.problem(examples)
+    result = solver.solve(problem, lam=0.01 / problem.n, passes=passes)
+    assert result.history[-1].objective < 0.2 * result.history[0].objective
+    metrics, table = model.measure(examples, outputs(model.predict(result.weights, examples)))
+    assert metrics[model.headline] == metrics["ap"] == 1.0
+    assert metrics["mean_iou"] > 0.8
+    assert [line.split()[0] for line in table.splitlines()] == ["class", "cat", "dog", "mean"]
+
+
+def test_loss_is_the_cost_of_the_worst_box_where_scores_are_zero(task):
+    model = task(classes=["dog"], head="linear")
+    examples = model.read("train.csv")
+    model.fit(examples)
+    problem = model.problem(examples)
+    worst = 0.0
+    for example in examples:
+        label = int(overlaps(example, example.truth).argmax())
+        worst += 1 - float(overlaps(example, example.boxes[label].tolist()).min())
+    assert problem.loss(problem.start()) == pytest.approx(worst / len(examples))
+
+
+def overlaps(example: Example, box) -> torch.Tensor:
+    from torchvision.ops import box_iou
+
+    return box_iou(example.boxes, torch.tensor([box]))[:, 0]
+
+
+@pytest.mark.parametrize("head", ["linear", "elu"])
+def test_classes_are_problems_of_their_own(task, head):
+    """With shares n_c / n of the examples, losses and gradients of all classes are those of each alone."""
+    together = task(head=head)
+    examples = together.read("train.csv")
+    together.fit(examples)
+    problem = together.problem(examples)
+    generator = torch.Generator().manual_seed(0)
+    w = torch.randn(problem.dim, generator=generator)
+    loss, gradient = problem.loss_and_grad(w, Max())
+    pieces, losses = [], 0.0
+    for label, own in zip(together.classes, w.chunk(2), strict=True):
+        alone = task(head=head, classes=[label], shape=together.shape, scale=together.scale)
+        part = alone.problem([example for example in examples if example.label == label])
+        own_loss, own_gradient = part.loss_and_grad(own, Max())
+        losses += own_loss * part.n / problem.n
+        pieces.append(own_gradient * part.n / problem.n)
+    assert loss == pytest.approx(losses, rel=1e-5)
+    torch.testing.assert_close(gradient, torch.cat(pieces), rtol=1e-4, atol=1e-5)
+
+
+def test_scale_gives_an_average_box_norm_20(task):
+    model = task()
+    examples = model.read("train.csv")
+    model.fit(examples)
+    norms = [load_features(e.features).float().flatten(1).norm(dim=1) * model.scale for e in examples]
+    assert float(torch.cat(norms).mean()) == pytest.approx(20, rel=1e-4)
+
+
+def test_first_weights_follow_the_seed(task):
+    def first(seed):
+        model = task(seed=seed, shape=(6, 4, 4), classes=["a", "b"])
+        return nn.utils.parameters_to_vector(model.module().parameters())
+
+    assert torch.equal(first(1), first(1))
+    assert not torch.equal(first(1), first(2))
+    one, other = first(1).chunk(2)
+    assert not torch.equal(one, other)
+
+
+# Measuring.
+
+
+def example(label: str, truth, name: str = "x") -> Example:
+    boxes = torch.tensor([[0.0, 0, 10, 10], [0.0, 0, 10, 5]])
+    return Example(name, ImageFile(name), label, boxes, Path(name), truth, known=True)
+
+
+def test_metrics_by_hand(task):
+    model = task(classes=["cat", "dog"])
+    whole, half, third = (0.0, 0.0, 10.0, 10.0), (0.0, 0.0, 10.0, 5.0), (0.0, 0.0, 10.0, 3.0)
+    examples = [example("dog", whole), example("dog", whole), example("dog", third), example("dog", None)]
+    found = [Detection(whole, 4.0), Detection(half, 2.0), Detection(half, 1.0), Detection(whole, 3.0)]
+    metrics, table = model.measure(examples, found)
+    assert metrics["corloc"] == pytest.approx(2 / 3)  # exactly half is not more than half
+    assert metrics["mean_iou"] == pytest.approx((1 + 0.5 + 0.6) / 3)
+    # Ranked: right, the image without a dog, wrong, right.
+    assert metrics["ap"] == pytest.approx((1 + 2 / 4) / 3)
+    assert metrics["ap_11_points"] == pytest.approx((4 * 1 + 3 * 2 / 4) / 11)
+    assert metrics["best_proposal_iou"] == pytest.approx((1 + 1 + 0.6) / 3)
+    assert table.splitlines()[1].split()[:2] == ["dog", "3"]
+    more, table = model.measure([*examples, example("cat", whole)], [*found, Detection(whole, 0.0)])
+    assert more["corloc"] == pytest.approx((2 / 3 + 1) / 2)
+    with pytest.raises(ValueError, match="none of these images has an object"):
+        model.measure(examples[-1:], found[-1:])
+
+
+# Predicting.
+
+
+@pytest.fixture
+def trained(task):
+    model = task(classes=["dog"], head="linear")
+    examples = model.read("train.csv")
+    model.fit(examples)
+    problem = model.problem(examples)
+    return model, examples, BCFW().solve(problem, lam=0.01 / problem.n, passes=30).weights
+
+
+def test_alternatives_are_sorted_and_distinct(trained):
+    model, examples, weights = trained
+    for one, ranked in zip(model.predict(weights, examples), model.predict(weights, examples, 4), strict=True):
+        scores = [score for score, _ in ranked]
+        assert ranked[0] == one[0]
+        assert scores == sorted(scores, reverse=True)
+        assert len({detection.box for _, detection in ranked}) == 4
+        assert all(detection.score == score for score, detection in ranked)
+
+
+def test_predictions_can_be_read_as_annotations(trained, folder):
+    model, examples, weights = trained
+    predictions = model.predict(weights, examples)
+    with open(folder / "found.csv", "w") as stream:
+        model.write(examples, predictions, stream)
+    again = model.read("found.csv")
+    assert names(again) == names(examples)
+    for example_, detection in zip(again, outputs(predictions), strict=True):
+        assert example_.truth == pytest.approx(detection.box)
+
+
+def test_json_round_trip_predicts_the_same(trained):
+    model, _, weights = trained
+    copy = Localization.from_dict(json.loads(json.dumps(model.to_dict())))
+    assert copy.to_dict() == model.to_dict()
+    examples = copy.read("train.csv")
+    assert copy.predict(weights, examples, 3) == model.predict(weights, examples, 3)
+
+
+def test_pictures_show_both_boxes(trained, folder):
+    model, examples, weights = trained
+    model.draw(examples, model.predict(weights, examples), folder / "out")
+    assert {path.name for path in (folder / "out").iterdir()} == {f"{name}-dog.png" for name, _ in names(examples)}
+    moved = [[(1.0, Detection((40.0, 30.0, 60.0, 40.0), 1.0))]]
+    model.draw(examples[:1], moved, folder / "moved")
+    pixels = np.asarray(Image.open(folder / "moved" / "dog0-dog.png"))
+    assert tuple(pixels[5, 20]) == (0, 255, 0)  # upper edge of the true box
+    assert tuple(pixels[30, 50]) == (255, 0, 0)  # upper edge of the one found
+    assert pixels.shape == (40, 60, 3)
+
+
+# Options and the command line.
+
+
+def test_options_have_the_defaults_of_the_class(monkeypatch):
+    monkeypatch.setattr(localization, "load_backbone", lambda name, weights: tiny(""))
+    parser = ArgumentParser()
+    Localization.add_arguments(parser)
+    assert Localization.from_options(parser.parse_args([])) == Localization()
+    assert Localization.default_solver(parser.parse_args([])) == "prox-linear"
+    assert Localization.default_solver(parser.parse_args(["--head", "linear"])) == "casimir-svrg"
+
+
+def test_weights_of_networks_are_asked_for(monkeypatch, tmp_path):
+    monkeypatch.delenv("STRUCTSMOOTH_DATA", raising=False)
+    with pytest.raises(ValueError, match=r"give --backbone-weights, or set STRUCTSMOOTH_DATA.*--backbone squeezenet"):
+        load_backbone("squeezenet-caffe")
+    with pytest.raises(ValueError, match="backbone must be one of squeezenet-caffe, squeezenet, alexnet"):
+        load_backbone("resnet")
+    with pytest.raises(FileNotFoundError, match=r"nosuch\.npz"):
+        load_backbone("alexnet", str(tmp_path / "nosuch.npz"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"head": "deep"}, "head must be one of linear, elu, got 'deep'"),
+        ({"negatives": -1}, "negatives must be at least 0, got -1"),
+        ({"proposals": 0}, "count must be at least 1"),
+        ({"feature_dtype": "int8"}, "dtype must be"),
+    ],
+)
+def test_bad_settings(task, settings, message):
+    with pytest.raises(ValueError, match=message):
+        task(**settings)
+
+
+def test_commands(cache, folder, capsys):
+    options = ["--backbone", "tiny", "--features-cache", cache, "--jobs", "1", "--class", "dog", "--negatives", "3"]
+    run = ["--train", "train.csv", "--test", "train.csv", "--passes", "5", "--out", "model"]
+    assert main(["train", "localization", *run, *options]) == 0
+    table = capsys.readouterr().out.partition("test: train.csv\n")[2].partition("\n\nsaved")[0]
+    settings = json.loads((folder / "model" / "model.json").read_text())["settings"]
+    assert (settings["solver"], settings["head"]) == ("prox-linear", "elu")
+    assert main(["evaluate", "model", "train.csv"]) == 0
+    assert capsys.readouterr().out.strip() == table.strip()
+    assert main(["predict", "model", "dog0.png", "--top", "2", "--pictures", "pictures"]) == 0
+    header, first, second = capsys.readouterr().out.splitlines()
+    assert header == "image,class,xmin,ymin,xmax,ymax,score"
+    assert first.split(",")[:2] == second.split(",")[:2] == ["dog0.png", "dog"]
+    assert [path.name for path in (folder / "pictures").iterdir()] == ["dog0-dog.png"]
+    (folder / "bad.csv").write_text("image,class,xmin,ymin,xmax,ymax\nx.png,dog,1,2,3,four\n")
+    assert main(["evaluate", "model", "bad.csv"]) == 2
+    assert "bad.csv:2: could not convert" in capsys.readouterr().err
+
+
+def test_tasks_without_pictures_say_so(tmp_path, capsys):
+    (tmp_path / "words.txt").write_text("Ada B-PER\nmet O\n\nParis B-LOC\n")
+    assert main(["train", "ner", "--train", "words.txt", "--bits", "8", "--passes", "1", "--out", "ner"]) == 0
+    assert main(["predict", "ner", "words.txt", "--output", "out.txt", "--pictures", "pictures"]) == 2
+    assert "NER has no pictures of its predictions" in capsys.readouterr().err

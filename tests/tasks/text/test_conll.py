@@ -1,0 +1,203 @@
+"""Reading and writing of column files: layouts, encodings, and the place of every error."""
+
+import gzip
+import io
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from structsmooth.tasks.text.conll import Sentence, read_conll, write_conll
+
+FOUR_COLUMNS = """\
+-DOCSTART- -X- O O
+
+EU NNP I-NP I-ORG
+rejects VBZ I-VP O
+
+Peter NNP I-NP I-PER
+
+"""
+EU = Sentence(["EU", "rejects"], [["NNP", "VBZ"], ["I-NP", "I-VP"]], ["I-ORG", "O"])
+PETER = Sentence(["Peter"], [["NNP"], ["I-NP"]], ["I-PER"])
+
+cells = st.text(st.characters(codec="utf-8", exclude_categories=["Z", "C"]), min_size=1, max_size=5)
+words = cells.filter(lambda cell: cell != "-DOCSTART-")
+
+
+@st.composite
+def corpora(draw: st.DrawFn) -> list[Sentence]:
+    """Sentences with one number of columns."""
+    middle = draw(st.integers(0, 3))
+
+    def column(values: st.SearchStrategy[str], length: int) -> list[str]:
+        return draw(st.lists(values, min_size=length, max_size=length))
+
+    return [
+        Sentence(
+            column(words, length),
+            [column(cells, length) for _ in range(middle)],
+            column(st.sampled_from(["O", "B-PER", "I-PER"]), length),
+        )
+        for length in draw(st.lists(st.integers(1, 4), min_size=1, max_size=4))
+    ]
+
+
+def write(folder: Path, content: str | bytes, name: str = "corpus.txt") -> Path:
+    path = folder / name
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def test_reads_four_columns(tmp_path: Path) -> None:
+    assert read_conll(write(tmp_path, FOUR_COLUMNS)) == [EU, PETER]
+
+
+def test_reads_three_columns() -> None:
+    (sentence,) = read_conll(io.StringIO("He PRP B-NP\nruns VBZ B-VP\n"))
+    assert sentence == Sentence(["He", "runs"], [["PRP", "VBZ"]], ["B-NP", "B-VP"])
+    assert sentence.pos == ["PRP", "VBZ"]
+    assert sentence.chunk == ["-", "-"]
+
+
+def test_reads_two_columns() -> None:
+    (sentence,) = read_conll(io.StringIO("He O\nruns O\n"))
+    assert sentence == Sentence(["He", "runs"], [], ["O", "O"])
+    assert sentence.pos == sentence.chunk == ["-", "-"]
+    assert len(sentence) == 2
+
+
+def test_reads_sentences_without_tags() -> None:
+    (sentence,) = read_conll(io.StringIO("He PRP B-NP\nruns VBZ B-VP\n"), tagged=False)
+    assert sentence == Sentence(["He", "runs"], [["PRP", "VBZ"], ["B-NP", "B-VP"]], None)
+
+
+def test_reads_bare_words() -> None:
+    assert read_conll(io.StringIO("He\nruns"), tagged=False) == [Sentence(["He", "runs"], [])]
+
+
+@pytest.mark.parametrize("name", ["corpus.gz", "corpus.txt"])
+def test_recognizes_gzip_by_content(tmp_path: Path, name: str) -> None:
+    assert read_conll(write(tmp_path, gzip.compress(FOUR_COLUMNS.encode()), name)) == [EU, PETER]
+
+
+def test_a_gz_name_does_not_make_an_archive(tmp_path: Path) -> None:
+    assert read_conll(str(write(tmp_path, FOUR_COLUMNS, "corpus.gz"))) == [EU, PETER]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        FOUR_COLUMNS.replace("\n", "\r\n"),
+        FOUR_COLUMNS.replace(" ", "\t"),
+        FOUR_COLUMNS.replace(" ", "  \t"),
+        FOUR_COLUMNS.rstrip("\n"),
+        "\n\n" + FOUR_COLUMNS.replace("\n\n", "\n \n\n"),
+        "\ufeff" + FOUR_COLUMNS,
+        FOUR_COLUMNS.split("\n\n", 1)[1] + "-DOCSTART- -X- O O",
+        FOUR_COLUMNS.split("\n\n", 1)[1] + "-DOCSTART- -X- -X- -X- O\n\n",
+        FOUR_COLUMNS.replace("O\n\nPeter", "O\n-DOCSTART-\nPeter"),
+    ],
+    ids=["crlf", "tabs", "runs", "no newline", "blanks", "bom", "last", "wide", "between"],
+)
+def test_tolerates_variants(tmp_path: Path, content: str) -> None:
+    assert read_conll(write(tmp_path, content)) == [EU, PETER]
+
+
+def test_no_break_spaces_belong_to_words() -> None:
+    (sentence,) = read_conll(io.StringIO("10\u00a0000\u2028 CD O\n"))
+    assert sentence.words == ["10\u00a0000\u2028"]
+
+
+@given(corpora())
+def test_reads_what_it_wrote(corpus: list[Sentence]) -> None:
+    stream = io.StringIO()
+    write_conll(corpus, [sentence.tags or [] for sentence in corpus], stream)
+    stream.seek(0)
+    for sentence, copy in zip(corpus, read_conll(stream), strict=True):
+        assert copy == Sentence(sentence.words, [*sentence.columns, copy.tags or []], sentence.tags)
+
+
+def test_writes_input_columns_and_predicted_tags() -> None:
+    stream = io.StringIO()
+    write_conll([EU], [["I-LOC", "O"]], stream)
+    assert stream.getvalue() == "EU NNP I-NP I-ORG I-LOC\nrejects VBZ I-VP O O\n\n"
+
+
+def test_writes_sentences_without_tags() -> None:
+    stream = io.StringIO()
+    write_conll([Sentence(["He"], []), Sentence(["runs"], [])], [["I-PER"], ["O"]], stream)
+    assert stream.getvalue() == "He I-PER\n\nruns O\n\n"
+
+
+def test_write_refuses_another_number_of_sentences() -> None:
+    with pytest.raises(ValueError, match="got 2 sentences, but tags of 1"):
+        write_conll([EU, PETER], [["O", "O"]], io.StringIO())
+
+
+def test_write_refuses_another_number_of_tags() -> None:
+    with pytest.raises(ValueError, match=r"sentences\[1\] has 1 tokens, got 2 tags"):
+        write_conll([EU, PETER], [["O", "O"], ["O", "O"]], io.StringIO())
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("a NNP O\n\nb O\n", ":3: expected 3 columns, got 2"),
+        ("-DOCSTART- O\n\na NNP O\nb NNP - O\n", ":4: expected 3 columns, got 4"),
+        ("a O\n\nb PER\n", ":3: bad tag 'PER'"),
+        ("a X-PER\n", ":1: bad tag 'X-PER'"),
+        ("\na\n", ":2: expected a word and a tag, got one column"),
+        (b"a O\nb\xff O\n", ":2: byte 0xff is not utf-8"),
+        (b"\xef\xbb\xbfa O\nb O\n\xe9 O\n", ":3: byte 0xe9 is not utf-8"),
+        ("", ": no sentences"),
+        ("\n \n-DOCSTART- O\n", ": no sentences"),
+        (gzip.compress(FOUR_COLUMNS.encode())[:-9], ": damaged gzip archive"),
+        (b"\x1f\x8bnonsense", ": damaged gzip archive"),
+    ],
+)
+def test_errors_name_the_place(tmp_path: Path, content: str | bytes, message: str) -> None:
+    path = write(tmp_path, content)
+    with pytest.raises(ValueError, match=f"^{re.escape(f'{path}{message}')}"):
+        read_conll(path)
+
+
+def test_the_number_of_columns_can_be_asked_for() -> None:
+    with pytest.raises(ValueError, match=r"^<stream>:1: expected 4 columns, got 3"):
+        read_conll(io.StringIO("a NNP O\n"), columns=4)
+
+
+@pytest.mark.parametrize(("tagged", "least"), [(True, 2), (False, 1)])
+def test_refuses_too_few_columns(tagged: bool, least: int) -> None:
+    with pytest.raises(ValueError, match=f"columns must be at least {least}, got {least - 1}"):
+        read_conll(io.StringIO("a O\n"), tagged=tagged, columns=least - 1)
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    path = tmp_path / "missing.txt"
+    with pytest.raises(FileNotFoundError, match=re.escape(str(path))):
+        read_conll(path)
+
+
+def named_stream(content: bytes, errors: str) -> io.TextIOWrapper:
+    """A text stream with the name of standard input."""
+    buffer = io.BytesIO(content)
+    buffer.name = "<stdin>"
+    return io.TextIOWrapper(buffer, encoding="utf-8", errors=errors)
+
+
+def test_reads_standard_input() -> None:
+    assert read_conll(named_stream(FOUR_COLUMNS.encode(), "strict")) == [EU, PETER]
+
+
+@pytest.mark.parametrize("errors", ["strict", "surrogateescape"])
+def test_undecodable_standard_input(errors: str) -> None:
+    with pytest.raises(ValueError, match=r"^<stdin>:2: byte 0xff is not utf-8"):
+        read_conll(named_stream(b"a O\nb\xff O\n", errors))
+
+
+def test_bad_row_of_standard_input() -> None:
+    with pytest.raises(ValueError, match=r"^<stdin>:2: expected 2 columns, got 1"):
+        read_conll(named_stream(b"a O\nb\n", "strict"))
