@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.progress import track
 
 from structsmooth import L2, SparseChainProblem, SparseSequences
-from structsmooth.problems.linear.base import DualIterate
+from structsmooth.problems.linear import DualIterate
 from structsmooth.tasks.text.ner import NER
 
 _SWEEPS = {

@@ -1,24 +1,36 @@
 """Finite sums that solvers minimize."""
 
+from structsmooth.problems.affine import Parts
 from structsmooth.problems.base import FullPass, Problem
-from structsmooth.problems.linear.base import LinearProblem
-from structsmooth.problems.linear.module import LinearModuleProblem
-from structsmooth.problems.linear.sparse_chain import SparseChainProblem
+from structsmooth.problems.linear import (
+    Cache,
+    DualIterate,
+    FeatureMap,
+    LinearModuleProblem,
+    LinearProblem,
+    Response,
+    SparseChainProblem,
+    respond,
+)
 from structsmooth.problems.linearized import LinearizedProblem
 from structsmooth.problems.module import ModuleProblem
-from structsmooth.problems.sharding import ShardedLinearProblem, ShardedProblem, sharded
+from structsmooth.problems.sharding import sharded
 from structsmooth.problems.shifted import ShiftedProblem
 
 __all__ = [
+    "Cache",
+    "DualIterate",
+    "FeatureMap",
     "FullPass",
     "LinearModuleProblem",
     "LinearProblem",
     "LinearizedProblem",
     "ModuleProblem",
+    "Parts",
     "Problem",
-    "ShardedLinearProblem",
-    "ShardedProblem",
+    "Response",
     "ShiftedProblem",
     "SparseChainProblem",
+    "respond",
     "sharded",
 ]

@@ -11,21 +11,25 @@ import torch
 from torch import Tensor
 
 from structsmooth.problems.base import FullPass, Problem, total
+from structsmooth.problems.sharding import reduced
 from structsmooth.smoothing import Smoother
 from structsmooth.structures.base import Structure
+
+Parts = tuple[Tensor, ...]
+"""A tensor for each kind of part: potentials, part costs, statistics."""
 
 
 @dataclass(frozen=True)
 class StatisticsPass(FullPass):
     """A full pass that keeps the statistics of every example, so that steps do not ask for them again."""
 
-    statistics: list[tuple[Tensor, ...]] | None = field(kw_only=True)
-    """Gradient of each loss in its potentials, padded as its batch was; none if examples share potentials."""
+    statistics: list[Parts] | None = field(kw_only=True)
+    """Gradient of each loss in its potentials, padded as its batch was; ``None`` if examples share potentials."""
 
     per_example: ClassVar[tuple[str, ...]] = ("statistics",)
 
     def batch(self, indices: Tensor, like: Sequence[Tensor]) -> Sequence[Tensor] | None:
-        """Statistics of some examples in the shapes of ``like``: other batches have other padding, which has none."""
+        """Statistics of some examples in the shapes of ``like``; batches differ only in their padding, which is 0."""
         if self.statistics is None:
             return None
         batch = [torch.zeros_like(tensor) for tensor in like]
@@ -38,7 +42,7 @@ class StatisticsPass(FullPass):
 
 @dataclass(frozen=True)
 class Answer:
-    """What the oracle says of a batch.
+    """The oracle's answer for a batch.
 
     Attributes:
         loss: Σ f_i, [].
@@ -68,21 +72,22 @@ class AffineBatch(ABC):
 class AffineProblem(Problem):
     """A finite sum with potentials a_i + B_i w.
 
-    The gradient of a loss is B_iᵀ times its statistics, those of the outputs less those of the labels. A full pass
-    keeps them, so the steps of an epoch ask the oracle for those at their own weights alone.
+    The gradient of a loss is B_iᵀ times its statistics: those of the outputs minus those of the labels. A full pass
+    keeps them, so the steps of an epoch call the oracle at their own weights alone.
     """
 
     @abstractmethod
     def affine_batch(self, indices: Tensor) -> AffineBatch:
         """Some of the examples."""
 
-    def full_pass(self, w: Tensor, smoother: Smoother, *, with_loss: bool = False) -> StatisticsPass:
+    @reduced(FullPass.reduced)
+    def full_pass(self, w: Tensor, smoother: Smoother, *, with_loss: bool = False) -> FullPass:
         """As in :meth:`Problem.full_pass`; keeps the statistics of every example."""
         gradient = torch.zeros_like(w)
         losses: list[Tensor] = []
         costs: list[Tensor] = []
-        rows: list[tuple[Tensor, ...]] = []
-        for indices in self._chunks():
+        rows: list[Parts] = []
+        for indices in self.chunks():
             batch = self.affine_batch(indices)
             answer = self._answer(batch, w, indices, smoother)
             gradient += batch.adjoint(answer.statistics)
@@ -92,14 +97,18 @@ class AffineProblem(Problem):
             if answer.by_example:
                 rows += zip(*answer.statistics, strict=True)
         smoothed = total(losses) / self.n
-        loss = None if not with_loss else smoothed if smoother == self.smoother else self.loss(w)
-        expected_cost = total(costs) / self.n if costs else None
         return StatisticsPass(
-            w.clone(), smoother, smoothed, gradient / self.n, loss, expected_cost, statistics=rows or None
+            w.clone(),
+            smoother,
+            smoothed,
+            gradient / self.n,
+            self.own_loss(w, smoother, smoothed, with_loss),
+            total(costs) / self.n if costs else None,
+            statistics=rows or None,
         )
 
     def gradient_change(self, w: Tensor, snapshot: FullPass, indices: Tensor) -> Tensor:
-        """As in :meth:`Problem.gradient_change`: one oracle call an example, where the snapshot keeps statistics."""
+        """As in :meth:`Problem.gradient_change`; one oracle call per example if the snapshot keeps statistics."""
         batch = self.affine_batch(indices)
         now = self._answer(batch, w, indices, snapshot.smoother).statistics
         then = snapshot.batch(indices, now) if isinstance(snapshot, StatisticsPass) else None
@@ -108,11 +117,11 @@ class AffineProblem(Problem):
         return batch.adjoint([a - b for a, b in zip(now, then, strict=True)]) / len(indices)
 
     def _answer(self, batch: AffineBatch, w: Tensor, indices: Tensor, smoother: Smoother) -> Answer:
-        self.oracle_calls += len(indices)
+        self.oracle_calls += self.inferences(indices)
         return batch.oracle(w, smoother)
 
 
 def by_example(structure: Structure) -> tuple[Structure, bool]:
-    """The structure with potentials of each example, if there is such; and whether there is."""
+    """The structure with separate potentials for each example, if it has such a form; and whether it has."""
     batched = structure.batched()
     return (structure, False) if batched is None else (batched, True)

@@ -4,28 +4,30 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from structsmooth import processes
 from structsmooth.problems.bounds import Bounds, clip
+from structsmooth.problems.sharding import Shard, mean, reduced, replicated
 from structsmooth.smoothing import Max, Smoother
 
 
 @dataclass(frozen=True)
 class FullPass:
-    """One oracle call on every example, at some weights.
+    """The result of one oracle call on every example.
 
     Attributes:
-        weights: where, [dim].
-        smoother: with what.
-        smoothed_loss: (1/n) Σ f_i under the smoother.
+        weights: the weights w of the pass, [dim].
+        smoother: the smoother of the pass.
+        smoothed_loss: (1/n) Σ f_i(w) under this smoother.
         gradient: its gradient, [dim].
-        loss: (1/n) Σ f_i under the problem's own smoother, if it was asked for.
-        expected_cost: (1/n) Σ ⟨ℓ_i, m_i⟩, m_i the statistics of example i, and what the problem's own smoother adds to
-            it; linear problems only. With the gradient it makes a dual feasible point.
+        loss: (1/n) Σ f_i(w) under the problem's own smoother, if the caller asked for it.
+        expected_cost: (1/n) Σ ⟨ℓ_i, m_i⟩, with m_i the statistics of example i, plus the part of the problem's own
+            smoother; linear problems only. Together with the gradient it is a feasible point of the dual.
     """
 
     weights: Tensor
@@ -36,25 +38,36 @@ class FullPass:
     expected_cost: float | None = None
 
     per_example: ClassVar[tuple[str, ...]] = ()
-    """Names of attributes that have rows of every example, in the order of the examples."""
+    """Names of attributes with rows for every example, in the order of the examples."""
+
+    def reduced(self, share: float) -> FullPass:
+        """The pass over the examples of all processes, if this one is over a ``share`` of them."""
+        means = {name: getattr(self, name) for name in ("smoothed_loss", "loss", "expected_cost")}
+        changes: dict[str, Any] = {name: mean(own, share) for name, own in means.items() if own is not None}
+        changes |= {name: _of_all(getattr(self, name)) for name in self.per_example}
+        return replace(self, gradient=processes.summed(self.gradient * share), **changes)
 
 
 class Problem(ABC):
     """A finite sum of n losses in a weight vector w: 1-D, ``dim`` long.
 
-    A problem owns the passes over the data, a solver the schedule. A subclass gives ``n``, ``dim``, ``start`` and
-    ``batch_losses``; the passes below are plain torch and may be overridden by faster ones that give the same
-    iterates. Every inference on one example adds one to ``oracle_calls``.
+    A problem owns the passes over the data, a solver the schedule. A subclass gives ``n``, ``dim``, ``start``,
+    ``batch_losses`` and ``subset``. The passes below are plain torch; a subclass may override them by faster ones that
+    give the same iterates, up to rounding and to ties between outputs. Every inference on one example adds one to
+    ``oracle_calls``.
 
     Attributes:
         n: number of examples.
         dim: number of weights.
-        batch_size: examples per step that suit this problem.
-        chunk_size: examples per batch in passes over all of them, if steps do not have more.
-        smoother: of the objective. ``Max()`` for hinges, which solvers smooth as they need; an objective with another,
-            such as ``Entropy(1.0)`` for the likelihood of a CRF, is smooth, and solvers minimize it as it is.
-        bounds: lower and upper bounds of the weights, [dim] each, infinite for none; no box constraints if not given.
-        oracle_calls: inferences so far.
+        batch_size: default number of examples per step.
+        chunk_size: number of examples per batch in passes over all of them, unless steps take more.
+        smoother: smoother of the objective. ``Max()`` for hinges, which solvers smooth as they need; an objective with
+            another smoother, such as ``Entropy(1.0)`` for the likelihood of a CRF, is smooth, and solvers minimize it
+            as it is.
+        bounds: lower and upper bounds of the weights, [dim] each, infinite where there is none; ``None`` without box
+            constraints.
+        oracle_calls: number of inferences so far.
+        shard: the part of this process, where processes share passes; see :func:`~structsmooth.problems.sharded`.
     """
 
     n: int
@@ -64,6 +77,7 @@ class Problem(ABC):
     smoother: Smoother = Max()
     bounds: Bounds | None = None
     oracle_calls: int = 0
+    shard: Shard | None = None
 
     @abstractmethod
     def start(self) -> Tensor:
@@ -78,13 +92,13 @@ class Problem(ABC):
         """The same problem over some of its examples."""
 
     def share(self, indices: Tensor) -> Problem:
-        """As :meth:`subset`, for a large part of the examples: those are read when they are needed."""
+        """The same problem over a large part of its examples, which are read when they are needed."""
         return self.subset(indices)
 
     def restrict(self, indices: Tensor, w: Tensor) -> tuple[Problem, Tensor]:
-        """The same problem over some of its examples, and ``w`` for it; without the weights that they do not use.
+        """The same problem over some of its examples, without the weights that they do not use, and ``w`` for it.
 
-        The losses are those of :meth:`subset`. Override it if steps take longer the more weights there are.
+        The losses equal those of :meth:`subset`. Override it if steps take longer the more weights there are.
         """
         return self.subset(indices), w
 
@@ -99,18 +113,23 @@ class Problem(ABC):
         raise NotImplementedError(f"{type(self).__name__} has no linearization")
 
     def within_bounds(self, v: Tensor) -> Tensor:
-        """The weights within the bounds that are next to ``v``: [dim]."""
+        """The weights within the bounds that are nearest to ``v``: [dim]."""
         return clip(v, self.bounds)
 
+    def inferences(self, indices: Tensor) -> int:
+        """Number of oracle calls that some examples take: one each."""
+        return len(indices)
+
     def surrogate(self, smoother: Smoother) -> Smoother:
-        """The smoother of what a solver minimizes that smooths by ``smoother`` where the objective is not smooth."""
+        """The smoother that solvers take: ``smoother`` for hinges, the problem's own where the objective is smooth."""
         return smoother if isinstance(self.smoother, Max) else self.smoother
 
+    @reduced(mean)
     def loss(self, w: Tensor, smoother: Smoother | None = None) -> float:
-        """(1/n) Σ f_i(w), without the regularizer; under the problem's own smoother, if no other is given."""
+        """(1/n) Σ f_i(w), without the regularizer; under the problem's own smoother if none is given."""
         used = smoother or self.smoother
         with torch.no_grad():
-            sums = [self._losses(w, batch, used).sum() for batch in self._chunks()]
+            sums = [self._losses(w, batch, used).sum() for batch in self.chunks()]
         return total(sums) / self.n
 
     def loss_and_grad(self, w: Tensor, smoother: Smoother) -> tuple[float, Tensor]:
@@ -118,16 +137,22 @@ class Problem(ABC):
         result = self.full_pass(w, smoother)
         return result.smoothed_loss, result.gradient
 
+    @reduced(FullPass.reduced)
     def full_pass(self, w: Tensor, smoother: Smoother, *, with_loss: bool = False) -> FullPass:
         """One oracle call on every example; ``with_loss`` also gives the loss under the problem's own smoother."""
         gradient, sums = torch.zeros_like(w), []
-        for batch in self._chunks():
+        for batch in self.chunks():
             value, batch_gradient = self.batch_loss_and_grad(w, batch, smoother)
             sums.append(value * len(batch))
             gradient += batch_gradient * (len(batch) / self.n)
         smoothed = total(sums) / self.n
-        loss = None if not with_loss else smoothed if smoother == self.smoother else self.loss(w)
-        return FullPass(w.clone(), smoother, smoothed, gradient, loss)
+        return FullPass(w.clone(), smoother, smoothed, gradient, self.own_loss(w, smoother, smoothed, with_loss))
+
+    def own_loss(self, w: Tensor, smoother: Smoother, smoothed: float, wanted: bool) -> float | None:
+        """The loss under the problem's own smoother if it is wanted: ``smoothed`` if the pass has this smoother."""
+        if not wanted:
+            return None
+        return smoothed if smoother == self.smoother else self.loss(w)
 
     def batch_loss_and_grad(self, w: Tensor, indices: Tensor, smoother: Smoother) -> tuple[Tensor, Tensor]:
         """Mean loss over some examples [] and its gradient [dim], without waiting for the device."""
@@ -137,13 +162,14 @@ class Problem(ABC):
         return mean.detach(), gradient
 
     def gradient_change(self, w: Tensor, snapshot: FullPass, indices: Tensor) -> Tensor:
-        """Gradient at ``w`` less that at the snapshot, of the mean loss over some examples under its smoother: [dim].
+        """Change of the gradient from the snapshot to ``w``: [dim]; of the mean loss over some examples.
 
-        Override it if the two have something to share.
+        Override it if the two gradients can share work.
         """
         _, gradient = self.batch_loss_and_grad(w, indices, snapshot.smoother)
         return gradient - self.batch_loss_and_grad(snapshot.weights, indices, snapshot.smoother)[1]
 
+    @replicated
     def svrg_epoch(
         self,
         snapshot: FullPass,
@@ -164,7 +190,7 @@ class Problem(ABC):
             step_size: η.
             lam: λ of the problem.
             kappa: κ, the strength of the proximal term.
-            center: where that is centred, [dim].
+            center: center of the proximal term, [dim].
         """
         w, total = snapshot.weights.clone(), torch.zeros_like(snapshot.weights)
         drift = snapshot.gradient if center is None else snapshot.gradient - kappa * center
@@ -173,13 +199,14 @@ class Problem(ABC):
             total += w
         return w, total / len(order)
 
+    @replicated
     def sgd_epoch(
         self, w: Tensor, order: Tensor, *, step_sizes: Tensor, lam: float, smoother: Smoother, shares: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Stochastic (sub)gradient steps; returns the last iterate and Σ_t shares[t] · w_t.
 
         Args:
-            w: start, [dim].
+            w: first iterate, [dim].
             order: indices of the examples of each step, [steps, b].
             step_sizes: step size of each step, float64 [steps].
             lam: λ of the problem.
@@ -194,14 +221,21 @@ class Problem(ABC):
         return w, total
 
     def _losses(self, w: Tensor, indices: Tensor, smoother: Smoother) -> Tensor:
-        self.oracle_calls += len(indices)
+        self.oracle_calls += self.inferences(indices)
         return self.batch_losses(w, indices, smoother)
 
-    def _chunks(self) -> Iterator[Tensor]:
-        """All indices in batches."""
+    def chunks(self) -> Iterator[Tensor]:
+        """The indices of all examples in batches."""
         return iter(torch.arange(self.n).split(max(self.batch_size, self.chunk_size)))
 
 
 def total(sums: list[Tensor]) -> float:
-    """Sum in double precision, read from the device at once."""
+    """Sum in double precision, read from the device once."""
     return float(sum(torch.stack(sums).tolist()))
+
+
+def _of_all(own: Tensor | list[Any] | None) -> Tensor | list[Any] | None:
+    """Rows of the examples of all processes."""
+    if isinstance(own, Tensor):
+        return processes.stacked_rows(own)
+    return None if own is None else processes.concatenated(own)

@@ -6,7 +6,7 @@ from structsmooth.problems.base import Problem
 
 
 class DerivedProblem(Problem):
-    """A problem over the examples of another, with its sizes, and its oracle calls as its own.
+    """A problem over the examples of another, with its sizes and bounds, whose oracle calls count as its own.
 
     Args:
         problem: the other.
@@ -14,12 +14,12 @@ class DerivedProblem(Problem):
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self.n, self.dim, self.smoother = problem.n, problem.dim, problem.smoother
+        self.n, self.dim, self.smoother, self.bounds = problem.n, problem.dim, problem.smoother, problem.bounds
         self.batch_size, self.chunk_size = problem.batch_size, problem.chunk_size
 
     @property
     def oracle_calls(self) -> int:
-        """Those of the other."""
+        """Oracle calls of the other problem."""
         return self.problem.oracle_calls
 
     @oracle_calls.setter

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from structsmooth.problems.affine import AffineBatch, AffineProblem, Answer, by_example
 from structsmooth.problems.base import Problem
 from structsmooth.problems.derived import DerivedProblem
+from structsmooth.problems.sharding import Shard
 from structsmooth.smoothing import Smoother
 from structsmooth.structures.base import Structure
 
@@ -63,6 +64,8 @@ class LinearizedProblem(DerivedProblem, AffineProblem):
     def __init__(self, problem: BatchedProblem, w: Tensor) -> None:
         super().__init__(problem)
         self.center = w.detach().clone()
+        if problem.shard is not None:
+            self.shard = Shard(problem.shard.own.linearize(self.center))
 
     def start(self) -> Tensor:
         """w_k: [dim]."""

@@ -14,6 +14,7 @@ from structsmooth.costs import Hamming
 from structsmooth.losses import StructuralHinge
 from structsmooth.problems.base import Problem
 from structsmooth.problems.linearized import BatchedProblem, Labels, LinearizedProblem
+from structsmooth.problems.sharding import replicated, shared_out
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.structures.base import PartCosts, Structure
 
@@ -75,6 +76,7 @@ class ModuleProblem(BatchedProblem):
         for name, size in {"dataset": self.n, "trainable parameters": self.dim, **sizes}.items():
             check_size(name, size)
 
+    @replicated
     def start(self) -> Tensor:
         """The module's parameters as they are now: [dim]."""
         return torch.cat([p.detach().flatten() for p in self.parameters.values()])
@@ -98,9 +100,13 @@ class ModuleProblem(BatchedProblem):
 
     def structured_losses(self, structure: Structure, y: Labels, smoother: Smoother) -> Tensor:
         """Losses [b] of labels under a structure."""
-        labels, cost = (y, self.cost) if isinstance(y, Tensor) else y
+        labels, cost = self.labels_and_cost(y)
         losses: Tensor = StructuralHinge(smoother, cost, "none")(structure, labels)
         return losses
+
+    def labels_and_cost(self, labels: Labels) -> tuple[Tensor, PartCosts | Tensor | None]:
+        """Labels, and the part costs that come with them or else the cost of the problem."""
+        return (labels, self.cost) if isinstance(labels, Tensor) else labels
 
     def linearize(self, w: Tensor) -> Problem:
         """Scores linearized at ``w`` [dim]; the problem itself if the module says that its scores are ``affine``."""
@@ -114,12 +120,13 @@ class ModuleProblem(BatchedProblem):
         device = next(iter(self.parameters.values())).device
         return _to(x, device), _to(y, device)
 
+    @shared_out
     def subset(self, indices: Tensor) -> ModuleProblem:
         """The same problem over some of its examples."""
         return self._over([self.dataset[i] for i in indices.tolist()])
 
     def share(self, indices: Tensor) -> ModuleProblem:
-        """As :meth:`subset`; examples are read from the dataset when they are needed."""
+        """The same problem over some of its examples, which are read from the dataset when they are needed."""
         return self._over(Subset(self.dataset, indices.tolist()))  # type: ignore[arg-type]
 
     def _over(self, dataset: Dataset | Sequence[tuple[Any, Any]]) -> ModuleProblem:

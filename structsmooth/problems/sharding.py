@@ -1,38 +1,52 @@
-"""Finite sums whose full passes are shared out over processes."""
+"""Processes share passes over all examples: each makes its part of them, and one reduction puts the parts together."""
 
 from __future__ import annotations
 
+import copy
+import functools
 import math
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
 from torch import Tensor
 
 from structsmooth import processes
-from structsmooth.problems.base import FullPass, Problem
-from structsmooth.problems.derived import DerivedProblem
-from structsmooth.problems.linear.active_set import Cache, Steps
-from structsmooth.problems.linear.base import DualIterate, LinearProblem
-from structsmooth.smoothing import Smoother
 
-# Of the norm of the weights: rounding stays far below, and what is not rounding soon gets above.
+if TYPE_CHECKING:
+    from structsmooth.problems.base import Problem
+
+P = TypeVar("P", bound="Problem")
+F = TypeVar("F", bound=Callable[..., Any])
+
+# Relative to the norm of the weights: rounding stays far below, and other differences soon exceed it.
 _DRIFT = 1e-6
 
 
-def sharded(problem: Problem) -> Problem:
-    """The problem with full passes shared out over the processes that joined; itself if there are more than examples.
+def sharded(problem: P) -> P:
+    """The problem with full passes shared out over the processes that joined.
 
     Call it in every process, after ``torch.distributed.init_process_group``, with the same problem, and run the same
-    solver with the same seed: all get the weights that one process would, but for rounding.
+    solver with the same seed: every process gets the weights that one process alone would, up to rounding.
+
+    Stochastic steps are not shared out: every process makes all of them, and after an epoch it goes on with the weights
+    of the first, so that processes never part. Oracle calls are counted as in one process: steps count once, though
+    every process makes them.
 
     Args:
-        problem: any.
+        problem: any problem.
 
     Returns:
-        A :class:`LinearProblem` for one, else a :class:`ShardedProblem`; the problem itself where there is one process.
+        A shallow copy whose passes are shared out; the problem itself if there is one process, or if there are more
+        processes than examples.
+
+    Raises:
+        ConnectionError: from any pass, if another process ended.
+        RuntimeError: from full passes, if weights differ between processes: solvers got different seeds, or steps
+            are not deterministic, as with dropout in ``train()`` mode.
 
     Example:
         >>> from structsmooth import LinearScore, ModuleProblem
@@ -43,212 +57,113 @@ def sharded(problem: Problem) -> Problem:
     """
     if processes.count() == 1 or problem.n < processes.count():
         return problem
-    return ShardedLinearProblem(problem) if isinstance(problem, LinearProblem) else ShardedProblem(problem)
+    shared = copy.copy(problem)
+    shared.shard = Shard(problem.share(torch.tensor(processes.share(problem.n))))
+    return shared
 
 
-class ShardedProblem(DerivedProblem):
-    """A problem whose losses and full passes are shared out over processes, each with a range of the examples.
+@dataclass(frozen=True)
+class Shard:
+    """What this process contributes to shared passes.
 
-    Sums over examples are then added up, and every process gets the same. Stochastic steps are not shared out: every
-    process makes all of them, and at the end of an epoch goes on with the weights of the first, so that processes
-    never part. A solver has to make the same calls in each process, as it does with the same seed. Oracle calls are
-    those of one process: steps count once, though all make them.
-
-    Args:
-        problem: with at least as many examples as there are processes.
-        own: the same problem over the examples of this process; taken from the problem if not given.
-
-    Raises:
-        ConnectionError: from any pass, if another process ended.
-        RuntimeError: from full passes, if weights differ between processes: solvers got different seeds, or steps do
-            not give the same each time, as with dropout in ``train()`` mode.
+    Attributes:
+        own: the problem over the examples of this process.
     """
 
-    def __init__(self, problem: Problem, own: Problem | None = None) -> None:
-        super().__init__(problem)
-        self.own = problem.share(torch.tensor(processes.share(problem.n))) if own is None else own
-        self.bounds = problem.bounds
-
-    def start(self) -> Tensor:
-        """The start of the problem in the first process: [dim]."""
-        return processes.from_first(self.problem.start())
-
-    def batch_losses(self, w: Tensor, indices: Tensor, smoother: Smoother) -> Tensor:
-        """Losses of some examples: [b]."""
-        return self.problem.batch_losses(w, indices, smoother)
-
-    def subset(self, indices: Tensor) -> Problem:
-        """The same problem over some of its examples, shared out."""
-        return sharded(self.problem.subset(indices))
-
-    def restrict(self, indices: Tensor, w: Tensor) -> tuple[Problem, Tensor]:
-        """The same problem over some of its examples, without the weights that they do not use, shared out."""
-        part, weights = self.problem.restrict(indices, w)
-        return sharded(part), weights
-
-    def linearize(self, w: Tensor) -> Problem:
-        """The linearized problem, shared out."""
-        linear = self.problem.linearize(w)
-        return self if linear is self.problem else ShardedProblem(linear, self.own.linearize(w))
-
-    def loss(self, w: Tensor, smoother: Smoother | None = None) -> float:
-        """(1/n) Σ f_i(w), each process with its share of the examples."""
-        calls = self.own.oracle_calls
-        (loss,) = self._means(w, [self.own.loss(w, smoother)], calls)
-        return loss
-
-    def full_pass(self, w: Tensor, smoother: Smoother, *, with_loss: bool = False) -> FullPass:
-        """One oracle call on every example, each process with its share of them."""
-        calls = self.own.oracle_calls
-        full = self.own.full_pass(w, smoother, with_loss=with_loss)
-        names = [name for name in ("smoothed_loss", "loss", "expected_cost") if getattr(full, name) is not None]
-        means = self._means(w, [getattr(full, name) for name in names], calls)
-        gradient = processes.summed(full.gradient * (self.own.n / self.n))
-        changes: dict[str, Any] = dict(zip(names, means, strict=True))
-        changes |= {name: _of_all(getattr(full, name)) for name in full.per_example}
-        return replace(full, gradient=gradient, **changes)
-
-    def batch_loss_and_grad(self, w: Tensor, indices: Tensor, smoother: Smoother) -> tuple[Tensor, Tensor]:
-        """Mean loss over some examples [] and its gradient [dim], in every process."""
-        return self.problem.batch_loss_and_grad(w, indices, smoother)
-
-    def gradient_change(self, w: Tensor, snapshot: FullPass, indices: Tensor) -> Tensor:
-        """As in :meth:`Problem.gradient_change`, in every process."""
-        return self.problem.gradient_change(w, snapshot, indices)
-
-    def svrg_epoch(
-        self,
-        snapshot: FullPass,
-        order: Tensor,
-        *,
-        step_size: float,
-        lam: float,
-        kappa: float = 0.0,
-        center: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        """The epoch of the problem, in every process."""
-        last, mean = self.problem.svrg_epoch(snapshot, order, step_size=step_size, lam=lam, kappa=kappa, center=center)
-        return processes.from_first(last), processes.from_first(mean)
-
-    def sgd_epoch(
-        self, w: Tensor, order: Tensor, *, step_sizes: Tensor, lam: float, smoother: Smoother, shares: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """The epoch of the problem, in every process."""
-        last, total = self.problem.sgd_epoch(w, order, step_sizes=step_sizes, lam=lam, smoother=smoother, shares=shares)
-        return processes.from_first(last), processes.from_first(total)
-
-    def _means(self, w: Tensor, own: list[float], calls: int) -> list[float]:
-        """Means over all examples from those over the own; counts the oracle calls that they took, ``calls`` before."""
-        norm, made = float(w.norm()), self.own.oracle_calls - calls
-        numbers = [value * self.own.n / self.n for value in own] + [made, norm / processes.count()]
-        *means, made, mean_norm = processes.summed(w.new_tensor(numbers, dtype=torch.float64)).tolist()
-        if math.isfinite(mean_norm) and not abs(norm - mean_norm) <= _DRIFT * mean_norm:
-            raise RuntimeError(
-                f"processes have different weights, of norm {norm:.9g} in process {processes.rank()} and "
-                f"{mean_norm:.9g} on average: steps must give the same in each"
-            )
-        self.oracle_calls += round(made)
-        return means
-
-
-def _of_all(rows: Tensor | list[Any] | None) -> Tensor | list[Any] | None:
-    """What a full pass keeps of each example, from all processes."""
-    if isinstance(rows, Tensor):
-        return processes.stacked_rows(rows)
-    return None if rows is None else processes.concatenated(rows)
-
-
-class ShardedLinearProblem(ShardedProblem, LinearProblem):
-    """A linear problem whose losses, full passes and block gaps are shared out over processes.
-
-    Args:
-        problem: with at least as many examples as there are processes.
-    """
-
-    problem: LinearProblem
-    own: LinearProblem
-
-    def __init__(self, problem: LinearProblem) -> None:
-        super().__init__(problem)
-
-    def linearize(self, w: Tensor) -> LinearProblem:
-        """The problem itself."""
-        return self
-
-    def potentials(self, w: Tensor, i: int) -> tuple[Tensor, ...]:
-        """B_i w: the potentials of example i."""
-        return self.problem.potentials(w, i)
-
-    def adjoint(self, statistics: tuple[Tensor, ...], i: int) -> Tensor:
-        """B_iᵀ m: the vector [dim] with ⟨B_iᵀ m, w⟩ = ⟨m, B_i w⟩."""
-        return self.problem.adjoint(statistics, i)
-
-    def part_costs(self, i: int) -> tuple[Tensor, ...]:
-        """ℓ_i in the shapes of the potentials."""
-        return self.problem.part_costs(i)
-
-    def label_output(self, i: int) -> Tensor:
-        """y_i: integers [m_i]."""
-        return self.problem.label_output(i)
-
-    def best_output(self, potentials: tuple[Tensor, ...], i: int) -> Tensor:
-        """The max oracle: [m_i]."""
-        return self.problem.best_output(potentials, i)
-
-    def parts(self, output: Tensor, i: int) -> tuple[Tensor, ...]:
-        """ν(y): the parts of an output of example i."""
-        return self.problem.parts(output, i)
-
-    def label_statistics(self) -> Tensor:
-        """Statistics of all examples that are the parts of their labels: [size]."""
-        return self.problem.label_statistics()
-
-    def label_sets(self, capacity: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Active sets and caches of the labels alone."""
-        return self.problem.label_sets(capacity)
-
-    def expected_cost(self, statistics: Tensor) -> float:
-        """(1/n) Σ ⟨ℓ_i, m_i⟩."""
-        return self.problem.expected_cost(statistics)
-
-    def dual_weights(self, statistics: Tensor, lam: float) -> Tensor:
-        """v = −(1/(λn)) Σ B_iᵀ(m_i − ν(y_i)), [dim]."""
-        return self.problem.dual_weights(statistics, lam)
-
-    def block_gaps(self, w: Tensor, statistics: Tensor) -> Tensor:
-        """The block gaps g_i of all examples, each process with its share of them: [n]."""
-        gaps = self.own.block_gaps(w, statistics[self._own_statistics])
-        self.oracle_calls += self.n
-        return processes.stacked_rows(gaps * (self.own.n / self.n))
-
-    def block_margins(self, w: Tensor, statistics: Tensor) -> Tensor:
-        """(1/n) ⟨θ_i + ℓ_i, m_i − ν(y_i)⟩ of all examples, each process with its share of them: [n]."""
-        margins = self.own.block_margins(w, statistics[self._own_statistics])
-        return processes.stacked_rows(margins * (self.own.n / self.n))
-
-    def best_statistics(self, w: Tensor) -> Tensor:
-        """Statistics of all examples at ``w``, each process with its share of them: [size]."""
-        statistics = self.own.best_statistics(w)
-        self.oracle_calls += self.n
-        return processes.stacked_rows(statistics)
-
-    def frank_wolfe_epoch(
-        self,
-        point: DualIterate,
-        order: Tensor,
-        *,
-        lam: float,
-        steps: Steps = "fw",
-        shares: Tensor | None = None,
-        cache: Cache | None = None,
-    ) -> tuple[DualIterate, Tensor | None]:
-        """The epoch of the problem, in every process."""
-        point, total = self.problem.frank_wolfe_epoch(point, order, lam=lam, steps=steps, shares=shares, cache=cache)
-        point = DualIterate(**{name: processes.from_first(tensor) for name, tensor in vars(point).items()})
-        return point, None if total is None else processes.from_first(total)
+    own: Problem
 
     @cached_property
-    def _own_statistics(self) -> slice:
-        """Where the statistics of the own examples are among those of all."""
-        ends = list(accumulate(processes.gathered(len(self.own.label_statistics())), initial=0))
+    def rows(self) -> slice:
+        """Rows of this process in the flat statistics of all blocks of a linear problem."""
+        size = len(self.own.label_statistics())  # type: ignore[attr-defined]
+        ends = list(accumulate(processes.gathered(size), initial=0))
         return slice(*ends[processes.rank() : processes.rank() + 2])
+
+
+def reduced(reduction: Callable[[Any, float], Any]) -> Callable[[F], F]:
+    """Decorate a pass over all examples, ``method(w, *statistics, **options)``: processes share it.
+
+    Args:
+        reduction: the result over all examples, from the result over those of this process and their share of all.
+    """
+
+    def decorate(method: F) -> F:
+        @functools.wraps(method)
+        def shared_pass(self: Problem, w: Tensor, *arguments: Any, **options: Any) -> Any:
+            if self.shard is None:
+                return method(self, w, *arguments, **options)
+            own, calls = self.shard.own, self.shard.own.oracle_calls
+            # A tensor beside the weights holds the statistics of all blocks.
+            mine = [argument[self.shard.rows] if isinstance(argument, Tensor) else argument for argument in arguments]
+            result = getattr(own, method.__name__)(w, *mine, **options)
+            self.oracle_calls += _summed_calls(w, own.oracle_calls - calls)
+            return reduction(result, own.n / self.n)
+
+        return cast(F, shared_pass)
+
+    return decorate
+
+
+def mean(own: float, share: float) -> float:
+    """The mean over all examples."""
+    return float(processes.summed(torch.tensor(own * share, dtype=torch.float64)))
+
+
+def rows(own: Tensor, share: float) -> Tensor:
+    """Rows of all blocks."""
+    return processes.stacked_rows(own)
+
+
+def mean_rows(own: Tensor, share: float) -> Tensor:
+    """Rows of all blocks, each a term of a mean over all examples."""
+    return processes.stacked_rows(own * share)
+
+
+def replicated(method: F) -> F:
+    """Decorate what every process does in full: all go on with the result of the first."""
+
+    @functools.wraps(method)
+    def same_everywhere(self: Problem, *arguments: Any, **options: Any) -> Any:
+        result = method(self, *arguments, **options)
+        return result if self.shard is None else _from_first(result)
+
+    return cast(F, same_everywhere)
+
+
+def shared_out(method: F) -> F:
+    """Decorate what makes another problem of a problem: processes share the passes of that one, too."""
+
+    @functools.wraps(method)
+    def made(self: Problem, *arguments: Any) -> Any:
+        result = method(self, *arguments)
+        if self.shard is None:
+            return result
+        return (sharded(result[0]), *result[1:]) if isinstance(result, tuple) else sharded(result)
+
+    return cast(F, made)
+
+
+def _from_first(result: Any) -> Any:
+    """The tensors of the first process, in tuples and dataclasses."""
+    if isinstance(result, Tensor):
+        return processes.from_first(result)
+    if isinstance(result, tuple):
+        return tuple(map(_from_first, result))
+    if is_dataclass(result) and not isinstance(result, type):
+        return replace(result, **{f.name: _from_first(getattr(result, f.name)) for f in fields(result)})
+    return result
+
+
+def _summed_calls(w: Tensor, calls: int) -> int:
+    """Oracle calls of all processes, which must have the same weights."""
+    norm = float(w.norm())
+    numbers = w.new_tensor([calls, norm / processes.count()], dtype=torch.float64)
+    calls_of_all: float
+    mean_norm: float
+    calls_of_all, mean_norm = processes.summed(numbers).tolist()
+    if math.isfinite(mean_norm) and not abs(norm - mean_norm) <= _DRIFT * mean_norm:
+        raise RuntimeError(
+            f"processes have different weights, of norm {norm:.9g} in process {processes.rank()} and "
+            f"{mean_norm:.9g} on average: steps must give the same in each"
+        )
+    return round(calls_of_all)

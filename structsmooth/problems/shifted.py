@@ -12,7 +12,7 @@ from structsmooth.smoothing import Smoother
 
 
 class ShiftedProblem(DerivedProblem):
-    """The losses of a problem at c + v, for weights v: the origin is moved to c.
+    """The losses of a problem at c + v, for weights v: the origin is moved to c, and so are bounds.
 
     So (1/n) Σ f_i(w) + (λ/2)‖w‖² + (κ/2)‖w − z‖² is, by completing the square, what solvers minimize: the loss of v
     plus (λ + κ)/2 ‖v‖² for c = κz/(λ + κ), and a constant, λκ/(λ + κ) ‖z‖²/2. See :meth:`proximal`.
@@ -27,6 +27,9 @@ class ShiftedProblem(DerivedProblem):
             raise ValueError(f"origin must have shape [dim] = {(problem.dim,)}, got {tuple(origin.shape)}")
         super().__init__(problem)
         self.origin = origin.detach()
+        if problem.bounds is not None:
+            lower, upper = problem.bounds
+            self.bounds = (lower - self.origin, upper - self.origin)
 
     @classmethod
     def proximal(cls, problem: Problem, lam: float, kappa: float, center: Tensor) -> ShiftedProblem:

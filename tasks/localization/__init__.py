@@ -19,7 +19,7 @@ from structsmooth.costs import OneMinusIoU
 from structsmooth.metrics import average_precision
 from structsmooth.models.backbones import PRETRAINED, AlexNetConv4, SqueezeNetFire9
 from structsmooth.models.localization import BoxELU, BoxLinear, BoxScore
-from structsmooth.problems import LinearModuleProblem, ModuleProblem
+from structsmooth.problems import LinearModuleProblem, ModuleProblem, Problem
 from structsmooth.scores import ScoreModule
 from structsmooth.structures import BoxCandidates
 from structsmooth.structures.candidates import intersection_over_union
@@ -266,7 +266,7 @@ class Localization(Task):
         norms = torch.cat([load_features(e.features).float().flatten(1).norm(dim=1) for e in labelled])
         self.scale = _NORM / max(float(norms.mean()), 1e-12)
 
-    def problem(self, examples: Sequence[Example]) -> ModuleProblem:
+    def problem(self, examples: Sequence[Example]) -> Problem:
         """Structural hinge losses of the proposed boxes; each image is an example."""
         data = [
             (example, int(_overlap(example.boxes, example.truth).argmax())) for example in examples if example.truth

@@ -1,1 +1,19 @@
 """Finite sums of structural hinges whose potentials are linear in the weights: they have a dual."""
+
+from structsmooth.problems.linear.active_set import Cache
+from structsmooth.problems.linear.base import LinearProblem
+from structsmooth.problems.linear.frank_wolfe import DualIterate
+from structsmooth.problems.linear.module import LinearModuleProblem
+from structsmooth.problems.linear.oracle import FeatureMap, Response, respond
+from structsmooth.problems.linear.sparse_chain import SparseChainProblem
+
+__all__ = [
+    "Cache",
+    "DualIterate",
+    "FeatureMap",
+    "LinearModuleProblem",
+    "LinearProblem",
+    "Response",
+    "SparseChainProblem",
+    "respond",
+]

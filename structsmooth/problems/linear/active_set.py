@@ -1,4 +1,4 @@
-"""The outputs that one example of a dual iterate holds: its active set and its cache, in one structure."""
+"""Active set and cache of one block of a dual iterate, in one structure."""
 
 from __future__ import annotations
 
@@ -9,110 +9,125 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from structsmooth.problems.affine import Parts
+
 Steps = Literal["fw", "pairwise", "away"]
 
-# A rest of less weight has no statistics to speak of: it is left where it is.
+# A rest of less weight has no meaningful statistics: it stays where it is.
 LEAST_REST = 1e-9
 
 
 @dataclass(frozen=True)
 class Cache:
-    """When an output of the cache will do: if its gap is at least max(factor · g_i, least) (Osokin et al. 2016, 3.3).
+    """Steps take an atom of the cache if its gap is at least max(factor · g_i, least) (Osokin et al. 2016, 3.3).
 
     Attributes:
-        factor: of the block gap g_i, as of the last oracle call on the example.
-        least: in any case.
+        factor: factor of the block gap g_i, as of the last oracle call on the block.
+        least: the smallest gap in any case.
     """
 
     factor: float
     least: float
 
 
-class HeldOutputs:
-    """Outputs of one example in slots. Those with a weight α > 0 are the active set, those with a stamp the cache.
+@dataclass(frozen=True)
+class Direction:
+    """Where a step goes from the statistics m of a block.
 
-    The weights sum to 1 at most. What they lack to m is the rest, an atom without an output: there may be more outputs
-    in m than there are slots.
-
-    Args:
-        outputs: what the slots hold, [capacity, m_i]; changed in place, as the weights and stamps.
-        alpha: weights, [capacity].
-        stamps: the larger, the later the output was of use; 0 for one that is not in the cache, [capacity].
-        parts: ν.
+    Attributes:
+        statistics: s − m, v − m or s − v, for an atom s to go towards and an atom v to leave.
+        gain: ⟨θ + ℓ, direction⟩.
+        longest: the largest step.
+        towards: whether s is part of it.
+        away: slot of v; ``None`` if v is no part of it.
     """
 
-    def __init__(
-        self, outputs: Tensor, alpha: Tensor, stamps: Tensor, parts: Callable[[Tensor], tuple[Tensor, ...]]
-    ) -> None:
-        self.outputs, self.alpha, self.stamps, self.parts = outputs, alpha, stamps, parts
-        self.away: int | None = None
-        self.towards = True
+    statistics: Parts
+    gain: Tensor
+    longest: float = 1.0
+    towards: bool = True
+    away: int | None = None
 
-    def best(self, augmented: tuple[Tensor, ...]) -> Tensor | None:
-        """The output of the cache with the largest score, if there is one."""
+
+class ActiveSet:
+    """Atoms of one block in slots: slots with a weight α > 0 are the active set, slots with a stamp are the cache.
+
+    The weights sum to 1 at most. What is missing to 1 is the weight of the rest: one more atom, known by its statistics
+    alone, since m may consist of more outputs than there are slots.
+
+    Args:
+        atoms: the atom of each slot, [capacity, m_i]; changed in place, as weights and stamps are.
+        alpha: weights, [capacity].
+        stamps: the larger, the more recently used the atom; 0 for an atom that is not in the cache, [capacity].
+        parts: ν, the statistics of an atom.
+    """
+
+    def __init__(self, atoms: Tensor, alpha: Tensor, stamps: Tensor, parts: Callable[[Tensor], Parts]) -> None:
+        self.atoms, self.alpha, self.stamps, self.parts = atoms, alpha, stamps, parts
+
+    def best(self, augmented: Parts) -> Tensor | None:
+        """The atom of the cache with the largest score, if there is one."""
         cached = self.stamps.nonzero()[:, 0].tolist()
         if not cached:
             return None
-        return self.outputs[max(cached, key=lambda c: float(inner(augmented, self.parts(self.outputs[c]))))].long()
+        return self.atoms[max(cached, key=lambda slot: float(inner(augmented, self.parts(self.atoms[slot]))))]
 
-    def choose(
-        self, steps: Steps, augmented: tuple[Tensor, ...], own: tuple[Tensor, ...], towards: tuple[Tensor, ...]
-    ) -> tuple[Tensor, float, tuple[Tensor, ...]]:
-        """Gain, longest step and direction, given the direction s − m towards an output."""
-        self.away, weight, atom = self._worst(augmented, own)
+    def direction(self, steps: Steps, augmented: Parts, own: Parts, towards: Direction) -> Direction:
+        """The direction of a step, given the Frank-Wolfe direction ``towards`` s − m (Algorithms 3 and 4)."""
+        slot, weight, atom = self._worst(augmented, own)
         away = minus(own, atom)
-        gain, away_gain = inner(augmented, towards), inner(augmented, away)
+        away_gain = inner(augmented, away)
         if steps == "pairwise":
-            return gain + away_gain, weight, tuple(a + b for a, b in zip(towards, away, strict=True))
-        if away_gain > gain and weight < 1 - LEAST_REST:
-            self.towards = False
-            return away_gain, weight / (1 - weight), away
-        self.away = None
-        return gain, 1.0, towards
+            pairwise = tuple(a + b for a, b in zip(towards.statistics, away, strict=True))
+            return Direction(pairwise, towards.gain + away_gain, weight, away=slot)
+        if away_gain > towards.gain and weight < 1 - LEAST_REST:
+            return Direction(away, away_gain, weight / (1 - weight), towards=False, away=slot)
+        return towards
 
-    def reweight(self, output: Tensor, size: float, longest: float) -> None:
-        """Weights after a step in the direction chosen."""
-        if self.away is None or not self.towards:
-            self.alpha *= 1 - size if self.towards else 1 + size
-        if self.away is not None and self.away < len(self.alpha):
-            self.alpha[self.away] = 0.0 if size == longest else (self.alpha[self.away] - size).clamp_min(0.0)
-        if self.towards:
-            self.alpha[self._slot(output)] += size
+    def reweight(self, direction: Direction, atom: Tensor, size: float) -> None:
+        """Weights after a step of some size towards ``atom``, or only away from another."""
+        if not direction.towards or direction.away is None:
+            self.alpha *= 1 - size if direction.towards else 1 + size
+        if direction.away is not None and direction.away < len(self.alpha):
+            left = self.alpha[direction.away] - size
+            self.alpha[direction.away] = 0.0 if size == direction.longest else left.clamp_min(0.0)
+        if direction.towards:
+            self.alpha[self._slot(atom)] += size
 
-    def stamp(self, output: Tensor) -> None:
-        """Keep an output in the cache as the last that was of use."""
-        slot = self._slot(output)
+    def stamp(self, atom: Tensor) -> None:
+        """Keep an atom in the cache as the most recently used."""
+        slot = self._slot(atom)
         self.stamps[slot] = self.stamps.max() + 1
 
-    def _worst(self, augmented: tuple[Tensor, ...], own: tuple[Tensor, ...]) -> tuple[int, float, tuple[Tensor, ...]]:
-        """The atom of the smallest score, its weight and its statistics; the rest is behind the last slot."""
-        held = {c: self.parts(self.outputs[c]) for c in self.alpha.nonzero()[:, 0].tolist()}
+    def _worst(self, augmented: Parts, own: Parts) -> tuple[int, float, Parts]:
+        """The active atom of the smallest score: slot, weight and statistics; the rest is behind the last slot."""
+        held = {slot: self.parts(self.atoms[slot]) for slot in self.alpha.nonzero()[:, 0].tolist()}
         rest = 1 - float(self.alpha.sum())
-        weights = {c: float(self.alpha[c]) for c in held}
+        weights = {slot: float(self.alpha[slot]) for slot in held}
         if rest > LEAST_REST:
-            for c, atom in held.items():
-                own = tuple(m - weights[c] * part for m, part in zip(own, atom, strict=True))
+            for slot, atom in held.items():
+                own = tuple(m - weights[slot] * part for m, part in zip(own, atom, strict=True))
             held[len(self.alpha)], weights[len(self.alpha)] = tuple(m / rest for m in own), rest
-        worst = min(held, key=lambda c: float(inner(augmented, held[c])))
+        worst = min(held, key=lambda slot: float(inner(augmented, held[slot])))
         return worst, weights[worst], held[worst]
 
-    def _slot(self, output: Tensor) -> int:
-        """Slot of an output: its own, or that of the least weight, among these the one of the least stamp."""
+    def _slot(self, atom: Tensor) -> int:
+        """Slot of an atom: its own, else the slot of the least weight and, among equals, of the least stamp."""
         held = (self.alpha > 0) | (self.stamps > 0)
-        same = ((self.outputs == output).all(1) & held).nonzero()
+        same = ((self.atoms == atom).all(1) & held).nonzero()
         if len(same):
             return int(same[0])
         slot = min(range(len(self.alpha)), key=lambda c: (float(self.alpha[c]), int(self.stamps[c])))
-        # What it had becomes part of the rest.
-        self.outputs[slot], self.alpha[slot], self.stamps[slot] = output, 0.0, 0
+        # The evicted atom becomes part of the rest.
+        self.atoms[slot], self.alpha[slot], self.stamps[slot] = atom, 0.0, 0
         return slot
 
 
-def inner(a: tuple[Tensor, ...], b: tuple[Tensor, ...]) -> Tensor:
+def inner(a: Parts, b: Parts) -> Tensor:
     """⟨a, b⟩ of two tuples of the same shapes."""
     return torch.stack([(x * y).sum() for x, y in zip(a, b, strict=True)]).sum()
 
 
-def minus(a: tuple[Tensor, ...], b: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+def minus(a: Parts, b: Parts) -> Parts:
     """a − b of two tuples of the same shapes."""
     return tuple(x - y for x, y in zip(a, b, strict=True))

@@ -3,142 +3,183 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from structsmooth.problems.base import FullPass, Problem
-from structsmooth.problems.bounds import line_search
-from structsmooth.problems.linear.active_set import Cache, HeldOutputs, Steps, inner, minus
+from structsmooth.problems.affine import AffineBatch, AffineProblem, Parts
+from structsmooth.problems.base import FullPass
+from structsmooth.problems.linear.active_set import ActiveSet, Cache, Steps, inner, minus
+from structsmooth.problems.linear.batches import BlockBatch, BlockLoss
+from structsmooth.problems.linear.frank_wolfe import BlockSteps, DualIterate, chosen
+from structsmooth.problems.linear.oracle import FeatureMap, Response
+from structsmooth.problems.sharding import mean_rows, reduced, replicated, rows
 from structsmooth.smoothing import Max, Smoother
 
 
-@dataclass(frozen=True)
-class DualIterate:
-    """A point of the dual of a linear problem, as block-coordinate solvers carry it.
-
-    Attributes:
-        weights: v = −(1/(λn)) Σ B_iᵀ(m_i − ν(y_i)), [dim]: those of the problem, but for its bounds.
-        statistics: m_i of all examples, see :meth:`LinearProblem.label_statistics`.
-        gaps: block gaps g_i, each as of when its example was last seen, [n].
-        outputs: what the examples hold, see :meth:`LinearProblem.label_sets`; empty where steps need none.
-        alphas: weights of the active sets among them, [n, capacity].
-        stamps: marks of the caches among them, int32 [n, capacity]; see
-            :class:`~structsmooth.problems.linear.active_set.HeldOutputs`.
-    """
-
-    weights: Tensor
-    statistics: Tensor
-    gaps: Tensor
-    outputs: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int32))
-    alphas: Tensor = field(default_factory=lambda: torch.zeros(0, 0, dtype=torch.float64))
-    stamps: Tensor = field(default_factory=lambda: torch.zeros(0, 0, dtype=torch.int32))
-
-
-class LinearProblem(Problem):
+class LinearProblem(AffineProblem):
     """A finite sum of structural hinge losses with potentials θ_i = B_i w.
 
-    Its dual is to maximize D(m) = (1/n) Σ ⟨ℓ_i, m_i⟩ − λh*(v) over statistics m_i, one for each example, where
-    v = −(1/(λn)) Σ B_iᵀ(m_i − ν(y_i)) and h*(v) = ½‖v‖², or what :mod:`structsmooth.problems.bounds` says if there are
-    ``bounds``. At the weights w = v, clipped to the bounds, F(w) − D(m) is the sum of the block gaps
+    Its dual is a concave function of the statistics m_i of blocks i, one for each example unless a subclass splits
+    examples into several. It is D(m) = (1/n) Σ ⟨ℓ_i, m_i⟩ − λh*(v), where n is the number of examples,
+    v = −(1/(λn)) Σ B_iᵀ(m_i − ν(y_i)), and h*(v) = ½‖v‖², or the conjugate of :mod:`structsmooth.problems.bounds` if
+    there are ``bounds``. At the weights w = v, clipped to the bounds, F(w) − D(m) is the sum of the block gaps
     g_i = (1/n) max_s ⟨θ_i + ℓ_i, s − m_i⟩ (Osokin et al. 2016, section 2.3 and appendix H).
 
-    A subclass gives what one example has: potentials, adjoint, costs, labels and max oracle, as tuples with a tensor
-    for each kind of part. Statistics have the shapes of the potentials. The passes below are plain torch and may be
-    overridden by faster ones that give the same iterates.
+    A subclass has a feature map and gives, for each block, the oracle, the costs and the labels. The passes below are
+    plain torch; a subclass may override them by faster ones that give the same iterates, away from ties.
+
+    Attributes:
+        feature_map: the map from weights to potentials.
+        blocks: number of blocks of the dual; n unless a subclass says otherwise.
     """
+
+    feature_map: FeatureMap
+
+    @property
+    def blocks(self) -> int:
+        """Number of blocks of the dual."""
+        return self.n
+
+    def blocks_of(self, indices: Tensor) -> Sequence[int]:
+        """The blocks of some examples."""
+        return indices.tolist()
+
+    @abstractmethod
+    def oracle(self, potentials: Parts, block: int, smoother: Smoother = Max()) -> Response:  # noqa: B008 - immutable
+        """The max, top-K or exp oracle of a block under these potentials; see :func:`respond`."""
+
+    @abstractmethod
+    def parts(self, atom: Tensor, block: int) -> Parts:
+        """Statistics of an atom of a block, ν(y) for an output, in the shapes of the potentials."""
+
+    @abstractmethod
+    def costs(self, block: int) -> Parts:
+        """ℓ_i: the task loss of an output is the sum of these over its parts; in the shapes of the potentials."""
+
+    @abstractmethod
+    def label_atom(self, block: int) -> Tensor:
+        """The atom of the labels y_i, [m_i]: every atom of the block has its size and kind."""
+
+    def label_parts(self, block: int) -> Parts:
+        """ν(y_i): the parts of the labels, in the shapes of the potentials."""
+        return self.parts(self.label_atom(block), block)
+
+    def potentials(self, w: Tensor, block: int) -> Parts:
+        """B_i w: the potentials of a block."""
+        return self.feature_map.scores(w, block)
+
+    def adjoint(self, statistics: Parts, block: int) -> Tensor:
+        """B_iᵀ m: the vector [dim] with ⟨B_iᵀ m, w⟩ = ⟨m, B_i w⟩."""
+        vector = torch.zeros_like(self.start())
+        self.feature_map.add_adjoint(statistics, block, 1.0, vector)
+        return vector
+
+    def augmented(self, w: Tensor, block: int) -> Parts:
+        """θ_i + ℓ_i."""
+        return tuple(p + c for p, c in zip(self.potentials(w, block), self.costs(block), strict=True))
+
+    def call(self, potentials: Parts, block: int, smoother: Smoother = Max()) -> Response:  # noqa: B008 - immutable
+        """The oracle, counted."""
+        self.oracle_calls += 1
+        return self.oracle(potentials, block, smoother)
 
     def linearize(self, w: Tensor) -> LinearProblem:
         """The problem itself."""
         return self
 
-    @abstractmethod
-    def potentials(self, w: Tensor, i: int) -> tuple[Tensor, ...]:
-        """B_i w: the potentials of example i."""
+    def affine_batch(self, indices: Tensor) -> AffineBatch:
+        """Some of the examples, block by block."""
+        return BlockBatch(self, self.blocks_of(indices))
 
-    @abstractmethod
-    def adjoint(self, statistics: tuple[Tensor, ...], i: int) -> Tensor:
-        """B_iᵀ m: the vector [dim] with ⟨B_iᵀ m, w⟩ = ⟨m, B_i w⟩."""
+    def inferences(self, indices: Tensor) -> int:
+        """Number of oracle calls that some examples take: one for each of their blocks."""
+        return len(self.blocks_of(indices))
 
-    @abstractmethod
-    def part_costs(self, i: int) -> tuple[Tensor, ...]:
-        """ℓ_i: the task loss of an output is the sum over its parts; in the shapes of the potentials."""
+    def full_pass(self, w: Tensor, smoother: Smoother, *, with_loss: bool = False) -> FullPass:
+        """As in :meth:`Problem.full_pass`, with the expected cost."""
+        result = super().full_pass(w, smoother, with_loss=with_loss)
+        if smoother != self.smoother or isinstance(smoother, Max):
+            return result
+        # h(θ + ℓ) = ⟨θ + ℓ, m⟩ − h*(m): the objective's own smoother h adds −h*(m) ≥ 0 to the cost.
+        return replace(result, expected_cost=result.smoothed_loss - float(w @ result.gradient))
 
-    @abstractmethod
-    def label_output(self, i: int) -> Tensor:
-        """y_i: integers, as many for every output of example i, [m_i]."""
-
-    @abstractmethod
-    def best_output(self, potentials: tuple[Tensor, ...], i: int) -> Tensor:
-        """An output of example i with the largest score under these potentials, [m_i]: the max oracle."""
-
-    @abstractmethod
-    def parts(self, output: Tensor, i: int) -> tuple[Tensor, ...]:
-        """ν(y): the parts of an output of example i, in the shapes of the potentials."""
-
-    def label_parts(self, i: int) -> tuple[Tensor, ...]:
-        """ν(y_i): the parts of the labels, in the shapes of the potentials."""
-        return self.parts(self.label_output(i), i)
+    def batch_losses(self, w: Tensor, indices: Tensor, smoother: Smoother) -> Tensor:
+        """Losses of some examples: [b], differentiable once."""
+        return torch.stack([BlockLoss.apply(w, self.affine_batch(index), smoother) for index in indices.split(1)])
 
     def label_statistics(self) -> Tensor:
-        """Statistics of all examples that are the parts of their labels: the tensors of each, end to end, [size]."""
-        return torch.cat([_flat(self.label_parts(i)) for i in range(self.n)])
+        """Statistics of all blocks that are the parts of their labels: the tensors of each, end to end, [size]."""
+        return torch.cat([_flat(self.label_parts(block)) for block in range(self.blocks)])
+
+    def block_statistics(self, statistics: Tensor, block: int) -> Parts:
+        """Views of the statistics of a block among those of all."""
+        shapes = [part.shape for part in self.label_parts(block)]
+        begin, end = self._offsets[block : block + 2]
+        pieces = statistics[begin:end].split([shape.numel() for shape in shapes])
+        return tuple(piece.view(shape) for piece, shape in zip(pieces, shapes, strict=True))
 
     def expected_cost(self, statistics: Tensor) -> float:
         """(1/n) Σ ⟨ℓ_i, m_i⟩."""
-        costs = (inner(self.part_costs(i), self._own(statistics, i)) for i in range(self.n))
+        costs = (inner(self.costs(b), self.block_statistics(statistics, b)) for b in range(self.blocks))
         return sum(map(float, costs)) / self.n
 
     def dual_weights(self, statistics: Tensor, lam: float) -> Tensor:
         """v = −(1/(λn)) Σ B_iᵀ(m_i − ν(y_i)), [dim]; the weights of the dual iterate are these, within the bounds."""
         v = torch.zeros_like(self.start())
-        for i in range(self.n):
-            v -= self.adjoint(minus(self._own(statistics, i), self.label_parts(i)), i) / (lam * self.n)
+        for block in range(self.blocks):
+            change = minus(self.block_statistics(statistics, block), self.label_parts(block))
+            self.feature_map.add_adjoint(change, block, -1 / (lam * self.n), v)
         return v
 
+    @reduced(mean_rows)
     def block_gaps(self, w: Tensor, statistics: Tensor) -> Tensor:
-        """The block gaps g_i of all examples, by one oracle call on each: [n]."""
+        """The block gaps g_i, by one oracle call on each block: [blocks]."""
         gaps = []
-        for i in range(self.n):
-            augmented = self._augmented(w, i)
-            output = self._call(augmented, i)
-            gaps.append(inner(augmented, minus(self.parts(output, i), self._own(statistics, i))) / self.n)
+        for block in range(self.blocks):
+            augmented = self.augmented(w, block)
+            towards = self.call(augmented, block).statistics
+            gaps.append(inner(augmented, minus(towards, self.block_statistics(statistics, block))) / self.n)
         return torch.stack(gaps)
 
-    def full_pass(self, w: Tensor, smoother: Smoother, *, with_loss: bool = False) -> FullPass:
-        """One oracle call on every example; hinges without smoothing also have an expected cost."""
-        if not (isinstance(smoother, Max) and isinstance(self.smoother, Max)):
-            return super().full_pass(w, smoother, with_loss=with_loss)
-        gradient, loss, cost = torch.zeros_like(w), 0.0, 0.0
-        for i in range(self.n):
-            augmented, costs, labels = self._augmented(w, i), self.part_costs(i), self.label_parts(i)
-            statistics = self.parts(self._call(augmented, i), i)
-            gradient += self.adjoint(minus(statistics, labels), i) / self.n
-            loss += float(inner(augmented, minus(statistics, labels)) + inner(costs, labels)) / self.n
-            cost += float(inner(costs, statistics)) / self.n
-        return FullPass(w.clone(), smoother, loss, gradient, loss, cost)
-
+    @reduced(mean_rows)
     def block_margins(self, w: Tensor, statistics: Tensor) -> Tensor:
-        """(1/n) ⟨θ_i + ℓ_i, m_i − ν(y_i)⟩ of all examples: [n]. With the block gaps they sum to (1/n) Σ f_i(w)."""
+        """(1/n) ⟨θ_i + ℓ_i, m_i − ν(y_i)⟩ of all blocks: [blocks]. With the block gaps they sum to (1/n) Σ f_i(w)."""
         margins = []
-        for i in range(self.n):
-            augmented = self._augmented(w, i)
-            margins.append(inner(augmented, minus(self._own(statistics, i), self.label_parts(i))) / self.n)
+        for block in range(self.blocks):
+            own = self.block_statistics(statistics, block)
+            margins.append(inner(self.augmented(w, block), minus(own, self.label_parts(block))) / self.n)
         return torch.stack(margins)
 
+    @reduced(rows)
     def best_statistics(self, w: Tensor) -> Tensor:
-        """Statistics of all examples that are the parts of the outputs of the max oracle at ``w``: [size]."""
-        return torch.cat([_flat(self.parts(self._call(self._augmented(w, i), i), i)) for i in range(self.n)])
+        """Statistics of all blocks that the max oracle gives at ``w``: [size]."""
+        responses = (self.call(self.augmented(w, block), block) for block in range(self.blocks))
+        return torch.cat([_flat(response.statistics) for response in responses])
 
     def label_sets(self, capacity: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Active sets and caches of the labels alone: outputs, int32 [Σ m_i · capacity], weights and stamps."""
-        outputs = [self.label_output(i).repeat(capacity) for i in range(self.n)]
-        alphas = torch.zeros(self.n, capacity, dtype=torch.float64)
-        alphas[:, 0] = 1
-        return torch.cat(outputs).int(), alphas, alphas.int()
+        """Active sets of the labels alone, with empty caches: atoms [Σ m_i · capacity], weights and stamps.
 
+        Integers are stored as int32, other atoms as they are.
+        """
+        atoms = torch.cat([self.label_atom(block).repeat(capacity) for block in range(self.blocks)])
+        alphas = torch.zeros(self.blocks, capacity, dtype=torch.float64)
+        alphas[:, 0] = 1
+        return atoms if atoms.is_floating_point() else atoms.int(), alphas, alphas.int()
+
+    def active_set(self, point: DualIterate, block: int) -> ActiveSet:
+        """Views of what a block of a dual iterate holds; without slots where there are none."""
+        begin, end = self._atom_offsets[block : block + 2]
+        capacity = point.alphas.shape[1]
+        atoms = point.outputs[begin * capacity : end * capacity].view(capacity, end - begin)
+        alphas, stamps = (t[block] if capacity else t.new_zeros(0) for t in (point.alphas, point.stamps))
+        integers = not atoms.is_floating_point()
+        return ActiveSet(atoms, alphas, stamps, lambda atom: self.parts(atom.long() if integers else atom, block))
+
+    @replicated
     def frank_wolfe_epoch(
         self,
         point: DualIterate,
@@ -151,104 +192,37 @@ class LinearProblem(Problem):
     ) -> tuple[DualIterate, Tensor | None]:
         """Block-coordinate Frank-Wolfe steps with line search (Osokin et al. 2016, Algorithms 1 to 5 and 9).
 
-        Returns the last point, and Σ_t shares[t] · w_t where shares are given.
+        Returns the last point, and Σ_t shares[t] · w_t if shares are given.
 
         Args:
-            point: start; with outputs that it holds, if steps are not ``"fw"`` or there is a cache.
-            order: the example of each step, int64 [steps]; or numbers in [0, 1), float64 [steps], which choose the
-                examples with probabilities in proportion to the gaps as they are at that step.
+            point: the start; with atoms that it holds, if steps are not ``"fw"`` or there is a cache.
+            order: the block of each step, int64 [steps]; or numbers in [0, 1), float64 [steps], which choose blocks
+                with probabilities in proportion to the gaps at that step.
             lam: λ > 0 of the problem.
-            steps: ``"fw"`` towards the output of the oracle; ``"pairwise"`` from the worst output of the active set to
-                it; ``"away"`` for one towards it, or away from the worst, as the gaps say.
+            steps: ``"fw"`` towards the atom of the oracle; ``"pairwise"`` from the worst atom of the active set to it;
+                ``"away"`` either towards it or away from the worst, whichever has the larger gap.
             shares: weight of each iterate in the sum, float64 [steps].
-            cache: when an output of the cache is taken, and no oracle called.
+            cache: when a step takes an atom of the cache and does not call the oracle.
         """
         point = DualIterate(*(tensor.clone() for tensor in vars(point).values()))
-        v, total = point.weights, None if shares is None else torch.zeros_like(point.weights)
+        total = None if shares is None else torch.zeros_like(point.weights)
+        block_steps = BlockSteps(self, lam, steps, cache)
         for step, choice in enumerate(order):
-            self._step(point, _chosen(choice, point.gaps), lam, steps, cache)
+            block_steps.step(point, chosen(choice, point.gaps))
             if total is not None and shares is not None:
-                total += shares[step] * self.within_bounds(v)
+                total += shares[step] * self.within_bounds(point.weights)
         return point, total
 
-    def _step(self, point: DualIterate, i: int, lam: float, steps: Steps, cache: Cache | None) -> None:
-        """One step on example i, in place."""
-        own, held = self._own(point.statistics, i), self._held(point, i)
-        augmented = self._augmented(self.within_bounds(point.weights), i)
-        cached = self._cached(point, i, held, augmented, cache)
-        output = self._call(augmented, i) if cached is None else cached
-        direction, longest = minus(self.parts(output, i), own), 1.0
-        gain = inner(augmented, direction)
-        if cached is None:
-            point.gaps[i] = (gain / self.n).clamp_min(0.0)
-        if steps != "fw":
-            gain, longest, direction = held.choose(steps, augmented, own, direction)
-        change = self.adjoint(direction, i).div_(-lam * self.n)
-        size = line_search(float(gain) / (lam * self.n), point.weights, change, longest, self.bounds)
-        if size == 0:
-            return
-        if steps != "fw":
-            held.reweight(output, size, longest)
-        if cache is not None:
-            held.stamp(output)
-        for m, d in zip(own, direction, strict=True):
-            m += size * d
-        point.weights.add_(change, alpha=size)
-
-    def _cached(
-        self, point: DualIterate, i: int, held: HeldOutputs, augmented: tuple[Tensor, ...], cache: Cache | None
-    ) -> Tensor | None:
-        """The best output of the cache, if its gap is large enough."""
-        output = None if cache is None else held.best(augmented)
-        if cache is None or output is None:
-            return None
-        gap = float(inner(augmented, minus(self.parts(output, i), self._own(point.statistics, i)))) / self.n
-        return output if gap >= max(cache.factor * float(point.gaps[i]), cache.least) else None
-
-    def _augmented(self, w: Tensor, i: int) -> tuple[Tensor, ...]:
-        """θ_i + ℓ_i."""
-        return tuple(p + c for p, c in zip(self.potentials(w, i), self.part_costs(i), strict=True))
-
-    def _call(self, augmented: tuple[Tensor, ...], i: int) -> Tensor:
-        """The output of the oracle."""
-        self.oracle_calls += 1
-        return self.best_output(augmented, i)
-
-    def _held(self, point: DualIterate, i: int) -> HeldOutputs:
-        """Views of what example i holds; without slots where there are none."""
-        begin, end = self._output_offsets[i : i + 2]
-        capacity = point.alphas.shape[1]
-        outputs = point.outputs[begin * capacity : end * capacity].view(capacity, end - begin)
-        alphas, stamps = (t[i] if capacity else t.new_zeros(0) for t in (point.alphas, point.stamps))
-        return HeldOutputs(outputs, alphas, stamps, lambda output: self.parts(output.long(), i))
-
-    def _own(self, statistics: Tensor, i: int) -> tuple[Tensor, ...]:
-        """Views of the statistics of example i."""
-        shapes = [part.shape for part in self.label_parts(i)]
-        begin, end = self._offsets[i : i + 2]
-        pieces = statistics[begin:end].split([shape.numel() for shape in shapes])
-        return tuple(piece.view(shape) for piece, shape in zip(pieces, shapes, strict=True))
-
     @cached_property
-    def _output_offsets(self) -> list[int]:
-        sizes = [len(self.label_output(i)) for i in range(self.n)]
+    def _atom_offsets(self) -> list[int]:
+        sizes = [len(self.label_atom(block)) for block in range(self.blocks)]
         return [0, *torch.tensor(sizes).cumsum(0).tolist()]
 
     @cached_property
     def _offsets(self) -> list[int]:
-        sizes = [sum(part.numel() for part in self.label_parts(i)) for i in range(self.n)]
+        sizes = [sum(part.numel() for part in self.label_parts(block)) for block in range(self.blocks)]
         return [0, *torch.tensor(sizes).cumsum(0).tolist()]
 
 
-def _chosen(choice: Tensor, gaps: Tensor) -> int:
-    """The example of a step; without gaps all are as likely."""
-    if choice.dtype == torch.int64:
-        return int(choice)
-    if not gaps.any():
-        return int(choice * len(gaps))
-    sums = gaps.cumsum(0)
-    return int((sums <= choice * sums[-1]).sum())
-
-
-def _flat(parts: tuple[Tensor, ...]) -> Tensor:
+def _flat(parts: Parts) -> Tensor:
     return torch.cat([part.flatten() for part in parts])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,12 +12,14 @@ from torch import Tensor, nn
 from torch.utils.data import default_collate
 
 from structsmooth.costs import Hamming
-from structsmooth.losses import StructuralHinge
-from structsmooth.problems.affine import AffineBatch, AffineProblem, Answer, StatisticsPass, by_example
+from structsmooth.problems.affine import Parts
 from structsmooth.problems.bounds import Bounds, checked_bounds
 from structsmooth.problems.linear.base import LinearProblem
+from structsmooth.problems.linear.batches import StructureBatch
+from structsmooth.problems.linear.oracle import Response, respond
 from structsmooth.problems.linearized import Labels
 from structsmooth.problems.module import Dataset, ModuleProblem
+from structsmooth.problems.sharding import shared_out
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.structures.base import PartCosts, Structure
 
@@ -31,31 +33,31 @@ class _Example:
         y: the labels, as a batch of one.
         structure: bound to potentials of zero, which require gradients.
         costs: ℓ_i in the shapes of the potentials.
-        parts: ν(y_i) in those.
+        parts: ν(y_i) in the shapes of the potentials.
     """
 
     x: Any
     y: Tensor
     structure: Structure
-    costs: tuple[Tensor, ...]
-    parts: tuple[Tensor, ...]
+    costs: Parts
+    parts: Parts
 
 
-class LinearModuleProblem(AffineProblem, ModuleProblem, LinearProblem):
-    """A :class:`ModuleProblem` whose potentials are linear in the parameters: it has a dual, and every solver takes it.
+class LinearModuleProblem(LinearProblem):
+    """The finite sum of a :class:`ModuleProblem` whose potentials are linear in the parameters: it has a dual.
 
-    Potentials may have any linear form, may be shared by parts (transitions [S, S]), and may come with any structure;
-    the gradient of its score are the parts, that of the potentials the adjoint. Solvers of the dual keep the input,
-    costs and parts of every example that they have seen.
+    So every solver takes it. Potentials may have any linear form, may be shared by parts (transitions [S, S]), and may
+    come with any structure: parts are the gradient of its score, the adjoint is the gradient of its potentials. Solvers
+    of the dual keep the input, costs and parts of every example they have seen.
 
     Args:
-        module: maps a batch of inputs to a structure; see :class:`structsmooth.scores.ScoreModule`. What the structure
-            is besides its potentials must not depend on the parameters.
-        dataset: pairs (x, y).
+        module: maps a batch of inputs to a structure; see :class:`structsmooth.scores.ScoreModule`. Nothing but the
+            potentials of the structure may depend on the parameters.
+        dataset: pairs (x, y); or (x, (y, costs)) with part costs for each example.
         cost: task loss; ``None`` for no margin.
         batch_size: examples per stochastic step of primal solvers.
         collate: puts a list of pairs together into a batch (x, y); torch's default if not given.
-        smoother: of the objective; see :class:`~structsmooth.problems.Problem`.
+        smoother: smoother of the objective; see :class:`~structsmooth.problems.Problem`.
         bounds: lower and upper bounds of the weights, [dim] each; where potentials must have a sign, such as the
             pairwise ones of a :class:`~structsmooth.structures.BinaryGraph`.
         chunk_size: examples per batch in passes over all of them; 1 where ``collate`` cannot put several together, such
@@ -97,82 +99,98 @@ class LinearModuleProblem(AffineProblem, ModuleProblem, LinearProblem):
         bounds: Bounds | None = None,
         chunk_size: int = 32,
     ) -> None:
-        super().__init__(module, dataset, cost, batch_size, collate, smoother, chunk_size)
+        self.module_problem = ModuleProblem(module, dataset, cost, batch_size, collate, smoother, chunk_size)
+        self.n, self.dim, self.smoother = self.module_problem.n, self.module_problem.dim, smoother
+        self.batch_size, self.chunk_size = batch_size, chunk_size
         self.bounds = checked_bounds(bounds, self.start())
+        self.feature_map = _AutogradFeatures(self)
         self._examples: dict[int, _Example] = {}
-        self._graph: tuple[int, Tensor, tuple[Tensor, ...]] | None = None
         self._check_linear()
 
-    def potentials(self, w: Tensor, i: int) -> tuple[Tensor, ...]:
-        """B_i w: the potentials of example i, as a batch of one."""
-        # A copy, since the graph stays for the adjoint, while solvers change w in place.
-        w = w.detach().clone().requires_grad_()
-        with torch.enable_grad():
-            potentials = self.structure(w, self._example(i).x).potentials
-        self._graph = (i, w, potentials)
-        return tuple(p.detach() for p in potentials)
+    @property
+    def module(self) -> nn.Module:
+        """The score module."""
+        return self.module_problem.module
 
-    def adjoint(self, statistics: tuple[Tensor, ...], i: int) -> Tensor:
-        """B_iᵀ m: the vector [dim] with ⟨B_iᵀ m, w⟩ = ⟨m, B_i w⟩."""
-        # A linear map has the same adjoint everywhere, so that of the last weights will do.
-        if self._graph is None or self._graph[0] != i:
-            self.potentials(torch.zeros_like(self.start()), i)
-        assert self._graph is not None
-        _, w, potentials = self._graph
-        pairs = [(p, m) for p, m in zip(potentials, statistics, strict=True) if p.requires_grad]
-        trained, weights = zip(*pairs, strict=True) if pairs else ((), ())
-        return torch.autograd.grad(trained, w, weights, retain_graph=True)[0] if pairs else torch.zeros_like(w)
+    @property
+    def cost(self) -> PartCosts | None:
+        """The task loss, unless examples bring part costs."""
+        return self.module_problem.cost
 
-    def part_costs(self, i: int) -> tuple[Tensor, ...]:
+    @property
+    def dataset(self) -> Dataset | Sequence[tuple[Any, Any]]:
+        """The examples."""
+        return self.module_problem.dataset
+
+    def start(self) -> Tensor:
+        """The module's parameters as they are now: [dim]."""
+        return self.module_problem.start()
+
+    def load(self, w: Tensor) -> None:
+        """Write weights [dim] into the module's parameters."""
+        self.module_problem.load(w)
+
+    def batch(self, indices: Tensor) -> tuple[Any, Labels]:
+        """Inputs and labels of some examples, on the device of the parameters."""
+        return self.module_problem.batch(indices)
+
+    def structure(self, w: Tensor, x: Any) -> Structure:
+        """The structure of a batch of inputs under weights ``w``; differentiable."""
+        return self.module_problem.structure(w, x)
+
+    def batch_losses(self, w: Tensor, indices: Tensor, smoother: Smoother) -> Tensor:
+        """Losses of some examples: [b]."""
+        return self.module_problem.batch_losses(w, indices, smoother)
+
+    def oracle(self, potentials: Parts, block: int, smoother: Smoother = Max()) -> Response:  # noqa: B008 - immutable
+        """The oracle of the structure of an example."""
+        return respond(self.example(block).structure.replace(*potentials), smoother)
+
+    def costs(self, block: int) -> Parts:
         """ℓ_i in the shapes of the potentials."""
-        return self._example(i).costs
+        return self.example(block).costs
 
-    def label_output(self, i: int) -> Tensor:
-        """The labels of example i, flat."""
-        return self._example(i).y.flatten()
+    def label_atom(self, block: int) -> Tensor:
+        """The labels of an example, flat."""
+        return self.example(block).y.flatten()
 
-    def label_parts(self, i: int) -> tuple[Tensor, ...]:
+    def label_parts(self, block: int) -> Parts:
         """ν(y_i) in the shapes of the potentials."""
-        return self._example(i).parts
+        return self.example(block).parts
 
-    def best_output(self, potentials: tuple[Tensor, ...], i: int) -> Tensor:
-        """The max oracle of the structure, flat."""
-        return self._example(i).structure.replace(*potentials).max()[1].flatten()
-
-    def parts(self, output: Tensor, i: int) -> tuple[Tensor, ...]:
+    def parts(self, atom: Tensor, block: int) -> Parts:
         """ν(y) in the shapes of the potentials: summed over the parts that share one."""
-        example = self._example(i)
-        return _parts(example.structure, output.view(example.y.shape))
+        example = self.example(block)
+        return _parts(example.structure, atom.view(example.y.shape))
 
-    def affine_batch(self, indices: Tensor) -> _LinearBatch:
+    def affine_batch(self, indices: Tensor) -> StructureBatch:
         """Some of the examples."""
         x, labels = self.batch(indices)
-        return _LinearBatch(self, x, *self._labels_and_cost(labels))
+        return StructureBatch(lambda w: self.structure(w, x), *self.module_problem.labels_and_cost(labels))
 
-    def full_pass(self, w: Tensor, smoother: Smoother, *, with_loss: bool = False) -> StatisticsPass:
-        """As in :meth:`Problem.full_pass`; with the expected cost, and the statistics of every example."""
-        result = super().full_pass(w, smoother, with_loss=with_loss)
-        if smoother != self.smoother or isinstance(smoother, Max):
-            return result
-        # h(θ + ℓ) = ⟨θ + ℓ, m⟩ − h*(m): beside the cost there is −h*(m) ≥ 0, if the objective has this h.
-        return replace(result, expected_cost=result.smoothed_loss - float(w @ result.gradient))
+    @shared_out
+    def subset(self, indices: Tensor) -> LinearModuleProblem:
+        """The same problem over some of its examples."""
+        return self._over(self.module_problem.subset(indices).dataset)
 
-    def linearize(self, w: Tensor) -> LinearModuleProblem:
-        """The problem itself."""
-        return self
+    def share(self, indices: Tensor) -> LinearModuleProblem:
+        """The same problem over a large part of its examples, which are read when they are needed."""
+        return self._over(self.module_problem.share(indices).dataset)
 
-    def _over(self, dataset: Dataset | Sequence[tuple[Any, Any]]) -> LinearModuleProblem:
-        settings = (self.cost, self.batch_size, self.collate, self.smoother, self.bounds, self.chunk_size)
-        return LinearModuleProblem(self.module, dataset, *settings)
-
-    def _example(self, i: int) -> _Example:
+    def example(self, i: int) -> _Example:
+        """Input, labels, costs and parts of an example, kept once they are known."""
         if i not in self._examples:
             self._examples[i] = self._prepared(i)
         return self._examples[i]
 
+    def _over(self, dataset: Dataset | Sequence[tuple[Any, Any]]) -> LinearModuleProblem:
+        source = self.module_problem
+        settings = (source.cost, self.batch_size, source.collate, self.smoother, self.bounds, self.chunk_size)
+        return LinearModuleProblem(self.module, dataset, *settings)
+
     def _prepared(self, i: int) -> _Example:
         x, labels = self.batch(torch.tensor([i]))
-        y, cost = self._labels_and_cost(labels)
+        y, cost = self.module_problem.labels_and_cost(labels)
         with torch.no_grad():
             structure = self.structure(torch.zeros_like(self.start()), x)
         if any(bool((p != 0).any()) for p in structure.potentials):
@@ -184,10 +202,6 @@ class LinearModuleProblem(AffineProblem, ModuleProblem, LinearProblem):
         y = structure._check_labels(y)  # 0 at padding
         augmented = structure if cost is None else structure.cost_augmented(y, cost)
         return _Example(x, y, structure, tuple(p.detach() for p in augmented.potentials), _parts(structure, y))
-
-    def _labels_and_cost(self, labels: Labels) -> tuple[Tensor, PartCosts | Tensor | None]:
-        """Labels, and the part costs that come with them or the cost of the problem."""
-        return (labels, self.cost) if isinstance(labels, Tensor) else labels
 
     def _check_linear(self) -> None:
         """θ(a/2 + b/2) = θ(a)/2 + θ(b)/2 for the first example and random weights within the bounds."""
@@ -201,38 +215,50 @@ class LinearModuleProblem(AffineProblem, ModuleProblem, LinearProblem):
                 raise ValueError("module must be linear in its parameters: potentials of sums of weights are not sums")
 
 
-class _LinearBatch(AffineBatch):
-    """Inputs, labels and costs of some examples, and their potentials at the last weights that were asked for."""
+class _AutogradFeatures:
+    """The potentials of a module as a function of its parameters; the adjoint is their gradient.
 
-    def __init__(self, problem: ModuleProblem, x: Any, y: Tensor, cost: PartCosts | Tensor | None) -> None:
-        self.problem, self.x, self.y, self.cost = problem, x, y, cost
-        self.w: Tensor
-        self.moving: list[Tensor]
+    The graph of the last block stays, and so does its last adjoint: a step asks for its norm, then adds it to weights.
+    """
 
-    def oracle(self, w: Tensor, smoother: Smoother) -> Answer:
-        """One oracle call on each example."""
-        self.w = w.detach().requires_grad_()
-        own, has_rows = by_example(self.problem.structure(self.w, self.x))
-        self.moving = [p for p in own.potentials if p.requires_grad]
-        # Leaves, so that there is a gradient in the potentials as well.
-        structure = own.replace(*(p.detach().requires_grad_() if p.requires_grad else p for p in own.potentials))
-        leaves = [p for p in structure.potentials if p.requires_grad]
-        # Scaled costs: the derivative in the scale is their mean under the statistics.
-        scale = torch.ones_like(w[0]).requires_grad_()
-        costs = self.cost(structure, self.y) if callable(self.cost) else self.cost
-        costs = None if costs is None else scale * costs
-        loss = StructuralHinge(smoother, costs, "sum")(structure, self.y)
-        *statistics, cost = torch.autograd.grad(loss, (*leaves, scale), materialize_grads=True)
-        return Answer(loss.detach(), statistics, has_rows, cost)
+    def __init__(self, problem: LinearModuleProblem) -> None:
+        self.problem = problem
+        self.graph: tuple[int, Tensor, Parts] | None = None
+        self.last: tuple[Parts, Tensor] | None = None
 
-    def adjoint(self, statistics: Sequence[Tensor]) -> Tensor:
-        """Σ B_iᵀ m_i: [dim]; once after an answer, for statistics in its shapes."""
-        if not self.moving:
-            return torch.zeros_like(self.w)
-        return torch.autograd.grad(self.moving, self.w, statistics)[0]
+    def scores(self, w: Tensor, block: int) -> Parts:
+        """B_i w: the potentials of an example, as a batch of one."""
+        # A copy, since the graph stays for the adjoint, while solvers change w in place.
+        w = w.detach().clone().requires_grad_()
+        with torch.enable_grad():
+            potentials = self.problem.structure(w, self.problem.example(block).x).potentials
+        self.graph = (block, w, potentials)
+        return tuple(p.detach() for p in potentials)
+
+    def add_adjoint(self, m: Parts, block: int, scale: float, w: Tensor) -> None:
+        """w += scale · B_iᵀm in place."""
+        w.add_(self._adjoint(m, block), alpha=scale)
+
+    def squared_norm(self, m: Parts, block: int) -> float:
+        """‖B_iᵀm‖²."""
+        return float(self._adjoint(m, block).square().sum())
+
+    def _adjoint(self, m: Parts, block: int) -> Tensor:
+        # A linear map has the same adjoint everywhere, so that at the last weights will do.
+        if self.graph is None or self.graph[0] != block:
+            self.scores(torch.zeros_like(self.problem.start()), block)
+        elif self.last is not None and self.last[0] is m:
+            return self.last[1]
+        assert self.graph is not None
+        _, w, potentials = self.graph
+        pairs = [(p, own) for p, own in zip(potentials, m, strict=True) if p.requires_grad]
+        trained, weights = zip(*pairs, strict=True) if pairs else ((), ())
+        vector = torch.autograd.grad(trained, w, weights, retain_graph=True)[0] if pairs else torch.zeros_like(w)
+        self.last = (m, vector)
+        return vector
 
 
-def _parts(structure: Structure, y: Tensor) -> tuple[Tensor, ...]:
+def _parts(structure: Structure, y: Tensor) -> Parts:
     """ν(y) in the shapes of the potentials, which require gradients: the gradient of the score."""
     with torch.enable_grad():
         score = structure.score(y)

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from structsmooth.problems.base import FullPass, Problem
 from structsmooth.problems.bounds import conjugate
+from structsmooth.problems.linear import DualIterate, LinearProblem
 from structsmooth.problems.linear.active_set import Cache, Steps
-from structsmooth.problems.linear.base import DualIterate, LinearProblem
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.solvers.base import Solver, State, check_number
 from structsmooth.solvers.dual.frank_wolfe import checked_hinges

@@ -320,11 +320,14 @@ def test_parts_potentials_and_adjoint(space: str) -> None:
             assert score - gold == pytest.approx(float(row @ w.numpy()), abs=1e-10)
             direction = tuple(m - n for m, n in zip(parts, problem.label_parts(i), strict=True))
             assert_close(problem.adjoint(direction, i), torch.from_numpy(row), rtol=0, atol=1e-10)
-            assert sum(float((c * m).sum()) for c, m in zip(problem.part_costs(i), parts, strict=True)) == (
+            assert sum(float((c * m).sum()) for c, m in zip(problem.costs(i), parts, strict=True)) == (
                 pytest.approx(cost, abs=1e-12)
             )
-        augmented = tuple(p + c for p, c in zip(potentials, problem.part_costs(i), strict=True))
-        best = problem.parts(problem.best_output(augmented, i), i)
+        augmented = tuple(p + c for p, c in zip(potentials, problem.costs(i), strict=True))
+        response = problem.oracle(augmented, i)
+        assert response.atom is not None
+        best = problem.parts(response.atom, i)
+        assert all(map(torch.equal, best, response.statistics))
         value = sum(float((p * m).sum()) for p, m in zip(augmented, best, strict=True))
         assert value - gold == pytest.approx(float((features @ w.numpy() + costs).max()), abs=1e-10)
 

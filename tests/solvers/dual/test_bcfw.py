@@ -28,6 +28,7 @@ from structsmooth import (
     History,
     LinearProblem,
     LinearScore,
+    Max,
     ModuleProblem,
     NormalizedHamming,
     Problem,
@@ -38,9 +39,9 @@ from structsmooth import (
     WeightedHamming,
 )
 from structsmooth.checkpoint import load_state, save_state
+from structsmooth.problems import Cache, DualIterate, Parts, Response, respond
 from structsmooth.problems.bounds import Bounds
-from structsmooth.problems.linear.active_set import Cache, Steps
-from structsmooth.problems.linear.base import DualIterate
+from structsmooth.problems.linear.active_set import Steps
 from structsmooth.solvers import Progress
 from structsmooth.solvers.dual.bcfw import BCFWState
 
@@ -95,7 +96,7 @@ def iterate(problem: SparseChainProblem, seed: int = 0) -> DualIterate:
     alphas[:, 2:] = 0
     statistics, sets = [], []
     for i, own in enumerate(alphas):
-        length = len(problem.label_output(i))
+        length = len(problem.label_atom(i))
         outputs = torch.randint(STATES, (8, length), generator=generator)
         rest = torch.rand(8 - CAPACITY, generator=generator, dtype=torch.float64)
         shares = torch.cat([own, rest / rest.sum() * (1 - own.sum())])
@@ -358,34 +359,34 @@ class Toy(LinearProblem):
     """Appendix C: n - 1 examples that one step solves together, and one that takes K; label 0 of K + 1 is right."""
 
     def __init__(self, n: int, k: int) -> None:
-        self.n, self.dim, self.k = n, k + 1, k
+        self.n, self.dim, self.k, self.feature_map = n, k + 1, k, self
 
     def start(self) -> Tensor:
         return torch.zeros(self.dim, dtype=torch.float64)
 
-    def potentials(self, w: Tensor, i: int) -> tuple[Tensor]:
-        scores = -w[: self.k] / math.sqrt(2) if i == 0 else -w[self.k].expand(self.k)
+    def scores(self, w: Tensor, block: int) -> Parts:
+        scores = -w[: self.k] / math.sqrt(2) if block == 0 else -w[self.k].expand(self.k)
         return (torch.cat([w.new_zeros(1), scores]),)
 
-    def adjoint(self, statistics: tuple[Tensor, ...], i: int) -> Tensor:
-        w = self.start().requires_grad_()
-        return torch.autograd.grad(self.potentials(w, i), w, statistics)[0]
+    def add_adjoint(self, m: Parts, block: int, scale: float, w: Tensor) -> None:
+        zero = self.start().requires_grad_()
+        w += scale * torch.autograd.grad(self.scores(zero, block), zero, m)[0]
 
-    def part_costs(self, i: int) -> tuple[Tensor]:
-        return (1 - self.label_parts(i)[0],)
+    def squared_norm(self, m: Parts, block: int) -> float:
+        return float(self.adjoint(m, block).square().sum())
 
-    def label_output(self, i: int) -> Tensor:
+    def oracle(self, potentials: Parts, block: int, smoother: Smoother = Max()) -> Response:  # noqa: B008 - immutable
+        response = respond(Candidates(potentials[0][None]), smoother)
+        return replace(response, statistics=(response.statistics[0][0],))
+
+    def costs(self, block: int) -> Parts:
+        return (1 - self.label_parts(block)[0],)
+
+    def label_atom(self, block: int) -> Tensor:
         return torch.zeros(1, dtype=torch.int64)
 
-    def best_output(self, potentials: tuple[Tensor, ...], i: int) -> Tensor:
-        return potentials[0].argmax()[None]
-
-    def parts(self, output: Tensor, i: int) -> tuple[Tensor]:
-        return (one_hot(output[0], self.k + 1).double(),)
-
-    def batch_losses(self, w: Tensor, indices: Tensor, smoother: Smoother) -> Tensor:
-        scores = torch.stack([self.potentials(w, i)[0] + self.part_costs(i)[0] for i in indices.tolist()])
-        return smoother(Candidates(scores))
+    def parts(self, atom: Tensor, block: int) -> Parts:
+        return (one_hot(atom[0], self.k + 1).double(),)
 
     def subset(self, indices: Tensor) -> Problem:
         raise AssertionError("no step size to be estimated")

@@ -66,10 +66,9 @@ def moments_of(solver: Solver[Any], problem: Problem, passes: int) -> list[tuple
 def corners(problem: LinearProblem, w: Tensor) -> Tensor:
     """Statistics of the outputs of the oracle."""
     augmented = [
-        tuple(p + c for p, c in zip(problem.potentials(w, i), problem.part_costs(i), strict=True))
-        for i in range(problem.n)
+        tuple(p + c for p, c in zip(problem.potentials(w, i), problem.costs(i), strict=True)) for i in range(problem.n)
     ]
-    outputs = [problem.parts(problem.best_output(a, i), i) for i, a in enumerate(augmented)]
+    outputs = [problem.oracle(a, i).statistics for i, a in enumerate(augmented)]
     return torch.cat([part.flatten() for parts in outputs for part in parts])
 
 

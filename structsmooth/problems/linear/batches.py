@@ -1,0 +1,106 @@
+"""Batches of linear problems: block by block, or as one structure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from structsmooth.losses import StructuralHinge
+from structsmooth.problems.affine import AffineBatch, Answer, by_example
+from structsmooth.problems.linear.active_set import inner, minus
+from structsmooth.smoothing import Smoother
+from structsmooth.structures.base import PartCosts, Structure
+
+if TYPE_CHECKING:
+    from structsmooth.problems.linear.base import LinearProblem
+
+
+class BlockBatch(AffineBatch):
+    """Some blocks of a problem, one after the other."""
+
+    def __init__(self, problem: LinearProblem, blocks: Sequence[int]) -> None:
+        self.problem, self.blocks = problem, blocks
+
+    def oracle(self, w: Tensor, smoother: Smoother) -> Answer:
+        """One oracle call on each block."""
+        losses: list[Tensor] = []
+        expected: list[Tensor] = []
+        statistics: list[Tensor] = []
+        for block in self.blocks:
+            problem, augmented = self.problem, self.problem.augmented(w, block)
+            response = problem.oracle(augmented, block, smoother)
+            labels, costs = problem.label_parts(block), problem.costs(block)
+            losses.append(response.value - inner(augmented, labels) + inner(costs, labels))
+            expected.append(inner(costs, response.statistics))
+            statistics += minus(response.statistics, labels)
+        return Answer(torch.stack(losses).sum(), statistics, False, torch.stack(expected).sum())
+
+    def adjoint(self, statistics: Sequence[Tensor]) -> Tensor:
+        """Σ B_iᵀ m_i: [dim]."""
+        vector, rest = torch.zeros_like(self.problem.start()), iter(statistics)
+        for block in self.blocks:
+            kinds = len(self.problem.costs(block))
+            self.problem.feature_map.add_adjoint(tuple(next(rest) for _ in range(kinds)), block, 1.0, vector)
+        return vector
+
+
+class BlockLoss(torch.autograd.Function):
+    """Σ f_i of a batch, whose gradient is that of the oracle's statistics."""
+
+    @staticmethod
+    def forward(ctx: Any, w: Tensor, batch: AffineBatch, smoother: Smoother) -> Tensor:
+        """The loss of the oracle."""
+        answer = batch.oracle(w.detach(), smoother)
+        ctx.batch, ctx.statistics = batch, answer.statistics
+        return answer.loss
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        """The adjoint of its statistics."""
+        return grad * ctx.batch.adjoint(ctx.statistics), None, None
+
+
+class StructureBatch(AffineBatch):
+    """Some examples as one structure with potentials that are linear in the weights, by automatic differentiation.
+
+    Args:
+        structure: of the examples under weights w; differentiable.
+        y: their labels.
+        cost: task loss or part costs; ``None`` for no margin.
+    """
+
+    def __init__(
+        self,
+        structure: Callable[[Tensor], Structure],
+        y: Tensor,
+        cost: PartCosts | Tensor | None,
+    ) -> None:
+        self.structure, self.y, self.cost = structure, y, cost
+        self.w: Tensor
+        self.moving: list[Tensor]
+
+    def oracle(self, w: Tensor, smoother: Smoother) -> Answer:
+        """One oracle call on each example."""
+        self.w = w.detach().requires_grad_()
+        own, has_rows = by_example(self.structure(self.w))
+        self.moving = [p for p in own.potentials if p.requires_grad]
+        # Leaves, so that there is a gradient in the potentials as well.
+        structure = own.replace(*(p.detach().requires_grad_() if p.requires_grad else p for p in own.potentials))
+        leaves = [p for p in structure.potentials if p.requires_grad]
+        # Scaled costs: the derivative in the scale is their mean under the statistics.
+        scale = torch.ones_like(w[0]).requires_grad_()
+        costs = self.cost(structure, self.y) if callable(self.cost) else self.cost
+        costs = None if costs is None else scale * costs
+        loss = StructuralHinge(smoother, costs, "sum")(structure, self.y)
+        *statistics, cost = torch.autograd.grad(loss, (*leaves, scale), materialize_grads=True)
+        return Answer(loss.detach(), statistics, has_rows, cost)
+
+    def adjoint(self, statistics: Sequence[Tensor]) -> Tensor:
+        """Σ B_iᵀ m_i: [dim]; once after an answer, for statistics in its shapes."""
+        if not self.moving:
+            return torch.zeros_like(self.w)
+        return torch.autograd.grad(self.moving, self.w, statistics)[0]

@@ -1,0 +1,131 @@
+"""Block-coordinate Frank-Wolfe in plain torch, for any linear problem (Osokin et al. 2016, Algorithms 1 to 5 and 9)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from structsmooth.problems.affine import Parts
+from structsmooth.problems.bounds import Bounds, line_search
+from structsmooth.problems.linear.active_set import ActiveSet, Cache, Direction, Steps, inner, minus
+
+if TYPE_CHECKING:
+    from structsmooth.problems.linear.base import LinearProblem
+
+
+@dataclass(frozen=True)
+class DualIterate:
+    """A point of the dual of a linear problem, as block-coordinate solvers carry it.
+
+    Attributes:
+        weights: v = −(1/(λn)) Σ B_iᵀ(m_i − ν(y_i)), [dim]; clipped to the bounds they are the weights.
+        statistics: m_i of all blocks, see :meth:`LinearProblem.label_statistics`.
+        gaps: block gaps g_i, each as of the last oracle call on its block, [blocks].
+        outputs: atoms that the blocks hold, see :meth:`LinearProblem.label_sets`; empty where steps need none.
+        alphas: weights of the active sets among them, [blocks, capacity].
+        stamps: marks of the caches among them, int32 [blocks, capacity]; see
+            :class:`~structsmooth.problems.linear.active_set.ActiveSet`.
+    """
+
+    weights: Tensor
+    statistics: Tensor
+    gaps: Tensor
+    outputs: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int32))
+    alphas: Tensor = field(default_factory=lambda: torch.zeros(0, 0, dtype=torch.float64))
+    stamps: Tensor = field(default_factory=lambda: torch.zeros(0, 0, dtype=torch.int32))
+
+
+@dataclass(frozen=True)
+class BlockSteps:
+    """Steps with line search on the blocks of a dual iterate.
+
+    Attributes:
+        problem: a linear problem of hinges.
+        lam: λ > 0.
+        steps: the kind of steps.
+        cache: when an atom of the cache is taken, and no oracle called.
+    """
+
+    problem: LinearProblem
+    lam: float
+    steps: Steps = "fw"
+    cache: Cache | None = None
+
+    def step(self, point: DualIterate, block: int) -> None:
+        """One step on a block, in place."""
+        problem, own = self.problem, self.problem.block_statistics(point.statistics, block)
+        held = problem.active_set(point, block)
+        augmented = problem.augmented(problem.within_bounds(point.weights), block)
+        atom = self._cached(point, block, held, augmented)
+        if atom is None:
+            response = problem.call(augmented, block)
+            atom, towards = response.atom, minus(response.statistics, own)
+            direction = Direction(towards, inner(augmented, towards))
+            point.gaps[block] = (direction.gain / problem.n).clamp_min(0.0)
+        else:
+            towards = minus(problem.parts(atom, block), own)
+            direction = Direction(towards, inner(augmented, towards))
+        if self.steps != "fw":
+            direction = held.direction(self.steps, augmented, own, direction)
+        size = self._move(point.weights, direction, block)
+        if size == 0:
+            return
+        if self.steps != "fw":
+            held.reweight(direction, _held(atom, problem), size)
+        if self.cache is not None:
+            held.stamp(_held(atom, problem))
+        for m, d in zip(own, direction.statistics, strict=True):
+            m += size * d
+
+    def _move(self, v: Tensor, direction: Direction, block: int) -> float:
+        """Size of the step where the dual is largest; adds it to v, touching no more than the weights of the block."""
+        problem, scale = self.problem, -1 / (self.lam * self.problem.n)
+        rise = -scale * float(direction.gain)
+        if rise <= 0:
+            return 0.0
+        if problem.bounds is None:
+            curvature = problem.feature_map.squared_norm(direction.statistics, block) * scale**2
+            size = direction.longest if rise >= direction.longest * curvature else rise / curvature
+        else:
+            size = self._bounded_size(v, rise, direction, block, scale, problem.bounds)
+        problem.feature_map.add_adjoint(direction.statistics, block, size * scale, v)
+        return size
+
+    def _bounded_size(
+        self, v: Tensor, rise: float, direction: Direction, block: int, scale: float, bounds: Bounds
+    ) -> float:
+        """Within bounds the derivative along the line has kinks where weights reach them (Algorithm 9)."""
+        change = torch.zeros_like(v)
+        self.problem.feature_map.add_adjoint(direction.statistics, block, scale, change)
+        return line_search(rise, v, change, direction.longest, bounds)
+
+    def _cached(self, point: DualIterate, block: int, held: ActiveSet, augmented: Parts) -> Tensor | None:
+        """The best atom of the cache, if its gap is large enough."""
+        atom = None if self.cache is None else held.best(augmented)
+        if self.cache is None or atom is None:
+            return None
+        own = self.problem.block_statistics(point.statistics, block)
+        gap = float(inner(augmented, minus(self.problem.parts(atom, block), own))) / self.problem.n
+        return atom if gap >= max(self.cache.factor * float(point.gaps[block]), self.cache.least) else None
+
+
+def chosen(choice: Tensor, gaps: Tensor) -> int:
+    """The block of a step: as given, or by a draw from [0, 1) in proportion to the gaps; all alike if all are 0."""
+    if choice.dtype == torch.int64:
+        return int(choice)
+    if not gaps.any():
+        return int(choice * len(gaps))
+    sums = gaps.cumsum(0)
+    return int((sums <= choice * sums[-1]).sum())
+
+
+def _held(atom: Tensor | None, problem: LinearProblem) -> Tensor:
+    if atom is None:
+        raise ValueError(
+            f"the oracle of {type(problem).__name__} answers without atoms, which no active set or cache can hold; "
+            'take steps="fw" and no cache'
+        )
+    return atom

@@ -1,0 +1,111 @@
+"""Examples of sparse linear chains as arrays, and checks of what compiled passes take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from structsmooth.sequences import SparseSequences
+from structsmooth.smoothing import L2, Entropy, Max, Smoother
+
+
+@dataclass(frozen=True)
+class ChainData:
+    """Sequences with labels and costs, as compiled passes read them.
+
+    Attributes:
+        sequences: attributes of the tokens of n sequences.
+        labels: label of every token, int64 [tokens].
+        costs: cost of a mistake at every token, float64 [tokens].
+        features: number F of attributes.
+        states: number S of labels.
+    """
+
+    sequences: SparseSequences
+    labels: Tensor
+    costs: Tensor
+    features: int
+    states: int
+
+    @property
+    def n(self) -> int:
+        """Number of sequences."""
+        return len(self.sequences)
+
+    @property
+    def dim(self) -> int:
+        """Number of weights."""
+        return (self.features + self.states + 2) * self.states
+
+    @cached_property
+    def arrays(self) -> tuple[Any, ...]:
+        """Attributes, offsets of tokens and of sequences, labels and costs."""
+        s = self.sequences
+        tensors = (s.attributes, s.token_offsets, s.offsets, self.labels, self.costs)
+        return tuple(tensor.contiguous().numpy() for tensor in tensors)
+
+    def tokens(self, i: int) -> slice:
+        """The tokens of a sequence."""
+        return slice(*self.sequences.offsets[i : i + 2].tolist())
+
+    def token_rows(self) -> tuple[Tensor, Tensor]:
+        """Row of every token in the flat statistics of all sequences, and its sequence."""
+        sequence = torch.repeat_interleave(self.sequences.lengths)
+        return torch.arange(len(self.labels)) + sequence * self.states, sequence
+
+    def matrix(self, w: Tensor) -> Any:
+        """A vector [dim] as an array of rows [F + S + 2, S], or one without elements."""
+        return w.view(-1, self.states).numpy()
+
+    def checked_vector(self, name: str, w: Tensor) -> Tensor:
+        """A vector of float64 [dim]."""
+        return checked(name, w, torch.float64, self.dim)
+
+    def checked_statistics(self, statistics: Tensor) -> Tensor:
+        """Statistics of all sequences as rows of S."""
+        size = (len(self.labels) + self.n * self.states) * self.states
+        return checked("statistics", statistics, torch.float64, size).view(-1, self.states)
+
+    def checked_order(self, order: Tensor) -> Tensor:
+        """Sequences of the steps, int64 [steps, b]."""
+        order = checked("order [steps, b]", order, torch.int64, -1, -1)
+        unknown = order[(order < 0) | (order >= self.n)]
+        if len(unknown) or not order.numel():
+            found = int(unknown[0]) if len(unknown) else "none"
+            raise ValueError(f"order must hold examples from 0 to {self.n - 1}, got {found}")
+        return order
+
+
+def checked(name: str, tensor: Tensor, dtype: torch.dtype, *shape: int) -> Tensor:
+    """A contiguous tensor of the type that compiled code expects; a size of -1 stands for any.
+
+    Raises:
+        TypeError: another type, dtype or device.
+        ValueError: another shape.
+    """
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"{name} must be a torch.Tensor, got {type(tensor).__name__}")
+    if (tensor.dtype, tensor.device.type) != (dtype, "cpu"):
+        raise TypeError(f"{name} must be {dtype} on the CPU, got {tensor.dtype} on {tensor.device}")
+    if tensor.dim() != len(shape) or any(size not in (-1, own) for size, own in zip(shape, tensor.shape, strict=True)):
+        raise ValueError(f"{name} must have shape {shape}, got {tuple(tensor.shape)}")
+    return tensor.detach().contiguous()
+
+
+def smoothing(smoother: Smoother) -> tuple[float, int]:
+    """Level and kind of smoothing, as compiled passes take them.
+
+    Raises:
+        TypeError: a smoother that they do not know.
+    """
+    if isinstance(smoother, Entropy):
+        return float(smoother.mu), 0
+    if isinstance(smoother, L2):
+        return float(smoother.mu), smoother.k
+    if isinstance(smoother, Max):
+        return 1.0, 1
+    raise TypeError(f"compiled chain passes know Max, L2 and Entropy, got {type(smoother).__name__}")
