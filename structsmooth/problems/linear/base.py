@@ -39,9 +39,9 @@ class LinearProblem(AffineProblem):
 
     feature_map: FeatureMap
 
-    @property
+    @cached_property
     def blocks(self) -> int:
-        """Number of blocks of the dual."""
+        """Number of blocks of the dual; may be set by a subclass."""
         return self.n
 
     def blocks_of(self, indices: Tensor) -> Sequence[int]:

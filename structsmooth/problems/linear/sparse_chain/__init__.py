@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -139,19 +140,26 @@ class SparseChainProblem(LinearProblem):
 
     def dual_weights(self, statistics: Tensor, lam: float) -> Tensor:
         """v = −(1/(λn)) Σ B_iᵀ(m_i − ν(y_i)), [dim], compiled."""
-        return dual.dual_weights(self.data, statistics, lam)
+        from structsmooth.problems.linear.sparse_chain import compiled_dual
+
+        v, own = self.start(), self.data.checked_statistics(statistics)
+        compiled_dual.dual_weights(self.data.arrays, own.numpy(), -1 / (lam * self.n), self.data.matrix(v))
+        return v
 
     @reduced(mean_rows)
     def block_gaps(self, w: Tensor, statistics: Tensor) -> Tensor:
         """The block gaps g_i of all examples, by one oracle call on each: [n], compiled."""
-        gaps = dual.block_gaps(self.data, w, statistics)
+        from structsmooth.problems.linear.sparse_chain import compiled_dual
+
         self.oracle_calls += self.n
-        return gaps
+        return self._block_values(compiled_dual.block_gaps, w, statistics)
 
     @reduced(mean_rows)
     def block_margins(self, w: Tensor, statistics: Tensor) -> Tensor:
         """(1/n) ⟨θ_i + ℓ_i, m_i − ν(y_i)⟩ of all examples: [n], compiled."""
-        return dual.block_margins(self.data, w, statistics)
+        from structsmooth.problems.linear.sparse_chain import compiled_dual
+
+        return self._block_values(compiled_dual.block_margins, w, statistics)
 
     @reduced(rows)
     def best_statistics(self, w: Tensor) -> Tensor:
@@ -226,8 +234,21 @@ class SparseChainProblem(LinearProblem):
         return result
 
     def _full_pass(self, w: Tensor, smoother: Smoother) -> ChainPass:
+        from structsmooth.problems.linear.sparse_chain import compiled_primal
+
+        data, w, gradient = self.data, self.data.checked_vector("w", w), torch.zeros_like(w)
+        node, edge = w.new_empty(len(self.labels), self.states), w.new_empty(self.n, self.states, self.states)
+        outputs = (node.numpy(), edge.numpy(), data.matrix(gradient))
+        values = compiled_primal.full_pass(data.arrays, data.matrix(w), smoothing(smoother), *outputs)
         self.oracle_calls += self.n
-        return primal.full_pass(self.data, w, smoother)
+        smoothed, loss, cost = values
+        return ChainPass(w.clone(), smoother, smoothed, gradient, loss, cost, node=node, edge=edge)
+
+    def _block_values(self, loop: Callable[..., None], w: Tensor, statistics: Tensor) -> Tensor:
+        """What a compiled loop over examples computes of weights and statistics: [n]."""
+        w, own, values = self.data.checked_vector("w", w), self.data.checked_statistics(statistics), w.new_empty(self.n)
+        loop(self.data.arrays, self.data.matrix(w), own.numpy(), values.numpy())
+        return values
 
     def _padded(self, indices: Tensor) -> Tensor:
         """Labels of some examples: [b, T]."""

@@ -19,7 +19,7 @@ from structsmooth.problems.linear.sparse_chain.compiled_primal import (
 )
 from structsmooth.structures.chain.compiled import viterbi
 
-# Tuples that kernels take:
+# Tuples that compiled passes take:
 #   sets: outputs that are held [tokens * C], their weights [n, C], and their stamps [n, C]: 0 for what is not in the
 #       cache, and the larger, the later it was of use
 #   steps: 0 for Frank-Wolfe, 1 for pairwise, 2 for away steps, and the least weight that counts of what no slot holds

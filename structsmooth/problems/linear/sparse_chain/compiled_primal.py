@@ -3,7 +3,7 @@
 A sentence is a range of tokens, a token a range of attribute ids. Statistics of an example are node marginals [T, S]
 and summed edges [S, S]. Weights, and all shaped like them (gradients, drifts, sums), are [F + S + 2, S]: one row
 of states per attribute, then the transitions, then the scores of the first and of the last label.
-Kernels unpack their tuples before they loop: reading a member of a tuple costs a reference count each time.
+Compiled passes unpack their tuples before they loop: reading a member of a tuple costs a reference count each time.
 """
 
 from collections import namedtuple
@@ -13,7 +13,7 @@ import numpy as np
 from structsmooth.compiled.jit import compiled, entry_point, inlined
 from structsmooth.structures.chain.compiled import exponentiate, log_partition, marginals, top_k, viterbi
 
-# Tuples that kernels take:
+# Tuples that compiled passes take:
 #   data: attributes, token offsets, sentence offsets, labels of tokens, costs of mistakes at tokens
 #   smoothing: mu and k, the outputs of the top-K oracle (1: max), or 0 for the exp oracle
 #   decay: step size, shrink = 1 - c, and sums[g] = 1 + c + ... + c^(g-1)

@@ -1,4 +1,4 @@
-"""Compiled passes of dual solvers over sparse chains: block gaps and epochs of block-coordinate Frank-Wolfe."""
+"""Epochs of block-coordinate Frank-Wolfe over sparse chains, compiled."""
 
 from __future__ import annotations
 
@@ -15,36 +15,6 @@ from structsmooth.problems.linear.sparse_chain.data import ChainData, checked
 _STEPS = {"fw": 0, "pairwise": 1, "away": 2}
 
 
-def dual_weights(data: ChainData, statistics: Tensor, lam: float) -> Tensor:
-    """v = −(1/(λn)) Σ B_iᵀ(m_i − ν(y_i)): [dim]."""
-    from structsmooth.problems.linear.sparse_chain import compiled_dual  # numba loads with the first pass
-
-    statistics = data.checked_statistics(statistics)
-    v = torch.zeros(data.dim, dtype=torch.float64)
-    compiled_dual.dual_weights(data.arrays, statistics.numpy(), -1 / (lam * data.n), data.matrix(v))
-    return v
-
-
-def block_gaps(data: ChainData, w: Tensor, statistics: Tensor) -> Tensor:
-    """The block gaps g_i of all examples, by one oracle call on each: [n]."""
-    from structsmooth.problems.linear.sparse_chain import compiled_dual
-
-    w, statistics = data.checked_vector("w", w), data.checked_statistics(statistics)
-    gaps = w.new_empty(data.n)
-    compiled_dual.block_gaps(data.arrays, data.matrix(w), statistics.numpy(), gaps.numpy())
-    return gaps
-
-
-def block_margins(data: ChainData, w: Tensor, statistics: Tensor) -> Tensor:
-    """(1/n) ⟨θ_i + ℓ_i, m_i − ν(y_i)⟩ of all examples: [n]."""
-    from structsmooth.problems.linear.sparse_chain import compiled_dual
-
-    w, statistics = data.checked_vector("w", w), data.checked_statistics(statistics)
-    margins = w.new_empty(data.n)
-    compiled_dual.block_margins(data.arrays, data.matrix(w), statistics.numpy(), margins.numpy())
-    return margins
-
-
 def frank_wolfe_epoch(
     data: ChainData,
     point: DualIterate,
@@ -56,7 +26,7 @@ def frank_wolfe_epoch(
     cache: Cache | None = None,
 ) -> tuple[DualIterate, Tensor | None, int]:
     """The epoch of :meth:`~structsmooth.problems.LinearProblem.frank_wolfe_epoch`, and its oracle calls."""
-    from structsmooth.problems.linear.sparse_chain import compiled_dual
+    from structsmooth.problems.linear.sparse_chain import compiled_dual  # numba loads with the first pass
 
     start = data.checked_vector("point.weights", point.weights)
     statistics = data.checked_statistics(point.statistics).clone()

@@ -1,4 +1,4 @@
-"""Compiled passes of primal solvers over sparse chains: full passes, and epochs of SVRG and SGD."""
+"""Epochs of SVRG and SGD over sparse chains, compiled."""
 
 from __future__ import annotations
 
@@ -26,19 +26,6 @@ class ChainPass(FullPass):
     per_example: ClassVar[tuple[str, ...]] = ("node", "edge")
 
 
-def full_pass(data: ChainData, w: Tensor, smoother: Smoother) -> ChainPass:
-    """One oracle call on every example; the loss without smoothing comes with it."""
-    from structsmooth.problems.linear.sparse_chain import compiled_primal  # numba loads with the first pass
-
-    w = data.checked_vector("w", w)
-    gradient = torch.zeros_like(w)
-    node = w.new_empty(len(data.labels), data.states)
-    edge = w.new_empty(data.n, data.states, data.states)
-    outputs = (node.numpy(), edge.numpy(), data.matrix(gradient))
-    smoothed, loss, cost = compiled_primal.full_pass(data.arrays, data.matrix(w), smoothing(smoother), *outputs)
-    return ChainPass(w.clone(), smoother, smoothed, gradient, loss, cost, node=node, edge=edge)
-
-
 def svrg_epoch(
     data: ChainData,
     snapshot: ChainPass,
@@ -50,7 +37,7 @@ def svrg_epoch(
     center: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The epoch of :meth:`~structsmooth.problems.Problem.svrg_epoch` with steps of one example, order [steps]."""
-    from structsmooth.problems.linear.sparse_chain import compiled_primal
+    from structsmooth.problems.linear.sparse_chain import compiled_primal  # numba loads with the first pass
 
     shrink = step_size * (lam + kappa)
     steps, sums = len(order), _power_sums(shrink, len(order))
