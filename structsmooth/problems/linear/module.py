@@ -181,7 +181,7 @@ class LinearModuleProblem(AffineProblem, ModuleProblem, LinearProblem):
                 "Train its bias, or take ModuleProblem"
             )
         structure = structure.replace(*(torch.zeros_like(p).requires_grad_() for p in structure.potentials))
-        y = structure._check_labels(y)  # 0 at padding
+        y = structure.checked_labels(y)  # 0 at padding
         augmented = structure if cost is None else structure.cost_augmented(y, cost)
         return _Example(x, y, structure, tuple(p.detach() for p in augmented.potentials), _parts(structure, y))
 
@@ -220,7 +220,8 @@ class _LinearBatch(AffineBatch):
         # Scaled costs: the derivative in the scale is their mean under the statistics.
         scale = torch.ones_like(w[0]).requires_grad_()
         costs = self.cost(structure, self.y) if callable(self.cost) else self.cost
-        costs = None if costs is None else scale * costs
+        if costs is not None:
+            costs = scale * costs if isinstance(costs, Tensor) else tuple(scale * own for own in costs)
         loss = StructuralHinge(smoother, costs, "sum")(structure, self.y)
         *statistics, cost = torch.autograd.grad(loss, (*leaves, scale), materialize_grads=True)
         return Answer(loss.detach(), statistics, has_rows, cost)
