@@ -11,6 +11,7 @@ from torch import Tensor
 
 from structsmooth.structures.base import Structure
 from structsmooth.structures.candidates import BoxCandidates
+from structsmooth.structures.subwindows import Subwindows
 
 
 class Cost(ABC):
@@ -32,7 +33,15 @@ class Cost(ABC):
         """Raise ``ValueError`` if the cost is not one for labels of that many classes."""
 
     def __call__(self, structure: Structure, y: Tensor) -> Tensor:
-        """Part costs [B, ..., S] to be added to unary potentials of that shape, for labels ``y`` [B, ...]."""
+        """Part costs [B, ..., S] to be added to unary potentials of that shape, for labels ``y`` [B, ...].
+
+        Raises:
+            TypeError: a structure whose outputs are boxes, not labels.
+            ValueError: a structure with another number of classes than the cost has.
+        """
+        if isinstance(structure, Subwindows):
+            cost = type(self).__name__
+            raise TypeError(f"cost must be a tensor of costs of pixels, [B, H, W]; {cost} is one of labels")
         unary = structure.potentials[0]
         self.check_classes(unary.shape[-1])
         lengths = getattr(structure, "lengths", None)

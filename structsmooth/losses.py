@@ -39,7 +39,7 @@ class StructuralHinge(nn.Module):
     def __init__(
         self,
         smoother: Smoother | None = None,
-        cost: PartCosts | Tensor | None = Hamming(),  # noqa: B008 - immutable
+        cost: PartCosts | Tensor | tuple[Tensor, ...] | None = Hamming(),  # noqa: B008 - immutable
         reduction: Reduction = "mean",
     ) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class StructuralHinge(nn.Module):
     @classmethod
     def softmax_margin(
         cls,
-        cost: PartCosts | Tensor = Hamming(),  # noqa: B008 - immutable
+        cost: PartCosts | Tensor | tuple[Tensor, ...] = Hamming(),  # noqa: B008 - immutable
         reduction: Reduction = "mean",
     ) -> StructuralHinge:
         """Softmax-margin (Gimpel and Smith 2010): exp oracle with cost."""

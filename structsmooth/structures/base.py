@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, Protocol, TypeVar
+from collections.abc import Iterable
+from copy import copy
+from functools import cached_property
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import torch
 from torch import Tensor
+
+from structsmooth.structures.checks import can_read_values, require_device, require_scores
 
 S = TypeVar("S", bound="Structure")
 
@@ -14,8 +19,8 @@ S = TypeVar("S", bound="Structure")
 class PartCosts(Protocol):
     """A task loss that decomposes over parts; see :mod:`structsmooth.costs`."""
 
-    def __call__(self, structure: Structure, y: Tensor) -> Tensor:
-        """Cost of each value of each variable, shaped as the first potentials of ``structure``."""
+    def __call__(self, structure: Structure, y: Tensor) -> Tensor | tuple[Tensor, ...]:
+        """Costs to be added to the first potentials of ``structure``, or one tensor for each of its potentials."""
         ...
 
 
@@ -28,21 +33,88 @@ class Structure(ABC):
 
     Shapes are always checked. Values (NaN, ranges of labels and lengths) are checked under ``validate_args``, which
     defaults to ``Structure.validate_args_default`` and is off inside ``torch.compile`` and ``torch.func`` transforms.
+
+    A subclass names the attributes that hold its potentials in ``potential_names`` and defines :meth:`score`,
+    :meth:`parts` and :meth:`topk`. Where it has checks of its own, it defines :meth:`check_shapes` and
+    :meth:`check_values` and passes ``validate_args`` to this constructor, once the potentials are set.
+
+    Args:
+        validate_args: check values too. Default: ``Structure.validate_args_default``.
     """
 
     validate_args_default: ClassVar[bool] = __debug__
+    potential_names: ClassVar[tuple[str, ...]] = ()
+    validate_args: bool = False
+    _cached: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        members = {name: member for base in reversed(cls.__mro__) for name, member in vars(base).items()}
+        cls._cached = tuple(name for name, member in members.items() if isinstance(member, cached_property))
+
+    def __init__(self, validate_args: bool | None = None) -> None:
+        self._validate(self.validate_args_default if validate_args is None else validate_args, self.potential_names)
 
     @property
-    @abstractmethod
     def potentials(self) -> tuple[Tensor, ...]:
-        """The tensors this structure was built from."""
+        """The tensors this structure was built from, in the order of ``potential_names``."""
+        if not self.potential_names:
+            raise NotImplementedError(f"{type(self).__name__} must name its potentials in potential_names")
+        return tuple([getattr(self, name) for name in self.potential_names])
 
-    @abstractmethod
     def replace(self: S, *potentials: Tensor) -> S:
-        """The same output space with other potentials."""
+        """The same output space with other potentials, the first of which keep their shape and device.
+
+        Everything else is shared with this structure. Potentials that stay the same tensor are not checked again.
+
+        Raises:
+            TypeError: potentials of the wrong dtype.
+            ValueError: the wrong number of potentials, or wrong shapes, devices or values.
+        """
+        names, before = self.potential_names, self.potentials
+        _check_number(names, potentials)
+        _check_fit(names[0], potentials[0], before[0])
+        structure = self._with(potentials)
+        structure.check_shapes()
+        changed = [name for name, new, old in zip(names, potentials, before, strict=True) if new is not old]
+        structure._validate(self.validate_args, changed)
+        return structure
+
+    def _with(self: S, potentials: tuple[Tensor, ...]) -> S:
+        """A copy with other potentials, without what was computed from the old ones."""
+        structure = copy(self)
+        for name in self._cached:
+            structure.__dict__.pop(name, None)
+        for name, scores in zip(self.potential_names, potentials, strict=True):
+            setattr(structure, name, scores)
+        return structure
+
+    def _validate(self, validate_args: bool, names: Iterable[str]) -> None:
+        self.validate_args = validate_args and can_read_values()
+        if self.validate_args:
+            for name in names:
+                self.check_values(name)
+
+    def check_shapes(self) -> None:  # noqa: B027 - a structure may have nothing to check
+        """Raise what is wrong with the types, shapes and devices of the potentials."""
+
+    def check_values(self, name: str) -> None:  # noqa: B027
+        """Raise what is wrong with the values of the potentials called ``name``, which have the right shape."""
+
+    def checked_labels(self, y: Tensor) -> Tensor:
+        """Labels as int64, with 0 at padding.
+
+        Args:
+            y: labels, shaped as an output of :meth:`max`; at padding they may be anything.
+
+        Raises:
+            TypeError: not a tensor of integers.
+            ValueError: the wrong shape or device; under ``validate_args``, labels that no output has.
+        """
+        return y
 
     def batched(self: S) -> S | None:
-        """The same structure with a row for each example in each of the potentials; ``None`` if there is no such."""
+        """The same structure with a row for each example in each of the potentials; ``None`` if it cannot be had."""
         return None
 
     @abstractmethod
@@ -77,33 +149,60 @@ class Structure(ABC):
         """Largest score with each variable fixed to each value (Definition 13), shaped as the unary potentials."""
         raise self._no_oracle("max_marginals")
 
-    def cost_augmented(self: S, y: Tensor, cost: PartCosts | Tensor) -> S:
+    def cost_augmented(self: S, y: Tensor, cost: PartCosts | Tensor | tuple[Tensor, ...]) -> S:
         """The structure with potentials θ + ℓ(y, ·).
 
         Args:
             y: labels, shaped as an output of :meth:`max`.
-            cost: a cost, or a tensor of part costs that broadcasts to the first potentials.
-        """
-        self._check_labels(y)
-        if not isinstance(cost, Tensor) and not callable(cost):
-            raise TypeError(f"cost must be a cost or a tensor of part costs, got {type(cost).__name__}")
-        part_costs = cost if isinstance(cost, Tensor) else cost(self, y)
-        first, *others = self.potentials
-        pairs = zip(reversed(part_costs.shape), reversed(first.shape), strict=False)
-        if part_costs.dim() > first.dim() or any(size not in (1, full) for size, full in pairs):
-            raise ValueError(
-                f"cost must broadcast to the potentials of shape {tuple(first.shape)}, got {tuple(part_costs.shape)}"
-            )
-        return self.replace(widened(first) + part_costs, *others)
+            cost: a cost; or part costs, as a tensor that broadcasts to the first potentials, or as a tuple of one
+                tensor for each of the potentials, of a shape that broadcasts to theirs.
 
-    def _check_labels(self, y: Tensor) -> Tensor:
-        """``y`` as int64 with 0 at padding; a structure raises here what is wrong with it."""
-        return y
+        Raises:
+            TypeError: anything else than a cost or part costs.
+            ValueError: labels or part costs of the wrong shape or values.
+        """
+        self.checked_labels(y)
+        costs = cost(self, y) if callable(cost) else cost
+        first, *others = self.potentials
+        if isinstance(costs, Tensor):
+            return self.replace(_augmented(first, costs), *others)
+        if not isinstance(costs, tuple) or not all(isinstance(part_costs, Tensor) for part_costs in costs):
+            raise TypeError(
+                "cost must be a cost, a tensor of part costs or a tuple of one tensor for each of the potentials, "
+                f"got {type(costs).__name__}"
+            )
+        if len(costs) != 1 + len(others):
+            raise ValueError(f"cost must have one tensor for each of {1 + len(others)} potentials, got {len(costs)}")
+        return self.replace(*map(_augmented, (first, *others), costs))
 
     def _no_oracle(self, oracle: str) -> NotImplementedError:
         return NotImplementedError(
             f"{type(self).__name__} has no exact {oracle} oracle; use max() or topk(), e.g. the L2 smoother"
         )
+
+
+def _check_number(names: tuple[str, ...], potentials: tuple[Tensor, ...]) -> None:
+    if len(potentials) != len(names):
+        wanted = {1: "one tensor of potentials", 2: "two potentials"}.get(len(names), f"{len(names)} potentials")
+        raise ValueError(f"replace takes {wanted}, {' and '.join(names)}, got {len(potentials)}")
+
+
+def _check_fit(name: str, scores: Any, old: Tensor) -> None:
+    """Scores of the shape and on the device of those that they replace."""
+    require_scores(name, scores)
+    if scores.shape != old.shape:
+        raise ValueError(f"{name} must have shape {tuple(old.shape)} as before, got {tuple(scores.shape)}")
+    require_device(name, scores, "what it replaces", old)
+
+
+def _augmented(scores: Tensor, costs: Tensor) -> Tensor:
+    """Scores with costs added, which broadcast to them."""
+    pairs = zip(reversed(costs.shape), reversed(scores.shape), strict=False)
+    if costs.dim() > scores.dim() or any(size not in (1, full) for size, full in pairs):
+        raise ValueError(
+            f"cost must broadcast to the potentials of shape {tuple(scores.shape)}, got {tuple(costs.shape)}"
+        )
+    return widened(scores) + costs
 
 
 def lengths_from_mask(mask: Tensor) -> Tensor:

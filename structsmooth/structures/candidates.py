@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from structsmooth.structures.base import Structure, check_k, widened
 from structsmooth.structures.checks import (
-    below_infinity,
-    can_read_values,
+    require_below_infinity,
     require_device,
-    require_integers,
     require_labels,
     require_mask,
+    require_outputs,
     require_scores,
     require_shape,
 )
@@ -52,42 +49,40 @@ class Candidates(Structure):
         tensor([0.5000, 0.0000])
     """
 
+    potential_names = ("scores",)
+
     def __init__(self, scores: Tensor, mask: Tensor | None = None, *, validate_args: bool | None = None) -> None:
-        _check_scores(scores)
+        self.scores = scores
+        self.check_shapes()
         if mask is None:
             mask = torch.ones_like(scores, dtype=torch.bool)
         require_mask("mask", mask)
         require_shape("mask", mask, "[B, M]", tuple(scores.shape))
         require_device("mask", mask, "scores", scores)
-        self.scores, self.mask = scores, mask
-        default = self.validate_args_default if validate_args is None else validate_args
-        self.validate_args = default and can_read_values()
-        # One reduction in the usual case.
-        if self.validate_args and not (below_infinity(scores) or below_infinity(scores[mask])):
-            raise ValueError("scores must not contain NaN or +inf")
+        self.mask = mask
+        super().__init__(validate_args)
 
-    @property
-    def potentials(self) -> tuple[Tensor]:
+    def check_shapes(self) -> None:
         """Scores [B, M]."""
-        return (self.scores,)
+        require_scores("scores", self.scores)
+        if self.scores.dim() != 2 or self.scores.shape[1] == 0:
+            raise ValueError(f"scores must have shape [B, M] with M >= 1, got {tuple(self.scores.shape)}")
+
+    def check_values(self, name: str) -> None:
+        """Neither NaN nor +inf, but where the mask is false."""
+        require_below_infinity(name, self.scores, lambda: self.scores[self.mask])
 
     def batched(self) -> Candidates:
         """The structure itself."""
         return self
 
-    def replace(self, *potentials: Tensor) -> Candidates:
-        """The same candidates with other scores."""
-        if len(potentials) != 1:
-            raise ValueError(f"replace takes one tensor of potentials, scores, got {len(potentials)}")
-        return Candidates(*potentials, self.mask, validate_args=self.validate_args)
-
     def score(self, y: Tensor) -> Tensor:
         """Score of the candidates ``y`` [B]: [B], differentiable; -inf where the mask is false."""
-        return self._allowed().gather(1, self._check_labels(y).unsqueeze(1)).squeeze(1)
+        return self._allowed().gather(1, self.checked_labels(y).unsqueeze(1)).squeeze(1)
 
     def parts(self, y: Tensor) -> tuple[Tensor]:
         """Indicators of the candidates: [B, M]."""
-        y = self._check_labels(y)
+        y = self.checked_labels(y)
         return (torch.nn.functional.one_hot(y, self.scores.shape[1]).to(widened(self.scores).dtype),)
 
     def max(self) -> tuple[Tensor, Tensor]:
@@ -125,10 +120,9 @@ class Candidates(Structure):
         """Scores in the dtype that sums use; -inf where forbidden or masked, without gradient there."""
         return torch.where(self.mask & (self.scores != -torch.inf), widened(self.scores), -torch.inf)
 
-    def _check_labels(self, y: Tensor) -> Tensor:
-        require_integers("y", y, "hold integer labels")
-        require_shape("y", y, "[B]", tuple(self.scores.shape[:1]))
-        require_device("y", y, "scores", self.scores)
+    def checked_labels(self, y: Tensor) -> Tensor:
+        """Indices as int64."""
+        require_outputs(y, "[B]", "scores", self.scores)
         if self.validate_args:
             require_labels(y, self.scores.shape[1])
         return y.to(torch.int64)
@@ -169,14 +163,9 @@ class BoxCandidates(Candidates):
             raise ValueError("boxes must have xmin <= xmax and ymin <= ymax")
         self.boxes = boxes
 
-    def replace(self, *potentials: Tensor) -> BoxCandidates:
-        """The same boxes with other scores."""
-        scores = super().replace(*potentials).scores
-        return BoxCandidates(scores, self.boxes, self.mask, validate_args=self.validate_args)
-
     def overlaps(self, y: Tensor) -> Tensor:
         """Intersection over union of all boxes with the boxes ``y`` [B]: [B, M]; 0 where the mask is false."""
-        index = self._check_labels(y).view(-1, 1, 1).expand(-1, 1, 4)
+        index = self.checked_labels(y).view(-1, 1, 1).expand(-1, 1, 4)
         return torch.where(self.mask, intersection_over_union(self.boxes, self.boxes.gather(1, index)), 0.0)
 
 
@@ -186,9 +175,3 @@ def intersection_over_union(a: Tensor, b: Tensor) -> Tensor:
     intersection = (opposite - corner).clamp_min(0).prod(-1)
     union = (a[..., 2:] - a[..., :2]).prod(-1) + (b[..., 2:] - b[..., :2]).prod(-1) - intersection
     return torch.where(union > 0, intersection / union.clamp_min(torch.finfo(union.dtype).tiny), 0.0)
-
-
-def _check_scores(scores: Any) -> None:
-    require_scores("scores", scores)
-    if scores.dim() != 2 or scores.shape[1] == 0:
-        raise ValueError(f"scores must have shape [B, M] with M >= 1, got {tuple(scores.shape)}")

@@ -1,5 +1,6 @@
 """Checks of arguments that structures share. Messages name the argument, what it should be, and what came."""
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
@@ -49,14 +50,28 @@ def require_device(name: str, tensor: Tensor, other_name: str, other: Tensor) ->
         raise ValueError(f"{name} must be on the device of {other_name}, {other.device}, got {tensor.device}")
 
 
+def require_outputs(y: Any, dimensions: str, name: str, scores: Tensor) -> None:
+    """A tensor of integers in the shape of the first dimensions of the scores called ``name``, and on their device."""
+    require_integers("y", y, "hold integer labels")
+    require_shape("y", y, dimensions, tuple(scores.shape[: 1 + dimensions.count(",")]))
+    require_device("y", y, name, scores)
+
+
 def require_labels(y: Tensor, states: int) -> None:
     """Labels from 0 to ``states`` - 1; reads their values."""
     if y.numel() and not 0 <= int(y.min()) <= int(y.max()) < states:
         raise ValueError(f"y must hold labels from 0 to {states - 1}, got {int(y.min())} to {int(y.max())}")
 
 
-def below_infinity(scores: Tensor) -> bool:
-    """Whether there is neither NaN nor +inf: the maximum of anything with a NaN is NaN, and NaN < inf is false."""
+def require_below_infinity(name: str, scores: Tensor, used: Callable[[], Tensor] | None = None) -> None:
+    """Neither NaN nor +inf among all scores or, where padding may hold anything, among those that are ``used``."""
+    # One reduction in the usual case.
+    if not (_below_infinity(scores) or (used and _below_infinity(used()))):
+        raise ValueError(f"{name} must not contain NaN or +inf")
+
+
+def _below_infinity(scores: Tensor) -> bool:
+    # The maximum of anything with a NaN is NaN, and NaN < inf is false.
     return not scores.numel() or bool(scores.amax() < torch.inf)
 
 

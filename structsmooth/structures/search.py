@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from structsmooth.structures.base import Structure, check_k, widened
-from structsmooth.structures.checks import can_read_values, refuse_transforms
+from structsmooth.structures.checks import refuse_transforms
 
 Subset = TypeVar("Subset")
 
@@ -21,7 +21,7 @@ Subset = TypeVar("Subset")
 class SearchSpace(Structure, Generic[Subset]):
     """An output space that is searched by splitting it, the most promising part first (branch and bound).
 
-    A subclass is a structure (``potentials``, ``replace``, ``score``, ``parts``) whose outputs are vectors of integers,
+    A subclass is a structure (``potential_names``, ``score``, ``parts``) whose outputs are vectors of integers,
     int64 [B, D], and says what a set of outputs is, of any type it likes: :meth:`initial`, :meth:`split`,
     :meth:`upper_bound`, :meth:`is_singleton` and :meth:`lowest`. The max and top-K oracles follow. They are right if
 
@@ -51,12 +51,10 @@ class SearchSpace(Structure, Generic[Subset]):
         The subsets of three items, without neighbours. A set of outputs is the tuple of the decisions made so far.
 
         >>> class NoNeighbours(SearchSpace[tuple[int, ...]]):
+        ...     potential_names = ("scores",)
         ...     def __init__(self, scores):
         ...         super().__init__()
         ...         self.scores = scores  # [1, 3]
-        ...     potentials = property(lambda self: (self.scores,))
-        ...     def replace(self, *potentials):
-        ...         return NoNeighbours(*potentials)
         ...     def score(self, y):
         ...         return (self.scores * y).sum(1)
         ...     def parts(self, y):
@@ -85,8 +83,7 @@ class SearchSpace(Structure, Generic[Subset]):
         if max_sets < 1:
             raise ValueError(f"max_sets must be at least 1, got {max_sets}")
         refuse_transforms(type(self).__name__)
-        default = self.validate_args_default if validate_args is None else validate_args
-        self.validate_args = default and can_read_values()
+        super().__init__(validate_args)
         self.max_sets = max_sets
 
     @abstractmethod

@@ -547,7 +547,7 @@ CASES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "replace with another batch": (
         lambda: graph().replace(torch.zeros(1, N, 2), torch.zeros(1, E, 2, 2)),
         ValueError,
-        r"unary must have shape \[B, N, 2\] = \(2, 3, 2\), got \(1, 3, 2\)",
+        r"unary must have shape \(2, 3, 2\) as before, got \(1, 3, 2\)",
     ),
     "replace with NaN": (
         lambda: graph().replace(torch.full((B, N, 2), NAN), torch.zeros(B, E, 2, 2)),

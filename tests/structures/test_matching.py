@@ -483,7 +483,7 @@ CASES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "replace with another shape": (
         lambda: matching().replace(torch.zeros(B, N, 5)),
         ValueError,
-        r"weights must have shape \[B, N, M\] = \(2, 3, 4\), got \(2, 3, 5\)",
+        r"weights must have shape \(2, 3, 4\) as before, got \(2, 3, 5\)",
     ),
     "replace with NaN": (lambda: matching().replace(filled(NAN, 0, 0, 0)), ValueError, "weights must not contain NaN"),
     "replace on another device": (

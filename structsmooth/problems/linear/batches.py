@@ -77,7 +77,7 @@ class StructureBatch(AffineBatch):
         self,
         structure: Callable[[Tensor], Structure],
         y: Tensor,
-        cost: PartCosts | Tensor | None,
+        cost: PartCosts | Tensor | tuple[Tensor, ...] | None,
     ) -> None:
         self.structure, self.y, self.cost = structure, y, cost
         self.w: Tensor
@@ -94,7 +94,8 @@ class StructureBatch(AffineBatch):
         # Scaled costs: the derivative in the scale is their mean under the statistics.
         scale = torch.ones_like(w[0]).requires_grad_()
         costs = self.cost(structure, self.y) if callable(self.cost) else self.cost
-        costs = None if costs is None else scale * costs
+        if costs is not None:
+            costs = scale * costs if isinstance(costs, Tensor) else tuple(scale * own for own in costs)
         loss = StructuralHinge(smoother, costs, "sum")(structure, self.y)
         *statistics, cost = torch.autograd.grad(loss, (*leaves, scale), materialize_grads=True)
         return Answer(loss.detach(), statistics, has_rows, cost)

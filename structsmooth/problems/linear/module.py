@@ -199,7 +199,7 @@ class LinearModuleProblem(LinearProblem):
                 "Train its bias, or take ModuleProblem"
             )
         structure = structure.replace(*(torch.zeros_like(p).requires_grad_() for p in structure.potentials))
-        y = structure._check_labels(y)  # 0 at padding
+        y = structure.checked_labels(y)  # 0 at padding
         augmented = structure if cost is None else structure.cost_augmented(y, cost)
         return _Example(x, y, structure, tuple(p.detach() for p in augmented.potentials), _parts(structure, y))
 

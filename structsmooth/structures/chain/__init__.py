@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor
 
 from structsmooth.structures.base import Structure, check_k, widened_pair
 from structsmooth.structures.chain import operators, reference
-from structsmooth.structures.chain.operators import check_lengths, length_mask, masked
 from structsmooth.structures.checks import (
     Backend,
-    below_infinity,
-    can_read_values,
     check_backend,
     is_compiled,
+    require_below_infinity,
     require_device,
     require_integers,
     require_labels,
+    require_outputs,
     require_scores,
     require_shape,
 )
@@ -64,6 +63,8 @@ class LinearChain(Structure):
         (tensor([3.]), tensor([[0, 1]]))
     """
 
+    potential_names = ("unary", "transition")
+
     def __init__(
         self,
         unary: Tensor,
@@ -73,40 +74,53 @@ class LinearChain(Structure):
         validate_args: bool | None = None,
         backend: Backend = "auto",
     ) -> None:
-        _check_shapes(unary, transition, lengths)
-        check_backend(backend, unary.device)
+        self.unary, self.transition = unary, transition
+        self.backend: Backend = backend
+        self.check_shapes()
         batch, steps, _ = unary.shape
         if lengths is None:
             lengths = torch.full((batch,), steps, dtype=torch.int64, device=unary.device)
-        self.unary, self.transition, self.lengths = unary, transition, lengths.to(torch.int64)
-        self.backend: Backend = backend
-        default = self.validate_args_default if validate_args is None else validate_args
-        self.validate_args = default and can_read_values()
+        require_integers("lengths", lengths)
+        require_shape("lengths", lengths, "[B]", (batch,))
+        require_device("lengths", lengths, "unary", unary)
+        self.lengths = lengths.to(torch.int64)
+        super().__init__(validate_args)
         if self.validate_args:
-            self._check_values()
+            reference.check_lengths(self.lengths, steps)
 
-    @property
-    def potentials(self) -> tuple[Tensor, Tensor]:
-        """Unary scores [B, T, S] and transitions as they were given."""
-        return self.unary, self.transition
+    def check_shapes(self) -> None:
+        """Scores [B, T, S] and [S, S], [B, S, S] or [B, T-1, S, S], on a device that the backend runs on."""
+        unary, transition = self.unary, self.transition
+        require_scores("unary", unary)
+        require_scores("transition", transition)
+        if unary.dim() != 3 or 0 in unary.shape[1:]:
+            raise ValueError(f"unary must have shape [B, T, S] with T, S >= 1, got {tuple(unary.shape)}")
+        batch, steps, states = unary.shape
+        allowed = [(states, states), (batch, states, states), (batch, steps - 1, states, states)]
+        if tuple(transition.shape) not in allowed:
+            raise ValueError(
+                f"transition must have shape [S, S], [B, S, S] or [B, T-1, S, S] with B, T, S = "
+                f"{batch}, {steps}, {states}, got {tuple(transition.shape)}"
+            )
+        require_device("transition", transition, "unary", unary)
+        check_backend(self.backend, unary.device)
+
+    def check_values(self, name: str) -> None:
+        """Neither NaN nor +inf, but at padding."""
+        index = self.potential_names.index(name)
+        scores = self.potentials[index]
+        require_below_infinity(name, scores, lambda: reference.masked(*self._accumulated(), self.mask)[index])
 
     @property
     def mask(self) -> Tensor:
         """[B, T], true inside the sequences."""
-        return length_mask(self.lengths, self.unary.shape[1])
+        return reference.length_mask(self.lengths, self.unary.shape[1])
 
     def batched(self) -> LinearChain:
         """The same sequences, each with transitions of its own."""
         if self.transition.dim() > 2:
             return self
         return self.replace(self.unary, self.transition.expand(len(self.unary), -1, -1))
-
-    def replace(self, *potentials: Tensor) -> LinearChain:
-        """The same sequences with other unary and transition scores."""
-        if len(potentials) != 2:
-            raise ValueError(f"replace takes two potentials, unary and transition, got {len(potentials)}")
-        unary, transition = potentials
-        return LinearChain(unary, transition, self.lengths, validate_args=self.validate_args, backend=self.backend)
 
     def score(self, y: Tensor) -> Tensor:
         """Score of the label sequences ``y`` [B, T]: [B], differentiable."""
@@ -115,11 +129,11 @@ class LinearChain(Structure):
             self._check_outputs(y)
             scores: Tensor = operators.scores(unary, transition, self.lengths, y.to(torch.int64).unsqueeze(1))
             return scores.squeeze(1)
-        return reference.score(unary, transition, self._check_labels(y), self.mask)
+        return reference.score(unary, transition, self.checked_labels(y), self.mask)
 
     def parts(self, y: Tensor) -> tuple[Tensor, Tensor]:
         """Indicators of labels [B, T, S] and of neighbouring pairs [B, T-1, S, S], zero on padding."""
-        y = self._check_labels(y)
+        y = self.checked_labels(y)
         unary, _ = self._accumulated()
         nodes = torch.nn.functional.one_hot(y, unary.shape[-1]).to(unary.dtype) * self.mask.unsqueeze(-1)
         return nodes, nodes[:, :-1].unsqueeze(-1) * nodes[:, 1:].unsqueeze(-2)
@@ -134,7 +148,7 @@ class LinearChain(Structure):
         if self._compiled:
             values, y = operators.top_k(unary, transition, self.lengths, k)
             return values, y
-        return reference.top_k(*masked(unary, transition, self.mask), self.mask, k)
+        return reference.top_k(unary, transition, self.mask, k)
 
     def logsumexp(self) -> Tensor:
         """Log-partition function [B] (Algorithm 3); twice differentiable."""
@@ -142,7 +156,7 @@ class LinearChain(Structure):
         if self._compiled:
             log_z, _, _ = operators.marginals(unary, transition, self.lengths, transition.shape[1] != 1)
             return cast(Tensor, log_z)
-        return reference.logsumexp(*masked(unary, transition, self.mask), self.mask)
+        return reference.logsumexp(unary, transition, self.mask)
 
     def marginals(self) -> tuple[Tensor, Tensor]:
         """Marginals of labels [B, T, S] and of neighbouring pairs [B, T-1, S, S]; differentiable."""
@@ -150,14 +164,14 @@ class LinearChain(Structure):
         if self._compiled:
             _, node, edge = operators.marginals(unary, transition, self.lengths, True)
             return node, edge
-        return reference.marginals(*masked(unary, transition, self.mask), self.mask)
+        return reference.marginals(unary, transition, self.mask)
 
     def max_marginals(self) -> Tensor:
         """Largest score [B, T, S] of a sequence with y_t = j (Definition 13); zero on padding."""
         unary, transition = self._accumulated()
         if self._compiled:
             return cast(Tensor, operators.max_marginals(unary, transition, self.lengths))
-        return reference.max_marginals(*masked(unary, transition, self.mask), self.mask)
+        return reference.max_marginals(unary, transition, self.mask)
 
     @property
     def _compiled(self) -> bool:
@@ -172,7 +186,7 @@ class LinearChain(Structure):
             transition = transition[:, None]
         return unary, transition
 
-    def _check_labels(self, y: Tensor) -> Tensor:
+    def checked_labels(self, y: Tensor) -> Tensor:
         """Labels with 0 at padding."""
         self._check_outputs(y)
         y = torch.where(self.mask, y, 0).to(torch.int64)
@@ -182,39 +196,4 @@ class LinearChain(Structure):
 
     def _check_outputs(self, y: Tensor) -> None:
         """Integers [B, T]; what they are is not looked at."""
-        require_integers("y", y, "hold integer labels")
-        require_shape("y", y, "[B, T]", tuple(self.unary.shape[:2]))
-        require_device("y", y, "unary", self.unary)
-
-    def _check_values(self) -> None:
-        check_lengths(self.lengths, self.unary.shape[1])
-        for name, scores in (("unary", self.unary), ("transition", self.transition)):
-            # One reduction in the usual case.
-            if not below_infinity(scores) and _has_invalid(self, name):
-                raise ValueError(f"{name} must not contain NaN or +inf")
-
-
-def _has_invalid(chain: LinearChain, name: str) -> bool:
-    """Whether NaN or +inf stands anywhere but at padding."""
-    scores = dict(zip(("unary", "transition"), masked(*chain._accumulated(), chain.mask), strict=True))[name]
-    return not bool((scores < torch.inf).all())
-
-
-def _check_shapes(unary: Any, transition: Any, lengths: Any) -> None:
-    for name, scores in (("unary", unary), ("transition", transition)):
-        require_scores(name, scores)
-    if unary.dim() != 3 or 0 in unary.shape[1:]:
-        raise ValueError(f"unary must have shape [B, T, S] with T, S >= 1, got {tuple(unary.shape)}")
-    batch, steps, states = unary.shape
-    allowed = [(states, states), (batch, states, states), (batch, steps - 1, states, states)]
-    if tuple(transition.shape) not in allowed:
-        raise ValueError(
-            f"transition must have shape [S, S], [B, S, S] or [B, T-1, S, S] with B, T, S = "
-            f"{batch}, {steps}, {states}, got {tuple(transition.shape)}"
-        )
-    require_device("transition", transition, "unary", unary)
-    if lengths is None:
-        return
-    require_integers("lengths", lengths)
-    require_shape("lengths", lengths, "[B]", (batch,))
-    require_device("lengths", lengths, "unary", unary)
+        require_outputs(y, "[B, T]", "unary", self.unary)

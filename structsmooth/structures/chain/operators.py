@@ -18,32 +18,8 @@ from structsmooth.structures.checks import require_labels
 from structsmooth.structures.operators import cpu_operator, weighted_sum
 
 
-def expand_edges(unary: Tensor, transition: Tensor) -> Tensor:
-    """Transitions [1 or B, 1 or T-1, S, S] as edges [B, T-1, S, S]."""
-    batch, steps, states = unary.shape
-    return transition.expand(batch, steps - 1, states, states)
-
-
-def length_mask(lengths: Tensor, steps: int) -> Tensor:
-    """Mask [B, T], true on the first ``lengths`` positions."""
-    return torch.arange(steps, device=lengths.device) < lengths[:, None]
-
-
-def masked(unary: Tensor, transition: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Unary scores and edges [B, T-1, S, S], zero at padding, where they may hold anything."""
-    edges = expand_edges(unary, transition)
-    return torch.where(mask.unsqueeze(-1), unary, 0.0), torch.where(mask[:, 1:, None, None], edges, 0.0)
-
-
-def check_lengths(lengths: Tensor, steps: int) -> None:
-    """Lengths from 1 to T: the kernels would read and write beyond their arrays."""
-    smallest, largest = lengths.aminmax() if lengths.numel() else (1, 1)
-    if not 1 <= int(smallest) <= int(largest) <= steps:
-        raise ValueError(f"lengths must be from 1 to T = {steps}, got {lengths.tolist()}")
-
-
 def _arrays(unary: Tensor, transition: Tensor, lengths: Tensor) -> tuple[Any, ...]:
-    check_lengths(lengths, unary.shape[1])
+    reference.check_lengths(lengths, unary.shape[1])
     return _array(unary), _array(transition), _array(lengths)
 
 
@@ -92,7 +68,7 @@ def scores(unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor) -> Ten
 
     out = unary.new_empty(y.shape[:2])
     if not compiled.batch_scores(*_arrays(unary, transition, lengths), _array(y), out.numpy()):
-        inside = y.masked_select(length_mask(lengths, y.shape[2]).unsqueeze(1))
+        inside = y.masked_select(reference.length_mask(lengths, y.shape[2]).unsqueeze(1))
         require_labels(inside, unary.shape[2])
     return out
 
@@ -207,11 +183,10 @@ def _hessian_product(
     unary: Tensor, transition: Tensor, lengths: Tensor, node_weights: Tensor | None, edge_weights: Tensor | None
 ) -> tuple[Tensor, ...]:
     """Gradient of ⟨weights, marginals⟩: second derivatives of the log-partition, through the reference."""
+    mask = reference.length_mask(lengths, unary.shape[1])
 
     def weighted(unary: Tensor, transition: Tensor) -> Tensor:
-        mask = length_mask(lengths, unary.shape[1])
-        statistics = reference.marginals(*masked(unary, transition, mask), mask)
-        return weighted_sum((node_weights, edge_weights), statistics)
+        return weighted_sum((node_weights, edge_weights), reference.marginals(unary, transition, mask))
 
     gradients: tuple[Tensor, ...] = torch.func.grad(weighted, (0, 1))(unary, transition)
     return gradients
@@ -239,10 +214,10 @@ def _save_inputs(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
 
 def _max_marginals_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     unary, transition, lengths = ctx.saved_tensors
+    mask = reference.length_mask(lengths, unary.shape[1])
 
     def weighted(unary: Tensor, transition: Tensor) -> Tensor:
-        mask = length_mask(lengths, unary.shape[1])
-        values = reference.max_marginals(*masked(unary, transition, mask), mask)
+        values = reference.max_marginals(unary, transition, mask)
         return torch.where(values > -torch.inf, values * grad, 0.0).sum()
 
     return *torch.func.grad(weighted, (0, 1))(unary, transition), None

@@ -1,7 +1,8 @@
 """Oracles of the linear chain in plain torch: one recursion over a semiring, every query derived from it.
 
 The readable reference, on any device and twice differentiable. Statistics are the gradient of a value with respect to
-zeros added to the potentials, so the caller's tensors stay untouched.
+zeros added to the potentials, so the caller's tensors stay untouched. Shapes: unary [B, T, S], transition
+[1 or B, 1 or T-1, S, S], mask [B, T], true on the first ``length`` positions; scores at padding may be anything.
 """
 
 from functools import partial
@@ -11,6 +12,25 @@ from torch import Tensor
 
 from structsmooth.structures import semirings
 from structsmooth.structures.semirings import Log, Semiring, TopK
+
+
+def check_lengths(lengths: Tensor, steps: int) -> None:
+    """Lengths from 1 to T: compiled loops would read and write beyond their arrays."""
+    smallest, largest = lengths.aminmax() if lengths.numel() else (1, 1)
+    if not 1 <= int(smallest) <= int(largest) <= steps:
+        raise ValueError(f"lengths must be from 1 to T = {steps}, got {lengths.tolist()}")
+
+
+def length_mask(lengths: Tensor, steps: int) -> Tensor:
+    """Mask [B, T], true on the first ``lengths`` positions."""
+    return torch.arange(steps, device=lengths.device) < lengths[:, None]
+
+
+def masked(unary: Tensor, transition: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Unary scores and edges [B, T-1, S, S], zero at padding."""
+    batch, steps, states = unary.shape
+    edges = transition.expand(batch, steps - 1, states, states)
+    return torch.where(mask.unsqueeze(-1), unary, 0.0), torch.where(mask[:, 1:, None, None], edges, 0.0)
 
 
 def recursion(semiring: Semiring, unary: Tensor, edges: Tensor, mask: Tensor) -> Tensor:
@@ -39,7 +59,7 @@ def _messages(semiring: Semiring, unary: Tensor, edges: Tensor, mask: Tensor) ->
 
 
 def score(unary: Tensor, transition: Tensor, y: Tensor, mask: Tensor) -> Tensor:
-    """Scores [B] of labels [B, T], 0 at padding, whatever stands there; transitions are [1 or B, 1 or T-1, S, S]."""
+    """Scores [B] of labels [B, T], which are 0 at padding."""
     total = torch.where(mask, unary.gather(2, y.unsqueeze(-1)).squeeze(-1), 0.0).sum(1)
     pairs = transition.flatten().gather(0, _edge_cells(y, transition.shape).flatten()).view(y[:, 1:].shape)
     return total + torch.where(mask[:, 1:], pairs, 0.0).sum(1)
@@ -56,25 +76,26 @@ def _edge_cells(y: Tensor, transition_shape: torch.Size) -> Tensor:
     return pairs
 
 
-def logsumexp(unary: Tensor, edges: Tensor, mask: Tensor) -> Tensor:
+def logsumexp(unary: Tensor, transition: Tensor, mask: Tensor) -> Tensor:
     """Log-partition function [B]."""
-    return recursion(Log(), unary, edges, mask).squeeze(-1)
+    return recursion(Log(), *masked(unary, transition, mask), mask).squeeze(-1)
 
 
-def marginals(unary: Tensor, edges: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+def marginals(unary: Tensor, transition: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     """Marginals [B, T, S] and [B, T-1, S, S], differentiable."""
-    return semirings.marginals(partial(recursion, mask=mask), unary, edges)
+    return semirings.marginals(partial(recursion, mask=mask), *masked(unary, transition, mask))
 
 
-def top_k(unary: Tensor, edges: Tensor, mask: Tensor, k: int) -> tuple[Tensor, Tensor]:
+def top_k(unary: Tensor, transition: Tensor, mask: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Values [B, k] and outputs [B, k, T], 0 at padding."""
-    values, y = semirings.top_k(partial(recursion, mask=mask), unary, edges, k)
+    values, y = semirings.top_k(partial(recursion, mask=mask), *masked(unary, transition, mask), k)
     return values, y * mask.unsqueeze(1)
 
 
-def max_marginals(unary: Tensor, edges: Tensor, mask: Tensor) -> Tensor:
+def max_marginals(unary: Tensor, transition: Tensor, mask: Tensor) -> Tensor:
     """Max-marginals [B, T, S]: best prefix that ends in each state plus best suffix that starts behind it."""
     best = TopK(1)
+    unary, edges = masked(unary, transition, mask)
     prefix = torch.stack(_messages(best, unary, edges, mask), 1).squeeze(-1)
     suffix = [torch.zeros_like(unary[:, 0])]
     for t in range(unary.shape[1] - 1, 0, -1):

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from copy import copy
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor
 
 from structsmooth.structures.base import Structure, check_k, widened_pair
 from structsmooth.structures.checks import (
-    below_infinity,
-    can_read_values,
     refuse_transforms,
+    require_below_infinity,
     require_device,
     require_integers,
     require_labels,
+    require_outputs,
     require_scores,
     require_shape,
 )
@@ -63,55 +62,50 @@ class BinaryGraph(Structure):
         (tensor([4.5000]), tensor([[1, 0, 0]]))
     """
 
+    potential_names = ("unary", "pairwise")
+
     def __init__(self, unary: Tensor, edges: Tensor, pairwise: Tensor, *, validate_args: bool | None = None) -> None:
         require_integers("edges", edges)
         if edges.dim() != 2 or edges.shape[1] != 2:
             raise ValueError(f"edges must have shape [E, 2], got {tuple(edges.shape)}")
-        _check_scores(unary, pairwise, edges)
         self.unary, self.edges, self.pairwise = unary, edges.to(torch.int64), pairwise
-        refuse_transforms("BinaryGraph")
-        default = self.validate_args_default if validate_args is None else validate_args
-        self.validate_args = default and can_read_values()
+        self.check_shapes()
+        super().__init__(validate_args)
         if self.validate_args:
             _check_edges(self.edges, unary.shape[1])
-            _check_finite("unary", unary)
-            _check_pairwise(pairwise)
 
-    @property
-    def potentials(self) -> tuple[Tensor, Tensor]:
-        """Unary [B, N, 2] and pairwise [B, E, 2, 2] scores."""
-        return self.unary, self.pairwise
+    def check_shapes(self) -> None:
+        """Scores [B, N, 2] and [B, E, 2, 2], outside transforms of ``torch.func``."""
+        unary, pairwise = self.unary, self.pairwise
+        require_scores("unary", unary)
+        require_scores("pairwise", pairwise)
+        if unary.dim() != 3 or unary.shape[1] == 0 or unary.shape[2] != 2:
+            raise ValueError(f"unary must have shape [B, N, 2] with N >= 1, got {tuple(unary.shape)}")
+        require_shape("pairwise", pairwise, "[B, E, 2, 2]", (unary.shape[0], len(self.edges), 2, 2))
+        require_device("pairwise", pairwise, "unary", unary)
+        require_device("edges", self.edges, "unary", unary)
+        refuse_transforms("BinaryGraph")
+
+    def check_values(self, name: str) -> None:
+        """Neither NaN nor +inf; supermodular pairwise scores."""
+        require_below_infinity(name, getattr(self, name))
+        if name == "pairwise":
+            _check_supermodular(self.pairwise)
 
     def batched(self) -> BinaryGraph:
         """The structure itself."""
         return self
 
-    def replace(self, *potentials: Tensor) -> BinaryGraph:
-        """The same graph with other unary and pairwise scores."""
-        if len(potentials) != 2:
-            raise ValueError(f"replace takes two potentials, unary and pairwise, got {len(potentials)}")
-        unary, pairwise = potentials
-        _check_scores(unary, pairwise, self.edges)
-        require_shape("unary", unary, "[B, N, 2]", tuple(self.unary.shape))
-        # What has been checked need not be again.
-        graph = copy(self)
-        graph.unary, graph.pairwise = unary, pairwise
-        if self.validate_args and unary is not self.unary:
-            _check_finite("unary", unary)
-        if self.validate_args and pairwise is not self.pairwise:
-            _check_pairwise(pairwise)
-        return graph
-
     def score(self, y: Tensor) -> Tensor:
         """Score of the labelings ``y`` [B, N]: [B], differentiable."""
-        y = self._check_labels(y)
+        y = self.checked_labels(y)
         unary, pairwise = self._accumulated()
         nodes = unary.gather(2, y.unsqueeze(-1)).sum((1, 2))
         return nodes + pairwise.flatten(2).gather(2, operators.pairs(y, self.edges).unsqueeze(-1)).sum((1, 2))
 
     def parts(self, y: Tensor) -> tuple[Tensor, Tensor]:
         """Indicators of labels [B, N, 2] and of pairs at the edges [B, E, 2, 2]."""
-        y = self._check_labels(y)
+        y = self.checked_labels(y)
         dtype = self._accumulated()[0].dtype
         pairs = torch.nn.functional.one_hot(operators.pairs(y, self.edges), 4)
         return torch.nn.functional.one_hot(y, 2).to(dtype), pairs.unflatten(-1, (2, 2)).to(dtype)
@@ -133,23 +127,12 @@ class BinaryGraph(Structure):
         """Unary and pairwise scores in the dtype of values."""
         return widened_pair(self.unary, self.pairwise)
 
-    def _check_labels(self, y: Tensor) -> Tensor:
-        require_integers("y", y, "hold integer labels")
-        require_shape("y", y, "[B, N]", tuple(self.unary.shape[:2]))
-        require_device("y", y, "unary", self.unary)
+    def checked_labels(self, y: Tensor) -> Tensor:
+        """Labels as int64."""
+        require_outputs(y, "[B, N]", "unary", self.unary)
         if self.validate_args:
             require_labels(y, 2)
         return y.to(torch.int64)
-
-
-def _check_scores(unary: Any, pairwise: Any, edges: Tensor) -> None:
-    require_scores("unary", unary)
-    require_scores("pairwise", pairwise)
-    if unary.dim() != 3 or unary.shape[1] == 0 or unary.shape[2] != 2:
-        raise ValueError(f"unary must have shape [B, N, 2] with N >= 1, got {tuple(unary.shape)}")
-    require_shape("pairwise", pairwise, "[B, E, 2, 2]", (unary.shape[0], len(edges), 2, 2))
-    require_device("pairwise", pairwise, "unary", unary)
-    require_device("edges", edges, "unary", unary)
 
 
 def _check_edges(edges: Tensor, nodes: int) -> None:
@@ -160,13 +143,7 @@ def _check_edges(edges: Tensor, nodes: int) -> None:
         raise ValueError(f"edges must join two nodes, got edge {e} from {int(edges[e, 0])} to itself")
 
 
-def _check_finite(name: str, scores: Tensor) -> None:
-    if not below_infinity(scores):
-        raise ValueError(f"{name} must not contain NaN or +inf")
-
-
-def _check_pairwise(pairwise: Tensor) -> None:
-    _check_finite("pairwise", pairwise)
+def _check_supermodular(pairwise: Tensor) -> None:
     tables = pairwise.detach().double().flatten(2)
     s00, s01, s10, s11 = tables.unbind(-1)
     largest = torch.where(tables.isfinite(), tables, 0.0).abs().amax(-1)

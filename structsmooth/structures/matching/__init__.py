@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from copy import copy
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor
 
 from structsmooth.structures.base import Structure, check_k, widened
 from structsmooth.structures.checks import (
-    below_infinity,
-    can_read_values,
     refuse_transforms,
+    require_below_infinity,
     require_device,
     require_integers,
+    require_outputs,
     require_scores,
     require_shape,
 )
@@ -57,25 +56,32 @@ class Matching(Structure):
         (tensor([5.]), tensor([[1, 0]]))
     """
 
+    potential_names = ("weights",)
+
     def __init__(self, weights: Tensor, sizes: Tensor | None = None, *, validate_args: bool | None = None) -> None:
-        _check_shape(weights)
+        self.weights = weights
+        self.check_shapes()
         if sizes is None:
             sizes = torch.stack([torch.full(weights.shape[:1], n, device=weights.device) for n in weights.shape[1:]], 1)
         require_integers("sizes", sizes)
         require_shape("sizes", sizes, "[B, 2]", (len(weights), 2))
         require_device("sizes", sizes, "weights", weights)
-        self.weights, self.sizes = weights, sizes.to(torch.int64)
-        refuse_transforms("Matching")
-        default = self.validate_args_default if validate_args is None else validate_args
-        self.validate_args = default and can_read_values()
+        self.sizes = sizes.to(torch.int64)
+        super().__init__(validate_args)
         if self.validate_args:
             operators.check_sizes(self.sizes, *weights.shape[1:])
-            self._check_values()
 
-    @property
-    def potentials(self) -> tuple[Tensor]:
-        """Weights [B, N, M]."""
-        return (self.weights,)
+    def check_shapes(self) -> None:
+        """Weights [B, N, M], outside transforms of ``torch.func``."""
+        weights = self.weights
+        require_scores("weights", weights)
+        if weights.dim() != 3 or not 1 <= weights.shape[1] <= weights.shape[2]:
+            raise ValueError(f"weights must have shape [B, N, M] with 1 <= N <= M, got {tuple(weights.shape)}")
+        refuse_transforms("Matching")
+
+    def check_values(self, name: str) -> None:
+        """Neither NaN nor +inf, but at padding."""
+        require_below_infinity(name, self.weights, lambda: self.weights[self.mask.unsqueeze(-1) & self._columns])
 
     @property
     def lengths(self) -> Tensor:
@@ -91,23 +97,9 @@ class Matching(Structure):
         """The structure itself."""
         return self
 
-    def replace(self, *potentials: Tensor) -> Matching:
-        """The same rows and columns with other weights."""
-        if len(potentials) != 1:
-            raise ValueError(f"replace takes one tensor of potentials, weights, got {len(potentials)}")
-        (weights,) = potentials
-        _check_shape(weights)
-        require_shape("weights", weights, "[B, N, M]", tuple(self.weights.shape))
-        require_device("weights", weights, "sizes", self.sizes)
-        matching = copy(self)
-        matching.weights = weights
-        if self.validate_args:
-            matching._check_values()
-        return matching
-
     def score(self, y: Tensor) -> Tensor:
         """Score of the matchings ``y`` [B, N]: [B], differentiable; -inf where two rows have the same partner."""
-        y = self._check_labels(y)
+        y = self.checked_labels(y)
         chosen = widened(self.weights).gather(2, y.unsqueeze(-1)).squeeze(-1)
         # Padded rows get partners of their own, behind the last column.
         rows, columns = self.weights.shape[1:]
@@ -117,7 +109,7 @@ class Matching(Structure):
 
     def parts(self, y: Tensor) -> tuple[Tensor]:
         """Indicators of pairs [B, N, M], zero on padding."""
-        pairs = torch.nn.functional.one_hot(self._check_labels(y), self.weights.shape[-1])
+        pairs = torch.nn.functional.one_hot(self.checked_labels(y), self.weights.shape[-1])
         return (pairs.to(widened(self.weights).dtype) * self.mask.unsqueeze(-1),)
 
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
@@ -133,11 +125,14 @@ class Matching(Structure):
         """Largest score [B, N, M] of a matching with y_v = j (Definition 13); zero at padded rows."""
         return cast(Tensor, operators.max_marginals(widened(self.weights), self.sizes))
 
-    def _check_labels(self, y: Tensor) -> Tensor:
+    @property
+    def _columns(self) -> Tensor:
+        """[B, 1, M], true at the columns that examples have."""
+        return operators.column_mask(self.sizes, self.weights.shape[2]).unsqueeze(1)
+
+    def checked_labels(self, y: Tensor) -> Tensor:
         """Labels with 0 at padding."""
-        require_integers("y", y, "hold integer labels")
-        require_shape("y", y, "[B, N]", tuple(self.weights.shape[:2]))
-        require_device("y", y, "weights", self.weights)
+        require_outputs(y, "[B, N]", "weights", self.weights)
         y = torch.where(self.mask, y, 0).to(torch.int64)
         if self.validate_args:
             wrong = ((y < 0) | (y >= self.sizes[:, 1:])).any(1)
@@ -146,17 +141,3 @@ class Matching(Structure):
                 last = int(self.sizes[b, 1]) - 1
                 raise ValueError(f"y must hold labels from 0 to {last} at example {b}, got {y[b].tolist()}")
         return y
-
-    def _check_values(self) -> None:
-        # One reduction in the usual case.
-        if below_infinity(self.weights):
-            return
-        columns = operators.column_mask(self.sizes, self.weights.shape[-1])
-        if not below_infinity(self.weights[self.mask.unsqueeze(-1) & columns.unsqueeze(1)]):
-            raise ValueError("weights must not contain NaN or +inf")
-
-
-def _check_shape(weights: Any) -> None:
-    require_scores("weights", weights)
-    if weights.dim() != 3 or not 1 <= weights.shape[1] <= weights.shape[2]:
-        raise ValueError(f"weights must have shape [B, N, M] with 1 <= N <= M, got {tuple(weights.shape)}")

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from structsmooth.structures.base import PartCosts, check_k, widened
+from structsmooth.structures.base import check_k, widened
 from structsmooth.structures.checks import (
-    below_infinity,
+    refuse_transforms,
+    require_below_infinity,
     require_device,
     require_integers,
     require_scores,
@@ -18,7 +19,6 @@ from structsmooth.structures.checks import (
 )
 from structsmooth.structures.search import SearchSpace
 from structsmooth.structures.subwindows import operators
-from structsmooth.structures.subwindows.operators import covered
 
 Box = tuple[int, ...]  # x1, y1, x2, y2
 
@@ -70,27 +70,27 @@ class Subwindows(SearchSpace[Boxes]):
         (tensor([12.]), tensor([[2, 1, 5, 3]]))
     """
 
-    def __init__(self, scores: Tensor, *, validate_args: bool | None = None, max_sets: int = 10_000_000) -> None:
-        super().__init__(validate_args=validate_args, max_sets=max_sets)
-        _check_scores(scores)
-        self.scores = scores
-        if self.validate_args and not below_infinity(scores):
-            raise ValueError("scores must not contain NaN or +inf")
+    potential_names = ("scores",)
 
-    @property
-    def potentials(self) -> tuple[Tensor]:
-        """Scores [B, H, W]."""
-        return (self.scores,)
+    def __init__(self, scores: Tensor, *, validate_args: bool | None = None, max_sets: int = 10_000_000) -> None:
+        self.scores = scores
+        self.check_shapes()
+        super().__init__(validate_args=validate_args, max_sets=max_sets)
+
+    def check_shapes(self) -> None:
+        """Scores [B, H, W], outside transforms of ``torch.func``."""
+        require_scores("scores", self.scores)
+        if self.scores.dim() != 3 or 0 in self.scores.shape[1:]:
+            raise ValueError(f"scores must have shape [B, H, W] with H, W >= 1, got {tuple(self.scores.shape)}")
+        refuse_transforms("Subwindows")
+
+    def check_values(self, name: str) -> None:
+        """Neither NaN nor +inf."""
+        require_below_infinity(name, self.scores)
 
     def batched(self) -> Subwindows:
         """The structure itself."""
         return self
-
-    def replace(self, *potentials: Tensor) -> Subwindows:
-        """The boxes of other maps."""
-        if len(potentials) != 1:
-            raise ValueError(f"replace takes one tensor of potentials, scores, got {len(potentials)}")
-        return Subwindows(*potentials, validate_args=self.validate_args, max_sets=self.max_sets)
 
     def score(self, y: Tensor) -> Tensor:
         """Score of the boxes ``y`` [B, 4]: [B], differentiable."""
@@ -99,15 +99,6 @@ class Subwindows(SearchSpace[Boxes]):
     def parts(self, y: Tensor) -> tuple[Tensor]:
         """Indicators of the pixels that boxes cover: [B, H, W]."""
         return (self._covered(y).to(widened(self.scores).dtype),)
-
-    def cost_augmented(self, y: Tensor, cost: PartCosts | Tensor) -> Subwindows:
-        """The boxes with scores θ + ℓ; the cost is one of pixels, a tensor that broadcasts to [B, H, W]."""
-        self._covered(y)
-        if hasattr(cost, "mistake_cost"):
-            raise TypeError(
-                f"cost must be a tensor of costs of pixels, [B, H, W]; {type(cost).__name__} is one of labels"
-            )
-        return super().cost_augmented(y, cost)
 
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
         """Top-K oracle: values [B, k] sorted downwards and distinct boxes [B, k, 4] (Algorithm 13).
@@ -158,15 +149,19 @@ class Subwindows(SearchSpace[Boxes]):
         tables = scores.clamp_min(0), torch.where(forbidden, 0.0, scores.clamp_max(0)), forbidden.double()
         return tuple(torch.nn.functional.pad(table.cumsum(1).cumsum(2), (1, 0, 1, 0)).numpy() for table in tables)
 
-    def _covered(self, y: Tensor) -> Tensor:
-        """Which pixels the boxes cover: [B, H, W]."""
+    def checked_labels(self, y: Tensor) -> Tensor:
+        """Coordinates as int64."""
         require_integers("y", y, "hold integer coordinates")
         batch, height, width = self.scores.shape
         require_shape("y", y, "[B, 4]", (batch, 4))
         require_device("y", y, "scores", self.scores)
         if self.validate_args:
             _check_boxes(y, height, width)
-        rows, columns = covered(y, height, width)
+        return y.to(torch.int64)
+
+    def _covered(self, y: Tensor) -> Tensor:
+        """Which pixels the boxes cover: [B, H, W]."""
+        rows, columns = operators.covered(self.checked_labels(y), *self.scores.shape[1:])
         return rows.unsqueeze(2) & columns.unsqueeze(1)
 
 
@@ -183,12 +178,6 @@ def _without_empty(subset: Boxes) -> Boxes:
 def _sum(table: Any, box: Box) -> float:
     x1, y1, x2, y2 = box
     return float(table[y2, x2] - table[y1, x2] - table[y2, x1] + table[y1, x1])
-
-
-def _check_scores(scores: Any) -> None:
-    require_scores("scores", scores)
-    if scores.dim() != 3 or 0 in scores.shape[1:]:
-        raise ValueError(f"scores must have shape [B, H, W] with H, W >= 1, got {tuple(scores.shape)}")
 
 
 def _check_boxes(y: Tensor, height: int, width: int) -> None:

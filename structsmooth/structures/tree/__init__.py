@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from copy import copy
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -11,14 +10,14 @@ from torch import Tensor
 from structsmooth.structures.base import Structure, check_k, widened_pair
 from structsmooth.structures.checks import (
     Backend,
-    below_infinity,
-    can_read_values,
     check_backend,
     is_compiled,
+    require_below_infinity,
     require_device,
     require_integers,
     require_labels,
     require_mask,
+    require_outputs,
     require_scores,
     require_shape,
 )
@@ -64,6 +63,8 @@ class Tree(Structure):
         (tensor([2.5000]), tensor([[1, 1, 0]]))
     """
 
+    potential_names = ("unary", "pairwise")
+
     def __init__(
         self,
         unary: Tensor,
@@ -74,7 +75,9 @@ class Tree(Structure):
         validate_args: bool | None = None,
         backend: Backend = "auto",
     ) -> None:
-        _check_scores(unary, pairwise)
+        self.unary, self.pairwise = unary, pairwise
+        self.backend: Backend = backend
+        self.check_shapes()
         require_integers("parents", parents)
         if mask is None:
             mask = torch.ones_like(parents, dtype=torch.bool)
@@ -82,19 +85,26 @@ class Tree(Structure):
         for name, tensor in (("parents", parents), ("mask", mask)):
             require_shape(name, tensor, "[B, N]", tuple(unary.shape[:2]))
             require_device(name, tensor, "unary", unary)
-        check_backend(backend, unary.device)
-        self.unary, self.pairwise, self.parents, self.mask = unary, pairwise, parents.to(torch.int64), mask
-        self.backend: Backend = backend
-        default = self.validate_args_default if validate_args is None else validate_args
-        self.validate_args = default and can_read_values()
+        self.parents, self.mask = parents.to(torch.int64), mask
+        super().__init__(validate_args)
         if self.validate_args:
             _check_parents(self.parents, self.mask)
-            self._check_values()
 
-    @property
-    def potentials(self) -> tuple[Tensor, Tensor]:
-        """Unary [B, N, S] and pairwise [B, N, S, S] scores."""
-        return self.unary, self.pairwise
+    def check_shapes(self) -> None:
+        """Scores [B, N, S] and [B, N, S, S], on a device that the backend runs on."""
+        unary, pairwise = self.unary, self.pairwise
+        require_scores("unary", unary)
+        require_scores("pairwise", pairwise)
+        if unary.dim() != 3 or 0 in unary.shape[1:]:
+            raise ValueError(f"unary must have shape [B, N, S] with N, S >= 1, got {tuple(unary.shape)}")
+        require_shape("pairwise", pairwise, "[B, N, S, S]", (*unary.shape, unary.shape[-1]))
+        require_device("pairwise", pairwise, "unary", unary)
+        check_backend(self.backend, unary.device)
+
+    def check_values(self, name: str) -> None:
+        """Neither NaN nor +inf, but at padding and, of pairs, at roots."""
+        scores, used = (self.unary, self.mask) if name == "unary" else (self.pairwise, self._hangs)
+        require_below_infinity(name, scores, lambda: scores[used])
 
     @property
     def lengths(self) -> Tensor:
@@ -105,24 +115,9 @@ class Tree(Structure):
         """The structure itself."""
         return self
 
-    def replace(self, *potentials: Tensor) -> Tree:
-        """The same trees with other unary and pairwise scores."""
-        if len(potentials) != 2:
-            raise ValueError(f"replace takes two potentials, unary and pairwise, got {len(potentials)}")
-        unary, pairwise = potentials
-        _check_scores(unary, pairwise)
-        require_shape("unary", unary, "[B, N, S]", tuple(self.unary.shape))
-        require_device("unary", unary, "parents", self.parents)
-        # The trees have been checked and need not be again.
-        tree = copy(self)
-        tree.unary, tree.pairwise = unary, pairwise
-        if self.validate_args:
-            tree._check_values()
-        return tree
-
     def score(self, y: Tensor) -> Tensor:
         """Score of the labelings ``y`` [B, N]: [B], differentiable."""
-        y = self._check_labels(y)
+        y = self.checked_labels(y)
         unary, pairwise = self._accumulated()
         nodes = unary.gather(2, y.unsqueeze(-1)).squeeze(-1)
         pairs = self._labels_of_parents(y) * unary.shape[-1] + y
@@ -131,7 +126,7 @@ class Tree(Structure):
 
     def parts(self, y: Tensor) -> tuple[Tensor, Tensor]:
         """Indicators of labels [B, N, S], and of pairs of parent and node [B, N, S, S], zero at roots and padding."""
-        y = self._check_labels(y)
+        y = self.checked_labels(y)
         unary, _ = self._accumulated()
         own = torch.nn.functional.one_hot(y, unary.shape[-1]).to(unary.dtype)
         above = torch.nn.functional.one_hot(self._labels_of_parents(y), unary.shape[-1]).to(unary.dtype)
@@ -186,30 +181,13 @@ class Tree(Structure):
         """Scores in the dtype that sums use."""
         return widened_pair(self.unary, self.pairwise)
 
-    def _check_labels(self, y: Tensor) -> Tensor:
+    def checked_labels(self, y: Tensor) -> Tensor:
         """Labels with 0 at padding."""
-        require_integers("y", y, "hold integer labels")
-        require_shape("y", y, "[B, N]", tuple(self.unary.shape[:2]))
-        require_device("y", y, "unary", self.unary)
+        require_outputs(y, "[B, N]", "unary", self.unary)
         y = torch.where(self.mask, y, 0).to(torch.int64)
         if self.validate_args:
             require_labels(y, self.unary.shape[-1])
         return y
-
-    def _check_values(self) -> None:
-        for name, scores, used in (("unary", self.unary, self.mask), ("pairwise", self.pairwise, self._hangs)):
-            # One reduction in the usual case.
-            if not (below_infinity(scores) or below_infinity(scores[used])):
-                raise ValueError(f"{name} must not contain NaN or +inf")
-
-
-def _check_scores(unary: Any, pairwise: Any) -> None:
-    require_scores("unary", unary)
-    require_scores("pairwise", pairwise)
-    if unary.dim() != 3 or 0 in unary.shape[1:]:
-        raise ValueError(f"unary must have shape [B, N, S] with N, S >= 1, got {tuple(unary.shape)}")
-    require_shape("pairwise", pairwise, "[B, N, S, S]", (*unary.shape, unary.shape[-1]))
-    require_device("pairwise", pairwise, "unary", unary)
 
 
 def _check_parents(parents: Tensor, mask: Tensor) -> None:
