@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from source_tree import LIBRARY, ROOT, module_names
 
 import structsmooth
 import structsmooth.models
 import structsmooth.tasks
 from structsmooth.cli import main
 
-ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
@@ -34,16 +34,6 @@ def blocks() -> list[object]:
         pytest.param(path, "\n" * line + code, id=f"{name_of(path)}:{line + 1}")
         for path in DOCUMENTS
         for line, code in python_blocks(path)
-    ]
-
-
-def module_names() -> list[str]:
-    """Every module by its installed name; models/ and tasks/ install as packages of structsmooth."""
-    folders = {"structsmooth": "structsmooth", "models": "structsmooth.models", "tasks": "structsmooth.tasks"}
-    return [
-        ".".join([package, *path.relative_to(ROOT / folder).with_suffix("").parts]).removesuffix(".__init__")
-        for folder, package in folders.items()
-        for path in sorted((ROOT / folder).rglob("*.py"))
     ]
 
 
@@ -103,7 +93,7 @@ def test_the_task_of_the_documents_trains_and_predicts(tmp_path, monkeypatch, ca
     assert capsys.readouterr().out == "money\tsport\ta bank\nsport\tmoney\ta team\n"
 
 
-@pytest.mark.parametrize("name", module_names())
+@pytest.mark.parametrize("name", module_names(LIBRARY))
 def test_doctests(name):
     torch.manual_seed(0)
     result = doctest.testmod(importlib.import_module(name))
@@ -113,5 +103,5 @@ def test_doctests(name):
 def test_documents_and_modules_are_found():
     assert {"README.md", "docs/solvers.md", "docs/structures/chain.md"} <= {name_of(path) for path in DOCUMENTS}
     assert {"structsmooth.structures.chain", "structsmooth.tasks.text.ner", "structsmooth.models.bilstm"} <= {
-        *module_names()
+        *module_names(LIBRARY)
     }
