@@ -7,8 +7,8 @@ from pathlib import Path
 
 from source_tree import EVERYTHING, ROOT, modules
 
-# Lowest first: a module may import from its own layer and from those before it. A package stands for all its modules
-# that are not listed themselves; "structsmooth" alone is the public interface, structsmooth/__init__.py.
+# Lowest first: a module may import from its own layer and from those before it. A package stands for its modules that
+# are not listed themselves; "structsmooth" alone is the public interface, structsmooth/__init__.py.
 LAYERS = [
     {"structsmooth.compiled", "structsmooth.data", "structsmooth.processes", "structsmooth.sequences"},
     {"structsmooth.structures." + name for name in ("base", "checks", "operators", "semirings")},
@@ -21,16 +21,16 @@ LAYERS = [
     {"structsmooth.problems.linear.sparse_chain"},
     {"structsmooth.problems.__init__", "structsmooth.problems.sharding"},
     {"structsmooth.checkpoint", "structsmooth.history"},
-    {"structsmooth.solvers." + name for name in ("base", "lower_bound", "run", "step_control")},
+    {"structsmooth.solvers"},
     {"structsmooth.solvers.primal"},
     {"structsmooth.solvers.dual"},
-    {"structsmooth.solvers"},
+    {"structsmooth.solvers.__init__"},
     {"structsmooth"},
     {"structsmooth.models"},
     {"structsmooth.plots"},
-    {"structsmooth.tasks." + name for name in ("base", "chains", "files")},
-    {"structsmooth.tasks." + room for room in ("localization", "ocr", "segmentation", "text")},
     {"structsmooth.tasks"},
+    {"structsmooth.tasks." + room for room in ("localization", "ocr", "segmentation", "text")},
+    {"structsmooth.tasks.__init__", "structsmooth.tasks.registry"},
     {"structsmooth.cli"},
     {"scripts"},
 ]
