@@ -1,4 +1,4 @@
-"""Examples run: code blocks of the documents, and doctests of the modules; and the reference has every public name."""
+"""Documents: their code blocks run, their links lead somewhere, and the reference has every public name; doctests."""
 
 import doctest
 import importlib
@@ -14,7 +14,7 @@ import structsmooth.models
 import structsmooth.tasks
 from structsmooth.cli import main
 
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def name_of(path: Path) -> str:
@@ -29,7 +29,7 @@ def python_blocks(path: Path) -> list[tuple[int, str]]:
 
 
 def blocks() -> list[object]:
-    """Python blocks, padded so that a traceback has the line of the document."""
+    """Python blocks, padded so that tracebacks name the line of the document."""
     return [
         pytest.param(path, "\n" * line + code, id=f"{name_of(path)}:{line + 1}")
         for path in DOCUMENTS
@@ -38,7 +38,7 @@ def blocks() -> list[object]:
 
 
 def reference() -> list[str]:
-    """Names that the reference pages ask for."""
+    """Names that the reference pages list."""
     pages = (ROOT / "docs" / "reference").glob("*.md")
     return [name for page in pages for name in re.findall(r"^::: (\S+)$", page.read_text(encoding="utf-8"), re.M)]
 
@@ -52,7 +52,7 @@ def test_code_blocks_run(path, code, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
 def test_fences_close(path):
-    """An open fence would swallow the text behind it, up to the next one."""
+    """An open fence would swallow the text after it, up to the next one."""
     fences = re.findall(r"^```(\w*)$", path.read_text(encoding="utf-8"), re.M)
     assert len(fences) % 2 == 0
     assert not any(fences[1::2])
@@ -101,7 +101,9 @@ def test_doctests(name):
 
 
 def test_documents_and_modules_are_found():
-    assert {"README.md", "docs/solvers.md", "docs/structures/chain.md"} <= {name_of(path) for path in DOCUMENTS}
+    assert {"README.md", "CONTRIBUTING.md", "docs/solvers.md", "docs/structures/chain.md"} <= {
+        name_of(path) for path in DOCUMENTS
+    }
     assert {"structsmooth.structures.chain", "structsmooth.tasks.text.ner", "structsmooth.models.bilstm"} <= {
         *module_names(LIBRARY)
     }
