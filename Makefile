@@ -1,8 +1,11 @@
-# Everything runs in .venv, which is made on first use and again when pyproject.toml changes.
+# Everything runs in .venv, which is made on first use and updated when pyproject.toml changes.
 #   make demo    train a named-entity tagger on the embedded data
 #   make test    lint and documentation, then all tests with coverage
 #   make lint    style, formatting and types
 #   make docs    the documentation, as pages in build/site
+
+# lint beside docs
+MAKEFLAGS += --jobs=2
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -13,14 +16,14 @@ demo: .venv/installed
 	$(BIN)/structsmooth train ner --out runs/demo
 
 test: lint docs
-	$(BIN)/pytest --cov
+	$(BIN)/pytest --cov --numprocesses=auto --dist=worksteal
 
 lint: .venv/installed build/typings
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-# The sources as they install, in links. NO_MKDOCS_2_WARNING: of the theme's advertisement of its successor, not of our pages.
+# Links show MkDocs the sources as they install. NO_MKDOCS_2_WARNING silences an advertisement, not warnings about our pages.
 docs: .venv/installed
 	rm -rf build/sources
 	mkdir -p build/sources/structsmooth
@@ -32,8 +35,8 @@ docs: .venv/installed
 	$(BIN)/python -m pip install --editable '.[dev]'
 	touch $@
 
-# models/ and tasks/ install as structsmooth.models and structsmooth.tasks. Python finds them through a hook in the
-# editable install; type checkers, which do not run hooks, find them through these links.
+# models/ and tasks/ install as structsmooth.models and structsmooth.tasks. Python finds them through a hook of the editable
+# install; type checkers, which do not run hooks, find them through these links.
 build/typings:
 	mkdir -p $@/structsmooth
 	ln -sfn ../../../structsmooth/__init__.py ../../../models ../../../tasks $@/structsmooth/

@@ -1,4 +1,4 @@
-"""The processes of a run, as ``torchrun`` starts them: joining them, sharing work out, and putting results together."""
+"""The processes of a run, as ``torchrun`` starts them: joining them, dividing work, and combining results."""
 
 from __future__ import annotations
 
@@ -13,21 +13,23 @@ from torch import Tensor, distributed
 
 T = TypeVar("T")
 
-# For others to finish their share of any work. Who waits for a process that died is told so, or ended by torchrun.
+# How long to wait for the work of others. If one of them dies, the wait fails at once, or torchrun ends all of them.
 _PATIENCE = timedelta(days=1)
 
 
 @contextmanager
 def joined() -> Iterator[None]:
-    """Join the processes that ``torchrun`` started along with this one; without it there is nothing to join.
+    """Join the processes that ``torchrun`` started along with this one; without ``torchrun``, do nothing.
 
-    Tensors on the CPU travel by gloo; those on GPUs by NCCL, if each process of a machine has its own, else by gloo.
+    Tensors on the CPU travel by gloo. Tensors on GPUs travel by NCCL if every process of the machine has a GPU of its
+    own, else by gloo.
     """
     if int(os.environ.get("WORLD_SIZE", 1)) == 1 or count() > 1:
         yield
         return
-    # Its functions hold the group of the moment of their import as a default. One that outlives this block lets go of
-    # tensors in threads while the interpreter ends, which aborts the process: importing it first keeps none alive.
+    # The functions of this module keep the group that exists when they are imported, as a default argument. A group
+    # that outlives this block releases tensors in its threads while the interpreter ends, which aborts the process.
+    # Importing the module before there is a group avoids that.
     import torch.distributed.nn.functional
 
     local_rank, local_count = (int(os.environ.get(name, 0)) for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE"))
@@ -43,32 +45,32 @@ def joined() -> Iterator[None]:
 
 
 def count() -> int:
-    """Number of processes that joined; 1 if none did."""
+    """Number of joined processes; 1 if none joined."""
     return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
 
 
 def rank() -> int:
-    """Number of this process among them, from 0."""
+    """Index of this process among the joined ones, from 0."""
     return distributed.get_rank() if count() > 1 else 0
 
 
 def share(n: int) -> range:
-    """Which of n things in a row are this process's: as many as others have, or one more or less."""
+    """The part of ``range(n)`` that belongs to this process: contiguous, and of equal sizes up to one."""
     return range(rank() * n // count(), (rank() + 1) * n // count())
 
 
-def share_out(things: Iterable[T]) -> list[T]:
-    """Those of some things that are this process's: every N-th, where neighbours may be alike."""
-    return list(things)[rank() :: count()]
+def share_out(items: Iterable[T]) -> list[T]:
+    """The items that belong to this process: every N-th, so that runs of similar items are divided evenly."""
+    return list(items)[rank() :: count()]
 
 
 def wait() -> None:
-    """Wait until all processes are here."""
+    """Wait until all processes have called this function."""
     gathered(None)
 
 
 def gathered(own: T) -> list[T]:
-    """What each process has of anything that can be pickled."""
+    """The objects that the processes pass, in order of rank; they must be picklable."""
     everyone: list[Any] = [own] * count()
     if count() > 1:
         with _noticing_losses():
@@ -82,7 +84,7 @@ def concatenated(own: Sequence[T]) -> list[T]:
 
 
 def summed(own: Tensor) -> Tensor:
-    """Sum over processes, the same in all of them: the shape of ``own``."""
+    """Sum over processes, the same in all of them; has the shape of ``own``."""
     total = own.clone()
     if count() > 1:
         with _noticing_losses():
@@ -91,7 +93,7 @@ def summed(own: Tensor) -> Tensor:
 
 
 def from_first(own: Tensor) -> Tensor:
-    """The tensor of the first process; others give one of the same shape."""
+    """The tensor of the first process; the others pass one of the same shape."""
     first = own.clone()
     if count() > 1:
         with _noticing_losses():
@@ -100,9 +102,9 @@ def from_first(own: Tensor) -> Tensor:
 
 
 def stacked_rows(own: Tensor) -> Tensor:
-    """The rows of all processes, [Σ rows, ...]; they may have different numbers of them."""
+    """The rows of all processes, [Σ rows, ...]; their numbers may differ."""
     rows = gathered(len(own))
-    # As broadcasts: gathering needs as many rows of each.
+    # By broadcasts: gathering needs equal numbers of rows.
     parts = [own.contiguous() if i == rank() else own.new_empty(size, *own.shape[1:]) for i, size in enumerate(rows)]
     if count() > 1:
         with _noticing_losses():

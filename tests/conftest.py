@@ -1,7 +1,7 @@
 """Settings of all tests: random instances are the same in every run, and torch uses one thread.
 
-Tensors here are small: threads would only wait for each other, for long on a busy machine. A test that is about
-threads asks for them.
+Tensors in tests are small: threads would only wait for each other, which takes long on a busy machine. A test that is
+about threads asks for them.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ torch.set_num_threads(1)
 
 @pytest.fixture
 def two_threads() -> Iterator[None]:
-    """Two threads for a test; any number may be set within it."""
+    """Two threads for a test, which may itself set any number."""
     torch.set_num_threads(2)
     yield
     torch.set_num_threads(1)

@@ -1,4 +1,4 @@
-"""Examples run: code blocks of the documents, and doctests of the modules; and the reference has every public name."""
+"""Documents: their code blocks run, their links lead somewhere, and the reference has every public name; doctests."""
 
 import doctest
 import importlib
@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from source_tree import LIBRARY, ROOT, module_names
 
 import structsmooth
 import structsmooth.models
 import structsmooth.tasks
 from structsmooth.cli import main
 
-ROOT = Path(__file__).parents[1]
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def name_of(path: Path) -> str:
@@ -29,7 +29,7 @@ def python_blocks(path: Path) -> list[tuple[int, str]]:
 
 
 def blocks() -> list[object]:
-    """Python blocks, padded so that a traceback has the line of the document."""
+    """Python blocks, padded so that tracebacks name the line of the document."""
     return [
         pytest.param(path, "\n" * line + code, id=f"{name_of(path)}:{line + 1}")
         for path in DOCUMENTS
@@ -37,18 +37,8 @@ def blocks() -> list[object]:
     ]
 
 
-def module_names() -> list[str]:
-    """Every module by its installed name; models/ and tasks/ install as packages of structsmooth."""
-    folders = {"structsmooth": "structsmooth", "models": "structsmooth.models", "tasks": "structsmooth.tasks"}
-    return [
-        ".".join([package, *path.relative_to(ROOT / folder).with_suffix("").parts]).removesuffix(".__init__")
-        for folder, package in folders.items()
-        for path in sorted((ROOT / folder).rglob("*.py"))
-    ]
-
-
 def reference() -> list[str]:
-    """Names that the reference pages ask for."""
+    """Names that the reference pages list."""
     pages = (ROOT / "docs" / "reference").glob("*.md")
     return [name for page in pages for name in re.findall(r"^::: (\S+)$", page.read_text(encoding="utf-8"), re.M)]
 
@@ -62,7 +52,7 @@ def test_code_blocks_run(path, code, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
 def test_fences_close(path):
-    """An open fence would swallow the text behind it, up to the next one."""
+    """An open fence would swallow the text after it, up to the next one."""
     fences = re.findall(r"^```(\w*)$", path.read_text(encoding="utf-8"), re.M)
     assert len(fences) % 2 == 0
     assert not any(fences[1::2])
@@ -103,7 +93,7 @@ def test_the_task_of_the_documents_trains_and_predicts(tmp_path, monkeypatch, ca
     assert capsys.readouterr().out == "money\tsport\ta bank\nsport\tmoney\ta team\n"
 
 
-@pytest.mark.parametrize("name", module_names())
+@pytest.mark.parametrize("name", module_names(LIBRARY))
 def test_doctests(name):
     torch.manual_seed(0)
     result = doctest.testmod(importlib.import_module(name))
@@ -111,7 +101,9 @@ def test_doctests(name):
 
 
 def test_documents_and_modules_are_found():
-    assert {"README.md", "docs/solvers.md", "docs/structures/chain.md"} <= {name_of(path) for path in DOCUMENTS}
+    assert {"README.md", "CONTRIBUTING.md", "docs/solvers.md", "docs/structures/chain.md"} <= {
+        name_of(path) for path in DOCUMENTS
+    }
     assert {"structsmooth.structures.chain", "structsmooth.tasks.text.ner", "structsmooth.models.bilstm"} <= {
-        *module_names()
+        *module_names(LIBRARY)
     }

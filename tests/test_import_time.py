@@ -1,4 +1,4 @@
-"""Importing the library is cheap: what only some of it needs is imported where it is first used."""
+"""Importing the library is cheap: dependencies that only parts of it need are imported on first use."""
 
 import subprocess
 import sys

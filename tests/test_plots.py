@@ -1,4 +1,4 @@
-"""What pictures of comparisons show, read off their panels."""
+"""Figures of comparisons, read off their panels."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from structsmooth.plots import plot_comparison
 
 
 def run(objectives, calls, dual=None, f1=None):
-    """A history with a lower bound that stays and a second for every call."""
+    """A history with a constant lower bound and one second for every oracle call."""
     metrics = [{}] * len(objectives) if f1 is None else [{"f1": value} for value in f1]
     return History(
         Row(i, c, float(c), value, dual, None if dual is None else value - dual, metrics=m)
@@ -19,7 +19,7 @@ def run(objectives, calls, dual=None, f1=None):
 
 @pytest.fixture
 def drawn(monkeypatch):
-    """Figures as they are saved."""
+    """Figures, recorded as they are saved."""
     figures = []
     save = Figure.savefig
     monkeypatch.setattr(Figure, "savefig", lambda self, *a, **k: (figures.append(self), save(self, *a, **k))[1])
@@ -31,7 +31,7 @@ def lines(panel):
 
 
 def bands(panel):
-    """Least and greatest values of the bands."""
+    """Smallest and largest values of the bands."""
     boxes = [collection.get_paths()[0].get_extents() for collection in panel.collections]
     return [(box.y0, box.y1) for box in boxes]
 
@@ -47,7 +47,7 @@ def test_medians_and_bands(tmp_path, drawn):
     assert [panel.get_ylabel() for panel in (suboptimality, gap, f1)] == ["suboptimality", "duality gap", "f1"]
     assert [panel.get_yscale() for panel in (suboptimality, gap, f1)] == ["log", "log", "linear"]
     assert f1.get_xlabel() == "effective passes (n = 10 oracle calls)"
-    # Bounds are 1 and 0.5: the better one is that of all.
+    # The bounds are 1 and 0.5: the better one serves all runs.
     assert lines(suboptimality)["one"] == pytest.approx(np.array([[1, 3], [2, 1.5]]))
     assert lines(suboptimality)["other"] == pytest.approx(np.array([[2, 3], [4, 2]]))
     assert lines(by_seconds)["one"] == pytest.approx(np.array([[10, 3], [20, 1.5]]))
@@ -63,7 +63,7 @@ def test_medians_and_bands(tmp_path, drawn):
 def test_seeds_are_compared_row_by_row(tmp_path, drawn):
     runs = {"one": [run([3.0, 2.0, 1.0], [10, 20, 30], dual=0.0), run([5.0, 4.0], [200, 400], dual=0.0)]}
     plot_comparison(runs, tmp_path / "plot.png", n=10)
-    # To the end of the shortest; the oracle calls of the two do not even overlap.
+    # Up to the end of the shortest, although the oracle calls of the two do not even overlap.
     assert lines(drawn[0].axes[0])["one"] == pytest.approx(np.array([[10.5, 4], [21, 3]]))
 
 
@@ -81,7 +81,7 @@ def test_panels_without_values_are_left_out(tmp_path, drawn):
     plot_comparison(runs, tmp_path / "plot.svg", n=1, metrics=["f1"])
     assert len(drawn[0].axes) == 2
     assert lines(drawn[0].axes[0])["one"] == pytest.approx(np.array([[1, 2], [2, 1]]))
-    # The best objective is at no distance from itself, which no logarithmic axis has.
+    # The best objective is at distance zero from itself, which a logarithmic axis cannot show.
     assert lines(drawn[0].axes[0])["best"] == pytest.approx(np.array([[1, 2]]))
 
 

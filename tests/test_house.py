@@ -1,0 +1,82 @@
+"""House rules: short files, single inheritance of code, and privacy of rooms (a room is a folder)."""
+
+import ast
+import importlib
+import inspect
+from abc import ABC
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Generic, Protocol
+
+from source_tree import EVERYTHING, LIBRARY, ROOT, module_names, modules
+
+LONGEST = 300
+
+# Private names of other libraries, and why they are used.
+FOREIGN = {
+    "_asdict": "public, of named tuples",
+    "_replace": "public, of named tuples",
+    "_cache": "numba does not tell otherwise whether a compiled function is on disk",
+    "_C": "torch does not tell otherwise whether one of its transforms is active",
+    "_are_functorch_transforms_active": "the same",
+}
+
+
+def test_files_are_short():
+    """Compiled loops may be longer: numba compiles a file at a time, and inlines what stands together."""
+    files = [path for path in modules(LIBRARY).values() if not path.name.startswith("compiled")]
+    lines = {path.relative_to(ROOT).as_posix(): len(path.read_text(encoding="utf-8").splitlines()) for path in files}
+    long = {name: count for name, count in lines.items() if count > LONGEST}
+    assert not long, f"more than {LONGEST} lines: {long}"
+
+
+def concrete(cls: type) -> bool:
+    return cls not in (ABC, Generic, Protocol) and not inspect.isabstract(cls)
+
+
+def test_classes_inherit_from_one_concrete_class():
+    imported = [importlib.import_module(name) for name in module_names(LIBRARY)]
+    classes = {cls for module in imported for cls in vars(module).values() if inspect.isclass(cls)}
+    own = [cls for cls in classes if cls.__module__.startswith("structsmooth")]
+    several = {cls.__qualname__: cls.__bases__ for cls in own if sum(map(concrete, cls.__bases__)) > 1}
+    assert not several
+
+
+def private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
+
+
+def defined(tree: ast.Module) -> Iterator[str]:
+    """Functions, classes and variables of a module, and the attributes that objects give themselves."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                yield name
+            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(ast.Name("self"), name, ast.Store()):
+                yield name
+
+
+def used(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Line and name of what a module imports, and of the attributes it reads or sets."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import() | ast.ImportFrom():
+                paths = [getattr(node, "module", None) or "", *(alias.name for alias in node.names)]
+                yield from ((node.lineno, name) for path in paths for name in path.split("."))
+            case ast.Attribute(attr=name):
+                yield node.lineno, name
+
+
+def test_private_names_stay_in_their_room():
+    trees = {path: ast.parse(path.read_bytes()) for path in modules(EVERYTHING).values()}
+    of_room: dict[Path, set[str]] = defaultdict(set)
+    for path, tree in trees.items():
+        of_room[path.parent].update(defined(tree))
+    trespasses = [
+        f"{path.relative_to(ROOT)}:{line} uses {name}"
+        for path, tree in trees.items()
+        for line, name in used(tree)
+        if private(name) and name not in of_room[path.parent] | FOREIGN.keys()
+    ]
+    assert not trespasses, "private names of another room:\n" + "\n".join(trespasses)
