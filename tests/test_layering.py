@@ -35,7 +35,7 @@ LAYERS = [
     {"structsmooth"},
     {"structsmooth.models"},
     {"structsmooth.plots"},
-    {"structsmooth.tasks." + name for name in ("base", "chains", "files")},
+    {"structsmooth.tasks." + name for name in ("base", "chains", "files", "progress")},
     {"structsmooth.tasks." + room for room in ("localization", "ocr", "segmentation", "text")},
     {"structsmooth.tasks"},
     {"structsmooth.cli"},
