@@ -23,8 +23,8 @@ from rich.console import Console
 from rich.progress import track
 
 from structsmooth import L2, SparseChainProblem, SparseSequences
-from structsmooth.problems.linear import DualIterate
-from structsmooth.tasks.text.ner import NER
+from structsmooth.problems import DualIterate
+from structsmooth.tasks import NER
 
 _SWEEPS = {
     "n": (250, 1000, 2000),
@@ -140,8 +140,7 @@ def _generated_cases(options: Namespace) -> tuple[str, list[Case]]:
 def _file_cases(options: Namespace) -> tuple[str, list[Case]]:
     task = NER()
     examples = task.read(options.file)
-    task.fit(examples)
-    problem = task.problem(examples)
+    problem = task.fit(examples).problem(examples)
     prefixes = sorted({min(n, problem.n) for n in (*options.sweep_n, problem.n)})
     whole = Case("n", problem.n, options.K, lambda: problem)
     cases = [replace(whole, value=n, problem=partial(problem.subset, torch.arange(n))) for n in prefixes]

@@ -26,9 +26,9 @@ from structsmooth.cli.flags import parse_lam
 from structsmooth.metrics import entity_scores
 from structsmooth.problems import FullPass, Problem
 from structsmooth.solvers import Progress, Solver, Status
+from structsmooth.tasks import NER, FittedTask
 from structsmooth.tasks.text.attributes import RICH, sentence_attributes
 from structsmooth.tasks.text.conll import Sentence
-from structsmooth.tasks.text.ner import NER
 
 _SOLVERS: dict[str, Solver[Any]] = {"casimir-svrg": CasimirSVRG(gap_tolerance=0.0), "sgd": SGD(gap_tolerance=0.0)}
 _PASSES_SHOWN = (1, 2, 5, 10, 20, 50, 100)
@@ -78,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     points: list[Point] = []
     with console.status("encoding") as status:
         try:
-            train, test = task.read(files["train"]), task.read(files["test"])
+            train, test = task.read(files["train"], "train"), task.read(files["test"], "test")
             points += _ours(task, train, test, options, status.update)
             crfsuite = _crfsuite()
             points += [] if crfsuite is None else _theirs(crfsuite, train, test, options, status.update)
@@ -94,8 +94,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def train_ours(task: NER, problem: Problem, lam: float, passes: int, test: Sequence[Sentence]) -> Iterator[Point]:
-    """One point per pass of each solver; ``task`` must be fit."""
+def train_ours(
+    task: FittedTask, problem: Problem, lam: float, passes: int, test: Sequence[Sentence]
+) -> Iterator[Point]:
+    """One point per pass of each solver."""
     for name, solver in _SOLVERS.items():
         solver.solve(problem.subset(torch.arange(min(problem.n, 2))), lam=lam, passes=1)  # compiles
         points: list[Point] = []
@@ -168,11 +170,11 @@ def table(points: Iterable[Point]) -> str:
 def _ours(
     task: NER, train: list[Sentence], test: list[Sentence], options: Namespace, report: Callable[[str], object]
 ) -> Iterator[Point]:
-    task.fit(train)
-    problem = task.problem(train)
+    fitted = task.fit(train)
+    problem = fitted.problem(train)
     lam = parse_lam(options.lam, problem.n)
     report("training with our solvers")
-    return train_ours(task, problem, lam, options.passes, test)
+    return train_ours(fitted, problem, lam, options.passes, test)
 
 
 def _theirs(

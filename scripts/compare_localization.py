@@ -16,6 +16,7 @@ import json
 import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from statistics import mean, median
@@ -25,10 +26,10 @@ from torch import Tensor
 
 from structsmooth import History, Status
 from structsmooth.checkpoint import write_atomic
-from structsmooth.cli.flags import parse_lam, parse_solvers
+from structsmooth.cli.flags import add_flags, from_flags, parse_lam, parse_solvers
 from structsmooth.problems import Problem
 from structsmooth.solvers import Progress, Solver, Stop
-from structsmooth.tasks.localization import Localization
+from structsmooth.tasks import Localization
 
 _SOLVERS = {
     "linear": [
@@ -92,16 +93,16 @@ def compare(options: Namespace) -> None:
     reached: dict[tuple[str, str], list[History]] = {}
     check_settings(options)
     for label in classes:
-        task = Localization.from_options(Namespace(**vars(options) | {"classes": [label]}))
-        train, test = task.read(files["train"])[: options.limit], task.read(files["test"])
-        task.fit(train)
-        problem = task.problem(train)
+        task = replace(from_flags(Localization, options), classes=[label])
+        train = task.read(files["train"], "train")[: options.limit]
+        fitted = task.fit(train)
+        test, problem = fitted.read(files["test"], "test"), fitted.problem(train)
         for seed, (name, solver) in product(options.seeds, solvers.items()):
             path = Path(options.out, "-".join([options.head, label, name, f"{options.calls}calls", f"{seed}.jsonl"]))
             if not path.exists():
                 budget = run(solver, problem, parse_lam(options.lam, problem.n), options.calls, seed)
-                outputs = [ranked[0][1] for ranked in task.predict(budget.weights, test)]
-                budget.history[-1].metrics.update(task.measure(test, outputs)[0])
+                outputs = [ranked[0][1] for ranked in fitted.predict(budget.weights, test)]
+                budget.history[-1].metrics.update(fitted.measure(test, outputs)[0])
                 write_atomic(path, budget.history.to_json_lines())
             reached.setdefault((name, label), []).append(History.load(path))
     for measure, layout in _MEASURES.items():
@@ -156,7 +157,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--lam", default="1/n", metavar="C", help="λ, a number or c/n (default: 1/n)")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="(default: 0 1 2)")
     parser.add_argument("--out", default="runs/compare-localization", metavar="DIR", help="where runs are kept")
-    Localization.add_arguments(parser)
+    add_flags(parser, "options of localization", Localization)
     options = parser.parse_args(arguments)
     if (options.train is None) != (options.test is None):
         parser.error("give both --train and --test, or none")

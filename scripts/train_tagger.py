@@ -35,8 +35,8 @@ from structsmooth import L2, Entropy, LinearChain, StructuralHinge
 from structsmooth.metrics import entity_scores
 from structsmooth.models import BiLSTMTagger
 from structsmooth.tag_schemes import entities, entity_tags
+from structsmooth.tasks import NER
 from structsmooth.tasks.text.conll import Sentence
-from structsmooth.tasks.text.ner import NER
 
 Loss = Callable[[LinearChain, Tensor], Tensor]
 

@@ -3,30 +3,40 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from argparse import ArgumentParser, Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, ClassVar, TextIO
+from typing import Any, ClassVar, Generic, Literal, TextIO, TypeVar
 
 from torch import Tensor
 
 from structsmooth.problems import Problem
 
+T = TypeVar("T")
 
+Split = Literal["train", "dev", "test", "predict"]
+"""What a file is read for. Only examples to predict may lack labels."""
+
+Predictions = Sequence[list[tuple[float, Any]]]
+"""The best outputs of each example with their scores, best first."""
+
+
+@dataclass(frozen=True)
 class Task(ABC):
-    """A learning task: reads data, builds features and the problem, predicts and measures.
+    """A learning task: a dataclass whose fields are its options, with the defaults that worked.
 
-    An example is whatever :meth:`read` gives a list of. The command line calls, in this order: ``add_arguments``,
-    ``from_options``, ``read``, ``fit``, ``problem``; then ``predict`` and ``measure`` after every pass. A trained task
-    saves itself as JSON with ``to_dict``.
+    Every field has a default and is a flag of the command line, which takes its help from the ``Args`` section of the
+    docstring. :meth:`read` gives a list of examples, of any type that suits the task. :meth:`fit` learns what features
+    and labels there are, and returns a :class:`FittedTask`, which builds the problem, predicts and measures.
 
     Attributes:
         summary: one line for the list of tasks.
-        headline: the metric to watch, one of those that ``measure`` gives.
+        headline: the metric to watch, one of those that ``measure`` returns.
         lam: λ that worked, as ``"c/n"`` or a number.
         passes: number of passes that worked.
-        solver: the solver that suits the task, by its name on the command line.
-        hyperparameters: of that solver, where others than its defaults worked better.
+        solver: the solver for the task, by its name on the command line.
+        hyperparameters: of that solver, where other values than its defaults worked better.
+        fitted_type: what :meth:`fit` returns.
     """
 
     summary: ClassVar[str]
@@ -35,46 +45,68 @@ class Task(ABC):
     passes: ClassVar[int] = 15
     solver: ClassVar[str] = "casimir-svrg"
     hyperparameters: ClassVar[Mapping[str, Any]] = {}
+    fitted_type: ClassVar[type[FittedTask]]
+
+    @property
+    def default_solver(self) -> str:
+        """The solver for the task with these options, by its name."""
+        return self.solver
 
     @classmethod
-    @abstractmethod
-    def add_arguments(cls, parser: ArgumentParser) -> None:
-        """Options of the task, to train."""
-
-    @classmethod
-    @abstractmethod
-    def from_options(cls, options: Namespace) -> Task:
-        """An untrained task."""
-
-    @classmethod
-    def default_solver(cls, options: Namespace) -> str:
-        """The solver that suits the options, by its name."""
-        return cls.solver
-
-    @classmethod
-    @abstractmethod
     def default_files(cls) -> dict[str, str]:
-        """Data files to take where none are given, by split: train, test.
+        """Data files to use when none are given, by split: train, test.
 
         Raises:
             ValueError: the task comes without data; see :func:`~structsmooth.tasks.files.data_file`.
             FileNotFoundError: no such file.
         """
+        raise ValueError(f"{cls.__name__} comes without data: give --train")
 
     @abstractmethod
-    def read(self, path: str | TextIO) -> list[Any]:
-        """Examples of a file, with or without labels."""
+    def read(self, path: str | TextIO, split: Split = "train") -> list[Any]:
+        """Examples of a file.
+
+        Raises:
+            ValueError: a malformed file, with its path and the line or part; or missing labels.
+            OSError: a file that cannot be read.
+        """
 
     @abstractmethod
-    def fit(self, examples: Sequence[Any]) -> None:
-        """Learn features and labels from training examples."""
+    def fit(self, examples: Sequence[Any]) -> FittedTask:
+        """The task with the features and labels of training examples."""
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> FittedTask:
+        """The fitted task that :meth:`FittedTask.to_dict` was called on."""
+        names = {f.name for f in fields(cls)}
+        options = {name: value for name, value in data.items() if name in names}
+        learned = {name: value for name, value in data.items() if name not in names}
+        return cls.fitted_type.from_learned(cls(**options), learned)
+
+
+@dataclass(frozen=True)
+class FittedTask(ABC):
+    """A task together with what it learned from training examples, but for the weights.
+
+    A dataclass: its fields are the task and what was learned, in plain JSON unless ``to_dict`` and ``from_learned``
+    translate it.
+
+    Args:
+        task: the task, with the options that fitting settled.
+    """
+
+    task: Task
+
+    def read(self, path: str | TextIO, split: Split = "predict") -> list[Any]:
+        """Examples of a file, as :meth:`Task.read` gives them."""
+        return self.task.read(path, split)
 
     @abstractmethod
     def problem(self, examples: Sequence[Any]) -> Problem:
         """The finite sum over training examples."""
 
     @abstractmethod
-    def predict(self, weights: Tensor, examples: Sequence[Any], k: int = 1) -> list[list[tuple[float, Any]]]:
+    def predict(self, weights: Tensor, examples: Sequence[Any], k: int = 1) -> Predictions:
         """The k best outputs of each example with their scores, best first; fewer where there are no more."""
 
     @abstractmethod
@@ -86,22 +118,41 @@ class Task(ABC):
         """
 
     @abstractmethod
-    def write(self, examples: Sequence[Any], predictions: Sequence[list[tuple[float, Any]]], stream: TextIO) -> None:
+    def write(self, examples: Sequence[Any], predictions: Predictions, stream: TextIO) -> None:
         """Write the examples with their predicted outputs."""
 
-    def draw(self, examples: Sequence[Any], predictions: Sequence[list[tuple[float, Any]]], folder: Path) -> None:
+    def draw(self, examples: Sequence[Any], predictions: Predictions, folder: Path) -> None:
         """Save a picture of each example with its best output in a folder.
 
         Raises:
             ValueError: a task without pictures.
         """
-        raise ValueError(f"{type(self).__name__} has no pictures of its predictions")
+        raise ValueError(f"{type(self.task).__name__} has no pictures of its predictions")
 
-    @abstractmethod
     def to_dict(self) -> dict[str, Any]:
-        """The trained task as plain JSON."""
+        """The options and what was learned, as plain JSON."""
+        learned = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "task"}
+        return asdict(self.task) | learned
 
     @classmethod
-    @abstractmethod
-    def from_dict(cls, data: dict[str, Any]) -> Task:
-        """The task that :meth:`to_dict` was called on."""
+    def from_learned(cls, task: Task, learned: Mapping[str, Any]) -> FittedTask:
+        """The fitted task from its task and the other entries of :meth:`to_dict`."""
+        return cls(task, **learned)
+
+
+class Latest(Generic[T]):
+    """A function of a list of examples that keeps its latest result: models are measured on one list after every pass.
+
+    Args:
+        function: called again only for another list, not for an equal one.
+    """
+
+    def __init__(self, function: Callable[[Sequence[Any]], T]) -> None:
+        self._function = function
+        self._latest: tuple[Sequence[Any], T] | None = None
+
+    def __call__(self, examples: Sequence[Any]) -> T:
+        """The function's result."""
+        if self._latest is None or self._latest[0] is not examples:
+            self._latest = examples, self._function(examples)
+        return self._latest[1]

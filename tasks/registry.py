@@ -1,4 +1,4 @@
-"""The tasks that there are, by name."""
+"""The tasks of the package by name, and tasks of a user."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ TASKS = {
 
 
 def load_task(name: str) -> type[Task]:
-    """The class of a task: a name from ``structsmooth --help``, or ``package.module:ClassName`` for one's own.
+    """The class of a task: a name from :data:`TASKS`, or ``package.module:ClassName`` for a task of your own.
 
     Raises:
-        ValueError: no such task, with what to do.
+        ValueError: an unknown task, with what to do.
     """
     module, _, attribute = TASKS.get(name, name).partition(":")
     if not attribute:

@@ -11,26 +11,26 @@ from structsmooth.tasks.files import checksum
 
 
 def certify(options: Namespace) -> int:
-    """Say how far a trained model is from the optimum of its objective, by passes over its training data."""
+    """Print a bound on how far a trained model is from the optimum, by passes over its training data."""
     directory = ModelDirectory(options.model)
     description = directory.describe()
     settings = description["settings"]
     if checksum(settings["train"]) != settings["train checksum"]:
         raise ValueError(f"{settings['train']} is not what {options.model} was trained on: it has changed since")
     task, weights = directory.load_model()
-    problem = task.problem(task.read(settings["train"]))
+    problem = task.problem(task.read(settings["train"], "train"))
     certificate = solvers.certify(
         problem, weights, description["lam"], accuracy=options.accuracy, passes=options.passes, seed=options.seed
     )
     print(certificate)
     if certificate.slack > options.accuracy * certificate.gap:
-        print("the lower bound can be better: more --passes may raise it", file=sys.stderr)
+        print("the lower bound is not tight: more --passes may raise it", file=sys.stderr)
     return 0
 
 
 def add_certify(parser: ArgumentParser) -> None:
     """Arguments of the command."""
-    parser.add_argument("model", metavar="DIR", help="model directory, as train's --out")
+    parser.add_argument("model", metavar="DIR", help="model directory, the --out of structsmooth train")
     parser.add_argument("--accuracy", type=float, default=0.1, help="relative accuracy of the distance (default: 0.1)")
     parser.add_argument("--passes", type=int, default=100, help="limit on passes over the data (default: 100)")
     parser.add_argument("--seed", type=int, default=0, help="same seed, same certificate (default: 0)")

@@ -16,22 +16,22 @@ import torch
 
 from structsmooth.checkpoint import write_atomic
 from structsmooth.cli.comparison import comparison_table
-from structsmooth.cli.data import HeldOut, add_data_flags, add_task_flags, data_files
-from structsmooth.cli.flags import SOLVERS, parse_lam, parse_solvers
+from structsmooth.cli.data import TrainingData, add_data_flags, add_task_flags
+from structsmooth.cli.flags import SOLVERS, from_flags, parse_lam, parse_solvers
 from structsmooth.cli.model import ModelDirectory
 from structsmooth.cli.report import progress_bar
 from structsmooth.history import History
 from structsmooth.plots import plot_comparison
 from structsmooth.problems import Problem
 from structsmooth.solvers import Progress, Solver, Status
-from structsmooth.tasks import Task, load_task
+from structsmooth.tasks import load_task
 from structsmooth.tasks.files import checksum
 
-# Options that say which runs there are, or how long they are; all others must stay the same when a comparison goes on.
+# Options that may change when a comparison goes on: which runs there are, and how long they are.
 _NOT_SETTINGS = {"run", "command", "out", "solvers", "lams", "seeds", "passes"}
-# Those for convex problems, one of each kind, beside that of the task.
+# Solvers of convex problems, one of each kind, to compare the task's solver with.
 _USUAL = ("casimir-svrg", "bcfw", "svrg", "sgd")
-# A checkpoint is written when the time since the last one is this many times what that took.
+# A checkpoint is written when the time since the last one is this many times the time that writing it took.
 _PATIENCE = 10
 # Passes of a rehearsal: the first refresh of gaps by BCFW is among them.
 _REHEARSAL = 12
@@ -54,54 +54,51 @@ class _Run:
 
 
 def compare(options: Namespace) -> int:
-    """Run solvers side by side on one problem, and draw and tabulate how they get on.
+    """Run solvers side by side on one problem, and plot and tabulate their progress.
 
     Every run is saved as it goes: after a stop of any kind the same command goes on where it was.
     """
-    task_type = load_task(options.task)
-    solvers = _solvers(options, task_type)
-    task, files = task_type.from_options(options), data_files(options, task_type)
-    examples = {split: task.read(path) for split, path in files.items()}
-    task.fit(examples["train"])
-    problem = task.problem(examples.pop("train"))
+    solvers = _solvers(options)
+    data = TrainingData.read(options)
+    problem = data.problem
     lams = {text: parse_lam(text, problem.n, "--lams") for text in _listed(options.lams)}
-    held_out = {split: HeldOut(labelled) for split, labelled in examples.items()}
     if options.solvers is None:
         solvers = _suited(solvers, problem, lams)
-    settings = {name: value for name, value in vars(options).items() if name not in _NOT_SETTINGS} | files
-    settings |= {f"{split} checksum": checksum(path) for split, path in files.items()}
+    settings = {name: value for name, value in vars(options).items() if name not in _NOT_SETTINGS} | data.files
+    settings |= {f"{split} checksum": checksum(path) for split, path in data.files.items()}
     runs = list(_runs(options, solvers, lams, settings))
     _check(problem, runs, options.passes)
     histories: dict[str, dict[str, list[History]]] = {text: {label: [] for label in solvers} for text in lams}
     try:
         for run in runs:
-            history = _history(run, problem, task, held_out, options.passes)
-            histories[run.lam_text][run.label].append(history)
+            histories[run.lam_text][run.label].append(_history(run, data, options.passes))
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"interrupted; saved in {options.out}: the same command goes on") from None
-    metrics = [_metric(split, task) for split in held_out]
-    title = f"{options.task}: n = {problem.n:,}, {problem.dim:,} weights, train: {files['train']}, "
+    metrics = [_metric(split, data) for split in data.held_out]
+    title = f"{options.task}: n = {problem.n:,}, {problem.dim:,} weights, train: {data.files['train']}, "
     title += f"{options.passes} passes, median of seeds {', '.join(map(str, _seeds(options)))}"
     _write_report(Path(options.out), title, histories, lams, metrics, problem.n)
     return 0
 
 
 def add_compare(parser: ArgumentParser, arguments: Sequence[str]) -> None:
-    """The options of the command; those of the task that the arguments name are among them."""
-    parser.add_argument("task", metavar="TASK", help="as of structsmooth train")
+    """The options of the command, with the options of the task that the arguments name."""
+    parser.add_argument("task", metavar="TASK", help="a task of structsmooth train")
     add_data_flags(parser)
     group = parser.add_argument_group("runs: every solver, at every λ, with every seed")
     group.add_argument(
         "--solvers",
         nargs="+",
         metavar="SOLVER",
-        help=f"any of {', '.join(SOLVERS)}, with options of structsmooth train behind a colon, as in "
-        "svrg,sgd:schedule=inverse,average=false; gap_tolerance is 0 if not given "
-        f"(default: what suits the task, and those of {', '.join(_USUAL)} that can solve its problem)",
+        help=f"any of {', '.join(SOLVERS)}, with options of structsmooth train after a colon, as in "
+        "svrg,sgd:schedule=inverse,average=false; gap_tolerance is 0 if not given (default: the task's solver, and "
+        f"all of {', '.join(_USUAL)} that can solve its problem)",
     )
-    group.add_argument("--lams", metavar="C,...", help="λ: numbers or c/n (default: what suits the task)")
-    group.add_argument("--seeds", default="0,1,2", metavar="SEED,...", help="of the order of examples (default: 0,1,2)")
-    group.add_argument("--passes", type=int, help="passes over the data (default: what suits the task)")
+    group.add_argument("--lams", metavar="C,...", help="values of λ, numbers or c/n (default: set by the task)")
+    group.add_argument(
+        "--seeds", default="0,1,2", metavar="SEED,...", help="seeds of the order of examples (default: 0,1,2)"
+    )
+    group.add_argument("--passes", type=int, help="passes over the data (default: set by the task)")
     group.add_argument("--out", metavar="DIR", help="tables, figures and runs (default: runs/compare-TASK)")
     parser.set_defaults(run=compare)
     if (found := add_task_flags(parser, "compare", arguments)) is None:
@@ -110,14 +107,15 @@ def add_compare(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     parser.set_defaults(lams=task.lam, passes=task.passes, out=f"runs/compare-{name}")
 
 
-def _solvers(options: Namespace, task: type[Task]) -> dict[str, Solver[Any]]:
-    """Solvers by label: those given, with the hyperparameters of ``train`` where none are; or the usual ones."""
-    texts = options.solvers or list(dict.fromkeys([task.default_solver(options), *_USUAL]))
+def _solvers(options: Namespace) -> dict[str, Solver[Any]]:
+    """Solvers by label, with the hyperparameters of ``train`` unless others are given; the usual ones by default."""
+    task = from_flags(load_task(options.task), options)
+    texts = options.solvers or list(dict.fromkeys([task.default_solver, *_USUAL]))
     return parse_solvers(texts, {task.solver: task.hyperparameters})
 
 
 def _suited(solvers: Mapping[str, Solver[Any]], problem: Problem, lams: Mapping[str, float]) -> dict[str, Solver[Any]]:
-    """Without solvers that cannot solve the problem at every λ; those are named on standard error."""
+    """The solvers that can solve the problem at every λ; the others are named on standard error."""
     faults = {label: _fault(solver, problem, lams.values()) for label, solver in solvers.items()}
     for label, fault in faults.items():
         if fault:
@@ -150,7 +148,7 @@ def _runs(
 def _check(problem: Problem, runs: Sequence[_Run], passes: int) -> None:
     """Refuse what would stop a comparison midway, before it takes time.
 
-    Every solver also makes some passes over a few examples, so that compiled loops are there when the clock runs.
+    Every solver also makes some passes over a few examples, so that its loops are compiled before the clock runs.
     """
     for run in runs:
         run.directory.check_settings(run.settings)
@@ -166,19 +164,20 @@ def _rehearse(run: _Run, few: Problem, passes: int) -> None:
         raise ValueError(f"{run.label} at λ = {run.lam_text}: {error}") from error
 
 
-def _history(run: _Run, problem: Problem, task: Task, watched: Mapping[str, HeldOut], passes: int) -> History:
-    """The history of a run up to some passes: as it is kept, and whatever is missing."""
+def _history(run: _Run, data: TrainingData, passes: int) -> History:
+    """The history of a run up to some passes: the rows that were saved, and those that are missing."""
     resume = run.directory.load_checkpoint(run.solver, run.settings)
     keeper = _Keeper(run)
 
     def measure(progress: Progress[Any]) -> None:
-        for split, data in watched.items():
-            progress.row.metrics[_metric(split, task)] = data.measure(task, progress.state.weights)[0][task.headline]
+        for split, held_out in data.held_out.items():
+            metrics, _ = held_out.measure(data.task, progress.state.weights)
+            progress.row.metrics[_metric(split, data)] = metrics[data.headline]
 
-    headline = _metric(list(watched)[-1], task) if watched else ""
+    headline = _metric(list(data.held_out)[-1], data) if data.held_out else ""
     with progress_bar(passes, headline, str(run), done=resume[0].passes if resume else 0) as draw:
         result = run.solver.solve(
-            problem, lam=run.lam, passes=passes, seed=run.seed, callbacks=(measure, keeper, draw), resume=resume
+            data.problem, lam=run.lam, passes=passes, seed=run.seed, callbacks=(measure, keeper, draw), resume=resume
         )
     keeper.save()
     if result.status is Status.INTERRUPTED:
@@ -241,8 +240,8 @@ def _seeds(options: Namespace) -> list[int]:
         raise ValueError(f"--seeds must be whole numbers with commas between them, got {options.seeds!r}") from None
 
 
-def _metric(split: str, task: Task) -> str:
-    return f"{split} {task.headline}"
+def _metric(split: str, data: TrainingData) -> str:
+    return f"{split} {data.headline}"
 
 
 def _file_name(text: str) -> str:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
 
+from structsmooth.cli.report import markdown_table
 from structsmooth.history import History, Row, best_bound
 
 _ACCURACIES = (0.1, 0.01, 0.001)
@@ -13,7 +14,7 @@ _NOT_REACHED = "-"
 
 
 def comparison_table(runs: Mapping[str, Sequence[History]], metrics: Sequence[str]) -> str:
-    """What solvers reached on one objective, and what it took them to reach gaps and suboptimalities.
+    """Final results of solvers on one objective, and their costs of reaching gaps and suboptimalities.
 
     Args:
         runs: histories by solver, one for each seed; cells are medians over them.
@@ -39,7 +40,7 @@ def _final(runs: Mapping[str, Sequence[History]], metrics: Sequence[str], bound:
                 *(_cell(column, "{:.4f}") for column in columns),
             ]
         )
-    return _markdown(header, rows, text_columns=1)
+    return markdown_table(header, rows)
 
 
 def _reaching(runs: Mapping[str, Sequence[History]], bound: float) -> str:
@@ -56,16 +57,16 @@ def _reaching(runs: Mapping[str, Sequence[History]], bound: float) -> str:
         for accuracy in _ACCURACIES
         for label, histories in runs.items()
     ]
-    return _markdown(header, rows, text_columns=2)
+    return markdown_table(header, rows, text_columns=2)
 
 
 def _first(history: History, accuracy: float, value: Callable[[Row], float | None]) -> Row | None:
-    """The first row whose value is as small as an accuracy."""
+    """The first row whose value is no larger than an accuracy."""
     return next((row for row in history if (v := value(row)) is not None and v <= accuracy), None)
 
 
 def _cost(rows: Sequence[Row | None]) -> list[str]:
-    """Median passes, oracle calls and seconds of the rows that runs took to get somewhere."""
+    """Median passes, oracle calls and seconds at some rows of the runs; a run without such a row never got there."""
     return [
         _cell([math.inf if row is None else row.passes for row in rows], "{:g}"),
         _cell([math.inf if row is None else row.oracle_calls for row in rows], "{:,.0f}"),
@@ -74,14 +75,9 @@ def _cost(rows: Sequence[Row | None]) -> list[str]:
 
 
 def _cell(values: Iterable[float | None], layout: str) -> str:
-    """The median; half the runs or more not getting there is not getting there."""
+    """The median; it is not reached if half the runs or more did not reach it."""
     known = [value for value in values if value is not None]
     if not known:
         return ""
     middle = median(known)
     return layout.format(middle) if math.isfinite(middle) else _NOT_REACHED
-
-
-def _markdown(header: Sequence[str], rows: Iterable[Sequence[str]], text_columns: int) -> str:
-    ruler = ["---"] * text_columns + ["---:"] * (len(header) - text_columns)
-    return "\n".join("| " + " | ".join(line) + " |" for line in (header, ruler, *rows))

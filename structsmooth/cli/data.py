@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 
 from structsmooth import processes
-from structsmooth.tasks import Task, load_task
+from structsmooth.cli.flags import add_flags, from_flags
+from structsmooth.problems import Problem
+from structsmooth.tasks import FittedTask, Task, load_task
+from structsmooth.tasks.files import checksum
 
 SPLITS = ("train", "dev", "test")
 
@@ -17,19 +21,18 @@ SPLITS = ("train", "dev", "test")
 def add_data_flags(parser: ArgumentParser) -> None:
     """A flag for each split."""
     data = parser.add_argument_group(
-        "data (without any, the data of the task: in the package, or in the folder that STRUCTSMOOTH_DATA names)"
+        "data (if none is given, the task's own: in the package, or in the folder that STRUCTSMOOTH_DATA names)"
     )
-    for split in SPLITS:
-        data.add_argument(
-            f"--{split}", metavar="FILE", help=f"{split} data; metrics after every pass are on dev or test"
-        )
+    purposes = ("training data", "development data, to measure models on", "test data, to measure models on")
+    for split, purpose in zip(SPLITS, purposes, strict=True):
+        data.add_argument(f"--{split}", metavar="FILE", help=purpose)
 
 
 def add_task_flags(parser: ArgumentParser, command: str, arguments: Sequence[str]) -> tuple[type[Task], str] | None:
     """Flags of the task that a command names, before they are parsed: the task, and its name for folders.
 
     Returns:
-        ``None`` where none is named.
+        ``None`` where no task is named.
 
     Raises:
         ValueError: options before the task.
@@ -40,29 +43,67 @@ def add_task_flags(parser: ArgumentParser, command: str, arguments: Sequence[str
     if name.startswith("-"):
         raise ValueError(f"the task comes first, as in structsmooth {command} ner {' '.join(arguments[1:])}")
     task = load_task(name)
-    task.add_arguments(parser.add_argument_group(f"features of {name}"))  # type: ignore[arg-type]
+    add_flags(parser, f"options of {name}", task)
     return task, name.rpartition(":")[2].lower()
-
-
-def data_files(options: Namespace, task: type[Task]) -> dict[str, str]:
-    """Data files by split: those given, or those of the task."""
-    given = {split: path for split in SPLITS if (path := getattr(options, split)) is not None}
-    if given and "train" not in given:
-        raise ValueError("--train is needed with --dev or --test")
-    return given or task.default_files()
 
 
 class HeldOut:
     """Labelled examples to measure models on again and again, shared out over processes.
 
-    A process predicts the same list every time, so that tasks can keep what they made of it.
+    A process predicts the same list every time, so that tasks can keep its features.
     """
 
     def __init__(self, examples: Sequence[Any]) -> None:
         self.examples = examples
         self._own = [examples[i] for i in processes.share(len(examples))]
 
-    def measure(self, task: Task, weights: Tensor) -> tuple[dict[str, float], str]:
-        """Metrics of the best outputs under ``weights``, as :meth:`~structsmooth.tasks.Task.measure` gives them."""
+    def measure(self, task: FittedTask, weights: Tensor) -> tuple[dict[str, float], str]:
+        """Metrics of the best outputs under ``weights`` by name, and a table of them."""
         own = [ranked[0][1] for ranked in task.predict(weights, self._own)] if self._own else []
         return task.measure(self.examples, processes.concatenated(own))
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """What a command trains and measures on.
+
+    Attributes:
+        files: data files by split.
+        task: the task, fitted to the training data.
+        problem: the finite sum over the training data.
+        held_out: the other data by split.
+    """
+
+    files: dict[str, str]
+    task: FittedTask
+    problem: Problem
+    held_out: dict[str, HeldOut]
+
+    @classmethod
+    def read(cls, options: Namespace) -> TrainingData:
+        """The data that parsed flags name, for the task that they describe."""
+        task = from_flags(load_task(options.task), options)
+        files = _data_files(options, task)
+        examples = task.read(files["train"], "train")
+        fitted = task.fit(examples)
+        held_out: dict[str, HeldOut] = {
+            split: HeldOut(fitted.read(files[split], split)) for split in ("dev", "test") if split in files
+        }
+        return cls(files, fitted, fitted.problem(examples), held_out)
+
+    @property
+    def headline(self) -> str:
+        """The metric to watch."""
+        return self.task.task.headline
+
+    def checksums(self) -> dict[str, int]:
+        """Numbers that change with the files."""
+        return {f"{split} checksum": checksum(path) for split, path in self.files.items()}
+
+
+def _data_files(options: Namespace, task: Task) -> dict[str, str]:
+    """Data files by split: those given, or those of the task."""
+    given = {split: path for split in SPLITS if (path := getattr(options, split)) is not None}
+    if given and "train" not in given:
+        raise ValueError("--train is needed with --dev or --test")
+    return given or task.default_files()

@@ -1,15 +1,18 @@
-"""Command-line flags made from the hyperparameters of solvers."""
+"""Command-line flags made from the fields of dataclasses: hyperparameters of solvers, and options of tasks."""
 
 from __future__ import annotations
 
+import inspect
 import re
 from argparse import ArgumentParser, BooleanOptionalAction, Namespace
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import MISSING, Field, fields
 from types import MappingProxyType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from structsmooth.solvers import BCFW, SGD, SVRG, Adam, CasimirSVRG, FrankWolfe, ProxLinear, Solver
+
+T = TypeVar("T")
 
 SOLVERS: dict[str, type[Solver[Any]]] = {
     "casimir-svrg": CasimirSVRG,
@@ -20,40 +23,48 @@ SOLVERS: dict[str, type[Solver[Any]]] = {
     "prox-linear": ProxLinear,
     "adam": Adam,
 }
+_NONE: Mapping[str, Any] = MappingProxyType({})
 
 
-def add_solver_flags(parser: ArgumentParser, name: str, defaults: Mapping[str, Any]) -> None:
-    """A flag for every hyperparameter of a solver, with the help of its docstring, and some other defaults."""
-    solver = SOLVERS[name]
-    hints, texts = get_type_hints(solver), _argument_texts(solver)
-    group = parser.add_argument_group(f"hyperparameters of {name} (--solver gives others)")
-    for f in fields(solver):
-        default = defaults.get(f.name, f.default)
-        shown = "estimated" if default is None else default
-        text = f"{texts[f.name]} (default: {shown})".replace("%", "%%")
-        flag = "--" + f.name.replace("_", "-")
-        group.add_argument(flag, dest=f.name, default=default, help=text, **_parsing(hints[f.name]))
+def add_flags(parser: ArgumentParser, title: str, cls: type, defaults: Mapping[str, Any] = _NONE) -> None:
+    """Add a group with a flag for every field of a dataclass, explained by the class's docstring.
+
+    The type of a field says how its flag is read. The field's metadata go to ``add_argument``, except for ``flag``: a
+    flag of another name than the field, or ``None`` for a field that takes the value of another flag.
+
+    Args:
+        parser: gets the group.
+        title: heading of the group.
+        cls: the dataclass.
+        defaults: values by field to use in place of the defaults of the class.
+    """
+    group = parser.add_argument_group(title)
+    hints, texts = get_type_hints(cls), _argument_texts(cls)
+    for f in fields(cls):
+        settings = dict(f.metadata)
+        flag = settings.pop("flag", "--" + f.name.replace("_", "-"))
+        if flag is not None:
+            default = defaults.get(f.name, _default(cls, f))
+            text = _help(texts.get(f.name, ""), default)
+            group.add_argument(flag, dest=f.name, default=default, help=text, **_parsing(hints[f.name]) | settings)
 
 
-def solver_from(options: Namespace) -> Solver[Any]:
-    """The solver that parsed flags describe."""
-    solver = SOLVERS[options.solver]
-    return solver(**{f.name: getattr(options, f.name) for f in fields(solver)})
+def from_flags(cls: type[T], options: Namespace) -> T:
+    """The instance of a dataclass that parsed flags describe; fields without a flag keep their defaults."""
+    return cls(**{f.name: getattr(options, f.name) for f in fields(cls) if f.name in options})  # type: ignore[arg-type]
 
 
-def parse_solvers(
-    texts: Sequence[str], defaults: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
-) -> dict[str, Solver[Any]]:
+def parse_solvers(texts: Sequence[str], defaults: Mapping[str, Any] = _NONE) -> dict[str, Solver[Any]]:
     """Solvers by label, from lists such as ``"svrg:mu=0.1,k=3,sgd"``; ``k=3`` belongs to the solver before it.
 
-    Runs to be compared end at their last pass: without ``gap_tolerance`` in its options a solver has 0.
+    Runs that are compared end at their last pass: ``gap_tolerance`` is 0 unless the options of a solver set it.
 
     Args:
         texts: the lists.
-        defaults: hyperparameters by solver, where others than its own are wanted.
+        defaults: hyperparameters by solver, to use in place of the solver's own defaults.
 
     Raises:
-        ValueError: no such solver or option, a bad value, or the same solver twice.
+        ValueError: an unknown solver or option, a bad value, or the same solver twice.
     """
     solvers: dict[str, Solver[Any]] = {}
     for label in _solver_specs(texts):
@@ -68,7 +79,7 @@ def parse_solvers(
         except (TypeError, ValueError) as error:
             raise ValueError(f"{label}: {error}") from error
     if not solvers:
-        raise ValueError("--solvers needs a solver at least")
+        raise ValueError("--solvers needs at least one solver")
     return solvers
 
 
@@ -79,7 +90,7 @@ def _solver_specs(texts: Sequence[str]) -> list[str]:
         if "=" not in piece or ":" in piece.partition("=")[0]:
             specs.append(piece)
         elif not specs:
-            raise ValueError(f"--solvers begins with {piece!r}: an option stands behind its solver, as in svrg:mu=0.1")
+            raise ValueError(f"--solvers begins with {piece!r}: an option follows its solver, as in svrg:mu=0.1")
         else:
             specs[-1] += ("," if ":" in specs[-1] else ":") + piece
     return specs
@@ -115,10 +126,25 @@ def parse_lam(text: str, n: int, flag: str = "--lam") -> float:
     return value / n if denominator else value
 
 
+def _default(cls: type, f: Field[Any]) -> Any:
+    """The default of a field; a subclass that is no dataclass itself may have set another one."""
+    return getattr(cls, f.name) if f.default_factory is MISSING else f.default_factory()
+
+
+def _help(text: str, default: Any) -> str:
+    """The help of a flag. What happens without a value is for the text to say."""
+    if default is not None and default != []:
+        shown = ("no", "yes")[default] if isinstance(default, bool) else default
+        text = f"{text} (default: {shown})"
+    return text.replace("%", "%%")
+
+
 def _parsing(hint: Any) -> dict[str, Any]:
     """How argparse is to read a value of some type."""
     if get_origin(hint) in (Union, UnionType):
         (hint,) = (option for option in get_args(hint) if option is not type(None))
+    if get_origin(hint) is list:
+        return {"nargs": "+"} | _parsing(*get_args(hint))
     if get_origin(hint) is Literal:
         return {"choices": get_args(hint)}
     if hint is bool:
@@ -130,7 +156,7 @@ def _argument_texts(cls: type) -> dict[str, str]:
     """Descriptions of arguments in the Google-style docstrings of a class and its bases."""
     texts: dict[str, str] = {}
     for base in reversed(cls.__mro__):
-        _, _, arguments = (base.__dict__.get("__doc__") or "").partition("Args:\n")
-        for name, text in re.findall(r"^ {8}(\w+): (.*?)(?=^ {8}\w|^ {4}\w|\Z)", arguments, re.M | re.S):
+        _, _, arguments = inspect.cleandoc(base.__dict__.get("__doc__") or "").partition("Args:\n")
+        for name, text in re.findall(r"^ {4}(\w+): (.*?)(?=^ {4}\w|^\w|\Z)", arguments, re.M | re.S):
             texts[name] = " ".join(text.replace("``", "").split()).rstrip(".")
     return texts

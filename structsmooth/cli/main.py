@@ -16,13 +16,14 @@ from rich.console import Console
 from structsmooth import __version__, processes
 from structsmooth.cli.certify import add_certify, certify
 from structsmooth.cli.compare import add_compare, compare
-from structsmooth.cli.data import HeldOut, add_data_flags, add_task_flags, data_files
-from structsmooth.cli.flags import SOLVERS, add_solver_flags, parse_lam, solver_from
+from structsmooth.cli.data import HeldOut, TrainingData, add_data_flags, add_task_flags
+from structsmooth.cli.flags import SOLVERS, add_flags, from_flags, parse_lam
 from structsmooth.cli.model import ModelDirectory
 from structsmooth.cli.path import add_path, path
 from structsmooth.cli.report import history_table, progress_bar
 from structsmooth.problems import sharded
 from structsmooth.solvers import Progress, Result, Status
+from structsmooth.solvers.base import Callback
 from structsmooth.tasks import TASKS, Task, load_task
 from structsmooth.tasks.files import checksum
 
@@ -39,11 +40,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         options = _parser(arguments).parse_args(arguments)
         if int(os.environ.get("WORLD_SIZE", 1)) > 1 and options.run is not train:
-            raise ValueError(f"{options.command} runs in one process; only train does in those of torchrun")
+            raise ValueError(f"{options.command} runs in one process; only train runs in several")
         code: int = options.run(options)
         return code
     except BrokenPipeError:
-        # Whoever reads has had enough; the interpreter must not complain about it at exit either.
+        # The reader has closed the pipe; the interpreter must not complain about it at exit either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (ValueError, TypeError, OSError, ImportError) as error:
@@ -62,47 +63,27 @@ def train(options: Namespace) -> int:
 
 
 def _train(options: Namespace) -> int:
-    console, directory = Console(), ModelDirectory(options.out)
-    task_type, solver = load_task(options.task), solver_from(options)
-    task, files = task_type.from_options(options), data_files(options, task_type)
-    examples = {split: task.read(path) for split, path in files.items()}
-    task.fit(examples["train"])
-    problem = sharded(task.problem(examples.pop("train")))
+    directory, solver = ModelDirectory(options.out), from_flags(SOLVERS[options.solver], options)
+    data = TrainingData.read(options)
+    problem = sharded(data.problem)
     lam = parse_lam(options.lam, problem.n)
-    settings = {name: value for name, value in vars(options).items() if name not in _NOT_SETTINGS} | files
-    settings["train checksum"] = checksum(files["train"])
+    settings = {name: value for name, value in vars(options).items() if name not in _NOT_SETTINGS} | data.files
+    settings["train checksum"] = checksum(data.files["train"])
     resume = directory.load_checkpoint(solver, settings) if options.resume else None
     processes.wait()  # all have read the checkpoint that the first is about to write
-    first = processes.rank() == 0
-    held_out = {split: HeldOut(labelled) for split, labelled in examples.items()}
-    watched = held_out.get("dev", held_out.get("test"))
-
-    def measure(progress: Progress[Any]) -> None:
-        if watched is not None:
-            progress.row.metrics.update(watched.measure(task, progress.state.weights)[0])
-
-    def save(progress: Progress[Any]) -> None:
-        if first:
-            directory.save_checkpoint(progress, settings)
-
-    with progress_bar(options.passes, task.headline) as draw:
+    with progress_bar(options.passes, data.headline) as draw:
         result = solver.solve(
             problem,
             lam=lam,
             passes=options.passes,
             seed=options.seed,
-            callbacks=(measure, save, draw),
+            callbacks=(*_callbacks(data, directory, settings), draw),
             resume=resume,
         )
     if result.status is Status.INTERRUPTED and processes.count() > 1:
         # The others may be anywhere in their passes.
         raise KeyboardInterrupt(f"interrupted; --resume goes on from the last complete pass, in {options.out}")
-    console.print(history_table(result.history, task.headline))
-    console.print(result.message, highlight=False)
-    metrics = {}
-    for split, data in held_out.items():
-        metrics[split], table = data.measure(task, result.weights)
-        console.print(f"\n{split}: {files[split]}\n{table}", highlight=False)
+    metrics = _report(data, result)
     description = {
         "task": options.task,
         "settings": settings,
@@ -112,16 +93,43 @@ def _train(options: Namespace) -> int:
         "message": result.message,
         "metrics": metrics,
     }
-    if first:
-        directory.save_model(task, result.weights, description, result.history)
-    console.print(f"\nsaved in {options.out}: model, history.jsonl, curves.png", highlight=False)
+    if processes.rank() == 0:
+        directory.save_model(data.task, result.weights, description, result.history)
+    Console().print(f"\nsaved in {options.out}: model, history.jsonl, curves.png", highlight=False)
     return _exit_code(result)
+
+
+def _callbacks(data: TrainingData, directory: ModelDirectory, settings: dict[str, Any]) -> tuple[Callback, Callback]:
+    """Measure after every pass, on dev data if there are any; and save a checkpoint."""
+    watched = data.held_out.get("dev", data.held_out.get("test"))
+
+    def measure(progress: Progress[Any]) -> None:
+        if watched is not None:
+            progress.row.metrics.update(watched.measure(data.task, progress.state.weights)[0])
+
+    def save(progress: Progress[Any]) -> None:
+        if processes.rank() == 0:
+            directory.save_checkpoint(progress, settings)
+
+    return measure, save
+
+
+def _report(data: TrainingData, result: Result) -> dict[str, dict[str, float]]:
+    """Print the history, and metrics of the weights on all held-out data; returns the metrics by split."""
+    console = Console()
+    console.print(history_table(result.history, data.headline))
+    console.print(result.message, highlight=False)
+    metrics = {}
+    for split, held_out in data.held_out.items():
+        metrics[split], table = held_out.measure(data.task, result.weights)
+        console.print(f"\n{split}: {data.files[split]}\n{table}", highlight=False)
+    return metrics
 
 
 def evaluate(options: Namespace) -> int:
     """Measure a trained model on a labelled file."""
     task, weights = ModelDirectory(options.model).load_model()
-    _, table = HeldOut(task.read(options.file)).measure(task, weights)
+    _, table = HeldOut(task.read(options.file, "test")).measure(task, weights)
     print(table)
     return 0
 
@@ -141,7 +149,7 @@ def predict(options: Namespace) -> int:
 
 
 def info(options: Namespace) -> int:
-    """Say what a model directory holds."""
+    """Describe the model in a directory."""
     description = ModelDirectory(options.model).describe()
     for name in ("structsmooth", "task", "n", "lam", "message"):
         print(f"{name:13} {description[name]}")
@@ -153,11 +161,11 @@ def info(options: Namespace) -> int:
 
 
 def _parser(arguments: Sequence[str]) -> ArgumentParser:
-    """The parser for some arguments: flags of ``train`` depend on the task and the solver they name."""
+    """The parser for some arguments: the flags of ``train`` depend on the task and the solver that they name."""
     parser = ArgumentParser("structsmooth", description="Structured prediction by smoothed inference.")
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    # Without abbreviations: which flags there are depends on --solver, and that is looked for as it is written.
+    # Without abbreviations: other flags depend on --solver, which must be found before they are known.
     _add_train(
         commands.add_parser("train", help=_summary(train), allow_abbrev=False, **_layout(_task_list())), arguments
     )
@@ -166,7 +174,7 @@ def _parser(arguments: Sequence[str]) -> ArgumentParser:
     add_certify(commands.add_parser("certify", help=_summary(certify), description=certify.__doc__))
     for run in (evaluate, predict, info):
         command = commands.add_parser(run.__name__, help=_summary(run), description=run.__doc__)
-        command.add_argument("model", metavar="DIR", help="model directory, as train's --out")
+        command.add_argument("model", metavar="DIR", help="model directory, the --out of structsmooth train")
         command.set_defaults(run=run)
         if run is evaluate:
             command.add_argument("file", metavar="FILE", help="labelled data in the layout of the training data")
@@ -177,20 +185,20 @@ def _parser(arguments: Sequence[str]) -> ArgumentParser:
                 type=int,
                 default=1,
                 metavar="K",
-                help="give the K best outputs with scores; in column files the best is the first column added",
+                help="write the K best outputs with their scores; in column files the best is the first added column",
             )
             command.add_argument("--output", metavar="FILE", help="where to write (default: standard output)")
-            command.add_argument("--pictures", metavar="DIR", help="also save images with the predictions drawn in")
+            command.add_argument("--pictures", metavar="DIR", help="also save pictures of the predictions")
     return parser
 
 
 def _add_train(parser: ArgumentParser, arguments: Sequence[str]) -> None:
-    parser.add_argument("task", metavar="TASK", help="a task below, or one's own as package.module:ClassName")
+    parser.add_argument("task", metavar="TASK", help="a task below, or your own as package.module:ClassName")
     add_data_flags(parser)
     run = parser.add_argument_group("run")
-    run.add_argument("--solver", choices=list(SOLVERS), help="default: what suits the task")
-    run.add_argument("--lam", metavar="C", help="regularization λ, a number or c/n (default: what suits the task)")
-    run.add_argument("--passes", type=int, help="passes over the data (default: what suits the task)")
+    run.add_argument("--solver", choices=list(SOLVERS), help="default: set by the task")
+    run.add_argument("--lam", metavar="C", help="regularization λ, a number or c/n (default: set by the task)")
+    run.add_argument("--passes", type=int, help="passes over the data (default: set by the task)")
     run.add_argument("--seed", type=int, default=0, help="same seed, same result (default: 0)")
     run.add_argument("--out", metavar="DIR", help="model directory (default: runs/TASK)")
     run.add_argument("--resume", action="store_true", help="go on from the checkpoint in --out, if there is one")
@@ -199,13 +207,14 @@ def _add_train(parser: ArgumentParser, arguments: Sequence[str]) -> None:
         return
     task, name = found
     solver = _chosen_solver(arguments, task)
-    add_solver_flags(parser, solver, task.hyperparameters if solver == task.solver else {})
+    defaults = task.hyperparameters if solver == task.solver else {}
+    add_flags(parser, f"hyperparameters of {solver} (--solver selects another solver)", SOLVERS[solver], defaults)
     parser.set_defaults(solver=solver, lam=task.lam, passes=task.passes, out=f"runs/{name}")
 
 
 @contextmanager
 def _only_first_speaks() -> Iterator[None]:
-    """Nothing on the terminal from other processes than the first, but for the error that may end them."""
+    """Silence all processes but the first, except for the error that may end them."""
     if processes.rank() == 0:
         yield
         return
@@ -217,15 +226,15 @@ def _chosen_solver(arguments: Sequence[str], task: type[Task]) -> str:
     """The solver among the arguments, before the flags that it brings are known; else that of the task."""
     early = ArgumentParser("structsmooth train", add_help=False, allow_abbrev=False)
     early.add_argument("--solver", choices=list(SOLVERS))
-    task.add_arguments(early)
+    add_flags(early, "task", task)
     options = early.parse_known_args(arguments)[0]
-    return str(options.solver or task.default_solver(options))
+    return options.solver or from_flags(task, options).default_solver
 
 
 def _return_freed_memory() -> None:
     """Let glibc return large tensors to the system when they are freed: its heap fragments over them.
 
-    Not those of a stochastic step, which are asked for again at once: new memory takes longer than computing on it.
+    Tensors of a stochastic step stay: they are asked for again at once, and new memory takes longer than computing.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:

@@ -13,7 +13,7 @@ from structsmooth.checkpoint import load_state, load_values, save_state, write_a
 from structsmooth.history import History, Row
 from structsmooth.plots import plot_history
 from structsmooth.solvers import Progress, Solver, State
-from structsmooth.tasks import Task, load_task
+from structsmooth.tasks import FittedTask, load_task
 
 _KEYS = {"structsmooth", "task", "settings", "n", "lam", "message", "metrics", "trained"}
 
@@ -38,7 +38,7 @@ class ModelDirectory:
         save_state(self._checkpoint, tensors, {"settings": settings, "state": numbers, "history": rows})
 
     def load_checkpoint(self, solver: Solver[Any], settings: dict[str, Any]) -> tuple[State, History] | None:
-        """State and history of the run to resume, ``None`` if there is no checkpoint.
+        """State and history of the run to resume; ``None`` if there is no checkpoint.
 
         Raises:
             ValueError: the checkpoint is of a run with other settings.
@@ -56,7 +56,7 @@ class ModelDirectory:
         if self._checkpoint.exists():
             self._check(load_values(self._checkpoint), settings)
 
-    def save_model(self, task: Task, weights: Tensor, description: dict[str, Any], history: History) -> None:
+    def save_model(self, task: FittedTask, weights: Tensor, description: dict[str, Any], history: History) -> None:
         """Save a trained model, its history and a picture of it."""
         self.path.mkdir(parents=True, exist_ok=True)
         model = {"structsmooth": __version__, **description, "trained": task.to_dict()}
@@ -64,19 +64,19 @@ class ModelDirectory:
         write_atomic(self.path / "model.json", json.dumps(model, indent=1))
         write_atomic(self.path / "history.jsonl", history.to_json_lines())
         title = f"{description['task']}: {description['settings']['solver']}, λ = {description['lam']:.3g}"
-        plot_history(history, self.path / "curves.png", task.headline, title)
+        plot_history(history, self.path / "curves.png", task.task.headline, title)
 
-    def load_model(self) -> tuple[Task, Tensor]:
-        """The trained task and its weights."""
+    def load_model(self) -> tuple[FittedTask, Tensor]:
+        """The fitted task and its weights."""
         description = self.describe()
         tensors, _ = load_state(self.path / "model.safetensors")
         return load_task(description["task"]).from_dict(description["trained"]), tensors["weights"]
 
     def describe(self) -> dict[str, Any]:
-        """What ``model.json`` says.
+        """The contents of ``model.json``.
 
         Raises:
-            FileNotFoundError: no model there.
+            FileNotFoundError: no model in the directory.
             ValueError: a damaged file.
         """
         path = self.path / "model.json"

@@ -14,28 +14,25 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from structsmooth import RegularizationPath, SolutionPath, Status
-from structsmooth.cli.data import SPLITS, HeldOut, add_data_flags, add_task_flags, data_files
+from structsmooth.cli.data import SPLITS, TrainingData, add_data_flags, add_task_flags
 from structsmooth.cli.flags import parse_lam
+from structsmooth.cli.report import markdown_table
 from structsmooth.plots import plot_path
 from structsmooth.problems import Problem
 from structsmooth.solvers import Breakpoint, grid_search
-from structsmooth.tasks import Task, load_task
 
-# Values of λ of the search that a path is compared with: those of the paper.
+# The paper's values of λ for the search that a path is compared with.
 _GRID = [2.0**k for k in range(15, -16, -1)]
-# Breakpoints that are measured on dev and test data, at most, and rows of the table.
+# Largest number of breakpoints that are measured on dev and test data, and of rows of the table.
 _MEASURED = 30
 _INTERRUPTED = 130
 
 
 def path(options: Namespace) -> int:
-    """Compute a task's solutions for all λ, and measure them."""
-    task_type = load_task(options.task)
-    task, files = task_type.from_options(options), data_files(options, task_type)
-    examples = {split: task.read(file) for split, file in files.items()}
-    task.fit(examples["train"])
-    problem = task.problem(examples.pop("train"))
-    lam_min, lam_max = _range(options, task, problem.n)
+    """Compute the solutions of a task for all λ of a range, and measure them."""
+    data = TrainingData.read(options)
+    problem = data.problem
+    lam_min, lam_max = _range(options, data.task.task.lam, problem.n)
     epsilon = 0.01 * problem.loss(problem.start()) if options.epsilon is None else options.epsilon
     algorithm = RegularizationPath(epsilon, options.kappa, options.verified)
     with _progress_bar(lam_min) as draw:
@@ -49,7 +46,7 @@ def path(options: Namespace) -> int:
         )
     print(f"{options.task}: n = {problem.n}, {problem.dim} weights, ε = {epsilon:.4g}")
     print(f"{found.message}\n")
-    rows = measured(found, task, {split: HeldOut(examples[split]) for split in SPLITS if split in examples})
+    rows = measured(found, data)
     print(path_table(rows))
     directory = Path(options.out)
     directory.mkdir(parents=True, exist_ok=True)
@@ -64,8 +61,8 @@ def path(options: Namespace) -> int:
     return 0
 
 
-def measured(found: SolutionPath, task: Task, held_out: dict[str, HeldOut]) -> dict[float, dict[str, float]]:
-    """λ, costs, objective, gap and the task's metric at breakpoints that are evenly spread over log λ."""
+def measured(found: SolutionPath, data: TrainingData) -> dict[float, dict[str, float]]:
+    """Costs, objective, gap and the task's metric by λ, at breakpoints that are evenly spread over log λ."""
     points, rows = found.breakpoints, {}
     spread = np.geomspace(points[0].lam, points[-1].lam, _MEASURED)
     chosen = {min(range(len(points)), key=lambda j: abs(math.log(points[j].lam / lam))) for lam in spread}
@@ -77,8 +74,8 @@ def measured(found: SolutionPath, task: Task, held_out: dict[str, HeldOut]) -> d
             "objective": point.objective,
             "gap": point.gap,
         }
-        for split, data in held_out.items():
-            row[f"{split} {task.headline}"] = data.measure(task, weights)[0][task.headline]
+        for split, held_out in data.held_out.items():
+            row[f"{split} {data.headline}"] = held_out.measure(data.task, weights)[0][data.headline]
         rows[point.lam] = row
     return rows
 
@@ -93,11 +90,11 @@ def path_table(rows: dict[float, dict[str, float]]) -> str:
         cells = [f"{row[name]:{formats.get(name, '.4f')}}" for name in names]
         marked = [f"**{c}**" if row[name] == best.get(name) else c for name, c in zip(names, cells, strict=True)]
         lines.append([f"{lam:.4g}", *marked])
-    return _markdown(["λ", *names], lines)
+    return markdown_table(["λ", *names], lines)
 
 
 def comparison_table(problem: Problem, found: SolutionPath, lam_min: float, options: Namespace) -> str:
-    """A Markdown table of what a path costs, and what a search on a grid does with the same tolerance."""
+    """A Markdown table of the costs of a path, and of a search on a grid with the same tolerance."""
     grid = [lam for lam in _GRID if lam_min <= lam <= found.top]
     if not grid:
         raise ValueError(f"--grid has no value of λ from {lam_min:.3g} to {found.top:.3g}, only 2^15, 2^14, ... 2^-15")
@@ -108,31 +105,31 @@ def comparison_table(problem: Problem, found: SolutionPath, lam_min: float, opti
         )
     lines = [_costs(name, points, problem.n) for name, points in runs.items() if points]
     costs = ["oracle calls", "effective passes", "seconds", "largest gap"]
-    return _markdown(["", "values of λ", "smallest", *costs], lines)
+    return markdown_table(["", "values of λ", "smallest", *costs], lines)
 
 
 def add_path(parser: ArgumentParser, arguments: Sequence[str]) -> None:
-    """Arguments of the command; those of the task that they name included."""
-    parser.add_argument("task", metavar="TASK", help="as of structsmooth train")
+    """The options of the command, with the options of the task that the arguments name."""
+    parser.add_argument("task", metavar="TASK", help="a task of structsmooth train")
     add_data_flags(parser)
     run = parser.add_argument_group("path")
     run.add_argument(
         "--epsilon", type=float, help="largest duality gap for any λ (default: a hundredth of the loss of zero weights)"
     )
     run.add_argument(
-        "--kappa", type=float, help="duality gap of breakpoints over epsilon (default: 0.9; heuristic 0.7)"
+        "--kappa",
+        type=float,
+        help="duality gap at breakpoints, as a fraction of epsilon (default: 0.9, or 0.7 with --heuristic)",
     )
     run.add_argument(
         "--heuristic",
         dest="verified",
         action="store_false",
-        help="take duality gaps as last seen for those of now: fewer oracle calls, no guarantee",
+        help="estimate duality gaps by their last known values: fewer oracle calls, no guarantee",
     )
+    run.add_argument("--lam-min", metavar="C", help="smallest λ, a number or c/n (default: a tenth of the task's λ)")
     run.add_argument(
-        "--lam-min", metavar="C", help="smallest λ, a number or c/n (default: a tenth of what suits the task)"
-    )
-    run.add_argument(
-        "--lam-max", metavar="C", help="largest λ; a huge one for all (default: a hundred times what suits the task)"
+        "--lam-max", metavar="C", help="largest λ; a huge number for all λ (default: a hundred times the task's λ)"
     )
     run.add_argument("--passes", type=int, default=1000, help="limit for each breakpoint (default: 1000)")
     run.add_argument("--seed", type=int, default=0, help="same seed, same path (default: 0)")
@@ -143,9 +140,9 @@ def add_path(parser: ArgumentParser, arguments: Sequence[str]) -> None:
         parser.set_defaults(out=f"runs/{found[1]}-path")
 
 
-def _range(options: Namespace, task: Task, n: int) -> tuple[float, float]:
-    """The smallest and the largest λ: those given, or some around what suits the task."""
-    usual = parse_lam(task.lam, n)
+def _range(options: Namespace, task_lam: str, n: int) -> tuple[float, float]:
+    """The smallest and the largest λ: as given, or a range around the λ of the task."""
+    usual = parse_lam(task_lam, n)
     lam_min = usual / 10 if options.lam_min is None else parse_lam(options.lam_min, n, "--lam-min")
     if options.lam_max is None:
         return lam_min, max(lam_min, 100 * usual)
@@ -163,14 +160,9 @@ def _costs(name: str, points: Sequence[Breakpoint], n: int) -> list[str]:
     return [name, f"{len(points)}", f"{last.lam:.3g}", *calls, f"{last.seconds:.1f}", f"{gap:.4f}"]
 
 
-def _markdown(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    rule = ["---", *["---:"] * (len(header) - 1)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in [header, rule, *lines])
-
-
 @contextmanager
 def _progress_bar(lam_min: float) -> Iterator[Callable[[SolutionPath], None]]:
-    """A callback that draws how far a path is, by the logarithm of λ; where there is no terminal, nothing is drawn."""
+    """A callback that draws the progress of a path in log λ; where there is no terminal, nothing is drawn."""
     console = Console(stderr=True)
     columns = (TextColumn("path"), BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:

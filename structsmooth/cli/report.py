@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,7 +20,7 @@ _ROWS = 12
 
 @contextmanager
 def progress_bar(passes: int, headline: str, label: str = "pass", done: int = 0) -> Iterator[Callback]:
-    """A callback that draws a bar on the terminal; where there is none, nothing is drawn."""
+    """A callback that draws a bar on the terminal; where there is no terminal, nothing is drawn."""
     console = Console(stderr=True)
     columns = (TextColumn(label), MofNCompleteColumn(), BarColumn(), TextColumn("{task.description}"))
     with ProgressBar(*columns, TimeElapsedColumn(), console=console, disable=not console.is_terminal) as bar:
@@ -35,7 +35,7 @@ def progress_bar(passes: int, headline: str, label: str = "pass", done: int = 0)
 
 
 def history_table(history: History, headline: str) -> Table:
-    """Some rows of a history, evenly spread, the last one among them."""
+    """Evenly spread rows of a history, with the last one."""
     table = Table("passes", "oracle calls", "seconds", "objective", "lower bound", "gap", headline, box=None)
     for column in table.columns:
         column.justify = "right"
@@ -51,6 +51,12 @@ def history_table(history: History, headline: str) -> Table:
             _optional(row.metrics.get(headline)),
         )
     return table
+
+
+def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]], text_columns: int = 1) -> str:
+    """A Markdown table; all columns after the first ``text_columns`` hold numbers."""
+    ruler = ["---"] * text_columns + ["---:"] * (len(header) - text_columns)
+    return "\n".join("| " + " | ".join(line) + " |" for line in (header, ruler, *rows))
 
 
 def _optional(value: float | None) -> str:

@@ -1,10 +1,12 @@
-"""Features of boxes in images from a frozen network, computed once and kept on disk."""
+"""Features of boxes in images from a network that is not trained, computed once and kept on disk."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Literal
@@ -15,8 +17,11 @@ from torch import Tensor, nn
 
 from structsmooth import processes
 from structsmooth.checkpoint import write_atomic
-from structsmooth.tasks.localization.annotations import Faults, ImageFile, decode
-from structsmooth.tasks.localization.proposals import Proposals, keep, tracked
+from structsmooth.models.backbones import PRETRAINED, AlexNetConv4, SqueezeNetFire9
+from structsmooth.tasks.files import DATA_VARIABLE, data_file
+from structsmooth.tasks.localization.images import Faults, ImageFile, decode
+from structsmooth.tasks.localization.proposals import Proposals, keep
+from structsmooth.tasks.progress import tracked
 
 FeatureType = Literal["float16", "float32"]
 
@@ -25,13 +30,24 @@ _CROP = 64
 # Crops that pass the network at once: more do not fit the processor's cache.
 _BATCH = 32
 
+CAFFE = "squeezenet-caffe"
+"""The default: SqueezeNet with weights that were trained on other scales of colours."""
+_WEIGHTS = "squeezenet_v10/squeezenet1_0_imagenet_rgb.npz"
+
+BACKBONES: dict[str, Callable[[str], nn.Module]] = {
+    CAFFE: partial(SqueezeNetFire9, normalization="caffe"),
+    "squeezenet": SqueezeNetFire9,
+    "alexnet": AlexNetConv4,
+}
+"""Networks by name, each built from a file of weights."""
+
 
 @dataclass
 class BoxFeatures:
     """Features of boxes: each is cropped, resized to 64 × 64 pixels, and mapped by a network that is not trained.
 
-    A folder keeps them, one memory-mapped array for each image, channels last, named by image, boxes, network and type.
-    Each file is written atomically: a run that is interrupted or killed goes on where it was. Processes of one run
+    A folder keeps the features, one memory-mapped array for each image, channels last, named by image, boxes, network
+    and type. Each file is written atomically: an interrupted or killed run goes on where it was. Processes of one run
     share the images out.
 
     Args:
@@ -58,7 +74,7 @@ class BoxFeatures:
         self.folder = Path(self.cache) / "features" / f"{_fingerprint(self.backbone)}-{self.dtype}-nhwc"
 
     def run(self, proposals: Mapping[ImageFile, Proposals]) -> tuple[dict[ImageFile, Path], Faults]:
-        """Files for :func:`load_features` of all images, and what was wrong with images that have none.
+        """Files for :func:`load_features` of all images, and what is wrong with images that have none.
 
         Raises:
             ValueError: features that overflow float16.
@@ -72,7 +88,7 @@ class BoxFeatures:
         missing = {path: image for image, path in own if not path.is_file()}
         if missing:
             self.folder.mkdir(parents=True, exist_ok=True)
-        for path, image in tracked(missing.items(), len(missing), "features of boxes"):
+        for path, image in tracked(missing.items(), "features of boxes"):
             self._save(path, self.compute(decode(image.read_bytes()), proposals[image].boxes))
         processes.wait()
         return paths, faults
@@ -94,9 +110,9 @@ class BoxFeatures:
 
 
 def crop(image: Tensor, boxes: Tensor, size: int = _CROP) -> Tensor:
-    """Crops of an image [C, height, width] at ``boxes`` [M, 4], resized whatever their shape: [M, C, size, size].
+    """Crops of an image [C, height, width] at ``boxes`` [M, 4], resized to squares: [M, C, size, size].
 
-    Bilinear, averaged over as many points for each pixel of the crop as it covers pixels of the image.
+    Each pixel of a crop is the mean of bilinear samples, one for each pixel of the image that it covers.
     """
     from torchvision.ops import roi_align
 
@@ -110,12 +126,36 @@ def load_features(path: Path) -> Tensor:
     return torch.from_numpy(np.load(path, mmap_mode="c")).permute(0, 3, 1, 2)
 
 
+def load_backbone(name: str, weights: str | None = None) -> nn.Module:
+    """A network that describes boxes: crops [M, 3, 64, 64], RGB from 0 to 1, to features [M, C, H, W].
+
+    Args:
+        name: one of :data:`BACKBONES`.
+        weights: file with its weights, see :class:`~structsmooth.models.backbones.Backbone`. If not given, torchvision
+            downloads them; but ``squeezenet-caffe`` takes them from the folder that ``STRUCTSMOOTH_DATA`` names.
+
+    Raises:
+        ValueError: no such network, or no weights.
+        OSError: weights that cannot be read or downloaded.
+    """
+    if name not in BACKBONES:
+        raise ValueError(f"backbone must be one of {', '.join(BACKBONES)}, got {name!r}")
+    if weights is None and name == CAFFE:
+        if not os.environ.get(DATA_VARIABLE):
+            raise ValueError(
+                f"{name} needs weights: give --backbone-weights, or set {DATA_VARIABLE} to a folder that has "
+                f"{_WEIGHTS}; or take --backbone squeezenet, whose weights torchvision downloads"
+            )
+        weights = data_file("localization", _WEIGHTS)
+    return BACKBONES[name](PRETRAINED if weights is None else weights)
+
+
 def _key(image: bytes, boxes: Tensor) -> str:
     return sha256(image + boxes.numpy().tobytes()).hexdigest()
 
 
 def _fingerprint(module: nn.Module) -> str:
-    """Changes with what the network is made of and with its weights."""
+    """A text that changes with the layers of the network and with their weights."""
     digest = sha256(str(module).encode())
     # The state dict may lack buffers, such as a mean that is subtracted.
     for name, tensor in [*module.named_parameters(), *module.named_buffers()]:

@@ -13,30 +13,28 @@ from dataclasses import dataclass
 from hashlib import sha256
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.progress import track
 from torch import Tensor
 
 from structsmooth import processes
 from structsmooth.checkpoint import load_state, save_state
-from structsmooth.tasks.localization.annotations import Faults, ImageFile, decode
+from structsmooth.tasks.localization.images import Faults, ImageFile, decode
+from structsmooth.tasks.progress import tracked
 
 SearchMode = Literal["fast", "quality"]
 
-# Larger images are shrunk to this longer side to be searched: that of the images of PASCAL VOC.
+# Larger images are shrunk to this longer side to be searched, that of the images of PASCAL VOC.
 _LONGEST_SIDE = 500
 _SEED = 0
-
-T = TypeVar("T")
+_TITLE = "selective search"
 
 
 class Proposals(NamedTuple):
-    """Boxes that were proposed for an image.
+    """Boxes proposed for an image.
 
     Attributes:
         boxes: edges (xmin, ymin, xmax, ymax) in pixels, float32 [M, 4]; M may be 0.
@@ -51,23 +49,22 @@ class Proposals(NamedTuple):
 
 @dataclass(frozen=True)
 class SelectiveSearch:
-    """Selective search as OpenCV has it, with a folder that keeps its results.
+    """OpenCV's selective search, with a folder that keeps its results.
 
-    Files are named by the content of the image and the settings, and each is written atomically: a run that is
-    interrupted or killed goes on where it was. The same image gives the same boxes in every run: OpenCV orders them
-    with random numbers of the C library, which are seeded on POSIX systems. Images with a longer side above 500 pixels
-    are shrunk to that.
+    Files are named by the content of the image and the settings, and each is written atomically: an interrupted or
+    killed run goes on where it was. The same image gives the same boxes in every run: OpenCV orders them with random
+    numbers of the C library, which are seeded on POSIX systems. An image with a side longer than 500 pixels is shrunk
+    to that size.
 
     Args:
         cache: folder for the results; made when needed.
-        count: number of boxes that are kept of an image, the first ones of the search.
-        mode: ``"fast"``, or ``"quality"``, which searches more color spaces, several times as long.
-        jobs: processes that search; all processors if not given. Processes of one run share the images out, and each
-            has as many.
+        count: number of boxes to keep of an image, the first ones of the search.
+        mode: ``"fast"``, or ``"quality"``, which searches more color spaces and takes several times as long.
+        jobs: processes that search; one for each processor if not given. Processes of one run share the images out, and
+            each of them has this many jobs.
 
     Raises:
         ValueError: a count or number of jobs below 1, or another mode.
-        ImportError: OpenCV is not installed, or without its contributed modules.
 
     Reference:
         Uijlings et al. (2013), "Selective Search for Object Recognition".
@@ -82,12 +79,16 @@ class SelectiveSearch:
         for name, value in (("count", self.count), ("jobs", 1 if self.jobs is None else self.jobs)):
             if value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
-        if self.mode not in ("fast", "quality"):
+        if self.mode not in get_args(SearchMode):
             raise ValueError(f'mode must be "fast" or "quality", got {self.mode!r}')
-        _segmentation()
 
     def run(self, images: Sequence[ImageFile]) -> tuple[dict[ImageFile, Proposals], Faults]:
-        """Proposals of all images that can be read, and what was wrong with the others."""
+        """Proposals for all images that can be read, and what is wrong with the others.
+
+        Raises:
+            ImportError: OpenCV is not installed, or lacks its contributed modules.
+        """
+        _segmentation()
         faults = Faults()
         paths: dict[ImageFile, Path] = {}
         for image in images:
@@ -105,7 +106,7 @@ class SelectiveSearch:
         return Path(self.cache) / "proposals" / f"{self.mode}-{self.count}" / f"{sha256(data).hexdigest()}.safetensors"
 
     def _search(self, missing: dict[Path, ImageFile]) -> dict[Path, str]:
-        """Fill in the files that are missing; returns why it was not possible."""
+        """Write the missing files; returns the faults of those that could not be written."""
         if not missing:
             return {}
         next(iter(missing)).parent.mkdir(parents=True, exist_ok=True)
@@ -113,14 +114,14 @@ class SelectiveSearch:
         jobs = min(self.jobs or max(1, _processors() // processes.count()), len(tasks))
         if jobs == 1:
             results: Iterable[tuple[Path, str | None]] = map(_search_image, tasks)
-            return {path: fault for path, fault in tracked(results, len(tasks), "selective search") if fault}
+            return {path: fault for path, fault in tracked(results, _TITLE, len(tasks)) if fault}
         # Processes, because the random numbers are those of the whole process; spawned, because torch has threads.
         pool = ProcessPoolExecutor(jobs, get_context("spawn"), _begin_worker)
         try:
-            with _interrupts_held():
+            with interrupts_held():
                 futures = [pool.submit(_search_image, task) for task in tasks]
             done = (future.result() for future in as_completed(futures))
-            return {path: fault for path, fault in tracked(done, len(tasks), "selective search") if fault}
+            return {path: fault for path, fault in tracked(done, _TITLE, len(tasks)) if fault}
         except BrokenProcessPool as error:
             raise OSError("a process of selective search was killed; run again with fewer jobs to go on") from error
         finally:
@@ -152,14 +153,8 @@ def selective_search(image: NDArray[np.uint8], count: int = 1000, mode: SearchMo
     return np.asarray(boxes * np.tile([width / size[0], height / size[1]], 2), dtype=np.float32)
 
 
-def tracked(steps: Iterable[T], total: int, description: str) -> Iterable[T]:
-    """The steps, with a progress bar on the terminal; where there is none, nothing is drawn."""
-    console = Console(stderr=True)
-    return track(steps, description, total, console=console, disable=not console.is_terminal, transient=True)
-
-
 def keep(path: Path, write: Callable[[Path], None]) -> None:
-    """Let ``write`` make a file of a cache that runs share: two may make the same one at the same time."""
+    """Let ``write`` make a file of a cache that runs share: two runs may make the same file at the same time."""
     own = path.with_name(f"{os.getpid()}-{path.name}")
     write(own)
     os.replace(own, path)
@@ -175,7 +170,7 @@ def _segmentation() -> Any:
 
 
 def _search_image(task: tuple[Path, ImageFile, SearchMode, int]) -> tuple[Path, str | None]:
-    """Search one image and save what was found; returns the path and what was wrong."""
+    """Search one image and save the boxes; returns the path and the fault, if there is one."""
     import cv2
 
     path, file, mode, count = task
@@ -198,8 +193,8 @@ def _load(path: Path) -> Proposals:
 
 
 @contextmanager
-def _interrupts_held() -> Iterator[None]:
-    """Ctrl-C waits, and never reaches processes that start here: they would complain while they load."""
+def interrupts_held() -> Iterator[None]:
+    """A block in which Ctrl-C waits, and never reaches processes that start: they would complain while they load."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return

@@ -5,10 +5,11 @@ Needs OpenCV: ``pip install structsmooth[images]``.
 
 from __future__ import annotations
 
+import os
 import zipfile
 import zlib
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from structsmooth.checkpoint import write_atomic
 from structsmooth.tasks.files import select
 
 _SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp"}
+_File = Path | zipfile.Path
 # BGR, and the share of the image that stays.
 _PREDICTED, _OUTLINE, _OPACITY = (0, 200, 0), (0, 0, 255), 0.45
 
@@ -53,8 +55,8 @@ def read_pictures(path: str) -> list[Picture]:
     source, part = select(path)
     if not source.exists():
         raise FileNotFoundError(f"{source}: no such folder or zip file")
-    files = _Files(source)
-    images, masks = files.stems("images"), files.stems("masks")
+    root = source if source.is_dir() else _open_zip(source)
+    images, masks = _by_stem(root, "images"), _by_stem(root, "masks")
     names = sorted(images)
     if not names:
         raise ValueError(f"{source}: no images in images/")
@@ -62,7 +64,7 @@ def read_pictures(path: str) -> list[Picture]:
         if part.start < 1 or part.stop > len(names) + 1:
             raise ValueError(f"{path}: there are {len(names)} images, counted from 1")
         names = names[part.start - 1 : part.stop - 1]
-    return [_read(name, files, images[name], masks.get(name)) for name in names]
+    return [_read(name, images[name], masks.get(name)) for name in names]
 
 
 def save_overlay(path: Path, picture: Picture, predicted: NDArray[np.bool_]) -> None:
@@ -77,76 +79,53 @@ def save_overlay(path: Path, picture: Picture, predicted: NDArray[np.bool_]) -> 
     write_atomic(path, cv2.imencode(".png", canvas)[1].tobytes())
 
 
-def _read(name: str, files: _Files, image_file: str, mask_file: str | None) -> Picture:
-    image = _decode(files, image_file, colour=True)
+def _read(name: str, image_file: _File, mask_file: _File | None) -> Picture:
+    image = _decode(image_file, colour=True)
     if mask_file is None:
         return Picture(name, image, None)
-    mask = _decode(files, mask_file, colour=False) > 0
+    mask = _decode(mask_file, colour=False) > 0
     if mask.shape != image.shape[:2]:
-        raise ValueError(
-            f"{files.path}/{mask_file}: expected the size of {image_file}, {image.shape[:2]}, got {mask.shape}"
-        )
+        expected = f"the size of images/{image_file.name}, {image.shape[:2]}"
+        raise ValueError(f"{mask_file}: expected {expected}, got {mask.shape}")
     if mask.all() or not mask.any():
-        raise ValueError(f"{files.path}/{mask_file}: expected object and background, got one colour")
+        raise ValueError(f"{mask_file}: expected object and background, got one colour")
     return Picture(name, image, mask)
 
 
-def _decode(files: _Files, name: str, *, colour: bool) -> NDArray[np.uint8]:
+def _decode(file: _File, *, colour: bool) -> NDArray[np.uint8]:
     cv2 = opencv()
-    data = np.frombuffer(files.read(name), np.uint8)
+    try:
+        data = np.frombuffer(file.read_bytes(), np.uint8)
+    except (zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(f"{file}: damaged ({error})") from error
     pixels = cv2.imdecode(data, cv2.IMREAD_COLOR if colour else cv2.IMREAD_GRAYSCALE) if len(data) else None
     if pixels is None:
-        raise ValueError(f"{files.path}/{name}: no image, or damaged")
+        raise ValueError(f"{file}: no image, or damaged")
     return np.asarray(pixels, np.uint8)
 
 
-class _Files:
-    """The files of a folder or a zip file, by names relative to it.
-
-    Args:
-        path: of the folder or zip file.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._archive = None if path.is_dir() else _open_zip(path)
-
-    def read(self, name: str) -> bytes:
-        """The bytes of a file."""
-        if self._archive is None:
-            return (self.path / name).read_bytes()
-        try:
-            return self._archive.read(name)
-        except (zipfile.BadZipFile, zlib.error) as error:
-            raise ValueError(f"{self.path}/{name}: damaged ({error})") from error
-
-    def stems(self, folder: str) -> dict[str, str]:
-        """Images in a folder by their stem."""
-        found: dict[str, str] = {}
-        for name in self._names():
-            path = PurePosixPath(name)
-            if str(path.parent) != folder or path.suffix.lower() not in _SUFFIXES:
-                continue
-            if path.stem in found:
-                raise ValueError(f"{self.path}: {found[path.stem]} and {name} have the same name")
-            found[path.stem] = name
-        return found
-
-    def _names(self) -> list[str]:
-        if self._archive is not None:
-            return self._archive.namelist()
-        return [file.relative_to(self.path).as_posix() for file in self.path.glob("*/*") if file.is_file()]
+def _by_stem(root: _File, folder: str) -> dict[str, _File]:
+    """Images in a folder by their stem."""
+    found: dict[str, _File] = {}
+    for file in (root / folder).iterdir() if (root / folder).is_dir() else ():
+        stem, suffix = os.path.splitext(file.name)
+        if suffix.lower() not in _SUFFIXES or not file.is_file():
+            continue
+        if stem in found:
+            raise ValueError(f"{root}: {folder}/{found[stem].name} and {folder}/{file.name} have the same name")
+        found[stem] = file
+    return found
 
 
-def _open_zip(path: Path) -> zipfile.ZipFile:
+def _open_zip(path: Path) -> zipfile.Path:
     try:
-        return zipfile.ZipFile(path)
+        return zipfile.Path(path)
     except zipfile.BadZipFile as error:
         raise ValueError(f"{path}: neither a folder nor a zip file ({error})") from error
 
 
 def opencv() -> Any:
-    """OpenCV, without which all but images works.
+    """OpenCV, which only images need.
 
     Raises:
         ImportError: it is not installed, with what to do.

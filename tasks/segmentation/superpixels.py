@@ -123,7 +123,7 @@ class Vocabulary:
         pixels, descriptors = [], []
         for image in images:
             pixels.append(rng.permutation(_lab(image).reshape(-1, 3))[:_SAMPLE])
-            descriptors.append(rng.permutation(_descriptors(image)[2])[:_SAMPLE])
+            descriptors.append(rng.permutation(gradient_histograms(image)[2])[:_SAMPLE])
         return cls(_centres(np.concatenate(pixels), colours), _centres(np.concatenate(descriptors), textures))
 
     @property
@@ -149,7 +149,7 @@ class Vocabulary:
         colour = parts.histograms(rows, columns, _nearest(_lab(image).reshape(-1, 3), self.colours), len(self.colours))
         cells = rows * _GRID // height * _GRID + columns * _GRID // width
         place = parts.histograms(rows, columns, cells, _GRID**2)
-        rows, columns, descriptors = _descriptors(image)
+        rows, columns, descriptors = gradient_histograms(image)
         texture = parts.histograms(rows, columns, _nearest(descriptors, self.textures), len(self.textures))
         unary, similar = [np.ones((len(parts.sizes), 1))], [np.ones((len(parts.edges), 1))]
         a, b = parts.edges.T
@@ -183,7 +183,7 @@ def _lab(image: Image) -> Image:
     return lab
 
 
-def _descriptors(image: Image) -> tuple[NDArray[np.int64], NDArray[np.int64], Image]:
+def gradient_histograms(image: Image) -> tuple[NDArray[np.int64], NDArray[np.int64], Image]:
     """Rows and columns of the centres, and histograms of gradients around them, in the manner of dense SIFT."""
     side = _CELL * _CELLS
     # The last square must end with the image.

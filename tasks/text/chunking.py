@@ -11,19 +11,12 @@ from structsmooth.tasks.text.attributes import BIAS, Templates, joint, window
 from structsmooth.tasks.text.tagging import Tagging
 
 
-@dataclass
+@dataclass(frozen=True)
 class Chunking(Tagging):
     """Text chunking with a linear chain over sparse attributes and the fraction of wrong tags as cost.
 
     Attributes are words and parts of speech up to two tokens away, pairs of adjacent ones, and triples of parts of
-    speech.
-
-    Args:
-        bits: attributes are hashed to 2**bits buckets; 0 keeps a dictionary of those in the training data.
-        scheme: of the tags learned and predicted; ``fit`` takes that of the training data if not given.
-        encoder: attributes to integers; set by ``fit``.
-        tags: what the states stand for; set by ``fit``.
-        columns: number of columns of the training data; set by ``fit``.
+    speech. Options are those of :class:`~structsmooth.tasks.text.tagging.Tagging`.
 
     Reference:
         Osokin et al. (2016), appendix I.2; Sha and Pereira (2003), "Shallow Parsing with Conditional Random Fields".

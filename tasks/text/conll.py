@@ -50,26 +50,23 @@ class Sentence:
         return self.columns[index] if index < len(self.columns) else [_ABSENT] * len(self)
 
 
-def read_conll(
-    path: str | PathLike[str] | TextIO, *, tagged: bool = True, columns: int | None = None
-) -> list[Sentence]:
-    """Sentences of a column file: CoNLL-2003 (word, pos, chunk, tag), CoNLL-2000 (word, pos, tag) and alike.
+def read_conll(path: str | PathLike[str] | TextIO, *, tagged: bool = True) -> list[Sentence]:
+    """Sentences of a column file, as in CoNLL-2003 (word, pos, chunk, tag) and CoNLL-2000 (word, pos, tag).
 
     White space separates columns, blank lines and ``-DOCSTART-`` lines separate sentences. Files are UTF-8,
     plain or compressed by gzip.
 
     Args:
         path: the file, or an open text stream.
-        tagged: the last column has the tags; otherwise ``Sentence.columns`` has all after the first.
-        columns: number of columns; by default that of the first token.
+        tagged: the last column has the tags; otherwise ``Sentence.columns`` has all columns after the first.
 
     Raises:
-        ValueError: a line has another number of columns, a bad tag or bytes that are not UTF-8 (the message
-            starts with ``path:line:``); the file is empty or a damaged archive; ``columns`` is too small.
+        ValueError: a line has another number of columns than the first, a bad tag or bytes that are not UTF-8 (the
+            message starts with ``path:line:``); the file is empty or a damaged archive.
         OSError: the file cannot be read, or does not exist (:class:`FileNotFoundError`).
     """
     name = str(path) if isinstance(path, (str, PathLike)) else str(getattr(path, "name", "<stream>"))
-    check = _RowCheck(name, tagged, columns)
+    check = _RowCheck(name, tagged)
     sentences = [_sentence(rows, tagged) for rows in _sentence_rows(_read_text(path, name), check)]
     if not sentences:
         raise ValueError(f"{name}: no sentences")
@@ -97,14 +94,10 @@ def _read_bytes(source: str | PathLike[str] | TextIO) -> bytes:
 class _RowCheck:
     """Refuses rows that do not fit the first one, with their place in the file."""
 
-    def __init__(self, name: str, tagged: bool, columns: int | None) -> None:
-        self._name = name
-        self._tagged = tagged
-        self._least = 2 if tagged else 1
-        self._columns = columns
+    def __init__(self, name: str, tagged: bool) -> None:
+        self._name, self._tagged = name, tagged
+        self._columns: int | None = None
         self._known_tags: set[str] = set()
-        if columns is not None and columns < self._least:
-            raise ValueError(f"columns must be at least {self._least}, got {columns}")
 
     def __call__(self, line: int, row: list[str]) -> None:
         if len(row) != self._columns:
@@ -115,7 +108,7 @@ class _RowCheck:
     def _check_columns(self, line: int, row: list[str]) -> None:
         if self._columns is not None:
             raise ValueError(f"{self._name}:{line}: expected {self._columns} columns, got {len(row)}")
-        if len(row) < self._least:
+        if self._tagged and len(row) < 2:
             raise ValueError(f"{self._name}:{line}: expected a word and a tag, got one column")
         self._columns = len(row)
 
@@ -154,14 +147,10 @@ def _sentence(rows: list[list[str]], tagged: bool) -> Sentence:
     return Sentence(words, columns, tags)
 
 
-def write_conll(
-    sentences: Sequence[Sentence],
-    predicted_tags: Sequence[Sequence[str]],
-    stream: TextIO,
-) -> None:
+def write_conll(sentences: Sequence[Sentence], predicted_tags: Sequence[Sequence[str]], stream: TextIO) -> None:
     """Write all columns of the sentences and a last one with the predicted tags.
 
-    With tagged sentences this is what the ``conlleval`` script reads.
+    The ``conlleval`` script reads this format if the sentences are tagged.
 
     Args:
         sentences: n sentences.
@@ -169,7 +158,7 @@ def write_conll(
         stream: where to write, open for text.
 
     Raises:
-        ValueError: there are not as many predicted tags as tokens.
+        ValueError: the numbers of predicted tags and of tokens differ.
     """
     if len(sentences) != len(predicted_tags):
         raise ValueError(f"got {len(sentences)} sentences, but tags of {len(predicted_tags)}")

@@ -20,8 +20,8 @@ from structsmooth.cli.data import HeldOut
 from structsmooth.cli.flags import SOLVERS
 from structsmooth.history import History
 from structsmooth.solvers import BCFW, SGD, SVRG, CasimirSVRG, ProxLinear
-from structsmooth.tasks.text.attributes import HashingEncoder
 from structsmooth.tasks.text.conll import read_conll
+from structsmooth.tasks.text.encoders import HashingEncoder
 
 COMPILING = "structsmooth: compiling inner loops"
 NAMES = ["John Smith/PER", "Ada/PER", "Acme Corp/ORG", "New York City/LOC", "Paris/LOC", "Initech/ORG"]
@@ -192,7 +192,7 @@ def test_options_of_the_task_reach_it():
 
 
 def test_own_task_from_the_working_directory(folder, capsys):
-    module = "from structsmooth.tasks.text.ner import NER\n\n\nclass Chunks(NER):\n    lam, passes = '2/n', 2\n"
+    module = "from structsmooth.tasks import NER\n\n\nclass Chunks(NER):\n    lam, passes = '2/n', 2\n"
     (folder / "my_task.py").write_text(module)
     assert main(["train", "my_task:Chunks", "--train", "train.txt", "--bits", "10"]) == 0
     assert [row.passes for row in history("runs/chunks")] == [0, 1, 2]
@@ -516,12 +516,13 @@ def test_bad_input_is_refused_in_one_line(arguments, message, folder, capsys):
 def test_bad_input_to_a_model_is_refused_in_one_line(folder, capsys):
     train(passes=1)
     assert "--top must be at least 1, got 0" in refused(["predict", "model", "words.txt", "--top", "0"], capsys)
-    assert "have no tags" in refused(["evaluate", "model", "words.txt"], capsys)
+    assert "words.txt:1: expected a word and a tag" in refused(["evaluate", "model", "words.txt"], capsys)
     assert "nosuch.txt" in refused(["evaluate", "model", "nosuch.txt"], capsys)
     (folder / "wide.txt").write_text("Ada NNP I-NP B-PER\n")
-    assert "wide.txt: expected 2 columns, as in training, or 1 without tags; got 4" in refused(
-        ["evaluate", "model", "wide.txt"], capsys
-    )
+    wide = "wide.txt: expected 2 columns, as in training"
+    assert f"{wide}; got 4" in refused(["evaluate", "model", "wide.txt"], capsys)
+    assert f"{wide}, or 1 without tags; got 4" in refused(["predict", "model", "wide.txt"], capsys)
+    assert f"{wide}; got 4" in refused([*training(out="other"), "--test", "wide.txt"], capsys)
     (folder / "model/model.safetensors").write_bytes(b"damaged")
     assert "model.safetensors: not a structsmooth file, or damaged" in refused(
         ["predict", "model", "words.txt"], capsys

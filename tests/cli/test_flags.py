@@ -1,9 +1,113 @@
-"""Solvers with options in one word."""
+"""Flags made from the fields of dataclasses, and solvers with options in one word."""
+
+from argparse import ArgumentParser
+from dataclasses import dataclass, field
+from typing import Literal
 
 import pytest
 
-from structsmooth.cli.flags import parse_solvers
+from structsmooth.cli.flags import SOLVERS, add_flags, from_flags, parse_solvers
 from structsmooth.solvers import BCFW, SGD, SVRG, CasimirSVRG
+
+
+@dataclass(frozen=True)
+class Base:
+    """A base.
+
+    Args:
+        size: number of things, ``0`` for none.
+    """
+
+    size: int = 3
+
+
+@dataclass(frozen=True)
+class Options(Base):
+    """Options of all kinds.
+
+    Args:
+        rate: step size; estimated
+            if not given.
+        mode: "fast" or "exact", which takes 100 % longer.
+        average: take averages.
+        sort: sort things.
+        names: of things; all if not given.
+        folder: where things are.
+        seed: of the run.
+
+    Raises:
+        ValueError: never.
+    """
+
+    rate: float | None = None
+    mode: Literal["fast", "exact"] = "fast"
+    average: bool = False
+    sort: bool = True
+    names: list[str] = field(default_factory=list, metadata={"flag": "--name", "metavar": "NAME"})
+    folder: str | None = field(default=None, metadata={"metavar": "DIR"})
+    seed: int = field(default=0, metadata={"flag": None})
+
+
+class Overridden(Options):
+    """A subclass that is no dataclass of its own."""
+
+    size = 7
+
+
+def parser(cls: type, **defaults) -> ArgumentParser:
+    made = ArgumentParser()
+    add_flags(made, "things", cls, defaults)
+    return made
+
+
+def help_of(made: ArgumentParser) -> dict[str, str]:
+    """First the flag with its value, then the text, for each flag."""
+    lines = made.format_help().partition("things:\n")[2].split("\n  --")
+    pairs = (" ".join(line.split()).split(" ", 1) for line in lines)
+    return {flag.strip("- "): text for flag, text in pairs}
+
+
+def test_fields_are_flags():
+    made = parser(Options)
+    assert from_flags(Options, made.parse_args([])) == Options()
+    given = made.parse_args(
+        "--size 5 --rate 0.5 --mode exact --average --no-sort --name a b --folder here".split()  # noqa: SIM905
+    )
+    assert from_flags(Options, given) == Options(5, 0.5, "exact", True, False, ["a", "b"], "here")
+    given.seed = 4  # the value of another flag
+    assert from_flags(Options, given).seed == 4
+
+
+@pytest.mark.parametrize("arguments", [["--mode", "slow"], ["--size", "2.5"], ["--rate", "x"], ["--seed", "1"]])
+def test_flags_refuse_other_values(arguments):
+    with pytest.raises(SystemExit):
+        parser(Options).parse_args(arguments)
+
+
+def test_help_comes_from_the_docstrings(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    assert help_of(parser(Options, size=4)) == {
+        "size": "INT number of things, 0 for none (default: 4)",
+        "rate": "FLOAT step size; estimated if not given",
+        "mode": '{fast,exact} "fast" or "exact", which takes 100 % longer (default: fast)',
+        "average,": "--no-average take averages (default: no)",
+        "sort,": "--no-sort sort things (default: yes)",
+        "name": "NAME [NAME ...] of things; all if not given",
+        "folder": "DIR where things are",
+    }
+
+
+def test_defaults_may_be_overridden():
+    assert parser(Options, size=4).parse_args([]).size == 4
+    assert parser(Overridden).parse_args([]).size == 7
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_every_hyperparameter_is_explained(name):
+    made = parser(SOLVERS[name])
+    assert from_flags(SOLVERS[name], made.parse_args([])) == SOLVERS[name]()
+    assert all(len(text) > 15 for text in help_of(made).values())
+    assert "estimated)" not in made.format_help()
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import math
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -71,7 +72,8 @@ def test_a_model_is_certified(capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr().out
     assert "above the optimum by" in printed
     task, weights = ModelDirectory("model").load_model()
-    certificate = solvers.certify(task.problem(task.read("train.txt")), weights, 10 / 6, accuracy=0.5)
+    problem = task.problem(task.read("train.txt", "train"))
+    certificate = solvers.certify(problem, weights, 10 / 6, accuracy=0.5)
     assert str(certificate).partition("(")[0] in printed
     assert main(["certify", "model", "--passes", "0"]) == 0
     captured = capsys.readouterr()
@@ -120,7 +122,7 @@ def test_the_task_comes_first(capsys: pytest.CaptureFixture[str]) -> None:
 def test_interrupted_paths_are_saved(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     original, left = solvers.BCFW.advance, 4
 
-    def advance(self: solvers.BCFW, *arguments: object) -> object:
+    def advance(self: solvers.BCFW, *arguments: Any) -> Any:
         nonlocal left
         left -= 1
         if left < 0:

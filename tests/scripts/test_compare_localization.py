@@ -6,9 +6,9 @@ from pathlib import Path
 import boxed_images
 import pytest
 from script_modules import load
+from small_tasks import small_networks
 
 from structsmooth import History
-from structsmooth.tasks import localization
 
 SCRIPT = load("compare_localization")
 SGD, PROX_LINEAR = "sgd:schedule=constant,learning_rate=0.01,average=false", "prox-linear:lipschitz=10,learning_rate=1"
@@ -17,7 +17,7 @@ SGD, PROX_LINEAR = "sgd:schedule=constant,learning_rate=0.01,average=false", "pr
 @pytest.fixture
 def command(tmp_path, monkeypatch):
     """Options that take small images."""
-    monkeypatch.setitem(localization.BACKBONES, "tiny", boxed_images.tiny)
+    small_networks(monkeypatch)
     boxes = [(2 + 7 * i, 15 - 4 * i, 27 + 7 * i, 35 - 4 * i) for i in range(4)]
     pictures = {f"{label}{i}": [(label, box)] for label in ("cat", "dog") for i, box in enumerate(boxes)}
     data = str(boxed_images.write_all(tmp_path, pictures))

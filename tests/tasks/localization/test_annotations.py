@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from structsmooth.tasks.localization.annotations import BoxedObject, Faults, clip_box, decode, read_annotations
+from structsmooth.tasks.localization.annotations import read_annotations
+from structsmooth.tasks.localization.images import BoxedObject, Faults, clip_box, decode
 
 OBJECT = """<object><name>{label}</name><difficult>{difficult}</difficult>
 <part><name>head</name><bndbox><xmin>1</xmin><ymin>1</ymin><xmax>2</xmax><ymax>2</ymax></bndbox></part>

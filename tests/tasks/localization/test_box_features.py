@@ -12,8 +12,8 @@ from PIL import Image
 from torch import nn
 from two_processes import ended, started
 
-from structsmooth.tasks.localization.annotations import ImageFile
 from structsmooth.tasks.localization.box_features import BoxFeatures, crop, load_features
+from structsmooth.tasks.localization.images import ImageFile
 from structsmooth.tasks.localization.proposals import Proposals, SelectiveSearch
 
 

@@ -11,8 +11,8 @@ import torch
 from PIL import Image
 
 from structsmooth.tasks.localization import proposals
-from structsmooth.tasks.localization.annotations import ImageFile
-from structsmooth.tasks.localization.proposals import SelectiveSearch, _interrupts_held, selective_search
+from structsmooth.tasks.localization.images import ImageFile
+from structsmooth.tasks.localization.proposals import SelectiveSearch, interrupts_held, selective_search
 
 
 def picture(seed: int = 0, width: int = 60, height: int = 40) -> np.ndarray:
@@ -136,13 +136,13 @@ def test_bad_settings(settings, message):
 def test_opencv_is_asked_for(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "cv2", None)
     with pytest.raises(ImportError, match=r"pip install structsmooth\[images\]"):
-        SelectiveSearch("cache")
+        SelectiveSearch("cache").run([])
 
 
 @pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="no masks of signals here")
 def test_processes_that_start_while_interrupts_are_held_never_see_them():
     code = "import os, signal; os.kill(os.getpid(), signal.SIGINT); print('alive')"
-    with _interrupts_held():
+    with interrupts_held():
         result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert result.stdout == "alive\n"
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())

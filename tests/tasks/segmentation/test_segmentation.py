@@ -2,7 +2,6 @@
 
 import io
 import json
-from argparse import ArgumentParser
 
 import cv2
 import numpy as np
@@ -12,7 +11,8 @@ from images import SIZE, ellipse, write_all, zipped
 
 from structsmooth import BCFW, CasimirSVRG
 from structsmooth.cli import main
-from structsmooth.tasks.segmentation import Segmentation, SuperpixelGraph, balanced_cost
+from structsmooth.tasks import Segmentation
+from structsmooth.tasks.segmentation.score import SuperpixelGraph, balanced_cost
 
 
 @pytest.fixture(scope="module")
@@ -21,9 +21,9 @@ def trained(tmp_path_factory):
     path = write_all(tmp_path_factory.mktemp("ellipses"), 10)
     task = Segmentation(colours=6, textures=6)
     examples = task.read(path + "#1-6")
-    task.fit(examples)
-    result = BCFW().solve(task.problem(examples), lam=10 / 6, passes=15)
-    return task, task.read(path + "#7-10"), result.weights
+    fitted = task.fit(examples)
+    result = BCFW().solve(fitted.problem(examples), lam=10 / 6, passes=15)
+    return fitted, fitted.read(path + "#7-10", "test"), result.weights
 
 
 def outputs(predictions):
@@ -58,14 +58,12 @@ def test_primal_solvers_do_not_keep_the_bounds(trained):
 
 def test_without_pairwise_scores(trained):
     _, examples, _ = trained
-    task = Segmentation(pairwise=False, colours=6, textures=6)
-    task.fit(examples)
+    task = Segmentation(pairwise=False, colours=6, textures=6).fit(examples)
     problem = task.problem(examples)
     assert problem.dim == task.vocabulary.unary_size
     weights = BCFW().solve(problem, lam=10 / 4, passes=15).weights
     assert task.measure(examples, outputs(task.predict(weights, examples)))[0]["iou"] > 0.7
-    assert "pairwise" in task.to_dict()
-    assert not Segmentation.from_dict(task.to_dict()).pairwise
+    assert not Segmentation.from_dict(task.to_dict()).task.pairwise
 
 
 def test_measure_by_hand(trained):
@@ -80,22 +78,14 @@ def test_measure_by_hand(trained):
 
 
 def test_cost_of_superpixels_by_hand():
-    graph = SuperpixelGraph(torch.zeros(1, 4, 2).double(), torch.tensor([[0, 1]]), torch.zeros(1, 1, 2, 2).double())
-    graph.sizes = torch.tensor([[10, 30, 40, 20]])
+    unary, pairwise = torch.zeros(1, 4, 2).double(), torch.zeros(1, 1, 2, 2).double()
+    graph = SuperpixelGraph(unary, torch.tensor([[0, 1]]), pairwise, torch.tensor([[10, 30, 40, 20]]))
     cost = balanced_cost(graph, torch.tensor([[0, 0, 1, 0]]))
     expected = torch.tensor([[[0, 10 / 120], [0, 30 / 120], [0.5, 0], [0, 20 / 120]]]).double()
     torch.testing.assert_close(cost, expected)
     other = graph.cost_augmented(torch.tensor([[1, 1, 1, 1]]), balanced_cost)
     assert other.sizes is graph.sizes
     torch.testing.assert_close(other.unary[0, :, 0], graph.sizes[0].double() / 200)
-
-
-def test_alternatives_are_sorted_and_distinct(trained):
-    task, examples, weights = trained
-    for ranked in task.predict(weights, examples, 4):
-        scores = [score for score, _ in ranked]
-        assert scores == sorted(scores, reverse=True)
-        assert len({mask.tobytes() for _, mask in ranked}) == 4
 
 
 def test_writes_what_it_predicts(trained):
@@ -110,25 +100,6 @@ def test_writes_what_it_predicts(trained):
             assert found["score"] == score
             labels = np.arange(len(found["runs"])) % 2 == 1
             assert np.array_equal(np.repeat(labels, found["runs"]).reshape(line["size"]), mask)
-
-
-@pytest.mark.parametrize("mask", [[[0, 0], [0, 0]], [[1, 1], [1, 1]], [[1, 0], [0, 1]], [[0, 1], [1, 0]]])
-def test_runs_begin_with_background(trained, mask):
-    task, examples, _ = trained
-    stream, mask = io.StringIO(), np.array(mask, bool)
-    task.write(examples[:1], [[(0.0, mask)]], stream)
-    runs = json.loads(stream.getvalue())["segmentations"][0]["runs"]
-    assert np.repeat(np.arange(len(runs)) % 2 == 1, runs).tolist() == mask.ravel().tolist()
-
-
-def test_json_round_trip_predicts_the_same(trained):
-    task, examples, weights = trained
-    restored = Segmentation.from_dict(json.loads(json.dumps(task.to_dict())))
-    for (score, mask), (other, same) in zip(
-        *([ranked[0] for ranked in t.predict(weights, examples)] for t in (task, restored)), strict=True
-    ):
-        assert score == other
-        assert np.array_equal(mask, same)
 
 
 def test_images_without_masks_can_be_predicted_alone(trained, tmp_path):
@@ -147,24 +118,6 @@ def test_refuses_standard_input_and_empty_vocabularies(trained):
         task.read(io.StringIO())
     with pytest.raises(ValueError, match="colours must be at least 1, got 0"):
         Segmentation(colours=0)
-
-
-def test_says_what_to_do_without_data(monkeypatch, tmp_path):
-    monkeypatch.delenv("STRUCTSMOOTH_DATA", raising=False)
-    with pytest.raises(ValueError, match="segmentation comes without data: give --train"):
-        Segmentation.default_files()
-    (tmp_path / "weizmann_horse").mkdir()
-    (tmp_path / "weizmann_horse" / "weizmann_horse_250.zip").touch()
-    monkeypatch.setenv("STRUCTSMOOTH_DATA", str(tmp_path))
-    assert Segmentation.default_files()["test"].endswith("weizmann_horse_250.zip#201-327")
-
-
-def test_options():
-    parser = ArgumentParser()
-    Segmentation.add_arguments(parser)
-    task = Segmentation.from_options(parser.parse_args(["--no-pairwise", "--colours", "5", "--textures", "7"]))
-    assert (task.pairwise, task.colours, task.textures) == (False, 5, 7)
-    assert Segmentation.from_options(parser.parse_args([])) == Segmentation()
 
 
 def test_command_line(tmp_path, capsys):

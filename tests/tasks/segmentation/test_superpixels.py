@@ -115,7 +115,7 @@ def test_descriptors_stand_where_the_texture_is(shape: tuple[int, int]) -> None:
     height, width = shape
     image = np.full((height, width, 3), 128, np.uint8)
     image[: height // 4, : width // 4 : 2] = 255
-    rows, columns, descriptors = superpixels._descriptors(image)
+    rows, columns, descriptors = superpixels.gradient_histograms(image)
     assert set(rows) == set(range(0, height, 4))
     assert set(columns) == set(range(0, width, 4))
     assert descriptors.shape == (len(rows), 128)
@@ -130,6 +130,6 @@ def test_descriptors_stand_where_the_texture_is(shape: tuple[int, int]) -> None:
 def test_bright_to_the_right_is_not_bright_to_the_left() -> None:
     ramp = np.tile(np.arange(0, 240, 5, dtype=np.uint8), (48, 1))
     images = [np.repeat(pixels[..., None], 3, 2) for pixels in (ramp, ramp[:, ::-1], ramp.T)]
-    middle = [superpixels._descriptors(np.ascontiguousarray(image))[2][6 * 12 + 6] for image in images]
+    middle = [superpixels.gradient_histograms(np.ascontiguousarray(image))[2][6 * 12 + 6] for image in images]
     for a, b in ((0, 1), (0, 2), (1, 2)):
         assert not np.array_equal(middle[a], middle[b])

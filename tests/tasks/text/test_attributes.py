@@ -12,20 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from structsmooth.sequences import SparseSequences
-from structsmooth.tasks.text.attributes import (
-    PLAIN,
-    RICH,
+from structsmooth.tasks.text.attributes import PLAIN, RICH, Templates, joint, sentence_attributes, window
+from structsmooth.tasks.text.conll import Sentence
+from structsmooth.tasks.text.encoders import (
     AttributeEncoder,
     DictionaryEncoder,
     HashingEncoder,
-    Templates,
     encoder_from_dict,
     hash_attribute,
-    joint,
-    sentence_attributes,
-    window,
 )
-from structsmooth.tasks.text.conll import Sentence
 
 EU = Sentence(
     words=["EU", "rejects", "U.S.-based", "calls"],

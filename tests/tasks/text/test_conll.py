@@ -164,17 +164,6 @@ def test_errors_name_the_place(tmp_path: Path, content: str | bytes, message: st
         read_conll(path)
 
 
-def test_the_number_of_columns_can_be_asked_for() -> None:
-    with pytest.raises(ValueError, match=r"^<stream>:1: expected 4 columns, got 3"):
-        read_conll(io.StringIO("a NNP O\n"), columns=4)
-
-
-@pytest.mark.parametrize(("tagged", "least"), [(True, 2), (False, 1)])
-def test_refuses_too_few_columns(tagged: bool, least: int) -> None:
-    with pytest.raises(ValueError, match=f"columns must be at least {least}, got {least - 1}"):
-        read_conll(io.StringIO("a O\n"), tagged=tagged, columns=least - 1)
-
-
 def test_missing_file(tmp_path: Path) -> None:
     path = tmp_path / "missing.txt"
     with pytest.raises(FileNotFoundError, match=re.escape(str(path))):

@@ -1,0 +1,79 @@
+"""Metrics and pictures of detected boxes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+
+from structsmooth.metrics import average_precision
+from structsmooth.tasks.localization.examples import Detection, Example, overlaps
+from structsmooth.tasks.localization.images import Box, decode
+
+# A box is right if it overlaps the true box by more.
+_RIGHT = 0.5
+_COUNT = "images"
+
+
+def localization_metrics(examples: Sequence[Example], detections: Sequence[Detection]) -> tuple[dict[str, float], str]:
+    """CorLoc, mean IoU and average precision as means over classes, and a table with a row for each class.
+
+    Raises:
+        ValueError: none of the images has an object of the classes.
+    """
+    labels = sorted({example.label for example in examples if example.truth is not None})
+    if not labels:
+        raise ValueError("none of these images has an object of the classes")
+    pairs = list(zip(examples, detections, strict=True))
+    rows = {label: _class_metrics([(e, d) for e, d in pairs if e.label == label]) for label in labels}
+    means = {name: sum(row[name] for row in rows.values()) / len(rows) for name in rows[labels[0]]}
+    metrics = {name: value for name, value in means.items() if name != _COUNT}
+    return metrics, _table(rows if len(rows) == 1 else rows | {"mean": means})
+
+
+def save_picture(folder: Path, example: Example, detection: Detection) -> None:
+    """Save the image with the true box in green and the detected one in red, with their overlap."""
+    from PIL import Image, ImageDraw
+
+    picture = Image.fromarray(decode(example.file.read_bytes()))
+    pen = ImageDraw.Draw(picture)
+    text = f"{example.label} {detection.score:.3g}"
+    if example.truth is not None:
+        pen.rectangle(_corners(example.truth), outline="lime", width=2)
+        text += f", IoU {float(overlaps(torch.tensor([detection.box]), example.truth)):.2f}"
+    pen.rectangle(_corners(detection.box), outline="red", width=2)
+    corner = (detection.box[0] + 4, detection.box[1] + 4)
+    pen.text(corner, text, fill="white", stroke_width=1, stroke_fill="black")
+    name = Path(example.name).with_suffix("").as_posix().replace("/", "_")
+    picture.save(folder / f"{name}-{example.label}.png")
+
+
+def _class_metrics(pairs: Sequence[tuple[Example, Detection]]) -> dict[str, float]:
+    found = [float(overlaps(torch.tensor([d.box]), e.truth)) if e.truth else 0.0 for e, d in pairs]
+    best = [float(overlaps(e.boxes, e.truth).max()) for e, _ in pairs if e.truth]
+    right, scores, images = [overlap > _RIGHT for overlap in found], [d.score for _, d in pairs], len(best)
+    return {
+        _COUNT: images,
+        "corloc": sum(right) / images,
+        "mean_iou": sum(found) / images,
+        "ap": average_precision(scores, right, images),
+        "ap_11_points": average_precision(scores, right, images, points=11),
+        "best_proposal_iou": sum(best) / images,
+    }
+
+
+def _table(rows: Mapping[str, Mapping[str, float]]) -> str:
+    width = max(map(len, [*rows, "class"]))
+    names = list(next(iter(rows.values())))
+    lines = ["  ".join([f"{'class':{width}}", *names])]
+    for label, row in rows.items():
+        cells = [f"{row[name]:>{len(name)}.{0 if name == _COUNT else 4}f}" for name in names]
+        lines.append("  ".join([f"{label:{width}}", *cells]))
+    return "\n".join(lines)
+
+
+def _corners(box: Box) -> Box:
+    """Centres of the outermost pixels."""
+    xmin, ymin, xmax, ymax = box
+    return xmin, ymin, max(xmin, xmax - 1), max(ymin, ymax - 1)

@@ -1,0 +1,305 @@
+"""Small data of every task, for the contract that all tasks are put through and for the tests of each."""
+
+import csv
+import io
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import boxed_images
+import images
+import numpy as np
+import pytest
+
+from structsmooth import BCFW, CasimirSVRG
+from structsmooth.solvers import Solver
+from structsmooth.tasks import FittedTask, Task, load_task
+from structsmooth.tasks.localization import Detection
+from structsmooth.tasks.localization.box_features import BACKBONES
+from structsmooth.tasks.text.conll import read_conll
+
+NAMES = {"John Smith": "PER", "Ada": "PER", "Acme Corp": "ORG", "New York City": "LOC"}
+SUBJECTS = ["The DT B-NP\nold JJ I-NP\ncat NN I-NP", "He PRP B-NP", "Mary NNP B-NP"]
+VERBS = ["slept VBD B-VP", "has VBZ B-VP\nbeen VBN I-VP\nsleeping VBG I-VP"]
+PLACES = ["in IN B-PP\nthe DT B-NP\nhouse NN I-NP", "there RB B-ADVP"]
+CHUNKS = "".join(f"{s}\n{v}\n{p}\n. . O\n\n" for s in SUBJECTS for v in VERBS for p in PLACES)
+WORDS = ["abba", "cab", "dada", "bead", "ace", "z"]
+BOXES = {
+    **{f"dog{i}": [("dog", (6 + 3 * i, 5, 30 + 3 * i, 25))] for i in range(5)},
+    **{f"cat{i}": [("cat", (10, 4 + 2 * i, 36, 26 + 2 * i))] for i in range(4)},
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A task on small data.
+
+    Attributes:
+        name: on the command line.
+        write: writes data into a folder, labelled or not; returns the path.
+        spoil: writes a malformed file into a folder; returns its path, and where in it the fault is.
+        gold: the label of an example, as an output.
+        key: an output as something that can be compared and hashed.
+        read_back: keys of the best outputs in what the task wrote.
+        default_data: files of the data in the folder of larger data sets; none if the package has them.
+        settings: of the task; all can be flags.
+        variants: other settings.
+        solver: learns the data.
+        lam: for the solver.
+        passes: for the solver.
+        reached: metrics on the training data after that, at least.
+        unlabelled: what the task says of examples without labels.
+    """
+
+    name: str
+    write: Callable[[Path, bool], str]
+    spoil: Callable[[Path], tuple[str, str]]
+    gold: Callable[[Any], Any]
+    key: Callable[[Any], Any]
+    read_back: Callable[[str, Sequence[Any]], list[Any]]
+    reached: dict[str, float]
+    unlabelled: str
+    settings: dict[str, Any] = field(default_factory=dict)
+    variants: tuple[dict[str, Any], ...] = ()
+    solver: Solver[Any] = field(default_factory=BCFW)
+    lam: float = 1.0
+    passes: int = 400
+    default_data: tuple[str, ...] = ()
+
+    @property
+    def task_type(self) -> type[Task]:
+        return load_task(self.name)
+
+    def task(self, folder: Path, **settings: Any) -> Task:
+        """The task with the settings of the case, or some others; caches are in the folder."""
+        placed = {"features_cache": str(folder / "cache")} if self.name == "localization" else {}
+        return self.task_type(**(self.settings | placed | settings))
+
+    def flags(self, folder: Path) -> list[str]:
+        """The same on the command line."""
+        task = self.task(folder)
+        names = [*self.settings, *(["features_cache"] if self.name == "localization" else [])]
+        return [text for name in names for text in (f"--{name.replace('_', '-')}", str(getattr(task, name)))]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A case in a folder, and what came of its training."""
+
+    case: Case
+    folder: Path
+    path: str
+    task: Task
+    examples: list[Any]
+    fitted: FittedTask
+    result: Any
+
+    @property
+    def weights(self) -> Any:
+        return self.result.weights
+
+    def outputs(self, examples: Sequence[Any] | None = None) -> list[Any]:
+        """The best output of each example."""
+        examples = self.examples if examples is None else examples
+        return [ranked[0][1] for ranked in self.fitted.predict(self.weights, examples)]
+
+
+def trained(case: Case, folder: Path) -> Trained:
+    path, task = case.write(folder, True), case.task(folder)
+    examples = task.read(path)
+    fitted = task.fit(examples)
+    result = case.solver.solve(fitted.problem(examples), lam=case.lam, passes=case.passes)
+    return Trained(case, folder, path, task, examples, fitted, result)
+
+
+def small_networks(patch: pytest.MonkeyPatch) -> None:
+    """A backbone that is small and random."""
+    patch.setitem(BACKBONES, "tiny", boxed_images.tiny)
+
+
+# Column files.
+
+
+def entities(tag: Callable[[str, str], str] = lambda prefix, kind: f"{prefix}-{kind}") -> str:
+    """Sentences of three columns in the scheme BIO: two names with a verb between them."""
+    lines = []
+    for first, first_kind in NAMES.items():
+        for second, second_kind in NAMES.items():
+            for i, word in enumerate(first.split()):
+                lines.append(f"{word} NNP {tag('BI'[i > 0], first_kind)}")
+            lines.append("visited VBD O")
+            for i, word in enumerate(second.split()):
+                lines.append(f"{word} NNP {tag('BI'[i > 0], second_kind)}")
+            lines += [". . O", ""]
+    return "\n".join(lines)
+
+
+def untagged(text: str) -> str:
+    return "\n".join(" ".join(line.split()[:-1]) for line in text.splitlines())
+
+
+def column_file(text: str) -> Callable[[Path, bool], str]:
+    def write(folder: Path, labelled: bool) -> str:
+        path = folder / ("train.txt" if labelled else "words.txt")
+        path.write_text(text if labelled else untagged(text))
+        return str(path)
+
+    return write
+
+
+def spoiled_columns(folder: Path) -> tuple[str, str]:
+    (folder / "bad.txt").write_text("The DT B-NP\n\ncat NN X-NP\n")
+    return str(folder / "bad.txt"), ":3: "
+
+
+def read_tags(text: str, _: Sequence[Any]) -> list[tuple[str, ...]]:
+    return [tuple(sentence.tags or ()) for sentence in read_conll(io.StringIO(text))]
+
+
+NO_TAGS = "these sentences have no tags|expected a word and a tag|bad tag"
+NER = Case(
+    "ner",
+    column_file(entities()),
+    spoiled_columns,
+    gold=lambda sentence: sentence.tags,
+    key=tuple,
+    read_back=read_tags,
+    reached={"f1": 1.0},
+    unlabelled=NO_TAGS,
+    settings={"bits": 10},
+    variants=({"bits": 0}, {"rich": False}, {"bits": 0, "rich": False}, {"scheme": "BIOES"}),
+    solver=CasimirSVRG(),
+    lam=1e-3,
+    passes=10,
+)
+CHUNKING = Case(
+    "chunking",
+    column_file(CHUNKS),
+    spoiled_columns,
+    gold=lambda sentence: sentence.tags,
+    key=tuple,
+    read_back=read_tags,
+    reached={"f1": 1.0},
+    unlabelled=NO_TAGS,
+    variants=({"bits": 12}, {"scheme": "BIOES"}),
+    default_data=("conll2000/train.txt.gz", "conll2000/test.txt.gz"),
+)
+
+# Handwritten words.
+
+
+def letters(words: Sequence[str] = WORDS, noise: float = 0.0) -> dict[str, np.ndarray]:
+    """An archive of words; each letter has its own picture, with some pixels flipped. Words alternate between folds."""
+    rng = np.random.default_rng(0)
+    pictures = rng.integers(0, 2, (26, 128), dtype=np.uint8)
+    labels = np.array([ord(letter) - ord("a") for word in words for letter in word], dtype=np.uint8)
+    flips = rng.random((len(labels), 128)) < noise
+    return {
+        "pixels": pictures[labels] ^ flips.astype(np.uint8),
+        "labels": labels,
+        "word_start": np.cumsum([0, *map(len, words)]).astype(np.int32),
+        "word_fold": (np.arange(len(words)) % 2).astype(np.uint8),
+    }
+
+
+def save_letters(folder: Path, name: str = "letters.npz", **changed: Any) -> str:
+    """The path of an archive; arrays that are ``None`` are left out."""
+    arrays = letters(noise=0.1) | changed
+    np.savez(folder / name, **{key: array for key, array in arrays.items() if array is not None})
+    return str(folder / name)
+
+
+def write_letters(folder: Path, labelled: bool) -> str:
+    return save_letters(folder) if labelled else save_letters(folder, "new.npz", labels=None)
+
+
+def spoiled_letters(folder: Path) -> tuple[str, str]:
+    return save_letters(folder, "bad.npz", labels=letters()["labels"] + 1), ": labels must be from 0 to 25"
+
+
+OCR = Case(
+    "ocr",
+    write_letters,
+    spoiled_letters,
+    gold=lambda word: word.text,
+    key=str,
+    read_back=lambda text, _: text.splitlines(),
+    reached={"letter_accuracy": 1.0, "word_accuracy": 1.0},
+    unlabelled="these words have no labels",
+    default_data=("ocr/ocr_letters.npz",),
+)
+
+# Images.
+
+
+def write_ellipses(folder: Path, labelled: bool) -> str:
+    return images.write_all(folder / ("data" if labelled else "new"), 6, masks=labelled)
+
+
+def spoiled_images(folder: Path) -> tuple[str, str]:
+    images.write_all(folder / "bad", 2)
+    (folder / "bad" / "images" / "e01.png").write_bytes(b"no image")
+    return str(folder / "bad"), r"/images/e01\.png: no image"
+
+
+def read_runs(text: str, pictures: Sequence[Any]) -> list[bytes]:
+    lines = [json.loads(line) for line in text.splitlines()]
+    assert [(line["image"], line["size"]) for line in lines] == [(p.name, [*p.image.shape[:2]]) for p in pictures]
+    runs = [line["segmentations"][0]["runs"] for line in lines]
+    return [np.repeat(np.arange(len(lengths)) % 2 == 1, lengths).tobytes() for lengths in runs]
+
+
+SEGMENTATION = Case(
+    "segmentation",
+    write_ellipses,
+    spoiled_images,
+    gold=lambda picture: picture.mask,
+    key=lambda mask: mask.tobytes(),
+    read_back=read_runs,
+    reached={"iou": 0.75, "accuracy": 0.93},
+    unlabelled="e00 has no mask",
+    settings={"colours": 6, "textures": 6},
+    variants=({"pairwise": False},),
+    lam=10 / 6,
+    passes=15,
+    default_data=("weizmann_horse/weizmann_horse_250.zip",),
+)
+
+
+def write_boxes(folder: Path, labelled: bool) -> str:
+    table = boxed_images.write_all(folder, BOXES)
+    if labelled:
+        return str(table)
+    (folder / "new.csv").write_text("\n".join(["image", *(f"{name}.png" for name in BOXES)]))
+    return str(folder / "new.csv")
+
+
+def spoiled_boxes(folder: Path) -> tuple[str, str]:
+    (folder / "bad.csv").write_text("image,class,xmin,ymin,xmax,ymax\nx.png,dog,1,2,3,four\n")
+    return str(folder / "bad.csv"), ":2: could not convert"
+
+
+def read_detections(text: str, examples: Sequence[Any]) -> list[tuple[float, ...]]:
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert [(row["image"], row["class"]) for row in rows] == [(e.name, e.label) for e in examples]
+    return [tuple(float(row[edge]) for edge in ("xmin", "ymin", "xmax", "ymax")) for row in rows]
+
+
+LOCALIZATION = Case(
+    "localization",
+    write_boxes,
+    spoiled_boxes,
+    gold=lambda example: Detection(example.truth, 0.0),
+    key=lambda detection: tuple(float(f"{edge:.6g}") for edge in detection.box),
+    read_back=read_detections,
+    reached={"corloc": 1.0, "mean_iou": 0.8},
+    unlabelled="these images have no boxes",
+    settings={"backbone": "tiny", "head": "linear", "jobs": 1},
+    variants=({"head": "elu", "seed": 3},),
+    lam=1e-3,
+    passes=30,
+    default_data=("voc2012_animals/voc2012_animals_single_333.zip",),
+)
+CASES = [NER, CHUNKING, OCR, SEGMENTATION, LOCALIZATION]

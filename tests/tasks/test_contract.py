@@ -1,0 +1,192 @@
+"""What every task promises, on small data."""
+
+import io
+import json
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+import small_tasks
+import torch
+from small_tasks import CASES, Case, Trained
+
+import structsmooth.tasks
+from structsmooth.cli import main
+from structsmooth.cli.flags import add_flags, from_flags
+from structsmooth.tasks import FittedTask, Task, load_task
+from structsmooth.tasks.files import DATA_VARIABLE, split_part
+
+SPLITS = ("train", "dev", "test")
+
+
+@pytest.fixture(scope="module", params=CASES, ids=lambda case: case.name)
+def trained(request, tmp_path_factory) -> Iterator[Trained]:
+    """Each task, trained once."""
+    with pytest.MonkeyPatch.context() as patch:
+        small_tasks.small_networks(patch)
+        yield small_tasks.trained(request.param, tmp_path_factory.mktemp(request.param.name))
+
+
+@pytest.fixture
+def case(trained) -> Case:
+    return trained.case
+
+
+def keys(case, outputs):
+    return [case.key(output) for output in outputs]
+
+
+def ranked_keys(case, predictions):
+    return [[(score, case.key(output)) for score, output in ranked] for ranked in predictions]
+
+
+class TestTask:
+    def test_has_a_name_and_is_exported(self, case):
+        task_type = load_task(case.name)
+        assert issubclass(task_type, Task)
+        assert getattr(structsmooth.tasks, task_type.__name__) is task_type
+        assert task_type.__name__ in structsmooth.tasks.__all__
+
+    def test_reading_changes_nothing(self, trained):
+        before = replace(trained.task)
+        again = trained.task.read(trained.path)
+        assert trained.task == before == trained.case.task(trained.folder)
+        assert keys(trained.case, map(trained.case.gold, again)) == keys(
+            trained.case, map(trained.case.gold, trained.examples)
+        )
+
+    def test_fitting_changes_nothing(self, trained):
+        assert trained.task == trained.case.task(trained.folder)
+        assert type(trained.fitted) is type(trained.task).fitted_type
+        assert isinstance(trained.fitted, FittedTask)
+        assert type(trained.fitted.task) is type(trained.task)
+
+    def test_fitting_the_fitted_task_gives_the_same(self, trained):
+        assert trained.fitted.task.fit(trained.examples).to_dict() == trained.fitted.to_dict()
+
+    def test_refuses_malformed_files_by_place(self, trained, tmp_path):
+        path, place = trained.case.spoil(tmp_path)
+        for split in SPLITS:
+            for reader in (trained.task, trained.fitted):
+                with pytest.raises(ValueError, match=Path(path).name + place):
+                    reader.read(path, split)
+
+    def test_missing_files_are_named(self, trained, tmp_path):
+        for reader in (trained.task, trained.fitted):
+            with pytest.raises(FileNotFoundError, match="nowhere"):
+                reader.read(str(tmp_path / "nowhere.npz"), "test")
+
+    def test_only_examples_to_predict_may_lack_labels(self, trained, tmp_path):
+        path = trained.case.write(tmp_path, False)
+        examples = trained.fitted.read(path)
+        predicted = trained.outputs(examples)
+        assert len(predicted) == len(examples)
+        for use in (
+            lambda: trained.fitted.read(path, "dev"),
+            lambda: trained.fitted.read(path, "test"),
+            lambda: trained.task.fit(examples).problem(examples),
+            lambda: trained.fitted.measure(examples, predicted),
+        ):
+            with pytest.raises(ValueError, match=trained.case.unlabelled):
+                use()
+
+    def test_fields_are_flags(self, case, tmp_path):
+        parser = ArgumentParser()
+        add_flags(parser, "options", case.task_type)
+        options = parser.parse_args([])
+        own = {f.name for f in fields(case.task_type) if f.metadata.get("flag", f.name) is not None}
+        assert vars(options).keys() == own
+        assert from_flags(case.task_type, options) == case.task_type()
+        assert from_flags(case.task_type, parser.parse_args(case.flags(tmp_path))) == case.task(tmp_path)
+        help_text = parser.format_help()
+        assert "(default: None)" not in help_text
+        for action in parser._actions[1:]:
+            assert len(action.help) > 10, action.dest
+
+    def test_default_files(self, case, tmp_path, monkeypatch):
+        if not case.default_data:  # they are in the package
+            assert all(Path(path).is_file() for path in case.task_type.default_files().values())
+            return
+        monkeypatch.delenv(DATA_VARIABLE, raising=False)
+        with pytest.raises(ValueError, match=f"{case.name} comes without data: give --train"):
+            case.task_type.default_files()
+        for name in case.default_data:
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            (tmp_path / name).touch()
+        monkeypatch.setenv(DATA_VARIABLE, str(tmp_path))
+        files = case.task_type.default_files()
+        assert [*files] == ["train", "test"]
+        assert {split_part(path)[0] for path in files.values()} == {tmp_path / name for name in case.default_data}
+        assert files["train"] != files["test"]
+
+
+class TestFittedTask:
+    def test_learns(self, trained):
+        metrics, table = trained.fitted.measure(trained.examples, trained.outputs())
+        assert all(metrics[name] >= least for name, least in trained.case.reached.items()), metrics
+        assert trained.task.headline in metrics
+        assert table.strip()
+        rows = trained.result.history
+        assert rows[-1].objective < 0.5 * rows[0].objective
+        assert 0 <= rows[-1].gap < 0.1 * rows[0].gap
+
+    def test_measures_labels_as_perfect(self, trained):
+        metrics, _ = trained.fitted.measure(trained.examples, [*map(trained.case.gold, trained.examples)])
+        best = 0.0 if trained.task.headline.endswith("error") else 1.0
+        assert metrics[trained.task.headline] == pytest.approx(best)
+
+    def test_alternatives_are_sorted_and_distinct(self, trained):
+        best = ranked_keys(trained.case, trained.fitted.predict(trained.weights, trained.examples))
+        for (first,), ranked in zip(
+            best,
+            ranked_keys(trained.case, trained.fitted.predict(trained.weights, trained.examples, 4)),
+            strict=True,
+        ):
+            scores = [score for score, _ in ranked]
+            assert scores == sorted(scores, reverse=True)
+            assert len(ranked) == len({output for _, output in ranked}) == 4
+            assert ranked[0] == (pytest.approx(first[0]), first[1])
+
+    def test_json_round_trip_predicts_the_same(self, trained):
+        for settings in ({}, *trained.case.variants):
+            fitted = trained.case.task(trained.folder, **settings).fit(trained.examples)
+            copy = load_task(trained.case.name).from_dict(json.loads(json.dumps(fitted.to_dict())))
+            assert type(copy) is type(fitted)
+            assert copy.to_dict() == fitted.to_dict()
+            assert copy.task == fitted.task
+            dim = fitted.problem(trained.examples).dim
+            weights = torch.rand(dim, dtype=trained.weights.dtype, generator=torch.Generator().manual_seed(0))
+            expected = ranked_keys(trained.case, fitted.predict(weights, trained.examples, 3))
+            examples = copy.read(trained.path)
+            assert ranked_keys(trained.case, copy.predict(weights, examples, 3)) == expected
+
+    def test_the_problem_can_be_built_again(self, trained):
+        again = trained.fitted.problem(trained.fitted.read(trained.path, "train"))
+        assert again.loss(trained.weights) == trained.fitted.problem(trained.examples).loss(trained.weights)
+
+    def test_what_it_wrote_reads_back(self, trained):
+        stream = io.StringIO()
+        trained.fitted.write(trained.examples, trained.fitted.predict(trained.weights, trained.examples), stream)
+        assert trained.case.read_back(stream.getvalue(), trained.examples) == keys(trained.case, trained.outputs())
+
+
+def test_trains_and_predicts_on_the_command_line(trained, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    case, flags = trained.case, trained.case.flags(trained.folder)
+    new = case.write(tmp_path, False)
+    data = ["--train", trained.path, "--test", trained.path]
+    assert main(["train", case.name, *data, *flags, "--passes", "2", "--out", "model"]) == 0
+    table = capsys.readouterr().out.partition(f"test: {trained.path}\n")[2].partition("\n\nsaved")[0]
+    model = json.loads(Path("model/model.json").read_text())
+    assert model["settings"]["solver"] == trained.task.default_solver
+    assert model["trained"] == json.loads(json.dumps(trained.fitted.to_dict()))
+    assert trained.task.headline in model["metrics"]["test"]
+    assert main(["evaluate", "model", trained.path]) == 0
+    assert capsys.readouterr().out.strip() == table.strip() != ""
+    assert main(["predict", "model", new, "--output", "out.txt"]) == 0
+    fitted = load_task(case.name).from_dict(model["trained"])
+    assert len(case.read_back(Path("out.txt").read_text(), fitted.read(new))) == len(fitted.read(new))
+    assert main(["certify", "model", "--passes", "1"]) == 0
+    assert "above the optimum by" in capsys.readouterr().out
