@@ -20,6 +20,7 @@ LAYERS = [
     {"structsmooth.problems"},
     {"structsmooth.problems.linear"},
     {"structsmooth.problems.linear.sparse_chain"},
+    {"structsmooth.problems.linear.__init__"},
     {"structsmooth.problems.__init__"},
     {"structsmooth.checkpoint", "structsmooth.history"},
     {"structsmooth.solvers"},

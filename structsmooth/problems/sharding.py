@@ -9,17 +9,27 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 import torch
 from torch import Tensor
 
 from structsmooth import processes
 
-if TYPE_CHECKING:
-    from structsmooth.problems.base import Problem
 
-P = TypeVar("P", bound="Problem")
+class Shareable(Protocol):
+    """What sharing asks of a problem."""
+
+    n: int
+    oracle_calls: int
+    shard: Shard | None
+
+    def share(self, indices: Tensor) -> Any:
+        """The same problem over a large part of its examples."""
+        ...
+
+
+P = TypeVar("P", bound=Shareable)
 F = TypeVar("F", bound=Callable[..., Any])
 
 # Relative to the norm of the weights: rounding stays far below, and other differences soon exceed it.
@@ -70,12 +80,12 @@ class Shard:
         own: the problem over the examples of this process.
     """
 
-    own: Problem
+    own: Any
 
     @cached_property
     def rows(self) -> slice:
         """Rows of this process in the flat statistics of all blocks of a linear problem."""
-        size = len(self.own.label_statistics())  # type: ignore[attr-defined]
+        size = len(self.own.label_statistics())
         ends = list(accumulate(processes.gathered(size), initial=0))
         return slice(*ends[processes.rank() : processes.rank() + 2])
 
@@ -89,7 +99,7 @@ def reduced(reduction: Callable[[Any, float], Any]) -> Callable[[F], F]:
 
     def decorate(method: F) -> F:
         @functools.wraps(method)
-        def shared_pass(self: Problem, w: Tensor, *arguments: Any, **options: Any) -> Any:
+        def shared_pass(self: Shareable, w: Tensor, *arguments: Any, **options: Any) -> Any:
             if self.shard is None:
                 return method(self, w, *arguments, **options)
             own, calls = self.shard.own, self.shard.own.oracle_calls
@@ -123,7 +133,7 @@ def replicated(method: F) -> F:
     """Decorate what every process does in full: all go on with the result of the first."""
 
     @functools.wraps(method)
-    def same_everywhere(self: Problem, *arguments: Any, **options: Any) -> Any:
+    def same_everywhere(self: Shareable, *arguments: Any, **options: Any) -> Any:
         result = method(self, *arguments, **options)
         return result if self.shard is None else _from_first(result)
 
@@ -134,7 +144,7 @@ def shared_out(method: F) -> F:
     """Decorate what makes another problem of a problem: processes share the passes of that one, too."""
 
     @functools.wraps(method)
-    def made(self: Problem, *arguments: Any) -> Any:
+    def made(self: Shareable, *arguments: Any) -> Any:
         result = method(self, *arguments)
         if self.shard is None:
             return result

@@ -1,9 +1,9 @@
-"""Active set and cache of one block of a dual iterate, in one structure."""
+"""A point of the dual, and the active set and cache of one of its blocks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
@@ -121,6 +121,28 @@ class ActiveSet:
         # The evicted atom becomes part of the rest.
         self.atoms[slot], self.alpha[slot], self.stamps[slot] = atom, 0.0, 0
         return slot
+
+
+@dataclass(frozen=True)
+class DualIterate:
+    """A point of the dual of a linear problem, as block-coordinate solvers carry it.
+
+    Attributes:
+        weights: v = −(1/(λn)) Σ B_iᵀ(m_i − ν(y_i)), [dim]; clipped to the bounds they are the weights.
+        statistics: m_i of all blocks, see :meth:`LinearProblem.label_statistics`.
+        gaps: block gaps g_i, each as of the last oracle call on its block, [blocks].
+        outputs: atoms that the blocks hold, see :meth:`LinearProblem.label_sets`; empty where steps need none.
+        alphas: weights of the active sets among them, [blocks, capacity].
+        stamps: marks of the caches among them, int32 [blocks, capacity]; see
+            :class:`ActiveSet`.
+    """
+
+    weights: Tensor
+    statistics: Tensor
+    gaps: Tensor
+    outputs: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int32))
+    alphas: Tensor = field(default_factory=lambda: torch.zeros(0, 0, dtype=torch.float64))
+    stamps: Tensor = field(default_factory=lambda: torch.zeros(0, 0, dtype=torch.int32))
 
 
 def inner(a: Parts, b: Parts) -> Tensor:

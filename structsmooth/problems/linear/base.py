@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from structsmooth.problems.affine import AffineBatch, AffineProblem, Parts
+from structsmooth.problems.affine import AffineBatch, Parts
 from structsmooth.problems.base import FullPass
-from structsmooth.problems.linear.active_set import ActiveSet, Cache, Steps, inner, minus
+from structsmooth.problems.linear.active_set import Cache, DualIterate, Steps, inner, minus
 from structsmooth.problems.linear.batches import BlockBatch, BlockLoss
-from structsmooth.problems.linear.frank_wolfe import BlockSteps, DualIterate, chosen
-from structsmooth.problems.linear.oracle import FeatureMap, Response
+from structsmooth.problems.linear.blocks import BlockProblem
+from structsmooth.problems.linear.frank_wolfe import BlockSteps, chosen
 from structsmooth.problems.sharding import mean_rows, reduced, replicated, rows
 from structsmooth.smoothing import Max, Smoother
 
 
-class LinearProblem(AffineProblem):
+class LinearProblem(BlockProblem):
     """A finite sum of structural hinge losses with potentials θ_i = B_i w.
 
     Its dual is a concave function of the statistics m_i of blocks i, one for each example unless a subclass splits
@@ -36,56 +33,6 @@ class LinearProblem(AffineProblem):
         feature_map: the map from weights to potentials.
         blocks: number of blocks of the dual; n unless a subclass says otherwise.
     """
-
-    feature_map: FeatureMap
-
-    @cached_property
-    def blocks(self) -> int:
-        """Number of blocks of the dual; may be set by a subclass."""
-        return self.n
-
-    def blocks_of(self, indices: Tensor) -> Sequence[int]:
-        """The blocks of some examples."""
-        return indices.tolist()
-
-    @abstractmethod
-    def oracle(self, potentials: Parts, block: int, smoother: Smoother = Max()) -> Response:  # noqa: B008 - immutable
-        """The max, top-K or exp oracle of a block under these potentials; see :func:`respond`."""
-
-    @abstractmethod
-    def parts(self, atom: Tensor, block: int) -> Parts:
-        """Statistics of an atom of a block, ν(y) for an output, in the shapes of the potentials."""
-
-    @abstractmethod
-    def costs(self, block: int) -> Parts:
-        """ℓ_i: the task loss of an output is the sum of these over its parts; in the shapes of the potentials."""
-
-    @abstractmethod
-    def label_atom(self, block: int) -> Tensor:
-        """The atom of the labels y_i, [m_i]: every atom of the block has its size and kind."""
-
-    def label_parts(self, block: int) -> Parts:
-        """ν(y_i): the parts of the labels, in the shapes of the potentials."""
-        return self.parts(self.label_atom(block), block)
-
-    def potentials(self, w: Tensor, block: int) -> Parts:
-        """B_i w: the potentials of a block."""
-        return self.feature_map.scores(w, block)
-
-    def adjoint(self, statistics: Parts, block: int) -> Tensor:
-        """B_iᵀ m: the vector [dim] with ⟨B_iᵀ m, w⟩ = ⟨m, B_i w⟩."""
-        vector = torch.zeros_like(self.start())
-        self.feature_map.add_adjoint(statistics, block, 1.0, vector)
-        return vector
-
-    def augmented(self, w: Tensor, block: int) -> Parts:
-        """θ_i + ℓ_i."""
-        return tuple(p + c for p, c in zip(self.potentials(w, block), self.costs(block), strict=True))
-
-    def call(self, potentials: Parts, block: int, smoother: Smoother = Max()) -> Response:  # noqa: B008 - immutable
-        """The oracle, counted."""
-        self.oracle_calls += 1
-        return self.oracle(potentials, block, smoother)
 
     def linearize(self, w: Tensor) -> LinearProblem:
         """The problem itself."""
@@ -114,13 +61,6 @@ class LinearProblem(AffineProblem):
     def label_statistics(self) -> Tensor:
         """Statistics of all blocks that are the parts of their labels: the tensors of each, end to end, [size]."""
         return torch.cat([_flat(self.label_parts(block)) for block in range(self.blocks)])
-
-    def block_statistics(self, statistics: Tensor, block: int) -> Parts:
-        """Views of the statistics of a block among those of all."""
-        shapes = [part.shape for part in self.label_parts(block)]
-        begin, end = self._offsets[block : block + 2]
-        pieces = statistics[begin:end].split([shape.numel() for shape in shapes])
-        return tuple(piece.view(shape) for piece, shape in zip(pieces, shapes, strict=True))
 
     def expected_cost(self, statistics: Tensor) -> float:
         """(1/n) Σ ⟨ℓ_i, m_i⟩."""
@@ -170,15 +110,6 @@ class LinearProblem(AffineProblem):
         alphas[:, 0] = 1
         return atoms if atoms.is_floating_point() else atoms.int(), alphas, alphas.int()
 
-    def active_set(self, point: DualIterate, block: int) -> ActiveSet:
-        """Views of what a block of a dual iterate holds; without slots where there are none."""
-        begin, end = self._atom_offsets[block : block + 2]
-        capacity = point.alphas.shape[1]
-        atoms = point.outputs[begin * capacity : end * capacity].view(capacity, end - begin)
-        alphas, stamps = (t[block] if capacity else t.new_zeros(0) for t in (point.alphas, point.stamps))
-        integers = not atoms.is_floating_point()
-        return ActiveSet(atoms, alphas, stamps, lambda atom: self.parts(atom.long() if integers else atom, block))
-
     @replicated
     def frank_wolfe_epoch(
         self,
@@ -212,16 +143,6 @@ class LinearProblem(AffineProblem):
             if total is not None and shares is not None:
                 total += shares[step] * self.within_bounds(point.weights)
         return point, total
-
-    @cached_property
-    def _atom_offsets(self) -> list[int]:
-        sizes = [len(self.label_atom(block)) for block in range(self.blocks)]
-        return [0, *torch.tensor(sizes).cumsum(0).tolist()]
-
-    @cached_property
-    def _offsets(self) -> list[int]:
-        sizes = [sum(part.numel() for part in self.label_parts(block)) for block in range(self.blocks)]
-        return [0, *torch.tensor(sizes).cumsum(0).tolist()]
 
 
 def _flat(parts: Parts) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,17 +11,15 @@ from torch import Tensor
 from structsmooth.losses import StructuralHinge
 from structsmooth.problems.affine import AffineBatch, Answer, by_example
 from structsmooth.problems.linear.active_set import inner, minus
+from structsmooth.problems.linear.blocks import BlockProblem
 from structsmooth.smoothing import Smoother
 from structsmooth.structures.base import PartCosts, Structure
-
-if TYPE_CHECKING:
-    from structsmooth.problems.linear.base import LinearProblem
 
 
 class BlockBatch(AffineBatch):
     """Some blocks of a problem, one after the other."""
 
-    def __init__(self, problem: LinearProblem, blocks: Sequence[int]) -> None:
+    def __init__(self, problem: BlockProblem, blocks: Sequence[int]) -> None:
         self.problem, self.blocks = problem, blocks
 
     def oracle(self, w: Tensor, smoother: Smoother) -> Answer:

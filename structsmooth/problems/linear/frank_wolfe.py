@@ -2,40 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from structsmooth.problems.affine import Parts
 from structsmooth.problems.bounds import Bounds, line_search
-from structsmooth.problems.linear.active_set import ActiveSet, Cache, Direction, Steps, inner, minus
-
-if TYPE_CHECKING:
-    from structsmooth.problems.linear.base import LinearProblem
-
-
-@dataclass(frozen=True)
-class DualIterate:
-    """A point of the dual of a linear problem, as block-coordinate solvers carry it.
-
-    Attributes:
-        weights: v = −(1/(λn)) Σ B_iᵀ(m_i − ν(y_i)), [dim]; clipped to the bounds they are the weights.
-        statistics: m_i of all blocks, see :meth:`LinearProblem.label_statistics`.
-        gaps: block gaps g_i, each as of the last oracle call on its block, [blocks].
-        outputs: atoms that the blocks hold, see :meth:`LinearProblem.label_sets`; empty where steps need none.
-        alphas: weights of the active sets among them, [blocks, capacity].
-        stamps: marks of the caches among them, int32 [blocks, capacity]; see
-            :class:`~structsmooth.problems.linear.active_set.ActiveSet`.
-    """
-
-    weights: Tensor
-    statistics: Tensor
-    gaps: Tensor
-    outputs: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int32))
-    alphas: Tensor = field(default_factory=lambda: torch.zeros(0, 0, dtype=torch.float64))
-    stamps: Tensor = field(default_factory=lambda: torch.zeros(0, 0, dtype=torch.int32))
+from structsmooth.problems.linear.active_set import ActiveSet, Cache, Direction, DualIterate, Steps, inner, minus
+from structsmooth.problems.linear.blocks import BlockProblem
 
 
 @dataclass(frozen=True)
@@ -49,7 +24,7 @@ class BlockSteps:
         cache: when an atom of the cache is taken, and no oracle called.
     """
 
-    problem: LinearProblem
+    problem: BlockProblem
     lam: float
     steps: Steps = "fw"
     cache: Cache | None = None
@@ -122,7 +97,7 @@ def chosen(choice: Tensor, gaps: Tensor) -> int:
     return int((sums <= choice * sums[-1]).sum())
 
 
-def _held(atom: Tensor | None, problem: LinearProblem) -> Tensor:
+def _held(atom: Tensor | None, problem: BlockProblem) -> Tensor:
     if atom is None:
         raise ValueError(
             f"the oracle of {type(problem).__name__} answers without atoms, which no active set or cache can hold; "

@@ -15,10 +15,10 @@ from structsmooth.losses import StructuralHinge
 from structsmooth.problems.affine import Parts
 from structsmooth.problems.base import FullPass
 from structsmooth.problems.bounds import Bounds, checked_bounds
+from structsmooth.problems.linear.active_set import DualIterate
 from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.problems.linear.batches import StructureBatch
-from structsmooth.problems.linear.frank_wolfe import DualIterate
-from structsmooth.problems.linear.oracle import Response, respond
+from structsmooth.problems.linear.blocks import Response, respond
 from structsmooth.problems.linear.sparse_chain import dual, primal
 from structsmooth.problems.linear.sparse_chain.data import ChainData, checked, smoothing
 from structsmooth.problems.linear.sparse_chain.features import SparseChainFeatures

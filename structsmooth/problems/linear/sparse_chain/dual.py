@@ -7,8 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from structsmooth.problems.linear.active_set import LEAST_REST, Cache, Steps
-from structsmooth.problems.linear.frank_wolfe import DualIterate
+from structsmooth.problems.linear.active_set import LEAST_REST, Cache, DualIterate, Steps
 from structsmooth.problems.linear.sparse_chain.data import ChainData, checked
 
 # As compiled passes take them.

@@ -1,0 +1,143 @@
+"""The blocks of a linear problem: a map from weights to potentials, an oracle, costs and labels for each."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from structsmooth.problems.affine import AffineProblem, Parts
+from structsmooth.problems.linear.active_set import ActiveSet, DualIterate
+from structsmooth.smoothing import Max, Smoother
+from structsmooth.structures.base import Structure
+
+
+class FeatureMap(Protocol):
+    """The linear maps B_i from weights to the potentials of blocks: dense, sparse, or by automatic differentiation."""
+
+    def scores(self, w: Tensor, block: int) -> Parts:
+        """B_i w: the potentials of a block."""
+        ...
+
+    def add_adjoint(self, m: Parts, block: int, scale: float, w: Tensor) -> None:
+        """w += scale · B_iᵀm in place, for m in the shapes of the potentials; touches the block's nonzeros alone."""
+        ...
+
+    def squared_norm(self, m: Parts, block: int) -> float:
+        """‖B_iᵀm‖²."""
+        ...
+
+
+@dataclass(frozen=True)
+class Response:
+    """What the oracle of a block answers.
+
+    Attributes:
+        value: h_μ(θ), [].
+        statistics: m, the gradient of the value in the potentials, in their shapes.
+        atom: what to hold the answer by: the integers of an output, [m_i]; for a vertex that is no output, its
+            statistics themselves, flat; ``None`` where no active set or cache can hold it, as for smoothed answers.
+    """
+
+    value: Tensor
+    statistics: Parts
+    atom: Tensor | None = None
+
+
+def respond(structure: Structure, smoother: Smoother) -> Response:
+    """The oracle of a structure for a batch of one: max, top-K or exp, as the smoother says."""
+    with torch.enable_grad():
+        structure = structure.replace(*(p.detach().requires_grad_() for p in structure.potentials))
+        value, y = structure.max() if isinstance(smoother, Max) else (smoother(structure), None)
+        statistics = torch.autograd.grad(value.sum(), structure.potentials, materialize_grads=True)
+    return Response(value.detach()[0], statistics, None if y is None else y.flatten())
+
+
+class BlockProblem(AffineProblem):
+    """What a linear problem has for each block of its dual; see :class:`LinearProblem`.
+
+    Attributes:
+        feature_map: the map from weights to potentials.
+        blocks: number of blocks of the dual; n unless a subclass says otherwise.
+    """
+
+    feature_map: FeatureMap
+
+    @cached_property
+    def blocks(self) -> int:
+        """Number of blocks of the dual; may be set by a subclass."""
+        return self.n
+
+    def blocks_of(self, indices: Tensor) -> Sequence[int]:
+        """The blocks of some examples."""
+        return indices.tolist()
+
+    @abstractmethod
+    def oracle(self, potentials: Parts, block: int, smoother: Smoother = Max()) -> Response:  # noqa: B008 - immutable
+        """The max, top-K or exp oracle of a block under these potentials; see :func:`respond`."""
+
+    @abstractmethod
+    def parts(self, atom: Tensor, block: int) -> Parts:
+        """Statistics of an atom of a block, ν(y) for an output, in the shapes of the potentials."""
+
+    @abstractmethod
+    def costs(self, block: int) -> Parts:
+        """ℓ_i: the task loss of an output is the sum of these over its parts; in the shapes of the potentials."""
+
+    @abstractmethod
+    def label_atom(self, block: int) -> Tensor:
+        """The atom of the labels y_i, [m_i]: every atom of the block has its size and kind."""
+
+    def label_parts(self, block: int) -> Parts:
+        """ν(y_i): the parts of the labels, in the shapes of the potentials."""
+        return self.parts(self.label_atom(block), block)
+
+    def potentials(self, w: Tensor, block: int) -> Parts:
+        """B_i w: the potentials of a block."""
+        return self.feature_map.scores(w, block)
+
+    def adjoint(self, statistics: Parts, block: int) -> Tensor:
+        """B_iᵀ m: the vector [dim] with ⟨B_iᵀ m, w⟩ = ⟨m, B_i w⟩."""
+        vector = torch.zeros_like(self.start())
+        self.feature_map.add_adjoint(statistics, block, 1.0, vector)
+        return vector
+
+    def augmented(self, w: Tensor, block: int) -> Parts:
+        """θ_i + ℓ_i."""
+        return tuple(p + c for p, c in zip(self.potentials(w, block), self.costs(block), strict=True))
+
+    def call(self, potentials: Parts, block: int, smoother: Smoother = Max()) -> Response:  # noqa: B008 - immutable
+        """The oracle, counted."""
+        self.oracle_calls += 1
+        return self.oracle(potentials, block, smoother)
+
+    def block_statistics(self, statistics: Tensor, block: int) -> Parts:
+        """Views of the statistics of a block among those of all."""
+        shapes = [part.shape for part in self.label_parts(block)]
+        begin, end = self._offsets[block : block + 2]
+        pieces = statistics[begin:end].split([shape.numel() for shape in shapes])
+        return tuple(piece.view(shape) for piece, shape in zip(pieces, shapes, strict=True))
+
+    def active_set(self, point: DualIterate, block: int) -> ActiveSet:
+        """Views of what a block of a dual iterate holds; without slots where there are none."""
+        begin, end = self._atom_offsets[block : block + 2]
+        capacity = point.alphas.shape[1]
+        atoms = point.outputs[begin * capacity : end * capacity].view(capacity, end - begin)
+        alphas, stamps = (t[block] if capacity else t.new_zeros(0) for t in (point.alphas, point.stamps))
+        integers = not atoms.is_floating_point()
+        return ActiveSet(atoms, alphas, stamps, lambda atom: self.parts(atom.long() if integers else atom, block))
+
+    @cached_property
+    def _atom_offsets(self) -> list[int]:
+        sizes = [len(self.label_atom(block)) for block in range(self.blocks)]
+        return [0, *torch.tensor(sizes).cumsum(0).tolist()]
+
+    @cached_property
+    def _offsets(self) -> list[int]:
+        sizes = [sum(part.numel() for part in self.label_parts(block)) for block in range(self.blocks)]
+        return [0, *torch.tensor(sizes).cumsum(0).tolist()]
