@@ -50,6 +50,11 @@ class LinearProblem(Problem):
     overridden by faster ones that give the same iterates.
     """
 
+    @property
+    def blocks(self) -> int:
+        """Number of blocks of the dual: one for each example."""
+        return self.n
+
     def linearize(self, w: Tensor) -> LinearProblem:
         """The problem itself."""
         return self
