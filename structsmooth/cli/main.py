@@ -23,7 +23,7 @@ from structsmooth.cli.path import add_path, path
 from structsmooth.cli.report import history_table, progress_bar
 from structsmooth.problems import sharded
 from structsmooth.solvers import Progress, Result, Status
-from structsmooth.solvers.base import Callback
+from structsmooth.solvers.state import Callback
 from structsmooth.tasks import TASKS, Task, load_task
 from structsmooth.tasks.files import checksum
 

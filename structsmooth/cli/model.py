@@ -48,8 +48,7 @@ class ModelDirectory:
         tensors, values = load_state(self._checkpoint)
         self._check(values, settings)
         history = History(Row.from_dict(row) for row in values["history"])
-        fields: dict[str, Any] = tensors | values["state"]
-        return solver.state_type(**fields), history
+        return solver.state_type.joined(tensors, values["state"]), history
 
     def check_settings(self, settings: dict[str, Any]) -> None:
         """Raise the errors of :meth:`load_checkpoint`, without reading the state."""

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from structsmooth.history import History
 from structsmooth.solvers import Progress
-from structsmooth.solvers.base import Callback
+from structsmooth.solvers.state import Callback
 
 _ROWS = 12
 

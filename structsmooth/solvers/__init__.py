@@ -1,6 +1,6 @@
 """Solvers: one file per algorithm, each a dataclass of hyperparameters with ``solve``."""
 
-from structsmooth.solvers.base import Progress, Result, Solver, State, Status, Stop
+from structsmooth.solvers.base import Solver
 from structsmooth.solvers.dual.bcfw import BCFW
 from structsmooth.solvers.dual.certify import Certificate, certify
 from structsmooth.solvers.dual.frank_wolfe import FrankWolfe
@@ -10,6 +10,7 @@ from structsmooth.solvers.primal.casimir import CasimirSVRG
 from structsmooth.solvers.primal.prox_linear import ProxLinear
 from structsmooth.solvers.primal.sgd import SGD
 from structsmooth.solvers.primal.svrg import SVRG
+from structsmooth.solvers.state import Progress, Result, State, Status, Stop
 
 __all__ = [
     "BCFW",

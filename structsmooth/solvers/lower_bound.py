@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from structsmooth.problems.base import FullPass
@@ -16,22 +15,17 @@ class DualPoint:
 
     The statistics m_i of any full pass are dual feasible, with value D(m) = c − ‖g‖²/(2λ), where c = (1/n) Σ ⟨ℓ_i, m_i⟩
     and g = (1/n) Σ B_iᵀ(m_i − ν(y_i)). Both are linear in m, so the best point between the last one and a new pass is
-    a quadratic in one variable: no oracle is called and nothing but g and c is stored. D never decreases. If the
-    objective has a smoother h of its own, c also has −h*(m). That is concave: between two points D is no less than
-    this quadratic.
+    the maximum of a quadratic in one variable: no oracle is called, and only g and c are stored. D never decreases. If
+    the objective has a smoother h of its own, c also contains −h*(m). That is concave: between two points D is no less
+    than this quadratic.
 
     Attributes:
-        gradient: g, [dim].
+        gradient: g, [dim]; zeros for the labels themselves, m = ν(y), whose bound is 0.
         cost: c.
     """
 
     gradient: Tensor
     cost: float = 0.0
-
-    @classmethod
-    def start(cls, dim: int, dtype: torch.dtype) -> DualPoint:
-        """The labels themselves, m = ν(y): the bound 0."""
-        return cls(torch.zeros(dim, dtype=dtype))
 
     def value(self, lam: float) -> float:
         """The bound D(m) ≤ min F."""

@@ -158,7 +158,7 @@ DYING = """
 import os, signal, sys, types
 import structsmooth.checkpoint
 from structsmooth.cli import main
-from structsmooth.cli.flags import SOLVERS
+from structsmooth.solvers.run import Run
 
 def dying(call, left):
     def counted(*arguments, **options):
@@ -173,9 +173,7 @@ place, left = sys.argv[1], int(sys.argv[2])
 if place == "rename":
     structsmooth.checkpoint.os = types.SimpleNamespace(fsync=os.fsync, replace=dying(os.replace, left))
 else:
-    step = dying(lambda: None, left)
-    for solver in SOLVERS.values():
-        solver.advance = lambda *arguments, advance=solver.advance: (step(), advance(*arguments))[1]
+    Run.advance = dying(Run.advance, left)
 sys.exit(main(sys.argv[3:]))
 """
 # At the first file of all, between history and checkpoint of a complete run, in a pass, and where a run has begun.

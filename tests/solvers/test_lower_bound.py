@@ -15,7 +15,7 @@ every_lam = pytest.mark.parametrize("lam", [0.01, 0.2, 5.0])
 def test_bounds_rise_and_stay_below_the_optimum(lam: float) -> None:
     problem = random_problem()
     optimum = EnumeratedProblem(problem).optimum(lam)
-    point = DualPoint.start(problem.dim, torch.float64)
+    point = DualPoint(problem.start())
     values = [point.value(lam)]
     assert values == [0.0]
     for seed in range(30):
@@ -32,7 +32,7 @@ def test_bounds_at_the_weights_of_the_dual_reach_the_optimum(lam: float) -> None
     """Passes at w = −g/λ make this the Frank-Wolfe algorithm with line search."""
     problem = random_problem()
     optimum = EnumeratedProblem(problem).optimum(lam)
-    point = DualPoint.start(problem.dim, torch.float64)
+    point = DualPoint(problem.start())
     for _ in range(300):
         point = point.improved(problem.full_pass(-point.gradient / lam, Max()), lam)
     assert 0.98 * optimum <= point.value(lam) <= optimum + 1e-9
@@ -43,7 +43,7 @@ def test_bounds_at_the_weights_of_the_dual_reach_the_optimum(lam: float) -> None
 @pytest.mark.parametrize("scale", [0.01, 0.3, 3.0])
 def test_improved_is_the_best_on_the_segment(lam: float, smoother: Smoother, scale: float) -> None:
     problem = random_problem()
-    old = DualPoint.start(problem.dim, torch.float64)
+    old = DualPoint(problem.start())
     for seed in range(4):
         full = problem.full_pass(scale * random_weights(problem, seed), smoother)
         new = old.improved(full, lam)

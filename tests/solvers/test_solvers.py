@@ -214,7 +214,7 @@ def test_resumes_from_every_pass_as_if_unbroken(
     for state, history in moments:
         save_state(tmp_path / "state", *state.split())
         tensors, values = load_state(tmp_path / "state")
-        for restored in (state, solver.state_type(**tensors, **values)):
+        for restored in (state, solver.state_type.joined(tensors, values)):
             rest = solver.solve(small_problem(), lam=LAM, passes=25, resume=(restored, History(history)))
             assert torch.equal(rest.weights, whole.weights)
             assert _without_time(rest.history) == _without_time(whole.history)

@@ -10,14 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from structsmooth.problems.base import FullPass, Problem
+from structsmooth.problems.base import Problem
 from structsmooth.problems.bounds import conjugate
 from structsmooth.problems.linear import DualIterate, LinearProblem
 from structsmooth.problems.linear.active_set import Cache, Steps
-from structsmooth.smoothing import Max, Smoother
-from structsmooth.solvers.base import Solver, State, check_number
-from structsmooth.solvers.dual.frank_wolfe import checked_hinges
-from structsmooth.solvers.primal.sgd import averaging_shares
+from structsmooth.solvers.averaging import averaging_shares
+from structsmooth.solvers.checks import check_choices, check_number
+from structsmooth.solvers.dual.base import DualSolver
+from structsmooth.solvers.state import State
 
 
 @dataclass
@@ -25,16 +25,15 @@ class BCFWState(State):
     """Adds the dual iterate.
 
     Attributes:
-        iterate: v of the dual iterate, [dim]; ``weights`` are these within the bounds, or the average.
+        iterate: v of the dual iterate, [dim]; ``weights`` are v within the bounds, or the average.
         statistics: m of the dual iterate, see :meth:`~structsmooth.problems.LinearProblem.label_statistics`.
-        gaps: block gaps as last seen, [n].
+        gaps: block gaps as last seen, [blocks]; infinite where they are not known.
         outputs: active sets and caches, see :meth:`~structsmooth.problems.LinearProblem.label_sets`; empty for neither.
-        alphas: weights of the active sets, [n, capacity].
-        stamps: marks of the caches, [n, capacity].
+        alphas: weights of the active sets, [blocks, capacity].
+        stamps: marks of the caches, [blocks, capacity].
         gap: sum of the block gaps as of the last refresh, or of the first pass.
         hits: steps towards an output of the cache so far; all others called the oracle.
         cost: (1/n) Σ ⟨ℓ_i, m_i⟩.
-        conjugate: h*(v), see :class:`~structsmooth.problems.LinearProblem`.
         steps: steps so far.
     """
 
@@ -47,40 +46,36 @@ class BCFWState(State):
     gap: float = 0.0
     hits: int = 0
     cost: float = 0.0
-    conjugate: float = 0.0
     steps: int = 0
 
-    def improve_dual(self, full: FullPass, lam: float) -> None:
-        """Nothing: steps do that."""
-
-    def dual(self, lam: float) -> float:
-        """D(m) of the dual iterate."""
-        return self.cost - lam * self.conjugate
+    @property
+    def point(self) -> DualIterate:
+        """The dual iterate as a problem takes it."""
+        return DualIterate(self.iterate, self.statistics, self.gaps, self.outputs, self.alphas, self.stamps)
 
 
 @dataclass(frozen=True)
-class BCFW(Solver[BCFWState]):
+class BCFW(DualSolver[BCFWState]):
     """Block-coordinate Frank-Wolfe: every step is an exact line search towards an output of the max oracle.
 
-    There is no step size and no smoothing, and the dual never decreases. Needs a linear problem of hinges and λ > 0;
-    keeps the weights within its bounds (Algorithm 9). A run starts from the labels, v = 0; or from the state of another
-    one on the same problem, whose λ may be another.
+    It has no step size and no smoothing, and the dual never decreases. It needs a linear problem of hinges and λ > 0,
+    and keeps the weights within its bounds (Algorithm 9). A run starts from the labels, v = 0, or from the state of
+    another run on the same problem, for this λ or another.
 
     Args:
-        sampling: ``"uniform"`` for all examples in random order in every pass; ``"gap"`` for examples drawn in
-            proportion to their block gaps as last seen (Algorithm 2), after a first pass over all.
-        steps: ``"fw"`` from the statistics of the example towards those of the output; ``"pairwise"`` from the worst
-            output of its active set (Algorithm 3), which closes the gap soonest for chains of letters and of words, and
-            by far the soonest in the end; ``"away"`` towards the one or away from the other (Algorithm 4).
-        cache: step towards an output that the oracle gave before, and call it only if none has a gap of
-            ``cache_factor`` times the block gap as last seen, and ``cache_nu`` times their mean (Algorithm 5).
+        sampling: ``"uniform"`` for all blocks in random order in every pass; ``"gap"`` for blocks drawn in proportion
+            to their gaps as last seen (Algorithm 2), after a first pass over all.
+        steps: ``"fw"`` from the statistics of the block towards those of the output; ``"pairwise"`` from the worst
+            output of its active set (Algorithm 3), which closes the gap fastest on chains of letters and of words, with
+            the largest lead at small gaps; ``"away"`` towards the output or away from the worst (Algorithm 4).
+        cache: step towards an output that the oracle gave before, and call the oracle only if no such output has a gap
+            of ``cache_factor`` times the block gap as last seen and ``cache_nu`` times their mean (Algorithm 5).
         cache_factor: F of the cache.
         cache_nu: ν of the cache.
-        capacity: outputs that an example holds, in active set and cache. What the active set has lost counts as one
-            output, the rest; the cache loses what was of no use for longest.
-        refresh: passes between oracle calls on all examples that bring the block gaps up to date, with ``"gap"`` or a
-            cache.
-        average: take the average of the iterates, weighted by their number; the last one if not.
+        capacity: outputs that a block holds, in active set and cache. Outputs that the active set has lost count
+            together as one more; the cache evicts the least recently useful output.
+        refresh: passes between oracle calls on all blocks that bring the gaps up to date, with ``"gap"`` or a cache.
+        average: return the average of the iterates, weighted by their number, instead of the last one.
     """
 
     sampling: Literal["uniform", "gap"] = "gap"
@@ -93,7 +88,6 @@ class BCFW(Solver[BCFWState]):
     average: bool = False
 
     state_type: ClassVar[type[State]] = BCFWState
-    keeps_bounds: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -101,88 +95,90 @@ class BCFW(Solver[BCFWState]):
             check_number(name, getattr(self, name), integer=True, positive=True)
         for name in ("cache_factor", "cache_nu"):
             check_number(name, getattr(self, name))
-        if self.steps not in get_args(Steps):
-            raise ValueError(f"steps must be one of {', '.join(get_args(Steps))}, got {self.steps!r}")
+        check_choices(self, steps=get_args(Steps))
         if self.sampling not in ("uniform", "gap"):
             raise ValueError(f'sampling must be "uniform" or "gap", got {self.sampling!r}')
 
-    def check(self, problem: Problem, lam: float) -> None:
-        """Whether the problem has a dual: linear scores, hinges, λ > 0."""
-        checked_hinges("BCFW", problem, lam)
-
     def first_state(self, problem: Problem, lam: float, start: Any, seed: int) -> BCFWState:
         """The labels, or the dual iterate of ``start``, with unknown gaps."""
-        linear = checked_hinges("BCFW", problem, lam)
-        if start is not None and not isinstance(start, BCFWState):
+        linear = self.linear(problem, lam)
+        if start is None:
+            return self._state(linear, lam, linear.label_statistics(), linear.label_sets(self.capacity))
+        if not isinstance(start, BCFWState):
             raise TypeError(
                 f"start must be a BCFWState, got {type(start).__name__}: a dual has no point for all weights"
             )
-        statistics = linear.label_statistics() if start is None else start.statistics
-        v = linear.dual_weights(statistics, lam)
-        state = BCFWState(linear.within_bounds(v), iterate=v, statistics=statistics, gaps=v.new_zeros(linear.n))
-        state.cost, state.conjugate = linear.expected_cost(statistics), conjugate(v, linear.bounds)
-        if self.steps != "fw" or self.cache:
-            state.outputs, state.alphas, state.stamps = self._sets(linear, start)
-        return state
+        if start.alphas.shape[1] != self.capacity:
+            return self.state_at(linear, lam, start.statistics)
+        stamps = torch.maximum(start.stamps, (start.alphas > 0).int())
+        return self._state(linear, lam, start.statistics, (start.outputs, start.alphas, stamps))
 
-    def advance(self, problem: Problem, lam: float, state: BCFWState, rng: np.random.Generator) -> BCFWState:
-        """One pass: n steps."""
-        linear = checked_hinges("BCFW", problem, lam)
+    def state_at(self, problem: LinearProblem, lam: float, statistics: Tensor) -> BCFWState:
+        """State before the first pass from any statistics: outputs that they are made of, and gaps, are not known."""
+        outputs, alphas, stamps = problem.label_sets(self.capacity)
+        return self._state(problem, lam, statistics, (outputs, torch.zeros_like(alphas), stamps))
+
+    def advance(
+        self, problem: Problem, lam: float, state: BCFWState, rng: np.random.Generator, budget: int
+    ) -> BCFWState:
+        """One pass: as many steps as there are blocks."""
+        linear = self.linear(problem, lam)
         state = self._refreshed(linear, state)
-        new = replace(state, passes=state.passes + 1, steps=state.steps + linear.n)
+        new = replace(state, passes=state.passes + 1, steps=state.steps + linear.blocks)
         shares, old_share = None, 0.0
         if self.average:
             t = torch.arange(state.steps + 1, new.steps + 1, dtype=torch.float64)
             shares, old_share = averaging_shares(t, degree=1)
-        sets = (state.outputs, state.alphas, state.stamps)
-        start = DualIterate(state.iterate, state.statistics, state.gaps, *sets)
         order, calls = self.order(linear, state, rng), linear.oracle_calls
         point, total = linear.frank_wolfe_epoch(
-            start, order, lam=lam, steps=self.steps, shares=shares, cache=self.criterion(linear, state)
+            state.point, order, lam=lam, steps=self.steps, shares=shares, cache=self.criterion(linear, state)
         )
+        new.hits += linear.blocks - (linear.oracle_calls - calls)
         new.iterate, new.statistics, new.gaps = point.weights, point.statistics, point.gaps
         new.outputs, new.alphas, new.stamps = point.outputs, point.alphas, point.stamps
         new.weights = linear.within_bounds(new.iterate if total is None else old_share * state.weights + total)
-        new.cost, new.conjugate = linear.expected_cost(new.statistics), conjugate(new.iterate, linear.bounds)
-        new.hits += linear.n - (linear.oracle_calls - calls)
         if state.passes == 0:
             new.gap = float(new.gaps.sum())
-        return new
+        return _valued(new, linear, lam)
 
-    def order(self, problem: Problem, state: BCFWState, rng: np.random.Generator) -> Tensor:
-        """Examples of the steps of one pass, or draws that choose them; see ``frank_wolfe_epoch``.
+    def order(self, problem: LinearProblem, state: BCFWState, rng: np.random.Generator) -> Tensor:
+        """Blocks of the steps of one pass, or draws that choose them; see ``frank_wolfe_epoch``.
 
-        Gaps that are not known yet are infinite in Algorithm 2: its first n steps also are a random permutation.
+        Gaps that are not known yet are infinite in Algorithm 2: its first steps also are a random permutation.
         """
         if self.sampling == "gap" and state.passes > 0:
-            return torch.from_numpy(rng.random(problem.n))
-        return torch.from_numpy(rng.permutation(problem.n))
+            return torch.from_numpy(rng.random(problem.blocks))
+        return torch.from_numpy(rng.permutation(problem.blocks))
 
-    def criterion(self, problem: Problem, state: BCFWState) -> Cache | None:
+    def criterion(self, problem: LinearProblem, state: BCFWState) -> Cache | None:
         """When an output of the cache will do; never in the first pass, which has to see all gaps."""
         if not self.cache:
             return None
-        return Cache(self.cache_factor, self.cache_nu / problem.n * state.gap if state.passes > 0 else math.inf)
+        return Cache(self.cache_factor, self.cache_nu / problem.blocks * state.gap if state.passes > 0 else math.inf)
 
     def _refreshed(self, problem: LinearProblem, state: BCFWState) -> BCFWState:
-        """With the block gaps of all examples up to date, if it is time for that."""
+        """``state`` with all block gaps up to date, if it is time for that."""
         if not (self.sampling == "gap" or self.cache) or state.passes == 0 or state.passes % self.refresh > 0:
             return state
         gaps = problem.block_gaps(problem.within_bounds(state.iterate), state.statistics).clamp_min(0.0)
         return replace(state, gaps=gaps, gap=float(gaps.sum()))
 
-    def _sets(self, problem: LinearProblem, start: BCFWState | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Active sets and caches of the labels, or of another run; without any of this size all is the rest."""
-        outputs, alphas, stamps = problem.label_sets(self.capacity)
-        if start is not None and start.alphas.shape[1] == self.capacity:
-            outputs, alphas = start.outputs, start.alphas
-            stamps = torch.maximum(start.stamps, (alphas > 0).int())
-        elif start is not None:
-            alphas = torch.zeros_like(alphas)
-        # Steps without active sets would leave these weights behind.
-        alphas = torch.zeros_like(alphas) if self.steps == "fw" else alphas
-        return outputs, alphas, stamps if self.cache else torch.zeros_like(stamps)
+    def _state(
+        self, problem: LinearProblem, lam: float, statistics: Tensor, sets: tuple[Tensor, Tensor, Tensor]
+    ) -> BCFWState:
+        """State before the first pass, with those of the active sets and caches that the steps need."""
+        v = problem.dual_weights(statistics, lam)
+        gaps = torch.full((problem.blocks,), math.inf).to(v)
+        state = BCFWState(problem.within_bounds(v), iterate=v, statistics=statistics, gaps=gaps)
+        if self.steps != "fw" or self.cache:
+            outputs, alphas, stamps = sets
+            # Steps without active sets would leave these weights behind.
+            state.alphas = torch.zeros_like(alphas) if self.steps == "fw" else alphas
+            state.outputs, state.stamps = outputs, stamps if self.cache else torch.zeros_like(stamps)
+        return _valued(state, problem, lam)
 
-    def smoother(self, state: BCFWState) -> Smoother:
-        """None."""
-        return Max()
+
+def _valued(state: BCFWState, problem: LinearProblem, lam: float) -> BCFWState:
+    """``state`` with the value of its dual iterate."""
+    cost = problem.expected_cost(state.statistics)
+    return replace(state, cost=cost, dual=cost - lam * conjugate(state.iterate, problem.bounds))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -11,23 +10,24 @@ import numpy as np
 from torch import Tensor
 
 from structsmooth.problems.base import Problem
-from structsmooth.solvers.base import check_number
+from structsmooth.solvers.checks import check_number
+from structsmooth.solvers.dual.base import checked_hinges
 from structsmooth.solvers.dual.bcfw import BCFW, BCFWState
-from structsmooth.solvers.dual.frank_wolfe import checked_hinges
+from structsmooth.solvers.state import Work
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """How far some weights w are from the optimum, whatever solver they are from.
+    """How far some weights w are from the optimum, whatever solver they come from.
 
     Attributes:
         objective: F(w).
         dual: D(m) ≤ min F at the dual point that was found.
-        slack: the duality gap of that point at its own weights: no other has a dual larger by more.
+        slack: the duality gap of that point at its own weights: no dual is larger than ``dual`` by more.
         passes: Frank-Wolfe passes that found it.
-        oracle_calls: inferences, those for F(w) and the slack included.
-        seconds: time of all that.
-        state: the dual point. It serves as ``start`` for other weights, and other λ.
+        oracle_calls: inferences, including those for F(w) and the slack.
+        seconds: time of these inferences and passes.
+        state: the dual point. It serves as ``start`` for other weights, and for other λ.
     """
 
     objective: float
@@ -45,7 +45,7 @@ class Certificate:
 
     @property
     def least(self) -> float:
-        """The suboptimality is no smaller: the dual point has weights that are better by this."""
+        """The suboptimality is at least this: the weights of the dual point are better by as much."""
         return max(self.gap - self.slack, 0.0)
 
     def __str__(self) -> str:
@@ -68,19 +68,19 @@ def certify(
 ) -> Certificate:
     """Bound the distance of any weights from the optimum of (1/n) Σ f_i(w) + (λ/2)‖w‖².
 
-    Makes passes of a solver of the dual (Osokin et al. 2016) from the labels, until the dual can rise no more than
-    ``accuracy`` times the gap: then gap and suboptimality are the same within 1/(1 − accuracy). For weights that are
-    nearly optimal, passes also end when the gap is below ``solver.gap_tolerance`` times the objective. Ctrl-C ends
+    Makes passes of a solver of the dual (Osokin et al. 2016) from the labels, until the dual can rise by no more than
+    ``accuracy`` times the gap: then gap and suboptimality agree up to a factor of 1/(1 − accuracy). For weights that
+    are nearly optimal, passes also end when the gap is below ``solver.gap_tolerance`` times the objective. Ctrl-C ends
     them too. Same seed, same certificate.
 
     Args:
         problem: a linear problem of hinges.
         weights: w, [dim], converted to the dtype and device of ``problem.start()``.
         lam: λ > 0.
-        accuracy: of the gap, relative; at least 0.
+        accuracy: relative accuracy of the gap; at least 0.
         passes: limit on passes; 0 for the bound of the start.
         seed: of the order of examples.
-        solver: of the dual; whether it averages does not matter.
+        solver: solver of the dual; whether it averages does not matter.
         start: ``state`` of another certificate or run on this problem, for this λ or another.
 
     Raises:
@@ -102,28 +102,32 @@ def certify(
         check_number(name, value)
     for name, value in (("passes", passes), ("seed", seed)):
         check_number(name, value, integer=True)
-    linear = checked_hinges("certify", problem, lam)
+    linear, work = checked_hinges("certify", problem, lam), Work()
     solver = replace(solver, average=False)  # an average is no point of the dual
-    calls, started = problem.oracle_calls, time.perf_counter()
-    state = solver.first_state(problem, lam, start, seed)
-    objective = _objective(problem, weights, lam)
 
     def slack() -> float:
         return float(linear.block_gaps(state.weights, state.statistics).sum())
 
+    def dual() -> float:
+        assert state.dual is not None  # known for every dual iterate
+        return state.dual
+
     def accurate(slack: float) -> bool:
-        gap = objective - state.dual(lam)
+        gap = objective - dual()
         return slack <= accuracy * gap or gap <= solver.gap_tolerance * objective
 
-    with suppress(KeyboardInterrupt):
-        while state.passes < passes:
-            state = solver.advance(problem, lam, state, np.random.default_rng([seed, state.passes]))
-            # Block gaps as last seen cost nothing, and say when it is time for those of now.
-            if accurate(float(state.gaps.sum())) and accurate(slack()):
-                break
-    last = slack()
-    spent = problem.oracle_calls - calls, time.perf_counter() - started
-    return Certificate(objective, state.dual(lam), last, state.passes, *spent, state)
+    with work.counted(problem):
+        state = solver.first_state(problem, lam, start, seed)
+        objective = _objective(problem, weights, lam)
+        with suppress(KeyboardInterrupt):
+            while state.passes < passes:
+                rng = np.random.default_rng([seed, state.passes])
+                state = solver.advance(problem, lam, state, rng, passes - state.passes)
+                # Block gaps as last seen cost nothing, and say when it is time to compute the current ones.
+                if accurate(float(state.gaps.sum())) and accurate(slack()):
+                    break
+        last = slack()
+    return Certificate(objective, dual(), last, state.passes, work.oracle_calls, work.seconds, state)
 
 
 def _objective(problem: Problem, weights: Tensor, lam: float) -> float:

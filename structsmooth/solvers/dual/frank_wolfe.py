@@ -2,57 +2,49 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from structsmooth.problems.base import FullPass, Problem
+from structsmooth.problems.base import Problem
 from structsmooth.problems.bounds import conjugate, line_search
 from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.smoothing import Max, Smoother
-from structsmooth.solvers.base import Solver, State
+from structsmooth.solvers.dual.base import DualSolver
+from structsmooth.solvers.state import State
 
 
 @dataclass
 class FrankWolfeState(State):
-    """The dual iterate, as :class:`~structsmooth.solvers.lower_bound.DualPoint`: ``dual_gradient`` is −λv.
+    """Adds the dual iterate, as a :class:`~structsmooth.solvers.lower_bound.DualPoint`.
 
     Attributes:
-        conjugate: h*(v), see :class:`~structsmooth.problems.LinearProblem`; ``weights`` are v, within the bounds.
+        dual_gradient: −λv, [dim]; ``weights`` are v, within the bounds.
+        dual_cost: (1/n) Σ ⟨ℓ_i, m_i⟩.
     """
 
-    conjugate: float = 0.0
-
-    def improve_dual(self, full: FullPass, lam: float) -> None:
-        """Nothing: steps do that."""
-
-    def dual(self, lam: float) -> float:
-        """D(m) of the dual iterate."""
-        return self.dual_cost - lam * self.conjugate
+    dual_gradient: Tensor = field(default_factory=lambda: torch.zeros(0))
+    dual_cost: float = 0.0
 
 
 @dataclass(frozen=True)
-class FrankWolfe(Solver[FrankWolfeState]):
+class FrankWolfe(DualSolver[FrankWolfeState]):
     """Batch Frank-Wolfe: one exact line search in a pass, from the statistics of all examples to those of the oracle.
 
-    Without step size and smoothing; the dual never decreases. Needs a linear problem of hinges and λ > 0; keeps the
-    weights within its bounds. Nothing is stored for the examples. It is the baseline of
-    :class:`~structsmooth.BCFW`, which makes a step for every oracle call and needs far fewer of them. A run starts from
-    the labels, v = 0; or from the state of another one on the same problem, whose λ may be another.
+    It has no step size and no smoothing; the dual never decreases. It needs a linear problem of hinges and λ > 0, and
+    keeps the weights within its bounds. Nothing is stored for the examples. It is the baseline of
+    :class:`~structsmooth.BCFW`, which makes a step for every oracle call and needs far fewer calls. A run starts from
+    the labels, v = 0, or from the state of another run on the same problem, for this λ or another.
     """
 
     state_type: ClassVar[type[State]] = FrankWolfeState
-    keeps_bounds: ClassVar[bool] = True
-
-    def check(self, problem: Problem, lam: float) -> None:
-        """Whether the problem has a dual: linear scores, hinges, λ > 0."""
-        checked_hinges("FrankWolfe", problem, lam)
 
     def first_state(self, problem: Problem, lam: float, start: Any, seed: int) -> FrankWolfeState:
         """The labels, or the dual iterate of ``start``."""
-        linear = checked_hinges("FrankWolfe", problem, lam)
+        linear = self.linear(problem, lam)
         gradient, cost = torch.zeros_like(linear.start()), 0.0
         if start is not None:
             if not isinstance(start, FrankWolfeState):
@@ -62,12 +54,15 @@ class FrankWolfe(Solver[FrankWolfeState]):
             raise ValueError(f"start must be of {linear.dim} weights, got one of {len(gradient)}")
         return _at(FrankWolfeState(gradient, dual_gradient=gradient, dual_cost=cost), linear, lam)
 
+    def first_pass_at(self, state: FrankWolfeState, lam: float) -> tuple[Tensor, Smoother]:
+        """The oracle is called at the weights."""
+        return state.weights, Max()
+
     def advance(
-        self, problem: Problem, lam: float, state: FrankWolfeState, rng: np.random.Generator
+        self, problem: Problem, lam: float, state: FrankWolfeState, rng: np.random.Generator, budget: int
     ) -> FrankWolfeState:
         """One pass: one step."""
-        linear = checked_hinges("FrankWolfe", problem, lam)
-        full = linear.full_pass(state.weights, Max())
+        linear, full = self.linear(problem, lam), self.first_pass(problem, lam, state)
         assert full.expected_cost is not None
         towards, rise = full.gradient - state.dual_gradient, full.expected_cost - state.dual_cost
         direction = towards / -lam
@@ -77,31 +72,9 @@ class FrankWolfe(Solver[FrankWolfeState]):
         new.dual_gradient = state.dual_gradient + size * towards
         return _at(new, linear, lam)
 
-    def smoother(self, state: FrankWolfeState) -> Smoother:
-        """None."""
-        return Max()
-
 
 def _at(state: FrankWolfeState, problem: LinearProblem, lam: float) -> FrankWolfeState:
-    """With the weights of the dual iterate."""
+    """``state`` with the weights and the value of its dual iterate."""
     v = state.dual_gradient / -lam
-    return replace(state, weights=problem.within_bounds(v), conjugate=conjugate(v, problem.bounds))
-
-
-def checked_hinges(user: str, problem: Problem, lam: float) -> LinearProblem:
-    """The problem, if it has the dual that its user needs.
-
-    Raises:
-        TypeError: a problem that is not linear.
-        ValueError: losses that are no hinges, or λ = 0.
-    """
-    if not isinstance(problem, LinearProblem):
-        raise TypeError(
-            f"{user} needs a LinearProblem, got {type(problem).__name__}, which has no dual; "
-            "CasimirSVRG trains without one, and ProxLinear where scores are not linear"
-        )
-    if not isinstance(problem.smoother, Max):
-        raise ValueError(f"{user} needs a problem of hinges, got one with {problem.smoother}; CasimirSVRG trains those")
-    if lam == 0:
-        raise ValueError(f"{user} needs lam > 0 for a dual; CasimirSVRG trains without one")
-    return problem
+    dual = state.dual_cost - lam * conjugate(v, problem.bounds)
+    return replace(state, weights=problem.within_bounds(v), dual=dual)

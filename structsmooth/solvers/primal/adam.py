@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from structsmooth.problems.base import Problem
-from structsmooth.smoothing import Max, Smoother
-from structsmooth.solvers.base import GradientSolver, State
+from structsmooth.solvers.primal.gradient import GradientSolver, GradientState, largest_near_best
+from structsmooth.solvers.state import State
 
 
 @dataclass
-class AdamState(State):
+class AdamState(GradientState):
     """Adds the running means of gradients and of their squares, [dim], and the number of steps made."""
 
     mean: Tensor = field(default_factory=lambda: torch.zeros(0))
@@ -25,24 +25,28 @@ class AdamState(State):
 
 @dataclass(frozen=True)
 class Adam(GradientSolver[AdamState]):
-    """``torch.optim.Adam`` with its defaults and a constant step size, by subgradients; no smoothing, no average.
+    """``torch.optim.Adam`` with its defaults and a constant step size, on subgradients; no smoothing, no average.
 
-    The regularizer is part of the objective, so its gradient is scaled as that of the losses.
+    The regularizer is part of the objective: Adam scales its gradient together with that of the losses.
 
     Reference:
         Kingma and Ba (2015), "Adam: A Method for Stochastic Optimization".
     """
 
     state_type: ClassVar[type[State]] = AdamState
-    # Its step size stays, and there is no average: one that is too long stays so.
-    close: ClassVar[float] = 1.0
 
     def begin(self, problem: Problem, lam: float, weights: Tensor, step_size: float) -> AdamState:
         """The given weights, no steps made."""
         zero = torch.zeros_like(weights)
         return AdamState(weights, step_size, mean=zero, mean_square=zero)
 
-    def advance(self, problem: Problem, lam: float, state: AdamState, rng: np.random.Generator) -> AdamState:
+    def estimate_step_size(self, problem: Problem, lam: float, weights: Tensor, seed: int) -> float:
+        """The best of the step sizes tried: it stays, and no average would make up for steps that are too long."""
+        return largest_near_best(self.try_step_sizes(problem, lam, weights, seed), 1.0)
+
+    def advance(
+        self, problem: Problem, lam: float, state: AdamState, rng: np.random.Generator, budget: int
+    ) -> AdamState:
         """One pass."""
         order = self.order(problem, rng)
         w, mean, mean_square = (tensor.clone() for tensor in (state.weights, state.mean, state.mean_square))
@@ -61,7 +65,3 @@ class Adam(GradientSolver[AdamState]):
         """Without running means."""
         zero = torch.zeros_like(state.weights)
         return replace(state, mean=zero, mean_square=zero, steps=0)
-
-    def smoother(self, state: AdamState) -> Smoother:
-        """None."""
-        return Max()

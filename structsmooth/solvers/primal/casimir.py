@@ -12,8 +12,10 @@ from torch import Tensor
 
 from structsmooth.problems.base import FullPass, Problem
 from structsmooth.smoothing import Smoother
-from structsmooth.solvers.base import State, check_positive
+from structsmooth.solvers.checks import check_choices, check_positive
 from structsmooth.solvers.primal.svrg import SmoothedSolver, SmoothedState
+from structsmooth.solvers.state import State
+from structsmooth.solvers.step_control import StepControl
 
 
 @dataclass
@@ -26,7 +28,7 @@ class CasimirState(SmoothedState):
         mu: μ_k.
         kappa: κ.
         lipschitz: the Lipschitz constant that κ follows from.
-        least_mu: what μ_k does not fall below yet.
+        least_mu: bound that μ_k does not fall below yet.
         center: prox-center z_k.
         previous_center: z_{k-1}.
     """
@@ -45,7 +47,7 @@ class CasimirState(SmoothedState):
 class CasimirSVRG(SmoothedSolver[CasimirState]):
     """Casimir-SVRG: accelerated proximal points on a smoothed objective.
 
-    Iteration k minimizes F_{μ_k}(w) + (κ_k/2)‖w − z_{k-1}‖² roughly, by SVRG, then extrapolates to z_k. Schedules
+    Iteration k roughly minimizes F_{μ_k}(w) + (κ_k/2)‖w − z_{k-1}‖² by SVRG, then extrapolates to z_k. Schedules
     (Table 3), with q = λ/(λ + κ):
 
     =========  =====================================  ===================
@@ -59,18 +61,18 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
     step size is halved, the Lipschitz constant that κ follows from is doubled.
 
     Args:
-        mu: μ, where the level of smoothing starts; 2 for the adaptive and 0.03 for the constant schedule if not given.
+        mu: level of smoothing μ at the start. If not given, 2 for the adaptive and 0.03 for the constant schedule.
         schedule: ``"adaptive"`` (Corollaries 18 and 20) needs no accuracy in advance; ``"constant"`` (17 and 19).
-        kappa: κ. If not given, as in Propositions 29 and 31, from the Lipschitz constant that the first step size
-            implies; for the adaptive schedule with λ > 0 the geometric mean of that and λ, the paper's choice, since
-            much acceleration is slow at first and little is slow at last.
+        kappa: strength κ of the proximal term. If not given, it follows from the Lipschitz constant that the first
+            step size implies, as in Propositions 29 and 31; the adaptive schedule with λ > 0 takes the geometric mean
+            of that and the paper's choice λ, since much acceleration is slow at first and little is slow in the end.
         warm_start: where an inner problem starts: ``"prox-center"`` z_{k-1}, ``"extrapolation"``
             w_{k-1} + κ/(κ + λ)(z_{k-1} − z_{k-2}), or ``"prev-iterate"`` w_{k-1}.
-        inner_stop: ``"budget"`` for one SVRG epoch, ``"gradient"`` for epochs, one at least, until the norm of the
+        inner_stop: ``"budget"`` for one SVRG epoch, ``"gradient"`` for epochs, at least one, until the norm of the
             gradient implies criterion (26) or the run has made all its passes.
         max_inner: limit on the epochs of an inner problem under ``"gradient"``.
         lipschitz: estimate of the Lipschitz constant L of the smoothed gradient, for the first step size
-            1/(L + λ + κ); instead of ``learning_rate``.
+            1/(L + λ + κ); an alternative to ``learning_rate``. If neither is given, the step size is estimated.
     """
 
     mu: float | None = None
@@ -82,8 +84,6 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
     lipschitz: float | None = None
 
     state_type: ClassVar[type[State]] = CasimirState
-    # Its steps work on inner problems that are more strongly convex than the whole.
-    least_step: ClassVar[float] = 0.2
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -91,12 +91,19 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
         check_positive(self, "max_inner", integer=True)
         if self.lipschitz is not None and self.learning_rate is not None:
             raise ValueError("give lipschitz or learning_rate, not both")
-        for name, choices in _CHOICES.items():
-            if getattr(self, name) not in choices:
-                raise ValueError(f"{name} must be one of {', '.join(choices)}, got {getattr(self, name)!r}")
+        check_choices(
+            self,
+            schedule=("adaptive", "constant"),
+            warm_start=("prox-center", "extrapolation", "prev-iterate"),
+            inner_stop=("budget", "gradient"),
+        )
+
+    def step_control(self, problem: Problem, lam: float) -> StepControl[CasimirState]:
+        """Shorter steps than those of SVRG, since inner problems are more strongly convex than the whole."""
+        return replace(super().step_control(problem, lam), least=0.2)
 
     def estimate_step_size(self, problem: Problem, lam: float, weights: Tensor, seed: int) -> float:
-        """From the Lipschitz constant, if it was given, else as every solver."""
+        """From the Lipschitz constant if it is given, else as for every gradient solver."""
         if self.lipschitz is None:
             return super().estimate_step_size(problem, lam, weights, seed)
         return 1 / (self.lipschitz + lam + self._kappa(problem, lam, self.lipschitz))
@@ -117,13 +124,21 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
             previous_center=weights,
         )
 
-    def advance(self, problem: Problem, lam: float, state: CasimirState, rng: np.random.Generator) -> CasimirState:
+    def first_pass_at(self, state: CasimirState, lam: float) -> tuple[Tensor, Smoother]:
+        """The first snapshot is the warm start of the inner problem, at the next level of smoothing."""
+        k = state.iteration + 1
+        kappa, mu = self.level(k, state.kappa, lam).kappa, self.next_mu(replace(state, iteration=k), lam)
+        return self._warm_start(state, kappa, lam), self.smooth(mu)
+
+    def advance(
+        self, problem: Problem, lam: float, state: CasimirState, rng: np.random.Generator, budget: int
+    ) -> CasimirState:
         """One outer iteration: the inner problem, then (27) to (29)."""
         k = state.iteration + 1
         level, after = self.level(k, state.kappa, lam), self.level(k + 1, state.kappa, lam)
         new = replace(state, iteration=k, previous_center=state.center)
         new.mu = self.next_mu(new, lam)
-        new.weights = self._solve_inner(problem, lam, new, self._warm_start(state, level.kappa, lam), rng)
+        new.weights = self._solve_inner(problem, lam, new, self.first_pass(problem, lam, state), rng, budget)
         new.alpha = next_alpha(state.alpha, level.kappa, after.kappa, lam)
         beta = extrapolation(state.alpha, new.alpha, level.kappa, after.kappa, lam)
         new.center = new.weights + beta * (new.weights - state.weights)
@@ -178,16 +193,23 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
         return 2.0 if self.schedule == "adaptive" else 0.03
 
     def _solve_inner(
-        self, problem: Problem, lam: float, state: CasimirState, weights: Tensor, rng: np.random.Generator
+        self,
+        problem: Problem,
+        lam: float,
+        state: CasimirState,
+        snapshot: FullPass,
+        rng: np.random.Generator,
+        budget: int,
     ) -> Tensor:
-        """SVRG from ``weights`` on F_{μ_k}(w) + (κ_k/2)‖w − z_{k-1}‖²."""
+        """SVRG from ``snapshot`` on F_{μ_k}(w) + (κ_k/2)‖w − z_{k-1}‖²; counts passes in ``state``."""
         level, center = self.level(state.iteration, state.kappa, lam), state.previous_center
+        weights = snapshot.weights
         # Longer steps would diverge on the quadratic terms alone, which grow with k where the schedule says so.
         step_size = min(state.step_size, 0.5 / (lam + level.kappa))
-        epochs = 1 if self.inner_stop == "budget" else min(self.max_inner, state.limit - state.passes)
-        for epoch in range(epochs):
-            snapshot = problem.full_pass(weights, problem.surrogate(self.smoother(state)))
-            state.improve_dual(snapshot, lam)
+        for epoch in range(1 if self.inner_stop == "budget" else min(self.max_inner, budget)):
+            if epoch > 0:
+                snapshot = problem.full_pass(weights, snapshot.smoother)
+            state.observe(snapshot, lam)
             # Every iteration makes a pass: one that starts at the minimum would otherwise repeat for ever.
             if epoch > 0 and _accurate(snapshot, level, lam, center):
                 state.epoch_start = math.inf  # there was nothing left to decrease
@@ -244,13 +266,8 @@ def _accurate(snapshot: FullPass, level: Level, lam: float, center: Tensor) -> b
     return float(gradient.square().sum()) <= bound
 
 
-# Smoothing may fall this far below what it was, and not further before the step size does: a smaller μ asks for
-# shorter steps, and with steps that are too long it is worth nothing.
+# Smoothing falls at most this far below its start before the step size falls too: a smaller μ asks for shorter steps,
+# and is useless with steps that are too long.
 _AHEAD = 0.1
-# Scores divided by a much smaller level of smoothing would lose the digits that marginals consist of.
+# Scores divided by a much smaller level of smoothing would lose the digits that marginals depend on.
 _LEAST_DECAY = 1e-5
-_CHOICES = {
-    "schedule": ("adaptive", "constant"),
-    "warm_start": ("prox-center", "extrapolation", "prev-iterate"),
-    "inner_stop": ("budget", "gradient"),
-}

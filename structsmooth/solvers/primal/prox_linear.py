@@ -12,14 +12,16 @@ from torch import Tensor
 
 from structsmooth.problems.base import Problem
 from structsmooth.problems.shifted import ShiftedProblem
-from structsmooth.smoothing import Max, Smoother
-from structsmooth.solvers.base import GradientSolver, State, check_number, check_positive
+from structsmooth.smoothing import Smoother
+from structsmooth.solvers.checks import check_choices, check_number, check_positive
 from structsmooth.solvers.primal.casimir import CasimirSVRG
+from structsmooth.solvers.primal.gradient import GradientSolver, GradientState
 from structsmooth.solvers.primal.svrg import SVRG, SmoothedSolver
+from structsmooth.solvers.state import State
 
 
 @dataclass
-class ProxLinearState(State):
+class ProxLinearState(GradientState):
     """After iteration k: ``weights`` is w_k, ``step_size`` is η.
 
     Attributes:
@@ -45,29 +47,30 @@ class ProxLinear(GradientSolver[ProxLinearState]):
 
     Iteration k looks for the minimum of the convex model
     F_η(w; w_{k-1}) = (1/n) Σ h(θ_i(w_{k-1}) + J_i(w − w_{k-1}) + ℓ_i) − ... + (λ/2)‖w‖² + (1/2η)‖w − w_{k-1}‖²
-    from w_{k-1}, and goes to what it finds if F is no larger there. The inner solver has μ_k = μ/k and L_k = k L_0
-    (``schedule="adaptive"``), or μ_k = μ and L_k = L_0 (``"constant"``).
+    from w_{k-1}, and goes to the candidate it finds if F is no larger there. The inner solver has μ_k = μ/k and
+    L_k = k L_0 (``schedule="adaptive"``), or μ_k = μ and L_k = L_0 (``"constant"``).
 
     The history has one row for each iteration; its ``step_size`` is η, and the metrics are ``gradient_mapping``
     ‖w_{k-1} − ŵ_k‖/η and ``inner_mu`` μ_k.
 
     Args:
-        learning_rate: η. If not given, it starts where the proximal term would take a tenth of the loss on the way to
-            where the gradient promises none, becomes smaller when F at the candidate is above the model, which an η
-            below the inverse curvature of the scores excludes (Assumption 33), and larger when the proximal term held
-            the candidate back and was far above the error of the model; tenfold at most.
-        mu: μ; 1 for the adaptive and 0.03 for the constant schedule if not given.
+        learning_rate: step size η. If not given, it adapts. At first the proximal term is a tenth of the loss where a
+            gradient step would end that promises a loss of zero. Then η decreases when F at the candidate is above the
+            model, which cannot happen with η below the inverse curvature of the scores (Assumption 33), and increases
+            when the proximal term held the candidate back and was far above the error of the model; by a factor of at
+            most ten.
+        mu: level of smoothing μ at the start. If not given, 1 for the adaptive and 0.03 for the constant schedule.
         k: number of outputs of the top-K oracle (ℓ₂ smoothing).
         smoothing: ``"l2"`` for the top-K oracle or ``"entropy"`` for the exp oracle.
-        schedule: ``"adaptive"`` or ``"constant"``.
-        lipschitz: estimate L_0 of the Lipschitz constant of the smoothed gradient; from the data if not given. It is
-            doubled when the inner solver does not decrease the model.
+        schedule: ``"adaptive"`` for smoothing that decreases with the iterations, or ``"constant"``.
+        lipschitz: estimate L_0 of the Lipschitz constant of the smoothed gradient, doubled when the inner solver does
+            not decrease the model. If not given, it is estimated from a few examples.
         inner: solver of the convex models: ``"casimir-svrg"`` with its constant schedule, or ``"svrg"``.
-        warm_start: of Casimir-SVRG, where its inner problems start.
-        inner_passes: passes of the inner solver in an iteration; the most there may be under ``"gradient"``.
-        inner_stop: ``"budget"`` for always as many, ``"gradient"`` to stop when the gradient of the smoothed model
-            implies that its value is within ε_0/k of the minimum: ‖∇‖² ≤ 2(λ + 1/η) ε_0/k.
-        tolerance: ε_0; the objective at the start if not given (Remark 38).
+        warm_start: where the inner problems of Casimir-SVRG start; see that solver.
+        inner_passes: passes of the inner solver in an iteration; under ``"gradient"`` the limit on them.
+        inner_stop: ``"budget"`` to make all inner passes; ``"gradient"`` to stop when the gradient of the smoothed
+            model implies that its value is within ε_0/k of the minimum: ‖∇‖² ≤ 2(λ + 1/η) ε_0/k.
+        tolerance: ε_0. If not given, the objective at the start (Remark 38).
         accept: ``"descent"`` for candidates where F is no larger (line 4), ``"always"`` for all (Remark 36).
     """
 
@@ -89,10 +92,14 @@ class ProxLinear(GradientSolver[ProxLinearState]):
         super().__post_init__()
         check_positive(self, "mu", "lipschitz", "tolerance")
         check_number("inner_passes", self.inner_passes, integer=True, positive=True)
-        for name, choices in _CHOICES.items():
-            if getattr(self, name) not in choices:
-                raise ValueError(f"{name} must be one of {', '.join(choices)}, got {getattr(self, name)!r}")
-        self.inner_solver(self._first_mu)  # checks what it gets
+        check_choices(
+            self,
+            schedule=("adaptive", "constant"),
+            inner=("casimir-svrg", "svrg"),
+            inner_stop=("budget", "gradient"),
+            accept=("descent", "always"),
+        )
+        self.inner_solver(self._first_mu)  # checks the hyperparameters that it gets
 
     def inner_solver(self, mu: float) -> SmoothedSolver[Any]:
         """The solver of convex models at a level of smoothing, without its step size."""
@@ -115,21 +122,21 @@ class ProxLinear(GradientSolver[ProxLinearState]):
         return ProxLinearState(weights, step_size, lipschitz=self.lipschitz or 0.0, mu=self._first_mu)
 
     def estimate_step_size(self, problem: Problem, lam: float, weights: Tensor, seed: int) -> float:
-        """η that does not hold back a gradient step at whose end the linearized loss would be zero.
+        """The η whose proximal term is a small part of the loss at the end of a certain gradient step.
 
-        Its length is the loss over the norm of the gradient, and its proximal term has to be a small part of the loss.
+        Along that step, as long as the loss over the norm of the gradient, the linearized loss falls to zero.
         """
         loss, gradient = problem.loss_and_grad(weights, problem.smoother)
         square = float(gradient.square().sum())
         return loss / (2 * _HELD * square) if square > 0 and 0 < loss < math.inf else 1.0
 
     def advance(
-        self, problem: Problem, lam: float, state: ProxLinearState, rng: np.random.Generator
+        self, problem: Problem, lam: float, state: ProxLinearState, rng: np.random.Generator, budget: int
     ) -> ProxLinearState:
         """One iteration: lines 3 and 4, then η and L_0 for the next."""
         new = replace(state, iteration=state.iteration + 1)
         model = _Model(problem.linearize(state.weights), lam, state)
-        candidate = self._minimize(model, new, rng)
+        candidate = self._minimize(model, new, rng, budget)
         distance = float((candidate - state.weights).norm())
         new.mapping = distance / state.step_size
         objective, linearized = (_objective(p, candidate, lam) for p in (problem, model.linear))
@@ -146,10 +153,6 @@ class ProxLinear(GradientSolver[ProxLinearState]):
     def with_step_size(self, problem: Problem, lam: float, state: ProxLinearState, step_size: float) -> ProxLinearState:
         """Also L_0 in inverse proportion: the model, or its solver, may be what went wrong."""
         return replace(state, step_size=step_size, lipschitz=state.lipschitz * state.step_size / step_size)
-
-    def smoother(self, state: ProxLinearState) -> Smoother:
-        """None."""
-        return Max()
 
     def metrics(self, state: ProxLinearState) -> dict[str, float]:
         """Gradient mapping and level of smoothing of the iteration."""
@@ -170,14 +173,14 @@ class ProxLinear(GradientSolver[ProxLinearState]):
         # The best: steps that are too long get shorter late here, once the model does not decrease at all.
         return 1 / min(tried, key=lambda step_size: tried[step_size])
 
-    def _minimize(self, model: _Model, state: ProxLinearState, rng: np.random.Generator) -> Tensor:
+    def _minimize(self, model: _Model, state: ProxLinearState, rng: np.random.Generator, budget: int) -> Tensor:
         """Line 3: ŵ_k; counts passes in ``state``."""
         level = state.iteration if self.schedule == "adaptive" else 1
         state.mu = self._first_mu / level
         solver, tolerance = self.inner_solver(state.mu), state.tolerance / state.iteration
         inner = solver.begin(model.problem, model.lam, model.start, 1 / (level * state.lipschitz + model.lam))
-        for _ in range(min(self.inner_passes, state.limit - state.passes)):
-            inner = solver.advance(model.problem, model.lam, inner, rng)
+        for _ in range(min(self.inner_passes, budget)):
+            inner = solver.advance(model.problem, model.lam, inner, rng, budget=1)
             state.passes += 1
             if self.inner_stop == "gradient" and model.accurate(inner.weights, solver.smooth(state.mu), tolerance):
                 break
@@ -215,10 +218,11 @@ def _objective(problem: Problem, weights: Tensor, lam: float) -> float:
 
 
 def _change(error: float, proximity: float, gain: float, rounding: float) -> float:
-    """Factor for η, from what linearization is wrong by at ŵ, the proximal term there, and the decrease of F(·; w).
+    """Factor for η, from the error of the linearization at ŵ, the proximal term there, and the decrease of F(·; w).
 
-    Both grow with the square of the distance, so their ratio says which η would make the proximal term twice the error.
-    As large as the error is enough; and a larger η is of use only where the proximal term holds ŵ back.
+    Error and proximal term grow with the square of the distance, so their ratio says which η would make the proximal
+    term twice the error. As large as the error is enough, and a larger η helps only where the proximal term holds ŵ
+    back.
     """
     if not error <= proximity + rounding:
         return max(1 / _MOST, proximity / (2 * error))
@@ -234,11 +238,5 @@ _MOST = 10.0
 _SAMPLE = 20
 # At the minimum of a linear function plus a proximal term that is half of the decrease.
 _HELD = 0.1
-# Units in the last place of the objective that differences of two may be wrong by.
+# Error of the difference of two objectives, in units in the last place.
 _ROUNDING = 16
-_CHOICES = {
-    "schedule": ("adaptive", "constant"),
-    "inner": ("casimir-svrg", "svrg"),
-    "inner_stop": ("budget", "gradient"),
-    "accept": ("descent", "always"),
-}

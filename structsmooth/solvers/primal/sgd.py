@@ -10,12 +10,14 @@ import torch
 from torch import Tensor
 
 from structsmooth.problems.base import Problem
-from structsmooth.smoothing import Max, Smoother
-from structsmooth.solvers.base import GradientSolver, State, check_positive, newest_share
+from structsmooth.solvers.averaging import averaging_shares
+from structsmooth.solvers.checks import check_positive
+from structsmooth.solvers.primal.gradient import GradientSolver, GradientState
+from structsmooth.solvers.state import State
 
 
 @dataclass
-class SGDState(State):
+class SGDState(GradientState):
     """Adds the last iterate (``weights`` is the average) and the number of steps made."""
 
     iterate: Tensor = field(default_factory=lambda: torch.zeros(0))
@@ -26,14 +28,15 @@ class SGDState(State):
 class SGD(GradientSolver[SGDState]):
     """Stochastic subgradient descent, no smoothing.
 
-    The weights are a weighted average of the iterates, see :func:`~structsmooth.solvers.base.newest_share`.
+    The weights are a weighted average of the iterates, see :func:`~structsmooth.solvers.averaging.newest_share`.
 
     Args:
-        schedule: ``"strongly-convex"`` for γ_t = 1/(2λ(t + t₀)), t₀ such that the first step is the learning rate
-            (half the steps of Shalev-Shwartz et al. 2011, for half the noise; needs λ > 0); ``"inverse"`` for
-            γ₀/(1 + ⌊t/t₀⌋), ``"inverse-sqrt"`` for the square root of its denominator, ``"constant"`` for γ₀.
+        schedule: step sizes: ``"strongly-convex"`` for γ_t = 1/(2λ(t + t₀)), with t₀ such that the first step is the
+            learning rate (half the steps of Shalev-Shwartz et al. 2011, for half the noise; needs λ > 0);
+            ``"inverse"`` for γ₀/(1 + ⌊t/t₀⌋); ``"inverse-sqrt"`` for the same with the square root of the denominator;
+            ``"constant"`` for γ₀.
         t0: t₀ of the ``"inverse"`` and ``"inverse-sqrt"`` schedules, in passes.
-        average: take the average of the iterates; the last one if not.
+        average: return the average of the iterates instead of the last one.
     """
 
     schedule: Literal["strongly-convex", "inverse", "inverse-sqrt", "constant"] = "strongly-convex"
@@ -49,7 +52,7 @@ class SGD(GradientSolver[SGDState]):
             raise ValueError(f"schedule must be one of {', '.join(_DEGREES)}, got {self.schedule!r}")
 
     def check(self, problem: Problem, lam: float) -> None:
-        """Whether there are no bounds, and the schedule can do with λ."""
+        """Refuse bounds, and λ = 0 where the schedule divides by it."""
         super().check(problem, lam)
         if lam == 0 and self.schedule == "strongly-convex":
             raise ValueError('the "strongly-convex" schedule needs lam > 0; use schedule="inverse"')
@@ -58,7 +61,7 @@ class SGD(GradientSolver[SGDState]):
         """The given weights, no steps made."""
         return SGDState(weights, step_size, iterate=weights)
 
-    def advance(self, problem: Problem, lam: float, state: SGDState, rng: np.random.Generator) -> SGDState:
+    def advance(self, problem: Problem, lam: float, state: SGDState, rng: np.random.Generator, budget: int) -> SGDState:
         """One pass."""
         order = self.order(problem, rng)
         t = torch.arange(state.steps + 1, state.steps + len(order) + 1, dtype=torch.float64)
@@ -83,17 +86,6 @@ class SGD(GradientSolver[SGDState]):
         decay = 1 + torch.floor((t - 1) / (self.t0 * steps_per_pass))
         return first / (decay if self.schedule == "inverse" else decay.sqrt())
 
-    def smoother(self, state: SGDState) -> Smoother:
-        """None."""
-        return Max()
-
 
 # Without strong convexity the first iterates deserve to be remembered longer: the weights of Pillutla et al. 2019, 7.2.
 _DEGREES = {"strongly-convex": 12, "inverse": 1, "inverse-sqrt": 1, "constant": 1}
-
-
-def averaging_shares(t: Tensor, degree: int) -> tuple[Tensor, float]:
-    """Shares of the iterates ``t`` = t₁, t₁ + 1, ... in the average at their end, and of the average before them."""
-    newest = newest_share(t, degree)
-    kept = torch.cat([(1 - newest).flip(0).cumprod(0).flip(0), t.new_ones(1)])
-    return newest * kept[1:], float(kept[0])

@@ -12,12 +12,16 @@ from torch import Tensor
 
 from structsmooth.problems.base import FullPass, Problem
 from structsmooth.smoothing import L2, Entropy, Smoother
-from structsmooth.solvers.base import GradientSolver, State, check_positive, newest_share
+from structsmooth.solvers.averaging import newest_share
+from structsmooth.solvers.checks import check_positive
+from structsmooth.solvers.primal.gradient import GradientSolver, GradientState
+from structsmooth.solvers.state import State
+from structsmooth.solvers.step_control import StepControl
 from structsmooth.structures.base import check_k
 
 
 @dataclass
-class SmoothedState(State):
+class SmoothedState(GradientState):
     """Adds the value of the smoothed objective, or of the inner problem, where the last epoch started."""
 
     epoch_start: float = math.inf
@@ -38,13 +42,15 @@ class SmoothedSolver(GradientSolver[S]):
     k: int = 5
     smoothing: Literal["l2", "entropy"] = "l2"
 
-    controls_step: ClassVar[bool] = True
-
     def __post_init__(self) -> None:
         super().__post_init__()
         check_k(self.k)
         if self.smoothing not in ("l2", "entropy"):
             raise ValueError(f'smoothing must be "l2" or "entropy", got {self.smoothing!r}')
+
+    def step_control(self, problem: Problem, lam: float) -> StepControl[S]:
+        """Two passes in a row that do not decrease what they work on halve the step size too."""
+        return replace(super().step_control(problem, lam), patience=2)
 
     def smooth(self, mu: float) -> Smoother:
         """The smoother of level ``mu``."""
@@ -69,8 +75,8 @@ class SVRG(SmoothedSolver[SVRGState]):
 
     An epoch is a full pass, then one pass of stochastic steps that starts from its weights; the last iterate starts
     the next epoch. The weights are a weighted average of the means of the epochs, see
-    :func:`~structsmooth.solvers.base.newest_share`. The smoothed objective is within μ/2 of the objective (ℓ₂
-    smoothing), so μ also is the accuracy to be had.
+    :func:`~structsmooth.solvers.averaging.newest_share`. The smoothed objective is within μ/2 of the objective (ℓ₂
+    smoothing), so μ also limits the accuracy.
 
     Args:
         mu: level of smoothing μ.
@@ -89,11 +95,17 @@ class SVRG(SmoothedSolver[SVRGState]):
         # Longer steps would diverge on the regularizer alone.
         return SVRGState(weights, min(step_size, 0.5 / lam) if lam > 0 else step_size, iterate=weights)
 
-    def advance(self, problem: Problem, lam: float, state: SVRGState, rng: np.random.Generator) -> SVRGState:
+    def first_pass_at(self, state: SVRGState, lam: float) -> tuple[Tensor, Smoother]:
+        """The snapshot is the last iterate."""
+        return state.iterate, self.smoother(state)
+
+    def advance(
+        self, problem: Problem, lam: float, state: SVRGState, rng: np.random.Generator, budget: int
+    ) -> SVRGState:
         """One epoch."""
         new = replace(state, passes=state.passes + 1, previous_start=state.epoch_start)
-        snapshot = problem.full_pass(state.iterate, problem.surrogate(self.smoother(state)))
-        new.improve_dual(snapshot, lam)
+        snapshot = self.first_pass(problem, lam, state)
+        new.observe(snapshot, lam)
         new.epoch_start = self.epoch_objective(new, snapshot, lam)
         order = self.order(problem, rng)
         new.iterate, mean = problem.svrg_epoch(snapshot, order, step_size=state.step_size, lam=lam)

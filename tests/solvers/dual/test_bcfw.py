@@ -442,7 +442,7 @@ def test_resumes_from_every_pass_as_if_unbroken(solver: BCFW, tmp_path: Path) ->
     for state, before in moments:
         save_state(tmp_path / "state", *state.split())
         tensors, values = load_state(tmp_path / "state")
-        for restored in (state, BCFWState(**tensors, **values)):
+        for restored in (state, BCFWState.joined(tensors, values)):
             rest = solver.solve(small_problem(), lam=LAM, passes=25, resume=(restored, History(before)))
             assert torch.equal(rest.weights, whole.weights)
             assert without_time(rest.history) == without_time(history)

@@ -179,7 +179,7 @@ def test_resumes_as_if_unbroken(tmp_path: Path) -> None:
     for state, history in moments:
         save_state(tmp_path / "state", *state.split())
         tensors, values = load_state(tmp_path / "state")
-        resumed = (FrankWolfeState(**tensors, **values), history)
+        resumed = (FrankWolfeState.joined(tensors, values), history)
         assert torch.equal(SOLVER.solve(small_problem(), lam=LAM, passes=12, resume=resumed).weights, whole.weights)
 
 

@@ -29,7 +29,7 @@ from structsmooth import (
 from structsmooth.plots import plot_path
 from structsmooth.problems import LinearProblem
 from structsmooth.solvers import Breakpoint, grid_search
-from structsmooth.solvers.dual.path import _first_lam
+from structsmooth.solvers.dual.path.walk import first_lam
 
 LENGTHS, STATES, FEATURES = (3, 1, 2, 3, 2), 3, 4
 LAM_MIN, EPSILON = 0.05, 0.2
@@ -135,7 +135,7 @@ def test_the_first_lambda_is_that_of_algorithm_6(seed: int, cost: Cost) -> None:
     assert np.allclose(psi, -np.mean(chosen, axis=0))
     thetas = [(differences @ psi).max() for differences in enumerated.differences]
     exact = (psi @ psi + np.mean(thetas)) / EPSILON
-    assert exact <= _first_lam(problem, best, EPSILON) <= exact + 0.0101 * psi @ psi / EPSILON
+    assert exact <= first_lam(problem, best, EPSILON) <= exact + 0.0101 * psi @ psi / EPSILON
 
 
 @pytest.mark.parametrize("scale", [0.3, 1.0, 3.0])

@@ -68,7 +68,7 @@ def test_resumes_from_every_pass_as_if_unbroken(learning_rate: float | None, tmp
     for state, history in moments:
         save_state(tmp_path / "state", *state.split())
         tensors, values = load_state(tmp_path / "state")
-        for restored in (state, AdamState(**tensors, **values)):
+        for restored in (state, AdamState.joined(tensors, values)):
             rest = solver.solve(chain_problem(), lam=LAM, passes=5, resume=(restored, history))
             assert torch.equal(rest.weights, whole.weights)
             assert rest.history.column("objective") == whole.history.column("objective")

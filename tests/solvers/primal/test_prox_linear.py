@@ -173,7 +173,7 @@ def test_the_first_step_on_affine_scores_is_that_of_casimir_with_a_proximal_term
     state = casimir.begin(shifted, lam, start - shifted.origin, 1 / (20.0 + lam))
     rng = np.random.default_rng([0, 0])
     for _ in range(passes):
-        state = casimir.advance(shifted, lam, state, rng)
+        state = casimir.advance(shifted, lam, state, rng, passes)
     expected = shifted.origin + state.weights
     solver = ProxLinear(learning_rate=eta, mu=0.3, lipschitz=20.0, inner_passes=passes, accept="always")
     for problem, tolerance in problems:
@@ -354,7 +354,7 @@ def test_resumes_from_every_iteration_as_if_unbroken(solver: ProxLinear, tmp_pat
     for state, history in moments:
         save_state(tmp_path / "state", *state.split())
         tensors, values = load_state(tmp_path / "state")
-        restored = ProxLinearState(**tensors, **values)
+        restored = ProxLinearState.joined(tensors, values)
         rest = solver.solve(sines(), lam=LAM, passes=20, seed=3, resume=(restored, history))
         assert torch.equal(rest.weights, whole.weights)
         assert rest.history.column("objective") == whole.history.column("objective")

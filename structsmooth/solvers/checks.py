@@ -1,0 +1,30 @@
+"""Checks of hyperparameters."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+
+def check_number(name: str, value: Any, *, integer: bool = False, positive: bool = False) -> None:
+    """Raise a named error unless ``value`` is a finite number, at least 0 or even positive, and whole if it must be."""
+    if isinstance(value, bool) or not isinstance(value, int if integer else (int, float)):
+        raise TypeError(f"{name} must be {'an int' if integer else 'a number'}, got {type(value).__name__}")
+    if not (value > 0 if positive else value >= 0) or value == math.inf:
+        bound = "positive" if positive else "at least 0"
+        raise ValueError(f"{name} must be {bound}{'' if integer else ' and finite'}, got {value}")
+
+
+def check_positive(solver: Any, *names: str, integer: bool = False) -> None:
+    """Raise for named hyperparameters that are not positive numbers; ``None`` passes where it is the default."""
+    for name in names:
+        value, default = getattr(solver, name), getattr(type(solver), name)
+        if value is not None or default is not None:
+            check_number(name, value, integer=integer, positive=True)
+
+
+def check_choices(solver: Any, **choices: tuple[str, ...]) -> None:
+    """Raise for hyperparameters that are not among their choices."""
+    for name, expected in choices.items():
+        if getattr(solver, name) not in expected:
+            raise ValueError(f"{name} must be one of {', '.join(expected)}, got {getattr(solver, name)!r}")

@@ -1,0 +1,46 @@
+"""Solvers that work on the dual of a linear problem of hinges."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+from structsmooth.problems.base import Problem
+from structsmooth.problems.linear.base import LinearProblem
+from structsmooth.smoothing import Max
+from structsmooth.solvers.base import Solver
+from structsmooth.solvers.state import State
+
+S = TypeVar("S", bound=State)
+
+
+@dataclass(frozen=True)
+class DualSolver(Solver[S]):
+    """A solver that needs the dual of a problem; its states hold a dual iterate and its value."""
+
+    def check(self, problem: Problem, lam: float) -> None:
+        """Refuse a problem without a dual: the solver needs linear scores, hinges and λ > 0."""
+        self.linear(problem, lam)
+
+    def linear(self, problem: Problem, lam: float) -> LinearProblem:
+        """The problem, known to have a dual; see :func:`checked_hinges`."""
+        return checked_hinges(type(self).__name__, problem, lam)
+
+
+def checked_hinges(user: str, problem: Problem, lam: float) -> LinearProblem:
+    """The problem, if it has the dual that its user needs.
+
+    Raises:
+        TypeError: a problem that is not linear.
+        ValueError: losses that are no hinges, or λ = 0.
+    """
+    if not isinstance(problem, LinearProblem):
+        raise TypeError(
+            f"{user} needs a LinearProblem, got {type(problem).__name__}, which has no dual; "
+            "CasimirSVRG trains without one, and ProxLinear where scores are not linear"
+        )
+    if not isinstance(problem.smoother, Max):
+        raise ValueError(f"{user} needs a problem of hinges, got one with {problem.smoother}; CasimirSVRG trains those")
+    if lam == 0:
+        raise ValueError(f"{user} needs lam > 0 for a dual; CasimirSVRG trains without one")
+    return problem

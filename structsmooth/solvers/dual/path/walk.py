@@ -1,0 +1,173 @@
+"""A dual iterate on its way to smaller λ (Osokin et al. 2016, Algorithms 6 and 7)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from structsmooth.problems.base import Problem
+from structsmooth.problems.bounds import conjugate
+from structsmooth.problems.linear.base import LinearProblem
+from structsmooth.solvers.checks import check_number
+from structsmooth.solvers.dual.bcfw import BCFW, BCFWState
+from structsmooth.solvers.dual.path.solution import Breakpoint
+from structsmooth.solvers.state import Work
+
+# How far costs may raise the bound on λ where the path begins, relatively: they do not count at large weights.
+_EXCESS = 0.01
+# How much larger than necessary that bound is, so that gaps stay within the tolerance when weights are rounded.
+_ROUNDING = 1e-5
+
+
+class Walk:
+    """The dual iterate of BCFW on its way to smaller λ, and what the way costs.
+
+    Its methods are the parts of Algorithms 6 and 7, in the space of parts: the statistics m_i stand for w_i, ℓ_i and
+    α_i, and the margins (1/n) ⟨θ_i + ℓ_i, m_i − ν(y_i)⟩ are the δ_i.
+
+    - :meth:`begin_at_infinity` is Algorithm 6.
+    - :meth:`check` and :meth:`estimate` are lines 5 to 7 of Algorithm 7: g_i and δ_i with their sums.
+    - :meth:`Breakpoint.least_lam` is lines 6 to 14: the smallest λ that the same weights serve.
+    - :meth:`lower` is lines 14 to 22: the same weights at that λ.
+    - :meth:`reach` is lines 23 and 24: BCFW until the gap is within the tolerance κε.
+
+    Attributes:
+        lam: current λ.
+        state: state of the solver.
+        weights: weights as last measured, [dim]; those of :meth:`check` are rounded to float32, as they are stored.
+        margins: their δ_i, [blocks].
+        gap: their duality gap.
+        loss: their (1/n) Σ f_i.
+        objective: their F.
+        passes: passes of the solver so far.
+        work: oracle calls and seconds so far, including those of checks.
+
+    Args:
+        problem: a linear problem of hinges.
+        solver: solver of the dual; whether it averages does not matter.
+        passes: limit on passes at one λ.
+        seed: of the order of examples.
+
+    Raises:
+        TypeError: a problem that is not linear, numbers of the wrong type.
+        ValueError: a problem not of hinges, negative numbers.
+    """
+
+    lam: float
+    state: BCFWState
+    weights: Tensor
+    margins: Tensor
+    gap: float
+    loss: float
+    objective: float
+
+    def __init__(self, problem: Problem, solver: BCFW, passes: int, seed: int) -> None:
+        check_number("passes", passes, integer=True)
+        check_number("seed", seed, integer=True)
+        self.problem = solver.linear(problem, 1.0)
+        self.solver, self.limit, self.seed = replace(solver, average=False), passes, seed
+        self.passes, self.work = 0, Work()
+        self._labels = self.problem.label_statistics()
+
+    def begin_at_infinity(self, tolerance: float, lam_max: float | None) -> float:
+        """Begin with weights for all λ from λ∞ upwards, or at a smaller ``lam_max`` (Algorithm 6).
+
+        Above λ∞ their gap is at most λ∞/λ times that at λ∞: the loss is convex on the segment from zero weights, where
+        it is their expected cost. Returns the largest λ that the weights are for.
+        """
+        with self.work.counted(self.problem):
+            best = self.problem.best_statistics(self.problem.start())  # lines 3 to 8
+            first = first_lam(self.problem, best, tolerance)  # lines 9 to 12
+        if lam_max is not None and lam_max < first:
+            self.begin(torch.lerp(self._labels, best, lam_max / first), lam_max)
+            return lam_max
+        self.begin(best, max(first, lam_max or first))  # lines 13 and 15 to 18
+        # Line 14, by the choice of λ∞ within the tolerance: to be checked, not improved.
+        self.state = replace(self.state, gaps=torch.zeros_like(self.state.gaps))
+        return math.inf
+
+    def begin(self, statistics: Tensor, lam: float) -> None:
+        """Begin from some statistics, with block gaps that are not known."""
+        with self.work.counted(self.problem):
+            self.lam, self.state = lam, self.solver.state_at(self.problem, lam, statistics)
+
+    def begin_at_labels(self, lam: float) -> None:
+        """Begin from zero weights."""
+        with self.work.counted(self.problem):
+            self.lam, self.state = lam, self.solver.first_state(self.problem, lam, None, self.seed)
+
+    def lower(self, lam: float) -> None:
+        """Go to a smaller λ with the same weights, by statistics closer to the labels (Proposition 1)."""
+        ratio = lam / self.lam  # ρ
+        with self.work.counted(self.problem):
+            gaps = (self.state.gaps + (1 - ratio) * self.margins).clamp_min_(0.0)  # (12)
+            cost = ratio * self.state.cost
+            self.state = replace(
+                self.state,
+                statistics=torch.lerp(self._labels, self.state.statistics, ratio),
+                gaps=gaps,
+                gap=float(gaps.sum()),
+                alphas=ratio * self.state.alphas,  # the weight they lack, now that of the labels, is in the rest
+                cost=cost,
+                dual=cost - lam * conjugate(self.state.iterate, self.problem.bounds),
+            )
+        self.lam = lam
+
+    def reach(self, tolerance: float, verified: bool = True) -> bool:
+        """Make passes until the gap is within the tolerance; whether they sufficed."""
+        for left in range(self.limit, -1, -1):
+            if float(self.state.gaps.sum()) <= tolerance:
+                self.check() if verified else self.estimate()
+                if self.gap <= tolerance:
+                    return True
+            if left > 0:
+                self._advance(left)
+        return False
+
+    def check(self) -> None:
+        """Measure the weights as they would be stored, by an oracle call on every example."""
+        with self.work.counted(self.problem):
+            weights = self.state.weights.float().to(self.state.weights)
+            self._measure(weights, self.problem.block_gaps(weights, self.state.statistics))
+
+    def estimate(self) -> None:
+        """Measure the weights as if block gaps still were as last seen."""
+        with self.work.counted(self.problem):
+            self._measure(self.state.weights, self.state.gaps)
+
+    def breakpoint(self) -> Breakpoint:
+        """The last measurement, and the costs so far."""
+        costs = (self.passes, self.work.oracle_calls, self.work.seconds)
+        return Breakpoint(self.lam, self.gap, self.loss, self.objective, *costs)
+
+    def _measure(self, weights: Tensor, gaps: Tensor) -> None:
+        assert self.state.dual is not None
+        self.weights, self.margins = weights, self.problem.block_margins(weights, self.state.statistics)
+        self.loss = float((gaps + self.margins).sum())
+        self.objective = self.loss + self.lam / 2 * float(weights @ weights)
+        self.gap = self.objective - self.state.dual
+        self.state = replace(self.state, gaps=gaps.clamp_min(0.0))
+
+    def _advance(self, budget: int) -> None:
+        with self.work.counted(self.problem):
+            rng = np.random.default_rng([self.seed, self.passes])
+            self.state = self.solver.advance(self.problem, self.lam, self.state, rng, budget)
+            self.passes += 1
+
+
+def first_lam(problem: LinearProblem, best: Tensor, tolerance: float) -> float:
+    """λ∞ of Algorithm 6, or a little more.
+
+    The θ_i of line 10 are maxima of scores alone. Here they are maxima of scores at large weights with costs, which
+    are no smaller.
+    """
+    direction, cost = problem.dual_weights(best, 1.0), problem.expected_cost(best)
+    square = float(direction @ direction)
+    if square == 0 or cost == 0:
+        raise ValueError("problem must not have zero weights as its optimum for every lam")
+    scale = cost / (_EXCESS * square)
+    return (1 + _ROUNDING) * (square + problem.loss(scale * direction) / scale) / tolerance

@@ -1,0 +1,201 @@
+"""One run of a solver: passes, their evaluation and record, callbacks, interruption, resumption."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from structsmooth.history import History, Row
+from structsmooth.problems.base import FullPass, Problem
+from structsmooth.smoothing import Smoother
+from structsmooth.solvers.algorithm import Algorithm
+from structsmooth.solvers.state import Callback, Progress, Result, State, Status, Work
+
+S = TypeVar("S", bound=State)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A full pass at the weights of a state, and the work that it took."""
+
+    full: FullPass
+    work: Work
+
+
+class Run(Generic[S]):
+    """One run of a solver; see :meth:`Solver.solve` for the arguments.
+
+    Attributes:
+        state: state of the solver after the last accepted pass.
+        history: a row for the start, and one for every accepted pass.
+    """
+
+    state: S
+
+    def __init__(
+        self, solver: Algorithm[S], problem: Problem, lam: float, seed: int, callbacks: Iterable[Callback]
+    ) -> None:
+        self.solver, self.problem, self.lam, self.seed = solver, problem, lam, seed
+        self.callbacks = tuple(callbacks)
+        self.history = History()
+        self._control = solver.step_control(problem, lam)
+        self._retries = 0
+        self._kept: Evaluation | None = None
+
+    def begin(self, start: Tensor | State | None) -> None:
+        """Make the first state and record it."""
+        work = Work()
+        with work.counted(self.problem):
+            state = self.solver.first_state(self.problem, self.lam, start, self.seed)
+        state.charge(work)
+        evaluation = self._evaluate(state)
+        row = self._record(state, evaluation.full)
+        if not math.isfinite(row.objective):
+            raise ValueError(f"the objective at the start must be finite, got {row.objective}")
+        self._keep(state, evaluation)
+        del evaluation
+        self._accept(state, row)
+
+    def resume(self, state: S, history: History) -> None:
+        """Go on from the end of an earlier run of this solver on this problem."""
+        expected = self.solver.state_type
+        if not isinstance(state, expected):
+            raise TypeError(f"resume must begin with a {expected.__name__}, got {type(state).__name__}")
+        if state.weights.shape != (self.problem.dim,):
+            raise ValueError(
+                f"resume must hold weights of shape [dim] = {(self.problem.dim,)}, got {tuple(state.weights.shape)}: "
+                "it is of another problem"
+            )
+        if not history:
+            raise ValueError("resume must hold a history with a row at least, got an empty one")
+        self.state, self.history = replace(state), History(history)
+        # An unbroken run has this evaluation at hand, and has counted it.
+        if self._evaluations_count and self._begins_next(state, self._smoother(state)):
+            self._kept = self._made_evaluation(state)
+
+    def until(self, passes: int) -> Status:
+        """Make passes up to the limit, convergence or divergence."""
+        self._retries = 0
+        while self.state.passes < passes and not self._converged():
+            if not self._step(passes - self.state.passes):
+                return Status.DIVERGED
+        return Status.CONVERGED if self._converged() else Status.PASS_LIMIT
+
+    def result(self, status: Status) -> Result:
+        """The last accepted weights, with a sentence on why there are no better ones."""
+        last = self.history[-1]
+        gap = "" if last.gap is None else f", duality gap {last.gap:.2g}"
+        reached = f"objective {last.objective:.6g}{gap} after {last.passes} passes"
+        advice = {
+            Status.CONVERGED: "the gap is below the tolerance",
+            Status.PASS_LIMIT: "more passes would give a smaller objective",
+            Status.STOPPED: "a callback asked for it",
+            Status.INTERRUPTED: "stopped on request; these are the weights of the last complete pass",
+            Status.DIVERGED: f"no step size worked in {self._retries} halvings; check the scale of the features",
+        }[status]
+        return Result(self.state.weights, self.history, status, f"{status.value}: {reached}; {advice}", self.state)
+
+    def advance(self, budget: int) -> S:
+        """One pass of the solver, or more up to ``budget``, from the last accepted state."""
+        # The generator depends on the pass alone, so a resumed run draws what an unbroken one would.
+        rng = np.random.default_rng([self.seed, self.state.passes])
+        state, work = replace(self.state), Work()
+        # A retry may begin elsewhere.
+        lent = self._kept if self._kept and self._begins_next(state, self._kept.full.smoother) else None
+        state.evaluation = lent.full if lent else None
+        with work.counted(self.problem):
+            trial = self.solver.advance(self.problem, self.lam, state, rng, budget)
+        trial.evaluation = None
+        trial.charge(work)
+        if lent and not self._evaluations_count:
+            trial.charge(lent.work)
+        return trial
+
+    def _step(self, budget: int) -> bool:
+        """Make a pass and accept or undo it; whether there still is a step size to try."""
+        trial = self.advance(budget)
+        evaluation = self._evaluate(trial)
+        row = self._record(trial, evaluation.full)
+        if self._control is not None:
+            if self._control.exploded(row, self.history):
+                return self._retry(trial)
+            trial = self._control.steered(self.state, trial, row, evaluation.full, self.history)
+        self._keep(trial, evaluation)
+        del evaluation
+        self._accept(trial, row)
+        return True
+
+    def _retry(self, exploded: S) -> bool:
+        """Undo a pass, unless too many have been undone."""
+        assert self._control is not None
+        if self._retries == self._control.retries:
+            return False
+        self._retries += 1
+        self.state = self._control.retried(self.state, exploded)
+        return True
+
+    def _evaluate(self, state: S) -> Evaluation:
+        """A full pass at the weights of a state, counted where it counts."""
+        evaluation = self._made_evaluation(state)
+        if self._evaluations_count:
+            state.charge(evaluation.work)
+        return evaluation
+
+    def _made_evaluation(self, state: S) -> Evaluation:
+        work = Work()
+        with work.counted(self.problem):
+            full = self.problem.full_pass(state.weights, self._smoother(state), with_loss=True)
+        return Evaluation(full, work)
+
+    def _record(self, state: S, full: FullPass) -> Row:
+        assert full.loss is not None
+        objective = full.loss + self.lam / 2 * float(state.weights.square().sum())
+        state.observe(full, self.lam)
+        return Row(
+            passes=state.passes,
+            oracle_calls=state.oracle_calls,
+            seconds=state.seconds,
+            objective=objective,
+            dual=state.dual,
+            gap=None if state.dual is None else objective - state.dual,
+            mu=getattr(full.smoother, "mu", 0.0),
+            step_size=state.step_size or None,
+            metrics=self.solver.metrics(state),
+        )
+
+    def _keep(self, state: S, evaluation: Evaluation) -> None:
+        """Keep an evaluation, as large as several iterates, only if the next pass begins with the same full pass."""
+        self._kept = evaluation if self._begins_next(state, evaluation.full.smoother) else None
+
+    def _accept(self, state: S, row: Row) -> None:
+        self.state = state
+        self.history.append(row)
+        for callback in self.callbacks:
+            callback(Progress(self.problem, state, row, self.history))
+        row.as_dict()  # refuses metrics that no file could hold, before there is much to lose
+
+    def _begins_next(self, state: S, smoother: Smoother) -> bool:
+        """Whether the pass after ``state`` begins with a full pass at its weights under this smoother."""
+        first = self.solver.first_pass_at(state, self.lam)
+        if first is None:
+            return False
+        weights, own = first
+        return self.problem.surrogate(own) == smoother and torch.equal(weights, state.weights)
+
+    def _smoother(self, state: S) -> Smoother:
+        return self.problem.surrogate(self.solver.smoother(state))
+
+    @property
+    def _evaluations_count(self) -> bool:
+        """Whether evaluations are work of the solver."""
+        return self._control is not None and self._control.patience is not None
+
+    def _converged(self) -> bool:
+        last = self.history[-1]
+        return last.gap is not None and last.gap <= self.solver.gap_tolerance * last.objective

@@ -1,0 +1,129 @@
+"""What runs carry, show and return: states, progress, results, and how a run ends."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from enum import Enum
+from typing import Any, Generic, TypeVar
+
+from torch import Tensor
+
+from structsmooth.history import History, Row
+from structsmooth.problems.base import FullPass, Problem
+
+
+class Status(Enum):
+    """Why a solver stopped."""
+
+    CONVERGED = "converged"
+    PASS_LIMIT = "pass limit"
+    STOPPED = "stopped"
+    INTERRUPTED = "interrupted"
+    DIVERGED = "diverged"
+
+
+@dataclass
+class Result:
+    """What a solver returns.
+
+    Attributes:
+        weights: [dim]; the last row of ``history`` describes them.
+        history: one row per recorded pass.
+        status: why the solver stopped.
+        message: the same as a sentence.
+        state: all that the solver carried; ``(state, history)`` is what ``resume`` takes.
+    """
+
+    weights: Tensor
+    history: History
+    status: Status
+    message: str
+    state: State
+
+
+@dataclass
+class Work:
+    """Oracle calls and seconds that something took."""
+
+    oracle_calls: int = 0
+    seconds: float = 0.0
+
+    @contextmanager
+    def counted(self, problem: Problem) -> Iterator[None]:
+        """Add what the block takes, even if an exception ends it."""
+        calls, started = problem.oracle_calls, time.perf_counter()
+        try:
+            yield
+        finally:
+            self.oracle_calls += problem.oracle_calls - calls
+            self.seconds += time.perf_counter() - started
+
+
+@dataclass
+class State:
+    """All that a solver carries from one pass to the next; solvers add fields of tensors and numbers.
+
+    Attributes:
+        weights: current iterate, [dim].
+        step_size: current step size; 0 where every step searches for its own.
+        passes: stochastic passes so far.
+        oracle_calls: inferences so far.
+        seconds: time so far.
+        dual: lower bound on the optimum; ``None`` as long as there is none.
+        evaluation: the full pass that evaluated these weights, where the next pass begins with the same one. A run
+            lends it to :meth:`Solver.advance`; it is never saved.
+    """
+
+    weights: Tensor
+    step_size: float = 0.0
+    passes: int = 0
+    oracle_calls: int = 0
+    seconds: float = 0.0
+    dual: float | None = None
+    evaluation: FullPass | None = None
+
+    def observe(self, full: FullPass, lam: float) -> None:
+        """Learn from a full pass; nothing here. A state without a dual iterate improves its lower bound."""
+
+    def charge(self, work: Work) -> None:
+        """Count work as the solver's."""
+        self.oracle_calls += work.oracle_calls
+        self.seconds += work.seconds
+
+    def split(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Tensors and numbers, for saving."""
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "evaluation"}
+        tensors = {name: value for name, value in values.items() if isinstance(value, Tensor)}
+        return tensors, {name: value for name, value in values.items() if name not in tensors}
+
+    @classmethod
+    def joined(cls: type[S], tensors: dict[str, Tensor], numbers: dict[str, Any]) -> S:
+        """The inverse of :meth:`split`; fields that only older versions had are ignored."""
+        values: dict[str, Any] = tensors | numbers
+        return cls(**{f.name: values[f.name] for f in fields(cls) if f.name in values})
+
+
+S = TypeVar("S", bound=State)
+
+
+@dataclass
+class Progress(Generic[S]):
+    """What callbacks see after every pass; they may add to ``row.metrics``.
+
+    ``history`` is the live list: it grows with the run. To keep it as it is now, copy it: ``History(history)``.
+    """
+
+    problem: Problem
+    state: S
+    row: Row
+    history: History
+
+
+Callback = Callable[[Progress[Any]], None]
+
+
+class Stop(Exception):  # noqa: N818 - no error, like StopIteration
+    """Raised by a callback to end the run with the pass just made."""

@@ -1,0 +1,108 @@
+"""Control of step sizes during a run: explosions are undone, and step sizes that no longer help are halved."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from structsmooth.history import History, Row
+from structsmooth.problems.base import FullPass, Problem
+from structsmooth.solvers.state import State
+
+# An objective this many times the best so far is an explosion.
+_EXPLOSION = 2.0
+# Passes in a row without a new best objective that halve the step size; two evaluations at least.
+_IDLE = 10
+
+
+@dataclass
+class SteeredState(State):
+    """State whose step size is under control.
+
+    Attributes:
+        stalls: passes in a row that did not decrease what they worked on.
+        idle: passes in a row without a new best objective.
+    """
+
+    stalls: int = 0
+    idle: int = 0
+
+
+S = TypeVar("S", bound=SteeredState)
+
+
+class Steered(Protocol[S]):
+    """A solver whose step size can be controlled."""
+
+    def stalled(self, state: S, full: FullPass, lam: float) -> bool:
+        """Whether the pass behind ``state`` did not decrease what it worked on; ``full`` is at its weights."""
+
+    def restarted(self, state: S) -> S:
+        """``state`` without momentum, from which an exploded pass is tried again."""
+
+    def with_step_size(self, problem: Problem, lam: float, state: S, step_size: float) -> S:
+        """``state`` with another step size, and what follows from it."""
+
+    def steps_per_pass(self, problem: Problem) -> int:
+        """Number of steps in a pass."""
+
+
+@dataclass(frozen=True)
+class StepControl(Generic[S]):
+    """Halves the step size of a solver where a pass shows that it is too large.
+
+    A pass that makes the objective explode, or not finite, is undone and repeated with half the step size. With
+    ``patience``, the step size is also halved for the next pass when passes stop making progress. So a step size that
+    is too large costs passes, not the run.
+
+    Attributes:
+        solver: whose step size it is.
+        problem: what the solver minimizes.
+        lam: λ.
+        retries: exploded passes that may be undone in a run.
+        patience: passes in a row without decrease that halve the step size; ``None`` for any number. If given,
+            evaluations steer the step size, and count as work of the solver.
+        least: for passes that stall, step sizes stay above this, in units of 1/(λt) after t steps. Steps that shrink
+            like this converge whatever the noise, so stalling is no reason for shorter ones.
+    """
+
+    solver: Steered[S]
+    problem: Problem
+    lam: float
+    retries: int = 40
+    patience: int | None = None
+    least: float = 0.5
+
+    def exploded(self, row: Row, history: History) -> bool:
+        """Whether the objective of ``row`` is far above the best so far, or not finite."""
+        objectives = [before.objective for before in history]
+        # The best is not so near zero that every ripple would count as an explosion.
+        best = max(min(objectives), 0.01 * objectives[0])
+        return not row.objective <= _EXPLOSION * best
+
+    def retried(self, state: S, exploded: S) -> S:
+        """``state``, from which the exploded pass is tried again with half the step size."""
+        again = self._halved(self.solver.restarted(state))
+        # The work was done, though its result is thrown away.
+        again.oracle_calls, again.seconds = exploded.oracle_calls, exploded.seconds
+        return again
+
+    def steered(self, before: S, after: S, row: Row, full: FullPass, history: History) -> S:
+        """``after`` with half the step size if passes have stopped making progress and shorter steps may help."""
+        if self.patience is None:
+            return after
+        after.stalls = after.stalls + 1 if self.solver.stalled(after, full, self.lam) else 0
+        made = min(after.passes - before.passes, _IDLE // 2)
+        improved = row.objective < min(earlier.objective for earlier in history)
+        after.idle = 0 if improved else after.idle + made
+        if after.stalls < self.patience and after.idle < _IDLE:
+            return after
+        after.stalls = after.idle = 0
+        return self._halved(after) if after.step_size / 2 >= self._least_step_size(after) else after
+
+    def _halved(self, state: S) -> S:
+        return self.solver.with_step_size(self.problem, self.lam, state, state.step_size / 2)
+
+    def _least_step_size(self, state: S) -> float:
+        steps = state.passes * self.solver.steps_per_pass(self.problem)
+        return self.least / (self.lam * steps) if self.lam > 0 else 0.0
