@@ -100,7 +100,7 @@ class TrainingData:
 
 
 def _data_files(options: Namespace, task: Task) -> dict[str, str]:
-    """Data files by split: those given, or those of the task."""
+    """Data files by split, as given, or else the files of the task."""
     given = {split: path for split in SPLITS if (path := getattr(options, split)) is not None}
     if given and "train" not in given:
         raise ValueError("--train is needed with --dev or --test")

@@ -225,7 +225,7 @@ def _only_first_speaks() -> Iterator[None]:
 
 
 def _chosen_solver(arguments: Sequence[str], task: type[Task]) -> str:
-    """The solver among the arguments, before the flags that it brings are known; else that of the task."""
+    """The solver that the arguments name, found before its flags are known, or else the solver of the task."""
     early = ArgumentParser("structsmooth train", add_help=False, allow_abbrev=False)
     early.add_argument("--solver", choices=list(SOLVERS))
     add_flags(early, "task", task)

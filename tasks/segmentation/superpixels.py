@@ -1,4 +1,4 @@
-"""Superpixels of images, their features and those of their borders.
+"""Superpixels of images, and features of superpixels and of their borders.
 
 Needs OpenCV with its contributed modules: ``pip install structsmooth[images]``.
 """
