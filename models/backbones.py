@@ -21,17 +21,17 @@ class Backbone(nn.Module):
 
     Args:
         layers: the network, named as in torchvision's ``features``.
-        weights: ``"pretrained"`` to let torchvision download them; a file of a state dict, of the layers in use at
-            least: ``.pt`` or ``.pth`` (read without executing code), ``.safetensors`` or ``.npz``; ``None`` for random
-            ones, with a warning.
+        weights: ``"pretrained"`` to let torchvision download them; a file with a state dict that has at least the
+            layers in use: ``.pt`` or ``.pth`` (read without executing code), ``.safetensors`` or ``.npz``; ``None`` for
+            random weights, with a warning.
 
     Attributes:
         size: height and width of crops.
-        shape: channels, height and width of the feature map of such a crop.
+        shape: channels, height and width of the feature map of a crop.
 
     Raises:
         ImportError: torchvision is not installed.
-        OSError: no file of that name, or a download that failed.
+        OSError: a missing file, or a failed download.
         ValueError: a file of another kind, or without weights for a layer.
     """
 
@@ -88,7 +88,8 @@ class AlexNetConv4(Backbone):
     """AlexNet up to its fourth convolution, before the ReLU: maps [N, 256, 3, 3] of crops of 64 × 64 pixels.
 
     Args:
-        weights: see :class:`Backbone`; those of ``torchvision.models.alexnet`` fit, and so do their convolutions alone.
+        weights: see :class:`Backbone`; the weights of ``torchvision.models.alexnet`` fit, and so do the weights of its
+            convolutions alone.
 
     Reference:
         Krizhevsky (2014), "One weird trick for parallelizing convolutional neural networks"; Pillutla et al. (2019),
@@ -120,9 +121,9 @@ class SqueezeNetFire9(Backbone):
     """SqueezeNet 1.0 up to its last fire module: maps [N, 512, 3, 3] of crops of 64 × 64 pixels.
 
     Args:
-        weights: see :class:`Backbone`; those of ``torchvision.models.squeezenet1_0`` fit.
-        normalization: what the weights were trained with: ``"imagenet"`` for torchvision's mean and deviation,
-            ``"caffe"`` for pixels from 0 to 255 less (123, 117, 104), such as those of Han et al. (2016).
+        weights: see :class:`Backbone`; the weights of ``torchvision.models.squeezenet1_0`` fit.
+        normalization: of the pixels that the weights were trained on: ``"imagenet"`` for torchvision's mean and
+            deviation, ``"caffe"`` for pixels from 0 to 255 minus (123, 117, 104), as in Han et al. (2016).
 
     Reference:
         Iandola et al. (2016), "SqueezeNet: AlexNet-level accuracy with 50x fewer parameters".
@@ -196,7 +197,7 @@ def _read(path: Path) -> dict[str, Tensor]:
 
 
 def _load(layers: nn.Sequential, values: dict[str, Tensor], source: str) -> None:
-    """Load what layers need from a state dict, in which they may be called ``features``."""
+    """Load the entries of a state dict that layers need; their names may begin with ``features``."""
     values = {name.removeprefix("features."): value for name, value in values.items()}
     wanted = layers.state_dict()
     for name, tensor in wanted.items():

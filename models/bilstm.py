@@ -13,10 +13,10 @@ from structsmooth.structures import LinearChain
 class BiLSTMTagger(ScoreModule):
     """Embeddings, a bidirectional LSTM and a linear layer give the unary scores of a chain with learned transitions.
 
-    Transitions are zero at first. Ids at padding may be any valid ids: they change no score inside a sequence.
+    Transitions are zero at first. Padding may have any valid ids: they change no score inside a sequence.
 
     Args:
-        vocabulary: number of token ids; ids are below it.
+        vocabulary: number of token ids; they are below it.
         states: number S of labels.
         embedding: size of a token's embedding.
         hidden: size of the LSTM's state in each direction.
@@ -59,12 +59,12 @@ class BiLSTMTagger(ScoreModule):
             x: integer token ids [B, T], alone or with lengths [B] from 1 to T.
 
         Raises:
-            ValueError: ids that are not [B, T].
+            ValueError: token ids of another shape.
         """
         ids, lengths = x if isinstance(x, tuple) else (x, x.new_full(x.shape[:1], x.shape[-1], dtype=torch.int64))
         if ids.dim() != 2:
             raise ValueError(f"token ids must have shape [B, T], got {tuple(ids.shape)}")
-        # Packed, so that the backward direction starts at the end of each sequence, not at that of the batch.
+        # Packed, so that the backward direction starts at the end of each sequence, not at the end of the batch.
         packed = pack_padded_sequence(self.embedding(ids), lengths.cpu(), batch_first=True, enforce_sorted=False)
         hidden, _ = pad_packed_sequence(self.lstm(packed)[0], batch_first=True, total_length=ids.shape[1])
         return LinearChain(self.linear(hidden), self.transition, lengths)

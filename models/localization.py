@@ -20,13 +20,13 @@ from structsmooth.structures import Candidates
 class BoxScore(ScoreModule):
     """A score of each candidate box of an image, from the feature map of its crop.
 
-    Inputs are crops, for a backbone, or feature maps, which :meth:`feature_maps` computes in advance: worth it while
-    the backbone is frozen. A subclass gives :meth:`score_maps`.
+    Inputs are crops, for a backbone, or feature maps that :meth:`feature_maps` computed in advance, which pays while
+    the backbone is frozen. A subclass defines :meth:`score_maps`.
 
     Args:
         shape: channels, height and width C, H, W of a feature map.
-        backbone: maps crops [N, 3, h, w] to feature maps [N, C, H, W]; none for inputs that are feature maps already.
-        freeze: keep a copy of the backbone that is not trained, in ``eval()`` mode; if not, train the backbone given.
+        backbone: maps crops [N, 3, h, w] to feature maps [N, C, H, W]; ``None`` if inputs are feature maps already.
+        freeze: keep a copy of the backbone that is not trained, in ``eval()`` mode; otherwise train the backbone.
     """
 
     def __init__(self, shape: tuple[int, int, int], backbone: nn.Module | None = None, freeze: bool = True) -> None:
@@ -45,7 +45,7 @@ class BoxScore(ScoreModule):
 
         Args:
             x: feature maps [B, M, C, H, W] or crops [B, M, 3, h, w], alone or with the number of candidates of each
-                example, int64 [B]; the rest is padding, which may hold anything finite.
+                example, int64 [B]; the rest is padding, which may have any finite values.
 
         Raises:
             ValueError: other shapes, or crops without a backbone.
@@ -61,7 +61,7 @@ class BoxScore(ScoreModule):
         return Candidates(scores, torch.arange(images.shape[1], device=counts.device) < counts[:, None])
 
     def feature_maps(self, images: Tensor) -> Tensor:
-        """Feature maps [N, C, H, W] of crops [N, 3, h, w], or those given: in the dtype of the weights, channels last.
+        """Feature maps [N, C, H, W], given or of crops [N, 3, h, w], in the dtype of the weights and channels last.
 
         Raises:
             ValueError: neither feature maps nor crops, or crops without a backbone.
@@ -91,9 +91,9 @@ class BoxLinear(BoxScore):
     """φ(x, y; w) = ⟨w, Φ(x, y)⟩, linear in the feature map Φ of box y; zero at first.
 
     Args:
-        shape: as of :class:`BoxScore`.
-        backbone: likewise.
-        freeze: likewise. The score is affine in the weights only if the backbone is frozen.
+        shape: see :class:`BoxScore`.
+        backbone: see :class:`BoxScore`.
+        freeze: see :class:`BoxScore`. The score is affine in the weights only if the backbone is frozen.
 
     Reference:
         Pillutla et al. (2019), section 7.1.2.
@@ -112,7 +112,7 @@ class BoxLinear(BoxScore):
 
     def score_maps(self, maps: Tensor) -> Tensor:
         """Inner products [N]."""
-        # In the order of memory, so that no map is copied.
+        # In the order of the memory, so that no map is copied.
         return maps.permute(0, 2, 3, 1).flatten(1) @ self.weight.permute(1, 2, 0).flatten()
 
 
@@ -120,10 +120,10 @@ class BoxELU(BoxScore):
     """φ(x, y; w) = ⟨v, σ(Φ(x, y) ⋆ u)⟩: a 1 × 1 convolution u, the exponential linear unit σ, and a linear map v.
 
     Args:
-        shape: as of :class:`BoxScore`.
-        backbone: likewise.
-        freeze: likewise.
-        hidden: channels behind the convolution.
+        shape: see :class:`BoxScore`.
+        backbone: see :class:`BoxScore`.
+        freeze: see :class:`BoxScore`.
+        hidden: number of channels after the convolution.
 
     Reference:
         Pillutla et al. (2019), section 7.1.2.
@@ -154,7 +154,7 @@ class AlexNetConv4Linear(BoxLinear):
 
     Args:
         weights: of AlexNet, see :class:`Backbone`.
-        freeze: whether AlexNet is not trained.
+        freeze: whether AlexNet stays as it is, untrained.
     """
 
     def __init__(self, weights: str | Path | None = PRETRAINED, freeze: bool = True) -> None:
@@ -162,11 +162,11 @@ class AlexNetConv4Linear(BoxLinear):
 
 
 class AlexNetConv4ELU(BoxELU):
-    """The score of the paper that is not linear: :class:`BoxELU` on :class:`AlexNetConv4`.
+    """The nonlinear score of the paper: :class:`BoxELU` on :class:`AlexNetConv4`.
 
     Args:
         weights: of AlexNet, see :class:`Backbone`.
-        freeze: whether AlexNet is not trained.
+        freeze: whether AlexNet stays as it is, untrained.
     """
 
     def __init__(self, weights: str | Path | None = PRETRAINED, freeze: bool = True) -> None:
@@ -177,11 +177,11 @@ def collate_boxes(examples: list[tuple[Tensor, Any]]) -> tuple[tuple[Tensor, Ten
     """A batch of images with different numbers of candidate boxes, for a :class:`BoxScore`.
 
     Args:
-        examples: feature maps or crops [M_i, C, H, W] of each image with the index of the right box; or with a pair of
-            that and the costs [M_i] of all boxes, such as 1 − IoU.
+        examples: feature maps or crops [M_i, C, H, W] of each image with the index of the correct box; or with a pair
+            of this index and the costs [M_i] of all boxes, such as 1 − IoU.
 
     Returns:
-        ((images [B, M, C, H, W], counts [B]), y [B]), or with (y, costs [B, M]) for y; padded by zeros.
+        ((images [B, M, C, H, W], counts [B]), y [B]), or with (y, costs [B, M]) in place of y; padded with zeros.
     """
     images, labels = zip(*examples, strict=True)
     counts = torch.tensor([len(image) for image in images])

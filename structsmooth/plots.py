@@ -14,12 +14,12 @@ from structsmooth.history import History, Row, best_bound
 from structsmooth.solvers import Breakpoint, SolutionPath
 
 _AXES = {"passes": "passes over the data", "oracle_calls": "oracle calls", "seconds": "seconds"}
-# Okabe and Ito: told apart by the colour-blind too. Then again with other lines.
+# The palette of Okabe and Ito, which colour-blind readers can tell apart; repeated with other line styles.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _LINES = ("-", "--", ":", "-.")
-# Characters that fit side by side under a figure, and those that the line before a label takes.
+# Number of characters that fit side by side under a figure, and that the line before a label takes.
 _LEGEND, _HANDLE = 140, 8
-# Share of the values on either side that a linear axis need not show.
+# Share of the values at either end that a linear axis need not show.
 _OUTLIERS = 0.05
 
 
@@ -29,7 +29,7 @@ def plot_history(history: History, path: str | Path, metric: str = "f1", title: 
     Args:
         history: a run with at least one row.
         path: picture file; its ending gives the format.
-        metric: column of the last row of panels; they are left out where no row has it.
+        metric: shown in the last row of panels, unless no row of the history has it.
         title: above all panels.
 
     Raises:
@@ -58,15 +58,16 @@ def plot_comparison(
 ) -> None:
     """Draw suboptimality, duality gap and metrics of solvers against effective passes, oracle calls and seconds.
 
-    Lines are medians over the runs of a solver after each pass, bands reach from the least to the greatest (Osokin et
-    al. 2016, Figure 3). The suboptimality is the distance from :func:`~structsmooth.history.best_bound` over all runs.
-    An effective pass is n oracle calls: both scales are those of one panel, below and above it.
+    Lines are medians over the runs of a solver after each pass, and bands reach from the smallest to the largest value
+    (Osokin et al. 2016, Figure 3). The suboptimality is the distance from
+    :func:`~structsmooth.history.best_bound` over all runs. An effective pass is n oracle calls: a panel has one scale
+    below it and the other above.
 
     Args:
         runs: histories on one objective by solver, one for each seed.
         path: picture file; its ending gives the format.
         n: number of examples.
-        metrics: metrics of the rows, with a row of panels each.
+        metrics: names of metrics; each has a row of panels.
         title: above all panels.
 
     Raises:
@@ -134,7 +135,7 @@ def _draw_bands(
 
 
 def _focus(panel: Any, values: NDArray[np.float64]) -> None:
-    """Show where most values are: the first passes would squeeze what all others differ in."""
+    """Zoom in on most values: the first passes would squeeze the differences between all others."""
     if not len(values):
         return
     low, high = np.quantile(values, [_OUTLIERS, 1 - _OUTLIERS])
@@ -146,9 +147,9 @@ def _focus(panel: Any, values: NDArray[np.float64]) -> None:
 def _side_by_side(
     histories: Sequence[History], axis: Callable[[Row], float], value: Callable[[Row], float | None], log: bool
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Median positions [m] of the rows that all runs have and can show, and their values [runs, m].
+    """Median positions [m] of the rows that can be drawn for all runs, and their values [runs, m].
 
-    Runs are compared row by row, since their times need not even overlap.
+    Runs are compared row by row, since their times need not overlap.
     """
     rows = [row for row in zip(*histories, strict=False) if all(_is_drawn(value(run), log) for run in row)]
     shape = (-1, len(histories))
@@ -180,7 +181,7 @@ def plot_path(
     Args:
         solutions: a path with at least one breakpoint.
         path: picture file; its ending gives the format.
-        metrics: by name, values of λ and of the metric there; they share a panel.
+        metrics: values of λ and of a metric there, by the name of the metric; they share a panel.
         title: above all panels.
 
     Raises:

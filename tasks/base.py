@@ -31,7 +31,7 @@ class Task(ABC):
 
     Attributes:
         summary: one line for the list of tasks.
-        headline: the metric to watch, one of those that ``measure`` returns.
+        headline: the metric to watch, among the metrics that ``measure`` returns.
         lam: λ that worked, as ``"c/n"`` or a number.
         passes: number of passes that worked.
         solver: the solver for the task, by its name on the command line.
@@ -86,7 +86,7 @@ class Task(ABC):
 
 @dataclass(frozen=True)
 class FittedTask(ABC):
-    """A task together with what it learned from training examples, but for the weights.
+    """A task together with everything it learned from training examples except the weights.
 
     A dataclass: its fields are the task and what was learned, in plain JSON unless ``to_dict`` and ``from_learned``
     translate it.
@@ -141,11 +141,7 @@ class FittedTask(ABC):
 
 
 class Latest(Generic[T]):
-    """A function of a list of examples that keeps its latest result: models are measured on one list after every pass.
-
-    Args:
-        function: called again only for another list, not for an equal one.
-    """
+    """A function of a list that keeps its latest result: models are measured on the same list after every pass."""
 
     def __init__(self, function: Callable[[Sequence[Any]], T]) -> None:
         self._function = function

@@ -11,7 +11,7 @@ DATA_VARIABLE = "STRUCTSMOOTH_DATA"
 
 
 def split_part(path: str) -> tuple[Path, str | None]:
-    """The file or folder of ``PATH#PART`` and its part; ``None`` where there is none, or where that is a file's name.
+    """The file or folder of ``PATH#PART`` and its part; ``None`` without a part, or if a file has that whole name.
 
     Example:
         >>> split_part("pictures.zip#train")
@@ -24,12 +24,12 @@ def split_part(path: str) -> tuple[Path, str | None]:
 
 
 def select(path: str) -> tuple[Path, range | None]:
-    """The file or folder of ``PATH`` and what part of it ``PATH#3`` or ``PATH#1-9`` asks for, both ends included.
+    """The file or folder of ``PATH#3`` or ``PATH#1-9``, and the numbers asked for, both ends included.
 
-    What the numbers count is up to the task: folds, images.
+    The task decides what the numbers count, such as folds or images.
 
     Raises:
-        ValueError: something else behind the ``#``.
+        ValueError: something else after the ``#``.
 
     Example:
         >>> select("letters.npz#1-9")
@@ -41,7 +41,7 @@ def select(path: str) -> tuple[Path, range | None]:
     match = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
     first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
     if last < first:
-        raise ValueError(f"{path}: expected a number or first-last behind the #, got {part!r}")
+        raise ValueError(f"{path}: expected a number or first-last after the #, got {part!r}")
     return source, range(first, last + 1)
 
 
@@ -53,8 +53,8 @@ def data_file(task: str, name: str) -> str:
         name: path of the data in that folder; may end in a part, as in :func:`split_part`.
 
     Raises:
-        ValueError: no such variable, with what to do.
-        FileNotFoundError: no such file there.
+        ValueError: the variable is not set, with what to do.
+        FileNotFoundError: no such file in the folder.
     """
     folder = os.environ.get(DATA_VARIABLE)
     if not folder:

@@ -5,7 +5,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from structsmooth.history import History, Row, best_bound
-from structsmooth.plots import plot_comparison
+from structsmooth.plots import plot_comparison, plot_history
 
 
 def run(objectives, calls, dual=None, f1=None):
@@ -89,6 +89,25 @@ def test_many_solvers_look_different(tmp_path, drawn):
     plot_comparison({str(i): [run([2.0, 1.5], [1, 2], dual=1.0)] for i in range(15)}, tmp_path / "plot.png", n=1)
     looks = {(line.get_color(), line.get_linestyle()) for line in drawn[0].axes[0].get_lines()}
     assert len(looks) == 15
+
+
+def test_a_history_has_the_panels_that_it_can_fill(tmp_path, drawn):
+    rows = run([3.0, 2.0, 1.0], [0, 10, 20], dual=1.0, f1=[0.0, 0.5, 1.0])
+    plot_history(rows, tmp_path / "full.png", title="ner")
+    plot_history(run([3.0, 2.0], [0, 10]), tmp_path / "bare.png")
+    plot_history(run([3.0], [0], dual=3.0), tmp_path / "one.png")
+    full, bare, one = drawn
+    assert all((tmp_path / name).read_bytes().startswith(b"\x89PNG") for name in ("full.png", "bare.png", "one.png"))
+    assert full.get_suptitle() == "ner"
+    assert [panel.get_ylabel() for panel in full.axes[::3]] == ["objective", "duality gap", "F1"]
+    assert [panel.get_xlabel() for panel in full.axes[-3:]] == ["passes over the data", "oracle calls", "seconds"]
+    assert full.axes[1].get_lines()[0].get_xydata() == pytest.approx(np.array([[0, 3], [10, 2], [20, 1]]))
+    # No logarithmic axis has a gap of zero.
+    assert full.axes[3].get_lines()[0].get_xydata() == pytest.approx(np.array([[0, 2], [1, 1]]))
+    assert len(bare.axes) == 3
+    assert len(one.axes) == 6
+    with pytest.raises(ValueError, match="history must have at least one row"):
+        plot_history(History(), tmp_path / "none.png")
 
 
 @pytest.mark.parametrize("runs", [{"one": []}, {"one": [History()]}])

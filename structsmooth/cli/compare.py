@@ -165,7 +165,7 @@ def _rehearse(run: _Run, few: Problem, passes: int) -> None:
 
 
 def _history(run: _Run, data: TrainingData, passes: int) -> History:
-    """The history of a run up to some passes: the rows that were saved, and those that are missing."""
+    """The history of a run up to some passes; passes that were not saved are made now."""
     resume = run.directory.load_checkpoint(run.solver, run.settings)
     keeper = _Keeper(run)
 

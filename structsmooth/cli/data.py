@@ -13,7 +13,6 @@ from structsmooth import processes
 from structsmooth.cli.flags import add_flags, from_flags
 from structsmooth.problems import Problem
 from structsmooth.tasks import FittedTask, Task, load_task
-from structsmooth.tasks.files import checksum
 
 SPLITS = ("train", "dev", "test")
 
@@ -86,6 +85,9 @@ class TrainingData:
         files = _data_files(options, task)
         examples = task.read(files["train"], "train")
         fitted = task.fit(examples)
+        if not isinstance(fitted, getattr(task, "fitted_type", ())):
+            name = type(fitted).__name__
+            raise TypeError(f"{type(task).__name__} needs fitted_type = {name}, which its saved models are loaded as")
         held_out: dict[str, HeldOut] = {
             split: HeldOut(fitted.read(files[split], split)) for split in ("dev", "test") if split in files
         }
@@ -96,13 +98,9 @@ class TrainingData:
         """The metric to watch."""
         return self.task.task.headline
 
-    def checksums(self) -> dict[str, int]:
-        """Numbers that change with the files."""
-        return {f"{split} checksum": checksum(path) for split, path in self.files.items()}
-
 
 def _data_files(options: Namespace, task: Task) -> dict[str, str]:
-    """Data files by split: those given, or those of the task."""
+    """Data files by split, as given, or else the files of the task."""
     given = {split: path for split in SPLITS if (path := getattr(options, split)) is not None}
     if given and "train" not in given:
         raise ValueError("--train is needed with --dev or --test")

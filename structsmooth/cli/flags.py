@@ -27,16 +27,10 @@ _NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 def add_flags(parser: ArgumentParser, title: str, cls: type, defaults: Mapping[str, Any] = _NONE) -> None:
-    """Add a group with a flag for every field of a dataclass, explained by the class's docstring.
+    """Add a titled group with a flag for every field of a dataclass, read by its type and explained by the docstring.
 
-    The type of a field says how its flag is read. The field's metadata go to ``add_argument``, except for ``flag``: a
-    flag of another name than the field, or ``None`` for a field that takes the value of another flag.
-
-    Args:
-        parser: gets the group.
-        title: heading of the group.
-        cls: the dataclass.
-        defaults: values by field to use in place of the defaults of the class.
+    The field's metadata go to ``add_argument``, except for ``flag``: a flag of another name than the field, or ``None``
+    for a field that takes the value of another flag. ``defaults`` by field replace the defaults of the class.
     """
     group = parser.add_argument_group(title)
     hints, texts = get_type_hints(cls), _argument_texts(cls)

@@ -96,7 +96,7 @@ def _train(options: Namespace) -> int:
     if processes.rank() == 0:
         directory.save_model(data.task, result.weights, description, result.history)
     Console().print(f"\nsaved in {options.out}: model, history.jsonl, curves.png", highlight=False)
-    return _exit_code(result)
+    return {Status.INTERRUPTED: _INTERRUPTED, Status.DIVERGED: 1}.get(result.status, 0)
 
 
 def _callbacks(data: TrainingData, directory: ModelDirectory, settings: dict[str, Any]) -> tuple[Callback, Callback]:
@@ -165,10 +165,12 @@ def _parser(arguments: Sequence[str]) -> ArgumentParser:
     parser = ArgumentParser("structsmooth", description="Structured prediction by smoothed inference.")
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    layout: dict[str, Any] = {"epilog": _task_list(), "formatter_class": RawDescriptionHelpFormatter}
     # Without abbreviations: other flags depend on --solver, which must be found before they are known.
-    _add_train(
-        commands.add_parser("train", help=_summary(train), allow_abbrev=False, **_layout(_task_list())), arguments
+    training = commands.add_parser(
+        "train", help=_summary(train), description=_summary(train), allow_abbrev=False, **layout
     )
+    _add_train(training, arguments)
     add_compare(commands.add_parser("compare", help=_summary(compare), description=compare.__doc__), arguments)
     add_path(commands.add_parser("path", help=_summary(path), description=path.__doc__), arguments)
     add_certify(commands.add_parser("certify", help=_summary(certify), description=certify.__doc__))
@@ -223,7 +225,7 @@ def _only_first_speaks() -> Iterator[None]:
 
 
 def _chosen_solver(arguments: Sequence[str], task: type[Task]) -> str:
-    """The solver among the arguments, before the flags that it brings are known; else that of the task."""
+    """The solver that the arguments name, found before its flags are known, or else the solver of the task."""
     early = ArgumentParser("structsmooth train", add_help=False, allow_abbrev=False)
     early.add_argument("--solver", choices=list(SOLVERS))
     add_flags(early, "task", task)
@@ -242,17 +244,9 @@ def _return_freed_memory() -> None:
         mallopt(_M_TRIM_THRESHOLD, 64 << 20)
 
 
-def _exit_code(result: Result) -> int:
-    return {Status.INTERRUPTED: _INTERRUPTED, Status.DIVERGED: 1}.get(result.status, 0)
-
-
 def _summary(run: Any) -> str:
     return str(run.__doc__).splitlines()[0].replace("``", "")
 
 
 def _task_list() -> str:
     return "tasks:\n" + "\n".join(f"  {name:12} {load_task(name).summary}" for name in TASKS)
-
-
-def _layout(epilog: str) -> dict[str, Any]:
-    return {"description": _summary(train), "epilog": epilog, "formatter_class": RawDescriptionHelpFormatter}

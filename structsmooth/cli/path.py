@@ -10,13 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, TextColumn
 
 from structsmooth import RegularizationPath, SolutionPath, Status
 from structsmooth.cli.data import SPLITS, TrainingData, add_data_flags, add_task_flags
 from structsmooth.cli.flags import parse_lam
-from structsmooth.cli.report import markdown_table
+from structsmooth.cli.report import markdown_table, terminal_bar
 from structsmooth.plots import plot_path
 from structsmooth.problems import Problem
 from structsmooth.solvers import Breakpoint, grid_search
@@ -162,17 +161,14 @@ def _costs(name: str, points: Sequence[Breakpoint], n: int) -> list[str]:
 
 @contextmanager
 def _progress_bar(lam_min: float) -> Iterator[Callable[[SolutionPath], None]]:
-    """A callback that draws the progress of a path in log λ; where there is no terminal, nothing is drawn."""
-    console = Console(stderr=True)
-    columns = (TextColumn("path"), BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task("")
+    """A callback that draws the progress of a path in log λ, see :func:`terminal_bar`."""
+    with terminal_bar(TextColumn("path"), BarColumn(), TextColumn("{task.description}")) as update:
 
-        def update(found: SolutionPath) -> None:
+        def draw(found: SolutionPath) -> None:
             first, last = found.breakpoints[0], found.breakpoints[-1]
             total = max(math.log(first.lam / lam_min), sys.float_info.min)
             done = total if found.end <= lam_min else math.log(first.lam / found.end)
             text = f"λ {last.lam:.4g}  objective {last.objective:.4f}  breakpoints {len(found.breakpoints)}"
-            bar.update(task, total=total, completed=done, description=text)
+            update(total=total, completed=done, description=text)
 
-        yield update
+        yield draw

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as ProgressBar
 from rich.table import Table
 
@@ -19,19 +20,25 @@ _ROWS = 12
 
 
 @contextmanager
-def progress_bar(passes: int, headline: str, label: str = "pass", done: int = 0) -> Iterator[Callback]:
-    """A callback that draws a bar on the terminal; where there is no terminal, nothing is drawn."""
+def terminal_bar(*columns: ProgressColumn, total: float | None = None, done: int = 0) -> Iterator[Callable[..., None]]:
+    """A function that updates a progress bar on the terminal; where there is no terminal, nothing is drawn."""
     console = Console(stderr=True)
-    columns = (TextColumn(label), MofNCompleteColumn(), BarColumn(), TextColumn("{task.description}"))
     with ProgressBar(*columns, TimeElapsedColumn(), console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task("", total=passes, completed=done)
+        yield partial(bar.update, bar.add_task("", total=total, completed=done))
 
-        def update(progress: Progress[Any]) -> None:
+
+@contextmanager
+def progress_bar(passes: int, headline: str, label: str = "pass", done: int = 0) -> Iterator[Callback]:
+    """A callback that draws the progress of a run, see :func:`terminal_bar`."""
+    columns = (TextColumn(label), MofNCompleteColumn(), BarColumn(), TextColumn("{task.description}"))
+    with terminal_bar(*columns, total=passes, done=done) as update:
+
+        def draw(progress: Progress[Any]) -> None:
             row = progress.row
             metric = f"  {headline} {row.metrics[headline]:.4f}" if headline in row.metrics else ""
-            bar.update(task, completed=row.passes, description=f"objective {row.objective:.4f}{metric}")
+            update(completed=row.passes, description=f"objective {row.objective:.4f}{metric}")
 
-        yield update
+        yield draw
 
 
 def history_table(history: History, headline: str) -> Table:

@@ -88,7 +88,7 @@ class FittedLocalization(FittedTask):
         write_box_table(((e.name, e.label, found.box, score) for e, ranked in pairs for score, found in ranked), stream)
 
     def draw(self, examples: Sequence[Example], predictions: Predictions, folder: Path) -> None:
-        """A picture of each image: the true box in green, the best one in red, with their overlap."""
+        """A picture of each image: the true box in green, the best detection in red, with their overlap."""
         folder.mkdir(parents=True, exist_ok=True)
         for example, ranked in zip(examples, predictions, strict=True):
             save_picture(folder, example, ranked[0][1])
@@ -110,8 +110,8 @@ class FittedLocalization(FittedTask):
 class Localization(Task):
     """Localization by scores of boxes that selective search proposes, trained with 1 − IoU as cost.
 
-    Boxes are described by a network that is not trained. Scores are linear in these features, or a small network of
-    them. Each class has a model of its own. Training labels are the proposed boxes that overlap the true ones most.
+    A network that is not trained gives the features of a box. Scores are linear in these features, or a small network
+    of them. Each class has a model of its own. The training label is the proposed box that overlaps the true box most.
 
     Args:
         classes: classes to find; all classes of the training data if not given.
@@ -177,10 +177,10 @@ class Localization(Task):
         return {"train": data_file("localization", f"{_DATA}#train"), "test": data_file("localization", f"{_DATA}#val")}
 
     def read(self, path: str | TextIO, split: Split = "train") -> list[Example]:
-        """Images with exactly one object of a class, difficult ones aside, for each class; or images without boxes.
+        """Images with exactly one object of a class, difficult objects aside, for each class; or images without boxes.
 
-        Looks for proposals and computes features, unless the cache has them. Images that cannot be used are left out,
-        and named on standard error. ``negatives`` are added except for training.
+        Proposals and features that the cache lacks are computed. Images that cannot be used are left out and named on
+        standard error. Images without the class, ``negatives`` of them, are added except for training.
 
         Raises:
             ValueError: a malformed file, or no image that can be used.

@@ -19,8 +19,8 @@ def read_annotations(source: str | TextIO, folder: str | None = None) -> tuple[l
     """Images that a path names, and what is wrong with others.
 
     - A folder or zip archive in the layout of PASCAL VOC (one or several ``VOC20xx`` with JPEGImages, Annotations and
-      ImageSets/Main): all images with annotations, or those of a split, ``PATH#train``. Missing files and malformed
-      annotations are faults of that image alone.
+      ImageSets/Main): all images with annotations, or the images of a split, ``PATH#train``. Missing files and
+      malformed annotations are faults of single images.
     - A JSON file as in COCO, or a CSV file with the columns image, class, xmin, ymin, xmax, ymax: edges in pixels from
       the upper left corner, the first pixel from 0 to 1. An image has a row for each object; rows without edges, and
       files without these columns, are images whose objects are not known. Malformed files are refused as a whole.
@@ -28,7 +28,7 @@ def read_annotations(source: str | TextIO, folder: str | None = None) -> tuple[l
 
     Args:
         source: path or stream.
-        folder: of the images that JSON and CSV files name; that of the file itself if not given.
+        folder: of the images that JSON and CSV files name; by default the folder of the file itself.
 
     Raises:
         FileNotFoundError: no such file, or no such split.

@@ -22,7 +22,7 @@ HEADS: dict[str, type[BoxLinear | BoxELU]] = {"linear": BoxLinear, "elu": BoxELU
 class ClassHeads(ScoreModule):
     """A score module of boxes for each class, independent of each other.
 
-    With λ = c/n the weights of each class are those of a problem of its own with its n' examples and λ' = c/n'.
+    With λ = c/n the weights of each class solve a problem of its own, with its n' examples and λ' = c/n'.
 
     Args:
         heads: a score module for each class.

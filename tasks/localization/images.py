@@ -90,7 +90,7 @@ class Faults:
 
     @contextmanager
     def noting(self, name: object) -> Iterator[None]:
-        """A block that is about an image: what it raises because of a file or a value becomes a fault."""
+        """A block about an image: errors about files and values that it raises become faults."""
         try:
             yield
         except (OSError, ValueError) as error:

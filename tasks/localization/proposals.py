@@ -27,7 +27,7 @@ from structsmooth.tasks.progress import tracked
 
 SearchMode = Literal["fast", "quality"]
 
-# Larger images are shrunk to this longer side to be searched, that of the images of PASCAL VOC.
+# Images with a longer side are shrunk to it, which is the longer side of the images of PASCAL VOC.
 _LONGEST_SIDE = 500
 _SEED = 0
 _TITLE = "selective search"
@@ -115,7 +115,7 @@ class SelectiveSearch:
         if jobs == 1:
             results: Iterable[tuple[Path, str | None]] = map(_search_image, tasks)
             return {path: fault for path, fault in tracked(results, _TITLE, len(tasks)) if fault}
-        # Processes, because the random numbers are those of the whole process; spawned, because torch has threads.
+        # Processes, because the whole process shares the random numbers; spawned, because torch has threads.
         pool = ProcessPoolExecutor(jobs, get_context("spawn"), _begin_worker)
         try:
             with interrupts_held():

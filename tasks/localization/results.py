@@ -11,7 +11,7 @@ from structsmooth.metrics import average_precision
 from structsmooth.tasks.localization.examples import Detection, Example, overlaps
 from structsmooth.tasks.localization.images import Box, decode
 
-# A box is right if it overlaps the true box by more.
+# A box is right if its overlap with the true box is larger.
 _RIGHT = 0.5
 _COUNT = "images"
 
@@ -33,7 +33,7 @@ def localization_metrics(examples: Sequence[Example], detections: Sequence[Detec
 
 
 def save_picture(folder: Path, example: Example, detection: Detection) -> None:
-    """Save the image with the true box in green and the detected one in red, with their overlap."""
+    """Save the image with the true box in green and the detected box in red, with their overlap."""
     from PIL import Image, ImageDraw
 
     picture = Image.fromarray(decode(example.file.read_bytes()))

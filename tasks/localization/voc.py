@@ -20,7 +20,7 @@ def voc_years(root: Path | zipfile.Path) -> list[Any]:
 
 
 def read_voc(source: str, years: Sequence[Any], split: str | None) -> tuple[list[AnnotatedImage], Faults]:
-    """Images of all years, or those of a split, and what is wrong with others.
+    """Images of all years or of a split, and what is wrong with others.
 
     Args:
         source: what messages call the data.

@@ -26,7 +26,7 @@ class Word:
 
     Attributes:
         pixels: one row of 0 and 1 for each letter, rows of 8 pixels one after the other: uint8 [T, 128].
-        text: what it says; ``None`` where that is to be predicted.
+        text: its letters; ``None`` if they are to be predicted.
     """
 
     pixels: NDArray[np.uint8]
@@ -34,7 +34,7 @@ class Word:
 
 
 def read_words(path: str) -> list[Word]:
-    """Words of an archive of arrays, or those of some of its folds: ``letters.npz#1-9``.
+    """Words of an archive of arrays, or of some of its folds: ``letters.npz#1-9``.
 
     The archive has ``pixels`` [letters, 128] of 0 and 1; ``word_start`` [words + 1], where words start among the
     letters; ``labels`` [letters] from 0 for a to 25 for z, which may be absent; and ``word_fold`` [words], if folds are

@@ -29,7 +29,7 @@ class Picture:
     """An image and where its object is.
 
     Attributes:
-        name: that of the file, without suffix.
+        name: of the file, without suffix.
         image: BGR, uint8 [H, W, 3].
         mask: true on the object, bool [H, W]; ``None`` where it is not known.
     """
@@ -42,15 +42,16 @@ class Picture:
 def read_pictures(path: str) -> list[Picture]:
     """Pictures of a folder or zip file in the order of their names.
 
-    ``images/`` has the images, ``masks/`` those of the same stem, if there are any: 0 is background, all else object.
+    ``images/`` has the images, and ``masks/`` the masks of the same stem, if there are any: 0 is background, all else
+    object.
 
     Args:
         path: folder or zip file; ``PATH#1-200`` for some of its images, counted from 1.
 
     Raises:
         FileNotFoundError: no such folder or file.
-        ValueError: no images, or not as many as asked for; two of the same stem; a file that is no image or damaged; a
-            mask of another size than its image, or of one colour. The message names the file.
+        ValueError: no images, or fewer than asked for; two images of the same stem; a file that is damaged or no image;
+            a mask of another size than its image, or of one colour. The message names the file.
     """
     source, part = select(path)
     if not source.exists():

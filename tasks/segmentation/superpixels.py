@@ -1,4 +1,4 @@
-"""Superpixels of images, their features and those of their borders.
+"""Superpixels of images, and features of superpixels and of their borders.
 
 Needs OpenCV with its contributed modules: ``pip install structsmooth[images]``.
 """
@@ -24,20 +24,20 @@ _SIDE, _RULER, _LEAST_PERCENT, _ITERATIONS = 12, 20.0, 25, 10
 # Dense descriptors: every _STRIDE pixels, of squares of 4 x 4 cells, with 8 directions of the gradient.
 _STRIDE, _CELL, _CELLS, _DIRECTIONS = 4, 4, 4, 8
 _GRID = 6
-# For k-means: descriptors and colours taken from an image, and iterations.
+# For k-means: number of descriptors and colours taken from an image, and of iterations.
 _SAMPLE, _KMEANS_ITERATIONS = 400, 20
 _SCALES = 2.0 ** np.arange(-1, 6)
 
 
 @dataclass(frozen=True)
 class Superpixels:
-    """The parts an image falls into, and which of them touch.
+    """The parts that an image is divided into, and which of them touch.
 
     Attributes:
         labels: superpixel of every pixel, from 0 to N - 1: int64 [H, W].
-        sizes: pixels of each: int64 [N].
-        edges: superpixels that touch, the lower one first: int64 [E, 2].
-        borders: pairs of pixels that touch there: int64 [E].
+        sizes: number of pixels of each: int64 [N].
+        edges: pairs of superpixels that touch, the lower number first: int64 [E, 2].
+        borders: number of pairs of pixels that touch at each edge: int64 [E].
     """
 
     labels: NDArray[np.int64]
@@ -65,18 +65,18 @@ class Superpixels:
         return cls(labels, np.bincount(labels.ravel()), edges, borders)
 
     def counts(self, mask: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """Pixels of each superpixel in a mask [H, W]: [N]."""
+        """Number of pixels of each superpixel in a mask [H, W]: [N]."""
         return np.bincount(self.labels[mask], minlength=len(self.sizes))
 
     def histograms(
         self, rows: NDArray[np.int64], columns: NDArray[np.int64], words: NDArray[np.int64], size: int
     ) -> NDArray[np.float64]:
-        """How often each of ``size`` words stands in each superpixel, given words at some pixels: [N, size]."""
+        """Counts of each of ``size`` words in each superpixel, given the words at some pixels: [N, size]."""
         cells = self.labels[rows, columns] * size + words
         return np.bincount(cells, minlength=len(self.sizes) * size).reshape(-1, size).astype(np.float64)
 
     def neighbourhoods(self) -> list[NDArray[np.float64]]:
-        """Which superpixels are in the neighbourhoods of order 0, 1 and 2 of each: [N, N] each."""
+        """Membership of superpixels in each other's neighbourhoods of order 0, 1 and 2: [N, N] each."""
         own = np.eye(len(self.sizes))
         first = own.copy()
         a, b = self.edges.T
@@ -92,7 +92,7 @@ class Features:
         unary: float32 [N, F].
         edges: int64 [E, 2].
         pairwise: non-negative, float32 [E, P].
-        sizes: pixels of each superpixel, int64 [N].
+        sizes: number of pixels of each superpixel, int64 [N].
     """
 
     unary: NDArray[np.float32]
@@ -103,7 +103,7 @@ class Features:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Typical colours and textures; histograms count them.
+    """Typical colours and textures, which histograms count.
 
     Attributes:
         colours: in Lab, uint8 [C, 3].
@@ -115,9 +115,9 @@ class Vocabulary:
 
     @classmethod
     def fit(cls, images: Sequence[Image], colours: int, textures: int) -> Vocabulary:
-        """The centres of k-means on a sample of pixels and descriptors of the images; always the same ones.
+        """The centres of k-means on a sample of pixels and descriptors of the images, the same in every run.
 
-        There are fewer than asked for where the images have fewer different pixels or descriptors.
+        There are fewer centres than asked for if the images have fewer different pixels or descriptors.
         """
         rng = np.random.default_rng(0)
         pixels, descriptors = [], []
@@ -139,10 +139,10 @@ class Vocabulary:
     def features(self, image: Image, parts: Superpixels) -> Features:
         """Features of the superpixels of an image.
 
-        Unary: 1, and histograms of colours, textures and places on the superpixel, on it and its neighbours, and on
-        the neighbours of those too. Of each histogram, which sums to one, there is the square root. Pairwise: 1, and
-        exp(-ηd) for several η and the χ² distances d of the histograms of colours and textures. Unary features are in
-        proportion to the size of the superpixel, pairwise ones to the length of the border.
+        Unary features are 1, and the square roots of normalized histograms of colours, textures and places: on the
+        superpixel, on its neighbourhood of order 1, and on its neighbourhood of order 2. Pairwise features are 1, and
+        exp(-ηd) for several η and the χ² distances d of the histograms of colours and textures. Unary features are
+        multiplied by the relative size of the superpixel, pairwise features by the length of the border.
         """
         height, width = parts.labels.shape
         rows, columns = np.indices((height, width)).reshape(2, -1)

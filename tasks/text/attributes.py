@@ -130,8 +130,8 @@ RICH: Templates = (
     joint("pos", 0, 1),
     joint("outline", -1, 0, 1),
 )
-"""The plain set; affixes, lower-cased form and shape of the word, the latter two of its neighbours; pairs and triples
-of adjacent values. About twice as many attributes."""
+"""The plain set; affixes, lower-cased form and shape of the word; lower-cased forms and shapes of its neighbours; pairs
+and triples of adjacent values. These are about twice as many attributes."""
 
 
 def columns_of(templates: Templates) -> set[str]:

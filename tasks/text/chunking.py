@@ -16,7 +16,7 @@ class Chunking(Tagging):
     """Text chunking with a linear chain over sparse attributes and the fraction of wrong tags as cost.
 
     Attributes are words and parts of speech up to two tokens away, pairs of adjacent ones, and triples of parts of
-    speech. Options are those of :class:`~structsmooth.tasks.text.tagging.Tagging`.
+    speech. Options: see :class:`~structsmooth.tasks.text.tagging.Tagging`.
 
     Reference:
         Osokin et al. (2016), appendix I.2; Sha and Pereira (2003), "Shallow Parsing with Conditional Random Fields".

@@ -15,7 +15,7 @@ from structsmooth.tasks.text.tagging import Tagging
 class NER(Tagging):
     """Named entity recognition with a linear chain over sparse attributes and Hamming cost.
 
-    Options are those of :class:`~structsmooth.tasks.text.tagging.Tagging`, and one more.
+    Further options: see :class:`~structsmooth.tasks.text.tagging.Tagging`.
 
     Args:
         rich: affixes, shapes and pairs in addition to the paper's words, parts of speech and chunks.
@@ -33,7 +33,7 @@ class NER(Tagging):
 
     @property
     def templates(self) -> Templates:
-        """The rich attributes or the plain ones."""
+        """The rich or the plain attributes."""
         return RICH if self.rich else PLAIN
 
     @classmethod

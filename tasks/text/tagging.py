@@ -28,7 +28,7 @@ class FittedTagging(FittedTask):
     """A tagger with the attributes and tags of its training data.
 
     Args:
-        task: the tagger; its scheme is that of the tags.
+        task: the tagger, with the scheme of its tags.
         encoder: attributes to integers.
         tags: what the states stand for.
         columns: number of columns of the training data.
@@ -40,7 +40,7 @@ class FittedTagging(FittedTask):
     columns: int
 
     def read(self, path: str | TextIO, split: Split = "predict") -> list[Sentence]:
-        """Sentences of a column file with the columns of the training data; those to predict may lack the last one."""
+        """Sentences of a file with the columns of the training data; files to predict may lack the last column."""
         tagged = split != "predict"
         sentences = read_conll(path, tagged=tagged)
         found = 1 + tagged + len(sentences[0].columns)
@@ -71,10 +71,10 @@ class FittedTagging(FittedTask):
         return scores.as_dict(), str(scores)
 
     def write(self, examples: Sequence[Sentence], predictions: Predictions, stream: TextIO) -> None:
-        """Column file with a column for each alternative after the columns read, the best in the first added one.
+        """Column file: after the columns that were read, a column for each alternative, the best one first.
 
         Where there are several, a comment line before the sentence has their scores in the same order. A sentence with
-        fewer taggings than were asked for gets fewer columns.
+        fewer possible taggings gets fewer columns.
         """
         for sentence, ranked in zip(examples, predictions, strict=True):
             write_scores(ranked, stream)
@@ -105,8 +105,8 @@ class Tagging(Task):
     """Tagging of sentences with a linear chain over sparse attributes; subclasses choose the attributes and the cost.
 
     Args:
-        bits: attributes are hashed to 2**bits buckets; 0 keeps an exact dictionary of those in the training data.
-        scheme: tags are converted to this scheme; that of the training data if not given.
+        bits: attributes are hashed to 2**bits buckets; 0 makes an exact dictionary of the attributes of training data.
+        scheme: tags are converted to this scheme, by default the scheme of the training data.
 
     Attributes:
         cost: task loss of the structural hinge.

@@ -41,7 +41,7 @@ def corpus(verb: str) -> str:
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch) -> Path:
+def folder(tmp_path, monkeypatch, blank_pictures) -> Path:
     """A working directory with data files, and none of the options of other tests."""
     (tmp_path / "train.txt").write_text(corpus("visited"))
     (tmp_path / "test.txt").write_text(corpus("met"))
@@ -97,7 +97,6 @@ def test_train_writes_a_model_directory(capsys):
     train("--dev", "test.txt", "--test", "test.txt")
     names = {path.name for path in Path("model").iterdir()}
     assert names == {"model.safetensors", "model.json", "history.jsonl", "curves.png", "checkpoint.safetensors"}
-    assert Path("model/curves.png").read_bytes().startswith(b"\x89PNG")
     rows, description = history(), described()
     assert [row.passes for row in rows] == [0, 1, 2, 3]
     assert rows[-1].objective < rows[0].objective
@@ -198,6 +197,13 @@ def test_own_task_from_the_working_directory(folder, capsys):
     assert [row.passes for row in history("runs/chunks")] == [0, 1, 2]
     assert described("runs/chunks")["lam"] == 2 / 36
     assert main(["evaluate", "runs/chunks", "test.txt"]) == 0
+
+
+def test_own_tasks_must_say_how_their_models_load(folder, capsys):
+    module = "from structsmooth.tasks import NER, OCR\n\n\nclass Words(NER):\n    fitted_type = OCR.fitted_type\n"
+    (folder / "my_words.py").write_text(module)
+    line = refused(["train", "my_words:Words", "--train", "train.txt"], capsys)
+    assert "Words needs fitted_type = FittedTagging" in line
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc; only glibc keeps what is freed")

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import pytest
+from flag_help import help_of
 
 from structsmooth.cli.flags import SOLVERS, add_flags, from_flags, parse_solvers
 from structsmooth.solvers import BCFW, SGD, SVRG, CasimirSVRG
@@ -60,13 +61,6 @@ def parser(cls: type, **defaults) -> ArgumentParser:
     return made
 
 
-def help_of(made: ArgumentParser) -> dict[str, str]:
-    """First the flag with its value, then the text, for each flag."""
-    lines = made.format_help().partition("things:\n")[2].split("\n  --")
-    pairs = (" ".join(line.split()).split(" ", 1) for line in lines)
-    return {flag.strip("- "): text for flag, text in pairs}
-
-
 def test_fields_are_flags():
     made = parser(Options)
     assert from_flags(Options, made.parse_args([])) == Options()
@@ -86,12 +80,12 @@ def test_flags_refuse_other_values(arguments):
 
 def test_help_comes_from_the_docstrings(monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
-    assert help_of(parser(Options, size=4)) == {
+    assert help_of(parser(Options, size=4), "things") == {
         "size": "INT number of things, 0 for none (default: 4)",
         "rate": "FLOAT step size; estimated if not given",
         "mode": '{fast,exact} "fast" or "exact", which takes 100 % longer (default: fast)',
-        "average,": "--no-average take averages (default: no)",
-        "sort,": "--no-sort sort things (default: yes)",
+        "average": "--no-average take averages (default: no)",
+        "sort": "--no-sort sort things (default: yes)",
         "name": "NAME [NAME ...] of things; all if not given",
         "folder": "DIR where things are",
     }
@@ -106,7 +100,7 @@ def test_defaults_may_be_overridden():
 def test_every_hyperparameter_is_explained(name):
     made = parser(SOLVERS[name])
     assert from_flags(SOLVERS[name], made.parse_args([])) == SOLVERS[name]()
-    assert all(len(text) > 15 for text in help_of(made).values())
+    assert all(len(text) > 15 for text in help_of(made, "things").values())
     assert "estimated)" not in made.format_help()
 
 

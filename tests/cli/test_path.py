@@ -45,6 +45,7 @@ def test_a_path_is_computed_measured_drawn_and_saved(capsys: pytest.CaptureFixtu
     assert {line.count("|") for line in lines} == {lines[0].count("|"), 8}
 
 
+@pytest.mark.usefixtures("blank_pictures")
 def test_the_default_tolerance_is_that_of_the_algorithm_at_a_hundredth_of_the_first_loss(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -58,13 +59,15 @@ def test_the_default_tolerance_is_that_of_the_algorithm_at_a_hundredth_of_the_fi
     assert "test f1" not in capsys.readouterr().out
 
 
-def test_the_default_range_is_around_what_suits_the_task() -> None:
+@pytest.mark.usefixtures("blank_pictures")
+def test_the_default_range_is_around_the_lam_of_the_task() -> None:
     assert main(["path", "ner", "--train", "train.txt", "--bits", "8", "--epsilon", "0.5"]) == 0
     path = SolutionPath.load("runs/ner-path/path.safetensors")
     assert path.breakpoints[0].lam == pytest.approx(1000 / 6)
     assert path.end <= 1 / 6
 
 
+@pytest.mark.usefixtures("blank_pictures")
 def test_a_model_is_certified(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "ner", *DATA, "--out", "model", "--passes", "3"]) == 0
     capsys.readouterr()
@@ -81,6 +84,7 @@ def test_a_model_is_certified(capsys: pytest.CaptureFixture[str]) -> None:
     assert "more --passes may raise it" in captured.err
 
 
+@pytest.mark.usefixtures("blank_pictures")
 def test_a_certificate_needs_the_data_of_the_training(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "ner", *DATA, "--out", "model", "--passes", "1"]) == 0
     Path("train.txt").write_text(corpus("left"))
@@ -91,6 +95,7 @@ def test_a_certificate_needs_the_data_of_the_training(capsys: pytest.CaptureFixt
     assert "train.txt" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("blank_pictures")
 def test_a_grid_keeps_to_the_path(capsys: pytest.CaptureFixture[str]) -> None:
     options = [*DATA, "--epsilon", "0.5", "--lam-max", "1.1", "--lam-min", "0.2", "--grid"]
     assert main(["path", "ner", *options]) == 0
@@ -119,6 +124,7 @@ def test_the_task_comes_first(capsys: pytest.CaptureFixture[str]) -> None:
     assert "the task comes first, as in structsmooth path ner" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("blank_pictures")
 def test_interrupted_paths_are_saved(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     original, left = solvers.BCFW.advance, 4
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import small_tasks
 import torch
+from flag_help import help_of
 from small_tasks import CASES, Case, Trained
 
 import structsmooth.tasks
@@ -100,10 +101,9 @@ class TestTask:
         assert vars(options).keys() == own
         assert from_flags(case.task_type, options) == case.task_type()
         assert from_flags(case.task_type, parser.parse_args(case.flags(tmp_path))) == case.task(tmp_path)
-        help_text = parser.format_help()
-        assert "(default: None)" not in help_text
-        for action in parser._actions[1:]:
-            assert len(action.help) > 10, action.dest
+        texts = help_of(parser, "options")
+        assert len(texts) == len(own)
+        assert all(len(text) > 15 and "None" not in text for text in texts.values())
 
     def test_default_files(self, case, tmp_path, monkeypatch):
         if not case.default_data:  # they are in the package
@@ -179,6 +179,7 @@ def test_trains_and_predicts_on_the_command_line(trained, tmp_path, monkeypatch,
     data = ["--train", trained.path, "--test", trained.path]
     assert main(["train", case.name, *data, *flags, "--passes", "2", "--out", "model"]) == 0
     table = capsys.readouterr().out.partition(f"test: {trained.path}\n")[2].partition("\n\nsaved")[0]
+    assert Path("model/curves.png").read_bytes().startswith(b"\x89PNG")
     model = json.loads(Path("model/model.json").read_text())
     assert model["settings"]["solver"] == trained.task.default_solver
     assert model["trained"] == json.loads(json.dumps(trained.fitted.to_dict()))
