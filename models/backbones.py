@@ -1,7 +1,5 @@
 """Convolutional networks that map crops of images to feature maps, with weights from torchvision or a file."""
 
-from __future__ import annotations
-
 import importlib
 import warnings
 from pathlib import Path

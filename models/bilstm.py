@@ -1,7 +1,5 @@
 """A bidirectional LSTM over token ids under a linear chain."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence

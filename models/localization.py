@@ -1,7 +1,5 @@
 """Scores of candidate boxes from the feature maps of their crops."""
 
-from __future__ import annotations
-
 import copy
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -79,7 +77,7 @@ class BoxScore(ScoreModule):
             raise ValueError(f"the backbone must give maps of shape {self.shape}, got {tuple(maps.shape[1:])}")
         return maps.to(dtype, memory_format=torch.channels_last)
 
-    def train(self, mode: bool = True) -> BoxScore:
+    def train(self, mode: bool = True) -> "BoxScore":
         """Set the mode; a frozen backbone stays in ``eval()`` mode."""
         super().train(mode)
         if self.backbone is not None and self.frozen:

@@ -1,7 +1,5 @@
 """Files that survive crashes and never execute code: tensors as safetensors, the rest as JSON."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Task losses ℓ that decompose over variables, so that they can be added to the potentials."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The record of a training run: one row per recorded pass."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
@@ -50,7 +48,7 @@ class Row:
         return columns | {name: _number(name, value) for name, value in self.metrics.items()}
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Row:
+    def from_dict(cls, values: dict[str, Any]) -> "Row":
         """The inverse of :meth:`as_dict`."""
         names = {f.name for f in fields(cls)} - {"metrics"}
         columns = {name: value for name, value in values.items() if name in names}
@@ -69,12 +67,12 @@ class History(list[Row]):
         return "".join(json.dumps(row.as_dict()) + "\n" for row in self)
 
     @classmethod
-    def from_json_lines(cls, lines: Iterable[str]) -> History:
+    def from_json_lines(cls, lines: Iterable[str]) -> "History":
         """The inverse of :meth:`to_json_lines`."""
         return cls(Row.from_dict(json.loads(line)) for line in lines)
 
     @classmethod
-    def load(cls, path: str | Path) -> History:
+    def load(cls, path: str | Path) -> "History":
         """Read a JSON-lines file.
 
         Raises:

@@ -1,7 +1,5 @@
 """Structured losses as torch modules: smoothed max of cost-augmented scores minus the score of the labels."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch
@@ -52,12 +50,12 @@ class StructuralHinge(nn.Module):
         self.reduction = reduction
 
     @classmethod
-    def crf(cls, reduction: Reduction = "mean") -> StructuralHinge:
+    def crf(cls, reduction: Reduction = "mean") -> "StructuralHinge":
         """Negative log-likelihood of a conditional random field: exp oracle, no cost."""
         return cls(Entropy(1.0), None, reduction)
 
     @classmethod
-    def perceptron(cls, reduction: Reduction = "mean") -> StructuralHinge:
+    def perceptron(cls, reduction: Reduction = "mean") -> "StructuralHinge":
         """Structured perceptron: max oracle, no cost."""
         return cls(Max(), None, reduction)
 
@@ -66,12 +64,12 @@ class StructuralHinge(nn.Module):
         cls,
         cost: PartCosts | Tensor | tuple[Tensor, ...] = Hamming(),  # noqa: B008 - immutable
         reduction: Reduction = "mean",
-    ) -> StructuralHinge:
+    ) -> "StructuralHinge":
         """Softmax-margin (Gimpel and Smith 2010): exp oracle with cost."""
         return cls(Entropy(1.0), cost, reduction)
 
     @classmethod
-    def sparsemap(cls, mu: float = 1.0, k: int = 5, reduction: Reduction = "mean") -> StructuralHinge:
+    def sparsemap(cls, mu: float = 1.0, k: int = 5, reduction: Reduction = "mean") -> "StructuralHinge":
         """Top-K loss in the manner of SparseMAP: sparse distribution over the k best outputs, no cost."""
         return cls(L2(mu, k), None, reduction)
 

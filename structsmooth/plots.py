@@ -1,7 +1,5 @@
 """Pictures of training runs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The processes of a run, as ``torchrun`` starts them: joining them, dividing work, and combining results."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager

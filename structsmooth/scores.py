@@ -1,7 +1,5 @@
 """Score modules: from an input to a structure bound to its potentials."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Sequences of tokens described by sparse binary attributes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch
@@ -52,7 +50,7 @@ class SparseSequences:
         """Number of tokens of each sequence: int64 [n]."""
         return self.offsets.diff()
 
-    def select(self, indices: Tensor) -> SparseSequences:
+    def select(self, indices: Tensor) -> "SparseSequences":
         """The sequences at ``indices``, in that order."""
         if indices.numel() and not 0 <= int(indices.min()) <= int(indices.max()) < len(self):
             raise IndexError(f"indices must be from 0 to {len(self) - 1}")

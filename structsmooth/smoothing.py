@@ -1,7 +1,5 @@
 """Smoothers: the max over outputs and its smooth surrogates (Pillutla et al. 2019, sections 2.2 and 2.3)."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from numbers import Real
@@ -82,7 +80,7 @@ class L2(Smoother):
         # With no more than K outputs in 𝒴 nothing is left out.
         return exact | (values[:, -1] == -torch.inf)
 
-    def with_mu(self, mu: float) -> L2:
+    def with_mu(self, mu: float) -> "L2":
         """The same smoother with another level of smoothing."""
         return replace(self, mu=mu)
 
@@ -110,7 +108,7 @@ class Entropy(Smoother):
         scaled = structure.replace(*(widened(potentials) / self.mu for potentials in structure.potentials))
         return self.mu * scaled.logsumexp()
 
-    def with_mu(self, mu: float) -> Entropy:
+    def with_mu(self, mu: float) -> "Entropy":
         """The same smoother with another level of smoothing."""
         return replace(self, mu=mu)
 

@@ -1,7 +1,5 @@
 """Tasks: data reading, features, costs, metrics and defaults that worked."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 

@@ -1,7 +1,5 @@
 """What the command line asks of a task."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -45,7 +43,7 @@ class Task(ABC):
     passes: ClassVar[int] = 15
     solver: ClassVar[str] = "casimir-svrg"
     hyperparameters: ClassVar[Mapping[str, Any]] = {}
-    fitted_type: ClassVar[type[FittedTask]]
+    fitted_type: "ClassVar[type[FittedTask]]"
 
     @property
     def default_solver(self) -> str:
@@ -72,11 +70,11 @@ class Task(ABC):
         """
 
     @abstractmethod
-    def fit(self, examples: Sequence[Any]) -> FittedTask:
+    def fit(self, examples: Sequence[Any]) -> "FittedTask":
         """The task with the features and labels of training examples."""
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> FittedTask:
+    def from_dict(cls, data: Mapping[str, Any]) -> "FittedTask":
         """The fitted task that :meth:`FittedTask.to_dict` was called on."""
         names = {f.name for f in fields(cls)}
         options = {name: value for name, value in data.items() if name in names}
@@ -135,7 +133,7 @@ class FittedTask(ABC):
         return asdict(self.task) | learned
 
     @classmethod
-    def from_learned(cls, task: Task, learned: Mapping[str, Any]) -> FittedTask:
+    def from_learned(cls, task: Task, learned: Mapping[str, Any]) -> "FittedTask":
         """The fitted task from its task and the other entries of :meth:`to_dict`."""
         return cls(task, **learned)
 

@@ -1,7 +1,5 @@
 """Predictions of linear chains over sparse attributes, for tasks on sequences."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, TextIO
 

@@ -1,7 +1,5 @@
 """Where tasks find their data: files, parts of files, and the folder of larger data sets."""
 
-from __future__ import annotations
-
 import os
 import re
 import zlib

@@ -1,7 +1,5 @@
 """Progress of long computations on the terminal."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import TypeVar
 

@@ -1,7 +1,5 @@
 """The tasks of the package by name, and tasks of a user."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 

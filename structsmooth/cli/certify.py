@@ -1,7 +1,5 @@
 """The command that bounds how far a trained model is from the optimum."""
 
-from __future__ import annotations
-
 import sys
 from argparse import ArgumentParser, Namespace
 

@@ -1,7 +1,5 @@
 """The command ``compare``: solvers side by side on one problem."""
 
-from __future__ import annotations
-
 import re
 import sys
 import time

@@ -1,7 +1,5 @@
 """Tables of a comparison of solvers, in Markdown."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median

@@ -1,7 +1,5 @@
 """What commands that train have in common: their task, its data, and metrics on them."""
 
-from __future__ import annotations
-
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -79,7 +77,7 @@ class TrainingData:
     held_out: dict[str, HeldOut]
 
     @classmethod
-    def read(cls, options: Namespace) -> TrainingData:
+    def read(cls, options: Namespace) -> "TrainingData":
         """The data that parsed flags name, for the task that they describe."""
         task = from_flags(load_task(options.task), options)
         files = _data_files(options, task)

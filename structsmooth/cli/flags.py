@@ -1,7 +1,5 @@
 """Command-line flags made from the fields of dataclasses: hyperparameters of solvers, and options of tasks."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from argparse import ArgumentParser, BooleanOptionalAction, Namespace

@@ -1,7 +1,5 @@
 """Commands: train, evaluate, predict, info; compare, certify and path are in their own files."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import sys

@@ -1,7 +1,5 @@
 """A model directory: weights, task, history, pictures, and the checkpoint a run resumes from."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

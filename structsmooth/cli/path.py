@@ -1,7 +1,5 @@
 """The command that computes a regularization path, measures along it and compares it with a search on a grid."""
 
-from __future__ import annotations
-
 import math
 import sys
 from argparse import ArgumentParser, Namespace

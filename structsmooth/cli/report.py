@@ -1,7 +1,5 @@
 """What a person sees of a run: a progress bar, and tables at its end."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial

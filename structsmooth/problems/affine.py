@@ -1,7 +1,5 @@
 """Finite sums whose potentials are affine in the weights: their passes keep the statistics of every example."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field

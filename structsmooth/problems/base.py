@@ -1,7 +1,5 @@
 """Finite sums F(w) = (1/n) Σ f_i(w) + (λ/2)‖w‖²: what solvers see of a learning problem."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -40,7 +38,7 @@ class FullPass:
     per_example: ClassVar[tuple[str, ...]] = ()
     """Names of attributes with rows for every example, in the order of the examples."""
 
-    def reduced(self, share: float) -> FullPass:
+    def reduced(self, share: float) -> "FullPass":
         """The pass over the examples of all processes, if this one is over a ``share`` of them."""
         means = {name: getattr(self, name) for name in ("smoothed_loss", "loss", "expected_cost")}
         changes: dict[str, Any] = {name: mean(own, share) for name, own in means.items() if own is not None}
@@ -88,21 +86,21 @@ class Problem(ABC):
         """Losses f_i(w) of the examples ``indices`` [b]: [b], differentiable with respect to ``w``."""
 
     @abstractmethod
-    def subset(self, indices: Tensor) -> Problem:
+    def subset(self, indices: Tensor) -> "Problem":
         """The same problem over some of its examples."""
 
-    def share(self, indices: Tensor) -> Problem:
+    def share(self, indices: Tensor) -> "Problem":
         """The same problem over a large part of its examples, which are read when they are needed."""
         return self.subset(indices)
 
-    def restrict(self, indices: Tensor, w: Tensor) -> tuple[Problem, Tensor]:
+    def restrict(self, indices: Tensor, w: Tensor) -> "tuple[Problem, Tensor]":
         """The same problem over some of its examples, without the weights that they do not use, and ``w`` for it.
 
         The losses equal those of :meth:`subset`. Override it if steps take longer the more weights there are.
         """
         return self.subset(indices), w
 
-    def linearize(self, w: Tensor) -> Problem:
+    def linearize(self, w: Tensor) -> "Problem":
         """The convex problem with scores linearized at ``w``: θ_i(w) + J_i · (u − w) for weights u.
 
         A problem whose scores are affine in the weights is its own linearization.

@@ -4,8 +4,6 @@ The dual of (λ/2)‖w‖² within the box is λh*(v), with the conjugate h* of 
 would be without constraints; the gradient of h* is w: v clipped to the box. Without constraints h* is ½‖v‖².
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """Finite sums that are made of others."""
 
-from __future__ import annotations
-
 from structsmooth.problems.base import Problem
 
 

@@ -1,7 +1,5 @@
 """A finite sum with scores linearized at some weights: the convex model of the prox-linear algorithm."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -39,7 +37,7 @@ class BatchedProblem(Problem):
         """Losses [b] of labels under a structure."""
 
     @abstractmethod
-    def subset(self, indices: Tensor) -> BatchedProblem:
+    def subset(self, indices: Tensor) -> "BatchedProblem":
         """The same problem over some of its examples."""
 
 
@@ -76,15 +74,15 @@ class LinearizedProblem(DerivedProblem, AffineProblem):
         batch = self.affine_batch(indices)
         return batch.losses(_Tangents.apply(w - self.center, batch), smoother)
 
-    def affine_batch(self, indices: Tensor) -> _LinearizedBatch:
+    def affine_batch(self, indices: Tensor) -> "_LinearizedBatch":
         """Some of the examples."""
         return _LinearizedBatch(self.problem, self.center, indices)
 
-    def linearize(self, w: Tensor) -> LinearizedProblem:
+    def linearize(self, w: Tensor) -> "LinearizedProblem":
         """The problem itself."""
         return self
 
-    def subset(self, indices: Tensor) -> LinearizedProblem:
+    def subset(self, indices: Tensor) -> "LinearizedProblem":
         """The same problem over some of its examples."""
         return LinearizedProblem(self.problem.subset(indices), self.center)
 

@@ -1,7 +1,5 @@
 """Any torch module with any dataset as a finite sum."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -121,15 +119,15 @@ class ModuleProblem(BatchedProblem):
         return _to(x, device), _to(y, device)
 
     @shared_out
-    def subset(self, indices: Tensor) -> ModuleProblem:
+    def subset(self, indices: Tensor) -> "ModuleProblem":
         """The same problem over some of its examples."""
         return self._over([self.dataset[i] for i in indices.tolist()])
 
-    def share(self, indices: Tensor) -> ModuleProblem:
+    def share(self, indices: Tensor) -> "ModuleProblem":
         """The same problem over some of its examples, which are read from the dataset when they are needed."""
         return self._over(Subset(self.dataset, indices.tolist()))  # type: ignore[arg-type]
 
-    def _over(self, dataset: Dataset | Sequence[tuple[Any, Any]]) -> ModuleProblem:
+    def _over(self, dataset: Dataset | Sequence[tuple[Any, Any]]) -> "ModuleProblem":
         settings = (self.cost, self.batch_size, self.collate, self.smoother, self.chunk_size)
         return ModuleProblem(self.module, dataset, *settings)
 

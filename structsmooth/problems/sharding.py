@@ -1,7 +1,5 @@
 """Processes share passes over all examples: each makes its part of them, and one reduction puts the parts together."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import math
@@ -22,7 +20,7 @@ class Shareable(Protocol):
 
     n: int
     oracle_calls: int
-    shard: Shard | None
+    shard: "Shard | None"
 
     def share(self, indices: Tensor) -> Any:
         """The same problem over a large part of its examples."""

@@ -1,7 +1,5 @@
 """A finite sum in other coordinates, which turns a proximal term into part of the regularizer."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from torch import Tensor
@@ -32,7 +30,7 @@ class ShiftedProblem(DerivedProblem):
             self.bounds = (lower - self.origin, upper - self.origin)
 
     @classmethod
-    def proximal(cls, problem: Problem, lam: float, kappa: float, center: Tensor) -> ShiftedProblem:
+    def proximal(cls, problem: Problem, lam: float, kappa: float, center: Tensor) -> "ShiftedProblem":
         """The problem that solvers have to minimize with λ + κ for (κ/2)‖w − center‖² to be added to F.
 
         Args:
@@ -51,15 +49,15 @@ class ShiftedProblem(DerivedProblem):
         """Losses of some examples: [b]."""
         return self.problem.batch_losses(self.origin + w, indices, smoother)
 
-    def linearize(self, w: Tensor) -> ShiftedProblem:
+    def linearize(self, w: Tensor) -> "ShiftedProblem":
         """The linearized problem, shifted likewise."""
         return ShiftedProblem(self.problem.linearize(self.origin + w), self.origin)
 
-    def subset(self, indices: Tensor) -> ShiftedProblem:
+    def subset(self, indices: Tensor) -> "ShiftedProblem":
         """The same problem over some of its examples."""
         return ShiftedProblem(self.problem.subset(indices), self.origin)
 
-    def restrict(self, indices: Tensor, w: Tensor) -> tuple[ShiftedProblem, Tensor]:
+    def restrict(self, indices: Tensor, w: Tensor) -> "tuple[ShiftedProblem, Tensor]":
         """The same problem over some of its examples, without the weights that they do not use."""
         part, weights = self.problem.restrict(indices, self.origin + w)
         _, origin = self.problem.restrict(indices, self.origin)

@@ -1,7 +1,5 @@
 """What a run asks of a solver: hyperparameters of an algorithm, a first state and passes."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar

@@ -1,7 +1,5 @@
 """Weighted averages of iterates by powers of their number."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Solvers: algorithms with ``solve``, which runs them on a problem."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """Lower bounds on the optimum from primal passes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -31,7 +29,7 @@ class DualPoint:
         """The bound D(m) ≤ min F."""
         return self.cost - float(self.gradient @ self.gradient) / (2 * lam)
 
-    def improved(self, new: FullPass, lam: float) -> DualPoint:
+    def improved(self, new: FullPass, lam: float) -> "DualPoint":
         """The best convex combination of this point and the statistics of a full pass."""
         assert new.expected_cost is not None
         direction, rise = new.gradient - self.gradient, new.expected_cost - self.cost

@@ -1,7 +1,5 @@
 """One run of a solver: passes, their evaluation and record, callbacks, interruption, resumption."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace

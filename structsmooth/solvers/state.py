@@ -1,7 +1,5 @@
 """What runs carry, show and return: states, progress, results, and how a run ends."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -41,7 +39,7 @@ class Result:
     history: History
     status: Status
     message: str
-    state: State
+    state: "State"
 
 
 @dataclass
@@ -100,7 +98,7 @@ class State:
         return tensors, {name: value for name, value in values.items() if name not in tensors}
 
     @classmethod
-    def joined(cls: type[S], tensors: dict[str, Tensor], numbers: dict[str, Any]) -> S:
+    def joined(cls: "type[S]", tensors: dict[str, Tensor], numbers: dict[str, Any]) -> "S":
         """The inverse of :meth:`split`; fields that only older versions had are ignored."""
         values: dict[str, Any] = tensors | numbers
         return cls(**{f.name: values[f.name] for f in fields(cls) if f.name in values})

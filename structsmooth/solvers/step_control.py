@@ -1,7 +1,5 @@
 """Control of step sizes during a run: explosions are undone, and step sizes that no longer help are halved."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 

@@ -1,7 +1,5 @@
 """What every structure offers: an output space bound to a batch of potentials."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from copy import copy
@@ -19,7 +17,7 @@ S = TypeVar("S", bound="Structure")
 class PartCosts(Protocol):
     """A task loss that decomposes over parts; see :mod:`structsmooth.costs`."""
 
-    def __call__(self, structure: Structure, y: Tensor) -> Tensor | tuple[Tensor, ...]:
+    def __call__(self, structure: "Structure", y: Tensor) -> Tensor | tuple[Tensor, ...]:
         """Costs to be added to the first potentials of ``structure``, or one tensor for each of its potentials."""
         ...
 

@@ -1,20 +1,10 @@
 """Candidates: one choice among a list of scored alternatives, such as classes or boxes that were proposed."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 
+from structsmooth.structures import checks
 from structsmooth.structures.base import Structure, check_k, widened
-from structsmooth.structures.checks import (
-    require_below_infinity,
-    require_device,
-    require_labels,
-    require_mask,
-    require_outputs,
-    require_scores,
-    require_shape,
-)
 from structsmooth.structures.semirings import logsumexp
 
 
@@ -56,23 +46,23 @@ class Candidates(Structure):
         self.check_shapes()
         if mask is None:
             mask = torch.ones_like(scores, dtype=torch.bool)
-        require_mask("mask", mask)
-        require_shape("mask", mask, "[B, M]", tuple(scores.shape))
-        require_device("mask", mask, "scores", scores)
+        checks.require_mask("mask", mask)
+        checks.require_shape("mask", mask, "[B, M]", tuple(scores.shape))
+        checks.require_device("mask", mask, "scores", scores)
         self.mask = mask
         super().__init__(validate_args)
 
     def check_shapes(self) -> None:
         """Scores [B, M]."""
-        require_scores("scores", self.scores)
+        checks.require_scores("scores", self.scores)
         if self.scores.dim() != 2 or self.scores.shape[1] == 0:
             raise ValueError(f"scores must have shape [B, M] with M >= 1, got {tuple(self.scores.shape)}")
 
     def check_values(self, name: str) -> None:
         """Neither NaN nor +inf, but where the mask is false."""
-        require_below_infinity(name, self.scores, lambda: self.scores[self.mask])
+        checks.require_below_infinity(name, self.scores, lambda: self.scores[self.mask])
 
-    def batched(self) -> Candidates:
+    def batched(self) -> "Candidates":
         """The structure itself."""
         return self
 
@@ -122,9 +112,9 @@ class Candidates(Structure):
 
     def checked_labels(self, y: Tensor) -> Tensor:
         """Indices as int64."""
-        require_outputs(y, "[B]", "scores", self.scores)
+        checks.require_outputs(y, "[B]", "scores", self.scores)
         if self.validate_args:
-            require_labels(y, self.scores.shape[1])
+            checks.require_labels(y, self.scores.shape[1])
         return y.to(torch.int64)
 
 
@@ -156,9 +146,9 @@ class BoxCandidates(Candidates):
         self, scores: Tensor, boxes: Tensor, mask: Tensor | None = None, *, validate_args: bool | None = None
     ) -> None:
         super().__init__(scores, mask, validate_args=validate_args)
-        require_scores("boxes", boxes)
-        require_shape("boxes", boxes, "[B, M, 4]", (*scores.shape, 4))
-        require_device("boxes", boxes, "scores", scores)
+        checks.require_scores("boxes", boxes)
+        checks.require_shape("boxes", boxes, "[B, M, 4]", (*scores.shape, 4))
+        checks.require_device("boxes", boxes, "scores", scores)
         if self.validate_args and not bool((boxes[..., :2] <= boxes[..., 2:])[self.mask].all()):
             raise ValueError("boxes must have xmin <= xmax and ymin <= ymax")
         self.boxes = boxes

@@ -1,7 +1,5 @@
 """Search spaces: outputs found by best-first branch and bound."""
 
-from __future__ import annotations
-
 import math
 from abc import abstractmethod
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Object localization: the box around the only object of a class in an image."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -49,7 +47,7 @@ class FittedLocalization(FittedTask):
         shape: (C, H, W) of the features of a box.
     """
 
-    task: Localization
+    task: "Localization"
     scale: float
     shape: tuple[int, int, int]
 

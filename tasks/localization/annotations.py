@@ -1,7 +1,5 @@
 """Images that a path names: in the layout of PASCAL VOC, COCO or CSV, or images without boxes."""
 
-from __future__ import annotations
-
 import zipfile
 from pathlib import Path
 from typing import TextIO

@@ -1,7 +1,5 @@
 """Features of boxes in images from a network that is not trained, computed once and kept on disk."""
 
-from __future__ import annotations
-
 import io
 import os
 from collections.abc import Callable, Mapping

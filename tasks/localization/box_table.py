@@ -1,7 +1,5 @@
 """Boxes in CSV files: annotations to read, and detections to write."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -44,7 +42,7 @@ def write_box_table(detections: Iterable[tuple[str, str, Box, float]], stream: T
         rows.writerow([name, label, *(f"{edge:.6g}" for edge in box), f"{score:.6g}"])
 
 
-def _checked(rows: csv.DictReader[str]) -> csv.DictReader[str]:
+def _checked(rows: "csv.DictReader[str]") -> "csv.DictReader[str]":
     columns = {*(rows.fieldnames or ())}
     if "image" not in columns or (columns & {*EDGES} and not columns >= {*EDGES, "class"}):
         raise ValueError("expected the columns image, class, xmin, ymin, xmax, ymax, or image alone")

@@ -1,7 +1,5 @@
 """Images annotated in a JSON file as in COCO."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Examples of object localization, made from annotated images, their proposals and features."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Scores of boxes, with a score module for each class."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import cast
 

@@ -1,7 +1,5 @@
 """Images with objects in boxes, wherever they come from, and reports of what is wrong with some of them."""
 
-from __future__ import annotations
-
 import math
 import zipfile
 import zlib
@@ -32,7 +30,7 @@ class ImageFile(NamedTuple):
     member: str = ""
 
     @classmethod
-    def at(cls, path: Path | zipfile.Path) -> ImageFile:
+    def at(cls, path: Path | zipfile.Path) -> "ImageFile":
         """The file of a path, in an archive or not."""
         return cls(str(path.root.filename), path.at) if isinstance(path, zipfile.Path) else cls(str(path))
 
@@ -96,7 +94,7 @@ class Faults:
         except (OSError, ValueError) as error:
             self.add(str(error), str(name))
 
-    def update(self, others: Faults) -> None:
+    def update(self, others: "Faults") -> None:
         """Note the faults of another report too."""
         for reason, names in others.names.items():
             self.names.setdefault(reason, []).extend(names)

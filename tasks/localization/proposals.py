@@ -1,7 +1,5 @@
 """Boxes that may hold an object: selective search, run once for each image and kept on disk."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal

@@ -1,7 +1,5 @@
 """Metrics and pictures of detected boxes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Images annotated in the layout of PASCAL VOC."""
 
-from __future__ import annotations
-
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Handwritten words: recognition of a sequence of letters, each a small picture."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, TextIO

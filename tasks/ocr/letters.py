@@ -1,7 +1,5 @@
 """Handwritten words: archives of arrays with a small picture of each letter, and files of texts."""
 
-from __future__ import annotations
-
 import zipfile
 import zlib
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Segmentation of images into an object and its background, by graph cuts over superpixels."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -36,8 +34,8 @@ class FittedSegmentation(FittedTask):
         vocabulary: the colours and textures that histograms count.
     """
 
-    task: Segmentation
-    vocabulary: Vocabulary
+    task: "Segmentation"
+    vocabulary: "Vocabulary"
 
     def problem(self, examples: Sequence[Picture]) -> LinearModuleProblem:
         """Structural hinge losses with pairwise weights that are not negative."""
@@ -99,10 +97,10 @@ class FittedSegmentation(FittedTask):
         return SuperpixelScore(self.vocabulary.unary_size, self.vocabulary.pairwise_size if self.task.pairwise else 0)
 
     @cached_property
-    def _encoded(self) -> Latest[list[_Encoded]]:
+    def _encoded(self) -> "Latest[list[_Encoded]]":
         return Latest(lambda examples: [self._encode(picture) for picture in tracked(examples, "features")])
 
-    def _encode(self, picture: Picture) -> _Encoded:
+    def _encode(self, picture: Picture) -> "_Encoded":
         from structsmooth.tasks.segmentation.superpixels import Superpixels
 
         parts = Superpixels.of(picture.image)
@@ -171,7 +169,7 @@ class Segmentation(Task):
 class _Encoded(NamedTuple):
     """An image as the score module takes it; ``x`` without the dimension of the batch."""
 
-    parts: Superpixels
+    parts: "Superpixels"
     x: tuple[Tensor, ...]
 
 

@@ -3,8 +3,6 @@
 Needs OpenCV: ``pip install structsmooth[images]``.
 """
 
-from __future__ import annotations
-
 import os
 import zipfile
 import zlib

@@ -1,7 +1,5 @@
 """Segmentations as JSON lines with run lengths."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import TextIO

@@ -1,7 +1,5 @@
 """Scores and costs of binary graphs over superpixels."""
 
-from __future__ import annotations
-
 from typing import cast
 
 import torch

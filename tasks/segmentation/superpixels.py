@@ -3,8 +3,6 @@
 Needs OpenCV with its contributed modules: ``pip install structsmooth[images]``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -46,7 +44,7 @@ class Superpixels:
     borders: NDArray[np.int64]
 
     @classmethod
-    def of(cls, image: Image) -> Superpixels:
+    def of(cls, image: Image) -> "Superpixels":
         """SLIC (Achanta et al. 2012); every superpixel is connected."""
         lab = cv2.cvtColor(cv2.GaussianBlur(image, (3, 3), 0), cv2.COLOR_BGR2LAB)
         slic = cv2.ximgproc.createSuperpixelSLIC(lab, cv2.ximgproc.SLIC, _SIDE, _RULER)
@@ -56,7 +54,7 @@ class Superpixels:
         return cls.from_labels(labels.reshape(image.shape[:2]))
 
     @classmethod
-    def from_labels(cls, labels: NDArray[np.int64]) -> Superpixels:
+    def from_labels(cls, labels: NDArray[np.int64]) -> "Superpixels":
         """Sizes and borders of given superpixels."""
         across = (labels[:, :-1].ravel(), labels[:, 1:].ravel())
         down = (labels[:-1].ravel(), labels[1:].ravel())
@@ -114,7 +112,7 @@ class Vocabulary:
     textures: Image
 
     @classmethod
-    def fit(cls, images: Sequence[Image], colours: int, textures: int) -> Vocabulary:
+    def fit(cls, images: Sequence[Image], colours: int, textures: int) -> "Vocabulary":
         """The centres of k-means on a sample of pixels and descriptors of the images, the same in every run.
 
         There are fewer centres than asked for if the images have fewer different pixels or descriptors.
@@ -173,7 +171,7 @@ class Vocabulary:
         return {"colours": self.colours.tolist(), "textures": self.textures.tolist()}
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Vocabulary:
+    def from_dict(cls, data: dict[str, Any]) -> "Vocabulary":
         """The vocabulary that :meth:`to_dict` was called on."""
         return cls(np.array(data["colours"], np.uint8), np.array(data["textures"], np.uint8))
 

@@ -3,8 +3,6 @@
 A template spells the attributes that depend on a few cells near a token, such as the words at offsets -1 and 0.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial

@@ -1,7 +1,5 @@
 """Text chunking: the shared task of CoNLL-2000."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

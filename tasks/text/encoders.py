@@ -3,8 +3,6 @@
 A corpus repeats the same values over and over: each combination of them is spelled and looked up once.
 """
 
-from __future__ import annotations
-
 import zlib
 from abc import ABC, abstractmethod
 from array import array
@@ -111,7 +109,7 @@ class DictionaryEncoder(AttributeEncoder):
             raise ValueError("attributes must differ from each other")
 
     @classmethod
-    def fit(cls, sentences: Sequence[Sentence], templates: Templates, *, min_count: int = 1) -> DictionaryEncoder:
+    def fit(cls, sentences: Sequence[Sentence], templates: Templates, *, min_count: int = 1) -> "DictionaryEncoder":
         """An encoder that knows the attributes of training sentences.
 
         Args:

@@ -1,7 +1,5 @@
 """Named entity recognition, and any other tagging of CoNLL column files."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import ClassVar

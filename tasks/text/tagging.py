@@ -1,7 +1,5 @@
 """Tagging of CoNLL column files: what named entities and chunks have in common."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -34,7 +32,7 @@ class FittedTagging(FittedTask):
         columns: number of columns of the training data.
     """
 
-    task: Tagging
+    task: "Tagging"
     encoder: AttributeEncoder
     tags: list[str]
     columns: int

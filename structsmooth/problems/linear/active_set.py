@@ -1,7 +1,5 @@
 """A point of the dual, and the active set and cache of one of its blocks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal

@@ -1,7 +1,5 @@
 """Finite sums of structural hinges whose potentials are linear in the weights, and their dual in the space of parts."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch
@@ -34,7 +32,7 @@ class LinearProblem(BlockProblem):
         blocks: number of blocks of the dual; n unless a subclass says otherwise.
     """
 
-    def linearize(self, w: Tensor) -> LinearProblem:
+    def linearize(self, w: Tensor) -> "LinearProblem":
         """The problem itself."""
         return self
 

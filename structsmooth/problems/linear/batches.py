@@ -1,7 +1,5 @@
 """Batches of linear problems: block by block, or as one structure."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

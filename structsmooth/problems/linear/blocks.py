@@ -1,7 +1,5 @@
 """The blocks of a linear problem: a map from weights to potentials, an oracle, costs and labels for each."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass

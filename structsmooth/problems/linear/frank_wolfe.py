@@ -1,7 +1,5 @@
 """Block-coordinate Frank-Wolfe in plain torch, for any linear problem (Osokin et al. 2016, Algorithms 1 to 5 and 9)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -1,7 +1,5 @@
 """Any torch module that is linear in its parameters, on any structure, as a finite sum with a dual."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -169,11 +167,11 @@ class LinearModuleProblem(LinearProblem):
         return StructureBatch(lambda w: self.structure(w, x), *self.module_problem.labels_and_cost(labels))
 
     @shared_out
-    def subset(self, indices: Tensor) -> LinearModuleProblem:
+    def subset(self, indices: Tensor) -> "LinearModuleProblem":
         """The same problem over some of its examples."""
         return self._over(self.module_problem.subset(indices).dataset)
 
-    def share(self, indices: Tensor) -> LinearModuleProblem:
+    def share(self, indices: Tensor) -> "LinearModuleProblem":
         """The same problem over a large part of its examples, which are read when they are needed."""
         return self._over(self.module_problem.share(indices).dataset)
 
@@ -183,7 +181,7 @@ class LinearModuleProblem(LinearProblem):
             self._examples[i] = self._prepared(i)
         return self._examples[i]
 
-    def _over(self, dataset: Dataset | Sequence[tuple[Any, Any]]) -> LinearModuleProblem:
+    def _over(self, dataset: Dataset | Sequence[tuple[Any, Any]]) -> "LinearModuleProblem":
         source = self.module_problem
         settings = (source.cost, self.batch_size, source.collate, self.smoother, self.bounds, self.chunk_size)
         return LinearModuleProblem(self.module, dataset, *settings)

@@ -1,7 +1,5 @@
 """Solvers that work on the dual of a linear problem of hinges."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import TypeVar
 

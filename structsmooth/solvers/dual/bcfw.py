@@ -1,7 +1,5 @@
 """Block-coordinate Frank-Wolfe on the dual (Osokin et al. 2016), which is kept in the space of parts."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, get_args

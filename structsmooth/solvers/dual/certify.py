@@ -1,7 +1,5 @@
 """A certificate for any weights: a lower bound on the optimum by block-coordinate Frank-Wolfe."""
 
-from __future__ import annotations
-
 import math
 from contextlib import suppress
 from dataclasses import dataclass, replace

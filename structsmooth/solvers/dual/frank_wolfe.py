@@ -1,7 +1,5 @@
 """Batch Frank-Wolfe on the dual (Lacoste-Julien et al. 2013, Algorithm 2; Osokin et al. 2016, Algorithm 8)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 

@@ -1,7 +1,5 @@
 """Adam on the objective itself, as a baseline for deep models."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """Casimir: Catalyst acceleration with smoothing, SVRG inside (Pillutla et al. 2019, Algorithm 4)."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, NamedTuple
@@ -171,7 +169,7 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
         proximity = float((full.weights - state.previous_center).square_().sum())
         return super().epoch_objective(state, full, lam) + kappa / 2 * proximity
 
-    def level(self, k: int, kappa: float, lam: float) -> Level:
+    def level(self, k: int, kappa: float, lam: float) -> "Level":
         """κ_k and δ_k of Corollaries 17 to 20."""
         if lam == 0:
             return Level(kappa * k if self.schedule == "adaptive" else kappa, 1 / (k + 1) ** 2)

@@ -1,7 +1,5 @@
 """Solvers whose steps follow gradients and have a size: batches, lower bounds, and first step sizes from the data."""
 
-from __future__ import annotations
-
 import math
 import sys
 from abc import abstractmethod

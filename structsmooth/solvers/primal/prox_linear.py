@@ -1,7 +1,5 @@
 """The prox-linear algorithm for scores that are not linear (Pillutla et al. 2019, Algorithm 5)."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
@@ -173,7 +171,7 @@ class ProxLinear(GradientSolver[ProxLinearState]):
         # The best: steps that are too long get shorter late here, once the model does not decrease at all.
         return 1 / min(tried, key=lambda step_size: tried[step_size])
 
-    def _minimize(self, model: _Model, state: ProxLinearState, rng: np.random.Generator, budget: int) -> Tensor:
+    def _minimize(self, model: "_Model", state: ProxLinearState, rng: np.random.Generator, budget: int) -> Tensor:
         """Line 3: ŵ_k; counts passes in ``state``."""
         level = state.iteration if self.schedule == "adaptive" else 1
         state.mu = self._first_mu / level

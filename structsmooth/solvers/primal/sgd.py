@@ -1,7 +1,5 @@
 """Stochastic subgradient descent on the objective itself."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 

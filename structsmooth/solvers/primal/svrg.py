@@ -1,7 +1,5 @@
 """Stochastic variance-reduced gradient on a smoothed objective."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, TypeVar

@@ -1,7 +1,5 @@
 """Top-K from max-marginals, for any structure: best max-marginal first (Yanover and Weiss 2004)."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,26 +1,13 @@
 """Linear chains: sequences of labels with scores for labels and for pairs of neighbouring labels."""
 
-from __future__ import annotations
-
 from typing import cast
 
 import torch
 from torch import Tensor
 
+from structsmooth.structures import checks
 from structsmooth.structures.base import Structure, check_k, widened_pair
 from structsmooth.structures.chain import operators, reference
-from structsmooth.structures.checks import (
-    Backend,
-    check_backend,
-    is_compiled,
-    require_below_infinity,
-    require_device,
-    require_integers,
-    require_labels,
-    require_outputs,
-    require_scores,
-    require_shape,
-)
 
 
 class LinearChain(Structure):
@@ -72,17 +59,17 @@ class LinearChain(Structure):
         lengths: Tensor | None = None,
         *,
         validate_args: bool | None = None,
-        backend: Backend = "auto",
+        backend: checks.Backend = "auto",
     ) -> None:
         self.unary, self.transition = unary, transition
-        self.backend: Backend = backend
+        self.backend: checks.Backend = backend
         self.check_shapes()
         batch, steps, _ = unary.shape
         if lengths is None:
             lengths = torch.full((batch,), steps, dtype=torch.int64, device=unary.device)
-        require_integers("lengths", lengths)
-        require_shape("lengths", lengths, "[B]", (batch,))
-        require_device("lengths", lengths, "unary", unary)
+        checks.require_integers("lengths", lengths)
+        checks.require_shape("lengths", lengths, "[B]", (batch,))
+        checks.require_device("lengths", lengths, "unary", unary)
         self.lengths = lengths.to(torch.int64)
         super().__init__(validate_args)
         if self.validate_args:
@@ -91,8 +78,8 @@ class LinearChain(Structure):
     def check_shapes(self) -> None:
         """Scores [B, T, S] and [S, S], [B, S, S] or [B, T-1, S, S], on a device that the backend runs on."""
         unary, transition = self.unary, self.transition
-        require_scores("unary", unary)
-        require_scores("transition", transition)
+        checks.require_scores("unary", unary)
+        checks.require_scores("transition", transition)
         if unary.dim() != 3 or 0 in unary.shape[1:]:
             raise ValueError(f"unary must have shape [B, T, S] with T, S >= 1, got {tuple(unary.shape)}")
         batch, steps, states = unary.shape
@@ -102,21 +89,21 @@ class LinearChain(Structure):
                 f"transition must have shape [S, S], [B, S, S] or [B, T-1, S, S] with B, T, S = "
                 f"{batch}, {steps}, {states}, got {tuple(transition.shape)}"
             )
-        require_device("transition", transition, "unary", unary)
-        check_backend(self.backend, unary.device)
+        checks.require_device("transition", transition, "unary", unary)
+        checks.check_backend(self.backend, unary.device)
 
     def check_values(self, name: str) -> None:
         """Neither NaN nor +inf, but at padding."""
         index = self.potential_names.index(name)
         scores = self.potentials[index]
-        require_below_infinity(name, scores, lambda: reference.masked(*self._accumulated(), self.mask)[index])
+        checks.require_below_infinity(name, scores, lambda: reference.masked(*self._accumulated(), self.mask)[index])
 
     @property
     def mask(self) -> Tensor:
         """[B, T], true inside the sequences."""
         return reference.length_mask(self.lengths, self.unary.shape[1])
 
-    def batched(self) -> LinearChain:
+    def batched(self) -> "LinearChain":
         """The same sequences, each with transitions of its own."""
         if self.transition.dim() > 2:
             return self
@@ -175,7 +162,7 @@ class LinearChain(Structure):
 
     @property
     def _compiled(self) -> bool:
-        return is_compiled(self.backend, self.unary.device)
+        return checks.is_compiled(self.backend, self.unary.device)
 
     def _accumulated(self) -> tuple[Tensor, Tensor]:
         """Unary scores and transitions [1 or B, 1 or T-1, S, S] in the dtype that sums use."""
@@ -191,9 +178,9 @@ class LinearChain(Structure):
         self._check_outputs(y)
         y = torch.where(self.mask, y, 0).to(torch.int64)
         if self.validate_args:
-            require_labels(y, self.unary.shape[-1])
+            checks.require_labels(y, self.unary.shape[-1])
         return y
 
     def _check_outputs(self, y: Tensor) -> None:
         """Integers [B, T]; what they are is not looked at."""
-        require_outputs(y, "[B, T]", "unary", self.unary)
+        checks.require_outputs(y, "[B, T]", "unary", self.unary)

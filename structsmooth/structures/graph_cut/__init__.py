@@ -1,23 +1,12 @@
 """Binary graphs: labels 0 and 1 of nodes, with scores that favour agreement along edges; inference by graph cuts."""
 
-from __future__ import annotations
-
 from typing import cast
 
 import torch
 from torch import Tensor
 
+from structsmooth.structures import checks
 from structsmooth.structures.base import Structure, check_k, widened_pair
-from structsmooth.structures.checks import (
-    refuse_transforms,
-    require_below_infinity,
-    require_device,
-    require_integers,
-    require_labels,
-    require_outputs,
-    require_scores,
-    require_shape,
-)
 from structsmooth.structures.graph_cut import operators
 
 
@@ -65,7 +54,7 @@ class BinaryGraph(Structure):
     potential_names = ("unary", "pairwise")
 
     def __init__(self, unary: Tensor, edges: Tensor, pairwise: Tensor, *, validate_args: bool | None = None) -> None:
-        require_integers("edges", edges)
+        checks.require_integers("edges", edges)
         if edges.dim() != 2 or edges.shape[1] != 2:
             raise ValueError(f"edges must have shape [E, 2], got {tuple(edges.shape)}")
         self.unary, self.edges, self.pairwise = unary, edges.to(torch.int64), pairwise
@@ -77,22 +66,22 @@ class BinaryGraph(Structure):
     def check_shapes(self) -> None:
         """Scores [B, N, 2] and [B, E, 2, 2], outside transforms of ``torch.func``."""
         unary, pairwise = self.unary, self.pairwise
-        require_scores("unary", unary)
-        require_scores("pairwise", pairwise)
+        checks.require_scores("unary", unary)
+        checks.require_scores("pairwise", pairwise)
         if unary.dim() != 3 or unary.shape[1] == 0 or unary.shape[2] != 2:
             raise ValueError(f"unary must have shape [B, N, 2] with N >= 1, got {tuple(unary.shape)}")
-        require_shape("pairwise", pairwise, "[B, E, 2, 2]", (unary.shape[0], len(self.edges), 2, 2))
-        require_device("pairwise", pairwise, "unary", unary)
-        require_device("edges", self.edges, "unary", unary)
-        refuse_transforms("BinaryGraph")
+        checks.require_shape("pairwise", pairwise, "[B, E, 2, 2]", (unary.shape[0], len(self.edges), 2, 2))
+        checks.require_device("pairwise", pairwise, "unary", unary)
+        checks.require_device("edges", self.edges, "unary", unary)
+        checks.refuse_transforms("BinaryGraph")
 
     def check_values(self, name: str) -> None:
         """Neither NaN nor +inf; supermodular pairwise scores."""
-        require_below_infinity(name, getattr(self, name))
+        checks.require_below_infinity(name, getattr(self, name))
         if name == "pairwise":
             _check_supermodular(self.pairwise)
 
-    def batched(self) -> BinaryGraph:
+    def batched(self) -> "BinaryGraph":
         """The structure itself."""
         return self
 
@@ -129,9 +118,9 @@ class BinaryGraph(Structure):
 
     def checked_labels(self, y: Tensor) -> Tensor:
         """Labels as int64."""
-        require_outputs(y, "[B, N]", "unary", self.unary)
+        checks.require_outputs(y, "[B, N]", "unary", self.unary)
         if self.validate_args:
-            require_labels(y, 2)
+            checks.require_labels(y, 2)
         return y.to(torch.int64)
 
 

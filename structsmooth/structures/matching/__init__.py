@@ -1,22 +1,12 @@
 """Matchings: every row gets a partner among the columns, no two the same."""
 
-from __future__ import annotations
-
 from typing import cast
 
 import torch
 from torch import Tensor
 
+from structsmooth.structures import checks
 from structsmooth.structures.base import Structure, check_k, widened
-from structsmooth.structures.checks import (
-    refuse_transforms,
-    require_below_infinity,
-    require_device,
-    require_integers,
-    require_outputs,
-    require_scores,
-    require_shape,
-)
 from structsmooth.structures.matching import operators
 
 
@@ -63,9 +53,9 @@ class Matching(Structure):
         self.check_shapes()
         if sizes is None:
             sizes = torch.stack([torch.full(weights.shape[:1], n, device=weights.device) for n in weights.shape[1:]], 1)
-        require_integers("sizes", sizes)
-        require_shape("sizes", sizes, "[B, 2]", (len(weights), 2))
-        require_device("sizes", sizes, "weights", weights)
+        checks.require_integers("sizes", sizes)
+        checks.require_shape("sizes", sizes, "[B, 2]", (len(weights), 2))
+        checks.require_device("sizes", sizes, "weights", weights)
         self.sizes = sizes.to(torch.int64)
         super().__init__(validate_args)
         if self.validate_args:
@@ -74,14 +64,14 @@ class Matching(Structure):
     def check_shapes(self) -> None:
         """Weights [B, N, M], outside transforms of ``torch.func``."""
         weights = self.weights
-        require_scores("weights", weights)
+        checks.require_scores("weights", weights)
         if weights.dim() != 3 or not 1 <= weights.shape[1] <= weights.shape[2]:
             raise ValueError(f"weights must have shape [B, N, M] with 1 <= N <= M, got {tuple(weights.shape)}")
-        refuse_transforms("Matching")
+        checks.refuse_transforms("Matching")
 
     def check_values(self, name: str) -> None:
         """Neither NaN nor +inf, but at padding."""
-        require_below_infinity(name, self.weights, lambda: self.weights[self.mask.unsqueeze(-1) & self._columns])
+        checks.require_below_infinity(name, self.weights, lambda: self.weights[self.mask.unsqueeze(-1) & self._columns])
 
     @property
     def lengths(self) -> Tensor:
@@ -93,7 +83,7 @@ class Matching(Structure):
         """[B, N], true at the rows that examples have."""
         return operators.row_mask(self.sizes, self.weights.shape[1])
 
-    def batched(self) -> Matching:
+    def batched(self) -> "Matching":
         """The structure itself."""
         return self
 
@@ -132,7 +122,7 @@ class Matching(Structure):
 
     def checked_labels(self, y: Tensor) -> Tensor:
         """Labels with 0 at padding."""
-        require_outputs(y, "[B, N]", "weights", self.weights)
+        checks.require_outputs(y, "[B, N]", "weights", self.weights)
         y = torch.where(self.mask, y, 0).to(torch.int64)
         if self.validate_args:
             wrong = ((y < 0) | (y >= self.sizes[:, 1:])).any(1)

@@ -1,22 +1,13 @@
 """Subwindows: all boxes of an image, bound to a map of scores that a box sums."""
 
-from __future__ import annotations
-
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from structsmooth.structures import checks
 from structsmooth.structures.base import check_k, widened
-from structsmooth.structures.checks import (
-    refuse_transforms,
-    require_below_infinity,
-    require_device,
-    require_integers,
-    require_scores,
-    require_shape,
-)
 from structsmooth.structures.search import SearchSpace
 from structsmooth.structures.subwindows import operators
 
@@ -79,16 +70,16 @@ class Subwindows(SearchSpace[Boxes]):
 
     def check_shapes(self) -> None:
         """Scores [B, H, W], outside transforms of ``torch.func``."""
-        require_scores("scores", self.scores)
+        checks.require_scores("scores", self.scores)
         if self.scores.dim() != 3 or 0 in self.scores.shape[1:]:
             raise ValueError(f"scores must have shape [B, H, W] with H, W >= 1, got {tuple(self.scores.shape)}")
-        refuse_transforms("Subwindows")
+        checks.refuse_transforms("Subwindows")
 
     def check_values(self, name: str) -> None:
         """Neither NaN nor +inf."""
-        require_below_infinity(name, self.scores)
+        checks.require_below_infinity(name, self.scores)
 
-    def batched(self) -> Subwindows:
+    def batched(self) -> "Subwindows":
         """The structure itself."""
         return self
 
@@ -151,10 +142,10 @@ class Subwindows(SearchSpace[Boxes]):
 
     def checked_labels(self, y: Tensor) -> Tensor:
         """Coordinates as int64."""
-        require_integers("y", y, "hold integer coordinates")
+        checks.require_integers("y", y, "hold integer coordinates")
         batch, height, width = self.scores.shape
-        require_shape("y", y, "[B, 4]", (batch, 4))
-        require_device("y", y, "scores", self.scores)
+        checks.require_shape("y", y, "[B, 4]", (batch, 4))
+        checks.require_device("y", y, "scores", self.scores)
         if self.validate_args:
             _check_boxes(y, height, width)
         return y.to(torch.int64)

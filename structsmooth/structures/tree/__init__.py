@@ -1,26 +1,12 @@
 """Trees: labels of nodes with scores for labels and for pairs of a node and its parent."""
 
-from __future__ import annotations
-
 from typing import cast
 
 import torch
 from torch import Tensor
 
+from structsmooth.structures import checks
 from structsmooth.structures.base import Structure, check_k, widened_pair
-from structsmooth.structures.checks import (
-    Backend,
-    check_backend,
-    is_compiled,
-    require_below_infinity,
-    require_device,
-    require_integers,
-    require_labels,
-    require_mask,
-    require_outputs,
-    require_scores,
-    require_shape,
-)
 from structsmooth.structures.tree import operators, reference
 
 
@@ -73,18 +59,18 @@ class Tree(Structure):
         mask: Tensor | None = None,
         *,
         validate_args: bool | None = None,
-        backend: Backend = "auto",
+        backend: checks.Backend = "auto",
     ) -> None:
         self.unary, self.pairwise = unary, pairwise
-        self.backend: Backend = backend
+        self.backend: checks.Backend = backend
         self.check_shapes()
-        require_integers("parents", parents)
+        checks.require_integers("parents", parents)
         if mask is None:
             mask = torch.ones_like(parents, dtype=torch.bool)
-        require_mask("mask", mask)
+        checks.require_mask("mask", mask)
         for name, tensor in (("parents", parents), ("mask", mask)):
-            require_shape(name, tensor, "[B, N]", tuple(unary.shape[:2]))
-            require_device(name, tensor, "unary", unary)
+            checks.require_shape(name, tensor, "[B, N]", tuple(unary.shape[:2]))
+            checks.require_device(name, tensor, "unary", unary)
         self.parents, self.mask = parents.to(torch.int64), mask
         super().__init__(validate_args)
         if self.validate_args:
@@ -93,25 +79,25 @@ class Tree(Structure):
     def check_shapes(self) -> None:
         """Scores [B, N, S] and [B, N, S, S], on a device that the backend runs on."""
         unary, pairwise = self.unary, self.pairwise
-        require_scores("unary", unary)
-        require_scores("pairwise", pairwise)
+        checks.require_scores("unary", unary)
+        checks.require_scores("pairwise", pairwise)
         if unary.dim() != 3 or 0 in unary.shape[1:]:
             raise ValueError(f"unary must have shape [B, N, S] with N, S >= 1, got {tuple(unary.shape)}")
-        require_shape("pairwise", pairwise, "[B, N, S, S]", (*unary.shape, unary.shape[-1]))
-        require_device("pairwise", pairwise, "unary", unary)
-        check_backend(self.backend, unary.device)
+        checks.require_shape("pairwise", pairwise, "[B, N, S, S]", (*unary.shape, unary.shape[-1]))
+        checks.require_device("pairwise", pairwise, "unary", unary)
+        checks.check_backend(self.backend, unary.device)
 
     def check_values(self, name: str) -> None:
         """Neither NaN nor +inf, but at padding and, of pairs, at roots."""
         scores, used = (self.unary, self.mask) if name == "unary" else (self.pairwise, self._hangs)
-        require_below_infinity(name, scores, lambda: scores[used])
+        checks.require_below_infinity(name, scores, lambda: scores[used])
 
     @property
     def lengths(self) -> Tensor:
         """Number of nodes of each example: int64 [B]."""
         return self.mask.sum(1)
 
-    def batched(self) -> Tree:
+    def batched(self) -> "Tree":
         """The structure itself."""
         return self
 
@@ -166,7 +152,7 @@ class Tree(Structure):
 
     @property
     def _compiled(self) -> bool:
-        return is_compiled(self.backend, self.unary.device)
+        return checks.is_compiled(self.backend, self.unary.device)
 
     @property
     def _hangs(self) -> Tensor:
@@ -183,10 +169,10 @@ class Tree(Structure):
 
     def checked_labels(self, y: Tensor) -> Tensor:
         """Labels with 0 at padding."""
-        require_outputs(y, "[B, N]", "unary", self.unary)
+        checks.require_outputs(y, "[B, N]", "unary", self.unary)
         y = torch.where(self.mask, y, 0).to(torch.int64)
         if self.validate_args:
-            require_labels(y, self.unary.shape[-1])
+            checks.require_labels(y, self.unary.shape[-1])
         return y
 
 

@@ -5,8 +5,6 @@ zeros added to the potentials, so the caller's tensors stay untouched. Trees of 
 are put in an order in which parents come first, and every step of the recursion handles one position of all examples.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Linear chains over sparse attributes, with compiled passes in the space of parts (CPU, float64)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -180,14 +178,14 @@ class SparseChainProblem(LinearProblem):
         return point, total
 
     @shared_out
-    def subset(self, indices: Tensor) -> SparseChainProblem:
+    def subset(self, indices: Tensor) -> "SparseChainProblem":
         """The same problem over some of its examples."""
         labels = self.labels[self.sequences.tokens(indices)]
         sequences, sizes = self.sequences.select(indices), (self.features, self.states)
         return SparseChainProblem(sequences, labels, *sizes, self.cost, self.smoother, self.bounds)
 
     @shared_out
-    def restrict(self, indices: Tensor, w: Tensor) -> tuple[SparseChainProblem, Tensor]:
+    def restrict(self, indices: Tensor, w: Tensor) -> "tuple[SparseChainProblem, Tensor]":
         """The same problem over some of its examples and the attributes that occur there, with their weights."""
         labels, sequences = self.labels[self.sequences.tokens(indices)], self.sequences.select(indices)
         used, attributes = sequences.attributes.unique(return_inverse=True)

@@ -1,7 +1,5 @@
 """Examples of sparse linear chains as arrays, and checks of what compiled passes take."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any

@@ -1,7 +1,5 @@
 """Epochs of block-coordinate Frank-Wolfe over sparse chains, compiled."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

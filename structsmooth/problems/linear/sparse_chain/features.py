@@ -1,7 +1,5 @@
 """The map from weights to potentials of sparse linear chains: it touches the attributes of a sentence alone."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """Epochs of SVRG and SGD over sparse chains, compiled."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 from typing import ClassVar

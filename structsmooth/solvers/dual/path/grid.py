@@ -1,7 +1,5 @@
 """Solutions on a grid of λ: the baseline of a regularization path."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from itertools import pairwise

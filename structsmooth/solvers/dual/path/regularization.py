@@ -1,7 +1,5 @@
 """Weights for every λ: the ε-approximate regularization path (Osokin et al. 2016, Algorithm 7)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 

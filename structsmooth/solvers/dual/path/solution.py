@@ -1,7 +1,5 @@
 """The ε-approximate solutions of a regularization path, and their file."""
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_right
 from dataclasses import asdict, dataclass, field
@@ -138,7 +136,7 @@ class SolutionPath:
         save_state(path, tensors, {**numbers, "top": top, "status": self.status.value, "breakpoints": rows})
 
     @classmethod
-    def load(cls, path: str | Path) -> SolutionPath:
+    def load(cls, path: str | Path) -> "SolutionPath":
         """Read a file of :meth:`save`; executes no code.
 
         Raises:

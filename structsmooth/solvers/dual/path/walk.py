@@ -1,7 +1,5 @@
 """A dual iterate on its way to smaller λ (Osokin et al. 2016, Algorithms 6 and 7)."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
