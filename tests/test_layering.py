@@ -28,7 +28,7 @@ LAYERS = [
     {"structsmooth.problems.linear.sparse_chain"},
     {"structsmooth.problems.__init__", "structsmooth.problems.sharding"},
     {"structsmooth.checkpoint", "structsmooth.history"},
-    {"structsmooth.solvers.state", "structsmooth.solvers.averaging", "structsmooth.solvers.lower_bound"},
+    {"structsmooth.solvers.state", "structsmooth.solvers.lower_bound"},
     {"structsmooth.solvers.step_control"},
     {"structsmooth.solvers.base", "structsmooth.solvers.run"},
     {"structsmooth.solvers.primal"},

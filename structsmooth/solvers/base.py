@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from structsmooth.history import History
@@ -156,3 +157,19 @@ def check_choices(solver: Solver[Any], **choices: tuple[str, ...]) -> None:
     for name, expected in choices.items():
         if getattr(solver, name) not in expected:
             raise ValueError(f"{name} must be one of {', '.join(expected)}, got {getattr(solver, name)!r}")
+
+
+def newest_share(t: Any, degree: int = 12) -> Any:
+    """Share of the newest of ``t`` iterates in their polynomial-decay average (Shamir and Zhang 2013, section 4).
+
+    The iterates count in proportion to t^degree. By default this is about the last tenth of them, so that the first
+    ones are soon forgotten.
+    """
+    return (degree + 1) / (t + degree)
+
+
+def averaging_shares(t: Tensor, degree: int) -> tuple[Tensor, float]:
+    """Shares of the iterates ``t`` = t₁, t₁ + 1, ... in the average at their end, and of the average before them."""
+    newest = newest_share(t, degree)
+    kept = torch.cat([(1 - newest).flip(0).cumprod(0).flip(0), t.new_ones(1)])
+    return newest * kept[1:], float(kept[0])

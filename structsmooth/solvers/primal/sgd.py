@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from structsmooth.problems.base import Problem
-from structsmooth.solvers.averaging import averaging_shares
-from structsmooth.solvers.base import check_positive
+from structsmooth.solvers.base import averaging_shares, check_positive
 from structsmooth.solvers.primal.gradient import GradientSolver, GradientState
 from structsmooth.solvers.state import State
 
@@ -28,7 +27,7 @@ class SGDState(GradientState):
 class SGD(GradientSolver[SGDState]):
     """Stochastic subgradient descent, no smoothing.
 
-    The weights are a weighted average of the iterates, see :func:`~structsmooth.solvers.averaging.newest_share`.
+    The weights are a weighted average of the iterates, see :func:`~structsmooth.solvers.base.newest_share`.
 
     Args:
         schedule: step sizes: ``"strongly-convex"`` for γ_t = 1/(2λ(t + t₀)), with t₀ such that the first step is the

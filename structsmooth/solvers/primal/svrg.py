@@ -12,8 +12,7 @@ from torch import Tensor
 
 from structsmooth.problems.base import FullPass, Problem
 from structsmooth.smoothing import L2, Entropy, Smoother
-from structsmooth.solvers.averaging import newest_share
-from structsmooth.solvers.base import check_positive
+from structsmooth.solvers.base import check_positive, newest_share
 from structsmooth.solvers.primal.gradient import GradientSolver, GradientState
 from structsmooth.solvers.state import State
 from structsmooth.solvers.step_control import StepControl
@@ -75,7 +74,7 @@ class SVRG(SmoothedSolver[SVRGState]):
 
     An epoch is a full pass, then one pass of stochastic steps that starts from its weights; the last iterate starts
     the next epoch. The weights are a weighted average of the means of the epochs, see
-    :func:`~structsmooth.solvers.averaging.newest_share`. The smoothed objective is within μ/2 of the objective (ℓ₂
+    :func:`~structsmooth.solvers.base.newest_share`. The smoothed objective is within μ/2 of the objective (ℓ₂
     smoothing), so μ also limits the accuracy.
 
     Args:
