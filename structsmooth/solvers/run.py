@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from dataclasses import replace
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -18,8 +18,7 @@ from structsmooth.solvers.state import Callback, Progress, Result, State, Status
 S = TypeVar("S", bound=State)
 
 
-@dataclass(frozen=True)
-class Evaluation:
+class Evaluation(NamedTuple):
     """A full pass at the weights of a state, and the work that it took."""
 
     full: FullPass
@@ -53,11 +52,11 @@ class Run(Generic[S]):
             state = self.solver.first_state(self.problem, self.lam, start, self.seed)
         state.charge(work)
         evaluation = self._evaluate(state)
-        row = self._record(state, evaluation.full)
+        row = self._record(state, evaluation)
         if not math.isfinite(row.objective):
             raise ValueError(f"the objective at the start must be finite, got {row.objective}")
-        self._keep(state, evaluation)
-        del evaluation
+        self._kept = self._reusable(evaluation, state)
+        del evaluation  # as large as several iterates
         self._accept(state, row)
 
     def resume(self, state: S, history: History) -> None:
@@ -73,9 +72,8 @@ class Run(Generic[S]):
         if not history:
             raise ValueError("resume must hold a history with a row at least, got an empty one")
         self.state, self.history = replace(state), History(history)
-        # An unbroken run has this evaluation at hand, and has counted it.
         if self._evaluations_count and self._begins_next(state, self._smoother(state)):
-            self._kept = self._made_evaluation(state)
+            self._kept = self._evaluate(state)  # an unbroken run has it at hand, and has counted it
 
     def until(self, passes: int) -> Status:
         """Make passes up to the limit, convergence or divergence."""
@@ -103,10 +101,8 @@ class Run(Generic[S]):
         """One pass of the solver, or more up to ``budget``, from the last accepted state."""
         # The generator depends on the pass alone, so a resumed run draws what an unbroken one would.
         rng = np.random.default_rng([self.seed, self.state.passes])
-        state, work = replace(self.state), Work()
-        # A retry may begin elsewhere.
-        lent = self._kept if self._kept and self._begins_next(state, self._kept.full.smoother) else None
-        state.evaluation = lent.full if lent else None
+        lent, work = self._reusable(self._kept, self.state), Work()
+        state = replace(self.state, evaluation=lent.full if lent else None)
         with work.counted(self.problem):
             trial = self.solver.advance(self.problem, self.lam, state, rng, budget)
         trial.evaluation = None
@@ -119,40 +115,32 @@ class Run(Generic[S]):
         """Make a pass and accept or undo it; whether there still is a step size to try."""
         trial = self.advance(budget)
         evaluation = self._evaluate(trial)
-        row = self._record(trial, evaluation.full)
+        row = self._record(trial, evaluation)
         if self._control is not None:
             if self._control.exploded(row, self.history):
-                return self._retry(trial)
+                if self._retries == self._control.retries:
+                    return False
+                self._retries += 1
+                self.state = self._control.retried(self.state, trial)
+                return True
             trial = self._control.steered(self.state, trial, row, evaluation.full, self.history)
-        self._keep(trial, evaluation)
+        self._kept = self._reusable(evaluation, trial)
         del evaluation
         self._accept(trial, row)
         return True
 
-    def _retry(self, exploded: S) -> bool:
-        """Undo a pass, unless too many have been undone."""
-        assert self._control is not None
-        if self._retries == self._control.retries:
-            return False
-        self._retries += 1
-        self.state = self._control.retried(self.state, exploded)
-        return True
-
     def _evaluate(self, state: S) -> Evaluation:
-        """A full pass at the weights of a state, counted where it counts."""
-        evaluation = self._made_evaluation(state)
-        if self._evaluations_count:
-            state.charge(evaluation.work)
-        return evaluation
-
-    def _made_evaluation(self, state: S) -> Evaluation:
         work = Work()
         with work.counted(self.problem):
             full = self.problem.full_pass(state.weights, self._smoother(state), with_loss=True)
         return Evaluation(full, work)
 
-    def _record(self, state: S, full: FullPass) -> Row:
+    def _record(self, state: S, evaluation: Evaluation) -> Row:
+        """The row of a state, which learns from its evaluation."""
+        full = evaluation.full
         assert full.loss is not None
+        if self._evaluations_count:
+            state.charge(evaluation.work)
         objective = full.loss + self.lam / 2 * float(state.weights.square().sum())
         state.observe(full, self.lam)
         return Row(
@@ -167,16 +155,16 @@ class Run(Generic[S]):
             metrics=self.solver.metrics(state),
         )
 
-    def _keep(self, state: S, evaluation: Evaluation) -> None:
-        """Keep an evaluation, as large as several iterates, only if the next pass begins with the same full pass."""
-        self._kept = evaluation if self._begins_next(state, evaluation.full.smoother) else None
-
     def _accept(self, state: S, row: Row) -> None:
         self.state = state
         self.history.append(row)
         for callback in self.callbacks:
             callback(Progress(self.problem, state, row, self.history))
         row.as_dict()  # refuses metrics that no file could hold, before there is much to lose
+
+    def _reusable(self, evaluation: Evaluation | None, state: S) -> Evaluation | None:
+        """The evaluation if the pass after ``state`` begins with the same full pass."""
+        return evaluation if evaluation and self._begins_next(state, evaluation.full.smoother) else None
 
     def _begins_next(self, state: S, smoother: Smoother) -> bool:
         """Whether the pass after ``state`` begins with a full pass at its weights under this smoother."""

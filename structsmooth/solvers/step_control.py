@@ -1,6 +1,6 @@
 """Control of step sizes during a run: explosions are undone, and step sizes that no longer help are halved."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
 from structsmooth.history import History, Row
@@ -15,7 +15,7 @@ _IDLE = 10
 
 @dataclass
 class SteeredState(State):
-    """State whose step size is under control.
+    """State with a step size under control.
 
     Attributes:
         stalls: passes in a row that did not decrease what they worked on.
@@ -30,28 +30,30 @@ S = TypeVar("S", bound=SteeredState)
 
 
 class Steered(Protocol[S]):
-    """A solver whose step size can be controlled."""
-
-    def stalled(self, state: S, full: FullPass, lam: float) -> bool:
-        """Whether the pass behind ``state`` did not decrease what it worked on; ``full`` is at its weights."""
-
-    def restarted(self, state: S) -> S:
-        """``state`` without momentum, from which an exploded pass is tried again."""
-
-    def with_step_size(self, problem: Problem, lam: float, state: S, step_size: float) -> S:
-        """``state`` with another step size, and what follows from it."""
+    """What the control of a step size asks of a solver."""
 
     def steps_per_pass(self, problem: Problem) -> int:
         """Number of steps in a pass."""
 
+    def stalled(self, state: S, full: FullPass, lam: float) -> bool:
+        """Whether the pass behind ``state`` did not decrease what it worked on; ``full`` is at its weights."""
+        return False
+
+    def restarted(self, state: S) -> S:
+        """``state`` without momentum, from which an exploded pass is tried again."""
+        return state
+
+    def with_step_size(self, problem: Problem, lam: float, state: S, step_size: float) -> S:
+        """``state`` with another step size, and what follows from it."""
+        return replace(state, step_size=step_size)
+
 
 @dataclass(frozen=True)
 class StepControl(Generic[S]):
-    """Halves the step size of a solver where a pass shows that it is too large.
+    """Halves the step size of a solver where a pass shows that it is too large: it costs passes, not the run.
 
     A pass that makes the objective explode, or not finite, is undone and repeated with half the step size. With
-    ``patience``, the step size is also halved for the next pass when passes stop making progress. So a step size that
-    is too large costs passes, not the run.
+    ``patience``, the step size is also halved for the next pass when passes stop making progress.
 
     Attributes:
         solver: whose step size it is.
@@ -96,11 +98,9 @@ class StepControl(Generic[S]):
         if after.stalls < self.patience and after.idle < _IDLE:
             return after
         after.stalls = after.idle = 0
-        return self._halved(after) if after.step_size / 2 >= self._least_step_size(after) else after
+        steps = after.passes * self.solver.steps_per_pass(self.problem)
+        shortest = self.least / (self.lam * steps) if self.lam > 0 else 0.0
+        return self._halved(after) if after.step_size / 2 >= shortest else after
 
     def _halved(self, state: S) -> S:
         return self.solver.with_step_size(self.problem, self.lam, state, state.step_size / 2)
-
-    def _least_step_size(self, state: S) -> float:
-        steps = state.passes * self.solver.steps_per_pass(self.problem)
-        return self.least / (self.lam * steps) if self.lam > 0 else 0.0

@@ -61,15 +61,16 @@ class BCFW(DualSolver[BCFWState]):
     another run on the same problem, for this λ or another.
 
     Args:
-        sampling: ``"uniform"`` for all blocks in random order in every pass; ``"gap"`` for blocks drawn in proportion
-            to their gaps as last seen (Algorithm 2), after a first pass over all.
-        steps: ``"fw"`` from the statistics of the block towards those of the output; ``"pairwise"`` from the worst
-            output of its active set (Algorithm 3), which closes the gap fastest on chains of letters and of words, with
-            the largest lead at small gaps; ``"away"`` towards the output or away from the worst (Algorithm 4).
+        sampling: order of the steps: ``"uniform"`` for all blocks in random order in every pass; ``"gap"`` for
+            blocks drawn in proportion to their gaps as last seen (Algorithm 2), after a first pass over all.
+        steps: kind of steps: ``"fw"`` from the statistics of the block towards the output; ``"pairwise"`` from the
+            worst output of its active set towards it (Algorithm 3), which closes the gap fastest on chains of letters
+            and of words, especially at small gaps; ``"away"`` towards it or away from the worst (Algorithm 4).
         cache: step towards an output that the oracle gave before, and call the oracle only if no such output has a gap
-            of ``cache_factor`` times the block gap as last seen and ``cache_nu`` times their mean (Algorithm 5).
-        cache_factor: F of the cache.
-        cache_nu: ν of the cache.
+            of at least ``cache_factor`` times the block gap as last seen and ``cache_nu`` times the mean of all gaps
+            (Algorithm 5).
+        cache_factor: factor F of the cache.
+        cache_nu: factor ν of the cache.
         capacity: outputs that a block holds, in active set and cache. Outputs that the active set has lost count
             together as one more; the cache evicts the least recently useful output.
         refresh: passes between oracle calls on all blocks that bring the gaps up to date, with ``"gap"`` or a cache.

@@ -53,7 +53,7 @@ class Adam(GradientSolver[AdamState]):
         optimizer.state[w] = {"step": step, "exp_avg": mean, "exp_avg_sq": mean_square}
         for batch in order:
             _, gradient = problem.batch_loss_and_grad(w, batch, problem.smoother)
-            w.grad = gradient.add_(w, alpha=lam)
+            w.grad = gradient.add(w, alpha=lam)
             optimizer.step()
         w.grad = None
         steps = state.steps + len(order)

@@ -60,7 +60,8 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
 
     Args:
         mu: level of smoothing μ at the start. If not given, 2 for the adaptive and 0.03 for the constant schedule.
-        schedule: ``"adaptive"`` (Corollaries 18 and 20) needs no accuracy in advance; ``"constant"`` (17 and 19).
+        schedule: of smoothing and κ: ``"adaptive"`` (Corollaries 18 and 20), which needs no accuracy in advance, or
+            ``"constant"`` (Corollaries 17 and 19).
         kappa: strength κ of the proximal term. If not given, it follows from the Lipschitz constant that the first
             step size implies, as in Propositions 29 and 31; the adaptive schedule with λ > 0 takes the geometric mean
             of that and the paper's choice λ, since much acceleration is slow at first and little is slow in the end.

@@ -3,7 +3,7 @@
 import math
 import sys
 from abc import abstractmethod
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,7 +15,7 @@ from structsmooth.smoothing import Max
 from structsmooth.solvers.base import Solver
 from structsmooth.solvers.checks import check_positive
 from structsmooth.solvers.lower_bound import DualPoint
-from structsmooth.solvers.step_control import SteeredState, StepControl
+from structsmooth.solvers.step_control import Steered, SteeredState, StepControl
 
 # Step sizes that are tried before a run, at most, in each direction.
 _TRIES = 40
@@ -50,7 +50,7 @@ S = TypeVar("S", bound=GradientState)
 
 
 @dataclass(frozen=True)
-class GradientSolver(Solver[S]):
+class GradientSolver(Solver[S], Steered[S]):
     """A solver whose steps have a size, which :class:`~structsmooth.solvers.step_control.StepControl` steers.
 
     Args:
@@ -85,18 +85,6 @@ class GradientSolver(Solver[S]):
     def step_control(self, problem: Problem, lam: float) -> StepControl[S]:
         """Passes that explode are undone and repeated with half the step size."""
         return StepControl(self, problem, lam)
-
-    def stalled(self, state: S, full: FullPass, lam: float) -> bool:
-        """Whether the pass behind ``state`` did not decrease what it worked on; ``full`` is at its weights."""
-        return False
-
-    def restarted(self, state: S) -> S:
-        """``state`` without momentum, from which an exploded pass is tried again."""
-        return state
-
-    def with_step_size(self, problem: Problem, lam: float, state: S, step_size: float) -> S:
-        """``state`` with another step size, and what follows from it."""
-        return replace(state, step_size=step_size)
 
     def estimate_step_size(self, problem: Problem, lam: float, weights: Tensor, seed: int) -> float:
         """The largest step size tried whose objective, after one pass over a sample of the data, is close to the best.

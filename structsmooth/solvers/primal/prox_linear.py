@@ -52,9 +52,9 @@ class ProxLinear(GradientSolver[ProxLinearState]):
     ‖w_{k-1} − ŵ_k‖/η and ``inner_mu`` μ_k.
 
     Args:
-        learning_rate: step size η. If not given, it adapts. At first the proximal term is a tenth of the loss where a
-            gradient step would end that promises a loss of zero. Then η decreases when F at the candidate is above the
-            model, which cannot happen with η below the inverse curvature of the scores (Assumption 33), and increases
+        learning_rate: step size η. If not given, it adapts. At first the proximal term is a tenth of the loss after the
+            gradient step that would make the linearized loss zero. Then η decreases when F at the candidate is above
+            the model, which cannot happen below the inverse curvature of the scores (Assumption 33), and increases
             when the proximal term held the candidate back and was far above the error of the model; by a factor of at
             most ten.
         mu: level of smoothing μ at the start. If not given, 1 for the adaptive and 0.03 for the constant schedule.
@@ -68,7 +68,7 @@ class ProxLinear(GradientSolver[ProxLinearState]):
         inner_passes: passes of the inner solver in an iteration; under ``"gradient"`` the limit on them.
         inner_stop: ``"budget"`` to make all inner passes; ``"gradient"`` to stop when the gradient of the smoothed
             model implies that its value is within ε_0/k of the minimum: ‖∇‖² ≤ 2(λ + 1/η) ε_0/k.
-        tolerance: ε_0. If not given, the objective at the start (Remark 38).
+        tolerance: accuracy ε_0 of the models. If not given, the objective at the start (Remark 38).
         accept: ``"descent"`` for candidates where F is no larger (line 4), ``"always"`` for all (Remark 36).
     """
 
@@ -120,9 +120,9 @@ class ProxLinear(GradientSolver[ProxLinearState]):
         return ProxLinearState(weights, step_size, lipschitz=self.lipschitz or 0.0, mu=self._first_mu)
 
     def estimate_step_size(self, problem: Problem, lam: float, weights: Tensor, seed: int) -> float:
-        """The η whose proximal term is a small part of the loss at the end of a certain gradient step.
+        """The η whose proximal term is a small part of the loss after a step that makes the linearized loss zero.
 
-        Along that step, as long as the loss over the norm of the gradient, the linearized loss falls to zero.
+        This step along the gradient is as long as the loss over the norm of the gradient.
         """
         loss, gradient = problem.loss_and_grad(weights, problem.smoother)
         square = float(gradient.square().sum())

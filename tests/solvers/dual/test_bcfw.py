@@ -1,11 +1,7 @@
 """Block-coordinate Frank-Wolfe: certificates, the explicit dual, compiled against plain steps, a toy example."""
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
-from itertools import pairwise
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,23 +9,18 @@ import torch
 from scipy.linalg import block_diag
 from scipy.optimize import minimize
 from small_problems import EnumeratedProblem, random_problem, random_weights
+from solver_cases import BLOCKWISE, FEATURES, LAM, LENGTHS, STATES, bounded_problem, moments_of, small_problem
 from torch import Tensor
 from torch.nn.functional import one_hot
 from torch.testing import assert_close
 
 from structsmooth import (
     BCFW,
-    SVRG,
     Candidates,
-    CasimirSVRG,
     Cost,
-    Entropy,
     Hamming,
-    History,
     LinearProblem,
-    LinearScore,
     Max,
-    ModuleProblem,
     NormalizedHamming,
     Problem,
     Result,
@@ -38,55 +29,15 @@ from structsmooth import (
     Status,
     WeightedHamming,
 )
-from structsmooth.checkpoint import load_state, save_state
 from structsmooth.problems import Cache, DualIterate, Parts, Response, respond
-from structsmooth.problems.bounds import Bounds
 from structsmooth.problems.linear.active_set import Steps
-from structsmooth.solvers import Progress
 from structsmooth.solvers.dual.bcfw import BCFWState
 
-LAM, LENGTHS, STATES, FEATURES, CAPACITY = 0.2, (3, 1, 2, 3, 2), 3, 4, 3
+CAPACITY = 3
 # Without cost the optimum is w = 0, where all outputs have the same score, and rounding breaks the ties.
 COSTS = [Hamming(), NormalizedHamming(), WeightedHamming((1.0, 2.0, 0.5))]
 EXACTLY = {"rtol": 0.0, "atol": 1e-10}
-VARIANTS = {
-    "uniform": BCFW(steps="fw", sampling="uniform", gap_tolerance=0),
-    "gap": BCFW(steps="fw", gap_tolerance=0),
-    "gap, refreshed often": BCFW(steps="fw", refresh=2, gap_tolerance=0),
-    "pairwise": BCFW(steps="pairwise", gap_tolerance=0),
-    "pairwise, uniform": BCFW(sampling="uniform", steps="pairwise", gap_tolerance=0),
-    "pairwise, few outputs": BCFW(steps="pairwise", capacity=2, gap_tolerance=0),
-    "away": BCFW(steps="away", gap_tolerance=0),
-    "away, few outputs": BCFW(steps="away", capacity=1, gap_tolerance=0),
-    "cache": BCFW(steps="fw", cache=True, gap_tolerance=0),
-    "cache, uniform": BCFW(steps="fw", sampling="uniform", cache=True, gap_tolerance=0),
-    "cache, few outputs": BCFW(steps="fw", cache=True, capacity=2, refresh=3, gap_tolerance=0),
-    "cache, pairwise": BCFW(steps="pairwise", cache=True, gap_tolerance=0),
-    "cache, pairwise, uniform": BCFW(sampling="uniform", steps="pairwise", cache=True, gap_tolerance=0),
-    "cache, away": BCFW(steps="away", cache=True, gap_tolerance=0),
-    "uniform, average": BCFW(steps="fw", sampling="uniform", average=True, gap_tolerance=0),
-    "gap, average": BCFW(steps="fw", average=True, gap_tolerance=0),
-}
-every_variant = pytest.mark.parametrize("solver", VARIANTS.values(), ids=VARIANTS.keys())
-
-
-def small_problem(seed: int = 2, cost: Cost | None = Hamming()) -> SparseChainProblem:  # noqa: B008 - immutable
-    return random_problem(LENGTHS, STATES, FEATURES, cost, seed)
-
-
-def moments_of(solver: BCFW, problem: Problem, passes: int = 25, **options: Any) -> list[tuple[BCFWState, History]]:
-    """State and history after every pass, as a callback sees them."""
-    moments: list[tuple[BCFWState, History]] = []
-
-    def record(progress: Progress[BCFWState]) -> None:
-        moments.append((replace(progress.state), History(progress.history)))
-
-    solver.solve(problem, lam=LAM, passes=passes, callbacks=[record], **options)
-    return moments
-
-
-def without_time(history: History) -> list[dict[str, Any]]:
-    return [{**row.as_dict(), "seconds": 0} for row in history]
+every_variant = pytest.mark.parametrize("solver", BLOCKWISE.values(), ids=BLOCKWISE.keys())
 
 
 def iterate(problem: SparseChainProblem, seed: int = 0) -> DualIterate:
@@ -113,10 +64,10 @@ def iterate(problem: SparseChainProblem, seed: int = 0) -> DualIterate:
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("cost", [Hamming(), NormalizedHamming(), None], ids=str)
-@pytest.mark.parametrize("name", [name for name, solver in VARIANTS.items() if not solver.average])
+@pytest.mark.parametrize("name", [name for name, solver in BLOCKWISE.items() if not solver.average])
 def test_the_gap_is_the_sum_of_the_block_gaps(name: str, cost: Cost | None, seed: int) -> None:
     problem = small_problem(seed, cost)
-    for state, history in moments_of(VARIANTS[name], problem, passes=60, seed=seed):
+    for state, history in moments_of(BLOCKWISE[name], problem, passes=60, seed=seed):
         row, gaps = history[-1], problem.block_gaps(state.weights, state.statistics)
         assert row.gap == pytest.approx(float(gaps.sum()), rel=0, abs=1e-9)
         assert (gaps >= -1e-12).all()
@@ -127,59 +78,16 @@ def test_the_gap_is_the_sum_of_the_block_gaps(name: str, cost: Cost | None, seed
         assert row.step_size is None
 
 
-@pytest.mark.parametrize("seed", range(3))
-@every_variant
-def test_the_dual_never_decreases_and_bounds_the_optimum(solver: BCFW, seed: int) -> None:
-    problem = small_problem(seed)
-    optimum = EnumeratedProblem(problem).optimum(LAM)
-    result = solver.solve(problem, lam=LAM, passes=300, seed=seed)
-    duals = result.history.column("dual")
-    assert all(a <= b + 1e-12 for a, b in pairwise(duals))
-    assert duals[0] == 0
-    assert all(row.dual <= optimum + 1e-9 <= row.objective + 2e-9 for row in result.history)
-    assert all(row.gap == row.objective - row.dual >= -1e-12 for row in result.history)
-    assert result.history[-1].gap < 0.02 * optimum
-    assert result.status is (Status.PASS_LIMIT if result.history[-1].gap > 0 else Status.CONVERGED)
-
-
-def test_all_variants_and_casimir_agree() -> None:
-    problem = small_problem()
-    solvers = [*VARIANTS.values(), CasimirSVRG(k=27, gap_tolerance=0)]
-    results = [solver.solve(problem, lam=LAM, passes=300) for solver in solvers]
-    for a in results:
-        for b in results:
-            # F is λ-strongly convex: ‖w − w*‖² ≤ 2 gap/λ.
-            radius = sum(math.sqrt(2 * r.history[-1].gap / LAM) for r in (a, b))
-            assert float((a.weights - b.weights).norm()) <= radius
-            assert b.history[-1].dual - 1e-9 <= a.history[-1].objective
-    assert all(r.history[-1].gap < 0.05 * r.history[-1].objective for r in results)
-
-
-def box(problem: SparseChainProblem) -> Bounds:
-    """Non-negative transitions and ends, one weight fixed, others bounded on one side or both."""
-    lower = torch.full((problem.dim,), -torch.inf, dtype=torch.float64)
-    upper = -lower
-    lower[-(problem.states + 2) * problem.states :] = 0.0
-    lower[1::5], upper[::4] = -0.03, 0.05
-    lower[2] = upper[2] = 0.04
-    return lower, upper
-
-
-def bounded_problem(lengths: tuple[int, ...] = LENGTHS, features: int = FEATURES, seed: int = 2) -> SparseChainProblem:
-    free = random_problem(lengths, STATES, features, seed=seed)
-    return random_problem(lengths, STATES, features, seed=seed, bounds=box(free))
-
-
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", BLOCKWISE)
 def test_weights_stay_within_bounds_with_an_exact_gap(name: str) -> None:
     problem = bounded_problem()
     optimum = EnumeratedProblem(problem).optimum(LAM)
     assert problem.bounds is not None
     at_bounds, last = 0, 0.0
-    for state, history in moments_of(VARIANTS[name], problem, passes=12):
+    for state, history in moments_of(BLOCKWISE[name], problem, passes=12):
         w, row = problem.within_bounds(state.iterate), history[-1]
         assert ((state.weights >= problem.bounds[0]) & (state.weights <= problem.bounds[1])).all()
-        if not VARIANTS[name].average:
+        if not BLOCKWISE[name].average:
             gaps = problem.block_gaps(w, state.statistics)
             assert row.gap == pytest.approx(float(gaps.sum()), rel=0, abs=1e-9)
         assert_close(problem.dual_weights(state.statistics, LAM), state.iterate, rtol=0, atol=1e-12)
@@ -195,7 +103,7 @@ def test_weights_stay_within_bounds_with_an_exact_gap(name: str) -> None:
 @pytest.mark.parametrize("bounded", [False, True])
 def test_the_dual_is_that_of_a_quadratic_program(bounded: bool, seed: int) -> None:
     """max bᵀα − (λ/2)‖Aα − β‖² − λ(uᵀβ₊ − lᵀβ₋) over a simplex for each example, β = β₊ − β₋ (eq. 53)."""
-    problem = bounded_problem((2, 1, 2), seed=seed) if bounded else random_problem((2, 1, 2), 3, FEATURES, seed=seed)
+    problem = bounded_problem(seed, (2, 1, 2)) if bounded else random_problem((2, 1, 2), 3, FEATURES, seed=seed)
     free = torch.full((problem.dim,), torch.inf, dtype=torch.float64)
     lower, upper = (bound.numpy() for bound in problem.bounds or (-free, free))
     above, below = (np.eye(problem.dim)[np.isfinite(bound)].T for bound in (upper, lower))
@@ -434,26 +342,6 @@ def test_without_gaps_all_examples_are_as_likely(kind: type[LinearProblem]) -> N
         assert torch.equal(after.statistics, expected.statistics)
 
 
-@every_variant
-def test_resumes_from_every_pass_as_if_unbroken(solver: BCFW, tmp_path: Path) -> None:
-    moments = moments_of(solver, small_problem())
-    whole, history = moments[-1]
-    assert len(moments) == len(history) == 26
-    for state, before in moments:
-        save_state(tmp_path / "state", *state.split())
-        tensors, values = load_state(tmp_path / "state")
-        for restored in (state, BCFWState.joined(tensors, values)):
-            rest = solver.solve(small_problem(), lam=LAM, passes=25, resume=(restored, History(before)))
-            assert torch.equal(rest.weights, whole.weights)
-            assert without_time(rest.history) == without_time(history)
-
-
-def test_a_result_can_be_gone_on_from() -> None:
-    short = BCFW().solve(small_problem(), lam=LAM, passes=3)
-    longer = BCFW().solve(small_problem(), lam=LAM, passes=6, resume=(short.state, short.history))
-    assert torch.equal(longer.weights, BCFW().solve(small_problem(), lam=LAM, passes=6).weights)
-
-
 @pytest.mark.parametrize("lam", [LAM, 2 * LAM, LAM / 2])
 @every_variant
 def test_warm_start_from_a_solution_for_any_lambda(solver: BCFW, lam: float) -> None:
@@ -474,50 +362,6 @@ def test_warm_start_from_a_solution_for_any_lambda(solver: BCFW, lam: float) -> 
     assert all(map(torch.equal, copies, state.split()[0].values()))
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-@every_variant
-def test_seeds(solver: BCFW, seed: int) -> None:
-    first, again, other = (solver.solve(small_problem(), lam=LAM, passes=7, seed=s) for s in (seed, seed, seed + 7))
-    assert torch.equal(first.weights, again.weights)
-    assert without_time(first.history) == without_time(again.history)
-    assert not torch.equal(first.weights, other.weights)
-
-
-@pytest.mark.parametrize("at", [0, 3])
-@every_variant
-def test_interrupted_by_a_callback(solver: BCFW, at: int) -> None:
-    def interrupt(progress: Progress[BCFWState]) -> None:
-        if len(progress.history) > at:
-            raise KeyboardInterrupt
-
-    result = solver.solve(small_problem(), lam=LAM, passes=9, callbacks=[interrupt])
-    expected = solver.solve(small_problem(), lam=LAM, passes=at)
-    assert result.status is Status.INTERRUPTED
-    assert torch.equal(result.weights, expected.weights)
-    assert without_time(result.history) == without_time(expected.history)
-
-
-@pytest.mark.parametrize("steps", [0, 7, 12])
-def test_interrupted_within_a_pass(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The result is that of the last complete pass."""
-    problem, left, step = Toy(5, 3), steps, Toy._step
-
-    def interrupted(*arguments: Any) -> Any:
-        nonlocal left
-        left -= 1
-        if left < 0:
-            raise KeyboardInterrupt
-        return step(*arguments)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Toy, "_step", interrupted)
-        result = BCFW(sampling="uniform", gap_tolerance=0).solve(problem, lam=0.2, passes=9)
-    expected = BCFW(sampling="uniform", gap_tolerance=0).solve(Toy(5, 3), lam=0.2, passes=steps // 5)
-    assert result.status is Status.INTERRUPTED
-    assert torch.equal(result.weights, expected.weights)
-    assert without_time(result.history) == without_time(expected.history)
-
-
 @pytest.mark.parametrize("refresh", [1, 2, 10])
 def test_oracle_calls_of_refreshes_count(refresh: int) -> None:
     problem, passes = small_problem(), 25
@@ -525,59 +369,6 @@ def test_oracle_calls_of_refreshes_count(refresh: int) -> None:
     evaluations = len(history)
     assert problem.oracle_calls == history[-1].oracle_calls + evaluations * problem.n
     assert history[-1].oracle_calls == problem.n * (passes + (passes - 1) // refresh)
-
-
-def test_converged_means_a_small_gap() -> None:
-    result = BCFW(gap_tolerance=0.05).solve(small_problem(), lam=LAM, passes=1000)
-    *before, last = (row.gap / row.objective for row in result.history)
-    assert result.status is Status.CONVERGED
-    assert last <= 0.05 < min(before)
-
-
-def module_problem() -> Problem:
-    return ModuleProblem(LinearScore(2, 2), [(torch.ones(1, 2).double(), torch.tensor([0]))])
-
-
-def crf() -> Problem:
-    hinge = small_problem()
-    sizes = (hinge.features, hinge.states)
-    return SparseChainProblem(hinge.sequences, hinge.labels, *sizes, None, Entropy(1.0))
-
-
-BAD: list[tuple[Callable[[], object], type[Exception], str]] = [
-    (lambda: BCFW(sampling="random"), ValueError, """sampling must be "uniform" or "gap", got 'random'"""),
-    (lambda: BCFW(steps="back"), ValueError, "steps must be one of fw, pairwise, away, got 'back'"),
-    (lambda: BCFW(capacity=0), ValueError, "capacity must be positive, got 0"),
-    (lambda: BCFW(refresh=0), ValueError, "refresh must be positive, got 0"),
-    (lambda: BCFW(cache_factor=-0.1), ValueError, "cache_factor must be at least 0 and finite, got -0.1"),
-    (lambda: BCFW(cache_nu=math.inf), ValueError, "cache_nu must be at least 0 and finite, got inf"),
-    (lambda: BCFW(refresh=2.5), TypeError, "refresh must be an int, got float"),
-    (lambda: BCFW(gap_tolerance=-1), ValueError, "gap_tolerance must be at least 0 and finite, got -1"),
-    (lambda: BCFW().solve(small_problem(), lam=0), ValueError, "BCFW needs lam > 0"),
-    (lambda: BCFW().solve(module_problem(), lam=1), TypeError, "BCFW needs a LinearProblem, got ModuleProblem"),
-    (lambda: BCFW().solve(crf(), lam=1), ValueError, "BCFW needs a problem of hinges, got one with Entropy"),
-    (
-        lambda: BCFW().solve(small_problem(), lam=1, start=small_problem().start()),
-        TypeError,
-        "start must be a BCFWState, got Tensor",
-    ),
-    (
-        lambda: BCFW().solve(random_problem(), lam=1, start=BCFW().solve(small_problem(), lam=1, passes=1).state),
-        ValueError,
-        r"statistics must have shape \(84,\), got \(78,\)",
-    ),
-    (
-        lambda: SVRG().solve(small_problem(), lam=1, start=BCFW().solve(small_problem(), lam=1, passes=1).state),
-        TypeError,
-        "start must be a torch.Tensor, got BCFWState",
-    ),
-]
-
-
-@pytest.mark.parametrize(("make", "error", "message"), BAD, ids=[message for _, _, message in BAD])
-def test_refuses(make: Callable[[], object], error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
-        make()
 
 
 @pytest.mark.parametrize(

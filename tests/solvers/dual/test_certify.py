@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from small_problems import EnumeratedProblem, random_problem, random_weights
+from small_problems import EnumeratedProblem, random_weights
+from solver_cases import FEATURES, STATES, crf, small_problem
 
 from structsmooth import (
     BCFW,
@@ -13,7 +14,6 @@ from structsmooth import (
     CasimirSVRG,
     Certificate,
     Cost,
-    Entropy,
     Hamming,
     LinearScore,
     ModuleProblem,
@@ -23,13 +23,8 @@ from structsmooth import (
 )
 from structsmooth.problems import LinearProblem
 
-LENGTHS, STATES, FEATURES = (3, 1, 2, 3, 2), 3, 4
 every_lam = pytest.mark.parametrize("lam", [0.02, 0.2, 5.0])
 every_cost = pytest.mark.parametrize("cost", [Hamming(), NormalizedHamming()], ids=str)
-
-
-def small_problem(seed: int = 2, cost: Cost | None = Hamming()) -> SparseChainProblem:  # noqa: B008 - immutable
-    return random_problem(LENGTHS, STATES, FEATURES, cost, seed)
 
 
 class PlainChain(SparseChainProblem):
@@ -164,9 +159,8 @@ def test_bad_input() -> None:
         certify(problem, w, 0.2, passes=1.5)
     with pytest.raises(TypeError, match="start must be a BCFWState"):
         certify(problem, w, 0.2, start=w)
-    crf = SparseChainProblem(problem.sequences, problem.labels, FEATURES, STATES, None, Entropy(1.0))
     with pytest.raises(ValueError, match="problem of hinges"):
-        certify(crf, w, 0.2)
+        certify(crf(), w, 0.2)
     module = ModuleProblem(LinearScore(2, 2), [(torch.zeros(2, 2), torch.zeros(2, dtype=torch.int64))])
     with pytest.raises(TypeError, match="LinearProblem"):
         certify(module, module.start(), 0.2)

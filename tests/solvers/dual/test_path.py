@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 from small_problems import EnumeratedProblem, random_problem, random_weights
+from solver_cases import FEATURES, STATES, bounded_problem, crf, small_problem
 from torch import Tensor
 from torch.testing import assert_close
 
 from structsmooth import (
     BCFW,
     Cost,
-    Entropy,
     Hamming,
     LinearScore,
     ModuleProblem,
@@ -31,7 +31,6 @@ from structsmooth.problems import LinearProblem
 from structsmooth.solvers import Breakpoint, grid_search
 from structsmooth.solvers.dual.path.walk import first_lam
 
-LENGTHS, STATES, FEATURES = (3, 1, 2, 3, 2), 3, 4
 LAM_MIN, EPSILON = 0.05, 0.2
 COSTS = [Hamming(), NormalizedHamming(), WeightedHamming((1.0, 2.0, 0.5))]
 VARIANTS = {
@@ -43,10 +42,6 @@ VARIANTS = {
 }
 every_variant = pytest.mark.parametrize("solver", VARIANTS.values(), ids=VARIANTS.keys())
 every_cost = pytest.mark.parametrize("cost", COSTS, ids=str)
-
-
-def small_problem(seed: int = 2, cost: Cost | None = Hamming()) -> SparseChainProblem:  # noqa: B008 - immutable
-    return random_problem(LENGTHS, STATES, FEATURES, cost, seed)
 
 
 def random_lams(path: SolutionPath, number: int = 50) -> list[float]:
@@ -381,10 +376,10 @@ def test_bad_input(call: Callable[[SparseChainProblem], object], message: str) -
 
 
 def test_other_problems_are_refused() -> None:
-    problem = small_problem()
-    crf = SparseChainProblem(problem.sequences, problem.labels, FEATURES, STATES, None, Entropy(1.0))
     with pytest.raises(ValueError, match="problem of hinges"):
-        RegularizationPath().solve(crf, lam_min=0.1)
+        RegularizationPath().solve(crf(), lam_min=0.1)
+    with pytest.raises(ValueError, match="takes no bounds on weights"):
+        RegularizationPath().solve(bounded_problem(), lam_min=0.1)
     module = ModuleProblem(LinearScore(2, 2), [(torch.zeros(2, 2), torch.zeros(2, dtype=torch.int64))])
     with pytest.raises(TypeError, match="LinearProblem"):
         RegularizationPath().solve(module, lam_min=0.1)

@@ -1,9 +1,8 @@
 """Prox-linear against Algorithm 5: exact steps, Theorem 35, acceptance, step lengths, tolerances and resumption."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,50 +11,28 @@ import torch
 from scipy.optimize import minimize
 from small_networks import PROBLEMS, candidates_problem, chain_problem
 from small_problems import random_problem
+from solver_cases import Sines, sines
 from torch import Tensor, nn
 from torch.testing import assert_close
 
 from structsmooth import (
-    BCFW,
-    Candidates,
     CasimirSVRG,
     Entropy,
-    History,
     LinearChain,
     LinearScore,
-    Max,
     ModuleProblem,
     Problem,
     ProxLinear,
     ScoreModule,
     Status,
 )
-from structsmooth.checkpoint import load_state, save_state
 from structsmooth.problems import ShiftedProblem
-from structsmooth.solvers import Progress, State
 from structsmooth.solvers.primal.prox_linear import ProxLinearState
 
 LAM, N, OUTPUTS, DIM = 0.05, 5, 4, 2
 # Scores are sines of inner products with unit vectors, so those of an output less those of the labels are 2-smooth.
 CURVATURE = 2.0
 ETA = 1 / CURVATURE
-
-
-class Sines(ScoreModule):
-    """Candidates with scores sin⟨x_j, w⟩."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.w = nn.Parameter(torch.tensor([1.0, -2.0]).double())
-
-    def forward(self, x: Tensor) -> Candidates:
-        return Candidates(torch.sin(x @ self.w))
-
-
-def sines() -> ModuleProblem:
-    x = torch.randn(N, OUTPUTS, DIM, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
-    data = [(rows / rows.norm(dim=1, keepdim=True), torch.tensor(i % OUTPUTS)) for i, rows in enumerate(x)]
-    return ModuleProblem(Sines(), data, batch_size=1)
 
 
 def objective(problem: Problem, w: Tensor) -> float:
@@ -180,14 +157,6 @@ def test_the_first_step_on_affine_scores_is_that_of_casimir_with_a_proximal_term
         result = solver.solve(problem, lam=LAM, passes=passes, start=start)
         assert_close(result.weights, expected, rtol=0, atol=tolerance)
         assert result.history.column("passes") == [0, 4]
-
-
-def test_the_optimum_of_a_linear_problem() -> None:
-    problem = random_problem((3, 1, 2, 3, 2), 3, 4, seed=2)
-    best = BCFW(gap_tolerance=1e-6).solve(problem, lam=0.2, passes=5000).history[-1]
-    history = ProxLinear(k=27, gap_tolerance=0).solve(problem, lam=0.2, passes=300).history
-    assert best.dual <= history[-1].objective <= best.objective + 0.01
-    assert all(row.dual <= best.objective for row in history)
 
 
 @pytest.mark.parametrize("accept", ["descent", "always"])
@@ -342,27 +311,6 @@ def test_a_likelihood_in_single_precision() -> None:
     assert result.history[-1].objective < 0.7 * result.history[0].objective
 
 
-@pytest.mark.parametrize("solver", [ProxLinear(), ProxLinear(learning_rate=1.0, inner="svrg", accept="always")])
-def test_resumes_from_every_iteration_as_if_unbroken(solver: ProxLinear, tmp_path: Path) -> None:
-    moments: list[tuple[State, History]] = []
-
-    def save(progress: Progress[Any]) -> None:
-        moments.append((replace(progress.state), History(progress.history)))
-
-    whole = solver.solve(sines(), lam=LAM, passes=20, seed=3, callbacks=[save])
-    assert len(moments) == 5
-    for state, history in moments:
-        save_state(tmp_path / "state", *state.split())
-        tensors, values = load_state(tmp_path / "state")
-        restored = ProxLinearState.joined(tensors, values)
-        rest = solver.solve(sines(), lam=LAM, passes=20, seed=3, resume=(restored, history))
-        assert torch.equal(rest.weights, whole.weights)
-        assert rest.history.column("objective") == whole.history.column("objective")
-        assert rest.history.column("oracle_calls") == whole.history.column("oracle_calls")
-        assert rest.history.column("gradient_mapping") == whole.history.column("gradient_mapping")
-    assert not torch.equal(solver.solve(sines(), lam=LAM, passes=20, seed=4).weights, whole.weights)
-
-
 def test_at_a_stationary_point_nothing_happens() -> None:
     """Labels win by far: the loss is zero, and so is the minimum of every model."""
     chain = ModuleProblem(Fixed(), [(torch.zeros(3, 2), torch.tensor([0, 1, 1]))], batch_size=1)
@@ -383,28 +331,6 @@ class Fixed(ScoreModule):
         return LinearChain(torch.asinh(self.scores).expand(len(x), 3, 2) * 3 + x, torch.zeros(2, 2))
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"mu": 0.0}, "mu must be positive"),
-        ({"learning_rate": -1.0}, "learning_rate must be positive"),
-        ({"lipschitz": 0.0}, "lipschitz must be positive"),
-        ({"tolerance": 0.0}, "tolerance must be positive"),
-        ({"inner_passes": 0}, "inner_passes must be positive"),
-        ({"k": 0}, "k must be at least 1"),
-        ({"smoothing": "l1"}, 'smoothing must be "l2" or "entropy"'),
-        ({"schedule": "inverse"}, "schedule must be one of adaptive, constant, got 'inverse'"),
-        ({"inner": "sgd"}, "inner must be one of casimir-svrg, svrg, got 'sgd'"),
-        ({"inner_stop": "never"}, "inner_stop must be one of budget, gradient"),
-        ({"accept": "never"}, "accept must be one of descent, always"),
-        ({"warm_start": "cold"}, "warm_start must be one of prox-center"),
-    ],
-)
-def test_refuses(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        ProxLinear(**settings)
-
-
 def test_needs_a_linearization() -> None:
     with pytest.raises(NotImplementedError, match="has no linearization"):
         ProxLinear().solve(Opaque(), lam=LAM)
@@ -423,7 +349,3 @@ class Opaque(Problem):
 
     def subset(self, indices: Tensor) -> Problem:
         return self
-
-
-def test_max_is_what_it_evaluates_by() -> None:
-    assert ProxLinear().smoother(ProxLinearState(torch.zeros(1))) == Max()

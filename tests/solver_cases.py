@@ -1,0 +1,182 @@
+"""Solvers with the problems that their tests solve, and what those tests share."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import torch
+from small_networks import chain_problem
+from small_problems import EnumeratedProblem, random_problem
+from torch import Tensor, nn
+
+from structsmooth import (
+    BCFW,
+    SGD,
+    SVRG,
+    Adam,
+    Candidates,
+    CasimirSVRG,
+    Cost,
+    Entropy,
+    FrankWolfe,
+    Hamming,
+    History,
+    ModuleProblem,
+    Problem,
+    ProxLinear,
+    ScoreModule,
+    SparseChainProblem,
+)
+from structsmooth.problems.bounds import Bounds
+from structsmooth.solvers import Progress, Solver, State
+
+LAM, LENGTHS, STATES, FEATURES = 0.2, (3, 1, 2, 3, 2), 3, 4
+ALL = STATES ** max(LENGTHS)  # outputs, for exact smoothing
+
+# With the suboptimality to reach in 400 passes: what smoothing leaves, or 1/t.
+PRIMAL: dict[str, tuple[Solver[Any], float]] = {
+    "svrg": (SVRG(mu=0.01, k=ALL), 0.005),
+    "svrg, entropy": (SVRG(mu=0.004, smoothing="entropy"), 0.01),
+    "casimir": (CasimirSVRG(k=ALL), 0.01),
+    "casimir, entropy": (CasimirSVRG(smoothing="entropy"), 0.01),
+    "casimir, constant": (CasimirSVRG(mu=0.01, k=ALL, schedule="constant"), 0.005),
+    "casimir, constant entropy": (CasimirSVRG(mu=0.004, schedule="constant", smoothing="entropy"), 0.01),
+    "casimir, prev-iterate": (CasimirSVRG(k=ALL, warm_start="prev-iterate"), 0.01),
+    "casimir, extrapolation": (CasimirSVRG(k=ALL, warm_start="extrapolation"), 0.01),
+    "casimir, gradient": (CasimirSVRG(k=ALL, inner_stop="gradient"), 0.01),
+    "sgd": (SGD(), 0.02),
+    "sgd, last": (SGD(average=False), 0.02),
+    "sgd, inverse": (SGD(schedule="inverse"), 0.05),
+    "sgd, inverse last": (SGD(schedule="inverse", average=False), 0.05),
+    "sgd, inverse-sqrt": (SGD(schedule="inverse-sqrt"), 0.05),
+}
+BLOCKWISE = {
+    "bcfw, uniform": BCFW(steps="fw", sampling="uniform", gap_tolerance=0),
+    "bcfw, gap": BCFW(steps="fw", gap_tolerance=0),
+    "bcfw, gap, refreshed often": BCFW(steps="fw", refresh=2, gap_tolerance=0),
+    "bcfw, pairwise": BCFW(steps="pairwise", gap_tolerance=0),
+    "bcfw, pairwise, uniform": BCFW(sampling="uniform", steps="pairwise", gap_tolerance=0),
+    "bcfw, pairwise, few outputs": BCFW(steps="pairwise", capacity=2, gap_tolerance=0),
+    "bcfw, away": BCFW(steps="away", gap_tolerance=0),
+    "bcfw, away, few outputs": BCFW(steps="away", capacity=1, gap_tolerance=0),
+    "bcfw, cache": BCFW(steps="fw", cache=True, gap_tolerance=0),
+    "bcfw, cache, uniform": BCFW(steps="fw", sampling="uniform", cache=True, gap_tolerance=0),
+    "bcfw, cache, few outputs": BCFW(steps="fw", cache=True, capacity=2, refresh=3, gap_tolerance=0),
+    "bcfw, cache, pairwise": BCFW(steps="pairwise", cache=True, gap_tolerance=0),
+    "bcfw, cache, pairwise, uniform": BCFW(sampling="uniform", steps="pairwise", cache=True, gap_tolerance=0),
+    "bcfw, cache, away": BCFW(steps="away", cache=True, gap_tolerance=0),
+    "bcfw, uniform, average": BCFW(steps="fw", sampling="uniform", average=True, gap_tolerance=0),
+    "bcfw, gap, average": BCFW(steps="fw", average=True, gap_tolerance=0),
+}
+
+
+def small_problem(seed: int = 2, cost: Cost | None = Hamming()) -> SparseChainProblem:  # noqa: B008 - immutable
+    return random_problem(LENGTHS, STATES, FEATURES, cost, seed)
+
+
+def box(problem: SparseChainProblem) -> Bounds:
+    """Non-negative transitions and ends, one weight fixed, others bounded on one side or both."""
+    lower = torch.full((problem.dim,), -torch.inf, dtype=torch.float64)
+    upper = -lower
+    lower[-(problem.states + 2) * problem.states :] = 0.0
+    lower[1::5], upper[::4] = -0.03, 0.05
+    lower[2] = upper[2] = 0.04
+    return lower, upper
+
+
+def bounded_problem(seed: int = 2, lengths: tuple[int, ...] = LENGTHS) -> SparseChainProblem:
+    free = random_problem(lengths, STATES, FEATURES, seed=seed)
+    return random_problem(lengths, STATES, FEATURES, seed=seed, bounds=box(free))
+
+
+def crf(seed: int = 2) -> SparseChainProblem:
+    """A conditional random field: no hinges."""
+    hinge = small_problem(seed, None)
+    return SparseChainProblem(hinge.sequences, hinge.labels, hinge.features, hinge.states, None, Entropy(1.0))
+
+
+class Sines(ScoreModule):
+    """Candidates with scores sin⟨x_j, w⟩."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.tensor([1.0, -2.0]).double())
+
+    def forward(self, x: Tensor) -> Candidates:
+        return Candidates(torch.sin(x @ self.w))
+
+
+def sines(n: int = 5, outputs: int = 4) -> ModuleProblem:
+    """Scores are sines of inner products with unit vectors."""
+    x = torch.randn(n, outputs, 2, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    data = [(rows / rows.norm(dim=1, keepdim=True), torch.tensor(i % outputs)) for i, rows in enumerate(x)]
+    return ModuleProblem(Sines(), data, batch_size=1)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A solver, a problem that it solves, and passes enough to see what it does."""
+
+    solver: Solver[Any]
+    problem: Callable[[], Problem] = small_problem
+    passes: int = 25
+
+
+CASES: dict[str, Case] = {
+    "svrg": Case(SVRG()),
+    "svrg, absurd rate": Case(SVRG(learning_rate=1e6)),
+    "casimir": Case(CasimirSVRG()),
+    "casimir, absurd rate": Case(CasimirSVRG(learning_rate=1e6)),
+    "casimir, gradient": Case(CasimirSVRG(inner_stop="gradient")),
+    "casimir, gradient, absurd rate": Case(CasimirSVRG(inner_stop="gradient", learning_rate=1e6)),
+    "casimir, every evaluation used": Case(CasimirSVRG(warm_start="prev-iterate", schedule="constant")),
+    "sgd": Case(SGD()),
+    "sgd, absurd rate": Case(SGD(learning_rate=1e6)),
+    "adam": Case(Adam(learning_rate=0.1), passes=4),
+    "adam, absurd rate": Case(Adam(learning_rate=1e6), passes=4),
+    "adam, network": Case(Adam(), chain_problem, 5),
+    "adam, network, given rate": Case(Adam(learning_rate=0.1), chain_problem, 5),
+    "svrg, network": Case(SVRG(learning_rate=0.1), chain_problem, 5),
+    "prox-linear": Case(ProxLinear(inner_passes=2), passes=8),
+    "prox-linear, sines": Case(ProxLinear(inner_passes=2), sines, 8),
+    "prox-linear, sines, svrg": Case(
+        ProxLinear(learning_rate=1.0, inner="svrg", accept="always", inner_passes=2), sines, 8
+    ),
+    "frank-wolfe": Case(FrankWolfe(gap_tolerance=0), passes=12),
+    "frank-wolfe, bounds": Case(FrankWolfe(gap_tolerance=0), bounded_problem, 12),
+    "bcfw, bounds": Case(BCFW(gap_tolerance=0), bounded_problem, 5),
+    **{name: Case(solver) for name, solver in BLOCKWISE.items()},
+}
+
+
+@cache
+def minimizer(lam: float = LAM, seed: int = 2, bounded: bool = False) -> Tensor:
+    """argmin F of the small problem, by a quadratic program."""
+    problem = bounded_problem(seed) if bounded else small_problem(seed)
+    return torch.from_numpy(EnumeratedProblem(problem).minimizer(lam))
+
+
+def optimum(lam: float = LAM, seed: int = 2) -> float:
+    """min F of the small problem."""
+    return objective(small_problem(seed), minimizer(lam, seed), lam)
+
+
+def objective(problem: Problem, w: Tensor, lam: float = LAM) -> float:
+    return problem.loss(w) + lam / 2 * float(w.square().sum())
+
+
+def record(into: list[tuple[Any, History]]) -> Callable[[Progress[Any]], None]:
+    """A callback that keeps what a run could resume from."""
+    return lambda progress: into.append((replace(progress.state), History(progress.history)))
+
+
+def moments_of(solver: Solver[Any], problem: Problem, passes: int = 25, **options: Any) -> list[tuple[Any, History]]:
+    """State and history after every pass, as a callback sees them."""
+    moments: list[tuple[State, History]] = []
+    solver.solve(problem, lam=LAM, passes=passes, callbacks=[record(moments)], **options)
+    return moments
+
+
+def without_time(history: History) -> list[dict[str, Any]]:
+    return [{**row.as_dict(), "seconds": 0} for row in history]
