@@ -39,7 +39,7 @@ class BlockSteps:
             direction = Direction(towards, inner(augmented, towards))
             point.gaps[block] = (direction.gain / problem.n).clamp_min(0.0)
         else:
-            towards = minus(problem.parts(atom, block), own)
+            towards = minus(held.parts(atom), own)
             direction = Direction(towards, inner(augmented, towards))
         if self.steps != "fw":
             direction = held.direction(self.steps, augmented, own, direction)
@@ -81,7 +81,7 @@ class BlockSteps:
         if self.cache is None or atom is None:
             return None
         own = self.problem.block_statistics(point.statistics, block)
-        gap = float(inner(augmented, minus(self.problem.parts(atom, block), own))) / self.problem.n
+        gap = float(inner(augmented, minus(held.parts(atom), own))) / self.problem.n
         return atom if gap >= max(self.cache.factor * float(point.gaps[block]), self.cache.least) else None
 
 
