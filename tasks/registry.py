@@ -15,7 +15,7 @@ TASKS = {
 
 
 def load_task(name: str) -> type[Task]:
-    """The class of a task: a name from :data:`TASKS`, or ``package.module:ClassName`` for a task of your own.
+    """The class of a task: a name from ``TASKS``, or ``package.module:ClassName`` for a task of your own.
 
     Raises:
         ValueError: an unknown task, with what to do.

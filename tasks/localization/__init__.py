@@ -16,7 +16,6 @@ from structsmooth.tasks.files import data_file
 from structsmooth.tasks.localization.annotations import read_annotations
 from structsmooth.tasks.localization.box_features import (
     BACKBONES,
-    CAFFE,
     BoxFeatures,
     FeatureType,
     load_backbone,
@@ -134,7 +133,7 @@ class Localization(Task):
 
     classes: list[str] = field(default_factory=list, metadata={"flag": "--class", "metavar": "CLASS"})
     head: Head = "elu"
-    backbone: str = field(default=CAFFE, metadata={"choices": BACKBONES, "metavar": None})
+    backbone: str = field(default="squeezenet-caffe", metadata={"choices": BACKBONES, "metavar": None})
     backbone_weights: str | None = field(default=None, metadata={"metavar": "FILE"})
     features_cache: str = field(default="runs/features", metadata={"metavar": "DIR"})
     proposals: int = 1000

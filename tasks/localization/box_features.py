@@ -28,12 +28,11 @@ _CROP = 64
 # Crops that pass the network at once: more do not fit the processor's cache.
 _BATCH = 32
 
-CAFFE = "squeezenet-caffe"
-"""The default: SqueezeNet with weights that were trained on other scales of colours."""
+_CAFFE = "squeezenet-caffe"
 _WEIGHTS = "squeezenet_v10/squeezenet1_0_imagenet_rgb.npz"
 
 BACKBONES: dict[str, Callable[[str], nn.Module]] = {
-    CAFFE: partial(SqueezeNetFire9, normalization="caffe"),
+    _CAFFE: partial(SqueezeNetFire9, normalization="caffe"),
     "squeezenet": SqueezeNetFire9,
     "alexnet": AlexNetConv4,
 }
@@ -138,7 +137,7 @@ def load_backbone(name: str, weights: str | None = None) -> nn.Module:
     """
     if name not in BACKBONES:
         raise ValueError(f"backbone must be one of {', '.join(BACKBONES)}, got {name!r}")
-    if weights is None and name == CAFFE:
+    if weights is None and name == _CAFFE:
         if not os.environ.get(DATA_VARIABLE):
             raise ValueError(
                 f"{name} needs weights: give --backbone-weights, or set {DATA_VARIABLE} to a folder that has "

@@ -95,13 +95,13 @@ class TestTask:
 
     def test_fields_are_flags(self, case, tmp_path):
         parser = ArgumentParser()
-        add_flags(parser, "options", case.task_type)
+        add_flags(parser, "things", case.task_type)
         options = parser.parse_args([])
         own = {f.name for f in fields(case.task_type) if f.metadata.get("flag", f.name) is not None}
         assert vars(options).keys() == own
         assert from_flags(case.task_type, options) == case.task_type()
         assert from_flags(case.task_type, parser.parse_args(case.flags(tmp_path))) == case.task(tmp_path)
-        texts = help_of(parser, "options")
+        texts = help_of(parser, "things")
         assert len(texts) == len(own)
         assert all(len(text) > 15 and "None" not in text for text in texts.values())
 
