@@ -3,13 +3,11 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from itertools import permutations
-from typing import Any
 
 import torch
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.functional import pad
-from torch.testing import assert_close
 
 Potentials = tuple[Tensor, Tensor, Tensor]  # unary, transition, lengths
 TreePotentials = tuple[Tensor, Tensor, Tensor, Tensor]  # unary, pairwise, parents, mask
@@ -268,22 +266,40 @@ class EnumeratedTree(Labelings):
         return branch(-1)[1]
 
 
+def random_candidates(
+    batch: int, count: int, seed: int = 0, ties: bool = False, forbidden: float = 0.0, masked: float = 0.3
+) -> tuple[Tensor, Tensor]:
+    """Scores and mask."""
+    generator = torch.Generator().manual_seed(seed)
+    scores = random_scores(generator, ties, forbidden)(batch, count)
+    return scores, torch.rand(batch, count, generator=generator) >= masked
+
+
+@st.composite
+def small_candidates(draw: st.DrawFn, ties: bool | None = None) -> tuple[Tensor, Tensor]:
+    """At most 9 candidates; some examples have none."""
+    return random_candidates(
+        draw(st.integers(1, 3)),
+        draw(st.integers(1, 9)),
+        draw(st.integers(0, 2**32 - 1)),
+        ties=draw(st.booleans()) if ties is None else ties,
+        forbidden=draw(st.sampled_from([0.0, 0.2, 0.6])),
+        masked=draw(st.sampled_from([0.0, 0.3, 0.8])),
+    )
+
+
 class EnumeratedCandidates(PartLists):
-    """The queries of ``Candidates``."""
+    """The queries of ``Candidates``: what is masked or forbidden has no score, and no gradient."""
 
     def __init__(self, scores: Tensor, mask: Tensor) -> None:
-        super().__init__((scores,), [own.nonzero().squeeze(1) for own in mask])
+        allowed = torch.where(mask & (scores > -torch.inf), scores, -torch.inf)
+        super().__init__((allowed,), [torch.arange(scores.shape[1])] * len(scores))
 
     def _at(self, b: int, y: Tensor) -> tuple[tuple[Tensor, ...], ...]:
         return ((y[:, None],),)
 
     def max_marginals(self) -> Tensor:
-        """A candidate that is masked has no score; one that is forbidden has no gradient."""
-        rows = []
-        for table, y in zip(self.tables[0], self.outputs, strict=True):
-            own = torch.full_like(table, -torch.inf).index_copy(0, y, table[y])
-            rows.append(torch.where(own > -torch.inf, own, -torch.inf))
-        return torch.stack(rows)
+        return self.tables[0]
 
 
 class EnumeratedLabels(Labelings):
@@ -296,6 +312,24 @@ class EnumeratedLabels(Labelings):
 
     def _at(self, b: int, y: Tensor) -> tuple[tuple[Tensor, ...], ...]:
         return ((torch.arange(y.shape[1]), y),)
+
+
+@st.composite
+def small_labels(draw: st.DrawFn, ties: bool | None = None) -> tuple[Tensor]:
+    """Scores [B, D, 2] of at most 5 labels; sometimes none is allowed."""
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**32 - 1)))
+    ties = draw(st.booleans()) if ties is None else ties
+    scores = random_scores(generator, ties, draw(st.sampled_from([0.0, 0.3])))
+    return (scores(draw(st.integers(1, 3)), draw(st.integers(1, 5)), 2),)
+
+
+@st.composite
+def small_maps(draw: st.DrawFn, ties: bool | None = None) -> tuple[Tensor]:
+    """Maps of at most 225 boxes; sometimes none is allowed."""
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**32 - 1)))
+    ties = draw(st.booleans()) if ties is None else ties
+    scores = random_scores(generator, ties, draw(st.sampled_from([0.0, 0.2, 0.7, 1.0])))
+    return (scores(draw(st.integers(1, 3)), draw(st.integers(1, 5)), draw(st.integers(1, 5))),)
 
 
 class EnumeratedBoxes(Enumeration):
@@ -408,17 +442,3 @@ class EnumeratedMatching(Labelings):
     def _largest(scores: Tensor) -> Tensor:
         # No matching has a partner behind the last column.
         return Labelings._largest(scores) if len(scores) else scores.new_tensor(-torch.inf)
-
-
-def assert_lists(structure: Any, answer: tuple[Tensor, Tensor], expected: Tensor) -> None:
-    """Of top-K: sorted values as expected, and distinct outputs of that score; zeros where there are no more."""
-    values, y = answer
-    assert_close(values, expected, rtol=1e-12, atol=1e-12)
-    assert (values[:, 1:] <= values[:, :-1]).all()
-    for row, outputs in zip(values, y, strict=True):
-        found = row > -torch.inf
-        assert not outputs[~found].any()
-        assert len(outputs[found].unique(dim=0)) == found.sum()
-    for value, outputs in zip(values.T, y.transpose(0, 1), strict=True):
-        found = value > -torch.inf
-        assert_close(structure.score(outputs)[found], value[found], rtol=1e-12, atol=1e-12)

@@ -4,19 +4,51 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from enumeration import EnumeratedChain, random_chains
+from enumeration import random_chains
+from structure_members import Member, changed, enumerated, every, potentials_of, rows, with_potentials
 from torch import Tensor
 from torch.testing import assert_close
 
 from structsmooth import Cost, Hamming, LinearChain, NormalizedHamming, WeightedHamming
 
-WEIGHTS = (0.5, 2.0, 0.0)
-DEFINITIONS: list[tuple[Cost, Callable[[list[int], list[int]], float]]] = [
-    (Hamming(), lambda y, other: sum(a != b for a, b in zip(y, other, strict=True))),
-    (NormalizedHamming(), lambda y, other: sum(a != b for a, b in zip(y, other, strict=True)) / len(y)),
-    (WeightedHamming(WEIGHTS), lambda y, other: sum(WEIGHTS[a] for a, b in zip(y, other, strict=True) if a != b)),
-]
-every_cost = pytest.mark.parametrize(("cost", "definition"), DEFINITIONS, ids=["hamming", "normalized", "weighted"])
+WEIGHTS = (0.5, 2.0, 0.0, 1.5, 0.25)
+# A cost for labels of some number of classes, and its definition.
+COSTS: dict[str, tuple[Callable[[int], Cost], Callable[[list[int], list[int]], float]]] = {
+    "Hamming": (
+        lambda classes: Hamming(),
+        lambda y, other: sum(a != b for a, b in zip(y, other, strict=True)),
+    ),
+    "NormalizedHamming": (
+        lambda classes: NormalizedHamming(),
+        lambda y, other: sum(a != b for a, b in zip(y, other, strict=True)) / len(y),
+    ),
+    "WeightedHamming": (
+        lambda classes: WeightedHamming(WEIGHTS[:classes]),
+        lambda y, other: sum(WEIGHTS[a] for a, b in zip(y, other, strict=True) if a != b),
+    ),
+}
+every_cost = pytest.mark.parametrize("name", COSTS)
+
+
+@every_cost
+@every(lambda name, member: enumerated(name) and not {"torch", "Subwindows", "BoxCandidates"} & {*name.split()})
+def test_cost_of_every_output(member: Member, name: str) -> None:
+    instance = changed(member.random("tiny"), torch.zeros_like)
+    structure, y = member.build(*instance), member.labels(potentials_of(instance)[0])
+    padded = hasattr(structure, "lengths")
+    real = structure.mask if padded else torch.ones_like(y, dtype=torch.bool)
+    y = torch.where(real, y, -100)
+    cost, definition = COSTS[name][0](structure.potentials[0].shape[-1]), COSTS[name][1]
+    augmented = structure.cost_augmented(y, cost)
+    assert (augmented.potentials[0] >= 0).all()
+    for b, outputs in enumerate(member.twin(*instance).outputs):
+        copies = rows(with_potentials(instance, augmented.potentials), torch.full((len(outputs),), b))
+        scores = member.build(*copies).score(outputs)
+        allowed = scores > -torch.inf
+        own = [output[real[b]].flatten().tolist() for output in outputs[allowed]]
+        expected = [definition(y[b][real[b]].flatten().tolist(), other) for other in own]
+        assert_close(scores[allowed], torch.tensor(expected, dtype=torch.float64))
+        assert 0.0 in expected
 
 
 @pytest.fixture
@@ -32,52 +64,22 @@ def y() -> Tensor:
 
 
 @every_cost
-def test_cost_of_every_output(
-    cost: Cost, definition: Callable[[list[int], list[int]], float], chain: LinearChain, y: Tensor
-) -> None:
-    augmented = chain.cost_augmented(y, cost)
-    outputs = EnumeratedChain(chain.unary, chain.transition, chain.lengths).outputs
-    for b, (others, length) in enumerate(zip(outputs, chain.lengths.tolist(), strict=True)):
-        single = LinearChain(
-            augmented.unary[b].expand(len(others), -1, -1), chain.transition, chain.lengths[b].repeat(len(others))
-        )
-        expected = [definition(y[b, :length].tolist(), other[:length].tolist()) for other in others]
-        assert_close(single.score(others), torch.tensor(expected, dtype=torch.float64))
-
-
-@every_cost
-def test_the_right_labels_cost_nothing(cost: Cost, definition: object, chain: LinearChain, y: Tensor) -> None:
-    augmented = chain.cost_augmented(y, cost)
-    assert not augmented.score(y).any()
-    assert (augmented.unary >= 0).all()
-
-
-@every_cost
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_costs_have_the_shape_and_type_of_the_scores(
-    dtype: torch.dtype, cost: Cost, definition: object, chain: LinearChain, y: Tensor
+    dtype: torch.dtype, name: str, chain: LinearChain, y: Tensor
 ) -> None:
-    chain = chain.replace(chain.unary.to(dtype), chain.transition.to(dtype))
+    chain, cost = chain.replace(chain.unary.to(dtype), chain.transition.to(dtype)), COSTS[name][0](3)
     assert cost(chain, y).shape == chain.unary.shape
     assert cost(chain, y).dtype == dtype
     assert chain.cost_augmented(y, cost).unary.dtype == dtype
 
 
-def test_augmenting_adds_to_the_scores() -> None:
-    unary, transition, lengths = random_chains(3, 4, 3)
-    chain, y = LinearChain(unary, transition, lengths, backend="torch"), torch.ones(3, 4, dtype=torch.int64)
-    costs = torch.rand(3, 4, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    augmented = chain.cost_augmented(y, costs)
-    assert_close(augmented.unary, unary + costs)
-    assert augmented.transition is transition
-    assert torch.equal(augmented.lengths, lengths)
-    assert augmented.backend == "torch"
-
-
 @pytest.mark.parametrize("shape", [(3,), (4, 3), (4, 1), (3, 1, 1), (1, 4, 3), ()])
 def test_cost_tensors_broadcast(shape: tuple[int, ...], chain: LinearChain, y: Tensor) -> None:
     costs = torch.rand(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    assert_close(chain.cost_augmented(y, costs).unary, costs.expand(3, 4, 3))
+    augmented = chain.cost_augmented(y, costs)
+    assert_close(augmented.unary, costs.expand(3, 4, 3))
+    assert augmented.transition is chain.transition
 
 
 def test_costs_do_not_vanish_beside_half_precision_scores(y: Tensor) -> None:

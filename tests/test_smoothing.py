@@ -1,7 +1,7 @@
 """Smoothers against enumeration and the bounds of the theory; the simplex projection against bisection."""
 
-import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd.functional import vjp
 from torch.testing import assert_close
 
-from structsmooth import L2, Entropy, LinearChain, Max, Smoother, simplex_projection
+from structsmooth import L2, Candidates, Entropy, LinearChain, Max, Smoother, simplex_projection
 
 INF = torch.inf
 mus = st.floats(1e-3, 1e3)
@@ -54,7 +54,7 @@ def value_and_gradient(smoothed: Callable[[Potentials], Tensor], potentials: Pot
     return value, *gradient
 
 
-def apply(smoother: Smoother) -> Callable[[Potentials], Tensor]:
+def on_chains(smoother: Smoother) -> Callable[[Potentials], Tensor]:
     return lambda potentials: smoother(LinearChain(*potentials))
 
 
@@ -121,26 +121,128 @@ def test_projection_ignores_shifts_and_keeps_the_order(entries: list[float], shi
 # Smoothers.
 
 
-@given(small_chains())
-def test_max_is_the_largest_score(potentials: Potentials) -> None:
-    expected = value_and_gradient(lambda p: EnumeratedChain(*p).max()[0], potentials)
-    assert_close(value_and_gradient(apply(Max()), potentials), expected)
+class Definition(NamedTuple):
+    """A smoother of some μ and K, its value by enumeration, and a bound on its distance from the max."""
+
+    build: Callable[[float, int], Smoother]
+    enumerated: Callable[[Potentials, float, int], Tensor]
+    bound: Callable[[float, Tensor], Tensor]
 
 
-@given(small_chains(), mus)
-def test_entropy_matches_enumeration(potentials: Potentials, mu: float) -> None:
-    def enumerated(potentials: Potentials) -> Tensor:
-        unary, transition, lengths = potentials
-        return mu * EnumeratedChain(unary / mu, transition / mu, lengths).logsumexp()
-
-    expected = value_and_gradient(enumerated, potentials)
-    assert_close(value_and_gradient(apply(Entropy(mu)), potentials), expected, rtol=1e-8, atol=1e-8)
+def entropy_by_enumeration(potentials: Potentials, mu: float, k: int) -> Tensor:
+    unary, transition, lengths = potentials
+    return mu * EnumeratedChain(unary / mu, transition / mu, lengths).logsumexp()
 
 
-@given(small_chains(ties=False), mus, st.integers(1, 12))
-def test_l2_matches_enumeration(potentials: Potentials, mu: float, k: int) -> None:
-    expected = value_and_gradient(lambda p: full_l2(p, mu, k)[0], potentials)
-    assert_close(value_and_gradient(apply(L2(mu, k)), potentials), expected, rtol=1e-8, atol=1e-8)
+SMOOTHERS = {
+    "max": Definition(
+        lambda mu, k: Max(),
+        lambda potentials, mu, k: EnumeratedChain(*potentials).max()[0],
+        lambda mu, outputs: 0.0 * outputs,
+    ),
+    "l2": Definition(
+        L2,
+        lambda potentials, mu, k: full_l2(potentials, mu, k)[0],
+        lambda mu, outputs: mu / 2 + 0.0 * outputs,
+    ),
+    "entropy": Definition(
+        lambda mu, k: Entropy(mu),
+        entropy_by_enumeration,
+        lambda mu, outputs: mu * outputs.log(),
+    ),
+}
+every_smoother = pytest.mark.parametrize("definition", SMOOTHERS.values(), ids=SMOOTHERS)
+
+
+@every_smoother
+@given(potentials=small_chains(ties=False), mu=mus, k=st.integers(1, 12))
+def test_smoothers_match_enumeration(definition: Definition, potentials: Potentials, mu: float, k: int) -> None:
+    actual = value_and_gradient(on_chains(definition.build(mu, k)), potentials)
+    expected = value_and_gradient(lambda p: definition.enumerated(p, mu, k), potentials)
+    assert_close(actual, expected, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("name", ["max", "entropy"])  # among ties the choice of the top-K matters to the gradient
+@given(potentials=small_chains(ties=True), mu=mus)
+def test_smoothers_match_enumeration_among_ties(name: str, potentials: Potentials, mu: float) -> None:
+    actual = value_and_gradient(on_chains(SMOOTHERS[name].build(mu, 1)), potentials)
+    expected = value_and_gradient(lambda p: SMOOTHERS[name].enumerated(p, mu, 1), potentials)
+    assert_close(actual, expected, rtol=1e-8, atol=1e-8)
+
+
+@every_smoother
+@given(potentials=small_chains(), mu=mus, k=st.integers(1, 8))
+def test_smoothing_stays_within_its_bounds(definition: Definition, potentials: Potentials, mu: float, k: int) -> None:
+    """Proposition 2."""
+    chain = LinearChain(*potentials)
+    best = chain.max()[0]
+    outputs = chain.unary.shape[-1] ** chain.lengths.double()
+    feasible = best > -INF
+    excess = (definition.build(mu, k)(chain) - best)[feasible]
+    slack = 1e-9 * (mu + best[feasible].abs())
+    assert (excess >= -slack).all()
+    assert (excess <= definition.bound(mu, outputs)[feasible] + slack).all()
+
+
+@every_smoother
+@given(potentials=small_chains(), mu=mus, other=mus, k=st.integers(1, 8))
+def test_more_smoothing_gives_a_larger_value(
+    definition: Definition, potentials: Potentials, mu: float, other: float, k: int
+) -> None:
+    chain, smoother = LinearChain(*potentials), definition.build(1.0, k)
+    feasible = chain.max()[0] > -INF
+    low, high = (smoother.with_mu(level)(chain)[feasible] for level in sorted([mu, other]))
+    assert (low <= high + 1e-9 * (max(mu, other) + high.abs())).all()
+
+
+@every_smoother
+def test_little_smoothing_is_the_max(definition: Definition) -> None:
+    chain = LinearChain(*random_chains(4, 5, 3))
+    assert_close(definition.build(1.0, 3).with_mu(1e-9)(chain), chain.max()[0])
+
+
+@every_smoother
+def test_one_output_is_not_smoothed(definition: Definition) -> None:
+    chain = LinearChain(*random_chains(2, 4, 1))
+    assert_close(definition.build(3.0, 4)(chain), chain.max()[0])
+
+
+@every_smoother
+def test_gradcheck(definition: Definition) -> None:
+    unary, transition, lengths = random_chains(3, 3, 2, lengths=[3, 2, 1])
+    inputs, smoother = (unary.requires_grad_(), transition.requires_grad_()), definition.build(0.8, 4)
+    assert torch.autograd.gradcheck(lambda *scores: smoother(LinearChain(*scores, lengths)), inputs)
+
+
+@every_smoother
+def test_nothing_allowed_is_minus_infinity_without_gradient(definition: Definition) -> None:
+    unary, smoother = torch.zeros(2, 2, 2, dtype=torch.float64), definition.build(1.0, 3)
+    unary[0, 1] = -INF
+    potentials = unary, torch.zeros(2, 2), torch.tensor([2, 2])
+    value, unary_gradient, _ = value_and_gradient(on_chains(smoother), potentials)
+    assert value[0] == -INF
+    assert not unary_gradient[0].any()
+    assert_close(unary_gradient[1].sum(-1), torch.full((2,), 2.0, dtype=torch.float64))
+
+
+@every_smoother
+def test_with_mu_changes_nothing_else(definition: Definition) -> None:
+    smoother = definition.build(1.0, 7)
+    assert smoother.with_mu(0.5) == definition.build(0.5, 7)
+    assert smoother == definition.build(1.0, 7)
+
+
+@every_smoother
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_smoothed_in_float32(dtype: torch.dtype, definition: Definition) -> None:
+    unary, transition, lengths = random_chains(3, 4, 3)
+    half = (unary * 1e3).to(dtype), (transition * 1e3).to(dtype)
+    smoother = definition.build(0.01, 3)
+    smoothed = smoother(LinearChain(*half, lengths))
+    assert_close(smoothed, smoother(LinearChain(half[0].float(), half[1].float(), lengths)))
+
+
+# Where the top-K strategy is exact.
 
 
 @given(small_chains(ties=False), st.floats(0.01, 10.0), st.integers(1, 12))
@@ -154,81 +256,24 @@ def test_l2_is_exact_where_it_says_so(potentials: Potentials, mu: float, k: int)
         potentials[1] if potentials[1].dim() == 2 else potentials[1][exact],
         potentials[2][exact],
     )
-    actual, expected = (value_and_gradient(apply(L2(mu, size)), kept) for size in (k, 4**5))
+    actual, expected = (value_and_gradient(on_chains(L2(mu, size)), kept) for size in (k, 4**5))
     assert_close(actual, expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("k", [1, 2, 4])
+@pytest.mark.parametrize("mu", [0.25, 4.0])
+@pytest.mark.parametrize(("share", "exact"), [(0.92, False), (0.99, False), (1.0, True), (1.01, True)])
+def test_l2_is_exact_from_the_threshold_on(share: float, exact: bool, mu: float, k: int) -> None:
+    """The gaps between K equal scores and the next one add up to a share of μ (Proposition 4)."""
+    scores = torch.zeros(1, k + 1, dtype=torch.float64)
+    scores[0, :k] = share * mu / k
+    candidates = Candidates(scores)
+    assert L2(mu, k).is_exact(candidates).tolist() == [exact]
+    full = L2(mu, k + 1)(candidates)
+    assert torch.isclose(L2(mu, k)(candidates), full, rtol=0, atol=1e-12).tolist() == [exact]
 
 
 def test_l2_of_all_outputs_is_exact() -> None:
     chain = LinearChain(*random_chains(3, 3, 2, lengths=[3, 2, 1]))
     assert L2(mu=100.0, k=8).is_exact(chain).all()
     assert L2(mu=100.0, k=7).is_exact(chain).tolist() == [False, True, True]
-
-
-def test_one_output_is_not_smoothed() -> None:
-    chain = LinearChain(*random_chains(2, 4, 1))
-    for smoother in (L2(3.0, 4), Entropy(3.0)):
-        assert_close(smoother(chain), chain.max()[0])
-
-
-@given(small_chains(), mus, st.integers(1, 8))
-def test_smoothing_stays_within_its_bounds(potentials: Potentials, mu: float, k: int) -> None:
-    """Proposition 2."""
-    chain = LinearChain(*potentials)
-    best = chain.max()[0]
-    feasible = best > -INF
-    best = best[feasible]
-    slack = 1e-9 * (mu + best.abs())
-    for smoother, bound in [
-        (L2(mu, k), torch.full_like(best, mu / 2)),
-        (Entropy(mu), mu * chain.lengths[feasible].double() * math.log(chain.unary.shape[-1])),
-    ]:
-        excess = smoother(chain)[feasible] - best
-        assert (excess >= -slack).all()
-        assert (excess <= bound + slack).all()
-
-
-@given(small_chains(), mus, mus, st.integers(1, 8))
-def test_more_smoothing_gives_a_larger_value(potentials: Potentials, mu: float, other: float, k: int) -> None:
-    chain = LinearChain(*potentials)
-    feasible = chain.max()[0] > -INF
-    for smoother in (L2(k=k), Entropy()):
-        low, high = (smoother.with_mu(level)(chain)[feasible] for level in sorted([mu, other]))
-        assert (low <= high + 1e-9 * (max(mu, other) + high.abs())).all()
-
-
-@pytest.mark.parametrize("smoother", [L2(k=3), Entropy()], ids=["l2", "entropy"])
-def test_little_smoothing_is_the_max(smoother: Smoother) -> None:
-    chain = LinearChain(*random_chains(4, 5, 3))
-    assert_close(smoother.with_mu(1e-9)(chain), chain.max()[0])
-
-
-@pytest.mark.parametrize("smoother", [Max(), L2(0.8, 4), Entropy(0.8)], ids=["max", "l2", "entropy"])
-def test_gradcheck(smoother: Smoother) -> None:
-    unary, transition, lengths = random_chains(3, 3, 2, lengths=[3, 2, 1])
-    inputs = unary.requires_grad_(), transition.requires_grad_()
-    assert torch.autograd.gradcheck(lambda *scores: smoother(LinearChain(*scores, lengths)), inputs)
-
-
-@pytest.mark.parametrize("smoother", [Max(), L2(1.0, 3), Entropy()], ids=["max", "l2", "entropy"])
-def test_nothing_allowed_is_minus_infinity_without_gradient(smoother: Smoother) -> None:
-    unary = torch.zeros(2, 2, 2, dtype=torch.float64)
-    unary[0, 1] = -INF
-    value, unary_gradient, _ = value_and_gradient(apply(smoother), (unary, torch.zeros(2, 2), torch.tensor([2, 2])))
-    assert value[0] == -INF
-    assert not unary_gradient[0].any()
-    assert_close(unary_gradient[1].sum(-1), torch.full((2,), 2.0, dtype=torch.float64))
-
-
-def test_with_mu_changes_nothing_else() -> None:
-    assert L2(mu=1.0, k=7).with_mu(0.5) == L2(mu=0.5, k=7)
-    assert Entropy(2.0).with_mu(0.5) == Entropy(0.5)
-    assert Max().with_mu(0.5) == Max()
-
-
-@pytest.mark.parametrize("smoother", [Max(), L2(0.5, 3), Entropy(0.01)], ids=["max", "l2", "entropy"])
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_is_smoothed_in_float32(dtype: torch.dtype, smoother: Smoother) -> None:
-    unary, transition, lengths = random_chains(3, 4, 3)
-    half = (unary * 1e3).to(dtype), (transition * 1e3).to(dtype)
-    smoothed = smoother(LinearChain(*half, lengths))
-    assert_close(smoothed, smoother(LinearChain(half[0].float(), half[1].float(), lengths)))

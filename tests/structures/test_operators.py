@@ -1,13 +1,79 @@
-"""Operators load nothing that eager code does not need, and stay closed to ``torch.compile``."""
+"""Operators are registered correctly, load nothing that eager code does not need, and stay closed to the compiler."""
 
 import subprocess
 import sys
+from typing import Any
 
+import pytest
 import torch
+from enumeration import FORMS, random_chains, random_graphs, random_matchings, random_scores, random_trees
 from torch import Tensor, fx
 
 from structsmooth.structures import LinearChain
-from structsmooth.structures.chain import operators as compiled
+from structsmooth.structures.chain import operators as chain
+from structsmooth.structures.graph_cut import operators as graph_cut
+from structsmooth.structures.matching import operators as matching
+from structsmooth.structures.subwindows import operators as subwindows
+from structsmooth.structures.tree import operators as tree
+
+
+def differentiable(*tensors: Tensor) -> tuple[Tensor, ...]:
+    return tuple(tensor.requires_grad_() for tensor in tensors)
+
+
+def calls() -> dict[str, tuple[Any, tuple[Any, ...]]]:
+    """Every operator with arguments."""
+    unary, transition, lengths = random_chains(2, 3, 2, FORMS[2], lengths=[3, 2])
+    y, weights = torch.tensor([[[0, 1, 1]], [[1, 0, 9]]]), torch.ones(2, 1, dtype=torch.float64)
+    cases: dict[str, tuple[Any, tuple[Any, ...]]] = {}
+    for edges in (1, 2):
+        inputs = *differentiable(unary.clone(), transition[:edges, :edges].clone()), lengths
+        cases |= {
+            f"chain top_k {edges}": (chain.top_k, (*inputs, 3)),
+            f"chain marginals {edges}": (chain.marginals, (*inputs, edges > 1)),
+            f"chain max_marginals {edges}": (chain.max_marginals, inputs),
+            f"chain scores {edges}": (chain.scores, (*inputs, y)),
+            f"chain weighted_parts {edges}": (
+                chain.weighted_parts,
+                (*differentiable(weights.clone()), y, lengths, 2, inputs[1].shape),
+            ),
+        }
+    unary, pairwise, parents, mask = random_trees(2, 3, 2)
+    inputs = *differentiable(unary, pairwise), parents, mask
+    cases |= {
+        "tree top_k": (tree.top_k, (*inputs, 3)),
+        "tree marginals": (tree.marginals, inputs),
+        "tree max_marginals": (tree.max_marginals, inputs),
+    }
+    unary, edges, pairwise = random_graphs(2, 5, 6)
+    constants = unary.clone(), pairwise.clone(), edges, torch.ones(2, 5, 2, dtype=torch.float64)
+    inputs = *differentiable(unary, pairwise), edges
+    cases |= {
+        "graph_cut top_k": (graph_cut.top_k, (*inputs, 3)),
+        "graph_cut max_marginals": (graph_cut.max_marginals, inputs),
+        "graph_cut max_marginals_gradient": (graph_cut.max_marginals_gradient, constants),
+    }
+    weights, sizes = random_matchings([(3, 4), (3, 3)])
+    constants = weights.clone(), sizes, torch.ones(2, 3, 4)
+    inputs = *differentiable(weights), sizes
+    cases |= {
+        "matching top_k": (matching.top_k, (*inputs, 3)),
+        "matching max_marginals": (matching.max_marginals, inputs),
+        "matching max_marginals_gradient": (matching.max_marginals_gradient, constants),
+    }
+    (scores,) = differentiable(random_scores(torch.Generator().manual_seed(0), False, 0.0)(1, 5, 6))
+    return cases | {"subwindows top_k": (subwindows.top_k, (scores, 3, 1000))}
+
+
+CALLS = calls()
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")  # by opcheck
+@pytest.mark.parametrize("name", CALLS)
+def test_operators_are_registered_correctly(name: str) -> None:
+    operator, arguments = CALLS[name]
+    torch.library.opcheck(operator, arguments)
+
 
 ORACLE_AND_GRADIENT = """
 import sys, torch
@@ -42,7 +108,7 @@ def test_the_compiler_does_not_look_inside() -> None:
 
     @torch.compiler.disable(recursive=False)  # what this calls is compiled, frame by frame
     def eager(unary: Tensor) -> Tensor:
-        return compiled.top_k(unary, transition, lengths, 1)[0]
+        return chain.top_k(unary, transition, lengths, 1)[0]
 
     torch.compiler.reset()
     values = torch.compile(lambda unary: eager(unary), backend=record)(unary)

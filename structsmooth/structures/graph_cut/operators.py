@@ -102,7 +102,7 @@ def _like_max_marginals(unary: Tensor, pairwise: Tensor, edges: Tensor) -> Tenso
     "graph_cut_max_marginals_gradient",
     "(Tensor unary, Tensor pairwise, Tensor edges, Tensor grad) -> (Tensor, Tensor)",
 )
-def _max_marginals_gradient(unary: Tensor, pairwise: Tensor, edges: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
+def max_marginals_gradient(unary: Tensor, pairwise: Tensor, edges: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
     """Gradients of ⟨grad, max-marginals⟩, from the same cuts again: labels of all of them would fill memory."""
     from structsmooth.structures.graph_cut import compiled
 
@@ -123,7 +123,7 @@ def _like_max_marginals_gradient(unary: Tensor, pairwise: Tensor, edges: Tensor,
     return unary.new_empty(unary.shape), pairwise.new_empty(pairwise.shape)
 
 
-register_fake(_max_marginals_gradient, _like_max_marginals_gradient)
+register_fake(max_marginals_gradient, _like_max_marginals_gradient)
 
 
 def _save_inputs(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
@@ -131,7 +131,7 @@ def _save_inputs(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
 
 
 def _max_marginals_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    node, edge = _max_marginals_gradient(*ctx.saved_tensors, grad)
+    node, edge = max_marginals_gradient(*ctx.saved_tensors, grad)
     return node, edge, None
 
 

@@ -107,7 +107,7 @@ def _like_max_marginals(weights: Tensor, sizes: Tensor) -> Tensor:
 
 
 @operator("matching_max_marginals_gradient", "(Tensor weights, Tensor sizes, Tensor grad) -> Tensor")
-def _max_marginals_gradient(weights: Tensor, sizes: Tensor, grad: Tensor) -> Tensor:
+def max_marginals_gradient(weights: Tensor, sizes: Tensor, grad: Tensor) -> Tensor:
     """Gradient of ⟨grad, max-marginals⟩, from the same paths again: matchings of all of them would fill memory."""
     from structsmooth.structures.matching import compiled
 
@@ -122,7 +122,7 @@ def _like_max_marginals_gradient(weights: Tensor, sizes: Tensor, grad: Tensor) -
     return weights.new_empty(weights.shape)
 
 
-register_fake(_max_marginals_gradient, _like_max_marginals_gradient)
+register_fake(max_marginals_gradient, _like_max_marginals_gradient)
 
 
 def _save_inputs(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
@@ -130,7 +130,7 @@ def _save_inputs(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
 
 
 def _max_marginals_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    return _max_marginals_gradient(*ctx.saved_tensors, grad), None
+    return max_marginals_gradient(*ctx.saved_tensors, grad), None
 
 
 register_fake(max_marginals, _like_max_marginals)

@@ -1,0 +1,475 @@
+"""Every structure of the library, with random instances and its enumeration: what contract tests run over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from enumeration import (
+    FORMS,
+    EnumeratedBoxes,
+    EnumeratedCandidates,
+    EnumeratedChain,
+    EnumeratedGraph,
+    EnumeratedLabels,
+    EnumeratedMatching,
+    EnumeratedTree,
+    Enumeration,
+    random_candidates,
+    random_chains,
+    random_graphs,
+    random_matchings,
+    random_scores,
+    random_trees,
+    small_candidates,
+    small_chains,
+    small_graphs,
+    small_labels,
+    small_maps,
+    small_matchings,
+    small_trees,
+)
+from hypothesis import strategies as st
+from oracles import ORACLES, values_and_gradients
+from torch import Tensor
+
+from structsmooth import (
+    BinaryGraph,
+    BoxCandidates,
+    Candidates,
+    Hamming,
+    LinearChain,
+    Matching,
+    OneMinusIoU,
+    SearchSpace,
+    Structure,
+    Subwindows,
+    Tree,
+)
+from structsmooth.structures import PartCosts
+from structsmooth.structures.base import widened
+
+Instance = Sequence[Tensor]  # the arguments of a structure; those of floating point are its potentials
+Index = Any  # into the parts of one example
+
+# Of random instances: "single" variables, "least" and "tiny" for numerical derivatives, "medium", "long" for rounding
+# errors to add up, "large" enough for two threads.
+SIZES: dict[str, dict[str, Any]] = {
+    "chain": {
+        "single": (2, 1, 3),
+        "least": (2, 3, 2),
+        "tiny": (2, 3, 3),
+        "medium": (5, 7, 4),
+        "long": (4, 50, 9),
+        "large": (9, 50, 22),
+    },
+    "tree": {
+        "single": (2, 1, 3),
+        "least": (2, 3, 2),
+        "tiny": (2, 4, 3),
+        "medium": (5, 7, 4),
+        "long": (4, 50, 9),
+        "large": (9, 50, 22),
+    },
+    "list": {"single": (2, 1), "least": (3, 5), "tiny": (3, 5), "medium": (4, 6), "long": (4, 200)},
+    "graph": {
+        "single": (2, 1, 0),
+        "tiny": (2, 5, 6),
+        "medium": (3, 20, 30),
+        "long": (2, 40, 100),
+        "large": (9, 100, 150),
+    },
+    "matching": {
+        "single": [(1, 1), (1, 1)],
+        "tiny": [(3, 5), (2, 4)],
+        "medium": [(12, 12), (9, 15), (12, 15), (1, 7)],
+        "long": [(30, 30), (30, 40)],
+        "large": [(30, 30 + 2 * b) for b in range(9)],
+    },
+    "map": {"single": (2, 1, 1), "tiny": (2, 3, 4), "medium": (4, 12, 15), "long": (2, 20, 30), "large": (9, 50, 60)},
+    "bits": {"single": (2, 1, 2), "tiny": (2, 3, 2), "medium": (4, 5, 2)},
+}
+
+
+@dataclass(frozen=True)
+class Member:
+    """A structure and what its contract tests need.
+
+    Attributes:
+        build: the structure of an instance.
+        twin: its enumeration.
+        required: how many of the arguments are.
+        random: instances of one of the ``SIZES``; ``seed``, ``ties`` and ``forbidden`` as in :func:`random_scores`.
+        small: instances to enumerate, with ties or without (``None``: either), of few outputs or up to ``many``.
+        labels: outputs for first potentials of a shape.
+        cost: that suits the outputs.
+        oracles: that it has, by their names in ``ORACLES``.
+        ordered: oracles whose outputs come in the order of the enumeration even among ties.
+        block: where to forbid a first potential so that the first example has no output.
+        used: masks of the potentials that are in use.
+        alone: an example without its padding, and where its parts were.
+        examples: how many random instances are enumerated.
+    """
+
+    build: Callable[..., Structure]
+    twin: Callable[..., Enumeration]
+    required: int
+    random: Callable[..., Instance]
+    small: Callable[..., st.SearchStrategy[Instance]]
+    labels: Callable[[Tensor], Tensor]
+    cost: PartCosts = Hamming()  # noqa: RUF009 - immutable
+    oracles: frozenset[str] = frozenset(ORACLES)
+    ordered: frozenset[str] = frozenset({"max", "topk"})
+    block: tuple[int, ...] = (0, 0)
+    used: Callable[..., tuple[Tensor, ...]] | None = None
+    alone: Callable[..., tuple[Instance, tuple[Index, ...]]] | None = None
+    examples: int = 50
+
+    def on(self, instance: Instance, build: Callable[..., Any] | None = None) -> Callable[..., Any]:
+        """The structure, or something else, as a function of the potentials of an instance."""
+        return lambda *potentials: (build or self.build)(*with_potentials(instance, potentials))
+
+    def structure(self, size: str = "medium", **options: Any) -> Structure:
+        """A random structure."""
+        return self.build(*self.random(size, **options))
+
+    def values(self, oracle: str, instance: Instance) -> tuple[Tensor, ...]:
+        """What an oracle answers."""
+        return ORACLES[oracle](self.build(*instance), self.labels(potentials_of(instance)[0]))
+
+    def values_and_gradients(
+        self, oracle: str, instance: Instance, build: Callable[..., Any] | None = None
+    ) -> tuple[Tensor, ...]:
+        """What an oracle answers, with the gradients of a weighted sum of it."""
+        potentials = potentials_of(instance)
+        return values_and_gradients(oracle, self.on(instance, build), *potentials, y=self.labels(potentials[0]))
+
+
+def potentials_of(instance: Instance) -> tuple[Tensor, ...]:
+    return tuple(tensor for tensor in instance if tensor.is_floating_point())
+
+
+def with_potentials(instance: Instance, potentials: Sequence[Tensor]) -> Instance:
+    """The instance with other potentials."""
+    left = iter(potentials)
+    return tuple(next(left) if tensor.is_floating_point() else tensor for tensor in instance)
+
+
+def changed(instance: Instance, change: Callable[[Tensor], Tensor]) -> Instance:
+    """The instance with its potentials changed."""
+    return with_potentials(instance, [change(scores) for scores in potentials_of(instance)])
+
+
+def rows(instance: Instance, index: Any) -> Instance:
+    """Some examples; what does not have their number of rows is shared by all."""
+    batch = len(potentials_of(instance)[0])
+    return tuple(tensor[index] if len(tensor) == batch else tensor for tensor in instance)
+
+
+def cyclic(first: Tensor) -> Tensor:
+    """Labels for scores [B, V, S]."""
+    batch, variables, states = first.shape
+    return torch.arange(batch * variables, device=first.device).view(batch, variables) * 7 % 5 % states
+
+
+def diagonal(weights: Tensor) -> Tensor:
+    """Partners, which matchings of all sizes have."""
+    batch, size, _ = weights.shape
+    return torch.arange(size, device=weights.device).expand(batch, size)
+
+
+def some_indices(scores: Tensor) -> Tensor:
+    """Candidates."""
+    return torch.arange(len(scores), device=scores.device) * 7 % 5 % scores.shape[1]
+
+
+def some_boxes(scores: Tensor) -> Tensor:
+    """Boxes of maps."""
+    batch, height, width = scores.shape
+    b = torch.arange(batch, device=scores.device)
+    x1, y1 = b % width, b * 3 % height
+    return torch.stack([x1, y1, x1 + 1 + b % (width - x1), y1 + 1 + b % (height - y1)], 1)
+
+
+# Chains.
+
+
+def chains(size: str, form: str, **options: Any) -> Instance:
+    lengths = {"least": [3, 2], "tiny": [3, 2], "medium": [1, 6, 2, 5, 6]}.get(size)
+    return random_chains(*SIZES["chain"][size], form, lengths=lengths, **options)
+
+
+def used_by_chain(unary: Tensor, transition: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
+    inside = torch.arange(unary.shape[1]) < lengths[:, None]
+    everywhere = torch.ones(transition.shape, dtype=torch.bool)
+    return inside[..., None], inside[:, 1:, None, None] if transition.dim() == 4 else everywhere
+
+
+def chain_alone(b: int, unary: Tensor, transition: Tensor, lengths: Tensor) -> tuple[Instance, tuple[Index, ...]]:
+    n = int(lengths[b])
+    own = transition if transition.dim() == 2 else transition[b : b + 1]
+    own = own[:, : n - 1] if transition.dim() == 4 else own
+    return (unary[b : b + 1, :n], own, lengths[b : b + 1]), (slice(n), slice(n - 1))
+
+
+def chain(form: str, backend: Any) -> Member:
+    return Member(
+        partial(LinearChain, backend=backend),
+        EnumeratedChain,
+        2,
+        partial(chains, form=form),
+        lambda ties, many=False: small_chains(ties=ties),
+        cyclic,
+        used=used_by_chain,
+        alone=chain_alone,
+    )
+
+
+# Trees.
+
+
+def trees(size: str, seed: int = 0, **options: Any) -> Instance:
+    return random_trees(*SIZES["tree"][size], seed=seed + 2, **options)
+
+
+def used_by_tree(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
+    return mask[..., None], (mask & (parents >= 0))[..., None, None]
+
+
+def tree_alone(
+    b: int, unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor
+) -> tuple[Instance, tuple[Index, ...]]:
+    own = mask[b].nonzero().squeeze(1)
+    position = torch.full(mask[b].shape, -1).scatter(0, own, torch.arange(len(own)))
+    own_parents = torch.where(parents[b, own] >= 0, position[parents[b, own].clamp_min(0)], -1)
+    return (unary[b, own][None], pairwise[b, own][None], own_parents[None], mask[b, own][None]), (own, own)
+
+
+def trees_to_enumerate(ties: bool | None, many: bool = False) -> st.SearchStrategy[Instance]:
+    """Ties among many outputs would take long to put in order."""
+    without, tied = small_trees(outputs=4**8 if many else 1000, ties=False), small_trees(outputs=300, ties=True)
+    return {None: st.one_of(without, tied), False: without, True: tied}[ties]
+
+
+def tree(backend: Any) -> Member:
+    return Member(
+        partial(Tree, backend=backend),
+        EnumeratedTree,
+        4,
+        trees,
+        trees_to_enumerate,
+        cyclic,
+        used=used_by_tree,
+        alone=tree_alone,
+        examples=200,
+    )
+
+
+# One of a list.
+
+
+def lists(size: str, **options: Any) -> Instance:
+    return random_candidates(*SIZES["list"][size], **options | ({"masked": 0.0} if size == "single" else {}))
+
+
+def list_alone(b: int, scores: Tensor, mask: Tensor) -> tuple[Instance, tuple[Index, ...]]:
+    return (scores[b, mask[b]][None], mask[b, mask[b]][None]), (mask[b],)
+
+
+def boxes_on_a_grid(batch: int, count: int, seed: int = 0) -> Tensor:
+    """Edges on a grid, so that overlaps can be counted cell by cell; some boxes have no area."""
+    generator = torch.Generator().manual_seed(seed)
+    corners = torch.randint(0, 6, (batch, count, 2), generator=generator)
+    return torch.cat([corners, corners + torch.randint(0, 4, corners.shape, generator=generator)], -1).float()
+
+
+BOXES = boxes_on_a_grid(4, 200) + torch.tensor([0, 0, 1, 1])  # with an area
+
+
+def box_candidates(scores: Tensor, mask: Tensor | None = None, **options: Any) -> BoxCandidates:
+    batch, count = scores.shape
+    return BoxCandidates(scores, BOXES[:batch, :count].to(scores.device), mask, **options)
+
+
+CANDIDATES = Member(
+    Candidates,
+    EnumeratedCandidates,
+    1,
+    lists,
+    lambda ties, many=False: small_candidates(ties=ties),
+    some_indices,
+    block=(0,),
+    used=lambda scores, mask: (mask,),
+    alone=list_alone,
+)
+
+
+# Graph cuts.
+
+
+def graphs(size: str, seed: int = 0, **options: Any) -> Instance:
+    return random_graphs(*SIZES["graph"][size], seed=seed + 1, **options)
+
+
+GRAPH = Member(
+    BinaryGraph,
+    EnumeratedGraph,
+    3,
+    graphs,
+    lambda ties, many=False: small_graphs(ties=ties),
+    cyclic,
+    oracles=frozenset({"max", "topk", "max_marginals", "score"}),
+    ordered=frozenset({"max"}),
+)
+
+
+# Matchings.
+
+
+def matchings(size: str, seed: int = 0, **options: Any) -> Instance:
+    return random_matchings(SIZES["matching"][size], seed=seed + 1, **options)
+
+
+def matching_alone(b: int, weights: Tensor, sizes: Tensor) -> tuple[Instance, tuple[Index, ...]]:
+    n, m = sizes[b].tolist()
+    return (weights[b : b + 1, :n, :m], sizes[b : b + 1]), ((slice(n), slice(m)),)
+
+
+def used_by_matching(weights: Tensor, sizes: Tensor) -> tuple[Tensor, ...]:
+    inside = [torch.arange(count) < sizes[:, i : i + 1] for i, count in enumerate(weights.shape[1:])]
+    return (inside[0][:, :, None] & inside[1][:, None],)
+
+
+MATCHING = Member(
+    Matching,
+    EnumeratedMatching,
+    1,
+    matchings,
+    lambda ties, many=False: small_matchings(ties=ties),
+    diagonal,
+    oracles=GRAPH.oracles,
+    ordered=frozenset(),
+    used=used_by_matching,
+    alone=matching_alone,
+)
+
+
+# Search spaces.
+
+
+def maps(size: str, seed: int = 0, ties: bool = False, forbidden: float = 0.0) -> Instance:
+    return (random_scores(torch.Generator().manual_seed(seed), ties, forbidden)(*SIZES["map"][size]),)
+
+
+class PlainSubwindows(Subwindows):
+    """Subwindows by the search in Python, with the bounds of Lampert et al."""
+
+    topk = SearchSpace.topk
+
+
+SUBWINDOWS = Member(
+    Subwindows,
+    EnumeratedBoxes,
+    1,
+    maps,
+    lambda ties, many=False: small_maps(ties=ties),
+    some_boxes,
+    cost=lambda structure, y: 1 - structure.parts(y)[0],
+    oracles=frozenset({"max", "topk", "score"}),
+    block=(0,),
+)
+
+Prefix = tuple[int, tuple[int, ...]]  # an example, and its first labels
+
+
+class Bits(SearchSpace[Prefix]):
+    """Labels 0 and 1 with unary scores [B, D, 2]; a set of outputs is given by its first labels.
+
+    The bound of a set is raised by ``slack`` for each label that is open: it is loose then, but right.
+    """
+
+    potential_names = ("unary",)
+
+    def __init__(self, unary: Tensor, slack: float = 0.0, **options: Any) -> None:
+        super().__init__(**options)
+        self.unary, self.slack = unary, slack
+        self.bounds = 0
+
+    def score(self, y: Tensor) -> Tensor:
+        return widened(self.unary).gather(2, y.unsqueeze(-1)).sum((1, 2))
+
+    def parts(self, y: Tensor) -> tuple[Tensor]:
+        return (torch.nn.functional.one_hot(y, 2).to(widened(self.unary).dtype),)
+
+    def initial(self, example: int) -> Prefix:
+        return example, ()
+
+    def split(self, subset: Prefix) -> tuple[Prefix, Prefix]:
+        example, labels = subset
+        return (example, (*labels, 0)), (example, (*labels, 1))
+
+    def upper_bound(self, subset: Prefix) -> float:
+        self.bounds += 1
+        example, labels = subset
+        decided = sum(float(self.unary[example, d, label]) for d, label in enumerate(labels))
+        rest = self.unary[example, len(labels) :]
+        return decided + float(rest.amax(1).sum()) + self.slack * len(rest)
+
+    def is_singleton(self, subset: Prefix) -> bool:
+        return len(subset[1]) == self.unary.shape[1]
+
+    def lowest(self, subset: Prefix) -> tuple[int, ...]:
+        return subset[1] + (0,) * (self.unary.shape[1] - len(subset[1]))
+
+
+def bits(size: str, seed: int = 0, ties: bool = False, forbidden: float = 0.0) -> Instance:
+    return (random_scores(torch.Generator().manual_seed(seed), ties, forbidden)(*SIZES["bits"][size]),)
+
+
+SEARCH = Member(
+    Bits,
+    EnumeratedLabels,
+    1,
+    bits,
+    lambda ties, many=False: small_labels(ties=ties),
+    cyclic,
+    oracles=SUBWINDOWS.oracles,
+)
+
+MEMBERS = {
+    **{f"LinearChain {form} {backend}": chain(form, backend) for backend in ("compiled", "torch") for form in FORMS},
+    **{f"Tree {backend}": tree(backend) for backend in ("compiled", "torch")},
+    "Candidates": CANDIDATES,
+    "BoxCandidates": replace(CANDIDATES, build=box_candidates, cost=OneMinusIoU()),
+    "BinaryGraph": GRAPH,
+    "Matching": MATCHING,
+    "Subwindows": SUBWINDOWS,
+    "Subwindows in Python": replace(SUBWINDOWS, build=PlainSubwindows),
+    "SearchSpace": SEARCH,
+}
+
+
+def every(condition: Callable[[str, Member], bool] = lambda name, member: True) -> Any:
+    """Run a test for every member of which the condition holds."""
+    chosen = {name: member for name, member in MEMBERS.items() if condition(name, member)}
+    return pytest.mark.parametrize("member", chosen.values(), ids=chosen)
+
+
+def every_oracle(condition: Callable[[str, Member, str], bool] = lambda name, member, oracle: True) -> Any:
+    """Run a test for every oracle of every member."""
+    pairs = {
+        f"{name}: {oracle}": (member, oracle)
+        for name, member in MEMBERS.items()
+        for oracle in ORACLES
+        if oracle in member.oracles and condition(name, member, oracle)
+    }
+    return pytest.mark.parametrize(("member", "oracle"), pairs.values(), ids=pairs)
+
+
+def enumerated(name: str, *_: Any) -> bool:
+    """Small chains come in all forms, so that those of one form stand for the others."""
+    return not name.startswith("LinearChain") or FORMS[0] in name
