@@ -31,6 +31,7 @@ class RegularizationPath:
         solver: solver of the dual. Its tolerance is κε, and whether it averages does not matter.
 
     Example:
+        >>> import torch
         >>> from structsmooth import RegularizationPath, SparseChainProblem, SparseSequences
         >>> offsets = torch.tensor([0, 1, 2, 3])
         >>> sequences = SparseSequences(torch.tensor([0, 1, 1], dtype=torch.int32), offsets, offsets)
