@@ -44,7 +44,7 @@ class Case:
         key: an output as something that can be compared and hashed.
         read_back: keys of the best outputs in what the task wrote.
         default_data: files of the data in the folder of larger data sets; none if the package has them.
-        settings: of the task; all can be flags.
+        settings: of the task; all have flags.
         variants: other settings.
         solver: learns the data.
         lam: for the solver.
@@ -72,16 +72,21 @@ class Case:
     def task_type(self) -> type[Task]:
         return load_task(self.name)
 
-    def task(self, folder: Path, **settings: Any) -> Task:
-        """The task with the settings of the case, or some others; caches are in the folder."""
-        placed = {"features_cache": str(folder / "cache")} if self.name == "localization" else {}
-        return self.task_type(**(self.settings | placed | settings))
+    def placed(self, folder: Path) -> dict[str, Any]:
+        """The settings, with caches in the folder."""
+        return self.settings | ({"features_cache": str(folder / "cache")} if self.name == "localization" else {})
 
-    def flags(self, folder: Path) -> list[str]:
+    def task(self, folder: Path, **settings: Any) -> Task:
+        """The task with the settings of the case, or some others."""
+        return self.task_type(**(self.placed(folder) | settings))
+
+    def flags(self, folder: Path, **settings: Any) -> list[str]:
         """The same on the command line."""
-        task = self.task(folder)
-        names = [*self.settings, *(["features_cache"] if self.name == "localization" else [])]
-        return [text for name in names for text in (f"--{name.replace('_', '-')}", str(getattr(task, name)))]
+        texts: list[str] = []
+        for name, value in (self.placed(folder) | settings).items():
+            flag = name.replace("_", "-")
+            texts += [f"--{'' if value else 'no-'}{flag}"] if isinstance(value, bool) else [f"--{flag}", str(value)]
+        return texts
 
 
 @dataclass(frozen=True)
@@ -169,7 +174,7 @@ NER = Case(
     reached={"f1": 1.0},
     unlabelled=NO_TAGS,
     settings={"bits": 10},
-    variants=({"bits": 0}, {"rich": False}, {"bits": 0, "rich": False}, {"scheme": "BIOES"}),
+    variants=({"bits": 0}, {"rich": False}, {"scheme": "BIOES", "rich": True}),
     solver=CasimirSVRG(),
     lam=1e-3,
     passes=10,
@@ -297,7 +302,7 @@ LOCALIZATION = Case(
     reached={"corloc": 1.0, "mean_iou": 0.8},
     unlabelled="these images have no boxes",
     settings={"backbone": "tiny", "head": "linear", "jobs": 1},
-    variants=({"head": "elu", "seed": 3},),
+    variants=({"head": "elu", "negatives": 2},),
     lam=1e-3,
     passes=30,
     default_data=("voc2012_animals/voc2012_animals_single_333.zip",),

@@ -22,7 +22,7 @@ def certify(options: Namespace) -> int:
     )
     print(certificate)
     if certificate.slack > options.accuracy * certificate.gap:
-        print("the lower bound is not tight: more --passes may raise it", file=sys.stderr)
+        print("the lower bound can be better: more --passes may raise it", file=sys.stderr)
     return 0
 
 

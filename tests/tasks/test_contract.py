@@ -100,7 +100,9 @@ class TestTask:
         own = {f.name for f in fields(case.task_type) if f.metadata.get("flag", f.name) is not None}
         assert vars(options).keys() == own
         assert from_flags(case.task_type, options) == case.task_type()
-        assert from_flags(case.task_type, parser.parse_args(case.flags(tmp_path))) == case.task(tmp_path)
+        for settings in ({}, *case.variants):
+            given = parser.parse_args(case.flags(tmp_path, **settings))
+            assert from_flags(case.task_type, given) == case.task(tmp_path, **settings)
         texts = help_of(parser, "things")
         assert len(texts) == len(own)
         assert all(len(text) > 15 and "None" not in text for text in texts.values())
@@ -159,7 +161,7 @@ class TestFittedTask:
             dim = fitted.problem(trained.examples).dim
             weights = torch.rand(dim, dtype=trained.weights.dtype, generator=torch.Generator().manual_seed(0))
             expected = ranked_keys(trained.case, fitted.predict(weights, trained.examples, 3))
-            examples = copy.read(trained.path)
+            examples = copy.read(trained.path, "train")
             assert ranked_keys(trained.case, copy.predict(weights, examples, 3)) == expected
 
     def test_the_problem_can_be_built_again(self, trained):

@@ -120,6 +120,13 @@ def test_refuses_standard_input_and_empty_vocabularies(trained):
         Segmentation(colours=0)
 
 
+def test_default_data_are_two_parts_of_an_archive(monkeypatch, tmp_path):
+    (tmp_path / "weizmann_horse").mkdir()
+    (tmp_path / "weizmann_horse" / "weizmann_horse_250.zip").touch()
+    monkeypatch.setenv("STRUCTSMOOTH_DATA", str(tmp_path))
+    assert Segmentation.default_files()["test"].endswith("weizmann_horse_250.zip#201-327")
+
+
 def test_command_line(tmp_path, capsys):
     write_all(tmp_path / "data", 5)
     path, out = zipped(tmp_path / "data"), str(tmp_path / "run")
