@@ -51,6 +51,7 @@ from structsmooth.solvers import Progress, Solver, State, Stop
 
 SOLVERS: list[type[Solver[Any]]] = [SGD, SVRG, CasimirSVRG, Adam, ProxLinear, BCFW, FrankWolfe]
 DUAL = (BCFW, FrankWolfe)
+PRIMAL = {name: case for name, case in CASES.items() if not isinstance(case.solver, DUAL)}
 every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 every_solver = pytest.mark.parametrize("solver", SOLVERS, ids=lambda solver: solver.__name__)
 
@@ -80,6 +81,16 @@ def impatient(problem: Problem, limit: int) -> Problem:
 
     problem.__class__, problem.made = Impatient, 0
     return problem
+
+
+@pytest.mark.parametrize("case", PRIMAL.values(), ids=PRIMAL.keys())
+def test_start_is_converted_to_the_dtype_of_the_problem(case: Case) -> None:
+    problem, start = case.problem(), start_of(case).float()
+    result = case.solver.solve(problem, lam=LAM, passes=2, start=start.requires_grad_())
+    expected = case.solver.solve(problem, lam=LAM, passes=2, start=start.detach().double())
+    assert result.weights.dtype == torch.float64
+    assert torch.equal(result.weights, expected.weights)
+    assert start.dtype == torch.float32
 
 
 @every_case
@@ -177,8 +188,9 @@ class TestRuns:
         result = case.solver.solve(problem, lam=LAM, passes=case.passes)
         history, dual = result.history, isinstance(case.solver, DUAL)
         assert history[0].passes == 0
-        for name in ("passes", "oracle_calls"):
-            assert all(a < b for a, b in pairwise(history.column(name)))
+        assert all(a < b for a, b in pairwise(history.column("passes")))
+        cached = isinstance(case.solver, BCFW) and case.solver.cache  # a pass may take all outputs from there
+        assert all(a < b or (cached and a == b) for a, b in pairwise(history.column("oracle_calls")))
         assert all(a <= b for a, b in pairwise(history.column("seconds")))
         assert history[-1].objective == pytest.approx(objective(problem, result.weights), rel=1e-12)
         assert all((row.step_size is None) == dual for row in history)
@@ -218,16 +230,6 @@ class TestRuns:
         else:
             assert first.objective == pytest.approx(objective(problem, start), rel=1e-12)
         assert all(torch.equal(copies[name], tensor) for name, tensor in before.items())
-
-    def test_start_is_converted_to_the_dtype_of_the_problem(self, case: Case) -> None:
-        if isinstance(case.solver, DUAL):
-            pytest.skip("starts from a state")
-        problem, start = case.problem(), start_of(case).float()
-        result = case.solver.solve(problem, lam=LAM, passes=2, start=start.requires_grad_())
-        expected = case.solver.solve(problem, lam=LAM, passes=2, start=start.detach().double())
-        assert result.weights.dtype == torch.float64
-        assert torch.equal(result.weights, expected.weights)
-        assert start.dtype == torch.float32
 
 
 def interrupted(case: Case, problem: Problem) -> Result:
@@ -371,7 +373,7 @@ def bad_values(name: str, hint: Any, default: Any) -> Iterator[tuple[Any, type[E
     if get_origin(hint) is UnionType:
         (hint,) = (option for option in get_args(hint) if option is not type(None))
     if get_origin(hint) is Literal:
-        yield "nonsense", ValueError, ".*".join(get_args(hint))
+        yield "nonsense", ValueError, ".*".join(["", *get_args(hint)])
     if hint in (int, float):
         kind = "an int" if hint is int else "a number"
         wrong = ["1", [1.0], torch.tensor(1.0), True, *([2.5] if hint is int else []), *([None] if default else [])]
