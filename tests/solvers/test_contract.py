@@ -51,7 +51,7 @@ from structsmooth.solvers import Progress, Solver, State, Stop
 
 SOLVERS: list[type[Solver[Any]]] = [SGD, SVRG, CasimirSVRG, Adam, ProxLinear, BCFW, FrankWolfe]
 DUAL = (BCFW, FrankWolfe)
-PRIMAL = {name: case for name, case in CASES.items() if not isinstance(case.solver, DUAL)}
+STARTS_FROM_WEIGHTS = {name: case for name, case in CASES.items() if not isinstance(case.solver, DUAL)}
 every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 every_solver = pytest.mark.parametrize("solver", SOLVERS, ids=lambda solver: solver.__name__)
 
@@ -83,7 +83,7 @@ def impatient(problem: Problem, limit: int) -> Problem:
     return problem
 
 
-@pytest.mark.parametrize("case", PRIMAL.values(), ids=PRIMAL.keys())
+@pytest.mark.parametrize("case", STARTS_FROM_WEIGHTS.values(), ids=STARTS_FROM_WEIGHTS.keys())
 def test_start_is_converted_to_the_dtype_of_the_problem(case: Case) -> None:
     problem, start = case.problem(), start_of(case).float()
     result = case.solver.solve(problem, lam=LAM, passes=2, start=start.requires_grad_())
