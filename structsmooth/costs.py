@@ -1,4 +1,4 @@
-"""Task losses ℓ that decompose over variables, so that they can be added to the potentials."""
+"""Task losses ℓ that decompose over variables or other parts, so that they can be added to the potentials."""
 
 import math
 from abc import ABC, abstractmethod
@@ -13,22 +13,22 @@ from structsmooth.structures.subwindows import Subwindows
 
 
 class Cost(ABC):
-    """A cost of mistakes: ℓ(y, y') = Σ_v mistake_cost(y)_v · 1[y'_v ≠ y_v]."""
+    """A cost of wrong labels: ℓ(y, y') = Σ_v mistake_cost(y)_v · 1[y'_v ≠ y_v]."""
 
     @abstractmethod
     def mistake_cost(self, y: Tensor, lengths: Tensor) -> Tensor:
-        """Cost of a wrong label where the right one is y.
+        """Cost of a wrong label where the correct one is y.
 
         Args:
-            y: labels, any shape.
-            lengths: number of variables of the example each label belongs to; broadcasts to ``y``.
+            y: labels of any shape.
+            lengths: number of variables of the example that each label belongs to; broadcasts to ``y``.
 
         Returns:
-            float64 costs in the shape of ``y``.
+            Costs in the shape of ``y``, float64.
         """
 
     def check_classes(self, classes: int) -> None:  # noqa: B027 - most costs are for any number
-        """Raise ``ValueError`` if the cost is not one for labels of that many classes."""
+        """Raise ``ValueError`` if the cost is not defined for this number of classes."""
 
     def __call__(self, structure: Structure, y: Tensor) -> Tensor:
         """Part costs [B, ..., S] to be added to unary potentials of that shape, for labels ``y`` [B, ...].
@@ -55,7 +55,7 @@ class Hamming(Cost):
     """The number of wrong labels."""
 
     def mistake_cost(self, y: Tensor, lengths: Tensor) -> Tensor:
-        """1 everywhere."""
+        """1 for every label."""
         return torch.ones(y.shape, dtype=torch.float64, device=y.device)
 
 
@@ -70,10 +70,10 @@ class NormalizedHamming(Cost):
 
 @dataclass(frozen=True)
 class WeightedHamming(Cost):
-    """The number of wrong labels, each weighted by the class it should have been.
+    """The number of wrong labels, each weighted by the correct class.
 
     Args:
-        weights: non-negative weight of each of the S classes.
+        weights: non-negative weights, one for each of the S classes.
     """
 
     weights: tuple[float, ...]
@@ -84,14 +84,14 @@ class WeightedHamming(Cost):
             raise ValueError(f"weights must be non-negative numbers, one per class, got {self.weights}")
 
     def check_classes(self, classes: int) -> None:
-        """As many classes as weights."""
+        """Raise ``ValueError`` unless there is one weight per class."""
         if classes != len(self.weights):
             raise ValueError(f"weights must be one per class, {classes}, got {len(self.weights)}")
 
     def mistake_cost(self, y: Tensor, lengths: Tensor) -> Tensor:
-        """The weight of the right class."""
+        """The weight of the correct class."""
         weights = torch.tensor(self.weights, dtype=torch.float64, device=y.device)
-        # Labels at padding may be anything; their cost is never used.
+        # Labels at padding may have any value; their cost is never used.
         return weights[y.clamp(0, len(weights) - 1)]
 
 
@@ -107,7 +107,7 @@ class OneMinusIoU:
         """Cost of each box [B, M], for labels ``y`` [B].
 
         Raises:
-            TypeError: a structure that is not made of boxes.
+            TypeError: a structure other than ``BoxCandidates``.
         """
         if not isinstance(structure, BoxCandidates):
             raise TypeError(f"OneMinusIoU is a cost of BoxCandidates, got {type(structure).__name__}")

@@ -13,13 +13,13 @@ Reduction = Literal["mean", "sum", "none"]
 
 
 class StructuralHinge(nn.Module):
-    """h_μ(θ + ℓ(y, ·)) − ⟨θ, ν(y)⟩: the structural hinge loss and, by its settings, its relatives.
+    """h_μ(θ + ℓ(y, ·)) − ⟨θ, ν(y)⟩: the structural hinge loss and, depending on the settings, related losses.
 
-    Non-negative for a cost with ℓ(y, y) = 0, convex in θ, to be minimized; +inf where the labels are forbidden.
+    Convex in θ, to be minimized, and non-negative for a cost with ℓ(y, y) = 0. It is +inf if the labels are forbidden.
 
     Args:
-        smoother: ``Max()`` for the hinge itself, ``L2(mu, k)`` or ``Entropy(mu)`` for its smoothings.
-        cost: task loss that widens the margin; ``None`` for no margin.
+        smoother: ``Max()`` for the hinge itself, ``L2(mu, k)`` or ``Entropy(mu)`` for a smoothed hinge.
+        cost: task loss that sets the margin, as in :meth:`Structure.cost_augmented`; ``None`` for no margin.
         reduction: over the batch: ``"mean"``, ``"sum"`` or ``"none"``.
 
     Reference:
@@ -70,7 +70,7 @@ class StructuralHinge(nn.Module):
 
     @classmethod
     def sparsemap(cls, mu: float = 1.0, k: int = 5, reduction: Reduction = "mean") -> "StructuralHinge":
-        """Top-K loss in the manner of SparseMAP: sparse distribution over the k best outputs, no cost."""
+        """Top-K loss in the manner of SparseMAP: a sparse distribution over the k best outputs, no cost."""
         return cls(L2(mu, k), None, reduction)
 
     def forward(self, structure: Structure, y: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Metrics: tagged sentences as in the CoNLL shared tasks, and average precision as in PASCAL VOC."""
+"""Metrics: scores of tagged sentences as in the CoNLL shared tasks, average precision as in PASCAL VOC."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ _Tags = Sequence[Sequence[str]]
 
 @dataclass(frozen=True)
 class MatchCounts:
-    """Numbers of predicted items, of items in the gold standard, and of those in both (``correct``)."""
+    """Numbers of predicted items, of items in the gold standard, and of items in both (``correct``)."""
 
     correct: int
     predicted: int
@@ -36,12 +36,12 @@ class MatchCounts:
 
 @dataclass(frozen=True)
 class EntityScores:
-    """Scores of predicted tags; all fractions lie in [0, 1]. ``str()`` gives a table.
+    """Scores of predicted tags; all fractions lie in [0, 1]. ``str()`` returns a table.
 
     Attributes:
-        by_type: counts of the entities of each type, predicted or in the gold standard, sorted by type.
-        tokens: counts of the tokens with another tag than O; correct ones have the same tag.
-        accuracy: fraction of all tokens that have the right tag; 0 if there are no tokens.
+        by_type: counts of entities for each type, predicted or in the gold standard, sorted by type.
+        tokens: counts of tokens with a tag other than O; a token is correct if both tags are the same.
+        accuracy: fraction of all tokens that have the correct tag; 0 if there are no tokens.
     """
 
     by_type: Mapping[str, MatchCounts]
@@ -75,7 +75,7 @@ class EntityScores:
 
     @property
     def token_f1(self) -> float:
-        """F1 over the tokens with another tag than O."""
+        """F1 over the tokens with a tag other than O."""
         return self.tokens.f1
 
     def as_dict(self) -> dict[str, float]:
@@ -104,15 +104,15 @@ def _table_row(name: str, counts: MatchCounts) -> str:
 def entity_scores(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> EntityScores:
     """Scores of predicted tags, equal to those of the ``conlleval`` script of the CoNLL shared tasks.
 
-    An entity is correct if its type and both its boundaries are. Tags may be in any scheme; gold and
-    predicted ones in different schemes agree on entities, but not on tokens.
+    An entity is correct if its type and both its boundaries are correct. Tags may be in any scheme; if gold and
+    predicted tags are in different schemes, entities can be compared, but not tokens.
 
     Args:
-        gold: the right tags of each sentence.
+        gold: the correct tags of each sentence.
         predicted: the predicted tags of each sentence.
 
     Raises:
-        ValueError: the number of sentences, or of the tags of one, differs; a tag is malformed.
+        ValueError: the numbers of sentences or of tags of a sentence differ, or a tag is malformed.
     """
     _check_same_lengths(gold, predicted)
     tokens = list(zip(chain.from_iterable(gold), chain.from_iterable(predicted), strict=True))
@@ -157,16 +157,16 @@ def _accuracy(pairs: Sequence[tuple[str, str]]) -> float:
 def average_precision(
     scores: Sequence[float], correct: Sequence[bool], positives: int, *, points: int | None = None
 ) -> float:
-    """Average precision of detections, as PASCAL VOC has it: precision at each recall, averaged over recalls.
+    """Average precision of detections as defined by PASCAL VOC: precision at each recall, averaged over recalls.
 
-    Precision at a recall is the largest at that recall or a higher one.
+    The precision at a recall is the largest precision at this or a higher recall.
 
     Args:
-        scores: confidence of each detection; of equal ones the first counts as more confident.
-        correct: whether it found an object that no other detection found.
-        positives: number of objects there are.
-        points: number of recalls, evenly spread from 0 to 1: 11 as until VOC 2009. All of them, the area under the
-            curve, if not given, as since VOC 2010.
+        scores: confidence of each detection; among equal ones, the first counts as the most confident.
+        correct: whether each detection found an object that no other detection found.
+        positives: number of objects.
+        points: number of recalls to average over, evenly spaced from 0 to 1; VOC used 11 until 2009. If not given, the
+            area under the curve, as VOC used from 2010 on.
 
     Raises:
         ValueError: lengths that differ, fewer objects than correct detections, no objects, or fewer than two points.
@@ -190,7 +190,7 @@ def average_precision(
     best_from = list(accumulate(reversed(precision), max))[::-1]
     if points is None:
         return sum(best_from[rank] for rank, i in enumerate(order) if correct[i]) / positives
-    # The first rank with so many hits has that recall; integers, since 0.1 has no exact float.
+    # For each recall, the first rank that reaches it; in integers, since 0.1 has no exact float.
     enough = [
         next((r for r, hits in enumerate(found) if hits * (points - 1) >= t * positives), None) for t in range(points)
     ]

@@ -1,4 +1,4 @@
-"""Score modules: from an input to a structure bound to its potentials."""
+"""Score modules: they map an input to a structure bound to its potentials."""
 
 from abc import ABC, abstractmethod
 from typing import Any
@@ -17,7 +17,7 @@ class ScoreModule(nn.Module, ABC):
     Subclass it, return a structure from ``forward``, and every loss and solver can train it.
 
     Attributes:
-        affine: whether the potentials are affine in the trained parameters; then linearizing them changes nothing.
+        affine: whether the potentials are affine in the trained parameters, so that linearizing them changes nothing.
 
     Example:
         >>> class Emissions(ScoreModule):
@@ -40,13 +40,14 @@ class ScoreModule(nn.Module, ABC):
 class LinearScore(ScoreModule):
     """Linear chain scores: features times weights, transitions, and scores of the first and the last label.
 
-    Scores are linear in the parameters, so training is convex (the structural SVM, or the CRF). Parameters are zero
-    at first, in the order ``rows`` [F, S], ``transition`` [S, S], ``ends`` [2, S] (first label, last label).
+    Scores are linear in the parameters, so training is convex (the structural SVM, or the CRF). The parameters, in
+    this order, are ``rows`` [F, S], ``transition`` [S, S] and ``ends`` [2, S] (first label, last label). They are
+    initialized to zero.
 
     Args:
         features: number F of features (or attributes) of a token.
         states: number S of labels.
-        dtype: of the parameters; float64 is what the compiled solvers use.
+        dtype: dtype of the parameters; the compiled solvers use float64.
 
     Reference:
         Pillutla et al. (2019), Example 5.
@@ -87,7 +88,7 @@ def linear_chain(
         _check_dense(dense, given, rows)
         full = dense.new_full(dense.shape[:1], dense.shape[1], dtype=torch.int64)
         lengths = full if given is None else given
-        # Features at padding may be anything; a NaN among them would reach the gradient of the weights.
+        # Features at padding may have any value; a NaN among them would reach the gradient of the weights.
         inside = torch.arange(dense.shape[1], device=dense.device) < lengths[:, None]
         unary = torch.where(inside.unsqueeze(-1), dense, 0.0) @ rows
     position = torch.arange(unary.shape[1], device=unary.device)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class SparseSequences:
-    """n sequences of tokens, each token a set of attribute ids, in compressed rows.
+    """A set of n sequences of tokens, each of which is a set of attribute ids, in compressed rows.
 
     Args:
         attributes: ids of all tokens in order: int32 [nonzeros]. An id that a token lists twice counts twice.
@@ -17,7 +17,7 @@ class SparseSequences:
 
     Raises:
         TypeError: a tensor of the wrong dtype.
-        ValueError: offsets that do not start at 0, decrease, end elsewhere than their data, or an empty sequence.
+        ValueError: offsets that do not start at 0, that decrease or that do not end with the data; an empty sequence.
     """
 
     attributes: Tensor
@@ -64,7 +64,7 @@ class SparseSequences:
 
 
 def _rows(offsets: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
-    """Positions of the entries of some compressed rows, and the offsets of those rows put together."""
+    """Positions of the entries of some compressed rows, and the offsets of these rows when concatenated."""
     counts = offsets.diff()[indices]
     ends = counts.cumsum(0)
     positions = torch.arange(int(counts.sum()), device=offsets.device)
@@ -73,7 +73,7 @@ def _rows(offsets: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def pad(values: Tensor, lengths: Tensor) -> Tensor:
-    """Values of consecutive tokens [tokens, ...] as a padded batch [B, T, ...], zero at padding."""
+    """Values of consecutive tokens [tokens, ...] as a batch [B, T, ...], with zeros at padding."""
     mask = torch.arange(int(lengths.max()), device=values.device) < lengths[:, None]
     padded = values.new_zeros(*mask.shape, *values.shape[1:])
     return padded.masked_scatter(mask.view(*mask.shape, *[1] * (values.dim() - 1)).expand_as(padded), values)

@@ -14,14 +14,14 @@ T = TypeVar("T", bound="Smoother")
 
 
 class Smoother(ABC):
-    """A smoothed max h_μ: called on a structure it gives h_μ(θ), [B]; its gradient is the oracle's statistics."""
+    """A smoothed max h_μ: called on a structure, it returns h_μ(θ), [B], whose gradient is the oracle's statistics."""
 
     @abstractmethod
     def __call__(self, structure: Structure) -> Tensor:
         """h_μ of the scores of all outputs: [B], differentiable."""
 
     def with_mu(self: T, mu: float) -> T:
-        """The same smoother with another level of smoothing; ``Max`` has none and stays itself."""
+        """The same smoother with another level of smoothing; ``Max``, which has none, returns itself."""
         return self
 
 
@@ -38,8 +38,8 @@ class Max(Smoother):
 class L2(Smoother):
     """ℓ₂ smoothing by the top-K strategy: max over u in the simplex of ⟨u, z⟩ − (μ/2)(‖u‖² − 1), z the K best scores.
 
-    0 ≤ h_μ − h ≤ μ/2. The projection onto the simplex is sparse; where no more than K outputs would get weight,
-    the top-K strategy is exact, see :meth:`is_exact`.
+    0 ≤ h_μ − h ≤ μ/2. The projection onto the simplex is sparse. If at most K outputs would get weight, the top-K
+    strategy is exact; see :meth:`is_exact`.
 
     Args:
         mu: level of smoothing, > 0, in units of the score.
@@ -67,7 +67,7 @@ class L2(Smoother):
         values, _ = structure.topk(self.k)
         best = values.detach()
         u = simplex_projection(torch.where(best[:, :1] > -torch.inf, best, 0.0) / self.mu)
-        # By Danskin's theorem u counts as constant in the gradient.
+        # By Danskin's theorem, u is constant in the gradient.
         inner = torch.where(u > 0, u * torch.where(u > 0, values, 0.0), 0.0).sum(-1)
         smoothed = inner - self.mu / 2 * (u.square().sum(-1) - 1)
         return torch.where(best[:, 0] > -torch.inf, smoothed, -torch.inf)
@@ -77,7 +77,7 @@ class L2(Smoother):
         values = structure.topk(self.k + 1)[0].detach()
         gaps = values[:, :-1] - values[:, -1:]
         exact = gaps.sum(-1) >= self.mu
-        # With no more than K outputs in 𝒴 nothing is left out.
+        # If 𝒴 has at most K outputs, none is left out.
         return exact | (values[:, -1] == -torch.inf)
 
     def with_mu(self, mu: float) -> "L2":
@@ -116,10 +116,10 @@ class Entropy(Smoother):
 def simplex_projection(z: Tensor, dim: int = -1) -> Tensor:
     """Euclidean projection onto the probability simplex along ``dim``; differentiable.
 
-    Entries of -inf get zero; so does everything where all entries are -inf.
+    Entries of -inf are projected to zero; if all entries are -inf, all are.
 
     Args:
-        z: any shape, floating point.
+        z: a floating point tensor of any shape.
         dim: the dimension to project along.
 
     Reference:
@@ -132,7 +132,7 @@ def simplex_projection(z: Tensor, dim: int = -1) -> Tensor:
     z = z.movedim(dim, -1)
     largest = z.detach().amax(-1, keepdim=True)
     feasible = largest != -torch.inf
-    # Entries more than 1 below the largest get nothing, so they may be cut off there: no infinities from here on.
+    # Entries more than 1 below the largest get no weight, so clamping them is exact and removes infinities.
     shifted = torch.where(feasible, z - torch.where(feasible, largest, 0.0), 0.0).clamp_min(-2.0)
     ordered = shifted.sort(dim=-1, descending=True).values
     counts = torch.arange(1, z.shape[-1] + 1, device=z.device, dtype=z.dtype)

@@ -1,4 +1,4 @@
-"""Tags of chunks and entities: what they mean, and which tag may follow which."""
+"""Tags of chunks and entities: their meaning, and which tag may follow which."""
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
@@ -23,14 +23,14 @@ _PREFIXES: dict[TagScheme, str] = {"IO": "IO", "IOB1": "IOB", "BIO": "BIO", "BIO
 
 
 class Tag(NamedTuple):
-    """A tag taken apart: ``B-PER`` is ``Tag("B", "PER")`` and ``O`` is ``Tag("O", "")``."""
+    """Prefix and type of a tag: ``B-PER`` is ``Tag("B", "PER")`` and ``O`` is ``Tag("O", "")``."""
 
     prefix: str
     type: str
 
 
 class Entity(NamedTuple):
-    """Tokens ``start`` to ``end`` (exclusive) of a sentence, an entity of the given type."""
+    """An entity of the given type: tokens ``start`` to ``end`` (exclusive) of a sentence."""
 
     type: str
     start: int
@@ -38,9 +38,9 @@ class Entity(NamedTuple):
 
 
 class TransitionMask(NamedTuple):
-    """Scores to add to those of a chain: 0 where the scheme allows a tag, minus infinity where it does not.
+    """Scores to add to a chain: 0 where the scheme allows a tag, minus infinity where it does not.
 
-    ``transition`` [S, S] has tag i followed by tag j at [i, j]; ``start`` and ``stop`` [S] are for the first
+    Entry [i, j] of ``transition`` [S, S] is for tag i followed by tag j; ``start`` and ``stop`` [S] are for the first
     and the last tag of a sentence.
     """
 
@@ -54,13 +54,13 @@ _OUTSIDE = Tag("O", "")
 
 @lru_cache(maxsize=4096)
 def split_tag(tag: str) -> Tag:
-    """Prefix and type of a tag.
+    """Split a tag into prefix and type.
 
     Args:
-        tag: ``O``, or one of B, I, E, S, a hyphen and a type, which may contain hyphens.
+        tag: ``O``; or one of B, I, E, S, a hyphen and a type, which may contain hyphens.
 
     Raises:
-        ValueError: the string is no such tag.
+        ValueError: the string is not a tag.
     """
     prefix, _, entity_type = tag.partition("-")
     if tag == "O":
@@ -73,9 +73,9 @@ def split_tag(tag: str) -> Tag:
 def entities(tags: Sequence[str]) -> list[Entity]:
     """Entities of a tagged sentence, in order, by the rules of CoNLL's ``conlleval`` script.
 
-    The rules cover every scheme, and give every sequence of tags a meaning: an entity goes on at an I or E
-    tag of the type of the preceding B or I tag, and any other tag than O starts a new one. The script itself
-    knows no S tags and misses that ``B-X`` right after ``E-X`` starts an entity.
+    The rules cover every scheme and give every sequence of tags a meaning: an entity continues at an I or E
+    tag of the type of the preceding B or I tag, and any other tag except O starts a new entity. The script itself
+    does not know S tags, and misses that ``B-X`` right after ``E-X`` starts an entity.
 
     Args:
         tags: the tags of one sentence.
@@ -106,10 +106,10 @@ def entity_tags(spans: Iterable[Entity], length: int, scheme: TagScheme) -> list
     Args:
         spans: entities that do not overlap, in any order.
         length: number of tokens of the sentence.
-        scheme: the scheme to write the tags in.
+        scheme: the scheme of the tags.
 
     Raises:
-        ValueError: unknown scheme; an entity overlaps another, is empty or leaves the sentence.
+        ValueError: the scheme is unknown, or an entity overlaps another, is empty or leaves the sentence.
     """
     _check_scheme(scheme)
     tags = ["O"] * length
@@ -125,7 +125,7 @@ def entity_tags(spans: Iterable[Entity], length: int, scheme: TagScheme) -> list
 
 
 def _entity_prefixes(length: int, adjacent: bool, scheme: TagScheme) -> str:
-    """Prefixes of an entity's tokens; ``adjacent``: it follows another of its type without a gap."""
+    """Prefixes of an entity's tokens; ``adjacent`` if it follows another entity of its type without a gap."""
     if scheme == "BIOES":
         return "S" if length == 1 else "B" + "I" * (length - 2) + "E"
     marked = scheme == "BIO" or (scheme == "IOB1" and adjacent)
@@ -133,11 +133,11 @@ def _entity_prefixes(length: int, adjacent: bool, scheme: TagScheme) -> str:
 
 
 def detect_scheme(tags: Iterable[Sequence[str]]) -> TagScheme:
-    """Best guess of the scheme that tagged sentences are written in.
+    """Best guess of the scheme of tagged sentences.
 
-    E or S tags mean ``BIOES``; B tags that all directly follow an entity of their own type mean ``IOB1``,
-    other B tags ``BIO``. Without B tags the guess is ``IO``: it could be ``IOB1`` with no two adjacent
-    entities of one type, whose tags mean the same. Well-formedness is not checked: ``I-X`` after O does not
+    E or S tags imply ``BIOES``. B tags that all directly follow an entity of their own type imply ``IOB1``,
+    other B tags ``BIO``. Without B tags the guess is ``IO``; ``IOB1`` without adjacent entities of one type
+    is possible too, but has the same meaning. Well-formedness is not checked: ``I-X`` after O does not
     rule out ``BIO``.
 
     Args:
@@ -156,17 +156,17 @@ def detect_scheme(tags: Iterable[Sequence[str]]) -> TagScheme:
 
 
 def transition_mask(tags: Sequence[str], scheme: TagScheme) -> TransitionMask:
-    """Scores that keep a chain over the given tags to sequences which are well-formed in a scheme.
+    """Scores that restrict a chain over the given tags to the sequences that are well-formed in a scheme.
 
     Args:
         tags: the S tags, in the order of the chain's states.
-        scheme: the scheme that the tags are written in.
+        scheme: the scheme of the tags.
 
     Returns:
-        Tensors of the default dtype with 0 where a tag may stand and minus infinity where it must not.
+        Tensors of the default dtype, with 0 for what is allowed and minus infinity for what is forbidden.
 
     Raises:
-        ValueError: unknown scheme; a tag is malformed, given twice, or has a prefix foreign to the scheme.
+        ValueError: the scheme is unknown, or a tag is malformed, given twice, or has a prefix foreign to the scheme.
     """
     _check_scheme(scheme)
     split = [split_tag(tag) for tag in tags]

@@ -1,4 +1,5 @@
-"""Compiled inner loops (numba, CPU). No public names and no policy: arrays in, arrays out.
+"""What compiled inner loops share (numba, CPU): how they are compiled, threads, sampling.
 
-Nothing here is imported until a compiled path first runs, so that ``import structsmooth`` stays light.
+Compiled modules take arrays and return arrays, without public names or policy. They are not imported before a compiled
+function is first called, so that ``import structsmooth`` stays fast.
 """

@@ -20,15 +20,15 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A compiled function so small that passing its arguments would cost more than its work."""
+    """A compiled function that is inlined, since passing its arguments would take longer than its work."""
     return numba.njit(forceinline=True, error_model="numpy", fastmath=_FLAGS)(function)
 
 
 def entry_point(function: Callable[..., Any]) -> Any:
-    """A compiled function called from Python: without the GIL, cached on disk, its compilation announced once.
+    """A compiled function called from Python: releases the GIL, cached on disk, its compilation announced once.
 
-    Arguments must be arrays, numbers and plain tuples of them: the cache on disk names the classes of all others, and
-    would fail to load once such a class has changed.
+    Arguments must be arrays, numbers and plain tuples of them: for any other class the cache on disk stores its name,
+    and fails to load once the class has changed.
     """
     dispatcher: Any = numba.njit(nogil=True, error_model="numpy", fastmath=_FLAGS)(function)
     dispatcher._cache = _Cache(function)
@@ -36,9 +36,9 @@ def entry_point(function: Callable[..., Any]) -> Any:
 
 
 class _Cache(FunctionCache):
-    """Machine code on disk, where numba would keep it, but under the sources of all compiled functions.
+    """Machine code on disk, in numba's own place, but keyed by the sources of all compiled functions.
 
-    numba compares the file of the entry point alone, while the machine code contains the functions that it calls.
+    numba compares the file of the entry point alone, although the machine code contains the functions that it calls.
     """
 
     def _index_key(self, *arguments: Any) -> tuple[Any, ...]:
@@ -52,7 +52,7 @@ class _Cache(FunctionCache):
 
 
 def _digest_of_sources() -> str:
-    """Of this package, and of the modules beside what they compute: ``compiled.py``, ``compiled_primal.py``, ..."""
+    """Of this package, and of the compiled modules of other rooms: ``compiled.py``, ``compiled_primal.py``, ..."""
     root = Path(__file__).parents[1]
     sources = [(str(path.relative_to(root)), path.read_bytes()) for path in root.rglob("*.py") if _is_compiled(path)]
     return hashlib.sha256(repr(sorted(sources)).encode()).hexdigest()
@@ -62,7 +62,7 @@ def _is_compiled(path: Path) -> bool:
     return path.name.startswith("compiled") or path.parent.name == "compiled"
 
 
-# Read at the first import: a file that is edited later does not describe what has been loaded.
+# Read at the first import: a file that is edited later no longer describes the code that is loaded.
 _SOURCES = _digest_of_sources()
 
 

@@ -1,8 +1,8 @@
 """Sampling in proportion to weights that change, by a binary tree of their sums.
 
-Node 1 is the root, node j has the children 2j and 2j + 1, and the leaves are the weights. Unlike the prefix sums of
-a Fenwick tree, which take differences, sums made anew from their two terms gather no rounding errors: a weight of
-zero is never drawn beside positive ones.
+Node 1 is the root, node j has the children 2j and 2j + 1, and the leaves are the weights. Each sum is recomputed from
+its two terms, so rounding errors do not accumulate as they do in the differences of a Fenwick tree: a weight of zero
+is never drawn if there are positive ones.
 """
 
 import numpy as np
@@ -35,9 +35,9 @@ def set_weight(tree, i, weight):
 
 @compiled
 def draw(tree, n, uniform):
-    """The index where the cumulative weights pass ``uniform`` in [0, 1) of their sum, in O(log n).
+    """The index at which the cumulative weights exceed the fraction ``uniform`` in [0, 1) of their sum, in O(log n).
 
-    Where all weights are zero they count as equal.
+    If all weights are zero, every index is equally likely.
     """
     if tree[1] == 0.0:
         return int(uniform * n)

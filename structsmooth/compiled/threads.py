@@ -1,4 +1,4 @@
-"""Share a kernel's loop over the batch between threads; kernels release the GIL."""
+"""Divide a compiled loop over the batch among threads; compiled loops release the GIL."""
 
 import os
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import torch
 
-# Elementary operations (about 1 ns each) below which a second thread costs more than it brings.
+# Number of elementary operations (about 1 ns each) from which a second thread saves more time than it costs.
 _GRAIN = 200_000
 
 

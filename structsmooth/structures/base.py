@@ -18,7 +18,7 @@ class PartCosts(Protocol):
     """A task loss that decomposes over parts; see :mod:`structsmooth.costs`."""
 
     def __call__(self, structure: "Structure", y: Tensor) -> Tensor | tuple[Tensor, ...]:
-        """Costs to be added to the first potentials of ``structure``, or one tensor for each of its potentials."""
+        """Costs to add to the first potentials of ``structure``, or one tensor for each of its potentials."""
         ...
 
 
@@ -33,11 +33,11 @@ class Structure(ABC):
     defaults to ``Structure.validate_args_default`` and is off inside ``torch.compile`` and ``torch.func`` transforms.
 
     A subclass names the attributes that hold its potentials in ``potential_names`` and defines :meth:`score`,
-    :meth:`parts` and :meth:`topk`. Where it has checks of its own, it defines :meth:`check_shapes` and
-    :meth:`check_values` and passes ``validate_args`` to this constructor, once the potentials are set.
+    :meth:`parts` and :meth:`topk`. To check its potentials, it defines :meth:`check_shapes` and :meth:`check_values`,
+    and calls this constructor once the potentials are set.
 
     Args:
-        validate_args: check values too. Default: ``Structure.validate_args_default``.
+        validate_args: whether to check values too. Default: ``Structure.validate_args_default``.
     """
 
     validate_args_default: ClassVar[bool] = __debug__
@@ -61,9 +61,9 @@ class Structure(ABC):
         return tuple([getattr(self, name) for name in self.potential_names])
 
     def replace(self: S, *potentials: Tensor) -> S:
-        """The same output space with other potentials, the first of which keep their shape and device.
+        """The same output space with other potentials; the first of them must keep its shape and device.
 
-        Everything else is shared with this structure. Potentials that stay the same tensor are not checked again.
+        Everything else is shared with this structure. Potentials that remain the same tensor are not checked again.
 
         Raises:
             TypeError: potentials of the wrong dtype.
@@ -79,7 +79,7 @@ class Structure(ABC):
         return structure
 
     def _with(self: S, potentials: tuple[Tensor, ...]) -> S:
-        """A copy with other potentials, without what was computed from the old ones."""
+        """A copy with other potentials, without cached properties, which depend on the old ones."""
         structure = copy(self)
         for name in self._cached:
             structure.__dict__.pop(name, None)
@@ -94,16 +94,16 @@ class Structure(ABC):
                 self.check_values(name)
 
     def check_shapes(self) -> None:  # noqa: B027 - a structure may have nothing to check
-        """Raise what is wrong with the types, shapes and devices of the potentials."""
+        """Raise ``TypeError`` or ``ValueError`` for potentials of a wrong type, shape or device."""
 
     def check_values(self, name: str) -> None:  # noqa: B027
-        """Raise what is wrong with the values of the potentials called ``name``, which have the right shape."""
+        """Raise ``ValueError`` for wrong values of the potentials called ``name``, whose shape is correct."""
 
     def checked_labels(self, y: Tensor) -> Tensor:
         """Labels as int64, with 0 at padding.
 
         Args:
-            y: labels, shaped as an output of :meth:`max`; at padding they may be anything.
+            y: labels, shaped as an output of :meth:`max`, with any values at padding.
 
         Raises:
             TypeError: not a tensor of integers.
@@ -112,7 +112,7 @@ class Structure(ABC):
         return y
 
     def batched(self: S) -> S | None:
-        """The same structure with a row for each example in each of the potentials; ``None`` if it cannot be had."""
+        """The same structure with a row for each example in all of its potentials; ``None`` if that is impossible."""
         return None
 
     @abstractmethod
@@ -125,7 +125,7 @@ class Structure(ABC):
 
     @abstractmethod
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
-        """Top-K oracle: values [B, k], sorted downwards, and the distinct outputs [B, k, ...].
+        """Top-K oracle: values [B, k] in descending order, and the distinct outputs [B, k, ...].
 
         Where 𝒴 has fewer than k outputs of finite score, values are -inf and outputs 0.
         """
@@ -156,7 +156,7 @@ class Structure(ABC):
                 tensor for each of the potentials, of a shape that broadcasts to theirs.
 
         Raises:
-            TypeError: anything else than a cost or part costs.
+            TypeError: a cost that is none of these.
             ValueError: labels or part costs of the wrong shape or values.
         """
         self.checked_labels(y)
@@ -207,7 +207,7 @@ def lengths_from_mask(mask: Tensor) -> Tensor:
     """Lengths [B] of a mask [B, T] that is true on a prefix of every row.
 
     Raises:
-        ValueError: if a row has a hole or starts with padding: positions inside a sequence cannot be skipped.
+        ValueError: a row has a hole or starts with padding; positions inside a sequence cannot be skipped.
 
     Example:
         >>> lengths_from_mask(torch.tensor([[True, True, False], [True, True, True]]))
@@ -229,7 +229,7 @@ def lengths_from_mask(mask: Tensor) -> Tensor:
 
 
 def check_k(k: int) -> int:
-    """``k`` if it is a positive int, else a clear error."""
+    """``k`` if it is a positive int; raises ``TypeError`` or ``ValueError`` otherwise."""
     if isinstance(k, bool) or not isinstance(k, int):
         raise TypeError(f"k must be an int, got {type(k).__name__}")
     if k < 1:
@@ -238,11 +238,11 @@ def check_k(k: int) -> int:
 
 
 def widened(scores: Tensor) -> Tensor:
-    """Scores in the dtype that sums use: at least float32."""
+    """Scores in the dtype of their sums: at least float32."""
     return scores.float() if scores.dtype.itemsize < 4 else scores
 
 
 def widened_pair(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
-    """Two kinds of scores in the dtype that their sums use: at least float32."""
+    """Two kinds of scores in the dtype of their sums: at least float32."""
     dtype = torch.promote_types(first.dtype, second.dtype)
     return widened(first.to(dtype)), widened(second.to(dtype))

@@ -1,4 +1,4 @@
-"""Candidates: one choice among a list of scored alternatives, such as classes or boxes that were proposed."""
+"""Candidates: one choice from a list of scored alternatives, such as classes or proposal boxes."""
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from structsmooth.structures.semirings import logsumexp
 class Candidates(Structure):
     """The candidates of each example, bound to their scores; an output is the index of one.
 
-    score(y) = scores[b, y]. An output is an int64 tensor [B]. All oracles look at every candidate: O(M) per example,
+    score(y) = scores[b, y]. An output is an int64 tensor [B]. All oracles read every candidate: O(M) per example,
     top-K O(M log M). They are plain torch on any device, in the dtype of the scores (float16 and bfloat16 in float32).
     Ties go to the lowest index. An example without any allowed candidate has value -inf, zero statistics and zero
     gradient.
@@ -19,16 +19,16 @@ class Candidates(Structure):
     Args:
         scores: [B, M], floating point; -inf forbids a candidate.
         mask: [B, M], true at the candidates that examples have; all true if not given. Where it is false, scores may
-            hold anything and get no gradient.
-        validate_args: check values too: NaN, +inf, ranges of indices. Costs a reduction, and a synchronization on a
-            GPU. Default: ``Structure.validate_args_default``.
+            have any value and get no gradient.
+        validate_args: whether to check values too: NaN, +inf, ranges of indices. Costs a reduction, and a
+            synchronization on a GPU. Default: ``Structure.validate_args_default``.
 
     Raises:
         TypeError: a tensor of the wrong dtype.
         ValueError: wrong shapes or values, or tensors on different devices.
 
     Reference:
-        Pillutla et al. (2019), section 7.1.2, where candidates are the boxes that selective search proposes.
+        Pillutla et al. (2019), section 7.1.2, where candidates are boxes proposed by selective search.
 
     Example:
         The multiclass support vector machine of Crammer and Singer is a structural hinge on classes:
@@ -53,13 +53,13 @@ class Candidates(Structure):
         super().__init__(validate_args)
 
     def check_shapes(self) -> None:
-        """Scores [B, M]."""
+        """Raise unless scores are [B, M]."""
         checks.require_scores("scores", self.scores)
         if self.scores.dim() != 2 or self.scores.shape[1] == 0:
             raise ValueError(f"scores must have shape [B, M] with M >= 1, got {tuple(self.scores.shape)}")
 
     def check_values(self, name: str) -> None:
-        """Neither NaN nor +inf, but where the mask is false."""
+        """Raise ``ValueError`` for NaN or +inf where the mask is true."""
         checks.require_below_infinity(name, self.scores, lambda: self.scores[self.mask])
 
     def batched(self) -> "Candidates":
@@ -76,14 +76,14 @@ class Candidates(Structure):
         return (torch.nn.functional.one_hot(y, self.scores.shape[1]).to(widened(self.scores).dtype),)
 
     def max(self) -> tuple[Tensor, Tensor]:
-        """Max oracle: the largest score [B] and the index [B] of its first candidate."""
+        """Max oracle: the largest score [B] and the index [B] of the first candidate that has it."""
         scores = self._allowed()
         best = scores.argmax(1)
         values = scores.gather(1, best.unsqueeze(1)).squeeze(1)
         return values, torch.where(values > -torch.inf, best, 0)
 
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
-        """Top-K oracle: values [B, k] sorted downwards and indices [B, k]; -inf and 0 beyond the last candidate."""
+        """Top-K oracle: values [B, k] in descending order and indices [B, k]; -inf and 0 beyond the last candidate."""
         check_k(k)
         values, order = self._allowed().sort(dim=1, descending=True, stable=True)
         missing = (0, max(k - values.shape[1], 0))
@@ -103,7 +103,7 @@ class Candidates(Structure):
         return (torch.where(allowed, torch.where(allowed.any(1, keepdim=True), scores, 0.0).softmax(1), 0.0),)
 
     def max_marginals(self) -> Tensor:
-        """The scores [B, M] themselves, -inf where the mask is false: there is one variable."""
+        """The scores [B, M] themselves, -inf where the mask is false, since there is only one variable."""
         return self._allowed()
 
     def _allowed(self) -> Tensor:
@@ -119,13 +119,13 @@ class Candidates(Structure):
 
 
 class BoxCandidates(Candidates):
-    """Candidates that are boxes in images, such as those that selective search proposes.
+    """Candidates that are boxes in images, such as proposals of selective search.
 
-    A structure like :class:`Candidates`, for which :class:`~structsmooth.OneMinusIoU` is a cost.
+    :class:`~structsmooth.OneMinusIoU` is a cost of this structure.
 
     Args:
         scores: [B, M], floating point; -inf forbids a box.
-        boxes: edges (xmin, ymin, xmax, ymax), floating point [B, M, 4]; they may be anything where the mask is false.
+        boxes: coordinates (xmin, ymin, xmax, ymax), floating point [B, M, 4]; arbitrary where the mask is false.
         mask: [B, M], true at the boxes that examples have; all true if not given.
         validate_args: see :class:`Candidates`.
 

@@ -1,4 +1,4 @@
-"""Checks of arguments that structures share. Messages name the argument, what it should be, and what came."""
+"""Checks of arguments that structures share. Messages name the argument, the requirement and what was received."""
 
 from collections.abc import Callable
 from typing import Any, Literal
@@ -12,59 +12,59 @@ _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
 def require_tensor(name: str, value: Any) -> None:
-    """A tensor."""
+    """Raise ``TypeError`` unless the value is a tensor."""
     if not isinstance(value, Tensor):
         raise TypeError(f"{name} must be a torch.Tensor, got {type(value).__name__}")
 
 
 def require_scores(name: str, value: Any) -> None:
-    """A floating point tensor."""
+    """Raise ``TypeError`` unless the value is a floating point tensor."""
     require_tensor(name, value)
     if not value.is_floating_point():
         raise TypeError(f"{name} must be floating point, got {value.dtype}")
 
 
 def require_integers(name: str, value: Any, wanted: str = "be integers") -> None:
-    """A tensor of integers; ``wanted`` says in the message what they are."""
+    """Raise ``TypeError`` unless the value is a tensor of integers; ``wanted`` is the requirement in the message."""
     require_tensor(name, value)
     if value.dtype not in _INTEGERS:
         raise TypeError(f"{name} must {wanted}, got {value.dtype}")
 
 
 def require_mask(name: str, value: Any) -> None:
-    """A tensor of booleans."""
+    """Raise ``TypeError`` unless the value is a tensor of booleans."""
     require_tensor(name, value)
     if value.dtype != torch.bool:
         raise TypeError(f"{name} must be boolean, got {value.dtype}")
 
 
 def require_shape(name: str, tensor: Tensor, dimensions: str, shape: tuple[int, ...]) -> None:
-    """Exactly this shape, whose dimensions have names."""
+    """Raise ``ValueError`` unless the tensor has exactly this shape; ``dimensions`` are its names in the message."""
     if tuple(tensor.shape) != shape:
         raise ValueError(f"{name} must have shape {dimensions} = {shape}, got {tuple(tensor.shape)}")
 
 
 def require_device(name: str, tensor: Tensor, other_name: str, other: Tensor) -> None:
-    """The device of another argument."""
+    """Raise ``ValueError`` unless the tensor is on the device of another argument."""
     if tensor.device != other.device:
         raise ValueError(f"{name} must be on the device of {other_name}, {other.device}, got {tensor.device}")
 
 
 def require_outputs(y: Any, dimensions: str, name: str, scores: Tensor) -> None:
-    """A tensor of integers in the shape of the first dimensions of the scores called ``name``, and on their device."""
+    """Raise unless outputs are integers, shaped as the first dimensions of the scores ``name`` and on their device."""
     require_integers("y", y, "hold integer labels")
     require_shape("y", y, dimensions, tuple(scores.shape[: 1 + dimensions.count(",")]))
     require_device("y", y, name, scores)
 
 
 def require_labels(y: Tensor, states: int) -> None:
-    """Labels from 0 to ``states`` - 1; reads their values."""
+    """Raise ``ValueError`` unless labels are from 0 to ``states`` - 1; reads their values."""
     if y.numel() and not 0 <= int(y.min()) <= int(y.max()) < states:
         raise ValueError(f"y must hold labels from 0 to {states - 1}, got {int(y.min())} to {int(y.max())}")
 
 
 def require_below_infinity(name: str, scores: Tensor, used: Callable[[], Tensor] | None = None) -> None:
-    """Neither NaN nor +inf among all scores or, where padding may hold anything, among those that are ``used``."""
+    """Raise ``ValueError`` for NaN or +inf among the scores or, if not all of them matter, among those ``used``."""
     # One reduction in the usual case.
     if not (_below_infinity(scores) or (used and _below_infinity(used()))):
         raise ValueError(f"{name} must not contain NaN or +inf")
@@ -76,17 +76,17 @@ def _below_infinity(scores: Tensor) -> bool:
 
 
 def can_read_values() -> bool:
-    """Whether Python may look at values: neither under ``torch.compile`` nor under transforms of ``torch.func``."""
+    """Whether Python may read values: neither under ``torch.compile`` nor under transforms of ``torch.func``."""
     return not torch.compiler.is_compiling() and not _in_transform()
 
 
 def _in_transform() -> bool:
-    # As torch.autograd.Function asks.
+    # As torch.autograd.Function checks it.
     return not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active()
 
 
 def refuse_transforms(structure: str) -> None:
-    """Raise ``NotImplementedError`` under ``torch.func.grad``, ``vmap`` and alike."""
+    """Raise ``NotImplementedError`` under ``torch.func.grad``, ``vmap`` and the like."""
     if _in_transform():
         raise NotImplementedError(
             f"{structure} does not work under transforms of torch.func, such as vmap and grad: structures are batched "
@@ -95,7 +95,7 @@ def refuse_transforms(structure: str) -> None:
 
 
 def check_backend(backend: Any, device: torch.device) -> None:
-    """A known backend that runs on the device."""
+    """Raise ``ValueError`` unless the backend exists and runs on the device."""
     if backend not in ("auto", "compiled", "torch"):
         raise ValueError(f'backend must be "auto", "compiled" or "torch", got {backend!r}')
     if backend == "compiled" and device.type != "cpu":
@@ -105,5 +105,5 @@ def check_backend(backend: Any, device: torch.device) -> None:
 
 
 def is_compiled(backend: Backend, device: torch.device) -> bool:
-    """Whether the compiled oracles answer: the faster ones on the CPU, which know no transforms of ``torch.func``."""
+    """Whether to use the compiled oracles, which are faster on the CPU but know no transforms of ``torch.func``."""
     return backend == "compiled" or (backend == "auto" and device.type == "cpu" and not _in_transform())

@@ -1,4 +1,4 @@
-"""Kernels as torch operators."""
+"""Compiled functions as torch operators."""
 
 import functools
 import sys
@@ -12,13 +12,13 @@ from torch import Tensor, library
 def operator(name: str, schema: str, device: str = "default") -> Callable[[Callable[..., Any]], Any]:
     """Register a function of tensors, which it does not change, as the operator ``structsmooth::name``.
 
-    The same as ``torch.library.custom_op``, except that its first call does not import the machinery of
-    ``torch.compile``, which takes seconds and 200 MB.
+    Like ``torch.library.custom_op``, except that the first call does not import the machinery of ``torch.compile``,
+    which takes seconds and 200 MB.
 
     Args:
-        name: what the operator is called.
-        schema: its types, such as ``"(Tensor x, int k) -> (Tensor, Tensor)"``.
-        device: of the tensors that it takes, such as ``"cpu"``; any by default.
+        name: name of the operator.
+        schema: types of its arguments and results, such as ``"(Tensor x, int k) -> (Tensor, Tensor)"``.
+        device: device of its arguments, such as ``"cpu"``; any device by default.
     """
 
     def register(function: Callable[..., Any]) -> Any:
@@ -34,7 +34,7 @@ cpu_operator = functools.partial(operator, device="cpu")
 
 
 def _opaque(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, closed to ``torch.compile`` if that is in use."""
+    """The function, opaque to ``torch.compile`` if that is in use."""
 
     @functools.wraps(function)
     def call(*arguments: Any) -> Any:
@@ -45,7 +45,29 @@ def _opaque(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def weighted_sum(weights: Sequence[Tensor | None], statistics: Sequence[Tensor]) -> Tensor:
-    """⟨weights, statistics⟩, where gradients that autograd leaves out are zero: its gradient is a Hessian product."""
-    products = [(w * m).sum() for w, m in zip(weights, statistics, strict=True) if w is not None]
-    return torch.stack(products).sum()
+def hessian_product(
+    marginals: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]],
+    potentials: tuple[Tensor, Tensor],
+    weights: Sequence[Tensor | None],
+) -> tuple[Tensor, ...]:
+    """Gradient of ⟨weights, marginals⟩: second derivatives of the log-partition function; no weights count as zeros."""
+
+    def weighted(*potentials: Tensor) -> Tensor:
+        pairs = zip(weights, marginals(*potentials), strict=True)
+        return torch.stack([(w * m).sum() for w, m in pairs if w is not None]).sum()
+
+    gradients: tuple[Tensor, ...] = torch.func.grad(weighted, (0, 1))(*potentials)
+    return gradients
+
+
+def max_marginals_gradient(
+    max_marginals: Callable[[Tensor, Tensor], Tensor], potentials: tuple[Tensor, Tensor], weights: Tensor
+) -> tuple[Tensor, ...]:
+    """Gradient of ⟨weights, max-marginals⟩, without those of -inf."""
+
+    def weighted(*potentials: Tensor) -> Tensor:
+        values = max_marginals(*potentials)
+        return torch.where(values > -torch.inf, values * weights, 0.0).sum()
+
+    gradients: tuple[Tensor, ...] = torch.func.grad(weighted, (0, 1))(*potentials)
+    return gradients

@@ -17,36 +17,36 @@ Subset = TypeVar("Subset")
 
 
 class SearchSpace(Structure, Generic[Subset]):
-    """An output space that is searched by splitting it, the most promising part first (branch and bound).
+    """An output space that is searched by repeatedly splitting its most promising part (branch and bound).
 
     A subclass is a structure (``potential_names``, ``score``, ``parts``) whose outputs are vectors of integers,
-    int64 [B, D], and says what a set of outputs is, of any type it likes: :meth:`initial`, :meth:`split`,
-    :meth:`upper_bound`, :meth:`is_singleton` and :meth:`lowest`. The max and top-K oracles follow. They are right if
+    int64 [B, D]. It represents sets of outputs by any type, and defines :meth:`initial`, :meth:`split`,
+    :meth:`upper_bound`, :meth:`is_singleton` and :meth:`lowest`. The max and top-K oracles follow. They are correct if
 
-    (a) bounds are finite, or -inf where a set holds forbidden outputs only,
-    (b) no output of a set has a score above its bound,
+    (a) bounds are finite, or -inf for a set of forbidden outputs only,
+    (b) no output of a set has a score above the bound of the set,
     (c) the bound of a single output is its score.
 
-    Under ``validate_args`` the search raises a ``ValueError`` where it sees that they are not: a bound that is NaN or
-    +inf (always checked), a part whose bound exceeds that of the set it was split from, or a single output whose bound
-    is not its score; up to rounding, the square root of the machine epsilon of the potentials.
+    The search raises a ``ValueError`` for a bound of NaN or +inf. Under ``validate_args`` it also raises one for a part
+    whose bound exceeds that of the set it was split from, and for a single output whose bound is not its score; both up
+    to rounding, the square root of the machine epsilon of the potentials.
 
-    Tighter bounds make the search faster. In the worst case it visits every output, and there is no bound on time but
-    ``max_sets``. There is no exp oracle. The search runs in Python, one example after the other; values are
-    recomputed by :meth:`score` and so are differentiable. Ties go to the lowest output in lexicographic order.
+    Tighter bounds make the search faster. In the worst case it visits every output; only ``max_sets`` limits its time.
+    There is no exp oracle. The search runs in Python, one example after the other. Values are recomputed by
+    :meth:`score` and so are differentiable. Ties go to the lowest output in lexicographic order.
 
     Args:
-        validate_args: check the bounds. Default: ``Structure.validate_args_default``.
-        max_sets: largest number of sets that wait at a time.
+        validate_args: whether to check the bounds. Default: ``Structure.validate_args_default``.
+        max_sets: largest number of sets that may be queued at a time.
 
     Raises:
-        MemoryError: more than ``max_sets`` sets would wait.
+        MemoryError: more than ``max_sets`` sets would be queued.
 
     Reference:
         Pillutla et al. (2019), Proposition 15 and Algorithm 13.
 
     Example:
-        The subsets of three items, without neighbours. A set of outputs is the tuple of the decisions made so far.
+        Subsets of three items without neighbours. A set of outputs is the tuple of the decisions made so far.
 
         >>> class NoNeighbours(SearchSpace[tuple[int, ...]]):
         ...     potential_names = ("scores",)
@@ -90,22 +90,22 @@ class SearchSpace(Structure, Generic[Subset]):
 
     @abstractmethod
     def split(self, subset: Subset) -> tuple[Subset, Subset]:
-        """Two disjoint sets, not empty, that make up the set; asked for if it is no singleton."""
+        """Two disjoint, non-empty sets whose union is the set, which is no singleton."""
 
     @abstractmethod
     def upper_bound(self, subset: Subset) -> float:
-        """A number that no score of an output in the set exceeds."""
+        """A number that the score of no output in the set exceeds."""
 
     @abstractmethod
     def is_singleton(self, subset: Subset) -> bool:
-        """Whether the set holds one output only."""
+        """Whether the set contains only one output."""
 
     @abstractmethod
     def lowest(self, subset: Subset) -> tuple[int, ...]:
         """The first output of the set in lexicographic order."""
 
     def best_first(self, example: int) -> Iterator[tuple[float, tuple[int, ...]]]:
-        """The outputs of an example with their scores, from the best downwards, without end but that of the space."""
+        """All outputs of an example with their scores, in descending order of the scores."""
         queue: list[tuple[float, tuple[int, ...], int, Subset]] = []
         serial = count()  # sets themselves are never compared
 
@@ -127,7 +127,7 @@ class SearchSpace(Structure, Generic[Subset]):
                     push(part, -negative_bound)
 
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
-        """Top-K oracle (Algorithm 13): values [B, k] sorted downwards and distinct outputs [B, k, D].
+        """Top-K oracle (Algorithm 13): values [B, k] in descending order and distinct outputs [B, k, D].
 
         Values are -inf, and outputs 0, where fewer than k outputs have a finite score.
         """
@@ -149,7 +149,7 @@ class SearchSpace(Structure, Generic[Subset]):
         return values, y.gather(1, order.unsqueeze(-1).expand_as(y))
 
     def _bound(self, subset: Subset, above: float) -> float:
-        """Upper bound of a part, given that of the whole."""
+        """Upper bound of a part, given the bound of the whole."""
         bound = float(self.upper_bound(subset))
         if not bound < math.inf:
             raise ValueError(f"upper_bound must be finite or -inf, got {bound} for {subset}")
@@ -168,13 +168,13 @@ class SearchSpace(Structure, Generic[Subset]):
                     )
 
     def _rounding(self, value: float) -> float:
-        """How much two roundings of a sum may differ."""
+        """By how much two roundings of a sum may differ."""
         epsilon: float = torch.finfo(widened(self.potentials[0]).dtype).eps
         return math.sqrt(epsilon) * max(1.0, abs(value))
 
 
 def search_too_large(example: int, max_sets: int) -> str:
-    """The message of a search that is given up."""
+    """The error message of a search that exceeds its limit."""
     return (
         f"the search of example {example} would hold more than max_sets = {max_sets:,} sets at a time: "
         "too many outputs have almost the best score; raise max_sets, or bound scores more tightly"

@@ -1,7 +1,7 @@
 """Semirings over torch tensors: one recursion, many oracles.
 
-Values carry a trailing axis of R slots (the K best, or one). Multiplication is always addition of scores; a semiring
-is given by how it embeds a score and how it sums.
+Values have a trailing axis of R slots (the K best, or one). Multiplication is always the addition of scores; a semiring
+is defined by how it embeds a score and how it sums.
 """
 
 from abc import ABC, abstractmethod
@@ -36,13 +36,13 @@ class Log(Semiring):
 
 
 class TopK(Semiring):
-    """Sums keep the k largest, sorted downwards, -inf where there are fewer: the top-K oracle; k = 1 is the max."""
+    """Sums keep the k largest in descending order, -inf where there are fewer: the top-K oracle, or max for k = 1."""
 
     def __init__(self, k: int) -> None:
         self.k = k
 
     def embed(self, scores: Tensor) -> Tensor:
-        """The score itself, then k - 1 times -inf."""
+        """The score itself, followed by k - 1 times -inf."""
         rest = scores.new_full((*scores.shape, self.k - 1), -torch.inf)
         return torch.cat([scores.unsqueeze(-1), rest], -1)
 
@@ -57,7 +57,7 @@ Recursion = Callable[[Semiring, Tensor, Tensor], Tensor]
 
 
 def marginals(recursion: Recursion, unary: Tensor, edges: Tensor) -> tuple[Tensor, Tensor]:
-    """Marginals in the shapes of both potentials: the gradient of the log-partition function; differentiable."""
+    """Marginals in the shapes of both potentials, differentiable: the gradient of the log-partition function."""
 
     def log_partition(node: Tensor, edge: Tensor) -> Tensor:
         return recursion(Log(), unary + node, edges + edge).sum()

@@ -7,24 +7,26 @@ from structsmooth.structures.base import Structure, check_k
 
 
 def best_max_marginal_first(structure: Structure, k: int) -> tuple[Tensor, Tensor]:
-    """Top-K oracle of any structure that has ``max`` and ``max_marginals``: what ``topk`` of a new one may return.
+    """Top-K oracle of any structure that has ``max`` and ``max_marginals``, for ``topk`` of a new structure.
 
-    𝒴 is split into sets of outputs, of each of which the best output y is known. The next best of all is the best
-    with y_v = j in some set, where j is another value than y_v; that set is then split into y_v = j and y_v ≠ j.
-    A constraint is a potential of -inf, by :meth:`Structure.replace`. Max-marginals of a set bound those of its parts,
-    so they are computed once, and an entry again, by the max oracle, only when it is the largest of all. This gives the
-    output too, so that outputs are distinct even where scores tie exactly.
+    𝒴 is split into sets of outputs, and the best output y of each set is known. The next best output overall is the
+    best output with y_v = j in one of the sets, where j differs from the value of v in the best output of that set.
+    The set is then split into y_v = j and y_v ≠ j. Constraints are potentials of -inf, set by
+    :meth:`Structure.replace`. Max-marginals of a set bound those of its parts, so they are all computed once; an entry
+    is recomputed, by the max oracle, only when it is the largest. The max oracle also returns the output, so outputs
+    are distinct even where scores tie exactly.
 
-    Costs one call of ``max_marginals``, and at least k, rarely many more, of ``max``, each on the whole batch. It is
-    not traced by ``torch.compile``, which breaks the graph here.
+    Costs one call of ``max_marginals``, and at least k calls of ``max`` (rarely many more), each on the whole batch.
+    ``torch.compile`` cannot trace it and breaks the graph here.
 
     Args:
-        structure: its first potentials [B, V, S] score S values of each of V variables, its outputs are [B, V].
+        structure: a structure whose first potentials [B, V, S] score S values of each of V variables, and whose
+            outputs are [B, V].
         k: number of outputs.
 
     Returns:
-        Values [B, k], sorted downwards and differentiable, and distinct outputs [B, k, V]; -inf and 0 where there are
-        fewer than k outputs of finite score.
+        Values [B, k], differentiable and in descending order, and distinct outputs [B, k, V]; -inf and 0 where there
+        are fewer than k outputs of finite score.
 
     Raises:
         TypeError: ``k`` is not an int.
@@ -54,19 +56,19 @@ def best_max_marginal_first(structure: Structure, k: int) -> tuple[Tensor, Tenso
 
 
 def sorted_downwards(values: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Values [B, k] and outputs [B, k, V] in order: bounds, which they were found by, may round differently."""
+    """Values [B, k] and outputs [B, k, V] in descending order; bounds, by which they were found, round differently."""
     values, order = values.sort(dim=1, descending=True, stable=True)
     return values, y.gather(1, order.unsqueeze(-1).expand_as(y))
 
 
 class _Search:
-    """The sets that 𝒴 is split into, one per output found; every example of the batch has its own.
+    """The sets that 𝒴 is split into, one per output found; each example of the batch has its own sets.
 
     Attributes:
-        outputs: best output of each set, [B, k, V].
-        allowed: the values it allows, bool [B, k, V, S].
-        bounds: on its max-marginals, [B, k, V, S]; -inf in sets to come.
-        count: sets so far, [B].
+        outputs: the best output of each set, [B, k, V].
+        allowed: the values that the set allows, bool [B, k, V, S].
+        bounds: bounds on the max-marginals of the set, [B, k, V, S]; -inf for sets to come.
+        count: number of sets so far, [B].
     """
 
     def __init__(self, structure: Structure, k: int) -> None:
@@ -80,12 +82,12 @@ class _Search:
         self.outputs[:, 0] = y
         self.allowed = torch.ones_like(table, dtype=torch.bool).unsqueeze(1).repeat(1, k, 1, 1)
         self.bounds = torch.full_like(table, -torch.inf).unsqueeze(1).repeat(1, k, 1, 1)
-        # Variables at padding, which have no parts, have no other values.
+        # Variables at padding have no parts, and no other values to choose from.
         self.bounds[:, 0] = torch.where(structure.parts(y)[0].any(-1, keepdim=True), table, -torch.inf)
         self.count = (value > -torch.inf).to(torch.int64)
 
     def step(self) -> bool:
-        """Compute the largest bound of each example anew, and split its set if it is still the largest."""
+        """Recompute the largest bound of each example, and split its set if it is still the largest."""
         candidates = self._candidates()
         bound, index = candidates.max(1)
         searching = (self.count > 0) & (self.count < self.k) & (bound > -torch.inf)
@@ -107,7 +109,7 @@ class _Search:
         return found, torch.where(found.unsqueeze(-1), self.outputs, 0)
 
     def _candidates(self) -> Tensor:
-        """Bounds of allowed values, but for those of the best output of each set: [B, k V S]."""
+        """Bounds of allowed values other than those of the best output of each set: [B, k V S]."""
         others = self.allowed & (self.states != self.outputs.unsqueeze(-1))
         return torch.where(others, self.bounds, -torch.inf).flatten(1)
 

@@ -10,7 +10,7 @@ from structsmooth.compiled.jit import compiled
 
 @compiled
 def _largest(bounds, allowed, y):
-    """Largest bound of an allowed value that is not that of ``y``: the bound, the variable and the value."""
+    """Largest bound of an allowed value other than the value in ``y``: the bound, the variable and the value."""
     best, variable, state = -np.inf, 0, 0
     for v in range(bounds.shape[0]):
         for j in range(bounds.shape[1]):
@@ -20,20 +20,20 @@ def _largest(bounds, allowed, y):
 
 
 def search_with(maximize: Callable[..., Any]) -> Callable[..., Any]:
-    """The search as a kernel, given a max oracle under constraints.
+    """The search as a compiled function, given a max oracle under constraints.
 
-    ``maximize(problem, allowed, y)`` is a kernel that fills ``y`` [V] with a best output among those whose values
-    ``allowed`` [V, S] permits, and returns its score, or -inf if there is none.
+    ``maximize(problem, allowed, y)`` is a compiled function that fills ``y`` [V] with the best output whose values
+    ``allowed`` [V, S] permits, and returns its score, or -inf if there is no output.
     """
 
     @compiled
     def search(problem, table, values, outputs):
-        """Fill ``values`` [k] and ``outputs`` [k, V] behind the first, which is given; the others are -inf and 0.
+        """Fill ``values`` [k] and ``outputs`` [k, V] after the first entries, which are given; the rest is -inf and 0.
 
-        ``table`` [V, S] holds the max-marginals. Values may be unsorted by as much as those in the table round.
+        ``table`` [V, S] holds the max-marginals. Values may be out of order by the rounding of the table.
         """
         k, (variables, states) = values.shape[0], table.shape
-        # Of each set of outputs: the values it allows, bounds on its max-marginals, the largest of them and where.
+        # For each set of outputs: the values it allows, bounds on its max-marginals, the largest bound and its place.
         allowed = np.ones((k, variables, states), np.bool_)
         bounds = np.empty((k, variables, states))
         largest, at = np.full(k, -np.inf), np.empty((k, 2), np.int64)

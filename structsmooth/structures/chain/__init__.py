@@ -14,28 +14,28 @@ class LinearChain(Structure):
     """All label sequences of given lengths, bound to unary and transition scores.
 
     score(y) = Σ_t unary[b, t, y_t] + Σ_t transition[..., y_t, y_{t+1}], over the first ``lengths[b]`` positions. An
-    output is an int64 tensor [B, T]; what it holds at padding is ignored on the way in and 0 on the way out.
-    Complexity per example: max and exp oracle O(T S²), top-K O(K T S²), at worst K times that.
+    output is an int64 tensor [B, T]. Labels at padding are ignored in arguments and 0 in results. Complexity per
+    example: max and exp oracle O(T S²), top-K O(K T S²), at worst K times that.
 
-    On the CPU a compiled pass computes value and statistics together, on every core torch may use, and sums in float64
-    whatever the dtype. Elsewhere, and with ``backend="torch"``, the same oracles run as a vectorized torch recursion
-    in the dtype of the potentials (float16 and bfloat16 in float32). -inf forbids a label or a transition. An example
-    without any allowed output has value -inf, zero statistics and zero gradient.
+    On the CPU a compiled pass computes value and statistics together, on every core that torch may use, and sums in
+    float64 whatever the dtype. On other devices, and with ``backend="torch"``, the same oracles run as a vectorized
+    torch recursion in the dtype of the potentials (float16 and bfloat16 in float32). -inf forbids a label or a
+    transition. An example without any allowed output has value -inf, zero statistics and zero gradient.
 
-    For scores up to 1e4 in magnitude, values are exact relative to the largest to 1e-12 in float64; in float32 to 2e-7
-    when compiled and to 1e-6 otherwise. Marginals, and the gradient of the log-partition, lose the digits that it has
-    before the point: they are exact to about its magnitude times the rounding unit of the sums, 1e-16 in float64 and
-    6e-8 in float32. So float32 marginals are exact to 1e-7 when compiled; with ``backend="torch"`` to 1e-5 for 50
-    positions, 9 labels and scores around 1, but only to 1e-3 for scores in the hundreds.
+    For scores up to 1e4 in magnitude, the error of values, relative to the largest, is 1e-12 in float64. In float32 it
+    is 2e-7 when compiled and 1e-6 otherwise. Marginals, and the gradient of the log-partition function, lose the
+    digits that this function has before the decimal point: their error is about its magnitude times the rounding unit
+    of the sums, 1e-16 in float64 and 6e-8 in float32. So the error of float32 marginals is 1e-7 when compiled; with
+    ``backend="torch"`` it is 1e-5 for 50 positions, 9 labels and scores around 1, but 1e-3 for scores in the hundreds.
 
     Args:
         unary: scores [B, T, S] of each label, floating point.
         transition: scores [S, S], [B, S, S] or [B, T-1, S, S]; entry [..., i, j] is for y_t = i, y_{t+1} = j.
         lengths: sequence lengths [B], integers from 1 to T; all T if not given. See :func:`lengths_from_mask`.
-        validate_args: check values too: NaN, +inf, lengths, ranges of labels. Costs a reduction, and a
-            synchronization on a GPU. Default: ``Structure.validate_args_default``. Compiled oracles always
-            check lengths.
-        backend: ``"compiled"`` (CPU only), ``"torch"``, or ``"auto"`` for the faster one.
+        validate_args: whether to check values too: NaN, +inf, lengths, ranges of labels. Costs a reduction, and a
+            synchronization on a GPU. Default: ``Structure.validate_args_default``. Compiled oracles always check
+            lengths.
+        backend: ``"compiled"`` (CPU only), ``"torch"``, or ``"auto"`` for the faster of the two.
 
     Raises:
         TypeError: a tensor of the wrong dtype.
@@ -76,7 +76,7 @@ class LinearChain(Structure):
             reference.check_lengths(self.lengths, steps)
 
     def check_shapes(self) -> None:
-        """Scores [B, T, S] and [S, S], [B, S, S] or [B, T-1, S, S], on a device that the backend runs on."""
+        """Raise unless scores are [B, T, S] and [S, S], [B, S, S] or [B, T-1, S, S], on a device of the backend."""
         unary, transition = self.unary, self.transition
         checks.require_scores("unary", unary)
         checks.require_scores("transition", transition)
@@ -93,7 +93,7 @@ class LinearChain(Structure):
         checks.check_backend(self.backend, unary.device)
 
     def check_values(self, name: str) -> None:
-        """Neither NaN nor +inf, but at padding."""
+        """Raise ``ValueError`` for NaN or +inf inside the sequences."""
         index = self.potential_names.index(name)
         scores = self.potentials[index]
         checks.require_below_infinity(name, scores, lambda: reference.masked(*self._accumulated(), self.mask)[index])
@@ -104,7 +104,7 @@ class LinearChain(Structure):
         return reference.length_mask(self.lengths, self.unary.shape[1])
 
     def batched(self) -> "LinearChain":
-        """The same sequences, each with transitions of its own."""
+        """The same sequences, each with its own transitions."""
         if self.transition.dim() > 2:
             return self
         return self.replace(self.unary, self.transition.expand(len(self.unary), -1, -1))
@@ -126,7 +126,7 @@ class LinearChain(Structure):
         return nodes, nodes[:, :-1].unsqueeze(-1) * nodes[:, 1:].unsqueeze(-2)
 
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
-        """Top-K oracle: values [B, k] sorted downwards and distinct label sequences [B, k, T] (Algorithm 2).
+        """Top-K oracle: values [B, k] in descending order and distinct label sequences [B, k, T] (Algorithm 2).
 
         Values are -inf, and labels 0, where fewer than k sequences have a finite score.
         """
@@ -174,7 +174,7 @@ class LinearChain(Structure):
         return unary, transition
 
     def checked_labels(self, y: Tensor) -> Tensor:
-        """Labels with 0 at padding."""
+        """Labels as int64, with 0 at padding."""
         self._check_outputs(y)
         y = torch.where(self.mask, y, 0).to(torch.int64)
         if self.validate_args:
@@ -182,5 +182,5 @@ class LinearChain(Structure):
         return y
 
     def _check_outputs(self, y: Tensor) -> None:
-        """Integers [B, T]; what they are is not looked at."""
+        """Raise unless labels are integers [B, T]; their values are not checked."""
         checks.require_outputs(y, "[B, T]", "unary", self.unary)

@@ -1,4 +1,4 @@
-"""Inference in one linear chain, and loops of it over a batch.
+"""Inference in one linear chain, and loops over a batch of chains.
 
 All functions of one chain take float64 arrays: ``unary`` [T, S] and ``transition`` [E, S, S], where E is 1 (the same
 transitions at every edge) or T - 1. Entries may be minus infinity. Ties go to the lowest state. Loops over a batch read
@@ -25,7 +25,7 @@ def edge_index(transition, t):
 def viterbi(unary, transition, length, score, labels):
     """Max oracle (Algorithm 1): fills ``labels``, returns the value; ``score`` [T, S] is scratch.
 
-    What the best prefix came from is looked for only where the best output passes.
+    The predecessor of a best prefix is looked up only along the best output.
     """
     states = unary.shape[1]
     for s in range(states):
@@ -68,7 +68,7 @@ def _max_product(before, edge, after):
 
 @inlined
 def _largest(scores):
-    """The largest score and the first index that has it."""
+    """The largest score and the first index at which it occurs."""
     best, argument = -np.inf, 0
     for s in range(scores.shape[0]):
         if scores[s] > best:

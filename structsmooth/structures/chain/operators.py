@@ -1,11 +1,12 @@
-"""Oracles of the linear chain as torch operators over the compiled kernels (CPU).
+"""Oracles of the linear chain as torch operators over compiled loops (CPU).
 
-Value and statistics come from one pass; the backward pass is a product with saved statistics. Kernels read and write
+Value and statistics come from one pass; the backward pass is a product with saved statistics. The loops read and write
 the dtype of the potentials, float32 or float64, and sum in float64, an example at a time. Transitions have shape
 [1 or B, 1 or T-1, S, S]. The operators are opaque to ``torch.compile``, so models that use them compile without graph
 breaks.
 """
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from torch.library import register_autograd, register_fake
 from structsmooth.compiled.threads import over_batch
 from structsmooth.structures.chain import reference
 from structsmooth.structures.checks import require_labels
-from structsmooth.structures.operators import cpu_operator, weighted_sum
+from structsmooth.structures.operators import cpu_operator, hessian_product, max_marginals_gradient
 
 
 def _arrays(unary: Tensor, transition: Tensor, lengths: Tensor) -> tuple[Any, ...]:
@@ -63,7 +64,7 @@ register_autograd(top_k, _top_k_backward, setup_context=_save_outputs)
 
 @cpu_operator("chain_scores", "(Tensor unary, Tensor transition, Tensor lengths, Tensor y) -> Tensor")
 def scores(unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor) -> Tensor:
-    """Scores [B, K] of outputs [B, K, T]: what :func:`weighted_parts` is the adjoint of."""
+    """Scores [B, K] of outputs [B, K, T]; :func:`weighted_parts` is the adjoint."""
     from structsmooth.structures.chain import compiled
 
     out = unary.new_empty(y.shape[:2])
@@ -164,7 +165,8 @@ def _marginals_backward(
     if grad is not None:
         gradients = grad[:, None, None] * node, _sum_to(grad[:, None, None, None] * edge, transition.shape)
     if grad_node is not None or grad_edge is not None:
-        second = _hessian_product(unary, transition, lengths, grad_node, grad_edge)
+        run = partial(reference.marginals, mask=reference.length_mask(lengths, unary.shape[1]))
+        second = hessian_product(run, (unary, transition), (grad_node, grad_edge))
         gradients = tuple(a + b for a, b in zip(gradients, second, strict=True)) if gradients else second
     return *(gradients or (None, None)), None, None
 
@@ -174,22 +176,9 @@ register_autograd(marginals, _marginals_backward, setup_context=_save_marginals)
 
 
 def _sum_to(edge: Tensor, shape: torch.Size) -> Tensor:
-    """Sum over the dimensions that ``shape`` does not have; unlike ``sum_to_size``, also over none of an edge."""
+    """Sum over the dimensions that are 1 in ``shape``; unlike ``sum_to_size``, also over an empty dimension."""
     shared = [dim for dim in (0, 1) if shape[dim] == 1 != edge.shape[dim]]
     return edge.sum(shared, keepdim=True) if shared else edge
-
-
-def _hessian_product(
-    unary: Tensor, transition: Tensor, lengths: Tensor, node_weights: Tensor | None, edge_weights: Tensor | None
-) -> tuple[Tensor, ...]:
-    """Gradient of ⟨weights, marginals⟩: second derivatives of the log-partition, through the reference."""
-    mask = reference.length_mask(lengths, unary.shape[1])
-
-    def weighted(unary: Tensor, transition: Tensor) -> Tensor:
-        return weighted_sum((node_weights, edge_weights), reference.marginals(unary, transition, mask))
-
-    gradients: tuple[Tensor, ...] = torch.func.grad(weighted, (0, 1))(unary, transition)
-    return gradients
 
 
 @cpu_operator("chain_max_marginals", "(Tensor unary, Tensor transition, Tensor lengths) -> Tensor")
@@ -214,13 +203,8 @@ def _save_inputs(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
 
 def _max_marginals_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     unary, transition, lengths = ctx.saved_tensors
-    mask = reference.length_mask(lengths, unary.shape[1])
-
-    def weighted(unary: Tensor, transition: Tensor) -> Tensor:
-        values = reference.max_marginals(unary, transition, mask)
-        return torch.where(values > -torch.inf, values * grad, 0.0).sum()
-
-    return *torch.func.grad(weighted, (0, 1))(unary, transition), None
+    run = partial(reference.max_marginals, mask=reference.length_mask(lengths, unary.shape[1]))
+    return *max_marginals_gradient(run, (unary, transition), grad), None
 
 
 register_fake(max_marginals, _like_max_marginals)

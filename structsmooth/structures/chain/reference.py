@@ -1,4 +1,4 @@
-"""Oracles of the linear chain in plain torch: one recursion over a semiring, every query derived from it.
+"""Oracles of the linear chain in plain torch: one recursion over a semiring, from which every query is derived.
 
 The readable reference, on any device and twice differentiable. Statistics are the gradient of a value with respect to
 zeros added to the potentials, so the caller's tensors stay untouched. Shapes: unary [B, T, S], transition
@@ -49,7 +49,7 @@ def recursion(semiring: Semiring, unary: Tensor, edges: Tensor, mask: Tensor) ->
 
 
 def _messages(semiring: Semiring, unary: Tensor, edges: Tensor, mask: Tensor) -> list[Tensor]:
-    """Forward messages [B, S, R] of every position; past its end, a sequence keeps its last."""
+    """Forward messages [B, S, R] of every position; beyond its end, a sequence keeps its last message."""
     messages = [semiring.embed(unary[:, 0])]
     for t in range(1, unary.shape[1]):
         extended = messages[-1].unsqueeze(2) + edges[:, t - 1].unsqueeze(-1)
@@ -66,7 +66,7 @@ def score(unary: Tensor, transition: Tensor, y: Tensor, mask: Tensor) -> Tensor:
 
 
 def _edge_cells(y: Tensor, transition_shape: torch.Size) -> Tensor:
-    """Where the scores of the pairs in labels [B, T] stand in flattened transitions: [B, T-1]."""
+    """Indices [B, T-1] into flattened transitions of the scores of the pairs in labels [B, T]."""
     examples, edges, states, _ = transition_shape
     pairs = y[:, :-1] * states + y[:, 1:]
     if examples > 1:
@@ -93,7 +93,7 @@ def top_k(unary: Tensor, transition: Tensor, mask: Tensor, k: int) -> tuple[Tens
 
 
 def max_marginals(unary: Tensor, transition: Tensor, mask: Tensor) -> Tensor:
-    """Max-marginals [B, T, S]: best prefix that ends in each state plus best suffix that starts behind it."""
+    """Max-marginals [B, T, S]: the best prefix that ends in each state plus the best suffix after it."""
     best = TopK(1)
     unary, edges = masked(unary, transition, mask)
     prefix = torch.stack(_messages(best, unary, edges, mask), 1).squeeze(-1)

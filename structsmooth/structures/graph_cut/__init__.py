@@ -1,4 +1,4 @@
-"""Binary graphs: labels 0 and 1 of nodes, with scores that favour agreement along edges; inference by graph cuts."""
+"""Binary graphs: labels 0 and 1 of nodes that tend to agree along edges, with inference by graph cuts."""
 
 from typing import cast
 
@@ -13,29 +13,29 @@ from structsmooth.structures.graph_cut import operators
 class BinaryGraph(Structure):
     """All labelings of N nodes by 0 and 1, bound to unary scores and to supermodular scores of pairs.
 
-    score(y) = Σ_v unary[b, v, y_v] + Σ_e pairwise[b, e, y_a, y_b], with (a, b) = edges[e]. The graph is shared by the
-    batch; parallel edges are fine, loops are not. An output is an int64 tensor [B, N].
+    score(y) = Σ_v unary[b, v, y_v] + Σ_e pairwise[b, e, y_a, y_b], with (a, b) = edges[e]. All examples of a batch
+    share the graph. It may have parallel edges, but no loops. An output is an int64 tensor [B, N].
 
-    The max oracle is one minimum cut, max-marginals are N more that each continue the flow of the first, and top-K is
-    best max-marginal first (:func:`best_max_marginal_first`), which adds a few more per output. The exp oracle is
-    #P-complete: ``logsumexp`` and ``marginals`` raise ``NotImplementedError``.
+    The max oracle is one minimum cut. Max-marginals take N more cuts, each of which continues the flow of the first.
+    Top-K is best max-marginal first (:func:`best_max_marginal_first`), which takes a few more cuts per output. The exp
+    oracle is #P-complete: ``logsumexp`` and ``marginals`` raise ``NotImplementedError``.
 
-    Cuts are found in float64 by compiled code on the CPU, on every core torch may use; tensors of another device are
-    copied there and the results, and gradients, back. A value is the score of its labeling. No labeling scores
-    higher, but for the rounding of float64 relative to the scores that differ between the two, at any scale.
-    Among labelings of the same score, ``max`` takes the one with the fewest labels 1 (they are all contained in those
-    of any other; hence also the first in lexicographic order). ``topk`` is deterministic among ties.
+    Compiled code finds the cuts in float64 on the CPU, on every core that torch may use. Tensors on other devices are
+    copied to the CPU; results and gradients are copied back. A value is the score of its labeling. No labeling has a
+    higher score, up to the rounding of float64 relative to the scores in which the two labelings differ, at any scale.
+    Among the best labelings, ``max`` returns the one whose nodes of label 1 are a subset of those of every other (hence
+    also the first in lexicographic order). ``topk`` is deterministic among ties.
 
-    -inf forbids a label or a pair of labels; an example without any allowed output has value -inf and zero gradient.
+    -inf forbids a label or a pair of labels. An example without any allowed output has value -inf and zero gradient.
 
     Args:
         unary: scores [B, N, 2] of each label, floating point.
-        edges: nodes a and b at the ends of each edge, integers [E, 2], a ≠ b; E may be 0.
+        edges: end nodes a and b of each edge, integers [E, 2], a ≠ b; E may be 0.
         pairwise: scores [B, E, 2, 2]; entry [b, e, i, j] is for y_a = i, y_b = j. Supermodular at every edge:
-            s00 + s11 >= s01 + s10 up to four roundings of the largest of the four; a smaller violation
-            is taken as equality. With -inf among them: if both s01 and s10 are finite, so must be s00 and s11.
-        validate_args: check values too: NaN, +inf, supermodularity, ends of edges, ranges of labels. Costs a few
-            reductions, and a synchronization on a GPU. Default: ``Structure.validate_args_default``.
+            s00 + s11 >= s01 + s10. A violation of up to four roundings of the largest of the four scores is treated
+            as equality. If -inf is among them: where both s01 and s10 are finite, s00 and s11 must be too.
+        validate_args: whether to check values too: NaN, +inf, supermodularity, ends of edges, ranges of labels. Costs
+            a few reductions, and a synchronization on a GPU. Default: ``Structure.validate_args_default``.
 
     Raises:
         TypeError: a tensor of the wrong dtype.
@@ -64,7 +64,7 @@ class BinaryGraph(Structure):
             _check_edges(self.edges, unary.shape[1])
 
     def check_shapes(self) -> None:
-        """Scores [B, N, 2] and [B, E, 2, 2], outside transforms of ``torch.func``."""
+        """Raise unless scores are [B, N, 2] and [B, E, 2, 2], outside transforms of ``torch.func``."""
         unary, pairwise = self.unary, self.pairwise
         checks.require_scores("unary", unary)
         checks.require_scores("pairwise", pairwise)
@@ -76,7 +76,7 @@ class BinaryGraph(Structure):
         checks.refuse_transforms("BinaryGraph")
 
     def check_values(self, name: str) -> None:
-        """Neither NaN nor +inf; supermodular pairwise scores."""
+        """Raise ``ValueError`` for NaN or +inf, or pairwise scores that are not supermodular."""
         checks.require_below_infinity(name, getattr(self, name))
         if name == "pairwise":
             _check_supermodular(self.pairwise)
@@ -100,7 +100,7 @@ class BinaryGraph(Structure):
         return torch.nn.functional.one_hot(y, 2).to(dtype), pairs.unflatten(-1, (2, 2)).to(dtype)
 
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
-        """Top-K oracle: values [B, k] sorted downwards and distinct labelings [B, k, N] (Algorithm 10).
+        """Top-K oracle: values [B, k] in descending order and distinct labelings [B, k, N] (Algorithm 10).
 
         Values are -inf, and labels 0, where fewer than k labelings have a finite score.
         """
@@ -113,7 +113,7 @@ class BinaryGraph(Structure):
         return cast(Tensor, operators.max_marginals(*self._accumulated(), self.edges))
 
     def _accumulated(self) -> tuple[Tensor, Tensor]:
-        """Unary and pairwise scores in the dtype of values."""
+        """Unary and pairwise scores in the dtype of the values."""
         return widened_pair(self.unary, self.pairwise)
 
     def checked_labels(self, y: Tensor) -> Tensor:

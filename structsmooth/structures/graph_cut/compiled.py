@@ -1,9 +1,9 @@
-"""Inference in one binary graph by minimum cuts, and loops of it over a batch.
+"""Inference in one binary graph by minimum cuts, and loops over a batch of graphs.
 
 Scores are float64 arrays: ``unary`` [N, 2] and ``pairwise`` [E, 2, 2], whose entries may be minus infinity, for
 ``edges`` [E, 2]. Nodes labelled 1 are those on the side of the source. ``excess`` [N] is what the source can still
-send to a node or, where negative, what the node can still send to the sink; ``residual`` [2E] is what an arc can
-still carry, arc 2e from the first node of edge e to the second, arc 2e + 1 back. Infinite capacities are infinities.
+send to a node or, where negative, what the node can still send to the sink. ``residual`` [2E] is what an arc can
+still carry; arc 2e leads from the first node of edge e to the second, arc 2e + 1 back. Capacities may be infinite.
 
 Flows in floating point are safe here. A path takes from each of its arcs the least of their capacities, so that one
 becomes exactly zero, and the flow is maximal after at most N phases, as in exact arithmetic. Roundings are relative
@@ -15,7 +15,7 @@ import numpy as np
 from structsmooth.compiled.jit import compiled, entry_point, inlined
 from structsmooth.structures.best_max_marginal_first.compiled import search_with
 
-# Tuples that kernels take:
+# Tuples that the functions take:
 #   graph: offsets [N + 1] of the arcs that leave each node, those arcs [2E], heads of the arcs [2E]
 #   flow: excess, residual, and closed [N]: whether no path leads on from a node to the sink
 #   work: levels, queue, next arc to try at each node, arcs of the current path, each [N]
@@ -71,11 +71,11 @@ def _forced(zeros, ones):
 
 @inlined
 def _normal_form(s00, s01, s10, s11):
-    """Gains of label 1 at both nodes and penalties of labels (1, 0) and (0, 1): the scores, but for a constant.
+    """Gains of label 1 at both nodes and penalties of labels (1, 0) and (0, 1): the scores, up to a constant.
 
-    Of the ways to write a supermodular table so (Kolmogorov and Zabih 2004) this takes the one with a gain of zero,
-    or else a penalty of zero, and never the difference of two numbers that share a larger one: a huge penalty leaves
-    the digits of the gains alone.
+    Among the ways to decompose a supermodular table (Kolmogorov and Zabih 2004) this is the one with a gain of zero
+    or, failing that, a penalty of zero. It never takes the difference of two sums with a common large term, so a huge
+    penalty does not cost the gains any digits.
     """
     if s00 == -np.inf or s11 == -np.inf:  # then a label is forced, and scores add up
         first = _gain((s11, s01), (s10, s00)) + _forced((s00, s01), (s10, s11))
@@ -90,7 +90,7 @@ def _normal_form(s00, s01, s10, s11):
 
 @compiled
 def _build(unary, pairwise, edges, flow):
-    """Capacities of the graph whose cuts are labelings, each cut as large as its score is below the constant."""
+    """Capacities of the graph whose cuts are labelings; the size of a cut is a constant minus its score."""
     excess, residual, closed = flow
     for v in range(unary.shape[0]):
         excess[v] = unary[v, 1] - unary[v, 0]
@@ -156,7 +156,7 @@ def _find_levels(graph, flow, work):
 
 @compiled
 def _augment(source, graph, excess, residual, work):
-    """Send what ``source`` has along paths of rising level, until none is left; False if there is no limit to it."""
+    """Send the excess of ``source`` along paths of rising level, until no path is left; False if it is unlimited."""
     offsets, order, heads = graph
     level, _, current, path = work
     depth, node = 0, source
@@ -237,9 +237,9 @@ def _mirror(graph, flow, mirrored, work):
 
 @compiled
 def _flip(v, problem, mirrored):
-    """Best labels with the other one at ``v`` go to ``closed`` of the constrained flow; returns their score.
+    """Best labels with the other label at ``v`` go to ``closed`` of the constrained flow; returns their score.
 
-    To label 1 it continues the maximal flow, to label 0 the mirrored one: all there is to send comes from ``v``.
+    For label 1 it continues the maximal flow, for label 0 the mirrored one; all excess is at ``v``.
     """
     graph, flow, constrained, work = problem[3:]
     to_zero = flow[2][v]

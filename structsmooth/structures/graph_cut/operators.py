@@ -1,9 +1,10 @@
-"""Oracles of binary graphs as torch operators over the compiled kernels.
+"""Oracles of binary graphs as torch operators over compiled loops.
 
 Value and statistics come from one pass; the backward pass is a product with saved statistics. Whatever the dtype of
-the potentials, scores are summed in float64. The cuts are found on the CPU: tensors of other devices are copied there,
-and the results back. The operators are opaque to ``torch.compile``. Shapes: unary [B, N, 2], pairwise [B, E, 2, 2],
-edges int64 [E, 2].
+the potentials, scores are summed in float64. The cuts are found on the CPU: tensors on other devices are copied to it,
+and results are copied back. The operators are opaque to ``torch.compile``.
+
+Shapes: unary [B, N, 2], pairwise [B, E, 2, 2], edges int64 [E, 2].
 """
 
 from typing import Any
@@ -18,7 +19,7 @@ from structsmooth.structures.operators import operator
 
 
 def check_edges(edges: Tensor, nodes: int) -> None:
-    """Ends of edges from 0 to ``nodes`` - 1: the kernels would read beyond their arrays."""
+    """Raise unless ends of edges are from 0 to ``nodes`` - 1: others would make compiled loops read out of bounds."""
     if edges.numel() and not 0 <= int(edges.min()) <= int(edges.max()) < nodes:
         raise ValueError(f"edges must hold nodes from 0 to {nodes - 1}, got {int(edges.min())} to {int(edges.max())}")
 
@@ -31,7 +32,7 @@ def _arrays(unary: Tensor, pairwise: Tensor, edges: Tensor) -> tuple[Any, ...]:
 
 
 def _operations(unary: Tensor, edges: Tensor) -> int:
-    """Of one maximal flow per example, as a rule."""
+    """Number of operations of one maximal flow per example, usually."""
     batch, nodes, _ = unary.shape
     return 100 * batch * (nodes + len(edges))
 
@@ -103,7 +104,7 @@ def _like_max_marginals(unary: Tensor, pairwise: Tensor, edges: Tensor) -> Tenso
     "(Tensor unary, Tensor pairwise, Tensor edges, Tensor grad) -> (Tensor, Tensor)",
 )
 def max_marginals_gradient(unary: Tensor, pairwise: Tensor, edges: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
-    """Gradients of ⟨grad, max-marginals⟩, from the same cuts again: labels of all of them would fill memory."""
+    """Gradients of ⟨grad, max-marginals⟩; the cuts are computed again, since storing their labels takes much memory."""
     from structsmooth.structures.graph_cut import compiled
 
     batch, nodes, _ = unary.shape

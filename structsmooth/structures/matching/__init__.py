@@ -1,4 +1,4 @@
-"""Matchings: every row gets a partner among the columns, no two the same."""
+"""Matchings: every row is assigned a column of its own."""
 
 from typing import cast
 
@@ -11,28 +11,28 @@ from structsmooth.structures.matching import operators
 
 
 class Matching(Structure):
-    """All ways to give each of N rows a column of its own among M >= N, bound to weights of the pairs.
+    """All assignments of N rows to distinct columns among M >= N, bound to weights of the pairs.
 
     score(y) = Σ_v weights[b, v, y_v] if the partners y_v are distinct, else -inf. An output is an int64 tensor [B, N]
-    of columns; with ``sizes``, examples have fewer rows and columns, and what an output holds at padded rows is
-    ignored on the way in and 0 on the way out.
+    of columns. With ``sizes``, examples have fewer rows and columns; partners of padded rows are ignored in arguments
+    and 0 in results.
 
     Complexity per example: max oracle O(N² M), max-marginals O(N³ + N M) more, top-K (best max-marginal first, see
-    :func:`best_max_marginal_first`) a few shortest paths, O(N M) each, per output. The exp oracle is #P-complete (a
+    :func:`best_max_marginal_first`) a few shortest paths per output, O(N M) each. The exp oracle is #P-complete (a
     permanent): ``logsumexp`` and ``marginals`` raise ``NotImplementedError``.
 
-    Assignments are found in float64 by compiled code on the CPU, on every core torch may use; tensors of another
-    device are copied there and the results, and gradients, back. A value is the score of its matching, exact to about
-    1e-12 (1e-6 in float32) relative to the largest weight. Which of several best matchings is returned is
-    deterministic, but not always the first in lexicographic order. -inf forbids a pair; an example without any
+    Compiled code finds the assignments in float64 on the CPU, on every core that torch may use. Tensors on other
+    devices are copied to the CPU; results and gradients are copied back. A value is the score of its matching, exact to
+    about 1e-12 (1e-6 in float32) relative to the largest weight. The choice among several best matchings is
+    deterministic, but not always the first in lexicographic order. -inf forbids a pair. An example without any
     allowed matching has value -inf and zero gradient.
 
     Args:
         weights: scores [B, N, M] of the pairs, floating point, 1 <= N <= M.
         sizes: rows and columns of each example, integers [B, 2], where 1 <= rows <= columns; all N and M if not given.
-            Weights behind them may hold anything.
-        validate_args: check values too: NaN, +inf, sizes, ranges of labels. Costs a reduction, and a synchronization
-            on a GPU. Default: ``Structure.validate_args_default``.
+            Weights beyond them may have any value.
+        validate_args: whether to check values too: NaN, +inf, sizes, ranges of labels. Costs a reduction, and a
+            synchronization on a GPU. Default: ``Structure.validate_args_default``.
 
     Raises:
         TypeError: a tensor of the wrong dtype.
@@ -62,7 +62,7 @@ class Matching(Structure):
             operators.check_sizes(self.sizes, *weights.shape[1:])
 
     def check_shapes(self) -> None:
-        """Weights [B, N, M], outside transforms of ``torch.func``."""
+        """Raise unless weights are [B, N, M], outside transforms of ``torch.func``."""
         weights = self.weights
         checks.require_scores("weights", weights)
         if weights.dim() != 3 or not 1 <= weights.shape[1] <= weights.shape[2]:
@@ -70,8 +70,8 @@ class Matching(Structure):
         checks.refuse_transforms("Matching")
 
     def check_values(self, name: str) -> None:
-        """Neither NaN nor +inf, but at padding."""
-        checks.require_below_infinity(name, self.weights, lambda: self.weights[self.mask.unsqueeze(-1) & self._columns])
+        """Raise ``ValueError`` for NaN or +inf within the sizes."""
+        checks.require_below_infinity(name, self.weights, lambda: self.weights[self._inside])
 
     @property
     def lengths(self) -> Tensor:
@@ -91,7 +91,7 @@ class Matching(Structure):
         """Score of the matchings ``y`` [B, N]: [B], differentiable; -inf where two rows have the same partner."""
         y = self.checked_labels(y)
         chosen = widened(self.weights).gather(2, y.unsqueeze(-1)).squeeze(-1)
-        # Padded rows get partners of their own, behind the last column.
+        # Padded rows get partners of their own, beyond the last column.
         rows, columns = self.weights.shape[1:]
         partners = torch.where(self.mask, y, columns + torch.arange(rows, device=y.device)).sort(1).values
         distinct = (partners.diff() > 0).all(1)
@@ -103,7 +103,7 @@ class Matching(Structure):
         return (pairs.to(widened(self.weights).dtype) * self.mask.unsqueeze(-1),)
 
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
-        """Top-K oracle: values [B, k] sorted downwards and distinct matchings [B, k, N] (Algorithm 10).
+        """Top-K oracle: values [B, k] in descending order and distinct matchings [B, k, N] (Algorithm 10).
 
         Values are -inf, and labels 0, where fewer than k matchings have a finite score.
         """
@@ -116,12 +116,12 @@ class Matching(Structure):
         return cast(Tensor, operators.max_marginals(widened(self.weights), self.sizes))
 
     @property
-    def _columns(self) -> Tensor:
-        """[B, 1, M], true at the columns that examples have."""
-        return operators.column_mask(self.sizes, self.weights.shape[2]).unsqueeze(1)
+    def _inside(self) -> Tensor:
+        """[B, N, M], true at the pairs that examples have."""
+        return self.mask.unsqueeze(2) & operators.column_mask(self.sizes, self.weights.shape[2]).unsqueeze(1)
 
     def checked_labels(self, y: Tensor) -> Tensor:
-        """Labels with 0 at padding."""
+        """Partners as int64, with 0 at padding."""
         checks.require_outputs(y, "[B, N]", "weights", self.weights)
         y = torch.where(self.mask, y, 0).to(torch.int64)
         if self.validate_args:

@@ -1,7 +1,7 @@
-"""Inference in one matching, and loops of it over a batch.
+"""Inference in one matching, and loops over a batch of matchings.
 
-A matching assigns to each of n rows another one of m >= n columns. ``cost`` [n + 1, m] is minus the weights, float64,
-where plus infinity forbids a pair; its last row is zero and stands for an owner of all columns that no row takes.
+A matching assigns each of n rows a column of its own among m >= n. ``cost`` [n + 1, m] is minus the weights, float64,
+where plus infinity forbids a pair; its last row is zero and stands for the owner of all columns that no row takes.
 Prices ``u`` [n + 1] and ``v`` [m] prove an assignment optimal: reduced costs, which are cost - u - v, are not negative,
 and zero where a column is assigned.
 """
@@ -11,7 +11,7 @@ import numpy as np
 from structsmooth.compiled.jit import compiled, entry_point, inlined
 from structsmooth.structures.best_max_marginal_first.compiled import search_with
 
-# Tuples that kernels take:
+# Tuples that the functions take:
 #   assignment: column of each row [n], row of each column [m] (n: the owner of the rest, -1: nobody), u, v
 #   work: distance to each column [m], row before it [m], columns in the order they are reached [m]
 
@@ -169,7 +169,7 @@ def _new_table(rows):
 
 @compiled
 def _max_marginals(cost, assignment, best, out):
-    """Fill ``out`` [n, m] from an optimal assignment of weight ``best`` (Algorithm 12). O(n³ + n m)."""
+    """Fill ``out`` [n, m] from an optimal assignment of weight ``best`` (Algorithm 12), in O(n³ + n m)."""
     column_of, row_of, _, _ = assignment
     rows, columns = out.shape
     if best == -np.inf:
@@ -188,7 +188,7 @@ def _max_marginals(cost, assignment, best, out):
 def _maximize(problem, allowed, y):
     """Max oracle under constraints, for best max-marginal first.
 
-    Prices stay valid where costs only rise, so the optimal assignment is kept but for pairs that are forbidden now.
+    Prices stay valid as long as costs only rise, so the optimal assignment is kept except for newly forbidden pairs.
     """
     cost, optimal, constrained, assignment, work = problem
     column_of, row_of, u, v = assignment
@@ -253,7 +253,7 @@ def batch_max_marginals(weights, sizes, out, begin, end):
 
 @compiled
 def _add_marginal(r, j, weight, assignment, taken, follower, gradient):
-    """Add ``weight`` times what the best matching with pair (r, j) has more than the optimal one."""
+    """Add ``weight`` times the difference between the best matching with pair (r, j) and the optimal one."""
     column_of, row_of, _, _ = assignment
     rows = column_of.shape[0]
     gradient[r, column_of[r]] -= weight
@@ -269,7 +269,7 @@ def _add_marginal(r, j, weight, assignment, taken, follower, gradient):
 
 @entry_point
 def batch_max_marginals_gradient(weights, sizes, shares, gradient, begin, end):
-    """Add to ``gradient`` [B, N, M] that of the sum of ``shares`` times max-marginals."""
+    """Add to ``gradient`` [B, N, M] the gradient of the sum of ``shares`` times max-marginals."""
     for b in range(begin, end):
         cost = _costs(weights[b], sizes[b])
         rows, columns = sizes[b]

@@ -1,8 +1,10 @@
-"""Oracles of matchings as torch operators over the compiled kernels.
+"""Oracles of matchings as torch operators over compiled loops.
 
 Value and statistics come from one pass; the backward pass is a product with saved statistics. Whatever the dtype of
-the weights, they are summed in float64. Assignments are found on the CPU: tensors of other devices are copied there,
-and the results back. The operators are opaque to ``torch.compile``. Shapes: weights [B, N, M], sizes int64 [B, 2].
+the weights, they are summed in float64. Assignments are found on the CPU: tensors on other devices are copied to it,
+and results are copied back. The operators are opaque to ``torch.compile``.
+
+Shapes: weights [B, N, M], sizes int64 [B, 2].
 """
 
 from typing import Any
@@ -17,7 +19,7 @@ from structsmooth.structures.operators import operator
 
 
 def check_sizes(sizes: Tensor, rows: int, columns: int) -> None:
-    """1 <= rows of an example <= its columns, both within the weights: the kernels would read beyond their arrays."""
+    """Raise unless 1 <= rows <= columns, both within the weights: else compiled loops would read out of bounds."""
     n, m = sizes.unbind(-1)
     wrong = (n < 1) | (n > m) | (n > rows) | (m > columns)
     if bool(wrong.any()):
@@ -45,7 +47,7 @@ def _arrays(weights: Tensor, sizes: Tensor) -> tuple[Any, ...]:
 
 
 def _operations(weights: Tensor) -> int:
-    """Of one assignment per example."""
+    """Number of operations of one assignment per example."""
     batch, rows, columns = weights.shape
     return batch * rows**2 * columns
 
@@ -108,7 +110,7 @@ def _like_max_marginals(weights: Tensor, sizes: Tensor) -> Tensor:
 
 @operator("matching_max_marginals_gradient", "(Tensor weights, Tensor sizes, Tensor grad) -> Tensor")
 def max_marginals_gradient(weights: Tensor, sizes: Tensor, grad: Tensor) -> Tensor:
-    """Gradient of ⟨grad, max-marginals⟩, from the same paths again: matchings of all of them would fill memory."""
+    """Gradient of ⟨grad, max-marginals⟩; paths are computed again, since storing the matchings takes much memory."""
     from structsmooth.structures.matching import compiled
 
     out = torch.zeros(weights.shape, dtype=torch.float64)

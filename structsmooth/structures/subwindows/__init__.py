@@ -1,4 +1,4 @@
-"""Subwindows: all boxes of an image, bound to a map of scores that a box sums."""
+"""Subwindows: all boxes in an image, bound to a map of scores that is summed over a box."""
 
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ Box = tuple[int, ...]  # x1, y1, x2, y2
 
 
 class Boxes(NamedTuple):
-    """The boxes of an image whose coordinates x1, y1, x2, y2 lie each between a least and a largest value."""
+    """The boxes in an image each of whose coordinates x1, y1, x2, y2 lies between a least and a largest value."""
 
     image: int
     least: Box
@@ -23,26 +23,27 @@ class Boxes(NamedTuple):
 
 
 class Subwindows(SearchSpace[Boxes]):
-    """All boxes of images, bound to maps of scores; a box scores the sum of the pixels it covers.
+    """All boxes in images, bound to maps of scores; the score of a box is the sum over the pixels it covers.
 
     score(y) = Σ scores[b, y1:y2, x1:x2]. An output is an int64 tensor [B, 4] of x1, y1, x2, y2 as in torchvision, with
-    0 <= x1 < x2 <= W and 0 <= y1 < y2 <= H: x2 and y2 lie behind the last column and row, and no box is empty. Scores
-    of points, such as those of visual words, are added up in the map at their pixels.
+    0 <= x1 < x2 <= W and 0 <= y1 < y2 <= H: x2 and y2 are one past the last column and row, and no box is empty. Scores
+    of points, such as visual words, can be added up in the map at their pixels. A cost is a tensor of costs of pixels.
 
     The max and top-K oracles search best first (efficient subwindow search), compiled and in float64, on every core
-    torch may use; scores on a GPU travel to the CPU and back. Bounds are exact along columns: until the first box is
-    found, at most H² bounds of O(W) each are computed, and mostly a small fraction of them. The methods of
-    :class:`SearchSpace` are the readable reference, with the bounds of Lampert et al. There is no exp oracle.
+    that torch may use. Scores on other devices are copied to the CPU; results and gradients are copied back. Bounds are
+    exact along columns: until the first box is found, at most H² bounds of O(W) each are computed, and usually a small
+    fraction of them. The methods of :class:`SearchSpace` are the readable reference, with the bounds of Lampert et al.
+    There is no exp oracle.
 
     Sums are exact to about 1e-12 (float64), or 1e-6 (float32) relative to the sum of the magnitudes in the map.
-    Ties go to the lowest x1, then y1, x2, y2. Forbidden pixels (-inf) forbid every box that covers them; use them to
-    pad images to one size. Values are differentiable, their gradient is the indicator of the box; an image without
-    any allowed box has value -inf and no gradient.
+    Ties go to the lowest x1, then y1, x2, y2. A forbidden pixel (-inf) forbids every box that covers it; use -inf to
+    pad images to one size. Values are differentiable, and their gradient is the indicator of the box. An image without
+    any allowed box has value -inf and zero gradient.
 
     Args:
         scores: [B, H, W], floating point; -inf forbids a pixel.
-        validate_args: check values too: NaN, +inf, coordinates of boxes. Costs a reduction, and a synchronization on a
-            GPU. Default: ``Structure.validate_args_default``.
+        validate_args: whether to check values too: NaN, +inf, coordinates of boxes. Costs a reduction, and a
+            synchronization on a GPU. Default: ``Structure.validate_args_default``.
         max_sets: largest number of sets of boxes, of 40 bytes each, that the search may hold at a time.
 
     Raises:
@@ -69,14 +70,14 @@ class Subwindows(SearchSpace[Boxes]):
         super().__init__(validate_args=validate_args, max_sets=max_sets)
 
     def check_shapes(self) -> None:
-        """Scores [B, H, W], outside transforms of ``torch.func``."""
+        """Raise unless scores are [B, H, W], outside transforms of ``torch.func``."""
         checks.require_scores("scores", self.scores)
         if self.scores.dim() != 3 or 0 in self.scores.shape[1:]:
             raise ValueError(f"scores must have shape [B, H, W] with H, W >= 1, got {tuple(self.scores.shape)}")
         checks.refuse_transforms("Subwindows")
 
     def check_values(self, name: str) -> None:
-        """Neither NaN nor +inf."""
+        """Raise ``ValueError`` for NaN or +inf."""
         checks.require_below_infinity(name, self.scores)
 
     def batched(self) -> "Subwindows":
@@ -92,7 +93,7 @@ class Subwindows(SearchSpace[Boxes]):
         return (self._covered(y).to(widened(self.scores).dtype),)
 
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
-        """Top-K oracle: values [B, k] sorted downwards and distinct boxes [B, k, 4] (Algorithm 13).
+        """Top-K oracle: values [B, k] in descending order and distinct boxes [B, k, 4] (Algorithm 13).
 
         Values are -inf, and boxes 0, where fewer than k boxes have a finite score.
         """
@@ -101,12 +102,12 @@ class Subwindows(SearchSpace[Boxes]):
         return values, y
 
     def initial(self, example: int) -> Boxes:
-        """All boxes of an image."""
+        """All boxes in an image."""
         _, height, width = self.scores.shape
         return Boxes(example, (0, 0, 1, 1), (width - 1, height - 1, width, height))
 
     def split(self, subset: Boxes) -> tuple[Boxes, Boxes]:
-        """The set cut in two at the middle of the coordinate that can take most values."""
+        """The set, split at the middle of the coordinate that has the most possible values."""
         widths = [largest - least for least, largest in zip(subset.least, subset.largest, strict=True)]
         i = widths.index(max(widths))
         middle = (subset.least[i] + subset.largest[i]) // 2
@@ -115,7 +116,7 @@ class Subwindows(SearchSpace[Boxes]):
         return _without_empty(subset._replace(largest=lower)), _without_empty(subset._replace(least=upper))
 
     def upper_bound(self, subset: Boxes) -> float:
-        """The positive scores of the largest box of the set plus the negative ones of the smallest."""
+        """The positive scores of the largest box in the set plus the negative scores of the smallest one."""
         positive, negative, forbidden = (table[subset.image] for table in self._integral_images)
         largest, smallest = (*subset.least[:2], *subset.largest[2:]), (*subset.largest[:2], *subset.least[2:])
         if smallest[0] >= smallest[2] or smallest[1] >= smallest[3]:
@@ -125,16 +126,16 @@ class Subwindows(SearchSpace[Boxes]):
         return _sum(positive, largest) + _sum(negative, smallest)
 
     def is_singleton(self, subset: Boxes) -> bool:
-        """Whether least and largest coordinates agree."""
+        """Whether least and largest coordinates are equal."""
         return subset.least == subset.largest
 
     def lowest(self, subset: Boxes) -> Box:
-        """The least coordinates: every set has that box."""
+        """The least coordinates: every set contains that box."""
         return subset.least
 
     @cached_property
     def _integral_images(self) -> tuple[Any, ...]:
-        """Sums of positive and of negative scores, and numbers of forbidden ones, above and left of pixels."""
+        """Sums of positive and of negative scores, and numbers of forbidden pixels, above and left of each pixel."""
         scores = self.scores.detach().to("cpu", torch.float64)
         forbidden = scores == -torch.inf
         tables = scores.clamp_min(0), torch.where(forbidden, 0.0, scores.clamp_max(0)), forbidden.double()
@@ -157,7 +158,7 @@ class Subwindows(SearchSpace[Boxes]):
 
 
 def _without_empty(subset: Boxes) -> Boxes:
-    """The same boxes, with coordinates that no box has cut off."""
+    """The same boxes, without the coordinates that no box has."""
     least, largest = subset.least, subset.largest
     return Boxes(
         subset.image,

@@ -14,7 +14,7 @@ _INITIAL_CAPACITY = 1024
 
 @compiled
 def sums_over_rows(scores, positive, negative, forbidden):
-    """Sums of the positive and of the negative scores, and numbers of those of -inf, of all rows above: [H + 1, W]."""
+    """Sums of positive and of negative scores, and numbers of scores of -inf, over all rows above: [H + 1, W]."""
     height, width = scores.shape
     any_forbidden = False
     for x in range(width):
@@ -32,11 +32,11 @@ def sums_over_rows(scores, positive, negative, forbidden):
 
 @compiled
 def upper_bound(boxes, positive, negative, forbidden, any_forbidden, column):
-    """Bound on the sum of a box of a set.
+    """Upper bound on the sum over a box of a set.
 
-    Over rows it is that of Lampert et al.: the positive scores of the tallest box and the negative ones of the lowest.
-    Given these, the best choice of columns is found by one scan (Kadane), so the bound is exact once the rows are
-    fixed, and as far as they are not it is tighter than bounding the columns too. ``column`` [W] is scratch.
+    Over rows it is the bound of Lampert et al.: the positive scores of the tallest box and the negative scores of the
+    shortest one. Given these, one scan (Kadane) finds the best choice of columns. So the bound is exact once the rows
+    are fixed, and before that tighter than a bound over columns too. ``column`` [W] is scratch.
     """
     x1_least, y1_least, x2_least, y2_least, x1_most, y1_most, x2_most, y2_most = boxes
     for x in range(x1_least, x2_most):
@@ -60,7 +60,7 @@ def upper_bound(boxes, positive, negative, forbidden, any_forbidden, column):
 
 @inlined
 def widest(boxes, first, second):
-    """That of two of the four coordinates which can take more values."""
+    """The one of two of the four coordinates that has more possible values."""
     return first if boxes[4 + first] - boxes[first] >= boxes[4 + second] - boxes[second] else second
 
 
@@ -85,7 +85,7 @@ def split(boxes, part, half):
 
 @inlined
 def precedes(bound, boxes, other_bound, other_boxes):
-    """Whether a set is searched before another: by its bound, then by its lowest box."""
+    """Whether a set is searched before another, by its bound and then by its lowest box."""
     if bound != other_bound:
         return bound > other_bound
     for j in range(4):
@@ -131,7 +131,7 @@ def pop(bounds, sets, size, boxes):
 
 @compiled
 def enlarged(bounds, sets, max_sets):
-    """A full heap with twice the room."""
+    """A full heap, with its capacity doubled."""
     size = len(bounds)
     capacity = min(2 * size, max_sets)
     more_bounds, more_sets = np.empty(capacity), np.empty((capacity, 8), np.int32)

@@ -1,4 +1,4 @@
-"""Subwindow search as a torch operator over the compiled kernel; scores on other devices travel to the CPU and back."""
+"""Subwindow search as a torch operator over a compiled loop; scores on other devices are copied to the CPU."""
 
 from typing import Any
 

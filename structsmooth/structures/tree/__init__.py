@@ -15,23 +15,23 @@ class Tree(Structure):
 
     score(y) = Σ_v unary[b, v, y_v] + Σ_v pairwise[b, v, y_parent(v), y_v], the second sum over the nodes that have a
     parent. Nodes may come in any order, the trees of a batch may have different shapes, and an example may be a forest
-    of several trees. An output is an int64 tensor [B, N]; what it holds at padding is ignored on the way in and 0 on
-    the way out. Complexity per example: max and exp oracle O(N S²), top-K O(K N S²), at worst K times that.
+    of several trees. An output is an int64 tensor [B, N]. Labels at padding are ignored in arguments and 0 in results.
+    Complexity per example: max and exp oracle O(N S²), top-K O(K N S²), at worst K times that.
 
-    Backends, precision, forbidden (-inf) scores and infeasible examples are those of :class:`LinearChain`, which is
-    the tree with ``parents[t] = t - 1``. Ties go to the lowest label, at the root first. Among tied sums of entries of
-    the K best of two branches, the better entry of the branch with the lower index comes first.
+    Backends, precision, forbidden (-inf) scores and infeasible examples are as in :class:`LinearChain`, which is
+    the tree with ``parents[t] = t - 1``. Ties go to the lowest label, at the root first. Where sums of entries from the
+    K best lists of two branches tie, the sum with the better entry of the branch of lower index comes first.
 
     Args:
         unary: scores [B, N, S] of each label, floating point.
-        pairwise: scores [B, N, S, S]; entry [b, v, i, j] is for label i of the parent of v and label j of v. What
-            stands at a root is ignored.
+        pairwise: scores [B, N, S, S]; entry [b, v, i, j] is for label i of the parent of v and label j of v. Scores
+            at roots are ignored.
         parents: parent of each node, integers [B, N]; -1 for a root.
-        mask: [B, N], true at the nodes that examples have, false at padding; all true if not given. Padding may
-            stand anywhere; its scores and its parents are ignored.
-        validate_args: check values too: NaN, +inf, parents, ranges of labels. Costs a few reductions, and a
-            synchronization on a GPU. Default: ``Structure.validate_args_default``.
-        backend: ``"compiled"`` (CPU only), ``"torch"``, or ``"auto"`` for the faster one.
+        mask: [B, N], true at the nodes that examples have, false at padding; all true if not given. Padding may be
+            anywhere; its scores and its parents are ignored.
+        validate_args: whether to check values too: NaN, +inf, parents, ranges of labels. Costs a few reductions, and
+            a synchronization on a GPU. Default: ``Structure.validate_args_default``.
+        backend: ``"compiled"`` (CPU only), ``"torch"``, or ``"auto"`` for the faster of the two.
 
     Raises:
         TypeError: a tensor of the wrong dtype.
@@ -44,7 +44,7 @@ class Tree(Structure):
     Example:
         >>> unary = torch.tensor([[[0.0, 1.0], [0.0, 0.0], [0.5, 0.0]]])
         >>> pairwise = torch.zeros(1, 3, 2, 2)
-        >>> pairwise[0, 1] = torch.eye(2)  # node 1 likes to agree with its parent, node 0
+        >>> pairwise[0, 1] = torch.eye(2)  # node 1 tends to agree with its parent, node 0
         >>> Tree(unary, pairwise, torch.tensor([[-1, 0, 0]])).max()
         (tensor([2.5000]), tensor([[1, 1, 0]]))
     """
@@ -77,7 +77,7 @@ class Tree(Structure):
             _check_parents(self.parents, self.mask)
 
     def check_shapes(self) -> None:
-        """Scores [B, N, S] and [B, N, S, S], on a device that the backend runs on."""
+        """Raise unless scores are [B, N, S] and [B, N, S, S], on a device of the backend."""
         unary, pairwise = self.unary, self.pairwise
         checks.require_scores("unary", unary)
         checks.require_scores("pairwise", pairwise)
@@ -88,7 +88,7 @@ class Tree(Structure):
         checks.check_backend(self.backend, unary.device)
 
     def check_values(self, name: str) -> None:
-        """Neither NaN nor +inf, but at padding and, of pairs, at roots."""
+        """Raise ``ValueError`` for NaN or +inf among the scores of nodes or, for pairs, of nodes with a parent."""
         scores, used = (self.unary, self.mask) if name == "unary" else (self.pairwise, self._hangs)
         checks.require_below_infinity(name, scores, lambda: scores[used])
 
@@ -120,7 +120,7 @@ class Tree(Structure):
         return own * self.mask.unsqueeze(-1), edges
 
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
-        """Top-K oracle: values [B, k] sorted downwards and distinct labelings [B, k, N] (Algorithm 8).
+        """Top-K oracle: values [B, k] in descending order and distinct labelings [B, k, N] (Algorithm 8).
 
         Values are -inf, and labels 0, where fewer than k labelings have a finite score.
         """
@@ -160,7 +160,7 @@ class Tree(Structure):
         return self.mask & (self.parents >= 0)
 
     def _labels_of_parents(self, y: Tensor) -> Tensor:
-        """Labels [B, N] of the parents, anything where there is none."""
+        """Labels [B, N] of the parents; arbitrary at nodes without a parent."""
         return y.gather(1, torch.where(self._hangs, self.parents, 0))
 
     def _accumulated(self) -> tuple[Tensor, Tensor]:
@@ -168,7 +168,7 @@ class Tree(Structure):
         return widened_pair(self.unary, self.pairwise)
 
     def checked_labels(self, y: Tensor) -> Tensor:
-        """Labels with 0 at padding."""
+        """Labels as int64, with 0 at padding."""
         checks.require_outputs(y, "[B, N]", "unary", self.unary)
         y = torch.where(self.mask, y, 0).to(torch.int64)
         if self.validate_args:

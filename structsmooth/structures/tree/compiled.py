@@ -1,4 +1,4 @@
-"""Inference in one tree or forest, and loops of it over a batch.
+"""Inference in one tree or forest, and loops over a batch of them.
 
 All functions take float64 arrays: ``unary`` [N, S] and ``pairwise`` [N, S, S], entry [v, i, j] for state i of the
 parent of v and state j of v. Entries may be minus infinity. All roots hang on one more node, N, that has a single
@@ -21,8 +21,8 @@ def parent_of(parents, v):
 def topological_order(parents, mask, order, first, following):
     """Fills ``order`` with the nodes of all trees, parents before children, and returns their number.
 
-    Read backwards, siblings come in the order of their indices. What does not hang on a root is left out, so that even
-    unchecked parents do no harm. ``first`` [N + 1], ``following`` [N] are scratch: the lists of children.
+    Read backwards, siblings come in the order of their indices. Nodes that are not connected to a root are left out, so
+    even unchecked parents do no harm. ``first`` [N + 1], ``following`` [N] are scratch: the lists of children.
     """
     nodes = parents.shape[0]
     for v in range(nodes + 1):

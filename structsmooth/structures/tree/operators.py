@@ -1,10 +1,11 @@
-"""Oracles of trees as torch operators over the compiled kernels (CPU).
+"""Oracles of trees as torch operators over compiled loops (CPU).
 
 Value and statistics come from one pass; the backward pass is a product with saved statistics. Whatever the dtype of
 the potentials, sums are accumulated in float64. The operators are opaque to ``torch.compile``, so models that use them
 compile without graph breaks. Shapes: unary [B, N, S], pairwise [B, N, S, S], parents int64 [B, N], mask bool [B, N].
 """
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor
 from torch.library import register_autograd, register_fake
 
 from structsmooth.compiled.threads import over_batch
-from structsmooth.structures.operators import cpu_operator, weighted_sum
+from structsmooth.structures.operators import cpu_operator, hessian_product, max_marginals_gradient
 from structsmooth.structures.tree import reference
 
 
@@ -97,31 +98,14 @@ def _marginals_backward(
     if grad is not None:
         grad_unary, grad_pairwise = grad[:, None, None] * node, grad[:, None, None, None] * edge
     if grad_node is not None or grad_edge is not None:
-        second = _hessian_product(unary, pairwise, parents, mask, grad_node, grad_edge)
+        run = partial(reference.marginals, forest=reference.forest(parents, mask))
+        second = hessian_product(run, (unary, pairwise), (grad_node, grad_edge))
         grad_unary, grad_pairwise = grad_unary + second[0], grad_pairwise + second[1]
     return grad_unary, grad_pairwise, None, None
 
 
 register_fake(marginals, _like_marginals)
 register_autograd(marginals, _marginals_backward, setup_context=_save_marginals)
-
-
-def _hessian_product(
-    unary: Tensor,
-    pairwise: Tensor,
-    parents: Tensor,
-    mask: Tensor,
-    node_weights: Tensor | None,
-    edge_weights: Tensor | None,
-) -> tuple[Tensor, ...]:
-    """Gradient of ⟨weights, marginals⟩: second derivatives of the log-partition, through the reference."""
-    forest = reference.forest(parents, mask)
-
-    def weighted(unary: Tensor, pairwise: Tensor) -> Tensor:
-        return weighted_sum((node_weights, edge_weights), reference.marginals(unary, pairwise, forest))
-
-    gradients: tuple[Tensor, ...] = torch.func.grad(weighted, (0, 1))(unary, pairwise)
-    return gradients
 
 
 @cpu_operator("tree_max_marginals", "(Tensor unary, Tensor pairwise, Tensor parents, Tensor mask) -> Tensor")
@@ -145,13 +129,8 @@ def _save_inputs(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
 
 def _max_marginals_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     unary, pairwise, parents, mask = ctx.saved_tensors
-    forest = reference.forest(parents, mask)
-
-    def weighted(unary: Tensor, pairwise: Tensor) -> Tensor:
-        values = reference.max_marginals(unary, pairwise, forest)
-        return torch.where(values > -torch.inf, values * grad, 0.0).sum()
-
-    return *torch.func.grad(weighted, (0, 1))(unary, pairwise), None, None
+    run = partial(reference.max_marginals, forest=reference.forest(parents, mask))
+    return *max_marginals_gradient(run, (unary, pairwise), grad), None, None
 
 
 register_fake(max_marginals, _like_max_marginals)

@@ -1,4 +1,4 @@
-"""Oracles of trees in plain torch: one recursion over a semiring, every query derived from it.
+"""Oracles of trees in plain torch: one recursion over a semiring, from which every query is derived.
 
 The readable reference, on any device and twice differentiable. Statistics are the gradient of a value with respect to
 zeros added to the potentials, so the caller's tensors stay untouched. Trees of a batch may have different shapes: nodes
@@ -18,14 +18,14 @@ from structsmooth.structures.semirings import Log, Semiring, TopK
 class Forest(NamedTuple):
     """The trees of a batch of N nodes each, in an order of the nodes; all roots hang on position N, above them."""
 
-    nodes: Tensor  # [B, N], the node at each position: by depth, siblings with the last first; padding at the end
+    nodes: Tensor  # [B, N], the node at each position: by depth, siblings in reverse order, padding at the end
     parents: Tensor  # [B, N], the position of its parent; N for roots and padding
     real: Tensor  # [B, N], false at padding
     hangs: Tensor  # [B, N], whether the node has a parent
 
 
 def forest(parents: Tensor, mask: Tensor) -> Forest:
-    """The order of the nodes, found without looking at values: nothing waits for the device."""
+    """The order of the nodes, found without reading values, so that nothing waits for the device."""
     count = parents.shape[1]
     depths, _ = depths_and_ancestors(parents, mask)
     hangs = mask & (parents >= 0)
@@ -50,11 +50,11 @@ def depths_and_ancestors(parents: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]
 
 
 class Messages(NamedTuple):
-    """What the recursion leaves behind."""
+    """Intermediate results of the recursion."""
 
     inside: Tensor  # [B, N + 1, S, R]: the branch of each position, by its state
     sent: list[Tensor]  # [B, S, R] for each position: its message, by the state of the parent
-    before: list[Tensor]  # [B, S, R] for each position: what its parent had gathered before that message
+    before: list[Tensor]  # [B, S, R] for each position: the sum that its parent had gathered before that message
 
 
 def recursion(semiring: Semiring, unary: Tensor, pairwise: Tensor, forest: Forest) -> Tensor:
@@ -73,7 +73,7 @@ def recursion(semiring: Semiring, unary: Tensor, pairwise: Tensor, forest: Fores
 
 
 def arranged(unary: Tensor, pairwise: Tensor, forest: Forest) -> tuple[Tensor, Tensor]:
-    """Scores in the order of the forest, zero at padding and, of pairs, at roots, where they may hold anything."""
+    """Scores in the order of the forest, with zeros at padding and, for pairs, at roots, where they are arbitrary."""
     index = forest.nodes.unsqueeze(-1)
     nodes = unary.gather(1, index.expand_as(unary))
     edges = pairwise.gather(1, index.unsqueeze(-1).expand_as(pairwise))
@@ -116,9 +116,9 @@ def top_k(unary: Tensor, pairwise: Tensor, forest: Forest, k: int) -> tuple[Tens
 
 
 def max_marginals(unary: Tensor, pairwise: Tensor, forest: Forest) -> Tensor:
-    """Max-marginals [B, N, S]: the best of the branch of each node plus the best of all else.
+    """Max-marginals [B, N, S]: the best score of the branch of each node plus the best score of the rest.
 
-    All else is what hangs on the parent: its own surroundings, and its branches but this one.
+    The rest is all that is connected through the parent: its own rest, and its other branches.
     """
     best = TopK(1)
     unary, pairwise = arranged(unary, pairwise, forest)
@@ -132,7 +132,7 @@ def max_marginals(unary: Tensor, pairwise: Tensor, forest: Forest) -> Tensor:
         rest = above + before[t].squeeze(-1)
         own = best.sum((rest.unsqueeze(-1) + pairwise[:, t]).unsqueeze(-1), 1).squeeze(-1)
         values.append(inside[:, t].squeeze(-1) + own)
-        # Siblings come in the reverse of the order in which they were joined, so the next has this one after it.
+        # Siblings come in the reverse of the order in which they were joined: this one was joined after the next.
         above = torch.where(forest.real[:, t, None], above + sent[t].squeeze(-1), above)
         outside = outside.scatter(1, parent, above.unsqueeze(1)).slice_scatter(own.unsqueeze(1), 1, t, t + 1)
     result = torch.stack(values, 1)
