@@ -9,7 +9,18 @@ import torch
 from torch import Tensor, library
 
 
-def operator(name: str, schema: str, device: str = "default") -> Callable[[Callable[..., Any]], Any]:
+def _save_inputs(ctx: Any, inputs: tuple[Tensor, ...], output: Any) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def operator(
+    name: str,
+    like: Callable[..., Any],
+    backward: Callable[..., tuple[Tensor | None, ...]] | None = None,
+    save: Callable[[Any, tuple[Any, ...], Any], None] = _save_inputs,
+    *,
+    device: str = "default",
+) -> Callable[[Callable[..., Any]], Any]:
     """Register a function of tensors, which it does not change, as the operator ``structsmooth::name``.
 
     Like ``torch.library.custom_op``, except that the first call does not import the machinery of ``torch.compile``,
@@ -17,14 +28,19 @@ def operator(name: str, schema: str, device: str = "default") -> Callable[[Calla
 
     Args:
         name: name of the operator.
-        schema: types of its arguments and results, such as ``"(Tensor x, int k) -> (Tensor, Tensor)"``.
+        like: empty tensors of the shapes and dtypes of its results, for tracing; takes the same arguments.
+        backward: gradients with respect to all arguments, given the context and the gradients of the results.
+        save: stores what ``backward`` needs in the context: by default the arguments, all of which are tensors.
         device: device of its arguments, such as ``"cpu"``; any device by default.
     """
 
     def register(function: Callable[..., Any]) -> Any:
         qualified = f"structsmooth::{name}"
-        library.define(qualified, schema, tags=torch.Tag.pt2_compliant_tag)
+        library.define(qualified, library.infer_schema(function, mutates_args=()), tags=torch.Tag.pt2_compliant_tag)
         library.impl(qualified, device, _opaque(function))
+        library.register_fake(qualified, like)
+        if backward is not None:
+            library.register_autograd(qualified, backward, setup_context=save)
         return getattr(torch.ops.structsmooth, name).default
 
     return register

@@ -6,12 +6,12 @@ the dtype of the potentials, float32 or float64, and sum in float64, an example 
 breaks.
 """
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.library import register_autograd, register_fake
 
 from structsmooth.compiled.threads import over_batch
 from structsmooth.structures.chain import reference
@@ -28,25 +28,12 @@ def _array(tensor: Tensor) -> Any:
     return tensor.detach().contiguous().numpy()
 
 
-@cpu_operator("chain_top_k", "(Tensor unary, Tensor transition, Tensor lengths, int k) -> (Tensor, Tensor)")
-def top_k(unary: Tensor, transition: Tensor, lengths: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Values [B, k] and outputs [B, k, T] (Algorithm 2)."""
-    from structsmooth.structures.chain import compiled  # numba loads with the first oracle, not with the library
-
-    batch, steps, states = unary.shape
-    values = unary.new_empty(batch, k)
-    y = torch.zeros(batch, k, steps, dtype=torch.int64)
-    arrays = (*_arrays(unary, transition, lengths), k, values.numpy(), y.numpy())
-    over_batch(lambda *bounds: compiled.batch_top_k(*arrays, *bounds), batch, batch * steps * states**2 * k)
-    return values, y
-
-
 def _like_top_k(unary: Tensor, transition: Tensor, lengths: Tensor, k: int) -> tuple[Tensor, Tensor]:
     batch, steps, _ = unary.shape
     return unary.new_empty(batch, k), unary.new_empty(batch, k, steps, dtype=torch.int64)
 
 
-def _save_outputs(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+def _save_outputs(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     unary, transition, lengths, _ = inputs
     ctx.save_for_backward(lengths, *output)
     ctx.states, ctx.transition_shape = unary.shape[-1], transition.shape
@@ -58,20 +45,17 @@ def _top_k_backward(ctx: Any, grad: Tensor, _grad_y: Tensor) -> tuple[Tensor | N
     return *weighted_parts(weights, y, lengths, ctx.states, ctx.transition_shape), None, None
 
 
-register_fake(top_k, _like_top_k)
-register_autograd(top_k, _top_k_backward, setup_context=_save_outputs)
+@cpu_operator("chain_top_k", _like_top_k, _top_k_backward, _save_outputs)
+def top_k(unary: Tensor, transition: Tensor, lengths: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Values [B, k] and outputs [B, k, T] (Algorithm 2)."""
+    from structsmooth.structures.chain import compiled  # numba loads with the first oracle, not with the library
 
-
-@cpu_operator("chain_scores", "(Tensor unary, Tensor transition, Tensor lengths, Tensor y) -> Tensor")
-def scores(unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor) -> Tensor:
-    """Scores [B, K] of outputs [B, K, T]; :func:`weighted_parts` is the adjoint."""
-    from structsmooth.structures.chain import compiled
-
-    out = unary.new_empty(y.shape[:2])
-    if not compiled.batch_scores(*_arrays(unary, transition, lengths), _array(y), out.numpy()):
-        inside = y.masked_select(reference.length_mask(lengths, y.shape[2]).unsqueeze(1))
-        require_labels(inside, unary.shape[2])
-    return out
+    batch, steps, states = unary.shape
+    values = unary.new_empty(batch, k)
+    y = torch.zeros(batch, k, steps, dtype=torch.int64)
+    arrays = (*_arrays(unary, transition, lengths), k, values.numpy(), y.numpy())
+    over_batch(lambda *bounds: compiled.batch_top_k(*arrays, *bounds), batch, batch * steps * states**2 * k)
+    return values, y
 
 
 def _like_scores(unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor) -> Tensor:
@@ -89,33 +73,25 @@ def _scores_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     return *weighted_parts(grad, y, lengths, ctx.states, ctx.transition_shape), None, None
 
 
-register_fake(scores, _like_scores)
-register_autograd(scores, _scores_backward, setup_context=_save_labels)
-
-
-@cpu_operator(
-    "chain_weighted_parts",
-    "(Tensor weights, Tensor y, Tensor lengths, SymInt states, SymInt[] transition_shape) -> (Tensor, Tensor)",
-)
-def weighted_parts(
-    weights: Tensor, y: Tensor, lengths: Tensor, states: int, transition_shape: torch.Size
-) -> tuple[Tensor, Tensor]:
-    """Σ_k weights[b, k] ν(y[b, k]) for unary [B, T, S] and transitions, summed to ``transition_shape``."""
+@cpu_operator("chain_scores", _like_scores, _scores_backward, _save_labels)
+def scores(unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor) -> Tensor:
+    """Scores [B, K] of outputs [B, K, T]; :func:`weighted_parts` is the adjoint."""
     from structsmooth.structures.chain import compiled
 
-    batch, _, steps = y.shape
-    node, edge = weights.new_zeros(batch, steps, states), weights.new_zeros(transition_shape)
-    compiled.batch_parts(*(_array(tensor) for tensor in (weights, y, lengths, node, edge)))
-    return node, edge
+    out = unary.new_empty(y.shape[:2])
+    if not compiled.batch_scores(*_arrays(unary, transition, lengths), _array(y), out.numpy()):
+        inside = y.masked_select(reference.length_mask(lengths, y.shape[2]).unsqueeze(1))
+        require_labels(inside, unary.shape[2])
+    return out
 
 
 def _like_weighted_parts(
-    weights: Tensor, y: Tensor, lengths: Tensor, states: int, transition_shape: torch.Size
+    weights: Tensor, y: Tensor, lengths: Tensor, states: int, transition_shape: Sequence[int]
 ) -> tuple[Tensor, Tensor]:
     return weights.new_empty(len(y), y.shape[2], states), weights.new_empty(transition_shape)
 
 
-def _save_outputs_and_lengths(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+def _save_outputs_and_lengths(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     _, y, lengths, _, _ = inputs
     ctx.save_for_backward(y, lengths)
 
@@ -125,22 +101,17 @@ def _weighted_parts_backward(ctx: Any, grad_node: Tensor, grad_edge: Tensor) -> 
     return scores(grad_node, grad_edge, lengths, y), None, None, None, None
 
 
-register_fake(weighted_parts, _like_weighted_parts)
-register_autograd(weighted_parts, _weighted_parts_backward, setup_context=_save_outputs_and_lengths)
-
-
-@cpu_operator(
-    "chain_marginals", "(Tensor unary, Tensor transition, Tensor lengths, bool per_edge) -> (Tensor, Tensor, Tensor)"
-)
-def marginals(unary: Tensor, transition: Tensor, lengths: Tensor, per_edge: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Log-partition [B], node marginals [B, T, S] and edge marginals [B, T-1, S, S], or [B, 1, S, S] summed over t."""
+@cpu_operator("chain_weighted_parts", _like_weighted_parts, _weighted_parts_backward, _save_outputs_and_lengths)
+def weighted_parts(
+    weights: Tensor, y: Tensor, lengths: Tensor, states: int, transition_shape: Sequence[int]
+) -> tuple[Tensor, Tensor]:
+    """Σ_k weights[b, k] ν(y[b, k]) for unary [B, T, S] and transitions, summed to ``transition_shape``."""
     from structsmooth.structures.chain import compiled
 
-    batch, steps, states = unary.shape
-    log_z, node, edge = _like_marginals(unary, transition, lengths, per_edge)
-    arrays = (*_arrays(unary, transition, lengths), log_z.numpy(), node.numpy(), edge.numpy())
-    over_batch(lambda *bounds: compiled.batch_marginals(*arrays, *bounds), batch, 4 * batch * steps * states**2)
-    return log_z, node, edge
+    batch, _, steps = y.shape
+    node, edge = weights.new_zeros(batch, steps, states), weights.new_zeros(transition_shape)
+    compiled.batch_parts(*(_array(tensor) for tensor in (weights, y, lengths, node, edge)))
+    return node, edge
 
 
 def _like_marginals(
@@ -171,8 +142,16 @@ def _marginals_backward(
     return *(gradients or (None, None)), None, None
 
 
-register_fake(marginals, _like_marginals)
-register_autograd(marginals, _marginals_backward, setup_context=_save_marginals)
+@cpu_operator("chain_marginals", _like_marginals, _marginals_backward, _save_marginals)
+def marginals(unary: Tensor, transition: Tensor, lengths: Tensor, per_edge: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Log-partition [B], node marginals [B, T, S] and edge marginals [B, T-1, S, S], or [B, 1, S, S] summed over t."""
+    from structsmooth.structures.chain import compiled
+
+    batch, steps, states = unary.shape
+    log_z, node, edge = _like_marginals(unary, transition, lengths, per_edge)
+    arrays = (*_arrays(unary, transition, lengths), log_z.numpy(), node.numpy(), edge.numpy())
+    over_batch(lambda *bounds: compiled.batch_marginals(*arrays, *bounds), batch, 4 * batch * steps * states**2)
+    return log_z, node, edge
 
 
 def _sum_to(edge: Tensor, shape: torch.Size) -> Tensor:
@@ -181,7 +160,17 @@ def _sum_to(edge: Tensor, shape: torch.Size) -> Tensor:
     return edge.sum(shared, keepdim=True) if shared else edge
 
 
-@cpu_operator("chain_max_marginals", "(Tensor unary, Tensor transition, Tensor lengths) -> Tensor")
+def _like_max_marginals(unary: Tensor, transition: Tensor, lengths: Tensor) -> Tensor:
+    return unary.new_empty(unary.shape)
+
+
+def _max_marginals_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    unary, transition, lengths = ctx.saved_tensors
+    run = partial(reference.max_marginals, mask=reference.length_mask(lengths, unary.shape[1]))
+    return *max_marginals_gradient(run, (unary, transition), grad), None
+
+
+@cpu_operator("chain_max_marginals", _like_max_marginals, _max_marginals_backward)
 def max_marginals(unary: Tensor, transition: Tensor, lengths: Tensor) -> Tensor:
     """Max-marginals [B, T, S]."""
     from structsmooth.structures.chain import compiled
@@ -191,21 +180,3 @@ def max_marginals(unary: Tensor, transition: Tensor, lengths: Tensor) -> Tensor:
     arrays = (*_arrays(unary, transition, lengths), out.numpy())
     over_batch(lambda *bounds: compiled.batch_max_marginals(*arrays, *bounds), batch, 2 * batch * steps * states**2)
     return out
-
-
-def _like_max_marginals(unary: Tensor, transition: Tensor, lengths: Tensor) -> Tensor:
-    return unary.new_empty(unary.shape)
-
-
-def _save_inputs(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs)
-
-
-def _max_marginals_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    unary, transition, lengths = ctx.saved_tensors
-    run = partial(reference.max_marginals, mask=reference.length_mask(lengths, unary.shape[1]))
-    return *max_marginals_gradient(run, (unary, transition), grad), None
-
-
-register_fake(max_marginals, _like_max_marginals)
-register_autograd(max_marginals, _max_marginals_backward, setup_context=_save_inputs)

@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.library import register_autograd, register_fake
 
 from structsmooth.compiled.threads import over_batch
 from structsmooth.structures.best_max_marginal_first import sorted_downwards
@@ -37,27 +36,12 @@ def _operations(unary: Tensor, edges: Tensor) -> int:
     return 100 * batch * (nodes + len(edges))
 
 
-@operator("graph_cut_top_k", "(Tensor unary, Tensor pairwise, Tensor edges, int k) -> (Tensor, Tensor)")
-def top_k(unary: Tensor, pairwise: Tensor, edges: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Values [B, k] and outputs [B, k, N] (Algorithm 10 over Algorithm 11)."""
-    from structsmooth.structures.graph_cut import compiled  # numba loads with the first oracle, not with the library
-
-    batch, nodes, _ = unary.shape
-    values = torch.full((batch, k), -torch.inf, dtype=torch.float64)
-    y = torch.zeros(batch, k, nodes, dtype=torch.int64)
-    arrays = (*_arrays(unary, pairwise, edges), values.numpy(), y.numpy())
-    flows = 1 if k == 1 else nodes
-    over_batch(lambda *bounds: compiled.batch_top_k(*arrays, *bounds), batch, flows * _operations(unary, edges))
-    values, y = sorted_downwards(values, y)
-    return values.to(unary), y.to(unary.device)
-
-
 def _like_top_k(unary: Tensor, pairwise: Tensor, edges: Tensor, k: int) -> tuple[Tensor, Tensor]:
     batch, nodes, _ = unary.shape
     return unary.new_empty(batch, k), unary.new_empty(batch, k, nodes, dtype=torch.int64)
 
 
-def _save_outputs(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+def _save_outputs(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     ctx.save_for_backward(inputs[2], *output)
 
 
@@ -79,30 +63,30 @@ def pairs(labels: Tensor, edges: Tensor) -> Tensor:
     return 2 * labels[:, edges[:, 0]] + labels[:, edges[:, 1]]
 
 
-register_fake(top_k, _like_top_k)
-register_autograd(top_k, _top_k_backward, setup_context=_save_outputs)
-
-
-@operator("graph_cut_max_marginals", "(Tensor unary, Tensor pairwise, Tensor edges) -> Tensor")
-def max_marginals(unary: Tensor, pairwise: Tensor, edges: Tensor) -> Tensor:
-    """Max-marginals [B, N, 2] (Algorithm 11)."""
-    from structsmooth.structures.graph_cut import compiled
+@operator("graph_cut_top_k", _like_top_k, _top_k_backward, _save_outputs)
+def top_k(unary: Tensor, pairwise: Tensor, edges: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Values [B, k] and outputs [B, k, N] (Algorithm 10 over Algorithm 11)."""
+    from structsmooth.structures.graph_cut import compiled  # numba loads with the first oracle, not with the library
 
     batch, nodes, _ = unary.shape
-    out = torch.empty(batch, nodes, 2, dtype=torch.float64)
-    arrays = (*_arrays(unary, pairwise, edges), out.numpy())
-    over_batch(lambda *bounds: compiled.batch_max_marginals(*arrays, *bounds), batch, nodes * _operations(unary, edges))
-    return out.to(unary)
+    values = torch.full((batch, k), -torch.inf, dtype=torch.float64)
+    y = torch.zeros(batch, k, nodes, dtype=torch.int64)
+    arrays = (*_arrays(unary, pairwise, edges), values.numpy(), y.numpy())
+    flows = 1 if k == 1 else nodes
+    over_batch(lambda *bounds: compiled.batch_top_k(*arrays, *bounds), batch, flows * _operations(unary, edges))
+    values, y = sorted_downwards(values, y)
+    return values.to(unary), y.to(unary.device)
 
 
 def _like_max_marginals(unary: Tensor, pairwise: Tensor, edges: Tensor) -> Tensor:
     return torch.empty_like(unary, memory_format=torch.contiguous_format)
 
 
-@operator(
-    "graph_cut_max_marginals_gradient",
-    "(Tensor unary, Tensor pairwise, Tensor edges, Tensor grad) -> (Tensor, Tensor)",
-)
+def _like_max_marginals_gradient(unary: Tensor, pairwise: Tensor, edges: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
+    return unary.new_empty(unary.shape), pairwise.new_empty(pairwise.shape)
+
+
+@operator("graph_cut_max_marginals_gradient", _like_max_marginals_gradient)
 def max_marginals_gradient(unary: Tensor, pairwise: Tensor, edges: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
     """Gradients of ⟨grad, max-marginals⟩; the cuts are computed again, since storing their labels takes much memory."""
     from structsmooth.structures.graph_cut import compiled
@@ -120,21 +104,18 @@ def max_marginals_gradient(unary: Tensor, pairwise: Tensor, edges: Tensor, grad:
     return node.to(unary), edge.to(pairwise)
 
 
-def _like_max_marginals_gradient(unary: Tensor, pairwise: Tensor, edges: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
-    return unary.new_empty(unary.shape), pairwise.new_empty(pairwise.shape)
-
-
-register_fake(max_marginals_gradient, _like_max_marginals_gradient)
-
-
-def _save_inputs(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs)
-
-
 def _max_marginals_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     node, edge = max_marginals_gradient(*ctx.saved_tensors, grad)
     return node, edge, None
 
 
-register_fake(max_marginals, _like_max_marginals)
-register_autograd(max_marginals, _max_marginals_backward, setup_context=_save_inputs)
+@operator("graph_cut_max_marginals", _like_max_marginals, _max_marginals_backward)
+def max_marginals(unary: Tensor, pairwise: Tensor, edges: Tensor) -> Tensor:
+    """Max-marginals [B, N, 2] (Algorithm 11)."""
+    from structsmooth.structures.graph_cut import compiled
+
+    batch, nodes, _ = unary.shape
+    out = torch.empty(batch, nodes, 2, dtype=torch.float64)
+    arrays = (*_arrays(unary, pairwise, edges), out.numpy())
+    over_batch(lambda *bounds: compiled.batch_max_marginals(*arrays, *bounds), batch, nodes * _operations(unary, edges))
+    return out.to(unary)

@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.library import register_autograd, register_fake
 
 from structsmooth.compiled.threads import over_batch
 from structsmooth.structures.best_max_marginal_first import sorted_downwards
@@ -52,7 +51,26 @@ def _operations(weights: Tensor) -> int:
     return batch * rows**2 * columns
 
 
-@operator("matching_top_k", "(Tensor weights, Tensor sizes, int k) -> (Tensor, Tensor)")
+def _like_top_k(weights: Tensor, sizes: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    batch, rows, _ = weights.shape
+    return weights.new_empty(batch, k), weights.new_empty(batch, k, rows, dtype=torch.int64)
+
+
+def _save_outputs(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    weights, sizes, _ = inputs
+    ctx.save_for_backward(sizes, *output)
+    ctx.columns = weights.shape[-1]
+
+
+def _top_k_backward(ctx: Any, grad: Tensor, _grad_y: Tensor) -> tuple[Tensor | None, ...]:
+    sizes, values, y = ctx.saved_tensors
+    mask = row_mask(sizes, y.shape[-1]).unsqueeze(-1)
+    shares = torch.where(values > -torch.inf, grad, 0.0).unsqueeze(1) * mask
+    gradient = shares.new_zeros(*mask.shape[:2], ctx.columns)
+    return gradient.scatter_add(2, y.transpose(1, 2), shares), None, None
+
+
+@operator("matching_top_k", _like_top_k, _top_k_backward, _save_outputs)
 def top_k(weights: Tensor, sizes: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Values [B, k] and outputs [B, k, N] (Algorithm 10)."""
     from structsmooth.structures.matching import compiled  # numba loads with the first oracle, not with the library
@@ -67,48 +85,15 @@ def top_k(weights: Tensor, sizes: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return values.to(weights), y.to(weights.device)
 
 
-def _like_top_k(weights: Tensor, sizes: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    batch, rows, _ = weights.shape
-    return weights.new_empty(batch, k), weights.new_empty(batch, k, rows, dtype=torch.int64)
-
-
-def _save_outputs(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    weights, sizes, _ = inputs
-    ctx.save_for_backward(sizes, *output)
-    ctx.columns = weights.shape[-1]
-
-
-def _top_k_backward(ctx: Any, grad: Tensor, _grad_y: Tensor) -> tuple[Tensor | None, ...]:
-    sizes, values, y = ctx.saved_tensors
-    mask = row_mask(sizes, y.shape[-1]).unsqueeze(-1)
-    shares = torch.where(values > -torch.inf, grad, 0.0).unsqueeze(1) * mask
-    gradient = shares.new_zeros(*mask.shape[:2], ctx.columns)
-    return gradient.scatter_add(2, y.transpose(1, 2), shares), None, None
-
-
-register_fake(top_k, _like_top_k)
-register_autograd(top_k, _top_k_backward, setup_context=_save_outputs)
-
-
-@operator("matching_max_marginals", "(Tensor weights, Tensor sizes) -> Tensor")
-def max_marginals(weights: Tensor, sizes: Tensor) -> Tensor:
-    """Max-marginals [B, N, M] (Algorithm 12)."""
-    from structsmooth.structures.matching import compiled
-
-    batch, rows, columns = weights.shape
-    weights_array, sizes_array = _arrays(weights, sizes)
-    inside = row_mask(sizes, rows).unsqueeze(-1) & ~column_mask(sizes, columns).unsqueeze(1)
-    out = torch.where(inside.cpu(), -torch.inf, torch.zeros((), dtype=torch.float64))
-    arrays = (weights_array, sizes_array, out.numpy())
-    over_batch(lambda *bounds: compiled.batch_max_marginals(*arrays, *bounds), batch, 4 * _operations(weights))
-    return out.to(weights)
-
-
 def _like_max_marginals(weights: Tensor, sizes: Tensor) -> Tensor:
     return weights.new_empty(weights.shape)
 
 
-@operator("matching_max_marginals_gradient", "(Tensor weights, Tensor sizes, Tensor grad) -> Tensor")
+def _like_max_marginals_gradient(weights: Tensor, sizes: Tensor, grad: Tensor) -> Tensor:
+    return weights.new_empty(weights.shape)
+
+
+@operator("matching_max_marginals_gradient", _like_max_marginals_gradient)
 def max_marginals_gradient(weights: Tensor, sizes: Tensor, grad: Tensor) -> Tensor:
     """Gradient of ⟨grad, max-marginals⟩; paths are computed again, since storing the matchings takes much memory."""
     from structsmooth.structures.matching import compiled
@@ -120,20 +105,19 @@ def max_marginals_gradient(weights: Tensor, sizes: Tensor, grad: Tensor) -> Tens
     return out.to(weights)
 
 
-def _like_max_marginals_gradient(weights: Tensor, sizes: Tensor, grad: Tensor) -> Tensor:
-    return weights.new_empty(weights.shape)
-
-
-register_fake(max_marginals_gradient, _like_max_marginals_gradient)
-
-
-def _save_inputs(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs)
-
-
 def _max_marginals_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     return max_marginals_gradient(*ctx.saved_tensors, grad), None
 
 
-register_fake(max_marginals, _like_max_marginals)
-register_autograd(max_marginals, _max_marginals_backward, setup_context=_save_inputs)
+@operator("matching_max_marginals", _like_max_marginals, _max_marginals_backward)
+def max_marginals(weights: Tensor, sizes: Tensor) -> Tensor:
+    """Max-marginals [B, N, M] (Algorithm 12)."""
+    from structsmooth.structures.matching import compiled
+
+    batch, rows, columns = weights.shape
+    weights_array, sizes_array = _arrays(weights, sizes)
+    inside = row_mask(sizes, rows).unsqueeze(-1) & ~column_mask(sizes, columns).unsqueeze(1)
+    out = torch.where(inside.cpu(), -torch.inf, torch.zeros((), dtype=torch.float64))
+    arrays = (weights_array, sizes_array, out.numpy())
+    over_batch(lambda *bounds: compiled.batch_max_marginals(*arrays, *bounds), batch, 4 * _operations(weights))
+    return out.to(weights)

@@ -4,14 +4,30 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.library import register_autograd, register_fake
 
 from structsmooth.compiled.threads import over_batch
 from structsmooth.structures.operators import operator
 from structsmooth.structures.search import search_too_large
 
 
-@operator("subwindows_top_k", "(Tensor scores, int k, int max_sets) -> (Tensor, Tensor)")
+def _like_top_k(scores: Tensor, k: int, max_sets: int) -> tuple[Tensor, Tensor]:
+    batch = len(scores)
+    return scores.new_empty(batch, k), scores.new_empty(batch, k, 4, dtype=torch.int64)
+
+
+def _save_boxes(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    ctx.save_for_backward(*output)
+    ctx.size = inputs[0].shape[1:]
+
+
+def _top_k_backward(ctx: Any, grad: Tensor, _grad_boxes: Tensor) -> tuple[Tensor | None, ...]:
+    values, boxes = ctx.saved_tensors
+    rows, columns = (sides.to(grad.dtype) for sides in covered(boxes, *ctx.size))
+    weights = torch.where(values > -torch.inf, grad, 0.0).unsqueeze(-1)
+    return (weights * rows).transpose(1, 2) @ columns, None, None
+
+
+@operator("subwindows_top_k", _like_top_k, _top_k_backward, _save_boxes)
 def top_k(scores: Tensor, k: int, max_sets: int) -> tuple[Tensor, Tensor]:
     """Values [B, k] and boxes [B, k, 4] of maps [B, H, W] (Algorithm 13)."""
     from structsmooth.structures.subwindows import compiled  # numba loads with the first oracle, not with the library
@@ -25,27 +41,6 @@ def top_k(scores: Tensor, k: int, max_sets: int) -> tuple[Tensor, Tensor]:
     if not bool(done.all()):
         raise MemoryError(search_too_large(int(done.long().argmin()), max_sets))
     return values.to(scores), boxes.to(scores.device)
-
-
-def _like_top_k(scores: Tensor, k: int, max_sets: int) -> tuple[Tensor, Tensor]:
-    batch = len(scores)
-    return scores.new_empty(batch, k), scores.new_empty(batch, k, 4, dtype=torch.int64)
-
-
-def _save_boxes(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    ctx.save_for_backward(*output)
-    ctx.size = inputs[0].shape[1:]
-
-
-def _top_k_backward(ctx: Any, grad: Tensor, _grad_boxes: Tensor) -> tuple[Tensor | None, ...]:
-    values, boxes = ctx.saved_tensors
-    rows, columns = (sides.to(grad.dtype) for sides in covered(boxes, *ctx.size))
-    weights = torch.where(values > -torch.inf, grad, 0.0).unsqueeze(-1)
-    return (weights * rows).transpose(1, 2) @ columns, None, None
-
-
-register_fake(top_k, _like_top_k)
-register_autograd(top_k, _top_k_backward, setup_context=_save_boxes)
 
 
 def covered(boxes: Tensor, height: int, width: int) -> tuple[Tensor, Tensor]:

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.library import register_autograd, register_fake
 
 from structsmooth.compiled.threads import over_batch
 from structsmooth.structures.operators import cpu_operator, hessian_product, max_marginals_gradient
@@ -22,7 +21,24 @@ def _arrays(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor) -> t
     return *scores, parents.contiguous().numpy(), mask.contiguous().numpy()
 
 
-@cpu_operator("tree_top_k", "(Tensor unary, Tensor pairwise, Tensor parents, Tensor mask, int k) -> (Tensor, Tensor)")
+def _like_top_k(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    batch, nodes, _ = unary.shape
+    return unary.new_empty(batch, k), unary.new_empty(batch, k, nodes, dtype=torch.int64)
+
+
+def _save_outputs(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    unary, _, parents, mask, _ = inputs
+    ctx.save_for_backward(parents, mask, *output)
+    ctx.states = unary.shape[-1]
+
+
+def _top_k_backward(ctx: Any, grad: Tensor, _grad_y: Tensor) -> tuple[Tensor | None, ...]:
+    parents, mask, values, y = ctx.saved_tensors
+    weights = torch.where(values > -torch.inf, grad, 0.0)
+    return *weighted_parts(weights, y, parents, mask, ctx.states), None, None, None
+
+
+@cpu_operator("tree_top_k", _like_top_k, _top_k_backward, _save_outputs)
 def top_k(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Values [B, k] and outputs [B, k, N] (Algorithm 8)."""
     from structsmooth.structures.tree import compiled  # numba loads with the first oracle, not with the library
@@ -35,27 +51,6 @@ def top_k(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor, k: int
     return values.to(unary.dtype), y
 
 
-def _like_top_k(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    batch, nodes, _ = unary.shape
-    return unary.new_empty(batch, k), unary.new_empty(batch, k, nodes, dtype=torch.int64)
-
-
-def _save_outputs(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    unary, _, parents, mask, _ = inputs
-    ctx.save_for_backward(parents, mask, *output)
-    ctx.states = unary.shape[-1]
-
-
-def _top_k_backward(ctx: Any, grad: Tensor, _grad_y: Tensor) -> tuple[Tensor | None, ...]:
-    parents, mask, values, y = ctx.saved_tensors
-    weights = torch.where(values > -torch.inf, grad, 0.0)
-    return *weighted_parts(weights, y, parents, mask, ctx.states), None, None, None
-
-
-register_fake(top_k, _like_top_k)
-register_autograd(top_k, _top_k_backward, setup_context=_save_outputs)
-
-
 def weighted_parts(weights: Tensor, y: Tensor, parents: Tensor, mask: Tensor, states: int) -> tuple[Tensor, Tensor]:
     """Σ_k weights[b, k] ν(y[b, k]): nodes [B, N, S] and edges [B, N, S, S]."""
     labels, hangs = y.transpose(1, 2), mask & (parents >= 0)
@@ -65,20 +60,6 @@ def weighted_parts(weights: Tensor, y: Tensor, parents: Tensor, mask: Tensor, st
     edge = weights.new_zeros(*parents.shape, states**2)
     edge = edge.scatter_add(2, above * states + labels, shares * hangs.unsqueeze(-1))
     return node, edge.unflatten(2, (states, states))
-
-
-@cpu_operator(
-    "tree_marginals", "(Tensor unary, Tensor pairwise, Tensor parents, Tensor mask) -> (Tensor, Tensor, Tensor)"
-)
-def marginals(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Log-partition [B], node marginals [B, N, S] and edge marginals [B, N, S, S]."""
-    from structsmooth.structures.tree import compiled
-
-    log_z = torch.empty(len(unary), dtype=torch.float64)
-    node, edge = (torch.zeros(scores.shape, dtype=torch.float64) for scores in (unary, pairwise))
-    arrays = (*_arrays(unary, pairwise, parents, mask), log_z.numpy(), node.numpy(), edge.numpy())
-    over_batch(lambda *bounds: compiled.batch_marginals(*arrays, *bounds), len(unary), 8 * pairwise.numel())
-    return log_z.to(unary.dtype), node.to(unary.dtype), edge.to(unary.dtype)
 
 
 def _like_marginals(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -104,27 +85,20 @@ def _marginals_backward(
     return grad_unary, grad_pairwise, None, None
 
 
-register_fake(marginals, _like_marginals)
-register_autograd(marginals, _marginals_backward, setup_context=_save_marginals)
-
-
-@cpu_operator("tree_max_marginals", "(Tensor unary, Tensor pairwise, Tensor parents, Tensor mask) -> Tensor")
-def max_marginals(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor) -> Tensor:
-    """Max-marginals [B, N, S]."""
+@cpu_operator("tree_marginals", _like_marginals, _marginals_backward, _save_marginals)
+def marginals(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Log-partition [B], node marginals [B, N, S] and edge marginals [B, N, S, S]."""
     from structsmooth.structures.tree import compiled
 
-    out = torch.zeros(unary.shape, dtype=torch.float64)
-    arrays = (*_arrays(unary, pairwise, parents, mask), out.numpy())
-    over_batch(lambda *bounds: compiled.batch_max_marginals(*arrays, *bounds), len(unary), 2 * pairwise.numel())
-    return out.to(unary.dtype)
+    log_z = torch.empty(len(unary), dtype=torch.float64)
+    node, edge = (torch.zeros(scores.shape, dtype=torch.float64) for scores in (unary, pairwise))
+    arrays = (*_arrays(unary, pairwise, parents, mask), log_z.numpy(), node.numpy(), edge.numpy())
+    over_batch(lambda *bounds: compiled.batch_marginals(*arrays, *bounds), len(unary), 8 * pairwise.numel())
+    return log_z.to(unary.dtype), node.to(unary.dtype), edge.to(unary.dtype)
 
 
 def _like_max_marginals(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor) -> Tensor:
     return unary.new_empty(unary.shape)
-
-
-def _save_inputs(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs)
 
 
 def _max_marginals_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -133,5 +107,12 @@ def _max_marginals_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]
     return *max_marginals_gradient(run, (unary, pairwise), grad), None, None
 
 
-register_fake(max_marginals, _like_max_marginals)
-register_autograd(max_marginals, _max_marginals_backward, setup_context=_save_inputs)
+@cpu_operator("tree_max_marginals", _like_max_marginals, _max_marginals_backward)
+def max_marginals(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor) -> Tensor:
+    """Max-marginals [B, N, S]."""
+    from structsmooth.structures.tree import compiled
+
+    out = torch.zeros(unary.shape, dtype=torch.float64)
+    arrays = (*_arrays(unary, pairwise, parents, mask), out.numpy())
+    over_batch(lambda *bounds: compiled.batch_max_marginals(*arrays, *bounds), len(unary), 2 * pairwise.numel())
+    return out.to(unary.dtype)
