@@ -242,16 +242,6 @@ def test_single_precision() -> None:
     assert result.history[-1].objective < 0.8 * result.history[0].objective
 
 
-def test_subset_has_the_losses_of_its_examples() -> None:
-    problem, indices = dense_problem(random_problem()), torch.tensor([4, 1, 1])
-    w = torch.linspace(-1, 1, problem.dim, dtype=torch.float64)
-    subset = problem.subset(indices)
-    losses = problem.batch_losses(w, torch.arange(problem.n), Max())
-    assert (subset.n, subset.batch_size, subset.cost) == (3, 2, problem.cost)
-    assert_close(subset.batch_losses(w, torch.arange(3), Max()), losses[indices], rtol=0, atol=1e-12)
-    assert problem.oracle_calls == subset.oracle_calls == 0
-
-
 def test_restricted_problem_has_all_weights() -> None:
     problem, w = dense_problem(random_problem()), torch.zeros(0)
     part, weights = problem.restrict(torch.tensor([4, 1, 1]), w)

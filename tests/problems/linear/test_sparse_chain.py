@@ -167,16 +167,6 @@ def test_potentials_and_adjoint_are_adjoint() -> None:
 
 
 @every_cost
-def test_subset_has_the_losses_of_its_examples(cost: Cost | None) -> None:
-    problem, indices = random_problem(cost=cost), torch.tensor([4, 1, 1, 2])
-    w = random_weights(problem)
-    subset = problem.subset(indices)
-    assert (subset.n, subset.dim) == (4, problem.dim)
-    losses = problem.batch_losses(w, torch.arange(problem.n), Entropy(0.5))
-    assert subset.loss(w, Entropy(0.5)) == pytest.approx(float(losses[indices].mean()), abs=1e-12)
-
-
-@every_cost
 def test_restricted_problem_drops_the_attributes_that_do_not_occur(cost: Cost | None) -> None:
     problem, indices = random_problem(features=100, cost=cost), torch.tensor([4, 1, 1, 2])
     w = random_weights(problem)

@@ -1,0 +1,242 @@
+"""What every problem keeps to: passes that agree with its losses, steps, subsets, honest counts of oracle calls."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from linear_problems import SPACES, problem_of
+from small_networks import PROBLEMS, chain_problem
+from small_problems import collate, dense_examples, random_problem
+from torch import Tensor
+from torch.testing import assert_close
+
+from structsmooth import (
+    L2,
+    Entropy,
+    Hamming,
+    LinearProblem,
+    LinearScore,
+    Max,
+    ModuleProblem,
+    NormalizedHamming,
+    Problem,
+    Smoother,
+    SparseChainProblem,
+    WeightedHamming,
+)
+from structsmooth.problems import ShiftedProblem
+
+LAM, KAPPA = 0.3, 0.7
+EXACTLY = {"rtol": 0.0, "atol": 1e-10}
+
+
+def likelihood() -> SparseChainProblem:
+    hinge = random_problem(cost=None)
+    return SparseChainProblem(hinge.sequences, hinge.labels, hinge.features, hinge.states, None, Entropy(1.0))
+
+
+def boxed() -> SparseChainProblem:
+    dim = random_problem().dim
+    return random_problem(bounds=(torch.full((dim,), -0.3), torch.full((dim,), 0.4)))
+
+
+def linear_scores() -> ModuleProblem:
+    sparse = random_problem()
+    return ModuleProblem(LinearScore(sparse.features, sparse.states), dense_examples(sparse), collate=collate)
+
+
+def linearized(build: Callable[[], Problem]) -> Problem:
+    problem = build()
+    return problem.linearize(problem.start())
+
+
+def shifted(build: Callable[[], Problem]) -> Problem:
+    problem = build()
+    return ShiftedProblem(problem, problem.within_bounds(gaussian(problem, 5)))
+
+
+COSTS = [Hamming(), NormalizedHamming(), WeightedHamming((1.0, 2.0, 0.5)), None]
+MEMBERS: dict[str, Callable[[], Problem]] = {
+    **{f"sparse chain {cost}": lambda cost=cost: random_problem(cost=cost) for cost in COSTS},
+    "sparse chain, likelihood": likelihood,
+    "sparse chain, bounds": boxed,
+    **{f"linear {space}": lambda space=space: problem_of(space, chunk_size=4) for space in SPACES},
+    "linear classes, smooth": lambda: problem_of("classes", L2(0.5, 2), chunk_size=4),
+    "network of linear scores": linear_scores,
+    **{f"network {name}": build for name, build in PROBLEMS.items()},
+    "network chain, likelihood": lambda: chain_problem(smoother=Entropy(1.0)),
+    **{f"linearized {name}": lambda build=build: linearized(build) for name, build in PROBLEMS.items()},
+    "shifted sparse chain": lambda: shifted(random_problem),
+    "shifted sparse chain, bounds": lambda: shifted(boxed),
+    "shifted linear tree": lambda: shifted(lambda: problem_of("tree")),
+    "shifted network tree": lambda: shifted(PROBLEMS["tree"]),
+    "shifted linearized tree": lambda: shifted(lambda: linearized(PROBLEMS["tree"])),
+}
+every_smoother = pytest.mark.parametrize("smoother", [Max(), L2(0.7, 3)], ids=str)
+
+
+@pytest.fixture(params=MEMBERS)
+def problem(request: pytest.FixtureRequest) -> Problem:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return MEMBERS[request.param]()
+
+
+def gaussian(problem: Problem, seed: int = 0) -> Tensor:
+    return torch.randn(problem.dim, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def weights(problem: Problem, seed: int = 0) -> Tensor:
+    """Random weights within the bounds, at which no two outputs have the same score."""
+    return problem.within_bounds(problem.start() + 0.3 * gaussian(problem, seed))
+
+
+def losses(problem: Problem, w: Tensor, smoother: Smoother) -> Tensor:
+    with torch.no_grad():
+        return problem.batch_losses(w, torch.arange(problem.n), smoother)
+
+
+def order(problem: Problem, steps: int = 9, size: int = 1) -> Tensor:
+    return torch.randint(problem.n, (steps, size), generator=torch.Generator().manual_seed(1))
+
+
+def test_starts_where_it_says(problem: Problem) -> None:
+    start = problem.start()
+    assert start.shape == (problem.dim,)
+    assert torch.equal(problem.within_bounds(start), start)
+    copy = start.clone()
+    start += 1
+    assert torch.equal(problem.start(), copy)
+    assert problem.oracle_calls == 0
+
+
+@every_smoother
+def test_loss_is_the_mean_of_the_losses(problem: Problem, smoother: Smoother) -> None:
+    w = weights(problem)
+    assert problem.loss(w, smoother) == pytest.approx(float(losses(problem, w, smoother).mean()), abs=1e-12)
+    assert problem.loss(w) == pytest.approx(float(losses(problem, w, problem.smoother).mean()), abs=1e-12)
+    assert problem.oracle_calls == 2 * problem.n
+
+
+@every_smoother
+def test_gradient_by_finite_differences(problem: Problem, smoother: Smoother) -> None:
+    w, step = weights(problem), 1e-6
+    _, gradient = problem.loss_and_grad(w, smoother)
+    for seed in range(3):
+        v = gaussian(problem, seed + 10)
+        above, below = (float(losses(problem, w + t * v, smoother).mean()) for t in (step, -step))
+        assert float(gradient @ v) == pytest.approx((above - below) / (2 * step), abs=1e-6)
+
+
+@every_smoother
+def test_a_full_pass_is_that_of_plain_torch(problem: Problem, smoother: Smoother) -> None:
+    w = weights(problem)
+    full = problem.full_pass(w, smoother, with_loss=True)
+    expected = Problem.full_pass(problem, w, smoother, with_loss=True)
+    assert full.smoothed_loss == pytest.approx(expected.smoothed_loss, abs=1e-10)
+    assert full.loss == pytest.approx(problem.loss(w), abs=1e-10)
+    assert_close(full.gradient, expected.gradient, **EXACTLY)
+    assert full.smoother == smoother
+    assert torch.equal(full.weights, w)
+    assert full.weights.data_ptr() != w.data_ptr()
+
+
+@every_smoother
+def test_losses_and_gradient_of_a_batch(problem: Problem, smoother: Smoother) -> None:
+    w, batch = weights(problem), torch.tensor([4, 0, 4])
+    value, gradient = problem.batch_loss_and_grad(w, batch, smoother)
+    assert float(value) == pytest.approx(float(losses(problem, w, smoother)[batch].mean()), abs=1e-12)
+    assert_close(gradient, Problem.batch_loss_and_grad(problem, w, batch, smoother)[1], **EXACTLY)
+    assert not value.requires_grad
+    assert not gradient.requires_grad
+
+
+@every_smoother
+def test_change_of_the_gradient_is_the_difference_of_two(problem: Problem, smoother: Smoother) -> None:
+    w, v, batch = weights(problem), weights(problem, 1), torch.tensor([4, 0, 4])
+    snapshot, calls = problem.full_pass(v, smoother), problem.oracle_calls
+    change = problem.gradient_change(w, snapshot, batch)
+    assert 0 < problem.oracle_calls - calls <= 6
+    assert_close(change, Problem.gradient_change(problem, w, snapshot, batch), **EXACTLY)
+
+
+@every_smoother
+@pytest.mark.parametrize("size", [1, 2])
+def test_epochs_are_those_of_plain_torch(problem: Problem, smoother: Smoother, size: int) -> None:
+    w, batches = weights(problem), order(problem, size=size)
+    snapshot = problem.full_pass(w, smoother)
+    proximal: dict[str, Any] = {"step_size": 0.02, "lam": LAM, "kappa": KAPPA, "center": weights(problem, 2)}
+    svrg = problem.svrg_epoch(snapshot, batches, **proximal)
+    assert_close(svrg, Problem.svrg_epoch(problem, snapshot, batches, **proximal), **EXACTLY)
+    t = torch.arange(1, len(batches) + 1, dtype=torch.float64)
+    sgd: dict[str, Any] = {"step_sizes": 0.1 / (t + 3), "lam": LAM, "smoother": smoother, "shares": t}
+    assert_close(problem.sgd_epoch(w, batches, **sgd), Problem.sgd_epoch(problem, w, batches, **sgd), **EXACTLY)
+
+
+def test_parts_of_it_have_its_losses(problem: Problem) -> None:
+    w, indices = weights(problem), torch.tensor([4, 1, 1, 2])
+    expected = losses(problem, w, problem.smoother)[indices]
+    restricted, used = problem.restrict(indices, w)
+    for part, v in ((problem.subset(indices), w), (problem.share(indices), w), (restricted, used)):
+        assert (part.n, part.dim, part.smoother) == (4, len(v), problem.smoother)
+        assert (part.batch_size, part.chunk_size) == (problem.batch_size, problem.chunk_size)
+        assert getattr(part, "cost", None) == getattr(problem, "cost", None)
+        assert_close(losses(part, v, problem.smoother), expected, rtol=0, atol=1e-12)
+        assert (part.bounds is None) == (problem.bounds is None)
+        assert torch.equal(part.within_bounds(v), v)
+    assert problem.oracle_calls == 0
+
+
+def test_every_inference_counts(problem: Problem) -> None:
+    w, n, smoother = weights(problem), problem.n, problem.smoother
+    ones = torch.ones(9, dtype=torch.float64)
+    for calls, run in (
+        (n, lambda: problem.loss(w)),
+        (n, lambda: problem.full_pass(w, smoother, with_loss=True)),
+        (3, lambda: problem.batch_loss_and_grad(w, torch.tensor([0, 2, 2]), smoother)),
+        (9, lambda: problem.sgd_epoch(w, order(problem), step_sizes=ones, lam=0.1, smoother=smoother, shares=ones)),
+    ):
+        before = problem.oracle_calls
+        run()
+        assert problem.oracle_calls == before + calls
+
+
+def test_arguments_are_not_mutated(problem: Problem) -> None:
+    w, center, batches = weights(problem), weights(problem, 1), order(problem)
+    full, ones = problem.full_pass(w, L2()), torch.ones(9, dtype=torch.float64)
+    tensors = [w, center, batches, ones, full.weights, full.gradient]
+    copies = [tensor.clone() for tensor in tensors]
+    problem.svrg_epoch(full, batches, step_size=0.1, lam=0.1, kappa=1.0, center=center)
+    problem.sgd_epoch(w, batches, step_sizes=0.1 * ones, lam=0.1, smoother=Max(), shares=ones)
+    problem.gradient_change(center, full, torch.tensor([1, 2]))
+    problem.loss(w)
+    assert all(torch.equal(tensor, copy) for tensor, copy in zip(tensors, copies, strict=True))
+    assert not w.requires_grad
+
+
+def test_a_linearization_touches_the_problem(problem: Problem) -> None:
+    w = weights(problem)
+    linear = problem.linearize(w)
+    for smoother in (Max(), L2(0.7, 3)):
+        value, gradient = problem.loss_and_grad(w, smoother)
+        assert linear.loss(w, smoother) == pytest.approx(value, abs=1e-10)
+        assert_close(linear.loss_and_grad(w, smoother)[1], gradient, **EXACTLY)
+    if isinstance(problem, LinearProblem):
+        assert linear is problem
+
+
+@pytest.mark.parametrize("asked", [Max(), L2(0.7, 3)], ids=str)
+def test_a_pass_of_a_linear_problem_is_a_point_of_the_dual(problem: Problem, asked: Smoother) -> None:
+    """f_i(w) = ⟨ℓ_i, m_i⟩ + ⟨w, ∇f_i⟩ for the statistics m_i of a maximum: the tangent at w bounds f from below."""
+    if not isinstance(problem, LinearProblem) or not isinstance(problem.smoother, Max):
+        return
+    w = weights(problem)
+    full = problem.full_pass(w, asked)
+    assert full.expected_cost is not None
+    tangent = full.expected_cost + float(full.gradient @ w)
+    loss = problem.loss(w)
+    assert tangent == pytest.approx(loss, abs=1e-10) if asked == Max() else tangent <= loss + 1e-10
+    for seed in range(1, 4):
+        v = weights(problem, seed)
+        assert full.expected_cost + float(full.gradient @ v) <= problem.loss(v) + 1e-10
