@@ -6,9 +6,12 @@ is defined by how it embeds a score and how it sums.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import TypeVar
 
 import torch
 from torch import Tensor
+
+R = TypeVar("R")
 
 
 class Semiring(ABC):
@@ -59,11 +62,14 @@ Recursion = Callable[[Semiring, Tensor, Tensor], Tensor]
 def marginals(recursion: Recursion, unary: Tensor, edges: Tensor) -> tuple[Tensor, Tensor]:
     """Marginals in the shapes of both potentials, differentiable: the gradient of the log-partition function."""
 
-    def log_partition(node: Tensor, edge: Tensor) -> Tensor:
-        return recursion(Log(), unary + node, edges + edge).sum()
+    def gradient(unary: Tensor, edges: Tensor) -> tuple[Tensor, Tensor]:
+        def log_partition(node: Tensor, edge: Tensor) -> Tensor:
+            return recursion(Log(), unary + node, edges + edge).sum()
 
-    node, edge = torch.func.grad(log_partition, (0, 1))(torch.zeros_like(unary), torch.zeros_like(edges))
-    return node, edge
+        node, edge = torch.func.grad(log_partition, (0, 1))(torch.zeros_like(unary), torch.zeros_like(edges))
+        return node, edge
+
+    return outside_inference_mode(gradient, unary, edges)
 
 
 def top_k(recursion: Recursion, unary: Tensor, edges: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -71,13 +77,27 @@ def top_k(recursion: Recursion, unary: Tensor, edges: Tensor, k: int) -> tuple[T
     values = recursion(TopK(k), unary, edges)
     values = torch.where(values > -torch.inf, values, -torch.inf)
 
-    def totals(node: Tensor) -> Tensor:
-        return recursion(TopK(k), unary.detach() + node, edges.detach()).sum(0)
+    def outputs(unary: Tensor, edges: Tensor) -> Tensor:
+        def totals(node: Tensor) -> Tensor:
+            return recursion(TopK(k), unary + node, edges).sum(0)
 
-    pullback = torch.func.vjp(totals, torch.zeros_like(unary))[1]
-    slots = torch.eye(k, dtype=unary.dtype, device=unary.device)
-    y = torch.stack([pullback(slot)[0].argmax(-1) for slot in slots], 1)
+        pullback = torch.func.vjp(totals, torch.zeros_like(unary))[1]
+        slots = torch.eye(k, dtype=unary.dtype, device=unary.device)
+        return torch.stack([pullback(slot)[0].argmax(-1) for slot in slots], 1)
+
+    y = outside_inference_mode(outputs, unary.detach(), edges.detach())
     return values, torch.where(values.unsqueeze(-1) > -torch.inf, y, 0)
+
+
+def outside_inference_mode(function: Callable[..., R], *tensors: Tensor) -> R:
+    """A function that differentiates, called on tensors: under ``torch.inference_mode``, on copies without it.
+
+    Transforms of ``torch.func`` return zeros there in torch 2.4.
+    """
+    if not torch.is_inference_mode_enabled():
+        return function(*tensors)
+    with torch.inference_mode(False):
+        return function(*(tensor.clone() for tensor in tensors))
 
 
 def logsumexp(values: Tensor, dim: int) -> Tensor:
