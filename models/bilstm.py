@@ -1,5 +1,7 @@
 """A bidirectional LSTM over token ids under a linear chain."""
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
@@ -49,6 +51,11 @@ class BiLSTMTagger(ScoreModule):
         self.lstm = nn.LSTM(embedding, hidden, layers, batch_first=True, bidirectional=True)
         self.linear = nn.Linear(2 * hidden, states)
         self.transition = nn.Parameter(torch.zeros(states, states))
+
+    if TYPE_CHECKING:
+
+        def __call__(self, x: Tensor | tuple[Tensor, Tensor]) -> LinearChain:
+            """As :meth:`forward`."""
 
     def forward(self, x: Tensor | tuple[Tensor, Tensor]) -> LinearChain:
         """Chain over the labels of ``x``.

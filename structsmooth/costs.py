@@ -1,13 +1,12 @@
 """Task losses ℓ that decompose over variables or other parts, so that they can be added to the potentials."""
 
-import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from structsmooth.structures.base import Structure
+from structsmooth.structures.base import Structure, lengths_of
 from structsmooth.structures.candidates import BoxCandidates
 from structsmooth.structures.subwindows import Subwindows
 
@@ -42,11 +41,8 @@ class Cost(ABC):
             raise TypeError(f"cost must be a tensor of costs of pixels, [B, H, W]; {cost} is one of labels")
         unary = structure.potentials[0]
         self.check_classes(unary.shape[-1])
-        lengths = getattr(structure, "lengths", None)
-        if lengths is None:
-            lengths = torch.full(y.shape[:1], math.prod(y.shape[1:]), device=y.device)
         wrong = torch.arange(unary.shape[-1], device=y.device) != y.unsqueeze(-1)
-        lengths = lengths.view(-1, *[1] * (y.dim() - 1))
+        lengths = lengths_of(structure, y).view(-1, *[1] * (y.dim() - 1))
         return (wrong * self.mistake_cost(y, lengths).unsqueeze(-1)).to(unary.dtype)
 
 
@@ -65,7 +61,7 @@ class NormalizedHamming(Cost):
 
     def mistake_cost(self, y: Tensor, lengths: Tensor) -> Tensor:
         """1 / length."""
-        return (1 / lengths.to(torch.float64)).expand(y.shape)
+        return (1 / lengths.clamp_min(1).to(torch.float64)).expand(y.shape)
 
 
 @dataclass(frozen=True)

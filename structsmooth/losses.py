@@ -1,15 +1,15 @@
 """Structured losses as torch modules: smoothed max of cost-augmented scores minus the score of the labels."""
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
 from structsmooth.costs import Hamming
 from structsmooth.smoothing import L2, Entropy, Max, Smoother
-from structsmooth.structures.base import PartCosts, Structure
+from structsmooth.structures.base import PartCosts, Structure, lengths_of
 
-Reduction = Literal["mean", "sum", "none"]
+Reduction = Literal["mean", "sum", "none", "token"]
 
 
 class StructuralHinge(nn.Module):
@@ -20,7 +20,8 @@ class StructuralHinge(nn.Module):
     Args:
         smoother: ``Max()`` for the hinge itself, ``L2(mu, k)`` or ``Entropy(mu)`` for a smoothed hinge.
         cost: task loss that sets the margin, as in :meth:`Structure.cost_augmented`; ``None`` for no margin.
-        reduction: over the batch: ``"mean"``, ``"sum"`` or ``"none"``.
+        reduction: over the batch: ``"mean"``, ``"sum"``, ``"none"``, or ``"token"`` for the sum divided by the number
+            of variables, padding and masked positions apart. Means over nothing are NaN, as in torch.
 
     Reference:
         Pillutla et al. (2019), Eqs. (4) and (7).
@@ -41,13 +42,18 @@ class StructuralHinge(nn.Module):
         reduction: Reduction = "mean",
     ) -> None:
         super().__init__()
-        if reduction not in ("mean", "sum", "none"):
-            raise ValueError(f'reduction must be "mean", "sum" or "none", got {reduction!r}')
+        if reduction not in get_args(Reduction):
+            raise ValueError(f'reduction must be "mean", "sum", "none" or "token", got {reduction!r}')
         if not (smoother is None or isinstance(smoother, Smoother)):
             raise TypeError(f"smoother must be a Smoother, got {type(smoother).__name__}")
         self.smoother = Max() if smoother is None else smoother
         self.cost = cost
         self.reduction = reduction
+
+    if TYPE_CHECKING:
+
+        def __call__(self, structure: Structure, y: Tensor) -> Tensor:
+            """``nn.Module`` itself returns ``Any``."""
 
     @classmethod
     def crf(cls, reduction: Reduction = "mean") -> "StructuralHinge":
@@ -80,6 +86,8 @@ class StructuralHinge(nn.Module):
         losses = torch.where(gold > -torch.inf, self.smoother(augmented) - gold, torch.inf)
         if self.reduction == "none":
             return losses
+        if self.reduction == "token":
+            return losses.sum() / lengths_of(structure, y).sum()
         return losses.mean() if self.reduction == "mean" else losses.sum()
 
     def extra_repr(self) -> str:

@@ -1,7 +1,7 @@
 """Score modules: they map an input to a structure bound to its potentials."""
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +31,11 @@ class ScoreModule(nn.Module, ABC):
     """
 
     affine: bool = False
+
+    if TYPE_CHECKING:
+
+        def __call__(self, x: Any) -> Structure:
+            """``nn.Module`` itself returns ``Any``."""
 
     @abstractmethod
     def forward(self, x: Any) -> Structure:

@@ -20,6 +20,7 @@ FOREIGN = {
     "_cache": "numba does not tell otherwise whether a compiled function is on disk",
     "_C": "torch does not tell otherwise whether one of its transforms is active",
     "_are_functorch_transforms_active": "the same",
+    "_current_level": "nor whether forward-mode derivatives are being computed",
 }
 
 

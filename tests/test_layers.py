@@ -216,7 +216,7 @@ def test_structures_that_cannot_be_transformed_say_so(transform: str, name: str)
 
 
 def test_a_compiled_backend_asked_for_cannot_be_transformed() -> None:
-    with pytest.raises(ValueError, match=r'knows no transforms of torch.func, .* use "auto"'):
+    with pytest.raises(ValueError, match=r'knows no transforms of torch.func, .* use backend="torch"'):
         torch.func.grad(lambda u: LinearChain(u, u[0, :S], backend="compiled").logsumexp().sum())(normal(B, T, S))
 
 

@@ -1,14 +1,14 @@
 """What every structure offers: an output space bound to a batch of potentials."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from copy import copy
-from functools import cached_property
 from typing import Any, ClassVar, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
+from structsmooth.structures.batch import Batch
 from structsmooth.structures.checks import can_read_values, require_device, require_scores
 
 S = TypeVar("S", bound="Structure")
@@ -17,12 +17,12 @@ S = TypeVar("S", bound="Structure")
 class PartCosts(Protocol):
     """A task loss that decomposes over parts; see :mod:`structsmooth.costs`."""
 
-    def __call__(self, structure: "Structure", y: Tensor) -> Tensor | tuple[Tensor, ...]:
+    def __call__(self, structure: Any, y: Tensor) -> Tensor | tuple[Tensor, ...]:
         """Costs to add to the first potentials of ``structure``, or one tensor for each of its potentials."""
         ...
 
 
-class Structure(ABC):
+class Structure(Batch, ABC):
     """An output space 𝒴 bound to a batch of B potentials θ, in the manner of ``torch.distributions``.
 
     The score of an output is ⟨θ, ν(y)⟩, with ν(y) the 0/1 indicator of its parts. The oracles max, top-K and exp
@@ -32,33 +32,25 @@ class Structure(ABC):
     Shapes are always checked. Values (NaN, ranges of labels and lengths) are checked under ``validate_args``, which
     defaults to ``Structure.validate_args_default`` and is off inside ``torch.compile`` and ``torch.func`` transforms.
 
-    A subclass names the attributes that hold its potentials in ``potential_names`` and defines :meth:`score`,
-    :meth:`parts` and :meth:`topk`. To check its potentials, it defines :meth:`check_shapes` and :meth:`check_values`,
-    and calls this constructor once the potentials are set.
+    A subclass names the attributes that hold its potentials in ``potential_names``, other tensors with a row for each
+    example in ``row_names``, and defines :meth:`score`, :meth:`parts` and :meth:`topk`. To check its potentials, it
+    defines :meth:`check_shapes` and :meth:`check_values`, and calls this constructor once the potentials are set.
 
     Args:
         validate_args: whether to check values too. Default: ``Structure.validate_args_default``.
     """
 
     validate_args_default: ClassVar[bool] = __debug__
-    potential_names: ClassVar[tuple[str, ...]] = ()
-    validate_args: bool = False
-    _cached: ClassVar[tuple[str, ...]] = ()
-
-    def __init_subclass__(cls, **arguments: Any) -> None:
-        super().__init_subclass__(**arguments)
-        members = {name: member for base in reversed(cls.__mro__) for name, member in vars(base).items()}
-        cls._cached = tuple(name for name, member in members.items() if isinstance(member, cached_property))
+    _validate_args: bool = False
 
     def __init__(self, validate_args: bool | None = None) -> None:
-        self._validate(self.validate_args_default if validate_args is None else validate_args, self.potential_names)
+        self._validate_args = self.validate_args_default if validate_args is None else validate_args
+        self._check_potentials(self.potential_names)
 
     @property
-    def potentials(self) -> tuple[Tensor, ...]:
-        """The tensors this structure was built from, in the order of ``potential_names``."""
-        if not self.potential_names:
-            raise NotImplementedError(f"{type(self).__name__} must name its potentials in potential_names")
-        return tuple([getattr(self, name) for name in self.potential_names])
+    def validate_args(self) -> bool:
+        """Whether values are checked: as asked for, where Python may read them."""
+        return self._validate_args and can_read_values()
 
     def replace(self: S, *potentials: Tensor) -> S:
         """The same output space with other potentials; the first of them must keep its shape and device.
@@ -72,31 +64,18 @@ class Structure(ABC):
         names, before = self.potential_names, self.potentials
         _check_number(names, potentials)
         _check_fit(names[0], potentials[0], before[0])
-        structure = self._with(potentials)
+        structure = self._changed(dict(zip(names, potentials, strict=True)))
         structure.check_shapes()
         changed = [name for name, new, old in zip(names, potentials, before, strict=True) if new is not old]
-        structure._validate(self.validate_args, changed)
+        structure._check_potentials(changed)
         return structure
 
-    def _with(self: S, potentials: tuple[Tensor, ...]) -> S:
-        """A copy with other potentials, without cached properties, which depend on the old ones."""
-        structure = copy(self)
-        for name in self._cached:
-            structure.__dict__.pop(name, None)
-        for name, scores in zip(self.potential_names, potentials, strict=True):
-            setattr(structure, name, scores)
-        return structure
-
-    def _validate(self, validate_args: bool, names: Iterable[str]) -> None:
-        self.validate_args = validate_args and can_read_values()
+    def _check_potentials(self, names: Iterable[str]) -> None:
         if self.validate_args:
             for name in names:
                 self.check_values(name)
 
-    def check_shapes(self) -> None:  # noqa: B027 - a structure may have nothing to check
-        """Raise ``TypeError`` or ``ValueError`` for potentials of a wrong type, shape or device."""
-
-    def check_values(self, name: str) -> None:  # noqa: B027
+    def check_values(self, name: str) -> None:
         """Raise ``ValueError`` for wrong values of the potentials called ``name``, whose shape is correct."""
 
     def checked_labels(self, y: Tensor) -> Tensor:
@@ -203,8 +182,18 @@ def _augmented(scores: Tensor, costs: Tensor) -> Tensor:
     return widened(scores) + costs
 
 
+def lengths_of(structure: Structure, y: Tensor) -> Tensor:
+    """Number of variables of each example, [B]: the structure's ``lengths``, or as many as outputs ``y`` have."""
+    lengths = getattr(structure, "lengths", None)
+    if lengths is None:
+        return torch.full(y.shape[:1], math.prod(y.shape[1:]), device=y.device)
+    return torch.as_tensor(lengths)
+
+
 def lengths_from_mask(mask: Tensor) -> Tensor:
-    """Lengths [B] of a mask [B, T] that is true on a prefix of every row.
+    """Lengths [B] of a mask [B, T] that is true on a prefix of every row; ``LinearChain(mask=...)`` takes any mask.
+
+    Under ``torch.compile`` the mask is trusted.
 
     Raises:
         ValueError: a row has a hole or starts with padding; positions inside a sequence cannot be skipped.
@@ -219,6 +208,8 @@ def lengths_from_mask(mask: Tensor) -> Tensor:
         raise ValueError(f"mask must have shape [B, T], got {tuple(mask.shape)}")
     mask = mask.bool()
     lengths = mask.sum(-1)
+    if not can_read_values():
+        return lengths
     prefix = torch.arange(mask.shape[1], device=mask.device) < lengths[:, None]
     if mask.shape[0] and not bool(lengths.all()):
         raise ValueError(f"mask must be true on a prefix of every row; row {int((lengths == 0).nonzero()[0])} is empty")

@@ -1,5 +1,7 @@
 """Candidates: one choice from a list of scored alternatives, such as classes or proposal boxes."""
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 
@@ -40,6 +42,7 @@ class Candidates(Structure):
     """
 
     potential_names = ("scores",)
+    row_names: ClassVar[tuple[str, ...]] = ("mask",)
 
     def __init__(self, scores: Tensor, mask: Tensor | None = None, *, validate_args: bool | None = None) -> None:
         self.scores = scores
@@ -141,6 +144,8 @@ class BoxCandidates(Candidates):
         >>> boxes.overlaps(torch.tensor([0]))
         tensor([[1.0000, 0.3333]])
     """
+
+    row_names = ("mask", "boxes")
 
     def __init__(
         self, scores: Tensor, boxes: Tensor, mask: Tensor | None = None, *, validate_args: bool | None = None

@@ -81,16 +81,21 @@ def can_read_values() -> bool:
 
 
 def _in_transform() -> bool:
-    # As torch.autograd.Function checks it.
-    return not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active()
+    """Under transforms of ``torch.func``, as torch.autograd.Function checks it, or a level of forward-mode AD."""
+    if torch.compiler.is_compiling():
+        return False
+    return torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0
+
+
+_TRANSFORMS = "transforms of torch.func, such as vmap and grad, and forward-mode derivatives"
 
 
 def refuse_transforms(structure: str) -> None:
-    """Raise ``NotImplementedError`` under ``torch.func.grad``, ``vmap`` and the like."""
+    """Raise ``NotImplementedError`` under ``torch.func.grad``, ``vmap`` and the like, and in forward mode."""
     if _in_transform():
         raise NotImplementedError(
-            f"{structure} does not work under transforms of torch.func, such as vmap and grad: structures are batched "
-            "already, so stack potentials along their first dimension, and differentiate with torch.autograd"
+            f"{structure} does not work under {_TRANSFORMS}: structures are batched already, so stack potentials along "
+            "their first dimension, and differentiate with torch.autograd"
         )
 
 
@@ -101,7 +106,7 @@ def check_backend(backend: Any, device: torch.device) -> None:
     if backend == "compiled" and device.type != "cpu":
         raise ValueError(f"the compiled backend runs on the CPU only, got tensors on {device}")
     if backend == "compiled" and _in_transform():
-        raise ValueError('the compiled backend knows no transforms of torch.func, such as vmap and grad: use "auto"')
+        raise ValueError(f'the compiled backend knows no {_TRANSFORMS}: use backend="torch"')
 
 
 def is_compiled(backend: Backend, device: torch.device) -> bool:

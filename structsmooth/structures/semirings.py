@@ -94,7 +94,7 @@ def outside_inference_mode(function: Callable[..., R], *tensors: Tensor) -> R:
 
     Transforms of ``torch.func`` return zeros there in torch 2.4.
     """
-    if not torch.is_inference_mode_enabled():
+    if torch.compiler.is_compiling() or not torch.is_inference_mode_enabled():
         return function(*tensors)
     with torch.inference_mode(False):
         return function(*(tensor.clone() for tensor in tensors))

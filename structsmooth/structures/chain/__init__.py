@@ -8,6 +8,15 @@ from torch import Tensor
 from structsmooth.structures import checks
 from structsmooth.structures.base import Structure, check_k, widened_pair
 from structsmooth.structures.chain import operators, reference
+from structsmooth.structures.chain.compaction import (
+    compact_edges,
+    compact_nodes,
+    compact_order,
+    spread_edges,
+    spread_labels,
+    spread_nodes,
+    with_ends,
+)
 
 
 class LinearChain(Structure):
@@ -16,6 +25,10 @@ class LinearChain(Structure):
     score(y) = Σ_t unary[b, t, y_t] + Σ_t transition[..., y_t, y_{t+1}], over the first ``lengths[b]`` positions. An
     output is an int64 tensor [B, T]. Labels at padding are ignored in arguments and 0 in results. Complexity per
     example: max and exp oracle O(T S²), top-K O(K T S²), at worst K times that.
+
+    With a ``mask``, sequences consist of the positions where it is true: padding may be on either side, and neighbours
+    across a hole are neighbours. All tensors keep the positions of the caller. Where the mask is false, labels are -100
+    in results and ignored in arguments. An example without any position has one output, of score 0.
 
     On the CPU a compiled pass computes value and statistics together, on every core that torch may use, and sums in
     float64 whatever the dtype. On other devices, and with ``backend="torch"``, the same oracles run as a vectorized
@@ -31,7 +44,12 @@ class LinearChain(Structure):
     Args:
         unary: scores [B, T, S] of each label, floating point.
         transition: scores [S, S], [B, S, S] or [B, T-1, S, S]; entry [..., i, j] is for y_t = i, y_{t+1} = j.
-        lengths: sequence lengths [B], integers from 1 to T; all T if not given. See :func:`lengths_from_mask`.
+        lengths: sequence lengths [B], integers from 1 to T; all T if not given.
+        mask: positions that belong to the sequences, bool [B, T], in place of ``lengths``. With transitions
+            [B, T-1, S, S], the pair of a position and its predecessor across a hole has the scores of the entry just
+            before the position.
+        start: scores [S] or [B, S] of the first label of a sequence, which are added to its unary scores.
+        stop: scores [S] or [B, S] of the last label.
         validate_args: whether to check values too: NaN, +inf, lengths, ranges of labels. Costs a reduction, and a
             synchronization on a GPU. Default: ``Structure.validate_args_default``. Compiled oracles always check
             lengths.
@@ -39,7 +57,7 @@ class LinearChain(Structure):
 
     Raises:
         TypeError: a tensor of the wrong dtype.
-        ValueError: wrong shapes or values, or tensors on different devices.
+        ValueError: wrong shapes or values, tensors on different devices, or both ``lengths`` and ``mask``.
 
     Reference:
         Pillutla et al. (2019), Example 5 and Algorithms 1 to 3.
@@ -48,9 +66,13 @@ class LinearChain(Structure):
         >>> chain = LinearChain(torch.tensor([[[1.0, 0.0], [0.0, 2.0]]]), torch.zeros(2, 2))
         >>> chain.max()
         (tensor([3.]), tensor([[0, 1]]))
+        >>> unary = torch.tensor([[[0.0, 1.0], [5.0, 0.0], [3.0, 0.0]]])
+        >>> LinearChain(unary, torch.zeros(2, 2), mask=torch.tensor([[True, False, True]])).max()
+        (tensor([4.]), tensor([[   1, -100,    0]]))
     """
 
     potential_names = ("unary", "transition")
+    row_names = ("lengths", "_mask", "_order")
 
     def __init__(
         self,
@@ -58,22 +80,56 @@ class LinearChain(Structure):
         transition: Tensor,
         lengths: Tensor | None = None,
         *,
+        mask: Tensor | None = None,
+        start: Tensor | None = None,
+        stop: Tensor | None = None,
         validate_args: bool | None = None,
         backend: checks.Backend = "auto",
     ) -> None:
         self.unary, self.transition = unary, transition
         self.backend: checks.Backend = backend
         self.check_shapes()
-        batch, steps, _ = unary.shape
+        self._mask = mask
+        self._order: Tensor | None = None
+        self.lengths = self._checked_lengths(lengths) if mask is None else self._masked(mask, lengths)
+        super().__init__(validate_args)
+        if self.validate_args and mask is None:
+            reference.check_lengths(self.lengths, unary.shape[1])
+        if start is not None or stop is not None:
+            self._check_ends(start=start, stop=stop)
+            self.unary = with_ends(unary, self.mask, start, stop)
+
+    def _checked_lengths(self, lengths: Tensor | None) -> Tensor:
+        batch, steps, _ = self.unary.shape
         if lengths is None:
-            lengths = torch.full((batch,), steps, dtype=torch.int64, device=unary.device)
+            lengths = torch.full((batch,), steps, dtype=torch.int64, device=self.unary.device)
         checks.require_integers("lengths", lengths)
         checks.require_shape("lengths", lengths, "[B]", (batch,))
-        checks.require_device("lengths", lengths, "unary", unary)
-        self.lengths = lengths.to(torch.int64)
-        super().__init__(validate_args)
-        if self.validate_args:
-            reference.check_lengths(self.lengths, steps)
+        checks.require_device("lengths", lengths, "unary", self.unary)
+        return lengths.to(torch.int64)
+
+    def _masked(self, mask: Tensor, lengths: Tensor | None) -> Tensor:
+        """Lengths of the sequences that the mask leaves."""
+        if lengths is not None:
+            raise ValueError("lengths and mask both say which positions are in use: give one of them")
+        checks.require_mask("mask", mask)
+        checks.require_shape("mask", mask, "[B, T]", tuple(self.unary.shape[:2]))
+        checks.require_device("mask", mask, "unary", self.unary)
+        self._order = compact_order(mask)
+        return mask.sum(1)
+
+    def _check_ends(self, **ends: Tensor | None) -> None:
+        batch, _, states = self.unary.shape
+        for name, scores in ends.items():
+            if scores is not None:
+                checks.require_scores(name, scores)
+                if tuple(scores.shape) not in ((states,), (batch, states)):
+                    raise ValueError(
+                        f"{name} must have shape [S] or [B, S] with B, S = {batch}, {states}, got {tuple(scores.shape)}"
+                    )
+                checks.require_device(name, scores, "unary", self.unary)
+                if self.validate_args:
+                    checks.require_below_infinity(name, scores)
 
     def check_shapes(self) -> None:
         """Raise unless scores are [B, T, S] and [S, S], [B, S, S] or [B, T-1, S, S], on a device of the backend."""
@@ -96,12 +152,21 @@ class LinearChain(Structure):
         """Raise ``ValueError`` for NaN or +inf inside the sequences."""
         index = self.potential_names.index(name)
         scores = self.potentials[index]
-        checks.require_below_infinity(name, scores, lambda: reference.masked(*self._accumulated(), self.mask)[index])
+        checks.require_below_infinity(name, scores, lambda: reference.masked(*self._accumulated(), self._compact_mask)[index])
 
     @property
     def mask(self) -> Tensor:
         """[B, T], true inside the sequences."""
-        return reference.length_mask(self.lengths, self.unary.shape[1])
+        return self._compact_mask if self._mask is None else self._mask
+
+    @property
+    def _compact_lengths(self) -> Tensor:
+        """Lengths for oracles: an example without any position has one output, of length 1."""
+        return self.lengths if self._order is None else self.lengths.clamp_min(1)
+
+    @property
+    def _compact_mask(self) -> Tensor:
+        return reference.length_mask(self._compact_lengths, self.unary.shape[1])
 
     def batched(self) -> "LinearChain":
         """The same sequences, each with its own transitions."""
@@ -113,17 +178,16 @@ class LinearChain(Structure):
         """Score of the label sequences ``y`` [B, T]: [B], differentiable."""
         unary, transition = self._accumulated()
         if self._compiled:
-            self._check_outputs(y)
-            scores: Tensor = operators.scores(unary, transition, self.lengths, y.to(torch.int64).unsqueeze(1))
+            scores: Tensor = operators.scores(unary, transition, self._compact_lengths, self._compact(y).unsqueeze(1))
             return scores.squeeze(1)
-        return reference.score(unary, transition, self.checked_labels(y), self.mask)
+        return reference.score(unary, transition, self._compact(self.checked_labels(y)), self._compact_mask)
 
     def parts(self, y: Tensor) -> tuple[Tensor, Tensor]:
         """Indicators of labels [B, T, S] and of neighbouring pairs [B, T-1, S, S], zero on padding."""
-        y = self.checked_labels(y)
+        y = self._compact(self.checked_labels(y))
         unary, _ = self._accumulated()
-        nodes = torch.nn.functional.one_hot(y, unary.shape[-1]).to(unary.dtype) * self.mask.unsqueeze(-1)
-        return nodes, nodes[:, :-1].unsqueeze(-1) * nodes[:, 1:].unsqueeze(-2)
+        nodes = torch.nn.functional.one_hot(y, unary.shape[-1]).to(unary.dtype) * self._compact_mask.unsqueeze(-1)
+        return self._spread(nodes, nodes[:, :-1].unsqueeze(-1) * nodes[:, 1:].unsqueeze(-2))
 
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
         """Top-K oracle: values [B, k] in descending order and distinct label sequences [B, k, T] (Algorithm 2).
@@ -133,45 +197,70 @@ class LinearChain(Structure):
         check_k(k)
         unary, transition = self._accumulated()
         if self._compiled:
-            values, y = operators.top_k(unary, transition, self.lengths, k)
-            return values, y
-        return reference.top_k(unary, transition, self.mask, k)
+            values, y = operators.top_k(unary, transition, self._compact_lengths, k)
+        else:
+            values, y = reference.top_k(unary, transition, self._compact_mask, k)
+        return values, self._spread_labels(y)
 
     def logsumexp(self) -> Tensor:
         """Log-partition function [B] (Algorithm 3); twice differentiable."""
         unary, transition = self._accumulated()
         if self._compiled:
-            log_z, _, _ = operators.marginals(unary, transition, self.lengths, transition.shape[1] != 1)
+            log_z, _, _ = operators.marginals(unary, transition, self._compact_lengths, transition.shape[1] != 1)
             return cast(Tensor, log_z)
-        return reference.logsumexp(unary, transition, self.mask)
+        return reference.logsumexp(unary, transition, self._compact_mask)
 
     def marginals(self) -> tuple[Tensor, Tensor]:
         """Marginals of labels [B, T, S] and of neighbouring pairs [B, T-1, S, S]; differentiable."""
         unary, transition = self._accumulated()
         if self._compiled:
-            _, node, edge = operators.marginals(unary, transition, self.lengths, True)
-            return node, edge
-        return reference.marginals(unary, transition, self.mask)
+            _, node, edge = operators.marginals(unary, transition, self._compact_lengths, True)
+        else:
+            node, edge = reference.marginals(unary, transition, self._compact_mask)
+        return self._spread(node, edge)
 
     def max_marginals(self) -> Tensor:
         """Largest score [B, T, S] of a sequence with y_t = j (Definition 13); zero on padding."""
         unary, transition = self._accumulated()
         if self._compiled:
-            return cast(Tensor, operators.max_marginals(unary, transition, self.lengths))
-        return reference.max_marginals(unary, transition, self.mask)
+            values = cast(Tensor, operators.max_marginals(unary, transition, self._compact_lengths))
+        else:
+            values = reference.max_marginals(unary, transition, self._compact_mask)
+        return values if self._order is None else spread_nodes(values, self._order, self.mask)
 
     @property
     def _compiled(self) -> bool:
         return checks.is_compiled(self.backend, self.unary.device)
 
     def _accumulated(self) -> tuple[Tensor, Tensor]:
-        """Unary scores and transitions [1 or B, 1 or T-1, S, S] in the dtype that sums use."""
+        """Unary scores and transitions [1 or B, 1 or T-1, S, S] in the dtype that sums use, without holes."""
         unary, transition = widened_pair(self.unary, self.transition)
+        if self._order is not None:
+            unary = compact_nodes(unary, self._order, self.lengths)
+            transition = compact_edges(transition, self._order) if transition.dim() == 4 else transition
         if transition.dim() == 2:
             transition = transition[None, None]
         elif transition.dim() == 3:
             transition = transition[:, None]
         return unary, transition
+
+    def _compact(self, y: Tensor) -> Tensor:
+        """Labels [B, T] as int64, without holes."""
+        self._check_outputs(y)
+        return y.to(torch.int64) if self._order is None else torch.where(self.mask, y, 0).long().gather(1, self._order)
+
+    def _spread(self, nodes: Tensor, edges: Tensor) -> tuple[Tensor, Tensor]:
+        """Statistics at the positions of the caller."""
+        if self._order is None:
+            return nodes, edges
+        return spread_nodes(nodes, self._order, self.mask), spread_edges(edges, self._order)
+
+    def _spread_labels(self, y: Tensor) -> Tensor:
+        """Labels [B, K, T] at the positions of the caller."""
+        return y if self._order is None else spread_labels(y, self._order, self.mask)
+
+    def _rows(self) -> tuple[str, ...]:
+        return super()._rows() if self.transition.dim() > 2 else ("unary", *self.row_names)
 
     def checked_labels(self, y: Tensor) -> Tensor:
         """Labels as int64, with 0 at padding."""

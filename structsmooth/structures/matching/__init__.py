@@ -47,6 +47,7 @@ class Matching(Structure):
     """
 
     potential_names = ("weights",)
+    row_names = ("sizes",)
 
     def __init__(self, weights: Tensor, sizes: Tensor | None = None, *, validate_args: bool | None = None) -> None:
         self.weights = weights

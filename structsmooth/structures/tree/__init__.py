@@ -50,6 +50,7 @@ class Tree(Structure):
     """
 
     potential_names = ("unary", "pairwise")
+    row_names = ("parents", "mask")
 
     def __init__(
         self,

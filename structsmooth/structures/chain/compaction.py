@@ -1,0 +1,59 @@
+"""Sequences whose masked positions are left out: their scores moved together, and answers moved back.
+
+Shapes: mask and order [B, T], unary [B, T, S], edges [B, T-1, S, S]. Edge t scores positions t and t + 1; across a hole
+it is the last one, which ends at the later of the two neighbours. Nothing waits for the device.
+"""
+
+import torch
+from torch import Tensor
+
+IGNORED = -100
+"""The label of positions that are masked out, as in ``torch.nn.functional.cross_entropy``."""
+
+
+def compact_order(mask: Tensor) -> Tensor:
+    """The positions where the mask is true, in their order, followed by the others."""
+    return (~mask).to(torch.uint8).argsort(dim=1, stable=True)
+
+
+def compact_nodes(unary: Tensor, order: Tensor, lengths: Tensor) -> Tensor:
+    """Scores of positions, those in use first; an example without any has one output, of score 0."""
+    moved = unary.gather(1, order.unsqueeze(-1).expand_as(unary))
+    nothing = torch.where(torch.arange(unary.shape[2], device=unary.device) == 0, 0.0, -torch.inf)
+    return torch.where((lengths == 0)[:, None, None], nothing.to(unary.dtype), moved)
+
+
+def compact_edges(edges: Tensor, order: Tensor) -> Tensor:
+    """Scores of neighbours, those in use first."""
+    return edges.gather(1, _later_edges(order, edges).expand_as(edges))
+
+
+def spread_nodes(nodes: Tensor, order: Tensor, mask: Tensor) -> Tensor:
+    """The inverse of :func:`compact_nodes`, zero where the mask is false."""
+    moved = torch.zeros_like(nodes).scatter(1, order.unsqueeze(-1).expand_as(nodes), nodes)
+    return torch.where(mask.unsqueeze(-1), moved, 0.0)
+
+
+def spread_edges(edges: Tensor, order: Tensor) -> Tensor:
+    """The inverse of :func:`compact_edges`, for edges that are zero at padding."""
+    return torch.zeros_like(edges).scatter_add(1, _later_edges(order, edges).expand_as(edges), edges)
+
+
+def spread_labels(y: Tensor, order: Tensor, mask: Tensor) -> Tensor:
+    """Labels [B, K, T] at the positions they came from, ``IGNORED`` where the mask is false."""
+    moved = torch.zeros_like(y).scatter(2, order.unsqueeze(1).expand_as(y), y)
+    return torch.where(mask.unsqueeze(1), moved, IGNORED)
+
+
+def with_ends(unary: Tensor, mask: Tensor, start: Tensor | None, stop: Tensor | None) -> Tensor:
+    """Scores with ``start`` and ``stop`` [S] or [B, S] added at the first and the last position in use."""
+    later = mask.cumsum(1)
+    for scores, here in ((start, later == 1), (stop, later == later[:, -1:])):
+        if scores is not None:
+            unary = unary + torch.where((mask & here).unsqueeze(-1), scores.expand(len(mask), -1).unsqueeze(1), 0.0)
+    return unary
+
+
+def _later_edges(order: Tensor, edges: Tensor) -> Tensor:
+    """The edge that ends at each position but the first, [B, T-1, 1, 1]; any edge where there is none."""
+    return (order[:, 1:] - 1).clamp_min(0)[..., None, None]
