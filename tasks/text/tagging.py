@@ -79,13 +79,9 @@ class FittedTagging(FittedTask):
             *alternatives, last = [tags for _, tags in ranked]
             write_conll([_with_columns(sentence, alternatives)], [last], stream)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Options, attributes and tags."""
-        return super().to_dict() | {"encoder": self.encoder.to_dict()}
-
     @classmethod
     def from_learned(cls, task: Task, learned: Mapping[str, Any]) -> FittedTask:
-        """The tagger with the attributes and tags that :meth:`to_dict` gave."""
+        """The tagger with the attributes and tags that ``to_dict`` gave."""
         return super().from_learned(task, {**learned, "encoder": encoder_from_dict(learned["encoder"])})
 
     @property
