@@ -76,8 +76,9 @@ class FittedTagging(FittedTask):
         """
         for sentence, ranked in zip(examples, predictions, strict=True):
             write_scores(ranked, stream)
-            *alternatives, last = [tags for _, tags in ranked]
-            write_conll([_with_columns(sentence, alternatives)], [last], stream)
+            *others, last = [tags for _, tags in ranked]
+            gold = [] if sentence.tags is None else [sentence.tags]
+            write_conll([Sentence(sentence.words, [*sentence.columns, *gold, *others])], [last], stream)
 
     @classmethod
     def from_learned(cls, task: Task, learned: Mapping[str, Any]) -> FittedTask:
@@ -144,9 +145,3 @@ def _gold(sentence: Sentence) -> list[str]:
 def _well_formed(sentence: Sentence, scheme: TagScheme) -> list[str]:
     """The tags of a sentence in a scheme; the entities stay the same."""
     return entity_tags(entities(_gold(sentence)), len(sentence), scheme)
-
-
-def _with_columns(sentence: Sentence, columns: Sequence[list[str]]) -> Sentence:
-    """A sentence with further columns after its own, tags included."""
-    gold = [] if sentence.tags is None else [sentence.tags]
-    return Sentence(sentence.words, [*sentence.columns, *gold, *columns])
