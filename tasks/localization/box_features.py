@@ -80,9 +80,9 @@ class BoxFeatures:
         paths: dict[ImageFile, Path] = {}
         for image, found in proposals.items():
             with faults.noting(image):
-                paths[image] = self.folder / f"{_key(image.read_bytes(), found.boxes)}.npy"
-        own = processes.share_out(paths.items())
-        missing = {path: image for image, path in own if not path.is_file()}
+                key = sha256(image.read_bytes() + found.boxes.numpy().tobytes()).hexdigest()
+                paths[image] = self.folder / f"{key}.npy"
+        missing = {path: image for image, path in processes.share_out(paths.items()) if not path.is_file()}
         if missing:
             self.folder.mkdir(parents=True, exist_ok=True)
         for path, image in tracked(missing.items(), "features of boxes"):
@@ -145,10 +145,6 @@ def load_backbone(name: str, weights: str | None = None) -> nn.Module:
             )
         weights = data_file("localization", _WEIGHTS)
     return BACKBONES[name](PRETRAINED if weights is None else weights)
-
-
-def _key(image: bytes, boxes: Tensor) -> str:
-    return sha256(image + boxes.numpy().tobytes()).hexdigest()
 
 
 def _fingerprint(module: nn.Module) -> str:

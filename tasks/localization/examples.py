@@ -50,10 +50,7 @@ class Example:
 def wanted_examples(annotated: Sequence[AnnotatedImage], classes: Sequence[str], negatives: int) -> list[Wanted]:
     """Images with exactly one object of a class, difficult objects aside; and all images whose objects are not known.
 
-    Args:
-        annotated: the images.
-        classes: to look for.
-        negatives: number of further images without the class, for each class.
+    For each class, ``negatives`` images without it are added.
     """
     labelled = [(i, label) for label in classes for i in annotated if len(_objects(i, label)) == 1]
     unlabelled = [(i, label) for label in classes for i in annotated if i.objects is None]

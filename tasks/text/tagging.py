@@ -23,14 +23,7 @@ from structsmooth.tasks.text.encoders import AttributeEncoder, DictionaryEncoder
 
 @dataclass(frozen=True)
 class FittedTagging(FittedTask):
-    """A tagger with the attributes and tags of its training data.
-
-    Args:
-        task: the tagger, with the scheme of its tags.
-        encoder: attributes to integers.
-        tags: what the states stand for.
-        columns: number of columns of the training data.
-    """
+    """A tagger with the attributes, the tags, which are its states, and the number of columns of its training data."""
 
     task: "Tagging"
     encoder: AttributeEncoder
