@@ -124,12 +124,10 @@ def load_features(path: Path) -> Tensor:
 
 
 def load_backbone(name: str, weights: str | None = None) -> nn.Module:
-    """A network that describes boxes: crops [M, 3, 64, 64], RGB from 0 to 1, to features [M, C, H, W].
+    """One of :data:`BACKBONES`: a network from crops [M, 3, 64, 64], RGB from 0 to 1, to features [M, C, H, W].
 
-    Args:
-        name: one of :data:`BACKBONES`.
-        weights: file with its weights, see :class:`~structsmooth.models.backbones.Backbone`. If not given, torchvision
-            downloads them; but ``squeezenet-caffe`` takes them from the folder that ``STRUCTSMOOTH_DATA`` names.
+    Without a file of weights, torchvision downloads them; but ``squeezenet-caffe`` takes them from the folder that
+    ``STRUCTSMOOTH_DATA`` names.
 
     Raises:
         ValueError: no such network, or no weights.
