@@ -59,14 +59,7 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class TrainingData:
-    """What a command trains and measures on.
-
-    Attributes:
-        files: data files by split.
-        task: the task, fitted to the training data.
-        problem: the finite sum over the training data.
-        held_out: the other data by split.
-    """
+    """What a command trains and measures on: files by split, fitted task, problem, and held-out data by split."""
 
     files: dict[str, str]
     task: FittedTask

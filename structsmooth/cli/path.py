@@ -33,8 +33,9 @@ def path(options: Namespace) -> int:
     epsilon = 0.01 * problem.loss(problem.start()) if options.epsilon is None else options.epsilon
     algorithm = RegularizationPath(epsilon, options.kappa, options.verified)
     with _progress_bar(lam_min) as draw:
-        limits = {"lam_min": lam_min, "lam_max": lam_max}
-        found = algorithm.solve(problem, **limits, passes=options.passes, seed=options.seed, callbacks=[draw])
+        found = algorithm.solve(
+            problem, lam_min=lam_min, lam_max=lam_max, passes=options.passes, seed=options.seed, callbacks=[draw]
+        )
     print(f"{options.task}: n = {problem.n}, {problem.dim} weights, ε = {epsilon:.4g}")
     print(f"{found.message}\n")
     rows = measured(found, data)

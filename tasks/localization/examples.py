@@ -95,11 +95,7 @@ def _objects(image: AnnotatedImage, label: str) -> list[BoxedObject]:
 
 
 def _truth(image: AnnotatedImage, label: str, found: Proposals, faults: Faults) -> Box | None:
-    """The box of the object, within the image; ``None`` where there is no object.
-
-    Raises:
-        ValueError: an image without proposals, or a box that is empty or outside the image.
-    """
+    """The box of the object, within the image; ``None`` where there is no object."""
     if not len(found.boxes):
         raise ValueError("no boxes proposed")
     objects = _objects(image, label)

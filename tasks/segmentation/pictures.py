@@ -136,11 +136,7 @@ def _open_zip(path: Path) -> zipfile.Path:
 
 
 def opencv() -> Any:
-    """OpenCV, which only images need.
-
-    Raises:
-        ImportError: it is not installed, with what to do.
-    """
+    """OpenCV, which only images need; ``ImportError`` says what to do where it is not installed."""
     try:
         import cv2
     except ImportError as error:
