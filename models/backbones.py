@@ -26,6 +26,7 @@ class Backbone(nn.Module):
     Attributes:
         size: height and width of crops.
         shape: channels, height and width of the feature map of a crop.
+        torchvision_weights: torchvision's name for its weights.
 
     Raises:
         ImportError: torchvision is not installed.
@@ -35,6 +36,7 @@ class Backbone(nn.Module):
 
     size: ClassVar[int] = 64
     shape: ClassVar[tuple[int, int, int]]
+    torchvision_weights: ClassVar[str]
     mean: Tensor
     scale: Tensor
 
@@ -69,17 +71,14 @@ class Backbone(nn.Module):
 
     def _download(self) -> dict[str, Tensor]:
         try:
-            values: dict[str, Tensor] = self._torchvision_weights().get_state_dict(progress=False, check_hash=True)
+            pretrained = getattr(_torchvision().models, self.torchvision_weights).IMAGENET1K_V1
+            values: dict[str, Tensor] = pretrained.get_state_dict(progress=False, check_hash=True)
         except (OSError, RuntimeError) as error:
             raise OSError(
                 f"the weights of {type(self).__name__} could not be downloaded ({error}). Give a file of a state dict "
                 "(.pt, .safetensors or .npz) as weights, or None for random ones"
             ) from error
         return values
-
-    def _torchvision_weights(self) -> Any:
-        """The entry of torchvision's table of weights."""
-        raise NotImplementedError
 
 
 class AlexNetConv4(Backbone):
@@ -95,6 +94,7 @@ class AlexNetConv4(Backbone):
     """
 
     shape = (256, 3, 3)
+    torchvision_weights = "AlexNet_Weights"
 
     def __init__(self, weights: str | Path | None = PRETRAINED) -> None:
         # The first layers of torchvision's alexnet().features; building it whole takes 61 million weights.
@@ -111,9 +111,6 @@ class AlexNetConv4(Backbone):
         )
         super().__init__(layers, weights)
 
-    def _torchvision_weights(self) -> Any:
-        return _torchvision().models.AlexNet_Weights.IMAGENET1K_V1
-
 
 class SqueezeNetFire9(Backbone):
     """SqueezeNet 1.0 up to its last fire module: maps [N, 512, 3, 3] of crops of 64 × 64 pixels.
@@ -128,6 +125,7 @@ class SqueezeNetFire9(Backbone):
     """
 
     shape = (512, 3, 3)
+    torchvision_weights = "SqueezeNet1_0_Weights"
 
     def __init__(
         self, weights: str | Path | None = PRETRAINED, normalization: Literal["imagenet", "caffe"] = "imagenet"
@@ -137,9 +135,6 @@ class SqueezeNetFire9(Backbone):
         super().__init__(_torchvision().models.squeezenet1_0(weights=None).features, weights)
         if normalization == "caffe":
             self._normalize_by((123 / 255, 117 / 255, 104 / 255), (1 / 255, 1 / 255, 1 / 255))
-
-    def _torchvision_weights(self) -> Any:
-        return _torchvision().models.SqueezeNet1_0_Weights.IMAGENET1K_V1
 
 
 def crop_boxes(image: Tensor, boxes: Tensor, size: int = 64) -> Tensor:
@@ -165,10 +160,8 @@ def crop_boxes(image: Tensor, boxes: Tensor, size: int = 64) -> Tensor:
     for crop, (x1, y1, x2, y2) in zip(crops, boxes.tolist(), strict=True):
         if not (0 <= x1 < x2 <= image.shape[2] and 0 <= y1 < y2 <= image.shape[1]):
             raise ValueError(f"boxes must lie within the image of {tuple(image.shape[1:])}, got {[x1, y1, x2, y2]}")
-        resized = nn.functional.interpolate(
-            pixels[None, :, y1:y2, x1:x2], (size, size), mode="bilinear", antialias=True
-        )
-        crop.copy_(resized[0])
+        part = pixels[None, :, y1:y2, x1:x2]
+        crop.copy_(nn.functional.interpolate(part, (size, size), mode="bilinear", antialias=True)[0])
     return crops
 
 

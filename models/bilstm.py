@@ -37,14 +37,8 @@ class BiLSTMTagger(ScoreModule):
 
     def __init__(self, vocabulary: int, states: int, embedding: int = 64, hidden: int = 64, layers: int = 1) -> None:
         super().__init__()
-        sizes = {
-            "vocabulary": vocabulary,
-            "states": states,
-            "embedding": embedding,
-            "hidden": hidden,
-            "layers": layers,
-        }
-        for name, size in sizes.items():
+        names = ("vocabulary", "states", "embedding", "hidden", "layers")
+        for name, size in zip(names, (vocabulary, states, embedding, hidden, layers), strict=True):
             if size < 1:
                 raise ValueError(f"{name} must be at least 1, got {size}")
         self.embedding = nn.Embedding(vocabulary, embedding)

@@ -68,9 +68,8 @@ class BoxScore(ScoreModule):
         if tuple(images.shape[1:]) == self.shape:
             return images.to(dtype, memory_format=torch.channels_last)
         if self.backbone is None:
-            raise ValueError(
-                f"feature maps must have shape [..., {self.shape}], got {tuple(images.shape)}: no backbone"
-            )
+            found = tuple(images.shape)
+            raise ValueError(f"feature maps must have shape [..., {self.shape}], got {found}: no backbone")
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
             maps: Tensor = self.backbone(images)
         if tuple(maps.shape[1:]) != self.shape:
@@ -88,10 +87,7 @@ class BoxScore(ScoreModule):
 class BoxLinear(BoxScore):
     """φ(x, y; w) = ⟨w, Φ(x, y)⟩, linear in the feature map Φ of box y; zero at first.
 
-    Args:
-        shape: see :class:`BoxScore`.
-        backbone: see :class:`BoxScore`.
-        freeze: see :class:`BoxScore`. The score is affine in the weights only if the backbone is frozen.
+    Arguments are those of :class:`BoxScore`. The score is affine in the weights only if the backbone is frozen.
 
     Reference:
         Pillutla et al. (2019), section 7.1.2.
@@ -117,10 +113,9 @@ class BoxLinear(BoxScore):
 class BoxELU(BoxScore):
     """φ(x, y; w) = ⟨v, σ(Φ(x, y) ⋆ u)⟩: a 1 × 1 convolution u, the exponential linear unit σ, and a linear map v.
 
+    The other arguments are those of :class:`BoxScore`.
+
     Args:
-        shape: see :class:`BoxScore`.
-        backbone: see :class:`BoxScore`.
-        freeze: see :class:`BoxScore`.
         hidden: number of channels after the convolution.
 
     Reference:
@@ -128,11 +123,7 @@ class BoxELU(BoxScore):
     """
 
     def __init__(
-        self,
-        shape: tuple[int, int, int],
-        backbone: nn.Module | None = None,
-        freeze: bool = True,
-        hidden: int = 16,
+        self, shape: tuple[int, int, int], backbone: nn.Module | None = None, freeze: bool = True, hidden: int = 16
     ) -> None:
         super().__init__(shape, backbone, freeze)
         if hidden < 1:
@@ -160,12 +151,7 @@ class AlexNetConv4Linear(BoxLinear):
 
 
 class AlexNetConv4ELU(BoxELU):
-    """The nonlinear score of the paper: :class:`BoxELU` on :class:`AlexNetConv4`.
-
-    Args:
-        weights: of AlexNet, see :class:`Backbone`.
-        freeze: whether AlexNet stays as it is, untrained.
-    """
+    """The nonlinear score of the paper: :class:`BoxELU` on :class:`AlexNetConv4`; see :class:`AlexNetConv4Linear`."""
 
     def __init__(self, weights: str | Path | None = PRETRAINED, freeze: bool = True) -> None:
         super().__init__(AlexNetConv4.shape, AlexNetConv4(weights), freeze)

@@ -39,12 +39,7 @@ def load_state(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def load_values(path: str | Path) -> dict[str, Any]:
-    """The values alone of what :func:`save_state` saved: tensors are not read.
-
-    Raises:
-        FileNotFoundError: no such file.
-        ValueError: as :func:`load_state`.
-    """
+    """The values alone of what :func:`load_state` loads, with the same errors: tensors are not read."""
     with _opened(path) as file:
         return _values(file)
 

@@ -53,9 +53,7 @@ class EntityScores:
         """Counts of the entities of all types (micro average)."""
         counts = self.by_type.values()
         return MatchCounts(
-            correct=sum(count.correct for count in counts),
-            predicted=sum(count.predicted for count in counts),
-            gold=sum(count.gold for count in counts),
+            sum(c.correct for c in counts), sum(c.predicted for c in counts), sum(c.gold for c in counts)
         )
 
     @property
@@ -80,13 +78,8 @@ class EntityScores:
 
     def as_dict(self) -> dict[str, float]:
         """The overall scores by name, for a training history."""
-        return {
-            "f1": self.f1,
-            "precision": self.precision,
-            "recall": self.recall,
-            "token_f1": self.token_f1,
-            "accuracy": self.accuracy,
-        }
+        names = ("f1", "precision", "recall", "token_f1", "accuracy")
+        return {name: getattr(self, name) for name in names}
 
     def __str__(self) -> str:
         rows = [*self.by_type.items(), ("overall", self.overall), ("tokens", self.tokens)]
@@ -107,18 +100,18 @@ def entity_scores(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[st
     An entity is correct if its type and both its boundaries are correct. Tags may be in any scheme; if gold and
     predicted tags are in different schemes, entities can be compared, but not tokens.
 
-    Args:
-        gold: the correct tags of each sentence.
-        predicted: the predicted tags of each sentence.
-
     Raises:
         ValueError: the numbers of sentences or of tags of a sentence differ, or a tag is malformed.
     """
     _check_same_lengths(gold, predicted)
-    tokens = list(zip(chain.from_iterable(gold), chain.from_iterable(predicted), strict=True))
-    return EntityScores(
-        by_type=_entity_counts(gold, predicted), tokens=_token_counts(tokens), accuracy=_accuracy(tokens)
+    pairs = list(zip(chain.from_iterable(gold), chain.from_iterable(predicted), strict=True))
+    tokens = MatchCounts(
+        correct=sum(right == guess != "O" for right, guess in pairs),
+        predicted=sum(guess != "O" for _, guess in pairs),
+        gold=sum(right != "O" for right, _ in pairs),
     )
+    accuracy = sum(right == guess for right, guess in pairs) / len(pairs) if pairs else 0.0
+    return EntityScores(_entity_counts(gold, predicted), tokens, accuracy)
 
 
 def _check_same_lengths(gold: _Tags, predicted: _Tags) -> None:
@@ -131,27 +124,12 @@ def _check_same_lengths(gold: _Tags, predicted: _Tags) -> None:
 
 def _entity_counts(gold: _Tags, predicted: _Tags) -> dict[str, MatchCounts]:
     in_gold, in_predicted, in_both = Counter[str](), Counter[str](), Counter[str]()
-    for right, guess in zip(gold, predicted, strict=True):
-        right_entities, guessed_entities = entities(right), entities(guess)
-        in_gold.update(entity.type for entity in right_entities)
-        in_predicted.update(entity.type for entity in guessed_entities)
-        in_both.update(entity.type for entity in set(right_entities).intersection(guessed_entities))
-    return {
-        name: MatchCounts(correct=in_both[name], predicted=in_predicted[name], gold=in_gold[name])
-        for name in sorted(in_gold | in_predicted)
-    }
-
-
-def _token_counts(pairs: Sequence[tuple[str, str]]) -> MatchCounts:
-    return MatchCounts(
-        correct=sum(right == guess != "O" for right, guess in pairs),
-        predicted=sum(guess != "O" for _, guess in pairs),
-        gold=sum(right != "O" for right, _ in pairs),
-    )
-
-
-def _accuracy(pairs: Sequence[tuple[str, str]]) -> float:
-    return sum(right == guess for right, guess in pairs) / len(pairs) if pairs else 0.0
+    for right, guess in zip(map(entities, gold), map(entities, predicted), strict=True):
+        in_gold.update(entity.type for entity in right)
+        in_predicted.update(entity.type for entity in guess)
+        in_both.update(entity.type for entity in set(right).intersection(guess))
+    types = sorted(in_gold | in_predicted)
+    return {name: MatchCounts(in_both[name], in_predicted[name], in_gold[name]) for name in types}
 
 
 def average_precision(

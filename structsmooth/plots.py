@@ -3,13 +3,16 @@
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from structsmooth.history import History, Row, best_bound
-from structsmooth.solvers import Breakpoint, SolutionPath
+from structsmooth.solvers import SolutionPath
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _AXES = {"passes": "passes over the data", "oracle_calls": "oracle calls", "seconds": "seconds"}
 # The palette of Okabe and Ito, which colour-blind readers can tell apart; repeated with other line styles.
@@ -35,19 +38,15 @@ def plot_history(history: History, path: str | Path, metric: str = "f1", title: 
     """
     if not history:
         raise ValueError("history must have at least one row")
-    from matplotlib.figure import Figure  # slow to load, and not needed without a picture
-
     panels = {"objective": "objective", "gap": "duality gap", metric: metric.upper()}
     panels = {name: label for name, label in panels.items() if any(v is not None for v in history.column(name))}
-    figure = Figure(figsize=(10, 2.6 * len(panels)), layout="constrained")
-    figure.suptitle(title)
-    grid: Any = figure.subplots(len(panels), len(_AXES), sharex="col", sharey="row", squeeze=False)
+    figure, grid = _panels(len(panels), len(_AXES), (10, 2.6 * len(panels)), title)
     for row, (name, label) in zip(grid, panels.items(), strict=True):
-        for panel, (axis, axis_label) in zip(row, _AXES.items(), strict=True):
+        for panel, axis in zip(row, _AXES, strict=True):
             _draw(panel, history.column(axis), history.column(name), log=name != metric)
-            if name == list(panels)[-1]:
-                panel.set_xlabel(axis_label)
         row[0].set_ylabel(label)
+    for panel, label in zip(grid[-1], _AXES.values(), strict=True):
+        panel.set_xlabel(label)
     figure.savefig(path, dpi=120)
 
 
@@ -73,7 +72,6 @@ def plot_comparison(
     """
     if not all(histories and all(histories) for histories in runs.values()):
         raise ValueError("runs must have a history with at least one row for each solver")
-    from matplotlib.figure import Figure
     from matplotlib.ticker import EngFormatter
 
     bound = best_bound(history for histories in runs.values() for history in histories)
@@ -88,9 +86,7 @@ def plot_comparison(
         f"effective passes (n = {n:,} oracle calls)": lambda row: row.oracle_calls / n,
         "seconds": lambda row: row.seconds,
     }
-    figure = Figure(figsize=(11, 0.8 + 3 * len(panels)), layout="constrained")
-    figure.suptitle(title)
-    grid: Any = figure.subplots(len(panels), len(axes), sharex="col", sharey="row", squeeze=False)
+    figure, grid = _panels(len(panels), len(axes), (11, 0.8 + 3 * len(panels)), title)
     for line, (name, value) in zip(grid, panels.items(), strict=True):
         for panel, axis in zip(line, axes.values(), strict=True):
             _draw_bands(panel, runs, axis, value, log=name not in metrics)
@@ -188,16 +184,15 @@ def plot_path(
     points = solutions.breakpoints
     if not points:
         raise ValueError("solutions must have at least one breakpoint")
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 2.6 * (2 + bool(metrics))), layout="constrained")
-    figure.suptitle(title)
-    panels: Any = figure.subplots(2 + bool(metrics), 1, sharex=True)
+    rows = 2 + bool(metrics)
+    figure, grid = _panels(rows, 1, (8, 2.6 * rows), title)
+    panels = grid[:, 0]
     lams = [point.lam for point in points]
     panels[0].plot(lams, [point.objective for point in points], label="objective")
     panels[0].plot(lams, [point.loss for point in points], label="loss", linestyle="--")
     ends = [*lams[1:], solutions.end or lams[-1]]
-    pieces = [(lam, gap) for p, end in zip(points, ends, strict=True) for lam, gap in _piece(p, end)]
+    # The gap is drawn at both ends of the piece of the path that begins at a breakpoint.
+    pieces = [piece for p, end in zip(points, ends, strict=True) for piece in ((p.lam, p.gap), (end, p.gap_at(end)))]
     label = "duality gap" if solutions.verified else "duality gap, estimated"
     panels[1].plot(*zip(*pieces, strict=True), linewidth=0.8, label=label)
     panels[1].axhline(solutions.epsilon, color="grey", linestyle=":", label="ε")
@@ -212,6 +207,10 @@ def plot_path(
     figure.savefig(path, dpi=120)
 
 
-def _piece(point: Breakpoint, end: float) -> list[tuple[float, float]]:
-    """λ and gap at the ends of the piece of a path that begins at a breakpoint."""
-    return [(point.lam, point.gap), (end, point.gap_at(end))]
+def _panels(rows: int, columns: int, size: tuple[float, float], title: str) -> tuple["Figure", NDArray[Any]]:
+    """A figure and its panels [rows, columns]."""
+    from matplotlib.figure import Figure  # slow to load, and not needed without a picture
+
+    figure = Figure(figsize=size, layout="constrained")
+    figure.suptitle(title)
+    return figure, figure.subplots(rows, columns, sharex="col", sharey="row", squeeze=False)

@@ -1,7 +1,7 @@
 """The processes of a run, as ``torchrun`` starts them: joining them, dividing work, and combining results."""
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -70,9 +70,7 @@ def wait() -> None:
 def gathered(own: T) -> list[T]:
     """The objects that the processes pass, in order of rank; they must be picklable."""
     everyone: list[Any] = [own] * count()
-    if count() > 1:
-        with _noticing_losses():
-            distributed.all_gather_object(everyone, own)
+    _together(distributed.all_gather_object, everyone, own)
     return everyone
 
 
@@ -84,18 +82,14 @@ def concatenated(own: Sequence[T]) -> list[T]:
 def summed(own: Tensor) -> Tensor:
     """Sum over processes, the same in all of them; has the shape of ``own``."""
     total = own.clone()
-    if count() > 1:
-        with _noticing_losses():
-            distributed.all_reduce(total)
+    _together(distributed.all_reduce, total)
     return total
 
 
 def from_first(own: Tensor) -> Tensor:
     """The tensor of the first process; the others pass one of the same shape."""
     first = own.clone()
-    if count() > 1:
-        with _noticing_losses():
-            distributed.broadcast(first, 0)
+    _together(distributed.broadcast, first, 0)
     return first
 
 
@@ -104,11 +98,16 @@ def stacked_rows(own: Tensor) -> Tensor:
     rows = gathered(len(own))
     # By broadcasts: gathering needs equal numbers of rows.
     parts = [own.contiguous() if i == rank() else own.new_empty(size, *own.shape[1:]) for i, size in enumerate(rows)]
+    for source, part in enumerate(parts):
+        _together(distributed.broadcast, part, source)
+    return torch.cat(parts)
+
+
+def _together(operation: Callable[..., Any], *arguments: Any) -> None:
+    """Run an operation of all processes; one process alone has nothing to do."""
     if count() > 1:
         with _noticing_losses():
-            for source, part in enumerate(parts):
-                distributed.broadcast(part, source)
-    return torch.cat(parts)
+            operation(*arguments)
 
 
 @contextmanager

@@ -54,10 +54,7 @@ _OUTSIDE = Tag("O", "")
 
 @lru_cache(maxsize=4096)
 def split_tag(tag: str) -> Tag:
-    """Split a tag into prefix and type.
-
-    Args:
-        tag: ``O``; or one of B, I, E, S, a hyphen and a type, which may contain hyphens.
+    """Split a tag into prefix and type: ``O``; or one of B, I, E, S, a hyphen and a type, which may contain hyphens.
 
     Raises:
         ValueError: the string is not a tag.
@@ -76,9 +73,6 @@ def entities(tags: Sequence[str]) -> list[Entity]:
     The rules cover every scheme and give every sequence of tags a meaning: an entity continues at an I or E
     tag of the type of the preceding B or I tag, and any other tag except O starts a new entity. The script itself
     does not know S tags, and misses that ``B-X`` right after ``E-X`` starts an entity.
-
-    Args:
-        tags: the tags of one sentence.
 
     Raises:
         ValueError: one of the tags is malformed.
@@ -101,12 +95,7 @@ def _continues(previous: Tag, tag: Tag) -> bool:
 def entity_tags(spans: Iterable[Entity], length: int, scheme: TagScheme) -> list[str]:
     """Tags of a sentence with the given entities: the inverse of :func:`entities`.
 
-    ``IO`` cannot tell adjacent entities of one type apart and merges them.
-
-    Args:
-        spans: entities that do not overlap, in any order.
-        length: number of tokens of the sentence.
-        scheme: the scheme of the tags.
+    Entities may come in any order. ``IO`` cannot tell adjacent entities of one type apart and merges them.
 
     Raises:
         ValueError: the scheme is unknown, or an entity overlaps another, is empty or leaves the sentence.
@@ -139,9 +128,6 @@ def detect_scheme(tags: Iterable[Sequence[str]]) -> TagScheme:
     other B tags ``BIO``. Without B tags the guess is ``IO``; ``IOB1`` without adjacent entities of one type
     is possible too, but has the same meaning. Well-formedness is not checked: ``I-X`` after O does not
     rule out ``BIO``.
-
-    Args:
-        tags: the tags of each sentence.
 
     Raises:
         ValueError: one of the tags is malformed.

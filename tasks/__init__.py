@@ -1,10 +1,10 @@
 """Tasks: data reading, features, costs, metrics and defaults that worked."""
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from structsmooth.tasks.base import FittedTask, Task
-from structsmooth.tasks.registry import TASKS, load_task
 
 if TYPE_CHECKING:  # a task loads when it is asked for, and with it what only its data need
     from structsmooth.tasks.localization import Localization
@@ -15,10 +15,38 @@ if TYPE_CHECKING:  # a task loads when it is asked for, and with it what only it
 
 __all__ = ["NER", "OCR", "TASKS", "Chunking", "FittedTask", "Localization", "Segmentation", "Task", "load_task"]
 
-_MODULES = {name: module for module, _, name in (path.partition(":") for path in TASKS.values())}
+TASKS = {
+    "ner": "structsmooth.tasks.text.ner:NER",
+    "chunking": "structsmooth.tasks.text.chunking:Chunking",
+    "ocr": "structsmooth.tasks.ocr:OCR",
+    "segmentation": "structsmooth.tasks.segmentation:Segmentation",
+    "localization": "structsmooth.tasks.localization:Localization",
+}
+
+
+def load_task(name: str) -> type[Task]:
+    """The class of a task: a name from ``TASKS``, or ``package.module:ClassName`` for a task of your own.
+
+    Raises:
+        ValueError: an unknown task, with what to do.
+    """
+    module, _, attribute = TASKS.get(name, name).partition(":")
+    if not attribute:
+        raise ValueError(f"unknown task {name!r}: expected one of {', '.join(TASKS)}, or package.module:ClassName")
+    if name not in TASKS and "" not in sys.path:
+        sys.path.insert(0, "")  # a user's own module may be in the working directory
+    try:
+        task = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
+        raise ValueError(f"task {name!r} cannot be imported: {error}") from error
+    if not (isinstance(task, type) and issubclass(task, Task)):
+        raise ValueError(f"task {name!r} must be a subclass of structsmooth.tasks.Task")
+    return task
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_MODULES[name]), name)
+    for path in TASKS.values():
+        module, _, attribute = path.partition(":")
+        if attribute == name:
+            return getattr(import_module(module), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -86,8 +86,8 @@ class Task(ABC):
 class FittedTask(ABC):
     """A task together with everything it learned from training examples except the weights.
 
-    A dataclass: its fields are the task and what was learned, in plain JSON unless ``to_dict`` and ``from_learned``
-    translate it.
+    A dataclass: its fields are the task and what was learned, in plain JSON or with a ``to_dict`` of its own, whose
+    result ``from_learned`` translates back.
 
     Args:
         task: the task, with the options that fitting settled.
@@ -130,12 +130,16 @@ class FittedTask(ABC):
     def to_dict(self) -> dict[str, Any]:
         """The options and what was learned, as plain JSON."""
         learned = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "task"}
-        return asdict(self.task) | learned
+        return asdict(self.task) | {name: _plain(value) for name, value in learned.items()}
 
     @classmethod
     def from_learned(cls, task: Task, learned: Mapping[str, Any]) -> "FittedTask":
         """The fitted task from its task and the other entries of :meth:`to_dict`."""
         return cls(task, **learned)
+
+
+def _plain(value: Any) -> Any:
+    return value.to_dict() if hasattr(value, "to_dict") else value
 
 
 class Latest(Generic[T]):

@@ -44,11 +44,9 @@ def select(path: str) -> tuple[Path, range | None]:
 
 
 def data_file(task: str, name: str) -> str:
-    """The path of a data set that does not come with the package, in the folder that ``STRUCTSMOOTH_DATA`` names.
+    """The path of data of a task that do not come with the package, in the folder that ``STRUCTSMOOTH_DATA`` names.
 
-    Args:
-        task: name of the task, for the message.
-        name: path of the data in that folder; may end in a part, as in :func:`split_part`.
+    The name may end in a part, as in :func:`split_part`.
 
     Raises:
         ValueError: the variable is not set, with what to do.
@@ -61,8 +59,7 @@ def data_file(task: str, name: str) -> str:
             f"{task} comes without data: give --train, or set {DATA_VARIABLE} to a folder that has {source}"
         )
     path = os.path.join(folder, name)
-    source = split_part(path)[0]
-    if not source.exists():
+    if not (source := split_part(path)[0]).exists():
         raise FileNotFoundError(f"{source} not found: {DATA_VARIABLE} must name a folder that has it")
     return path
 

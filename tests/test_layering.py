@@ -36,7 +36,7 @@ LAYERS = [
     {"structsmooth.plots"},
     {"structsmooth.tasks"},
     {"structsmooth.tasks." + room for room in ("localization", "ocr", "segmentation", "text")},
-    {"structsmooth.tasks.__init__", "structsmooth.tasks.registry"},
+    {"structsmooth.tasks.__init__"},
     {"structsmooth.cli"},
     {"scripts"},
 ]

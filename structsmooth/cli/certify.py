@@ -32,4 +32,3 @@ def add_certify(parser: ArgumentParser) -> None:
     parser.add_argument("--accuracy", type=float, default=0.1, help="relative accuracy of the distance (default: 0.1)")
     parser.add_argument("--passes", type=int, default=100, help="limit on passes over the data (default: 100)")
     parser.add_argument("--seed", type=int, default=0, help="same seed, same certificate (default: 0)")
-    parser.set_defaults(run=certify)

@@ -72,10 +72,9 @@ def compare(options: Namespace) -> int:
             histories[run.lam_text][run.label].append(_history(run, data, options.passes))
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"interrupted; saved in {options.out}: the same command goes on") from None
-    metrics = [_metric(split, data) for split in data.held_out]
     title = f"{options.task}: n = {problem.n:,}, {problem.dim:,} weights, train: {data.files['train']}, "
     title += f"{options.passes} passes, median of seeds {', '.join(map(str, _seeds(options)))}"
-    _write_report(Path(options.out), title, histories, lams, metrics, problem.n)
+    _write_report(title, options, data, histories, lams)
     return 0
 
 
@@ -84,25 +83,21 @@ def add_compare(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     parser.add_argument("task", metavar="TASK", help="a task of structsmooth train")
     add_data_flags(parser)
     group = parser.add_argument_group("runs: every solver, at every λ, with every seed")
-    group.add_argument(
-        "--solvers",
-        nargs="+",
-        metavar="SOLVER",
-        help=f"any of {', '.join(SOLVERS)}, with options of structsmooth train after a colon, as in "
+    help_solvers = (
+        f"any of {', '.join(SOLVERS)}, with options of structsmooth train after a colon, as in "
         "svrg,sgd:schedule=inverse,average=false; gap_tolerance is 0 if not given (default: the task's solver, and "
-        f"all of {', '.join(_USUAL)} that can solve its problem)",
+        f"all of {', '.join(_USUAL)} that can solve its problem)"
     )
+    group.add_argument("--solvers", nargs="+", metavar="SOLVER", help=help_solvers)
     group.add_argument("--lams", metavar="C,...", help="values of λ, numbers or c/n (default: set by the task)")
     group.add_argument(
         "--seeds", default="0,1,2", metavar="SEED,...", help="seeds of the order of examples (default: 0,1,2)"
     )
     group.add_argument("--passes", type=int, help="passes over the data (default: set by the task)")
     group.add_argument("--out", metavar="DIR", help="tables, figures and runs (default: runs/compare-TASK)")
-    parser.set_defaults(run=compare)
-    if (found := add_task_flags(parser, "compare", arguments)) is None:
-        return
-    task, name = found
-    parser.set_defaults(lams=task.lam, passes=task.passes, out=f"runs/compare-{name}")
+    if (found := add_task_flags(parser, "compare", arguments)) is not None:
+        task, name = found
+        parser.set_defaults(lams=task.lam, passes=task.passes, out=f"runs/compare-{name}")
 
 
 def _solvers(options: Namespace) -> dict[str, Solver[Any]]:
@@ -170,9 +165,9 @@ def _history(run: _Run, data: TrainingData, passes: int) -> History:
     def measure(progress: Progress[Any]) -> None:
         for split, held_out in data.held_out.items():
             metrics, _ = held_out.measure(data.task, progress.state.weights)
-            progress.row.metrics[_metric(split, data)] = metrics[data.headline]
+            progress.row.metrics[data.metric(split)] = metrics[data.headline]
 
-    headline = _metric(list(data.held_out)[-1], data) if data.held_out else ""
+    headline = data.metric(list(data.held_out)[-1]) if data.held_out else ""
     with progress_bar(passes, headline, str(run), done=resume[0].passes if resume else 0) as draw:
         result = run.solver.solve(
             data.problem, lam=run.lam, passes=passes, seed=run.seed, callbacks=(measure, keeper, draw), resume=resume
@@ -209,18 +204,18 @@ class _Keeper:
 
 
 def _write_report(
-    out: Path,
     title: str,
+    options: Namespace,
+    data: TrainingData,
     histories: Mapping[str, Mapping[str, Sequence[History]]],
     lams: Mapping[str, float],
-    metrics: Sequence[str],
-    n: int,
 ) -> None:
+    out, metrics = Path(options.out), [data.metric(split) for split in data.held_out]
     sections = [title]
     for text, runs in histories.items():
         name = f"λ = {text}" + (f" = {lams[text]:.3g}" if "/" in text else "")
         sections += [f"## {name}", comparison_table(runs, metrics)]
-        plot_comparison(runs, out / f"lam-{_file_name(text)}.png", n=n, metrics=metrics, title=name)
+        plot_comparison(runs, out / f"lam-{_file_name(text)}.png", n=data.problem.n, metrics=metrics, title=name)
     report = "\n\n".join(sections) + "\n"
     write_atomic(out / "table.md", report)
     print(report)
@@ -236,10 +231,6 @@ def _seeds(options: Namespace) -> list[int]:
         return [int(text) for text in _listed(options.seeds)]
     except ValueError:
         raise ValueError(f"--seeds must be whole numbers with commas between them, got {options.seeds!r}") from None
-
-
-def _metric(split: str, data: TrainingData) -> str:
-    return f"{split} {data.headline}"
 
 
 def _file_name(text: str) -> str:

@@ -14,9 +14,7 @@ _NOT_REACHED = "-"
 def comparison_table(runs: Mapping[str, Sequence[History]], metrics: Sequence[str]) -> str:
     """Final results of solvers on one objective, and their costs of reaching gaps and suboptimalities.
 
-    Args:
-        runs: histories by solver, one for each seed; cells are medians over them.
-        metrics: columns of the first table.
+    Cells are medians over the histories of a solver, one for each seed; the first table has a column for each metric.
     """
     bound = best_bound(history for histories in runs.values() for history in histories)
     return f"{_final(runs, metrics, bound)}\n\n{_reaching(runs, bound)}"

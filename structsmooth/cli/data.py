@@ -26,10 +26,7 @@ def add_data_flags(parser: ArgumentParser) -> None:
 
 
 def add_task_flags(parser: ArgumentParser, command: str, arguments: Sequence[str]) -> tuple[type[Task], str] | None:
-    """Flags of the task that a command names, before they are parsed: the task, and its name for folders.
-
-    Returns:
-        ``None`` where no task is named.
+    """Flags of the task that a command names, before they are parsed: the task, and its name for folders, if any.
 
     Raises:
         ValueError: options before the task.
@@ -62,14 +59,7 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class TrainingData:
-    """What a command trains and measures on.
-
-    Attributes:
-        files: data files by split.
-        task: the task, fitted to the training data.
-        problem: the finite sum over the training data.
-        held_out: the other data by split.
-    """
+    """What a command trains and measures on: files by split, fitted task, problem, and held-out data by split."""
 
     files: dict[str, str]
     task: FittedTask
@@ -80,7 +70,10 @@ class TrainingData:
     def read(cls, options: Namespace) -> "TrainingData":
         """The data that parsed flags name, for the task that they describe."""
         task = from_flags(load_task(options.task), options)
-        files = _data_files(options, task)
+        files = {split: path for split in SPLITS if (path := getattr(options, split)) is not None}
+        if files and "train" not in files:
+            raise ValueError("--train is needed with --dev or --test")
+        files = files or task.default_files()
         examples = task.read(files["train"], "train")
         fitted = task.fit(examples)
         if not isinstance(fitted, getattr(task, "fitted_type", ())):
@@ -96,10 +89,6 @@ class TrainingData:
         """The metric to watch."""
         return self.task.task.headline
 
-
-def _data_files(options: Namespace, task: Task) -> dict[str, str]:
-    """Data files by split, as given, or else the files of the task."""
-    given = {split: path for split in SPLITS if (path := getattr(options, split)) is not None}
-    if given and "train" not in given:
-        raise ValueError("--train is needed with --dev or --test")
-    return given or task.default_files()
+    def metric(self, split: str) -> str:
+        """The name of the metric to watch on a split."""
+        return f"{split} {self.headline}"

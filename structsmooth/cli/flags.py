@@ -50,10 +50,7 @@ def parse_solvers(texts: Sequence[str], defaults: Mapping[str, Any] = _NONE) -> 
     """Solvers by label, from lists such as ``"svrg:mu=0.1,k=3,sgd"``; ``k=3`` belongs to the solver before it.
 
     Runs that are compared end at their last pass: ``gap_tolerance`` is 0 unless the options of a solver set it.
-
-    Args:
-        texts: the lists.
-        defaults: hyperparameters by solver, to use in place of the solver's own defaults.
+    ``defaults`` by solver replace the solver's own defaults.
 
     Raises:
         ValueError: an unknown solver or option, a bad value, or the same solver twice.

@@ -4,7 +4,7 @@ import ctypes
 import os
 import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -54,13 +54,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _INTERRUPTED
 
 
+@contextmanager
+def _only_first_speaks() -> Iterator[None]:
+    """Silence all processes but the first, except for the error that may end them."""
+    if processes.rank() == 0:
+        yield
+        return
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+        yield
+
+
+@processes.joined()
+@_only_first_speaks()
 def train(options: Namespace) -> int:
     """Train a task's model and save it; ``--resume`` goes on where an interrupted run stopped."""
-    with processes.joined(), _only_first_speaks():
-        return _train(options)
-
-
-def _train(options: Namespace) -> int:
     directory, solver = ModelDirectory(options.out), from_flags(SOLVERS[options.solver], options)
     data = TrainingData.read(options)
     problem = sharded(data.problem)
@@ -70,27 +77,16 @@ def _train(options: Namespace) -> int:
     resume = directory.load_checkpoint(solver, settings) if options.resume else None
     processes.wait()  # all have read the checkpoint that the first is about to write
     with progress_bar(options.passes, data.headline) as draw:
+        callbacks = (*_callbacks(data, directory, settings), draw)
         result = solver.solve(
-            problem,
-            lam=lam,
-            passes=options.passes,
-            seed=options.seed,
-            callbacks=(*_callbacks(data, directory, settings), draw),
-            resume=resume,
+            problem, lam=lam, passes=options.passes, seed=options.seed, callbacks=callbacks, resume=resume
         )
     if result.status is Status.INTERRUPTED and processes.count() > 1:
         # The others may be anywhere in their passes.
         raise KeyboardInterrupt(f"interrupted; --resume goes on from the last complete pass, in {options.out}")
     metrics = _report(data, result)
-    description = {
-        "task": options.task,
-        "settings": settings,
-        "n": problem.n,
-        "lam": lam,
-        "status": result.status.value,
-        "message": result.message,
-        "metrics": metrics,
-    }
+    description = {"task": options.task, "settings": settings, "n": problem.n, "lam": lam}
+    description |= {"status": result.status.value, "message": result.message, "metrics": metrics}
     if processes.rank() == 0:
         directory.save_model(data.task, result.weights, description, result.history)
     Console().print(f"\nsaved in {options.out}: model, history.jsonl, curves.png", highlight=False)
@@ -163,33 +159,33 @@ def _parser(arguments: Sequence[str]) -> ArgumentParser:
     parser = ArgumentParser("structsmooth", description="Structured prediction by smoothed inference.")
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    layout: dict[str, Any] = {"epilog": _task_list(), "formatter_class": RawDescriptionHelpFormatter}
-    # Without abbreviations: other flags depend on --solver, which must be found before they are known.
-    training = commands.add_parser(
-        "train", help=_summary(train), description=_summary(train), allow_abbrev=False, **layout
-    )
-    _add_train(training, arguments)
-    add_compare(commands.add_parser("compare", help=_summary(compare), description=compare.__doc__), arguments)
-    add_path(commands.add_parser("path", help=_summary(path), description=path.__doc__), arguments)
-    add_certify(commands.add_parser("certify", help=_summary(certify), description=certify.__doc__))
-    for run in (evaluate, predict, info):
-        command = commands.add_parser(run.__name__, help=_summary(run), description=run.__doc__)
-        command.add_argument("model", metavar="DIR", help="model directory, the --out of structsmooth train")
+
+    def add(run: Callable[[Namespace], int], **layout: Any) -> ArgumentParser:
+        text = str(run.__doc__).replace("``", "")
+        command = commands.add_parser(run.__name__, help=text.splitlines()[0], description=text, **layout)
         command.set_defaults(run=run)
-        if run is evaluate:
-            command.add_argument("file", metavar="FILE", help="labelled data in the layout of the training data")
-        if run is predict:
-            command.add_argument("file", metavar="FILE", nargs="?", default="-", help="data (default: standard input)")
-            command.add_argument(
-                "--top",
-                type=int,
-                default=1,
-                metavar="K",
-                help="write the K best outputs with their scores; in column files the best is the first added column",
-            )
-            command.add_argument("--output", metavar="FILE", help="where to write (default: standard output)")
-            command.add_argument("--pictures", metavar="DIR", help="also save pictures of the predictions")
+        return command
+
+    # Without abbreviations: other flags depend on --solver, which must be found before they are known.
+    layout = {"epilog": _task_list(), "formatter_class": RawDescriptionHelpFormatter, "allow_abbrev": False}
+    _add_train(add(train, **layout), arguments)
+    add_compare(add(compare), arguments)
+    add_path(add(path), arguments)
+    add_certify(add(certify))
+    evaluation, prediction, description = add(evaluate), add(predict), add(info)
+    for command in (evaluation, prediction, description):
+        command.add_argument("model", metavar="DIR", help="model directory, the --out of structsmooth train")
+    evaluation.add_argument("file", metavar="FILE", help="labelled data in the layout of the training data")
+    _add_predict(prediction)
     return parser
+
+
+def _add_predict(parser: ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", nargs="?", default="-", help="data (default: standard input)")
+    help_top = "write the K best outputs with their scores; in column files the best is the first added column"
+    parser.add_argument("--top", type=int, default=1, metavar="K", help=help_top)
+    parser.add_argument("--output", metavar="FILE", help="where to write (default: standard output)")
+    parser.add_argument("--pictures", metavar="DIR", help="also save pictures of the predictions")
 
 
 def _add_train(parser: ArgumentParser, arguments: Sequence[str]) -> None:
@@ -202,7 +198,6 @@ def _add_train(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     run.add_argument("--seed", type=int, default=0, help="same seed, same result (default: 0)")
     run.add_argument("--out", metavar="DIR", help="model directory (default: runs/TASK)")
     run.add_argument("--resume", action="store_true", help="go on from the checkpoint in --out, if there is one")
-    parser.set_defaults(run=train)
     if (found := add_task_flags(parser, "train", arguments)) is None:
         return
     task, name = found
@@ -210,16 +205,6 @@ def _add_train(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     defaults = task.hyperparameters if solver == task.solver else {}
     add_flags(parser, f"hyperparameters of {solver} (--solver selects another solver)", SOLVERS[solver], defaults)
     parser.set_defaults(solver=solver, lam=task.lam, passes=task.passes, out=f"runs/{name}")
-
-
-@contextmanager
-def _only_first_speaks() -> Iterator[None]:
-    """Silence all processes but the first, except for the error that may end them."""
-    if processes.rank() == 0:
-        yield
-        return
-    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
-        yield
 
 
 def _chosen_solver(arguments: Sequence[str], task: type[Task]) -> str:
@@ -240,10 +225,6 @@ def _return_freed_memory() -> None:
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, 16 << 20)
         mallopt(_M_TRIM_THRESHOLD, 64 << 20)
-
-
-def _summary(run: Any) -> str:
-    return str(run.__doc__).splitlines()[0].replace("``", "")
 
 
 def _task_list() -> str:

@@ -17,11 +17,7 @@ _KEYS = {"structsmooth", "task", "settings", "n", "lam", "message", "metrics", "
 
 
 class ModelDirectory:
-    """The files of one training run; every write is atomic, and loading executes no code.
-
-    Args:
-        path: the directory; made when something is saved.
-    """
+    """The files of one training run, in a directory made when something is saved; loading executes no code."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)

@@ -34,12 +34,7 @@ def path(options: Namespace) -> int:
     algorithm = RegularizationPath(epsilon, options.kappa, options.verified)
     with _progress_bar(lam_min) as draw:
         found = algorithm.solve(
-            problem,
-            lam_min=lam_min,
-            lam_max=lam_max,
-            passes=options.passes,
-            seed=options.seed,
-            callbacks=[draw],
+            problem, lam_min=lam_min, lam_max=lam_max, passes=options.passes, seed=options.seed, callbacks=[draw]
         )
     print(f"{options.task}: n = {problem.n}, {problem.dim} weights, ε = {epsilon:.4g}")
     print(f"{found.message}\n")
@@ -65,14 +60,10 @@ def measured(found: SolutionPath, data: TrainingData) -> dict[float, dict[str, f
     chosen = {min(range(len(points)), key=lambda j: abs(math.log(points[j].lam / lam))) for lam in spread}
     for j in sorted(chosen):
         point, weights = points[j], found.weights(j)
-        row = {
-            "oracle calls": float(point.oracle_calls),
-            "seconds": point.seconds,
-            "objective": point.objective,
-            "gap": point.gap,
-        }
+        row = {"oracle calls": float(point.oracle_calls), "seconds": point.seconds}
+        row |= {"objective": point.objective, "gap": point.gap}
         for split, held_out in data.held_out.items():
-            row[f"{split} {data.headline}"] = held_out.measure(data.task, weights)[0][data.headline]
+            row[data.metric(split)] = held_out.measure(data.task, weights)[0][data.headline]
         rows[point.lam] = row
     return rows
 
@@ -113,17 +104,10 @@ def add_path(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     run.add_argument(
         "--epsilon", type=float, help="largest duality gap for any λ (default: a hundredth of the loss of zero weights)"
     )
-    run.add_argument(
-        "--kappa",
-        type=float,
-        help="duality gap at breakpoints, as a fraction of epsilon (default: 0.9, or 0.7 with --heuristic)",
-    )
-    run.add_argument(
-        "--heuristic",
-        dest="verified",
-        action="store_false",
-        help="estimate duality gaps by their last known values: fewer oracle calls, no guarantee",
-    )
+    help_kappa = "duality gap at breakpoints, as a fraction of epsilon (default: 0.9, or 0.7 with --heuristic)"
+    run.add_argument("--kappa", type=float, help=help_kappa)
+    help_heuristic = "estimate duality gaps by their last known values: fewer oracle calls, no guarantee"
+    run.add_argument("--heuristic", dest="verified", action="store_false", help=help_heuristic)
     run.add_argument("--lam-min", metavar="C", help="smallest λ, a number or c/n (default: a tenth of the task's λ)")
     run.add_argument(
         "--lam-max", metavar="C", help="largest λ; a huge number for all λ (default: a hundred times the task's λ)"
@@ -132,7 +116,6 @@ def add_path(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     run.add_argument("--seed", type=int, default=0, help="same seed, same path (default: 0)")
     run.add_argument("--out", metavar="DIR", help="where to save path and picture (default: runs/TASK-path)")
     run.add_argument("--grid", action="store_true", help="compare with solving for λ = 2^15, 2^14, ... 2^-15")
-    parser.set_defaults(run=path)
     if (found := add_task_flags(parser, "path", arguments)) is not None:
         parser.set_defaults(out=f"runs/{found[1]}-path")
 

@@ -11,7 +11,7 @@ Bounds = tuple[Tensor, Tensor]
 
 
 def checked_bounds(bounds: Bounds | None, weights: Tensor) -> Bounds | None:
-    """The bounds in the dtype and on the device of ``weights`` [dim], if they are some for them.
+    """The bounds in the dtype and on the device of ``weights`` [dim]; ``None`` if no bound is finite.
 
     Raises:
         TypeError: no pair of tensors.
@@ -27,7 +27,7 @@ def checked_bounds(bounds: Bounds | None, weights: Tensor) -> Bounds | None:
     lower, upper = (bound.detach().to(weights) for bound in bounds)
     if not (lower <= upper).all() or (lower == torch.inf).any() or (upper == -torch.inf).any():
         raise ValueError("bounds must have lower <= upper, with finite weights between them")
-    return lower, upper
+    return (lower, upper) if torch.cat([lower, upper]).isfinite().any() else None
 
 
 def clip(v: Tensor, bounds: Bounds | None) -> Tensor:

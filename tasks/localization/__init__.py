@@ -1,7 +1,7 @@
 """Object localization: the box around the only object of a class in an image."""
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TextIO, get_args
@@ -38,13 +38,7 @@ _DATA = "voc2012_animals/voc2012_animals_single_333.zip"
 
 @dataclass(frozen=True)
 class FittedLocalization(FittedTask):
-    """A localizer with the classes and the features of its training data.
-
-    Args:
-        task: the localizer, with the classes that training images have.
-        scale: factor of the features.
-        shape: (C, H, W) of the features of a box.
-    """
+    """A localizer with the classes of its training data, and the scale and shape (C, H, W) of the features of a box."""
 
     task: "Localization"
     scale: float
@@ -52,9 +46,7 @@ class FittedLocalization(FittedTask):
 
     def problem(self, examples: Sequence[Example]) -> Problem:
         """Structural hinge losses of the proposed boxes; each image is an example."""
-        data = [
-            (example, int(overlaps(example.boxes, example.truth).argmax())) for example in examples if example.truth
-        ]
+        data = [(e, int(overlaps(e.boxes, e.truth).argmax())) for e in examples if e.truth]
         problem = LinearModuleProblem if self.task.head == "linear" else ModuleProblem
         return problem(self.module(), data, OneMinusIoU(), batch_size=1, collate=_batch, chunk_size=_CHUNK)
 
@@ -151,11 +143,7 @@ class Localization(Task):
     fitted_type: ClassVar[type[FittedTask]] = FittedLocalization
 
     def __post_init__(self) -> None:
-        choices: dict[str, Iterable[str]] = {
-            "head": get_args(Head),
-            "backbone": BACKBONES,
-            "feature_dtype": get_args(FeatureType),
-        }
+        choices = {"head": get_args(Head), "backbone": tuple(BACKBONES), "feature_dtype": get_args(FeatureType)}
         for name, names in choices.items():
             if getattr(self, name) not in names:
                 raise ValueError(f"{name} must be one of {', '.join(names)}, got {getattr(self, name)!r}")

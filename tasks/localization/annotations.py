@@ -48,15 +48,11 @@ def read_annotations(source: str | TextIO, folder: str | None = None) -> tuple[l
     if split is not None:
         raise ValueError(f"{source}: only data in the layout of PASCAL VOC have splits")
     beside = path.parent if folder is None else Path(folder)
-    if path.is_dir():
-        return [_unlabelled(file) for file in sorted(path.iterdir()) if file.suffix.lower() in _SUFFIXES], Faults()
-    if path.suffix.lower() in _SUFFIXES:
-        return [_unlabelled(path)], Faults()
+    if path.is_dir() or path.suffix.lower() in _SUFFIXES:
+        files = sorted(path.iterdir()) if path.is_dir() else [path]
+        pictures = [file for file in files if file.suffix.lower() in _SUFFIXES]
+        return [AnnotatedImage(file.name, ImageFile(str(file))) for file in pictures], Faults()
     readers = {".csv": read_box_table, ".json": read_coco}
     if path.suffix.lower() not in readers:
         raise ValueError(f"{path}: expected a folder or zip archive, a .csv or .json file, or an image")
     return readers[path.suffix.lower()](path, beside), Faults()
-
-
-def _unlabelled(file: Path) -> AnnotatedImage:
-    return AnnotatedImage(file.name, ImageFile(str(file)))

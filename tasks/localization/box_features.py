@@ -80,9 +80,9 @@ class BoxFeatures:
         paths: dict[ImageFile, Path] = {}
         for image, found in proposals.items():
             with faults.noting(image):
-                paths[image] = self.folder / f"{_key(image.read_bytes(), found.boxes)}.npy"
-        own = processes.share_out(paths.items())
-        missing = {path: image for image, path in own if not path.is_file()}
+                key = sha256(image.read_bytes() + found.boxes.numpy().tobytes()).hexdigest()
+                paths[image] = self.folder / f"{key}.npy"
+        missing = {path: image for image, path in processes.share_out(paths.items()) if not path.is_file()}
         if missing:
             self.folder.mkdir(parents=True, exist_ok=True)
         for path, image in tracked(missing.items(), "features of boxes"):
@@ -124,12 +124,10 @@ def load_features(path: Path) -> Tensor:
 
 
 def load_backbone(name: str, weights: str | None = None) -> nn.Module:
-    """A network that describes boxes: crops [M, 3, 64, 64], RGB from 0 to 1, to features [M, C, H, W].
+    """One of :data:`BACKBONES`: a network from crops [M, 3, 64, 64], RGB from 0 to 1, to features [M, C, H, W].
 
-    Args:
-        name: one of :data:`BACKBONES`.
-        weights: file with its weights, see :class:`~structsmooth.models.backbones.Backbone`. If not given, torchvision
-            downloads them; but ``squeezenet-caffe`` takes them from the folder that ``STRUCTSMOOTH_DATA`` names.
+    Without a file of weights, torchvision downloads them; but ``squeezenet-caffe`` takes them from the folder that
+    ``STRUCTSMOOTH_DATA`` names.
 
     Raises:
         ValueError: no such network, or no weights.
@@ -145,10 +143,6 @@ def load_backbone(name: str, weights: str | None = None) -> nn.Module:
             )
         weights = data_file("localization", _WEIGHTS)
     return BACKBONES[name](PRETRAINED if weights is None else weights)
-
-
-def _key(image: bytes, boxes: Tensor) -> str:
-    return sha256(image + boxes.numpy().tobytes()).hexdigest()
 
 
 def _fingerprint(module: nn.Module) -> str:

@@ -9,29 +9,22 @@ from structsmooth.tasks.localization.images import EDGES, AnnotatedImage, Box, B
 
 
 def read_box_table(path: Path, folder: Path) -> list[AnnotatedImage]:
-    """Images of a CSV file with the columns image, class, xmin, ymin, xmax, ymax; or with the column image alone.
-
-    Args:
-        path: the file.
-        folder: of the images.
+    """Images, in a folder, of a CSV file with the columns image, class, xmin, ymin, xmax, ymax; or image alone.
 
     Raises:
         ValueError: a malformed file, with path and line.
     """
-    objects: dict[str, list[BoxedObject] | None] = {}
+    objects: dict[str, tuple[BoxedObject, ...] | None] = {}
     with open(path, encoding="utf-8-sig", newline="") as stream:
         rows = csv.DictReader(stream)
         try:
             for name, entry in map(_entry, _checked(rows)):
                 known = objects.setdefault(name, None)
                 if entry is not None:
-                    objects[name] = [*(known or ()), entry]
+                    objects[name] = (*(known or ()), entry)
         except (ValueError, csv.Error) as error:
             raise ValueError(f"{path}:{max(rows.line_num, 1)}: {error}") from error
-    return [
-        AnnotatedImage(name, ImageFile(str(folder / name)), None if entries is None else tuple(entries))
-        for name, entries in objects.items()
-    ]
+    return [AnnotatedImage(name, ImageFile(str(folder / name)), known) for name, known in objects.items()]
 
 
 def write_box_table(detections: Iterable[tuple[str, str, Box, float]], stream: TextIO) -> None:

@@ -9,11 +9,7 @@ from structsmooth.tasks.localization.images import AnnotatedImage, BoxedObject, 
 
 
 def read_coco(path: Path, folder: Path) -> list[AnnotatedImage]:
-    """Images of a JSON file; objects that are crowds are difficult.
-
-    Args:
-        path: the file.
-        folder: of the images.
+    """Images, in a folder, of a JSON file; objects that are crowds are difficult.
 
     Raises:
         ValueError: a malformed file.

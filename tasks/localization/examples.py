@@ -50,10 +50,7 @@ class Example:
 def wanted_examples(annotated: Sequence[AnnotatedImage], classes: Sequence[str], negatives: int) -> list[Wanted]:
     """Images with exactly one object of a class, difficult objects aside; and all images whose objects are not known.
 
-    Args:
-        annotated: the images.
-        classes: to look for.
-        negatives: number of further images without the class, for each class.
+    For each class, ``negatives`` images without it are added.
     """
     labelled = [(i, label) for label in classes for i in annotated if len(_objects(i, label)) == 1]
     unlabelled = [(i, label) for label in classes for i in annotated if i.objects is None]
@@ -98,11 +95,7 @@ def _objects(image: AnnotatedImage, label: str) -> list[BoxedObject]:
 
 
 def _truth(image: AnnotatedImage, label: str, found: Proposals, faults: Faults) -> Box | None:
-    """The box of the object, within the image; ``None`` where there is no object.
-
-    Raises:
-        ValueError: an image without proposals, or a box that is empty or outside the image.
-    """
+    """The box of the object, within the image; ``None`` where there is no object."""
     if not len(found.boxes):
         raise ValueError("no boxes proposed")
     objects = _objects(image, label)

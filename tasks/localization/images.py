@@ -63,13 +63,7 @@ class BoxedObject(NamedTuple):
 
 @dataclass(frozen=True)
 class AnnotatedImage:
-    """An image and the objects in it; ``None`` where these are not known.
-
-    Attributes:
-        name: what reports and predictions call it.
-        file: where it is.
-        objects: what is in it.
-    """
+    """An image, by the name in reports and predictions, and the objects in it; ``None`` where these are not known."""
 
     name: str
     file: ImageFile
@@ -142,11 +136,7 @@ def clip_box(box: Box, width: int, height: int) -> Box:
 
 
 def finite(text: Any) -> float:
-    """The number that a file gives for an edge.
-
-    Raises:
-        ValueError: not a finite number.
-    """
+    """The number that a file gives for an edge; ``ValueError`` if it is not finite."""
     number = float(text)
     if not math.isfinite(number):
         raise ValueError(f"expected a finite number, got {text!r}")

@@ -32,13 +32,7 @@ _TITLE = "selective search"
 
 
 class Proposals(NamedTuple):
-    """Boxes proposed for an image.
-
-    Attributes:
-        boxes: edges (xmin, ymin, xmax, ymax) in pixels, float32 [M, 4]; M may be 0.
-        width: of the image, in pixels.
-        height: of the image, in pixels.
-    """
+    """Boxes (xmin, ymin, xmax, ymax) proposed for an image, float32 [M, 4], and its size, all in pixels; M may be 0."""
 
     boxes: Tensor
     width: int
@@ -92,8 +86,7 @@ class SelectiveSearch:
         for image in images:
             with faults.noting(image):
                 paths[image] = self._path(image.read_bytes())
-        own = processes.share_out(paths.items())
-        missing = {path: image for image, path in own if not path.is_file()}
+        missing = {path: image for image, path in processes.share_out(paths.items()) if not path.is_file()}
         failed = {path: fault for part in processes.gathered(self._search(missing)) for path, fault in part.items()}
         for image, path in paths.items():
             if path in failed:
@@ -127,13 +120,7 @@ class SelectiveSearch:
 
 
 def selective_search(image: NDArray[np.uint8], count: int = 1000, mode: SearchMode = "fast") -> NDArray[np.float32]:
-    """Boxes in the order of selective search: edges (xmin, ymin, xmax, ymax) in pixels, [M, 4] with M up to ``count``.
-
-    Args:
-        image: RGB, [height, width, 3].
-        count: how many boxes to keep.
-        mode: see :class:`SelectiveSearch`.
-    """
+    """Boxes in an RGB image [height, width, 3] in the order of the search: float32 [M, 4] with M up to ``count``."""
     import cv2
 
     height, width = image.shape[:2]
@@ -179,9 +166,8 @@ def _search_image(task: tuple[Path, ImageFile, SearchMode, int]) -> tuple[Path, 
         return path, str(error)
     except cv2.error as error:
         return path, f"selective search failed ({error.err})"
-    height, width = image.shape[:2]
-    boxes_and_size = {"boxes": torch.from_numpy(boxes)}, {"width": width, "height": height}
-    keep(path, lambda own: save_state(own, *boxes_and_size))
+    size = {"width": image.shape[1], "height": image.shape[0]}
+    keep(path, lambda own: save_state(own, {"boxes": torch.from_numpy(boxes)}, size))
     return path, None
 
 

@@ -18,12 +18,7 @@ def voc_years(root: Path | zipfile.Path) -> list[Any]:
 
 
 def read_voc(source: str, years: Sequence[Any], split: str | None) -> tuple[list[AnnotatedImage], Faults]:
-    """Images of all years or of a split, and what is wrong with others.
-
-    Args:
-        source: what messages call the data.
-        years: folders, see :func:`voc_years`.
-        split: name of a list in ``ImageSets/Main``.
+    """Images of all :func:`voc_years`, or of a list in their ``ImageSets/Main``, and what is wrong with others.
 
     Raises:
         FileNotFoundError: no such split.

@@ -12,20 +12,14 @@ from structsmooth.costs import NormalizedHamming
 from structsmooth.problems import SparseChainProblem
 from structsmooth.sequences import SparseSequences
 from structsmooth.tasks.base import FittedTask, Predictions, Split, Task
-from structsmooth.tasks.chains import best_labels
+from structsmooth.tasks.chains import best_labels, write_scores
 from structsmooth.tasks.files import data_file
-from structsmooth.tasks.ocr.letters import ALPHABET, PIXELS, Word, read_words, write_words
-
-_SMALL = {"train": "0", "test": "1-9"}
+from structsmooth.tasks.ocr.letters import ALPHABET, PIXELS, Word, read_words
 
 
 @dataclass(frozen=True)
 class FittedOCR(FittedTask):
-    """The recognizer: pixels and letters are fixed, there is nothing to learn but the weights.
-
-    Args:
-        task: the task.
-    """
+    """The recognizer: pixels and letters are fixed, there is nothing to learn but the weights."""
 
     def problem(self, examples: Sequence[Word]) -> SparseChainProblem:
         """Structural hinge losses of the linear chain."""
@@ -44,17 +38,19 @@ class FittedOCR(FittedTask):
         pairs = {"letters": ("".join(gold), "".join(outputs)), "words": (gold, outputs)}
         right = {name: sum(a == b for a, b in zip(*pair, strict=True)) for name, pair in pairs.items()}
         share = {name: right[name] / len(pair[0]) for name, pair in pairs.items()}
-        metrics = {
-            "letter_error": 1 - share["letters"],
-            "letter_accuracy": share["letters"],
-            "word_accuracy": share["words"],
-        }
+        letters, whole = share["letters"], share["words"]
+        metrics = {"letter_error": 1 - letters, "letter_accuracy": letters, "word_accuracy": whole}
         rows = [f"{n:7}  {share[n]:8.2%}  {right[n]:6}  {len(truth):6}" for n, (truth, _) in pairs.items()]
         return metrics, "\n".join(["         accuracy   right     all", *rows])
 
     def write(self, examples: Sequence[Word], predictions: Predictions, stream: TextIO) -> None:
-        """A line per word, see :func:`~structsmooth.tasks.ocr.letters.write_words`."""
-        write_words(predictions, stream)
+        """A line per word with its text, or several texts from the best to the worst.
+
+        Where there are several, a comment line before it has their scores in the same order.
+        """
+        for ranked in predictions:
+            write_scores(ranked, stream)
+            stream.write(" ".join(text for _, text in ranked) + "\n")
 
 
 class OCR(Task):
@@ -77,7 +73,8 @@ class OCR(Task):
     @classmethod
     def default_files(cls) -> dict[str, str]:
         """The small version: training on the first of ten folds, test on the others."""
-        return {split: data_file("ocr", f"ocr/ocr_letters.npz#{folds}") for split, folds in _SMALL.items()}
+        folds = {"train": "0", "test": "1-9"}
+        return {split: data_file("ocr", f"ocr/ocr_letters.npz#{part}") for split, part in folds.items()}
 
     def read(self, path: str | TextIO, split: Split = "train") -> list[Word]:
         """Words of an archive, see :func:`~structsmooth.tasks.ocr.letters.read_words`."""

@@ -1,16 +1,14 @@
-"""Handwritten words: archives of arrays with a small picture of each letter, and files of texts."""
+"""Handwritten words: archives of arrays with a small picture of each letter."""
 
 import zipfile
 import zlib
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from structsmooth.tasks.base import Predictions
-from structsmooth.tasks.chains import write_scores
 from structsmooth.tasks.files import select
 
 PIXELS = 16 * 8
@@ -54,16 +52,6 @@ def read_words(path: str) -> list[Word]:
     return [Word(pixels[start:stop], text and text[start:stop]) for start, stop in spans]
 
 
-def write_words(predictions: Predictions, stream: TextIO) -> None:
-    """Write a line per word with its text, or several texts from the best to the worst.
-
-    Where there are several, a comment line before it has their scores in the same order.
-    """
-    for ranked in predictions:
-        write_scores(ranked, stream)
-        stream.write(" ".join(text for _, text in ranked) + "\n")
-
-
 class _Archive:
     """The arrays of a file of any origin, checked where they are asked for."""
 
@@ -72,7 +60,7 @@ class _Archive:
 
     def starts(self) -> list[int]:
         """Where words start among the letters, and the number of letters."""
-        starts = self._integers("word_start", (-1,), np.iinfo(np.int32).max)
+        starts = self._integers("word_start", (-1,))
         if len(starts) < 2 or starts[0] != 0 or (np.diff(starts.astype(np.int64)) < 1).any():
             raise ValueError(
                 f"{self._path}: word_start must rise from 0: where each word starts, then the number of letters"
@@ -88,10 +76,10 @@ class _Archive:
         return "".join(ALPHABET[label] for label in self._integers("labels", (letters,), len(ALPHABET) - 1))
 
     def words_of(self, folds: range, words: int) -> list[int]:
-        fold = self._integers("word_fold", (words,), np.iinfo(np.int32).max)
-        return [int(word) for word in np.flatnonzero(np.isin(fold, list(folds)))]
+        found: list[int] = np.isin(self._integers("word_fold", (words,)), list(folds)).nonzero()[0].tolist()
+        return found
 
-    def _integers(self, key: str, shape: tuple[int, ...], most: int) -> NDArray[Any]:
+    def _integers(self, key: str, shape: tuple[int, ...], most: int = 2**31 - 1) -> NDArray[Any]:
         """An array of integers from 0 to ``most``; a size of -1 may be any."""
         if key not in self._arrays:
             raise ValueError(f"{self._path}: no array {key}")

@@ -1,5 +1,6 @@
 """Segmentation of images into an object and its background, by graph cuts over superpixels."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,8 +16,7 @@ from structsmooth.problems import LinearModuleProblem
 from structsmooth.tasks.base import FittedTask, Latest, Predictions, Split, Task
 from structsmooth.tasks.files import data_file
 from structsmooth.tasks.progress import tracked
-from structsmooth.tasks.segmentation.pictures import Picture, read_pictures, save_overlay
-from structsmooth.tasks.segmentation.run_lengths import write_segmentations
+from structsmooth.tasks.segmentation.pictures import Picture, read_pictures, run_lengths, save_overlay
 from structsmooth.tasks.segmentation.score import SuperpixelScore, balanced_cost
 
 if TYPE_CHECKING:  # OpenCV loads with the first image, not with the list of tasks
@@ -27,12 +27,7 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class FittedSegmentation(FittedTask):
-    """A segmenter with its vocabularies.
-
-    Args:
-        task: the segmenter.
-        vocabulary: the colours and textures that histograms count.
-    """
+    """A segmenter with its vocabulary of colours and textures."""
 
     task: "Segmentation"
     vocabulary: "Vocabulary"
@@ -73,8 +68,11 @@ class FittedSegmentation(FittedTask):
         return metrics, f"{table}\nimages    {len(ious):6}"
 
     def write(self, examples: Sequence[Picture], predictions: Predictions, stream: TextIO) -> None:
-        """JSON lines, see :func:`~structsmooth.tasks.segmentation.run_lengths.write_segmentations`."""
-        write_segmentations(examples, predictions, stream)
+        """A line of JSON for each image: its name, height and width, and score and run lengths of each segmentation."""
+        for picture, ranked in zip(examples, predictions, strict=True):
+            found = [{"score": score, "runs": run_lengths(mask)} for score, mask in ranked]
+            line = {"image": picture.name, "size": picture.image.shape[:2], "segmentations": found}
+            stream.write(json.dumps(line) + "\n")
 
     def draw(self, examples: Sequence[Picture], predictions: Predictions, folder: Path) -> None:
         """A PNG file of each image: its best segmentation in green, the outline of its mask in red."""
@@ -82,13 +80,9 @@ class FittedSegmentation(FittedTask):
         for picture, ranked in zip(examples, predictions, strict=True):
             save_overlay(folder / f"{picture.name}.png", picture, ranked[0][1])
 
-    def to_dict(self) -> dict[str, Any]:
-        """Options and vocabularies."""
-        return super().to_dict() | {"vocabulary": self.vocabulary.to_dict()}
-
     @classmethod
     def from_learned(cls, task: Task, learned: Mapping[str, Any]) -> FittedTask:
-        """The segmenter with the vocabularies that :meth:`to_dict` gave."""
+        """The segmenter with the vocabulary that ``to_dict`` gave."""
         from structsmooth.tasks.segmentation.superpixels import Vocabulary
 
         return super().from_learned(task, {"vocabulary": Vocabulary.from_dict(learned["vocabulary"])})
@@ -105,9 +99,9 @@ class FittedSegmentation(FittedTask):
 
         parts = Superpixels.of(picture.image)
         features = self.vocabulary.features(picture.image, parts)
-        pairwise = features.pairwise if self.task.pairwise else features.pairwise[:, :0]
-        x = (features.unary, features.edges, pairwise, features.sizes)
-        return _Encoded(parts, tuple(map(torch.from_numpy, x)))
+        if not self.task.pairwise:
+            features = features._replace(pairwise=features.pairwise[:, :0])
+        return _Encoded(parts, tuple(map(torch.from_numpy, features)))
 
 
 @dataclass(frozen=True)
@@ -153,9 +147,8 @@ class Segmentation(Task):
         if not isinstance(path, str):
             raise ValueError("segmentation reads images from a folder or zip file, not from standard input")
         pictures = read_pictures(path)
-        if split != "predict":
-            for picture in pictures:
-                _truth(picture)
+        for picture in pictures if split != "predict" else ():
+            _truth(picture)
         return pictures
 
     def fit(self, examples: Sequence[Picture]) -> FittedSegmentation:

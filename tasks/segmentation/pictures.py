@@ -78,6 +78,18 @@ def save_overlay(path: Path, picture: Picture, predicted: NDArray[np.bool_]) -> 
     write_atomic(path, cv2.imencode(".png", canvas)[1].tobytes())
 
 
+def run_lengths(mask: NDArray[np.bool_]) -> list[int]:
+    """Lengths of stretches of false and true pixels in turns, row by row, false first.
+
+    Example:
+        >>> run_lengths(np.array([[True, True], [False, True]]))
+        [0, 2, 1, 1]
+    """
+    flat = np.concatenate([[False], mask.ravel()])
+    changes = np.flatnonzero(flat[1:] != flat[:-1])
+    return [int(length) for length in np.diff(changes, prepend=0, append=mask.size)]
+
+
 def _read(name: str, image_file: _File, mask_file: _File | None) -> Picture:
     image = _decode(image_file, colour=True)
     if mask_file is None:
@@ -124,11 +136,7 @@ def _open_zip(path: Path) -> zipfile.Path:
 
 
 def opencv() -> Any:
-    """OpenCV, which only images need.
-
-    Raises:
-        ImportError: it is not installed, with what to do.
-    """
+    """OpenCV, which only images need; ``ImportError`` says what to do where it is not installed."""
     try:
         import cv2
     except ImportError as error:

@@ -10,14 +10,7 @@ from structsmooth.structures import BinaryGraph, Structure
 
 
 class SuperpixelGraph(BinaryGraph):
-    """A binary graph over superpixels that knows how large they are.
-
-    Args:
-        unary: scores [B, N, 2], see :class:`~structsmooth.BinaryGraph`.
-        edges: nodes at the ends of each edge, integers [E, 2].
-        pairwise: supermodular scores [B, E, 2, 2].
-        sizes: number of pixels of each superpixel, [B, N].
-    """
+    """A :class:`~structsmooth.BinaryGraph` over superpixels that knows their ``sizes`` in pixels, [B, N]."""
 
     def __init__(self, unary: Tensor, edges: Tensor, pairwise: Tensor, sizes: Tensor) -> None:
         super().__init__(unary, edges, pairwise)

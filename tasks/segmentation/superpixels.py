@@ -5,7 +5,7 @@ Needs OpenCV with its contributed modules: ``pip install structsmooth[images]``.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,9 +56,9 @@ class Superpixels:
     @classmethod
     def from_labels(cls, labels: NDArray[np.int64]) -> "Superpixels":
         """Sizes and borders of given superpixels."""
-        across = (labels[:, :-1].ravel(), labels[:, 1:].ravel())
-        down = (labels[:-1].ravel(), labels[1:].ravel())
-        ends = np.sort(np.concatenate([np.stack(across, 1), np.stack(down, 1)]), axis=1)
+        across = np.stack([labels[:, :-1].ravel(), labels[:, 1:].ravel()], 1)
+        down = np.stack([labels[:-1].ravel(), labels[1:].ravel()], 1)
+        ends = np.sort(np.concatenate([across, down]), axis=1)
         edges, borders = np.unique(ends[ends[:, 0] != ends[:, 1]], axis=0, return_counts=True)
         return cls(labels, np.bincount(labels.ravel()), edges, borders)
 
@@ -82,8 +82,7 @@ class Superpixels:
         return [own, first, (first @ first > 0).astype(np.float64)]
 
 
-@dataclass(frozen=True)
-class Features:
+class Features(NamedTuple):
     """Features of the superpixels of an image.
 
     Attributes:
@@ -187,14 +186,8 @@ def gradient_histograms(image: Image) -> tuple[NDArray[np.int64], NDArray[np.int
     # The last square must end with the image.
     height, width = (side + -(-n // _STRIDE) * _STRIDE for n in image.shape[:2])
     low = side // 2
-    padded = cv2.copyMakeBorder(
-        cv2.cvtColor(image, cv2.COLOR_BGR2GRAY),
-        low,
-        height - low - image.shape[0],
-        low,
-        width - low - image.shape[1],
-        cv2.BORDER_REPLICATE,
-    )
+    margins = (low, height - low - image.shape[0], low, width - low - image.shape[1])
+    padded = cv2.copyMakeBorder(cv2.cvtColor(image, cv2.COLOR_BGR2GRAY), *margins, cv2.BORDER_REPLICATE)
     sizes = ((width, height), (side, side), (_STRIDE, _STRIDE), (_CELL, _CELL))
     hog = cv2.HOGDescriptor(*sizes, _DIRECTIONS, 1, -1, 0, 0.2, False, 1, True)
     rows, columns = (np.arange(0, n - side + 1, _STRIDE) for n in (height, width))

@@ -36,10 +36,6 @@ class Template(NamedTuple):
 Templates = tuple[Template, ...]
 
 
-def _spell_bias() -> tuple[str, ...]:
-    return ("bias",)
-
-
 def _spell_word(offset: int, word: str | None) -> tuple[str, ...]:
     if word is None:
         return (f"B{offset}" if offset < 0 else f"E+{offset}",)
@@ -72,15 +68,7 @@ def _spell_joint(name: str, *values: str | None) -> tuple[str, ...]:
 
 def _shape(word: str) -> str:
     """The word with letters and digits replaced by their kind: ``McDonald-95`` becomes ``XxXxxxxx-dd``."""
-    return "".join(map(_character_kind, word))
-
-
-def _character_kind(character: str) -> str:
-    if character.isupper():
-        return "X"
-    if character.islower():
-        return "x"
-    return "d" if character.isdigit() else character
+    return "".join("X" if c.isupper() else "x" if c.islower() else "d" if c.isdigit() else c for c in word)
 
 
 @lru_cache(maxsize=1 << 16)
@@ -113,7 +101,7 @@ def joint(column: str, *offsets: int) -> Template:
     return Template(tuple(Cell(column, offset) for offset in offsets), partial(_spell_joint, name))
 
 
-BIAS = Template((), _spell_bias)
+BIAS = Template((), lambda: ("bias",))
 PLAIN: Templates = (BIAS, *window("word"), *window("pos"), *window("chunk"))
 """Words, parts of speech and chunk tags up to two tokens away, and a bias: section 7.1.1 of Pillutla et al. (2018), "A
 Smoother Way to Train Structured Prediction Models"."""
@@ -138,25 +126,14 @@ def columns_of(templates: Templates) -> set[str]:
 
 
 def sentence_attributes(sentence: Sentence, templates: Templates) -> list[list[str]]:
-    """Attributes of each token of a sentence.
-
-    Columns that the sentence lacks, or fills with hyphens, have no attributes.
-
-    Args:
-        sentence: its tags play no role.
-        templates: what attributes there are, such as :data:`PLAIN` and :data:`RICH`.
-    """
+    """Attributes of each token of a sentence; columns that it lacks, or fills with hyphens, have none."""
     columns = {name: COLUMNS[name](sentence) for name in columns_of(templates)}
 
     def value(cell: Cell, token: int) -> str | None:
         position = token + cell.offset
         return columns[cell.column][position] if 0 <= position < len(sentence) else None
 
-    return [
-        [
-            attribute
-            for template in templates
-            for attribute in template.spell(*(value(cell, token) for cell in template.cells))
-        ]
-        for token in range(len(sentence))
-    ]
+    def spelled(token: int) -> list[str]:
+        return [a for cells, spell in templates for a in spell(*(value(cell, token) for cell in cells))]
+
+    return list(map(spelled, range(len(sentence))))

@@ -31,20 +31,17 @@ class Chunking(Tagging):
     @property
     def templates(self) -> Templates:
         """Windows, pairs and triples."""
-        return _TEMPLATES
+        return (
+            BIAS,
+            *window("word"),
+            joint("word", -1, 0),
+            joint("word", 0, 1),
+            *window("pos"),
+            *(joint("pos", first, first + 1) for first in range(-2, 2)),
+            *(joint("pos", first, first + 1, first + 2) for first in range(-2, 1)),
+        )
 
     @classmethod
     def default_files(cls) -> dict[str, str]:
         """CoNLL-2000 (Tjong Kim Sang and Buchholz 2000)."""
         return {split: data_file("chunking", f"conll2000/{split}.txt.gz") for split in ("train", "test")}
-
-
-_TEMPLATES: Templates = (
-    BIAS,
-    *window("word"),
-    joint("word", -1, 0),
-    joint("word", 0, 1),
-    *window("pos"),
-    *(joint("pos", first, first + 1) for first in range(-2, 2)),
-    *(joint("pos", first, first + 1, first + 2) for first in range(-2, 1)),
-)

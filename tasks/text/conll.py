@@ -39,15 +39,12 @@ class Sentence:
     @property
     def pos(self) -> list[str]:
         """Part-of-speech tags: the first column after the words, or hyphens."""
-        return self._column(0)
+        return self.columns[0] if self.columns else [_ABSENT] * len(self)
 
     @property
     def chunk(self) -> list[str]:
         """Chunk tags: the second column after the words, or hyphens."""
-        return self._column(1)
-
-    def _column(self, index: int) -> list[str]:
-        return self.columns[index] if index < len(self.columns) else [_ABSENT] * len(self)
+        return self.columns[1] if len(self.columns) > 1 else [_ABSENT] * len(self)
 
 
 def read_conll(path: str | PathLike[str] | TextIO, *, tagged: bool = True) -> list[Sentence]:
@@ -66,8 +63,7 @@ def read_conll(path: str | PathLike[str] | TextIO, *, tagged: bool = True) -> li
         OSError: the file cannot be read, or does not exist (:class:`FileNotFoundError`).
     """
     name = str(path) if isinstance(path, (str, PathLike)) else str(getattr(path, "name", "<stream>"))
-    check = _RowCheck(name, tagged)
-    sentences = [_sentence(rows, tagged) for rows in _sentence_rows(_read_text(path, name), check)]
+    sentences = [_sentence(rows, tagged) for rows in _sentence_rows(_read_text(path, name), name, tagged)]
     if not sentences:
         raise ValueError(f"{name}: no sentences")
     return sentences
@@ -91,48 +87,35 @@ def _read_bytes(source: str | PathLike[str] | TextIO) -> bytes:
     return gzip.decompress(data) if data.startswith(_GZIP_MAGIC) else data
 
 
-class _RowCheck:
-    """Refuses rows that do not fit the first one, with their place in the file."""
-
-    def __init__(self, name: str, tagged: bool) -> None:
-        self._name, self._tagged = name, tagged
-        self._columns: int | None = None
-        self._known_tags: set[str] = set()
-
-    def __call__(self, line: int, row: list[str]) -> None:
-        if len(row) != self._columns:
-            self._check_columns(line, row)
-        if self._tagged and row[-1] not in self._known_tags:
-            self._check_tag(line, row[-1])
-
-    def _check_columns(self, line: int, row: list[str]) -> None:
-        if self._columns is not None:
-            raise ValueError(f"{self._name}:{line}: expected {self._columns} columns, got {len(row)}")
-        if self._tagged and len(row) < 2:
-            raise ValueError(f"{self._name}:{line}: expected a word and a tag, got one column")
-        self._columns = len(row)
-
-    def _check_tag(self, line: int, tag: str) -> None:
-        try:
-            split_tag(tag)
-        except ValueError as error:
-            raise ValueError(f"{self._name}:{line}: {error}") from None
-        self._known_tags.add(tag)
-
-
-def _sentence_rows(text: str, check: _RowCheck) -> Iterator[list[list[str]]]:
+def _sentence_rows(text: str, name: str, tagged: bool) -> Iterator[list[list[str]]]:
     """The cells of each sentence's tokens."""
     rows: list[list[str]] = []
+    columns: int | None = None
     for number, line in enumerate(text.split("\n"), start=1):
         row = _cells(line)
         if row and row[0] != _DOCUMENT_START:
-            check(number, row)
+            try:
+                if len(row) != columns:
+                    _check_columns(row, columns, tagged)
+                if tagged:
+                    split_tag(row[-1])
+            except ValueError as error:
+                raise ValueError(f"{name}:{number}: {error}") from None
+            columns = len(row)
             rows.append(row)
         elif rows:
             yield rows
             rows = []
     if rows:
         yield rows
+
+
+def _check_columns(row: list[str], columns: int | None, tagged: bool) -> None:
+    """Refuse another number of columns than before, and words without tags."""
+    if columns is not None:
+        raise ValueError(f"expected {columns} columns, got {len(row)}")
+    if tagged and len(row) < 2:
+        raise ValueError("expected a word and a tag, got one column")
 
 
 def _cells(line: str) -> list[str]:
@@ -151,11 +134,6 @@ def write_conll(sentences: Sequence[Sentence], predicted_tags: Sequence[Sequence
     """Write all columns of the sentences and a last one with the predicted tags.
 
     The ``conlleval`` script reads this format if the sentences are tagged.
-
-    Args:
-        sentences: n sentences.
-        predicted_tags: the predicted tags of each sentence.
-        stream: where to write, open for text.
 
     Raises:
         ValueError: the numbers of predicted tags and of tokens differ.

@@ -64,11 +64,8 @@ def hash_attribute(name: str, bits: int) -> int:
 class HashingEncoder(AttributeEncoder):
     """Encodes attributes by :func:`hash_attribute`: needs no training data, but some attributes share an integer.
 
-    Args:
-        bits: attributes are mapped to ``2**bits`` integers, from 1 to 30 bits.
-
     Raises:
-        ValueError: the number of bits is out of range.
+        ValueError: ``bits`` is not from 1 to 30.
     """
 
     bits: int = 18
@@ -81,7 +78,7 @@ class HashingEncoder(AttributeEncoder):
 
     @property
     def size(self) -> int:
-        """Number of different integers."""
+        """Number of buckets, 2**bits."""
         return 1 << self.bits
 
     def integer(self, attribute: str) -> int:
@@ -110,14 +107,12 @@ class DictionaryEncoder(AttributeEncoder):
 
     @classmethod
     def fit(cls, sentences: Sequence[Sentence], templates: Templates, *, min_count: int = 1) -> "DictionaryEncoder":
-        """An encoder that knows the attributes of training sentences.
-
-        Args:
-            sentences: the training sentences.
-            templates: see :func:`~structsmooth.tasks.text.attributes.sentence_attributes`.
-            min_count: number of tokens that must have an attribute for it to be known.
-        """
-        counts = _count_attributes(sentences, templates)
+        """An encoder that knows the attributes that at least ``min_count`` tokens of training sentences have."""
+        counts = Counter[str]()
+        for distinct, which in _spellings(sentences, templates):
+            for attributes, count in zip(distinct, np.bincount(which).tolist(), strict=True):
+                for attribute in attributes:
+                    counts[attribute] += count
         # Frequent attributes first: their weights then lie close together in memory.
         return cls([attribute for attribute, count in counts.most_common() if count >= min_count])
 
@@ -163,10 +158,15 @@ class _CodedColumn(NamedTuple):
     values: list[str | None]
     codes: NDArray[np.int64]
 
+    def at(self, positions: NDArray[np.int64]) -> list[str | None]:
+        return [self.values[code] for code in self.codes[positions].tolist()]
+
 
 def _spellings(sentences: Sequence[Sentence], templates: Templates) -> Iterator[_Spellings]:
     columns = {name: _coded_column(sentences, COLUMNS[name]) for name in columns_of(templates)}
-    positions = _token_positions(sentences)
+    lengths = [len(sentence) for sentence in sentences]
+    preceding_separators = np.repeat(np.arange(1, len(lengths) + 1), lengths)
+    positions = np.arange(sum(lengths)) + WINDOW * preceding_separators
     for template in templates:
         yield _corpus_spellings(template, columns, positions)
 
@@ -179,12 +179,6 @@ def _coded_column(sentences: Sequence[Sentence], column: Callable[[Sentence], Co
     return _CodedColumn(list(codes), coded)
 
 
-def _token_positions(sentences: Sequence[Sentence]) -> NDArray[np.int64]:
-    lengths = [len(sentence) for sentence in sentences]
-    preceding_separators = np.repeat(np.arange(1, len(lengths) + 1), lengths)
-    return np.arange(sum(lengths)) + WINDOW * preceding_separators
-
-
 def _corpus_spellings(
     template: Template, columns: Mapping[str, _CodedColumn], positions: NDArray[np.int64]
 ) -> _Spellings:
@@ -192,13 +186,9 @@ def _corpus_spellings(
     for column, offset in template.cells:
         combination = combination * len(columns[column].values) + columns[column].codes[positions + offset]
     _, example, which = np.unique(combination, return_index=True, return_inverse=True)
-    cell_values = [_values(columns[column], positions[example] + offset) for column, offset in template.cells]
+    cell_values = [columns[column].at(positions[example] + offset) for column, offset in template.cells]
     combinations = zip(*cell_values, strict=True) if template.cells else [()] * len(example)
     return _Spellings((template.spell(*values) for values in combinations), which)
-
-
-def _values(column: _CodedColumn, positions: NDArray[np.int64]) -> list[str | None]:
-    return [column.values[code] for code in column.codes[positions].tolist()]
 
 
 def _integers(spellings: _Spellings, lookup: Callable[[str], int]) -> NDArray[np.int32]:
@@ -214,13 +204,3 @@ def _integers(spellings: _Spellings, lookup: Callable[[str], int]) -> NDArray[np
 
 def _offsets(counts: Sequence[int] | NDArray[np.int64]) -> Tensor:
     return torch.from_numpy(np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts, dtype=np.int64)]))
-
-
-def _count_attributes(sentences: Sequence[Sentence], templates: Templates) -> Counter[str]:
-    """Number of tokens that have each attribute."""
-    counts = Counter[str]()
-    for distinct, which in _spellings(sentences, templates):
-        for attributes, count in zip(distinct, np.bincount(which).tolist(), strict=True):
-            for attribute in attributes:
-                counts[attribute] += count
-    return counts

@@ -23,14 +23,7 @@ from structsmooth.tasks.text.encoders import AttributeEncoder, DictionaryEncoder
 
 @dataclass(frozen=True)
 class FittedTagging(FittedTask):
-    """A tagger with the attributes and tags of its training data.
-
-    Args:
-        task: the tagger, with the scheme of its tags.
-        encoder: attributes to integers.
-        tags: what the states stand for.
-        columns: number of columns of the training data.
-    """
+    """A tagger with the attributes, the tags, which are its states, and the number of columns of its training data."""
 
     task: "Tagging"
     encoder: AttributeEncoder
@@ -76,16 +69,13 @@ class FittedTagging(FittedTask):
         """
         for sentence, ranked in zip(examples, predictions, strict=True):
             write_scores(ranked, stream)
-            *alternatives, last = [tags for _, tags in ranked]
-            write_conll([_with_columns(sentence, alternatives)], [last], stream)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Options, attributes and tags."""
-        return super().to_dict() | {"encoder": self.encoder.to_dict()}
+            *others, last = [tags for _, tags in ranked]
+            gold = [] if sentence.tags is None else [sentence.tags]
+            write_conll([Sentence(sentence.words, [*sentence.columns, *gold, *others])], [last], stream)
 
     @classmethod
     def from_learned(cls, task: Task, learned: Mapping[str, Any]) -> FittedTask:
-        """The tagger with the attributes and tags that :meth:`to_dict` gave."""
+        """The tagger with the attributes and tags that ``to_dict`` gave."""
         return super().from_learned(task, {**learned, "encoder": encoder_from_dict(learned["encoder"])})
 
     @property
@@ -148,9 +138,3 @@ def _gold(sentence: Sentence) -> list[str]:
 def _well_formed(sentence: Sentence, scheme: TagScheme) -> list[str]:
     """The tags of a sentence in a scheme; the entities stay the same."""
     return entity_tags(entities(_gold(sentence)), len(sentence), scheme)
-
-
-def _with_columns(sentence: Sentence, columns: Sequence[list[str]]) -> Sentence:
-    """A sentence with further columns after its own, tags included."""
-    gold = [] if sentence.tags is None else [sentence.tags]
-    return Sentence(sentence.words, [*sentence.columns, *gold, *columns])

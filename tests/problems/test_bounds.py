@@ -66,6 +66,14 @@ def test_bounds_get_the_dtype_of_the_weights() -> None:
     assert checked_bounds(None, torch.zeros(3)) is None
 
 
+def test_bounds_that_constrain_nothing_are_none() -> None:
+    lower, upper = torch.full((3,), -torch.inf), torch.full((3,), torch.inf)
+    assert checked_bounds((lower, upper), torch.zeros(3)) is None
+    one_sided = checked_bounds((lower.index_fill(0, torch.tensor([1]), 0.0), upper), torch.zeros(3))
+    assert one_sided is not None
+    assert clip(-torch.ones(3), one_sided).tolist() == [-1, 0, -1]
+
+
 @pytest.mark.parametrize(
     ("bounds", "error", "message"),
     [

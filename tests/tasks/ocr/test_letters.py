@@ -1,13 +1,12 @@
-"""Reading archives of handwritten words, and writing texts."""
+"""Reading archives of handwritten words."""
 
-import io
 from pathlib import Path
 
 import numpy as np
 import pytest
 from small_tasks import WORDS, letters, save_letters
 
-from structsmooth.tasks.ocr.letters import read_words, write_words
+from structsmooth.tasks.ocr.letters import read_words
 
 LETTERS = sum(map(len, WORDS))
 
@@ -32,18 +31,6 @@ def test_words_without_labels_have_the_same_pixels(path, tmp_path):
     unlabelled = read_words(save_letters(tmp_path, "new.npz", labels=None))
     assert [word.text for word in unlabelled] == [None] * len(WORDS)
     assert all(np.array_equal(a.pixels, b.pixels) for a, b in zip(unlabelled, read_words(path), strict=True))
-
-
-def test_writes_a_word_per_line():
-    stream = io.StringIO()
-    write_words([[(1.0, word)] for word in WORDS], stream)
-    assert stream.getvalue().splitlines() == WORDS
-
-
-def test_alternatives_are_written_with_their_scores():
-    stream = io.StringIO()
-    write_words([[(2.5, "cab"), (1.25, "cad"), (-1e-7, "dab")], [(1.0, "z")]], stream)
-    assert stream.getvalue() == "# scores 2.5 1.25 -1e-07\ncab cad dab\nz\n"
 
 
 @pytest.mark.parametrize(

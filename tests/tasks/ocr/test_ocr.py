@@ -57,6 +57,18 @@ def test_there_are_no_more_words_than_letters_allow(words):
     assert sorted(text for _, text in ranked) == [*"abcdefghijklmnopqrstuvwxyz"]
 
 
+def test_writes_a_word_per_line(words):
+    stream = io.StringIO()
+    OCR().fit(words).write(words, [[(1.0, word)] for word in WORDS], stream)
+    assert stream.getvalue().splitlines() == WORDS
+
+
+def test_alternatives_are_written_with_their_scores(words):
+    stream = io.StringIO()
+    OCR().fit(words).write(words[:2], [[(2.5, "cab"), (1.25, "cad"), (-1e-7, "dab")], [(1.0, "z")]], stream)
+    assert stream.getvalue() == "# scores 2.5 1.25 -1e-07\ncab cad dab\nz\n"
+
+
 def test_refuses_standard_input():
     with pytest.raises(ValueError, match="not from standard input"):
         OCR().read(io.StringIO("letters"))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from structsmooth.tasks.segmentation.run_lengths import run_lengths
+from structsmooth.tasks.segmentation.pictures import run_lengths
 
 
 @pytest.mark.parametrize("mask", [[[0, 0], [0, 0]], [[1, 1], [1, 1]], [[1, 0], [0, 1]], [[0, 1], [1, 0]]])

@@ -64,6 +64,8 @@ def test_without_pairwise_scores(trained):
     weights = BCFW().solve(problem, lam=10 / 4, passes=15).weights
     assert task.measure(examples, outputs(task.predict(weights, examples)))[0]["iou"] > 0.7
     assert not Segmentation.from_dict(task.to_dict()).task.pairwise
+    assert problem.bounds is None
+    assert len(CasimirSVRG().solve(problem, lam=10 / 4, passes=1).weights) == problem.dim
 
 
 def test_measure_by_hand(trained):
