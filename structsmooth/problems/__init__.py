@@ -12,8 +12,7 @@ from structsmooth.problems.linear import (
     SparseChainProblem,
     respond,
 )
-from structsmooth.problems.linearized import LinearizedProblem
-from structsmooth.problems.module import ModuleProblem
+from structsmooth.problems.module import LinearizedProblem, ModuleProblem
 from structsmooth.problems.sharding import sharded
 from structsmooth.problems.shifted import ShiftedProblem
 

@@ -15,8 +15,7 @@ from structsmooth.problems.bounds import Bounds, checked_bounds
 from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.problems.linear.batches import StructureBatch
 from structsmooth.problems.linear.blocks import Response, respond
-from structsmooth.problems.linearized import Labels
-from structsmooth.problems.module import Dataset, ModuleProblem
+from structsmooth.problems.module import Dataset, Labels, ModuleProblem
 from structsmooth.problems.sharding import shared_out
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.structures.base import PartCosts, Structure
