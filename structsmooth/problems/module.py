@@ -12,8 +12,7 @@ from torch.utils.data import Subset, default_collate
 from structsmooth.costs import Hamming
 from structsmooth.losses import StructuralHinge
 from structsmooth.problems.affine import AffineBatch, AffineProblem, Answer, by_example
-from structsmooth.problems.base import Problem
-from structsmooth.problems.derived import DerivedProblem
+from structsmooth.problems.base import DerivedProblem, Problem
 from structsmooth.problems.sharding import Shard, replicated, shared_out
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.structures.base import PartCosts, Structure
@@ -170,11 +169,6 @@ class LinearizedProblem(DerivedProblem, AffineProblem):
         """w_k: [dim]."""
         return self.center.clone()
 
-    def batch_losses(self, w: Tensor, indices: Tensor, smoother: Smoother) -> Tensor:
-        """Losses of some examples: [b], differentiable once."""
-        batch = self.affine_batch(indices)
-        return batch.losses(_Tangents.apply(w - self.center, batch), smoother)
-
     def affine_batch(self, indices: Tensor) -> "_LinearizedBatch":
         """Some of the examples."""
         return _LinearizedBatch(self.problem, self.center, indices)
@@ -203,10 +197,13 @@ class _LinearizedBatch(AffineBatch):
 
     def oracle(self, w: Tensor, smoother: Smoother) -> Answer:
         tangents = [tangent.requires_grad_() for tangent in self.tangents(w - self.center.detach())]
-        loss = self.losses(tangents, smoother).sum()
+        loss = self._moved_losses(tangents, smoother).sum()
         return Answer(loss.detach(), torch.autograd.grad(loss, tangents), self.by_example)
 
-    def losses(self, tangents: Sequence[Tensor], smoother: Smoother) -> Tensor:
+    def losses(self, w: Tensor, smoother: Smoother) -> Tensor:
+        return self._moved_losses(_Tangents.apply(w - self.center.detach(), self), smoother)
+
+    def _moved_losses(self, tangents: Sequence[Tensor], smoother: Smoother) -> Tensor:
         """Losses [b] under potentials θ + tangents."""
         rest = iter(tangents)
         moved = (p.detach() + next(rest) if p.requires_grad else p for p in self.structure.potentials)

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic
 
 import numpy as np
 from torch import Tensor
@@ -10,23 +10,13 @@ from torch import Tensor
 from structsmooth.problems.base import FullPass, Problem
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.solvers.checks import check_number
-from structsmooth.solvers.state import State
+from structsmooth.solvers.state import S, State
 from structsmooth.solvers.step_control import StepControl
-
-S = TypeVar("S", bound=State)
 
 
 @dataclass(frozen=True)
 class Algorithm(ABC, Generic[S]):
-    """Hyperparameters of an algorithm; a :class:`~structsmooth.solvers.Solver` runs it.
-
-    A subclass is a frozen dataclass that gives ``first_state`` and ``advance``, and ``state_type`` if its states have
-    fields of their own.
-
-    Args:
-        gap_tolerance: stop when the duality gap is at most this fraction of the objective; needs a linear problem with
-            λ > 0.
-    """
+    """Hyperparameters and steps of a :class:`~structsmooth.solvers.Solver`, which adds ``solve``."""
 
     gap_tolerance: float = 1e-3
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TypeVar
 
 from torch import Tensor
 
@@ -11,9 +10,7 @@ from structsmooth.problems.base import Problem
 from structsmooth.solvers.algorithm import Algorithm
 from structsmooth.solvers.checks import check_number
 from structsmooth.solvers.run import Run
-from structsmooth.solvers.state import Callback, Result, State, Status, Stop
-
-S = TypeVar("S", bound=State)
+from structsmooth.solvers.state import Callback, Result, S, State, Status, Stop
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple
 
 import numpy as np
 import torch
@@ -13,9 +13,7 @@ from structsmooth.history import History, Row
 from structsmooth.problems.base import FullPass, Problem
 from structsmooth.smoothing import Smoother
 from structsmooth.solvers.algorithm import Algorithm
-from structsmooth.solvers.state import Callback, Progress, Result, State, Status, Work
-
-S = TypeVar("S", bound=State)
+from structsmooth.solvers.state import Callback, Progress, Result, S, State, Status, Work
 
 
 class Evaluation(NamedTuple):

@@ -57,12 +57,7 @@ def respond(structure: Structure, smoother: Smoother) -> Response:
 
 
 class BlockProblem(AffineProblem):
-    """What a linear problem has for each block of its dual; see :class:`LinearProblem`.
-
-    Attributes:
-        feature_map: the map from weights to potentials.
-        blocks: number of blocks of the dual; n unless a subclass says otherwise.
-    """
+    """What a linear problem has for each block of its dual; see :class:`LinearProblem`."""
 
     feature_map: FeatureMap
 

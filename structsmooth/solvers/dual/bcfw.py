@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -10,8 +10,8 @@ from torch import Tensor
 
 from structsmooth.problems.base import Problem
 from structsmooth.problems.bounds import conjugate
-from structsmooth.problems.linear import DualIterate, LinearProblem
-from structsmooth.problems.linear.active_set import Cache, Steps
+from structsmooth.problems.linear.active_set import Cache, DualIterate, Steps
+from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.solvers.averaging import averaging_shares
 from structsmooth.solvers.checks import check_choices, check_number
 from structsmooth.solvers.dual.base import DualSolver
@@ -86,7 +86,7 @@ class BCFW(DualSolver[BCFWState]):
     refresh: int = 10
     average: bool = False
 
-    state_type: ClassVar[type[State]] = BCFWState
+    state_type = BCFWState
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -94,7 +94,7 @@ class BCFW(DualSolver[BCFWState]):
             check_number(name, getattr(self, name), integer=True, positive=True)
         for name in ("cache_factor", "cache_nu"):
             check_number(name, getattr(self, name))
-        check_choices(self, steps=get_args(Steps))
+        check_choices(self, "steps")
         if self.sampling not in ("uniform", "gap"):
             raise ValueError(f'sampling must be "uniform" or "gap", got {self.sampling!r}')
 

@@ -1,7 +1,7 @@
 """Batch Frank-Wolfe on the dual (Lacoste-Julien et al. 2013, Algorithm 2; Osokin et al. 2016, Algorithm 8)."""
 
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -38,7 +38,7 @@ class FrankWolfe(DualSolver[FrankWolfeState]):
     the labels, v = 0, or from the state of another run on the same problem, for this λ or another.
     """
 
-    state_type: ClassVar[type[State]] = FrankWolfeState
+    state_type = FrankWolfeState
 
     def first_state(self, problem: Problem, lam: float, start: Any, seed: int) -> FrankWolfeState:
         """The labels, or the dual iterate of ``start``."""

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -12,7 +12,6 @@ from structsmooth.problems.base import FullPass, Problem
 from structsmooth.smoothing import Smoother
 from structsmooth.solvers.checks import check_choices, check_positive
 from structsmooth.solvers.primal.svrg import SmoothedSolver, SmoothedState
-from structsmooth.solvers.state import State
 from structsmooth.solvers.step_control import StepControl
 
 
@@ -82,7 +81,7 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
     max_inner: int = 10
     lipschitz: float | None = None
 
-    state_type: ClassVar[type[State]] = CasimirState
+    state_type = CasimirState
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -90,12 +89,7 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
         check_positive(self, "max_inner", integer=True)
         if self.lipschitz is not None and self.learning_rate is not None:
             raise ValueError("give lipschitz or learning_rate, not both")
-        check_choices(
-            self,
-            schedule=("adaptive", "constant"),
-            warm_start=("prox-center", "extrapolation", "prev-iterate"),
-            inner_stop=("budget", "gradient"),
-        )
+        check_choices(self, "schedule", "warm_start", "inner_stop")
 
     def step_control(self, problem: Problem, lam: float) -> StepControl[CasimirState]:
         """Shorter steps than those of SVRG, since inner problems are more strongly convex than the whole."""
@@ -187,9 +181,7 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
 
     @property
     def _first_mu(self) -> float:
-        if self.mu is not None:
-            return self.mu
-        return 2.0 if self.schedule == "adaptive" else 0.03
+        return self.mu or (2.0 if self.schedule == "adaptive" else 0.03)
 
     def _solve_inner(
         self,

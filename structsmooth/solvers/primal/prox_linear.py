@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -15,7 +15,6 @@ from structsmooth.solvers.checks import check_choices, check_number, check_posit
 from structsmooth.solvers.primal.casimir import CasimirSVRG
 from structsmooth.solvers.primal.gradient import GradientSolver, GradientState
 from structsmooth.solvers.primal.svrg import SVRG, SmoothedSolver
-from structsmooth.solvers.state import State
 
 
 @dataclass
@@ -84,19 +83,13 @@ class ProxLinear(GradientSolver[ProxLinearState]):
     tolerance: float | None = None
     accept: Literal["descent", "always"] = "descent"
 
-    state_type: ClassVar[type[State]] = ProxLinearState
+    state_type = ProxLinearState
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_positive(self, "mu", "lipschitz", "tolerance")
         check_number("inner_passes", self.inner_passes, integer=True, positive=True)
-        check_choices(
-            self,
-            schedule=("adaptive", "constant"),
-            inner=("casimir-svrg", "svrg"),
-            inner_stop=("budget", "gradient"),
-            accept=("descent", "always"),
-        )
+        check_choices(self, "schedule", "inner", "inner_stop", "accept")
         self.inner_solver(self._first_mu)  # checks the hyperparameters that it gets
 
     def inner_solver(self, mu: float) -> SmoothedSolver[Any]:
@@ -158,9 +151,7 @@ class ProxLinear(GradientSolver[ProxLinearState]):
 
     @property
     def _first_mu(self) -> float:
-        if self.mu is not None:
-            return self.mu
-        return 1.0 if self.schedule == "adaptive" else 0.03
+        return self.mu or (1.0 if self.schedule == "adaptive" else 0.03)
 
     def _estimate_lipschitz(self, problem: Problem, lam: float, state: ProxLinearState, seed: int) -> float:
         """L_0, on a few examples: linearized scores take long, and iterations double L_0 where it is too small."""

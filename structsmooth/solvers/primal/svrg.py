@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
 import torch
@@ -13,7 +13,6 @@ from structsmooth.smoothing import L2, Entropy, Smoother
 from structsmooth.solvers.averaging import newest_share
 from structsmooth.solvers.checks import check_positive
 from structsmooth.solvers.primal.gradient import GradientSolver, GradientState
-from structsmooth.solvers.state import State
 from structsmooth.solvers.step_control import StepControl
 from structsmooth.structures.base import check_k
 
@@ -82,7 +81,7 @@ class SVRG(SmoothedSolver[SVRGState]):
 
     mu: float = 0.03
 
-    state_type: ClassVar[type[State]] = SVRGState
+    state_type = SVRGState
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -35,7 +35,8 @@ def frank_wolfe_epoch(
         remaining = shares.flip(0).cumsum(0).flip(0)
         total = start * shares.sum()
     needed = steps != "fw" or cache is not None
-    sets = _checked_sets(data, point) if needed else _no_sets(data.n)
+    none = torch.empty(data.n, 0, dtype=torch.int32)
+    sets = _checked_sets(data, point) if needed else (none.view(-1), none.double(), none)
     calls: int = compiled_dual.frank_wolfe_epoch(
         examples.numpy(),
         draws.numpy(),
@@ -54,12 +55,6 @@ def frank_wolfe_epoch(
         point = replace(point, outputs=sets[0], alphas=sets[1], stamps=sets[2])
     new = replace(point, weights=w, statistics=statistics.view(-1), gaps=gaps)
     return new, None if shares is None else total, calls
-
-
-def _no_sets(n: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Sets without slots."""
-    slots = torch.empty(n, 0, dtype=torch.int32)
-    return slots.view(-1), slots.double(), slots
 
 
 def _checked_sets(data: ChainData, point: DualIterate) -> tuple[Tensor, Tensor, Tensor]:

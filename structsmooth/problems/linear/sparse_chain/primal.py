@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -21,7 +20,7 @@ class ChainPass(FullPass):
     edge: Tensor = field(kw_only=True)
     """Marginals of neighbouring pairs, summed over each sequence: [n, S, S]."""
 
-    per_example: ClassVar[tuple[str, ...]] = ("node", "edge")
+    per_example = ("node", "edge")
 
 
 def svrg_epoch(
@@ -64,14 +63,7 @@ def svrg_epoch(
 
 
 def sgd_epoch(
-    data: ChainData,
-    w: Tensor,
-    order: Tensor,
-    *,
-    step_sizes: Tensor,
-    lam: float,
-    smoother: Smoother,
-    shares: Tensor,
+    data: ChainData, w: Tensor, order: Tensor, *, step_sizes: Tensor, lam: float, smoother: Smoother, shares: Tensor
 ) -> tuple[Tensor, Tensor]:
     """The epoch of :meth:`~structsmooth.problems.Problem.sgd_epoch` with steps of one example, order [steps]."""
     from structsmooth.problems.linear.sparse_chain import compiled_primal
