@@ -228,11 +228,7 @@ class Problem(ABC):
 
 
 class DerivedProblem(Problem):
-    """A problem over the examples of another, with its sizes and bounds, whose oracle calls count as its own.
-
-    Args:
-        problem: the other.
-    """
+    """A problem over the examples of another, with its sizes and bounds, whose oracle calls count as its own."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem

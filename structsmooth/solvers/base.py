@@ -7,9 +7,8 @@ from torch import Tensor
 
 from structsmooth.history import History
 from structsmooth.problems.base import Problem
-from structsmooth.solvers.algorithm import Algorithm
 from structsmooth.solvers.checks import check_number
-from structsmooth.solvers.run import Run
+from structsmooth.solvers.run import Algorithm, Run
 from structsmooth.solvers.state import Callback, Result, S, State, Status, Stop
 
 

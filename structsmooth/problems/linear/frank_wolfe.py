@@ -13,14 +13,7 @@ from structsmooth.problems.linear.blocks import BlockProblem
 
 @dataclass(frozen=True)
 class BlockSteps:
-    """Steps with line search on the blocks of a dual iterate.
-
-    Attributes:
-        problem: a linear problem of hinges.
-        lam: λ > 0.
-        steps: the kind of steps.
-        cache: when an atom of the cache is taken, and no oracle called.
-    """
+    """Steps with line search on the blocks of a dual iterate; see ``LinearProblem.frank_wolfe_epoch``."""
 
     problem: BlockProblem
     lam: float

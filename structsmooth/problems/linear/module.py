@@ -23,21 +23,13 @@ from structsmooth.structures.base import PartCosts, Structure
 
 @dataclass(frozen=True)
 class _Example:
-    """What steps on one example need over and over.
-
-    Attributes:
-        x: the input, as a batch of one.
-        y: the labels, as a batch of one.
-        structure: bound to potentials of zero, which require gradients.
-        costs: ℓ_i in the shapes of the potentials.
-        parts: ν(y_i) in the shapes of the potentials.
-    """
+    """What steps on one example need over and over, as a batch of one."""
 
     x: Any
     y: Tensor
-    structure: Structure
-    costs: Parts
-    parts: Parts
+    structure: Structure  # bound to potentials of zero, which require gradients
+    costs: Parts  # ℓ_i in the shapes of the potentials
+    parts: Parts  # ν(y_i) in the shapes of the potentials
 
 
 class LinearModuleProblem(LinearProblem):

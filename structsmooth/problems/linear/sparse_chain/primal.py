@@ -45,17 +45,9 @@ def svrg_epoch(
     w, total = start.clone(), torch.zeros_like(start)
     if center is not None:
         drift = torch.sub(drift, data.checked_vector("center", center), alpha=kappa)
-    compiled_primal.svrg_epoch(
-        order.numpy(),
-        data.arrays,
-        data.matrix(w),
-        data.matrix(drift),
-        data.matrix(total),
-        smoothing(snapshot.smoother),
-        node.numpy(),
-        edge.numpy(),
-        (float(step_size), float(shrink), sums.numpy()),
-    )
+    vectors, stored = map(data.matrix, (w, drift, total)), (node.numpy(), edge.numpy())
+    decay = (float(step_size), float(shrink), sums.numpy())
+    compiled_primal.svrg_epoch(order.numpy(), data.arrays, *vectors, smoothing(snapshot.smoother), *stored, decay)
     # The dense terms of the sum of the iterates, in closed form.
     total.add_(start, alpha=float(sums[steps + 1] - 1))
     total.sub_(drift, alpha=step_size * float(sums.sum() - sums[-1]))
