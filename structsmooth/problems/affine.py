@@ -39,19 +39,12 @@ class StatisticsPass(FullPass):
 
 @dataclass(frozen=True)
 class Answer:
-    """The oracle's answer for a batch.
+    """The oracle's answer for a batch."""
 
-    Attributes:
-        loss: Σ f_i, [].
-        statistics: gradients of Σ f_i in the potentials that depend on the weights.
-        by_example: whether each of these has a row for each example.
-        cost: Σ ⟨ℓ_i, m_i⟩, [], m_i the statistics of the outputs; linear problems only.
-    """
-
-    loss: Tensor
-    statistics: Sequence[Tensor]
-    by_example: bool
-    cost: Tensor | None = None
+    loss: Tensor  # Σ f_i, []
+    statistics: Sequence[Tensor]  # gradients of Σ f_i in the potentials that depend on the weights
+    by_example: bool  # whether each of these has a row for each example
+    cost: Tensor | None = None  # Σ ⟨ℓ_i, m_i⟩, [], m_i the statistics of the outputs; linear problems only
 
 
 class AffineBatch(ABC):

@@ -79,21 +79,16 @@ class Evaluation(NamedTuple):
 
 
 class Run(Generic[S]):
-    """One run of a solver; see :meth:`Solver.solve` for the arguments.
+    """One run of a solver; see :meth:`Solver.solve` for the arguments."""
 
-    Attributes:
-        state: state of the solver after the last accepted pass.
-        history: a row for the start, and one for every accepted pass.
-    """
-
-    state: S
+    state: S  # after the last accepted pass
 
     def __init__(
         self, solver: Algorithm[S], problem: Problem, lam: float, seed: int, callbacks: Iterable[Callback]
     ) -> None:
         self.solver, self.problem, self.lam, self.seed = solver, problem, lam, seed
         self.callbacks = tuple(callbacks)
-        self.history = History()
+        self.history = History()  # a row for the start, and one for every accepted pass
         self._control = solver.step_control(problem, lam)
         self._retries = 0
         self._kept: Evaluation | None = None

@@ -12,20 +12,15 @@ from structsmooth.problems.bounds import conjugate, line_search
 from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.solvers.dual.base import DualSolver
-from structsmooth.solvers.state import State
+from structsmooth.solvers.state import State, empty
 
 
 @dataclass
 class FrankWolfeState(State):
-    """Adds the dual iterate, as a :class:`~structsmooth.solvers.lower_bound.DualPoint`.
+    """Adds the dual iterate, as a :class:`~structsmooth.solvers.lower_bound.DualPoint`."""
 
-    Attributes:
-        dual_gradient: −λv, [dim]; ``weights`` are v, within the bounds.
-        dual_cost: (1/n) Σ ⟨ℓ_i, m_i⟩.
-    """
-
-    dual_gradient: Tensor = field(default_factory=lambda: torch.zeros(0))
-    dual_cost: float = 0.0
+    dual_gradient: Tensor = field(default_factory=empty)  # −λv, [dim]; ``weights`` are v, within the bounds
+    dual_cost: float = 0.0  # (1/n) Σ ⟨ℓ_i, m_i⟩
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,15 @@ from torch import Tensor
 
 from structsmooth.problems.base import Problem
 from structsmooth.solvers.primal.gradient import GradientSolver, GradientState, largest_near_best
+from structsmooth.solvers.state import empty
 
 
 @dataclass
 class AdamState(GradientState):
     """Adds the running means of gradients and of their squares, [dim], and the number of steps made."""
 
-    mean: Tensor = field(default_factory=lambda: torch.zeros(0))
-    mean_square: Tensor = field(default_factory=lambda: torch.zeros(0))
+    mean: Tensor = field(default_factory=empty)
+    mean_square: Tensor = field(default_factory=empty)
     steps: int = 0
 
 

@@ -5,39 +5,28 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from structsmooth.problems.base import FullPass, Problem
 from structsmooth.smoothing import Smoother
 from structsmooth.solvers.checks import check_choices, check_positive
 from structsmooth.solvers.primal.svrg import SmoothedSolver, SmoothedState
+from structsmooth.solvers.state import empty
 from structsmooth.solvers.step_control import StepControl
 
 
 @dataclass
 class CasimirState(SmoothedState):
-    """After outer iteration k: ``weights`` is w_k.
+    """After outer iteration k: ``weights`` is w_k."""
 
-    Attributes:
-        iteration: k.
-        alpha: α_k.
-        mu: μ_k.
-        kappa: κ.
-        lipschitz: the Lipschitz constant that κ follows from.
-        least_mu: bound that μ_k does not fall below yet.
-        center: prox-center z_k.
-        previous_center: z_{k-1}.
-    """
-
-    iteration: int = 0
-    alpha: float = 1.0
-    mu: float = 0.0
-    kappa: float = 0.0
-    lipschitz: float = 0.0
-    least_mu: float = 0.0
-    center: Tensor = field(default_factory=lambda: torch.zeros(0))
-    previous_center: Tensor = field(default_factory=lambda: torch.zeros(0))
+    iteration: int = 0  # k
+    alpha: float = 1.0  # α_k
+    mu: float = 0.0  # μ_k
+    kappa: float = 0.0  # κ
+    lipschitz: float = 0.0  # the Lipschitz constant that κ follows from
+    least_mu: float = 0.0  # bound that μ_k does not fall below yet
+    center: Tensor = field(default_factory=empty)  # prox-center z_k
+    previous_center: Tensor = field(default_factory=empty)  # z_{k-1}
 
 
 @dataclass(frozen=True)

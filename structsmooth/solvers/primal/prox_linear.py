@@ -19,23 +19,14 @@ from structsmooth.solvers.primal.svrg import SVRG, SmoothedSolver
 
 @dataclass
 class ProxLinearState(GradientState):
-    """After iteration k: ``weights`` is w_k, ``step_size`` is η.
+    """After iteration k: ``weights`` is w_k, ``step_size`` is η."""
 
-    Attributes:
-        iteration: k.
-        objective: F(w_k).
-        tolerance: ε_0.
-        lipschitz: L_0.
-        mu: μ_k.
-        mapping: norm of the gradient mapping ϱ_η(w_{k-1}), with the candidate ŵ_k for the exact minimum.
-    """
-
-    iteration: int = 0
-    objective: float = math.inf
-    tolerance: float = 0.0
-    lipschitz: float = 0.0
-    mu: float = 0.0
-    mapping: float = 0.0
+    iteration: int = 0  # k
+    objective: float = math.inf  # F(w_k)
+    tolerance: float = 0.0  # ε_0
+    lipschitz: float = 0.0  # L_0
+    mu: float = 0.0  # μ_k
+    mapping: float = 0.0  # norm of the gradient mapping ϱ_η(w_{k-1}), with the candidate ŵ_k for the exact minimum
 
 
 @dataclass(frozen=True)

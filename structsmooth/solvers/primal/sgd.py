@@ -11,13 +11,14 @@ from structsmooth.problems.base import Problem
 from structsmooth.solvers.averaging import averaging_shares
 from structsmooth.solvers.checks import check_choices, check_positive
 from structsmooth.solvers.primal.gradient import GradientSolver, GradientState
+from structsmooth.solvers.state import empty
 
 
 @dataclass
 class SGDState(GradientState):
     """Adds the last iterate (``weights`` is the average) and the number of steps made."""
 
-    iterate: Tensor = field(default_factory=lambda: torch.zeros(0))
+    iterate: Tensor = field(default_factory=empty)
     steps: int = 0
 
 

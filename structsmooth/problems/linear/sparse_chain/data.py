@@ -19,20 +19,13 @@ class ChainData:
 
     Weights are a row of S numbers per attribute, then transitions [S, S], then scores of the ends [2, S]. Potentials
     are unary scores [T, S] and transitions [S, S].
-
-    Attributes:
-        sequences: attributes of the tokens of n sequences.
-        labels: label of every token, int64 [tokens].
-        costs: cost of a mistake at every token, float64 [tokens].
-        features: number F of attributes.
-        states: number S of labels.
     """
 
-    sequences: SparseSequences
-    labels: Tensor
-    costs: Tensor
-    features: int
-    states: int
+    sequences: SparseSequences  # attributes of the tokens of n sequences
+    labels: Tensor  # label of every token, int64 [tokens]
+    costs: Tensor  # cost of a mistake at every token, float64 [tokens]
+    features: int  # number F of attributes
+    states: int  # number S of labels
 
     @property
     def n(self) -> int:
@@ -120,12 +113,7 @@ class ChainData:
 
 
 def checked(name: str, tensor: Tensor, dtype: torch.dtype, *shape: int) -> Tensor:
-    """A contiguous tensor of the type that compiled code expects; a size of -1 stands for any.
-
-    Raises:
-        TypeError: another type, dtype or device.
-        ValueError: another shape.
-    """
+    """A contiguous tensor, if it has what compiled code expects; a size of -1 stands for any."""
     if not isinstance(tensor, Tensor):
         raise TypeError(f"{name} must be a torch.Tensor, got {type(tensor).__name__}")
     if (tensor.dtype, tensor.device.type) != (dtype, "cpu"):
@@ -136,11 +124,7 @@ def checked(name: str, tensor: Tensor, dtype: torch.dtype, *shape: int) -> Tenso
 
 
 def smoothing(smoother: Smoother) -> tuple[float, int]:
-    """Level and kind of smoothing, as compiled passes take them.
-
-    Raises:
-        TypeError: a smoother that they do not know.
-    """
+    """Level and kind of smoothing, as compiled passes take them, if they know the smoother."""
     if isinstance(smoother, Entropy):
         return float(smoother.mu), 0
     if isinstance(smoother, L2):
