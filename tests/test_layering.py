@@ -25,7 +25,6 @@ LAYERS = [
     {"structsmooth.checkpoint", "structsmooth.history"},
     {"structsmooth.solvers." + name for name in ("averaging", "checks", "lower_bound", "state")},
     {"structsmooth.solvers.step_control"},
-    {"structsmooth.solvers.algorithm"},
     {"structsmooth.solvers.run"},
     {"structsmooth.solvers.base"},
     {"structsmooth.solvers.primal"},

@@ -2,18 +2,12 @@
 
 from structsmooth.problems.affine import Parts
 from structsmooth.problems.base import FullPass, Problem
-from structsmooth.problems.linear import (
-    Cache,
-    DualIterate,
-    FeatureMap,
-    LinearModuleProblem,
-    LinearProblem,
-    Response,
-    SparseChainProblem,
-    respond,
-)
-from structsmooth.problems.linearized import LinearizedProblem
-from structsmooth.problems.module import ModuleProblem
+from structsmooth.problems.linear.active_set import Cache, DualIterate
+from structsmooth.problems.linear.base import LinearProblem
+from structsmooth.problems.linear.blocks import FeatureMap, Response, respond
+from structsmooth.problems.linear.module import LinearModuleProblem
+from structsmooth.problems.linear.sparse_chain import SparseChainProblem
+from structsmooth.problems.module import LinearizedProblem, ModuleProblem
 from structsmooth.problems.sharding import sharded
 from structsmooth.problems.shifted import ShiftedProblem
 

@@ -3,7 +3,6 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -24,7 +23,7 @@ class StatisticsPass(FullPass):
     statistics: list[Parts] | None = field(kw_only=True)
     """Gradient of each loss in its potentials, padded as its batch was; ``None`` if examples share potentials."""
 
-    per_example: ClassVar[tuple[str, ...]] = ("statistics",)
+    per_example = ("statistics",)
 
     def batch(self, indices: Tensor, like: Sequence[Tensor]) -> Sequence[Tensor] | None:
         """Statistics of some examples in the shapes of ``like``; batches differ only in their padding, which is 0."""
@@ -40,23 +39,20 @@ class StatisticsPass(FullPass):
 
 @dataclass(frozen=True)
 class Answer:
-    """The oracle's answer for a batch.
+    """The oracle's answer for a batch."""
 
-    Attributes:
-        loss: Σ f_i, [].
-        statistics: gradients of Σ f_i in the potentials that depend on the weights.
-        by_example: whether each of these has a row for each example.
-        cost: Σ ⟨ℓ_i, m_i⟩, [], m_i the statistics of the outputs; linear problems only.
-    """
-
-    loss: Tensor
-    statistics: Sequence[Tensor]
-    by_example: bool
-    cost: Tensor | None = None
+    loss: Tensor  # Σ f_i, []
+    statistics: Sequence[Tensor]  # gradients of Σ f_i in the potentials that depend on the weights
+    by_example: bool  # whether each of these has a row for each example
+    cost: Tensor | None = None  # Σ ⟨ℓ_i, m_i⟩, [], m_i the statistics of the outputs; linear problems only
 
 
 class AffineBatch(ABC):
     """Some examples, with potentials a_i + B_i w."""
+
+    @abstractmethod
+    def losses(self, w: Tensor, smoother: Smoother) -> Tensor:
+        """Losses of the examples: [b], differentiable once at least."""
 
     @abstractmethod
     def oracle(self, w: Tensor, smoother: Smoother) -> Answer:
@@ -77,6 +73,10 @@ class AffineProblem(Problem):
     @abstractmethod
     def affine_batch(self, indices: Tensor) -> AffineBatch:
         """Some of the examples."""
+
+    def batch_losses(self, w: Tensor, indices: Tensor, smoother: Smoother) -> Tensor:
+        """Losses of some examples: [b], differentiable once at least."""
+        return self.affine_batch(indices).losses(w, smoother)
 
     @reduced(FullPass.reduced)
     def full_pass(self, w: Tensor, smoother: Smoother, *, with_loss: bool = False) -> FullPass:

@@ -227,6 +227,24 @@ class Problem(ABC):
         return iter(torch.arange(self.n).split(max(self.batch_size, self.chunk_size)))
 
 
+class DerivedProblem(Problem):
+    """A problem over the examples of another, with its sizes and bounds, whose oracle calls count as its own."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.n, self.dim, self.smoother, self.bounds = problem.n, problem.dim, problem.smoother, problem.bounds
+        self.batch_size, self.chunk_size = problem.batch_size, problem.chunk_size
+
+    @property
+    def oracle_calls(self) -> int:
+        """Oracle calls of the other problem."""
+        return self.problem.oracle_calls
+
+    @oracle_calls.setter
+    def oracle_calls(self, calls: int) -> None:
+        self.problem.oracle_calls = calls
+
+
 def total(sums: list[Tensor]) -> float:
     """Sum in double precision, read from the device once."""
     return float(sum(torch.stack(sums).tolist()))

@@ -72,11 +72,7 @@ def sharded(problem: P) -> P:
 
 @dataclass(frozen=True)
 class Shard:
-    """What this process contributes to shared passes.
-
-    Attributes:
-        own: the problem over the examples of this process.
-    """
+    """What a process contributes to shared passes: its ``own`` problem, over some of the examples."""
 
     own: Any
 

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from structsmooth.problems.base import FullPass, Problem
-from structsmooth.problems.derived import DerivedProblem
+from structsmooth.problems.base import DerivedProblem, FullPass, Problem
 from structsmooth.smoothing import Smoother
 
 

@@ -2,18 +2,14 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TypeVar
 
 from torch import Tensor
 
 from structsmooth.history import History
 from structsmooth.problems.base import Problem
-from structsmooth.solvers.algorithm import Algorithm
 from structsmooth.solvers.checks import check_number
-from structsmooth.solvers.run import Run
-from structsmooth.solvers.state import Callback, Result, State, Status, Stop
-
-S = TypeVar("S", bound=State)
+from structsmooth.solvers.run import Algorithm, Run
+from structsmooth.solvers.state import Callback, Result, S, State, Status, Stop
 
 
 @dataclass(frozen=True)

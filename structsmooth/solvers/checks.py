@@ -1,7 +1,7 @@
 """Checks of hyperparameters."""
 
 import math
-from typing import Any
+from typing import Any, get_args
 
 
 def check_number(name: str, value: Any, *, integer: bool = False, positive: bool = False) -> None:
@@ -21,8 +21,9 @@ def check_positive(solver: Any, *names: str, integer: bool = False) -> None:
             check_number(name, value, integer=integer, positive=True)
 
 
-def check_choices(solver: Any, **choices: tuple[str, ...]) -> None:
-    """Raise for hyperparameters that are not among their choices."""
-    for name, expected in choices.items():
+def check_choices(solver: Any, *names: str) -> None:
+    """Raise for named hyperparameters that are not among the choices of their types."""
+    for name in names:
+        expected = get_args(type(solver).__dataclass_fields__[name].type)
         if getattr(solver, name) not in expected:
             raise ValueError(f"{name} must be one of {', '.join(expected)}, got {getattr(solver, name)!r}")

@@ -16,14 +16,10 @@ class DualPoint:
     the maximum of a quadratic in one variable: no oracle is called, and only g and c are stored. D never decreases. If
     the objective has a smoother h of its own, c also contains −h*(m). That is concave: between two points D is no less
     than this quadratic.
-
-    Attributes:
-        gradient: g, [dim]; zeros for the labels themselves, m = ν(y), whose bound is 0.
-        cost: c.
     """
 
-    gradient: Tensor
-    cost: float = 0.0
+    gradient: Tensor  # g, [dim]; zeros for the labels themselves, m = ν(y), whose bound is 0
+    cost: float = 0.0  # c
 
     def value(self, lam: float) -> float:
         """The bound D(m) ≤ min F."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Any, Generic, TypeVar
 
+import torch
 from torch import Tensor
 
 from structsmooth.history import History, Row
@@ -105,6 +106,11 @@ class State:
 
 
 S = TypeVar("S", bound=State)
+
+
+def empty() -> Tensor:
+    """What a state holds for a tensor that it does not have."""
+    return torch.zeros(0)
 
 
 @dataclass

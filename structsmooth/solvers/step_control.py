@@ -15,15 +15,10 @@ _IDLE = 10
 
 @dataclass
 class SteeredState(State):
-    """State with a step size under control.
+    """State with a step size under control."""
 
-    Attributes:
-        stalls: passes in a row that did not decrease what they worked on.
-        idle: passes in a row without a new best objective.
-    """
-
-    stalls: int = 0
-    idle: int = 0
+    stalls: int = 0  # passes in a row that did not decrease what they worked on
+    idle: int = 0  # passes in a row without a new best objective
 
 
 S = TypeVar("S", bound=SteeredState)

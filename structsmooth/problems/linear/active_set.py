@@ -30,21 +30,13 @@ class Cache:
 
 @dataclass(frozen=True)
 class Direction:
-    """Where a step goes from the statistics m of a block.
+    """Where a step goes from the statistics m of a block: towards an atom s, away from an atom v, or from v to s."""
 
-    Attributes:
-        statistics: s − m, v − m or s − v, for an atom s to go towards and an atom v to leave.
-        gain: ⟨θ + ℓ, direction⟩.
-        longest: the largest step.
-        towards: whether s is part of it.
-        away: slot of v; ``None`` if v is no part of it.
-    """
-
-    statistics: Parts
-    gain: Tensor
-    longest: float = 1.0
-    towards: bool = True
-    away: int | None = None
+    statistics: Parts  # s − m, m − v or s − v
+    gain: Tensor  # ⟨θ + ℓ, direction⟩
+    longest: float = 1.0  # the largest step
+    towards: bool = True  # whether s is part of it
+    away: int | None = None  # slot of v; ``None`` if v is no part of it
 
 
 class ActiveSet:

@@ -8,7 +8,7 @@ from torch import Tensor
 from structsmooth.problems.affine import AffineBatch, Parts
 from structsmooth.problems.base import FullPass
 from structsmooth.problems.linear.active_set import Cache, DualIterate, Steps, inner, minus
-from structsmooth.problems.linear.batches import BlockBatch, BlockLoss
+from structsmooth.problems.linear.batches import BlockBatch
 from structsmooth.problems.linear.blocks import BlockProblem
 from structsmooth.problems.linear.frank_wolfe import BlockSteps, chosen
 from structsmooth.problems.sharding import mean_rows, reduced, replicated, rows
@@ -38,7 +38,7 @@ class LinearProblem(BlockProblem):
 
     def affine_batch(self, indices: Tensor) -> AffineBatch:
         """Some of the examples, block by block."""
-        return BlockBatch(self, self.blocks_of(indices))
+        return BlockBatch(self, indices)
 
     def inferences(self, indices: Tensor) -> int:
         """Number of oracle calls that some examples take: one for each of their blocks."""
@@ -46,15 +46,15 @@ class LinearProblem(BlockProblem):
 
     def full_pass(self, w: Tensor, smoother: Smoother, *, with_loss: bool = False) -> FullPass:
         """As in :meth:`Problem.full_pass`, with the expected cost."""
-        result = super().full_pass(w, smoother, with_loss=with_loss)
-        if smoother != self.smoother or isinstance(smoother, Max):
-            return result
-        # h(θ + ℓ) = ⟨θ + ℓ, m⟩ − h*(m): the objective's own smoother h adds −h*(m) ≥ 0 to the cost.
-        return replace(result, expected_cost=result.smoothed_loss - float(w @ result.gradient))
+        full = super().full_pass(w, smoother, with_loss=with_loss)
+        return replace(full, expected_cost=self.own_cost(full))
 
-    def batch_losses(self, w: Tensor, indices: Tensor, smoother: Smoother) -> Tensor:
-        """Losses of some examples: [b], differentiable once."""
-        return torch.stack([BlockLoss.apply(w, self.affine_batch(index), smoother) for index in indices.split(1)])
+    def own_cost(self, full: FullPass) -> float | None:
+        """The expected cost of a pass, with the part of the problem's own smoother if the pass has that smoother."""
+        if full.smoother != self.smoother or isinstance(self.smoother, Max):
+            return full.expected_cost
+        # h(θ + ℓ) = ⟨θ + ℓ, m⟩ − h*(m): the objective's own smoother h adds −h*(m) ≥ 0 to the cost.
+        return full.smoothed_loss - float(full.weights @ full.gradient)
 
     def label_statistics(self) -> Tensor:
         """Statistics of all blocks that are the parts of their labels: the tensors of each, end to end, [size]."""

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from structsmooth.losses import StructuralHinge
-from structsmooth.problems.affine import AffineBatch, Answer, by_example
+from structsmooth.problems.affine import AffineBatch, Answer, Parts, by_example
 from structsmooth.problems.linear.active_set import inner, minus
 from structsmooth.problems.linear.blocks import BlockProblem
 from structsmooth.smoothing import Smoother
@@ -15,10 +15,15 @@ from structsmooth.structures.base import PartCosts, Structure
 
 
 class BlockBatch(AffineBatch):
-    """Some blocks of a problem, one after the other."""
+    """The blocks of some examples, one after the other."""
 
-    def __init__(self, problem: BlockProblem, blocks: Sequence[int]) -> None:
-        self.problem, self.blocks = problem, blocks
+    def __init__(self, problem: BlockProblem, indices: Tensor) -> None:
+        self.problem, self.indices, self.blocks = problem, indices, problem.blocks_of(indices)
+
+    def losses(self, w: Tensor, smoother: Smoother) -> Tensor:
+        """Losses [b], differentiable once."""
+        singles = (BlockBatch(self.problem, index) for index in self.indices.split(1))
+        return torch.stack([_Loss.apply(w, single, smoother) for single in singles])
 
     def oracle(self, w: Tensor, smoother: Smoother) -> Answer:
         """One oracle call on each block."""
@@ -43,12 +48,11 @@ class BlockBatch(AffineBatch):
         return vector
 
 
-class BlockLoss(torch.autograd.Function):
-    """Σ f_i of a batch, whose gradient is that of the oracle's statistics."""
+class _Loss(torch.autograd.Function):
+    """Σ f_i of a batch, whose gradient is the adjoint of the oracle's statistics."""
 
     @staticmethod
     def forward(ctx: Any, w: Tensor, batch: AffineBatch, smoother: Smoother) -> Tensor:
-        """The loss of the oracle."""
         answer = batch.oracle(w.detach(), smoother)
         ctx.batch, ctx.statistics = batch, answer.statistics
         return answer.loss
@@ -56,7 +60,6 @@ class BlockLoss(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        """The adjoint of its statistics."""
         return grad * ctx.batch.adjoint(ctx.statistics), None, None
 
 
@@ -69,15 +72,18 @@ class StructureBatch(AffineBatch):
         cost: task loss or part costs; ``None`` for no margin.
     """
 
+    w: Tensor
+    moving: list[Tensor]
+
     def __init__(
-        self,
-        structure: Callable[[Tensor], Structure],
-        y: Tensor,
-        cost: PartCosts | Tensor | tuple[Tensor, ...] | None,
+        self, structure: Callable[[Tensor], Structure], y: Tensor, cost: PartCosts | Tensor | Parts | None
     ) -> None:
         self.structure, self.y, self.cost = structure, y, cost
-        self.w: Tensor
-        self.moving: list[Tensor]
+
+    def losses(self, w: Tensor, smoother: Smoother) -> Tensor:
+        """Losses [b]."""
+        losses: Tensor = StructuralHinge(smoother, self.cost, "none")(self.structure(w), self.y)
+        return losses
 
     def oracle(self, w: Tensor, smoother: Smoother) -> Answer:
         """One oracle call on each example."""
@@ -97,7 +103,7 @@ class StructureBatch(AffineBatch):
         return Answer(loss.detach(), statistics, has_rows, cost)
 
     def adjoint(self, statistics: Sequence[Tensor]) -> Tensor:
-        """Σ B_iᵀ m_i: [dim]; once after an answer, for statistics in its shapes."""
+        """Σ B_iᵀ m_i: [dim]."""
         if not self.moving:
             return torch.zeros_like(self.w)
         return torch.autograd.grad(self.moving, self.w, statistics)[0]

@@ -4,6 +4,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from typing import Protocol
 
 import torch
@@ -57,12 +58,7 @@ def respond(structure: Structure, smoother: Smoother) -> Response:
 
 
 class BlockProblem(AffineProblem):
-    """What a linear problem has for each block of its dual; see :class:`LinearProblem`.
-
-    Attributes:
-        feature_map: the map from weights to potentials.
-        blocks: number of blocks of the dual; n unless a subclass says otherwise.
-    """
+    """What a linear problem has for each block of its dual; see :class:`LinearProblem`."""
 
     feature_map: FeatureMap
 
@@ -132,10 +128,9 @@ class BlockProblem(AffineProblem):
 
     @cached_property
     def _atom_offsets(self) -> list[int]:
-        sizes = [len(self.label_atom(block)) for block in range(self.blocks)]
-        return [0, *torch.tensor(sizes).cumsum(0).tolist()]
+        return list(accumulate((len(self.label_atom(block)) for block in range(self.blocks)), initial=0))
 
     @cached_property
     def _offsets(self) -> list[int]:
-        sizes = [sum(part.numel() for part in self.label_parts(block)) for block in range(self.blocks)]
-        return [0, *torch.tensor(sizes).cumsum(0).tolist()]
+        sizes = (sum(part.numel() for part in self.label_parts(block)) for block in range(self.blocks))
+        return list(accumulate(sizes, initial=0))

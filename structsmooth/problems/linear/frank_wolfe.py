@@ -6,21 +6,14 @@ import torch
 from torch import Tensor
 
 from structsmooth.problems.affine import Parts
-from structsmooth.problems.bounds import Bounds, line_search
+from structsmooth.problems.bounds import line_search
 from structsmooth.problems.linear.active_set import ActiveSet, Cache, Direction, DualIterate, Steps, inner, minus
 from structsmooth.problems.linear.blocks import BlockProblem
 
 
 @dataclass(frozen=True)
 class BlockSteps:
-    """Steps with line search on the blocks of a dual iterate.
-
-    Attributes:
-        problem: a linear problem of hinges.
-        lam: λ > 0.
-        steps: the kind of steps.
-        cache: when an atom of the cache is taken, and no oracle called.
-    """
+    """Steps with line search on the blocks of a dual iterate; see ``LinearProblem.frank_wolfe_epoch``."""
 
     problem: BlockProblem
     lam: float
@@ -32,15 +25,7 @@ class BlockSteps:
         problem, own = self.problem, self.problem.block_statistics(point.statistics, block)
         held = problem.active_set(point, block)
         augmented = problem.augmented(problem.within_bounds(point.weights), block)
-        atom = self._cached(point, block, held, augmented)
-        if atom is None:
-            response = problem.call(augmented, block)
-            atom, towards = response.atom, minus(response.statistics, own)
-            direction = Direction(towards, inner(augmented, towards))
-            point.gaps[block] = (direction.gain / problem.n).clamp_min(0.0)
-        else:
-            towards = minus(held.parts(atom), own)
-            direction = Direction(towards, inner(augmented, towards))
+        atom, direction = self._towards(point, block, held, augmented, own)
         if self.steps != "fw":
             direction = held.direction(self.steps, augmented, own, direction)
         size = self._move(point.weights, direction, block)
@@ -53,6 +38,21 @@ class BlockSteps:
         for m, d in zip(own, direction.statistics, strict=True):
             m += size * d
 
+    def _towards(
+        self, point: DualIterate, block: int, held: ActiveSet, augmented: Parts, own: Parts
+    ) -> tuple[Tensor | None, Direction]:
+        """An atom and the direction towards it: the best of the cache if its gap is large enough, or the oracle's."""
+        atom = None if self.cache is None else held.best(augmented)
+        if self.cache is not None and atom is not None:
+            direction = _direction(held.parts(atom), own, augmented)
+            least = max(self.cache.factor * float(point.gaps[block]), self.cache.least)
+            if float(direction.gain) / self.problem.n >= least:
+                return atom, direction
+        response = self.problem.call(augmented, block)
+        direction = _direction(response.statistics, own, augmented)
+        point.gaps[block] = (direction.gain / self.problem.n).clamp_min(0.0)
+        return response.atom, direction
+
     def _move(self, v: Tensor, direction: Direction, block: int) -> float:
         """Size of the step where the dual is largest; adds it to v, touching no more than the weights of the block."""
         problem, scale = self.problem, -1 / (self.lam * self.problem.n)
@@ -62,27 +62,12 @@ class BlockSteps:
         if problem.bounds is None:
             curvature = problem.feature_map.squared_norm(direction.statistics, block) * scale**2
             size = direction.longest if rise >= direction.longest * curvature else rise / curvature
-        else:
-            size = self._bounded_size(v, rise, direction, block, scale, problem.bounds)
+        else:  # the derivative along the line has kinks where weights reach their bounds (Algorithm 9)
+            change = torch.zeros_like(v)
+            problem.feature_map.add_adjoint(direction.statistics, block, scale, change)
+            size = line_search(rise, v, change, direction.longest, problem.bounds)
         problem.feature_map.add_adjoint(direction.statistics, block, size * scale, v)
         return size
-
-    def _bounded_size(
-        self, v: Tensor, rise: float, direction: Direction, block: int, scale: float, bounds: Bounds
-    ) -> float:
-        """Within bounds the derivative along the line has kinks where weights reach them (Algorithm 9)."""
-        change = torch.zeros_like(v)
-        self.problem.feature_map.add_adjoint(direction.statistics, block, scale, change)
-        return line_search(rise, v, change, direction.longest, bounds)
-
-    def _cached(self, point: DualIterate, block: int, held: ActiveSet, augmented: Parts) -> Tensor | None:
-        """The best atom of the cache, if its gap is large enough."""
-        atom = None if self.cache is None else held.best(augmented)
-        if self.cache is None or atom is None:
-            return None
-        own = self.problem.block_statistics(point.statistics, block)
-        gap = float(inner(augmented, minus(held.parts(atom), own))) / self.problem.n
-        return atom if gap >= max(self.cache.factor * float(point.gaps[block]), self.cache.least) else None
 
 
 def chosen(choice: Tensor, gaps: Tensor) -> int:
@@ -93,6 +78,12 @@ def chosen(choice: Tensor, gaps: Tensor) -> int:
         return int(choice * len(gaps))
     sums = gaps.cumsum(0)
     return int((sums <= choice * sums[-1]).sum())
+
+
+def _direction(atom: Parts, own: Parts, augmented: Parts) -> Direction:
+    """From the statistics of a block to those of an atom."""
+    towards = minus(atom, own)
+    return Direction(towards, inner(augmented, towards))
 
 
 def _held(atom: Tensor | None, problem: BlockProblem) -> Tensor:

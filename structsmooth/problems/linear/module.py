@@ -15,8 +15,7 @@ from structsmooth.problems.bounds import Bounds, checked_bounds
 from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.problems.linear.batches import StructureBatch
 from structsmooth.problems.linear.blocks import Response, respond
-from structsmooth.problems.linearized import Labels
-from structsmooth.problems.module import Dataset, ModuleProblem
+from structsmooth.problems.module import Dataset, Labels, ModuleProblem
 from structsmooth.problems.sharding import shared_out
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.structures.base import PartCosts, Structure
@@ -24,21 +23,13 @@ from structsmooth.structures.base import PartCosts, Structure
 
 @dataclass(frozen=True)
 class _Example:
-    """What steps on one example need over and over.
-
-    Attributes:
-        x: the input, as a batch of one.
-        y: the labels, as a batch of one.
-        structure: bound to potentials of zero, which require gradients.
-        costs: ℓ_i in the shapes of the potentials.
-        parts: ν(y_i) in the shapes of the potentials.
-    """
+    """What steps on one example need over and over, as a batch of one."""
 
     x: Any
     y: Tensor
-    structure: Structure
-    costs: Parts
-    parts: Parts
+    structure: Structure  # bound to potentials of zero, which require gradients
+    costs: Parts  # ℓ_i in the shapes of the potentials
+    parts: Parts  # ν(y_i) in the shapes of the potentials
 
 
 class LinearModuleProblem(LinearProblem):
@@ -98,27 +89,13 @@ class LinearModuleProblem(LinearProblem):
         chunk_size: int = 32,
     ) -> None:
         self.module_problem = ModuleProblem(module, dataset, cost, batch_size, collate, smoother, chunk_size)
+        self.module, self.dataset, self.cost = module, dataset, cost
         self.n, self.dim, self.smoother = self.module_problem.n, self.module_problem.dim, smoother
         self.batch_size, self.chunk_size = batch_size, chunk_size
         self.bounds = checked_bounds(bounds, self.start())
         self.feature_map = _AutogradFeatures(self)
         self._examples: dict[int, _Example] = {}
         self._check_linear()
-
-    @property
-    def module(self) -> nn.Module:
-        """The score module."""
-        return self.module_problem.module
-
-    @property
-    def cost(self) -> PartCosts | None:
-        """The task loss, unless examples bring part costs."""
-        return self.module_problem.cost
-
-    @property
-    def dataset(self) -> Dataset | Sequence[tuple[Any, Any]]:
-        """The examples."""
-        return self.module_problem.dataset
 
     def start(self) -> Tensor:
         """The module's parameters as they are now: [dim]."""
@@ -135,10 +112,6 @@ class LinearModuleProblem(LinearProblem):
     def structure(self, w: Tensor, x: Any) -> Structure:
         """The structure of a batch of inputs under weights ``w``; differentiable."""
         return self.module_problem.structure(w, x)
-
-    def batch_losses(self, w: Tensor, indices: Tensor, smoother: Smoother) -> Tensor:
-        """Losses of some examples: [b]."""
-        return self.module_problem.batch_losses(w, indices, smoother)
 
     def oracle(self, potentials: Parts, block: int, smoother: Smoother = Max()) -> Response:  # noqa: B008 - immutable
         """The oracle of the structure of an example."""
@@ -182,8 +155,8 @@ class LinearModuleProblem(LinearProblem):
         return self._examples[i]
 
     def _over(self, dataset: Dataset | Sequence[tuple[Any, Any]]) -> "LinearModuleProblem":
-        source = self.module_problem
-        settings = (source.cost, self.batch_size, source.collate, self.smoother, self.bounds, self.chunk_size)
+        collate = self.module_problem.collate
+        settings = (self.cost, self.batch_size, collate, self.smoother, self.bounds, self.chunk_size)
         return LinearModuleProblem(self.module, dataset, *settings)
 
     def _prepared(self, i: int) -> _Example:
@@ -225,7 +198,6 @@ class _AutogradFeatures:
         self.last: tuple[Parts, Tensor] | None = None
 
     def scores(self, w: Tensor, block: int) -> Parts:
-        """B_i w: the potentials of an example, as a batch of one."""
         # A copy, since the graph stays for the adjoint, while solvers change w in place.
         w = w.detach().clone().requires_grad_()
         with torch.enable_grad():
@@ -234,11 +206,9 @@ class _AutogradFeatures:
         return tuple(p.detach() for p in potentials)
 
     def add_adjoint(self, m: Parts, block: int, scale: float, w: Tensor) -> None:
-        """w += scale · B_iᵀm in place."""
         w.add_(self._adjoint(m, block), alpha=scale)
 
     def squared_norm(self, m: Parts, block: int) -> float:
-        """‖B_iᵀm‖²."""
         return float(self._adjoint(m, block).square().sum())
 
     def _adjoint(self, m: Parts, block: int) -> Tensor:

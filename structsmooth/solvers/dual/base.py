@@ -1,15 +1,12 @@
 """Solvers that work on the dual of a linear problem of hinges."""
 
 from dataclasses import dataclass
-from typing import TypeVar
 
 from structsmooth.problems.base import Problem
 from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.smoothing import Max
 from structsmooth.solvers.base import Solver
-from structsmooth.solvers.state import State
-
-S = TypeVar("S", bound=State)
+from structsmooth.solvers.state import S
 
 
 @dataclass(frozen=True)

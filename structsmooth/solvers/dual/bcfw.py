@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -10,41 +10,31 @@ from torch import Tensor
 
 from structsmooth.problems.base import Problem
 from structsmooth.problems.bounds import conjugate
-from structsmooth.problems.linear import DualIterate, LinearProblem
-from structsmooth.problems.linear.active_set import Cache, Steps
+from structsmooth.problems.linear.active_set import Cache, DualIterate, Steps
+from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.solvers.averaging import averaging_shares
 from structsmooth.solvers.checks import check_choices, check_number
 from structsmooth.solvers.dual.base import DualSolver
-from structsmooth.solvers.state import State
+from structsmooth.solvers.state import State, empty
 
 
 @dataclass
 class BCFWState(State):
-    """Adds the dual iterate.
+    """Adds the dual iterate; its tensors are described at :class:`~structsmooth.problems.DualIterate`.
 
-    Attributes:
-        iterate: v of the dual iterate, [dim]; ``weights`` are v within the bounds, or the average.
-        statistics: m of the dual iterate, see :meth:`~structsmooth.problems.LinearProblem.label_statistics`.
-        gaps: block gaps as last seen, [blocks]; infinite where they are not known.
-        outputs: active sets and caches, see :meth:`~structsmooth.problems.LinearProblem.label_sets`; empty for neither.
-        alphas: weights of the active sets, [blocks, capacity].
-        stamps: marks of the caches, [blocks, capacity].
-        gap: sum of the block gaps as of the last refresh, or of the first pass.
-        hits: steps towards an output of the cache so far; all others called the oracle.
-        cost: (1/n) Σ ⟨ℓ_i, m_i⟩.
-        steps: steps so far.
+    Gaps that are not known are infinite. ``weights`` are v within the bounds, or the average.
     """
 
-    iterate: Tensor = field(default_factory=lambda: torch.zeros(0))
-    statistics: Tensor = field(default_factory=lambda: torch.zeros(0))
-    gaps: Tensor = field(default_factory=lambda: torch.zeros(0))
+    iterate: Tensor = field(default_factory=empty)  # v
+    statistics: Tensor = field(default_factory=empty)
+    gaps: Tensor = field(default_factory=empty)
     outputs: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int32))
     alphas: Tensor = field(default_factory=lambda: torch.zeros(0, 0, dtype=torch.float64))
     stamps: Tensor = field(default_factory=lambda: torch.zeros(0, 0, dtype=torch.int32))
-    gap: float = 0.0
-    hits: int = 0
-    cost: float = 0.0
-    steps: int = 0
+    gap: float = 0.0  # sum of the block gaps as of the last refresh, or of the first pass
+    hits: int = 0  # steps towards an output of the cache so far; all others called the oracle
+    cost: float = 0.0  # (1/n) Σ ⟨ℓ_i, m_i⟩
+    steps: int = 0  # so far
 
     @property
     def point(self) -> DualIterate:
@@ -86,7 +76,7 @@ class BCFW(DualSolver[BCFWState]):
     refresh: int = 10
     average: bool = False
 
-    state_type: ClassVar[type[State]] = BCFWState
+    state_type = BCFWState
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -94,7 +84,7 @@ class BCFW(DualSolver[BCFWState]):
             check_number(name, getattr(self, name), integer=True, positive=True)
         for name in ("cache_factor", "cache_nu"):
             check_number(name, getattr(self, name))
-        check_choices(self, steps=get_args(Steps))
+        check_choices(self, "steps")
         if self.sampling not in ("uniform", "gap"):
             raise ValueError(f'sampling must be "uniform" or "gap", got {self.sampling!r}')
 

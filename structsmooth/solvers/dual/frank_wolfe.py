@@ -1,7 +1,7 @@
 """Batch Frank-Wolfe on the dual (Lacoste-Julien et al. 2013, Algorithm 2; Osokin et al. 2016, Algorithm 8)."""
 
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,20 +12,15 @@ from structsmooth.problems.bounds import conjugate, line_search
 from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.solvers.dual.base import DualSolver
-from structsmooth.solvers.state import State
+from structsmooth.solvers.state import State, empty
 
 
 @dataclass
 class FrankWolfeState(State):
-    """Adds the dual iterate, as a :class:`~structsmooth.solvers.lower_bound.DualPoint`.
+    """Adds the dual iterate, as a :class:`~structsmooth.solvers.lower_bound.DualPoint`."""
 
-    Attributes:
-        dual_gradient: −λv, [dim]; ``weights`` are v, within the bounds.
-        dual_cost: (1/n) Σ ⟨ℓ_i, m_i⟩.
-    """
-
-    dual_gradient: Tensor = field(default_factory=lambda: torch.zeros(0))
-    dual_cost: float = 0.0
+    dual_gradient: Tensor = field(default_factory=empty)  # −λv, [dim]; ``weights`` are v, within the bounds
+    dual_cost: float = 0.0  # (1/n) Σ ⟨ℓ_i, m_i⟩
 
 
 @dataclass(frozen=True)
@@ -38,7 +33,7 @@ class FrankWolfe(DualSolver[FrankWolfeState]):
     the labels, v = 0, or from the state of another run on the same problem, for this λ or another.
     """
 
-    state_type: ClassVar[type[State]] = FrankWolfeState
+    state_type = FrankWolfeState
 
     def first_state(self, problem: Problem, lam: float, start: Any, seed: int) -> FrankWolfeState:
         """The labels, or the dual iterate of ``start``."""

@@ -1,7 +1,6 @@
 """Adam on the objective itself, as a baseline for deep models."""
 
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -9,15 +8,15 @@ from torch import Tensor
 
 from structsmooth.problems.base import Problem
 from structsmooth.solvers.primal.gradient import GradientSolver, GradientState, largest_near_best
-from structsmooth.solvers.state import State
+from structsmooth.solvers.state import empty
 
 
 @dataclass
 class AdamState(GradientState):
     """Adds the running means of gradients and of their squares, [dim], and the number of steps made."""
 
-    mean: Tensor = field(default_factory=lambda: torch.zeros(0))
-    mean_square: Tensor = field(default_factory=lambda: torch.zeros(0))
+    mean: Tensor = field(default_factory=empty)
+    mean_square: Tensor = field(default_factory=empty)
     steps: int = 0
 
 
@@ -31,7 +30,7 @@ class Adam(GradientSolver[AdamState]):
         Kingma and Ba (2015), "Adam: A Method for Stochastic Optimization".
     """
 
-    state_type: ClassVar[type[State]] = AdamState
+    state_type = AdamState
 
     def begin(self, problem: Problem, lam: float, weights: Tensor, step_size: float) -> AdamState:
         """The given weights, no steps made."""

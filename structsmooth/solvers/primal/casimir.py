@@ -2,43 +2,31 @@
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from structsmooth.problems.base import FullPass, Problem
 from structsmooth.smoothing import Smoother
 from structsmooth.solvers.checks import check_choices, check_positive
 from structsmooth.solvers.primal.svrg import SmoothedSolver, SmoothedState
-from structsmooth.solvers.state import State
+from structsmooth.solvers.state import empty
 from structsmooth.solvers.step_control import StepControl
 
 
 @dataclass
 class CasimirState(SmoothedState):
-    """After outer iteration k: ``weights`` is w_k.
+    """After outer iteration k: ``weights`` is w_k."""
 
-    Attributes:
-        iteration: k.
-        alpha: α_k.
-        mu: μ_k.
-        kappa: κ.
-        lipschitz: the Lipschitz constant that κ follows from.
-        least_mu: bound that μ_k does not fall below yet.
-        center: prox-center z_k.
-        previous_center: z_{k-1}.
-    """
-
-    iteration: int = 0
-    alpha: float = 1.0
-    mu: float = 0.0
-    kappa: float = 0.0
-    lipschitz: float = 0.0
-    least_mu: float = 0.0
-    center: Tensor = field(default_factory=lambda: torch.zeros(0))
-    previous_center: Tensor = field(default_factory=lambda: torch.zeros(0))
+    iteration: int = 0  # k
+    alpha: float = 1.0  # α_k
+    mu: float = 0.0  # μ_k
+    kappa: float = 0.0  # κ
+    lipschitz: float = 0.0  # the Lipschitz constant that κ follows from
+    least_mu: float = 0.0  # bound that μ_k does not fall below yet
+    center: Tensor = field(default_factory=empty)  # prox-center z_k
+    previous_center: Tensor = field(default_factory=empty)  # z_{k-1}
 
 
 @dataclass(frozen=True)
@@ -82,7 +70,7 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
     max_inner: int = 10
     lipschitz: float | None = None
 
-    state_type: ClassVar[type[State]] = CasimirState
+    state_type = CasimirState
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -90,12 +78,7 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
         check_positive(self, "max_inner", integer=True)
         if self.lipschitz is not None and self.learning_rate is not None:
             raise ValueError("give lipschitz or learning_rate, not both")
-        check_choices(
-            self,
-            schedule=("adaptive", "constant"),
-            warm_start=("prox-center", "extrapolation", "prev-iterate"),
-            inner_stop=("budget", "gradient"),
-        )
+        check_choices(self, "schedule", "warm_start", "inner_stop")
 
     def step_control(self, problem: Problem, lam: float) -> StepControl[CasimirState]:
         """Shorter steps than those of SVRG, since inner problems are more strongly convex than the whole."""
@@ -187,9 +170,7 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
 
     @property
     def _first_mu(self) -> float:
-        if self.mu is not None:
-            return self.mu
-        return 2.0 if self.schedule == "adaptive" else 0.03
+        return self.mu or (2.0 if self.schedule == "adaptive" else 0.03)
 
     def _solve_inner(
         self,

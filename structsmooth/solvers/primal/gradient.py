@@ -15,6 +15,7 @@ from structsmooth.smoothing import Max
 from structsmooth.solvers.base import Solver
 from structsmooth.solvers.checks import check_positive
 from structsmooth.solvers.lower_bound import DualPoint
+from structsmooth.solvers.state import empty
 from structsmooth.solvers.step_control import Steered, SteeredState, StepControl
 
 # Step sizes that are tried before a run, at most, in each direction.
@@ -27,14 +28,9 @@ _CLOSE = 1.5
 
 @dataclass
 class GradientState(SteeredState):
-    """Adds a point of the dual, which full passes improve.
+    """Adds a :class:`~structsmooth.solvers.lower_bound.DualPoint`, which full passes improve."""
 
-    Attributes:
-        dual_gradient: see :class:`~structsmooth.solvers.lower_bound.DualPoint`; empty without a dual.
-        dual_cost: likewise.
-    """
-
-    dual_gradient: Tensor = field(default_factory=lambda: torch.zeros(0))
+    dual_gradient: Tensor = field(default_factory=empty)  # empty without a dual
     dual_cost: float = 0.0
 
     def observe(self, full: FullPass, lam: float) -> None:

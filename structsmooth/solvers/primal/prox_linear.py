@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -15,28 +15,18 @@ from structsmooth.solvers.checks import check_choices, check_number, check_posit
 from structsmooth.solvers.primal.casimir import CasimirSVRG
 from structsmooth.solvers.primal.gradient import GradientSolver, GradientState
 from structsmooth.solvers.primal.svrg import SVRG, SmoothedSolver
-from structsmooth.solvers.state import State
 
 
 @dataclass
 class ProxLinearState(GradientState):
-    """After iteration k: ``weights`` is w_k, ``step_size`` is η.
+    """After iteration k: ``weights`` is w_k, ``step_size`` is η."""
 
-    Attributes:
-        iteration: k.
-        objective: F(w_k).
-        tolerance: ε_0.
-        lipschitz: L_0.
-        mu: μ_k.
-        mapping: norm of the gradient mapping ϱ_η(w_{k-1}), with the candidate ŵ_k for the exact minimum.
-    """
-
-    iteration: int = 0
-    objective: float = math.inf
-    tolerance: float = 0.0
-    lipschitz: float = 0.0
-    mu: float = 0.0
-    mapping: float = 0.0
+    iteration: int = 0  # k
+    objective: float = math.inf  # F(w_k)
+    tolerance: float = 0.0  # ε_0
+    lipschitz: float = 0.0  # L_0
+    mu: float = 0.0  # μ_k
+    mapping: float = 0.0  # norm of the gradient mapping ϱ_η(w_{k-1}), with the candidate ŵ_k for the exact minimum
 
 
 @dataclass(frozen=True)
@@ -84,19 +74,13 @@ class ProxLinear(GradientSolver[ProxLinearState]):
     tolerance: float | None = None
     accept: Literal["descent", "always"] = "descent"
 
-    state_type: ClassVar[type[State]] = ProxLinearState
+    state_type = ProxLinearState
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_positive(self, "mu", "lipschitz", "tolerance")
         check_number("inner_passes", self.inner_passes, integer=True, positive=True)
-        check_choices(
-            self,
-            schedule=("adaptive", "constant"),
-            inner=("casimir-svrg", "svrg"),
-            inner_stop=("budget", "gradient"),
-            accept=("descent", "always"),
-        )
+        check_choices(self, "schedule", "inner", "inner_stop", "accept")
         self.inner_solver(self._first_mu)  # checks the hyperparameters that it gets
 
     def inner_solver(self, mu: float) -> SmoothedSolver[Any]:
@@ -158,9 +142,7 @@ class ProxLinear(GradientSolver[ProxLinearState]):
 
     @property
     def _first_mu(self) -> float:
-        if self.mu is not None:
-            return self.mu
-        return 1.0 if self.schedule == "adaptive" else 0.03
+        return self.mu or (1.0 if self.schedule == "adaptive" else 0.03)
 
     def _estimate_lipschitz(self, problem: Problem, lam: float, state: ProxLinearState, seed: int) -> float:
         """L_0, on a few examples: linearized scores take long, and iterations double L_0 where it is too small."""

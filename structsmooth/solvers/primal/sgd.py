@@ -1,7 +1,7 @@
 """Stochastic subgradient descent on the objective itself."""
 
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -9,16 +9,16 @@ from torch import Tensor
 
 from structsmooth.problems.base import Problem
 from structsmooth.solvers.averaging import averaging_shares
-from structsmooth.solvers.checks import check_positive
+from structsmooth.solvers.checks import check_choices, check_positive
 from structsmooth.solvers.primal.gradient import GradientSolver, GradientState
-from structsmooth.solvers.state import State
+from structsmooth.solvers.state import empty
 
 
 @dataclass
 class SGDState(GradientState):
     """Adds the last iterate (``weights`` is the average) and the number of steps made."""
 
-    iterate: Tensor = field(default_factory=lambda: torch.zeros(0))
+    iterate: Tensor = field(default_factory=empty)
     steps: int = 0
 
 
@@ -41,13 +41,12 @@ class SGD(GradientSolver[SGDState]):
     t0: float = 1.0
     average: bool = True
 
-    state_type: ClassVar[type[State]] = SGDState
+    state_type = SGDState
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_positive(self, "t0")
-        if self.schedule not in _DEGREES:
-            raise ValueError(f"schedule must be one of {', '.join(_DEGREES)}, got {self.schedule!r}")
+        check_choices(self, "schedule")
 
     def check(self, problem: Problem, lam: float) -> None:
         """Refuse bounds, and λ = 0 where the schedule divides by it."""

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from structsmooth.smoothing import L2, Entropy, Smoother
 from structsmooth.solvers.averaging import newest_share
 from structsmooth.solvers.checks import check_positive
 from structsmooth.solvers.primal.gradient import GradientSolver, GradientState
-from structsmooth.solvers.state import State
+from structsmooth.solvers.state import empty
 from structsmooth.solvers.step_control import StepControl
 from structsmooth.structures.base import check_k
 
@@ -63,7 +63,7 @@ class SmoothedSolver(GradientSolver[S]):
 class SVRGState(SmoothedState):
     """Adds the last iterate (``weights`` is the average), and where the epoch before the last started."""
 
-    iterate: Tensor = field(default_factory=lambda: torch.zeros(0))
+    iterate: Tensor = field(default_factory=empty)
     previous_start: float = math.inf
 
 
@@ -82,7 +82,7 @@ class SVRG(SmoothedSolver[SVRGState]):
 
     mu: float = 0.03
 
-    state_type: ClassVar[type[State]] = SVRGState
+    state_type = SVRGState
 
     def __post_init__(self) -> None:
         super().__post_init__()

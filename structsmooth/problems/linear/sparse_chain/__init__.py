@@ -9,7 +9,6 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from structsmooth.costs import Cost, Hamming
-from structsmooth.losses import StructuralHinge
 from structsmooth.problems.affine import Parts
 from structsmooth.problems.base import FullPass
 from structsmooth.problems.bounds import Bounds, checked_bounds
@@ -19,7 +18,6 @@ from structsmooth.problems.linear.batches import StructureBatch
 from structsmooth.problems.linear.blocks import Response, respond
 from structsmooth.problems.linear.sparse_chain import dual, primal
 from structsmooth.problems.linear.sparse_chain.data import ChainData, checked, smoothing
-from structsmooth.problems.linear.sparse_chain.features import SparseChainFeatures
 from structsmooth.problems.linear.sparse_chain.primal import ChainPass
 from structsmooth.problems.sharding import mean_rows, reduced, replicated, rows, shared_out
 from structsmooth.scores import linear_chain
@@ -52,8 +50,6 @@ class SparseChainProblem(LinearProblem):
             for another number of states, or bounds that leave no weights.
     """
 
-    feature_map: SparseChainFeatures
-
     def __init__(
         self,
         sequences: SparseSequences,
@@ -75,8 +71,7 @@ class SparseChainProblem(LinearProblem):
         lengths = torch.repeat_interleave(sequences.lengths, sequences.lengths)
         mistakes = torch.zeros(len(labels), dtype=torch.float64) if cost is None else cost.mistake_cost(labels, lengths)
         mistakes = checked("costs of mistakes", mistakes, torch.float64, len(labels))
-        self.data = ChainData(sequences, labels, mistakes, features, states)
-        self.feature_map = SparseChainFeatures(self.data)
+        self.data = self.feature_map = ChainData(sequences, labels, mistakes, features, states)
 
     def start(self) -> Tensor:
         """Zeros."""
@@ -84,20 +79,16 @@ class SparseChainProblem(LinearProblem):
 
     def views(self, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """A vector [dim] as attribute rows [F, S], transitions [S, S] and scores of the ends [2, S]."""
-        return self.feature_map.views(w)
+        return self.data.views(w)
 
     def structure(self, w: Tensor, indices: Tensor) -> LinearChain:
         """Chains of some examples under weights ``w``; differentiable."""
         return linear_chain(self.sequences.select(indices), *self.views(w))
 
-    def batch_losses(self, w: Tensor, indices: Tensor, smoother: Smoother) -> Tensor:
-        """Losses of some examples, in plain torch: [b]."""
-        losses: Tensor = StructuralHinge(smoother, self.cost, "none")(self.structure(w, indices), self._padded(indices))
-        return losses
-
     def affine_batch(self, indices: Tensor) -> StructureBatch:
-        """Some of the examples, padded."""
-        return StructureBatch(lambda w: self.structure(w, indices), self._padded(indices), self.cost)
+        """Some of the examples, padded, in plain torch."""
+        labels = pad(self.labels[self.sequences.tokens(indices)], self.sequences.lengths[indices])
+        return StructureBatch(lambda w: self.structure(w, indices), labels, self.cost)
 
     def oracle(self, potentials: Parts, block: int, smoother: Smoother = Max()) -> Response:  # noqa: B008 - immutable
         """The oracle of :class:`~structsmooth.structures.LinearChain`."""
@@ -162,7 +153,7 @@ class SparseChainProblem(LinearProblem):
     @reduced(rows)
     def best_statistics(self, w: Tensor) -> Tensor:
         """Statistics of all examples that the max oracle gives at ``w``: [size], compiled."""
-        full = self._full_pass(w, Max())
+        full = self.full_pass(w, Max())
         pieces = zip(full.node.split(self.sequences.lengths.tolist()), full.edge, strict=True)
         return torch.cat([part for piece in pieces for part in piece]).view(-1)
 
@@ -202,14 +193,18 @@ class SparseChainProblem(LinearProblem):
     @reduced(FullPass.reduced)
     def full_pass(self, w: Tensor, smoother: Smoother, *, with_loss: bool = False) -> ChainPass:
         """One oracle call on every example; a loss without smoothing comes with it."""
-        full = self._full_pass(w, smoother)
-        if isinstance(self.smoother, Max):
-            return full
-        loss = self.own_loss(w, smoother, full.smoothed_loss, with_loss or smoother == self.smoother)
-        own = smoother == self.smoother
-        # h(θ + ℓ) = ⟨θ + ℓ, m⟩ − h*(m): the objective's own smoother h adds −h*(m) ≥ 0 to the cost.
-        cost = full.smoothed_loss - float(w @ full.gradient) if own else full.expected_cost
-        return replace(full, loss=loss, expected_cost=cost)
+        from structsmooth.problems.linear.sparse_chain import compiled_primal
+
+        data, w, gradient = self.data, self.data.checked_vector("w", w), torch.zeros_like(w)
+        node, edge = w.new_empty(len(self.labels), self.states), w.new_empty(self.n, self.states, self.states)
+        outputs = (node.numpy(), edge.numpy(), data.matrix(gradient))
+        values = compiled_primal.full_pass(data.arrays, data.matrix(w), smoothing(smoother), *outputs)
+        self.oracle_calls += self.n
+        smoothed, loss, cost = values
+        if not isinstance(self.smoother, Max):
+            loss = self.own_loss(w, smoother, smoothed, with_loss or smoother == self.smoother)
+        full = ChainPass(w.clone(), smoother, smoothed, gradient, loss, cost, node=node, edge=edge)
+        return replace(full, expected_cost=self.own_cost(full))
 
     @replicated
     def svrg_epoch(self, snapshot: FullPass, order: Tensor, **settings: Any) -> tuple[Tensor, Tensor]:
@@ -231,26 +226,11 @@ class SparseChainProblem(LinearProblem):
         self.oracle_calls += len(order)
         return result
 
-    def _full_pass(self, w: Tensor, smoother: Smoother) -> ChainPass:
-        from structsmooth.problems.linear.sparse_chain import compiled_primal
-
-        data, w, gradient = self.data, self.data.checked_vector("w", w), torch.zeros_like(w)
-        node, edge = w.new_empty(len(self.labels), self.states), w.new_empty(self.n, self.states, self.states)
-        outputs = (node.numpy(), edge.numpy(), data.matrix(gradient))
-        values = compiled_primal.full_pass(data.arrays, data.matrix(w), smoothing(smoother), *outputs)
-        self.oracle_calls += self.n
-        smoothed, loss, cost = values
-        return ChainPass(w.clone(), smoother, smoothed, gradient, loss, cost, node=node, edge=edge)
-
     def _block_values(self, loop: Callable[..., None], w: Tensor, statistics: Tensor) -> Tensor:
         """What a compiled loop over examples computes of weights and statistics: [n]."""
         w, own, values = self.data.checked_vector("w", w), self.data.checked_statistics(statistics), w.new_empty(self.n)
         loop(self.data.arrays, self.data.matrix(w), own.numpy(), values.numpy())
         return values
-
-    def _padded(self, indices: Tensor) -> Tensor:
-        """Labels of some examples: [b, T]."""
-        return pad(self.labels[self.sequences.tokens(indices)], self.sequences.lengths[indices])
 
     def _rows(self, w: Tensor, attributes: Tensor) -> Tensor:
         """The part of a vector [dim] that belongs to some attributes, or to none."""

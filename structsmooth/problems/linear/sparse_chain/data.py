@@ -1,4 +1,4 @@
-"""Examples of sparse linear chains as arrays, and checks of what compiled passes take."""
+"""Examples of sparse linear chains: arrays for compiled passes, with checks, and maps from weights to potentials."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -7,27 +7,25 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from structsmooth.problems.affine import Parts
+from structsmooth.scores import linear_chain
 from structsmooth.sequences import SparseSequences
 from structsmooth.smoothing import L2, Entropy, Max, Smoother
 
 
 @dataclass(frozen=True)
 class ChainData:
-    """Sequences with labels and costs, as compiled passes read them.
+    """Sequences with labels and costs: arrays for compiled passes, and a feature map over the attributes of a sentence.
 
-    Attributes:
-        sequences: attributes of the tokens of n sequences.
-        labels: label of every token, int64 [tokens].
-        costs: cost of a mistake at every token, float64 [tokens].
-        features: number F of attributes.
-        states: number S of labels.
+    Weights are a row of S numbers per attribute, then transitions [S, S], then scores of the ends [2, S]. Potentials
+    are unary scores [T, S] and transitions [S, S].
     """
 
-    sequences: SparseSequences
-    labels: Tensor
-    costs: Tensor
-    features: int
-    states: int
+    sequences: SparseSequences  # attributes of the tokens of n sequences
+    labels: Tensor  # label of every token, int64 [tokens]
+    costs: Tensor  # cost of a mistake at every token, float64 [tokens]
+    features: int  # number F of attributes
+    states: int  # number S of labels
 
     @property
     def n(self) -> int:
@@ -77,14 +75,45 @@ class ChainData:
             raise ValueError(f"order must hold examples from 0 to {self.n - 1}, got {found}")
         return order
 
+    def views(self, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """A vector [dim] as attribute rows [F, S], transitions [S, S] and scores of the ends [2, S]."""
+        if w.shape != (self.dim,):
+            raise ValueError(f"w must have shape {(self.dim,)}, got {tuple(w.shape)}")
+        rows, transition, ends = w.view(-1, self.states).split([self.features, self.states, 2])
+        return rows, transition, ends
+
+    def scores(self, w: Tensor, block: int) -> Parts:
+        """B_i w: unary potentials [T, S] and transitions [S, S]."""
+        chain = linear_chain(self.sequences.select(torch.tensor([block])), *self.views(w))
+        return chain.unary[0], chain.transition
+
+    def add_adjoint(self, m: Parts, block: int, scale: float, w: Tensor) -> None:
+        """w += scale · B_iᵀm in place, for statistics [T, S] and summed edges [S, S]."""
+        nodes, edges = m
+        rows, transition, ends = self.views(w)
+        attributes, token = self._attributes(block)
+        rows.index_add_(0, attributes, nodes[token], alpha=scale)
+        transition.add_(edges, alpha=scale)
+        ends.add_(nodes[[0, -1]], alpha=scale)
+
+    def squared_norm(self, m: Parts, block: int) -> float:
+        """‖B_iᵀm‖²."""
+        nodes, edges = m
+        attributes, token = self._attributes(block)
+        used, row = attributes.unique(return_inverse=True)
+        rows = nodes.new_zeros(len(used), self.states).index_add_(0, row, nodes[token])
+        return float(rows.square().sum() + edges.square().sum() + nodes[[0, -1]].square().sum())
+
+    def _attributes(self, block: int) -> tuple[Tensor, Tensor]:
+        """Ids of the attributes of a sentence, repeated as they occur, and the token of each."""
+        tokens = self.tokens(block)
+        offsets = self.sequences.token_offsets[tokens.start : tokens.stop + 1].long()
+        token = torch.repeat_interleave(torch.arange(len(offsets) - 1), offsets.diff())
+        return self.sequences.attributes[offsets[0] : offsets[-1]].long(), token
+
 
 def checked(name: str, tensor: Tensor, dtype: torch.dtype, *shape: int) -> Tensor:
-    """A contiguous tensor of the type that compiled code expects; a size of -1 stands for any.
-
-    Raises:
-        TypeError: another type, dtype or device.
-        ValueError: another shape.
-    """
+    """A contiguous tensor, if it has what compiled code expects; a size of -1 stands for any."""
     if not isinstance(tensor, Tensor):
         raise TypeError(f"{name} must be a torch.Tensor, got {type(tensor).__name__}")
     if (tensor.dtype, tensor.device.type) != (dtype, "cpu"):
@@ -95,11 +124,7 @@ def checked(name: str, tensor: Tensor, dtype: torch.dtype, *shape: int) -> Tenso
 
 
 def smoothing(smoother: Smoother) -> tuple[float, int]:
-    """Level and kind of smoothing, as compiled passes take them.
-
-    Raises:
-        TypeError: a smoother that they do not know.
-    """
+    """Level and kind of smoothing, as compiled passes take them, if they know the smoother."""
     if isinstance(smoother, Entropy):
         return float(smoother.mu), 0
     if isinstance(smoother, L2):

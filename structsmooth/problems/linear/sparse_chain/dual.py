@@ -28,38 +28,25 @@ def frank_wolfe_epoch(
     start = data.checked_vector("point.weights", point.weights)
     statistics = data.checked_statistics(point.statistics).clone()
     gaps = checked("point.gaps", point.gaps, torch.float64, data.n).clone()
-    examples, draws = _checked_choices(data, order)
+    examples_or_draws = (tensor.numpy() for tensor in _checked_choices(data, order))
     w, total, remaining = start.clone(), start.new_empty(0), start.new_empty(0)
     if shares is not None:
         shares = checked("shares", shares, torch.float64, len(order))
         remaining = shares.flip(0).cumsum(0).flip(0)
         total = start * shares.sum()
     needed = steps != "fw" or cache is not None
-    sets = _checked_sets(data, point) if needed else _no_sets(data.n)
+    none = torch.empty(data.n, 0, dtype=torch.int32)
+    sets = _checked_sets(data, point) if needed else (none.view(-1), none.double(), none)
+    iterate = (data.matrix(w), data.matrix(total), statistics.numpy(), gaps.numpy())
+    held, kind = tuple(tensor.numpy() for tensor in sets), (_STEPS[steps], LEAST_REST)
+    criterion = (False, 0.0, 0.0) if cache is None else (True, float(cache.factor), float(cache.least))
     calls: int = compiled_dual.frank_wolfe_epoch(
-        examples.numpy(),
-        draws.numpy(),
-        data.arrays,
-        data.matrix(w),
-        data.matrix(total),
-        statistics.numpy(),
-        gaps.numpy(),
-        float(lam),
-        remaining.numpy(),
-        tuple(tensor.numpy() for tensor in sets),
-        (_STEPS[steps], LEAST_REST),
-        (False, 0.0, 0.0) if cache is None else (True, float(cache.factor), float(cache.least)),
+        *examples_or_draws, data.arrays, *iterate, float(lam), remaining.numpy(), held, kind, criterion
     )
     if needed:
         point = replace(point, outputs=sets[0], alphas=sets[1], stamps=sets[2])
     new = replace(point, weights=w, statistics=statistics.view(-1), gaps=gaps)
     return new, None if shares is None else total, calls
-
-
-def _no_sets(n: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Sets without slots."""
-    slots = torch.empty(n, 0, dtype=torch.int32)
-    return slots.view(-1), slots.double(), slots
 
 
 def _checked_sets(data: ChainData, point: DualIterate) -> tuple[Tensor, Tensor, Tensor]:

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -21,7 +20,7 @@ class ChainPass(FullPass):
     edge: Tensor = field(kw_only=True)
     """Marginals of neighbouring pairs, summed over each sequence: [n, S, S]."""
 
-    per_example: ClassVar[tuple[str, ...]] = ("node", "edge")
+    per_example = ("node", "edge")
 
 
 def svrg_epoch(
@@ -46,17 +45,9 @@ def svrg_epoch(
     w, total = start.clone(), torch.zeros_like(start)
     if center is not None:
         drift = torch.sub(drift, data.checked_vector("center", center), alpha=kappa)
-    compiled_primal.svrg_epoch(
-        order.numpy(),
-        data.arrays,
-        data.matrix(w),
-        data.matrix(drift),
-        data.matrix(total),
-        smoothing(snapshot.smoother),
-        node.numpy(),
-        edge.numpy(),
-        (float(step_size), float(shrink), sums.numpy()),
-    )
+    vectors, stored = map(data.matrix, (w, drift, total)), (node.numpy(), edge.numpy())
+    decay = (float(step_size), float(shrink), sums.numpy())
+    compiled_primal.svrg_epoch(order.numpy(), data.arrays, *vectors, smoothing(snapshot.smoother), *stored, decay)
     # The dense terms of the sum of the iterates, in closed form.
     total.add_(start, alpha=float(sums[steps + 1] - 1))
     total.sub_(drift, alpha=step_size * float(sums.sum() - sums[-1]))
@@ -64,14 +55,7 @@ def svrg_epoch(
 
 
 def sgd_epoch(
-    data: ChainData,
-    w: Tensor,
-    order: Tensor,
-    *,
-    step_sizes: Tensor,
-    lam: float,
-    smoother: Smoother,
-    shares: Tensor,
+    data: ChainData, w: Tensor, order: Tensor, *, step_sizes: Tensor, lam: float, smoother: Smoother, shares: Tensor
 ) -> tuple[Tensor, Tensor]:
     """The epoch of :meth:`~structsmooth.problems.Problem.sgd_epoch` with steps of one example, order [steps]."""
     from structsmooth.problems.linear.sparse_chain import compiled_primal

@@ -33,32 +33,14 @@ class Walk:
     - :meth:`lower` is lines 14 to 22: the same weights at that λ.
     - :meth:`reach` is lines 23 and 24: BCFW until the gap is within the tolerance κε.
 
-    Attributes:
-        lam: current λ.
-        state: state of the solver.
-        weights: weights as last measured, [dim]; those of :meth:`check` are rounded to float32, as they are stored.
-        margins: their δ_i, [blocks].
-        gap: their duality gap.
-        loss: their (1/n) Σ f_i.
-        objective: their F.
-        passes: passes of the solver so far.
-        work: oracle calls and seconds so far, including those of checks.
-
-    Args:
-        problem: a linear problem of hinges.
-        solver: solver of the dual; whether it averages does not matter.
-        passes: limit on passes at one λ.
-        seed: of the order of examples.
-
-    Raises:
-        TypeError: a problem that is not linear, numbers of the wrong type.
-        ValueError: a problem not of hinges, negative numbers.
+    ``passes`` is the limit on passes at one λ.
     """
 
     lam: float
     state: BCFWState
+    # As last measured; :meth:`check` rounds weights to float32, as they are stored.
     weights: Tensor
-    margins: Tensor
+    margins: Tensor  # δ_i, [blocks]
     gap: float
     loss: float
     objective: float
@@ -68,7 +50,7 @@ class Walk:
         check_number("seed", seed, integer=True)
         self.problem = solver.linear(problem, 1.0)
         self.solver, self.limit, self.seed = replace(solver, average=False), passes, seed
-        self.passes, self.work = 0, Work()
+        self.passes, self.work = 0, Work()  # so far, including those of checks
         self._labels = self.problem.label_statistics()
 
     def begin_at_infinity(self, tolerance: float, lam_max: float | None) -> float:
