@@ -151,8 +151,11 @@ class LinearChain(Structure):
     def check_values(self, name: str) -> None:
         """Raise ``ValueError`` for NaN or +inf inside the sequences."""
         index = self.potential_names.index(name)
-        scores = self.potentials[index]
-        checks.require_below_infinity(name, scores, lambda: reference.masked(*self._accumulated(), self._compact_mask)[index])
+
+        def used() -> Tensor:
+            return reference.masked(*self._accumulated(), self._compact_mask)[index]
+
+        checks.require_below_infinity(name, self.potentials[index], used)
 
     @property
     def mask(self) -> Tensor:
