@@ -15,7 +15,6 @@ IGNORED = -100
 LOSSES = {
     "crf": StructuralHinge.crf("none"),
     "hinge": StructuralHinge(L2(1.0, 3), NormalizedHamming(), "none"),
-    "max": StructuralHinge(reduction="none"),
 }
 FORMS = {"[S, S]": (S, S), "[B, S, S]": (B, S, S), "[B, T-1, S, S]": (B, T - 1, S, S)}
 both_backends = pytest.mark.parametrize("backend", ["compiled", "torch"])
@@ -29,6 +28,7 @@ class Batch:
         generator = torch.Generator().manual_seed(seed)
         self.mask = torch.rand(B, T, generator=generator) < 0.6
         self.mask[0], self.mask[1] = False, torch.arange(T) == seed % T
+        self.mask[2, seed % T], self.mask[3, -1] = True, True
         labels = torch.randint(S, (B, T), generator=generator)
         self.y = torch.where(self.mask, labels, IGNORED)
         shapes = ((B, T, S), FORMS[form], (S,), (B, S))
@@ -117,22 +117,20 @@ def test_decoding_of_200_batches(form: str, backend: str) -> None:
     assert compared > 190
 
 
-@both_backends
-@pytest.mark.parametrize("form", ["[S, S]", "[B, T-1, S, S]"])
+@pytest.mark.parametrize(("form", "backend"), [("[S, S]", "torch"), ("[B, T-1, S, S]", "compiled")])
 def test_masks_compile_without_graph_breaks(form: str, backend: str) -> None:
-    batch = Batch(3, form)
-
     def run(mask: Tensor, y: Tensor, *scores: Tensor) -> Tensor:
         unary, transition, start, stop = scores
         chain = LinearChain(unary, transition, mask=mask, start=start, stop=stop, backend=backend)
-        return torch.cat([LOSSES["crf"](chain, y), LOSSES["hinge"](chain, y), chain.max()[0], chain.max()[1].sum(1)])
+        return torch.cat([LOSSES["crf"](chain, y), chain.max()[1].sum(1)])
 
     torch.compiler.reset()
     compiled = torch.compile(run, fullgraph=True, backend="aot_eager")
-    for other in (batch, Batch(4, form)):
-        values = [function(other.mask, other.y, *other.scores) for function in (compiled, run)]
+    for seed in range(20):
+        batch = Batch(seed, form)
+        values = [function(batch.mask, batch.y, *batch.scores) for function in (compiled, run)]
         assert_close(*values)
-        assert_close(*(torch.autograd.grad(value.sum(), other.scores) for value in values))
+        assert_close(*(torch.autograd.grad(value.sum(), batch.scores) for value in values))
 
 
 @both_backends
@@ -147,8 +145,10 @@ def test_derivatives(form: str, backend: str) -> None:
         lambda chain: torch.cat([m.flatten() for m in chain.marginals()]),
     ]
     for query in queries:
-        assert torch.autograd.gradcheck(lambda *scores, q=query: q(batch.chain(backend, *scores)), batch.scores)
-    assert torch.autograd.gradgradcheck(lambda *s: batch.chain(backend, *s).logsumexp(), batch.scores)
+        assert torch.autograd.gradcheck(
+            lambda *scores, q=query: q(batch.chain(backend, *scores)), batch.scores, fast_mode=True
+        )
+    assert torch.autograd.gradgradcheck(lambda *s: batch.chain(backend, *s).logsumexp(), batch.scores, fast_mode=True)
 
 
 @both_backends
