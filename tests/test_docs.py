@@ -43,9 +43,20 @@ def reference() -> list[str]:
     return [name for page in pages for name in re.findall(r"^::: (\S+)$", page.read_text(encoding="utf-8"), re.M)]
 
 
+def write_modules(path, folder):
+    """Blocks that begin with the name of a file, which other blocks of the document import."""
+    for _, code in python_blocks(path):
+        if name := re.match(r"# (\w+\.py)\n", code):
+            (folder / name[1]).write_text(code)
+
+
+# The recipes show Lightning and transformers as they are, with their warnings about themselves.
+@pytest.mark.filterwarnings("ignore:::lightning", "ignore:::transformers", "ignore:::torch")
 @pytest.mark.parametrize(("path", "code"), blocks())
 def test_code_blocks_run(path, code, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    write_modules(path, tmp_path)
     torch.manual_seed(0)
     exec(compile(code, str(path), "exec"), {"__name__": "example"})
 
