@@ -32,7 +32,8 @@ class Dataset(Protocol):
 class ModuleProblem(Problem):
     """Structural hinge losses of a score module over a dataset, in plain torch, on the module's device.
 
-    The weight vector is the module's trainable parameters, flattened in their order. The module itself is not changed
+    The weight vector is the module's trainable parameters, flattened in their order; if they have several dtypes, in the
+    widest one, and each is rounded to its own where the module uses it. The module itself is not changed
     until :meth:`load` writes weights back: passes work on copies of its buffers. So batch normalization in ``train()``
     mode normalizes by each batch and leaves its running statistics alone; those of the iterates would not fit averaged
     weights anyway. Compute them after :meth:`load`, with ``torch.optim.swa_utils.update_bn``; or better train in
@@ -49,7 +50,8 @@ class ModuleProblem(Problem):
 
     Raises:
         TypeError: a size that is no int.
-        ValueError: an empty dataset, a size below 1, or a module without trainable parameters.
+        ValueError: an empty dataset, a size below 1, or a module without trainable parameters, with a submodule under
+            two names, or with a parameter that is computed from others.
 
     Example:
         >>> from structsmooth import SVRG, LinearScore
@@ -77,6 +79,7 @@ class ModuleProblem(Problem):
         sizes = {"batch_size": batch_size, "chunk_size": chunk_size}
         for name, size in {"dataset": self.n, "trainable parameters": self.dim, **sizes}.items():
             check_size(name, size)
+        _check_module(module)
 
     @replicated
     def start(self) -> Tensor:
@@ -136,9 +139,9 @@ class ModuleProblem(Problem):
         return ModuleProblem(self.module, dataset, *settings)
 
     def _unflatten(self, w: Tensor) -> dict[str, Tensor]:
-        shapes = {name: p.shape for name, p in self.parameters.items()}
-        pieces = w.split([shape.numel() for shape in shapes.values()])
-        return {name: piece.view(shape) for (name, shape), piece in zip(shapes.items(), pieces, strict=True)}
+        pieces = w.split([p.numel() for p in self.parameters.values()])
+        pairs = zip(self.parameters.items(), pieces, strict=True)
+        return {name: piece.view(p.shape).to(p.dtype) for (name, p), piece in pairs}
 
 
 class LinearizedProblem(DerivedProblem, AffineProblem):
@@ -242,6 +245,23 @@ def _twice_differentiable(module: nn.Module) -> Iterator[None]:
         return
     with torch.backends.cudnn.flags(enabled=False):
         yield
+
+
+def _check_module(module: nn.Module) -> None:
+    """Raise ``ValueError`` for what ``torch.func.functional_call`` would not restore after a pass."""
+    names: dict[nn.Module, str] = {}
+    for name, part in module.named_modules(remove_duplicate=False):
+        if part in names:
+            raise ValueError(
+                f"module has one submodule under two names, {names[part]!r} and {name!r}: register it once, "
+                "and call it twice"
+            )
+        names[part] = name
+    for name, parameter in module.named_parameters():
+        if not parameter.is_leaf:
+            raise ValueError(
+                f"parameter {name!r} is computed from other tensors: register the tensors that are trained"
+            )
 
 
 def check_size(name: str, size: int) -> None:

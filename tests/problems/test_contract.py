@@ -1,6 +1,7 @@
 """What every problem keeps to: passes that agree with its losses, steps, subsets, honest counts of oracle calls."""
 
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from structsmooth import (
+    BCFW,
     L2,
     Entropy,
     Hamming,
@@ -172,6 +174,17 @@ def test_epochs_are_those_of_plain_torch(problem: Problem, smoother: Smoother, s
     t = torch.arange(1, len(batches) + 1, dtype=torch.float64)
     sgd: dict[str, Any] = {"step_sizes": 0.1 / (t + 3), "lam": LAM, "smoother": smoother, "shares": t}
     assert_close(problem.sgd_epoch(w, batches, **sgd), Problem.sgd_epoch(problem, w, batches, **sgd), **EXACTLY)
+
+
+def test_copies_have_the_same_losses(problem: Problem) -> None:
+    w = weights(problem)
+    if isinstance(problem, LinearProblem) and problem.smoother == Max():
+        BCFW().solve(problem, lam=LAM, passes=1)  # keeps graphs and examples
+    copy = deepcopy(problem)
+    assert torch.equal(losses(copy, w, L2()), losses(problem, w, L2()))
+    calls = problem.oracle_calls
+    copy.full_pass(w, Max())
+    assert (problem.oracle_calls, copy.oracle_calls) == (calls, calls + problem.n)
 
 
 def test_parts_of_it_have_its_losses(problem: Problem) -> None:

@@ -263,6 +263,47 @@ def test_refuses_nothing_to_train(change: dict[str, Any], message: str, examples
         ModuleProblem(**{"module": LinearScore(4, 3), "dataset": examples} | change)
 
 
+class Mixed(ScoreModule):
+    """A body in half precision under a head that is not, with tied weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.again, self.head = nn.Linear(4, 4).bfloat16(), nn.Linear(4, 4).bfloat16(), nn.Linear(4, 3)
+        self.again.weight = self.body.weight
+        self.transition = nn.Parameter(torch.zeros(3, 3))
+
+    def forward(self, x: Tensor) -> LinearChain:
+        return LinearChain(self.head(torch.tanh(self.again(self.body(x.bfloat16()))).float()), self.transition)
+
+
+def test_parameters_of_several_dtypes_keep_their_own(examples: list[Example]) -> None:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        module = Mixed()
+    problem = ModuleProblem(module, examples, batch_size=3)
+    w = problem.start()
+    assert (w.dtype, problem.dim) == (torch.float32, 9 + 16 + 4 + 4 + 15)
+    value, gradient = problem.loss_and_grad(w, L2())
+    x, y = (torch.stack(column) for column in zip(*examples, strict=True))
+    loss = StructuralHinge(L2())(module(x), y)
+    assert value == pytest.approx(loss.item(), rel=1e-6)
+    parameters = list(module.parameters())
+    expected = torch.autograd.grad(loss, parameters)
+    assert_close(gradient, torch.cat([g.flatten().float() for g in expected]), rtol=2e-2, atol=2e-3)
+    problem.load(w + 1e-3)
+    assert [p.dtype for p in parameters] == [torch.float32] + [torch.bfloat16] * 3 + [torch.float32] * 2
+
+
+def test_refuses_modules_that_torch_would_not_restore(network: Network, examples: list[Example]) -> None:
+    network.again = network.hidden
+    with pytest.raises(ValueError, match="one submodule under two names, 'hidden' and 'again': register it once"):
+        ModuleProblem(network, examples)
+    computed = Network()
+    computed._parameters["twice"] = computed.transition.weight * 2
+    with pytest.raises(ValueError, match=r"parameter 'twice' is computed from other tensors"):
+        ModuleProblem(computed, examples)
+
+
 def test_refuses_half_an_example(examples: list[Example]) -> None:
     with pytest.raises(TypeError, match="batch_size must be an int, got float"):
         ModuleProblem(LinearScore(4, 3), examples, batch_size=2.5)

@@ -197,6 +197,10 @@ class _AutogradFeatures:
         self.graph: tuple[int, Tensor, Parts] | None = None
         self.last: tuple[Parts, Tensor] | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the graph, which cannot be copied."""
+        return {"problem": self.problem, "graph": None, "last": None}
+
     def scores(self, w: Tensor, block: int) -> Parts:
         # A copy, since the graph stays for the adjoint, while solvers change w in place.
         w = w.detach().clone().requires_grad_()
