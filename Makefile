@@ -22,6 +22,8 @@ lint: .venv/installed build/typings
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/mypy --strict tests/user_program.py
+	$(BIN)/basedpyright --level error tests/user_program.py
 
 # Links show MkDocs the sources as they install. NO_MKDOCS_2_WARNING silences an advertisement, not warnings about our pages.
 docs: .venv/installed

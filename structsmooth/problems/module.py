@@ -32,12 +32,14 @@ class Dataset(Protocol):
 class ModuleProblem(Problem):
     """Structural hinge losses of a score module over a dataset, in plain torch, on the module's device.
 
-    The weight vector is the module's trainable parameters, flattened in their order; if they have several dtypes, in the
-    widest one, and each is rounded to its own where the module uses it. The module itself is not changed
-    until :meth:`load` writes weights back: passes work on copies of its buffers. So batch normalization in ``train()``
-    mode normalizes by each batch and leaves its running statistics alone; those of the iterates would not fit averaged
-    weights anyway. Compute them after :meth:`load`, with ``torch.optim.swa_utils.update_bn``; or better train in
-    ``eval()`` mode, where the loss of an example does not depend on others, as in a finite sum.
+    The weight vector is the module's trainable parameters, flattened in their order; if they have several dtypes, in
+    the widest one, and each is rounded to its own where the module uses it.
+
+    The module itself is not changed until :meth:`load` writes weights back: passes work on copies of its buffers. So
+    batch normalization in ``train()`` mode normalizes by each batch and leaves its running statistics alone; those of
+    the iterates would not fit averaged weights anyway. Compute them after :meth:`load`, with
+    ``torch.optim.swa_utils.update_bn``; or better train in ``eval()`` mode, where the loss of an example does not
+    depend on others, as in a finite sum.
 
     Args:
         module: maps a batch of inputs to a structure; see :class:`structsmooth.scores.ScoreModule`.

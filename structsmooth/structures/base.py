@@ -17,7 +17,7 @@ S = TypeVar("S", bound="Structure")
 class PartCosts(Protocol):
     """A task loss that decomposes over parts; see :mod:`structsmooth.costs`."""
 
-    def __call__(self, structure: Any, y: Tensor) -> Tensor | tuple[Tensor, ...]:
+    def __call__(self, structure: Any, y: Tensor, /) -> Tensor | tuple[Tensor, ...]:
         """Costs to add to the first potentials of ``structure``, or one tensor for each of its potentials."""
         ...
 
