@@ -61,6 +61,17 @@ def _opaque(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def like_top_k(scores: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
+    """Empty values [B, k] and outputs [B, k, V], for first scores [B, V, ...] and k as the last argument."""
+    (batch, variables), k = scores.shape[:2], others[-1]
+    return scores.new_empty(batch, k), scores.new_empty(batch, k, variables, dtype=torch.int64)
+
+
+def like_scores(scores: Tensor, *_others: Any) -> Tensor:
+    """An empty tensor in the shape of the first scores."""
+    return scores.new_empty(scores.shape)
+
+
 def hessian_product(
     marginals: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]],
     potentials: tuple[Tensor, Tensor],

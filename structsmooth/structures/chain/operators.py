@@ -16,7 +16,13 @@ from torch import Tensor
 from structsmooth.compiled.threads import over_batch
 from structsmooth.structures.chain import reference
 from structsmooth.structures.checks import require_labels
-from structsmooth.structures.operators import cpu_operator, hessian_product, max_marginals_gradient
+from structsmooth.structures.operators import (
+    cpu_operator,
+    hessian_product,
+    like_scores,
+    like_top_k,
+    max_marginals_gradient,
+)
 
 
 def _arrays(unary: Tensor, transition: Tensor, lengths: Tensor) -> tuple[Any, ...]:
@@ -26,11 +32,6 @@ def _arrays(unary: Tensor, transition: Tensor, lengths: Tensor) -> tuple[Any, ..
 
 def _array(tensor: Tensor) -> Any:
     return tensor.detach().contiguous().numpy()
-
-
-def _like_top_k(unary: Tensor, transition: Tensor, lengths: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    batch, steps, _ = unary.shape
-    return unary.new_empty(batch, k), unary.new_empty(batch, k, steps, dtype=torch.int64)
 
 
 def _save_outputs(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -45,7 +46,7 @@ def _top_k_backward(ctx: Any, grad: Tensor, _grad_y: Tensor) -> tuple[Tensor | N
     return *weighted_parts(weights, y, lengths, ctx.states, ctx.transition_shape), None, None
 
 
-@cpu_operator("chain_top_k", _like_top_k, _top_k_backward, _save_outputs)
+@cpu_operator("chain_top_k", like_top_k, _top_k_backward, _save_outputs)
 def top_k(unary: Tensor, transition: Tensor, lengths: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Values [B, k] and outputs [B, k, T] (Algorithm 2)."""
     from structsmooth.structures.chain import compiled  # numba loads with the first oracle, not with the library
@@ -160,17 +161,13 @@ def _sum_to(edge: Tensor, shape: torch.Size) -> Tensor:
     return edge.sum(shared, keepdim=True) if shared else edge
 
 
-def _like_max_marginals(unary: Tensor, transition: Tensor, lengths: Tensor) -> Tensor:
-    return unary.new_empty(unary.shape)
-
-
 def _max_marginals_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     unary, transition, lengths = ctx.saved_tensors
     run = partial(reference.max_marginals, mask=reference.length_mask(lengths, unary.shape[1]))
     return *max_marginals_gradient(run, (unary, transition), grad), None
 
 
-@cpu_operator("chain_max_marginals", _like_max_marginals, _max_marginals_backward)
+@cpu_operator("chain_max_marginals", like_scores, _max_marginals_backward)
 def max_marginals(unary: Tensor, transition: Tensor, lengths: Tensor) -> Tensor:
     """Max-marginals [B, T, S]."""
     from structsmooth.structures.chain import compiled

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from structsmooth.compiled.threads import over_batch
 from structsmooth.structures.best_max_marginal_first import sorted_downwards
-from structsmooth.structures.operators import operator
+from structsmooth.structures.operators import like_scores, like_top_k, operator
 
 
 def check_edges(edges: Tensor, nodes: int) -> None:
@@ -34,11 +34,6 @@ def _operations(unary: Tensor, edges: Tensor) -> int:
     """Number of operations of one maximal flow per example, usually."""
     batch, nodes, _ = unary.shape
     return 100 * batch * (nodes + len(edges))
-
-
-def _like_top_k(unary: Tensor, pairwise: Tensor, edges: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    batch, nodes, _ = unary.shape
-    return unary.new_empty(batch, k), unary.new_empty(batch, k, nodes, dtype=torch.int64)
 
 
 def _save_outputs(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -63,7 +58,7 @@ def pairs(labels: Tensor, edges: Tensor) -> Tensor:
     return 2 * labels[:, edges[:, 0]] + labels[:, edges[:, 1]]
 
 
-@operator("graph_cut_top_k", _like_top_k, _top_k_backward, _save_outputs)
+@operator("graph_cut_top_k", like_top_k, _top_k_backward, _save_outputs)
 def top_k(unary: Tensor, pairwise: Tensor, edges: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Values [B, k] and outputs [B, k, N] (Algorithm 10 over Algorithm 11)."""
     from structsmooth.structures.graph_cut import compiled  # numba loads with the first oracle, not with the library
@@ -76,10 +71,6 @@ def top_k(unary: Tensor, pairwise: Tensor, edges: Tensor, k: int) -> tuple[Tenso
     over_batch(lambda *bounds: compiled.batch_top_k(*arrays, *bounds), batch, flows * _operations(unary, edges))
     values, y = sorted_downwards(values, y)
     return values.to(unary), y.to(unary.device)
-
-
-def _like_max_marginals(unary: Tensor, pairwise: Tensor, edges: Tensor) -> Tensor:
-    return torch.empty_like(unary, memory_format=torch.contiguous_format)
 
 
 def _like_max_marginals_gradient(unary: Tensor, pairwise: Tensor, edges: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
@@ -109,7 +100,7 @@ def _max_marginals_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]
     return node, edge, None
 
 
-@operator("graph_cut_max_marginals", _like_max_marginals, _max_marginals_backward)
+@operator("graph_cut_max_marginals", like_scores, _max_marginals_backward)
 def max_marginals(unary: Tensor, pairwise: Tensor, edges: Tensor) -> Tensor:
     """Max-marginals [B, N, 2] (Algorithm 11)."""
     from structsmooth.structures.graph_cut import compiled

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from structsmooth.compiled.threads import over_batch
 from structsmooth.structures.best_max_marginal_first import sorted_downwards
-from structsmooth.structures.operators import operator
+from structsmooth.structures.operators import like_scores, like_top_k, operator
 
 
 def check_sizes(sizes: Tensor, rows: int, columns: int) -> None:
@@ -51,11 +51,6 @@ def _operations(weights: Tensor) -> int:
     return batch * rows**2 * columns
 
 
-def _like_top_k(weights: Tensor, sizes: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    batch, rows, _ = weights.shape
-    return weights.new_empty(batch, k), weights.new_empty(batch, k, rows, dtype=torch.int64)
-
-
 def _save_outputs(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     weights, sizes, _ = inputs
     ctx.save_for_backward(sizes, *output)
@@ -70,7 +65,7 @@ def _top_k_backward(ctx: Any, grad: Tensor, _grad_y: Tensor) -> tuple[Tensor | N
     return gradient.scatter_add(2, y.transpose(1, 2), shares), None, None
 
 
-@operator("matching_top_k", _like_top_k, _top_k_backward, _save_outputs)
+@operator("matching_top_k", like_top_k, _top_k_backward, _save_outputs)
 def top_k(weights: Tensor, sizes: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Values [B, k] and outputs [B, k, N] (Algorithm 10)."""
     from structsmooth.structures.matching import compiled  # numba loads with the first oracle, not with the library
@@ -85,15 +80,7 @@ def top_k(weights: Tensor, sizes: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return values.to(weights), y.to(weights.device)
 
 
-def _like_max_marginals(weights: Tensor, sizes: Tensor) -> Tensor:
-    return weights.new_empty(weights.shape)
-
-
-def _like_max_marginals_gradient(weights: Tensor, sizes: Tensor, grad: Tensor) -> Tensor:
-    return weights.new_empty(weights.shape)
-
-
-@operator("matching_max_marginals_gradient", _like_max_marginals_gradient)
+@operator("matching_max_marginals_gradient", like_scores)
 def max_marginals_gradient(weights: Tensor, sizes: Tensor, grad: Tensor) -> Tensor:
     """Gradient of ⟨grad, max-marginals⟩; paths are computed again, since storing the matchings takes much memory."""
     from structsmooth.structures.matching import compiled
@@ -109,7 +96,7 @@ def _max_marginals_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]
     return max_marginals_gradient(*ctx.saved_tensors, grad), None
 
 
-@operator("matching_max_marginals", _like_max_marginals, _max_marginals_backward)
+@operator("matching_max_marginals", like_scores, _max_marginals_backward)
 def max_marginals(weights: Tensor, sizes: Tensor) -> Tensor:
     """Max-marginals [B, N, M] (Algorithm 12)."""
     from structsmooth.structures.matching import compiled

@@ -12,18 +12,19 @@ import torch
 from torch import Tensor
 
 from structsmooth.compiled.threads import over_batch
-from structsmooth.structures.operators import cpu_operator, hessian_product, max_marginals_gradient
+from structsmooth.structures.operators import (
+    cpu_operator,
+    hessian_product,
+    like_scores,
+    like_top_k,
+    max_marginals_gradient,
+)
 from structsmooth.structures.tree import reference
 
 
 def _arrays(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor) -> tuple[Any, ...]:
     scores = (scores.detach().contiguous().to(torch.float64).numpy() for scores in (unary, pairwise))
     return *scores, parents.contiguous().numpy(), mask.contiguous().numpy()
-
-
-def _like_top_k(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    batch, nodes, _ = unary.shape
-    return unary.new_empty(batch, k), unary.new_empty(batch, k, nodes, dtype=torch.int64)
 
 
 def _save_outputs(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -38,7 +39,7 @@ def _top_k_backward(ctx: Any, grad: Tensor, _grad_y: Tensor) -> tuple[Tensor | N
     return *weighted_parts(weights, y, parents, mask, ctx.states), None, None, None
 
 
-@cpu_operator("tree_top_k", _like_top_k, _top_k_backward, _save_outputs)
+@cpu_operator("tree_top_k", like_top_k, _top_k_backward, _save_outputs)
 def top_k(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Values [B, k] and outputs [B, k, N] (Algorithm 8)."""
     from structsmooth.structures.tree import compiled  # numba loads with the first oracle, not with the library
@@ -97,17 +98,13 @@ def marginals(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor) ->
     return log_z.to(unary.dtype), node.to(unary.dtype), edge.to(unary.dtype)
 
 
-def _like_max_marginals(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor) -> Tensor:
-    return unary.new_empty(unary.shape)
-
-
 def _max_marginals_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     unary, pairwise, parents, mask = ctx.saved_tensors
     run = partial(reference.max_marginals, forest=reference.forest(parents, mask))
     return *max_marginals_gradient(run, (unary, pairwise), grad), None, None
 
 
-@cpu_operator("tree_max_marginals", _like_max_marginals, _max_marginals_backward)
+@cpu_operator("tree_max_marginals", like_scores, _max_marginals_backward)
 def max_marginals(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor) -> Tensor:
     """Max-marginals [B, N, S]."""
     from structsmooth.structures.tree import compiled
