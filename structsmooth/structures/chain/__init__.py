@@ -160,6 +160,15 @@ class LinearChain(Structure):
             return cast(Tensor, operators.max_marginals(unary, transition, self.lengths))
         return reference.max_marginals(unary, transition, self.mask)
 
+    def _part_scores(self) -> tuple[Tensor, Tensor]:
+        return self._accumulated()
+
+    def _inverse_cdf(self, uniform: Tensor) -> Tensor:
+        unary, transition = self._accumulated()
+        if self._compiled:
+            return cast(Tensor, operators.sample(unary, transition, self.lengths, uniform))
+        return reference.sample(unary, transition, self.mask, uniform)
+
     @property
     def _compiled(self) -> bool:
         return checks.is_compiled(self.backend, self.unary.device)
