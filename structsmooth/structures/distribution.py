@@ -17,10 +17,9 @@ _EULER = 0.5772156649015329  # the mean of the standard Gumbel distribution
 class Distribution(ABC):
     """The distribution p(y) = exp(score(y)) / Z over the outputs of a structure.
 
-    All queries but :meth:`perturb_and_max` need the exp oracle, and raise ``NotImplementedError`` without it. Forbidden
-    parts and padding count as 0 · (−inf) = 0. Sums over the outputs of an example without any are 0 (entropy, cross
-    entropy, divergence, expected cost), its ``log_prob`` and ``log_count`` are -inf, its least risk is +inf, and
-    its samples are 0.
+    All queries but :meth:`perturb_and_max` need the exp oracle, and raise ``NotImplementedError`` without it. What has
+    probability 0 does not count: 0 · (−inf) = 0. For an example without outputs, entropy, cross-entropy, divergence
+    and expected cost are 0, ``log_prob`` and ``log_count`` -inf, the least risk +inf, and samples 0.
     """
 
     @property
@@ -67,9 +66,8 @@ class Distribution(ABC):
     def sample(self, n: int, generator: Generator | None = None) -> Tensor:
         """Exact, independent samples: int64 [B, n, ...], 0 at padding.
 
-        The recursion is that of the exp oracle; each variable is drawn given those drawn before it, by the inverse of
-        its cumulative distribution, at a uniform number in float64. So a generator in the same state gives the same
-        samples on every backend and device, up to rounding.
+        Each variable is drawn given those drawn before it, by the inverse of its cumulative distribution at a uniform
+        number. So a generator in the same state gives the same samples on every backend and device, up to rounding.
 
         Args:
             n: number of samples of each example, >= 1.
@@ -92,7 +90,7 @@ class Distribution(ABC):
             return self._inverse_cdf(_uniform((len(first), n, *first.shape[1:-1]), generator, first.device))
 
     def log_prob(self, y: Tensor) -> Tensor:
-        """Log-probability of outputs ``y`` [B, ...]: [B], differentiable; -inf where ``y`` is forbidden.
+        """Log-probability of outputs ``y`` [B, ...]: [B], differentiable; -inf where they are forbidden.
 
         Example:
             >>> from structsmooth import Candidates
@@ -117,10 +115,7 @@ class Distribution(ABC):
         """Entropy −Σ p(y) log p(y) in nats: [B], differentiable.
 
         It is the log-partition function minus the expected score, so its error is about the rounding unit times their
-        magnitude: the digits before the point are lost where scores are large, as they are in :meth:`marginals`.
-
-        Reference:
-            Li and Eisner (2009), section 6.1, where a semiring carries the expectations.
+        magnitude: where scores are large, the digits that these have before the point are lost.
 
         Example:
             >>> from structsmooth import Candidates
@@ -133,15 +128,14 @@ class Distribution(ABC):
     def cross_entropy(self: D, other: D) -> Tensor:
         """Cross-entropy −Σ p(y) log q(y) with q that of ``other``: [B], differentiable with respect to both.
 
-        +inf where ``other`` forbids a part that an output of positive probability has (so not where rounding takes
-        the probability to 0). The error is as for :meth:`entropy`.
+        +inf where ``other`` forbids what has a probability above 0 (in floating point). Errors as for :meth:`entropy`.
 
         Args:
             other: the same outputs with other potentials, as :meth:`replace` returns.
 
         Raises:
-            TypeError: a structure of another class.
-            ValueError: first potentials of another shape; under ``validate_args``, other lengths.
+            TypeError: ``other`` is of another class.
+            ValueError: its first potentials are of another shape, or, under ``validate_args``, its lengths differ.
 
         Example:
             >>> from structsmooth import Candidates
@@ -211,10 +205,11 @@ class Distribution(ABC):
         risk = torch.zeros_like(marginals)
         for j in range(first.shape[-1]):
             y = torch.full(first.shape[:-1], j, dtype=torch.int64, device=first.device)
-            costs = _mistakes(first, y) if cost is None else cost(self, y)
+            costs = _mistakes(first, y) if cost is None else cost(space, y)
             if not isinstance(costs, Tensor):
                 raise TypeError(f"cost must decompose over variables: a tensor of costs, got {type(costs).__name__}")
-            risk = risk + marginals[..., j : j + 1] * costs
+            probability = marginals[..., j : j + 1]
+            risk = risk + probability * torch.where(probability > 0, costs, 0.0)
         values, y = space.replace(first - risk, *others).max()
         return -values, y
 
@@ -236,7 +231,7 @@ class Distribution(ABC):
             ValueError: ``n`` is less than 1.
 
         Reference:
-            Papandreou and Yuille (2011); Hazan and Jaakkola (2012), Corollary 1.
+            Papandreou and Yuille (2011); Hazan and Jaakkola (2012).
 
         Example:
             >>> from structsmooth import Matching
@@ -251,8 +246,8 @@ class Distribution(ABC):
         return torch.stack(values, 1), torch.stack(outputs, 1)
 
     def _feasible(self: D) -> D:
-        """The same feasible outputs, each with score 0."""
-        return self.replace(*(torch.zeros_like(p).masked_fill(p == -torch.inf, -torch.inf) for p in self.potentials))
+        """The same feasible outputs, each with score 0 in at least float32."""
+        return self.replace(*(_zeros(p).masked_fill(p == -torch.inf, -torch.inf) for p in self.potentials))
 
     def _expected(self, part_scores: Iterable[Tensor]) -> Tensor:
         """Expected sum of the scores of parts: [B]; -inf where a part of positive probability is forbidden."""
@@ -289,6 +284,10 @@ def _mistakes(scores: Tensor, y: Tensor) -> Tensor:
     return (torch.arange(scores.shape[-1], device=y.device) != y.unsqueeze(-1)).to(scores.dtype)
 
 
+def _zeros(scores: Tensor) -> Tensor:
+    return torch.zeros_like(scores, dtype=torch.promote_types(scores.dtype, torch.float32))
+
+
 def _uniform(shape: Iterable[int], generator: Generator | None, device: torch.device) -> Tensor:
     """Numbers uniform on [0, 1), float64, drawn where the generator is."""
     source = device if generator is None else generator.device
@@ -298,4 +297,4 @@ def _uniform(shape: Iterable[int], generator: Generator | None, device: torch.de
 def _gumbel(scores: Tensor, generator: Generator | None) -> Tensor:
     """Gumbel noise of mean zero in the shape of the scores, in at least float32."""
     uniform = _uniform(scores.shape, generator, scores.device).clamp_min(torch.finfo(torch.float64).tiny)
-    return (-(-uniform.log()).log() - _EULER).to(torch.promote_types(scores.dtype, torch.float32))
+    return (-(-uniform.log()).log() - _EULER).to(_zeros(scores))
