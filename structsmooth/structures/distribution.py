@@ -264,9 +264,9 @@ class Distribution(ABC):
         pairs = zip(self._part_scores(), other._part_scores(), strict=True)
         expected = self._expected([theirs - own if relative else theirs for own, theirs in pairs])
         log_z, other_log_z = self.logsumexp(), other.logsumexp()
-        allowed = (expected > -torch.inf) & (other_log_z > -torch.inf)
         divergence = (other_log_z - log_z if relative else other_log_z) - expected
-        return torch.where(log_z > -torch.inf, torch.where(allowed, divergence, torch.inf), 0.0)
+        divergence = torch.where(expected > -torch.inf, divergence, torch.inf)
+        return torch.where(log_z > -torch.inf, divergence, 0.0)
 
 
 def _require_outputs_of(structure: Any, other: Any) -> None:

@@ -213,6 +213,21 @@ def test_costs_may_be_of_every_kind_of_part(member: Member) -> None:
         structure.minimum_bayes_risk(lambda structure, y: costs)
 
 
+def test_costs_of_masked_candidates_may_be_anything() -> None:
+    candidates = Candidates(torch.tensor([[0.0, 5.0, 1.0]]), torch.tensor([[True, False, True]]))
+    costs = torch.tensor([[0.0, math.nan, 2.0], [math.nan, math.nan, math.nan], [1.0, math.nan, 0.0]])
+    p = candidates.marginals()[0]
+    assert_close(candidates.expected_cost(torch.tensor([2]), costs[2:]), p[:, 0])
+    risk, y = candidates.minimum_bayes_risk(lambda _, y: costs[y])
+    assert_close((risk, y), (2 * p[:, 0], torch.tensor([2])))
+
+
+def test_masked_candidates_are_forbidden() -> None:
+    mask = torch.tensor([[True, False]])
+    all_of_them, one = Candidates(torch.zeros(1, 2)), Candidates(torch.zeros(1, 2), mask)
+    assert_close((all_of_them.kl(one), one.kl(all_of_them)), (torch.tensor([INF]), torch.tensor([2.0]).log()))
+
+
 @every_query
 @every(has_exp_oracle)
 def test_gradcheck(member: Member, query: str) -> None:
@@ -416,6 +431,20 @@ def test_samples_do_not_depend_on_where_scores_stand(backend: Any) -> None:
         for u, t in ((unary, transition), (there, edges))
     ]
     assert torch.equal(*trees)
+
+
+@pytest.mark.parametrize("backend", ["compiled", "torch"])
+def test_samples_are_zero_where_the_last_variable_forbids_everything(backend: Any) -> None:
+    unary = torch.tensor([-INF, 0.0]).repeat(1, 3, 1)
+    unary[0, 2] = -INF
+    tree = Tree(unary, torch.zeros(1, 3, 2, 2), torch.tensor([[-1, 0, -1]]), backend=backend)
+    for structure in (LinearChain(unary, torch.zeros(2, 2), backend=backend), tree):
+        assert not structure.sample(4).any()
+
+
+def test_noise_is_finite(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "rand", lambda shape, generator, **options: torch.zeros(shape, **options))
+    assert Candidates(torch.zeros(1, 1)).perturb_and_max(1)[0].isfinite().all()
 
 
 @every(has_exp_oracle)
