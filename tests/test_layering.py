@@ -11,7 +11,10 @@ from source_tree import EVERYTHING, ROOT, modules
 # are not listed themselves; "structsmooth" alone is the public interface, structsmooth/__init__.py.
 LAYERS = [
     {"structsmooth.compiled", "structsmooth.data", "structsmooth.processes", "structsmooth.sequences"},
-    {"structsmooth.structures." + name for name in ("base", "batch", "checks", "operators", "semirings")},
+    {
+        "structsmooth.structures." + name
+        for name in ("base", "batch", "checks", "distribution", "operators", "semirings")
+    },
     {"structsmooth.structures"},
     {"structsmooth.costs", "structsmooth.metrics", "structsmooth.smoothing", "structsmooth.tag_schemes"},
     {"structsmooth.losses", "structsmooth.scores"},

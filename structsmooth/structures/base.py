@@ -1,15 +1,15 @@
 """What every structure offers: an output space bound to a batch of potentials."""
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable
 from typing import Any, ClassVar, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
-from structsmooth.structures.batch import Batch
-from structsmooth.structures.checks import can_read_values, require_device, require_scores
+from structsmooth.structures.checks import can_read_values, require_count, require_device, require_scores
+from structsmooth.structures.distribution import Distribution
 
 S = TypeVar("S", bound="Structure")
 
@@ -22,7 +22,7 @@ class PartCosts(Protocol):
         ...
 
 
-class Structure(Batch, ABC):
+class Structure(Distribution):
     """An output space 𝒴 bound to a batch of B potentials θ, in the manner of ``torch.distributions``.
 
     The score of an output is ⟨θ, ν(y)⟩, with ν(y) the 0/1 indicator of its parts. The oracles max, top-K and exp
@@ -221,11 +221,7 @@ def lengths_from_mask(mask: Tensor) -> Tensor:
 
 def check_k(k: int) -> int:
     """``k`` if it is a positive int; raises ``TypeError`` or ``ValueError`` otherwise."""
-    if isinstance(k, bool) or not isinstance(k, int):
-        raise TypeError(f"k must be an int, got {type(k).__name__}")
-    if k < 1:
-        raise ValueError(f"k must be at least 1, got {k}")
-    return k
+    return require_count("k", k)
 
 
 def widened(scores: Tensor) -> Tensor:

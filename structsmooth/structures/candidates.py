@@ -7,7 +7,7 @@ from torch import Tensor
 
 from structsmooth.structures import checks
 from structsmooth.structures.base import Structure, check_k, widened
-from structsmooth.structures.semirings import logsumexp
+from structsmooth.structures.semirings import inverse_cdf, logsumexp
 
 
 class Candidates(Structure):
@@ -108,6 +108,12 @@ class Candidates(Structure):
     def max_marginals(self) -> Tensor:
         """The scores [B, M] themselves, -inf where the mask is false, since there is only one variable."""
         return self._allowed()
+
+    def _part_scores(self) -> tuple[Tensor]:
+        return (self._allowed(),)
+
+    def _inverse_cdf(self, uniform: Tensor) -> Tensor:
+        return inverse_cdf(self._allowed().unsqueeze(1), uniform)
 
     def _allowed(self) -> Tensor:
         """Scores in the dtype that sums use; -inf where forbidden or masked, without gradient there."""

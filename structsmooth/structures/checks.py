@@ -24,6 +24,15 @@ def require_scores(name: str, value: Any) -> None:
         raise TypeError(f"{name} must be floating point, got {value.dtype}")
 
 
+def require_count(name: str, value: int) -> int:
+    """The value if it is a positive int; raises ``TypeError`` or ``ValueError`` otherwise."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be an int, got {type(value).__name__}")
+    if value < 1:
+        raise ValueError(f"{name} must be at least 1, got {value}")
+    return value
+
+
 def require_integers(name: str, value: Any, wanted: str = "be integers") -> None:
     """Raise ``TypeError`` unless the value is a tensor of integers; ``wanted`` is the requirement in the message."""
     require_tensor(name, value)

@@ -89,6 +89,19 @@ def top_k(recursion: Recursion, unary: Tensor, edges: Tensor, k: int) -> tuple[T
     return values, torch.where(values.unsqueeze(-1) > -torch.inf, y, 0)
 
 
+def inverse_cdf(scores: Tensor, uniform: Tensor) -> Tensor:
+    """Indices [...] at which the cumulative sums of exp(scores) [..., S] exceed the fractions ``uniform`` of the total.
+
+    Never an index of score -inf, unless all are: then 0.
+    """
+    largest = scores.amax(-1, keepdim=True)
+    weights = (scores - torch.where(largest > -torch.inf, largest, 0.0)).exp().double()
+    # Sums in parallel may differ by rounding where a weight is zero.
+    cumulative = torch.where(weights > 0, weights.cumsum(-1), 0.0)
+    reached = cumulative > uniform.unsqueeze(-1) * cumulative.amax(-1, keepdim=True)
+    return reached.to(torch.uint8).argmax(-1)
+
+
 def outside_inference_mode(function: Callable[..., R], *tensors: Tensor) -> R:
     """A function that differentiates, called on tensors: under ``torch.inference_mode``, on copies without it.
 

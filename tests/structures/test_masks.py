@@ -82,6 +82,7 @@ def test_oracles_are_those_of_each_sequence_alone(seed: int, form: str, backend:
         assert_close((indicators[b, here], pairs[b, here[1:] - 1]), tuple(m[0] for m in alone.parts(labels)))
         assert_close(edge[b].sum(), edge[b, here[1:] - 1].sum())
         assert_close(table[b, here], alone.max_marginals()[0])
+        assert_close((chain.entropy()[b], chain.log_count()[b]), (alone.entropy()[0], alone.log_count()[0]))
 
 
 @both_backends
@@ -149,6 +150,18 @@ def test_derivatives(form: str, backend: str) -> None:
             lambda *scores, q=query: q(batch.chain(backend, *scores)), batch.scores, fast_mode=True
         )
     assert torch.autograd.gradgradcheck(lambda *s: batch.chain(backend, *s).logsumexp(), batch.scores, fast_mode=True)
+
+
+@both_backends
+@every_form
+def test_samples_are_those_of_each_sequence_alone(form: str, backend: str) -> None:
+    batch, n = Batch(1, form), 300
+    y = batch.chain(backend).sample(n, torch.Generator().manual_seed(0))
+    assert (y[~batch.mask.unsqueeze(1).expand_as(y)] == IGNORED).all()
+    for b in range(1, B):
+        here, alone = batch.positions(b), batch.alone(b, backend)
+        frequencies = torch.nn.functional.one_hot(y[b][:, here], S).double().mean(0)
+        assert_close(frequencies, alone.marginals()[0][0].detach(), rtol=0, atol=4 / n**0.5 / 2)
 
 
 @both_backends

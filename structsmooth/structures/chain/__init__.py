@@ -231,20 +231,33 @@ class LinearChain(Structure):
             values = reference.max_marginals(unary, transition, self._compact_mask)
         return values if self._order is None else spread_nodes(values, self._order, self.mask)
 
+    def _part_scores(self) -> tuple[Tensor, Tensor]:
+        """Unary scores and transitions [1 or B, 1 or T-1, S, S] in the dtype that sums use."""
+        unary, transition = widened_pair(self.unary, self.transition)
+        if transition.dim() == 2:
+            transition = transition[None, None]
+        elif transition.dim() == 3:
+            transition = transition[:, None]
+        return unary, transition
+
+    def _inverse_cdf(self, uniform: Tensor) -> Tensor:
+        unary, transition = self._accumulated()
+        if self._compiled:
+            y = operators.sample(unary, transition, self._compact_lengths, uniform)
+        else:
+            y = reference.sample(unary, transition, self._compact_mask, uniform)
+        return self._spread_labels(y)
+
     @property
     def _compiled(self) -> bool:
         return checks.is_compiled(self.backend, self.unary.device)
 
     def _accumulated(self) -> tuple[Tensor, Tensor]:
-        """Unary scores and transitions [1 or B, 1 or T-1, S, S] in the dtype that sums use, without holes."""
-        unary, transition = widened_pair(self.unary, self.transition)
+        """The same scores without holes."""
+        unary, transition = self._part_scores()
         if self._order is not None:
             unary = compact_nodes(unary, self._order, self.lengths)
-            transition = compact_edges(transition, self._order) if transition.dim() == 4 else transition
-        if transition.dim() == 2:
-            transition = transition[None, None]
-        elif transition.dim() == 3:
-            transition = transition[:, None]
+            transition = compact_edges(transition, self._order) if self.transition.dim() == 4 else transition
         return unary, transition
 
     def _compact(self, y: Tensor) -> Tensor:

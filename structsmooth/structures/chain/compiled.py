@@ -279,6 +279,44 @@ def marginals(transition, exponential, length, alpha, scaled, total, node, edge)
 
 
 @compiled
+def sample(transition, exponential, length, alpha, scaled, total, weights, uniform, labels):
+    """Backward sampling from the results of :func:`log_partition`, which is finite: fills ``labels`` [T].
+
+    ``uniform`` [T] has a number in [0, 1) for each position; ``weights`` [S] is scratch.
+    """
+    state = inverse_cdf(scaled[length - 1], uniform[length - 1])
+    labels[length - 1] = state
+    for t in range(length - 1, 0, -1):
+        e = edge_index(transition, t)
+        if total[t, state] > 0.0:
+            for p in range(weights.shape[0]):
+                weights[p] = scaled[t - 1, p] * exponential[e, p, state]
+        else:
+            _log_sum(alpha[t - 1], transition[e, :, state], weights)
+        state = inverse_cdf(weights, uniform[t - 1])
+        labels[t - 1] = state
+
+
+@inlined
+def inverse_cdf(weights, uniform):
+    """The first index at which the cumulative weights exceed the fraction ``uniform`` in [0, 1) of their sum.
+
+    Never an index of weight zero, unless all are: then 0.
+    """
+    total = 0.0
+    for s in range(weights.shape[0]):
+        total += weights[s]
+    cumulative, index = 0.0, 0
+    for s in range(weights.shape[0]):
+        if weights[s] > 0.0:
+            cumulative += weights[s]
+            index = s
+            if cumulative > uniform * total:
+                break
+    return index
+
+
+@compiled
 def max_marginals(unary, transition, length, ahead, out):
     """Best prefix that ends in each state plus best suffix behind it: sets ``out``; ``ahead`` [T, S] is scratch."""
     states = unary.shape[1]
@@ -356,6 +394,26 @@ def batch_marginals(unary, transition, lengths, values, node, edge, begin, end):
         marginals(own_edges, exponential, length, alpha, scaled, total, own_node, own_edge)
         _copy(own_node, node[b])
         _copy(own_edge, edge[b])
+
+
+@entry_point
+def batch_sample(unary, transition, lengths, uniform, labels, begin, end):
+    """Samples of examples ``begin`` to ``end`` at ``uniform`` [B, n, T] into ``labels`` [B, n, T], zero before."""
+    _, steps, states = unary.shape
+    edges = transition.shape[1]
+    own_unary, own_edges = np.empty((steps, states)), np.empty((edges, states, states))
+    alpha, scaled = np.empty((steps, states)), np.empty((steps, states))
+    total, weights = np.empty((steps, states)), np.empty(states)
+    exponential, shift = np.empty((edges, states, states)), np.empty((edges, states))
+    for b in range(begin, end):
+        _copy(unary[b], own_unary)
+        if b == begin or transition.shape[0] > 1:
+            _copy(transition[b if transition.shape[0] > 1 else 0], own_edges)
+            exponentiate(own_edges, shift, exponential)
+        log_z = log_partition(own_unary, own_edges, exponential, shift, lengths[b], alpha, scaled, total)
+        if log_z > -np.inf:
+            for i in range(labels.shape[1]):
+                sample(own_edges, exponential, lengths[b], alpha, scaled, total, weights, uniform[b, i], labels[b, i])
 
 
 @entry_point

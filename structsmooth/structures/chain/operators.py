@@ -177,3 +177,20 @@ def max_marginals(unary: Tensor, transition: Tensor, lengths: Tensor) -> Tensor:
     arrays = (*_arrays(unary, transition, lengths), out.numpy())
     over_batch(lambda *bounds: compiled.batch_max_marginals(*arrays, *bounds), batch, 2 * batch * steps * states**2)
     return out
+
+
+def _like_sample(unary: Tensor, transition: Tensor, lengths: Tensor, uniform: Tensor) -> Tensor:
+    return torch.empty_like(uniform, dtype=torch.int64)
+
+
+@cpu_operator("chain_sample", _like_sample)
+def sample(unary: Tensor, transition: Tensor, lengths: Tensor, uniform: Tensor) -> Tensor:
+    """Samples [B, n, T] at uniform numbers of that shape."""
+    from structsmooth.structures.chain import compiled
+
+    batch, steps, states = unary.shape
+    y = torch.zeros(uniform.shape, dtype=torch.int64)
+    arrays = (*_arrays(unary, transition, lengths), _array(uniform), y.numpy())
+    operations = 2 * batch * steps * states * (states + uniform.shape[1])
+    over_batch(lambda *bounds: compiled.batch_sample(*arrays, *bounds), batch, operations)
+    return y

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from structsmooth.structures import semirings
-from structsmooth.structures.semirings import Log, Semiring, TopK
+from structsmooth.structures.semirings import Log, Semiring, TopK, inverse_cdf
 
 
 def check_lengths(lengths: Tensor, steps: int) -> None:
@@ -105,3 +105,16 @@ def max_marginals(unary: Tensor, transition: Tensor, mask: Tensor) -> Tensor:
     values = prefix + torch.stack(suffix, 1)
     values = torch.where(values > -torch.inf, values, -torch.inf)
     return torch.where(mask.unsqueeze(-1), values, 0.0)
+
+
+def sample(unary: Tensor, transition: Tensor, mask: Tensor, uniform: Tensor) -> Tensor:
+    """Samples [B, n, T] at uniform numbers of that shape: forward filtering, backward sampling; 0 at padding."""
+    unary, edges = masked(unary, transition, mask)
+    messages = torch.cat(_messages(Log(), unary, edges, mask), 2).unsqueeze(1)  # [B, 1, S, T]
+    feasible = (messages[..., -1] > -torch.inf).any(2, keepdim=True)
+    # Beyond its end, a sequence keeps its last message, and edges are zero.
+    y = [inverse_cdf(messages[..., -1], uniform[..., -1])]
+    for t in range(unary.shape[1] - 2, -1, -1):
+        index = y[0].unsqueeze(-1).expand(-1, -1, unary.shape[2])
+        y.insert(0, inverse_cdf(messages[..., t] + edges[:, t].mT.gather(1, index), uniform[..., t]))
+    return torch.where(mask.unsqueeze(1) & feasible, torch.stack(y, 2), 0)

@@ -151,6 +151,11 @@ class Tree(Structure):
             return cast(Tensor, operators.max_marginals(*self._accumulated(), self.parents, self.mask))
         return reference.max_marginals(*self._accumulated(), reference.forest(self.parents, self.mask))
 
+    def _inverse_cdf(self, uniform: Tensor) -> Tensor:
+        if self._compiled:
+            return cast(Tensor, operators.sample(*self._accumulated(), self.parents, self.mask, uniform))
+        return reference.sample(*self._accumulated(), reference.forest(self.parents, self.mask), uniform)
+
     @property
     def _compiled(self) -> bool:
         return checks.is_compiled(self.backend, self.unary.device)

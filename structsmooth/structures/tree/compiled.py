@@ -8,7 +8,7 @@ state, so that a forest is a tree. Ties go to the lowest state.
 import numpy as np
 
 from structsmooth.compiled.jit import compiled, entry_point, inlined
-from structsmooth.structures.chain.compiled import insert
+from structsmooth.structures.chain.compiled import insert, inverse_cdf
 
 
 @inlined
@@ -285,6 +285,27 @@ def batch_marginals(unary, pairwise, parents, mask, values, node, edge, begin, e
     for b in range(begin, end):
         ordered = order[: topological_order(parents[b], mask[b], order, first, following)]
         values[b] = log_partition(unary[b], pairwise[b], parents[b], ordered, inside, total, node[b], edge[b])
+
+
+@entry_point
+def batch_sample(unary, pairwise, parents, mask, uniform, labels, begin, end):
+    """Samples of examples ``begin`` to ``end`` at ``uniform`` [B, n, N] into ``labels`` [B, n, N], zero before.
+
+    Marginals in the row of a state of the parent are in proportion to the probabilities given that state.
+    """
+    _, nodes, states = unary.shape
+    order, first, following = np.empty((3, nodes + 1), np.int64)
+    inside, total, node = np.empty((3, nodes, states))
+    edge = np.empty((nodes, states, states))
+    for b in range(begin, end):
+        ordered = order[: topological_order(parents[b], mask[b], order, first, following)]
+        node[:], edge[:] = 0.0, 0.0
+        log_partition(unary[b], pairwise[b], parents[b], ordered, inside, total, node, edge)
+        for i in range(labels.shape[1]):
+            y = labels[b, i]
+            for v in ordered:
+                p = parent_of(parents[b], v)
+                y[v] = inverse_cdf(node[v] if p == nodes else edge[v, y[p]], uniform[b, i, v])
 
 
 @entry_point

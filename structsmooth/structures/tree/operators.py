@@ -113,3 +113,19 @@ def max_marginals(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor
     arrays = (*_arrays(unary, pairwise, parents, mask), out.numpy())
     over_batch(lambda *bounds: compiled.batch_max_marginals(*arrays, *bounds), len(unary), 2 * pairwise.numel())
     return out.to(unary.dtype)
+
+
+def _like_sample(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor, uniform: Tensor) -> Tensor:
+    return torch.empty_like(uniform, dtype=torch.int64)
+
+
+@cpu_operator("tree_sample", _like_sample)
+def sample(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor, uniform: Tensor) -> Tensor:
+    """Samples [B, n, N] at uniform numbers of that shape."""
+    from structsmooth.structures.tree import compiled
+
+    y = torch.zeros(uniform.shape, dtype=torch.int64)
+    arrays = (*_arrays(unary, pairwise, parents, mask), uniform.contiguous().numpy(), y.numpy())
+    operations = 8 * pairwise.numel() + 2 * uniform.shape[1] * unary.numel()
+    over_batch(lambda *bounds: compiled.batch_sample(*arrays, *bounds), len(unary), operations)
+    return y

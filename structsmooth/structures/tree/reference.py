@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from structsmooth.structures import semirings
-from structsmooth.structures.semirings import Log, Semiring, TopK
+from structsmooth.structures.semirings import Log, Semiring, TopK, inverse_cdf
 
 
 class Forest(NamedTuple):
@@ -139,3 +139,20 @@ def max_marginals(unary: Tensor, pairwise: Tensor, forest: Forest) -> Tensor:
     result = torch.where(result > -torch.inf, result, -torch.inf)
     result = torch.where(forest.real.unsqueeze(-1), result, 0.0)
     return torch.zeros_like(result).scatter(1, forest.nodes.unsqueeze(-1).expand_as(result), result)
+
+
+def sample(unary: Tensor, pairwise: Tensor, forest: Forest, uniform: Tensor) -> Tensor:
+    """Samples [B, n, N] at uniform numbers of that shape, from the roots to the leaves; 0 at padding."""
+    unary, pairwise = arranged(unary, pairwise, forest)
+    inside = _upward(Log(), unary, pairwise, forest).inside.squeeze(-1)
+    nodes = forest.nodes.unsqueeze(1).expand_as(uniform)
+    uniform = uniform.gather(2, nodes)
+    y = torch.zeros_like(nodes)
+    y = torch.nn.functional.pad(y, (0, 1))  # all roots hang on a node of one state
+    for t in range(unary.shape[1]):
+        above = y.gather(2, forest.parents[:, t, None, None].expand(-1, y.shape[1], 1))
+        scores = inside[:, None, t] + pairwise[:, t].gather(1, above.expand(-1, -1, unary.shape[2]))
+        y[..., t] = inverse_cdf(scores, uniform[..., t])
+    feasible = inside[:, -1:, :1] > -torch.inf
+    y = torch.where(forest.real.unsqueeze(1) & feasible, y[..., :-1], 0)
+    return torch.zeros_like(y).scatter(2, nodes, y)

@@ -1,0 +1,296 @@
+"""The Gibbs distribution over the outputs of a structure: what follows from the exp oracle; perturb and max."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import torch
+from torch import Generator, Tensor
+
+from structsmooth.structures.batch import Batch
+from structsmooth.structures.checks import require_count
+
+D = TypeVar("D", bound="Distribution")
+
+_EULER = 0.5772156649015329  # the mean of the standard Gumbel distribution
+
+
+class Distribution(Batch, ABC):
+    """The distribution p(y) = exp(score(y)) / Z over the outputs of a structure.
+
+    All queries but :meth:`perturb_and_max` need the exp oracle, and raise ``NotImplementedError`` without it. What has
+    probability 0 does not count: 0 · (−inf) = 0. For an example without outputs, entropy, cross-entropy, divergence
+    and expected cost are 0, ``log_prob`` and ``log_count`` -inf, the least risk +inf, and samples 0.
+    """
+
+    @abstractmethod
+    def replace(self: D, *potentials: Tensor) -> D:
+        """The same outputs with other potentials."""
+
+    @abstractmethod
+    def cost_augmented(self: D, y: Tensor, cost: Any) -> D:
+        """The same outputs with costs added to the potentials."""
+
+    @abstractmethod
+    def score(self, y: Tensor) -> Tensor:
+        """Scores of outputs."""
+
+    @abstractmethod
+    def max(self) -> tuple[Tensor, Tensor]:
+        """Max oracle."""
+
+    @abstractmethod
+    def logsumexp(self) -> Tensor:
+        """Exp oracle."""
+
+    @abstractmethod
+    def marginals(self) -> tuple[Tensor, ...]:
+        """Probabilities of the parts."""
+
+    @abstractmethod
+    def _no_oracle(self, oracle: str) -> NotImplementedError:
+        """The error of an oracle that there is not."""
+
+    def _part_scores(self) -> tuple[Tensor, ...]:
+        """Scores of the parts, which broadcast to :meth:`marginals`; anything at padding."""
+        return self.potentials
+
+    def _inverse_cdf(self, uniform: Tensor) -> Tensor:
+        """Outputs at numbers [B, n, ...], uniform on [0, 1): one for each variable of each output."""
+        raise self._no_oracle("sample")
+
+    def sample(self, n: int, generator: Generator | None = None) -> Tensor:
+        """Exact, independent samples: int64 [B, n, ...], at padding as from :meth:`max`.
+
+        Each variable is drawn given those drawn before it, by the inverse of its cumulative distribution at a uniform
+        number. So a generator in the same state gives the same samples on every backend and device, up to rounding.
+
+        Args:
+            n: number of samples of each example, >= 1.
+            generator: source of the uniform numbers, on any device; torch's global one if not given.
+
+        Raises:
+            NotImplementedError: the structure has no exp oracle; see :meth:`perturb_and_max`.
+            TypeError: ``n`` is not an int.
+            ValueError: ``n`` is less than 1.
+
+        Example:
+            >>> from structsmooth import LinearChain
+            >>> chain = LinearChain(torch.tensor([[[9.0, 0.0], [0.0, 9.0]]]), torch.zeros(2, 2))
+            >>> chain.sample(3, torch.Generator().manual_seed(0)).tolist()
+            [[[0, 1], [0, 1], [0, 1]]]
+        """
+        require_count("n", n)
+        first = self.potentials[0]
+        with torch.no_grad():
+            return self._inverse_cdf(_uniform((len(first), n, *first.shape[1:-1]), generator, first.device))
+
+    def log_prob(self, y: Tensor) -> Tensor:
+        """Log-probability of outputs ``y`` [B, ...]: [B], differentiable; -inf where they are forbidden.
+
+        Example:
+            >>> from structsmooth import Candidates
+            >>> Candidates(torch.zeros(1, 4)).log_prob(torch.tensor([2])).exp()
+            tensor([0.2500])
+        """
+        score = self.score(y)
+        return torch.where(score > -torch.inf, score - self.logsumexp(), -torch.inf)
+
+    def log_count(self) -> Tensor:
+        """Logarithm of the number of feasible outputs: [B]; without gradient, since it depends on no finite score.
+
+        Example:
+            >>> from structsmooth import LinearChain
+            >>> never_twice_1 = torch.tensor([[0.0, 0.0], [0.0, -torch.inf]])
+            >>> LinearChain(torch.randn(1, 4, 2), never_twice_1).log_count().exp().round()
+            tensor([8.])
+        """
+        return self._feasible().logsumexp()
+
+    def entropy(self) -> Tensor:
+        """Entropy −Σ p(y) log p(y) in nats: [B], differentiable.
+
+        It is the log-partition function minus the expected score, so its error is about the rounding unit times their
+        magnitude: where scores are large, the digits that these have before the point are lost.
+
+        Example:
+            >>> from structsmooth import Candidates
+            >>> Candidates(torch.zeros(1, 4)).entropy().exp()
+            tensor([4.])
+        """
+        log_z = self.logsumexp()
+        return torch.where(log_z > -torch.inf, log_z - self._expected(self._part_scores()), 0.0)
+
+    def cross_entropy(self: D, other: D) -> Tensor:
+        """Cross-entropy −Σ p(y) log q(y) with q that of ``other``: [B], differentiable with respect to both.
+
+        +inf where ``other`` forbids what has a probability above 0 (in floating point). Errors as for :meth:`entropy`.
+
+        Args:
+            other: the same outputs with other potentials, as :meth:`replace` returns.
+
+        Raises:
+            TypeError: ``other`` is of another class.
+            ValueError: its first potentials are of another shape, or, under ``validate_args``, its lengths differ.
+
+        Example:
+            >>> from structsmooth import Candidates
+            >>> fair, forbidding = Candidates(torch.zeros(1, 2)), Candidates(torch.tensor([[0.0, -torch.inf]]))
+            >>> forbidding.cross_entropy(fair), fair.cross_entropy(forbidding)
+            (tensor([0.6931]), tensor([inf]))
+        """
+        return self._divergence(other, relative=False)
+
+    def kl(self: D, other: D) -> Tensor:
+        """Kullback-Leibler divergence Σ p(y) log(p(y) / q(y)), with q that of ``other``: [B], differentiable.
+
+        Arguments, errors and infinities are those of :meth:`cross_entropy`.
+
+        Example:
+            >>> from structsmooth import Candidates
+            >>> fair, biased = Candidates(torch.zeros(1, 2)), Candidates(torch.tensor([[0.75, 0.25]]).log())
+            >>> fair.kl(fair), biased.kl(fair)
+            (tensor([0.]), tensor([0.1308]))
+        """
+        return self._divergence(other, relative=True)
+
+    def expected_cost(self, y: Tensor, cost: Any) -> Tensor:
+        """Expectation of the cost ℓ(y, Y) over outputs Y of the distribution: [B], differentiable.
+
+        Args:
+            y: labels, shaped as an output of :meth:`max`.
+            cost: as in :meth:`cost_augmented`.
+
+        Raises:
+            TypeError: a cost that :meth:`cost_augmented` refuses.
+            ValueError: labels or part costs that :meth:`cost_augmented` refuses.
+
+        Example:
+            >>> from structsmooth import Candidates, Hamming
+            >>> Candidates(torch.zeros(1, 4)).expected_cost(torch.tensor([2]), Hamming())
+            tensor([0.7500])
+        """
+        return self._expected(self._feasible().cost_augmented(y, cost)._part_scores())
+
+    def minimum_bayes_risk(self, cost: Callable[[Any, Tensor], Any] | None = None) -> tuple[Tensor, Tensor]:
+        """The least expected cost E ℓ(Y, y) of a feasible output y: risks [B], differentiable, and outputs [B, ...].
+
+        Marginals and the max oracle suffice for costs that decompose over the variables, ℓ(y, y') = Σ_v ℓ_v(y_v, y'_v):
+        the score of y'_v = j' is minus its risk Σ_j p(Y_v = j) ℓ_v(j, j').
+
+        Args:
+            cost: a cost that decomposes over the variables, such as :class:`~structsmooth.WeightedHamming`; it is
+                called for labels that are all equal, once for each of the S labels. The Hamming cost if not given.
+
+        Raises:
+            TypeError: a cost that is not called, or that gives several tensors of costs.
+
+        Reference:
+            Kumar and Byrne (2004).
+
+        Example:
+            Each of three outputs has probability 1/3, and (0, 0) differs from the others the least:
+
+            >>> from structsmooth import LinearChain
+            >>> never_twice_1 = torch.tensor([[0.0, 0.0], [0.0, -torch.inf]])
+            >>> LinearChain(torch.zeros(1, 2, 2), never_twice_1).minimum_bayes_risk()
+            (tensor([0.6667]), tensor([[0, 0]]))
+        """
+        space, marginals = self._feasible(), self.marginals()[0]
+        first, *others = space.potentials
+        risk = torch.zeros_like(marginals)
+        for j in range(first.shape[-1]):
+            y = torch.full(first.shape[:-1], j, dtype=torch.int64, device=first.device)
+            costs = _mistakes(first, y) if cost is None else cost(space, y)
+            if not isinstance(costs, Tensor):
+                raise TypeError(f"cost must decompose over variables: a tensor of costs, got {type(costs).__name__}")
+            probability = marginals[..., j : j + 1]
+            risk = risk + probability * torch.where(probability > 0, costs, 0.0)
+        values, y = space.replace(first - risk, *others).max()
+        return -values, y
+
+    def perturb_and_max(self, n: int, generator: Generator | None = None) -> tuple[Tensor, Tensor]:
+        """Values [B, n] and outputs [B, n, ...] of the max oracle under Gumbel noise; for every structure.
+
+        Independent noise of mean zero is added to each entry of the first potentials. The outputs are samples of the
+        perturb-and-MAP distribution, which is near the Gibbs distribution but equal to it only for
+        :class:`~structsmooth.Candidates`. Where the first potentials score the labels of variables, the expectation
+        of the values is an upper bound on the log-partition function. Values are differentiable; the gradient of their
+        mean estimates the perturbed marginals. An example without any allowed output has values -inf and outputs 0.
+
+        Args:
+            n: number of samples of each example, >= 1; each takes one call of the max oracle.
+            generator: as for :meth:`sample`.
+
+        Raises:
+            TypeError: ``n`` is not an int.
+            ValueError: ``n`` is less than 1.
+
+        Reference:
+            Papandreou and Yuille (2011); Hazan and Jaakkola (2012).
+
+        Example:
+            >>> from structsmooth import Matching
+            >>> values, y = Matching(torch.zeros(1, 3, 3)).perturb_and_max(200, torch.Generator().manual_seed(0))
+            >>> bool(values.mean() > torch.tensor(6.0).log())  # of 3! matchings
+            True
+        """
+        require_count("n", n)
+        first, *others = self.potentials
+        answers = [self.replace(first + _gumbel(first, generator), *others).max() for _ in range(n)]
+        values, outputs = zip(*answers, strict=True)
+        return torch.stack(values, 1), torch.stack(outputs, 1)
+
+    def _feasible(self: D) -> D:
+        """The same feasible outputs, each with score 0 in at least float32."""
+        return self.replace(*(_zeros(p).masked_fill(p == -torch.inf, -torch.inf) for p in self.potentials))
+
+    def _expected(self, part_scores: Iterable[Tensor]) -> Tensor:
+        """Expected sum of the scores of parts: [B]; -inf where a part of positive probability is forbidden."""
+        sums = []
+        for probability, scores in zip(self.marginals(), part_scores, strict=True):
+            used, forbidden = probability > 0, scores == -torch.inf
+            terms = probability * torch.where(used & ~forbidden, scores, 0.0)
+            sums.append(torch.where(used & forbidden, -torch.inf, terms).flatten(1).sum(1))
+        return torch.stack(sums).sum(0)
+
+    def _divergence(self: D, other: D, relative: bool) -> Tensor:
+        """Cross-entropy; minus the entropy if ``relative``, without the digits that the difference of both loses."""
+        _require_outputs_of(self, other)
+        pairs = zip(self._part_scores(), other._part_scores(), strict=True)
+        expected = self._expected([theirs - own if relative else theirs for own, theirs in pairs])
+        log_z, other_log_z = self.logsumexp(), other.logsumexp()
+        divergence = (other_log_z - log_z if relative else other_log_z) - expected
+        divergence = torch.where(expected > -torch.inf, divergence, torch.inf)
+        return torch.where(log_z > -torch.inf, divergence, 0.0)
+
+
+def _require_outputs_of(structure: Any, other: Any) -> None:
+    if type(other) is not type(structure):
+        raise TypeError(f"other must be a {type(structure).__name__}, got {type(other).__name__}")
+    shape, own = (tuple(s.potentials[0].shape) for s in (other, structure))
+    if shape != own:
+        raise ValueError(f"other must have first potentials of shape {own}, got {shape}")
+    if structure.validate_args and hasattr(structure, "lengths") and not torch.equal(structure.lengths, other.lengths):
+        raise ValueError("other must have the lengths of this structure")
+
+
+def _mistakes(scores: Tensor, y: Tensor) -> Tensor:
+    """Hamming costs [..., S] of labels [...]."""
+    return (torch.arange(scores.shape[-1], device=y.device) != y.unsqueeze(-1)).to(scores.dtype)
+
+
+def _zeros(scores: Tensor) -> Tensor:
+    return torch.zeros_like(scores, dtype=torch.promote_types(scores.dtype, torch.float32))
+
+
+def _uniform(shape: Iterable[int], generator: Generator | None, device: torch.device) -> Tensor:
+    """Numbers uniform on [0, 1), float64, drawn where the generator is."""
+    source = device if generator is None else generator.device
+    return torch.rand(tuple(shape), generator=generator, dtype=torch.float64, device=source).to(device)
+
+
+def _gumbel(scores: Tensor, generator: Generator | None) -> Tensor:
+    """Gumbel noise of mean zero in the shape of the scores, in at least float32."""
+    uniform = _uniform(scores.shape, generator, scores.device).clamp_min(torch.finfo(torch.float64).tiny)
+    return (-(-uniform.log()).log() - _EULER).to(_zeros(scores))
