@@ -211,11 +211,12 @@ def lengths_from_mask(mask: Tensor) -> Tensor:
     if not can_read_values():
         return lengths
     prefix = torch.arange(mask.shape[1], device=mask.device) < lengths[:, None]
-    if mask.shape[0] and not bool(lengths.all()):
-        raise ValueError(f"mask must be true on a prefix of every row; row {int((lengths == 0).nonzero()[0])} is empty")
-    if not torch.equal(prefix, mask):
-        row = int((prefix != mask).any(-1).nonzero()[0])
-        raise ValueError(f"mask must be true on a prefix of every row; row {row} has a hole")
+    for wrong, fault in ((lengths == 0, "is empty"), ((prefix != mask).any(-1), "has a hole or starts with padding")):
+        if bool(wrong.any()):
+            row = int(wrong.nonzero()[0])
+            raise ValueError(
+                f"mask must be true on a prefix of every row; row {row} {fault}: LinearChain(mask=...) takes any mask"
+            )
     return lengths
 
 
