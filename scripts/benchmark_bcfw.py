@@ -9,7 +9,10 @@ column has its last gap.
 from __future__ import annotations
 
 import math
+import sys
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from collections.abc import Sequence
+from importlib import import_module
 from statistics import median
 from typing import Any
 
@@ -60,8 +63,7 @@ def problem(name: str) -> LinearProblem:
     if name == "points":
         x, y = points()
     else:
-        from sklearn import datasets
-
+        datasets = import_module("sklearn.datasets")
         blobs = {"n_samples": 40, "centers": 2, "random_state": 6}
         data = datasets.load_iris(return_X_y=True) if name == "iris" else datasets.make_blobs(**blobs)
         x, y = map(torch.from_numpy, data)
@@ -82,13 +84,14 @@ def measured(problem: LinearProblem, lam: float, solver: BCFW, seed: int, limit:
     return [*passes, history[-1].gap or 0.0]
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Print a row for each problem, λ and sampling."""
+    torch.set_num_threads(1)
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("problems", nargs="*", default=["points"], help=", ".join(_LAMS))
+    parser.add_argument("problems", nargs="+", choices=_LAMS, metavar="PROBLEM", help=", ".join(_LAMS))
     parser.add_argument("--limit", type=float, default=300, help="effective passes of a run (default: 300)")
     parser.add_argument("--seeds", type=int, default=1, help="number of seeds (default: 1)")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     print("| problem | λ | sampling | 1e-1 | 1e-3 | 1e-6 | last gap |\n| --- | --- | --- | ---: | ---: | ---: | ---: |")
     for name in options.problems:
         data = problem(name)
@@ -99,7 +102,8 @@ def main() -> None:
                 *passes, gap = (median(column) for column in zip(*runs, strict=True))
                 cells = [f"{p:,.0f}" if p < math.inf else "-" for p in passes]
                 print(f"| {name} | {scale:g}/n | {sampling} | {' | '.join(cells)} | {gap:.1e} |", flush=True)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

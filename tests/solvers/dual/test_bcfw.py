@@ -433,7 +433,7 @@ def test_stale_gaps_do_not_mislead_gap_sampling(c: int) -> None:
 
     calls = {}
     for sampling in ("gap", "uniform"):
-        solver = BCFW(sampling=sampling, gap_tolerance=0)  # type: ignore[arg-type]
+        solver = BCFW(sampling=sampling, gap_tolerance=0)
         result = solver.solve(two_classes(), lam=1 / (40 * c), passes=200, callbacks=[stop])
         assert result.status is Status.STOPPED, sampling
         calls[sampling] = result.history[-1].oracle_calls
