@@ -27,6 +27,8 @@ _OUTLIERS = 0.05
 def plot_history(history: History, path: str | Path, metric: str = "f1", title: str = "") -> None:
     """Draw objective, duality gap and a metric against passes, oracle calls and seconds.
 
+    A gap that the solver estimates is drawn beside the true one.
+
     Args:
         history: a run with at least one row.
         path: picture file; its ending gives the format.
@@ -44,6 +46,9 @@ def plot_history(history: History, path: str | Path, metric: str = "f1", title: 
     for row, (name, label) in zip(grid, panels.items(), strict=True):
         for panel, axis in zip(row, _AXES, strict=True):
             _draw(panel, history.column(axis), history.column(name), log=name != metric)
+            if name == "gap" and any(value is not None for value in history.column("estimated_gap")):
+                _draw(panel, history.column(axis), history.column("estimated_gap"), True, "#D55E00", "estimated")
+                panel.legend()
         row[0].set_ylabel(label)
     for panel, label in zip(grid[-1], _AXES.values(), strict=True):
         panel.set_xlabel(label)
@@ -56,7 +61,8 @@ def plot_comparison(
     """Draw suboptimality, duality gap and metrics of solvers against effective passes, oracle calls and seconds.
 
     Lines are medians over the runs of a solver after each pass, and bands reach from the smallest to the largest value
-    (Osokin et al. 2016, Figure 3). The suboptimality is the distance from
+    (Osokin et al. 2016, Figure 3). Where solvers estimate their gaps, panels have the ratio of the estimate to the gap
+    (Figure 1b, inverted). The suboptimality is the distance from
     :func:`~structsmooth.history.best_bound` over all runs. An effective pass is n oracle calls: a panel has one scale
     below it and the other above.
 
@@ -78,6 +84,7 @@ def plot_comparison(
     panels: dict[str, Callable[[Row], float | None]] = {
         "suboptimality": lambda row: row.objective - bound,
         "duality gap": lambda row: row.gap,
+        "estimated gap / gap": _trust,
         **{metric: partial(_metric, metric) for metric in metrics},
     }
     rows = [row for histories in runs.values() for history in histories for row in history]
@@ -104,6 +111,11 @@ def plot_comparison(
 
 def _metric(name: str, row: Row) -> float | None:
     return row.metrics.get(name)
+
+
+def _trust(row: Row) -> float | None:
+    estimate = row.metrics.get("estimated_gap")
+    return estimate / row.gap if row.gap and estimate is not None else None
 
 
 def _draw_bands(
@@ -156,9 +168,11 @@ def _is_drawn(value: float | None, log: bool) -> bool:
     return value is not None and (value > 0 or not log)
 
 
-def _draw(panel: Any, x: Sequence[float], y: Sequence[float | None], log: bool) -> None:
+def _draw(
+    panel: Any, x: Sequence[float], y: Sequence[float | None], log: bool, colour: str = "#1f5fa8", label: str = "true"
+) -> None:
     points = [(a, b) for a, b in zip(x, y, strict=True) if _is_drawn(b, log)]
-    panel.plot(*zip(*points, strict=True), marker=".", color="#1f5fa8")
+    panel.plot(*zip(*points, strict=True), marker=".", color=colour, label=label)
     if log:
         panel.set_yscale("log")
     panel.grid(alpha=0.3)

@@ -120,3 +120,15 @@ def test_best_bound():
     low, high = run([2.0], [1], dual=0.5), run([3.0], [1], dual=1.0)
     assert best_bound([low, run([0.9], [1]), high]) == 1.0
     assert best_bound([run([2.0, 1.5], [1, 2]), run([3.0], [1])]) == 1.5
+
+
+def test_estimated_gaps_are_drawn_beside_the_true_ones(tmp_path, drawn):
+    history = run([4.0, 2.0], [10, 20], dual=1.0)
+    history[1].metrics = {"estimated_gap": 0.25}
+    plot_history(history, tmp_path / "history.png")
+    plot_comparison({"one": [history], "other": [run([4.0, 3.0], [20, 40], dual=0.5)]}, tmp_path / "plot.png", n=10)
+    of_run, comparison = drawn
+    assert lines(of_run.axes[3])["true"] == pytest.approx(np.array([[0, 3], [1, 1]]))
+    assert lines(of_run.axes[3])["estimated"] == pytest.approx(np.array([[1, 0.25]]))
+    assert comparison.axes[4].get_ylabel() == "estimated gap / gap"
+    assert lines(comparison.axes[4])["one"] == pytest.approx(np.array([[2, 0.25]]))

@@ -72,6 +72,15 @@ def test_benchmark_chain_sweeps_one_size_at_a_time(tmp_path, capsys):
     assert plot.stat().st_size > 0
 
 
+def test_benchmark_bcfw_counts_passes_to_each_gap(capsys):
+    assert load("benchmark_bcfw").main(["points", "--limit", "3"]) == 0
+    table = rows(capsys.readouterr().out)
+    assert [(row["λ"], row["sampling"]) for row in table] == [
+        (lam, sampling) for lam in ("0.001/n", "0.1/n") for sampling in ("uniform", "gap")
+    ]
+    assert all(row["1e-6"] == "-" and 1e-6 < float(row["last gap"]) <= 1 for row in table)
+
+
 def test_benchmark_cuts_times_every_oracle(capsys):
     sizes = ["--graphs", "4x5", "--matchings", "3x3", "2x5", "--images", "6x8"]
     assert load("benchmark_cuts").main([*sizes, "--k", "3", "--repeats", "1"]) == 0

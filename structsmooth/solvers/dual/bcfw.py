@@ -31,7 +31,8 @@ class BCFWState(State):
     outputs: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int32))
     alphas: Tensor = field(default_factory=lambda: torch.zeros(0, 0, dtype=torch.float64))
     stamps: Tensor = field(default_factory=lambda: torch.zeros(0, 0, dtype=torch.int32))
-    gap: float = 0.0  # sum of the block gaps as of the last refresh, or of the first pass
+    gap: float = 0.0  # sum of the block gaps that the last pass over all blocks found
+    refreshes: int = 0  # passes over all blocks, after the first, that brought the gaps up to date
     hits: int = 0  # steps towards an output of the cache so far; all others called the oracle
     cost: float = 0.0  # (1/n) Σ ⟨ℓ_i, m_i⟩
     steps: int = 0  # so far
@@ -52,7 +53,9 @@ class BCFW(DualSolver[BCFWState]):
 
     Args:
         sampling: order of the steps: ``"uniform"`` for all blocks in random order in every pass; ``"gap"`` for
-            blocks drawn in proportion to their gaps as last seen (Algorithm 2), after a first pass over all.
+            blocks drawn in proportion to their gaps as last seen (Algorithm 2), with passes over all blocks in random
+            order that see the gaps of those that are not drawn: the first pass, and every pass after which the sum of
+            gaps as last seen differs by a factor of two or more from the sum that the last such pass found.
         steps: kind of steps: ``"fw"`` from the statistics of the block towards the output; ``"pairwise"`` from the
             worst output of its active set towards it (Algorithm 3), which closes the gap fastest on chains of letters
             and of words, especially at small gaps; ``"away"`` towards it or away from the worst (Algorithm 4).
@@ -63,7 +66,8 @@ class BCFW(DualSolver[BCFWState]):
         cache_nu: factor ν of the cache.
         capacity: outputs that a block holds, in active set and cache. Outputs that the active set has lost count
             together as one more; the cache evicts the least recently useful output.
-        refresh: passes between oracle calls on all blocks that bring the gaps up to date, with ``"gap"`` or a cache.
+        refresh: with ``"gap"`` or a cache, every pass whose number is a multiple of this one, from 0, goes over all
+            blocks in any case. Such a pass calls the oracle on every block and makes a step with every call.
         average: return the average of the iterates, weighted by their number, instead of the last one.
     """
 
@@ -112,7 +116,6 @@ class BCFW(DualSolver[BCFWState]):
     ) -> BCFWState:
         """One pass: as many steps as there are blocks."""
         linear = self.linear(problem, lam)
-        state = self._refreshed(linear, state)
         new = replace(state, passes=state.passes + 1, steps=state.steps + linear.blocks)
         shares, old_share = None, 0.0
         if self.average:
@@ -126,31 +129,47 @@ class BCFW(DualSolver[BCFWState]):
         new.iterate, new.statistics, new.gaps = point.weights, point.statistics, point.gaps
         new.outputs, new.alphas, new.stamps = point.outputs, point.alphas, point.stamps
         new.weights = linear.within_bounds(new.iterate if total is None else old_share * state.weights + total)
-        if state.passes == 0:
+        if self._sees_all(state):
             new.gap = float(new.gaps.sum())
+            new.refreshes += state.passes > 0 and (self.sampling == "gap" or self.cache)
         return _valued(new, linear, lam)
+
+    def metrics(self, state: BCFWState) -> dict[str, float]:
+        """The sum of the block gaps as last seen, the share of steps without an oracle call, and refreshes so far."""
+        if state.passes == 0:
+            return {}
+        estimate, hit_rate = float(state.gaps.sum()), state.hits / state.steps
+        return {"estimated_gap": estimate, "cache_hit_rate": hit_rate, "refreshes": state.refreshes}
 
     def order(self, problem: LinearProblem, state: BCFWState, rng: np.random.Generator) -> Tensor:
         """Blocks of the steps of one pass, or draws that choose them; see ``frank_wolfe_epoch``.
 
         Gaps that are not known yet are infinite in Algorithm 2: its first steps also are a random permutation.
         """
-        if self.sampling == "gap" and state.passes > 0:
+        if self.sampling == "gap" and not self._sees_all(state):
             return torch.from_numpy(rng.random(problem.blocks))
         return torch.from_numpy(rng.permutation(problem.blocks))
 
     def criterion(self, problem: LinearProblem, state: BCFWState) -> Cache | None:
-        """When an output of the cache will do; never in the first pass, which has to see all gaps."""
+        """When an output of the cache will do; never in a pass that has to see all gaps."""
         if not self.cache:
             return None
-        return Cache(self.cache_factor, self.cache_nu / problem.blocks * state.gap if state.passes > 0 else math.inf)
+        return Cache(
+            self.cache_factor, math.inf if self._sees_all(state) else self.cache_nu / problem.blocks * state.gap
+        )
 
-    def _refreshed(self, problem: LinearProblem, state: BCFWState) -> BCFWState:
-        """``state`` with all block gaps up to date, if it is time for that."""
-        if not (self.sampling == "gap" or self.cache) or state.passes == 0 or state.passes % self.refresh > 0:
-            return state
-        gaps = problem.block_gaps(problem.within_bounds(state.iterate), state.statistics).clamp_min(0.0)
-        return replace(state, gaps=gaps, gap=float(gaps.sum()))
+    def _sees_all(self, state: BCFWState) -> bool:
+        """Whether the next pass calls the oracle on all blocks."""
+        return state.passes == 0 or not (self.sampling == "gap" or self.cache) or self._is_stale(state)
+
+    def _is_stale(self, state: BCFWState) -> bool:
+        """Whether gaps as last seen must be brought up to date.
+
+        Steps shrink the gaps of the blocks that are drawn, and move the weights, on which all other gaps depend. So the
+        gaps are trusted only as long as their sum is of the order of the last one that was found.
+        """
+        estimate = float(state.gaps.sum())
+        return state.passes % self.refresh == 0 or not state.gap / 2 < estimate < 2 * state.gap
 
     def _state(
         self, problem: LinearProblem, lam: float, statistics: Tensor, sets: tuple[Tensor, Tensor, Tensor]
