@@ -22,7 +22,7 @@ PORTABLE := ATEN_CPU_CAPABILITY=default NUMBA_CPU_NAME=generic NUMBA_CACHE_DIR=$
 .PHONY: demo test lint docs test-portable test-oldest
 
 demo: .venv/installed
-	$(BIN)/structsmooth train ner --out runs/demo
+	$(BIN)/structsmooth train ner --out runs/demo --overwrite
 
 test: lint docs
 	$(BIN)/pytest --cov $(IN_PARALLEL)

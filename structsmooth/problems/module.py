@@ -16,6 +16,7 @@ from structsmooth.problems.base import DerivedProblem, Problem
 from structsmooth.problems.sharding import Shard, replicated, shared_out
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.structures.base import PartCosts, Structure
+from structsmooth.structures.checks import plain_number
 
 # Labels of a batch, alone or with part costs.
 Labels = Tensor | tuple[Tensor, Tensor]
@@ -71,12 +72,10 @@ class ModuleProblem(Problem):
     ) -> None:
         self.smoother = smoother
         self.module, self.dataset, self.cost, self.collate = module, dataset, cost, collate
-        self.n, self.batch_size, self.chunk_size = len(dataset), batch_size, chunk_size
+        self.n = check_size("dataset", len(dataset))
+        self.batch_size, self.chunk_size = check_size("batch_size", batch_size), check_size("chunk_size", chunk_size)
         self.parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
-        self.dim = sum(p.numel() for p in self.parameters.values())
-        sizes = {"batch_size": batch_size, "chunk_size": chunk_size}
-        for name, size in {"dataset": self.n, "trainable parameters": self.dim, **sizes}.items():
-            check_size(name, size)
+        self.dim = check_size("trainable parameters", sum(p.numel() for p in self.parameters.values()))
 
     @replicated
     def start(self) -> Tensor:
@@ -244,12 +243,14 @@ def _twice_differentiable(module: nn.Module) -> Iterator[None]:
         yield
 
 
-def check_size(name: str, size: int) -> None:
-    """Raise a named error unless a size is an int and positive."""
+def check_size(name: str, size: int) -> int:
+    """The size; raises a named error unless it is an int and positive."""
+    size = plain_number(size)
     if isinstance(size, bool) or not isinstance(size, int):
         raise TypeError(f"{name} must be an int, got {type(size).__name__}")
     if size < 1:
         raise ValueError(f"{name}: must be at least 1, got {size}")
+    return size
 
 
 def _to(x: Any, device: torch.device) -> Any:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from structsmooth.structures.batch import Batch
-from structsmooth.structures.checks import can_read_values, require_device, require_scores
+from structsmooth.structures.checks import can_read_values, plain_number, require_device, require_scores
 
 S = TypeVar("S", bound="Structure")
 
@@ -220,7 +220,8 @@ def lengths_from_mask(mask: Tensor) -> Tensor:
 
 
 def check_k(k: int) -> int:
-    """``k`` if it is a positive int; raises ``TypeError`` or ``ValueError`` otherwise."""
+    """``k`` as an int if it is a positive one; raises ``TypeError`` or ``ValueError`` otherwise."""
+    k = plain_number(k)
     if isinstance(k, bool) or not isinstance(k, int):
         raise TypeError(f"k must be an int, got {type(k).__name__}")
     if k < 1:

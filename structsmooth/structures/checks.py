@@ -1,14 +1,27 @@
 """Checks of arguments that structures share. Messages name the argument, the requirement and what was received."""
 
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
 Backend = Literal["auto", "compiled", "torch"]
 
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+
+
+def plain_number(value: Any) -> Any:
+    """A number of NumPy, such as ``np.float32(0.1)``, as Python's own; any other value as it is."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def use_plain_numbers(settings: Any) -> None:
+    """Replace NumPy's numbers in the fields of a dataclass, even a frozen one, by Python's own."""
+    for f in fields(settings):
+        object.__setattr__(settings, f.name, plain_number(getattr(settings, f.name)))
 
 
 def require_tensor(name: str, value: Any) -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from structsmooth.structures.base import Structure, check_k, widened
-from structsmooth.structures.checks import refuse_transforms
+from structsmooth.structures.checks import plain_number, refuse_transforms
 
 Subset = TypeVar("Subset")
 
@@ -76,6 +76,7 @@ class SearchSpace(Structure, Generic[Subset]):
     """
 
     def __init__(self, *, validate_args: bool | None = None, max_sets: int = 1_000_000) -> None:
+        max_sets = plain_number(max_sets)
         if isinstance(max_sets, bool) or not isinstance(max_sets, int):
             raise TypeError(f"max_sets must be an int, got {type(max_sets).__name__}")
         if max_sets < 1:
@@ -131,7 +132,7 @@ class SearchSpace(Structure, Generic[Subset]):
 
         Values are -inf, and outputs 0, where fewer than k outputs have a finite score.
         """
-        check_k(k)
+        k = check_k(k)
         scores = self.potentials[0]
         if len(scores) == 0:
             raise ValueError("a search space needs at least one example")

@@ -108,6 +108,7 @@ class Tagging(Task):
     fitted_type: ClassVar[type[FittedTask]] = FittedTagging
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not 0 <= self.bits <= 30:
             raise ValueError(f"bits must be from 1 to 30, or 0 for a dictionary, got {self.bits}")
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from small_problems import Example, collate, dense_examples, random_problem, random_weights
@@ -261,6 +262,11 @@ def test_restricted_problem_has_all_weights() -> None:
 def test_refuses_nothing_to_train(change: dict[str, Any], message: str, examples: list[Example]) -> None:
     with pytest.raises(ValueError, match=message):
         ModuleProblem(**{"module": LinearScore(4, 3), "dataset": examples} | change)
+
+
+def test_sizes_may_be_numbers_of_numpy(examples: list[Example]) -> None:
+    problem = ModuleProblem(LinearScore(4, 3), examples, batch_size=np.int64(2), chunk_size=np.int32(3))
+    assert (type(problem.batch_size), type(problem.chunk_size)) == (int, int)
 
 
 def test_refuses_half_an_example(examples: list[Example]) -> None:

@@ -1,5 +1,6 @@
 """What every solver keeps to: runs that repeat, resume and stop, honest histories, certificates, named errors."""
 
+import json
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
@@ -397,6 +398,24 @@ def test_refuses_bad_hyperparameters(
 ) -> None:
     with pytest.raises(error, match=message):
         solver(**{name: value})
+
+
+@every_solver
+def test_numbers_of_numpy_are_numbers(solver: type[Solver[Any]]) -> None:
+    given: dict[str, Any] = {
+        f.name: {int: np.int64, float: np.float32}[type(f.default)](2 * f.default or 0.5)
+        for f in fields(solver)
+        if type(f.default) in (int, float)
+    }
+    plain = {name: value.item() for name, value in given.items()}
+    assert {name: type(value) for name, value in vars(solver(**given)).items()} == {
+        name: type(value) for name, value in vars(solver(**plain)).items()
+    }
+    own = solver(**plain).solve(small_problem(), lam=0.25, passes=2, seed=3)
+    same = solver(**given).solve(small_problem(), lam=np.float32(0.25), passes=np.int64(2), seed=np.int32(3))
+    assert without_time(own.history) == without_time(same.history)
+    assert torch.equal(own.weights, same.weights)
+    json.dumps(same.state.split()[1])
 
 
 @every_solver
