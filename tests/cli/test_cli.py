@@ -116,6 +116,13 @@ def test_quiet_when_not_on_a_terminal(capsys):
     assert [line for line in lines if not line.startswith(COMPILING)] == []
 
 
+def test_a_terminal_shows_what_takes_long(capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # a terminal, to rich
+    train("--test", "test.txt", passes=1)
+    written = capsys.readouterr().err
+    assert all(text in written for text in ("reading train.txt", "tags", "attributes", "predicting", "pass"))
+
+
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_every_solver_trains(solver):
     train("--solver", solver, passes=15 if solver == "prox-linear" else 4)
