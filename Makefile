@@ -1,8 +1,10 @@
 # Everything runs in .venv, which is made on first use and updated when pyproject.toml changes.
-#   make demo    train a named-entity tagger on the embedded data
-#   make test    lint and documentation, then all tests with coverage
-#   make lint    style, formatting and types
-#   make docs    the documentation, as pages in build/site
+#   make demo            train a named-entity tagger on the embedded data; installs the library alone
+#   make test            lint and documentation, then all tests with coverage; installs the development tools too
+#   make lint            style, formatting and types
+#   make docs            the documentation, as pages in build/site
+#   make test-portable   the numerical tests, without the special instructions of this machine's processor
+#   make test-oldest     the numerical tests, with the oldest versions that pyproject.toml allows, in .venv-oldest
 
 # lint beside docs
 MAKEFLAGS += --jobs=2
@@ -10,15 +12,30 @@ MAKEFLAGS += --jobs=2
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint docs
+NUMERICAL := tests/compiled tests/models/test_bilstm.py tests/problems tests/solvers tests/structures \
+  tests/test_costs.py tests/test_history.py tests/test_layers.py tests/test_losses.py tests/test_metrics.py \
+  tests/test_scores.py tests/test_sequences.py tests/test_smoothing.py
+IN_PARALLEL := --numprocesses=auto --dist=worksteal
+PORTABLE := ATEN_CPU_CAPABILITY=default NUMBA_CPU_NAME=generic NUMBA_CACHE_DIR=$(CURDIR)/build/numba-portable \
+  OPENBLAS_CORETYPE=Prescott MKL_CBWR=COMPATIBLE
+
+.PHONY: demo test lint docs test-portable test-oldest
 
 demo: .venv/installed
-	$(BIN)/structsmooth train ner --out runs/demo
+	$(BIN)/structsmooth train ner --out runs/demo --overwrite
 
 test: lint docs
-	$(BIN)/pytest --cov --numprocesses=auto --dist=worksteal
+	$(BIN)/pytest --cov $(IN_PARALLEL)
 
-lint: .venv/installed build/typings
+# Other processors round differently, and so does another number of threads.
+test-portable: .venv/installed-dev
+	$(PORTABLE) OMP_NUM_THREADS=1 $(BIN)/pytest $(IN_PARALLEL) $(NUMERICAL)
+	$(PORTABLE) OMP_NUM_THREADS=2 $(BIN)/pytest $(IN_PARALLEL) $(NUMERICAL)
+
+test-oldest: .venv-oldest/installed
+	.venv-oldest/bin/pytest $(IN_PARALLEL) $(NUMERICAL)
+
+lint: .venv/installed-dev build/typings
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
@@ -26,7 +43,7 @@ lint: .venv/installed build/typings
 	$(BIN)/basedpyright --level error tests/user_program.py
 
 # Links show MkDocs the sources as they install. NO_MKDOCS_2_WARNING silences an advertisement, not warnings about our pages.
-docs: .venv/installed
+docs: .venv/installed-dev
 	rm -rf build/sources
 	mkdir -p build/sources/structsmooth
 	ln -s $(CURDIR)/structsmooth/* $(CURDIR)/models $(CURDIR)/tasks build/sources/structsmooth/
@@ -34,7 +51,16 @@ docs: .venv/installed
 
 .venv/installed: pyproject.toml
 	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --editable .
+	touch $@
+
+.venv/installed-dev: .venv/installed
 	$(BIN)/python -m pip install --editable '.[dev]'
+	touch $@
+
+.venv-oldest/installed: pyproject.toml tests/oldest.txt
+	$(PYTHON) -m venv --clear .venv-oldest
+	.venv-oldest/bin/python -m pip install --constraint tests/oldest.txt --editable '.[test]'
 	touch $@
 
 # models/ and tasks/ install as structsmooth.models and structsmooth.tasks. Python finds them through a hook of the editable

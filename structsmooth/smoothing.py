@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from structsmooth.structures.base import Structure, check_k, widened
+from structsmooth.structures.checks import use_plain_numbers
 
 T = TypeVar("T", bound="Smoother")
 
@@ -59,6 +60,7 @@ class L2(Smoother):
     k: int = 5
 
     def __post_init__(self) -> None:
+        use_plain_numbers(self)
         _check_mu(self.mu)
         check_k(self.k)
 
@@ -99,6 +101,7 @@ class Entropy(Smoother):
     mu: float = 1.0
 
     def __post_init__(self) -> None:
+        use_plain_numbers(self)
         _check_mu(self.mu)
 
     def __call__(self, structure: Structure) -> Tensor:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Generic, Literal, TextIO, TypeVar
 from torch import Tensor
 
 from structsmooth.problems import Problem
+from structsmooth.structures.checks import use_plain_numbers
 
 T = TypeVar("T")
 
@@ -44,6 +45,9 @@ class Task(ABC):
     solver: ClassVar[str] = "casimir-svrg"
     hyperparameters: ClassVar[Mapping[str, Any]] = {}
     fitted_type: "ClassVar[type[FittedTask]]"
+
+    def __post_init__(self) -> None:
+        use_plain_numbers(self)
 
     @property
     def default_solver(self) -> str:

@@ -1,6 +1,6 @@
 """Predictions of linear chains over sparse attributes, for tasks on sequences."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, TextIO
 
 import torch
@@ -9,9 +9,10 @@ from torch import Tensor
 from structsmooth.scores import linear_chain
 from structsmooth.sequences import SparseSequences
 from structsmooth.tag_schemes import TransitionMask
+from structsmooth.tasks.progress import tracked
 
-# Sequences that are padded to one batch.
-_BATCH = 256
+# Sequences, and tokens with padding, of a batch: one long sequence would pad many.
+_BATCH, _TOKENS = 256, 1 << 16
 
 
 def best_labels(
@@ -31,13 +32,26 @@ def best_labels(
         transition = transition + mask.transition.to(weights)
         ends = ends + torch.stack([mask.start, mask.stop]).to(weights)
     found = []
-    for indices in torch.arange(len(sequences)).split(_BATCH):
-        batch = sequences.select(indices)
+    batches = list(_batches(sequences.lengths.tolist()))
+    for indices in tracked(batches, "predicting"):
+        batch = sequences.select(torch.tensor(indices))
         values, y = linear_chain(batch, rows, transition, ends).topk(k)
         for length, scores, outputs in zip(batch.lengths.tolist(), values.tolist(), y.tolist(), strict=True):
             ranked = zip(scores, outputs, strict=True)
             found.append([(score, output[:length]) for score, output in ranked if score > -torch.inf])
     return found
+
+
+def _batches(lengths: Sequence[int]) -> Iterator[range]:
+    """Ranges of consecutive sequences: as many as a batch may have, but at least one."""
+    begin, longest = 0, 0
+    for end, length in enumerate(lengths):
+        longest = max(longest, length)
+        if end > begin and (end - begin == _BATCH or (end - begin + 1) * longest > _TOKENS):
+            yield range(begin, end)
+            begin, longest = end, length
+    if lengths:
+        yield range(begin, len(lengths))
 
 
 def write_scores(ranked: Sequence[tuple[float, Any]], stream: TextIO) -> None:

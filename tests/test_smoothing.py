@@ -242,6 +242,13 @@ def test_half_precision_is_smoothed_in_float32(dtype: torch.dtype, definition: D
     assert_close(smoothed, smoother(LinearChain(half[0].float(), half[1].float(), lengths)))
 
 
+def test_levels_and_counts_may_be_numbers_of_numpy() -> None:
+    smoothers = L2(np.float32(0.5), np.int64(3)), Entropy(np.float64(2.0)), L2(0.5, 3).with_mu(np.float32(4.0))
+    assert smoothers == (L2(0.5, 3), Entropy(2.0), L2(4.0, 3))
+    assert [type(smoother.mu) for smoother in smoothers] == [float] * 3
+    assert type(smoothers[0].k) is int
+
+
 # Where the top-K strategy is exact.
 
 

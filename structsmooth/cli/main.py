@@ -26,7 +26,7 @@ from structsmooth.tasks import TASKS, Task, load_task
 from structsmooth.tasks.files import checksum
 
 # Options that may change when a run is resumed.
-_NOT_SETTINGS = {"run", "command", "out", "resume", "passes"}
+_NOT_SETTINGS = {"run", "command", "out", "resume", "overwrite", "passes"}
 _INTERRUPTED = 130
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
@@ -69,6 +69,7 @@ def _only_first_speaks() -> Iterator[None]:
 def train(options: Namespace) -> int:
     """Train a task's model and save it; ``--resume`` goes on where an interrupted run stopped."""
     directory, solver = ModelDirectory(options.out), from_flags(SOLVERS[options.solver], options)
+    directory.claim(resume=options.resume, overwrite=options.overwrite)
     data = TrainingData.read(options)
     problem = sharded(data.problem)
     lam = parse_lam(options.lam, problem.n)
@@ -197,7 +198,9 @@ def _add_train(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     run.add_argument("--passes", type=int, help="passes over the data (default: set by the task)")
     run.add_argument("--seed", type=int, default=0, help="same seed, same result (default: 0)")
     run.add_argument("--out", metavar="DIR", help="model directory (default: runs/TASK)")
-    run.add_argument("--resume", action="store_true", help="go on from the checkpoint in --out, if there is one")
+    present = run.add_mutually_exclusive_group()
+    present.add_argument("--resume", action="store_true", help="go on from the checkpoint in --out, if there is one")
+    present.add_argument("--overwrite", action="store_true", help="replace the model or run in --out, if there is one")
     if (found := add_task_flags(parser, "train", arguments)) is None:
         return
     task, name = found

@@ -14,6 +14,7 @@ from structsmooth.solvers import Progress, Solver, State
 from structsmooth.tasks import FittedTask, load_task
 
 _KEYS = {"structsmooth", "task", "settings", "n", "lam", "message", "metrics", "trained"}
+_BEFORE_THE_FIRST_CHECKPOINT = {"history.jsonl", "checkpoint.safetensors"}  # what a run that was killed may leave
 
 
 class ModelDirectory:
@@ -21,6 +22,25 @@ class ModelDirectory:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+
+    def claim(self, *, resume: bool, overwrite: bool) -> None:
+        """Refuse a directory whose files a run would replace unasked.
+
+        Raises:
+            ValueError: it holds another model or run, or files that no run wrote.
+            NotADirectoryError: it is a file.
+        """
+        names = {path.name.removesuffix(".tmp") for path in self.path.iterdir()} if self.path.exists() else set()
+        if not names <= _BEFORE_THE_FIRST_CHECKPOINT and not self._holds_run():
+            raise ValueError(f"{self.path} has files that structsmooth train did not write: choose another --out")
+        complete = "model.json" in names
+        if resume and complete and not self._checkpoint.exists():
+            raise ValueError(f"{self.path} has a model but no checkpoint to resume: choose another --out")
+        if not (resume or overwrite) and (complete or self._checkpoint.exists()):
+            raise ValueError(
+                f"{self.path} has a model or a run already: --resume continues it, --overwrite replaces it, "
+                "or choose another --out"
+            )
 
     def save_checkpoint(self, progress: Progress[Any], settings: dict[str, Any]) -> None:
         """Save a run after a pass, so that it can go on from there."""
@@ -83,6 +103,15 @@ class ModelDirectory:
         if missing:
             raise ValueError(f"{path}: not the description of a model, lacks {', '.join(sorted(missing))}")
         return description
+
+    def _holds_run(self) -> bool:
+        """Whether a run wrote a model or a checkpoint here."""
+        try:
+            if (self.path / "model.json").exists():
+                return bool(self.describe())
+            return {"settings", "state", "history"} <= load_values(self._checkpoint).keys()
+        except (FileNotFoundError, ValueError):
+            return False
 
     def _check(self, values: dict[str, Any], settings: dict[str, Any]) -> None:
         if not {"settings", "state", "history"} <= values.keys():

@@ -2,6 +2,7 @@
 
 import hashlib
 import sys
+import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any
 
 import numba
 from numba.core.caching import FunctionCache
+
+from structsmooth.compiled import clock
 
 # Everything fastmath offers except "no NaNs" and "no infinities": minus infinity means "forbidden" here.
 _FLAGS = {"reassoc", "nsz", "arcp", "contract", "afn"}
@@ -39,6 +42,7 @@ class _Cache(FunctionCache):
     """Machine code on disk, in numba's own place, but keyed by the sources of all compiled functions.
 
     numba compares the file of the entry point alone, although the machine code contains the functions that it calls.
+    What is not there is compiled now, and saved: :mod:`~structsmooth.compiled.clock` stands still in between.
     """
 
     def _index_key(self, *arguments: Any) -> tuple[Any, ...]:
@@ -48,7 +52,12 @@ class _Cache(FunctionCache):
         found = super().load_overload(*arguments)
         if found is None:
             _announce()
+            self._missed = time.perf_counter()
         return found
+
+    def save_overload(self, *arguments: Any) -> None:
+        super().save_overload(*arguments)
+        clock.leave_out(time.perf_counter() - self._missed)
 
 
 def _digest_of_sources() -> str:

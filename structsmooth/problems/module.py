@@ -16,6 +16,7 @@ from structsmooth.problems.base import DerivedProblem, Problem
 from structsmooth.problems.sharding import Shard, replicated, shared_out
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.structures.base import PartCosts, Structure
+from structsmooth.structures.checks import require_count
 
 # Labels of a batch, alone or with part costs.
 Labels = Tensor | tuple[Tensor, Tensor]
@@ -75,12 +76,11 @@ class ModuleProblem(Problem):
     ) -> None:
         self.smoother = smoother
         self.module, self.dataset, self.cost, self.collate = module, dataset, cost, collate
-        self.n, self.batch_size, self.chunk_size = len(dataset), batch_size, chunk_size
+        self.n = require_count("number of examples", len(dataset))
+        self.batch_size = require_count("batch_size", batch_size)
+        self.chunk_size = require_count("chunk_size", chunk_size)
         self.parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
-        self.dim = sum(p.numel() for p in self.parameters.values())
-        sizes = {"batch_size": batch_size, "chunk_size": chunk_size}
-        for name, size in {"dataset": self.n, "trainable parameters": self.dim, **sizes}.items():
-            check_size(name, size)
+        self.dim = require_count("number of trainable parameters", sum(p.numel() for p in self.parameters.values()))
         _check_module(module)
 
     @replicated
@@ -264,14 +264,6 @@ def _check_module(module: nn.Module) -> None:
             raise ValueError(
                 f"parameter {name!r} is computed from other tensors: register the tensors that are trained"
             )
-
-
-def check_size(name: str, size: int) -> None:
-    """Raise a named error unless a size is an int and positive."""
-    if isinstance(size, bool) or not isinstance(size, int):
-        raise TypeError(f"{name} must be an int, got {type(size).__name__}")
-    if size < 1:
-        raise ValueError(f"{name}: must be at least 1, got {size}")
 
 
 def _to(x: Any, device: torch.device) -> Any:

@@ -57,9 +57,8 @@ class Solver(Algorithm[S]):
         Returns:
             A :class:`Result`. Ctrl-C returns what the last complete pass reached.
         """
-        check_number("lam", lam)
-        check_number("passes", passes, integer=True)
-        check_number("seed", seed, integer=True)
+        lam = check_number("lam", lam)
+        passes, seed = check_number("passes", passes, integer=True), check_number("seed", seed, integer=True)
         self.check(problem, lam)
         run = Run(self, problem, lam, seed, callbacks)
         try:

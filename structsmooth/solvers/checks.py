@@ -3,14 +3,18 @@
 import math
 from typing import Any, get_args
 
+from structsmooth.structures.checks import plain_number
 
-def check_number(name: str, value: Any, *, integer: bool = False, positive: bool = False) -> None:
-    """Raise a named error unless ``value`` is a finite number, at least 0 or even positive, and whole if it must be."""
+
+def check_number(name: str, value: Any, *, integer: bool = False, positive: bool = False) -> Any:
+    """The number; raises a named error unless it is finite, at least 0 or even positive, and whole if it must be."""
+    value = plain_number(value)
     if isinstance(value, bool) or not isinstance(value, int if integer else (int, float)):
         raise TypeError(f"{name} must be {'an int' if integer else 'a number'}, got {type(value).__name__}")
     if not (value > 0 if positive else value >= 0) or value == math.inf:
         bound = "positive" if positive else "at least 0"
         raise ValueError(f"{name} must be {bound}{'' if integer else ' and finite'}, got {value}")
+    return value
 
 
 def check_positive(solver: Any, *names: str, integer: bool = False) -> None:

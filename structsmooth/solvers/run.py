@@ -16,6 +16,7 @@ from structsmooth.smoothing import Max, Smoother
 from structsmooth.solvers.checks import check_number
 from structsmooth.solvers.state import Callback, Progress, Result, S, State, Status, Work
 from structsmooth.solvers.step_control import StepControl
+from structsmooth.structures.checks import use_plain_numbers
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class Algorithm(ABC, Generic[S]):
     state_type: ClassVar[type[State]] = State
 
     def __post_init__(self) -> None:
+        use_plain_numbers(self)
         check_number("gap_tolerance", self.gap_tolerance)
 
     def check(self, problem: Problem, lam: float) -> None:

@@ -1,6 +1,5 @@
 """What runs carry, show and return: states, progress, results, and how a run ends."""
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
@@ -10,6 +9,7 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor
 
+from structsmooth.compiled import clock
 from structsmooth.history import History, Row
 from structsmooth.problems.base import FullPass, Problem
 
@@ -45,7 +45,7 @@ class Result:
 
 @dataclass
 class Work:
-    """Oracle calls and seconds that something took."""
+    """Oracle calls and seconds that something took, without the compilation of inner loops."""
 
     oracle_calls: int = 0
     seconds: float = 0.0
@@ -53,12 +53,12 @@ class Work:
     @contextmanager
     def counted(self, problem: Problem) -> Iterator[None]:
         """Add what the block takes, even if an exception ends it."""
-        calls, started = problem.oracle_calls, time.perf_counter()
+        calls, started = problem.oracle_calls, clock.seconds()
         try:
             yield
         finally:
             self.oracle_calls += problem.oracle_calls - calls
-            self.seconds += time.perf_counter() - started
+            self.seconds += clock.seconds() - started
 
 
 @dataclass

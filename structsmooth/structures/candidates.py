@@ -87,7 +87,7 @@ class Candidates(Structure):
 
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
         """Top-K oracle: values [B, k] in descending order and indices [B, k]; -inf and 0 beyond the last candidate."""
-        check_k(k)
+        k = check_k(k)
         values, order = self._allowed().sort(dim=1, descending=True, stable=True)
         missing = (0, max(k - values.shape[1], 0))
         values = torch.nn.functional.pad(values[:, :k], missing, value=-torch.inf)

@@ -1,14 +1,27 @@
 """Checks of arguments that structures share. Messages name the argument, the requirement and what was received."""
 
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
 Backend = Literal["auto", "compiled", "torch"]
 
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+
+
+def plain_number(value: Any) -> Any:
+    """A number of NumPy, such as ``np.float32(0.1)``, as Python's own; any other value as it is."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def use_plain_numbers(settings: Any) -> None:
+    """Replace NumPy's numbers in the fields of a dataclass, even a frozen one, by Python's own."""
+    for f in fields(settings):
+        object.__setattr__(settings, f.name, plain_number(getattr(settings, f.name)))
 
 
 def require_tensor(name: str, value: Any) -> None:
@@ -25,7 +38,8 @@ def require_scores(name: str, value: Any) -> None:
 
 
 def require_count(name: str, value: int) -> int:
-    """The value if it is a positive int; raises ``TypeError`` or ``ValueError`` otherwise."""
+    """The value as an int if it is a positive one; raises ``TypeError`` or ``ValueError`` otherwise."""
+    value = plain_number(value)
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} must be an int, got {type(value).__name__}")
     if value < 1:

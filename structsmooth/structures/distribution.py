@@ -80,7 +80,7 @@ class Distribution(Batch, ABC):
             >>> chain.sample(3, torch.Generator().manual_seed(0)).tolist()
             [[[0, 1], [0, 1], [0, 1]]]
         """
-        require_count("n", n)
+        n = require_count("n", n)
         first = self.potentials[0]
         with torch.no_grad():
             return self._inverse_cdf(_uniform((len(first), n, *first.shape[1:-1]), generator, first.device))
@@ -235,7 +235,7 @@ class Distribution(Batch, ABC):
             >>> bool(values.mean() > torch.tensor(6.0).log())  # of 3! matchings
             True
         """
-        require_count("n", n)
+        n = require_count("n", n)
         first, *others = self.potentials
         answers = [self.replace(first + _gumbel(first, generator), *others).max() for _ in range(n)]
         values, outputs = zip(*answers, strict=True)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from structsmooth.structures.base import Structure, check_k, widened
-from structsmooth.structures.checks import refuse_transforms
+from structsmooth.structures.checks import refuse_transforms, require_count
 
 Subset = TypeVar("Subset")
 
@@ -76,13 +76,9 @@ class SearchSpace(Structure, Generic[Subset]):
     """
 
     def __init__(self, *, validate_args: bool | None = None, max_sets: int = 1_000_000) -> None:
-        if isinstance(max_sets, bool) or not isinstance(max_sets, int):
-            raise TypeError(f"max_sets must be an int, got {type(max_sets).__name__}")
-        if max_sets < 1:
-            raise ValueError(f"max_sets must be at least 1, got {max_sets}")
         refuse_transforms(type(self).__name__)
         super().__init__(validate_args)
-        self.max_sets = max_sets
+        self.max_sets = require_count("max_sets", max_sets)
 
     @abstractmethod
     def initial(self, example: int) -> Subset:
@@ -131,7 +127,7 @@ class SearchSpace(Structure, Generic[Subset]):
 
         Values are -inf, and outputs 0, where fewer than k outputs have a finite score.
         """
-        check_k(k)
+        k = check_k(k)
         scores = self.potentials[0]
         if len(scores) == 0:
             raise ValueError("a search space needs at least one example")

@@ -143,6 +143,7 @@ class Localization(Task):
     fitted_type: ClassVar[type[FittedTask]] = FittedLocalization
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         choices = {"head": get_args(Head), "backbone": tuple(BACKBONES), "feature_dtype": get_args(FeatureType)}
         for name, names in choices.items():
             if getattr(self, name) not in names:

@@ -131,6 +131,7 @@ class Segmentation(Task):
     fitted_type: ClassVar[type[FittedTask]] = FittedSegmentation
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("colours", "textures"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")

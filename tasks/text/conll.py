@@ -1,22 +1,28 @@
 """Column files of the CoNLL shared tasks: one token per line, a blank line after each sentence."""
 
 import gzip
+import os
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from io import BytesIO
 from os import PathLike
-from pathlib import Path
 from sys import intern
-from typing import TextIO
+from typing import BinaryIO, TextIO, cast
 
 from structsmooth.tag_schemes import split_tag
+from structsmooth.tasks.progress import tracked_file
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _DOCUMENT_START = "-DOCSTART-"
 _ABSENT = "-"
+_LONGEST_LINE = 1 << 20
+_LARGEST = 512 << 20  # bytes of text, which take about twelve times as much memory as sentences
 
-_cells_of_unicode = re.compile(r"[^ \t\r\v\f]+").findall
+_cells_of_unicode = re.compile(r"[^ \t\r\n\v\f]+").findall
 
 
 @dataclass(frozen=True)
@@ -51,7 +57,7 @@ def read_conll(path: str | PathLike[str] | TextIO, *, tagged: bool = True) -> li
     """Sentences of a column file, as in CoNLL-2003 (word, pos, chunk, tag) and CoNLL-2000 (word, pos, tag).
 
     White space separates columns, blank lines and ``-DOCSTART-`` lines separate sentences. Files are UTF-8,
-    plain or compressed by gzip.
+    plain or compressed by gzip, of at most 512 MiB of text.
 
     Args:
         path: the file, or an open text stream.
@@ -59,39 +65,51 @@ def read_conll(path: str | PathLike[str] | TextIO, *, tagged: bool = True) -> li
 
     Raises:
         ValueError: a line has another number of columns than the first, a bad tag or bytes that are not UTF-8 (the
-            message starts with ``path:line:``); the file is empty or a damaged archive.
+            message starts with ``path:line:``); the file is empty, too large or a damaged archive.
         OSError: the file cannot be read, or does not exist (:class:`FileNotFoundError`).
     """
     name = str(path) if isinstance(path, (str, PathLike)) else str(getattr(path, "name", "<stream>"))
-    sentences = [_sentence(rows, tagged) for rows in _sentence_rows(_read_text(path, name), name, tagged)]
+    sentences = [_sentence(rows, tagged) for rows in _sentence_rows(_numbered_lines(path, name), name, tagged)]
     if not sentences:
         raise ValueError(f"{name}: no sentences")
     return sentences
 
 
-def _read_text(source: str | PathLike[str] | TextIO, name: str) -> str:
+def _numbered_lines(source: str | PathLike[str] | TextIO, name: str) -> Iterator[tuple[int, str]]:
+    number, size = 0, 0
     try:
-        return _read_bytes(source).decode("utf-8-sig")
+        with _opened(source) as file:
+            for number, line in enumerate(iter(partial(file.readline, _LONGEST_LINE), b""), start=1):
+                size += len(line)
+                if len(line) == _LONGEST_LINE:
+                    raise ValueError(f"{name}:{number}: a line of more than 1 MiB; each token needs a line of its own")
+                if size > _LARGEST:
+                    raise ValueError(f"{name}: more than {_LARGEST >> 20} MiB of text; give a part of it")
+                yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError as error:
-        line, byte = error.object.count(b"\n", 0, error.start) + 1, error.object[error.start]
-        raise ValueError(f"{name}:{line}: byte {byte:#x} is not {error.encoding}") from None
+        place, byte = max(number, 1) + error.object.count(b"\n", 0, error.start), error.object[error.start]
+        raise ValueError(f"{name}:{place}: byte {byte:#x} is not {error.encoding}") from None
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ValueError(f"{name}: damaged gzip archive: {error}") from error
 
 
-def _read_bytes(source: str | PathLike[str] | TextIO) -> bytes:
-    if not isinstance(source, (str, PathLike)):
+@contextmanager
+def _opened(source: str | PathLike[str] | TextIO) -> Iterator[BinaryIO]:
+    """The text of a file or stream as bytes."""
+    if isinstance(source, (str, PathLike)):
+        with tracked_file(source, f"reading {os.path.basename(source)}") as file:
+            archive = file.peek(len(_GZIP_MAGIC)).startswith(_GZIP_MAGIC)
+            yield cast(BinaryIO, gzip.GzipFile(fileobj=file) if archive else file)
+    else:
         # Standard input may have let undecodable bytes pass, escaped: they come back and are refused later.
-        return source.read().encode("utf-8", "surrogateescape")
-    data = Path(source).read_bytes()
-    return gzip.decompress(data) if data.startswith(_GZIP_MAGIC) else data
+        yield BytesIO(source.read().encode("utf-8", "surrogateescape"))
 
 
-def _sentence_rows(text: str, name: str, tagged: bool) -> Iterator[list[list[str]]]:
+def _sentence_rows(lines: Iterable[tuple[int, str]], name: str, tagged: bool) -> Iterator[list[list[str]]]:
     """The cells of each sentence's tokens."""
     rows: list[list[str]] = []
     columns: int | None = None
-    for number, line in enumerate(text.split("\n"), start=1):
+    for number, line in lines:
         row = _cells(line)
         if row and row[0] != _DOCUMENT_START:
             try:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from structsmooth.sequences import SparseSequences
+from structsmooth.tasks.progress import tracked
 from structsmooth.tasks.text.attributes import COLUMNS, WINDOW, Column, Template, Templates, columns_of
 from structsmooth.tasks.text.conll import Sentence
 
@@ -42,7 +43,8 @@ class AttributeEncoder(ABC):
 
     def encode(self, sentences: Sequence[Sentence], templates: Templates) -> SparseSequences:
         """Integers for the attributes of all tokens."""
-        table = np.hstack([_integers(spellings, self.integer) for spellings in _spellings(sentences, templates)])
+        steps = tracked(_spellings(sentences, templates), "attributes", len(templates))
+        table = np.hstack([_integers(spellings, self.integer) for spellings in steps])
         present = table != _DROPPED
         return SparseSequences(
             attributes=torch.from_numpy(table[present]),

@@ -16,6 +16,7 @@ from structsmooth.sequences import SparseSequences
 from structsmooth.tag_schemes import TagScheme, detect_scheme, entities, entity_tags, transition_mask
 from structsmooth.tasks.base import FittedTask, Latest, Predictions, Split, Task
 from structsmooth.tasks.chains import best_labels, write_scores
+from structsmooth.tasks.progress import tracked
 from structsmooth.tasks.text.attributes import Templates
 from structsmooth.tasks.text.conll import Sentence, read_conll, write_conll
 from structsmooth.tasks.text.encoders import AttributeEncoder, DictionaryEncoder, HashingEncoder, encoder_from_dict
@@ -46,7 +47,7 @@ class FittedTagging(FittedTask):
     def problem(self, examples: Sequence[Sentence]) -> SparseChainProblem:
         """Structural hinge losses of the linear chain."""
         index = {tag: state for state, tag in enumerate(self.tags)}
-        labels = [index[tag] for sentence in examples for tag in _well_formed(sentence, self._scheme)]
+        labels = [index[tag] for sentence in tracked(examples, "tags") for tag in _well_formed(sentence, self._scheme)]
         sequences = self.encoder.encode(examples, self.task.templates)
         return SparseChainProblem(sequences, torch.tensor(labels), self.encoder.size, len(self.tags), self.task.cost)
 
@@ -108,6 +109,7 @@ class Tagging(Task):
     fitted_type: ClassVar[type[FittedTask]] = FittedTagging
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not 0 <= self.bits <= 30:
             raise ValueError(f"bits must be from 1 to 30, or 0 for a dictionary, got {self.bits}")
 

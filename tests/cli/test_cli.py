@@ -116,6 +116,13 @@ def test_quiet_when_not_on_a_terminal(capsys):
     assert [line for line in lines if not line.startswith(COMPILING)] == []
 
 
+def test_a_terminal_shows_what_takes_long(capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # a terminal, to rich
+    train("--test", "test.txt", passes=1)
+    written = capsys.readouterr().err
+    assert all(text in written for text in ("reading train.txt", "tags", "attributes", "predicting", "pass"))
+
+
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_every_solver_trains(solver):
     train("--solver", solver, passes=15 if solver == "prox-linear" else 4)
@@ -172,7 +179,7 @@ def test_hyperparameters_reach_the_solver(flags, expected, monkeypatch):
 
 def test_lam_is_a_number_or_a_fraction_of_n():
     for text, value in {"0.5": 0.5, "9/n": 9 / 36, "1e-3": 1e-3}.items():
-        train("--lam", text, passes=1)
+        train("--lam", text, "--overwrite", passes=1)
         assert described()["lam"] == value
 
 
@@ -284,6 +291,43 @@ def test_resume_of_a_damaged_checkpoint_is_refused(capsys):
     assert "checkpoint.safetensors: not a structsmooth file, or damaged" in refused(training("--resume"), capsys)
 
 
+@pytest.mark.parametrize("file", ["model.json", "checkpoint.safetensors"])
+def test_another_run_is_replaced_only_if_asked(file, capsys):
+    train(passes=1)
+    for path in Path("model").iterdir():
+        if path.name not in {file, "model.safetensors"}:
+            path.unlink()
+    before = Path("model", file).read_bytes()
+    assert "--resume continues it, --overwrite replaces it" in refused(training("--seed", "1"), capsys)
+    assert Path("model", file).read_bytes() == before
+    train("--seed", 1, "--overwrite")
+    train("--seed", 1, out="new")
+    assert_same_run("model", "new")
+
+
+def test_a_model_without_a_checkpoint_is_not_resumed(capsys):
+    train(passes=1)
+    before = weights()
+    Path("model/checkpoint.safetensors").unlink()
+    assert "model has a model but no checkpoint to resume" in refused(training("--resume"), capsys)
+    assert torch.equal(weights(), before)
+
+
+@pytest.mark.parametrize("option", [[], ["--resume"], ["--overwrite"]])
+@pytest.mark.parametrize("file", ["notes.txt", "model.json", "model.safetensors"])
+def test_a_directory_of_others_is_left_alone(file, option, folder, capsys):
+    (folder / "model").mkdir()
+    (folder / "model" / file).write_text("{}")
+    assert "model has files that structsmooth train did not write" in refused(training(*option), capsys)
+    assert [(path.name, path.read_text()) for path in (folder / "model").iterdir()] == [(file, "{}")]
+
+
+def test_an_empty_directory_is_taken(folder):
+    (folder / "model").mkdir()
+    train(passes=1)
+    assert len(history()) == 2
+
+
 # Signals.
 
 
@@ -360,7 +404,7 @@ def test_two_processes_make_the_run_of_one(folder):
     assert described("two")["metrics"]["test"] == pytest.approx(described("one")["metrics"]["test"])
     passes = 5
     train("--test", "test.txt", "--resume", out="two", passes=passes)
-    train("--test", "test.txt", out="one", passes=passes)
+    train("--test", "test.txt", "--overwrite", out="one", passes=passes)
     torch.testing.assert_close(weights("two"), weights("one"), rtol=1e-6, atol=1e-6)
 
 

@@ -43,13 +43,18 @@ def package(tmp_path: Path) -> Path:
 
 def run(package: Path, argument: float = 1.0) -> tuple[float, bool]:
     """What the compiled function gives in a new process, and whether that said that it compiles."""
-    code = f"from structsmooth.compiled_loops import run; print(run({argument!r}))"
+    output, errors = output_of(f"from structsmooth.compiled_loops import run; print(run({argument!r}))", package)
+    return float(output), errors.startswith(COMPILING)
+
+
+def output_of(code: str, package: Path) -> tuple[str, str]:
+    """What a new process that has the package writes to standard output and standard error."""
     folder = package.parent
     environment = os.environ | {"PYTHONPATH": str(folder), "NUMBA_CACHE_DIR": str(folder / "cache")}
     done = subprocess.run(
         [sys.executable, "-c", code], check=True, capture_output=True, text=True, env=environment, cwd=folder
     )
-    return float(done.stdout), done.stderr.startswith(COMPILING)
+    return done.stdout, done.stderr
 
 
 def test_cached_code_follows_the_sources_of_what_it_calls(package: Path) -> None:
@@ -72,3 +77,24 @@ def test_cache_is_where_numba_is_told_to_keep_it(package: Path) -> None:
 def test_new_types_of_arguments_are_announced_too(package: Path) -> None:
     run(package)
     assert run(package, 1) == (2.0, True)
+
+
+def test_the_clock_stands_still_while_loops_are_compiled(package: Path) -> None:
+    code = """
+from time import perf_counter
+from structsmooth.compiled import clock
+from structsmooth.compiled_loops import run
+for argument in (1.0, 2.0, 1, 2):
+    started, counted = perf_counter(), clock.seconds()
+    run(argument)
+    counted = clock.seconds() - counted
+    print(counted, perf_counter() - started - counted)
+"""
+
+    def left_out() -> list[bool]:
+        rows = [tuple(map(float, line.split())) for line in output_of(code, package)[0].splitlines()]
+        assert all(counted >= 0 for counted, _ in rows)
+        return [compilation > 1e-3 for _, compilation in rows]
+
+    assert left_out() == [True, False, True, False]
+    assert left_out() == [False] * 4

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from small_problems import Example, collate, dense_examples, random_problem, random_weights
@@ -252,10 +253,10 @@ def test_restricted_problem_has_all_weights() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"dataset": []}, "dataset: must be at least 1, got 0"),
-        ({"batch_size": 0}, "batch_size: must be at least 1, got 0"),
-        ({"chunk_size": 0}, "chunk_size: must be at least 1, got 0"),
-        ({"module": LinearScore(4, 3).requires_grad_(False)}, "trainable parameters: must be at least 1, got 0"),
+        ({"dataset": []}, "number of examples must be at least 1, got 0"),
+        ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
+        ({"chunk_size": 0}, "chunk_size must be at least 1, got 0"),
+        ({"module": LinearScore(4, 3).requires_grad_(False)}, "number of trainable parameters must be at least 1, got 0"),
     ],
 )
 def test_refuses_nothing_to_train(change: dict[str, Any], message: str, examples: list[Example]) -> None:
@@ -302,6 +303,11 @@ def test_refuses_modules_that_torch_would_not_restore(network: Network, examples
     computed._parameters["twice"] = computed.transition.weight * 2
     with pytest.raises(ValueError, match=r"parameter 'twice' is computed from other tensors"):
         ModuleProblem(computed, examples)
+
+
+def test_sizes_may_be_numbers_of_numpy(examples: list[Example]) -> None:
+    problem = ModuleProblem(LinearScore(4, 3), examples, batch_size=np.int64(2), chunk_size=np.int32(3))
+    assert (type(problem.batch_size), type(problem.chunk_size)) == (int, int)
 
 
 def test_refuses_half_an_example(examples: list[Example]) -> None:

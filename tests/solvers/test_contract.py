@@ -1,5 +1,6 @@
 """What every solver keeps to: runs that repeat, resume and stop, honest histories, certificates, named errors."""
 
+import json
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
@@ -8,6 +9,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+import numpy as np
 import pytest
 import torch
 from small_networks import chain_problem
@@ -44,9 +46,12 @@ from structsmooth import (
     Problem,
     ProxLinear,
     Result,
+    SparseChainProblem,
     Status,
 )
 from structsmooth.checkpoint import load_state, save_state
+from structsmooth.compiled import clock
+from structsmooth.history import Row
 from structsmooth.solvers import Progress, Solver, State, Stop
 
 SOLVERS: list[type[Solver[Any]]] = [SGD, SVRG, CasimirSVRG, Adam, ProxLinear, BCFW, FrankWolfe]
@@ -326,9 +331,14 @@ def test_solvers_agree(lam: float) -> None:
     highest = max(result.history[-1].dual for result in results.values())
     assert all(highest - 1e-9 <= result.history[-1].objective for result in results.values())
     for a, b in combinations(results.values(), 2):
-        # F is λ-strongly convex: ‖w − w*‖² ≤ 2 gap/λ.
-        radius = sum(math.sqrt(2 * r.history[-1].gap / lam) for r in (a, b))
+        radius = sum(distance_to_optimum(r.history[-1], lam) for r in (a, b))
         assert float((a.weights - b.weights).norm()) <= radius
+
+
+def distance_to_optimum(last: Row, lam: float) -> float:
+    """F is λ-strongly convex: ‖w − w*‖² ≤ 2 gap/λ. A gap is the difference of two rounded numbers."""
+    rounding = 8 * np.finfo(float).eps * last.objective
+    return math.sqrt(2 * max(last.gap + rounding, 0.0) / lam)
 
 
 def stop_at(gap: float) -> Callable[[Progress[Any]], None]:
@@ -390,6 +400,36 @@ def test_refuses_bad_hyperparameters(
 ) -> None:
     with pytest.raises(error, match=message):
         solver(**{name: value})
+
+
+def test_compilation_does_not_count_as_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    full_pass = SparseChainProblem.full_pass
+
+    def compiled_first(*arguments: Any, **options: Any) -> Any:
+        clock.leave_out(1000.0)
+        return full_pass(*arguments, **options)
+
+    monkeypatch.setattr(SparseChainProblem, "full_pass", compiled_first)
+    history = SVRG().solve(small_problem(), lam=LAM, passes=2).history
+    assert history[-1].seconds < -1000
+
+
+@every_solver
+def test_numbers_of_numpy_are_numbers(solver: type[Solver[Any]]) -> None:
+    given: dict[str, Any] = {
+        f.name: {int: np.int64, float: np.float32}[type(f.default)](2 * f.default or 0.5)
+        for f in fields(solver)
+        if type(f.default) in (int, float)
+    }
+    plain = {name: value.item() for name, value in given.items()}
+    assert {name: type(value) for name, value in vars(solver(**given)).items()} == {
+        name: type(value) for name, value in vars(solver(**plain)).items()
+    }
+    own = solver(**plain).solve(small_problem(), lam=0.25, passes=2, seed=3)
+    same = solver(**given).solve(small_problem(), lam=np.float32(0.25), passes=np.int64(2), seed=np.int32(3))
+    assert without_time(own.history) == without_time(same.history)
+    assert torch.equal(own.weights, same.weights)
+    json.dumps(same.state.split()[1])
 
 
 @every_solver

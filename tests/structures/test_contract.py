@@ -5,6 +5,7 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -179,6 +180,13 @@ def test_an_example_without_outputs_has_no_gradient(member: Member, oracle: str)
         assert not values[0][0].isfinite().logical_and(values[0][0] != 0).any()
     if oracle != "score":
         assert not any(gradient[0].any() for gradient in gradients if len(gradient) == len(potentials[0]))
+
+
+@every()
+def test_k_may_be_a_number_of_numpy(member: Member) -> None:
+    structure = member.build(*member.random("tiny"))
+    for number, own in zip(structure.topk(np.int64(2)), structure.topk(2), strict=True):
+        assert torch.equal(number, own)
 
 
 @every()

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import small_tasks
 import torch
@@ -49,6 +50,13 @@ class TestTask:
         assert issubclass(task_type, Task)
         assert getattr(structsmooth.tasks, task_type.__name__) is task_type
         assert task_type.__name__ in structsmooth.tasks.__all__
+
+    def test_numbers_of_numpy_are_numbers(self, case):
+        task_type = load_task(case.name)
+        own = {f.name: f.default for f in fields(task_type) if type(f.default) in (int, float)}
+        task = task_type(**{name: np.array(value)[()] for name, value in own.items()})
+        assert task == task_type()
+        assert all(type(getattr(task, name)) is type(value) for name, value in own.items())
 
     def test_reading_changes_nothing(self, trained):
         before = replace(trained.task)

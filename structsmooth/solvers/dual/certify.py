@@ -96,10 +96,8 @@ def certify(
         >>> bool(certificate.least <= certificate.gap < 0.01)
         True
     """
-    for name, value in (("lam", lam), ("accuracy", accuracy)):
-        check_number(name, value)
-    for name, value in (("passes", passes), ("seed", seed)):
-        check_number(name, value, integer=True)
+    lam, accuracy = check_number("lam", lam), check_number("accuracy", accuracy)
+    passes, seed = check_number("passes", passes, integer=True), check_number("seed", seed, integer=True)
     linear, work = checked_hinges("certify", problem, lam), Work()
     solver = replace(solver, average=False)  # an average is no point of the dual
 

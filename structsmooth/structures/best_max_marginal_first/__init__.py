@@ -42,7 +42,7 @@ def best_max_marginal_first(structure: Structure, k: int) -> tuple[Tensor, Tenso
         >>> values.tolist(), y.tolist()
         ([[6.0, 5.0, 4.0]], [[[1, 1], [0, 1], [1, 0]]])
     """
-    check_k(k)
+    k = check_k(k)
     first = structure.potentials[0]
     if first.dim() != 3:
         raise ValueError(f"structure must have first potentials of shape [B, V, S], got {tuple(first.shape)}")

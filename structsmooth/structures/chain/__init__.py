@@ -197,7 +197,7 @@ class LinearChain(Structure):
 
         Values are -inf, and labels 0, where fewer than k sequences have a finite score.
         """
-        check_k(k)
+        k = check_k(k)
         unary, transition = self._accumulated()
         if self._compiled:
             values, y = operators.top_k(unary, transition, self._compact_lengths, k)

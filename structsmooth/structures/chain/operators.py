@@ -6,9 +6,8 @@ the dtype of the potentials, float32 or float64, and sum in float64, an example 
 breaks.
 """
 
-from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Sequence  # noqa: UP035 - torch 2.5 infers no schema from that of collections.abc
 
 import torch
 from torch import Tensor

@@ -104,7 +104,7 @@ class BinaryGraph(Structure):
 
         Values are -inf, and labels 0, where fewer than k labelings have a finite score.
         """
-        check_k(k)
+        k = check_k(k)
         values, y = operators.top_k(*self._accumulated(), self.edges, k)
         return values, y
 

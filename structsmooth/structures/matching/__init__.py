@@ -108,7 +108,7 @@ class Matching(Structure):
 
         Values are -inf, and labels 0, where fewer than k matchings have a finite score.
         """
-        check_k(k)
+        k = check_k(k)
         values, y = operators.top_k(widened(self.weights), self.sizes, k)
         return values, y
 

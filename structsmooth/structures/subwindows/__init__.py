@@ -97,7 +97,7 @@ class Subwindows(SearchSpace[Boxes]):
 
         Values are -inf, and boxes 0, where fewer than k boxes have a finite score.
         """
-        check_k(k)
+        k = check_k(k)
         values, y = operators.top_k(widened(self.scores), k, self.max_sets)
         return values, y
 

@@ -125,7 +125,7 @@ class Tree(Structure):
 
         Values are -inf, and labels 0, where fewer than k labelings have a finite score.
         """
-        check_k(k)
+        k = check_k(k)
         if self._compiled:
             values, y = operators.top_k(*self._accumulated(), self.parents, self.mask, k)
             return values, y

@@ -305,7 +305,7 @@ def test_refuses_modules_that_are_not_linear(function: Callable[[Tensor], Tensor
 
 def test_refuses_other_sizes_and_bounds() -> None:
     data = examples((), [0, 1])
-    with pytest.raises(ValueError, match="chunk_size: must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="chunk_size must be at least 1, got 0"):
         LinearModuleProblem(Classes(), data, chunk_size=0)
     with pytest.raises(TypeError, match="batch_size must be an int, got float"):
         LinearModuleProblem(Classes(), data, batch_size=1.5)

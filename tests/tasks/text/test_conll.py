@@ -164,6 +164,22 @@ def test_errors_name_the_place(tmp_path: Path, content: str | bytes, message: st
         read_conll(path)
 
 
+@pytest.mark.parametrize("archive", [False, True])
+def test_refuses_what_would_fill_the_memory(archive: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = FOUR_COLUMNS.encode() * 20_000
+    path = write(tmp_path, gzip.compress(content) if archive else content)
+    assert len(read_conll(path)) == 40_000
+    monkeypatch.setattr("structsmooth.tasks.text.conll._LARGEST", 1 << 20)
+    with pytest.raises(ValueError, match=f"^{re.escape(str(path))}: more than 1 MiB of text; give a part of it$"):
+        read_conll(path)
+
+
+def test_refuses_endless_lines(tmp_path: Path) -> None:
+    path = write(tmp_path, gzip.compress(b"a O\nb" + b"\0" * 10**8))
+    with pytest.raises(ValueError, match=r":2: a line of more than 1 MiB; each token needs a line of its own$"):
+        read_conll(path)
+
+
 def test_missing_file(tmp_path: Path) -> None:
     path = tmp_path / "missing.txt"
     with pytest.raises(FileNotFoundError, match=re.escape(str(path))):

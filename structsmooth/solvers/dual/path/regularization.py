@@ -10,6 +10,7 @@ from structsmooth.solvers.dual.bcfw import BCFW
 from structsmooth.solvers.dual.path.solution import SolutionPath
 from structsmooth.solvers.dual.path.walk import Walk
 from structsmooth.solvers.state import Status
+from structsmooth.structures.checks import use_plain_numbers
 
 _KAPPA, _HEURISTIC_KAPPA = 0.9, 0.7
 
@@ -48,6 +49,7 @@ class RegularizationPath:
     solver: BCFW = field(default_factory=BCFW)
 
     def __post_init__(self) -> None:
+        use_plain_numbers(self)
         check_number("epsilon", self.epsilon, positive=True)
         if self.kappa is not None:
             check_number("kappa", self.kappa, positive=True)
@@ -88,9 +90,9 @@ class RegularizationPath:
         Returns:
             A :class:`SolutionPath`. Ctrl-C returns the breakpoints found so far.
         """
-        check_number("lam_min", lam_min, positive=True)
+        lam_min = check_number("lam_min", lam_min, positive=True)
         if lam_max is not None:
-            check_number("lam_max", lam_max, positive=True)
+            lam_max = check_number("lam_max", lam_max, positive=True)
             if lam_max < lam_min:
                 raise ValueError(f"lam_max must be at least lam_min = {lam_min}, got {lam_max}")
         if problem.bounds is not None:

@@ -46,8 +46,7 @@ class Walk:
     objective: float
 
     def __init__(self, problem: Problem, solver: BCFW, passes: int, seed: int) -> None:
-        check_number("passes", passes, integer=True)
-        check_number("seed", seed, integer=True)
+        passes, seed = check_number("passes", passes, integer=True), check_number("seed", seed, integer=True)
         self.problem = solver.linear(problem, 1.0)
         self.solver, self.limit, self.seed = replace(solver, average=False), passes, seed
         self.passes, self.work = 0, Work()  # so far, including those of checks
