@@ -18,7 +18,7 @@ from structure_members import cyclic
 from torch import Tensor
 from torch.testing import assert_close
 
-from structsmooth import BinaryGraph
+from structsmooth import L2, BinaryGraph, StructuralHinge
 
 NAN, INF = torch.nan, torch.inf
 
@@ -202,6 +202,22 @@ def test_a_huge_penalty_is_as_good_as_a_ban(penalty: float, seed: int) -> None:
     assert allowed.any()
     assert_close(penalized[0][allowed], value[allowed])
     assert torch.equal(penalized[1][allowed], y[allowed])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_values_of_the_largest_scores_are_finite(dtype: torch.dtype) -> None:
+    nodes, agreements = 6, 8
+    _, edges, _ = random_graphs(3, nodes, agreements)
+    largest = torch.finfo(torch.float64 if dtype == torch.float64 else torch.float32).max
+    unary = torch.full((3, nodes, 2), 0.99 * largest / (16 * nodes), dtype=dtype)
+    pairwise = torch.eye(2, dtype=dtype).expand(3, agreements, 2, 2) * 0.99 * largest / (32 * agreements)
+    graph = BinaryGraph(unary, edges, pairwise)
+    value, y = graph.max()
+    for values in (value, graph.topk(K)[0], graph.max_marginals(), graph.score(y), StructuralHinge(L2())(graph, y)):
+        assert values.isfinite().all()
+    for name, potentials in (("unary", (1.1 * unary, pairwise)), ("pairwise", (unary, 1.1 * pairwise))):
+        with pytest.raises(ValueError, match=f"{name} must be at most .* finite in torch.float.*: scale the scores"):
+            graph.replace(*potentials)
 
 
 # What must not matter.

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from structsmooth.structures import checks
-from structsmooth.structures.base import Structure, check_k, widened_pair
+from structsmooth.structures.base import Structure, check_k, widened, widened_pair
 from structsmooth.structures.graph_cut import operators
 
 
@@ -26,6 +26,9 @@ class BinaryGraph(Structure):
     Among the best labelings, ``max`` returns the one whose nodes of label 1 are a subset of those of every other (hence
     also the first in lexicographic order). ``topk`` is deterministic among ties.
 
+    Scores must be small enough that no sum of them is infinite: at most m / (16 N) in unary and m / (32 E) in pairwise,
+    where m is the largest number of their dtype, or of float32 if that is smaller. Penalties may be any numbers.
+
     -inf forbids a label or a pair of labels. An example without any allowed output has value -inf and zero gradient.
 
     Args:
@@ -34,8 +37,8 @@ class BinaryGraph(Structure):
         pairwise: scores [B, E, 2, 2]; entry [b, e, i, j] is for y_a = i, y_b = j. Supermodular at every edge:
             s00 + s11 >= s01 + s10. A violation of up to four roundings of the largest of the four scores is treated
             as equality. If -inf is among them: where both s01 and s10 are finite, s00 and s11 must be too.
-        validate_args: whether to check values too: NaN, +inf, supermodularity, ends of edges, ranges of labels. Costs
-            a few reductions, and a synchronization on a GPU. Default: ``Structure.validate_args_default``.
+        validate_args: whether to check values too: NaN, +inf, range, supermodularity, ends of edges, ranges of labels.
+            Costs a few reductions, and a synchronization on a GPU. Default: ``Structure.validate_args_default``.
 
     Raises:
         TypeError: a tensor of the wrong dtype.
@@ -76,8 +79,10 @@ class BinaryGraph(Structure):
         checks.refuse_transforms("BinaryGraph")
 
     def check_values(self, name: str) -> None:
-        """Raise ``ValueError`` for NaN or +inf, or pairwise scores that are not supermodular."""
-        checks.require_below_infinity(name, getattr(self, name))
+        """Raise ``ValueError`` for NaN or +inf, scores out of range, or pairwise scores that are not supermodular."""
+        scores = getattr(self, name)
+        checks.require_below_infinity(name, scores)
+        _check_range(name, scores)
         if name == "pairwise":
             _check_supermodular(self.pairwise)
 
@@ -130,6 +135,19 @@ def _check_edges(edges: Tensor, nodes: int) -> None:
     if bool(loops.any()):
         e = int(loops.nonzero()[0])
         raise ValueError(f"edges must join two nodes, got edge {e} from {int(edges[e, 0])} to itself")
+
+
+def _check_range(name: str, scores: Tensor) -> None:
+    """Refuse scores whose sums could overflow: those of each kind may add up to an eighth of the largest number."""
+    if not scores.numel():
+        return
+    dtype, largest = widened(scores).dtype, float(scores.detach().amax())
+    limit = torch.finfo(dtype).max / 8 / scores[0].numel()
+    if largest > limit:
+        raise ValueError(
+            f"{name} must be at most {limit:.3g}, so that sums of scores are finite in {dtype}, got {largest:.3g}: "
+            "scale the scores down"
+        )
 
 
 def _check_supermodular(pairwise: Tensor) -> None:
