@@ -256,7 +256,10 @@ def test_restricted_problem_has_all_weights() -> None:
         ({"dataset": []}, "number of examples must be at least 1, got 0"),
         ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
         ({"chunk_size": 0}, "chunk_size must be at least 1, got 0"),
-        ({"module": LinearScore(4, 3).requires_grad_(False)}, "number of trainable parameters must be at least 1, got 0"),
+        (
+            {"module": LinearScore(4, 3).requires_grad_(False)},
+            "number of trainable parameters must be at least 1, got 0",
+        ),
     ],
 )
 def test_refuses_nothing_to_train(change: dict[str, Any], message: str, examples: list[Example]) -> None:
