@@ -208,7 +208,12 @@ def test_every_inference_counts(problem: Problem) -> None:
         (n, lambda: problem.loss(w)),
         (n, lambda: problem.full_pass(w, smoother, with_loss=True)),
         (3, lambda: problem.batch_loss_and_grad(w, torch.tensor([0, 2, 2]), smoother)),
-        (9, lambda: problem.sgd_epoch(w, order(problem), step_sizes=ones, lam=0.1, smoother=smoother, shares=ones)),
+        (
+            9,
+            lambda: problem.sgd_epoch(
+                w, order(problem), step_sizes=0.01 * ones, lam=0.1, smoother=smoother, shares=ones
+            ),
+        ),
     ):
         before = problem.oracle_calls
         run()
