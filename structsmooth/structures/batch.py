@@ -8,6 +8,8 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch import Tensor
 
+from structsmooth.structures.checks import plain_number
+
 B = TypeVar("B", bound="Batch")
 
 
@@ -48,6 +50,7 @@ class Batch:
         Raises:
             IndexError: an example that does not exist.
         """
+        index = plain_number(index)
         if isinstance(index, int):
             if not -len(self) <= index < len(self):
                 raise IndexError(f"example {index} of a batch of {len(self)}")

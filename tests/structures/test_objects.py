@@ -2,6 +2,7 @@
 
 import copy
 
+import numpy as np
 import pytest
 import torch
 from oracles import K
@@ -23,7 +24,7 @@ def test_examples_of_a_batch(member: Member) -> None:
         assert type(part) is type(structure)
         assert_close(part.topk(K), (values[rows], y[rows]), rtol=0, atol=0)
     assert_close(structure[-1].topk(K), structure[batch - 1].topk(K))
-    assert len(list(structure)) == batch
+    assert len(list(structure)) == len(structure[np.int64(1)]) * batch == batch
     with pytest.raises(IndexError, match=f"example {batch} of a batch of {batch}"):
         structure[batch]
 
