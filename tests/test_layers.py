@@ -177,7 +177,7 @@ def test_two_processes_get_the_gradients_of_one(tmp_path) -> None:
         loss = LOSSES[name](tagger((ids, lengths)), y)
         expected = list(torch.autograd.grad(loss, list(tagger.parameters())))
         for rank in range(2):
-            assert_close(torch.load(f"{store}.{name}.{rank}"), expected)
+            assert_close(torch.load(f"{store}.{name}.{rank}", weights_only=True), expected)
 
 
 @every_loss

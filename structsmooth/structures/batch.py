@@ -1,8 +1,10 @@
 """A batch of examples, held as tensors: what structures do with it as objects."""
 
+import dis
 from collections.abc import Callable
 from copy import copy
 from functools import cached_property
+from types import FunctionType
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -23,11 +25,14 @@ class Batch:
     potential_names: ClassVar[tuple[str, ...]] = ()
     row_names: ClassVar[tuple[str, ...]] = ()
     _cached: ClassVar[tuple[str, ...]] = ()
+    _assigned: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
         members = {name: member for base in reversed(cls.__mro__) for name, member in vars(base).items()}
         cls._cached = tuple(name for name, member in members.items() if isinstance(member, cached_property))
+        functions = [member for base in cls.__mro__ for member in vars(base).values() if isinstance(member, FunctionType)]
+        cls._assigned = tuple(sorted({name for function in functions for name in _assigned(function)}))
 
     @property
     def potentials(self) -> tuple[Tensor, ...]:
@@ -101,11 +106,28 @@ class Batch:
 
     def _changed(self: B, attributes: dict[str, Any]) -> B:
         """A copy with other attributes, without cached properties, which depend on the old ones."""
-        batch = copy(self)
-        for name in self._cached:
-            batch.__dict__.pop(name, None)
-        batch.__dict__.update(attributes)
+        batch = self._copy()
+        for name, value in attributes.items():
+            setattr(batch, name, value)
         return batch
+
+    def _copy(self: B) -> B:
+        """A copy without cached properties."""
+        if not torch.compiler.is_compiling():
+            batch = copy(self)
+            for name in self._cached:
+                batch.__dict__.pop(name, None)
+            return batch
+        batch = object.__new__(type(self))
+        for name in self._assigned:  # torch 2.11 and older trace no attributes but those that are named
+            if hasattr(self, name):
+                setattr(batch, name, getattr(self, name))
+        return batch
+
+
+def _assigned(function: FunctionType) -> set[str]:
+    """Names of the attributes that a function assigns."""
+    return {i.argval for i in dis.get_instructions(function) if i.opname == "STORE_ATTR"}
 
 
 def _summary(tensor: Tensor) -> str:
