@@ -29,10 +29,10 @@ class Batch:
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
-        members = {name: member for base in reversed(cls.__mro__) for name, member in vars(base).items()}
-        cls._cached = tuple(name for name, member in members.items() if isinstance(member, cached_property))
-        functions = [member for base in cls.__mro__ for member in vars(base).values() if isinstance(member, FunctionType)]
-        cls._assigned = tuple(sorted({name for function in functions for name in _assigned(function)}))
+        members = [item for base in reversed(cls.__mro__) for item in vars(base).items()]
+        cls._cached = tuple(name for name, member in dict(members).items() if isinstance(member, cached_property))
+        assigned = [_assigned(member) for _, member in members if isinstance(member, FunctionType)]
+        cls._assigned = tuple(sorted(set().union(*assigned)))
 
     @property
     def potentials(self) -> tuple[Tensor, ...]:
