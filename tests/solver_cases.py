@@ -24,6 +24,7 @@ from structsmooth import (
     History,
     ModuleProblem,
     Problem,
+    ProximalBCFW,
     ProxLinear,
     ScoreModule,
     SparseChainProblem,
@@ -68,6 +69,14 @@ BLOCKWISE = {
     "bcfw, cache, away": BCFW(steps="away", cache=True, gap_tolerance=0),
     "bcfw, uniform, average": BCFW(steps="fw", sampling="uniform", average=True, gap_tolerance=0),
     "bcfw, gap, average": BCFW(steps="fw", average=True, gap_tolerance=0),
+}
+PROXIMAL = {
+    "proximal-bcfw": ProximalBCFW(gap_tolerance=0),
+    "proximal-bcfw, uniform, fw": ProximalBCFW(steps="fw", sampling="uniform", gap_tolerance=0),
+    "proximal-bcfw, away, few outputs": ProximalBCFW(steps="away", capacity=1, gap_tolerance=0),
+    "proximal-bcfw, cache": ProximalBCFW(cache=True, gap_tolerance=0),
+    "proximal-bcfw, average": ProximalBCFW(average=True, gap_tolerance=0),
+    "proximal-bcfw, given kappa": ProximalBCFW(kappa=20 * LAM, gap_tolerance=0),
 }
 
 
@@ -146,7 +155,8 @@ CASES: dict[str, Case] = {
     "frank-wolfe": Case(FrankWolfe(gap_tolerance=0), passes=12),
     "frank-wolfe, bounds": Case(FrankWolfe(gap_tolerance=0), bounded_problem, 12),
     "bcfw, bounds": Case(BCFW(gap_tolerance=0), bounded_problem, 5),
-    **{name: Case(solver) for name, solver in BLOCKWISE.items()},
+    "proximal-bcfw, bounds": Case(ProximalBCFW(gap_tolerance=0), bounded_problem, 5),
+    **{name: Case(solver) for name, solver in (BLOCKWISE | PROXIMAL).items()},
 }
 
 

@@ -28,7 +28,7 @@ from structsmooth.tasks.files import checksum
 # Options that may change when a comparison goes on: which runs there are, and how long they are.
 _NOT_SETTINGS = {"run", "command", "out", "solvers", "lams", "seeds", "passes"}
 # Solvers of convex problems, one of each kind, to compare the task's solver with.
-_USUAL = ("casimir-svrg", "bcfw", "svrg", "sgd")
+_USUAL = ("proximal-bcfw", "casimir-svrg", "bcfw", "svrg", "sgd")
 # A checkpoint is written when the time since the last one is this many times the time that writing it took.
 _PATIENCE = 10
 # Passes of a rehearsal: the first refresh of gaps by BCFW is among them.

@@ -8,13 +8,14 @@ from dataclasses import MISSING, Field, fields
 from types import MappingProxyType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from structsmooth.solvers import BCFW, SGD, SVRG, Adam, CasimirSVRG, FrankWolfe, ProxLinear, Solver
+from structsmooth.solvers import BCFW, SGD, SVRG, Adam, CasimirSVRG, FrankWolfe, ProximalBCFW, ProxLinear, Solver
 
 T = TypeVar("T")
 
 SOLVERS: dict[str, type[Solver[Any]]] = {
     "casimir-svrg": CasimirSVRG,
     "bcfw": BCFW,
+    "proximal-bcfw": ProximalBCFW,
     "frank-wolfe": FrankWolfe,
     "svrg": SVRG,
     "sgd": SGD,

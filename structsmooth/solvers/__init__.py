@@ -5,6 +5,7 @@ from structsmooth.solvers.dual.bcfw import BCFW
 from structsmooth.solvers.dual.certify import Certificate, certify
 from structsmooth.solvers.dual.frank_wolfe import FrankWolfe
 from structsmooth.solvers.dual.path import Breakpoint, RegularizationPath, SolutionPath, grid_search
+from structsmooth.solvers.dual.proximal import ProximalBCFW
 from structsmooth.solvers.primal.adam import Adam
 from structsmooth.solvers.primal.casimir import CasimirSVRG
 from structsmooth.solvers.primal.prox_linear import ProxLinear
@@ -23,6 +24,7 @@ __all__ = [
     "FrankWolfe",
     "Progress",
     "ProxLinear",
+    "ProximalBCFW",
     "RegularizationPath",
     "Result",
     "SolutionPath",

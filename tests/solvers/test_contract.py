@@ -22,6 +22,7 @@ from solver_cases import (
     LAM,
     LENGTHS,
     PRIMAL,
+    PROXIMAL,
     STATES,
     Case,
     bounded_problem,
@@ -44,6 +45,7 @@ from structsmooth import (
     History,
     NormalizedHamming,
     Problem,
+    ProximalBCFW,
     ProxLinear,
     Result,
     SparseChainProblem,
@@ -55,7 +57,7 @@ from structsmooth.history import Row
 from structsmooth.solvers import Progress, Solver, State, Stop
 
 SOLVERS: list[type[Solver[Any]]] = [SGD, SVRG, CasimirSVRG, Adam, ProxLinear, BCFW, FrankWolfe]
-DUAL = (BCFW, FrankWolfe)
+DUAL = (BCFW, ProximalBCFW, FrankWolfe)
 STARTS_FROM_WEIGHTS = {name: case for name, case in CASES.items() if not isinstance(case.solver, DUAL)}
 every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 every_solver = pytest.mark.parametrize("solver", SOLVERS, ids=lambda solver: solver.__name__)
@@ -282,9 +284,13 @@ GOALS: dict[str, Goal] = {
     "casimir, soon": Goal(CasimirSVRG(k=ALL), 300, gap=0.05),
     "adam": Goal(Adam(), 60, part=0.3, seeds=((0, 0), (1, 0), (2, 0))),
     "prox-linear": Goal(ProxLinear(k=ALL), 300, 0.01),
-    **{name: Goal(solver, 300, gap=0.02, seeds=((0, 0), (1, 1), (2, 2))) for name, solver in BLOCKWISE.items()},
+    **{
+        name: Goal(solver, 300, gap=0.02, seeds=((0, 0), (1, 1), (2, 2)))
+        for name, solver in (BLOCKWISE | PROXIMAL).items()
+    },
     "frank-wolfe": Goal(FrankWolfe(), 1000, gap=0.02, seeds=((1, 0),)),
     "bcfw, bounds": Goal(BCFW(), 40, gap=0.02, bounded=True),
+    "proximal-bcfw, bounds": Goal(ProximalBCFW(), 40, gap=0.02, bounded=True),
     "frank-wolfe, bounds": Goal(FrankWolfe(), 1000, gap=0.02, seeds=((1, 0),), bounded=True),
 }
 
@@ -325,7 +331,8 @@ def test_solvers_agree(lam: float) -> None:
         for sampling, steps, cache in product(("uniform", "gap"), ("fw", "pairwise"), (False, True))
     }
     results = {}
-    for name, solver in (blockwise | {"batch": FrankWolfe(), "Casimir": CasimirSVRG()}).items():
+    others = {"batch": FrankWolfe(), "proximal pairwise": ProximalBCFW(), "Casimir": CasimirSVRG()}
+    for name, solver in (blockwise | others).items():
         results[name] = solver.solve(problem, lam=lam, passes=1000, callbacks=[stop_at(1e-3)])
         assert "pairwise" not in name or results[name].history[-1].gap <= 1e-3, name
     highest = max(result.history[-1].dual for result in results.values())
@@ -359,6 +366,7 @@ def stop_at(gap: float) -> Callable[[Progress[Any]], None]:
         (Adam(gap_tolerance=0.2), 1.0),
         (ProxLinear(gap_tolerance=0.2), 1.0),
         (BCFW(gap_tolerance=0.05), LAM),
+        (ProximalBCFW(gap_tolerance=0.05), LAM),
         (FrankWolfe(gap_tolerance=0.05), LAM),
     ],
 )

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -43,6 +43,9 @@ class BCFWState(State):
         return DualIterate(self.iterate, self.statistics, self.gaps, self.outputs, self.alphas, self.stamps)
 
 
+B = TypeVar("B", bound=BCFWState)
+
+
 @dataclass(frozen=True)
 class BCFW(DualSolver[BCFWState]):
     """Block-coordinate Frank-Wolfe: every step is an exact line search towards an output of the max oracle.
@@ -80,7 +83,7 @@ class BCFW(DualSolver[BCFWState]):
     refresh: int = 10
     average: bool = False
 
-    state_type = BCFWState
+    state_type: ClassVar[type[BCFWState]] = BCFWState
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -96,7 +99,7 @@ class BCFW(DualSolver[BCFWState]):
         """The labels, or the dual iterate of ``start``, with unknown gaps."""
         linear = self.linear(problem, lam)
         if start is None:
-            return self._state(linear, lam, linear.label_statistics(), linear.label_sets(self.capacity))
+            return self.begin(linear, lam, linear.label_statistics(), linear.label_sets(self.capacity))
         if not isinstance(start, BCFWState):
             raise TypeError(
                 f"start must be a BCFWState, got {type(start).__name__}: a dual has no point for all weights"
@@ -104,18 +107,22 @@ class BCFW(DualSolver[BCFWState]):
         if start.alphas.shape[1] != self.capacity:
             return self.state_at(linear, lam, start.statistics)
         stamps = torch.maximum(start.stamps, (start.alphas > 0).int())
-        return self._state(linear, lam, start.statistics, (start.outputs, start.alphas, stamps))
+        return self.begin(linear, lam, start.statistics, (start.outputs, start.alphas, stamps))
 
     def state_at(self, problem: LinearProblem, lam: float, statistics: Tensor) -> BCFWState:
         """State before the first pass from any statistics: outputs that they are made of, and gaps, are not known."""
         outputs, alphas, stamps = problem.label_sets(self.capacity)
-        return self._state(problem, lam, statistics, (outputs, torch.zeros_like(alphas), stamps))
+        return self.begin(problem, lam, statistics, (outputs, torch.zeros_like(alphas), stamps))
 
     def advance(
         self, problem: Problem, lam: float, state: BCFWState, rng: np.random.Generator, budget: int
     ) -> BCFWState:
         """One pass: as many steps as there are blocks."""
         linear = self.linear(problem, lam)
+        return valued(self.step_through(linear, lam, state, rng), linear, lam)
+
+    def step_through(self, linear: LinearProblem, lam: float, state: B, rng: np.random.Generator) -> B:
+        """The steps of one pass; the dual of the new state is not computed yet."""
         new = replace(state, passes=state.passes + 1, steps=state.steps + linear.blocks)
         shares, old_share = None, 0.0
         if self.average:
@@ -132,7 +139,7 @@ class BCFW(DualSolver[BCFWState]):
         if self._sees_all(state):
             new.gap = float(new.gaps.sum())
             new.refreshes += state.passes > 0 and (self.sampling == "gap" or self.cache)
-        return _valued(new, linear, lam)
+        return new
 
     def metrics(self, state: BCFWState) -> dict[str, float]:
         """The sum of the block gaps as last seen, the share of steps without an oracle call, and refreshes so far."""
@@ -171,22 +178,22 @@ class BCFW(DualSolver[BCFWState]):
         estimate = float(state.gaps.sum())
         return state.passes % self.refresh == 0 or not state.gap / 2 < estimate < 2 * state.gap
 
-    def _state(
+    def begin(
         self, problem: LinearProblem, lam: float, statistics: Tensor, sets: tuple[Tensor, Tensor, Tensor]
     ) -> BCFWState:
         """State before the first pass, with those of the active sets and caches that the steps need."""
         v = problem.dual_weights(statistics, lam)
         gaps = torch.full((problem.blocks,), math.inf).to(v)
-        state = BCFWState(problem.within_bounds(v), iterate=v, statistics=statistics, gaps=gaps)
+        state = self.state_type(problem.within_bounds(v), iterate=v, statistics=statistics, gaps=gaps)
         if self.steps != "fw" or self.cache:
             outputs, alphas, stamps = sets
             # Steps without active sets would leave these weights behind.
             state.alphas = torch.zeros_like(alphas) if self.steps == "fw" else alphas
             state.outputs, state.stamps = outputs, stamps if self.cache else torch.zeros_like(stamps)
-        return _valued(state, problem, lam)
+        return valued(state, problem, lam)
 
 
-def _valued(state: BCFWState, problem: LinearProblem, lam: float) -> BCFWState:
+def valued(state: B, problem: LinearProblem, lam: float) -> B:
     """``state`` with the value of its dual iterate."""
     cost = problem.expected_cost(state.statistics)
     return replace(state, cost=cost, dual=cost - lam * conjugate(state.iterate, problem.bounds))

@@ -98,15 +98,16 @@ def certify(
     """
     lam, accuracy = check_number("lam", lam), check_number("accuracy", accuracy)
     passes, seed = check_number("passes", passes, integer=True), check_number("seed", seed, integer=True)
-    linear, work = checked_hinges("certify", problem, lam), Work()
+    checked_hinges("certify", problem, lam)
+    work = Work()
     solver = replace(solver, average=False)  # an average is no point of the dual
-
-    def slack() -> float:
-        return float(linear.block_gaps(state.weights, state.statistics).sum())
 
     def dual() -> float:
         assert state.dual is not None  # known for every dual iterate
         return state.dual
+
+    def slack() -> float:
+        return _objective(problem, state.weights, lam) - dual()
 
     def accurate(slack: float) -> bool:
         gap = objective - dual()

@@ -18,6 +18,7 @@ from structsmooth import (
     LinearScore,
     ModuleProblem,
     NormalizedHamming,
+    ProximalBCFW,
     SparseChainProblem,
     certify,
 )
@@ -81,7 +82,11 @@ def test_the_slack_is_the_gap_of_the_weights_of_the_dual() -> None:
     assert certificate.least == pytest.approx(certificate.objective - objective, abs=1e-12)
 
 
-@pytest.mark.parametrize("solver", [BCFW(), BCFW(sampling="uniform"), BCFW(steps="away"), BCFW(average=True)], ids=str)
+@pytest.mark.parametrize(
+    "solver",
+    [BCFW(), BCFW(sampling="uniform"), BCFW(steps="away"), BCFW(average=True), ProximalBCFW(), ProximalBCFW(kappa=2.0)],
+    ids=str,
+)
 def test_solvers_of_the_dual(solver: BCFW) -> None:
     problem, w = small_problem(), 0.1 * random_weights(small_problem())
     optimum = EnumeratedProblem(problem).optimum(0.2)

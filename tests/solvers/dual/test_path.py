@@ -20,6 +20,7 @@ from structsmooth import (
     LinearScore,
     ModuleProblem,
     NormalizedHamming,
+    ProximalBCFW,
     RegularizationPath,
     SolutionPath,
     SparseChainProblem,
@@ -39,6 +40,7 @@ VARIANTS = {
     "pairwise": BCFW(steps="pairwise"),
     "away": BCFW(steps="away", capacity=2),
     "average": BCFW(average=True),
+    "proximal": ProximalBCFW(),
 }
 every_variant = pytest.mark.parametrize("solver", VARIANTS.values(), ids=VARIANTS.keys())
 every_cost = pytest.mark.parametrize("cost", COSTS, ids=str)

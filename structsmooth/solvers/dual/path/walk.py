@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from structsmooth.problems.base import Problem
-from structsmooth.problems.bounds import conjugate
 from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.solvers.checks import check_number
 from structsmooth.solvers.dual.bcfw import BCFW, BCFWState
@@ -82,17 +81,17 @@ class Walk:
     def lower(self, lam: float) -> None:
         """Go to a smaller λ with the same weights, by statistics closer to the labels (Proposition 1)."""
         ratio = lam / self.lam  # ρ
+        assert self.state.dual is not None
         with self.work.counted(self.problem):
             gaps = (self.state.gaps + (1 - ratio) * self.margins).clamp_min_(0.0)  # (12)
-            cost = ratio * self.state.cost
             self.state = replace(
                 self.state,
                 statistics=torch.lerp(self._labels, self.state.statistics, ratio),
                 gaps=gaps,
                 gap=float(gaps.sum()),
                 alphas=ratio * self.state.alphas,  # the weight they lack, now that of the labels, is in the rest
-                cost=cost,
-                dual=cost - lam * conjugate(self.state.iterate, self.problem.bounds),
+                cost=ratio * self.state.cost,
+                dual=ratio * self.state.dual,
             )
         self.lam = lam
 

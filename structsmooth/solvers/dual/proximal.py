@@ -1,0 +1,130 @@
+"""Proximal points outside, block-coordinate Frank-Wolfe inside: the default solver of linear hinges."""
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from structsmooth.problems.base import Problem
+from structsmooth.problems.bounds import conjugate
+from structsmooth.problems.linear.active_set import inner, minus
+from structsmooth.problems.linear.base import LinearProblem
+from structsmooth.solvers.checks import check_positive
+from structsmooth.solvers.dual.bcfw import BCFW, BCFWState, valued
+from structsmooth.solvers.state import empty
+
+
+@dataclass
+class ProximalBCFWState(BCFWState):
+    """Adds the proximal term. ``iterate`` is v, the weights of the statistics at λ, and ``weights`` are near them.
+
+    ``dual`` is the best bound so far, which may be of earlier statistics.
+    """
+
+    center: Tensor = field(default_factory=empty)  # prox-center z; ``weights``, if these are no average
+    scale: float = 0.0  # estimate of κ_0
+    kappa: float = 0.0  # κ of the last pass
+    halvings: int = 0  # of κ so far
+    last_rise: int = 0  # pass that raised the dual last, or that halved κ
+    distance: float = 0.0  # (λ/2)‖w − v‖², or its generalization to bounds: the part of the gap that is no block's
+
+
+@dataclass(frozen=True)
+class ProximalBCFW(BCFW):
+    """Block-coordinate Frank-Wolfe within proximal point iterations, one pass of it in each.
+
+    A pass maximizes the dual of F(w) + (κ/2)‖w − z‖² by the steps of :class:`~structsmooth.BCFW`, from the statistics
+    of the last pass and from the weights w = (κz + λv)/(λ + κ) that belong to them, clipped to the bounds. Here
+    v = −(1/(λn)) Σ B_iᵀ(m_i − ν(y_i)) are the weights of the statistics at λ. Then z = w is the prox-center of the next
+    pass. It is the outer loop of :class:`~structsmooth.CasimirSVRG` without extrapolation, around a dual solver that
+    needs no smoothing: inner problems with λ + κ in place of λ are better conditioned, and since statistics are kept,
+    one pass is enough for each.
+
+    Statistics are a point of the dual of F itself, whatever κ is, so the bound D(m) = (1/n) Σ ⟨ℓ_i, m_i⟩ − λh*(v) of
+    every pass is valid. It may fall from pass to pass, and the largest one counts. The gap is
+    F(w) − D(m) = Σ g_i(w, m) + (λ/2)‖w − v‖²: what Frank-Wolfe has left to do, and how far the proximal points have to
+    go.
+
+    Block gaps sum to the duality gap of the inner problem, so a pass from z to w has
+    F(w) − F* ≤ κ/(λ + κ) · (F(z) − F*) + Σ g_i(w, m): the iterates converge if block gaps vanish. That one pass is
+    enough for this is observed and not proved. As a safeguard, κ is halved whenever the bound has not risen for
+    ``refresh`` passes; as κ vanishes, passes become those of BCFW.
+
+    Args:
+        kappa: strength κ of the proximal term, at first. If not given, the geometric mean of λ and κ_0, or λ if that is
+            larger. With κ_0 in place of λ, a typical first step of BCFW would be a full one:
+            κ_0 = Σ ‖B_iᵀ(s_i − ν(y_i))‖² / (n Σ f_i(0)), over a few blocks i with outputs s_i of the oracle.
+    """
+
+    kappa: float | None = None
+
+    state_type: ClassVar[type[BCFWState]] = ProximalBCFWState
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive(self, "kappa")
+
+    def begin(
+        self, problem: LinearProblem, lam: float, statistics: Tensor, sets: tuple[Tensor, Tensor, Tensor]
+    ) -> BCFWState:
+        """As for BCFW, with the weights as the prox-center and an estimate of κ_0."""
+        state = super().begin(problem, lam, statistics, sets)
+        assert isinstance(state, ProximalBCFWState)
+        scale = _estimate_scale(problem) if self.kappa is None else 0.0
+        return replace(state, center=state.weights, scale=scale)
+
+    def advance(
+        self, problem: Problem, lam: float, state: BCFWState, rng: np.random.Generator, budget: int
+    ) -> BCFWState:
+        """One pass of BCFW on the objective with its proximal term, around the weights of the last pass."""
+        assert isinstance(state, ProximalBCFWState)
+        linear, kappa = self.linear(problem, lam), self.strength(state, lam)
+        shifted = replace(state, iterate=torch.lerp(state.iterate, state.center, kappa / (lam + kappa)), kappa=kappa)
+        new = self.step_through(linear, lam + kappa, shifted, rng)
+        new.center = linear.within_bounds(new.iterate)
+        new.iterate = new.iterate + kappa / lam * (new.iterate - state.center)
+        at_center = float(new.iterate @ new.center) - float(new.center @ new.center) / 2
+        new.distance = lam * (conjugate(new.iterate, linear.bounds) - at_center)
+        return self._safeguarded(valued(new, linear, lam), state)
+
+    def strength(self, state: ProximalBCFWState, lam: float) -> float:
+        """κ of the next pass."""
+        first = self.kappa or max(lam, math.sqrt(lam * state.scale))
+        return math.ldexp(first, -state.halvings)
+
+    def metrics(self, state: BCFWState) -> dict[str, float]:
+        """Those of BCFW, with the part of the gap that is no block's in the estimate, and κ."""
+        metrics = super().metrics(state)
+        if metrics and isinstance(state, ProximalBCFWState):
+            metrics["estimated_gap"] += state.distance
+            metrics["kappa"] = state.kappa
+        return metrics
+
+    def _safeguarded(self, new: ProximalBCFWState, old: ProximalBCFWState) -> ProximalBCFWState:
+        """``new`` with the best bound so far, and with half of κ if that has not risen for long."""
+        assert new.dual is not None
+        assert old.dual is not None
+        if new.dual > old.dual:
+            return replace(new, last_rise=new.passes)
+        new.dual = old.dual
+        if new.passes - new.last_rise >= self.refresh:
+            new.halvings, new.last_rise = new.halvings + 1, new.passes
+        return new
+
+
+def _estimate_scale(problem: LinearProblem) -> float:
+    """κ_0, by one oracle call on each of a few blocks at zero weights."""
+    w = problem.within_bounds(torch.zeros_like(problem.start()))
+    square, loss = 0.0, 0.0
+    for block in range(0, problem.blocks, -(-problem.blocks // _SAMPLE)):
+        augmented = problem.augmented(w, block)
+        towards = minus(problem.call(augmented, block).statistics, problem.label_parts(block))
+        square += problem.feature_map.squared_norm(towards, block)
+        loss += float(inner(augmented, towards))
+    return square / (problem.n * loss) if loss > 0 else 0.0
+
+
+_SAMPLE = 30

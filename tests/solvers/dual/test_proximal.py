@@ -1,0 +1,136 @@
+"""Proximal block-coordinate Frank-Wolfe: the gap and its parts, the inner problem, the strength of the term."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from small_problems import EnumeratedProblem, random_problem
+from solver_cases import LAM, PROXIMAL, bounded_problem, moments_of, small_problem
+from torch.testing import assert_close
+
+from structsmooth import BCFW, Max, NormalizedHamming, ProximalBCFW, SparseChainProblem
+from structsmooth.problems import LinearProblem
+from structsmooth.problems.bounds import conjugate
+from structsmooth.solvers import Progress, Stop
+from structsmooth.solvers.dual.proximal import ProximalBCFWState
+
+every_variant = pytest.mark.parametrize("solver", PROXIMAL.values(), ids=PROXIMAL.keys())
+
+
+def dual(problem: LinearProblem, state: ProximalBCFWState) -> float:
+    """D(m) of the statistics of a state."""
+    v = problem.dual_weights(state.statistics, LAM)
+    return problem.expected_cost(state.statistics) - LAM * conjugate(v, problem.bounds)
+
+
+@every_variant
+@pytest.mark.parametrize("bounded", [False, True])
+def test_the_gap_is_the_sum_of_the_block_gaps_and_the_distance(solver: ProximalBCFW, bounded: bool) -> None:
+    problem = bounded_problem() if bounded else small_problem()
+    best, optimum = 0.0, EnumeratedProblem(problem).optimum(LAM)
+    for state, history in moments_of(solver, problem, passes=15):
+        assert_close(problem.dual_weights(state.statistics, LAM), state.iterate, rtol=0, atol=1e-10)
+        gap = EnumeratedProblem(problem).objective(state.center.numpy(), LAM) - dual(problem, state)
+        gaps = problem.block_gaps(state.center, state.statistics)
+        assert gap == pytest.approx(float(gaps.sum()) + state.distance, rel=0, abs=1e-9)
+        assert state.distance >= -1e-12
+        best = max(best, dual(problem, state))
+        assert history[-1].dual == pytest.approx(best, rel=0, abs=1e-10)
+        assert best <= optimum + 1e-9
+        assert solver.average or torch.equal(state.weights, state.center)
+    assert state.distance > 0
+
+
+@pytest.mark.parametrize("bounded", [False, True])
+def test_a_pass_raises_the_dual_of_the_inner_problem(bounded: bool) -> None:
+    """min over w of (1/n) Σ (⟨θ_i + ℓ_i, m_i⟩ − score of y_i) + (λ/2)‖w‖² + (κ/2)‖w − z‖², within the bounds."""
+    problem, solver = bounded_problem() if bounded else small_problem(), ProximalBCFW(kappa=3 * LAM)
+    kappa = 3 * LAM
+    before, *after = [state for state, _ in moments_of(solver, problem, passes=12)]
+    for state in after:
+        z, values = before.center, []
+        for m in (before.statistics, state.statistics):
+            v = problem.dual_weights(m, LAM)
+            w = problem.within_bounds((LAM * v + kappa * z) / (LAM + kappa))
+            lagrangian = problem.expected_cost(m) - LAM * float(v @ w)
+            values.append(lagrangian + LAM / 2 * float(w @ w) + kappa / 2 * float((w - z).square().sum()))
+        assert values[1] >= values[0] - 1e-12
+        assert_close(state.center, w, rtol=0, atol=1e-10)
+        before = state
+
+
+def test_kappa_is_the_geometric_mean_of_lambda_and_the_scale_of_the_data() -> None:
+    problem = small_problem()
+    w, each = problem.start(), torch.arange(problem.n).unsqueeze(1)
+    losses, gradients = zip(*[problem.batch_loss_and_grad(w, i, Max()) for i in each], strict=True)
+    squares = sum(float(g.square().sum()) for g in gradients)
+    state = ProximalBCFW().first_state(problem, LAM, None, 0)
+    assert isinstance(state, ProximalBCFWState)
+    assert state.scale == pytest.approx(squares / (problem.n * float(sum(losses))), rel=1e-12)
+    assert ProximalBCFW().strength(state, LAM) == pytest.approx((LAM * state.scale) ** 0.5, rel=1e-12)
+    assert ProximalBCFW().strength(state, 10 * state.scale) == 10 * state.scale
+    assert ProximalBCFW(kappa=0.3).strength(state, LAM) == 0.3
+
+
+def test_a_problem_that_zero_weights_solve() -> None:
+    """Without cost all gradients are zero at the start, and κ_0 is undefined."""
+    result = ProximalBCFW().solve(small_problem(cost=None), lam=LAM, passes=3)
+    assert result.history[-1].objective == 0
+
+
+def test_kappa_is_halved_until_the_bound_rises() -> None:
+    problem, solver = small_problem(), ProximalBCFW(refresh=4, gap_tolerance=0)
+    state = solver.solve(problem, lam=LAM, passes=6).state
+    assert isinstance(state, ProximalBCFWState)
+    out_of_reach = replace(state, dual=1e3, last_rise=state.passes)
+    kappas = []
+    for _ in range(9):
+        out_of_reach = solver.advance(problem, LAM, out_of_reach, np.random.default_rng(0), 1)
+        kappas.append(out_of_reach.kappa)
+    first = kappas[0]
+    assert kappas == [first] * 4 + [first / 2] * 4 + [first / 4]
+    assert out_of_reach.dual == 1e3
+
+
+def test_an_absurd_kappa_costs_passes_only() -> None:
+    problem = small_problem()
+    optimum = EnumeratedProblem(problem).optimum(LAM)
+    solver = ProximalBCFW(kappa=1e4, refresh=1, gap_tolerance=0)
+    result = solver.solve(problem, lam=LAM, passes=300)
+    assert result.history[-1].gap < 1e-3 * optimum
+
+
+def test_estimates_include_the_distance() -> None:
+    for state, history in moments_of(ProximalBCFW(gap_tolerance=0), small_problem(), passes=8)[1:]:
+        metrics = history[-1].metrics
+        assert metrics["estimated_gap"] == pytest.approx(float(state.gaps.sum()) + state.distance, rel=1e-12)
+        assert metrics["kappa"] == state.kappa > 0
+
+
+def test_goes_on_from_a_state_of_bcfw_and_the_other_way() -> None:
+    for first, second in ((BCFW(), ProximalBCFW()), (ProximalBCFW(), BCFW())):
+        problem = small_problem()
+        state = replace(first, gap_tolerance=0).solve(problem, lam=LAM, passes=100).state
+        cold = replace(second, gap_tolerance=0).solve(problem, lam=LAM, passes=5).history[-1]
+        warm = replace(second, gap_tolerance=0).solve(problem, lam=LAM, passes=5, start=state).history[-1]
+        assert warm.gap < cold.gap
+
+
+def calls_to(gap: float, solver: BCFW, problem: SparseChainProblem, lam: float) -> int:
+    """Oracle calls until the gap is this part of the objective."""
+
+    def stop(progress: Progress[ProximalBCFWState]) -> None:
+        row = progress.row
+        if row.gap is not None and row.gap <= gap * row.objective:
+            raise Stop
+
+    return solver.solve(problem, lam=lam, passes=3000, callbacks=[stop]).history[-1].oracle_calls
+
+
+def test_needs_fewer_calls_than_bcfw_at_small_lambda() -> None:
+    """A third of the calls or less, where the blocks share all weights: no accident of one order."""
+    problem = random_problem(tuple(1 + i % 4 for i in range(60)), 3, 12, NormalizedHamming(), seed=1)
+    lam = 0.1 / problem.n
+    plain, proximal = (calls_to(0.02, s, problem, lam) for s in (BCFW(gap_tolerance=0), ProximalBCFW(gap_tolerance=0)))
+    assert proximal < plain / 2
