@@ -67,7 +67,7 @@ class OCR(Task):
     headline: ClassVar[str] = "letter_error"
     lam: ClassVar[str] = "50/n"
     passes: ClassVar[int] = 30
-    solver: ClassVar[str] = "bcfw"
+    solver: ClassVar[str] = "proximal-bcfw"
     fitted_type: ClassVar[type[FittedTask]] = FittedOCR
 
     @classmethod

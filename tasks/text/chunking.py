@@ -26,7 +26,7 @@ class Chunking(Tagging):
     cost: ClassVar[Cost] = NormalizedHamming()
     lam: ClassVar[str] = "50/n"
     passes: ClassVar[int] = 20
-    solver: ClassVar[str] = "bcfw"
+    solver: ClassVar[str] = "proximal-bcfw"
 
     @property
     def templates(self) -> Templates:

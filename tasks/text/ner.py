@@ -28,6 +28,7 @@ class NER(Tagging):
     cost: ClassVar[Cost] = Hamming()
     lam: ClassVar[str] = "10/n"
     passes: ClassVar[int] = 15
+    solver: ClassVar[str] = "proximal-bcfw"
 
     @property
     def templates(self) -> Templates:

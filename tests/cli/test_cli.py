@@ -19,7 +19,7 @@ from structsmooth.cli import main
 from structsmooth.cli.data import HeldOut
 from structsmooth.cli.flags import SOLVERS
 from structsmooth.history import History
-from structsmooth.solvers import BCFW, SGD, SVRG, CasimirSVRG, ProxLinear
+from structsmooth.solvers import BCFW, SGD, SVRG, CasimirSVRG, ProximalBCFW, ProxLinear
 from structsmooth.tasks.text.conll import read_conll
 from structsmooth.tasks.text.encoders import HashingEncoder
 
@@ -135,10 +135,10 @@ def test_every_solver_trains(solver):
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [
-        ([], CasimirSVRG()),
+        ([], ProximalBCFW()),
         (
-            "--mu 0.5 --k 3 --schedule constant --kappa 0.25 --warm-start extrapolation --inner-stop gradient "
-            "--max-inner 2 --learning-rate 0.125 --gap-tolerance 0",
+            "--solver casimir-svrg --mu 0.5 --k 3 --schedule constant --kappa 0.25 --warm-start extrapolation "
+            "--inner-stop gradient --max-inner 2 --learning-rate 0.125 --gap-tolerance 0",
             CasimirSVRG(
                 learning_rate=0.125,
                 gap_tolerance=0.0,
@@ -152,10 +152,11 @@ def test_every_solver_trains(solver):
             ),
         ),
         (
-            "--lipschitz 40 --smoothing entropy --batch-size 2",
+            "--solver casimir-svrg --lipschitz 40 --smoothing entropy --batch-size 2",
             CasimirSVRG(lipschitz=40.0, smoothing="entropy", batch_size=2),
         ),
         ("--solver bcfw --sampling uniform --refresh 5 --average", BCFW(sampling="uniform", refresh=5, average=True)),
+        ("--solver proximal-bcfw --kappa 0.5 --cache", ProximalBCFW(kappa=0.5, cache=True)),
         ("--solver svrg --mu 0.5 --smoothing entropy", SVRG(mu=0.5, smoothing="entropy")),
         (
             "--solver prox-linear --mu 0.5 --inner svrg --inner-passes 2 --accept always --learning-rate 0.5",
@@ -235,7 +236,7 @@ assert resident() - before < 0.1 * (held - before), (before, held, resident())
 
 
 def test_embedded_data_are_the_default():
-    assert main(["train", "ner", "--bits", "8", "--no-rich", "--passes", "0", "--learning-rate", "1e-3"]) == 0
+    assert main(["train", "ner", "--bits", "8", "--no-rich", "--passes", "0", "--kappa", "1e-3"]) == 0
     assert described("runs/ner")["n"] == 1164
 
 
@@ -268,7 +269,7 @@ def test_resume_of_a_complete_run_changes_nothing():
 @pytest.mark.parametrize(
     ("option", "name"),
     [
-        (["--mu", "1"], "mu"),
+        (["--capacity", "4"], "capacity"),
         (["--lam", "1/n"], "lam"),
         (["--seed", "1"], "seed"),
         (["--dev", "test.txt"], "dev"),
@@ -514,7 +515,7 @@ def test_predict_top(capsys):
 
 
 def test_info(capsys):
-    train("--test", "test.txt", "--mu", "0.75")
+    train("--test", "test.txt", "--solver", "casimir-svrg", "--mu", "0.75")
     capsys.readouterr()
     assert main(["info", "model"]) == 0
     output = capsys.readouterr().out
@@ -544,9 +545,14 @@ def test_info(capsys):
         (training("--lam", "1/m"), "--lam must be"),
         (training(passes=-1), "passes must be at least 0, got -1"),
         (training("--bits", "31"), "bits must be from 1 to 30, or 0 for a dictionary, got 31"),
-        (training("--mu", "0"), "mu must be positive and finite, got 0.0"),
-        (training("--k", "0"), "k must be at least 1, got 0"),
-        (training("--lipschitz", "1", "--learning-rate", "1"), "give lipschitz or learning_rate, not both"),
+        (training("--kappa", "0"), "kappa must be positive and finite, got 0.0"),
+        (training("--solver", "svrg", "--mu", "0"), "mu must be positive and finite, got 0.0"),
+        (training("--solver", "svrg", "--k", "0"), "k must be at least 1, got 0"),
+        (
+            training("--solver", "casimir-svrg", "--lipschitz", "1", "--learning-rate", "1"),
+            "give lipschitz or learning_rate, not both",
+        ),
+        (training("--lam", "0"), "ProximalBCFW needs lam > 0 for a dual; CasimirSVRG trains without one"),
         (training("--solver", "sgd", "--lam", "0"), 'schedule="inverse"'),
         (training(out="train.txt"), "train.txt"),
         (["evaluate", "nosuch", "test.txt"], "nosuch: no model.json; train a model with --out nosuch"),
@@ -604,9 +610,10 @@ def test_help_lists_tasks_and_hyperparameters(capsys):
     for arguments, expected in (
         (["--help"], ["train", "evaluate", "predict", "info"]),
         (["train", "--help"], ["ner", "chunking", "ocr", "named entity recognition", "--resume"]),
-        (["train", "ner", "--help"], ["--bits", "--kappa", "--warm-start", "--scheme"]),
+        (["train", "ner", "--help"], ["--bits", "--kappa", "--sampling", "--scheme"]),
+        (["train", "ner", "--solver", "casimir-svrg", "--help"], ["--mu", "--kappa", "--warm-start"]),
         (["train", "ner", "--solver", "sgd", "--help"], ["--t0", "--no-average"]),
-        (["train", "chunking", "--help"], ["hyperparameters of bcfw", "--bits"]),
+        (["train", "chunking", "--help"], ["hyperparameters of proximal-bcfw", "--bits"]),
         (["train", "ocr", "--solver", "svrg", "--help"], ["hyperparameters of svrg"]),
     ):
         with pytest.raises(SystemExit) as stop:
