@@ -7,6 +7,7 @@ from structsmooth.solvers.dual.frank_wolfe import FrankWolfe
 from structsmooth.solvers.dual.path import Breakpoint, RegularizationPath, SolutionPath, grid_search
 from structsmooth.solvers.primal.adam import Adam
 from structsmooth.solvers.primal.casimir import CasimirSVRG
+from structsmooth.solvers.primal.incremental import IncrementalProxLinear
 from structsmooth.solvers.primal.prox_linear import ProxLinear
 from structsmooth.solvers.primal.sgd import SGD
 from structsmooth.solvers.primal.svrg import SVRG
@@ -21,6 +22,7 @@ __all__ = [
     "CasimirSVRG",
     "Certificate",
     "FrankWolfe",
+    "IncrementalProxLinear",
     "Progress",
     "ProxLinear",
     "RegularizationPath",

@@ -42,6 +42,7 @@ from structsmooth import (
     CasimirSVRG,
     FrankWolfe,
     History,
+    IncrementalProxLinear,
     NormalizedHamming,
     Problem,
     ProxLinear,
@@ -54,7 +55,7 @@ from structsmooth.compiled import clock
 from structsmooth.history import Row
 from structsmooth.solvers import Progress, Solver, State, Stop
 
-SOLVERS: list[type[Solver[Any]]] = [SGD, SVRG, CasimirSVRG, Adam, ProxLinear, BCFW, FrankWolfe]
+SOLVERS: list[type[Solver[Any]]] = [SGD, SVRG, CasimirSVRG, Adam, ProxLinear, IncrementalProxLinear, BCFW, FrankWolfe]
 DUAL = (BCFW, FrankWolfe)
 STARTS_FROM_WEIGHTS = {name: case for name, case in CASES.items() if not isinstance(case.solver, DUAL)}
 every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
@@ -358,6 +359,7 @@ def stop_at(gap: float) -> Callable[[Progress[Any]], None]:
         (SGD(gap_tolerance=0.2), 1.0),
         (Adam(gap_tolerance=0.2), 1.0),
         (ProxLinear(gap_tolerance=0.2), 1.0),
+        (IncrementalProxLinear(gap_tolerance=0.05), LAM),
         (BCFW(gap_tolerance=0.05), LAM),
         (FrankWolfe(gap_tolerance=0.05), LAM),
     ],
