@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from structsmooth.problems.base import FullPass, Problem
+from structsmooth.solvers.averaging import newest_share
 from structsmooth.solvers.checks import check_choices, check_positive
 from structsmooth.solvers.primal.gradient import GradientSolver, GradientState
 from structsmooth.solvers.state import empty
@@ -16,22 +17,21 @@ from structsmooth.solvers.state import empty
 
 @dataclass
 class IncrementalState(GradientState):
-    """Adds the planes and what η grows by after a pass; ``step_size`` is the η of the next pass."""
+    """Adds the last iterate (``weights`` is the average), and the planes; ``step_size`` is the η of the next pass."""
 
+    iterate: Tensor = field(default_factory=empty)
     planes: Tensor = field(default_factory=empty)  # gradients g_i, [blocks, dim], as they are stored
     constants: Tensor = field(default_factory=empty)  # c_i: the plane of block i is c_i + ⟨g_i, w⟩, [blocks]
     shares: Tensor = field(default_factory=empty)  # of the blocks in the examples, [blocks]
-    increment: float = 0.0
-    model_gap: float = math.inf  # mean loss at the weights less the mean of the planes there
+    increment: float = 0.0  # of η after a pass
+    model_gap: float = math.inf  # of the last pass: the sum of the block gaps, each before the step on its block
 
     def observe(self, full: FullPass, lam: float) -> None:
-        """Compare losses and planes; those of convex losses bound the optimum."""
+        """Improve the lower bound by the planes, too, which bound convex losses if nothing has rounded them."""
         before = self.dual
         super().observe(full, lam)
-        gradient, constant = mean_plane(self.planes, self.constants, self.shares)
-        assert full.loss is not None
-        self.model_gap = full.loss - constant - float(gradient @ self.weights)
         if self.dual is not None and self.planes.dtype == self.weights.dtype:
+            gradient, constant = mean_plane(self.planes, self.constants, self.shares)
             bound = constant - float(gradient @ gradient) / (2 * lam)
             self.dual = max(self.dual, bound, self.dual if before is None else before)
 
@@ -47,8 +47,10 @@ class IncrementalProxLinear(GradientSolver[IncrementalState]):
     losses; the plane of the block moves towards the linearization of its loss at w, by an exact line search.
     So a pass costs the same oracle calls as one of :class:`~structsmooth.SGD`. Losses must not be negative.
 
-    The history has η as ``step_size``, and the metric ``model_gap``, the mean loss less the mean of the planes. It is
-    the duality gap of the model, as far as scores are linear between the points where they were linearized.
+    The weights are a weighted average of the iterates after each pass, see
+    :func:`~structsmooth.solvers.averaging.newest_share`. The ``step_size`` of the history is the η of the next pass.
+    Its metric ``model_gap`` is the duality gap of the model, as estimated by the steps: the sum of the block gaps, each
+    before the step on its block.
 
     Args:
         learning_rate: η of the first pass. If not given, such that the first steps make linearized losses zero.
@@ -110,6 +112,7 @@ class IncrementalProxLinear(GradientSolver[IncrementalState]):
         return IncrementalState(
             weights,
             step_size,
+            iterate=weights,
             planes=weights.new_zeros(len(blocks), len(weights), dtype=self.stored(weights)),
             constants=weights.new_zeros(len(blocks)),
             shares=weights.new_tensor([len(block) / problem.n for block in blocks]),
@@ -123,14 +126,26 @@ class IncrementalProxLinear(GradientSolver[IncrementalState]):
         model, blocks = _Model(state, lam), self.blocks(problem)
         for i in rng.permutation(len(blocks)):
             model.step(i, *problem.batch_loss_and_grad(model.weights, blocks[i], problem.smoother))
+        passes = state.passes + 1
         return replace(
             state,
-            weights=model.weights,
+            weights=torch.lerp(state.weights, model.weights, newest_share(passes)),
+            step_size=self.next_step_size(lam, state),
+            passes=passes,
+            iterate=model.weights,
             planes=model.planes,
             constants=model.constants,
-            step_size=min(state.step_size + state.increment, max(state.step_size, _CAP / lam if lam > 0 else math.inf)),
-            passes=state.passes + 1,
+            model_gap=float(model.gap),
         )
+
+    def next_step_size(self, lam: float, state: IncrementalState) -> float:
+        """η grows by as much as it was at first, up to limits by its first value and by λ."""
+        most = min(_GROWTH * state.increment, _CAP / lam if lam > 0 else math.inf)
+        return max(state.step_size, min(state.step_size + state.increment, most))
+
+    def restarted(self, state: IncrementalState) -> IncrementalState:
+        """From the average: the last iterate may be where the explosion began."""
+        return replace(state, iterate=state.weights)
 
     def with_step_size(
         self, problem: Problem, lam: float, state: IncrementalState, step_size: float
@@ -139,8 +154,8 @@ class IncrementalProxLinear(GradientSolver[IncrementalState]):
         return replace(state, step_size=step_size, increment=state.increment * step_size / state.step_size)
 
     def metrics(self, state: IncrementalState) -> dict[str, float]:
-        """The gap between losses and planes."""
-        return {"model_gap": state.model_gap}
+        """Duality gap of the model, as estimated by the steps of the pass."""
+        return {"model_gap": state.model_gap} if state.passes else {}
 
 
 class _Model:
@@ -149,26 +164,30 @@ class _Model:
     Attributes:
         weights: its minimum, [dim].
         curvature: a = λ + 1/η.
+        gap: sum of the block gaps so far, each before the step on its block.
     """
 
     def __init__(self, state: IncrementalState, lam: float) -> None:
         self.planes, self.constants, self.shares = state.planes.clone(), state.constants.clone(), state.shares
         self.curvature = lam + 1 / state.step_size
         gradient, _ = mean_plane(self.planes, self.constants, self.shares)
-        self.weights = (state.weights / state.step_size - gradient) / self.curvature
+        self.weights = (state.iterate / state.step_size - gradient) / self.curvature
+        self.gap = torch.zeros_like(self.constants[0])
 
     def step(self, i: int, loss: Tensor, gradient: Tensor) -> None:
         """Move the plane of block i towards that of its loss at the minimum, to where the model's dual is largest."""
         plane, share = self.planes[i].to(gradient.dtype), self.shares[i]
-        below = self.constants[i] + plane @ self.weights
+        # Where scores are not linear, the plane may have come above the loss: then it is lowered to it.
+        value = torch.minimum(self.constants[i] + plane @ self.weights, loss)
         direction = gradient - plane
-        step = self.curvature * (loss - below) / (share * (direction @ direction))
+        step = self.curvature * (loss - value) / (share * (direction @ direction))
         step = step.nan_to_num(0.0).clamp(0, 1)  # no direction, no step
         moved = torch.add(plane, direction.mul_(step)).to(self.planes.dtype)
         # Storage rounds the gradient, but not the value at these weights.
-        self.constants[i] = below + step * (loss - below) - moved.to(gradient.dtype) @ self.weights
+        self.constants[i] = value + step * (loss - value) - moved.to(gradient.dtype) @ self.weights
         self.weights = self.weights - share / self.curvature * (moved - plane)
         self.planes[i] = moved
+        self.gap += share * (loss - value)
 
 
 def mean_plane(planes: Tensor, constants: Tensor, shares: Tensor) -> tuple[Tensor, float]:
@@ -181,5 +200,6 @@ def mean_plane(planes: Tensor, constants: Tensor, shares: Tensor) -> tuple[Tenso
 
 # Blocks on which the first η is estimated, at most.
 _SAMPLE = 100
-# η is at most this, in units of 1/λ.
+# η is at most this, in units of its first value, and in units of 1/λ.
+_GROWTH = 20.0
 _CAP = 0.2
