@@ -124,6 +124,10 @@ class IncrementalProxLinear(GradientSolver[IncrementalState]):
     ) -> IncrementalState:
         """One pass."""
         model, blocks = _Model(state, lam), self.blocks(problem)
+        if len(blocks) != len(model.planes):
+            raise ValueError(
+                f"the state has planes of {len(model.planes)} blocks, but this batch_size gives {len(blocks)}"
+            )
         for i in rng.permutation(len(blocks)):
             model.step(i, *problem.batch_loss_and_grad(model.weights, blocks[i], problem.smoother))
         passes = state.passes + 1
@@ -202,4 +206,4 @@ def mean_plane(planes: Tensor, constants: Tensor, shares: Tensor) -> tuple[Tenso
 _SAMPLE = 100
 # η is at most this, in units of its first value, and in units of 1/λ.
 _GROWTH = 20.0
-_CAP = 0.2
+_CAP = 0.4

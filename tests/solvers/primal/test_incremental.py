@@ -127,3 +127,16 @@ def test_parameters_of_several_types(dtype: torch.dtype) -> None:
     assert result.history[-1].objective < 0.6 * result.history[0].objective
     problem.load(result.weights)
     assert module.hidden.weight.dtype == dtype
+
+
+def test_a_state_of_other_blocks_is_refused() -> None:
+    short = IncrementalProxLinear(batch_size=2).solve(chain_problem(), lam=LAM, passes=1)
+    with pytest.raises(ValueError, match="planes of 4 blocks, but this batch_size gives 2"):
+        IncrementalProxLinear(batch_size=4).solve(chain_problem(), lam=LAM, resume=(short.state, short.history))
+
+
+def test_no_loss_no_step() -> None:
+    """Zero gradients give no step size, and no direction."""
+    problem = small_problem(cost=None)
+    result = IncrementalProxLinear().solve(problem, lam=LAM, passes=3)
+    assert torch.equal(result.weights, problem.start())
