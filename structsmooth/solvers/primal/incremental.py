@@ -23,7 +23,7 @@ class IncrementalState(GradientState):
     planes: Tensor = field(default_factory=empty)  # gradients g_i, [blocks, dim], as they are stored
     constants: Tensor = field(default_factory=empty)  # c_i: the plane of block i is c_i + ⟨g_i, w⟩, [blocks]
     shares: Tensor = field(default_factory=empty)  # of the blocks in the examples, [blocks]
-    increment: float = 0.0  # of η after a pass
+    first_step_size: float = 0.0  # the first η
     model_gap: float = math.inf  # of the last pass: the sum of the block gaps, each before the step on its block
 
     def observe(self, full: FullPass, lam: float) -> None:
@@ -116,7 +116,7 @@ class IncrementalProxLinear(GradientSolver[IncrementalState]):
             planes=weights.new_zeros(len(blocks), len(weights), dtype=self.stored(weights)),
             constants=weights.new_zeros(len(blocks)),
             shares=weights.new_tensor([len(block) / problem.n for block in blocks]),
-            increment=step_size,
+            first_step_size=step_size,
         )
 
     def advance(
@@ -133,7 +133,7 @@ class IncrementalProxLinear(GradientSolver[IncrementalState]):
         passes = state.passes + 1
         return replace(
             state,
-            weights=torch.lerp(state.weights, model.weights, newest_share(passes)),
+            weights=torch.lerp(state.weights, model.weights, newest_share(passes, _DEGREE)),
             step_size=self.next_step_size(lam, state),
             passes=passes,
             iterate=model.weights,
@@ -143,9 +143,10 @@ class IncrementalProxLinear(GradientSolver[IncrementalState]):
         )
 
     def next_step_size(self, lam: float, state: IncrementalState) -> float:
-        """η grows by as much as it was at first, up to limits by its first value and by λ."""
-        most = min(_GROWTH * state.increment, _CAP / lam if lam > 0 else math.inf)
-        return max(state.step_size, min(state.step_size + state.increment, most))
+        """η grows by a part of the first η, up to limits by that and by λ."""
+        first = state.first_step_size
+        most = min(_MOST * first, _CAP / lam if lam > 0 else math.inf)
+        return max(state.step_size, min(state.step_size + _GROWTH * first, most))
 
     def restarted(self, state: IncrementalState) -> IncrementalState:
         """From the average: the last iterate may be where the explosion began."""
@@ -154,8 +155,9 @@ class IncrementalProxLinear(GradientSolver[IncrementalState]):
     def with_step_size(
         self, problem: Problem, lam: float, state: IncrementalState, step_size: float
     ) -> IncrementalState:
-        """η and its growth in proportion."""
-        return replace(state, step_size=step_size, increment=state.increment * step_size / state.step_size)
+        """The first η, and so the growth of η, in proportion."""
+        first = state.first_step_size * step_size / state.step_size
+        return replace(state, step_size=step_size, first_step_size=first)
 
     def metrics(self, state: IncrementalState) -> dict[str, float]:
         """Duality gap of the model, as estimated by the steps of the pass."""
@@ -204,6 +206,10 @@ def mean_plane(planes: Tensor, constants: Tensor, shares: Tensor) -> tuple[Tenso
 
 # Blocks on which the first η is estimated, at most.
 _SAMPLE = 100
-# η is at most this, in units of its first value, and in units of 1/λ.
-_GROWTH = 20.0
+# η grows by this after each pass, to at most this, in units of the first η.
+_GROWTH = 0.5
+_MOST = 20.0
+# η is at most this, in units of 1/λ.
 _CAP = 0.4
+# Iterates count in the average by this power of their number.
+_DEGREE = 4

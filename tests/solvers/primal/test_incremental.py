@@ -48,20 +48,19 @@ def test_steps_follow_the_formulas(smoother: Any, eta: float) -> None:
 def test_weights_are_an_average_of_the_iterates() -> None:
     moments = moments_of(IncrementalProxLinear(), chain_problem(), passes=4)
     iterates = torch.stack([state.iterate for state, _ in moments[1:]])
-    powers = torch.tensor([math.perm(t + 11, 12) for t in range(1, 5)]).double()
+    powers = torch.tensor([math.perm(t + 3, 4) for t in range(1, 5)]).double()
     torch.testing.assert_close(moments[-1][0].weights, powers @ iterates / powers.sum(), rtol=0, atol=1e-12)
 
 
 def test_the_step_size_grows_up_to_its_limits() -> None:
     def step_sizes(lam: float) -> list[float]:
-        history = IncrementalProxLinear(learning_rate=0.01).solve(small_problem(), lam=lam, passes=30).history
+        history = IncrementalProxLinear(learning_rate=0.01).solve(small_problem(), lam=lam, passes=60).history
         return [row.step_size or 0.0 for row in history]
 
-    by_first, by_lam = step_sizes(1e-3), step_sizes(10.0)
-    assert by_first[:3] == pytest.approx([0.01, 0.02, 0.03])
-    assert by_first[-1] < by_first[0] * len(by_first)
-    assert by_first[-1] == by_first[-2] > by_first[5]
-    assert by_lam[-1] == by_lam[-2] < by_first[5]
+    by_first, by_lam = step_sizes(1e-3), step_sizes(16.0)
+    assert by_first[:4] == by_lam[:4] == pytest.approx([0.01, 0.015, 0.02, 0.025])
+    assert by_first[-1] == by_first[-2] == pytest.approx(0.2)
+    assert by_lam[-1] == by_lam[-2] == by_lam[4] == pytest.approx(0.4 / 16)
 
 
 def test_planes_bound_the_minimum_of_the_model() -> None:
