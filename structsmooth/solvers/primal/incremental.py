@@ -80,7 +80,7 @@ class IncrementalProxLinear(GradientSolver[IncrementalState]):
         if needed > self.memory:
             raise ValueError(
                 f"planes of {blocks} blocks of {problem.dim} weights take {needed:.3g} GiB, in two copies of {dtype}, "
-                f"and memory is {self.memory:.3g}: take a larger batch_size, or give more memory"
+                f"and memory is {self.memory:.3g}: take a larger batch_size, planes of fewer bits, or give more memory"
             )
 
     def stored(self, weights: Tensor) -> torch.dtype:
@@ -101,10 +101,11 @@ class IncrementalProxLinear(GradientSolver[IncrementalState]):
     def estimate_step_size(self, problem: Problem, lam: float, weights: Tensor, seed: int) -> float:
         """The η under which a first step takes a linearized loss to zero, by mean losses and gradients of blocks."""
         blocks = self.blocks(problem)
-        pairs = [problem.batch_loss_and_grad(weights, block, problem.smoother) for block in blocks[:_SAMPLE]]
-        loss = sum(float(loss) for loss, _ in pairs)
-        square = sum(float(gradient.square().sum()) for _, gradient in pairs)
-        return len(blocks) * loss / square if square > 0 and 0 < loss < math.inf else 1.0
+        losses = squares = 0.0
+        for block in blocks[:_SAMPLE]:
+            loss, gradient = problem.batch_loss_and_grad(weights, block, problem.smoother)
+            losses, squares = losses + float(loss), squares + float(gradient.square().sum())
+        return len(blocks) * losses / squares if squares > 0 and 0 < losses < math.inf else 1.0
 
     def begin(self, problem: Problem, lam: float, weights: Tensor, step_size: float) -> IncrementalState:
         """The given weights; planes are zero, below all losses."""
