@@ -37,10 +37,12 @@ _SOLVERS = {
         "svrg:k=10,learning_rate=0.001",
         "sgd:learning_rate=0.001",
         "adam:learning_rate=0.0001",
+        "incremental-prox-linear",
         "bcfw",
         "frank-wolfe",
     ],
     "elu": [
+        "incremental-prox-linear",
         "prox-linear:k=10",
         "prox-linear:k=10,schedule=constant,mu=0.1,lipschitz=100,learning_rate=10",
         "sgd:schedule=constant,learning_rate=0.01,average=false",

@@ -22,6 +22,7 @@ from structsmooth import (
     FrankWolfe,
     Hamming,
     History,
+    IncrementalProxLinear,
     ModuleProblem,
     Problem,
     ProximalBCFW,
@@ -51,6 +52,8 @@ PRIMAL: dict[str, tuple[Solver[Any], float]] = {
     "sgd, inverse": (SGD(schedule="inverse"), 0.05),
     "sgd, inverse last": (SGD(schedule="inverse", average=False), 0.05),
     "sgd, inverse-sqrt": (SGD(schedule="inverse-sqrt"), 0.05),
+    "incremental": (IncrementalProxLinear(), 0.001),
+    "incremental, bfloat16": (IncrementalProxLinear(planes="bfloat16"), 0.05),
 }
 BLOCKWISE = {
     "bcfw, uniform": BCFW(steps="fw", sampling="uniform", gap_tolerance=0),
@@ -147,6 +150,10 @@ CASES: dict[str, Case] = {
     "adam, network": Case(Adam(), chain_problem, 5),
     "adam, network, given rate": Case(Adam(learning_rate=0.1), chain_problem, 5),
     "svrg, network": Case(SVRG(learning_rate=0.1), chain_problem, 5),
+    "incremental": Case(IncrementalProxLinear()),
+    "incremental, absurd rate": Case(IncrementalProxLinear(learning_rate=1e6)),
+    "incremental, network": Case(IncrementalProxLinear(), chain_problem, 10),
+    "incremental, float16": Case(IncrementalProxLinear(planes="float16", batch_size=2), chain_problem, 6),
     "prox-linear": Case(ProxLinear(inner_passes=2), passes=8),
     "prox-linear, sines": Case(ProxLinear(inner_passes=2), sines, 8),
     "prox-linear, sines, svrg": Case(

@@ -8,7 +8,18 @@ from dataclasses import MISSING, Field, fields
 from types import MappingProxyType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from structsmooth.solvers import BCFW, SGD, SVRG, Adam, CasimirSVRG, FrankWolfe, ProximalBCFW, ProxLinear, Solver
+from structsmooth.solvers import (
+    BCFW,
+    SGD,
+    SVRG,
+    Adam,
+    CasimirSVRG,
+    FrankWolfe,
+    IncrementalProxLinear,
+    ProximalBCFW,
+    ProxLinear,
+    Solver,
+)
 
 T = TypeVar("T")
 
@@ -20,6 +31,7 @@ SOLVERS: dict[str, type[Solver[Any]]] = {
     "svrg": SVRG,
     "sgd": SGD,
     "prox-linear": ProxLinear,
+    "incremental-prox-linear": IncrementalProxLinear,
     "adam": Adam,
 }
 _NONE: Mapping[str, Any] = MappingProxyType({})

@@ -8,6 +8,7 @@ from structsmooth.solvers.dual.path import Breakpoint, RegularizationPath, Solut
 from structsmooth.solvers.dual.proximal import ProximalBCFW
 from structsmooth.solvers.primal.adam import Adam
 from structsmooth.solvers.primal.casimir import CasimirSVRG
+from structsmooth.solvers.primal.incremental import IncrementalProxLinear
 from structsmooth.solvers.primal.prox_linear import ProxLinear
 from structsmooth.solvers.primal.sgd import SGD
 from structsmooth.solvers.primal.svrg import SVRG
@@ -22,6 +23,7 @@ __all__ = [
     "CasimirSVRG",
     "Certificate",
     "FrankWolfe",
+    "IncrementalProxLinear",
     "Progress",
     "ProxLinear",
     "ProximalBCFW",

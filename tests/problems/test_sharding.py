@@ -20,6 +20,7 @@ from structsmooth import (
     CasimirSVRG,
     Entropy,
     FrankWolfe,
+    IncrementalProxLinear,
     LinearModuleProblem,
     LinearProblem,
     LinearScore,
@@ -44,6 +45,7 @@ def dense() -> LinearModuleProblem:
 RUNS: dict[str, tuple[Callable[[], Problem], Any]] = {
     "deep SVRG": (small_networks.chain_problem, SVRG(learning_rate=0.1)),
     "deep prox-linear": (small_networks.chain_problem, ProxLinear()),
+    "deep incremental": (small_networks.chain_problem, IncrementalProxLinear()),
     "deep Adam": (small_networks.tree_problem, Adam()),
     "smooth deep SVRG": (lambda: small_networks.chain_problem(smoother=Entropy(1.0)), SVRG()),
     "graph cuts": (small_networks.graph_problem, ProxLinear(inner="svrg", inner_stop="gradient")),

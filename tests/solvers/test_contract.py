@@ -43,6 +43,7 @@ from structsmooth import (
     CasimirSVRG,
     FrankWolfe,
     History,
+    IncrementalProxLinear,
     NormalizedHamming,
     Problem,
     ProximalBCFW,
@@ -56,8 +57,8 @@ from structsmooth.compiled import clock
 from structsmooth.history import Row
 from structsmooth.solvers import Progress, Solver, State, Stop
 
-SOLVERS: list[type[Solver[Any]]] = [SGD, SVRG, CasimirSVRG, Adam, ProxLinear, BCFW, FrankWolfe]
 DUAL = (BCFW, ProximalBCFW, FrankWolfe)
+SOLVERS: list[type[Solver[Any]]] = [SGD, SVRG, CasimirSVRG, Adam, ProxLinear, IncrementalProxLinear, *DUAL]
 STARTS_FROM_WEIGHTS = {name: case for name, case in CASES.items() if not isinstance(case.solver, DUAL)}
 every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 every_solver = pytest.mark.parametrize("solver", SOLVERS, ids=lambda solver: solver.__name__)
@@ -365,6 +366,7 @@ def stop_at(gap: float) -> Callable[[Progress[Any]], None]:
         (SGD(gap_tolerance=0.2), 1.0),
         (Adam(gap_tolerance=0.2), 1.0),
         (ProxLinear(gap_tolerance=0.2), 1.0),
+        (IncrementalProxLinear(gap_tolerance=0.05), LAM),
         (BCFW(gap_tolerance=0.05), LAM),
         (ProximalBCFW(gap_tolerance=0.05), LAM),
         (FrankWolfe(gap_tolerance=0.05), LAM),

@@ -1,0 +1,216 @@
+"""Incremental prox-linear steps: block-coordinate Frank-Wolfe on proximal models, with a plane for each block."""
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from structsmooth.problems.base import FullPass, Problem
+from structsmooth.solvers.averaging import newest_share
+from structsmooth.solvers.checks import check_choices, check_positive
+from structsmooth.solvers.primal.gradient import GradientSolver, GradientState
+from structsmooth.solvers.state import empty
+
+
+@dataclass
+class IncrementalState(GradientState):
+    """Adds the last iterate (``weights`` is the average), and the planes; ``step_size`` is the η of the next pass."""
+
+    iterate: Tensor = field(default_factory=empty)
+    planes: Tensor = field(default_factory=empty)  # gradients g_i, [blocks, dim], as they are stored
+    constants: Tensor = field(default_factory=empty)  # c_i: the plane of block i is c_i + ⟨g_i, w⟩, [blocks]
+    shares: Tensor = field(default_factory=empty)  # of the blocks in the examples, [blocks]
+    first_step_size: float = 0.0  # the first η
+    model_gap: float = math.inf  # of the last pass: the sum of the block gaps, each before the step on its block
+
+    def observe(self, full: FullPass, lam: float) -> None:
+        """Improve the lower bound by the planes, too, which bound convex losses if nothing has rounded them."""
+        before = self.dual
+        super().observe(full, lam)
+        if self.dual is not None and self.planes.dtype == self.weights.dtype:
+            gradient, constant = mean_plane(self.planes, self.constants, self.shares)
+            bound = constant - float(gradient @ gradient) / (2 * lam)
+            self.dual = max(self.dual, bound, self.dual if before is None else before)
+
+
+@dataclass(frozen=True)
+class IncrementalProxLinear(GradientSolver[IncrementalState]):
+    """Prox-linear steps on one block of examples at a time, for scores of any kind; no smoothing, nothing to tune.
+
+    Each block B_i, a fixed batch of examples, keeps a plane c_i + ⟨g_i, w⟩: an average of linearizations of its mean
+    loss at earlier iterates. A pass minimizes the convex model
+    Σ_i (|B_i|/n) h_i(w) + (λ/2)‖w‖² + (1/2η)‖w − z‖², with z the weights before the pass and h_i the linearized loss,
+    by one step of block-coordinate Frank-Wolfe on each block: w is the minimum of the model with planes in place of
+    losses; the plane of the block moves towards the linearization of its loss at w, by an exact line search.
+    So a pass costs the same oracle calls as one of :class:`~structsmooth.SGD`. Losses must not be negative.
+
+    The weights are a weighted average of the iterates after each pass, see
+    :func:`~structsmooth.solvers.averaging.newest_share`. The ``step_size`` of the history is the η of the next pass.
+    Its metric ``model_gap`` is the duality gap of the model, as estimated by the steps: the sum of the block gaps, each
+    before the step on its block.
+
+    Args:
+        learning_rate: η of the first pass. If not given, such that the first steps make linearized losses zero.
+        planes: type in which planes are stored: ``"weights"`` for that of the weights, or ``"float16"`` or
+            ``"bfloat16"``.
+        memory: GiB that planes may take, of which there are two copies: blocks × dim numbers each.
+
+    Reference:
+        Lacoste-Julien et al. (2013), Algorithm 4, on the models of Pillutla et al. (2019), section 6.2.
+    """
+
+    planes: Literal["weights", "float16", "bfloat16"] = "weights"
+    memory: float = 8.0
+
+    state_type = IncrementalState
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choices(self, "planes")
+        check_positive(self, "memory")
+
+    def check(self, problem: Problem, lam: float) -> None:
+        """Refuse bounds, and planes that take too much memory."""
+        super().check(problem, lam)
+        blocks, dtype = self.steps_per_pass(problem), self.stored(problem.start())
+        needed = 2 * blocks * problem.dim * dtype.itemsize / 2**30
+        if needed > self.memory:
+            raise ValueError(
+                f"planes of {blocks} blocks of {problem.dim} weights take {needed:.3g} GiB, in two copies of {dtype}, "
+                f"and memory is {self.memory:.3g}: take a larger batch_size, planes of fewer bits, or give more memory"
+            )
+
+    def stored(self, weights: Tensor) -> torch.dtype:
+        """Type of the planes."""
+        dtype: torch.dtype = weights.dtype if self.planes == "weights" else getattr(torch, self.planes)
+        return dtype
+
+    def blocks(self, problem: Problem) -> tuple[Tensor, ...]:
+        """Examples of the blocks: the same random partition in every run."""
+        size = min(self.batch_size or problem.batch_size, problem.n)
+        blocks: tuple[Tensor, ...] = torch.from_numpy(np.random.default_rng(0).permutation(problem.n)).split(size)
+        return blocks
+
+    def steps_per_pass(self, problem: Problem) -> int:
+        """Number of blocks."""
+        return math.ceil(problem.n / min(self.batch_size or problem.batch_size, problem.n))
+
+    def estimate_step_size(self, problem: Problem, lam: float, weights: Tensor, seed: int) -> float:
+        """The η under which a first step takes a linearized loss to zero, by mean losses and gradients of blocks."""
+        blocks = self.blocks(problem)
+        losses = squares = 0.0
+        for block in blocks[:_SAMPLE]:
+            loss, gradient = problem.batch_loss_and_grad(weights, block, problem.smoother)
+            losses, squares = losses + float(loss), squares + float(gradient.square().sum())
+        return len(blocks) * losses / squares if squares > 0 and 0 < losses < math.inf else 1.0
+
+    def begin(self, problem: Problem, lam: float, weights: Tensor, step_size: float) -> IncrementalState:
+        """The given weights; planes are zero, below all losses."""
+        blocks = self.blocks(problem)
+        return IncrementalState(
+            weights,
+            step_size,
+            iterate=weights,
+            planes=weights.new_zeros(len(blocks), len(weights), dtype=self.stored(weights)),
+            constants=weights.new_zeros(len(blocks)),
+            shares=weights.new_tensor([len(block) / problem.n for block in blocks]),
+            first_step_size=step_size,
+        )
+
+    def advance(
+        self, problem: Problem, lam: float, state: IncrementalState, rng: np.random.Generator, budget: int
+    ) -> IncrementalState:
+        """One pass."""
+        model, blocks = _Model(state, lam), self.blocks(problem)
+        if len(blocks) != len(model.planes):
+            raise ValueError(
+                f"the state has planes of {len(model.planes)} blocks, but this batch_size gives {len(blocks)}"
+            )
+        for i in rng.permutation(len(blocks)):
+            model.step(i, *problem.batch_loss_and_grad(model.weights, blocks[i], problem.smoother))
+        passes = state.passes + 1
+        return replace(
+            state,
+            weights=torch.lerp(state.weights, model.weights, newest_share(passes, _DEGREE)),
+            step_size=self.next_step_size(lam, state),
+            passes=passes,
+            iterate=model.weights,
+            planes=model.planes,
+            constants=model.constants,
+            model_gap=float(model.gap),
+        )
+
+    def next_step_size(self, lam: float, state: IncrementalState) -> float:
+        """η grows by a part of the first η, up to limits by that and by λ."""
+        first = state.first_step_size
+        most = min(_MOST * first, _CAP / lam if lam > 0 else math.inf)
+        return max(state.step_size, min(state.step_size + _GROWTH * first, most))
+
+    def restarted(self, state: IncrementalState) -> IncrementalState:
+        """From the average: the last iterate may be where the explosion began."""
+        return replace(state, iterate=state.weights)
+
+    def with_step_size(
+        self, problem: Problem, lam: float, state: IncrementalState, step_size: float
+    ) -> IncrementalState:
+        """The first η, and so the growth of η, in proportion."""
+        first = state.first_step_size * step_size / state.step_size
+        return replace(state, step_size=step_size, first_step_size=first)
+
+    def metrics(self, state: IncrementalState) -> dict[str, float]:
+        """Duality gap of the model, as estimated by the steps of the pass."""
+        return {"model_gap": state.model_gap} if state.passes else {}
+
+
+class _Model:
+    """The model of a pass with planes in place of losses: Σ shares_i (c_i + ⟨g_i, w⟩) + (λ/2)‖w‖² + (1/2η)‖w − z‖².
+
+    Attributes:
+        weights: its minimum, [dim].
+        curvature: a = λ + 1/η.
+        gap: sum of the block gaps so far, each before the step on its block.
+    """
+
+    def __init__(self, state: IncrementalState, lam: float) -> None:
+        self.planes, self.constants, self.shares = state.planes.clone(), state.constants.clone(), state.shares
+        self.curvature = lam + 1 / state.step_size
+        gradient, _ = mean_plane(self.planes, self.constants, self.shares)
+        self.weights = (state.iterate / state.step_size - gradient) / self.curvature
+        self.gap = torch.zeros_like(self.constants[0])
+
+    def step(self, i: int, loss: Tensor, gradient: Tensor) -> None:
+        """Move the plane of block i towards that of its loss at the minimum, to where the model's dual is largest."""
+        plane, share = self.planes[i].to(gradient.dtype), self.shares[i]
+        # Where scores are not linear, the plane may have come above the loss: then it is lowered to it.
+        value = torch.minimum(self.constants[i] + plane @ self.weights, loss)
+        direction = gradient - plane
+        step = self.curvature * (loss - value) / (share * (direction @ direction))
+        step = step.nan_to_num(0.0).clamp(0, 1)  # no direction, no step
+        moved = torch.add(plane, direction.mul_(step)).to(self.planes.dtype)
+        # Storage rounds the gradient, but not the value at these weights.
+        self.constants[i] = value + step * (loss - value) - moved.to(gradient.dtype) @ self.weights
+        self.weights = self.weights - share / self.curvature * (moved - plane)
+        self.planes[i] = moved
+        self.gap += share * (loss - value)
+
+
+def mean_plane(planes: Tensor, constants: Tensor, shares: Tensor) -> tuple[Tensor, float]:
+    """Gradient [dim] and constant of the mean of all planes."""
+    gradient = torch.zeros(planes.shape[1], dtype=constants.dtype, device=planes.device)
+    for plane, share in zip(planes, shares, strict=True):
+        gradient += share * plane
+    return gradient, float(constants @ shares)
+
+
+# Blocks on which the first η is estimated, at most.
+_SAMPLE = 100
+# η grows by this after each pass, to at most this, in units of the first η.
+_GROWTH = 0.5
+_MOST = 20.0
+# η is at most this, in units of 1/λ.
+_CAP = 0.4
+# Iterates count in the average by this power of their number.
+_DEGREE = 4

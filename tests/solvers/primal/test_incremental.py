@@ -1,0 +1,141 @@
+"""Incremental prox-linear steps: the formulas, the bound, planes in fewer bits, and memory."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from small_networks import Chain, chain_problem, examples
+from solver_cases import LAM, moments_of, objective, small_problem
+from torch import Tensor
+
+from structsmooth import SVRG, Entropy, IncrementalProxLinear, Max, ModuleProblem, Problem
+from structsmooth.problems import ShiftedProblem
+from structsmooth.solvers.primal.incremental import mean_plane
+
+
+def by_hand(problem: Problem, lam: float, eta: float, passes: int, seed: int) -> tuple[Tensor, float]:
+    """Weights after some passes with a constant η, and the last sum of block gaps, from the formulas for each block."""
+    blocks = np.array_split(np.random.default_rng(0).permutation(7), [3, 6])  # of 3, 3 and 1 examples
+    shares = [len(block) / 7 for block in blocks]
+    g, c, w = [torch.zeros(problem.dim).double() for _ in blocks], [0.0] * 3, problem.start()
+    for passed in range(passes):
+        a, z, gap = lam + 1 / eta, w, 0.0
+        w = (z / eta - sum(p * g_i for p, g_i in zip(shares, g, strict=True))) / a
+        for i in np.random.default_rng([seed, passed]).permutation(3):
+            f, gradient = problem.batch_loss_and_grad(w, torch.from_numpy(blocks[i]), problem.smoother)
+            d, below = gradient - g[i], float(f - c[i] - g[i] @ w)
+            c[i] += min(below, 0.0)
+            gap += shares[i] * max(below, 0.0)
+            gamma = min(max(below * a / (shares[i] * float(d @ d)), 0.0), 1.0)
+            c[i] += gamma * (float(f - gradient @ w) - c[i])
+            g[i], w = g[i] + gamma * d, w - gamma * shares[i] / a * d
+    return w, gap
+
+
+@pytest.mark.parametrize("smoother", [Max(), Entropy(1.0)], ids=str)
+@pytest.mark.parametrize("eta", [0.3, 3.0])
+def test_steps_follow_the_formulas(smoother: Any, eta: float) -> None:
+    # With such λ, η does not grow.
+    result = IncrementalProxLinear(learning_rate=eta).solve(chain_problem(smoother=smoother), lam=4.0, passes=5, seed=2)
+    assert result.history.column("step_size") == [eta] * 6
+    expected, gap = by_hand(chain_problem(smoother=smoother), 4.0, eta, passes=5, seed=2)
+    torch.testing.assert_close(result.state.iterate, expected, rtol=0, atol=1e-10)
+    assert result.history[-1].metrics["model_gap"] == pytest.approx(gap, abs=1e-10)
+
+
+def test_weights_are_an_average_of_the_iterates() -> None:
+    moments = moments_of(IncrementalProxLinear(), chain_problem(), passes=4)
+    iterates = torch.stack([state.iterate for state, _ in moments[1:]])
+    powers = torch.tensor([math.perm(t + 3, 4) for t in range(1, 5)]).double()
+    torch.testing.assert_close(moments[-1][0].weights, powers @ iterates / powers.sum(), rtol=0, atol=1e-12)
+
+
+def test_the_step_size_grows_up_to_its_limits() -> None:
+    def step_sizes(lam: float) -> list[float]:
+        history = IncrementalProxLinear(learning_rate=0.01).solve(small_problem(), lam=lam, passes=60).history
+        return [row.step_size or 0.0 for row in history]
+
+    by_first, by_lam = step_sizes(1e-3), step_sizes(16.0)
+    assert by_first[:4] == by_lam[:4] == pytest.approx([0.01, 0.015, 0.02, 0.025])
+    assert by_first[-1] == by_first[-2] == pytest.approx(0.2)
+    assert by_lam[-1] == by_lam[-2] == by_lam[4] == pytest.approx(0.4 / 16)
+
+
+def test_planes_bound_the_minimum_of_the_model() -> None:
+    """And of the problem, by a bound that is close in the end."""
+    problem = small_problem()
+    moments = moments_of(IncrementalProxLinear(gap_tolerance=0), problem, 60)
+    for before, after in [(moments[at][0], moments[at + 1][0]) for at in (0, 2, 8, 59)]:
+        kappa, u = 1 / before.step_size, after.iterate
+        model = ShiftedProblem.proximal(problem, LAM, kappa, before.iterate)
+        best = SVRG(mu=1e-3).solve(model, lam=LAM + kappa, passes=100).weights + model.origin
+
+        def proximity(w: Tensor, kappa: float = kappa, center: Tensor = before.iterate) -> float:
+            return kappa / 2 * float((w - center).square().sum())
+
+        gradient, constant = mean_plane(after.planes, after.constants, after.shares)
+        bound = constant + float(gradient @ u + LAM / 2 * u @ u) + proximity(u)
+        reached = objective(problem, best) + proximity(best)
+        assert bound <= reached + 1e-9
+    assert reached - bound <= 0.02 * reached
+    last = moments[-1][1][-1]
+    assert 0 <= last.gap <= 0.02 * last.objective
+
+
+def test_a_pass_calls_the_oracle_once_for_each_example() -> None:
+    estimated = IncrementalProxLinear(batch_size=2).solve(chain_problem(), lam=LAM, passes=3).history
+    assert estimated.column("oracle_calls") == [7, 14, 21, 28]
+    given = IncrementalProxLinear(learning_rate=0.1).solve(chain_problem(), lam=LAM, passes=3).history
+    assert given.column("oracle_calls") == [0, 7, 14, 21]
+
+
+@pytest.mark.parametrize("planes", ["float16", "bfloat16"])
+def test_planes_in_fewer_bits(planes: Any) -> None:
+    exact = IncrementalProxLinear().solve(chain_problem(), lam=LAM, passes=30)
+    rounded = IncrementalProxLinear(planes=planes).solve(chain_problem(), lam=LAM, passes=30)
+    assert rounded.state.planes.dtype == getattr(torch, planes)
+    assert not torch.equal(exact.weights, rounded.weights)
+    assert rounded.history[-1].objective == pytest.approx(exact.history[-1].objective, rel=0.03)
+
+
+def test_refuses_planes_that_take_too_much_memory() -> None:
+    problem = chain_problem(batch_size=1)
+    mebibytes = 2 * 7 * problem.dim * 8 / 2**20
+    IncrementalProxLinear(memory=mebibytes / 1024 * 1.01).solve(problem, lam=LAM, passes=1)
+    small = mebibytes / 1024 * 0.99
+    with pytest.raises(ValueError, match=r"planes of 7 blocks of \d+ weights take .* GiB.*larger batch_size"):
+        IncrementalProxLinear(memory=small).solve(problem, lam=LAM)
+    IncrementalProxLinear(memory=small, batch_size=4).solve(problem, lam=LAM, passes=1)
+    IncrementalProxLinear(memory=small, planes="bfloat16").solve(problem, lam=LAM, passes=1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_parameters_of_several_types(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+
+    module = Chain().double()
+    module.hidden.to(dtype)
+    module.hidden.register_forward_pre_hook(lambda layer, inputs: inputs[0].to(dtype))
+    module.hidden.register_forward_hook(lambda layer, inputs, output: output.double())
+    data = examples(lambda generator: torch.randint(2, (5,), generator=generator), parts=5)
+    problem = ModuleProblem(module, data, batch_size=3)
+    result = IncrementalProxLinear().solve(problem, lam=0.01, passes=30)
+    assert result.state.planes.dtype == result.weights.dtype == torch.float64
+    assert result.history[-1].objective < 0.6 * result.history[0].objective
+    problem.load(result.weights)
+    assert module.hidden.weight.dtype == dtype
+
+
+def test_a_state_of_other_blocks_is_refused() -> None:
+    short = IncrementalProxLinear(batch_size=2).solve(chain_problem(), lam=LAM, passes=1)
+    with pytest.raises(ValueError, match="planes of 4 blocks, but this batch_size gives 2"):
+        IncrementalProxLinear(batch_size=4).solve(chain_problem(), lam=LAM, resume=(short.state, short.history))
+
+
+def test_no_loss_no_step() -> None:
+    """Zero gradients give no step size, and no direction."""
+    problem = small_problem(cost=None)
+    result = IncrementalProxLinear().solve(problem, lam=LAM, passes=3)
+    assert torch.equal(result.weights, problem.start())
