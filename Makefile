@@ -18,7 +18,7 @@ NUMERICAL := tests/compiled tests/models/test_bilstm.py tests/problems tests/sol
   tests/test_scores.py tests/test_sequences.py tests/test_smoothing.py
 IN_PARALLEL := --numprocesses=auto --dist=worksteal
 PORTABLE := ATEN_CPU_CAPABILITY=default NUMBA_CPU_NAME=generic NUMBA_CACHE_DIR=$(CURDIR)/build/numba-portable \
-  OPENBLAS_CORETYPE=Prescott MKL_CBWR=COMPATIBLE
+  TORCHINDUCTOR_CACHE_DIR=$(CURDIR)/build/inductor-portable OPENBLAS_CORETYPE=Prescott MKL_CBWR=COMPATIBLE
 
 .PHONY: demo test coverage lint docs test-portable test-oldest
 

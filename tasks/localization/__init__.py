@@ -140,6 +140,7 @@ class Localization(Task):
     headline: ClassVar[str] = "corloc"
     lam: ClassVar[str] = "1/n"
     passes: ClassVar[int] = 30
+    solver: ClassVar[str] = "proximal-bcfw"
     fitted_type: ClassVar[type[FittedTask]] = FittedLocalization
 
     def __post_init__(self) -> None:
@@ -154,8 +155,8 @@ class Localization(Task):
 
     @property
     def default_solver(self) -> str:
-        """Prox-linear where scores are not linear."""
-        return "prox-linear" if self.head == "elu" else self.solver
+        """Prox-linear steps where scores are not linear."""
+        return "incremental-prox-linear" if self.head == "elu" else self.solver
 
     @classmethod
     def default_files(cls) -> dict[str, str]:

@@ -388,8 +388,9 @@ def test_interrupted_run_leaves_a_model():
 def test_two_processes_make_the_run_of_one(folder):
     script = Path(__file__).parents[2] / "scripts" / "train.py"
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
+    options = ["--test", "test.txt", "--solver", "casimir-svrg"]
     run = subprocess.run(
-        [*launch, *training("--test", "test.txt", out="two")[1:]],
+        [*launch, *training(*options, out="two")[1:]],
         capture_output=True,
         text=True,
         timeout=300,
@@ -397,15 +398,15 @@ def test_two_processes_make_the_run_of_one(folder):
     )
     assert run.returncode == 0, run.stderr
     assert run.stdout.count("saved in two") == run.stdout.count("test: test.txt") == 1
-    train("--test", "test.txt", out="one")
+    train(*options, out="one")
     assert {path.name for path in Path("two").iterdir()} == {path.name for path in Path("one").iterdir()}
     torch.testing.assert_close(weights("two"), weights("one"), rtol=1e-6, atol=1e-6)
     for two, one in zip(history("two"), history("one"), strict=True):
         assert two.as_dict() | {"seconds": 0} == pytest.approx(one.as_dict() | {"seconds": 0}, rel=1e-6)
     assert described("two")["metrics"]["test"] == pytest.approx(described("one")["metrics"]["test"])
     passes = 5
-    train("--test", "test.txt", "--resume", out="two", passes=passes)
-    train("--test", "test.txt", "--overwrite", out="one", passes=passes)
+    train(*options, "--resume", out="two", passes=passes)
+    train(*options, "--overwrite", out="one", passes=passes)
     torch.testing.assert_close(weights("two"), weights("one"), rtol=1e-6, atol=1e-6)
 
 

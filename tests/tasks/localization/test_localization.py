@@ -291,8 +291,8 @@ def test_pictures_show_both_boxes(trained, folder):
 
 
 def test_the_solver_depends_on_the_head():
-    assert Localization().default_solver == "prox-linear"
-    assert Localization(head="linear").default_solver == "casimir-svrg"
+    assert Localization().default_solver == "incremental-prox-linear"
+    assert Localization(head="linear").default_solver == "proximal-bcfw"
 
 
 def test_weights_of_networks_are_asked_for(monkeypatch, tmp_path):
@@ -327,7 +327,7 @@ def test_commands(cache, folder, capsys):
     assert main(["train", "localization", *run, *options]) == 0
     table = capsys.readouterr().out.partition("test: train.csv\n")[2].partition("\n\nsaved")[0]
     settings = json.loads((folder / "model" / "model.json").read_text())["settings"]
-    assert (settings["solver"], settings["head"]) == ("prox-linear", "elu")
+    assert (settings["solver"], settings["head"]) == ("incremental-prox-linear", "elu")
     assert main(["evaluate", "model", "train.csv"]) == 0
     assert capsys.readouterr().out.strip() == table.strip()
     assert main(["predict", "model", "dog0.png", "--top", "2", "--pictures", "pictures"]) == 0
