@@ -25,4 +25,4 @@ def test_oldest_versions_are_those_that_are_tested():
     floors = dict(dependency.split(">=") for dependency in PYPROJECT["project"]["dependencies"])
     lines = (ROOT / "tests" / "oldest.txt").read_text().splitlines()
     pins = dict(line.split("==") for line in lines if not line.startswith("#"))
-    assert pins == floors
+    assert {name: pins.get(name) for name in floors} == floors
