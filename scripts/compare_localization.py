@@ -38,6 +38,7 @@ _SOLVERS = {
         "sgd:learning_rate=0.001",
         "adam:learning_rate=0.0001",
         "incremental-prox-linear",
+        "proximal-bcfw",
         "bcfw",
         "frank-wolfe",
     ],

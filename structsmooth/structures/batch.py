@@ -1,6 +1,7 @@
 """A batch of examples, held as tensors: what structures do with it as objects."""
 
 import dis
+import inspect
 from collections.abc import Callable
 from copy import copy
 from functools import cached_property
@@ -19,7 +20,8 @@ class Batch:
     """A batch of B examples: potentials, and further tensors that go with them.
 
     A subclass names the attributes that hold its potentials in ``potential_names``, and further tensors that have a row
-    for each example in ``row_names``.
+    for each example in ``row_names``. All of its attributes are assigned by name in its methods: copies made inside
+    ``torch.compile`` have these alone.
     """
 
     potential_names: ClassVar[tuple[str, ...]] = ()
@@ -31,7 +33,7 @@ class Batch:
         super().__init_subclass__(**arguments)
         members = [item for base in reversed(cls.__mro__) for item in vars(base).items()]
         cls._cached = tuple(name for name, member in dict(members).items() if isinstance(member, cached_property))
-        assigned = [_assigned(member) for _, member in members if isinstance(member, FunctionType)]
+        assigned = [_assigned(inspect.unwrap(member)) for _, member in members if isinstance(member, FunctionType)]
         cls._assigned = tuple(sorted(set().union(*assigned)))
 
     @property

@@ -26,6 +26,7 @@ from structsmooth import (
     LinearScore,
     Max,
     Problem,
+    ProximalBCFW,
     ProxLinear,
     Result,
 )
@@ -55,6 +56,7 @@ RUNS: dict[str, tuple[Callable[[], Problem], Any]] = {
     "sparse chain Casimir": (random_problem, CasimirSVRG()),
     "sparse chain SGD": (random_problem, SGD()),
     "sparse chain BCFW": (random_problem, BCFW(refresh=2)),
+    "sparse chain proximal BCFW": (random_problem, ProximalBCFW(refresh=2)),
     "sparse chain Frank-Wolfe": (random_problem, FrankWolfe()),
 }
 PROCESS = """

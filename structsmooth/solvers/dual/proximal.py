@@ -1,4 +1,4 @@
-"""Proximal points outside, block-coordinate Frank-Wolfe inside: the default solver of linear hinges."""
+"""Proximal points outside, block-coordinate Frank-Wolfe inside."""
 
 import math
 from dataclasses import dataclass, field, replace
@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from structsmooth.problems.base import Problem
-from structsmooth.problems.bounds import conjugate
 from structsmooth.problems.linear.active_set import inner, minus
 from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.solvers.checks import check_positive
@@ -86,9 +85,10 @@ class ProximalBCFW(BCFW):
         new = self.step_through(linear, lam + kappa, shifted, rng)
         new.center = linear.within_bounds(new.iterate)
         new.iterate = new.iterate + kappa / lam * (new.iterate - state.center)
-        at_center = float(new.iterate @ new.center) - float(new.center @ new.center) / 2
-        new.distance = lam * (conjugate(new.iterate, linear.bounds) - at_center)
-        return self._safeguarded(valued(new, linear, lam), state)
+        new = valued(new, linear, lam)
+        assert new.dual is not None
+        new.distance = new.cost - new.dual - lam * float(new.center @ (new.iterate - new.center / 2))
+        return self._safeguarded(new, state)
 
     def strength(self, state: ProximalBCFWState, lam: float) -> float:
         """κ of the next pass."""

@@ -119,13 +119,16 @@ class GradientSolver(Solver[S], Steered[S]):
 
     def order(self, problem: Problem, rng: np.random.Generator) -> Tensor:
         """Examples of the steps of one pass: a random permutation in batches, [steps, b]."""
-        steps = self.steps_per_pass(problem)
-        size = min(self.batch_size or problem.batch_size, problem.n)
+        steps, size = self.steps_per_pass(problem), self.examples_per_step(problem)
         return torch.from_numpy(rng.permutation(problem.n)[: steps * size]).view(steps, size)
 
     def steps_per_pass(self, problem: Problem) -> int:
         """Number of batches in a pass."""
-        return problem.n // min(self.batch_size or problem.batch_size, problem.n)
+        return problem.n // self.examples_per_step(problem)
+
+    def examples_per_step(self, problem: Problem) -> int:
+        """Number of examples in a batch."""
+        return min(self.batch_size or problem.batch_size, problem.n)
 
 
 def largest_near_best(tried: dict[float, float], factor: float) -> float:

@@ -90,13 +90,13 @@ class IncrementalProxLinear(GradientSolver[IncrementalState]):
 
     def blocks(self, problem: Problem) -> tuple[Tensor, ...]:
         """Examples of the blocks: the same random partition in every run."""
-        size = min(self.batch_size or problem.batch_size, problem.n)
-        blocks: tuple[Tensor, ...] = torch.from_numpy(np.random.default_rng(0).permutation(problem.n)).split(size)
+        order = torch.from_numpy(np.random.default_rng(0).permutation(problem.n))
+        blocks: tuple[Tensor, ...] = order.split(self.examples_per_step(problem))
         return blocks
 
     def steps_per_pass(self, problem: Problem) -> int:
         """Number of blocks."""
-        return math.ceil(problem.n / min(self.batch_size or problem.batch_size, problem.n))
+        return math.ceil(problem.n / self.examples_per_step(problem))
 
     def estimate_step_size(self, problem: Problem, lam: float, weights: Tensor, seed: int) -> float:
         """The η under which a first step takes a linearized loss to zero, by mean losses and gradients of blocks."""
@@ -200,11 +200,13 @@ class _Model:
 def mean_plane(planes: Tensor, constants: Tensor, shares: Tensor) -> tuple[Tensor, float]:
     """Gradient [dim] and constant of the mean of all planes."""
     gradient = torch.zeros(planes.shape[1], dtype=constants.dtype, device=planes.device)
-    for plane, share in zip(planes, shares, strict=True):
-        gradient += share * plane
+    for some, of_them in zip(planes.split(_AT_ONCE), shares.split(_AT_ONCE), strict=True):  # a cast takes memory
+        gradient += of_them @ some.to(gradient.dtype)
     return gradient, float(constants @ shares)
 
 
+# Planes that are cast from how they are stored at the same time.
+_AT_ONCE = 64
 # Blocks on which the first η is estimated, at most.
 _SAMPLE = 100
 # η grows by this after each pass, to at most this, in units of the first η.

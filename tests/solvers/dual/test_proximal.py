@@ -129,8 +129,8 @@ def calls_to(gap: float, solver: BCFW, problem: SparseChainProblem, lam: float) 
 
 
 def test_needs_fewer_calls_than_bcfw_at_small_lambda() -> None:
-    """A third of the calls or less, where the blocks share all weights: no accident of one order."""
+    """A third of the calls or less, where the blocks share all weights: it is a ninth with this seed."""
     problem = random_problem(tuple(1 + i % 4 for i in range(60)), 3, 12, NormalizedHamming(), seed=1)
     lam = 0.1 / problem.n
     plain, proximal = (calls_to(0.02, s, problem, lam) for s in (BCFW(gap_tolerance=0), ProximalBCFW(gap_tolerance=0)))
-    assert proximal < plain / 2
+    assert proximal < plain / 3
