@@ -49,11 +49,6 @@ class Task(ABC):
     def __post_init__(self) -> None:
         use_plain_numbers(self)
 
-    @property
-    def default_solver(self) -> str:
-        """The solver for the task with these options, by its name."""
-        return self.solver
-
     @classmethod
     def default_files(cls) -> dict[str, str]:
         """Data files to use when none are given, by split: train, test.

@@ -103,7 +103,7 @@ def add_compare(parser: ArgumentParser, arguments: Sequence[str]) -> None:
 def _solvers(options: Namespace) -> dict[str, Solver[Any]]:
     """Solvers by label, with the hyperparameters of ``train`` unless others are given; the usual ones by default."""
     task = from_flags(load_task(options.task), options)
-    texts = options.solvers or list(dict.fromkeys([task.default_solver, *_USUAL]))
+    texts = options.solvers or list(dict.fromkeys([task.solver, *_USUAL]))
     return parse_solvers(texts, {task.solver: task.hyperparameters})
 
 

@@ -214,9 +214,7 @@ def _chosen_solver(arguments: Sequence[str], task: type[Task]) -> str:
     """The solver that the arguments name, found before its flags are known, or else the solver of the task."""
     early = ArgumentParser("structsmooth train", add_help=False, allow_abbrev=False)
     early.add_argument("--solver", choices=list(SOLVERS))
-    add_flags(early, "task", task)
-    options = early.parse_known_args(arguments)[0]
-    return options.solver or from_flags(task, options).default_solver
+    return early.parse_known_args(arguments)[0].solver or task.solver
 
 
 def _return_freed_memory() -> None:

@@ -140,7 +140,7 @@ class Localization(Task):
     headline: ClassVar[str] = "corloc"
     lam: ClassVar[str] = "1/n"
     passes: ClassVar[int] = 30
-    solver: ClassVar[str] = "proximal-bcfw"
+    solver: ClassVar[str] = "incremental-prox-linear"
     fitted_type: ClassVar[type[FittedTask]] = FittedLocalization
 
     def __post_init__(self) -> None:
@@ -152,11 +152,6 @@ class Localization(Task):
         if self.negatives < 0:
             raise ValueError(f"negatives must be at least 0, got {self.negatives}")
         self._selective_search()  # refuses the other settings
-
-    @property
-    def default_solver(self) -> str:
-        """Prox-linear steps where scores are not linear."""
-        return "incremental-prox-linear" if self.head == "elu" else self.solver
 
     @classmethod
     def default_files(cls) -> dict[str, str]:

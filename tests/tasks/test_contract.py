@@ -191,7 +191,7 @@ def test_trains_and_predicts_on_the_command_line(trained, tmp_path, monkeypatch,
     table = capsys.readouterr().out.partition(f"test: {trained.path}\n")[2].partition("\n\nsaved")[0]
     assert Path("model/curves.png").read_bytes().startswith(b"\x89PNG")
     model = json.loads(Path("model/model.json").read_text())
-    assert model["settings"]["solver"] == trained.task.default_solver
+    assert model["settings"]["solver"] == trained.task.solver
     assert model["trained"] == json.loads(json.dumps(trained.fitted.to_dict()))
     assert trained.task.headline in model["metrics"]["test"]
     assert main(["evaluate", "model", trained.path]) == 0

@@ -50,7 +50,8 @@ class ProximalBCFW(BCFW):
     Block gaps sum to the duality gap of the inner problem, so a pass from z to w has
     F(w) − F* ≤ κ/(λ + κ) · (F(z) − F*) + Σ g_i(w, m): the iterates converge if block gaps vanish. That one pass is
     enough for this is observed and not proved. As a safeguard, κ is halved whenever the bound has not risen for
-    ``refresh`` passes; as κ vanishes, passes become those of BCFW.
+    ``refresh`` passes and the distance of w and v is more than four times the sum of block gaps: it is then the
+    proximal term that holds w back. As κ vanishes, passes become those of BCFW.
 
     Args:
         kappa: strength κ of the proximal term, at first. If not given, the geometric mean of λ and κ_0, or λ if that is
@@ -104,13 +105,15 @@ class ProximalBCFW(BCFW):
         return metrics
 
     def _safeguarded(self, new: ProximalBCFWState, old: ProximalBCFWState) -> ProximalBCFWState:
-        """``new`` with the best bound so far, and with half of κ if that has not risen for long."""
+        """``new`` with the best bound so far, and with half of κ if the proximal term has held it back for long."""
         assert new.dual is not None
         assert old.dual is not None
         if new.dual > old.dual:
             return replace(new, last_rise=new.passes)
         new.dual = old.dual
-        if new.passes - new.last_rise >= self.refresh:
+        # Gaps of a pass that samples are too small where it did not look.
+        held_back = new.distance > _HELD_BACK * max(float(new.gaps.sum()), float(old.gaps.sum()))
+        if held_back and new.passes - new.last_rise >= self.refresh:
             new.halvings, new.last_rise = new.halvings + 1, new.passes
         return new
 
@@ -127,4 +130,7 @@ def _estimate_scale(problem: LinearProblem) -> float:
     return square / (problem.n * loss) if loss > 0 else 0.0
 
 
+# Blocks on which κ_0 is estimated, about.
 _SAMPLE = 30
+# Distance over block gaps from which inner problems count as solved.
+_HELD_BACK = 4.0

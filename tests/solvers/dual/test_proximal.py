@@ -79,18 +79,27 @@ def test_a_problem_that_zero_weights_solve() -> None:
     assert result.history[-1].objective == 0
 
 
-def test_kappa_is_halved_until_the_bound_rises() -> None:
-    problem, solver = small_problem(), ProximalBCFW(refresh=4, gap_tolerance=0)
+def kappas_with_a_bound_out_of_reach(solver: ProximalBCFW) -> list[float]:
+    """κ of nine passes on, none of which raises the bound."""
+    problem = small_problem()
     state = solver.solve(problem, lam=LAM, passes=6).state
     assert isinstance(state, ProximalBCFWState)
-    out_of_reach = replace(state, dual=1e3, last_rise=state.passes)
-    kappas = []
+    state, kappas = replace(state, dual=1e3, halvings=0, last_rise=state.passes), []
     for _ in range(9):
-        out_of_reach = solver.advance(problem, LAM, out_of_reach, np.random.default_rng(0), 1)
-        kappas.append(out_of_reach.kappa)
-    first = kappas[0]
-    assert kappas == [first] * 4 + [first / 2] * 4 + [first / 4]
-    assert out_of_reach.dual == 1e3
+        state = solver.advance(problem, LAM, state, np.random.default_rng(0), 1)
+        kappas.append(state.kappa)
+    assert state.dual == 1e3
+    return kappas
+
+
+def test_a_large_kappa_is_halved_until_the_bound_rises() -> None:
+    kappas = kappas_with_a_bound_out_of_reach(ProximalBCFW(kappa=1e3, refresh=4, gap_tolerance=0))
+    assert kappas == [1e3] * 4 + [5e2] * 4 + [2.5e2]
+
+
+def test_kappa_stays_where_the_block_gaps_are_what_is_left() -> None:
+    kappas = kappas_with_a_bound_out_of_reach(ProximalBCFW(kappa=1e-3, steps="fw", refresh=4, gap_tolerance=0))
+    assert kappas == [1e-3] * 9
 
 
 def test_an_absurd_kappa_costs_passes_only() -> None:

@@ -290,11 +290,6 @@ def test_pictures_show_both_boxes(trained, folder):
 # Options and the command line.
 
 
-def test_the_solver_depends_on_the_head():
-    assert Localization().default_solver == "incremental-prox-linear"
-    assert Localization(head="linear").default_solver == "proximal-bcfw"
-
-
 def test_weights_of_networks_are_asked_for(monkeypatch, tmp_path):
     monkeypatch.delenv("STRUCTSMOOTH_DATA", raising=False)
     with pytest.raises(ValueError, match=r"give --backbone-weights, or set STRUCTSMOOTH_DATA.*--backbone squeezenet"):
