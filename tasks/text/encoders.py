@@ -10,7 +10,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
+from hashlib import sha256
 from itertools import starmap
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -21,6 +23,7 @@ from structsmooth.sequences import SparseSequences
 from structsmooth.tasks.progress import tracked
 from structsmooth.tasks.text.attributes import COLUMNS, WINDOW, Template, Templates
 from structsmooth.tasks.text.corpus import Corpus, Sentence
+from structsmooth.tasks.text.mapped import mapped
 from structsmooth.tasks.text.windows import Combinations, Windows
 
 _DROPPED = -1
@@ -42,17 +45,16 @@ class AttributeEncoder(ABC):
     def integer(self, attribute: str) -> int:
         """The integer of an attribute; -1 for an attribute to be dropped."""
 
-    def encode(self, sentences: Sequence[Sentence], templates: Templates) -> SparseSequences:
-        """Integers for the attributes of all tokens."""
+    def encode(
+        self, sentences: Sequence[Sentence], templates: Templates, cache: str | Path | None = None
+    ) -> SparseSequences:
+        """Integers for the attributes of all tokens, in memory or mapped from a file in the folder ``cache``."""
         corpus = Corpus.of(sentences)
         steps = tracked(_combinations(corpus, templates), "attributes", len(templates))
         tables = [_table(starmap(spell, found.distinct), found, self.integer) for (_, spell), found in steps]
         token_offsets = _token_offsets(tables, len(corpus.tokens))
-        attributes = np.empty(token_offsets[-1], dtype=np.int32)
-        filled = 0
-        for integers in _integers(tables, len(corpus.tokens)):
-            attributes[filled : filled + len(integers)] = integers
-            filled += len(integers)
+        parts, size = _integers(tables, len(corpus.tokens)), int(token_offsets[-1])
+        attributes = _joined(parts, size) if cache is None else mapped(_file(tables, Path(cache)), size, parts)
         return SparseSequences(*map(torch.from_numpy, (attributes, token_offsets, corpus.offsets)))
 
     def to_dict(self) -> dict[str, Any]:
@@ -186,3 +188,22 @@ def _integers(tables: Sequence[_Table], tokens: int) -> Iterator[NDArray[np.int3
     for begin in range(0, tokens, _BLOCK):
         block = np.hstack([rows[keys[begin : begin + _BLOCK]] for rows, keys in tables])
         yield block[block != _DROPPED]
+
+
+def _joined(parts: Iterable[NDArray[np.int32]], size: int) -> NDArray[np.int32]:
+    """Arrays of some size in all, end to end."""
+    whole, end = np.empty(size, dtype=np.int32), 0
+    for part in parts:
+        begin, end = end, end + len(part)
+        whole[begin:end] = part
+    return whole
+
+
+def _file(tables: Sequence[_Table], folder: Path) -> Path:
+    """Where the integers of tables are kept: the name is a digest of all that they depend on."""
+    digest = sha256()
+    for table in tables:
+        for part in table:
+            digest.update(repr(part.shape).encode())
+            digest.update(np.ascontiguousarray(part).data)
+    return folder / f"{digest.hexdigest()}.npy"

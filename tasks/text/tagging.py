@@ -1,9 +1,10 @@
 """Tagging of CoNLL column files: what named entities and chunks have in common."""
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, ClassVar, TextIO
 
 import numpy as np
@@ -53,7 +54,7 @@ class FittedTagging(FittedTask):
         """Structural hinge losses of the linear chain."""
         corpus = Corpus.of(examples)
         labels = _labels(corpus, self._scheme, self.tags)
-        sequences = self.encoder.encode(corpus, self.task.templates)
+        sequences = self.encoder.encode(corpus, self.task.templates, self.task.attributes_cache)
         return SparseChainProblem(sequences, labels, self.encoder.size, len(self.tags), self.task.cost)
 
     def predict(self, weights: Tensor, examples: Sequence[Sentence], k: int = 1) -> Predictions:
@@ -101,6 +102,7 @@ class Tagging(Task):
     Args:
         bits: attributes are hashed to 2**bits buckets; 0 makes an exact dictionary of the attributes of training data.
         scheme: tags are converted to this scheme, by default the scheme of the training data.
+        attributes_cache: folder where the encoded training data are kept and mapped from, for data larger than memory.
 
     Attributes:
         cost: task loss of the structural hinge.
@@ -108,6 +110,7 @@ class Tagging(Task):
 
     bits: int = 18
     scheme: TagScheme | None = None
+    attributes_cache: str | None = field(default=None, metadata={"metavar": "DIR"})
 
     headline: ClassVar[str] = "f1"
     cost: ClassVar[Cost]
@@ -130,7 +133,7 @@ class Tagging(Task):
     def fit(self, examples: Sequence[Sentence]) -> FittedTagging:
         """The tagger with the attributes and tags of training sentences."""
         corpus = Corpus.of(examples)
-        scheme = self.scheme or detect_scheme(map(_gold, corpus))
+        scheme = self.scheme or detect_scheme(_gold_by_sentence(corpus))
         encoder = HashingEncoder(self.bits) if self.bits else DictionaryEncoder.fit(corpus, self.templates)
         # O makes sure that every sentence has a well-formed tagging.
         tags = sorted({"O", *_well_formed(corpus, scheme)[0]})
@@ -149,6 +152,12 @@ def _well_formed(corpus: Corpus, scheme: TagScheme) -> tuple[list[str], NDArray[
     # The neighbours of a tag decide where its entity begins and ends.
     around = [[tag or "O" for tag in tags] for tags in found.distinct]
     return [entity_tags(entities(tags), 3, scheme)[1] for tags in around], found.keys
+
+
+def _gold_by_sentence(corpus: Corpus) -> Iterator[list[str]]:
+    tags = list(map(_gold_tag, corpus.distinct))
+    for start, stop in pairwise(corpus.offsets.tolist()):
+        yield [tags[number] for number in corpus.tokens[start:stop].tolist()]
 
 
 def _gold_tag(token: Token) -> str:
