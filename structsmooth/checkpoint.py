@@ -73,12 +73,14 @@ def _replacement(path: str | Path) -> Iterator[Path]:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     temporary = folder / "new"
-    yield temporary
-    temporary.chmod(folder.stat().st_mode & 0o666)  # safetensors makes files private
-    with open(temporary, "rb+") as file:
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-    folder.rmdir()
+    try:
+        yield temporary
+        temporary.chmod(folder.stat().st_mode & 0o666)  # safetensors makes files private
+        with open(temporary, "rb+") as file:
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        shutil.rmtree(folder)
 
 
 def _separate(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -37,6 +37,10 @@ def test_is_written_once(tmp_path: Path) -> None:
     assert sorted(file.name for file in path.parent.iterdir()) == ["a.crc32", "a.npy"]
 
 
+def test_an_empty_array(tmp_path: Path) -> None:
+    assert len(mapped(tmp_path / "a.npy", 0, iter([]))) == len(mapped(tmp_path / "a.npy", 0, never())) == 0
+
+
 def truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-2])
 
@@ -68,7 +72,7 @@ def test_what_is_damaged_or_foreign_is_written_anew(damage: Callable[[Path], Non
     np.testing.assert_array_equal(mapped(path, len(WHOLE), never()), WHOLE)
 
 
-def test_an_interrupted_write_leaves_nothing_behind_that_counts(tmp_path: Path) -> None:
+def test_an_interrupted_write_leaves_nothing_behind(tmp_path: Path) -> None:
     def interrupted() -> Iterator[NDArray[np.int32]]:
         yield WHOLE[:4]
         raise KeyboardInterrupt
@@ -76,7 +80,7 @@ def test_an_interrupted_write_leaves_nothing_behind_that_counts(tmp_path: Path) 
     path = tmp_path / "a.npy"
     with pytest.raises(KeyboardInterrupt):
         mapped(path, len(WHOLE), interrupted())
-    assert not path.exists()
+    assert not list(tmp_path.iterdir())
     np.testing.assert_array_equal(mapped(path, len(WHOLE), parts()), WHOLE)
 
 
