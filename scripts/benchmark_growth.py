@@ -35,6 +35,7 @@ _TASKS: dict[str, tuple[type[Tagging], str]] = {
     "chunking": (Chunking, "conll2000/train.txt.gz"),
 }
 _PASSES = 2
+_MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(16 << 20), "MALLOC_TRIM_THRESHOLD_": str(64 << 20)}  # as the command line's
 
 
 @dataclass(frozen=True)
@@ -151,7 +152,7 @@ def _measured(path: str, solver: str, options: Namespace) -> Point:
     """What a process of its own measures."""
     command = [sys.executable, __file__, "--measure", "--task", options.task, "--data", path, "--solvers", solver]
     cache = ["--attributes-cache", options.attributes_cache] if options.attributes_cache else []
-    done = subprocess.run([*command, *cache], stdout=subprocess.PIPE, text=True, check=True)
+    done = subprocess.run([*command, *cache], env=os.environ | _MALLOC, stdout=subprocess.PIPE, text=True, check=True)
     return Point(**json.loads(done.stdout))
 
 

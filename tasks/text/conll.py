@@ -25,7 +25,7 @@ _GZIP_MAGIC = b"\x1f\x8b"
 _DOCUMENT_START = "-DOCSTART-"
 _BLOCK = 1 << 18
 _LONGEST_LINE = 1 << 20
-_LARGEST = 512 << 20  # bytes of text: tokens that all differ would take about thirty times as much memory
+_LARGEST = 512 << 20  # bytes of text; tokens that all differ would take over twenty times as much memory
 _SEPARATOR = -1
 
 _cells_of_unicode = re.compile(r"[^ \t\r\n\v\f]+").findall
