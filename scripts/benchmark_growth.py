@@ -28,6 +28,7 @@ from structsmooth.cli.flags import SOLVERS, parse_lam, parse_solvers
 from structsmooth.solvers import Progress
 from structsmooth.tasks import NER, Chunking
 from structsmooth.tasks.files import DATA_VARIABLE, data_file
+from structsmooth.tasks.text.corpus import Sentence
 from structsmooth.tasks.text.tagging import Tagging
 
 _TASKS: dict[str, tuple[type[Tagging], str]] = {
@@ -86,6 +87,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def measure(name: str, path: str, solver: str, cache: str | None = None) -> Point:
     """Read, encode and train in this process."""
+    (optimizer,) = parse_solvers([solver]).values()
+    few = [Sentence(["one", "word"], [["CD", "NN"], ["O", "O"]], ["O", "I-X"])]
+    optimizer.solve(NER().fit(few).problem(few), lam=1.0, passes=1)  # loads libraries and compiles
     libraries = _memory()
     task = _TASKS[name][0](attributes_cache=cache)
     times = [time.process_time()]
@@ -95,8 +99,6 @@ def measure(name: str, path: str, solver: str, cache: str | None = None) -> Poin
     times.append(time.process_time())
     del examples
     encoded = _memory()
-    (optimizer,) = parse_solvers([solver]).values()
-    optimizer.solve(problem.subset(torch.arange(min(problem.n, 2))), lam=1.0, passes=1)  # compiles
 
     def note(progress: Progress[Any]) -> None:
         times.append(time.process_time())
@@ -165,6 +167,7 @@ def _memory() -> dict[str, float]:
 
 def _draw(points: Sequence[Point], path: str) -> None:
     from matplotlib.figure import Figure  # slow to load, and not needed without a figure
+    from matplotlib.ticker import LogLocator
 
     figure = Figure(figsize=(11, 3.6), layout="constrained")
     seconds, memory, density = panels = figure.subplots(1, 3)
@@ -185,6 +188,12 @@ def _draw(points: Sequence[Point], path: str) -> None:
     density.set(ylabel="bytes per nonzero, beyond libraries", ylim=(0, None))
     for panel in panels:
         panel.set(xlabel="sentences n", xscale="log")
+        panel.set_xticks(n, [f"{size:,}" for size in n])
+    for panel in (seconds, memory):
+        panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        panel.yaxis.set_major_formatter("{x:g}")
+    for panel in panels:
+        panel.minorticks_off()
         panel.grid(alpha=0.3)
         panel.legend(fontsize=8)
     figure.savefig(path, dpi=120)
