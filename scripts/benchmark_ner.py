@@ -170,7 +170,7 @@ def table(points: Iterable[Point]) -> str:
 
 
 def _ours(
-    task: NER, train: list[Sentence], test: list[Sentence], options: Namespace, report: Callable[[str], object]
+    task: NER, train: Sequence[Sentence], test: Sequence[Sentence], options: Namespace, report: Callable[[str], object]
 ) -> Iterator[Point]:
     fitted = task.fit(train)
     problem = fitted.problem(train)
@@ -180,7 +180,11 @@ def _ours(
 
 
 def _theirs(
-    crfsuite: Any, train: list[Sentence], test: list[Sentence], options: Namespace, report: Callable[[str], object]
+    crfsuite: Any,
+    train: Sequence[Sentence],
+    test: Sequence[Sentence],
+    options: Namespace,
+    report: Callable[[str], object],
 ) -> Iterator[Point]:
     encoded = [[_encoded(crfsuite, sentence) for sentence in sentences] for sentences in (train, test)]
     for algorithm in _CRFSUITE:

@@ -3,7 +3,7 @@
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,15 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 
-def write_atomic(path: str | Path, data: bytes | str) -> None:
-    """Write a file so that a crash leaves the old or the new one, never a part: write elsewhere, fsync, rename."""
-    with _replacement(path) as temporary:
-        temporary.write_bytes(data.encode() if isinstance(data, str) else data)
+def write_atomic(path: str | Path, data: bytes | str | Iterable[bytes]) -> None:
+    """Write a file so that a crash leaves the old or the new one, never a part: write elsewhere, fsync, rename.
+
+    Data may come in pieces, for files that are larger than memory.
+    """
+    if isinstance(data, (bytes, str)):
+        data = [data.encode() if isinstance(data, str) else data]
+    with _replacement(path) as temporary, temporary.open("wb") as file:
+        file.writelines(data)
 
 
 def save_state(path: str | Path, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
@@ -68,12 +73,14 @@ def _replacement(path: str | Path) -> Iterator[Path]:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     temporary = folder / "new"
-    yield temporary
-    temporary.chmod(folder.stat().st_mode & 0o666)  # safetensors makes files private
-    with open(temporary, "rb+") as file:
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-    folder.rmdir()
+    try:
+        yield temporary
+        temporary.chmod(folder.stat().st_mode & 0o666)  # safetensors makes files private
+        with open(temporary, "rb+") as file:
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        shutil.rmtree(folder)
 
 
 def _separate(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -25,8 +25,8 @@ class Task(ABC):
     """A learning task: a dataclass whose fields are its options, with the defaults that worked.
 
     Every field has a default and is a flag of the command line, which takes its help from the ``Args`` section of the
-    docstring. :meth:`read` gives a list of examples, of any type that suits the task. :meth:`fit` learns what features
-    and labels there are, and returns a :class:`FittedTask`, which builds the problem, predicts and measures.
+    docstring. :meth:`read` gives a sequence of examples, of any type that suits the task. :meth:`fit` learns what
+    features and labels there are, and returns a :class:`FittedTask`, which builds the problem, predicts and measures.
 
     Attributes:
         summary: one line for the list of tasks.
@@ -60,7 +60,7 @@ class Task(ABC):
         raise ValueError(f"{cls.__name__} comes without data: give --train")
 
     @abstractmethod
-    def read(self, path: str | TextIO, split: Split = "train") -> list[Any]:
+    def read(self, path: str | TextIO, split: Split = "train") -> Sequence[Any]:
         """Examples of a file.
 
         Raises:
@@ -94,7 +94,7 @@ class FittedTask(ABC):
 
     task: Task
 
-    def read(self, path: str | TextIO, split: Split = "predict") -> list[Any]:
+    def read(self, path: str | TextIO, split: Split = "predict") -> Sequence[Any]:
         """Examples of a file, as :meth:`Task.read` gives them."""
         return self.task.read(path, split)
 

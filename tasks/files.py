@@ -1,8 +1,9 @@
-"""Where tasks find their data: files, parts of files, and the folder of larger data sets."""
+"""Where tasks find their data, and keep what they make of them: files, parts of files, and folders."""
 
 import os
 import re
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 DATA_VARIABLE = "STRUCTSMOOTH_DATA"
@@ -71,3 +72,10 @@ def checksum(path: str) -> int:
         return zlib.crc32(repr(part).encode(), zlib.crc32(source.read_bytes()))
     files = sorted((str(file.relative_to(source)), file.stat().st_size) for file in source.rglob("*") if file.is_file())
     return zlib.crc32(repr((files, part)).encode())
+
+
+def keep(path: Path, write: Callable[[Path], None]) -> None:
+    """Let ``write`` make a file of a cache that runs share: two runs may make the same file at the same time."""
+    own = path.with_name(f"{os.getpid()}-{path.name}")
+    write(own)
+    os.replace(own, path)

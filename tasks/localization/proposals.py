@@ -3,7 +3,7 @@
 import ctypes
 import os
 import signal
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -20,6 +20,7 @@ from torch import Tensor
 
 from structsmooth import processes
 from structsmooth.checkpoint import load_state, save_state
+from structsmooth.tasks.files import keep
 from structsmooth.tasks.localization.images import Faults, ImageFile, decode
 from structsmooth.tasks.progress import tracked
 
@@ -136,13 +137,6 @@ def selective_search(image: NDArray[np.uint8], count: int = 1000, mode: SearchMo
     corner_and_size = np.asarray(search.process(), dtype=np.float64).reshape(-1, 4)[:count]
     boxes = np.hstack([corner_and_size[:, :2], corner_and_size[:, :2] + corner_and_size[:, 2:]])
     return np.asarray(boxes * np.tile([width / size[0], height / size[1]], 2), dtype=np.float32)
-
-
-def keep(path: Path, write: Callable[[Path], None]) -> None:
-    """Let ``write`` make a file of a cache that runs share: two runs may make the same file at the same time."""
-    own = path.with_name(f"{os.getpid()}-{path.name}")
-    write(own)
-    os.replace(own, path)
 
 
 def _segmentation() -> Any:

@@ -4,19 +4,17 @@ A template spells the attributes that depend on a few cells near a token, such a
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import NamedTuple
 
-from structsmooth.tasks.text.conll import Sentence
+from structsmooth.tasks.text.corpus import Sentence
+from structsmooth.tasks.text.windows import Column, Value
 
 WINDOW = 2
 """How far from its token a cell may be."""
 _AFFIX_LENGTHS = (2, 3, 4)
 _ABSENT = "-"
-
-Column = Sequence[str | None]
-"""A value for each token of a sentence; ``None`` where there is none."""
 
 
 class Cell(NamedTuple):
@@ -36,13 +34,13 @@ class Template(NamedTuple):
 Templates = tuple[Template, ...]
 
 
-def _spell_word(offset: int, word: str | None) -> tuple[str, ...]:
+def _spell_word(offset: int, word: Value) -> tuple[str, ...]:
     if word is None:
         return (f"B{offset}" if offset < 0 else f"E+{offset}",)
     return (f"word[{offset}]={word}",)
 
 
-def _spell_column(column: str, offset: int, value: str | None) -> tuple[str, ...]:
+def _spell_column(column: str, offset: int, value: Value) -> tuple[str, ...]:
     return () if value is None else (f"{column}[{offset}]={value}",)
 
 
@@ -58,11 +56,11 @@ def _spell_form(word: str) -> tuple[str, ...]:
     )
 
 
-def _spell_neighbour(offset: int, word: str | None) -> tuple[str, ...]:
+def _spell_neighbour(offset: int, word: Value) -> tuple[str, ...]:
     return () if word is None else (f"lower[{offset}]={word.lower()}", f"outline[{offset}]={_outline(word)}")
 
 
-def _spell_joint(name: str, *values: str | None) -> tuple[str, ...]:
+def _spell_joint(name: str, *values: Value) -> tuple[str, ...]:
     return (f"{name}={'|'.join(value or '' for value in values)}",) if any(values) else ()
 
 
@@ -77,15 +75,15 @@ def _outline(word: str) -> str:
     return re.sub(r"(.)\1+", r"\1", _shape(word))
 
 
-def _present(values: list[str]) -> Column:
-    return [None if value == _ABSENT else value for value in values]
+def _present(value: str) -> Value:
+    return None if value == _ABSENT else value
 
 
-COLUMNS: dict[str, Callable[[Sentence], Column]] = {
-    "word": lambda sentence: sentence.words,
-    "pos": lambda sentence: _present(sentence.pos),
-    "chunk": lambda sentence: _present(sentence.chunk),
-    "outline": lambda sentence: list(map(_outline, sentence.words)),
+COLUMNS: dict[str, Column] = {
+    "word": lambda token: token.word,
+    "pos": lambda token: _present(token.pos),
+    "chunk": lambda token: _present(token.chunk),
+    "outline": lambda token: _outline(token.word),
 }
 
 
@@ -127,9 +125,9 @@ def columns_of(templates: Templates) -> set[str]:
 
 def sentence_attributes(sentence: Sentence, templates: Templates) -> list[list[str]]:
     """Attributes of each token of a sentence; columns that it lacks, or fills with hyphens, have none."""
-    columns = {name: COLUMNS[name](sentence) for name in columns_of(templates)}
+    columns = {name: list(map(COLUMNS[name], sentence.tokens)) for name in columns_of(templates)}
 
-    def value(cell: Cell, token: int) -> str | None:
+    def value(cell: Cell, token: int) -> Value:
         position = token + cell.offset
         return columns[cell.column][position] if 0 <= position < len(sentence) else None
 

@@ -1,67 +1,50 @@
 """Column files of the CoNLL shared tasks: one token per line, a blank line after each sentence."""
 
+import codecs
 import gzip
 import os
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from array import array
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
 from io import BytesIO
 from os import PathLike
 from sys import intern
 from typing import BinaryIO, TextIO, cast
 
+import numpy as np
+
 from structsmooth.tag_schemes import split_tag
 from structsmooth.tasks.progress import tracked_file
+from structsmooth.tasks.text.corpus import Corpus, Sentence, Token
+
+__all__ = ["Sentence", "read_conll", "read_corpus", "write_conll"]
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _DOCUMENT_START = "-DOCSTART-"
-_ABSENT = "-"
+_BLOCK = 1 << 18
 _LONGEST_LINE = 1 << 20
-_LARGEST = 512 << 20  # bytes of text, which take about twelve times as much memory as sentences
+_LARGEST = 512 << 20  # bytes of text; tokens that all differ would take over twenty times as much memory
+_SEPARATOR = -1
 
 _cells_of_unicode = re.compile(r"[^ \t\r\n\v\f]+").findall
 
 
-@dataclass(frozen=True)
-class Sentence:
-    """A sentence as the columns of its file.
-
-    Attributes:
-        words: the first column.
-        columns: the columns between words and tags, such as part-of-speech and chunk tags.
-        tags: the last column; None where tags are to be predicted.
-    """
-
-    words: list[str]
-    columns: list[list[str]]
-    tags: list[str] | None = None
-
-    def __len__(self) -> int:
-        return len(self.words)
-
-    @property
-    def pos(self) -> list[str]:
-        """Part-of-speech tags: the first column after the words, or hyphens."""
-        return self.columns[0] if self.columns else [_ABSENT] * len(self)
-
-    @property
-    def chunk(self) -> list[str]:
-        """Chunk tags: the second column after the words, or hyphens."""
-        return self.columns[1] if len(self.columns) > 1 else [_ABSENT] * len(self)
-
-
 def read_conll(path: str | PathLike[str] | TextIO, *, tagged: bool = True) -> list[Sentence]:
-    """Sentences of a column file, as in CoNLL-2003 (word, pos, chunk, tag) and CoNLL-2000 (word, pos, tag).
+    """Sentences of a column file; arguments and errors are those of :func:`read_corpus`."""
+    return list(read_corpus(path, tagged=tagged))
+
+
+def read_corpus(path: str | PathLike[str] | TextIO, *, tagged: bool = True) -> Corpus:
+    """The corpus of a column file, as in CoNLL-2003 (word, pos, chunk, tag) and CoNLL-2000 (word, pos, tag).
 
     White space separates columns, blank lines and ``-DOCSTART-`` lines separate sentences. Files are UTF-8,
     plain or compressed by gzip, of at most 512 MiB of text.
 
     Args:
         path: the file, or an open text stream.
-        tagged: the last column has the tags; otherwise ``Sentence.columns`` has all columns after the first.
+        tagged: the last column has the tags; otherwise all columns after the first are columns of the sentences.
 
     Raises:
         ValueError: a line has another number of columns than the first, a bad tag or bytes that are not UTF-8 (the
@@ -69,28 +52,85 @@ def read_conll(path: str | PathLike[str] | TextIO, *, tagged: bool = True) -> li
         OSError: the file cannot be read, or does not exist (:class:`FileNotFoundError`).
     """
     name = str(path) if isinstance(path, (str, PathLike)) else str(getattr(path, "name", "<stream>"))
-    sentences = [_sentence(rows, tagged) for rows in _sentence_rows(_numbered_lines(path, name), name, tagged)]
-    if not sentences:
-        raise ValueError(f"{name}: no sentences")
-    return sentences
-
-
-def _numbered_lines(source: str | PathLike[str] | TextIO, name: str) -> Iterator[tuple[int, str]]:
-    number, size = 0, 0
+    parsed, numbers = _ParsedLines(tagged), array("i")
     try:
-        with _opened(source) as file:
-            for number, line in enumerate(iter(partial(file.readline, _LONGEST_LINE), b""), start=1):
-                size += len(line)
-                if len(line) == _LONGEST_LINE:
-                    raise ValueError(f"{name}:{number}: a line of more than 1 MiB; each token needs a line of its own")
-                if size > _LARGEST:
-                    raise ValueError(f"{name}: more than {_LARGEST >> 20} MiB of text; give a part of it")
-                yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
+        with _opened(path) as file:
+            for lines in _lines(file, name):
+                _extend(numbers, lines, parsed, name)
     except UnicodeDecodeError as error:
-        place, byte = max(number, 1) + error.object.count(b"\n", 0, error.start), error.object[error.start]
+        place, byte = len(numbers) + 1 + error.object.count(b"\n", 0, error.start), error.object[error.start]
         raise ValueError(f"{name}:{place}: byte {byte:#x} is not {error.encoding}") from None
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ValueError(f"{name}: damaged gzip archive: {error}") from error
+    if not parsed.distinct:
+        raise ValueError(f"{name}: no sentences")
+    return _corpus(parsed, np.frombuffer(numbers, dtype=np.int32))
+
+
+class _ParsedLines(dict[bytes, int]):
+    """The number of the token of each line, which is parsed when it is first seen; separators have -1."""
+
+    def __init__(self, tagged: bool) -> None:
+        self._tagged = tagged
+        self._columns: int | None = None
+        self.distinct: dict[Token, int] = {}
+
+    def __missing__(self, line: bytes) -> int:
+        row = _cells(line.decode())
+        if row and row[0] != _DOCUMENT_START:
+            token = self._token(row)
+            number = self.distinct.setdefault(token, len(self.distinct))
+        else:
+            number = _SEPARATOR
+        self[line] = number
+        return number
+
+    def _token(self, row: list[str]) -> Token:
+        """The token of a row, unless it has another number of columns than rows before, or no tag."""
+        if self._columns not in (None, len(row)):
+            raise ValueError(f"expected {self._columns} columns, got {len(row)}")
+        if not self._tagged:
+            token = Token(row[0], tuple(row[1:]))
+        elif len(row) < 2:
+            raise ValueError("expected a word and a tag, got one column")
+        else:
+            split_tag(row[-1])
+            token = Token(row[0], tuple(row[1:-1]), row[-1])
+        self._columns = len(row)
+        return token
+
+
+def _extend(numbers: "array[int]", lines: list[bytes], parsed: _ParsedLines, name: str) -> None:
+    """Append the numbers of the tokens of lines."""
+    try:
+        numbers.extend(map(parsed.__getitem__, lines))
+    except UnicodeDecodeError:
+        raise
+    except ValueError as error:  # of the line behind the last number
+        raise ValueError(f"{name}:{len(numbers) + 1}: {error}") from None
+
+
+def _lines(file: BinaryIO, name: str) -> Iterator[list[bytes]]:
+    """The lines of a file, some at a time, without their ends."""
+    number, size, rest = 1, 0, b""
+    while block := file.read(_BLOCK):
+        size += len(block)
+        if size > _LARGEST:
+            raise ValueError(f"{name}: more than {_LARGEST >> 20} MiB of text; give a part of it")
+        *lines, rest = (rest + (block.removeprefix(codecs.BOM_UTF8) if size == len(block) else block)).split(b"\n")
+        yield lines
+        number += len(lines)
+        if len(rest) > _LONGEST_LINE:
+            raise ValueError(f"{name}:{number}: a line of more than 1 MiB; each token needs a line of its own")
+    yield [rest]
+
+
+def _corpus(parsed: _ParsedLines, numbers: "np.typing.NDArray[np.int32]") -> Corpus:
+    """The corpus of the numbers of lines."""
+    present = numbers != _SEPARATOR
+    ends = np.cumsum(present)[~present]  # tokens before each separator
+    offsets = np.unique(np.concatenate([ends, [0, np.count_nonzero(present)]]))
+    return Corpus(list(parsed.distinct), numbers[present], offsets)
 
 
 @contextmanager
@@ -105,47 +145,10 @@ def _opened(source: str | PathLike[str] | TextIO) -> Iterator[BinaryIO]:
         yield BytesIO(source.read().encode("utf-8", "surrogateescape"))
 
 
-def _sentence_rows(lines: Iterable[tuple[int, str]], name: str, tagged: bool) -> Iterator[list[list[str]]]:
-    """The cells of each sentence's tokens."""
-    rows: list[list[str]] = []
-    columns: int | None = None
-    for number, line in lines:
-        row = _cells(line)
-        if row and row[0] != _DOCUMENT_START:
-            try:
-                if len(row) != columns:
-                    _check_columns(row, columns, tagged)
-                if tagged:
-                    split_tag(row[-1])
-            except ValueError as error:
-                raise ValueError(f"{name}:{number}: {error}") from None
-            columns = len(row)
-            rows.append(row)
-        elif rows:
-            yield rows
-            rows = []
-    if rows:
-        yield rows
-
-
-def _check_columns(row: list[str], columns: int | None, tagged: bool) -> None:
-    """Refuse another number of columns than before, and words without tags."""
-    if columns is not None:
-        raise ValueError(f"expected {columns} columns, got {len(row)}")
-    if tagged and len(row) < 2:
-        raise ValueError("expected a word and a tag, got one column")
-
-
 def _cells(line: str) -> list[str]:
     """The columns of a line. Only ASCII white space separates them: words may contain no-break spaces."""
     cells = line.split() if line.isascii() else _cells_of_unicode(line)
     return list(map(intern, cells))  # a corpus repeats them over and over
-
-
-def _sentence(rows: list[list[str]], tagged: bool) -> Sentence:
-    words, *columns = map(list, zip(*rows, strict=True))
-    tags = columns.pop() if tagged else None
-    return Sentence(words, columns, tags)
 
 
 def write_conll(sentences: Sequence[Sentence], predicted_tags: Sequence[Sequence[str]], stream: TextIO) -> None:

@@ -1,29 +1,33 @@
 """Encoders of attributes: from sentences to sparse sequences of integers.
 
-A corpus repeats the same values over and over: each combination of them is spelled and looked up once.
+Each combination of values is spelled and looked up once; see :mod:`structsmooth.tasks.text.windows`.
 """
 
 import zlib
 from abc import ABC, abstractmethod
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from itertools import chain
+from hashlib import sha256
+from itertools import starmap
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from structsmooth.sequences import SparseSequences
 from structsmooth.tasks.progress import tracked
-from structsmooth.tasks.text.attributes import COLUMNS, WINDOW, Column, Template, Templates, columns_of
-from structsmooth.tasks.text.conll import Sentence
+from structsmooth.tasks.text.attributes import COLUMNS, WINDOW, Template, Templates
+from structsmooth.tasks.text.corpus import Corpus, Sentence
+from structsmooth.tasks.text.mapped import mapped
+from structsmooth.tasks.text.windows import Combinations, Windows
 
 _DROPPED = -1
+_BLOCK = 1 << 14  # tokens
 
 
 @dataclass(frozen=True)
@@ -41,16 +45,17 @@ class AttributeEncoder(ABC):
     def integer(self, attribute: str) -> int:
         """The integer of an attribute; -1 for an attribute to be dropped."""
 
-    def encode(self, sentences: Sequence[Sentence], templates: Templates) -> SparseSequences:
-        """Integers for the attributes of all tokens."""
-        steps = tracked(_spellings(sentences, templates), "attributes", len(templates))
-        table = np.hstack([_integers(spellings, self.integer) for spellings in steps])
-        present = table != _DROPPED
-        return SparseSequences(
-            attributes=torch.from_numpy(table[present]),
-            token_offsets=_offsets(present.sum(axis=1)),
-            offsets=_offsets([len(sentence) for sentence in sentences]),
-        )
+    def encode(
+        self, sentences: Sequence[Sentence], templates: Templates, cache: str | Path | None = None
+    ) -> SparseSequences:
+        """Integers for the attributes of all tokens, in memory or mapped from a file in the folder ``cache``."""
+        corpus = Corpus.of(sentences)
+        steps = tracked(_combinations(corpus, templates), "attributes", len(templates))
+        tables = [_table(starmap(spell, found.distinct), found, self.integer) for (_, spell), found in steps]
+        token_offsets = _token_offsets(tables, len(corpus.tokens))
+        parts, size = _integers(tables, len(corpus.tokens)), int(token_offsets[-1])
+        attributes = _joined(parts, size) if cache is None else mapped(_file(tables, Path(cache)), size, parts)
+        return SparseSequences(*map(torch.from_numpy, (attributes, token_offsets, corpus.offsets)))
 
     def to_dict(self) -> dict[str, Any]:
         """The encoder as plain JSON; :func:`encoder_from_dict` reads it."""
@@ -111,9 +116,9 @@ class DictionaryEncoder(AttributeEncoder):
     def fit(cls, sentences: Sequence[Sentence], templates: Templates, *, min_count: int = 1) -> "DictionaryEncoder":
         """An encoder that knows the attributes that at least ``min_count`` tokens of training sentences have."""
         counts = Counter[str]()
-        for distinct, which in _spellings(sentences, templates):
-            for attributes, count in zip(distinct, np.bincount(which).tolist(), strict=True):
-                for attribute in attributes:
+        for template, found in _combinations(Corpus.of(sentences), templates):
+            for values, count in zip(found.distinct, found.counts, strict=True):
+                for attribute in template.spell(*values):
                     counts[attribute] += count
         # Frequent attributes first: their weights then lie close together in memory.
         return cls([attribute for attribute, count in counts.most_common() if count >= min_count])
@@ -144,65 +149,61 @@ def encoder_from_dict(data: Mapping[str, Any]) -> AttributeEncoder:
     return encoders[data["encoder"]](**{name: value for name, value in data.items() if name != "encoder"})
 
 
-# Corpora: all tokens at once, each combination of values once.
+class _Table(NamedTuple):
+    """The integers of a template: token t has those of row ``keys[t]``, filled up with ``_DROPPED``."""
+
+    rows: NDArray[np.int32]
+    keys: NDArray[np.int32]
 
 
-class _Spellings(NamedTuple):
-    """What a template says about a corpus: token t has the attributes number ``which[t]`` of ``distinct``."""
-
-    distinct: Iterator[tuple[str, ...]]
-    which: NDArray[np.int64]
-
-
-class _CodedColumn(NamedTuple):
-    """A column of a corpus: position p has the value ``values[codes[p]]``. Nones surround each sentence."""
-
-    values: list[str | None]
-    codes: NDArray[np.int64]
-
-    def at(self, positions: NDArray[np.int64]) -> list[str | None]:
-        return [self.values[code] for code in self.codes[positions].tolist()]
-
-
-def _spellings(sentences: Sequence[Sentence], templates: Templates) -> Iterator[_Spellings]:
-    columns = {name: _coded_column(sentences, COLUMNS[name]) for name in columns_of(templates)}
-    lengths = [len(sentence) for sentence in sentences]
-    preceding_separators = np.repeat(np.arange(1, len(lengths) + 1), lengths)
-    positions = np.arange(sum(lengths)) + WINDOW * preceding_separators
+def _combinations(corpus: Corpus, templates: Templates) -> Iterator[tuple[Template, Combinations]]:
+    """What each template finds in a corpus."""
+    windows = Windows(corpus, WINDOW)
     for template in templates:
-        yield _corpus_spellings(template, columns, positions)
+        cells = [(COLUMNS[column], offset) for column, offset in template.cells]
+        yield template, windows.combinations(cells)
 
 
-def _coded_column(sentences: Sequence[Sentence], column: Callable[[Sentence], Column]) -> _CodedColumn:
-    outside: list[str | None] = [None] * WINDOW
-    stream = chain(outside, chain.from_iterable(chain(column(sentence), outside) for sentence in sentences))
-    codes: dict[str | None, int] = {}
-    coded = np.fromiter((codes.setdefault(value, len(codes)) for value in stream), dtype=np.int64)
-    return _CodedColumn(list(codes), coded)
-
-
-def _corpus_spellings(
-    template: Template, columns: Mapping[str, _CodedColumn], positions: NDArray[np.int64]
-) -> _Spellings:
-    combination = np.zeros(len(positions), dtype=np.int64)
-    for column, offset in template.cells:
-        combination = combination * len(columns[column].values) + columns[column].codes[positions + offset]
-    _, example, which = np.unique(combination, return_index=True, return_inverse=True)
-    cell_values = [columns[column].at(positions[example] + offset) for column, offset in template.cells]
-    combinations = zip(*cell_values, strict=True) if template.cells else [()] * len(example)
-    return _Spellings((template.spell(*values) for values in combinations), which)
-
-
-def _integers(spellings: _Spellings, lookup: Callable[[str], int]) -> NDArray[np.int32]:
-    """Integers for the attributes of each token, in rows that are filled up with ``_DROPPED``."""
+def _table(spelled: Iterable[tuple[str, ...]], found: Combinations, lookup: Callable[[str], int]) -> _Table:
     ids, counts = array("i"), array("i")
-    for attributes in spellings.distinct:
+    for attributes in spelled:
         ids.extend(map(lookup, attributes))
         counts.append(len(attributes))
-    rows = np.full((len(counts), max(counts, default=0)), _DROPPED, dtype=np.int32)
-    rows[np.arange(rows.shape[1]) < np.array(counts)[:, None]] = ids
-    return rows[spellings.which]
+    # The last row is that of number -1.
+    rows = np.full((len(counts) + 1, max(counts, default=0)), _DROPPED, dtype=np.int32)
+    rows[:-1][np.arange(rows.shape[1]) < np.array(counts)[:, None]] = ids
+    return _Table(rows[found.of_key], found.keys)
 
 
-def _offsets(counts: Sequence[int] | NDArray[np.int64]) -> Tensor:
-    return torch.from_numpy(np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts, dtype=np.int64)]))
+def _token_offsets(tables: Sequence[_Table], tokens: int) -> NDArray[np.int64]:
+    """Where the integers of each token begin, and where those of the last token end."""
+    offsets = np.zeros(tokens + 1, dtype=np.int64)
+    for rows, keys in tables:
+        offsets[1:] += (rows != _DROPPED).sum(axis=1)[keys]
+    return np.cumsum(offsets, out=offsets)
+
+
+def _integers(tables: Sequence[_Table], tokens: int) -> Iterator[NDArray[np.int32]]:
+    """The integers of all tokens in order, some tokens at a time."""
+    for begin in range(0, tokens, _BLOCK):
+        block = np.hstack([rows[keys[begin : begin + _BLOCK]] for rows, keys in tables])
+        yield block[block != _DROPPED]
+
+
+def _joined(parts: Iterable[NDArray[np.int32]], size: int) -> NDArray[np.int32]:
+    """Arrays of some size in all, end to end."""
+    whole, end = np.empty(size, dtype=np.int32), 0
+    for part in parts:
+        begin, end = end, end + len(part)
+        whole[begin:end] = part
+    return whole
+
+
+def _file(tables: Sequence[_Table], folder: Path) -> Path:
+    """Where the integers of tables are kept: the name is a digest of all that they depend on."""
+    digest = sha256()
+    for table in tables:
+        for part in table:
+            digest.update(repr(part.shape).encode())
+            digest.update(np.ascontiguousarray(part).data)
+    return folder / f"{digest.hexdigest()}.npy"

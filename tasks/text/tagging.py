@@ -1,12 +1,15 @@
 """Tagging of CoNLL column files: what named entities and chunks have in common."""
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, ClassVar, TextIO
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from structsmooth.costs import Cost
@@ -16,10 +19,13 @@ from structsmooth.sequences import SparseSequences
 from structsmooth.tag_schemes import TagScheme, detect_scheme, entities, entity_tags, transition_mask
 from structsmooth.tasks.base import FittedTask, Latest, Predictions, Split, Task
 from structsmooth.tasks.chains import best_labels, write_scores
-from structsmooth.tasks.progress import tracked
 from structsmooth.tasks.text.attributes import Templates
-from structsmooth.tasks.text.conll import Sentence, read_conll, write_conll
+from structsmooth.tasks.text.conll import read_corpus, write_conll
+from structsmooth.tasks.text.corpus import Corpus, Sentence, Token
 from structsmooth.tasks.text.encoders import AttributeEncoder, DictionaryEncoder, HashingEncoder, encoder_from_dict
+from structsmooth.tasks.text.windows import Windows
+
+_UNTAGGED = "these sentences have no tags: training and evaluation need them in the last column"
 
 
 @dataclass(frozen=True)
@@ -31,25 +37,25 @@ class FittedTagging(FittedTask):
     tags: list[str]
     columns: int
 
-    def read(self, path: str | TextIO, split: Split = "predict") -> list[Sentence]:
+    def read(self, path: str | TextIO, split: Split = "predict") -> Corpus:
         """Sentences of a file with the columns of the training data; files to predict may lack the last column."""
         tagged = split != "predict"
-        sentences = read_conll(path, tagged=tagged)
-        found = 1 + tagged + len(sentences[0].columns)
+        corpus = read_corpus(path, tagged=tagged)
+        found = 1 + tagged + len(corpus.distinct[0].columns)
         if found == self.columns and not tagged:
-            return [Sentence(s.words, s.columns[:-1], s.columns[-1]) for s in sentences]
+            return replace(corpus, distinct=[Token(word, cells[:-1], cells[-1]) for word, cells, _ in corpus.distinct])
         if found != self.columns - (not tagged):
             name = path if isinstance(path, str) else "standard input"
             untagged = "" if tagged else f", or {self.columns - 1} without tags"
             raise ValueError(f"{name}: expected {self.columns} columns, as in training{untagged}; got {found}")
-        return sentences
+        return corpus
 
     def problem(self, examples: Sequence[Sentence]) -> SparseChainProblem:
         """Structural hinge losses of the linear chain."""
-        index = {tag: state for state, tag in enumerate(self.tags)}
-        labels = [index[tag] for sentence in tracked(examples, "tags") for tag in _well_formed(sentence, self._scheme)]
-        sequences = self.encoder.encode(examples, self.task.templates)
-        return SparseChainProblem(sequences, torch.tensor(labels), self.encoder.size, len(self.tags), self.task.cost)
+        corpus = Corpus.of(examples)
+        labels = _labels(corpus, self._scheme, self.tags)
+        sequences = self.encoder.encode(corpus, self.task.templates, self.task.attributes_cache)
+        return SparseChainProblem(sequences, labels, self.encoder.size, len(self.tags), self.task.cost)
 
     def predict(self, weights: Tensor, examples: Sequence[Sentence], k: int = 1) -> Predictions:
         """The k best well-formed tag sequences of each sentence with their scores."""
@@ -96,6 +102,7 @@ class Tagging(Task):
     Args:
         bits: attributes are hashed to 2**bits buckets; 0 makes an exact dictionary of the attributes of training data.
         scheme: tags are converted to this scheme, by default the scheme of the training data.
+        attributes_cache: folder where the encoded training data are kept and mapped from, for data larger than memory.
 
     Attributes:
         cost: task loss of the structural hinge.
@@ -103,6 +110,7 @@ class Tagging(Task):
 
     bits: int = 18
     scheme: TagScheme | None = None
+    attributes_cache: str | None = field(default=None, metadata={"metavar": "DIR"})
 
     headline: ClassVar[str] = "f1"
     cost: ClassVar[Cost]
@@ -118,25 +126,48 @@ class Tagging(Task):
     def templates(self) -> Templates:
         """The attributes of tokens."""
 
-    def read(self, path: str | TextIO, split: Split = "train") -> list[Sentence]:
+    def read(self, path: str | TextIO, split: Split = "train") -> Corpus:
         """Sentences of a column file."""
-        return read_conll(path, tagged=split != "predict")
+        return read_corpus(path, tagged=split != "predict")
 
     def fit(self, examples: Sequence[Sentence]) -> FittedTagging:
         """The tagger with the attributes and tags of training sentences."""
-        scheme = self.scheme or detect_scheme(_gold(sentence) for sentence in examples)
-        encoder = HashingEncoder(self.bits) if self.bits else DictionaryEncoder.fit(examples, self.templates)
+        corpus = Corpus.of(examples)
+        scheme = self.scheme or detect_scheme(_gold_by_sentence(corpus))
+        encoder = HashingEncoder(self.bits) if self.bits else DictionaryEncoder.fit(corpus, self.templates)
         # O makes sure that every sentence has a well-formed tagging.
-        tags = sorted({"O"}.union(*(_well_formed(sentence, scheme) for sentence in examples)))
-        return FittedTagging(replace(self, scheme=scheme), encoder, tags, 2 + len(examples[0].columns))
+        tags = sorted({"O", *_well_formed(corpus, scheme)[0]})
+        return FittedTagging(replace(self, scheme=scheme), encoder, tags, 2 + len(corpus.distinct[0].columns))
 
 
 def _gold(sentence: Sentence) -> list[str]:
     if sentence.tags is None:
-        raise ValueError("these sentences have no tags: training and evaluation need them in the last column")
+        raise ValueError(_UNTAGGED)
     return sentence.tags
 
 
-def _well_formed(sentence: Sentence, scheme: TagScheme) -> list[str]:
-    """The tags of a sentence in a scheme; the entities stay the same."""
-    return entity_tags(entities(_gold(sentence)), len(sentence), scheme)
+def _well_formed(corpus: Corpus, scheme: TagScheme) -> tuple[list[str], NDArray[np.int32]]:
+    """Tags in a scheme for the same entities, and which of them each token has."""
+    found = Windows(corpus, 1).combinations([(_gold_tag, offset) for offset in (-1, 0, 1)])
+    # The neighbours of a tag decide where its entity begins and ends.
+    around = [[tag or "O" for tag in tags] for tags in found.distinct]
+    return [entity_tags(entities(tags), 3, scheme)[1] for tags in around], found.keys
+
+
+def _gold_by_sentence(corpus: Corpus) -> Iterator[list[str]]:
+    tags = list(map(_gold_tag, corpus.distinct))
+    for start, stop in pairwise(corpus.offsets.tolist()):
+        yield [tags[number] for number in corpus.tokens[start:stop].tolist()]
+
+
+def _gold_tag(token: Token) -> str:
+    if token.tag is None:
+        raise ValueError(_UNTAGGED)
+    return token.tag
+
+
+def _labels(corpus: Corpus, scheme: TagScheme, tags: Sequence[str]) -> Tensor:
+    """The states of all tokens."""
+    index = {tag: state for state, tag in enumerate(tags)}
+    well_formed, which = _well_formed(corpus, scheme)
+    return torch.from_numpy(np.array([index[tag] for tag in well_formed])[which])

@@ -111,6 +111,18 @@ def test_benchmark_chain_generates_what_it_says():
     assert problem.sequences.token_offsets.diff().unique().tolist() == [4]
 
 
+@pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="memory as Linux counts it")
+def test_benchmark_growth_repeats_the_data(data, tmp_path, capsys):
+    plot, cache = tmp_path / "plot.png", tmp_path / "cache"
+    options = ["--data", data, "--times", "2", "--solvers", "sgd", "--attributes-cache", str(cache)]
+    assert load("benchmark_growth").main([*options, "--plot", str(plot)]) == 0
+    (row,) = rows(capsys.readouterr().out)
+    assert (row["n"], row["solver"]) == ("30", "sgd")
+    assert float(row["peak (MB)"]) >= float(row["peak until encoded (MB)"]) > 0
+    assert len(list(cache.glob("*.npy"))) == 1
+    assert plot.stat().st_size > 0
+
+
 OURS = [("casimir-svrg", "1"), ("casimir-svrg", "2"), ("sgd", "1"), ("sgd", "2")]
 NER_OPTIONS = ["--bits", "8", "--passes", "2", "--iterations", "1", "2"]
 

@@ -165,6 +165,12 @@ def test_dictionary_encoder_keeps_the_attributes_it_knows(
     ]
 
 
+def test_tokens_are_encoded_by_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = HashingEncoder().encode([EU, BARE], RICH)
+    monkeypatch.setattr("structsmooth.tasks.text.encoders._BLOCK", 3)
+    assert token_ids(HashingEncoder().encode([EU, BARE], RICH)) == token_ids(whole)
+
+
 @given(corpora(), st.integers(1, 4))
 def test_dictionary_encoder_drops_rare_and_sorts_by_count(corpus: list[Sentence], least: int) -> None:
     counts = Counter(attribute_names(corpus, RICH))

@@ -180,6 +180,17 @@ def test_refuses_endless_lines(tmp_path: Path) -> None:
         read_conll(path)
 
 
+@pytest.mark.parametrize("block", [3, 4, 7, 1000])
+def test_lines_may_span_blocks(block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("structsmooth.tasks.text.conll._BLOCK", block)
+    assert read_conll(write(tmp_path, "\ufeff" + FOUR_COLUMNS.replace("EU", "E\u00dc"))) == [
+        Sentence(["E\u00dc", "rejects"], EU.columns, EU.tags),
+        PETER,
+    ]
+    with pytest.raises(ValueError, match=r":4: expected 4 columns, got 3$"):
+        read_conll(write(tmp_path, FOUR_COLUMNS.replace("VBZ", "")))
+
+
 def test_missing_file(tmp_path: Path) -> None:
     path = tmp_path / "missing.txt"
     with pytest.raises(FileNotFoundError, match=re.escape(str(path))):

@@ -4,13 +4,15 @@ import io
 from itertools import pairwise
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from small_tasks import entities as corpus
 from small_tasks import untagged
 
 from structsmooth import CasimirSVRG
-from structsmooth.tag_schemes import entities
+from structsmooth.tag_schemes import entities, entity_tags
 from structsmooth.tasks import NER
-from structsmooth.tasks.text.conll import read_conll
+from structsmooth.tasks.text.conll import Sentence, read_conll
 
 
 @pytest.fixture
@@ -54,6 +56,18 @@ def test_converts_to_a_scheme(path, scheme):
     assert prefixes == {"IO": {"O", "I"}, "IOB1": {"O", "I"}, "BIO": {*"OBI"}, "BIOES": {*"OBIES"}}[scheme]
     for sentence, predicted in zip(sentences, outputs(task.predict(weights, sentences)), strict=True):
         assert entities(predicted) == entities(sentence.tags)
+
+
+@given(
+    st.lists(st.lists(st.sampled_from(["O", *(f"{p}-{t}" for p in "BIES" for t in "XY")]), min_size=1), min_size=1),
+    st.sampled_from(["IO", "IOB1", "BIO", "BIOES"]),
+)
+def test_labels_are_those_of_the_entities(tags, scheme):
+    sentences = [Sentence(["w"] * len(own), [], own) for own in tags]
+    task = NER(bits=1, scheme=scheme, rich=False).fit(sentences)
+    expected = [tag for own in tags for tag in entity_tags(entities(own), len(own), scheme)]
+    assert [task.tags[state] for state in task.problem(sentences).labels] == expected
+    assert task.tags == sorted({"O", *expected})
 
 
 def test_takes_the_scheme_of_the_data(tmp_path):

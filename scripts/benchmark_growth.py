@@ -1,0 +1,219 @@
+"""Time and memory of training a tagger as its data grow: a column file, repeated.
+
+Every measurement is a process of its own. Seconds are those of the processor: reading the file, encoding (vocabulary,
+attributes and labels), and the last of two passes of a solver with its evaluation. Memory is resident: the peak; what
+of it were pages mapped from files when training ended, beyond those of the libraries, which the system takes back when
+memory is short; and the peak beyond the libraries in bytes for each nonzero, a token's attribute. Repetition adds no
+new words, so vocabularies stay as they are.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from structsmooth.cli.flags import SOLVERS, parse_lam, parse_solvers
+from structsmooth.solvers import Progress
+from structsmooth.tasks import NER, Chunking
+from structsmooth.tasks.files import DATA_VARIABLE, data_file
+from structsmooth.tasks.text.corpus import Sentence
+from structsmooth.tasks.text.tagging import Tagging
+
+_TASKS: dict[str, tuple[type[Tagging], str]] = {
+    "ner": (NER, "conll2003/eng.train.gz"),
+    "chunking": (Chunking, "conll2000/train.txt.gz"),
+}
+_PASSES = 2
+_MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(16 << 20), "MALLOC_TRIM_THRESHOLD_": str(64 << 20)}  # as the command line's
+
+
+@dataclass(frozen=True)
+class Point:
+    """What one process measured; seconds, and MB of memory."""
+
+    solver: str
+    n: int
+    nonzeros: int
+    reading: float
+    encoding: float
+    one_pass: float
+    libraries: float
+    peak_encoding: float
+    peak: float
+    mapped: float
+
+    @property
+    def bytes_per_nonzero(self) -> float:
+        """Memory beyond that of the libraries."""
+        return (self.peak - self.libraries) * 2**20 / self.nonzeros
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure every size and solver, print the table and draw the figure."""
+    torch.set_num_threads(1)
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.measure:
+        print(json.dumps(asdict(measure(options.task, options.data, options.solvers[0], options.attributes_cache))))
+        return 0
+    if min(options.times) < 1:
+        parser.error("--times must be at least 1")
+    if options.data is None and not os.environ.get(DATA_VARIABLE):
+        parser.error(f"give --data, or set {DATA_VARIABLE} to the folder of data")
+    try:
+        data = options.data or data_file(options.task, _TASKS[options.task][1])
+        points = list(_points(data, options))
+    except OSError as error:
+        parser.error(str(error))
+    print(f"{options.task}: {data}\n")
+    print(table(points))
+    if options.plot:
+        _draw(points, options.plot)
+        print(f"\nplot: {options.plot}")
+    return 0
+
+
+def measure(name: str, path: str, solver: str, cache: str | None = None) -> Point:
+    """Read, encode and train in this process."""
+    (optimizer,) = parse_solvers([solver]).values()
+    few = [Sentence(["one", "word"], [["CD", "NN"], ["O", "O"]], ["O", "I-X"])]
+    optimizer.solve(NER().fit(few).problem(few), lam=1.0, passes=1)  # loads libraries and compiles
+    libraries = _memory()
+    task = _TASKS[name][0](attributes_cache=cache)
+    times = [time.process_time()]
+    examples = task.read(path)
+    times.append(time.process_time())
+    problem = task.fit(examples).problem(examples)
+    times.append(time.process_time())
+    del examples
+    encoded = _memory()
+
+    def note(progress: Progress[Any]) -> None:
+        times.append(time.process_time())
+
+    optimizer.solve(problem, lam=parse_lam(task.lam, problem.n), passes=_PASSES, callbacks=(note,))
+    trained = _memory()
+    return Point(
+        solver=solver,
+        n=problem.n,
+        nonzeros=len(problem.sequences.attributes),
+        reading=times[1] - times[0],
+        encoding=times[2] - times[1],
+        one_pass=times[-1] - times[-2],
+        libraries=libraries["VmRSS"],
+        peak_encoding=encoded["VmHWM"],
+        peak=trained["VmHWM"],
+        mapped=trained["RssFile"] - libraries["RssFile"],
+    )
+
+
+def table(points: Sequence[Point]) -> str:
+    """The points as Markdown."""
+    lines = [
+        "| n | nonzeros | solver | reading (s) | encoding (s) | a pass (s) | peak until encoded (MB) | peak (MB) "
+        "| of these mapped (MB) | bytes per nonzero |",
+        "| ---: | ---: | --- |" + " ---: |" * 7,
+    ]
+    for p in points:
+        seconds = " | ".join(f"{value:.2f}" for value in (p.reading, p.encoding, p.one_pass))
+        memory = " | ".join(f"{value:.0f}" for value in (p.peak_encoding, p.peak, p.mapped))
+        lines.append(f"| {p.n} | {p.nonzeros} | {p.solver} | {seconds} | {memory} | {p.bytes_per_nonzero:.1f} |")
+    return "\n".join(lines)
+
+
+def _points(data: str, options: Namespace) -> Iterator[Point]:
+    with tempfile.TemporaryDirectory() as folder:
+        for times in options.times:
+            path = str(Path(folder) / "data.txt")
+            _repeat(data, times, path)
+            for solver in options.solvers or [_TASKS[options.task][0].solver]:
+                yield _measured(path, solver, options)
+
+
+def _repeat(data: str, times: int, path: str) -> None:
+    content = Path(data).read_bytes()
+    text = gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content
+    with open(path, "wb") as file:
+        for _ in range(times):
+            file.write(text + b"\n\n")
+
+
+def _measured(path: str, solver: str, options: Namespace) -> Point:
+    """What a process of its own measures."""
+    command = [sys.executable, __file__, "--measure", "--task", options.task, "--data", path, "--solvers", solver]
+    cache = ["--attributes-cache", options.attributes_cache] if options.attributes_cache else []
+    done = subprocess.run([*command, *cache], env=os.environ | _MALLOC, stdout=subprocess.PIPE, text=True, check=True)
+    return Point(**json.loads(done.stdout))
+
+
+def _memory() -> dict[str, float]:
+    """MB of this process by kind, as Linux counts them: VmRSS now, its peak VmHWM, and RssFile of mapped files."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    cells = [line.split() for line in lines]
+    return {cell[0].rstrip(":"): int(cell[1]) / 1024 for cell in cells if cell[-1:] == ["kB"]}
+
+
+def _draw(points: Sequence[Point], path: str) -> None:
+    from matplotlib.figure import Figure  # slow to load, and not needed without a figure
+    from matplotlib.ticker import LogLocator
+
+    figure = Figure(figsize=(11, 3.6), layout="constrained")
+    seconds, memory, density = panels = figure.subplots(1, 3)
+    for solver in dict.fromkeys(point.solver for point in points):
+        own = [point for point in points if point.solver == solver]
+        n = [point.n for point in own]
+        seconds.plot(n, [point.one_pass for point in own], marker=".", label=f"a pass, {solver}")
+        memory.plot(n, [point.peak for point in own], marker=".", label=f"peak, {solver}")
+        density.plot(n, [point.bytes_per_nonzero for point in own], marker=".", label=solver)
+    own = [point for point in points if point.solver == points[0].solver]
+    n = [point.n for point in own]
+    seconds.plot(n, [point.reading for point in own], "--", marker=".", label="reading")
+    seconds.plot(n, [point.encoding for point in own], "--", marker=".", label="encoding")
+    memory.plot(n, [point.peak_encoding for point in own], "--", marker=".", label="peak until encoded")
+    memory.plot(n, [point.libraries for point in own], ":", label="libraries")
+    seconds.set(ylabel="CPU seconds", yscale="log")
+    memory.set(ylabel="resident memory (MB)", yscale="log")
+    density.set(ylabel="bytes per nonzero, beyond libraries", ylim=(0, None))
+    for panel in panels:
+        panel.set(xlabel="sentences n", xscale="log")
+        panel.set_xticks(n, [f"{size:,}" for size in n])
+    for panel in (seconds, memory):
+        panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        panel.yaxis.set_major_formatter("{x:g}")
+    for panel in panels:
+        panel.minorticks_off()
+        panel.grid(alpha=0.3)
+        panel.legend(fontsize=8)
+    figure.savefig(path, dpi=120)
+
+
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument("--data", metavar="FILE", help="column file (default: CoNLL, in STRUCTSMOOTH_DATA)")
+    parser.add_argument("--task", choices=list(_TASKS), default="ner", help="default: %(default)s")
+    parser.add_argument(
+        "--times", type=int, nargs="+", default=[1, 3, 10, 30], metavar="N", help="repetitions (default: 1 3 10 30)"
+    )
+    parser.add_argument(
+        "--solvers", nargs="+", choices=list(SOLVERS), metavar="NAME", help="solvers (default: the one of the task)"
+    )
+    parser.add_argument("--attributes-cache", metavar="DIR", help="map attributes from files in this folder")
+    parser.add_argument("--plot", metavar="FILE", help="draw seconds and memory against n")
+    parser.add_argument("--measure", action="store_true", help="measure --data as it is, in this process; print JSON")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,65 @@
+"""Integers that do not fit into memory: written once, and mapped into memory from then on."""
+
+import io
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from structsmooth.checkpoint import write_atomic
+from structsmooth.tasks.files import keep
+
+_BLOCK = 1 << 20
+
+
+def mapped(path: Path, size: int, parts: Iterable[NDArray[np.int32]]) -> NDArray[np.int32]:
+    """The ``.npy`` file of an array of some size, mapped into memory; it is first written from its parts if need be.
+
+    A file beside it has the checksum: what is not as it was written is written anew. Processes may share a folder.
+
+    Raises:
+        OSError: a folder that cannot be made or written into.
+    """
+    checksum = path.with_suffix(".crc32")
+    if not _intact(path, checksum):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        running = _Checksum()
+        keep(path, lambda own: write_atomic(own, running.of(_pieces(size, parts))))
+        keep(checksum, lambda own: write_atomic(own, f"{running.value:08x}"))
+    # Copy on write: torch asks for memory that may be written.
+    array: NDArray[np.int32] = np.load(path, mmap_mode="c")
+    return array
+
+
+def _pieces(size: int, parts: Iterable[NDArray[np.int32]]) -> Iterator[bytes]:
+    header = io.BytesIO()
+    layout = {"descr": np.dtype(np.int32).str, "fortran_order": False, "shape": (size,)}
+    np.lib.format.write_array_header_1_0(header, layout)
+    yield header.getvalue()
+    for part in parts:
+        yield part.tobytes()
+
+
+class _Checksum:
+    """CRC-32 of pieces that pass by."""
+
+    def __init__(self) -> None:
+        self.value = 0
+
+    def of(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
+        for piece in pieces:
+            self.value = zlib.crc32(piece, self.value)
+            yield piece
+
+
+def _intact(path: Path, checksum: Path) -> bool:
+    """Whether a file is as it was written."""
+    if not (path.is_file() and checksum.is_file()):
+        return False
+    value = 0
+    with path.open("rb") as file:
+        while piece := file.read(_BLOCK):
+            value = zlib.crc32(piece, value)
+    return checksum.read_bytes() == f"{value:08x}".encode()
