@@ -139,7 +139,7 @@ def _add_gathered_atomically(count, length, rows, sums, node, edge, factor, out)
                 add_atomically(out, ends - states + p, s, factor * edge[p, s])
 
 
-@compiled
+@inlined
 def _add(queue, count, length, rows, sums, node, edge, factor, out):
     """:func:`_add_gathered`, as the number of threads needs it."""
     if queue is None:
@@ -148,19 +148,19 @@ def _add(queue, count, length, rows, sums, node, edge, factor, out):
         _add_gathered_atomically(count, length, rows, sums, node, edge, factor, out)
 
 
-@compiled
+@inlined
 def _next_step(queue, turn):
     """The step that a thread makes when it is its turn."""
     return turn if queue is None else take_next(queue)
 
 
-@compiled
+@inlined
 def _own_transition(queue, weights, work):
     """The transitions; with several threads a copy, which :func:`_look_up` brings up to date."""
     return transition_of(weights) if queue is None else work.exponential[0]
 
 
-@compiled
+@inlined
 def _look_up(queue, weights, transition):
     """A step that sees different transitions at different times would not know its gap."""
     if queue is not None:
