@@ -134,7 +134,7 @@ class BCFW(DualSolver[BCFWState]):
         """The steps of one pass; the dual of the new state is not computed yet."""
         order = self.order(linear, state, rng)
         new = self._steps(linear, lam, state, order, self.threads)
-        if self.threads > 1 and _fell(state, new, linear, lam):
+        if self.threads > 1 and _fell(_value(state, linear, lam), _value(new, linear, lam)):
             new = self._steps(linear, lam, state, order, threads=1)
         return new
 
@@ -151,6 +151,7 @@ class BCFW(DualSolver[BCFWState]):
         new.hits += linear.blocks - (linear.oracle_calls - calls)
         new.iterate, new.statistics, new.gaps = point.weights, point.statistics, point.gaps
         new.outputs, new.alphas, new.stamps = point.outputs, point.alphas, point.stamps
+        new.cost = linear.expected_cost(new.statistics)
         new.weights = linear.within_bounds(new.iterate if total is None else old_share * state.weights + total)
         if self._sees_all(state):
             new.gap = float(new.gaps.sum())
@@ -200,7 +201,8 @@ class BCFW(DualSolver[BCFWState]):
         """State before the first pass, with those of the active sets and caches that the steps need."""
         v = problem.dual_weights(statistics, lam)
         gaps = torch.full((problem.blocks,), math.inf).to(v)
-        state = self.state_type(problem.within_bounds(v), iterate=v, statistics=statistics, gaps=gaps)
+        cost = problem.expected_cost(statistics)
+        state = self.state_type(problem.within_bounds(v), iterate=v, statistics=statistics, gaps=gaps, cost=cost)
         if self.steps != "fw" or self.cache:
             outputs, alphas, stamps = sets
             # Steps without active sets would leave these weights behind.
@@ -209,15 +211,16 @@ class BCFW(DualSolver[BCFWState]):
         return valued(state, problem, lam)
 
 
-def _fell(old: BCFWState, new: BCFWState, problem: LinearProblem, lam: float) -> bool:
-    """Whether the dual is smaller than before, by more than rounding."""
-    before, after = (valued(state, problem, lam).dual for state in (old, new))
-    assert before is not None
-    assert after is not None
+def _fell(before: float, after: float) -> bool:
+    """Whether the dual is smaller, by more than rounding."""
     return after < before - 1e-12 * abs(before)
+
+
+def _value(state: BCFWState, problem: LinearProblem, lam: float) -> float:
+    """The dual for a λ to which the iterate belongs."""
+    return state.cost - lam * conjugate(state.iterate, problem.bounds)
 
 
 def valued(state: B, problem: LinearProblem, lam: float) -> B:
     """``state`` with the value of its dual iterate."""
-    cost = problem.expected_cost(state.statistics)
-    return replace(state, cost=cost, dual=cost - lam * conjugate(state.iterate, problem.bounds))
+    return replace(state, dual=_value(state, problem, lam))

@@ -110,6 +110,15 @@ class SparseChainProblem(LinearProblem):
         """Labels of an example: int64 [T]."""
         return self.labels[self.data.tokens(block)]
 
+    def label_sets(self, capacity: int) -> tuple[Tensor, Tensor, Tensor]:
+        """As for any linear problem, without a loop over examples."""
+        lengths = self.sequences.lengths
+        example = torch.repeat_interleave(capacity * lengths)
+        position = torch.arange(len(example)) - capacity * self.sequences.offsets[example]
+        outputs = self.labels[self.sequences.offsets[example] + position % lengths[example]]
+        alphas = torch.zeros(self.n, capacity, dtype=torch.float64).index_fill_(1, torch.tensor(0), 1.0)
+        return outputs.int(), alphas, alphas.int()
+
     def parts(self, atom: Tensor, block: int) -> Parts:
         """Nodes [T, S] and summed edges [S, S] of one labelling."""
         node = one_hot(atom, self.states).double()
