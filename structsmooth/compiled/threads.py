@@ -28,7 +28,7 @@ def over_batch(run: Callable[[int, int], None], batch: int, operations: int) -> 
 
 
 def on_threads(run: Callable[[int], R], threads: int) -> list[R]:
-    """``[run(0), ..., run(threads - 1)]``, at the same time; one thread is the caller's own."""
+    """``[run(0), ..., run(threads - 1)]``, at the same time; a single one on the thread of the caller."""
     return [run(0)] if threads == 1 else list(_pool(threads).map(run, range(threads)))
 
 

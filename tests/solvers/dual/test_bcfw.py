@@ -336,6 +336,15 @@ def test_examples_are_drawn_in_proportion_to_their_gaps() -> None:
         assert counts.tolist() == (1000 * wanted).round().tolist()
 
 
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float64])
+def test_no_choices_make_no_steps(dtype: torch.dtype, count: int) -> None:
+    problem = small_problem()
+    start = iterate(problem)
+    after, _ = problem.frank_wolfe_epoch(start, torch.empty(0, dtype=dtype), lam=LAM, threads=count)
+    assert torch.equal(after.statistics, start.statistics)
+
+
 @pytest.mark.parametrize("kind", [SparseChainProblem, LinearProblem])
 def test_without_gaps_all_examples_are_as_likely(kind: type[LinearProblem]) -> None:
     problem = small_problem()

@@ -75,7 +75,7 @@ def _checked_choices(data: ChainData, order: Tensor) -> tuple[Tensor, Tensor]:
         draws = checked("order [steps]", order, torch.float64, -1)
         if not ((draws >= 0) & (draws < 1)).all():
             raise ValueError("order must hold draws from [0, 1)")
-        return torch.arange(data.n), draws
+        return torch.arange(data.n if len(draws) else 0), draws
     examples = checked("order [steps]", order, torch.int64, -1)
     return data.checked_order(examples[:, None])[:, 0], torch.empty(0, dtype=torch.float64)
 
