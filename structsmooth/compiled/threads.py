@@ -1,11 +1,16 @@
-"""Divide a compiled loop over the batch among threads; compiled loops release the GIL."""
+"""Divide compiled loops among threads; compiled loops release the GIL."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache
+from typing import TypeVar
 
 import torch
+
+R = TypeVar("R")
 
 # Number of elementary operations (about 1 ns each) from which a second thread saves more time than it costs.
 _GRAIN = 200_000
@@ -22,10 +27,36 @@ def over_batch(run: Callable[[int, int], None], batch: int, operations: int) -> 
         assert done is None
 
 
-@lru_cache(maxsize=1)
+def on_threads(run: Callable[[int], R], threads: int) -> list[R]:
+    """``[run(0), ..., run(threads - 1)]``, at the same time; a single one on the thread of the caller."""
+    return [run(0)] if threads == 1 else list(_pool(threads).map(run, range(threads)))
+
+
+_of_passes = ContextVar("threads of passes", default=1)
+
+
+@contextmanager
+def sharing_passes(threads: int) -> Iterator[None]:
+    """In this block, so many threads share each pass over all examples, where a problem has compiled ones.
+
+    The results depend on the number of threads by rounding, and on nothing else.
+    """
+    token = _of_passes.set(threads)
+    try:
+        yield
+    finally:
+        _of_passes.reset(token)
+
+
+def of_passes() -> int:
+    """Number of threads that share a pass over all examples; see :func:`sharing_passes`."""
+    return _of_passes.get()
+
+
+@cache
 def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, thread_name_prefix="structsmooth")
 
 
-# A forked child inherits the pool but not its threads.
+# A forked child inherits the pools but not their threads.
 os.register_at_fork(after_in_child=_pool.cache_clear)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from structsmooth.compiled.threads import sharing_passes
 from structsmooth.history import History
 from structsmooth.problems.base import Problem
 from structsmooth.solvers.checks import check_number
@@ -41,7 +42,7 @@ class Solver(Algorithm[S]):
             problem: the finite sum.
             lam: λ ≥ 0.
             passes: limit on stochastic passes over the data.
-            seed: of the order of examples; same seed, same result.
+            seed: of the order of examples; same seed, same result, unless several threads make the steps.
             start: first weights [dim], converted to the dtype and device of ``problem.start()``, which is where a run
                 starts if none are given. A solver of the dual starts from a state of another run instead.
             callbacks: called after every pass with a :class:`Progress`; may raise :class:`Stop`.
@@ -62,11 +63,12 @@ class Solver(Algorithm[S]):
         self.check(problem, lam)
         run = Run(self, problem, lam, seed, callbacks)
         try:
-            if resume is None:
-                run.begin(start)
-            else:
-                run.resume(*resume)
-            status = run.until(passes)
+            with sharing_passes(self.threads):
+                if resume is None:
+                    run.begin(start)
+                else:
+                    run.resume(*resume)
+                status = run.until(passes)
         except Stop:
             status = Status.STOPPED
         except KeyboardInterrupt:

@@ -31,6 +31,11 @@ class Algorithm(ABC, Generic[S]):
         use_plain_numbers(self)
         check_number("gap_tolerance", self.gap_tolerance)
 
+    @property
+    def threads(self) -> int:
+        """Threads that share full passes where these are compiled; a field of solvers whose steps they share too."""
+        return 1
+
     def check(self, problem: Problem, lam: float) -> None:
         """Refuse a problem that the solver cannot solve; here one with bounds.
 

@@ -81,6 +81,28 @@ def test_benchmark_bcfw_counts_passes_to_each_gap(capsys):
     assert all(row["1e-6"] == "-" and 1e-6 < float(row["last gap"]) <= 1 for row in table)
 
 
+def test_benchmark_threads_compares_with_one(data, capsys):
+    options = [
+        "--train",
+        data,
+        "--bits",
+        "8",
+        "--seeds",
+        "1",
+        "--threads",
+        "2",
+        "3",
+        "--solvers",
+        "bcfw",
+        "proximal-bcfw",
+    ]
+    assert load("benchmark_threads").main([*options, "--limit", "40"]) == 0
+    table = rows(capsys.readouterr().out)
+    works = ("full pass", "bcfw", "proximal-bcfw")
+    assert [(row["work"], row["threads"]) for row in table] == [(work, count) for work in works for count in "123"]
+    assert all(0 < float(row["passes"]) < 40 for row in table[3:])
+
+
 def test_benchmark_cuts_times_every_oracle(capsys):
     sizes = ["--graphs", "4x5", "--matchings", "3x3", "2x5", "--images", "6x8"]
     assert load("benchmark_cuts").main([*sizes, "--k", "3", "--repeats", "1"]) == 0

@@ -108,6 +108,14 @@ class LinearProblem(BlockProblem):
         alphas[:, 0] = 1
         return atoms if atoms.is_floating_point() else atoms.int(), alphas, alphas.int()
 
+    def check_threads(self, count: int) -> None:
+        """Refuse several threads for the steps of an epoch, which need compiled ones."""
+        if count > 1:
+            raise ValueError(
+                f"threads must be 1 for a {type(self).__name__}, got {count}: only the steps of a SparseChainProblem "
+                "are compiled for several"
+            )
+
     @replicated
     def frank_wolfe_epoch(
         self,
@@ -118,6 +126,7 @@ class LinearProblem(BlockProblem):
         steps: Steps = "fw",
         shares: Tensor | None = None,
         cache: Cache | None = None,
+        threads: int = 1,
     ) -> tuple[DualIterate, Tensor | None]:
         """Block-coordinate Frank-Wolfe steps with line search (Osokin et al. 2016, Algorithms 1 to 5 and 9).
 
@@ -132,7 +141,10 @@ class LinearProblem(BlockProblem):
                 ``"away"`` either towards it or away from the worst, whichever has the larger gap.
             shares: weight of each iterate in the sum, float64 [steps].
             cache: when a step takes an atom of the cache and does not call the oracle.
+            threads: that make the steps at the same time, each without those that the others have not finished. Only
+                problems whose :meth:`check_threads` says so take more than one.
         """
+        self.check_threads(threads)
         point = DualIterate(*(tensor.clone() for tensor in vars(point).values()))
         total = None if shares is None else torch.zeros_like(point.weights)
         block_steps = BlockSteps(self, lam, steps, cache)

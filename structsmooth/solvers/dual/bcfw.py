@@ -72,6 +72,10 @@ class BCFW(DualSolver[BCFWState]):
         refresh: with ``"gap"`` or a cache, every pass whose number is a multiple of this one, from 0, goes over all
             blocks in any case. Such a pass calls the oracle on every block and makes a step with every call.
         average: return the average of the iterates, weighted by their number, instead of the last one.
+        threads: threads that make the steps of a pass at the same time, for a
+            :class:`~structsmooth.SparseChainProblem` without bounds; they also share full passes. A step does not see
+            those that other threads have not finished, so two runs differ, with the same seed too. Should the dual have
+            fallen in a pass, one thread makes it again. One thread gives the same iterates in every run.
     """
 
     sampling: Literal["uniform", "gap"] = "gap"
@@ -82,18 +86,23 @@ class BCFW(DualSolver[BCFWState]):
     capacity: int = 16
     refresh: int = 10
     average: bool = False
+    threads: int = 1
 
     state_type: ClassVar[type[BCFWState]] = BCFWState
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("capacity", "refresh"):
+        for name in ("capacity", "refresh", "threads"):
             check_number(name, getattr(self, name), integer=True, positive=True)
         for name in ("cache_factor", "cache_nu"):
             check_number(name, getattr(self, name))
         check_choices(self, "steps")
         if self.sampling not in ("uniform", "gap"):
             raise ValueError(f'sampling must be "uniform" or "gap", got {self.sampling!r}')
+
+    def check(self, problem: Problem, lam: float) -> None:
+        """Refuse a problem without a dual, and several threads where steps are not compiled for them."""
+        self.linear(problem, lam).check_threads(self.threads)
 
     def first_state(self, problem: Problem, lam: float, start: Any, seed: int) -> BCFWState:
         """The labels, or the dual iterate of ``start``, with unknown gaps."""
@@ -123,18 +132,26 @@ class BCFW(DualSolver[BCFWState]):
 
     def step_through(self, linear: LinearProblem, lam: float, state: B, rng: np.random.Generator) -> B:
         """The steps of one pass; the dual of the new state is not computed yet."""
+        order = self.order(linear, state, rng)
+        new = self._steps(linear, lam, state, order, self.threads)
+        if self.threads > 1 and _fell(_value(state, linear, lam), _value(new, linear, lam)):
+            new = self._steps(linear, lam, state, order, threads=1)
+        return new
+
+    def _steps(self, linear: LinearProblem, lam: float, state: B, order: Tensor, threads: int) -> B:
         new = replace(state, passes=state.passes + 1, steps=state.steps + linear.blocks)
         shares, old_share = None, 0.0
         if self.average:
             t = torch.arange(state.steps + 1, new.steps + 1, dtype=torch.float64)
             shares, old_share = averaging_shares(t, degree=1)
-        order, calls = self.order(linear, state, rng), linear.oracle_calls
+        calls, cache = linear.oracle_calls, self.criterion(linear, state)
         point, total = linear.frank_wolfe_epoch(
-            state.point, order, lam=lam, steps=self.steps, shares=shares, cache=self.criterion(linear, state)
+            state.point, order, lam=lam, steps=self.steps, shares=shares, cache=cache, threads=threads
         )
         new.hits += linear.blocks - (linear.oracle_calls - calls)
         new.iterate, new.statistics, new.gaps = point.weights, point.statistics, point.gaps
         new.outputs, new.alphas, new.stamps = point.outputs, point.alphas, point.stamps
+        new.cost = linear.expected_cost(new.statistics)
         new.weights = linear.within_bounds(new.iterate if total is None else old_share * state.weights + total)
         if self._sees_all(state):
             new.gap = float(new.gaps.sum())
@@ -184,7 +201,8 @@ class BCFW(DualSolver[BCFWState]):
         """State before the first pass, with those of the active sets and caches that the steps need."""
         v = problem.dual_weights(statistics, lam)
         gaps = torch.full((problem.blocks,), math.inf).to(v)
-        state = self.state_type(problem.within_bounds(v), iterate=v, statistics=statistics, gaps=gaps)
+        cost = problem.expected_cost(statistics)
+        state = self.state_type(problem.within_bounds(v), iterate=v, statistics=statistics, gaps=gaps, cost=cost)
         if self.steps != "fw" or self.cache:
             outputs, alphas, stamps = sets
             # Steps without active sets would leave these weights behind.
@@ -193,7 +211,16 @@ class BCFW(DualSolver[BCFWState]):
         return valued(state, problem, lam)
 
 
+def _fell(before: float, after: float) -> bool:
+    """Whether the dual is smaller, by more than rounding."""
+    return after < before - 1e-12 * abs(before)
+
+
+def _value(state: BCFWState, problem: LinearProblem, lam: float) -> float:
+    """The dual for a λ to which the iterate belongs."""
+    return state.cost - lam * conjugate(state.iterate, problem.bounds)
+
+
 def valued(state: B, problem: LinearProblem, lam: float) -> B:
     """``state`` with the value of its dual iterate."""
-    cost = problem.expected_cost(state.statistics)
-    return replace(state, cost=cost, dual=cost - lam * conjugate(state.iterate, problem.bounds))
+    return replace(state, dual=_value(state, problem, lam))

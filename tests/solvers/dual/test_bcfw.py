@@ -228,6 +228,8 @@ def test_active_sets_reach_an_accuracy_that_frank_wolfe_does_not(steps: Steps) -
 def test_compiled_passes_are_the_default(seed: int) -> None:
     problem = random_problem(seed=seed)
     assert torch.equal(problem.label_statistics(), LinearProblem.label_statistics(problem))
+    for own, other in zip(problem.label_sets(3), LinearProblem.label_sets(problem, 3), strict=True):
+        assert_close(own, other, rtol=0, atol=0)
     statistics, w = iterate(problem, seed).statistics, random_weights(problem, seed)
     expected = LinearProblem.expected_cost(problem, statistics)
     assert problem.expected_cost(statistics) == pytest.approx(expected, rel=0, abs=1e-12)
@@ -332,6 +334,15 @@ def test_examples_are_drawn_in_proportion_to_their_gaps() -> None:
             changed = (after.gaps != 7 * wanted).nonzero()
             counts[changed] += 1
         assert counts.tolist() == (1000 * wanted).round().tolist()
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float64])
+def test_no_choices_make_no_steps(dtype: torch.dtype, count: int) -> None:
+    problem = small_problem()
+    start = iterate(problem)
+    after, _ = problem.frank_wolfe_epoch(start, torch.empty(0, dtype=dtype), lam=LAM, threads=count)
+    assert torch.equal(after.statistics, start.statistics)
 
 
 @pytest.mark.parametrize("kind", [SparseChainProblem, LinearProblem])

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from structsmooth.compiled import threads
 from structsmooth.costs import Cost, Hamming
 from structsmooth.problems.affine import Parts
 from structsmooth.problems.base import FullPass
@@ -17,13 +18,15 @@ from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.problems.linear.batches import StructureBatch
 from structsmooth.problems.linear.blocks import Response, respond
 from structsmooth.problems.linear.sparse_chain import dual, primal
-from structsmooth.problems.linear.sparse_chain.data import ChainData, checked, smoothing
+from structsmooth.problems.linear.sparse_chain.data import ChainData, Part, checked, smoothing, summed
 from structsmooth.problems.linear.sparse_chain.primal import ChainPass
 from structsmooth.problems.sharding import mean_rows, reduced, replicated, rows, shared_out
 from structsmooth.scores import linear_chain
 from structsmooth.sequences import SparseSequences, pad
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.structures import LinearChain
+
+R = TypeVar("R")
 
 
 class SparseChainProblem(LinearProblem):
@@ -107,6 +110,15 @@ class SparseChainProblem(LinearProblem):
         """Labels of an example: int64 [T]."""
         return self.labels[self.data.tokens(block)]
 
+    def label_sets(self, capacity: int) -> tuple[Tensor, Tensor, Tensor]:
+        """As for any linear problem, without a loop over examples."""
+        lengths = self.sequences.lengths
+        example = torch.repeat_interleave(capacity * lengths)
+        position = torch.arange(len(example)) - capacity * self.sequences.offsets[example]
+        outputs = self.labels[self.sequences.offsets[example] + position % lengths[example]]
+        alphas = torch.zeros(self.n, capacity, dtype=torch.float64).index_fill_(1, torch.tensor(0), 1.0)
+        return outputs.int(), alphas, alphas.int()
+
     def parts(self, atom: Tensor, block: int) -> Parts:
         """Nodes [T, S] and summed edges [S, S] of one labelling."""
         node = one_hot(atom, self.states).double()
@@ -131,9 +143,14 @@ class SparseChainProblem(LinearProblem):
         """v = −(1/(λn)) Σ B_iᵀ(m_i − ν(y_i)), [dim], compiled."""
         from structsmooth.problems.linear.sparse_chain import compiled_dual
 
-        v, own = self.start(), self.data.checked_statistics(statistics)
-        compiled_dual.dual_weights(self.data.arrays, own.numpy(), -1 / (lam * self.n), self.data.matrix(v))
-        return v
+        data, own = self.data, self.data.checked_statistics(statistics)
+
+        def of(part: Part) -> Tensor:
+            v, factor = self.start(), -1 / (lam * self.n)
+            compiled_dual.dual_weights(part.arrays, part.statistics(own), factor, data.matrix(v))
+            return v
+
+        return summed(self._over_parts(of))
 
     @reduced(mean_rows)
     def block_gaps(self, w: Tensor, statistics: Tensor) -> Tensor:
@@ -157,11 +174,24 @@ class SparseChainProblem(LinearProblem):
         pieces = zip(full.node.split(self.sequences.lengths.tolist()), full.edge, strict=True)
         return torch.cat([part for piece in pieces for part in piece]).view(-1)
 
+    def check_threads(self, count: int) -> None:
+        """Refuse several threads within bounds, and in several processes."""
+        if count == 1:
+            return
+        if self.bounds is not None:
+            raise ValueError(f"threads must be 1 for a problem with bounds, got {count}: its steps are not compiled")
+        if self.shard is not None:
+            raise ValueError(
+                f"threads must be 1 in several processes, got {count}: these have to make the same steps; "
+                "take one process with more threads"
+            )
+
     @replicated
     def frank_wolfe_epoch(
         self, point: DualIterate, order: Tensor, **settings: Any
     ) -> tuple[DualIterate, Tensor | None]:
         """The epoch of :meth:`LinearProblem.frank_wolfe_epoch`, compiled where there are no bounds."""
+        self.check_threads(settings.get("threads", 1))
         if self.bounds is not None:
             return super().frank_wolfe_epoch(point, order, **settings)
         point, total, calls = dual.frank_wolfe_epoch(self.data, point, order, **settings)
@@ -195,14 +225,21 @@ class SparseChainProblem(LinearProblem):
         """One oracle call on every example; a loss without smoothing comes with it."""
         from structsmooth.problems.linear.sparse_chain import compiled_primal
 
-        data, w, gradient = self.data, self.data.checked_vector("w", w), torch.zeros_like(w)
+        data, w = self.data, self.data.checked_vector("w", w)
         node, edge = w.new_empty(len(self.labels), self.states), w.new_empty(self.n, self.states, self.states)
-        outputs = (node.numpy(), edge.numpy(), data.matrix(gradient))
-        values = compiled_primal.full_pass(data.arrays, data.matrix(w), smoothing(smoother), *outputs)
+
+        def of(part: Part) -> tuple[Tensor, tuple[float, float, float]]:
+            gradient = torch.zeros_like(w)
+            outputs = (node.numpy(), part.examples(edge), data.matrix(gradient))
+            inputs = (part.arrays, data.matrix(w), smoothing(smoother), self.n)
+            return gradient, compiled_primal.full_pass(*inputs, *outputs)
+
+        gradients, values = zip(*self._over_parts(of), strict=True)
+        gradient = summed(gradients)
         self.oracle_calls += self.n
-        smoothed, loss, cost = values
-        if not isinstance(self.smoother, Max):
-            loss = self.own_loss(w, smoother, smoothed, with_loss or smoother == self.smoother)
+        smoothed, hinge, cost = map(sum, zip(*values, strict=True))
+        wanted = with_loss or smoother == self.smoother
+        loss = hinge if isinstance(self.smoother, Max) else self.own_loss(w, smoother, smoothed, wanted)
         full = ChainPass(w.clone(), smoother, smoothed, gradient, loss, cost, node=node, edge=edge)
         return replace(full, expected_cost=self.own_cost(full))
 
@@ -229,8 +266,17 @@ class SparseChainProblem(LinearProblem):
     def _block_values(self, loop: Callable[..., None], w: Tensor, statistics: Tensor) -> Tensor:
         """What a compiled loop over examples computes of weights and statistics: [n]."""
         w, own, values = self.data.checked_vector("w", w), self.data.checked_statistics(statistics), w.new_empty(self.n)
-        loop(self.data.arrays, self.data.matrix(w), own.numpy(), values.numpy())
+
+        def of(part: Part) -> None:
+            loop(part.arrays, self.data.matrix(w), part.statistics(own), self.n, part.examples(values))
+
+        self._over_parts(of)
         return values
+
+    def _over_parts(self, of: Callable[[Part], R]) -> list[R]:
+        """What a compiled pass gives for parts of the examples, as many as threads share it."""
+        parts = self.data.parts(threads.of_passes())
+        return threads.on_threads(lambda k: of(parts[k]), len(parts))
 
     def _rows(self, w: Tensor, attributes: Tensor) -> Tensor:
         """The part of a vector [dim] that belongs to some attributes, or to none."""

@@ -7,6 +7,7 @@ are those of :mod:`structsmooth.problems.linear.sparse_chain.compiled_primal`.
 
 import numpy as np
 
+from structsmooth.compiled.atomic import add_atomically, take_next
 from structsmooth.compiled.jit import compiled, entry_point, inlined
 from structsmooth.compiled.sampling import draw, set_weight, sum_tree
 from structsmooth.problems.linear.sparse_chain.compiled_primal import (
@@ -24,6 +25,8 @@ from structsmooth.structures.chain.compiled import viterbi
 #       cache, and the larger, the later it was of use
 #   steps: 0 for Frank-Wolfe, 1 for pairwise, 2 for away steps, and the least weight that counts of what no slot holds
 #   cache: whether there is one, the factor of the block gap as last seen and the least gap that its outputs must have
+# The queue of an epoch is a counter of the steps that threads have taken [1], or None for one thread, which is compiled
+# apart: it neither counts nor adds atomically.
 
 NO_ATOM = -1
 
@@ -115,6 +118,53 @@ def _add_gathered(count, length, rows, sums, node, edge, factor, out):
         for s in range(states):
             out[r, s] += factor * sums[j, s]
     add_label_parts(length, node, edge, factor, out)
+
+
+@compiled
+def _add_gathered_atomically(count, length, rows, sums, node, edge, factor, out):
+    """:func:`_add_gathered` while other threads do the same; most entries are zero, and cost nothing."""
+    states = node.shape[1]
+    for j in range(count):
+        for s in range(states):
+            if sums[j, s] != 0.0:
+                add_atomically(out, rows[j], s, factor * sums[j, s])
+    ends = out.shape[0] - 2
+    for s in range(states):
+        if node[0, s] != 0.0:
+            add_atomically(out, ends, s, factor * node[0, s])
+        if node[length - 1, s] != 0.0:
+            add_atomically(out, ends + 1, s, factor * node[length - 1, s])
+        for p in range(states):
+            if edge[p, s] != 0.0:
+                add_atomically(out, ends - states + p, s, factor * edge[p, s])
+
+
+@inlined
+def _add(queue, count, length, rows, sums, node, edge, factor, out):
+    """:func:`_add_gathered`, as the number of threads needs it."""
+    if queue is None:
+        _add_gathered(count, length, rows, sums, node, edge, factor, out)
+    else:
+        _add_gathered_atomically(count, length, rows, sums, node, edge, factor, out)
+
+
+@inlined
+def _next_step(queue, turn):
+    """The step that a thread makes when it is its turn."""
+    return turn if queue is None else take_next(queue)
+
+
+@inlined
+def _own_transition(queue, weights, work):
+    """The transitions; with several threads a copy, which :func:`_look_up` brings up to date."""
+    return transition_of(weights) if queue is None else work.exponential[0]
+
+
+@inlined
+def _look_up(queue, weights, transition):
+    """A step that sees different transitions at different times would not know its gap."""
+    if queue is not None:
+        transition[:] = transition_of(weights)
 
 
 @compiled
@@ -255,26 +305,36 @@ def _reweight(y, away, towards, size, longest, held, alpha, stamps):
 
 
 @entry_point
-def frank_wolfe_epoch(order, draws, data, weights, total, statistics, gaps, lam, remaining, sets, steps, cache):
+def frank_wolfe_epoch(order, draws, data, weights, total, statistics, gaps, lam, remaining, sets, steps, cache, queue):
     """Block-coordinate Frank-Wolfe steps (Algorithms 1 to 5), in place; returns the number of oracle calls.
 
-    With ``draws`` they choose the examples by their gaps, not ``order``. ``total`` becomes the sum of what each step
-    changes, times ``remaining``; without ``remaining`` it stays as it is.
+    ``order`` has the example of each step; with ``draws``, these choose among its examples by their gaps. ``total``
+    becomes the sum of what each step changes, times ``remaining``; without ``remaining`` it stays as it is.
+
+    With a queue, several threads make the steps of one epoch: they add to the same weights, and each takes the next
+    step that is left. No two of them may have the same example.
     """
     outputs, alphas, used = sets
     (kind, least), (caching, factor, least_gap) = steps, cache
     n, states, capacity = gaps.shape[0], weights.shape[1], alphas.shape[1]
     work = workspace(data, states, 1)
-    node, edge, unary, y, transition = work.node, work.edge[0], work.unary, work.labels[0], transition_of(weights)
+    node, edge, unary, y = work.node, work.edge[0], work.unary, work.labels[0]
+    transition = _own_transition(queue, weights, work)
     slots, rows, sums = _gathered(data, weights)
-    tree, scores, calls = sum_tree(gaps), np.zeros(capacity), 0
     by_gap, averaged = draws.shape[0] > 0, remaining.shape[0] > 0
-    for step in range(max(order.shape[0], draws.shape[0])):
-        i = draw(tree, n, draws[step]) if by_gap else order[step]
+    tree, scores, calls = sum_tree(gaps[order] if by_gap else gaps[:0]), np.zeros(capacity), 0
+    end = draws.shape[0] if by_gap else order.shape[0]
+    for turn in range(end):
+        step = _next_step(queue, turn)
+        if step >= end:
+            break
+        chosen = draw(tree, order.shape[0], draws[step]) if by_gap else step
+        i = order[chosen]
         first, length, own = _block(i, data, statistics)
         held, alpha, stamps = outputs[first * capacity : (first + length) * capacity], alphas[i], used[i]
         held = held.reshape((capacity, length))
         potentials(i, data, weights, 1.0, unary)
+        _look_up(queue, weights, transition)
         mean = _mean_score(transition, length, unary, own)
         hit = _held_scores(transition, unary, held, alpha, stamps, scores)
         if caching and hit != NO_ATOM and scores[hit] - mean >= n * max(factor * gaps[i], least_gap):
@@ -284,7 +344,7 @@ def frank_wolfe_epoch(order, draws, data, weights, total, statistics, gaps, lam,
             gain, calls = _oracle(transition, length, work) - mean, calls + 1
             gaps[i] = max(gain, 0.0) / n
             if by_gap:
-                set_weight(tree, i, gaps[i])
+                set_weight(tree, chosen, gaps[i])
         longest, away, weight, towards = 1.0, NO_ATOM, 1.0, True
         if kind > 0:
             gain, longest, away, weight, towards = _choice(kind, gain, mean, alpha, scores, least)
@@ -295,9 +355,9 @@ def frank_wolfe_epoch(order, draws, data, weights, total, statistics, gaps, lam,
         norm2 = _squared_norm(count, length, sums, node, edge)
         size = longest if gain * lam * n >= longest * norm2 else gain * lam * n / norm2
         change = -size / (lam * n)
-        _add_gathered(count, length, rows, sums, node, edge, change, weights)
+        _add(queue, count, length, rows, sums, node, edge, change, weights)
         if averaged:
-            _add_gathered(count, length, rows, sums, node, edge, change * remaining[step], total)
+            _add(queue, count, length, rows, sums, node, edge, change * remaining[step], total)
         _move(own, length, size, node, edge)
         if kind > 0:
             _reweight(y, away, towards, size, longest, held, alpha, stamps)
@@ -308,24 +368,24 @@ def frank_wolfe_epoch(order, draws, data, weights, total, statistics, gaps, lam,
 
 
 @entry_point
-def block_gaps(data, weights, statistics, gaps):
-    """Block gaps of all examples."""
+def block_gaps(data, weights, statistics, n, gaps):
+    """Block gaps of examples, of n in all."""
     work, transition = workspace(data, weights.shape[1], 1), transition_of(weights)
     for i in range(gaps.shape[0]):
         _, length, own = _block(i, data, statistics)
         potentials(i, data, weights, 1.0, work.unary)
         mean = _mean_score(transition, length, work.unary, own)
-        gaps[i] = (_oracle(transition, length, work) - mean) / gaps.shape[0]
+        gaps[i] = (_oracle(transition, length, work) - mean) / n
 
 
 @entry_point
-def block_margins(data, weights, statistics, margins):
+def block_margins(data, weights, statistics, n, margins):
     """Means of theta + costs under the statistics, less the scores of the labels, over n."""
     work, transition = workspace(data, weights.shape[1], 1), transition_of(weights)
     for i in range(margins.shape[0]):
         _, length, own = _block(i, data, statistics)
         labels = potentials(i, data, weights, 1.0, work.unary)
-        margins[i] = (_mean_score(transition, length, work.unary, own) - labels) / margins.shape[0]
+        margins[i] = (_mean_score(transition, length, work.unary, own) - labels) / n
 
 
 @entry_point

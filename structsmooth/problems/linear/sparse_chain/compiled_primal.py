@@ -181,18 +181,18 @@ def subtract_labels(first, length, labels, node, edge):
 
 
 @entry_point
-def full_pass(data, weights, smoothing, node, edge, gradient):
-    """One oracle call on every example; the statistics go to ``node`` [tokens, S] and ``edge`` [n, S, S].
+def full_pass(data, weights, smoothing, n, node, edge, gradient):
+    """One oracle call on every example; the statistics go to ``node`` [tokens, S] and ``edge`` [examples, S, S].
 
-    Returns the means of the smoothed loss, of the loss and of the expected cost, and adds the mean gradient to
-    ``gradient``.
+    Returns the sums of the smoothed loss, of the loss and of the expected cost, each over n, and adds that of the
+    gradient to ``gradient``. The examples may be a part of n.
     """
     _, _, sentence_offsets, labels, costs = data
-    n, states = sentence_offsets.shape[0] - 1, weights.shape[1]
+    states = weights.shape[1]
     work = workspace(data, states, smoothing[1])
     own, own_edge = work.node, work.edge[0]
     smoothed_loss, loss, cost = 0.0, 0.0, 0.0
-    for i in range(n):
+    for i in range(sentence_offsets.shape[0] - 1):
         first = sentence_offsets[i]
         length = sentence_offsets[i + 1] - first
         score = potentials(i, data, weights, 1.0, work.unary)

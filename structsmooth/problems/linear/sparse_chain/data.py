@@ -1,7 +1,9 @@
 """Examples of sparse linear chains: arrays for compiled passes, with checks, and maps from weights to potentials."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -43,6 +45,13 @@ class ChainData:
         s = self.sequences
         tensors = (s.attributes, s.token_offsets, s.offsets, self.labels, self.costs)
         return tuple(tensor.contiguous().numpy() for tensor in tensors)
+
+    def parts(self, count: int) -> list["Part"]:
+        """All sequences as consecutive parts of about equal numbers of tokens; at most so many."""
+        tokens = len(self.labels) * torch.arange(1, count) // count
+        cuts = torch.searchsorted(self.sequences.offsets, tokens).tolist()
+        bounds = sorted({0, *cuts, self.n})
+        return [Part(self, begin, end) for begin, end in pairwise(bounds)]
 
     def tokens(self, i: int) -> slice:
         """The tokens of a sequence."""
@@ -112,6 +121,29 @@ class ChainData:
         return self.sequences.attributes[offsets[0] : offsets[-1]].long(), token
 
 
+@dataclass(frozen=True)
+class Part:
+    """Some consecutive sequences, for compiled passes over them."""
+
+    data: ChainData
+    begin: int
+    end: int
+
+    @property
+    def arrays(self) -> tuple[Any, ...]:
+        """As those of all sequences; tokens keep their numbers."""
+        attributes, token_offsets, offsets, labels, costs = self.data.arrays
+        return attributes, token_offsets, offsets[self.begin : self.end + 1], labels, costs
+
+    def examples(self, values: Tensor) -> Any:
+        """Rows of these sequences, as an array."""
+        return values[self.begin : self.end].numpy()
+
+    def statistics(self, statistics: Tensor) -> Any:
+        """Rows of statistics from the first of these sequences on; token t of all has row t in those of the part."""
+        return statistics[self.begin * self.data.states :].numpy()
+
+
 def checked(name: str, tensor: Tensor, dtype: torch.dtype, *shape: int) -> Tensor:
     """A contiguous tensor, if it has what compiled code expects; a size of -1 stands for any."""
     if not isinstance(tensor, Tensor):
@@ -121,6 +153,13 @@ def checked(name: str, tensor: Tensor, dtype: torch.dtype, *shape: int) -> Tenso
     if tensor.dim() != len(shape) or any(size not in (-1, own) for size, own in zip(shape, tensor.shape, strict=True)):
         raise ValueError(f"{name} must have shape {shape}, got {tuple(tensor.shape)}")
     return tensor.detach().contiguous()
+
+
+def summed(vectors: Sequence[Tensor]) -> Tensor:
+    """The sum of vectors; it replaces the first."""
+    for vector in vectors[1:]:
+        vectors[0].add_(vector)
+    return vectors[0]
 
 
 def smoothing(smoother: Smoother) -> tuple[float, int]:

@@ -1,10 +1,13 @@
 """Epochs of block-coordinate Frank-Wolfe over sparse chains, compiled."""
 
 from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from structsmooth.compiled.threads import on_threads
 from structsmooth.problems.linear.active_set import LEAST_REST, Cache, DualIterate, Steps
 from structsmooth.problems.linear.sparse_chain.data import ChainData, checked
 
@@ -21,6 +24,7 @@ def frank_wolfe_epoch(
     steps: Steps = "fw",
     shares: Tensor | None = None,
     cache: Cache | None = None,
+    threads: int = 1,
 ) -> tuple[DualIterate, Tensor | None, int]:
     """The epoch of :meth:`~structsmooth.problems.LinearProblem.frank_wolfe_epoch`, and its oracle calls."""
     from structsmooth.problems.linear.sparse_chain import compiled_dual  # numba loads with the first pass
@@ -28,7 +32,7 @@ def frank_wolfe_epoch(
     start = data.checked_vector("point.weights", point.weights)
     statistics = data.checked_statistics(point.statistics).clone()
     gaps = checked("point.gaps", point.gaps, torch.float64, data.n).clone()
-    examples_or_draws = (tensor.numpy() for tensor in _checked_choices(data, order))
+    examples, draws = _checked_choices(data, order)
     w, total, remaining = start.clone(), start.new_empty(0), start.new_empty(0)
     if shares is not None:
         shares = checked("shares", shares, torch.float64, len(order))
@@ -40,9 +44,17 @@ def frank_wolfe_epoch(
     iterate = (data.matrix(w), data.matrix(total), statistics.numpy(), gaps.numpy())
     held, kind = tuple(tensor.numpy() for tensor in sets), (_STEPS[steps], LEAST_REST)
     criterion = (False, 0.0, 0.0) if cache is None else (True, float(cache.factor), float(cache.least))
-    calls: int = compiled_dual.frank_wolfe_epoch(
-        *examples_or_draws, data.arrays, *iterate, float(lam), remaining.numpy(), held, kind, criterion
-    )
+    settings = (draws.numpy(), data.arrays, *iterate, float(lam), remaining.numpy(), held, kind, criterion)
+
+    def steps_on(examples: Tensor, queue: Any) -> int:
+        calls: int = compiled_dual.frank_wolfe_epoch(examples.numpy(), *settings, queue)
+        return calls
+
+    if threads == 1:
+        calls = steps_on(examples, None)
+    else:
+        owned, queue = _owned(examples, draws, threads), np.zeros(1, np.int64)
+        calls = sum(on_threads(lambda thread: steps_on(owned[thread], queue), len(owned)))
     if needed:
         point = replace(point, outputs=sets[0], alphas=sets[1], stamps=sets[2])
     new = replace(point, weights=w, statistics=statistics.view(-1), gaps=gaps)
@@ -58,11 +70,23 @@ def _checked_sets(data: ChainData, point: DualIterate) -> tuple[Tensor, Tensor, 
 
 
 def _checked_choices(data: ChainData, order: Tensor) -> tuple[Tensor, Tensor]:
-    """Examples and draws as compiled passes take them: one of the two is empty."""
+    """Examples, and draws that choose from them if there are any."""
     if isinstance(order, Tensor) and order.dtype == torch.float64:
         draws = checked("order [steps]", order, torch.float64, -1)
         if not ((draws >= 0) & (draws < 1)).all():
             raise ValueError("order must hold draws from [0, 1)")
-        return torch.empty(0, dtype=torch.int64), draws
+        return torch.arange(data.n if len(draws) else 0), draws
     examples = checked("order [steps]", order, torch.int64, -1)
     return data.checked_order(examples[:, None])[:, 0], torch.empty(0, dtype=torch.float64)
+
+
+def _owned(examples: Tensor, draws: Tensor, threads: int) -> list[Tensor]:
+    """The examples of each thread. Without draws they share one list, from which each takes the next."""
+    if not len(draws):
+        if len(examples.unique()) < len(examples):
+            raise ValueError("order must not hold an example twice if several threads make the steps")
+        return [examples] * threads
+    # A thread draws from examples of its own, at random: another time, the same examples are with others.
+    seed = int(draws[0] * 2**53)
+    shuffled = examples[torch.randperm(len(examples), generator=torch.Generator().manual_seed(seed))]
+    return [shuffled[thread::threads].contiguous() for thread in range(min(threads, len(examples)))]
