@@ -27,7 +27,7 @@ def started(code: str, *arguments: str) -> list[subprocess.Popen[str]]:
 def ended(processes: list[subprocess.Popen[str]]) -> list[tuple[int, str, str]]:
     """Exit code, output and errors of each; none is left behind."""
     try:
-        streams = [process.communicate(timeout=300) for process in processes]
+        streams = [process.communicate(timeout=3600) for process in processes]
     finally:
         for process in processes:
             process.kill()

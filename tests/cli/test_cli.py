@@ -371,7 +371,7 @@ def test_killed_run_resumes_as_if_unbroken():
 def test_interrupted_run_leaves_a_model():
     process = started(3, *ENDLESS)
     process.send_signal(signal.SIGINT)
-    output, errors = process.communicate(timeout=300)
+    output, errors = process.communicate(timeout=3600)
     assert process.returncode == 130
     assert [line for line in errors.splitlines() if not line.startswith(COMPILING)] == []
     assert "interrupted" in output
@@ -393,7 +393,7 @@ def test_two_processes_make_the_run_of_one(folder):
         [*launch, *training(*options, out="two")[1:]],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=3600,
         check=False,
     )
     assert run.returncode == 0, run.stderr
