@@ -36,6 +36,7 @@ _TASKS: dict[str, tuple[type[Tagging], str]] = {
     "chunking": (Chunking, "conll2000/train.txt.gz"),
 }
 _PASSES = 2
+_STATUS = Path("/proc/self/status")
 _MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(16 << 20), "MALLOC_TRIM_THRESHOLD_": str(64 << 20)}  # as the command line's
 
 
@@ -70,6 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if min(options.times) < 1:
         parser.error("--times must be at least 1")
+    if not _STATUS.is_file():
+        parser.error(f"memory is measured as Linux counts it, and there is no {_STATUS}")
     if options.data is None and not os.environ.get(DATA_VARIABLE):
         parser.error(f"give --data, or set {DATA_VARIABLE} to the folder of data")
     try:
@@ -160,7 +163,7 @@ def _measured(path: str, solver: str, options: Namespace) -> Point:
 
 def _memory() -> dict[str, float]:
     """MB of this process by kind, as Linux counts them: VmRSS now, its peak VmHWM, and RssFile of mapped files."""
-    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    lines = _STATUS.read_text(encoding="ascii").splitlines()
     cells = [line.split() for line in lines]
     return {cell[0].rstrip(":"): int(cell[1]) / 1024 for cell in cells if cell[-1:] == ["kB"]}
 

@@ -33,6 +33,7 @@ from structsmooth.tasks import Localization
 
 _SOLVERS = {
     "linear": [
+        "incremental-prox-linear",
         "casimir-svrg:mu=1,k=10,learning_rate=0.001",
         "svrg:k=10,learning_rate=0.001",
         "sgd:learning_rate=0.001",

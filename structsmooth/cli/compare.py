@@ -15,7 +15,7 @@ import torch
 from structsmooth.checkpoint import write_atomic
 from structsmooth.cli.comparison import comparison_table
 from structsmooth.cli.data import TrainingData, add_data_flags, add_task_flags
-from structsmooth.cli.flags import SOLVERS, from_flags, parse_lam, parse_solvers
+from structsmooth.cli.flags import SOLVERS, parse_lam, parse_solvers
 from structsmooth.cli.model import ModelDirectory
 from structsmooth.cli.report import progress_bar
 from structsmooth.history import History
@@ -102,7 +102,7 @@ def add_compare(parser: ArgumentParser, arguments: Sequence[str]) -> None:
 
 def _solvers(options: Namespace) -> dict[str, Solver[Any]]:
     """Solvers by label, with the hyperparameters of ``train`` unless others are given; the usual ones by default."""
-    task = from_flags(load_task(options.task), options)
+    task = load_task(options.task)
     texts = options.solvers or list(dict.fromkeys([task.solver, *_USUAL]))
     return parse_solvers(texts, {task.solver: task.hyperparameters})
 

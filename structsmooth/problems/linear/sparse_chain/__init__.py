@@ -116,7 +116,8 @@ class SparseChainProblem(LinearProblem):
         example = torch.repeat_interleave(capacity * lengths)
         position = torch.arange(len(example)) - capacity * self.sequences.offsets[example]
         outputs = self.labels[self.sequences.offsets[example] + position % lengths[example]]
-        alphas = torch.zeros(self.n, capacity, dtype=torch.float64).index_fill_(1, torch.tensor(0), 1.0)
+        alphas = torch.zeros(self.n, capacity, dtype=torch.float64)
+        alphas[:, 0] = 1
         return outputs.int(), alphas, alphas.int()
 
     def parts(self, atom: Tensor, block: int) -> Parts:
