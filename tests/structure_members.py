@@ -33,6 +33,12 @@ from enumeration import (
     small_matchings,
     small_trees,
 )
+from factor_graphs import (
+    EnumeratedFactorGraph,
+    factor_graph,
+    random_factor_graphs,
+    small_factor_graphs,
+)
 from hypothesis import strategies as st
 from oracles import ORACLES, values_and_gradients
 from torch import Tensor
@@ -82,6 +88,14 @@ SIZES: dict[str, dict[str, Any]] = {
         "medium": (3, 20, 30),
         "long": (2, 40, 100),
         "large": (9, 100, 150),
+    },
+    "factor graph": {
+        "single": (2, 1, 0, 3),
+        "least": (2, 3, 1, 2),
+        "tiny": (2, 4, 2, 3),
+        "medium": (5, 7, 4, 4),
+        "long": (4, 50, 4, 4),
+        "large": (9, 50, 6, 5),
     },
     "matching": {
         "single": [(1, 1), (1, 1)],
@@ -327,6 +341,41 @@ GRAPH = Member(
 )
 
 
+# Factor graphs.
+
+
+def factor_graphs(size: str, seed: int = 0, **options: Any) -> Instance:
+    return random_factor_graphs(*SIZES["factor graph"][size], seed=seed + 2, **options)
+
+
+def used_by_factor_graph(
+    unary: Tensor, edges: Tensor, pairwise: Tensor, node_mask: Tensor, edge_mask: Tensor
+) -> tuple[Tensor, ...]:
+    return node_mask[..., None], edge_mask[..., None, None]
+
+
+def factor_graph_alone(
+    b: int, unary: Tensor, edges: Tensor, pairwise: Tensor, node_mask: Tensor, edge_mask: Tensor
+) -> tuple[Instance, tuple[Index, ...]]:
+    nodes, kept = node_mask[b].nonzero().squeeze(1), edge_mask[b].nonzero().squeeze(1)
+    position = torch.full(node_mask[b].shape, -1).scatter(0, nodes, torch.arange(len(nodes)))
+    own = (unary[b, nodes], position[edges[b, kept]], pairwise[b, kept], node_mask[b, nodes], edge_mask[b, kept])
+    return tuple(tensor[None] for tensor in own), (nodes, kept)
+
+
+FACTOR_GRAPH = Member(
+    factor_graph,
+    EnumeratedFactorGraph,
+    5,
+    factor_graphs,
+    lambda ties, many=False: small_factor_graphs(outputs=4**6 if many else 700, ties=ties),
+    cyclic,
+    ordered=frozenset(),
+    used=used_by_factor_graph,
+    alone=factor_graph_alone,
+)
+
+
 # Matchings.
 
 
@@ -446,6 +495,10 @@ MEMBERS = {
     "Candidates": CANDIDATES,
     "BoxCandidates": replace(CANDIDATES, build=box_candidates, cost=OneMinusIoU()),
     "BinaryGraph": GRAPH,
+    "FactorGraph": FACTOR_GRAPH,
+    "FactorGraph by search": replace(
+        FACTOR_GRAPH, build=partial(factor_graph, max_table=1), oracles=frozenset({"max", "topk", "score"}), examples=20
+    ),
     "Matching": MATCHING,
     "Subwindows": SUBWINDOWS,
     "Subwindows in Python": replace(SUBWINDOWS, build=PlainSubwindows),

@@ -4,6 +4,7 @@ from structsmooth.structures.base import PartCosts, Structure, lengths_from_mask
 from structsmooth.structures.best_max_marginal_first import best_max_marginal_first
 from structsmooth.structures.candidates import BoxCandidates, Candidates
 from structsmooth.structures.chain import LinearChain
+from structsmooth.structures.factor_graph import FactorGraph, LocalPolytope, Relaxation
 from structsmooth.structures.graph_cut import BinaryGraph
 from structsmooth.structures.matching import Matching
 from structsmooth.structures.search import SearchSpace
@@ -14,9 +15,12 @@ __all__ = [
     "BinaryGraph",
     "BoxCandidates",
     "Candidates",
+    "FactorGraph",
     "LinearChain",
+    "LocalPolytope",
     "Matching",
     "PartCosts",
+    "Relaxation",
     "SearchSpace",
     "Structure",
     "Subwindows",

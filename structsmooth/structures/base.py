@@ -41,6 +41,7 @@ class Structure(Distribution):
     """
 
     validate_args_default: ClassVar[bool] = __debug__
+    is_fractional: ClassVar[bool] = False  # whether the max oracle may answer with statistics that no output has
     _validate_args: bool = False
 
     def __init__(self, validate_args: bool | None = None) -> None:

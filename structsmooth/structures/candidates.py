@@ -112,7 +112,8 @@ class Candidates(Structure):
     def _part_scores(self) -> tuple[Tensor]:
         return (self._allowed(),)
 
-    def _inverse_cdf(self, uniform: Tensor) -> Tensor:
+    def inverse_cdf(self, uniform: Tensor) -> Tensor:
+        """Samples at uniform numbers, as in :class:`~structsmooth.structures.distribution.Distribution`."""
         return inverse_cdf(self._allowed().unsqueeze(1), uniform)
 
     def _allowed(self) -> Tensor:

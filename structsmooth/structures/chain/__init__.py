@@ -240,7 +240,8 @@ class LinearChain(Structure):
             transition = transition[:, None]
         return unary, transition
 
-    def _inverse_cdf(self, uniform: Tensor) -> Tensor:
+    def inverse_cdf(self, uniform: Tensor) -> Tensor:
+        """Samples at uniform numbers, as in :class:`~structsmooth.structures.distribution.Distribution`."""
         unary, transition = self._accumulated()
         if self._compiled:
             y = operators.sample(unary, transition, self._compact_lengths, uniform)

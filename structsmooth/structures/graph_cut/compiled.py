@@ -318,6 +318,26 @@ def batch_top_k(unary, pairwise, edges, values, y, begin, end):
 
 
 @entry_point
+def cut_with_gains(unary, pairwise, edges, labels, gains):
+    """The best ``labels`` of one graph of finite scores, and ``gains`` [E, 2]: a solution of the dual.
+
+    Edge e gives gains[e, 0] to label 1 of its first node and gains[e, 1] to that of its second, and takes them from
+    its table. Then the maxima of nodes and edges, each by itself, sum to the score of the best labels.
+    """
+    problem = _problem(unary, pairwise, edges, _adjacency(unary.shape[0], edges))
+    flow, initial = problem[4], problem[5]
+    _build(unary, pairwise, edges, initial)
+    _solve(problem)
+    for v in range(unary.shape[0]):
+        labels[v] = int(flow[2][v])
+    for e in range(edges.shape[0]):
+        table = pairwise[e]
+        first, second, _, _ = _normal_form(table[0, 0], table[0, 1], table[1, 0], table[1, 1])
+        sent = initial[1][2 * e] - flow[1][2 * e]
+        gains[e, 0], gains[e, 1] = first - sent, second + sent
+
+
+@entry_point
 def batch_max_marginals(unary, pairwise, edges, out, begin, end):
     """Max-marginals of examples ``begin`` to ``end`` into ``out`` [B, N, 2]."""
     graph = _adjacency(unary.shape[1], edges)

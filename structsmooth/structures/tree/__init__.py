@@ -151,7 +151,8 @@ class Tree(Structure):
             return cast(Tensor, operators.max_marginals(*self._accumulated(), self.parents, self.mask))
         return reference.max_marginals(*self._accumulated(), reference.forest(self.parents, self.mask))
 
-    def _inverse_cdf(self, uniform: Tensor) -> Tensor:
+    def inverse_cdf(self, uniform: Tensor) -> Tensor:
+        """Samples at uniform numbers, as in :class:`~structsmooth.structures.distribution.Distribution`."""
         if self._compiled:
             return cast(Tensor, operators.sample(*self._accumulated(), self.parents, self.mask, uniform))
         return reference.sample(*self._accumulated(), reference.forest(self.parents, self.mask), uniform)

@@ -1,0 +1,121 @@
+"""Exact oracles of factor graphs: each example is solved as a forest, by elimination, or by search.
+
+Scores are float64: unary [B, N, S] and pairwise [B, E, S, S], with zeros where there is no node or edge.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from structsmooth.structures.factor_graph.branching import Branching
+from structsmooth.structures.factor_graph.elimination import Elimination, min_fill_order
+from structsmooth.structures.factor_graph.layout import Forest, Graph, Layout, forest, tree, turned
+from structsmooth.structures.tree import Tree
+
+Scores = tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What exact inference may take; see :class:`~structsmooth.FactorGraph`."""
+
+    max_table: int
+    max_sets: int
+
+
+class Method(Protocol):
+    """Exact oracles of some examples."""
+
+    def top_k(self, unary: Tensor, pairwise: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """Values [B, k] and outputs [B, k, N]."""
+
+    def logsumexp(self, unary: Tensor, pairwise: Tensor) -> Tensor:
+        """Log-partition function [B]."""
+
+    def marginals(self, unary: Tensor, pairwise: Tensor) -> tuple[Tensor, Tensor]:
+        """Marginals [B, N, S] and [B, E, S, S]."""
+
+    def max_marginals(self, unary: Tensor, pairwise: Tensor) -> Tensor:
+        """Max-marginals [B, N, S]."""
+
+    def sample(self, unary: Tensor, pairwise: Tensor, uniform: Tensor) -> Tensor:
+        """Samples [B, n, N] at uniform numbers."""
+
+
+class Group(NamedTuple):
+    """Examples that are solved together."""
+
+    rows: Tensor
+    method: Method
+
+
+@dataclass(frozen=True)
+class Forests:
+    """Forests, of any shapes, are trees in another notation."""
+
+    layout: Layout
+    forest: Forest
+
+    def top_k(self, unary: Tensor, pairwise: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """By dynamic programming."""
+        return self._tree(unary, pairwise).topk(k)
+
+    def logsumexp(self, unary: Tensor, pairwise: Tensor) -> Tensor:
+        """By dynamic programming."""
+        return self._tree(unary, pairwise).logsumexp()
+
+    def marginals(self, unary: Tensor, pairwise: Tensor) -> tuple[Tensor, Tensor]:
+        """By dynamic programming."""
+        node, by_child = self._tree(unary, pairwise).marginals()
+        index = self.forest.below[:, :, None, None].expand_as(pairwise)
+        edge = turned(by_child.gather(1, index), self.forest.flipped)
+        return node, torch.where(self.layout.edge_mask[:, :, None, None], edge, 0.0)
+
+    def max_marginals(self, unary: Tensor, pairwise: Tensor) -> Tensor:
+        """By dynamic programming."""
+        return self._tree(unary, pairwise).max_marginals()
+
+    def sample(self, unary: Tensor, pairwise: Tensor, uniform: Tensor) -> Tensor:
+        """By dynamic programming."""
+        return self._tree(unary, pairwise).inverse_cdf(uniform)
+
+    def _tree(self, unary: Tensor, pairwise: Tensor) -> Tree:
+        return tree(unary, pairwise, self.forest, self.layout.node_mask)
+
+
+def groups(layout: Layout, states: int, limits: Limits) -> list[Group]:
+    """The examples by the way in which they are solved."""
+    as_forests = forest(layout)
+    chosen = [_forests(layout, as_forests)]
+    alike: dict[Graph, list[int]] = {}
+    for b in (~as_forests.is_forest).nonzero()[:, 0].tolist():
+        alike.setdefault(layout.graph(b), []).append(b)
+    for (nodes, edges), examples in alike.items():
+        chosen.append(Group(torch.tensor(examples), _by_size(nodes, edges, states, limits)))
+    return [group for group in chosen if len(group.rows)] or chosen[:1]
+
+
+def _forests(layout: Layout, as_forests: Forest) -> Group:
+    rows = as_forests.is_forest.nonzero()[:, 0]
+    return Group(rows, Forests(layout.rows(rows), Forest(*(tensor[rows] for tensor in as_forests))))
+
+
+def _by_size(nodes: tuple[int, ...], edges: tuple[tuple[int, int] | None, ...], states: int, limits: Limits) -> Method:
+    """Elimination where its largest table is small enough, search elsewhere."""
+    largest = 1
+    while largest < len(nodes) and states ** (largest + 1) <= limits.max_table:
+        largest += 1
+    order, _ = min_fill_order(nodes, edges, largest)
+    return Elimination(nodes, edges) if order else Branching(nodes, edges, limits.max_sets)
+
+
+def solved(chosen: list[Group], batch: int, run: Callable[[Method, Tensor], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+    """Answers for all examples: ``run`` is called with a method and its rows."""
+    if len(chosen) == 1:
+        return run(chosen[0].method, torch.arange(batch))
+    answers = [run(method, rows) for rows, method in chosen]
+    order = torch.cat([rows for rows, _ in chosen]).argsort()
+    return tuple(torch.cat(parts)[order] for parts in zip(*answers, strict=True))

@@ -1,0 +1,302 @@
+"""Factor graphs: labels of nodes with scores for labels and for pairs at the edges of any graph."""
+
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from structsmooth.structures import checks
+from structsmooth.structures.base import Structure, check_k, widened_pair
+from structsmooth.structures.factor_graph import operators
+from structsmooth.structures.factor_graph.layout import Layout
+from structsmooth.structures.factor_graph.relaxation import Relaxation, RelaxationMethod, relax
+
+
+class FactorGraph(Structure):
+    """All labelings of N nodes by S states, bound to unary scores and to scores of pairs at the edges of any graph.
+
+    score(y) = Σ_v unary[b, v, y_v] + Σ_e pairwise[b, e, y_a, y_b], with (a, b) the ends of edge e. The graphs of a
+    batch may differ in nodes and edges, and pairwise scores may have any signs. An output is an int64 tensor [B, N].
+    Labels at padding are ignored in arguments and 0 in results. -inf forbids a label or a pair of labels. An example
+    without any allowed output has value -inf and zero gradient.
+
+    Exact oracles are NP-hard in general. Each example is solved by the first of these that applies:
+
+    * a graph without cycles: dynamic programming, as for :class:`~structsmooth.Tree`;
+    * small treewidth: elimination of the nodes in min-fill order, if no table has more than ``max_table`` entries;
+    * else branch and bound from the relaxation, for ``max`` and ``topk`` alone, within ``max_sets``.
+
+    :meth:`relaxed` bounds the maximum in any graph. Where all graphs are supermodular with two states,
+    :class:`~structsmooth.BinaryGraph` is exact and faster.
+
+    Whatever the dtype, scores are summed in float64 on the CPU. Tensors on other devices are copied to it.
+
+    Args:
+        unary: scores [B, N, S] of each label, floating point; -inf for states that a node does not have.
+        edges: ends a and b of each edge, integers [E, 2] for all examples or [B, E, 2]; a ≠ b, no pair twice.
+        pairwise: scores of pairs: [S, S] for all edges, [E, S, S] or [B, E, S, S], entry [..., i, j] for y_a = i and
+            y_b = j; or Potts strengths [B, E], the score of y_a = y_b.
+        node_mask: [B, N], false at padding; all true if not given.
+        edge_mask: [B, E], false where an example has no such edge; its ends and scores are ignored.
+        max_table: largest number of entries of a table in elimination, per example.
+        max_sets: largest number of sets that a search may queue at a time.
+        validate_args: whether to check values too: NaN, +inf, edges, ranges of labels. Costs a few reductions, and a
+            synchronization on a GPU. Default: ``Structure.validate_args_default``.
+
+    Raises:
+        TypeError: a tensor of the wrong dtype.
+        ValueError: wrong shapes or values, tensors on different devices, an edge from a node to itself, to padding or
+            given twice, or a ``pairwise`` that could be a table for all edges as well as Potts strengths.
+        MemoryError: a search exceeds ``max_sets``.
+
+    Reference:
+        Koller and Friedman (2009), chapters 9 and 13; Meshi, Srebro and Hazan (2015), section 3.
+
+    Example:
+        Three nodes on a cycle, each of which prefers a label other than those of its neighbours:
+
+        >>> edges = torch.tensor([[0, 1], [1, 2], [2, 0]])
+        >>> graph = FactorGraph(torch.tensor([[[0.0, 0.5], [0.0, 0.2], [0.0, 0.1]]]), edges, -torch.eye(2))
+        >>> graph.max()
+        (tensor([-0.3000]), tensor([[1, 1, 0]]))
+        >>> relaxation = graph.relaxed()  # each node takes both labels by halves, and no edge agrees
+        >>> relaxation.value, relaxation.tight
+        (tensor([0.4000]), tensor([False]))
+    """
+
+    potential_names = ("unary", "pairwise")
+
+    def __init__(
+        self,
+        unary: Tensor,
+        edges: Tensor,
+        pairwise: Tensor,
+        *,
+        node_mask: Tensor | None = None,
+        edge_mask: Tensor | None = None,
+        max_table: int = 2**18,
+        max_sets: int = 100_000,
+        validate_args: bool | None = None,
+    ) -> None:
+        self.unary, self.pairwise = unary, pairwise
+        checks.require_scores("unary", unary)
+        if unary.dim() != 3 or 0 in unary.shape[1:]:
+            raise ValueError(f"unary must have shape [B, N, S] with N, S >= 1, got {tuple(unary.shape)}")
+        checks.require_integers("edges", edges)
+        if edges.dim() not in (2, 3) or edges.shape[-1] != 2 or (edges.dim() == 3 and len(edges) != len(unary)):
+            raise ValueError(f"edges must have shape [E, 2] or [B, E, 2], got {tuple(edges.shape)}")
+        self.edges = edges.to(torch.int64)
+        if node_mask is None:
+            node_mask = torch.ones(unary.shape[:2], dtype=torch.bool, device=unary.device)
+        if edge_mask is None:
+            edge_mask = torch.ones(len(unary), edges.shape[-2], dtype=torch.bool, device=unary.device)
+        checks.require_mask("node_mask", node_mask)
+        checks.require_mask("edge_mask", edge_mask)
+        checks.require_shape("node_mask", node_mask, "[B, N]", tuple(unary.shape[:2]))
+        checks.require_shape("edge_mask", edge_mask, "[B, E]", (len(unary), edges.shape[-2]))
+        for name, tensor in (("edges", self.edges), ("node_mask", node_mask), ("edge_mask", edge_mask)):
+            checks.require_device(name, tensor, "unary", unary)
+        self.node_mask, self.edge_mask = node_mask, edge_mask
+        self.max_table = checks.require_count("max_table", max_table)
+        self.max_sets = checks.require_count("max_sets", max_sets)
+        self.check_shapes()
+        super().__init__(validate_args)
+        if self.validate_args:
+            _check_edges(self._layout)
+
+    def check_shapes(self) -> None:
+        """Raise unless ``pairwise`` has one of its shapes, outside transforms of ``torch.func``."""
+        checks.require_scores("pairwise", self.pairwise)
+        batch, states, count = len(self.unary), self.unary.shape[-1], self.edges.shape[-2]
+        shape, table, potts = tuple(self.pairwise.shape), (states, states), (batch, count)
+        if shape not in (table, (count, *table), (*potts, *table), potts):
+            raise ValueError(
+                f"pairwise must have shape [S, S] = {table}, [E, S, S] = {(count, *table)}, "
+                f"[B, E, S, S] = {(*potts, *table)}, or [B, E] = {potts} for Potts strengths, got {shape}"
+            )
+        if table == potts == shape:
+            raise ValueError(
+                f"pairwise of shape {shape} may be one table for all edges as well as Potts strengths: give "
+                "table.expand(E, S, S), or strengths[:, :, None, None] * torch.eye(S)"
+            )
+        checks.require_device("pairwise", self.pairwise, "unary", self.unary)
+        checks.refuse_transforms("FactorGraph")
+
+    def check_values(self, name: str) -> None:
+        """Raise ``ValueError`` for NaN or +inf among the scores of nodes or edges that examples have."""
+        if name == "unary":
+            checks.require_below_infinity(name, self.unary, lambda: self.unary[self.node_mask])
+        else:
+            checks.require_below_infinity(name, self.pairwise, lambda: self._tables[self.edge_mask])
+
+    @property
+    def lengths(self) -> Tensor:
+        """Number of nodes of each example: int64 [B]."""
+        return self.node_mask.sum(1)
+
+    @property
+    def mask(self) -> Tensor:
+        """``node_mask``."""
+        return self.node_mask
+
+    def batched(self) -> "FactorGraph":
+        """The same graphs with tables [B, E, S, S]."""
+        return self if self.pairwise.dim() == 4 else self._changed({"pairwise": self._tables})
+
+    def score(self, y: Tensor) -> Tensor:
+        """Score of the labelings ``y`` [B, N]: [B], differentiable."""
+        y = self.checked_labels(y)
+        unary, pairwise = self._accumulated()
+        nodes = unary.gather(2, y.unsqueeze(-1)).squeeze(-1)
+        edges = pairwise.flatten(2).gather(2, self._pairs(y).unsqueeze(-1)).squeeze(-1)
+        return torch.where(self.node_mask, nodes, 0.0).sum(1) + torch.where(self.edge_mask, edges, 0.0).sum(1)
+
+    def parts(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Indicators of labels [B, N, S] and of pairs [B, E, S, S], zero where there is no node or edge."""
+        y = self.checked_labels(y)
+        unary, states = self._accumulated()[0], self.unary.shape[-1]
+        nodes = torch.nn.functional.one_hot(y, states).to(unary.dtype)
+        edges = torch.nn.functional.one_hot(self._pairs(y), states**2).to(unary.dtype).unflatten(-1, (states, states))
+        return nodes * self.node_mask.unsqueeze(-1), edges * self.edge_mask[:, :, None, None]
+
+    def topk(self, k: int) -> tuple[Tensor, Tensor]:
+        """Top-K oracle: values [B, k] in descending order and distinct labelings [B, k, N].
+
+        Values are -inf, and labels 0, where fewer than k labelings have a finite score.
+
+        Raises:
+            MemoryError: a search exceeds ``max_sets``; :meth:`relaxed` gives a labeling and a bound.
+        """
+        k = check_k(k)
+        values, y = operators.top_k(*self._accumulated(), *self._layout, k, self.max_table, self.max_sets)
+        return values, y
+
+    def logsumexp(self) -> Tensor:
+        """Log-partition function [B]; twice differentiable.
+
+        Raises:
+            NotImplementedError: elimination would take tables of more than ``max_table`` entries.
+        """
+        log_z, _, _ = operators.marginals(*self._accumulated(), *self._layout, self.max_table)
+        return cast(Tensor, log_z)
+
+    def marginals(self) -> tuple[Tensor, Tensor]:
+        """Marginals of labels [B, N, S] and of pairs [B, E, S, S]; differentiable.
+
+        Raises:
+            NotImplementedError: elimination would take tables of more than ``max_table`` entries.
+        """
+        _, node, edge = operators.marginals(*self._accumulated(), *self._layout, self.max_table)
+        return node, edge
+
+    def max_marginals(self) -> Tensor:
+        """Largest score [B, N, S] of a labeling with y_v = j (Definition 13); zero on padding.
+
+        Raises:
+            NotImplementedError: elimination would take tables of more than ``max_table`` entries.
+        """
+        return cast(Tensor, operators.max_marginals(*self._accumulated(), *self._layout, self.max_table))
+
+    def relaxed(
+        self, method: RelaxationMethod = "auto", *, tolerance: float = 1e-6, max_sweeps: int = 500
+    ) -> Relaxation:
+        """The linear programming relaxation of the max oracle, which holds in any graph.
+
+        Args:
+            method: ``"tree"``: dynamic programming, for graphs without cycles; ``"cut"``: roof duality, one minimum
+                cut, for two states; ``"messages"``: block coordinate descent on the dual, which leaves an interval, on
+                any device; ``"lp"``: HiGHS, for small graphs (needs scipy). ``"auto"`` takes the first of the first
+                three that suits the batch.
+            tolerance: width of the interval, relative to the bound, at which message passing stops.
+            max_sweeps: limit on its sweeps over the nodes.
+
+        Raises:
+            ImportError: ``method="lp"`` without scipy.
+            ValueError: a method that does not suit the graphs.
+        """
+        return relax(*self._scores(), self._layout, method, tolerance, max_sweeps).to(self._dtype)
+
+    def inverse_cdf(self, uniform: Tensor) -> Tensor:
+        """Samples [B, n, N] at uniform numbers of that shape, as in ``Distribution``."""
+        return cast(Tensor, operators.sample(*self._accumulated(), *self._layout, uniform, self.max_table))
+
+    def checked_labels(self, y: Tensor) -> Tensor:
+        """Labels as int64, with 0 at padding."""
+        checks.require_outputs(y, "[B, N]", "unary", self.unary)
+        y = torch.where(self.node_mask, y, 0).to(torch.int64)
+        if self.validate_args:
+            checks.require_labels(y, self.unary.shape[-1])
+        return y
+
+    def _rows(self) -> tuple[str, ...]:
+        shared = {"edges": self.edges.dim() == 2, "pairwise": self._is_shared}
+        return tuple(name for name in ("unary", "pairwise", "edges", "node_mask", "edge_mask") if not shared.get(name))
+
+    def _part_scores(self) -> tuple[Tensor, ...]:
+        return self.unary, self._tables
+
+    @property
+    def _is_potts(self) -> bool:
+        return self.pairwise.dim() == 2 and tuple(self.pairwise.shape) == tuple(self.edge_mask.shape)
+
+    @property
+    def _is_shared(self) -> bool:
+        return self.pairwise.dim() < 4 and not self._is_potts
+
+    @property
+    def _tables(self) -> Tensor:
+        """Pairwise scores [B, E, S, S]."""
+        states = self.unary.shape[-1]
+        if self._is_potts:
+            agree = torch.eye(states, dtype=torch.bool, device=self.pairwise.device)
+            return torch.where(agree, self.pairwise[:, :, None, None], 0.0)
+        return self.pairwise.expand(*self.edge_mask.shape, states, states)
+
+    @property
+    def _layout(self) -> Layout:
+        return Layout(self.edges.expand(*self.edge_mask.shape, 2), self.node_mask, self.edge_mask)
+
+    def _pairs(self, y: Tensor) -> Tensor:
+        """Joint states at the edges [B, E]."""
+        return operators.pairs(y, self._layout.edges, self.edge_mask, self.unary.shape[-1])
+
+    def _scores(self) -> tuple[Tensor, Tensor]:
+        """Scores in float64, zero where there is no node or edge."""
+        unary, pairwise = (scores.double() for scores in self._accumulated())
+        node, edge = self.node_mask.unsqueeze(-1), self.edge_mask[:, :, None, None]
+        return torch.where(node, unary, 0.0), torch.where(edge, pairwise, 0.0)
+
+    @property
+    def _dtype(self) -> torch.dtype:
+        """That of values."""
+        return self._accumulated()[0].dtype
+
+    def _accumulated(self) -> tuple[Tensor, Tensor]:
+        """Scores of nodes and pairs in the dtype that sums use."""
+        return widened_pair(self.unary, self._tables)
+
+
+def _check_edges(layout: Layout) -> None:
+    nodes = layout.node_mask.shape[1]
+    ends = layout.edges
+    outside = ((ends < 0) | (ends >= nodes)).any(-1)
+    _refuse(layout, outside, f"must hold nodes from 0 to {nodes - 1}")
+    _refuse(layout, ends[..., 0] == ends[..., 1], "must join two nodes")
+    inside = torch.where(layout.edge_mask.unsqueeze(-1), ends, 0)
+    real = layout.node_mask.gather(1, inside.flatten(1)).view_as(inside).all(-1)
+    _refuse(layout, ~real, "must not lead to padding")
+    joint = inside.amin(-1) * nodes + inside.amax(-1)
+    index = torch.arange(joint.shape[1], device=joint.device)
+    joint = torch.where(layout.edge_mask, joint, -1 - index)
+    order = joint.argsort(dim=1, stable=True)
+    ordered = joint.gather(1, order)
+    again = torch.zeros_like(layout.edge_mask)
+    again[:, 1:] = ordered[:, 1:] == ordered[:, :-1]
+    _refuse(layout, torch.zeros_like(again).scatter(1, order, again), "must join no two nodes twice: add up the scores")
+
+
+def _refuse(layout: Layout, wrong: Tensor, rule: str) -> None:
+    wrong = wrong & layout.edge_mask
+    if bool(wrong.any()):
+        b, e = wrong.nonzero()[0].tolist()
+        raise ValueError(f"edges {rule}; example {b}: edge {e} is {tuple(layout.edges[b, e].tolist())}")

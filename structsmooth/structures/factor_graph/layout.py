@@ -1,0 +1,103 @@
+"""Nodes and edges of the graphs of a batch, without scores, and what follows from them."""
+
+from itertools import count
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from structsmooth.structures.tree import Tree
+
+# Nodes of an example, and the ends of its edges.
+Graph = tuple[tuple[int, ...], tuple[tuple[int, int] | None, ...]]
+
+
+class Layout(NamedTuple):
+    """Which nodes and edges the B examples have."""
+
+    edges: Tensor  # [B, E, 2], end nodes a and b; anything where there is no edge
+    node_mask: Tensor  # [B, N]
+    edge_mask: Tensor  # [B, E]
+
+    def rows(self, index: Tensor) -> "Layout":
+        """Some of the examples."""
+        return Layout(*(tensor[index] for tensor in self))
+
+    def graph(self, example: int) -> Graph:
+        """Nodes of an example, and its edges, ``None`` where there is none."""
+        nodes = self.node_mask[example].nonzero()[:, 0].tolist()
+        pairs = zip(self.edges[example].tolist(), self.edge_mask[example].tolist(), strict=True)
+        return tuple(nodes), tuple((a, b) if real else None for (a, b), real in pairs)
+
+
+class Forest(NamedTuple):
+    """The graphs of a batch as forests, where they are; what is below is of no use in the other rows."""
+
+    is_forest: Tensor  # [B]
+    parents: Tensor  # [B, N], -1 at roots and padding
+    above: Tensor  # [B, N], the edge to the parent; 0 where there is none
+    below: Tensor  # [B, E], the end of each edge that is the child
+    flipped: Tensor  # [B, E], whether that is its first end
+    round: Tensor  # [B, E], when the edge was removed, from 0; -1 for an edge that was not
+
+
+def forest(layout: Layout) -> Forest:
+    """Parents of nodes, by removing leaves and their edges, round by round, until no edge or no leaf is left."""
+    (batch, nodes), device = layout.node_mask.shape, layout.edges.device
+    a, b = torch.where(layout.edge_mask.unsqueeze(-1), layout.edges, 0).unbind(-1)
+    alive = layout.edge_mask
+    below, flipped, rounds = b, torch.zeros_like(alive), torch.full_like(b, -1)
+    for round_ in count():
+        degrees = torch.zeros(batch, nodes, dtype=torch.int64, device=device)
+        for ends in (a, b):
+            degrees = degrees.scatter_add(1, ends, alive.long())
+        first, second = (alive & (degrees.gather(1, ends) == 1) for ends in (a, b))
+        removed = first | second
+        if not bool(removed.any()):
+            break
+        # Of two leaves that are joined, the one of the lower index becomes the root.
+        from_first = first & ~(second & (a < b))
+        below, flipped = torch.where(removed & from_first, a, below), flipped | (removed & from_first)
+        rounds = torch.where(removed, round_, rounds)
+        alive = alive & ~removed
+    parents, above = (torch.full((batch, nodes + 1), fill, device=device) for fill in (-1, 0))
+    child = torch.where(layout.edge_mask, below, nodes)  # edges that do not exist write behind the last node
+    parents = parents.scatter(1, child, torch.where(flipped, b, a))[:, :-1]
+    above = above.scatter(1, child, torch.arange(a.shape[1], device=device).expand_as(a))[:, :-1]
+    return Forest(~alive.any(1), parents, above, below, flipped, rounds)
+
+
+def colors(layout: Layout) -> Tensor:
+    """A color [B, N] for each node, from 0, other than those of its neighbours; -1 at padding.
+
+    Round by round, the nodes whose rank is above that of all their neighbours that are left form an independent set.
+    """
+    (batch, nodes), device = layout.node_mask.shape, layout.edges.device
+    a, b = torch.where(layout.edge_mask.unsqueeze(-1), layout.edges, 0).unbind(-1)
+    # Ranks in random order give fewer colors than those in the order of an image or a chain.
+    ranks = torch.randperm(nodes, generator=torch.Generator().manual_seed(0)).to(device).expand(batch, nodes)
+    color, left, round_ = torch.full((batch, nodes), -1, device=device), layout.node_mask, 0
+    while bool(left.any()):
+        rank = torch.where(left, ranks, -1)
+        highest = torch.full((batch, nodes), -1, device=device)
+        for own, other in ((a, b), (b, a)):
+            theirs = torch.where(layout.edge_mask, rank.gather(1, other), -1)
+            highest = highest.scatter_reduce(1, own, theirs, "amax")
+        chosen = left & (rank > highest)
+        color, left, round_ = torch.where(chosen, round_, color), left & ~chosen, round_ + 1
+    return color
+
+
+def tree(unary: Tensor, pairwise: Tensor, as_forest: Forest, node_mask: Tensor) -> Tree:
+    """The graphs as trees, with a table [B, N, S, S] for each node and its parent."""
+    if pairwise.shape[1]:
+        index = as_forest.above[:, :, None, None].expand(-1, -1, *pairwise.shape[2:])
+        tables = turned(pairwise, as_forest.flipped).gather(1, index)
+    else:
+        tables = unary.new_zeros(*unary.shape, unary.shape[-1])
+    return Tree(unary, tables, as_forest.parents, node_mask, validate_args=False)
+
+
+def turned(pairwise: Tensor, flipped: Tensor) -> Tensor:
+    """Tables [B, E, S, S] with the ends exchanged where ``flipped`` [B, E] says so."""
+    return torch.where(flipped[:, :, None, None], pairwise.transpose(2, 3), pairwise)

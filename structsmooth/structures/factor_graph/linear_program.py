@@ -1,0 +1,65 @@
+"""The relaxation as a linear program for HiGHS, one example after the other: the reference for small graphs."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from structsmooth.structures.factor_graph.messages import Marginals, Messages
+
+
+def solve(problem: Messages) -> tuple[Marginals, Tensor]:
+    """An optimal point, and optimal messages: the dual variables of the agreement constraints.
+
+    Raises:
+        ImportError: scipy is not installed.
+    """
+    node, edge, deltas = torch.zeros_like(problem.unary), torch.zeros_like(problem.pairwise), problem.zero()
+    for b in range(len(node)):
+        own = problem.layout.node_mask[b].nonzero()[:, 0].cpu()
+        edges = problem.layout.edge_mask[b].nonzero()[:, 0].cpu()
+        position = torch.full((problem.unary.shape[1],), -1).scatter(0, own, torch.arange(len(own)))
+        pairs = position[problem.layout.edges[b].cpu()[edges]]
+        answer = _solve_one(
+            problem.unary[b].cpu()[own].numpy(), problem.pairwise[b].cpu()[edges].numpy(), pairs.numpy()
+        )
+        for target, rows, values in zip((node, edge, deltas), (own, edges, edges), answer, strict=True):
+            target[b, rows] = torch.from_numpy(values).to(target)
+    return Marginals(node, edge), deltas
+
+
+def _solve_one(unary: Any, pairwise: Any, pairs: Any) -> tuple[Any, Any, Any]:
+    """Variables are μ_i(s), then μ_e(s, t); rows say that nodes sum to 1, then that edges agree with both ends."""
+    try:
+        from scipy.optimize import linprog
+        from scipy.sparse import coo_array
+    except ImportError as error:
+        raise ImportError('method="lp" needs scipy: pip install scipy, or use method="auto"') from error
+
+    nodes, states = unary.shape
+    edges = len(pairs)
+    node = np.arange(nodes * states).reshape(nodes, states)
+    edge = nodes * states + np.arange(edges * states**2).reshape(edges, states, states)
+    sums = np.repeat(np.arange(nodes), states)
+    agree = nodes + np.arange(edges * 2 * states).reshape(edges, 2, states)  # row of edge e, side and state
+    rows = [sums, np.broadcast_to(agree[:, 0, :, None], edge.shape).ravel()]
+    columns, values = [node.ravel(), edge.ravel()], [np.ones(nodes * states), np.ones(edge.size)]
+    rows.append(np.broadcast_to(agree[:, 1, None, :], edge.shape).ravel())
+    columns.append(edge.ravel())
+    values.append(np.ones(edge.size))
+    for side in range(2):
+        rows.append(agree[:, side].ravel())
+        columns.append(node[pairs[:, side]].ravel())
+        values.append(-np.ones(edges * states))
+    size = nodes * states + edge.size
+    table = coo_array(
+        (np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))), shape=(nodes + agree.size, size)
+    ).tocsr()
+    bound = np.concatenate([np.ones(nodes), np.zeros(agree.size)])
+    answer = linprog(-np.concatenate([unary.ravel(), pairwise.ravel()]), A_eq=table, b_eq=bound, method="highs")
+    if answer.status != 0:
+        raise RuntimeError(f"HiGHS did not solve the relaxation: {answer.message}")
+    # Minimization of -θ: a dual variable of agreement is minus what the edge takes from itself.
+    messages = -answer.eqlin.marginals[nodes:].reshape(edges, 2, states)
+    return answer.x[: node.size].reshape(node.shape), answer.x[node.size :].reshape(edge.shape), messages

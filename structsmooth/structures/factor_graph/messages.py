@@ -1,0 +1,253 @@
+"""Message passing on the dual of the relaxation, in torch: block coordinate descent with certified intervals.
+
+Scores are float64 and finite: unary [B, N, S] and pairwise [B, E, S, S], with zeros where there is no node or edge.
+Messages δ are [B, E, 2, S]: what edge e gives to its ends a and b, and takes from itself. The dual bound is
+
+    g(δ) = Σ_i max_s (θ_i + Σ_e δ_ei)(s) + Σ_e max_st (θ_e(s, t) − δ_ea(s) − δ_eb(t)),
+
+with max replaced by τ log Σ exp(·/τ) at a temperature τ > 0 (Sontag et al. 2011; Meshi et al. 2012).
+"""
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from structsmooth.compiled.threads import over_batch
+from structsmooth.structures.factor_graph.layout import Layout, colors
+from structsmooth.structures.semirings import logsumexp
+
+# Sweeps between two looks at the interval.
+_ROUND = 10
+
+
+class Marginals(NamedTuple):
+    """A point of the local polytope."""
+
+    node: Tensor  # [B, N, S]
+    edge: Tensor  # [B, E, S, S]
+
+
+@dataclass(frozen=True)
+class Messages:
+    """The dual of a batch of graphs as a function of messages.
+
+    Attributes:
+        unary: [B, N, S].
+        pairwise: [B, E, S, S].
+        layout: which nodes and edges there are.
+    """
+
+    unary: Tensor
+    pairwise: Tensor
+    layout: Layout
+
+    @property
+    def ends(self) -> Tensor:
+        """End nodes of the edges, [B, E, 2]; 0 where there is no edge."""
+        return torch.where(self.layout.edge_mask.unsqueeze(-1), self.layout.edges, 0)
+
+    def zero(self) -> Tensor:
+        """Messages of zero."""
+        batch, count, states, _ = self.pairwise.shape
+        return self.pairwise.new_zeros(batch, count, 2, states)
+
+    def reparameterized(self, deltas: Tensor) -> tuple[Tensor, Tensor]:
+        """θ̂: scores of nodes and edges whose sum over the parts of an output is its score, whatever the messages."""
+        index = self.ends.flatten(1).unsqueeze(-1).expand(-1, -1, deltas.shape[-1])
+        node = self.unary.scatter_add(1, index, deltas.flatten(1, 2))
+        return node, self.pairwise - deltas[:, :, 0].unsqueeze(-1) - deltas[:, :, 1].unsqueeze(-2)
+
+    def dual(self, deltas: Tensor, tau: Tensor | None = None) -> Tensor:
+        """g(δ), [B]; at temperatures ``tau`` [B], if they are given."""
+        node, edge = self.reparameterized(deltas)
+        node, edge = (largest(scores, tau) for scores in (node, edge.flatten(2)))
+        node, edge = torch.where(self.layout.node_mask, node, 0.0), torch.where(self.layout.edge_mask, edge, 0.0)
+        return node.sum(1) + edge.sum(1)
+
+    def softmax(self, deltas: Tensor, tau: Tensor) -> Marginals:
+        """Distributions of each node and of each edge at temperatures ``tau`` [B]; zero where there is none."""
+        node, edge = self.reparameterized(deltas)
+        node = (node / tau.view(-1, 1, 1)).softmax(-1) * self.layout.node_mask.unsqueeze(-1)
+        edge = (edge.flatten(2) / tau.view(-1, 1, 1)).softmax(-1).view_as(edge)
+        return Marginals(node, edge * self.layout.edge_mask[:, :, None, None])
+
+    def value(self, marginals: Marginals) -> Tensor:
+        """⟨θ, μ⟩, [B]."""
+        return (self.unary * marginals.node).sum((1, 2)) + (self.pairwise * marginals.edge).sum((1, 2, 3))
+
+    def vertex(self, y: Tensor) -> Marginals:
+        """ν(y) of labels [B, N]."""
+        states = self.unary.shape[-1]
+        node = one_hot(y, states).to(self.unary) * self.layout.node_mask.unsqueeze(-1)
+        first, second = (node.gather(1, e.unsqueeze(-1).expand(-1, -1, states)) for e in self.ends.unbind(-1))
+        return Marginals(node, first.unsqueeze(-1) * second.unsqueeze(-2) * self.layout.edge_mask[:, :, None, None])
+
+    def projected(self, marginals: Marginals) -> Marginals:
+        """A point of the local polytope near distributions of nodes and edges that do not agree.
+
+        Each node takes the mean of its distribution and those that its edges have for it. Edges are scaled down until
+        none of their sums is too large; what is missing then is filled up by a product (Altschuler et al. 2017).
+        """
+        edge, ends = marginals.edge, self.ends
+        node, states = marginals.node, marginals.node.shape[-1]
+        index = ends.flatten(1).unsqueeze(-1).expand(-1, -1, states)
+        votes = torch.stack([edge.sum(-1), edge.sum(-2)], 2).flatten(1, 2)
+        node = node.scatter_add(1, index, votes)
+        node = node / node.sum(-1, keepdim=True).clamp_min(torch.finfo(node.dtype).tiny)
+        first, second = (node.gather(1, e.unsqueeze(-1).expand(-1, -1, states)) for e in ends.unbind(-1))
+        edge = edge * _at_most_one(first, edge.sum(-1)).unsqueeze(-1)
+        edge = edge * _at_most_one(second, edge.sum(-2)).unsqueeze(-2)
+        left, above = (first - edge.sum(-1)).clamp_min(0), (second - edge.sum(-2)).clamp_min(0)
+        missing = above.sum(-1)[:, :, None, None]
+        rest = left.unsqueeze(-1) * above.unsqueeze(-2) / torch.where(missing > 0, missing, 1.0)
+        return Marginals(node, (edge + rest) * self.layout.edge_mask[:, :, None, None])
+
+    def disagreement(self, marginals: Marginals) -> Tensor:
+        """Largest difference between the distribution of a node and that which an edge has for it, []."""
+        states = marginals.node.shape[-1]
+        index = self.ends.flatten(1).unsqueeze(-1).expand(-1, -1, states)
+        sums = torch.stack([marginals.edge.sum(-1), marginals.edge.sum(-2)], 2).flatten(1, 2)
+        wrong = (sums - marginals.node.gather(1, index)).view(*self.ends.shape, states)
+        wrong = wrong.abs() * self.layout.edge_mask[:, :, None, None]
+        return wrong.amax() if wrong.numel() else wrong.sum()
+
+    def improved(self, y: Tensor, sweeps: int) -> Tensor:
+        """Labels [B, N] after sweeps in which each node takes the best label given those of its neighbours."""
+        color = colors(self.layout)
+        a, b = self.ends.unbind(-1)
+        states = self.unary.shape[-1]
+        for _ in range(sweeps):
+            for c in range(int(color.amax()) + 1 if color.numel() else 0):
+                total = self.unary
+                for own, other, tables in ((a, b, self.pairwise), (b, a, self.pairwise.transpose(2, 3))):
+                    label = y.gather(1, other)[:, :, None, None].expand(-1, -1, states, 1)
+                    given = tables.gather(3, label).squeeze(-1) * self.layout.edge_mask.unsqueeze(-1)
+                    total = total.scatter_add(1, own.unsqueeze(-1).expand_as(given), given)
+                best, now = total.argmax(-1), total.gather(-1, y.unsqueeze(-1))
+                better = (total.amax(-1, keepdim=True) > now).squeeze(-1)
+                y = torch.where((color == c) & better, best, y)
+        return y
+
+    def sweep(self, deltas: Tensor, tau: Tensor, count: int = 1) -> Tensor:
+        """Messages after sweeps of star updates at temperatures ``tau`` [B]: exact minimization, node after node.
+
+        With M_e(s) the max (or soft max) over the other end's states of what is left of edge e, node i of degree d
+        makes all its shares equal: δ_ei = M_e − (θ_i + Σ M_e)/(1 + d) (Meshi et al. 2010). Nodes go by their colors.
+        """
+        color = colors(self.layout)
+        if deltas.device.type == "cpu":
+            return self._compiled_sweeps(deltas, tau, color, count)
+        number = int(color.amax()) + 1 if color.numel() else 0
+        for _ in range(count):
+            for c in range(number):
+                deltas = self._star(deltas, tau, color == c)
+        return deltas
+
+    def _star(self, deltas: Tensor, tau: Tensor, chosen: Tensor) -> Tensor:
+        """Update of all nodes of an independent set."""
+        ends, states = self.ends, self.unary.shape[-1]
+        left = self.pairwise - deltas[:, :, 1].unsqueeze(-2), self.pairwise - deltas[:, :, 0].unsqueeze(-1)
+        message = torch.stack([largest(left[0], tau), largest(left[1].transpose(2, 3), tau)], 2)
+        real = self.layout.edge_mask[:, :, None, None].to(message)
+        index = ends.flatten(1).unsqueeze(-1).expand(-1, -1, states)
+        total = self.unary.scatter_add(1, index, (message * real).flatten(1, 2))
+        degrees = torch.ones_like(total).scatter_add(1, index, real.expand_as(message).flatten(1, 2))
+        share = (total / degrees).gather(1, index).view_as(message)
+        moved = chosen.gather(1, ends.flatten(1)).view(*ends.shape, 1) & self.layout.edge_mask[:, :, None, None]
+        return torch.where(moved, message - share, deltas)
+
+    def _compiled_sweeps(self, deltas: Tensor, tau: Tensor, color: Tensor, count: int) -> Tensor:
+        from structsmooth.structures.factor_graph import compiled  # numba loads with the first sweep
+
+        order = torch.where(color < 0, color.shape[1], color).argsort(dim=1, stable=True)
+        deltas = deltas.contiguous().clone()
+        tensors = (self.unary, self.pairwise, self.ends, self.layout.edge_mask, order, self.layout.node_mask.sum(1))
+        arrays = (*(tensor.contiguous().numpy() for tensor in tensors), tau.numpy(), deltas.numpy())
+        work = 2 * self.pairwise.numel() * count
+        over_batch(lambda *bounds: compiled.batch_sweeps(*arrays, count, *bounds), len(deltas), work)
+        return deltas
+
+
+def with_penalties(unary: Tensor, pairwise: Tensor, layout: Layout) -> tuple[Messages, Tensor]:
+    """The problem with large penalties instead of -inf, and a value [B] that every allowed output exceeds.
+
+    Penalties are so large that a few percent of one take a value below that, and that a share of one, as messages
+    spread it, leaves no probability at temperature 1.
+    """
+    node, edge = (scores.detach().flatten(1) for scores in (unary, pairwise))
+    spread = _size(node) + _size(edge)
+    penalty = -100 * (1 + spread + unary.shape[1] + pairwise.shape[1])
+    filled = [torch.where(p > -torch.inf, p, penalty.view(-1, *[1] * (p.dim() - 1))) for p in (unary, pairwise)]
+    return Messages(filled[0], filled[1], layout), -2 * (1 + spread)
+
+
+def _size(scores: Tensor) -> Tensor:
+    """Sum of the absolute values that are finite, [B]."""
+    return torch.where(scores > -torch.inf, scores.abs(), 0.0).sum(1)
+
+
+class Interval(NamedTuple):
+    """What message passing knows of the optimum of the relaxation."""
+
+    marginals: Marginals  # the best point found, of value [B]
+    value: Tensor
+    dual: Tensor  # the best bound, [B], at the messages
+    deltas: Tensor
+
+
+def solve(problem: Messages, tolerance: float, max_sweeps: int) -> Interval:
+    """Bracket the optimum of the relaxation, by a round of descent at temperature 0, then at falling temperatures.
+
+    Descent without smoothing solves what is easy and may else stop above the optimum. At a temperature it does not
+    stop, and the distributions of nodes and edges come near a point of the local polytope. Temperatures follow the
+    width of the interval.
+    """
+    zero = problem.unary.new_zeros(len(problem.unary))
+    deltas, made = problem.sweep(problem.zero(), zero, _ROUND), _ROUND
+    node, _ = problem.reparameterized(deltas)
+    marginals = problem.vertex(problem.improved(node.argmax(-1), sweeps=5))
+    best = Interval(marginals, problem.value(marginals), problem.dual(deltas), deltas)
+    parts = problem.layout.node_mask.sum(1) + 2 * problem.layout.edge_mask.sum(1)
+    # The smoothed bound is above the bound by τ log S for each node, and twice that for each edge, at most.
+    slack = parts.clamp_min(1) * math.log(max(2, problem.unary.shape[-1]))
+    while made < max_sweeps and not bool((best.dual - best.value <= tolerance * (1 + best.dual.abs())).all()):
+        tau = (2 * (best.dual - best.value) / slack).clamp_min(1e-12)
+        deltas = problem.sweep(deltas, tau, _ROUND)
+        made += _ROUND
+        best = _better(best, problem, deltas, problem.projected(problem.softmax(deltas, tau)))
+    return best
+
+
+def _better(best: Interval, problem: Messages, deltas: Tensor, marginals: Marginals) -> Interval:
+    """The best of both sides, example by example."""
+    value, dual = problem.value(marginals), problem.dual(deltas)
+    higher, lower = value > best.value, dual < best.dual
+    node, edge = (
+        torch.where(higher.view(-1, *[1] * (new.dim() - 1)), new, old)
+        for new, old in zip(marginals, best.marginals, strict=True)
+    )
+    return Interval(
+        Marginals(node, edge),
+        torch.where(higher, value, best.value),
+        torch.where(lower, dual, best.dual),
+        torch.where(lower[:, None, None, None], deltas, best.deltas),
+    )
+
+
+def largest(scores: Tensor, tau: Tensor | None) -> Tensor:
+    """Maxima over the last dimension, or soft maxima at temperatures [B] where these are positive."""
+    hard = scores.amax(-1)
+    if tau is None:
+        return hard
+    wide = tau.view(-1, *[1] * (scores.dim() - 1))
+    soft = wide.squeeze(-1) * logsumexp(scores / torch.where(wide > 0, wide, 1.0), scores.dim() - 1)
+    return torch.where(wide.squeeze(-1) > 0, soft, hard)
+
+
+def _at_most_one(wanted: Tensor, now: Tensor) -> Tensor:
+    """Factors that take sums down to what is wanted."""
+    return torch.where(now > wanted, wanted / torch.where(now > 0, now, 1.0), 1.0)

@@ -1,0 +1,185 @@
+"""Exact oracles of factor graphs as torch operators.
+
+Whatever the dtype of the potentials, scores are summed in float64, on the CPU: tensors on other devices are copied to
+it, and results are copied back. The operators are opaque to ``torch.compile``.
+
+Shapes: unary [B, N, S], pairwise [B, E, S, S], edges int64 [B, E, 2], node_mask bool [B, N], edge_mask bool [B, E].
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from structsmooth.structures.factor_graph.exact import Group, Limits, Method, groups, solved
+from structsmooth.structures.factor_graph.layout import Layout
+from structsmooth.structures.operators import hessian_product, like_scores, max_marginals_gradient, operator
+
+
+def _scores(unary: Tensor, pairwise: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
+    """Potentials in float64, zero where there is no node or edge, on the device of the layout."""
+    unary, pairwise = (scores.to(layout.edges.device, torch.float64) for scores in (unary, pairwise))
+    node, edge = layout.node_mask.unsqueeze(-1), layout.edge_mask[:, :, None, None]
+    return torch.where(node, unary, 0.0), torch.where(edge, pairwise, 0.0)
+
+
+def _plan(unary: Tensor, layout: Sequence[Tensor], max_table: int, max_sets: int = 1) -> tuple[Layout, list[Group]]:
+    """What the examples look like, and how to solve them."""
+    own = Layout(*(tensor.cpu() for tensor in layout))
+    return own, groups(own, unary.shape[-1], Limits(max_table, max_sets))
+
+
+def _like_top_k(unary: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
+    (batch, nodes), k = unary.shape[:2], others[4]
+    return unary.new_empty(batch, k), unary.new_empty(batch, k, nodes, dtype=torch.int64)
+
+
+def _save_outputs(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    unary, pairwise, *layout = inputs[:5]
+    ctx.save_for_backward(*layout, *output)
+    ctx.shapes = unary.shape, pairwise.shape
+
+
+def _top_k_backward(ctx: Any, grad: Tensor, _grad_y: Tensor) -> tuple[Tensor | None, ...]:
+    edges, node_mask, edge_mask, values, y = ctx.saved_tensors
+    node_shape, edge_shape = ctx.shapes
+    shares = torch.where(values > -torch.inf, grad, 0.0).unsqueeze(1)
+    labels = y.transpose(1, 2)
+    joint = pairs(labels, edges, edge_mask, node_shape[-1])
+    node = shares.new_zeros(node_shape).scatter_add(2, labels, shares * node_mask.unsqueeze(-1))
+    edge = shares.new_zeros(*edge_shape[:2], edge_shape[2] ** 2)
+    edge = edge.scatter_add(2, joint, (shares * edge_mask.unsqueeze(-1)).expand(joint.shape))
+    return node, edge.view(edge_shape), *[None] * 6
+
+
+def pairs(labels: Tensor, edges: Tensor, edge_mask: Tensor, states: int) -> Tensor:
+    """Joint states S y_a + y_b at the edges, for labels [B, N, ...]: [B, E, ...]; 0 where there is no edge."""
+    wide = edge_mask.view(*edge_mask.shape, *[1] * (labels.dim() - 2))
+    ends = torch.where(edge_mask.unsqueeze(-1), edges, 0).unbind(-1)
+    first, second = (labels.gather(1, e.view(wide.shape).expand(-1, -1, *labels.shape[2:])) for e in ends)
+    return torch.where(wide, states * first + second, 0)
+
+
+@operator("factor_graph_top_k", _like_top_k, _top_k_backward, _save_outputs)
+def top_k(
+    unary: Tensor,
+    pairwise: Tensor,
+    edges: Tensor,
+    node_mask: Tensor,
+    edge_mask: Tensor,
+    k: int,
+    max_table: int,
+    max_sets: int,
+) -> tuple[Tensor, Tensor]:
+    """Values [B, k] and outputs [B, k, N]."""
+    layout, chosen = _plan(unary, (edges, node_mask, edge_mask), max_table, max_sets)
+    scores = _scores(unary, pairwise, layout)
+    values, y = solved(chosen, len(unary), lambda method, rows: method.top_k(*_of(scores, rows), k))
+    return values.to(unary), y.to(unary.device)
+
+
+def _of(scores: tuple[Tensor, Tensor], rows: Tensor) -> tuple[Tensor, Tensor]:
+    return scores[0][rows], scores[1][rows]
+
+
+def _run_marginals(
+    unary: Tensor, pairwise: Tensor, layout: Sequence[Tensor], max_table: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Log-partition [B], node marginals [B, N, S] and edge marginals [B, E, S, S], in float64 on the CPU."""
+    own_layout, chosen = _plan(unary, layout, max_table)
+    scores = _scores(unary, pairwise, own_layout)
+
+    def run(method: Method, rows: Tensor) -> tuple[Tensor, ...]:
+        own = _of(scores, rows)
+        return method.logsumexp(*own), *method.marginals(*own)
+
+    log_z, node, edge = solved(chosen, len(unary), run)
+    return log_z, node, edge
+
+
+def _like_marginals(unary: Tensor, pairwise: Tensor, *others: Any) -> tuple[Tensor, Tensor, Tensor]:
+    return unary.new_empty(len(unary)), unary.new_empty(unary.shape), unary.new_empty(pairwise.shape)
+
+
+def _save_marginals(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    *tensors, ctx.max_table = inputs
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(*tensors, *output[1:])
+
+
+def _marginals_backward(
+    ctx: Any, grad: Tensor | None, grad_node: Tensor | None, grad_edge: Tensor | None
+) -> tuple[Tensor | None, ...]:
+    unary, pairwise, *layout, node, edge = ctx.saved_tensors
+    grad_unary, grad_pairwise = torch.zeros_like(unary), torch.zeros_like(pairwise)
+    if grad is not None:
+        grad_unary, grad_pairwise = grad[:, None, None] * node, grad[:, None, None, None] * edge
+    if grad_node is not None or grad_edge is not None:
+
+        def run(unary: Tensor, pairwise: Tensor) -> tuple[Tensor, Tensor]:
+            _, node, edge = _run_marginals(unary, pairwise, layout, ctx.max_table)
+            return node.to(unary), edge.to(unary)
+
+        second = hessian_product(run, (unary, pairwise), (grad_node, grad_edge))
+        grad_unary, grad_pairwise = grad_unary + second[0], grad_pairwise + second[1]
+    return grad_unary, grad_pairwise, *[None] * 4
+
+
+@operator("factor_graph_marginals", _like_marginals, _marginals_backward, _save_marginals)
+def marginals(
+    unary: Tensor, pairwise: Tensor, edges: Tensor, node_mask: Tensor, edge_mask: Tensor, max_table: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Log-partition [B], node marginals [B, N, S] and edge marginals [B, E, S, S]."""
+    log_z, node, edge = _run_marginals(unary, pairwise, (edges, node_mask, edge_mask), max_table)
+    return log_z.to(unary), node.to(unary), edge.to(unary)
+
+
+def _save_max_marginals(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    *tensors, ctx.max_table = inputs
+    ctx.save_for_backward(*tensors)
+
+
+def _max_marginals_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    unary, pairwise, *layout = ctx.saved_tensors
+
+    def run(unary: Tensor, pairwise: Tensor) -> Tensor:
+        return _run_max_marginals(unary, pairwise, layout, ctx.max_table).to(unary)
+
+    return *max_marginals_gradient(run, (unary, pairwise), grad), *[None] * 4
+
+
+def _run_max_marginals(unary: Tensor, pairwise: Tensor, layout: Sequence[Tensor], max_table: int) -> Tensor:
+    own_layout, chosen = _plan(unary, layout, max_table)
+    scores = _scores(unary, pairwise, own_layout)
+    (values,) = solved(chosen, len(unary), lambda method, rows: (method.max_marginals(*_of(scores, rows)),))
+    return values
+
+
+@operator("factor_graph_max_marginals", like_scores, _max_marginals_backward, _save_max_marginals)
+def max_marginals(
+    unary: Tensor, pairwise: Tensor, edges: Tensor, node_mask: Tensor, edge_mask: Tensor, max_table: int
+) -> Tensor:
+    """Max-marginals [B, N, S]."""
+    return _run_max_marginals(unary, pairwise, [edges, node_mask, edge_mask], max_table).to(unary)
+
+
+def _like_sample(unary: Tensor, *others: Any) -> Tensor:
+    return torch.empty_like(others[4], dtype=torch.int64)
+
+
+@operator("factor_graph_sample", _like_sample)
+def sample(
+    unary: Tensor,
+    pairwise: Tensor,
+    edges: Tensor,
+    node_mask: Tensor,
+    edge_mask: Tensor,
+    uniform: Tensor,
+    max_table: int,
+) -> Tensor:
+    """Samples [B, n, N] at uniform numbers of that shape."""
+    layout, chosen = _plan(unary, (edges, node_mask, edge_mask), max_table)
+    scores, uniform = _scores(unary, pairwise, layout), uniform.cpu()
+    (y,) = solved(chosen, len(unary), lambda method, rows: (method.sample(*_of(scores, rows), uniform[rows]),))
+    return y.to(unary.device)

@@ -1,0 +1,90 @@
+"""Small random factor graphs, and their oracles by enumeration."""
+
+import torch
+from enumeration import Labelings, all_labelings, random_scores
+from hypothesis import strategies as st
+from torch import Tensor
+
+from structsmooth import FactorGraph
+
+Graphs = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]  # unary, edges, pairwise, node_mask, edge_mask
+
+
+def factor_graph(
+    unary: Tensor,
+    edges: Tensor,
+    pairwise: Tensor,
+    node_mask: Tensor | None = None,
+    edge_mask: Tensor | None = None,
+    **options: object,
+) -> FactorGraph:
+    return FactorGraph(unary, edges, pairwise, node_mask=node_mask, edge_mask=edge_mask, **options)
+
+
+def random_factor_graphs(
+    batch: int,
+    nodes: int,
+    extra: int,
+    states: int,
+    seed: int = 0,
+    ties: bool = False,
+    forbidden: float = 0.0,
+    padding: bool = True,
+) -> Graphs:
+    """Forests with up to ``extra`` more edges, different in every example; nonsense at padding."""
+    generator = torch.Generator().manual_seed(seed)
+    scores = random_scores(generator, ties, forbidden)
+    count = max(nodes - 1 + extra, 1)
+    edges = torch.randint(-9, nodes + 9, (batch, count, 2), generator=generator)
+    node_mask = torch.zeros(batch, nodes, dtype=torch.bool)
+    edge_mask = torch.zeros(batch, count, dtype=torch.bool)
+    for b in range(batch):
+        own = torch.randperm(nodes, generator=generator)
+        if padding:
+            own = own[: int(torch.randint(1, nodes + 1, (), generator=generator))]
+        node_mask[b, own] = True
+        pairs = {tuple(sorted((i, int(torch.randint(0, i, (), generator=generator))))) for i in range(1, len(own))}
+        for _ in range(extra if len(own) > 1 else 0):
+            pairs.add(tuple(sorted(torch.randperm(len(own), generator=generator)[:2].tolist())))
+        slots = torch.randperm(count, generator=generator)[: len(pairs)] if padding else torch.arange(len(pairs))
+        turned = torch.rand(len(pairs), generator=generator) < 0.5
+        ends = own[torch.tensor(sorted(pairs), dtype=torch.int64).view(-1, 2)]
+        edges[b, slots] = torch.where(turned[:, None], ends.flip(1), ends)
+        edge_mask[b, slots] = True
+    return scores(batch, nodes, states), edges, scores(batch, count, states, states), node_mask, edge_mask
+
+
+@st.composite
+def small_factor_graphs(
+    draw: st.DrawFn, outputs: int = 1000, ties: bool | None = None, forbidden: float | None = None
+) -> Graphs:
+    """Graphs of at most 8 nodes, 4 states and ``outputs`` outputs; some examples allow no output at all."""
+    sizes = [(nodes, states) for nodes in range(1, 9) for states in range(1, 5) if states**nodes <= outputs]
+    nodes, states = draw(st.sampled_from(sizes))
+    return random_factor_graphs(
+        draw(st.integers(1, 3)),
+        nodes,
+        draw(st.sampled_from([0, 1, 3, 12])),
+        states,
+        draw(st.integers(0, 2**32 - 1)),
+        ties=draw(st.booleans()) if ties is None else ties,
+        forbidden=draw(st.sampled_from([0.0, 0.2, 0.6])) if forbidden is None else forbidden,
+        padding=draw(st.booleans()),
+    )
+
+
+class EnumeratedFactorGraph(Labelings):
+    """The queries of a ``FactorGraph``; ties in lexicographic order."""
+
+    def __init__(self, unary: Tensor, edges: Tensor, pairwise: Tensor, node_mask: Tensor, edge_mask: Tensor) -> None:
+        self.edges, self.edge_mask = edges, edge_mask
+        outputs = []
+        for own in node_mask:
+            labels = all_labelings(int(own.sum()), unary.shape[2])
+            outputs.append(labels.new_zeros(len(labels), len(own)).masked_scatter(own, labels))
+        super().__init__((unary, pairwise), outputs, node_mask)
+
+    def _at(self, b: int, y: Tensor) -> tuple[tuple[Tensor, ...], ...]:
+        nodes, own = self.real[b].nonzero()[:, 0], self.edge_mask[b].nonzero()[:, 0]
+        first, second = self.edges[b, own].unbind(1)
+        return (nodes, y[:, nodes]), (own, y[:, first], y[:, second])
