@@ -9,6 +9,12 @@ from typing import Any
 
 import pytest
 import torch
+from enumerated_factor_graphs import (
+    EnumeratedFactorGraph,
+    factor_graph,
+    random_factor_graphs,
+    small_factor_graphs,
+)
 from enumeration import (
     FORMS,
     EnumeratedBoxes,
@@ -32,12 +38,6 @@ from enumeration import (
     small_maps,
     small_matchings,
     small_trees,
-)
-from factor_graphs import (
-    EnumeratedFactorGraph,
-    factor_graph,
-    random_factor_graphs,
-    small_factor_graphs,
 )
 from hypothesis import strategies as st
 from oracles import ORACLES, values_and_gradients

@@ -5,7 +5,13 @@ from typing import Any
 
 import pytest
 import torch
-from factor_graphs import EnumeratedFactorGraph, Graphs, factor_graph, random_factor_graphs, small_factor_graphs
+from enumerated_factor_graphs import (
+    EnumeratedFactorGraph,
+    Graphs,
+    factor_graph,
+    random_factor_graphs,
+    small_factor_graphs,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
