@@ -70,7 +70,7 @@ class SoftBCFW(DualSolver[SoftBCFWState]):
     decreasing penalty, the problem of the local polytope itself is solved: the objective is g(w, δ), and the dual is
     the best so far of marginals that agree, near those of the iterate. The history has g_ρ, f_ρ, g and the root mean
     square of disagreements as metrics ``soft_objective``, ``soft_dual``, ``hard_objective`` and ``disagreement``. No
-    oracle is called, so ``oracle_calls`` stays 0.
+    oracle is called: maximizing once over every block of an example counts as one call.
 
     ``SoftBCFW(rho, penalty="constant", steps="fw", order="uniform")`` is Algorithm 1 of the paper, except that ρ is for
     each example: the paper's ρ, times the number of examples. On binary graphs and on forests, exact inference or that
@@ -151,6 +151,7 @@ class SoftBCFW(DualSolver[SoftBCFWState]):
         else:
             order = torch.from_numpy(rng.integers(dual.blocks, size=self.sweeps * dual.blocks))
             point = dual.sweep_blocks(point, order, rho, self.steps)
+        problem.oracle_calls += self.sweeps * problem.n
         return replace(state, **vars(point), rho=rho, passes=state.passes + 1)
 
     def strength(self, passes: int) -> float:

@@ -8,6 +8,8 @@ from torch import Tensor
 from structsmooth.problems.linear.factor_graph.data import FactorGraphs
 
 _TINY = torch.finfo(torch.float64).tiny
+# Less mass than this is missing by rounding alone.
+_ROUNDING = 1e-15
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,6 @@ def _near_tables(tables: Tensor, a: Tensor, b: Tensor) -> Tensor:
     """Tables with marginals a and b (Altschuler et al. 2017, Algorithm 2)."""
     tables = tables * (a / tables.sum(2).clamp_min(_TINY)).clamp_max(1)[:, :, None]
     tables = tables * (b / tables.sum(1).clamp_min(_TINY)).clamp_max(1)[:, None]
-    rows, columns = a - tables.sum(2), b - tables.sum(1)
-    rest = rows.sum(1).clamp_min(_TINY)[:, None, None]
+    rows, columns = (a - tables.sum(2)).clamp_min(0), (b - tables.sum(1)).clamp_min(0)
+    rest = rows.sum(1).clamp_min(_ROUNDING)[:, None, None]
     return tables + rows[:, :, None] * columns[:, None] / rest
