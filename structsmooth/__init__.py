@@ -3,7 +3,15 @@
 from structsmooth.costs import Cost, Hamming, NormalizedHamming, OneMinusIoU, WeightedHamming
 from structsmooth.history import History
 from structsmooth.losses import StructuralHinge
-from structsmooth.problems import LinearModuleProblem, LinearProblem, ModuleProblem, Problem, SparseChainProblem
+from structsmooth.problems import (
+    FactorGraphProblem,
+    FactorGraphs,
+    LinearModuleProblem,
+    LinearProblem,
+    ModuleProblem,
+    Problem,
+    SparseChainProblem,
+)
 from structsmooth.scores import LinearScore, ScoreModule
 from structsmooth.sequences import SparseSequences
 from structsmooth.smoothing import L2, Entropy, Max, Smoother, simplex_projection
@@ -20,6 +28,7 @@ from structsmooth.solvers import (
     ProxLinear,
     RegularizationPath,
     Result,
+    SoftBCFW,
     SolutionPath,
     Status,
     certify,
@@ -57,6 +66,8 @@ __all__ = [
     "Cost",
     "Entropy",
     "FactorGraph",
+    "FactorGraphProblem",
+    "FactorGraphs",
     "FrankWolfe",
     "Hamming",
     "History",
@@ -79,6 +90,7 @@ __all__ = [
     "ScoreModule",
     "SearchSpace",
     "Smoother",
+    "SoftBCFW",
     "SolutionPath",
     "SparseChainProblem",
     "SparseSequences",

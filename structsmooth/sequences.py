@@ -54,16 +54,16 @@ class SparseSequences:
         """The sequences at ``indices``, in that order."""
         if indices.numel() and not 0 <= int(indices.min()) <= int(indices.max()) < len(self):
             raise IndexError(f"indices must be from 0 to {len(self) - 1}")
-        tokens, offsets = _rows(self.offsets, indices)
-        entries, token_offsets = _rows(self.token_offsets, tokens)
+        tokens, offsets = compressed_rows(self.offsets, indices)
+        entries, token_offsets = compressed_rows(self.token_offsets, tokens)
         return SparseSequences(self.attributes[entries], token_offsets, offsets)
 
     def tokens(self, indices: Tensor) -> Tensor:
         """Positions of the tokens of the sequences at ``indices``."""
-        return _rows(self.offsets, indices)[0]
+        return compressed_rows(self.offsets, indices)[0]
 
 
-def _rows(offsets: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
+def compressed_rows(offsets: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
     """Positions of the entries of some compressed rows, and the offsets of these rows when concatenated."""
     counts = offsets.diff()[indices]
     ends = counts.cumsum(0)

@@ -6,6 +6,7 @@ from structsmooth.solvers.dual.certify import Certificate, certify
 from structsmooth.solvers.dual.frank_wolfe import FrankWolfe
 from structsmooth.solvers.dual.path import Breakpoint, RegularizationPath, SolutionPath, grid_search
 from structsmooth.solvers.dual.proximal import ProximalBCFW
+from structsmooth.solvers.dual.soft_bcfw import SoftBCFW
 from structsmooth.solvers.primal.adam import Adam
 from structsmooth.solvers.primal.casimir import CasimirSVRG
 from structsmooth.solvers.primal.incremental import IncrementalProxLinear
@@ -29,6 +30,7 @@ __all__ = [
     "ProximalBCFW",
     "RegularizationPath",
     "Result",
+    "SoftBCFW",
     "SolutionPath",
     "Solver",
     "State",

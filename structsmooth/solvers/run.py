@@ -73,6 +73,10 @@ class Algorithm(ABC, Generic[S]):
         weights, smoother = first
         return state.evaluation or problem.full_pass(weights, problem.surrogate(smoother))
 
+    def evaluate(self, problem: Problem, lam: float, state: S) -> FullPass:
+        """The full pass that gives a state its objective, with the loss, and whatever else the state learns from it."""
+        return problem.full_pass(state.weights, problem.surrogate(self.smoother(state)), with_loss=True)
+
     def step_control(self, problem: Problem, lam: float) -> StepControl[Any] | None:
         """What steers the step size in a run; ``None`` if steps have no size, or nothing steers it."""
         return None
@@ -187,7 +191,7 @@ class Run(Generic[S]):
     def _evaluate(self, state: S) -> Evaluation:
         work = Work()
         with work.counted(self.problem):
-            full = self.problem.full_pass(state.weights, self._smoother(state), with_loss=True)
+            full = self.solver.evaluate(self.problem, self.lam, state)
         return Evaluation(full, work)
 
     def _record(self, state: S, evaluation: Evaluation) -> Row:

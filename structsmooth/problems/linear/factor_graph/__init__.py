@@ -1,0 +1,173 @@
+"""Factor graphs of any shapes over dense features: their exact and their relaxed structural hinges."""
+
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from structsmooth.problems.affine import Parts
+from structsmooth.problems.linear.base import LinearProblem
+from structsmooth.problems.linear.blocks import Response
+from structsmooth.problems.linear.factor_graph.data import FactorGraphs
+from structsmooth.problems.linear.factor_graph.oracles import respond_exactly, respond_relaxed
+from structsmooth.problems.linear.factor_graph.scores import GraphScores
+from structsmooth.problems.sharding import shared_out
+from structsmooth.smoothing import Max, Smoother
+from structsmooth.structures.checks import require_count
+
+Pairwise = Literal["potts", "table"]
+Inference = Literal["exact", "relaxed"]
+
+
+class FactorGraphProblem(LinearProblem):
+    """Structural hinge losses of labelled graphs, linear in dense features of nodes and edges.
+
+    A node with features x in state s scores ⟨w_s, x⟩, with weights of its type. An edge with features f scores
+    ⟨w, f⟩ if its nodes agree (``"potts"``), or ⟨w_{s,r}, f⟩ for the pair of their states (``"table"``). Weights are
+    [types, S', D] of nodes, then [types, De] or [types, De, S', S'] of edges, where S' is S, or S - 1 with a reference.
+
+    Blocks of the dual are examples, and its statistics are those of nodes [N, S] and edges [E, S, S].
+    :class:`~structsmooth.SoftBCFW` splits examples further, into nodes and edges, and needs no inference.
+
+    Args:
+        graphs: the examples.
+        states: number S of labels of a node.
+        pairwise: form of the scores of edges.
+        reference: state 0 has no weights: a node in state 0 scores 0, and so do its edges. For labels that are absent
+            or present, this is Σ ⟨w_i, x⟩ y_i + Σ w_ij y_i y_j.
+        bias: append a constant feature to those of the nodes. Without it, relaxations are less often tight.
+        node_types: number of types of nodes; as many as occur if not given.
+        edge_types: number of types of edges; as many as occur if not given.
+        inference: ``"exact"`` for outputs; ``"relaxed"`` for vertices of the local polytope, which make the objective
+            an upper bound on the exact one. Their atoms are statistics.
+
+    Raises:
+        TypeError: numbers that are not whole, or graphs of another type.
+        ValueError: fewer states or types than occur, no examples, or an unknown setting.
+
+    Example:
+        >>> import torch
+        >>> from structsmooth import FactorGraphs, SoftBCFW
+        >>> generator = torch.Generator().manual_seed(0)
+        >>> x = torch.randn(20, 4, generator=generator)  # two labels of one input each, with an edge between them
+        >>> graphs = FactorGraphs(
+        ...     features=x,
+        ...     labels=torch.stack([x[:, 0] > 0, x[:, 0] + x[:, 1] > 0], 1).flatten().long(),
+        ...     node_offsets=2 * torch.arange(21),
+        ...     edges=torch.tensor([[0, 1]]).repeat(20, 1),
+        ...     edge_offsets=torch.arange(21),
+        ...     rows=torch.arange(20).repeat_interleave(2),
+        ...     types=torch.tensor([0, 1]).repeat(20),
+        ... )
+        >>> problem = FactorGraphProblem(graphs, states=2, reference=True)
+        >>> problem.dim  # four features and a bias for each label, and one pair
+        11
+        >>> result = SoftBCFW().solve(problem, lam=0.01, passes=200)
+        >>> result.history[-1].gap < 0.01
+        True
+    """
+
+    feature_map: GraphScores
+
+    def __init__(
+        self,
+        graphs: FactorGraphs,
+        states: int,
+        *,
+        pairwise: Pairwise = "potts",
+        reference: bool = False,
+        bias: bool = True,
+        node_types: int | None = None,
+        edge_types: int | None = None,
+        inference: Inference = "exact",
+    ) -> None:
+        if not isinstance(graphs, FactorGraphs):
+            raise TypeError(f"graphs must be FactorGraphs, got {type(graphs).__name__}")
+        if not len(graphs):
+            raise ValueError("graphs must hold an example at least, got none")
+        for name, value, choices in (("pairwise", pairwise, Pairwise), ("inference", inference, Inference)):
+            if value not in get_args(choices):
+                raise ValueError(f"{name} must be one of {', '.join(get_args(choices))}, got {value!r}")
+        self.graphs, self.states, self.bias, self.inference = graphs, require_count("states", states), bias, inference
+        _require_above("states", self.states, "labels", graphs.labels)
+        node_types = _count("node_types", node_types, "types", graphs.types)
+        edge_types = _count("edge_types", edge_types, "edge_types", graphs.edge_types)
+        x = graphs.features
+        features = torch.cat([x, x.new_ones(len(x), 1)], 1) if bias else x
+        form = (pairwise == "potts", bool(reference))
+        self.feature_map = GraphScores(graphs, features, self.states, *form, node_types, edge_types)
+        self.n, self.dim = len(graphs), self.feature_map.dim
+
+    def start(self) -> Tensor:
+        """Zeros."""
+        return torch.zeros(self.dim, dtype=torch.float64)
+
+    def views(self, w: Tensor) -> tuple[Tensor, Tensor]:
+        """A vector [dim] as weights of nodes [types, S', D] and of edges [types, De] or [types, De, S', S']."""
+        unary, pairwise = self.feature_map.views(w)
+        weighted = self.feature_map.weighted
+        return unary, pairwise[..., 0] if self.feature_map.potts else pairwise.unflatten(-1, (weighted, weighted))
+
+    def oracle(self, potentials: Parts, block: int, smoother: Smoother = Max()) -> Response:  # noqa: B008 - immutable
+        """The max oracle of an example: exact, or over the local polytope."""
+        if not isinstance(smoother, Max):
+            raise NotImplementedError(
+                f"FactorGraphProblem has no oracle for {smoother}; take Max(), as dual solvers do, or a ModuleProblem"
+            )
+        (unary, pairwise), edges = potentials, self.graphs.edges[self.graphs.edges_of(block)]
+        if self.inference == "relaxed":
+            value, statistics = respond_relaxed(unary, edges, pairwise)
+            return Response(value, statistics, torch.cat([part.flatten() for part in statistics]))
+        value, labels = respond_exactly(unary, edges, pairwise)
+        return Response(value, self.parts(labels, block), labels)
+
+    def parts(self, atom: Tensor, block: int) -> Parts:
+        """Statistics of nodes [N, S] and edges [E, S, S], of labels or of a vertex of the local polytope."""
+        edges = self.graphs.edges[self.graphs.edges_of(block)]
+        if atom.is_floating_point():
+            nodes, pairs = atom.split([(len(atom) - len(edges) * self.states**2), len(edges) * self.states**2])
+            return nodes.view(-1, self.states), pairs.view(-1, self.states, self.states)
+        node = one_hot(atom, self.states).double()
+        return node, torch.einsum("es,er->esr", node[edges[:, 0]], node[edges[:, 1]])
+
+    def costs(self, block: int) -> Parts:
+        """ℓ_i: costs of labels [N, S], and of pairs [E, S, S], which are zero."""
+        nodes, edges = self.graphs.nodes_of(block), self.graphs.edges_of(block)
+        wrong = 1 - one_hot(self.graphs.labels[nodes], self.states)
+        count = edges.stop - edges.start
+        return self.graphs.costs[nodes, None] * wrong, wrong.new_zeros(count, self.states, self.states).double()
+
+    def label_atom(self, block: int) -> Tensor:
+        """Labels of an example, int64 [N], or their statistics for relaxed inference."""
+        labels = self.graphs.labels[self.graphs.nodes_of(block)]
+        if self.inference == "exact":
+            return labels
+        return torch.cat([part.flatten() for part in self.parts(labels, block)])
+
+    @shared_out
+    def subset(self, indices: Tensor) -> "FactorGraphProblem":
+        """The same problem over some of its examples."""
+        return FactorGraphProblem(
+            self.graphs.select(indices),
+            self.states,
+            pairwise="potts" if self.feature_map.potts else "table",
+            reference=self.feature_map.reference,
+            bias=self.bias,
+            node_types=self.feature_map.node_types,
+            edge_types=self.feature_map.edge_types,
+            inference=self.inference,
+        )
+
+
+def _count(name: str, given: int | None, numbers_name: str, numbers: Tensor) -> int:
+    """The number of types as given, or as many as occur."""
+    if given is None:
+        return int(numbers.max()) + 1 if len(numbers) else 1
+    _require_above(name, require_count(name, given), numbers_name, numbers)
+    return given
+
+
+def _require_above(name: str, count: int, numbers_name: str, numbers: Tensor) -> None:
+    if len(numbers) and int(numbers.max()) >= count:
+        raise ValueError(f"{name} must be more than the largest of {numbers_name}, {int(numbers.max())}, got {count}")

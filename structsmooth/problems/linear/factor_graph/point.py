@@ -1,0 +1,75 @@
+"""Marginals of nodes and edges that need not agree, and the nearest ones that do."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from structsmooth.problems.linear.factor_graph.data import FactorGraphs
+
+_TINY = torch.finfo(torch.float64).tiny
+# Less mass than this is missing by rounding alone.
+_ROUNDING = 1e-15
+
+
+@dataclass(frozen=True)
+class SoftPoint:
+    """A point of the soft dual: marginals of nodes and of edges, which need not agree.
+
+    Attributes:
+        weights: w = Ψμ = −(1/(λn)) Σ Bᵀ(μ − ν(y)), [dim].
+        nodes: μ_i of all nodes, [nodes, S].
+        edges: μ_c of all edges, as far as scores need it: tables [E, S, S]; for Potts scores [E, 3S], the diagonal of
+            the table and the marginals of what is off the diagonal (appendix D).
+        multipliers: δ̄_ci of the two ends of all edges, [E, 2, S].
+    """
+
+    weights: Tensor
+    nodes: Tensor
+    edges: Tensor
+    multipliers: Tensor
+
+    @property
+    def potts(self) -> bool:
+        """Whether edges are kept as Potts scores need them."""
+        return self.edges.dim() == 2
+
+    def ends(self) -> Tensor:
+        """Marginals μ_ci of the two ends of all edges: [E, 2, S]."""
+        if self.potts:
+            diagonal, a, b = self.edges.tensor_split(3, 1)
+            return torch.stack([diagonal + a, diagonal + b], 1)
+        return torch.stack([self.edges.sum(2), self.edges.sum(1)], 1)
+
+    def agreeing(self, graphs: FactorGraphs, first: int) -> "SoftPoint":
+        """Marginals in the local polytope near these; weights and multipliers stay as they are.
+
+        A node gets the mean of its own marginals and those of its edges. States before ``first`` have no weights.
+        """
+        votes: Tensor = self.nodes.index_add(0, graphs.ends.flatten(), self.ends().flatten(0, 1))
+        nodes = votes / (1 + graphs.degrees)[:, None]
+        a, b = nodes[graphs.ends].unbind(1)
+        edges = _near_potts(self.edges, a, b, first) if self.potts else _near_tables(self.edges, a, b)
+        return replace(self, nodes=nodes, edges=edges)
+
+
+def _near_potts(edges: Tensor, a: Tensor, b: Tensor, first: int) -> Tensor:
+    """Potts statistics with marginals a and b, and the agreement of weighted states nearest to what it was.
+
+    Agreement is between that of max(0, a + b − 1), which is positive for one state at most, and that of min(a, b). In
+    between, any mixture of these two diagonals leaves room for the rest of a table.
+    """
+    lowest, highest = (a + b - 1).clamp_min(0), torch.minimum(a, b)
+    now, least, most = (d[:, first : a.shape[1]].sum(1, keepdim=True) for d in (edges, lowest, highest))
+    part = ((now - least) / (most - least).clamp_min(_TINY)).clamp(0, 1)
+    diagonal = torch.lerp(lowest, highest, part)
+    return torch.cat([diagonal, a - diagonal, b - diagonal], 1)
+
+
+def _near_tables(tables: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """Tables with marginals a and b (Altschuler et al. 2017, Algorithm 2)."""
+    tables = tables * (a / tables.sum(2).clamp_min(_TINY)).clamp_max(1)[:, :, None]
+    tables = tables * (b / tables.sum(1).clamp_min(_TINY)).clamp_max(1)[:, None]
+    rows, columns = (a - tables.sum(2)).clamp_min(0), (b - tables.sum(1)).clamp_min(0)
+    rest = rows.sum(1).clamp_min(_ROUNDING)[:, None, None]
+    return tables + rows[:, :, None] * columns[:, None] / rest

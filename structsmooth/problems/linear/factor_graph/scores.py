@@ -1,0 +1,107 @@
+"""The map from weights to the potentials of factor graphs: dense features of nodes and edges."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from structsmooth.problems.affine import Parts
+from structsmooth.problems.linear.factor_graph.data import FactorGraphs
+
+
+@dataclass(frozen=True)
+class GraphScores:
+    """Scores of nodes and edges: a weight for each state, or for agreement or each pair of states, and each feature.
+
+    θ_i(s) = ⟨w_{type(i), s}, x_i⟩, and θ_c(s, r) = [s = r] ⟨w_{type(c)}, f_c⟩ or ⟨w_{type(c), s, r}, f_c⟩.
+    With a reference, state 0 has no weights: a node in state 0 scores 0, and so do its edges.
+    """
+
+    graphs: FactorGraphs
+    features: Tensor  # of rows, with a constant if there is a bias: [R, D]
+    states: int  # S
+    potts: bool
+    reference: bool
+    node_types: int
+    edge_types: int
+
+    @property
+    def weighted(self) -> int:
+        """S', the number of states that have weights: the last ones."""
+        return self.states - self.reference
+
+    @property
+    def first(self) -> int:
+        """The first state that has weights."""
+        return self.states - self.weighted
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Of the weights of nodes [types, S', D] and of edges [types, De, P], with P = 1 or S'²."""
+        parts = 1 if self.potts else self.weighted**2
+        nodes = (self.node_types, self.weighted, self.features.shape[1])
+        return nodes, (self.edge_types, self.graphs.edge_features.shape[1], parts)
+
+    @property
+    def dim(self) -> int:
+        """Number of weights."""
+        return sum(torch.Size(shape).numel() for shape in self.shapes)
+
+    def views(self, w: Tensor) -> tuple[Tensor, Tensor]:
+        """A vector [dim] as weights of nodes and of edges, in these shapes."""
+        if w.shape != (self.dim,):
+            raise ValueError(f"w must have shape [dim] = {(self.dim,)}, got {tuple(w.shape)}")
+        nodes, edges = self.shapes
+        unary, pairwise = w.split([torch.Size(nodes).numel(), torch.Size(edges).numel()])
+        return unary.view(nodes), pairwise.view(edges)
+
+    def scores(self, w: Tensor, block: int) -> Parts:
+        """B_i w: potentials of the nodes [N, S] and edges [E, S, S] of an example."""
+        unary, pairwise = self.views(w)
+        nodes, edges = self.graphs.nodes_of(block), self.graphs.edges_of(block)
+        x, f = self.features[self.graphs.rows[nodes]], self.graphs.edge_features[edges]
+        theta = w.new_zeros(len(x), self.states)
+        theta[:, self.first :] = torch.einsum("nsd,nd->ns", unary[self.graphs.types[nodes]], x)
+        parts = torch.einsum("ekp,ek->ep", pairwise[self.graphs.edge_types[edges]], f)
+        return theta, torch.einsum("ep,psr->esr", parts, self._pairs)
+
+    def add_adjoint(self, m: Parts, block: int, scale: float, w: Tensor) -> None:
+        """w += scale · B_iᵀm in place, for statistics [N, S] and [E, S, S]."""
+        parts = torch.einsum("esr,psr->ep", m[1], self._pairs)
+        self.add(m[0], parts, self.graphs.nodes_of(block), self.graphs.edges_of(block), scale, w)
+
+    def squared_norm(self, m: Parts, block: int) -> float:
+        """‖B_iᵀm‖²."""
+        vector = m[0].new_zeros(self.dim)
+        self.add_adjoint(m, block, 1.0, vector)
+        return float(vector @ vector)
+
+    def add(self, nodes: Tensor, parts: Tensor, node_range: slice, edge_range: slice, scale: float, w: Tensor) -> None:
+        """w += scale · Bᵀ in place, for statistics [N, S] of a range of nodes and [E, P] of a range of edges."""
+        unary, pairwise = self.views(w)
+        rows, types = self.graphs.rows[node_range], self.graphs.types[node_range]
+        for kind in types.unique().tolist():
+            own = types == kind
+            unary[kind].addmm_(nodes[own, self.first :].T, self.features[rows[own]], alpha=scale)
+        f, types = self.graphs.edge_features[edge_range], self.graphs.edge_types[edge_range]
+        pairwise.index_add_(0, types, f[:, :, None] * parts[:, None, :], alpha=scale)
+
+    @cached_property
+    def arrays(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """Numbers, norms and features of all nodes and of all edges, as compiled passes take them."""
+        graphs, x, f = self.graphs, self.features, self.graphs.edge_features
+        nodes = torch.stack([graphs.rows, graphs.types, graphs.labels, graphs.degrees], 1)
+        reals = torch.stack([graphs.costs, x.square().sum(1)[graphs.rows]], 1)
+        edges = torch.cat([graphs.ends, graphs.edge_types[:, None]], 1)
+        norms = f.square().sum(1)
+        return (nodes.numpy(), reals.numpy(), x.numpy()), (edges.numpy(), norms.numpy(), f.numpy())
+
+    @cached_property
+    def _pairs(self) -> Tensor:
+        """The pairs of states of each part that has weights: [P, S, S]."""
+        own = torch.eye(self.weighted).flatten()[None] if self.potts else torch.eye(self.weighted**2)
+        pairs = torch.zeros(len(own), self.states, self.states, dtype=torch.float64)
+        pairs[:, self.first :, self.first :] = own.view(-1, self.weighted, self.weighted)
+        return pairs

@@ -1,0 +1,150 @@
+"""The dual of soft agreement (Meshi et al. 2015): its points, compiled steps on them, and their values."""
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from structsmooth.problems.linear.factor_graph import FactorGraphProblem
+from structsmooth.problems.linear.factor_graph.point import SoftPoint
+
+SoftSteps = Literal["pairwise", "fw"]
+
+# A step goes away from what has more weight than this: the rest is rounding.
+LEAST_WEIGHT = 1e-14
+
+
+@dataclass(frozen=True)
+class SoftValues:
+    """Values of a point; sums over blocks are divided by the number n of examples.
+
+    Attributes:
+        hard: g(w, δ) of Eq. (2), an upper bound on the objective of the local polytope at w; with λ/2‖w‖².
+        soft: g_ρ, which is ``hard`` and (ρ/(2n))‖δ − δ̄‖².
+        dual: f_ρ, the value of the dual point, with multipliers if there are any.
+        gaps: the block gaps (1/n)(max θ̂_a − ⟨θ̂_a, μ_a⟩); they sum to soft − dual exactly.
+        disagreement: the root mean square of μ_c(y_i) − μ_i(y_i).
+    """
+
+    hard: float
+    soft: float
+    dual: float
+    gaps: float
+    disagreement: float
+
+
+@dataclass(frozen=True)
+class SoftDual:
+    """The soft dual of a problem at λ, with ρ for each example.
+
+    f_ρ(μ) = (1/n) Σ_m [⟨ℓ_m, μ_m⟩ − ‖μ_c − μ_i‖²/(2ρ) − ⟨δ̄, μ_c − μ_i⟩] − (λ/2)‖Ψμ‖² is maximized over simplices, one
+    for each node and each edge. It belongs to the minimum over w and δ of g(w, δ) + (ρ/(2n))‖δ − δ̄‖², at w = Ψμ and
+    δ_ci = δ̄_ci + (μ_c(y_i) − μ_i(y_i))/ρ.
+    """
+
+    problem: FactorGraphProblem
+    lam: float
+
+    @property
+    def blocks(self) -> int:
+        """Number of nodes and edges of all examples."""
+        graphs = self.problem.graphs
+        return len(graphs.labels) + len(graphs.edges)
+
+    def labels(self) -> SoftPoint:
+        """The point of the labels: w = 0, δ = 0."""
+        graphs, states = self.problem.graphs, self.problem.states
+        nodes = one_hot(graphs.labels, states).double()
+        a, b = nodes[graphs.ends].unbind(1)
+        if self.problem.feature_map.potts:
+            edges = torch.cat([a * b, a * (1 - b), b * (1 - a)], 1)
+        else:
+            edges = torch.einsum("es,er->esr", a, b)
+        multipliers = torch.zeros(len(graphs.edges), 2, states, dtype=torch.float64)
+        return SoftPoint(self.problem.start(), nodes, edges, multipliers)
+
+    def weights(self, point: SoftPoint) -> Tensor:
+        """Ψμ, [dim], of the marginals of a point."""
+        w, labels = self.problem.start(), self.labels()
+        changes = (point.nodes - labels.nodes, self._parts(point.edges - labels.edges))
+        everything = slice(0, None)
+        self.problem.feature_map.add(*changes, everything, everything, -1 / (self.lam * self.problem.n), w)
+        return w
+
+    def with_multipliers(self, point: SoftPoint, rho: float) -> SoftPoint:
+        """The point with δ in place of δ̄."""
+        violation = point.ends() - point.nodes[self.problem.graphs.ends]
+        return replace(point, multipliers=point.multipliers + violation / rho)
+
+    def values(self, point: SoftPoint, rho: float) -> SoftValues:
+        """Values of a point, by one pass over all blocks."""
+        from structsmooth.problems.linear.factor_graph import compiled_soft  # numba loads with the first pass
+
+        sums = torch.zeros(5, dtype=torch.float64)
+        own, per_message = self._arrays(point), 1 / rho
+        vectors = self._weights(point.weights)
+        compiled_soft.values(*self.problem.feature_map.arrays, vectors, own, per_message, self._form, sums.numpy())
+        hinge, gaps, cost, squares, product = (sums / self.problem.n).tolist()
+        square = self.lam / 2 * float(point.weights @ point.weights)
+        penalty = squares * per_message / 2
+        entries = point.multipliers.numel()
+        return SoftValues(
+            hard=hinge + square,
+            soft=hinge + square + penalty,
+            dual=cost - square - penalty - product,
+            gaps=gaps,
+            disagreement=(squares * self.problem.n / entries) ** 0.5 if entries else 0.0,
+        )
+
+    def bound(self, point: SoftPoint) -> float:
+        """f(μ') ≤ min G of marginals μ' that agree and are near those of the point: a bound on the hard problem."""
+        near = point.agreeing(self.problem.graphs, self.problem.feature_map.first)
+        w = self.weights(near)
+        graphs = self.problem.graphs
+        right = near.nodes[torch.arange(len(graphs.labels)), graphs.labels]
+        return float(graphs.costs @ (1 - right)) / self.problem.n - self.lam / 2 * float(w @ w)
+
+    def sweep_examples(
+        self, point: SoftPoint, order: Tensor, rho: float, steps: SoftSteps = "pairwise", sweeps: int = 1
+    ) -> SoftPoint:
+        """Steps on all blocks of each example of an order in turn, so many times."""
+        from structsmooth.problems.linear.factor_graph import compiled_soft
+
+        offsets = (self.problem.graphs.node_offsets.numpy(), self.problem.graphs.edge_offsets.numpy())
+        return self._stepped(compiled_soft.sweep_examples, (order.numpy(), sweeps, offsets), point, rho, steps)
+
+    def sweep_blocks(self, point: SoftPoint, order: Tensor, rho: float, steps: SoftSteps = "fw") -> SoftPoint:
+        """Steps on the blocks of an order: nodes of all examples, then edges."""
+        from structsmooth.problems.linear.factor_graph import compiled_soft
+
+        return self._stepped(compiled_soft.sweep_blocks, (order.numpy(),), point, rho, steps)
+
+    def _stepped(
+        self, loop: Any, schedule: tuple[Any, ...], point: SoftPoint, rho: float, steps: SoftSteps
+    ) -> SoftPoint:
+        new = SoftPoint(point.weights.clone(), point.nodes.clone(), point.edges.clone(), point.multipliers)
+        own = self._arrays(new)
+        scales = (1 / (self.lam * self.problem.n), 1 / rho, LEAST_WEIGHT, steps == "pairwise")
+        loop(*schedule, *self.problem.feature_map.arrays, self._weights(new.weights), own, scales, self._form)
+        return new
+
+    def _parts(self, edges: Tensor) -> Tensor:
+        """Statistics of the parts that have weights: [E, P]."""
+        scores = self.problem.feature_map
+        if scores.potts:
+            return edges[:, scores.first : scores.states].sum(1, keepdim=True)
+        return edges[:, scores.first :, scores.first :].flatten(1)
+
+    def _weights(self, w: Tensor) -> tuple[Any, Any]:
+        unary, pairwise = self.problem.feature_map.views(w)
+        return unary.numpy(), pairwise.numpy()
+
+    def _arrays(self, point: SoftPoint) -> tuple[Any, ...]:
+        edges, messages = point.edges.view(len(point.edges), -1), torch.zeros_like(point.nodes)
+        return tuple(tensor.numpy() for tensor in (point.nodes, edges, point.multipliers, messages))
+
+    @property
+    def _form(self) -> tuple[int, bool]:
+        return self.problem.feature_map.first, self.problem.feature_map.potts

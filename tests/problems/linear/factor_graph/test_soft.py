@@ -1,0 +1,201 @@
+"""The soft dual: compiled steps against plain ones, values, drift, and marginals that agree."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from factor_graphs import FORMS, random_graphs, random_problem, relaxed_objective
+from torch import Tensor
+from torch.testing import assert_close
+
+from structsmooth.problems.linear.factor_graph.point import SoftPoint
+from structsmooth.problems.linear.factor_graph.reference import ReferenceSteps
+from structsmooth.problems.linear.factor_graph.soft import SoftDual, SoftSteps
+
+LAM, RHO = 0.1, 0.7
+EXACTLY = {"rtol": 0.0, "atol": 1e-10}
+every_form = pytest.mark.parametrize(("states", "pairwise", "reference"), FORMS)
+every_kind = pytest.mark.parametrize("steps", ["pairwise", "fw"])
+
+
+def soft_dual(states: int, pairwise: str, reference: bool) -> SoftDual:
+    return SoftDual(random_problem(states, pairwise, reference), LAM)
+
+
+def random_point(dual: SoftDual, seed: int = 0) -> SoftPoint:
+    """Marginals in the interior of the simplices, and multipliers."""
+    generator = torch.Generator().manual_seed(seed)
+    graphs, states = dual.problem.graphs, dual.problem.states
+
+    def distributions(count: int, size: int) -> Tensor:
+        return torch.rand(count, size, generator=generator, dtype=torch.float64).add(0.1).log().softmax(1)
+
+    edges = distributions(len(graphs.edges), states**2).view(-1, states, states)
+    if dual.problem.feature_map.potts:
+        diagonal = edges.diagonal(dim1=1, dim2=2)
+        edges = torch.cat([diagonal, edges.sum(2) - diagonal, edges.sum(1) - diagonal], 1)
+    multipliers = torch.randn(len(graphs.edges), 2, states, generator=generator, dtype=torch.float64)
+    point = SoftPoint(dual.problem.start(), distributions(len(graphs.labels), states), edges, multipliers)
+    return replace(point, weights=dual.weights(point))
+
+
+def permutation(count: int, seed: int = 0) -> Tensor:
+    return torch.from_numpy(np.random.default_rng(seed).permutation(count))
+
+
+def tensors(point: SoftPoint) -> tuple[Tensor, ...]:
+    return point.weights, point.nodes, point.edges, point.multipliers
+
+
+@every_kind
+@every_form
+def test_compiled_steps_are_the_plain_ones(states: int, pairwise: str, reference: bool, steps: SoftSteps) -> None:
+    """Each block once, from a random point: a step leaves two corners of its block with the same score."""
+    dual = soft_dual(states, pairwise, reference)
+    point, order = random_point(dual), permutation(dual.blocks)
+    before = [tensor.clone() for tensor in tensors(point)]
+    compiled = dual.sweep_blocks(point, order, RHO, steps)
+    plain = ReferenceSteps(dual, RHO, steps).sweep(point, order)
+    assert_close(tensors(compiled), tensors(plain), **EXACTLY)
+    assert all(map(torch.equal, tensors(point), before))
+    assert not torch.equal(compiled.edges, point.edges)
+
+
+@every_form
+def test_a_long_run_of_compiled_steps_is_the_plain_one(states: int, pairwise: str, reference: bool) -> None:
+    dual = soft_dual(states, pairwise, reference)
+    point, order = random_point(dual), torch.from_numpy(np.random.default_rng(1).integers(dual.blocks, size=150))
+    compiled = dual.sweep_blocks(point, order, RHO, "fw")
+    assert_close(tensors(compiled), tensors(ReferenceSteps(dual, RHO, "fw").sweep(point, order)), **EXACTLY)
+
+
+@every_kind
+@every_form
+def test_examples_in_turn_are_their_blocks_in_turn(
+    states: int, pairwise: str, reference: bool, steps: SoftSteps
+) -> None:
+    dual = soft_dual(states, pairwise, reference)
+    graphs, order = dual.problem.graphs, permutation(dual.problem.n, 3)
+    nodes = len(graphs.labels)
+    blocks: list[int] = []
+    for i in order.tolist():
+        own, edges = graphs.nodes_of(i), graphs.edges_of(i)
+        for _ in range(2):
+            blocks += [*range(own.start, own.stop), *range(nodes + edges.start, nodes + edges.stop)]
+    point = random_point(dual)
+    swept = dual.sweep_examples(point, order, RHO, steps, sweeps=2)
+    assert_close(tensors(swept), tensors(dual.sweep_blocks(point, torch.tensor(blocks), RHO, steps)), **EXACTLY)
+
+
+@every_form
+def test_values_from_the_definition(states: int, pairwise: str, reference: bool) -> None:
+    """g_ρ and f_ρ from maxima and means of all blocks, and the identity of their difference."""
+    dual = soft_dual(states, pairwise, reference)
+    problem, point = dual.problem, random_point(dual)
+    blocks = ReferenceSteps(dual, RHO)
+    nodes = [blocks.node(point, i) for i in range(len(point.nodes))]
+    edges = [blocks.edge(point, c) for c in range(len(point.edges))]
+    maxima = 0.0
+    for block in nodes + edges:
+        scores = block.corners @ block.statistics.T @ block.potentials
+        maxima += float(scores.max())
+    for i in range(problem.n):
+        parts = zip(problem.potentials(point.weights, i), problem.label_parts(i), strict=True)
+        maxima -= float(sum((p * m).sum() for p, m in parts))
+    violation = point.ends() - point.nodes[problem.graphs.ends]
+    square = LAM / 2 * float(point.weights.square().sum())
+    right = point.nodes[torch.arange(len(point.nodes)), problem.graphs.labels]
+    penalty = float(violation.square().sum() / (2 * RHO))
+    dual_sum = float(problem.graphs.costs @ (1 - right)) - penalty - float((violation * point.multipliers).sum())
+    values = dual.values(point, RHO)
+    assert values.hard == pytest.approx(maxima / problem.n + square, abs=1e-10)
+    assert values.soft == pytest.approx(values.hard + penalty / problem.n, abs=1e-10)
+    assert values.dual == pytest.approx(dual_sum / problem.n - square, abs=1e-10)
+    assert values.disagreement == pytest.approx(float(violation.square().mean().sqrt()), abs=1e-10)
+    assert values.gaps == pytest.approx(values.soft - values.dual, abs=1e-10)
+
+
+@every_kind
+@every_form
+def test_every_step_raises_the_dual(states: int, pairwise: str, reference: bool, steps: SoftSteps) -> None:
+    dual = soft_dual(states, pairwise, reference)
+    point, generator = replace(random_point(dual), multipliers=dual.labels().multipliers), np.random.default_rng(0)
+    last = dual.values(point, RHO)
+    for block in generator.integers(dual.blocks, size=200).tolist():
+        point = dual.sweep_blocks(point, torch.tensor([block]), RHO, steps)
+        values = dual.values(point, RHO)
+        assert values.dual >= last.dual - 1e-12
+        last = values
+    assert (point.nodes >= 0).all()
+    assert (point.edges >= 0).all()
+    assert_close(point.nodes.sum(1), torch.ones(len(point.nodes)).double(), **EXACTLY)
+    assert_close(point.ends().sum(2), torch.ones(len(point.edges), 2).double(), **EXACTLY)
+
+
+@every_kind
+@every_form
+def test_weights_do_not_drift(states: int, pairwise: str, reference: bool, steps: SoftSteps) -> None:
+    dual = soft_dual(states, pairwise, reference)
+    point = dual.labels()
+    for k in range(100):
+        point = dual.sweep_examples(dual.with_multipliers(point, RHO), permutation(dual.problem.n, k), RHO, steps)
+    assert_close(dual.weights(point), point.weights, **EXACTLY)
+    assert float(point.weights.norm()) > 0.1
+
+
+@every_form
+def test_start(states: int, pairwise: str, reference: bool) -> None:
+    dual = soft_dual(states, pairwise, reference)
+    point = dual.labels()
+    values = dual.values(point, RHO)
+    assert not dual.weights(point).any()
+    assert values.dual == values.disagreement == dual.bound(point) == 0
+    assert values.soft == pytest.approx(float(dual.problem.graphs.costs.sum()) / dual.problem.n, abs=1e-12)
+
+
+@every_form
+def test_agreeing_marginals_are_in_the_local_polytope(states: int, pairwise: str, reference: bool) -> None:
+    dual = soft_dual(states, pairwise, reference)
+    graphs, first = dual.problem.graphs, int(reference)
+    for seed in range(5):
+        point = random_point(dual, seed)
+        if seed % 2:
+            point = dual.sweep_examples(point, permutation(dual.problem.n), RHO)
+        near = point.agreeing(graphs, first)
+        assert_close(near.ends(), near.nodes[graphs.ends], **EXACTLY)
+        assert_close(near.nodes.sum(1), torch.ones(len(near.nodes)).double(), **EXACTLY)
+        assert (near.edges >= -1e-12).all()
+        if point.potts:  # a table with these marginals off the diagonal exists
+            _, a, b = near.edges.tensor_split(3, 1)
+            assert (a + b <= a.sum(1, keepdim=True) + 1e-12).all()
+        again = near.agreeing(graphs, first)
+        assert_close(again.nodes, near.nodes, **EXACTLY)
+        if point.potts:
+            assert_close(*(p.edges[:, first:states].sum(1) for p in (again, near)), **EXACTLY)
+        else:
+            assert_close(again.edges, near.edges, **EXACTLY)
+
+
+@pytest.mark.parametrize(
+    ("states", "pairwise", "reference"), [(2, "potts", True), (3, "potts", False), (3, "table", False)]
+)
+def test_bounds_hold(states: int, pairwise: str, reference: bool) -> None:
+    """f of marginals that agree is below, and g above, the relaxed objective of any weights."""
+    dual = soft_dual(states, pairwise, reference)
+    point = dual.labels()
+    for k in range(30):
+        point = dual.sweep_examples(dual.with_multipliers(point, RHO), permutation(dual.problem.n, k), RHO)
+        if k % 10 == 0:
+            objective = relaxed_objective(dual.problem, point.weights, LAM)
+            assert dual.bound(point) <= objective + 1e-9
+            assert objective <= dual.values(point, RHO).hard + 1e-9
+
+
+def test_graphs_without_edges() -> None:
+    dual = SoftDual(random_problem(graphs=random_graphs((1, 1, 1))), LAM)
+    point = dual.sweep_examples(dual.labels(), torch.arange(3), RHO)
+    values = dual.values(point, RHO)
+    assert values.disagreement == 0
+    assert values.gaps == pytest.approx(values.soft - values.dual, abs=1e-12)
+    assert values.soft == pytest.approx(relaxed_objective(dual.problem, point.weights, LAM), abs=1e-9)
