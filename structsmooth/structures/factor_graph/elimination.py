@@ -11,6 +11,7 @@ from functools import cached_property, lru_cache
 from itertools import combinations
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,6 +19,9 @@ from structsmooth.structures import semirings
 from structsmooth.structures.semirings import Log, Semiring, TopK, inverse_cdf
 
 Scope = tuple[int, ...]  # nodes, in ascending order
+
+# All outputs of a graph are enumerated up to this number: it takes no longer than elimination step by step.
+MOST_OUTPUTS = 2**16
 
 
 class Table(NamedTuple):
@@ -94,7 +98,29 @@ class Elimination:
         return values.unsqueeze(1), y.unsqueeze(1)
 
     def _best(self, unary: Tensor, pairwise: Tensor) -> tuple[Tensor, Tensor]:
-        """Values [B] and outputs [B, N]: nodes in reverse order, each in its best state given those decided before."""
+        """The best output of each example: values [B] and labels [B, N]; ties go to the lowest state of the last node."""
+        states = unary.shape[-1]
+        if states ** len(self.nodes) <= MOST_OUTPUTS:
+            return self._best_of_all(unary, pairwise)
+        return self._decoded(unary, pairwise)
+
+    def _best_of_all(self, unary: Tensor, pairwise: Tensor) -> tuple[Tensor, Tensor]:
+        """By enumeration, compiled."""
+        from structsmooth.structures.factor_graph import compiled  # numba loads with the first oracle
+
+        position = {v: i for i, v in enumerate(self.order)}
+        kept = [e for e, edge in enumerate(self.edges) if edge is not None]
+        pairs = torch.tensor([[position[v] for v in self.edges[e] or ()] for e in kept]).view(-1, 2).long()
+        values, y = unary.new_empty(len(unary)), torch.zeros(unary.shape[:2], dtype=torch.int64)
+        labels = np.zeros(len(self.nodes), np.int64)
+        for b in range(len(unary)):
+            arrays = (unary[b, list(self.order)].numpy(), pairwise[b, kept].numpy(), pairs.numpy())
+            values[b] = compiled.best_output(*arrays, labels)
+            y[b, list(self.order)] = torch.from_numpy(labels)
+        return values, y
+
+    def _decoded(self, unary: Tensor, pairwise: Tensor) -> tuple[Tensor, Tensor]:
+        """By elimination: nodes in reverse order, each in its best state given those decided before."""
         joined, total = self._eliminated(_Maximum(), unary, pairwise, self.order)
         y = torch.zeros(unary.shape[:2], dtype=torch.int64)
         for v, own in zip(reversed(self.order), reversed(joined), strict=True):

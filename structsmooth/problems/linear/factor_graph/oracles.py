@@ -4,9 +4,8 @@ import torch
 from torch import Tensor
 
 from structsmooth.problems.affine import Parts
-
-# Outputs that enumeration goes through at most.
-_MOST_OUTPUTS = 2**20
+from structsmooth.structures.factor_graph import FactorGraph
+from structsmooth.structures.factor_graph.elimination import MOST_OUTPUTS
 
 
 def respond_exactly(unary: Tensor, edges: Tensor, pairwise: Tensor) -> tuple[Tensor, Tensor]:
@@ -18,22 +17,26 @@ def respond_exactly(unary: Tensor, edges: Tensor, pairwise: Tensor) -> tuple[Ten
         pairwise: potentials of edges, float64 [E, S, S]; entry [e, s, r] is for edges[e, 0] in state s.
 
     Raises:
-        NotImplementedError: too many outputs to enumerate.
+        MemoryError: a graph that exact inference gives up on; see :class:`~structsmooth.FactorGraph`.
     """
-    from structsmooth.problems.linear.factor_graph import compiled_enumeration  # numba loads with the first call
-
     nodes, states = unary.shape
-    if states**nodes > _MOST_OUTPUTS:
-        raise NotImplementedError(
-            f"exact inference enumerates up to 2^20 outputs, and a graph has {states}^{nodes}; "
-            "take SoftBCFW, which needs no inference"
-        )
+    if states**nodes > MOST_OUTPUTS:
+        value, y = _graph(unary, edges, pairwise).max()
+        return value[0], y[0]
+    # A graph of its own would take far longer than the enumeration.
+    from structsmooth.structures.factor_graph import compiled  # numba loads with the first call
+
     labels = torch.zeros(nodes, dtype=torch.int64)
-    arrays = (unary.detach().contiguous().numpy(), edges.contiguous().numpy(), pairwise.detach().contiguous().numpy())
-    value = compiled_enumeration.best_output(*arrays, labels.numpy())
+    scores = (scores.detach().contiguous().numpy() for scores in (unary, pairwise))
+    value = compiled.best_output(*scores, edges.contiguous().numpy(), labels.numpy())
     return unary.new_tensor(value), labels
 
 
 def respond_relaxed(unary: Tensor, edges: Tensor, pairwise: Tensor) -> tuple[Tensor, Parts]:
     """The largest score [] over the local polytope, and the statistics [N, S], [E, S, S] that attain it."""
-    raise NotImplementedError("relaxed inference of single graphs is not there yet; SoftBCFW trains without it")
+    relaxation = _graph(unary, edges, pairwise).relaxed()
+    return relaxation.value[0], (relaxation.unary[0], relaxation.pairwise[0])
+
+
+def _graph(unary: Tensor, edges: Tensor, pairwise: Tensor) -> FactorGraph:
+    return FactorGraph(unary.unsqueeze(0), edges, pairwise.unsqueeze(0), validate_args=False)
