@@ -98,7 +98,7 @@ class Elimination:
         return values.unsqueeze(1), y.unsqueeze(1)
 
     def _best(self, unary: Tensor, pairwise: Tensor) -> tuple[Tensor, Tensor]:
-        """The best output of each example: values [B] and labels [B, N]; ties go to the lowest state of the last node."""
+        """The best output of each example: values [B] and labels [B, N]."""
         states = unary.shape[-1]
         if states ** len(self.nodes) <= MOST_OUTPUTS:
             return self._best_of_all(unary, pairwise)
@@ -135,11 +135,11 @@ class Elimination:
 
     def sample(self, unary: Tensor, pairwise: Tensor, uniform: Tensor) -> Tensor:
         """Samples [B, n, N] at uniform numbers of that shape: nodes in reverse order, given those drawn before."""
-        joined = self._eliminated(Log(), unary, pairwise, self.order).joined
+        joined, total = self._eliminated(Log(), unary, pairwise, self.order)
         y = torch.zeros(uniform.shape, dtype=torch.int64, device=uniform.device)
         for v, own in zip(reversed(self.order), reversed(joined), strict=True):
             y[..., v] = inverse_cdf(own.given(y, v), uniform[..., v])
-        return y
+        return torch.where(total.unsqueeze(-1) > -torch.inf, y, 0)
 
     def _all_but(self, kept: int, unary: Tensor, pairwise: Tensor) -> Tensor:
         """Max-marginals [B, S] of a node, which is the last to remain."""

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from structsmooth.structures.factor_graph.exact import Group, Limits, Method, groups, solved
 from structsmooth.structures.factor_graph.layout import Layout
-from structsmooth.structures.operators import hessian_product, like_scores, max_marginals_gradient, operator
+from structsmooth.structures.operators import hessian_product, like_scores, operator
+from structsmooth.structures.operators import max_marginals_gradient as gradient_of_max_marginals
 
 
 def _scores(unary: Tensor, pairwise: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
@@ -135,20 +136,6 @@ def marginals(
     return log_z.to(unary), node.to(unary), edge.to(unary)
 
 
-def _save_max_marginals(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    *tensors, ctx.max_table = inputs
-    ctx.save_for_backward(*tensors)
-
-
-def _max_marginals_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    unary, pairwise, *layout = ctx.saved_tensors
-
-    def run(unary: Tensor, pairwise: Tensor) -> Tensor:
-        return _run_max_marginals(unary, pairwise, layout, ctx.max_table).to(unary)
-
-    return *max_marginals_gradient(run, (unary, pairwise), grad), *[None] * 4
-
-
 def _run_max_marginals(unary: Tensor, pairwise: Tensor, layout: Sequence[Tensor], max_table: int) -> Tensor:
     own_layout, chosen = _plan(unary, layout, max_table)
     scores = _scores(unary, pairwise, own_layout)
@@ -156,12 +143,44 @@ def _run_max_marginals(unary: Tensor, pairwise: Tensor, layout: Sequence[Tensor]
     return values
 
 
+def _like_max_marginals_gradient(unary: Tensor, pairwise: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
+    return unary.new_empty(unary.shape), pairwise.new_empty(pairwise.shape)
+
+
+@operator("factor_graph_max_marginals_gradient", _like_max_marginals_gradient)
+def max_marginals_gradient(
+    unary: Tensor,
+    pairwise: Tensor,
+    edges: Tensor,
+    node_mask: Tensor,
+    edge_mask: Tensor,
+    grad: Tensor,
+    max_table: int,
+) -> tuple[Tensor, Tensor]:
+    """Gradients of ⟨grad, max-marginals⟩."""
+
+    def run(unary: Tensor, pairwise: Tensor) -> Tensor:
+        return _run_max_marginals(unary, pairwise, (edges, node_mask, edge_mask), max_table).to(unary)
+
+    node, edge = gradient_of_max_marginals(run, (unary, pairwise), grad)
+    return node, edge
+
+
+def _save_max_marginals(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    *tensors, ctx.max_table = inputs
+    ctx.save_for_backward(*tensors)
+
+
+def _max_marginals_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    return *max_marginals_gradient(*ctx.saved_tensors, grad, ctx.max_table), *[None] * 4
+
+
 @operator("factor_graph_max_marginals", like_scores, _max_marginals_backward, _save_max_marginals)
 def max_marginals(
     unary: Tensor, pairwise: Tensor, edges: Tensor, node_mask: Tensor, edge_mask: Tensor, max_table: int
 ) -> Tensor:
     """Max-marginals [B, N, S]."""
-    return _run_max_marginals(unary, pairwise, [edges, node_mask, edge_mask], max_table).to(unary)
+    return _run_max_marginals(unary, pairwise, (edges, node_mask, edge_mask), max_table).to(unary)
 
 
 def _like_sample(unary: Tensor, *others: Any) -> Tensor:
