@@ -1,11 +1,11 @@
-"""Variable elimination in plain torch: the exact oracles of graphs of small treewidth, over any semiring.
+"""Variable elimination in plain torch: the exact oracles of graphs of small treewidth.
 
 A graph is eliminated node by node. The scores that involve a node are joined into one table over the node and its
 neighbours, which is summed over the states of the node; the result is a message to these neighbours. The largest table
-has S^(treewidth + 1) entries.
+has S^(treewidth + 1) entries. Going back, nodes are decided, or marginals computed, in the reverse order.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import combinations
@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from structsmooth.structures import semirings
-from structsmooth.structures.semirings import Log, Semiring, TopK, inverse_cdf
+from structsmooth.structures.factor_graph.k_best import Merged, at, ranked
+from structsmooth.structures.semirings import inverse_cdf, logsumexp
 
 Scope = tuple[int, ...]  # nodes, in ascending order
 
@@ -24,41 +24,30 @@ Scope = tuple[int, ...]  # nodes, in ascending order
 MOST_OUTPUTS = 2**16
 
 
-class Table(NamedTuple):
-    """Scores [B, S, ..., S], or values of a semiring [B, S, ..., S, R], of the joint states of some nodes."""
+class Step(NamedTuple):
+    """The elimination of a node.
 
+    Attributes:
+        node: which it is.
+        scope: the node and its neighbours at that time.
+        edges: the edges to these neighbours.
+        children: numbers of the earlier steps whose messages it takes.
+    """
+
+    node: int
     scope: Scope
-    values: Tensor
+    edges: tuple[int, ...]
+    children: tuple[int, ...]
 
+    @property
+    def position(self) -> int:
+        """Of the node in the scope."""
+        return self.scope.index(self.node)
 
-class Joined(NamedTuple):
-    """All that involves a node: values [B, S, ..., S, R] of the joint states of a scope, where it is ``position``."""
-
-    scope: Scope
-    position: int
-    values: Tensor
-
-    def given(self, y: Tensor, v: int) -> Tensor:
-        """Scores [B, n, S] of the states of the node ``v``, given labels [B, n, N] of the others; for one slot."""
-        scores = self.values.squeeze(-1).movedim(1 + self.position, -1).unsqueeze(1).flatten(1, -2)
-        index = torch.zeros_like(y[..., 0])
-        for other in self.scope:
-            if other != v:
-                index = index * scores.shape[-1] + y[..., other]
-        return scores.gather(1, index.unsqueeze(-1).expand(*index.shape, scores.shape[-1]))
-
-
-class _Maximum(Semiring):
-    """Sums are maxima, without a gradient that would tell of one maximizer."""
-
-    def sum(self, values: Tensor, dim: int) -> Tensor:
-        """The maximum over ``dim``."""
-        return values.amax(dim)
-
-
-class _Eliminated(NamedTuple):
-    joined: list[Joined]  # for each node, in the order of elimination
-    total: Tensor  # [B, R]
+    @property
+    def rest(self) -> Scope:
+        """The neighbours."""
+        return tuple(v for v in self.scope if v != self.node)
 
 
 @dataclass(frozen=True)
@@ -74,125 +63,207 @@ class Elimination:
     edges: tuple[tuple[int, int] | None, ...]
 
     @cached_property
-    def order(self) -> tuple[int, ...]:
-        """Nodes in the order of their elimination."""
-        return min_fill_order(self.nodes, self.edges)[0]
-
-    def recursion(self, semiring: Semiring, unary: Tensor, pairwise: Tensor) -> Tensor:
-        """Semiring sum of the scores of all outputs: [B, R]."""
-        return self._eliminated(semiring, unary, pairwise, self.order).total
+    def steps(self) -> list[Step]:
+        """In min-fill order."""
+        return self._steps(min_fill_order(self.nodes, self.edges)[0])
 
     def logsumexp(self, unary: Tensor, pairwise: Tensor) -> Tensor:
         """Log-partition function [B]."""
-        return self.recursion(Log(), unary, pairwise).squeeze(-1)
+        return self._summed(unary, pairwise, self.steps).total
 
     def marginals(self, unary: Tensor, pairwise: Tensor) -> tuple[Tensor, Tensor]:
         """Marginals [B, N, S] and [B, E, S, S], differentiable; zero where there is no node or edge."""
-        return semirings.marginals(self.recursion, unary, pairwise)
+        tables, _ = self._summed(unary, pairwise, self.steps)
+        joint = self._joint_marginals(tables)
+        node, edge = list(torch.zeros_like(unary).unbind(1)), list(torch.zeros_like(pairwise).unbind(1))
+        for step, own in zip(self.steps, joint, strict=True):
+            node[step.node] = _marginal(own, step.scope, (step.node,))
+            for e in step.edges:
+                a, b = self.edges[e] or (0, 0)
+                pair = _marginal(own, step.scope, (min(a, b), max(a, b)))
+                edge[e] = pair if a < b else pair.transpose(1, 2)
+        return torch.stack(node, 1), torch.stack(edge, 1) if edge else torch.zeros_like(pairwise)
 
     def top_k(self, unary: Tensor, pairwise: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Values [B, k] and outputs [B, k, N]."""
-        if k > 1:
-            return semirings.top_k(self.recursion, unary, pairwise, k)
-        values, y = self._best(unary, pairwise)
-        return values.unsqueeze(1), y.unsqueeze(1)
-
-    def _best(self, unary: Tensor, pairwise: Tensor) -> tuple[Tensor, Tensor]:
-        """The best output of each example: values [B] and labels [B, N]."""
-        states = unary.shape[-1]
-        if states ** len(self.nodes) <= MOST_OUTPUTS:
+        if k == 1 and unary.shape[-1] ** len(self.nodes) <= MOST_OUTPUTS:
             return self._best_of_all(unary, pairwise)
-        return self._decoded(unary, pairwise)
-
-    def _best_of_all(self, unary: Tensor, pairwise: Tensor) -> tuple[Tensor, Tensor]:
-        """By enumeration, compiled."""
-        from structsmooth.structures.factor_graph import compiled  # numba loads with the first oracle
-
-        position = {v: i for i, v in enumerate(self.order)}
-        kept = [e for e, edge in enumerate(self.edges) if edge is not None]
-        pairs = torch.tensor([[position[v] for v in self.edges[e] or ()] for e in kept]).view(-1, 2).long()
-        values, y = unary.new_empty(len(unary)), torch.zeros(unary.shape[:2], dtype=torch.int64)
-        labels = np.zeros(len(self.nodes), np.int64)
-        for b in range(len(unary)):
-            arrays = (unary[b, list(self.order)].numpy(), pairwise[b, kept].numpy(), pairs.numpy())
-            values[b] = compiled.best_output(*arrays, labels)
-            y[b, list(self.order)] = torch.from_numpy(labels)
-        return values, y
-
-    def _decoded(self, unary: Tensor, pairwise: Tensor) -> tuple[Tensor, Tensor]:
-        """By elimination: nodes in reverse order, each in its best state given those decided before."""
-        joined, total = self._eliminated(_Maximum(), unary, pairwise, self.order)
-        y = torch.zeros(unary.shape[:2], dtype=torch.int64)
-        for v, own in zip(reversed(self.order), reversed(joined), strict=True):
-            y[:, v] = own.given(y.unsqueeze(1), v).squeeze(1).argmax(-1)
-        return total.squeeze(-1), torch.where(total > -torch.inf, y, 0)
+        values, chosen, root = self._ranked(unary, pairwise, k)
+        batch, found = values.shape
+        y = torch.zeros(batch, found, unary.shape[1], dtype=torch.int64)
+        nothing = torch.zeros(batch, found, dtype=torch.int64)
+        slots = root.slots(nothing, torch.arange(found).expand(batch, found))
+        for i, (step, (index, merged)) in reversed(list(enumerate(zip(self.steps, chosen, strict=True)))):
+            index = at(index, _cell(y, step.rest, unary.shape[-1]), slots[i])
+            width = merged.values.shape[-1]
+            y[..., step.node] = index // width
+            slots |= merged.slots(_cell(y, step.scope, unary.shape[-1]), index % width)
+        y = torch.where(values.unsqueeze(-1) > -torch.inf, y, 0)
+        missing = (0, k - found)
+        return (
+            torch.nn.functional.pad(values, missing, value=-torch.inf),
+            torch.nn.functional.pad(y, (0, 0, *missing)),
+        )
 
     def max_marginals(self, unary: Tensor, pairwise: Tensor) -> Tensor:
         """Largest score [B, N, S] with each node in each state: for each node, all others are eliminated."""
-        tables = torch.zeros_like(unary).unbind(1)
-        own = [self._all_but(v, unary, pairwise) if v in self.nodes else zero for v, zero in enumerate(tables)]
-        return torch.stack(own, 1)
+        values = torch.zeros_like(unary)
+        for v in self.nodes:
+            values[:, v] = self._maximized(unary, pairwise, self._all_but(v))[-1]
+        return values
+
+    def max_outputs(self, unary: Tensor, pairwise: Tensor, v: int) -> tuple[Tensor, Tensor]:
+        """The max-marginals of a node, [B, S], and the outputs [B, S, N] that attain them."""
+        batch, size, states = unary.shape
+        steps = self._all_but(v)
+        y = torch.zeros(batch, states, size, dtype=torch.int64)
+        y[..., v] = torch.arange(states)
+        tables = self._maximized(unary, pairwise, steps)
+        for step, table in reversed(list(zip(steps[:-1], tables[:-1], strict=True))):
+            y[..., step.node] = _given(table, step, y).argmax(-1)
+        return tables[-1], y
 
     def sample(self, unary: Tensor, pairwise: Tensor, uniform: Tensor) -> Tensor:
         """Samples [B, n, N] at uniform numbers of that shape: nodes in reverse order, given those drawn before."""
-        joined, total = self._eliminated(Log(), unary, pairwise, self.order)
+        tables, total = self._summed(unary, pairwise, self.steps)
         y = torch.zeros(uniform.shape, dtype=torch.int64, device=uniform.device)
-        for v, own in zip(reversed(self.order), reversed(joined), strict=True):
-            y[..., v] = inverse_cdf(own.given(y, v), uniform[..., v])
-        return torch.where(total.unsqueeze(-1) > -torch.inf, y, 0)
+        for step, table in reversed(list(zip(self.steps, tables, strict=True))):
+            y[..., step.node] = inverse_cdf(_given(table, step, y), uniform[..., step.node])
+        return torch.where(total[:, None, None] > -torch.inf, y, 0)
 
-    def _all_but(self, kept: int, unary: Tensor, pairwise: Tensor) -> Tensor:
-        """Max-marginals [B, S] of a node, which is the last to remain."""
-        order = [v for v in self.order if v != kept]
-        return self._eliminated(TopK(1), unary, pairwise, [*order, kept]).joined[-1].values.squeeze(-1)
+    def _steps(self, order: Sequence[int]) -> list[Step]:
+        left = {e: edge for e, edge in enumerate(self.edges) if edge is not None}
+        messages: dict[int, Scope] = {}  # of the steps that nobody took yet
+        steps = []
+        for i, v in enumerate(order):
+            edges = tuple(e for e, edge in left.items() if v in edge)
+            children = tuple(j for j, scope in messages.items() if v in scope)
+            scopes = [left.pop(e) for e in edges] + [messages.pop(j) for j in children]
+            steps.append(Step(v, tuple(sorted({v}.union(*scopes))), edges, children))
+            messages[i] = steps[-1].rest
+        return steps
 
-    def _eliminated(self, semiring: Semiring, unary: Tensor, pairwise: Tensor, order: Sequence[int]) -> "_Eliminated":
-        """The nodes eliminated one by one."""
-        scores = [Table((v,), unary[:, v]) for v in self.nodes]
-        for e, edge in enumerate(self.edges):
-            if edge is not None:
-                a, b = edge
-                scores.append(Table(*((edge, pairwise[:, e]) if a < b else ((b, a), pairwise[:, e].transpose(1, 2)))))
-        messages = [Table((), semiring.embed(unary.new_zeros(len(unary))))]
-        joined = []
-        for v in order:
-            own_scores, scores = _split(scores, v)
-            own_messages, messages = _split(messages, v)
-            scope = tuple(sorted({node for table in (*own_scores, *own_messages) for node in table.scope}))
-            values = _joined(semiring, scope, own_scores, own_messages)
-            position = scope.index(v)
-            messages.append(Table(scope[:position] + scope[position + 1 :], semiring.sum(values, 1 + position)))
-            joined.append(Joined(scope, position, values))
-        return _Eliminated(joined, _product(semiring, (message.values for message in messages)))
+    def _all_but(self, v: int) -> list[Step]:
+        """Steps of which that of ``v`` is the last."""
+        return self._steps([*(step.node for step in self.steps if step.node != v), v])
+
+    def _scores(self, unary: Tensor, pairwise: Tensor, step: Step) -> Tensor:
+        """The scores that a step joins, [B, S, ..., S]."""
+        total = _aligned(unary[:, step.node], (step.node,), step.scope)
+        for e in step.edges:
+            a, b = self.edges[e] or (0, 0)
+            table = pairwise[:, e] if a < b else pairwise[:, e].transpose(1, 2)
+            total = total + _aligned(table, (min(a, b), max(a, b)), step.scope)
+        return total.expand(len(unary), *[unary.shape[-1]] * len(step.scope))
+
+    def _summed(self, unary: Tensor, pairwise: Tensor, steps: list[Step]) -> "_Summed":
+        """Log-sums: the joined table of each step, [B, S, ..., S], and the total [B]."""
+        messages: dict[int, Tensor] = {}
+        tables = []
+        for i, step in enumerate(steps):
+            table = self._scores(unary, pairwise, step)
+            for j in step.children:
+                table = table + _aligned(messages.pop(j), steps[j].rest, step.scope)
+            tables.append(table)
+            messages[i] = logsumexp(table, 1 + step.position)
+        return _Summed(tables, sum(messages.values(), unary.new_zeros(len(unary))))
+
+    def _joint_marginals(self, tables: list[Tensor]) -> list[Tensor]:
+        """The distribution of the scope of each step: that of the neighbours, times that of the node given them."""
+        parents = {j: i for i, step in enumerate(self.steps) for j in step.children}
+        joint: dict[int, Tensor] = {}
+        for i in reversed(range(len(tables))):
+            step, table = self.steps[i], tables[i]
+            total = logsumexp(table, 1 + step.position).unsqueeze(1 + step.position)
+            given = torch.where(table > -torch.inf, table - torch.where(total > -torch.inf, total, 0.0), -torch.inf)
+            joint[i] = given.exp()
+            if i in parents:
+                above = _marginal(joint[parents[i]], self.steps[parents[i]].scope, step.rest)
+                joint[i] = joint[i] * above.unsqueeze(1 + step.position)
+        # A component without outputs leaves none to the others.
+        possible = torch.stack([own.flatten(1).sum(1) > 0 for own in joint.values()]).all(0)
+        return [torch.where(possible.view(-1, *[1] * len(s.scope)), joint[i], 0.0) for i, s in enumerate(self.steps)]
+
+    def _maximized(self, unary: Tensor, pairwise: Tensor, steps: list[Step]) -> list[Tensor]:
+        """The joined table of each step, [B, S, ..., S]; what other components give is added to that of the last."""
+        messages: dict[int, Tensor] = {}
+        tables = []
+        for i, step in enumerate(steps):
+            table = self._scores(unary, pairwise, step)
+            for j in step.children:
+                table = table + _aligned(messages.pop(j), steps[j].rest, step.scope)
+            if i == len(steps) - 1:
+                for message in messages.values():
+                    table = table + message.unsqueeze(1 + step.position)
+            tables.append(table)
+            messages[i] = table.amax(1 + step.position)
+        return tables
+
+    def _ranked(self, unary: Tensor, pairwise: Tensor, k: int) -> tuple[Tensor, list[tuple[Tensor, Merged]], Merged]:
+        """The k best values [B, k], what each step chose, and the merge of the components."""
+        messages: dict[int, Tensor] = {}
+        chosen = []
+        for i, step in enumerate(self.steps):
+            merged = Merged(self._scores(unary, pairwise, step).unsqueeze(-1))
+            for j in step.children:
+                merged = merged.with_message(j, _aligned(messages.pop(j), self.steps[j].rest, step.scope), k)
+            by_state = merged.values.movedim(1 + step.position, -2).flatten(-2)
+            messages[i], index = ranked(by_state, k)
+            chosen.append((index, merged))
+        root = Merged(unary.new_zeros(len(unary), 1))
+        for j, message in messages.items():
+            root = root.with_message(j, message, k)
+        return root.values, chosen, root
+
+    def _best_of_all(self, unary: Tensor, pairwise: Tensor) -> tuple[Tensor, Tensor]:
+        """The best output by enumeration, compiled, with nodes in the order of elimination."""
+        from structsmooth.structures.factor_graph import compiled  # numba loads with the first oracle
+
+        order = [step.node for step in self.steps]
+        position = {v: i for i, v in enumerate(order)}
+        kept = [e for e, edge in enumerate(self.edges) if edge is not None]
+        pairs = torch.tensor([[position[v] for v in self.edges[e] or ()] for e in kept]).view(-1, 2).long()
+        values, y = unary.new_empty(len(unary)), torch.zeros(unary.shape[:2], dtype=torch.int64)
+        labels = np.zeros(len(order), np.int64)
+        for b in range(len(unary)):
+            arrays = (unary[b, order].numpy(), pairwise[b, kept].numpy(), pairs.numpy())
+            values[b] = compiled.best_output(*arrays, labels)
+            y[b, order] = torch.from_numpy(labels)
+        return values.unsqueeze(1), y.unsqueeze(1)
 
 
-def _split(tables: list[Table], v: int) -> tuple[list[Table], list[Table]]:
-    """Those that involve a node, and the others."""
-    return [t for t in tables if v in t.scope], [t for t in tables if v not in t.scope]
+class _Summed(NamedTuple):
+    tables: list[Tensor]
+    total: Tensor
 
 
-def _joined(semiring: Semiring, scope: Scope, scores: list[Table], messages: list[Table]) -> Tensor:
-    """Values of the joint states of a scope."""
-    total = sum((_aligned(table, scope) for table in scores[1:]), _aligned(scores[0], scope))
-    if not messages:
-        return semiring.embed(total)
-    return _product(semiring, (_aligned(message, scope) for message in messages)) + total.unsqueeze(-1)
-
-
-def _product(semiring: Semiring, values: Iterable[Tensor]) -> Tensor:
-    first, *others = values
-    for other in others:
-        first = semiring.product(first, other)
-    return first
-
-
-def _aligned(table: Table, scope: Scope) -> Tensor:
-    """The values of a table with a dimension for every node of a larger scope."""
-    values = table.values
+def _aligned(values: Tensor, own: Scope, scope: Scope) -> Tensor:
+    """Values [B, S, ..., S] or [B, S, ..., S, K] of a scope with a dimension for every node of a larger one."""
     for i, node in enumerate(scope):
-        if node not in table.scope:
+        if node not in own:
             values = values.unsqueeze(1 + i)
     return values
+
+
+def _marginal(joint: Tensor, scope: Scope, kept: Scope) -> Tensor:
+    """Sums of a distribution [B, S, ..., S] over all nodes but some."""
+    dims = [1 + i for i, node in enumerate(scope) if node not in kept]
+    return joint.sum(dims) if dims else joint
+
+
+def _cell(y: Tensor, scope: Scope, states: int) -> Tensor:
+    """Numbers [B, n] of the joint states of a scope under labels [B, n, N]."""
+    cell = torch.zeros_like(y[..., 0])
+    for node in scope:
+        cell = cell * states + y[..., node]
+    return cell
+
+
+def _given(table: Tensor, step: Step, y: Tensor) -> Tensor:
+    """Scores [B, n, S] of the states of a step's node, given labels [B, n, N] of its neighbours."""
+    scores = table.movedim(1 + step.position, -1).unsqueeze(1).flatten(1, -2)
+    cell = _cell(y, step.rest, scores.shape[-1])
+    return scores.gather(1, cell.unsqueeze(-1).expand(*cell.shape, scores.shape[-1]))
 
 
 @lru_cache(maxsize=1024)

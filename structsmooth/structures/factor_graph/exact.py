@@ -89,13 +89,26 @@ class Forests:
 def groups(layout: Layout, states: int, limits: Limits) -> list[Group]:
     """The examples by the way in which they are solved."""
     as_forests = forest(layout)
-    chosen = [_forests(layout, as_forests)]
-    alike: dict[Graph, list[int]] = {}
-    for b in (~as_forests.is_forest).nonzero()[:, 0].tolist():
-        alike.setdefault(layout.graph(b), []).append(b)
-    for (nodes, edges), examples in alike.items():
-        chosen.append(Group(torch.tensor(examples), _by_size(nodes, edges, states, limits)))
+    others = [
+        Group(rows, _by_size(nodes, edges, states, limits))
+        for rows, (nodes, edges) in _alike(layout, ~as_forests.is_forest)
+    ]
+    chosen = [_forests(layout, as_forests), *others]
     return [group for group in chosen if len(group.rows)] or chosen[:1]
+
+
+def eliminations(layout: Layout) -> list[tuple[Tensor, Elimination]]:
+    """Elimination for all examples, forests too, whose treewidth is 1."""
+    everything = torch.ones(len(layout.edges), dtype=torch.bool)
+    return [(rows, Elimination(*graph)) for rows, graph in _alike(layout, everything)]
+
+
+def _alike(layout: Layout, chosen: Tensor) -> list[tuple[Tensor, Graph]]:
+    """The chosen examples by their graphs."""
+    alike: dict[Graph, list[int]] = {}
+    for b in chosen.nonzero()[:, 0].tolist():
+        alike.setdefault(layout.graph(b), []).append(b)
+    return [(torch.tensor(examples), graph) for graph, examples in alike.items()]
 
 
 def _forests(layout: Layout, as_forests: Forest) -> Group:

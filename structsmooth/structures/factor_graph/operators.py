@@ -12,10 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from structsmooth.structures.factor_graph.exact import Group, Limits, Method, groups, solved
+from structsmooth.structures.factor_graph.exact import Group, Limits, Method, eliminations, groups, solved
 from structsmooth.structures.factor_graph.layout import Layout
 from structsmooth.structures.operators import hessian_product, like_scores, operator
-from structsmooth.structures.operators import max_marginals_gradient as gradient_of_max_marginals
 
 
 def _scores(unary: Tensor, pairwise: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
@@ -37,21 +36,26 @@ def _like_top_k(unary: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
 
 
 def _save_outputs(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    unary, pairwise, *layout = inputs[:5]
+    unary, _, *layout = inputs[:5]
     ctx.save_for_backward(*layout, *output)
-    ctx.shapes = unary.shape, pairwise.shape
+    ctx.states = unary.shape[-1]
 
 
 def _top_k_backward(ctx: Any, grad: Tensor, _grad_y: Tensor) -> tuple[Tensor | None, ...]:
-    edges, node_mask, edge_mask, values, y = ctx.saved_tensors
-    node_shape, edge_shape = ctx.shapes
-    shares = torch.where(values > -torch.inf, grad, 0.0).unsqueeze(1)
-    labels = y.transpose(1, 2)
-    joint = pairs(labels, edges, edge_mask, node_shape[-1])
-    node = shares.new_zeros(node_shape).scatter_add(2, labels, shares * node_mask.unsqueeze(-1))
-    edge = shares.new_zeros(*edge_shape[:2], edge_shape[2] ** 2)
-    edge = edge.scatter_add(2, joint, (shares * edge_mask.unsqueeze(-1)).expand(joint.shape))
-    return node, edge.view(edge_shape), *[None] * 6
+    *layout, values, y = ctx.saved_tensors
+    shares = torch.where(values > -torch.inf, grad, 0.0)
+    return *_weighted_parts(shares, y, Layout(*layout), ctx.states), *[None] * 6
+
+
+def _weighted_parts(shares: Tensor, y: Tensor, layout: Layout, states: int) -> tuple[Tensor, Tensor]:
+    """Σ_k shares[b, k] ν(y[b, k]): nodes [B, N, S] and edges [B, E, S, S]."""
+    shares, labels = shares.unsqueeze(1), y.transpose(1, 2)
+    joint = pairs(labels, layout.edges, layout.edge_mask, states)
+    node = shares.new_zeros(*labels.shape[:2], states)
+    node = node.scatter_add(2, labels, shares * layout.node_mask.unsqueeze(-1))
+    edge = shares.new_zeros(*joint.shape[:2], states**2)
+    edge = edge.scatter_add(2, joint, shares * layout.edge_mask.unsqueeze(-1))
+    return node, edge.unflatten(2, (states, states))
 
 
 def pairs(labels: Tensor, edges: Tensor, edge_mask: Tensor, states: int) -> Tensor:
@@ -157,13 +161,19 @@ def max_marginals_gradient(
     grad: Tensor,
     max_table: int,
 ) -> tuple[Tensor, Tensor]:
-    """Gradients of ⟨grad, max-marginals⟩."""
-
-    def run(unary: Tensor, pairwise: Tensor) -> Tensor:
-        return _run_max_marginals(unary, pairwise, (edges, node_mask, edge_mask), max_table).to(unary)
-
-    node, edge = gradient_of_max_marginals(run, (unary, pairwise), grad)
-    return node, edge
+    """Gradients of ⟨grad, max-marginals⟩: sums of the parts of the outputs that attain them."""
+    layout = Layout(edges.cpu(), node_mask.cpu(), edge_mask.cpu())
+    scores, weights = _scores(unary, pairwise, layout), grad.to("cpu", torch.float64)
+    node, edge = (torch.zeros_like(own) for own in scores)
+    for rows, method in eliminations(layout):
+        own = layout.rows(rows)
+        for v in method.nodes:
+            values, y = method.max_outputs(*_of(scores, rows), v)
+            shares = torch.where(values > -torch.inf, weights[rows, v], 0.0)
+            parts = _weighted_parts(shares, y, own, unary.shape[-1])
+            node[rows] += parts[0]
+            edge[rows] += parts[1]
+    return node.to(unary), edge.to(pairwise)
 
 
 def _save_max_marginals(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
