@@ -42,6 +42,7 @@ class SGD(GradientSolver[SGDState]):
     average: bool = True
 
     state_type = SGDState
+    polyak_factor = 10.0  # averages and shrinking steps make up for long ones
 
     def __post_init__(self) -> None:
         super().__post_init__()
