@@ -42,6 +42,8 @@ PRIMAL: dict[str, tuple[Solver[Any], float]] = {
     "svrg, entropy": (SVRG(mu=0.004, smoothing="entropy"), 0.01),
     "casimir": (CasimirSVRG(k=ALL), 0.01),
     "casimir, entropy": (CasimirSVRG(smoothing="entropy"), 0.01),
+    "casimir, svrg": (CasimirSVRG(inner="svrg", k=ALL), 0.01),
+    "casimir, svrg, entropy": (CasimirSVRG(inner="svrg", smoothing="entropy"), 0.01),
     "casimir, constant": (CasimirSVRG(mu=0.01, k=ALL, schedule="constant"), 0.005),
     "casimir, constant entropy": (CasimirSVRG(mu=0.004, schedule="constant", smoothing="entropy"), 0.01),
     "casimir, prev-iterate": (CasimirSVRG(k=ALL, warm_start="prev-iterate"), 0.01),
@@ -138,7 +140,8 @@ class Case:
 CASES: dict[str, Case] = {
     "svrg": Case(SVRG()),
     "svrg, absurd rate": Case(SVRG(learning_rate=1e6)),
-    "casimir": Case(CasimirSVRG()),
+    "casimir": Case(CasimirSVRG(gap_tolerance=0)),
+    "casimir, svrg": Case(CasimirSVRG(inner="svrg")),
     "casimir, absurd rate": Case(CasimirSVRG(learning_rate=1e6)),
     "casimir, gradient": Case(CasimirSVRG(inner_stop="gradient")),
     "casimir, gradient, absurd rate": Case(CasimirSVRG(inner_stop="gradient", learning_rate=1e6)),
