@@ -143,7 +143,7 @@ CASES: dict[str, Case] = {
     "casimir": Case(CasimirSVRG(gap_tolerance=0)),
     "casimir, svrg": Case(CasimirSVRG(inner="svrg")),
     "casimir, absurd rate": Case(CasimirSVRG(learning_rate=1e6)),
-    "casimir, gradient": Case(CasimirSVRG(inner_stop="gradient")),
+    "casimir, gradient": Case(CasimirSVRG(inner_stop="gradient"), passes=40),
     "casimir, gradient, absurd rate": Case(CasimirSVRG(inner_stop="gradient", learning_rate=1e6)),
     "casimir, every evaluation used": Case(CasimirSVRG(warm_start="prev-iterate", schedule="constant")),
     "sgd": Case(SGD()),

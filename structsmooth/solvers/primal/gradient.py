@@ -4,7 +4,7 @@ import math
 import sys
 from abc import abstractmethod
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -57,13 +57,15 @@ class GradientSolver(Solver[S], Steered[S]):
     learning_rate: float | None = None
     batch_size: int | None = None
 
-    polyak_factor: ClassVar[float] = 2.5
-    """First step size in units of Polyak's, if it is estimated."""
-
     def __post_init__(self) -> None:
         super().__post_init__()
         check_positive(self, "learning_rate")
         check_positive(self, "batch_size", integer=True)
+
+    @property
+    def polyak_factor(self) -> float:
+        """First step size in units of Polyak's, if it is estimated."""
+        return 2.5
 
     @abstractmethod
     def begin(self, problem: Problem, lam: float, weights: Tensor, step_size: float) -> S:

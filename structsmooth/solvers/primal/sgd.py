@@ -42,12 +42,16 @@ class SGD(GradientSolver[SGDState]):
     average: bool = True
 
     state_type = SGDState
-    polyak_factor = 10.0  # averages and shrinking steps make up for long ones
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_positive(self, "t0")
         check_choices(self, "schedule")
+
+    @property
+    def polyak_factor(self) -> float:
+        """Longer for schedules whose steps soon are shorter."""
+        return 10.0 if self.schedule in ("strongly-convex", "inverse") else 2.5
 
     def check(self, problem: Problem, lam: float) -> None:
         """Refuse bounds, and λ = 0 where the schedule divides by it."""
