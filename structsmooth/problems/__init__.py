@@ -3,6 +3,7 @@
 from structsmooth.problems.affine import Parts
 from structsmooth.problems.base import FullPass, Problem
 from structsmooth.problems.linear.active_set import Cache, DualIterate
+from structsmooth.problems.linear.ascent import SmoothedIterate
 from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.problems.linear.blocks import FeatureMap, Response, respond
 from structsmooth.problems.linear.factor_graph import FactorGraphProblem
@@ -28,6 +29,7 @@ __all__ = [
     "Problem",
     "Response",
     "ShiftedProblem",
+    "SmoothedIterate",
     "SparseChainProblem",
     "respond",
     "sharded",

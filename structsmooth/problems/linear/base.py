@@ -8,6 +8,7 @@ from torch import Tensor
 from structsmooth.problems.affine import AffineBatch, Parts
 from structsmooth.problems.base import FullPass
 from structsmooth.problems.linear.active_set import Cache, DualIterate, Steps, inner, minus
+from structsmooth.problems.linear.ascent import SmoothedIterate, ascend
 from structsmooth.problems.linear.batches import BlockBatch
 from structsmooth.problems.linear.blocks import BlockProblem
 from structsmooth.problems.linear.frank_wolfe import BlockSteps, chosen
@@ -153,6 +154,25 @@ class LinearProblem(BlockProblem):
             if total is not None and shares is not None:
                 total += shares[step] * self.within_bounds(point.weights)
         return point, total
+
+    @replicated
+    def sdca_epoch(self, point: SmoothedIterate, order: Tensor, *, lam: float, smoother: Smoother) -> SmoothedIterate:
+        """Stochastic dual coordinate ascent on (1/n) Σ f_μ,i(w) + (λ/2)‖w − z‖² (Shalev-Shwartz and Zhang 2013).
+
+        A step takes a block i, calls the smoothed oracle, and moves the plane of the block, ⟨θ_i + ℓ_i, m_i⟩ + surplus,
+        towards the plane of the answer, by the exact line search for the lower bound on the optimum that all planes
+        give together. Without smoothing it is the step of block-coordinate Frank-Wolfe.
+
+        Args:
+            point: the start; its weights are z − (1/(λn)) Σ B_iᵀ(m_i − ν(y_i)) for any z.
+            order: the block of each step, int64 [steps].
+            lam: λ > 0 of the regularizer, with the strength of a proximal term if there is one.
+            smoother: of the losses.
+        """
+        point = SmoothedIterate(*(tensor.clone() for tensor in vars(point).values()))
+        for block in order.tolist():
+            ascend(self, point, block, lam, smoother)
+        return point
 
 
 def _flat(parts: Parts) -> Tensor:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from structsmooth.problems.base import Problem
-from structsmooth.solvers.primal.gradient import GradientSolver, GradientState, largest_near_best
+from structsmooth.solvers.primal.gradient import GradientSolver, GradientState
 from structsmooth.solvers.state import empty
 
 
@@ -38,8 +38,9 @@ class Adam(GradientSolver[AdamState]):
         return AdamState(weights, step_size, mean=zero, mean_square=zero)
 
     def estimate_step_size(self, problem: Problem, lam: float, weights: Tensor, seed: int) -> float:
-        """The best of the step sizes tried: it stays, and no average would make up for steps that are too long."""
-        return largest_near_best(self.try_step_sizes(problem, lam, weights, seed), 1.0)
+        """The best of the step sizes tried, the largest among equals: Polyak's is for steps along gradients."""
+        tried = self.try_step_sizes(problem, lam, weights, seed)
+        return max(step_size for step_size, value in tried.items() if value == min(tried.values()))
 
     def advance(
         self, problem: Problem, lam: float, state: AdamState, rng: np.random.Generator, budget: int

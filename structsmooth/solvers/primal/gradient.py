@@ -22,8 +22,8 @@ from structsmooth.solvers.step_control import Steered, SteeredState, StepControl
 _TRIES = 40
 # Examples on which step sizes are tried, at least.
 _SAMPLE = 500
-# An objective within this factor of the best that was tried is close to it.
-_CLOSE = 1.5
+# Examples that an estimate takes without trying, at most; never more than half of all, rounded up.
+_FEW = 100
 
 
 @dataclass
@@ -50,7 +50,7 @@ class GradientSolver(Solver[S], Steered[S]):
     """A solver whose steps have a size, which :class:`~structsmooth.solvers.step_control.StepControl` steers.
 
     Args:
-        learning_rate: first step size. If not given, it is estimated by passes over a sample of the data.
+        learning_rate: first step size. If not given, it is estimated from the losses and gradients of a few examples.
         batch_size: examples per step. If not given, the problem decides.
     """
 
@@ -62,12 +62,23 @@ class GradientSolver(Solver[S], Steered[S]):
         check_positive(self, "learning_rate")
         check_positive(self, "batch_size", integer=True)
 
+    @property
+    def polyak_factor(self) -> float:
+        """First step size in units of Polyak's, if it is estimated."""
+        return 2.5
+
     @abstractmethod
     def begin(self, problem: Problem, lam: float, weights: Tensor, step_size: float) -> S:
         """State before the first pass, given a step size."""
 
     def first_state(self, problem: Problem, lam: float, start: Any, seed: int) -> S:
         """The given weights, and the first step size."""
+        weights = self.first_weights(problem, start)
+        step_size = self.learning_rate or self.estimate_step_size(problem, lam, weights, seed)
+        return self.begin(problem, lam, weights, step_size)
+
+    def first_weights(self, problem: Problem, start: Any) -> Tensor:
+        """A copy of the given weights, or those of the problem; refuses what are no weights of it."""
         weights = problem.start()
         if start is not None:
             if not isinstance(start, Tensor):
@@ -75,20 +86,24 @@ class GradientSolver(Solver[S], Steered[S]):
             weights = start.detach().to(weights, copy=True)
         if weights.shape != (problem.dim,):
             raise ValueError(f"start must have shape [dim] = {(problem.dim,)}, got {tuple(weights.shape)}")
-        step_size = self.learning_rate or self.estimate_step_size(problem, lam, weights, seed)
-        return self.begin(problem, lam, weights, step_size)
+        return weights
 
-    def step_control(self, problem: Problem, lam: float) -> StepControl[S]:
+    def step_control(self, problem: Problem, lam: float) -> StepControl[S] | None:
         """Passes that explode are undone and repeated with half the step size."""
         return StepControl(self, problem, lam)
 
     def estimate_step_size(self, problem: Problem, lam: float, weights: Tensor, seed: int) -> float:
-        """The largest step size tried whose objective, after one pass over a sample of the data, is close to the best.
+        """A multiple of Polyak's step size for an optimum of zero, mean f_B / mean ‖∇f_B‖², over a few batches.
 
-        A single pass over a sample favours steps that are too short for the passes to come, while steps that are too
-        long get halved when noise takes over.
+        It is too long for some data, where :class:`~structsmooth.solvers.step_control.StepControl` halves it.
+
+        Reference:
+            Polyak (1987), "Introduction to Optimization", section 5.3.
         """
-        return largest_near_best(self.try_step_sizes(problem, lam, weights, seed), _CLOSE)
+        few = few_losses(problem, weights, seed, self.examples_per_step(problem))
+        step_size = self.polyak_factor * few.polyak_step_size
+        # Longer steps would diverge on the regularizer alone.
+        return min(step_size, 0.5 / lam) if lam > 0 else step_size
 
     def try_step_sizes(self, problem: Problem, lam: float, weights: Tensor, seed: int) -> dict[float, float]:
         """Step sizes and the objective after one pass over a sample of the data with each.
@@ -131,9 +146,32 @@ class GradientSolver(Solver[S], Steered[S]):
         return min(self.batch_size or problem.batch_size, problem.n)
 
 
-def largest_near_best(tried: dict[float, float], factor: float) -> float:
-    """The largest step size whose objective is within a factor of the least."""
-    return max(step_size for step_size, value in tried.items() if value <= factor * min(tried.values()))
+@dataclass(frozen=True)
+class FewLosses:
+    """Mean loss and mean squared norm of the gradient over a few batches, each the mean of its examples."""
+
+    loss: float
+    square: float
+
+    @property
+    def polyak_step_size(self) -> float:
+        """The step along a typical gradient that would make its loss zero; 1 where there is nothing to go by."""
+        step_size = self.loss / self.square if self.square > 0 else math.nan
+        return step_size if 0 < step_size < math.inf else 1.0
+
+
+def few_losses(problem: Problem, weights: Tensor, seed: int, batch_size: int) -> FewLosses:
+    """Losses and gradients of a few examples at some weights, under the problem's own smoother; less than a pass."""
+    size = max(batch_size, min(_FEW, (problem.n + 1) // 2))
+    chosen = torch.from_numpy(np.random.default_rng(seed).permutation(problem.n)[:size])
+    sample, weights = problem.restrict(chosen, weights)
+    losses, squares = [], []
+    for batch in torch.arange(sample.n).split(batch_size):
+        loss, gradient = sample.batch_loss_and_grad(weights, batch, problem.smoother)
+        losses.append(float(loss))
+        squares.append(float(gradient.square().sum()))
+    problem.oracle_calls += sample.oracle_calls
+    return FewLosses(sum(losses) / len(losses), sum(squares) / len(squares))
 
 
 def _largest_row(problem: Problem, weights: Tensor) -> float:

@@ -48,6 +48,11 @@ class SGD(GradientSolver[SGDState]):
         check_positive(self, "t0")
         check_choices(self, "schedule")
 
+    @property
+    def polyak_factor(self) -> float:
+        """Longer for schedules whose steps soon are shorter."""
+        return 10.0 if self.schedule in ("strongly-convex", "inverse") else 2.5
+
     def check(self, problem: Problem, lam: float) -> None:
         """Refuse bounds, and λ = 0 where the schedule divides by it."""
         super().check(problem, lam)

@@ -46,9 +46,9 @@ class SmoothedSolver(GradientSolver[S]):
         if self.smoothing not in ("l2", "entropy"):
             raise ValueError(f'smoothing must be "l2" or "entropy", got {self.smoothing!r}')
 
-    def step_control(self, problem: Problem, lam: float) -> StepControl[S]:
+    def step_control(self, problem: Problem, lam: float) -> StepControl[S] | None:
         """Two passes in a row that do not decrease what they work on halve the step size too."""
-        return replace(super().step_control(problem, lam), patience=2)
+        return StepControl(self, problem, lam, patience=2)
 
     def smooth(self, mu: float) -> Smoother:
         """The smoother of level ``mu``."""

@@ -24,6 +24,7 @@ from structsmooth import (
     Problem,
     Smoother,
     SparseChainProblem,
+    SparseSequences,
     Status,
     StructuralHinge,
 )
@@ -123,7 +124,14 @@ def test_without_regularizer(solver: Solver[Any], seed: int) -> None:
 def test_step_size_where_the_objective_rounds_below_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = random_problem()
     monkeypatch.setattr(SparseChainProblem, "loss", lambda self, w, smoother=None: -1e-17)
-    assert 0 < SVRG().estimate_step_size(problem, 0.0, problem.start(), 0) < math.inf
+    assert 0 < Adam().estimate_step_size(problem, 0.0, problem.start(), 0) < math.inf
+
+
+@pytest.mark.parametrize("loss", [-1e-17, 0.0, math.nan, math.inf])
+def test_step_size_where_losses_say_nothing(loss: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, answer = random_problem(), (torch.tensor(loss), torch.ones(3))
+    monkeypatch.setattr(SparseChainProblem, "batch_loss_and_grad", lambda self, w, indices, smoother: answer)
+    assert SVRG().estimate_step_size(problem, 0.0, problem.start(), 0) == 2.5
 
 
 @every_variant
@@ -170,12 +178,28 @@ def test_an_exploding_pass_is_undone(name: str) -> None:
     assert all(b <= 2 * min(objectives[: k + 1]) for k, b in enumerate(objectives[1:]))
 
 
-@default_solvers
-@pytest.mark.parametrize("learning_rate", [None, 1e6])
-def test_the_search_for_a_step_size_counts(solver: Solver[Any], learning_rate: float | None) -> None:
-    problem = small_problem()
-    (row,) = replace(solver, learning_rate=learning_rate).solve(problem, lam=0.02, passes=0).history
-    assert (row.oracle_calls > problem.n) == (learning_rate is None)
+@pytest.mark.parametrize("n", [2, 3, 7, 150, 300])
+@pytest.mark.parametrize(
+    "solver", [SVRG(), CasimirSVRG(), CasimirSVRG(inner="svrg"), SGD()], ids=["svrg", "casimir", "casimir, svrg", "sgd"]
+)
+def test_a_first_step_size_costs_less_than_a_pass(solver: Solver[Any], n: int) -> None:
+    """Oracle calls before the first pass; those of evaluations that steer the step size count too."""
+    problem = random_problem([1] * n)
+    estimated = solver.solve(problem, lam=0.02, passes=0).history[0].oracle_calls
+    evaluation = n if isinstance(solver, SVRG) or solver == CasimirSVRG(inner="svrg") else 0
+    assert estimated - evaluation == min(100, (n + 1) // 2) < n
+    if isinstance(solver, SGD):
+        assert SGD(learning_rate=1.0).solve(problem, lam=0.02, passes=0).history[0].oracle_calls == 0
+
+
+def test_first_step_size_by_hand() -> None:
+    """One token each, two labels: losses of 1, gradients with entries ±1 in the attribute, first and last label."""
+    sequences = SparseSequences(torch.arange(4, dtype=torch.int32), torch.arange(5), torch.arange(5))
+    problem = SparseChainProblem(sequences, torch.tensor([0, 1, 0, 1]), features=4, states=2)
+    for solver, factor in ((SVRG(), 2.5), (SGD(), 10.0)):
+        for lam, longest in ((0.0, math.inf), (0.01, 50.0), (10.0, 0.05)):
+            estimate = solver.estimate_step_size(problem, lam, problem.start(), 0)
+            assert estimate == pytest.approx(min(factor / 6, longest), rel=1e-12)
 
 
 class Mirage(Problem):

@@ -14,6 +14,7 @@ from structsmooth.problems.affine import Parts
 from structsmooth.problems.base import FullPass
 from structsmooth.problems.bounds import Bounds, checked_bounds
 from structsmooth.problems.linear.active_set import DualIterate
+from structsmooth.problems.linear.ascent import SmoothedIterate
 from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.problems.linear.batches import StructureBatch
 from structsmooth.problems.linear.blocks import Response, respond
@@ -198,6 +199,13 @@ class SparseChainProblem(LinearProblem):
         point, total, calls = dual.frank_wolfe_epoch(self.data, point, order, **settings)
         self.oracle_calls += calls
         return point, total
+
+    @replicated
+    def sdca_epoch(self, point: SmoothedIterate, order: Tensor, **settings: Any) -> SmoothedIterate:
+        """The epoch of :meth:`LinearProblem.sdca_epoch`, compiled."""
+        point = dual.sdca_epoch(self.data, point, order, **settings)
+        self.oracle_calls += len(order)
+        return point
 
     @shared_out
     def subset(self, indices: Tensor) -> "SparseChainProblem":

@@ -14,6 +14,7 @@ from structsmooth.problems.linear.sparse_chain.compiled_primal import (
     add_label_parts,
     add_parts,
     potentials,
+    smoothed_max,
     subtract_labels,
     transition_of,
     workspace,
@@ -24,6 +25,7 @@ from structsmooth.structures.chain.compiled import viterbi
 #   sets: outputs that are held [tokens * C], their weights [n, C], and their stamps [n, C]: 0 for what is not in the
 #       cache, and the larger, the later it was of use
 #   steps: 0 for Frank-Wolfe, 1 for pairwise, 2 for away steps, and the least weight that counts of what no slot holds
+#   smoothing: as in compiled_primal
 #   cache: whether there is one, the factor of the block gap as last seen and the least gap that its outputs must have
 # The queue of an epoch is a counter of the steps that threads have taken [1], or None for one thread, which is compiled
 # apart: it neither counts nor adds atomically.
@@ -365,6 +367,49 @@ def frank_wolfe_epoch(order, draws, data, weights, total, statistics, gaps, lam,
             slot = _slot(y, held, alpha, stamps)
             stamps[slot] = stamps.max() + 1
     return calls
+
+
+@compiled
+def _smoothed_answer(transition, length, own, surplus, smoothing, work):
+    """One call of a smoothed oracle on the potentials in ``work.unary``; s - m goes to ``work.node`` and ``work.edge``.
+
+    Returns the gap of the own statistics m and their surplus, and the surplus of the answer s.
+    """
+    unary, node, edge = work.unary, work.node, work.edge[0]
+    states, mean = unary.shape[1], _mean_score(transition, length, unary, own)
+    value, _ = smoothed_max(transition, length, smoothing, work)
+    rise, scale = 0.0, smoothing[0] if smoothing[1] == 0 else 1.0  # the exp oracle has divided its potentials
+    for t in range(length):
+        for s in range(states):
+            node[t, s] -= own[t, s]
+            rise += scale * unary[t, s] * node[t, s]
+    for p in range(states):
+        for s in range(states):
+            edge[p, s] -= own[length + p, s]
+            rise += transition[p, s] * edge[p, s]
+    return value - mean - surplus, value - mean - rise
+
+
+@entry_point
+def sdca_epoch(order, data, weights, statistics, surplus, smoothing, lam):
+    """Steps of stochastic dual coordinate ascent towards the answers of a smoothed oracle, in place."""
+    n, transition = surplus.shape[0], transition_of(weights)
+    work = workspace(data, weights.shape[1], smoothing[1])
+    node, edge = work.node, work.edge[0]
+    slots, rows, sums = _gathered(data, weights)
+    for step in range(order.shape[0]):
+        i = order[step]
+        first, length, own = _block(i, data, statistics)
+        potentials(i, data, weights, 1.0, work.unary)
+        gain, answered = _smoothed_answer(transition, length, own, surplus[i], smoothing, work)
+        if gain <= 0.0:
+            continue
+        count = _gather(first, length, data, node, slots, rows, sums)
+        norm2 = _squared_norm(count, length, sums, node, edge)
+        size = 1.0 if gain * lam * n >= norm2 else gain * lam * n / norm2
+        _add_gathered(count, length, rows, sums, node, edge, -size / (lam * n), weights)
+        _move(own, length, size, node, edge)
+        surplus[i] += size * (answered - surplus[i])
 
 
 @entry_point

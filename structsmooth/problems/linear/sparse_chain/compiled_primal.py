@@ -99,7 +99,7 @@ def _simplex_weights(values, mu, shares):
 
 
 @compiled
-def _smoothed_max(transition, length, smoothing, work):
+def smoothed_max(transition, length, smoothing, work):
     """Smoothed max of the potentials in ``work.unary``; statistics go to ``work.node`` and ``work.edge``.
 
     Returns the smoothed value and the maximum.
@@ -196,7 +196,7 @@ def full_pass(data, weights, smoothing, n, node, edge, gradient):
         first = sentence_offsets[i]
         length = sentence_offsets[i + 1] - first
         score = potentials(i, data, weights, 1.0, work.unary)
-        smoothed, best = _smoothed_max(transition_of(weights), length, smoothing, work)
+        smoothed, best = smoothed_max(transition_of(weights), length, smoothing, work)
         smoothed_loss += smoothed - score
         loss += best - score
         for t in range(length):
@@ -242,7 +242,7 @@ def svrg_epoch(order, data, weights, drift, total, smoothing, node, edge, decay)
             _catch_up(weights, drift, r, step - seen[r], step_size, shrink, sums)
             seen[r] = step
         potentials(i, data, weights, 1.0, work.unary)
-        _smoothed_max(transition_of(weights), length, smoothing, work)
+        smoothed_max(transition_of(weights), length, smoothing, work)
         for t in range(length):
             for s in range(states):
                 statistics[t, s] -= node[first + t, s]
@@ -273,7 +273,7 @@ def sgd_epoch(order, data, weights, total, smoothing, lam, steps, shares):
         first = sentence_offsets[i]
         length = sentence_offsets[i + 1] - first
         potentials(i, data, weights, scale, work.unary)
-        _smoothed_max(transition_of(weights) * scale, length, smoothing, work)
+        smoothed_max(transition_of(weights) * scale, length, smoothing, work)
         subtract_labels(first, length, labels, work.node, work.edge[0])
         scale *= 1.0 - steps[step] * lam
         if abs(scale) < 1e-3:  # smaller scales would cost the total its digits

@@ -1,4 +1,4 @@
-"""Epochs of block-coordinate Frank-Wolfe over sparse chains, compiled."""
+"""Epochs of block-coordinate Frank-Wolfe and of dual coordinate ascent over sparse chains, compiled."""
 
 from dataclasses import replace
 from typing import Any
@@ -9,7 +9,9 @@ from torch import Tensor
 
 from structsmooth.compiled.threads import on_threads
 from structsmooth.problems.linear.active_set import LEAST_REST, Cache, DualIterate, Steps
-from structsmooth.problems.linear.sparse_chain.data import ChainData, checked
+from structsmooth.problems.linear.ascent import SmoothedIterate
+from structsmooth.problems.linear.sparse_chain.data import ChainData, checked, smoothing
+from structsmooth.smoothing import Smoother
 
 # As compiled passes take them.
 _STEPS = {"fw": 0, "pairwise": 1, "away": 2}
@@ -59,6 +61,21 @@ def frank_wolfe_epoch(
         point = replace(point, outputs=sets[0], alphas=sets[1], stamps=sets[2])
     new = replace(point, weights=w, statistics=statistics.view(-1), gaps=gaps)
     return new, None if shares is None else total, calls
+
+
+def sdca_epoch(
+    data: ChainData, point: SmoothedIterate, order: Tensor, *, lam: float, smoother: Smoother
+) -> SmoothedIterate:
+    """The epoch of :meth:`~structsmooth.problems.LinearProblem.sdca_epoch`."""
+    from structsmooth.problems.linear.sparse_chain import compiled_dual
+
+    w = data.checked_vector("point.weights", point.weights).clone()
+    statistics = data.checked_statistics(point.statistics).clone()
+    surplus = checked("point.surplus", point.surplus, torch.float64, data.n).clone()
+    examples = data.checked_order(checked("order [steps]", order, torch.int64, -1)[:, None])[:, 0]
+    iterate = (data.matrix(w), statistics.numpy(), surplus.numpy())
+    compiled_dual.sdca_epoch(examples.numpy(), data.arrays, *iterate, smoothing(smoother), float(lam))
+    return SmoothedIterate(w, statistics.view(-1), surplus)
 
 
 def _checked_sets(data: ChainData, point: DualIterate) -> tuple[Tensor, Tensor, Tensor]:

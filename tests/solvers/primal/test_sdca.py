@@ -1,0 +1,196 @@
+"""Casimir by dual ascent: steps, bounds, schedules, and when it is taken."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from small_networks import chain_problem
+from small_problems import random_problem, random_weights
+from solver_cases import ALL, LAM, crf, moments_of, objective, optimum, small_problem
+from torch.testing import assert_close
+
+from structsmooth import (
+    BCFW,
+    L2,
+    CasimirSVRG,
+    Entropy,
+    LinearModuleProblem,
+    LinearProblem,
+    LinearScore,
+    Max,
+    Smoother,
+    SparseChainProblem,
+)
+from structsmooth.problems import SmoothedIterate
+
+every_smoother = pytest.mark.parametrize("smoother", [Max(), L2(0.7, 3), L2(5.0, 100), Entropy(0.5)], ids=str)
+
+
+def from_labels(problem: LinearProblem, center: Any) -> SmoothedIterate:
+    surplus = torch.zeros(problem.blocks, dtype=torch.float64)
+    return SmoothedIterate(center, problem.label_statistics(), surplus)
+
+
+def planes(problem: LinearProblem, point: SmoothedIterate, center: Any, lam: float) -> float:
+    """The minimum over w of the mean of all planes, plus (λ/2)‖w − z‖²: the value of the dual."""
+    slope = -lam * problem.dual_weights(point.statistics, lam)
+    constant = problem.expected_cost(point.statistics) + float(point.surplus.sum()) / problem.n
+    return constant + float(slope @ center) - float(slope @ slope) / (2 * lam)
+
+
+@every_smoother
+@pytest.mark.parametrize("lam", [0.02, 0.5])
+def test_compiled_epoch_is_the_default(smoother: Smoother, lam: float) -> None:
+    problem = random_problem()
+    start, calls = from_labels(problem, 0.3 * random_weights(problem)), problem.oracle_calls
+    order = torch.randint(problem.n, (4 * problem.n,), generator=torch.Generator().manual_seed(1))
+    compiled = problem.sdca_epoch(start, order, lam=lam, smoother=smoother)
+    default = LinearProblem.sdca_epoch(problem, start, order, lam=lam, smoother=smoother)
+    for name, value in vars(compiled).items():
+        assert_close(value, getattr(default, name), rtol=0, atol=1e-10)
+    assert_close(start.statistics, problem.label_statistics(), rtol=0, atol=0)  # not in place
+    assert problem.oracle_calls - calls == 2 * len(order)
+
+
+@every_smoother
+def test_every_step_is_the_best_on_its_line(smoother: Smoother) -> None:
+    """Weights minimize the planes, whose value rises; it would not rise more with another step size."""
+    problem, lam = random_problem(), 0.05
+    center = 0.3 * random_weights(problem)
+    point = from_labels(problem, center)
+    for i in range(problem.n):
+        after = problem.sdca_epoch(point, torch.tensor([i]), lam=lam, smoother=smoother)
+        expected = center + problem.dual_weights(after.statistics, lam)
+        assert_close(after.weights, expected, rtol=0, atol=1e-10)
+        values = [
+            planes(problem, SmoothedIterate(*(torch.lerp(a, b, t) for a, b in pairs)), center, lam)
+            for pairs in [list(zip(vars(point).values(), vars(after).values(), strict=True))]
+            for t in (0.0, 0.5, 0.9, 1.0)
+        ]
+        assert values == sorted(values)
+        point = after
+    smoothed = problem.loss(point.weights, smoother) + lam / 2 * float((point.weights - center).square().sum())
+    assert values[-1] <= smoothed + 1e-12
+
+
+def test_without_smoothing_steps_are_those_of_frank_wolfe() -> None:
+    problem = small_problem()
+    order = torch.randperm(problem.n, generator=torch.Generator().manual_seed(1))
+    ascent = problem.sdca_epoch(from_labels(problem, problem.start()), order, lam=LAM, smoother=Max())
+    start = BCFW(steps="fw").first_state(problem, LAM, None, 0).point
+    frank_wolfe, _ = problem.frank_wolfe_epoch(start, order, lam=LAM)
+    assert_close(ascent.weights, frank_wolfe.weights, rtol=0, atol=1e-10)
+    assert_close(ascent.statistics, frank_wolfe.statistics, rtol=0, atol=1e-10)
+    assert_close(ascent.surplus, torch.zeros(problem.n).double(), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("smoothing", ["l2", "entropy"])
+@pytest.mark.parametrize("seed", range(3))
+def test_closes_the_gap(smoothing: Any, seed: int) -> None:
+    solver = CasimirSVRG(k=ALL, smoothing=smoothing, gap_tolerance=0)
+    history = solver.solve(small_problem(seed), lam=LAM, passes=300).history
+    least = optimum(seed=seed)
+    assert all(row.dual <= least + 1e-9 <= row.objective + 2e-9 for row in history)
+    assert history.column("dual") == sorted(history.column("dual"))
+    assert history[-1].gap <= 0.01 * least
+    assert history.column("oracle_calls") == [3 + 5 * k for k in range(301)]  # an estimate, then one call a step
+
+
+def test_the_bound_is_that_of_the_statistics() -> None:
+    problem, best = small_problem(), 0.0
+    for state, history in moments_of(CasimirSVRG(gap_tolerance=0), problem, 6):
+        v = problem.dual_weights(state.statistics, LAM)
+        best = max(best, problem.expected_cost(state.statistics) - LAM / 2 * float(v @ v))
+        assert history[-1].dual == pytest.approx(best, abs=1e-12)
+        assert_close(state.plane, -LAM * v, rtol=0, atol=1e-12)
+
+
+def test_schedule() -> None:
+    """μ_k = μ/k with surplus in proportion, κ as it is; defaults follow a few losses and gradients."""
+    states = [state for state, _ in moments_of(CasimirSVRG(mu=3.0, kappa=0.7, gap_tolerance=0), small_problem(), 4)]
+    assert [state.mu for state in states] == pytest.approx([3, 3, 3 / 2, 1, 3 / 4])
+    assert {state.kappa for state in states} == {0.7}
+    largest = [float(state.surplus.max()) for state in states]
+    assert all(0 <= value <= state.mu / 2 for value, state in zip(largest, states, strict=True))
+    problem = random_problem([1] * 8, states=2, features=8)
+    for lam, kappa in ((0.0, None), (1e-4, None), (50.0, 50.0)):
+        state = CasimirSVRG().first_state(problem, lam, None, 0)
+        rows = [problem.batch_loss_and_grad(problem.start(), torch.tensor([i]), Max()) for i in chosen_of(problem.n)]
+        square, loss = (
+            sum(map(float, values)) / len(rows) for values in ([g @ g for _, g in rows], [f for f, _ in rows])
+        )
+        assert state.kappa == pytest.approx(kappa or 0.1 * square / (problem.n * loss))
+        assert state.mu == pytest.approx(0.05 * loss)
+
+
+def chosen_of(n: int) -> list[int]:
+    """The examples that an estimate with seed 0 takes."""
+    return np.random.default_rng(0).permutation(n)[: (n + 1) // 2].tolist()
+
+
+def test_a_start_is_the_first_prox_center() -> None:
+    problem = small_problem()
+    best = BCFW(gap_tolerance=0).solve(problem, lam=LAM, passes=200).weights
+    near = CasimirSVRG(kappa=100 * LAM).solve(problem, lam=LAM, passes=1, start=best).history
+    assert near[0].objective == objective(problem, best)
+    assert (
+        near[1].objective
+        < 1.05 * near[0].objective
+        < CasimirSVRG().solve(problem, lam=LAM, passes=1).history[1].objective
+    )
+
+
+def test_minimizes_a_smooth_objective_as_it_is() -> None:
+    history = CasimirSVRG(gap_tolerance=1e-9).solve(crf(), lam=LAM, passes=100).history
+    assert 0 <= history[-1].gap <= 1e-9 * history[-1].objective
+    assert set(history.column("mu")) == {1.0}
+
+
+def linear_module(batch_size: int) -> LinearModuleProblem:
+    x = torch.randn(6, 3, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    data = [(tokens, (tokens.sum(-1) > 0).long()) for tokens in x]
+    return LinearModuleProblem(LinearScore(2, 2), data, batch_size=batch_size)
+
+
+def test_where_it_is_taken() -> None:
+    """On linear problems with steps of one example, unless there are settings that only SVRG has."""
+    svrg = [
+        {"learning_rate": 1.0}, {"batch_size": 1}, {"schedule": "constant"}, {"warm_start": "prev-iterate"},
+        {"inner_stop": "gradient"}, {"max_inner": 3}, {"lipschitz": 2.0},
+    ]  # fmt: skip
+    cases = [({}, True), ({"mu": 1.0, "kappa": 2.0, "k": 3}, True), ({"inner": "svrg"}, False)]
+    for settings, ascends in cases + [(given, False) for given in svrg]:
+        for problem in (small_problem(), crf(), linear_module(1)):
+            state = CasimirSVRG(**settings).solve(problem, lam=LAM, passes=1).state
+            assert state.ascends == ascends == (state.step_size == 0)
+    assert not CasimirSVRG().solve(linear_module(2), lam=LAM, passes=1).state.ascends
+    assert CasimirSVRG(inner="sdca").solve(linear_module(2), lam=LAM, passes=1).state.ascends
+    assert not CasimirSVRG().solve(chain_problem(), lam=LAM, passes=1).state.ascends
+    for given in svrg:
+        with pytest.raises(ValueError, match='must have its default with inner="sdca"'):
+            CasimirSVRG(inner="sdca", **given)
+    with pytest.raises(TypeError, match='inner="sdca" needs a LinearProblem, got ModuleProblem'):
+        CasimirSVRG(inner="sdca").solve(chain_problem(), lam=LAM)
+    with pytest.raises(ValueError, match='inner must be "sdca" or "svrg"'):
+        CasimirSVRG(inner="newton")
+
+
+def test_refuses_what_would_corrupt_memory() -> None:
+    problem = small_problem()
+    good, order = from_labels(problem, problem.start()), torch.arange(problem.n)
+    for change in ({"weights": torch.zeros(3).double()}, {"surplus": torch.zeros(2).double()}):
+        with pytest.raises(ValueError, match="must have shape"):
+            problem.sdca_epoch(replace(good, **change), order, lam=LAM, smoother=Max())
+    with pytest.raises(ValueError, match="order must hold examples"):
+        problem.sdca_epoch(good, order + 1, lam=LAM, smoother=Max())
+
+
+def test_without_regularizer_labels_that_can_be_separated_are() -> None:
+    problem: SparseChainProblem = small_problem(3)
+    result = CasimirSVRG().solve(problem, lam=0, passes=60)
+    assert result.history[-1].objective < 0.01 * result.history[0].objective
+    assert result.history[-1].dual is None
+    assert math.isfinite(result.weights.norm())
