@@ -32,7 +32,9 @@ def uncounted(function: Callable[..., Any]) -> Callable[..., Any]:
 
     Where many such calls meet in one loop, the compiler no longer sees that the counts cancel.
     """
-    return numba.njit(forceinline=True, error_model="numpy", fastmath=_FLAGS, _nrt=False)(function)
+    options: dict[str, Any] = {"_nrt": False}
+    inline: Callable[..., Any] = numba.njit(forceinline=True, error_model="numpy", fastmath=_FLAGS, **options)(function)
+    return inline
 
 
 def entry_point(function: Callable[..., Any]) -> Any:
