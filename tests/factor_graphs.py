@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.optimize import linprog
+from scipy.optimize import linprog, minimize
 from torch import Tensor
 
 from structsmooth import FactorGraphProblem, FactorGraphs
@@ -93,3 +93,52 @@ def relaxed_objective(problem: FactorGraphProblem, w: Tensor, lam: float) -> flo
         score = sum((p * m).sum() for p, m in zip(problem.potentials(w, i), problem.label_parts(i), strict=True))
         total += float(value - score)
     return total / problem.n + lam / 2 * float(w @ w)
+
+
+def relaxed_optimum(problem: FactorGraphProblem, lam: float) -> float:
+    """min G by the quadratic program over w, δ and a slack for every node and edge (Eq. 2)."""
+    graphs, states, dim = problem.graphs, problem.states, problem.dim
+    nodes, edges = len(graphs.labels), len(graphs.edges)
+    units = torch.eye(dim, dtype=torch.float64)
+    columns = [[problem.potentials(unit, i) for i in range(problem.n)] for unit in units]
+    unary = torch.stack([torch.cat([own[0] for own in column]) for column in columns], -1).numpy()
+    pairwise = torch.stack([torch.cat([own[1] for own in column]) for column in columns], -1).numpy()
+    labels = sum(problem.adjoint(problem.label_parts(i), i) for i in range(problem.n)).numpy()
+    costs = torch.cat([problem.costs(i)[0] for i in range(problem.n)]).numpy()
+    size = dim + edges * 2 * states + nodes + edges
+    rows: list[NDArray[np.float64]] = []
+    targets: list[float] = []
+
+    def delta(c: int, end: int, s: int) -> int:
+        return dim + (c * 2 + end) * states + s
+
+    ends = graphs.ends.tolist()
+    for i, s in product(range(nodes), range(states)):
+        row = np.zeros(size)
+        row[:dim], row[size - edges - nodes + i] = -unary[i, s], 1.0
+        for c, pair in enumerate(ends):
+            if i in pair:
+                row[delta(c, pair.index(i), s)] = -1.0
+        rows.append(row)
+        targets.append(costs[i, s])
+    for c, s, r in product(range(edges), range(states), range(states)):
+        row = np.zeros(size)
+        row[:dim], row[size - edges + c] = -pairwise[c, s, r], 1.0
+        row[delta(c, 0, s)] += 1.0
+        row[delta(c, 1, r)] += 1.0
+        rows.append(row)
+        targets.append(0.0)
+    matrix, limits = np.stack(rows), np.array(targets)
+    linear = np.r_[-labels, np.zeros(edges * 2 * states), np.ones(nodes + edges)] / problem.n
+    start = np.r_[np.zeros(size - nodes - edges), costs.max(1), np.zeros(edges)]
+
+    def value(v: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        slope = linear.copy()
+        slope[:dim] += lam * v[:dim]
+        return float(linear @ v + lam / 2 * v[:dim] @ v[:dim]), slope
+
+    constraints = {"type": "ineq", "fun": lambda v: matrix @ v - limits, "jac": lambda v: matrix}
+    options = {"ftol": 1e-12, "maxiter": 1000}
+    solution = minimize(value, start, jac=True, method="SLSQP", constraints=constraints, options=options)
+    assert solution.success, solution.message
+    return float(solution.fun)

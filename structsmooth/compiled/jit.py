@@ -27,6 +27,16 @@ def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
     return numba.njit(forceinline=True, error_model="numpy", fastmath=_FLAGS)(function)
 
 
+def uncounted(function: Callable[..., Any]) -> Callable[..., Any]:
+    """An inlined function that makes no arrays: counting references to those it takes would take longer than its work.
+
+    Where many such calls meet in one loop, the compiler no longer sees that the counts cancel.
+    """
+    options: dict[str, Any] = {"_nrt": False}
+    inline: Callable[..., Any] = numba.njit(forceinline=True, error_model="numpy", fastmath=_FLAGS, **options)(function)
+    return inline
+
+
 def entry_point(function: Callable[..., Any]) -> Any:
     """A compiled function called from Python: releases the GIL, cached on disk, its compilation announced once.
 

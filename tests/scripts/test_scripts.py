@@ -7,6 +7,7 @@ import sys
 from itertools import groupby
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from script_modules import load
@@ -79,6 +80,25 @@ def test_benchmark_bcfw_counts_passes_to_each_gap(capsys):
         (lam, sampling) for lam in ("0.001/n", "0.1/n") for sampling in ("uniform", "gap")
     ]
     assert all(row["1e-6"] == "-" and 1e-6 < float(row["last gap"]) <= 1 for row in table)
+
+
+def test_benchmark_soft_certifies_every_run(tmp_path, capsys):
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(30, 4))
+    y = (x[:, :3] + generator.normal(size=(30, 3)) > 0).astype(np.uint8)
+    np.savez(tmp_path / "data.npz", X_train=x, Y_train=y)
+    options = ["--lam", "0.1", "--rho", "1", "--limit", "500", "--paper", "--repeats", "1"]
+    assert load("benchmark_soft").main([str(tmp_path / "data.npz"), *options]) == 0
+    output = capsys.readouterr().out
+    assert "n = 30, dim = 15, 180 blocks" in output
+    table = rows(output)
+    assert [row["penalty"] for row in table] == ["constant", "multipliers", "as printed"]
+    for row in table:
+        least, most = json.loads(row["interval"])
+        assert least <= most
+        assert row["0.1"] != "-"
+    assert [row["0.001"] == "-" for row in table] == [False, False, True]
+    assert re.search(r"a step takes 0\.\d+ µs", output)
 
 
 def test_benchmark_threads_compares_with_one(data, capsys):

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from structsmooth.structures.best_max_marginal_first import sorted_downwards
 from structsmooth.structures.factor_graph import roof_duality
 from structsmooth.structures.factor_graph.layout import Layout
 from structsmooth.structures.factor_graph.messages import Messages, solve, with_penalties
@@ -43,25 +42,18 @@ class Branching:
         values = torch.full((len(unary), k), -torch.inf, dtype=unary.dtype)
         y = torch.zeros(len(unary), k, unary.shape[1], dtype=torch.int64)
         for b in range(len(unary)):
-            for slot, labels in enumerate(self._best(unary[b], pairwise[b], k)):
-                y[b, slot, list(self.nodes)] = torch.tensor(labels)
-                values[b, slot] = self._score(unary[b], pairwise[b], y[b, slot])
-        return sorted_downwards(values, y)
+            for slot, (value, labels) in enumerate(self._best(unary[b], pairwise[b], k)):
+                values[b, slot], y[b, slot, list(self.nodes)] = value, torch.tensor(labels)
+        return values, y
 
-    def _best(self, unary: Tensor, pairwise: Tensor, k: int) -> list[tuple[int, ...]]:
+    def _best(self, unary: Tensor, pairwise: Tensor, k: int) -> list[tuple[float, tuple[int, ...]]]:
         try:
-            return [labels for _, labels in islice(_Search(unary, pairwise, self).best_first(0), k)]
+            return list(islice(_Search(unary, pairwise, self).best_first(0), k))
         except MemoryError as error:
             raise MemoryError(
                 f"the search of a graph of {len(self.nodes)} nodes would hold more than max_sets = {self.max_sets:,} "
                 "sets at a time: take relaxed(), which gives a labeling and a bound, or raise max_sets or max_table"
             ) from error
-
-    def _score(self, unary: Tensor, pairwise: Tensor, y: Tensor) -> Tensor:
-        """Score [] of labels [N], without the roundings of a reparameterization."""
-        nodes = [unary[v, y[v]] for v in self.nodes]
-        edges = [pairwise[e, y[edge[0]], y[edge[1]]] for e, edge in enumerate(self.edges) if edge]
-        return torch.stack([*nodes, *edges]).sum()
 
     def logsumexp(self, unary: Tensor, pairwise: Tensor) -> Tensor:
         """Not known."""

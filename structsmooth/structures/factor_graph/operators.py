@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from structsmooth.structures.best_max_marginal_first import sorted_downwards
 from structsmooth.structures.factor_graph.exact import Group, Limits, Method, eliminations, groups, solved
 from structsmooth.structures.factor_graph.layout import Layout
 from structsmooth.structures.operators import hessian_product, like_scores, operator
@@ -80,8 +81,18 @@ def top_k(
     """Values [B, k] and outputs [B, k, N]."""
     layout, chosen = _plan(unary, (edges, node_mask, edge_mask), max_table, max_sets)
     scores = _scores(unary, pairwise, layout)
-    values, y = solved(chosen, len(unary), lambda method, rows: method.top_k(*_of(scores, rows), k))
+    found, y = solved(chosen, len(unary), lambda method, rows: method.top_k(*_of(scores, rows), k))
+    # A value has the roundings of its labels alone, whatever found them.
+    values, y = sorted_downwards(torch.where(found > -torch.inf, _sums(scores, y, layout), -torch.inf), y)
     return values.to(unary), y.to(unary.device)
+
+
+def _sums(scores: tuple[Tensor, Tensor], y: Tensor, layout: Layout) -> Tensor:
+    """Scores [B, k] of labels [B, k, N]."""
+    unary, pairwise = scores
+    labels = y.transpose(1, 2)
+    joint = pairs(labels, layout.edges, layout.edge_mask, unary.shape[-1])
+    return unary.gather(2, labels).sum(1) + pairwise.flatten(2).gather(2, joint).sum(1)
 
 
 def _of(scores: tuple[Tensor, Tensor], rows: Tensor) -> tuple[Tensor, Tensor]:

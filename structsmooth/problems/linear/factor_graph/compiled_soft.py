@@ -5,10 +5,9 @@
 
 import numpy as np
 
-from structsmooth.compiled.jit import compiled, entry_point, inlined
+from structsmooth.compiled.jit import compiled, entry_point, uncounted
 
-# Arrays of S states, of which the last S' have weights; a step takes about as long as counting the references to twenty
-# arrays, so inlined functions take arrays and indices, and make no views:
+# What functions take, for S states, of which the last S' have weights; a step is so short that they make no views:
 #   nodes: row of features, type, label and number of edges of each node, int64 [nodes, 4]
 #   reals: cost and squared norm of the features of each node, [nodes, 2]
 #   x: rows of features [R, D]
@@ -26,7 +25,7 @@ from structsmooth.compiled.jit import compiled, entry_point, inlined
 # of the parts of an edge and a direction among them, [2, P].
 
 
-@inlined
+@uncounted
 def _node_scores(i, nodes, reals, x, unary, sums, work):
     """theta_i + costs + messages of node i; returns the score of its label under the weights alone."""
     row, kind, label = nodes[i, 0], nodes[i, 1], nodes[i, 2]
@@ -44,7 +43,7 @@ def _node_scores(i, nodes, reals, x, unary, sums, work):
     return label_score
 
 
-@inlined
+@uncounted
 def _best_state(work):
     best = 0
     for s in range(1, work.shape[1]):
@@ -53,13 +52,13 @@ def _best_state(work):
     return best
 
 
-@inlined
+@uncounted
 def _size(gain, longest, curvature):
     """The maximum of gain * size - curvature * size^2 / 2 over [0, longest]."""
     return longest if gain >= longest * curvature else gain / curvature
 
 
-@inlined
+@uncounted
 def _node_step(i, nodes, reals, x, unary, mu, sums, work, scales):
     """A step on the marginals of a node (lines 4 to 7)."""
     per_weight, per_message, least, pairwise = scales
@@ -95,7 +94,7 @@ def _node_step(i, nodes, reals, x, unary, mu, sums, work, scales):
                     unary[kind, s - first, j] -= change * x[row, j]
 
 
-@inlined
+@uncounted
 def _messages(c, edges, mu, own, fixed, per_message, work, potts):
     """-delta of the two ends of an edge and its marginals there, to the rows of the workspace."""
     states = mu.shape[1]
@@ -113,7 +112,7 @@ def _messages(c, edges, mu, own, fixed, per_message, work, potts):
         work[1, s] = (mu[b, s] - work[3, s]) * per_message - fixed[c, 1, s]
 
 
-@inlined
+@uncounted
 def _part_scores(c, edges, f, pair, tables):
     """Scores of the parts of an edge: of agreement, or of the pairs of states that have weights."""
     kind = edges[c, 2]
@@ -123,7 +122,7 @@ def _part_scores(c, edges, f, pair, tables):
             tables[0, p] += pair[kind, k, p] * f[c, k]
 
 
-@inlined
+@uncounted
 def _part(s, r, states, parts, first):
     """The part that a pair of states has; -1 if none."""
     if s < first or r < first or (parts == 1 and s != r):
@@ -131,14 +130,14 @@ def _part(s, r, states, parts, first):
     return 0 if parts == 1 else (s - first) * (states - first) + r - first
 
 
-@inlined
+@uncounted
 def _pair_score(s, r, work, tables, parts, first):
     """The score of an edge with its ends in these states."""
     p = _part(s, r, work.shape[1], parts, first)
     return work[0, s] + work[1, r] + (tables[0, p] if p >= 0 else 0.0)
 
 
-@inlined
+@uncounted
 def _best_apart(work):
     """The pair of different states with the largest sum of messages."""
     i, i2, j, j2 = 0, -1, 0, -1  # the best two states of each end
@@ -156,7 +155,7 @@ def _best_apart(work):
     return (i2, j) if work[0, i2] + work[1, j] >= work[0, i] + work[1, j2] else (i, j2)
 
 
-@inlined
+@uncounted
 def _best_pair(work, tables, parts, first, potts):
     """The best pair of states of an edge, and its score."""
     states = work.shape[1]
@@ -170,7 +169,7 @@ def _best_pair(work, tables, parts, first, potts):
     return top, bottom, best
 
 
-@inlined
+@uncounted
 def _room_beside(c, s, r, own, states):
     """How far a step can go away from the different states s and r, for the sake of the others.
 
@@ -185,7 +184,7 @@ def _room_beside(c, s, r, own, states):
     return total - most
 
 
-@inlined
+@uncounted
 def _worst_pair(c, own, work, tables, parts, first, potts, least):
     """The worst pair of states that the marginals of an edge hold, its score, and the longest step away from it."""
     states = work.shape[1]
@@ -213,7 +212,7 @@ def _worst_pair(c, own, work, tables, parts, first, potts, least):
     return worst, other, score, longest
 
 
-@inlined
+@uncounted
 def _mean_parts(c, own, states, parts, first, potts, out):
     """Statistics of the parts of an edge."""
     for p in range(parts):
@@ -223,7 +222,7 @@ def _mean_parts(c, own, states, parts, first, potts, out):
             out[1, _part(s, r, states, parts, first)] += own[c, s if potts else s * states + r]
 
 
-@inlined
+@uncounted
 def _add_pair(c, s, r, amount, own, states, potts):
     """Add weight to a pair of states."""
     if not potts:
@@ -235,7 +234,7 @@ def _add_pair(c, s, r, amount, own, states, potts):
         own[c, 2 * states + r] += amount
 
 
-@inlined
+@uncounted
 def _edge_step(c, edges, norms, f, pair, mu, own, fixed, sums, work, tables, scales, form):
     """A step on the marginals of an edge (lines 8 to 13)."""
     per_weight, per_message, least, pairwise = scales
@@ -294,7 +293,7 @@ def _workspaces(states, parts):
     return np.zeros((4, states)), np.zeros((2, parts))
 
 
-@inlined
+@uncounted
 def _receive(begin, end, edges, mu, own, fixed, sums, per_message, work, potts):
     """Add the messages of a range of edges to those that nodes receive."""
     for c in range(begin, end):

@@ -142,7 +142,7 @@ class SoftDual:
         return unary.numpy(), pairwise.numpy()
 
     def _arrays(self, point: SoftPoint) -> tuple[Any, ...]:
-        edges, messages = point.edges.view(len(point.edges), -1), torch.zeros_like(point.nodes)
+        edges, messages = point.edges.flatten(1), torch.zeros_like(point.nodes)
         return tuple(tensor.numpy() for tensor in (point.nodes, edges, point.multipliers, messages))
 
     @property

@@ -5,7 +5,15 @@ from typing import Any
 
 import pytest
 import torch
-from factor_graphs import FORMS, linear_program, random_graphs, random_problem, random_weights, relaxed_objective
+from factor_graphs import (
+    FORMS,
+    linear_program,
+    random_graphs,
+    random_problem,
+    random_weights,
+    relaxed_objective,
+    relaxed_optimum,
+)
 from torch import Tensor
 from torch.testing import assert_close
 
@@ -99,11 +107,12 @@ def test_bcfw_on_exact_and_on_relaxed_inference(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(factor_graph, "respond_relaxed", linear_program)
     values = {}
     for inference in ("exact", "relaxed"):
-        problem = random_problem(2, "potts", True, inference=inference)
-        result = BCFW(gap_tolerance=1e-4).solve(problem, lam=0.1, passes=200)
+        problem = random_problem(2, "potts", True, random_graphs((3, 1), 2), inference=inference)
+        result = BCFW(gap_tolerance=1e-4).solve(problem, lam=0.1, passes=100)
         assert result.history[-1].gap <= 1e-4 * result.history[-1].objective
         values[inference] = result.history[-1]
     assert values["relaxed"].objective == pytest.approx(relaxed_objective(problem, result.weights, 0.1), abs=1e-9)
+    assert values["relaxed"].objective == pytest.approx(relaxed_optimum(problem, 0.1), rel=1e-4)
     assert values["relaxed"].objective >= values["exact"].dual
 
 
