@@ -8,18 +8,31 @@ from structsmooth.tasks.base import FittedTask, Task
 
 if TYPE_CHECKING:  # a task loads when it is asked for, and with it what only its data need
     from structsmooth.tasks.localization import Localization
+    from structsmooth.tasks.multilabel import Multilabel
     from structsmooth.tasks.ocr import OCR
     from structsmooth.tasks.segmentation import Segmentation
     from structsmooth.tasks.text.chunking import Chunking
     from structsmooth.tasks.text.ner import NER
 
-__all__ = ["NER", "OCR", "TASKS", "Chunking", "FittedTask", "Localization", "Segmentation", "Task", "load_task"]
+__all__ = [
+    "NER",
+    "OCR",
+    "TASKS",
+    "Chunking",
+    "FittedTask",
+    "Localization",
+    "Multilabel",
+    "Segmentation",
+    "Task",
+    "load_task",
+]
 
 TASKS = {
     "ner": "structsmooth.tasks.text.ner:NER",
     "chunking": "structsmooth.tasks.text.chunking:Chunking",
     "ocr": "structsmooth.tasks.ocr:OCR",
     "segmentation": "structsmooth.tasks.segmentation:Segmentation",
+    "multilabel": "structsmooth.tasks.multilabel:Multilabel",
     "localization": "structsmooth.tasks.localization:Localization",
 }
 

@@ -18,6 +18,7 @@ from structsmooth.solvers import (
     IncrementalProxLinear,
     ProximalBCFW,
     ProxLinear,
+    SoftBCFW,
     Solver,
 )
 
@@ -27,6 +28,7 @@ SOLVERS: dict[str, type[Solver[Any]]] = {
     "casimir-svrg": CasimirSVRG,
     "bcfw": BCFW,
     "proximal-bcfw": ProximalBCFW,
+    "soft-bcfw": SoftBCFW,
     "frank-wolfe": FrankWolfe,
     "svrg": SVRG,
     "sgd": SGD,

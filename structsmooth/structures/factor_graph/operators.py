@@ -88,11 +88,15 @@ def top_k(
 
 
 def _sums(scores: tuple[Tensor, Tensor], y: Tensor, layout: Layout) -> Tensor:
-    """Scores [B, k] of labels [B, k, N]."""
+    """Scores [B, k] of labels [B, k, N]: slot by slot, so that the order of a sum does not depend on k."""
     unary, pairwise = scores
-    labels = y.transpose(1, 2)
-    joint = pairs(labels, layout.edges, layout.edge_mask, unary.shape[-1])
-    return unary.gather(2, labels).sum(1) + pairwise.flatten(2).gather(2, joint).sum(1)
+
+    def score(labels: Tensor) -> Tensor:
+        joint = pairs(labels, layout.edges, layout.edge_mask, unary.shape[-1])
+        nodes = unary.gather(2, labels.unsqueeze(-1)).sum((1, 2))
+        return nodes + pairwise.flatten(2).gather(2, joint.unsqueeze(-1)).sum((1, 2))
+
+    return torch.stack([score(labels) for labels in y.unbind(1)], 1)
 
 
 def _of(scores: tuple[Tensor, Tensor], rows: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,192 @@
+"""Multi-label classification: sets of labels, scored one by one and in pairs."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, TextIO
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from structsmooth.problems import FactorGraphProblem, FactorGraphs
+from structsmooth.structures import FactorGraph
+from structsmooth.tasks.base import FittedTask, Predictions, Split, Task
+from structsmooth.tasks.files import data_file
+from structsmooth.tasks.multilabel.data import Example, read_examples
+from structsmooth.tasks.multilabel.label_graph import LabelPairs, label_pairs
+from structsmooth.tasks.multilabel.results import measures, table
+from structsmooth.tasks.progress import tracked
+
+Scaling = Literal["unit", "standard", "none"]
+
+# Examples of a batch of predictions.
+_BATCH = 256
+# Outputs up to which full graphs are solved exactly.
+_FEW_OUTPUTS = 2**16
+
+
+@dataclass(frozen=True)
+class FittedMultilabel(FittedTask):
+    """A classifier with its labels, their pairs, and the scaling of features."""
+
+    task: "Multilabel"
+    labels: list[str]
+    pairs: list[list[int]]
+    mean: list[float]
+    scale: list[float]
+
+    def problem(self, examples: Sequence[Example]) -> FactorGraphProblem:
+        """Structural hinge losses of the label graphs; relaxed where their exact inference would be slow."""
+        n, count = len(examples), len(self.labels)
+        pairs = torch.tensor(self.pairs, dtype=torch.int64).view(-1, 2)
+        graphs = FactorGraphs(
+            features=torch.from_numpy(self._features(examples)),
+            labels=torch.from_numpy(self._truth(examples)).long().flatten(),
+            node_offsets=count * torch.arange(n + 1),
+            edges=pairs.repeat(n, 1),
+            edge_offsets=len(pairs) * torch.arange(n + 1),
+            rows=torch.arange(n).repeat_interleave(count),
+            types=torch.arange(count).repeat(n),
+            edge_types=torch.arange(len(pairs)).repeat(n),
+        )
+        return FactorGraphProblem(
+            graphs,
+            states=2,
+            pairwise="table",
+            reference=True,
+            node_types=count,
+            edge_types=len(pairs) or None,
+            inference="exact" if self._is_exact else "relaxed",
+        )
+
+    def predict(self, weights: Tensor, examples: Sequence[Example], k: int = 1) -> Predictions:
+        """The k best sets of labels of each example with their scores, in the order of the labels.
+
+        Full graphs of many labels are relaxed, and the labels rounded, for k = 1; else they are searched.
+        """
+        predictions = []
+        for graph in tracked(list(self._graphs(weights, examples)), "predicting"):
+            if self._is_exact or k > 1:
+                values, y = graph.topk(k)
+            else:
+                rounded = graph.relaxed().decode()
+                values, y = rounded.score.unsqueeze(1), rounded.labels.unsqueeze(1)
+            for scores, outputs in zip(values.tolist(), y.tolist(), strict=True):
+                ranked = zip(scores, outputs, strict=True)
+                predictions.append([(score, self._names(output)) for score, output in ranked if score > -torch.inf])
+        return predictions
+
+    def measure(self, examples: Sequence[Example], outputs: Sequence[tuple[str, ...]]) -> tuple[dict[str, float], str]:
+        """F1, Hamming loss and others; see :func:`~structsmooth.tasks.multilabel.results.measures`."""
+        truth, found = self._truth(examples), self._table(outputs)
+        return measures(truth, found), table(self.labels, truth, found)
+
+    def write(self, examples: Sequence[Example], predictions: Predictions, stream: TextIO) -> None:
+        """A line of JSON for each example: its sets of labels with their scores, best first."""
+        for ranked in predictions:
+            line = [{"score": score, "labels": list(labels)} for score, labels in ranked]
+            stream.write(json.dumps({"sets": line}) + "\n")
+
+    @property
+    def _is_exact(self) -> bool:
+        """Whether exact inference is fast: few outputs, or a tree."""
+        return 2 ** len(self.labels) <= _FEW_OUTPUTS or len(self.pairs) < len(self.labels)
+
+    def _graphs(self, weights: Tensor, examples: Sequence[Example]) -> Iterator[FactorGraph]:
+        """Batches of examples as graphs."""
+        count, features = len(self.labels), len(self.mean) + 1
+        unary, pairwise = weights.split([count * features, len(weights) - count * features])
+        tables = torch.zeros(len(self.pairs), 2, 2, dtype=torch.float64)
+        tables[:, 1, 1] = pairwise[: len(self.pairs)]
+        edges = torch.tensor(self.pairs, dtype=torch.int64).view(-1, 2)
+        for begin in range(0, len(examples), _BATCH):
+            x = torch.from_numpy(self._features(examples[begin : begin + _BATCH]))
+            scores = torch.nn.functional.pad(x, (0, 1), value=1.0) @ unary.view(count, features).T
+            yield FactorGraph(torch.stack([torch.zeros_like(scores), scores], -1), edges, tables)
+
+    def _features(self, examples: Sequence[Example]) -> NDArray[np.float64]:
+        """Scaled features [n, D]; what training examples did not have is left out."""
+        x = (_dense(examples, len(self.mean)) - np.array(self.mean)) / np.array(self.scale)
+        if self.task.scaling == "unit":
+            x /= np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
+        return np.asarray(x, dtype=np.float64)
+
+    def _truth(self, examples: Sequence[Example]) -> NDArray[np.bool_]:
+        labels = [example.labels for example in examples]
+        if any(own is None for own in labels):
+            raise ValueError("these examples have no labels: training and evaluation need them")
+        return self._table([tuple(own or ()) for own in labels])
+
+    def _table(self, sets: Sequence[Sequence[str]]) -> NDArray[np.bool_]:
+        """Which labels are present, [n, L]; those that training examples did not have are left out."""
+        position = {name: i for i, name in enumerate(self.labels)}
+        present = np.zeros((len(sets), len(self.labels)), dtype=np.bool_)
+        for row, own in zip(present, sets, strict=True):
+            row[[position[name] for name in own if name in position]] = True
+        return present
+
+    def _names(self, output: Sequence[int]) -> tuple[str, ...]:
+        return tuple(name for name, label in zip(self.labels, output, strict=True) if label)
+
+
+@dataclass(frozen=True)
+class Multilabel(Task):
+    """Sets of labels: linear scores of labels, and of pairs of labels that are both present.
+
+    Args:
+        pairs: which pairs have a score: full for all, tree for those of a tree of labels that depend on each other
+            (Chow and Liu 1968), none; auto for full up to 30 labels, tree beyond.
+        scaling: of features: unit for rows of norm 1; standard for mean 0 and deviation 1, where features have
+            different units (take a larger lam then, about 30/n); none.
+
+    Reference:
+        Finley and Joachims (2008); Meshi, Srebro and Hazan (2015), section 6.
+    """
+
+    pairs: LabelPairs = "auto"
+    scaling: Scaling = "unit"
+
+    summary: ClassVar[str] = "several labels for each example: scores of labels and of their pairs"
+    headline: ClassVar[str] = "example_f1"
+    lam: ClassVar[str] = "1/n"
+    passes: ClassVar[int] = 50
+    solver: ClassVar[str] = "soft-bcfw"
+    fitted_type: ClassVar[type[FittedTask]] = FittedMultilabel
+
+    @classmethod
+    def default_files(cls) -> dict[str, str]:
+        """Yeast genes (Elisseeff and Weston 2001), which do not come with the package."""
+        return {split: data_file("multilabel", f"yeast/yeast.npz#{split}") for split in ("train", "test")}
+
+    def read(self, path: str | TextIO, split: Split = "train") -> list[Example]:
+        """Examples of a file; see :func:`~structsmooth.tasks.multilabel.data.read_examples`."""
+        examples = read_examples(path)
+        if split != "predict" and any(example.labels is None for example in examples):
+            raise ValueError(f"{path}: these examples have no labels: training and evaluation need them")
+        return examples
+
+    def fit(self, examples: Sequence[Example]) -> FittedMultilabel:
+        """The labels in order, their pairs, and the scaling of the features."""
+        labels = sorted({name for example in examples for name in example.labels or ()})
+        if not labels:
+            raise ValueError("no example has a label")
+        count = 1 + max((int(example.indices[-1]) for example in examples if len(example.indices)), default=0)
+        mean, scale = np.zeros(count), np.ones(count)
+        if self.scaling == "standard":
+            x = _dense(examples, count)
+            mean, deviation = x.mean(0), x.std(0)
+            scale = np.where(deviation > 1e-12, deviation, 1.0)
+        fitted = FittedMultilabel(self, labels, [], mean.tolist(), scale.tolist())
+        pairs = label_pairs(fitted._truth(examples), self.pairs)
+        return replace(fitted, pairs=[list(pair) for pair in pairs])
+
+
+def _dense(examples: Sequence[Example], count: int) -> NDArray[np.float64]:
+    """Features [n, count]; others are left out."""
+    x: NDArray[Any] = np.zeros((len(examples), count))
+    for row, example in zip(x, examples, strict=True):
+        known = example.indices < count
+        row[example.indices[known]] = example.values[known]
+    return x
