@@ -124,7 +124,9 @@ class SoftDual:
     def _stepped(
         self, loop: Any, schedule: tuple[Any, ...], point: SoftPoint, rho: float, steps: SoftSteps
     ) -> SoftPoint:
-        new = SoftPoint(point.weights.clone(), point.nodes.clone(), point.edges.clone(), point.multipliers)
+        changing = (point.weights, point.nodes, point.edges)
+        own_copies = (tensor.clone(memory_format=torch.contiguous_format) for tensor in changing)
+        new = SoftPoint(*own_copies, point.multipliers.contiguous())
         own = self._arrays(new)
         scales = (1 / (self.lam * self.problem.n), 1 / rho, LEAST_WEIGHT, steps == "pairwise")
         loop(*schedule, *self.problem.feature_map.arrays, self._weights(new.weights), own, scales, self._form)
