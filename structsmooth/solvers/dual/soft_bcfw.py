@@ -87,6 +87,23 @@ class SoftBCFW(DualSolver[SoftBCFWState]):
             ``"uniform"`` for blocks drawn at random, with replacement.
         sweeps: times that the blocks of an example are gone through, one after the other, in a pass.
 
+    Example:
+        >>> import torch
+        >>> from structsmooth import FactorGraphProblem, FactorGraphs
+        >>> x = torch.randn(12, 3, generator=torch.Generator().manual_seed(0))  # four triangles, five states
+        >>> graphs = FactorGraphs(
+        ...     features=x,
+        ...     labels=torch.arange(12) % 5,
+        ...     node_offsets=3 * torch.arange(5),
+        ...     edges=torch.tensor([[0, 1], [1, 2], [2, 0]]).repeat(4, 1),
+        ...     edge_offsets=3 * torch.arange(5),
+        ... )
+        >>> problem = FactorGraphProblem(graphs, states=5, pairwise="table")
+        >>> hard = SoftBCFW().solve(problem, lam=0.1, passes=300).history[-1]
+        >>> soft = SoftBCFW(rho=1.0, penalty="constant").solve(problem, lam=0.1, passes=300).history[-1]
+        >>> bool(hard.dual <= hard.objective < soft.dual <= soft.objective)
+        True
+
     Reference:
         Meshi, Srebro and Hazan (2015), Algorithm 1 and section 7;
         :mod:`structsmooth.problems.linear.factor_graph.reference` has its lines 4 to 15.

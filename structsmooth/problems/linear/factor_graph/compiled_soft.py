@@ -288,6 +288,59 @@ def _edge_step(c, edges, norms, f, pair, mu, own, fixed, sums, work, tables, sca
                 pair[kind, k, p] -= change * f[c, k]
 
 
+@uncounted
+def _binary_step(c, edges, norms, f, pair, mu, own, fixed, sums, scales, first):
+    """A pairwise step on an edge of two binary nodes with a Potts score, written out: the same, in half of the time."""
+    per_weight, per_message, least, _ = scales
+    a, b, kind, theta = edges[c, 0], edges[c, 1], edges[c, 2], 0.0
+    for k in range(f.shape[1]):
+        theta += pair[kind, k, 0] * f[c, k]
+    m00, m01, m10, m11 = own[c, 0], own[c, 2], own[c, 3], own[c, 1]
+    a0 = (mu[a, 0] - m00 - m01) * per_message - fixed[c, 0, 0]
+    a1 = (mu[a, 1] - m10 - m11) * per_message - fixed[c, 0, 1]
+    b0 = (mu[b, 0] - m00 - m10) * per_message - fixed[c, 1, 0]
+    b1 = (mu[b, 1] - m01 - m11) * per_message - fixed[c, 1, 1]
+    t00, t01, t10, t11 = a0 + b0 + (theta if first == 0 else 0.0), a0 + b1, a1 + b0, a1 + b1 + theta
+    towards, best = (0, t00) if t00 > t01 else (1, t01)
+    towards, best = (2, t10) if t10 > best else (towards, best)
+    towards, best = (3, t11) if t11 > best else (towards, best)
+    away, worst, longest = 0, t00 if m00 > least else np.inf, m00
+    if m01 > least and t01 < worst:
+        away, worst, longest = 1, t01, m01
+    if m10 > least and t10 < worst:
+        away, worst, longest = 2, t10, m10
+    if m11 > least and t11 < worst:
+        away, worst, longest = 3, t11, m11
+    gain = best - worst
+    if gain <= 0.0:
+        return
+    d00, d01 = 1.0 * (towards == 0) - (away == 0), 1.0 * (towards == 1) - (away == 1)
+    d10, d11 = 1.0 * (towards == 2) - (away == 2), 1.0 * (towards == 3) - (away == 3)
+    at_a, at_b, agreement = d10 + d11, d01 + d11, d11 + (d00 if first == 0 else 0.0)
+    curvature = 2.0 * (at_a * at_a + at_b * at_b) * per_message + agreement * agreement * norms[c] * per_weight
+    size = _size(gain, longest, curvature)
+    own[c, 0], own[c, 1] = m00 + size * d00, m11 + size * d11
+    own[c, 2], own[c, 3] = m01 + size * d01, m10 + size * d10
+    own[c, 4], own[c, 5] = own[c, 3], own[c, 2]
+    at_a, at_b = size * per_message * at_a, size * per_message * at_b
+    sums[a, 0] -= at_a
+    sums[a, 1] += at_a
+    sums[b, 0] -= at_b
+    sums[b, 1] += at_b
+    change = size * per_weight * agreement
+    for k in range(f.shape[1]):
+        pair[kind, k, 0] -= change * f[c, k]
+
+
+@uncounted
+def _step_on_edge(c, edges, norms, f, pair, mu, own, fixed, sums, work, tables, scales, form):
+    """A step on an edge, whatever its form."""
+    if form[1] and scales[3] and mu.shape[1] == 2:
+        _binary_step(c, edges, norms, f, pair, mu, own, fixed, sums, scales, form[0])
+    else:
+        _edge_step(c, edges, norms, f, pair, mu, own, fixed, sums, work, tables, scales, form)
+
+
 @compiled
 def _workspaces(states, parts):
     return np.zeros((4, states)), np.zeros((2, parts))
@@ -317,7 +370,7 @@ def sweep_examples(order, sweeps, offsets, node_data, edge_data, weights, point,
             for i in range(i0, i1):
                 _node_step(i, nodes, reals, x, unary, mu, sums, work, scales)
             for c in range(c0, c1):
-                _edge_step(c, edges, norms, f, pair, mu, own, fixed, sums, work, tables, scales, form)
+                _step_on_edge(c, edges, norms, f, pair, mu, own, fixed, sums, work, tables, scales, form)
 
 
 @entry_point
@@ -331,7 +384,7 @@ def sweep_blocks(order, node_data, edge_data, weights, point, scales, form):
             _node_step(block, nodes, reals, x, unary, mu, sums, work, scales)
         else:
             c = block - mu.shape[0]
-            _edge_step(c, edges, norms, f, pair, mu, own, fixed, sums, work, tables, scales, form)
+            _step_on_edge(c, edges, norms, f, pair, mu, own, fixed, sums, work, tables, scales, form)
 
 
 @entry_point

@@ -124,7 +124,7 @@ class SoftDual:
     def _stepped(
         self, loop: Any, schedule: tuple[Any, ...], point: SoftPoint, rho: float, steps: SoftSteps
     ) -> SoftPoint:
-        new = SoftPoint(point.weights.clone(), point.nodes.clone(), point.edges.clone(), point.multipliers)
+        new = SoftPoint(_copy(point.weights), _copy(point.nodes), _copy(point.edges), point.multipliers.contiguous())
         own = self._arrays(new)
         scales = (1 / (self.lam * self.problem.n), 1 / rho, LEAST_WEIGHT, steps == "pairwise")
         loop(*schedule, *self.problem.feature_map.arrays, self._weights(new.weights), own, scales, self._form)
@@ -148,3 +148,8 @@ class SoftDual:
     @property
     def _form(self) -> tuple[int, bool]:
         return self.problem.feature_map.first, self.problem.feature_map.potts
+
+
+def _copy(tensor: Tensor) -> Tensor:
+    """A copy that compiled steps can change, whatever the strides."""
+    return tensor.clone(memory_format=torch.contiguous_format)
