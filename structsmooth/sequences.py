@@ -77,3 +77,17 @@ def pad(values: Tensor, lengths: Tensor) -> Tensor:
     mask = torch.arange(int(lengths.max()), device=values.device) < lengths[:, None]
     padded = values.new_zeros(*mask.shape, *values.shape[1:])
     return padded.masked_scatter(mask.view(*mask.shape, *[1] * (values.dim() - 1)).expand_as(padded), values)
+
+
+def check_labelled(sequences: SparseSequences, labels: Tensor, features: int, states: int) -> None:
+    """Raise unless there is a sequence, a label of every token, and all are in range."""
+    tokens = int(sequences.offsets[-1])
+    if len(sequences) == 0:
+        raise ValueError("sequences must hold at least one sequence, got none")
+    if labels.dtype != torch.int64:
+        raise TypeError(f"labels must be int64, got {labels.dtype}")
+    if labels.shape != (tokens,):
+        raise ValueError(f"labels must have shape [tokens] = {(tokens,)}, got {tuple(labels.shape)}")
+    for name, ids, size in (("labels", labels, states), ("attributes", sequences.attributes, features)):
+        if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < size:
+            raise ValueError(f"{name} must be from 0 to {size - 1}, got {int(ids.min())} to {int(ids.max())}")

@@ -236,6 +236,55 @@ OCR = Case(
     default_data=("ocr/ocr_letters.npz",),
 )
 
+# Sets of labels.
+
+
+def tagged(count: int = 24) -> tuple[np.ndarray, list[list[str]]]:
+    """Features, and labels that follow from them; the third is there if just one of the others is."""
+    rng = np.random.default_rng(0)
+    x = np.round(rng.normal(size=(count, 3)), 3)
+    x[:2] = [[1, -1, 0.5], [-1, 1, 0.5]]
+    return x, [
+        [name for name, there in (("a", a > 0), ("b", b > 0), ("c", c > 0)) if there] or ["none"] for a, b, c in x
+    ]
+
+
+def write_svmlight(folder: Path, labelled: bool, name: str | None = None) -> str:
+    x, sets = tagged()
+    lines = [
+        ("" if not labelled else ",".join(own)) + "".join(f" {i}:{v}" for i, v in enumerate(row, 1))
+        for row, own in zip(x, sets, strict=True)
+    ]
+    path = folder / (name or ("train.svm" if labelled else "new.svm"))
+    path.write_text("\n".join(lines) + "\n")
+    return str(path)
+
+
+def spoiled_svmlight(folder: Path) -> tuple[str, str]:
+    (folder / "bad.svm").write_text("a,b 1:0.5\na 1:x\n")
+    return str(folder / "bad.svm"), ":2: expected index:value"
+
+
+def read_sets(text: str, _: Sequence[Any]) -> list[tuple[str, ...]]:
+    return [tuple(json.loads(line)["sets"][0]["labels"]) for line in text.splitlines()]
+
+
+MULTILABEL = Case(
+    "multilabel",
+    write_svmlight,
+    spoiled_svmlight,
+    gold=lambda example: tuple(sorted(example.labels)),
+    key=tuple,
+    read_back=read_sets,
+    reached={"example_f1": 0.97, "subset_accuracy": 0.95},
+    unlabelled="these examples have no labels",
+    variants=({"pairs": "tree"}, {"pairs": "none"}, {"scaling": "standard"}),
+    solver=BCFW(),
+    lam=1e-3,
+    passes=60,
+    default_data=("yeast/yeast.npz",),
+)
+
 # Images.
 
 
@@ -307,4 +356,4 @@ LOCALIZATION = Case(
     passes=30,
     default_data=("voc2012_animals/voc2012_animals_single_333.zip",),
 )
-CASES = [NER, CHUNKING, OCR, SEGMENTATION, LOCALIZATION]
+CASES = [NER, CHUNKING, OCR, MULTILABEL, SEGMENTATION, LOCALIZATION]

@@ -33,14 +33,14 @@ class FittedMultilabel(FittedTask):
 
     task: "Multilabel"
     labels: list[str]
-    pairs: list[list[int]]
+    edges: list[list[int]]
     mean: list[float]
     scale: list[float]
 
     def problem(self, examples: Sequence[Example]) -> FactorGraphProblem:
         """Structural hinge losses of the label graphs; relaxed where their exact inference would be slow."""
         n, count = len(examples), len(self.labels)
-        pairs = torch.tensor(self.pairs, dtype=torch.int64).view(-1, 2)
+        pairs = torch.tensor(self.edges, dtype=torch.int64).view(-1, 2)
         graphs = FactorGraphs(
             features=torch.from_numpy(self._features(examples)),
             labels=torch.from_numpy(self._truth(examples)).long().flatten(),
@@ -92,15 +92,15 @@ class FittedMultilabel(FittedTask):
     @property
     def _is_exact(self) -> bool:
         """Whether exact inference is fast: few outputs, or a tree."""
-        return 2 ** len(self.labels) <= _FEW_OUTPUTS or len(self.pairs) < len(self.labels)
+        return 2 ** len(self.labels) <= _FEW_OUTPUTS or len(self.edges) < len(self.labels)
 
     def _graphs(self, weights: Tensor, examples: Sequence[Example]) -> Iterator[FactorGraph]:
         """Batches of examples as graphs."""
         count, features = len(self.labels), len(self.mean) + 1
         unary, pairwise = weights.split([count * features, len(weights) - count * features])
-        tables = torch.zeros(len(self.pairs), 2, 2, dtype=torch.float64)
-        tables[:, 1, 1] = pairwise[: len(self.pairs)]
-        edges = torch.tensor(self.pairs, dtype=torch.int64).view(-1, 2)
+        tables = torch.zeros(len(self.edges), 2, 2, dtype=torch.float64)
+        tables[:, 1, 1] = pairwise[: len(self.edges)]
+        edges = torch.tensor(self.edges, dtype=torch.int64).view(-1, 2)
         for begin in range(0, len(examples), _BATCH):
             x = torch.from_numpy(self._features(examples[begin : begin + _BATCH]))
             scores = torch.nn.functional.pad(x, (0, 1), value=1.0) @ unary.view(count, features).T
@@ -114,10 +114,7 @@ class FittedMultilabel(FittedTask):
         return np.asarray(x, dtype=np.float64)
 
     def _truth(self, examples: Sequence[Example]) -> NDArray[np.bool_]:
-        labels = [example.labels for example in examples]
-        if any(own is None for own in labels):
-            raise ValueError("these examples have no labels: training and evaluation need them")
-        return self._table([tuple(own or ()) for own in labels])
+        return self._table([tuple(_given(example)) for example in examples])
 
     def _table(self, sets: Sequence[Sequence[str]]) -> NDArray[np.bool_]:
         """Which labels are present, [n, L]; those that training examples did not have are left out."""
@@ -163,13 +160,13 @@ class Multilabel(Task):
     def read(self, path: str | TextIO, split: Split = "train") -> list[Example]:
         """Examples of a file; see :func:`~structsmooth.tasks.multilabel.data.read_examples`."""
         examples = read_examples(path)
-        if split != "predict" and any(example.labels is None for example in examples):
-            raise ValueError(f"{path}: these examples have no labels: training and evaluation need them")
+        for example in examples if split != "predict" else ():
+            _given(example)
         return examples
 
     def fit(self, examples: Sequence[Example]) -> FittedMultilabel:
         """The labels in order, their pairs, and the scaling of the features."""
-        labels = sorted({name for example in examples for name in example.labels or ()})
+        labels = sorted({name for example in examples for name in _given(example)})
         if not labels:
             raise ValueError("no example has a label")
         count = 1 + max((int(example.indices[-1]) for example in examples if len(example.indices)), default=0)
@@ -180,7 +177,14 @@ class Multilabel(Task):
             scale = np.where(deviation > 1e-12, deviation, 1.0)
         fitted = FittedMultilabel(self, labels, [], mean.tolist(), scale.tolist())
         pairs = label_pairs(fitted._truth(examples), self.pairs)
-        return replace(fitted, pairs=[list(pair) for pair in pairs])
+        return replace(fitted, edges=[list(pair) for pair in pairs])
+
+
+def _given(example: Example) -> frozenset[str]:
+    """The labels of an example that has some, or none of them."""
+    if example.labels is None:
+        raise ValueError("these examples have no labels: training and evaluation need them")
+    return example.labels
 
 
 def _dense(examples: Sequence[Example], count: int) -> NDArray[np.float64]:

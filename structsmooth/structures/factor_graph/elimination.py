@@ -7,8 +7,7 @@ has S^(treewidth + 1) entries. Going back, nodes are decided, or marginals compu
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from itertools import combinations
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -16,9 +15,8 @@ import torch
 from torch import Tensor
 
 from structsmooth.structures.factor_graph.k_best import Merged, at, ranked
+from structsmooth.structures.factor_graph.min_fill import Scope, min_fill_order
 from structsmooth.structures.semirings import inverse_cdf, logsumexp
-
-Scope = tuple[int, ...]  # nodes, in ascending order
 
 # All outputs of a graph are enumerated up to this number: it takes no longer than elimination step by step.
 MOST_OUTPUTS = 2**16
@@ -264,40 +262,3 @@ def _given(table: Tensor, step: Step, y: Tensor) -> Tensor:
     scores = table.movedim(1 + step.position, -1).unsqueeze(1).flatten(1, -2)
     cell = _cell(y, step.rest, scores.shape[-1])
     return scores.gather(1, cell.unsqueeze(-1).expand(*cell.shape, scores.shape[-1]))
-
-
-@lru_cache(maxsize=1024)
-def min_fill_order(
-    nodes: Scope, edges: tuple[tuple[int, int] | None, ...], limit: int | None = None
-) -> tuple[tuple[int, ...], int]:
-    """An order of elimination, and the size of the largest scope: next is the node that needs the fewest new edges.
-
-    The search ends early, with no order, when a scope is larger than ``limit``.
-    """
-    neighbours: dict[int, set[int]] = {v: set() for v in nodes}
-    for edge in edges:
-        if edge is not None:
-            a, b = edge
-            neighbours[a].add(b)
-            neighbours[b].add(a)
-
-    def missing(v: int) -> tuple[int, int]:
-        pairs = combinations(neighbours[v], 2)
-        return sum(b not in neighbours[a] for a, b in pairs), v
-
-    cost = {v: missing(v) for v in nodes}
-    order, largest = [], 0
-    while cost:
-        v = min(cost, key=lambda node: cost[node])
-        order.append(v)
-        del cost[v]
-        own = neighbours.pop(v)
-        largest = max(largest, 1 + len(own))
-        if limit is not None and largest > limit:
-            return (), largest
-        for a in own:
-            neighbours[a] |= own - {a}
-            neighbours[a].discard(v)
-        for a in {a for node in own for a in (node, *neighbours[node])}:
-            cost[a] = missing(a)
-    return tuple(order), largest

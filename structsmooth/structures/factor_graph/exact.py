@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from structsmooth.structures.factor_graph.branching import Branching
-from structsmooth.structures.factor_graph.elimination import Elimination, min_fill_order
+from structsmooth.structures.factor_graph.elimination import Elimination
 from structsmooth.structures.factor_graph.layout import Forest, Graph, Layout, forest, tree, turned
+from structsmooth.structures.factor_graph.min_fill import min_fill_order
 from structsmooth.structures.tree import Tree
 
 Scores = tuple[Tensor, Tensor]

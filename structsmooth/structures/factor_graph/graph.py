@@ -8,7 +8,7 @@ from torch import Tensor
 from structsmooth.structures import checks
 from structsmooth.structures.base import Structure, check_k, widened_pair
 from structsmooth.structures.factor_graph import operators
-from structsmooth.structures.factor_graph.layout import Layout
+from structsmooth.structures.factor_graph.layout import Layout, check_edges
 from structsmooth.structures.factor_graph.relaxation import Relaxation, RelaxationMethod, relax
 
 
@@ -102,7 +102,7 @@ class FactorGraph(Structure):
         self.check_shapes()
         super().__init__(validate_args)
         if self.validate_args:
-            _check_edges(self._layout)
+            check_edges(self._layout)
 
     def check_shapes(self) -> None:
         """Raise unless ``pairwise`` has one of its shapes, outside transforms of ``torch.func``."""
@@ -141,7 +141,7 @@ class FactorGraph(Structure):
 
     def batched(self) -> "FactorGraph":
         """The same graphs with tables [B, E, S, S]."""
-        return self if self.pairwise.dim() == 4 else self._changed({"pairwise": self._tables})
+        return self if self.pairwise.dim() == 4 else self.replace(self.unary, self._tables)
 
     def score(self, y: Tensor) -> Tensor:
         """Score of the labelings ``y`` [B, N]: [B], differentiable."""
@@ -274,29 +274,3 @@ class FactorGraph(Structure):
     def _accumulated(self) -> tuple[Tensor, Tensor]:
         """Scores of nodes and pairs in the dtype that sums use."""
         return widened_pair(self.unary, self._tables)
-
-
-def _check_edges(layout: Layout) -> None:
-    nodes = layout.node_mask.shape[1]
-    ends = layout.edges
-    outside = ((ends < 0) | (ends >= nodes)).any(-1)
-    _refuse(layout, outside, f"must hold nodes from 0 to {nodes - 1}")
-    _refuse(layout, ends[..., 0] == ends[..., 1], "must join two nodes")
-    inside = torch.where(layout.edge_mask.unsqueeze(-1), ends, 0)
-    real = layout.node_mask.gather(1, inside.flatten(1)).view_as(inside).all(-1)
-    _refuse(layout, ~real, "must not lead to padding")
-    joint = inside.amin(-1) * nodes + inside.amax(-1)
-    index = torch.arange(joint.shape[1], device=joint.device)
-    joint = torch.where(layout.edge_mask, joint, -1 - index)
-    order = joint.argsort(dim=1, stable=True)
-    ordered = joint.gather(1, order)
-    again = torch.zeros_like(layout.edge_mask)
-    again[:, 1:] = ordered[:, 1:] == ordered[:, :-1]
-    _refuse(layout, torch.zeros_like(again).scatter(1, order, again), "must join no two nodes twice: add up the scores")
-
-
-def _refuse(layout: Layout, wrong: Tensor, rule: str) -> None:
-    wrong = wrong & layout.edge_mask
-    if bool(wrong.any()):
-        b, e = wrong.nonzero()[0].tolist()
-        raise ValueError(f"edges {rule}; example {b}: edge {e} is {tuple(layout.edges[b, e].tolist())}")

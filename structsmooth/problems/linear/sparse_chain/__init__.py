@@ -23,7 +23,7 @@ from structsmooth.problems.linear.sparse_chain.data import ChainData, Part, chec
 from structsmooth.problems.linear.sparse_chain.primal import ChainPass
 from structsmooth.problems.sharding import mean_rows, reduced, replicated, rows, shared_out
 from structsmooth.scores import linear_chain
-from structsmooth.sequences import SparseSequences, pad
+from structsmooth.sequences import SparseSequences, check_labelled, pad
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.structures import LinearChain
 
@@ -64,7 +64,7 @@ class SparseChainProblem(LinearProblem):
         smoother: Smoother = Max(),  # noqa: B008 - immutable
         bounds: Bounds | None = None,
     ) -> None:
-        _check(sequences, labels, features, states)
+        check_labelled(sequences, labels, features, states)
         smoothing(smoother)  # refuses what compiled passes do not know
         self.sequences, self.labels, self.cost, self.smoother = sequences, labels, cost, smoother
         self.features, self.states = features, states
@@ -291,16 +291,3 @@ class SparseChainProblem(LinearProblem):
         """The part of a vector [dim] that belongs to some attributes, or to none."""
         own, transition, ends = self.views(w)
         return torch.cat([own[attributes], transition, ends]).flatten()
-
-
-def _check(sequences: SparseSequences, labels: Tensor, features: int, states: int) -> None:
-    tokens = int(sequences.offsets[-1])
-    if len(sequences) == 0:
-        raise ValueError("sequences must hold at least one sequence, got none")
-    if labels.dtype != torch.int64:
-        raise TypeError(f"labels must be int64, got {labels.dtype}")
-    if labels.shape != (tokens,):
-        raise ValueError(f"labels must have shape [tokens] = {(tokens,)}, got {tuple(labels.shape)}")
-    for name, ids, size in (("labels", labels, states), ("attributes", sequences.attributes, features)):
-        if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < size:
-            raise ValueError(f"{name} must be from 0 to {size - 1}, got {int(ids.min())} to {int(ids.max())}")

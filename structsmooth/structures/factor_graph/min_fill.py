@@ -1,0 +1,43 @@
+"""An order in which to eliminate the nodes of a graph."""
+
+from functools import lru_cache
+from itertools import combinations
+
+Scope = tuple[int, ...]  # nodes, in ascending order
+
+
+@lru_cache(maxsize=1024)
+def min_fill_order(
+    nodes: Scope, edges: tuple[tuple[int, int] | None, ...], limit: int | None = None
+) -> tuple[tuple[int, ...], int]:
+    """An order of elimination, and the size of the largest scope: next is the node that needs the fewest new edges.
+
+    The search ends early, with no order, when a scope is larger than ``limit``.
+    """
+    neighbours: dict[int, set[int]] = {v: set() for v in nodes}
+    for edge in edges:
+        if edge is not None:
+            a, b = edge
+            neighbours[a].add(b)
+            neighbours[b].add(a)
+
+    def missing(v: int) -> tuple[int, int]:
+        pairs = combinations(neighbours[v], 2)
+        return sum(b not in neighbours[a] for a, b in pairs), v
+
+    cost = {v: missing(v) for v in nodes}
+    order, largest = [], 0
+    while cost:
+        v = min(cost, key=lambda node: cost[node])
+        order.append(v)
+        del cost[v]
+        own = neighbours.pop(v)
+        largest = max(largest, 1 + len(own))
+        if limit is not None and largest > limit:
+            return (), largest
+        for a in own:
+            neighbours[a] |= own - {a}
+            neighbours[a].discard(v)
+        for a in {a for node in own for a in (node, *neighbours[node])}:
+            cost[a] = missing(a)
+    return tuple(order), largest

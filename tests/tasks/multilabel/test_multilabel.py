@@ -1,0 +1,165 @@
+"""Sets of labels: files, pairs of labels, metrics, and the model."""
+
+import numpy as np
+import pytest
+import torch
+from small_tasks import tagged, write_svmlight
+
+from structsmooth import SoftBCFW
+from structsmooth.tasks import Multilabel
+from structsmooth.tasks.multilabel.data import read_examples
+from structsmooth.tasks.multilabel.label_graph import label_pairs, mutual_information, spanning_tree
+from structsmooth.tasks.multilabel.results import measures
+
+
+def save(path, **arrays) -> str:
+    np.savez(path, **arrays)
+    return str(path)
+
+
+def test_archives_and_text_hold_the_same(tmp_path):
+    x, sets = tagged()
+    names = np.array(["a", "b", "c", "none"])
+    y = np.array([[name in own for name in names] for own in sets])
+    archive = read_examples(save(tmp_path / "data.npz", X_train=x, Y_train=y, label_names=names) + "#train")
+    text = read_examples(write_svmlight(tmp_path, labelled=True))
+    for a, b, own in zip(archive, text, sets, strict=True):
+        assert a.labels == b.labels == set(own)
+        assert a.indices.tolist() == b.indices.tolist()
+        assert a.values.tolist() == b.values.tolist()
+
+
+def test_compressed_rows(tmp_path):
+    arrays = {"X_indices": np.array([0, 2, 1]), "X_indptr": np.array([0, 2, 2, 3])}
+    examples = read_examples(save(tmp_path / "data.npz", **arrays))
+    assert [example.indices.tolist() for example in examples] == [[0, 2], [], [1]]
+    assert all(example.labels is None and (example.values == 1).all() for example in examples)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "fault"),
+    [
+        ({"X_train": np.ones((2, 2))}, "no array X; it has the parts train: give one as"),
+        ({"X": np.ones((2, 2)), "Y": np.full((2, 2), 2)}, "Y must be 2 rows of 0 and 1"),
+        ({"X": np.ones((2, 2)), "Y": np.ones((3, 2))}, "Y must be 2 rows of 0 and 1"),
+        ({"X": np.full((2, 2), np.nan)}, "X must be a table of finite numbers"),
+        ({"X_indices": np.array([0]), "X_indptr": np.array([0, 2])}, "must be compressed rows"),
+        (
+            {"X": np.ones((1, 1)), "Y": np.ones((1, 2)), "label_names": np.array(["a", "a"])},
+            "must be 2 different names",
+        ),
+    ],
+)
+def test_faults_of_archives(tmp_path, arrays, fault):
+    with pytest.raises(ValueError, match=rf"data\.npz: .*{fault}"):
+        read_examples(save(tmp_path / "data.npz", **arrays))
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("1:0.5 2:1", ":1: a line begins with labels"),
+        ("a 2:1 1:1", ":1: indices must rise from 1"),
+        ("a 0:1", ":1: indices must rise from 1"),
+        ("a 1:inf", ":1: .*values must be finite"),
+        ("# nothing", ": no examples"),
+    ],
+)
+def test_faults_of_text(tmp_path, text, fault):
+    (tmp_path / "data.svm").write_text(text)
+    with pytest.raises(ValueError, match=rf"data\.svm{fault}"):
+        read_examples(str(tmp_path / "data.svm"))
+
+
+def test_a_tree_joins_the_labels_that_depend_on_each_other():
+    rng = np.random.default_rng(0)
+    first, other = rng.random(400) < 0.5, rng.random(400) < 0.3
+    copy = first ^ (rng.random(400) < 0.05)
+    far = copy ^ (rng.random(400) < 0.1)
+    present = np.stack([far, other, first, copy], 1)
+    tree = label_pairs(present, "tree")
+    assert len(tree) == 3
+    assert {(2, 3), (0, 3)} <= set(tree)
+    information = mutual_information(present)
+    assert np.allclose(information, information.T)
+    assert information[2, 3] == pytest.approx(np.log(2), abs=0.25)
+    assert (information > -1e-12).all()
+    assert label_pairs(present, "none") == []
+    assert label_pairs(present, "auto") == [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)]
+
+
+def test_a_spanning_tree_has_the_largest_weight():
+    weights = np.random.default_rng(0).random((5, 5))
+    weights += weights.T
+    edges = spanning_tree(weights)
+    # Kruskal's algorithm, as a second method.
+    parent, total = list(range(5)), 0.0
+    for a, b in sorted(zip(*np.tril_indices(5, -1), strict=True), key=lambda pair: -weights[pair]):
+        if parent[a] != parent[b]:
+            parent = [parent[a] if own == parent[b] else own for own in parent]
+            total += weights[a, b]
+    assert sum(weights[edge] for edge in edges) == pytest.approx(total)
+
+
+def test_metrics_by_hand():
+    truth = np.array([[1, 1, 0], [0, 0, 0], [0, 1, 1], [1, 0, 0]], dtype=bool)
+    found = np.array([[1, 0, 0], [0, 0, 0], [0, 1, 1], [0, 0, 1]], dtype=bool)
+    assert measures(truth, found) == pytest.approx(
+        {
+            "example_f1": (2 / 3 + 1 + 1 + 0) / 4,
+            "hamming": 3 / 12,
+            "subset_accuracy": 2 / 4,
+            "micro_f1": 6 / 9,
+            "macro_f1": (2 / 3 + 2 / 3 + 2 / 3) / 3,
+            "jaccard": (1 / 2 + 1 + 1 + 0) / 4,
+        }
+    )
+
+
+def test_the_model_scores_labels_and_pairs(tmp_path):
+    task = Multilabel(pairs="full", scaling="none")
+    examples = task.read(write_svmlight(tmp_path, labelled=True))
+    fitted = task.fit(examples)
+    problem = fitted.problem(examples)
+    count = len(fitted.labels)
+    assert problem.dim == count * 4 + count * (count - 1) // 2
+    w = torch.randn(problem.dim, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    unary, pairwise = w[: 4 * count].view(count, 4), w[4 * count :]
+    for example, ranked in zip(examples, fitted.predict(w, examples, k=3), strict=True):
+        x = torch.tensor([*example.values, 1.0], dtype=torch.float64)
+        for score, labels in ranked:
+            own = [fitted.labels.index(label) for label in labels]
+            expected = sum(float(unary[i] @ x) for i in own)
+            pairs = enumerate(fitted.edges)
+            expected += sum(float(pairwise[e]) for e, (a, b) in pairs if a in own and b in own)
+            assert score == pytest.approx(expected, abs=1e-9)
+        assert [score for score, _ in ranked] == sorted((score for score, _ in ranked), reverse=True)
+
+
+def test_labels_and_features_that_are_new_are_left_out(tmp_path):
+    task = Multilabel()
+    examples = task.read(write_svmlight(tmp_path, labelled=True))
+    fitted = task.fit(examples)
+    result = SoftBCFW().solve(fitted.problem(examples), lam=1e-3, passes=50)
+    (tmp_path / "new.svm").write_text("a,unheard 1:0.9 2:-0.9 3:-0.9 70:5\n")
+    new = task.read(str(tmp_path / "new.svm"), "test")
+    found = [ranked[0][1] for ranked in fitted.predict(result.weights, new)]
+    assert found == [("a",)]
+    assert fitted.measure(new, found)[0]["subset_accuracy"] == 1.0
+
+
+def test_full_graphs_of_many_labels_are_relaxed():
+    rng = np.random.default_rng(0)
+    lines = [
+        ",".join(f"l{i:02}" for i in rng.permutation(18)[: rng.integers(1, 4)]) + f" 1:{rng.normal():.3f}"
+        for _ in range(30)
+    ]
+    task = Multilabel(pairs="full")
+    examples = task.read(iter(lines))  # type: ignore[arg-type]
+    fitted = task.fit(examples)
+    problem = fitted.problem(examples)
+    assert problem.inference == "relaxed"
+    result = SoftBCFW().solve(problem, lam=0.1, passes=20)
+    ranked = fitted.predict(result.weights, examples)
+    assert all(len(own) == 1 for own in ranked)
+    assert fitted.measure(examples, [own[0][1] for own in ranked])[0]["hamming"] < 0.2
