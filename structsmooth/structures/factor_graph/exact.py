@@ -16,7 +16,7 @@ from structsmooth.structures.factor_graph.layout import Forest, Graph, Layout, f
 from structsmooth.structures.factor_graph.min_fill import min_fill_order
 from structsmooth.structures.tree import Tree
 
-Scores = tuple[Tensor, Tensor]
+Rows = Tensor | slice  # of some examples
 
 
 @dataclass(frozen=True)
@@ -126,10 +126,10 @@ def _by_size(nodes: tuple[int, ...], edges: tuple[tuple[int, int] | None, ...], 
     return Elimination(nodes, edges) if order else Branching(nodes, edges, limits.max_sets)
 
 
-def solved(chosen: list[Group], batch: int, run: Callable[[Method, Tensor], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+def solved(chosen: list[Group], run: Callable[[Method, Rows], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
     """Answers for all examples: ``run`` is called with a method and its rows."""
     if len(chosen) == 1:
-        return run(chosen[0].method, torch.arange(batch))
+        return run(chosen[0].method, slice(None))
     answers = [run(method, rows) for rows, method in chosen]
     order = torch.cat([rows for rows, _ in chosen]).argsort()
     return tuple(torch.cat(parts)[order] for parts in zip(*answers, strict=True))

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from structsmooth.structures.best_max_marginal_first import sorted_downwards
-from structsmooth.structures.factor_graph.exact import Group, Limits, Method, eliminations, groups, solved
+from structsmooth.structures.factor_graph.exact import Group, Limits, Method, Rows, eliminations, groups, solved
 from structsmooth.structures.factor_graph.layout import Layout
 from structsmooth.structures.operators import hessian_product, like_scores, operator
 
@@ -81,7 +81,7 @@ def top_k(
     """Values [B, k] and outputs [B, k, N]."""
     layout, chosen = _plan(unary, (edges, node_mask, edge_mask), max_table, max_sets)
     scores = _scores(unary, pairwise, layout)
-    found, y = solved(chosen, len(unary), lambda method, rows: method.top_k(*_of(scores, rows), k))
+    found, y = solved(chosen, lambda method, rows: method.top_k(*_of(scores, rows), k))
     # A value has the roundings of its labels alone, whatever found them.
     values, y = sorted_downwards(torch.where(found > -torch.inf, _sums(scores, y, layout), -torch.inf), y)
     return values.to(unary), y.to(unary.device)
@@ -99,22 +99,21 @@ def _sums(scores: tuple[Tensor, Tensor], y: Tensor, layout: Layout) -> Tensor:
     return torch.stack([score(labels) for labels in y.unbind(1)], 1)
 
 
-def _of(scores: tuple[Tensor, Tensor], rows: Tensor) -> tuple[Tensor, Tensor]:
+def _of(scores: tuple[Tensor, Tensor], rows: Rows) -> tuple[Tensor, Tensor]:
     return scores[0][rows], scores[1][rows]
 
 
 def _run_marginals(
-    unary: Tensor, pairwise: Tensor, layout: Sequence[Tensor], max_table: int
+    unary: Tensor, pairwise: Tensor, layout: Layout, chosen: list[Group]
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Log-partition [B], node marginals [B, N, S] and edge marginals [B, E, S, S], in float64 on the CPU."""
-    own_layout, chosen = _plan(unary, layout, max_table)
-    scores = _scores(unary, pairwise, own_layout)
+    scores = _scores(unary, pairwise, layout)
 
-    def run(method: Method, rows: Tensor) -> tuple[Tensor, ...]:
+    def run(method: Method, rows: Rows) -> tuple[Tensor, ...]:
         own = _of(scores, rows)
         return method.logsumexp(*own), *method.marginals(*own)
 
-    log_z, node, edge = solved(chosen, len(unary), run)
+    log_z, node, edge = solved(chosen, run)
     return log_z, node, edge
 
 
@@ -136,9 +135,10 @@ def _marginals_backward(
     if grad is not None:
         grad_unary, grad_pairwise = grad[:, None, None] * node, grad[:, None, None, None] * edge
     if grad_node is not None or grad_edge is not None:
+        plan = _plan(unary, layout, ctx.max_table)  # transforms of torch.func read no values
 
         def run(unary: Tensor, pairwise: Tensor) -> tuple[Tensor, Tensor]:
-            _, node, edge = _run_marginals(unary, pairwise, layout, ctx.max_table)
+            _, node, edge = _run_marginals(unary, pairwise, *plan)
             return node.to(unary), edge.to(unary)
 
         second = hessian_product(run, (unary, pairwise), (grad_node, grad_edge))
@@ -151,15 +151,9 @@ def marginals(
     unary: Tensor, pairwise: Tensor, edges: Tensor, node_mask: Tensor, edge_mask: Tensor, max_table: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Log-partition [B], node marginals [B, N, S] and edge marginals [B, E, S, S]."""
-    log_z, node, edge = _run_marginals(unary, pairwise, (edges, node_mask, edge_mask), max_table)
+    plan = _plan(unary, (edges, node_mask, edge_mask), max_table)
+    log_z, node, edge = _run_marginals(unary, pairwise, *plan)
     return log_z.to(unary), node.to(unary), edge.to(unary)
-
-
-def _run_max_marginals(unary: Tensor, pairwise: Tensor, layout: Sequence[Tensor], max_table: int) -> Tensor:
-    own_layout, chosen = _plan(unary, layout, max_table)
-    scores = _scores(unary, pairwise, own_layout)
-    (values,) = solved(chosen, len(unary), lambda method, rows: (method.max_marginals(*_of(scores, rows)),))
-    return values
 
 
 def _like_max_marginals_gradient(unary: Tensor, pairwise: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
@@ -205,7 +199,10 @@ def max_marginals(
     unary: Tensor, pairwise: Tensor, edges: Tensor, node_mask: Tensor, edge_mask: Tensor, max_table: int
 ) -> Tensor:
     """Max-marginals [B, N, S]."""
-    return _run_max_marginals(unary, pairwise, (edges, node_mask, edge_mask), max_table).to(unary)
+    layout, chosen = _plan(unary, (edges, node_mask, edge_mask), max_table)
+    scores = _scores(unary, pairwise, layout)
+    (values,) = solved(chosen, lambda method, rows: (method.max_marginals(*_of(scores, rows)),))
+    return values.to(unary)
 
 
 def _like_sample(unary: Tensor, *others: Any) -> Tensor:
@@ -225,5 +222,5 @@ def sample(
     """Samples [B, n, N] at uniform numbers of that shape."""
     layout, chosen = _plan(unary, (edges, node_mask, edge_mask), max_table)
     scores, uniform = _scores(unary, pairwise, layout), uniform.cpu()
-    (y,) = solved(chosen, len(unary), lambda method, rows: (method.sample(*_of(scores, rows), uniform[rows]),))
+    (y,) = solved(chosen, lambda method, rows: (method.sample(*_of(scores, rows), uniform[rows]),))
     return y.to(unary.device)
