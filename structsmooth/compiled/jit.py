@@ -5,13 +5,22 @@ import sys
 import time
 from collections.abc import Callable
 from functools import cache
+from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numba
 from numba.core.caching import FunctionCache
 
 from structsmooth.compiled import clock
+
+try:
+    import fcntl
+except ImportError:  # Windows: every process compiles for itself
+    fcntl = None  # type: ignore[assignment]
+
+# Seconds to wait for another process, which may have been killed or stopped while it compiled.
+_PATIENCE = 300
 
 # Everything fastmath offers except "no NaNs" and "no infinities": minus infinity means "forbidden" here.
 _FLAGS = {"reassoc", "nsz", "arcp", "contract", "afn"}
@@ -55,19 +64,51 @@ class _Cache(FunctionCache):
     What is not there is compiled now, and saved: :mod:`~structsmooth.compiled.clock` stands still in between.
     """
 
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)
+        self._lock: IO[str] = StringIO()
+        self._lock_name = f"{function.__module__}.{function.__qualname__}.lock"
+
     def _index_key(self, *arguments: Any) -> tuple[Any, ...]:
         return *super()._index_key(*arguments), _SOURCES
 
     def load_overload(self, *arguments: Any) -> Any:
         found = super().load_overload(*arguments)
         if found is None:
-            _announce()
             self._missed = time.perf_counter()
+            # Two compilations of one function may differ in rounding: the first process to come compiles for all.
+            self._lock.close()  # of a compilation that failed
+            self._lock = _locked(Path(self.cache_path) / self._lock_name)
+            found = super().load_overload(*arguments)
+            if found is None:
+                _announce()
+            else:
+                self._done()
         return found
 
     def save_overload(self, *arguments: Any) -> None:
         super().save_overload(*arguments)
+        self._done()
+
+    def _done(self) -> None:
+        self._lock.close()
         clock.leave_out(time.perf_counter() - self._missed)
+
+
+def _locked(path: Path) -> IO[str]:
+    """A file that this process alone has locked, until it is closed; without a lock if there is none to be had."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = open(path, "w")  # noqa: SIM115 - closed when the function is compiled
+    except OSError:  # a read-only folder
+        return StringIO()
+    for _ in range(_PATIENCE if fcntl else 0):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except OSError:  # another process compiles
+            time.sleep(1)
+    return file
 
 
 def _digest_of_sources() -> str:

@@ -123,7 +123,7 @@ def test_a_terminal_shows_what_takes_long(capsys, monkeypatch):
     assert all(text in written for text in ("reading train.txt", "attributes", "predicting", "pass"))
 
 
-@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("solver", [name for name in SOLVERS if name != "soft-bcfw"])  # of factor graphs
 def test_every_solver_trains(solver):
     train("--solver", solver, passes=15 if solver == "prox-linear" else 4)
     objectives = history().column("objective")
@@ -243,7 +243,7 @@ def test_embedded_data_are_the_default():
 # Resuming.
 
 
-@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("solver", [name for name in SOLVERS if name != "soft-bcfw"])  # of factor graphs
 def test_resumed_run_equals_an_unbroken_one(solver):
     few, all_passes = (5, 10) if solver == "prox-linear" else (2, 5)  # whole iterations
     train("--solver", solver, "--dev", "test.txt", out="unbroken", passes=all_passes)
@@ -402,7 +402,10 @@ def test_two_processes_make_the_run_of_one(folder):
     assert {path.name for path in Path("two").iterdir()} == {path.name for path in Path("one").iterdir()}
     torch.testing.assert_close(weights("two"), weights("one"), rtol=1e-6, atol=1e-6)
     for two, one in zip(history("two"), history("one"), strict=True):
-        assert two.as_dict() | {"seconds": 0} == pytest.approx(one.as_dict() | {"seconds": 0}, rel=1e-6)
+        # There is no step size.
+        for row in (rows := [two.as_dict(), one.as_dict()]):
+            row.update(seconds=0, step_size=row["step_size"] or 0)
+        assert rows[0] == pytest.approx(rows[1], rel=1e-6)
     assert described("two")["metrics"]["test"] == pytest.approx(described("one")["metrics"]["test"])
     passes = 5
     train(*options, "--resume", out="two", passes=passes)

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,25 @@ def output_of(code: str, package: Path) -> tuple[str, str]:
         [sys.executable, "-c", code], check=True, capture_output=True, text=True, env=environment, cwd=folder
     )
     return done.stdout, done.stderr
+
+
+def test_one_process_compiles_for_all_that_start_together(package: Path) -> None:
+    """Two compilations of one function may differ in rounding."""
+    with ThreadPoolExecutor(3) as pool:
+        answers = list(pool.map(lambda _: run(package), range(3)))
+    assert sorted(answers) == [(2.0, False), (2.0, False), (2.0, True)]
+
+
+def test_a_compilation_that_fails_leaves_no_lock(package: Path) -> None:
+    code = """
+from structsmooth.compiled_loops import run
+for argument in ("text", "text", 1.0):
+    try:
+        print(run(argument))
+    except Exception as error:
+        print(type(error).__name__)
+"""
+    assert output_of(code, package)[0].split() == ["TypingError", "TypingError", "2.0"]
 
 
 def test_cached_code_follows_the_sources_of_what_it_calls(package: Path) -> None:

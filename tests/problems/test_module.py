@@ -144,7 +144,7 @@ def test_load_writes_what_start_reads(network: Network, examples: list[Example])
 def test_training_leaves_the_module_alone_until_load(network: Network, examples: list[Example]) -> None:
     problem = ModuleProblem(network, examples, batch_size=2)
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
-    result = SVRG().solve(problem, lam=0.01, passes=15)
+    result = SVRG(learning_rate=0.1).solve(problem, lam=0.01, passes=15)
     assert all(torch.equal(tensor, before[name]) for name, tensor in network.state_dict().items())
     assert all(p.grad is None for p in network.parameters())
     objective = problem.loss(result.weights) + 0.005 * float(result.weights.square().sum())

@@ -91,7 +91,7 @@ def certify(
         >>> offsets = torch.tensor([0, 1, 2, 3])
         >>> sequences = SparseSequences(torch.tensor([0, 1, 1], dtype=torch.int32), offsets, offsets)
         >>> problem = SparseChainProblem(sequences, torch.tensor([0, 1, 0]), features=2, states=2)
-        >>> result = SVRG().solve(problem, lam=0.1, passes=20)
+        >>> result = SVRG().solve(problem, lam=0.1, passes=40)
         >>> certificate = certify(problem, result.weights, 0.1)
         >>> bool(certificate.least <= certificate.gap < 0.01)
         True
