@@ -171,7 +171,9 @@ def few_losses(problem: Problem, weights: Tensor, seed: int, batch_size: int) ->
         losses.append(float(loss))
         squares.append(float(gradient.square().sum()))
     problem.oracle_calls += sample.oracle_calls
-    return FewLosses(sum(losses) / len(losses), sum(squares) / len(squares))
+    # Sums depend on the number of threads by rounding, which should not decide on a run.
+    mean_loss, mean_square = (float(f"{sum(values) / len(values):.9g}") for values in (losses, squares))
+    return FewLosses(mean_loss, mean_square)
 
 
 def _largest_row(problem: Problem, weights: Tensor) -> float:
