@@ -2,9 +2,14 @@
 
 import os
 import re
+import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 DATA_VARIABLE = "STRUCTSMOOTH_DATA"
 
@@ -79,3 +84,20 @@ def keep(path: Path, write: Callable[[Path], None]) -> None:
     own = path.with_name(f"{os.getpid()}-{path.name}")
     write(own)
     os.replace(own, path)
+
+
+def load_arrays(path: str) -> dict[str, NDArray[Any]]:
+    """The arrays of an ``.npz`` file of any origin; it cannot run code.
+
+    Raises:
+        ValueError: not such a file, with its path.
+        FileNotFoundError: no such file.
+    """
+    try:
+        with open(path, "rb") as file:
+            if not zipfile.is_zipfile(file):
+                raise ValueError("not a zip archive")
+            with np.load(file, allow_pickle=False) as arrays:
+                return {key: arrays[key] for key in arrays}
+    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(f"{path}: expected an archive of arrays (.npz): {error}") from error

@@ -2,8 +2,6 @@
 
 import re
 import sys
-import zipfile
-import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TextIO
@@ -11,7 +9,7 @@ from typing import Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from structsmooth.tasks.files import split_part
+from structsmooth.tasks.files import load_arrays, split_part
 
 
 @dataclass(frozen=True)
@@ -82,7 +80,7 @@ class _Archive:
 
     def __init__(self, path: str, part: str | None) -> None:
         self._path, self._suffix = path, f"_{part}" if part else ""
-        self._arrays = _load(path)
+        self._arrays = load_arrays(path)
 
     def examples(self) -> list[Example]:
         rows = self._rows()
@@ -123,14 +121,3 @@ class _Archive:
         if array.ndim != 2 or array.dtype.kind not in "iufb" or not np.isfinite(array).all() or not array.size:
             raise ValueError(f"{self._path}: {key} must be a table of finite numbers, got {array.dtype} {array.shape}")
         return array
-
-
-def _load(path: str) -> dict[str, NDArray[Any]]:
-    try:
-        with open(path, "rb") as file:
-            if not zipfile.is_zipfile(file):
-                raise ValueError("not a zip archive")
-            with np.load(file, allow_pickle=False) as arrays:
-                return {key: arrays[key] for key in arrays}
-    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(f"{path}: expected an archive of arrays (.npz): {error}") from error

@@ -1,7 +1,5 @@
 """Handwritten words: archives of arrays with a small picture of each letter."""
 
-import zipfile
-import zlib
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -9,11 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from structsmooth.tasks.files import select
+from structsmooth.tasks.files import load_arrays, select
 
 PIXELS = 16 * 8
 ALPHABET = "abcdefghijklmnopqrstuvwxyz"
-_KEYS = ("pixels", "labels", "word_start", "word_fold")
 
 
 @dataclass(frozen=True)
@@ -56,7 +53,7 @@ class _Archive:
     """The arrays of a file of any origin, checked where they are asked for."""
 
     def __init__(self, path: str) -> None:
-        self._path, self._arrays = path, _load(path)
+        self._path, self._arrays = path, load_arrays(path)
 
     def starts(self) -> list[int]:
         """Where words start among the letters, and the number of letters."""
@@ -91,14 +88,3 @@ class _Archive:
         if array.size and not 0 <= array.min() <= array.max() <= most:
             raise ValueError(f"{self._path}: {key} must be from 0 to {most}, got {array.min()} to {array.max()}")
         return array
-
-
-def _load(path: str) -> dict[str, NDArray[Any]]:
-    try:
-        with open(path, "rb") as file:
-            if not zipfile.is_zipfile(file):
-                raise ValueError("not a zip archive")
-            with np.load(file, allow_pickle=False) as arrays:
-                return {key: arrays[key] for key in _KEYS if key in arrays}
-    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(f"{path}: expected an archive of arrays (.npz): {error}") from error
