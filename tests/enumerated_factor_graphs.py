@@ -1,7 +1,7 @@
 """Small random factor graphs, and their oracles by enumeration."""
 
 import torch
-from enumeration import Labelings, all_labelings, random_scores
+from enumeration import Labelings, labelings_of, random_scores
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -78,11 +78,7 @@ class EnumeratedFactorGraph(Labelings):
 
     def __init__(self, unary: Tensor, edges: Tensor, pairwise: Tensor, node_mask: Tensor, edge_mask: Tensor) -> None:
         self.edges, self.edge_mask = edges, edge_mask
-        outputs = []
-        for own in node_mask:
-            labels = all_labelings(int(own.sum()), unary.shape[2])
-            outputs.append(labels.new_zeros(len(labels), len(own)).masked_scatter(own, labels))
-        super().__init__((unary, pairwise), outputs, node_mask)
+        super().__init__((unary, pairwise), labelings_of(node_mask, unary.shape[2]), node_mask)
 
     def _at(self, b: int, y: Tensor) -> tuple[tuple[Tensor, ...], ...]:
         nodes, own = self.real[b].nonzero()[:, 0], self.edge_mask[b].nonzero()[:, 0]

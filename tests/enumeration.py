@@ -103,6 +103,15 @@ def all_labelings(variables: int, states: int) -> Tensor:
     return torch.arange(states**variables)[:, None] // states ** torch.arange(variables - 1, -1, -1) % states
 
 
+def labelings_of(mask: Tensor, states: int) -> list[Tensor]:
+    """Those of the nodes [B, N] that each example has, with 0 at padding."""
+    outputs = []
+    for own in mask:
+        labels = all_labelings(int(own.sum()), states)
+        outputs.append(labels.new_zeros(len(labels), len(own)).masked_scatter(own, labels))
+    return outputs
+
+
 class Enumeration(ABC):
     """The queries of a structure in float64, output by output; autograd through them gives the statistics.
 
@@ -230,11 +239,7 @@ class EnumeratedTree(Labelings):
         self.parents = [
             {v: parent for v, parent in enumerate(row) if mask[b, v]} for b, row in enumerate(parents.tolist())
         ]
-        outputs = []
-        for own in mask:
-            labels = all_labelings(int(own.sum()), unary.shape[2])
-            outputs.append(labels.new_zeros(len(labels), len(own)).masked_scatter(own, labels))
-        super().__init__((unary, pairwise), outputs, mask)
+        super().__init__((unary, pairwise), labelings_of(mask, unary.shape[2]), mask)
 
     def _at(self, b: int, y: Tensor) -> tuple[tuple[Tensor, ...], ...]:
         nodes = torch.tensor(list(self.parents[b]))

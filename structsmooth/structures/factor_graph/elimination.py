@@ -5,7 +5,7 @@ neighbours, which is summed over the states of the node; the result is a message
 has S^(treewidth + 1) entries. Going back, nodes are decided, or marginals computed, in the reverse order.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -17,6 +17,8 @@ from torch import Tensor
 from structsmooth.structures.factor_graph.k_best import Merged, at, ranked
 from structsmooth.structures.factor_graph.min_fill import Scope, min_fill_order
 from structsmooth.structures.semirings import inverse_cdf, logsumexp
+
+Reduction = Callable[[Tensor, int], Tensor]
 
 # All outputs of a graph are enumerated up to this number: it takes no longer than elimination step by step.
 MOST_OUTPUTS = 2**16
@@ -67,17 +69,17 @@ class Elimination:
 
     def logsumexp(self, unary: Tensor, pairwise: Tensor) -> Tensor:
         """Log-partition function [B]."""
-        return self._summed(unary, pairwise, self.steps).total
+        return self._summed(unary, pairwise)[1]
 
     def marginals(self, unary: Tensor, pairwise: Tensor) -> tuple[Tensor, Tensor]:
         """Marginals [B, N, S] and [B, E, S, S], differentiable; zero where there is no node or edge."""
-        tables, _ = self._summed(unary, pairwise, self.steps)
+        tables, _ = self._summed(unary, pairwise)
         joint = self._joint_marginals(tables)
         node, edge = list(torch.zeros_like(unary).unbind(1)), list(torch.zeros_like(pairwise).unbind(1))
         for step, own in zip(self.steps, joint, strict=True):
             node[step.node] = _marginal(own, step.scope, (step.node,))
             for e in step.edges:
-                a, b = self.edges[e] or (0, 0)
+                a, b = self._ends(e)
                 pair = _marginal(own, step.scope, (min(a, b), max(a, b)))
                 edge[e] = pair if a < b else pair.transpose(1, 2)
         return torch.stack(node, 1), torch.stack(edge, 1) if edge else torch.zeros_like(pairwise)
@@ -107,23 +109,22 @@ class Elimination:
         """Largest score [B, N, S] with each node in each state: for each node, all others are eliminated."""
         values = torch.zeros_like(unary)
         for v in self.nodes:
-            values[:, v] = self._maximized(unary, pairwise, self._all_but(v))[-1]
+            _, _, values[:, v] = self._maximized(unary, pairwise, v)
         return values
 
     def max_outputs(self, unary: Tensor, pairwise: Tensor, v: int) -> tuple[Tensor, Tensor]:
         """The max-marginals of a node, [B, S], and the outputs [B, S, N] that attain them."""
         batch, size, states = unary.shape
-        steps = self._all_but(v)
+        steps, tables, values = self._maximized(unary, pairwise, v)
         y = torch.zeros(batch, states, size, dtype=torch.int64)
         y[..., v] = torch.arange(states)
-        tables = self._maximized(unary, pairwise, steps)
         for step, table in reversed(list(zip(steps[:-1], tables[:-1], strict=True))):
             y[..., step.node] = _given(table, step, y).argmax(-1)
-        return tables[-1], y
+        return values, y
 
     def sample(self, unary: Tensor, pairwise: Tensor, uniform: Tensor) -> Tensor:
         """Samples [B, n, N] at uniform numbers of that shape: nodes in reverse order, given those drawn before."""
-        tables, total = self._summed(unary, pairwise, self.steps)
+        tables, total = self._summed(unary, pairwise)
         y = torch.zeros(uniform.shape, dtype=torch.int64, device=uniform.device)
         for step, table in reversed(list(zip(self.steps, tables, strict=True))):
             y[..., step.node] = inverse_cdf(_given(table, step, y), uniform[..., step.node])
@@ -141,21 +142,23 @@ class Elimination:
             messages[i] = steps[-1].rest
         return steps
 
-    def _all_but(self, v: int) -> list[Step]:
-        """Steps of which that of ``v`` is the last."""
-        return self._steps([*(step.node for step in self.steps if step.node != v), v])
+    def _ends(self, e: int) -> tuple[int, int]:
+        """The ends of an edge that the examples have."""
+        edge = self.edges[e]
+        assert edge is not None
+        return edge
 
     def _scores(self, unary: Tensor, pairwise: Tensor, step: Step) -> Tensor:
         """The scores that a step joins, [B, S, ..., S]."""
         total = _aligned(unary[:, step.node], (step.node,), step.scope)
         for e in step.edges:
-            a, b = self.edges[e] or (0, 0)
+            a, b = self._ends(e)
             table = pairwise[:, e] if a < b else pairwise[:, e].transpose(1, 2)
             total = total + _aligned(table, (min(a, b), max(a, b)), step.scope)
         return total.expand(len(unary), *[unary.shape[-1]] * len(step.scope))
 
-    def _summed(self, unary: Tensor, pairwise: Tensor, steps: list[Step]) -> "_Summed":
-        """Log-sums: the joined table of each step, [B, S, ..., S], and the total [B]."""
+    def _eliminated(self, unary: Tensor, pairwise: Tensor, steps: list[Step], reduce: Reduction) -> "_Eliminated":
+        """All nodes eliminated by sums of one kind."""
         messages: dict[int, Tensor] = {}
         tables = []
         for i, step in enumerate(steps):
@@ -163,8 +166,13 @@ class Elimination:
             for j in step.children:
                 table = table + _aligned(messages.pop(j), steps[j].rest, step.scope)
             tables.append(table)
-            messages[i] = logsumexp(table, 1 + step.position)
-        return _Summed(tables, sum(messages.values(), unary.new_zeros(len(unary))))
+            messages[i] = reduce(table, 1 + step.position)
+        return _Eliminated(tables, list(messages.values()))
+
+    def _summed(self, unary: Tensor, pairwise: Tensor) -> tuple[list[Tensor], Tensor]:
+        """Log-sums: the joined table of each step, [B, S, ..., S], and the total [B]."""
+        tables, components = self._eliminated(unary, pairwise, self.steps, logsumexp)
+        return tables, sum(components, unary.new_zeros(len(unary)))
 
     def _joint_marginals(self, tables: list[Tensor]) -> list[Tensor]:
         """The distribution of the scope of each step: that of the neighbours, times that of the node given them."""
@@ -182,20 +190,12 @@ class Elimination:
         possible = torch.stack([own.flatten(1).sum(1) > 0 for own in joint.values()]).all(0)
         return [torch.where(possible.view(-1, *[1] * len(s.scope)), joint[i], 0.0) for i, s in enumerate(self.steps)]
 
-    def _maximized(self, unary: Tensor, pairwise: Tensor, steps: list[Step]) -> list[Tensor]:
-        """The joined table of each step, [B, S, ..., S]; what other components give is added to that of the last."""
-        messages: dict[int, Tensor] = {}
-        tables = []
-        for i, step in enumerate(steps):
-            table = self._scores(unary, pairwise, step)
-            for j in step.children:
-                table = table + _aligned(messages.pop(j), steps[j].rest, step.scope)
-            if i == len(steps) - 1:
-                for message in messages.values():
-                    table = table + message.unsqueeze(1 + step.position)
-            tables.append(table)
-            messages[i] = table.amax(1 + step.position)
-        return tables
+    def _maximized(self, unary: Tensor, pairwise: Tensor, v: int) -> tuple[list[Step], list[Tensor], Tensor]:
+        """Steps of which that of ``v`` is the last, their joined tables, and the max-marginals [B, S] of ``v``."""
+        steps = self._steps([*(step.node for step in self.steps if step.node != v), v])
+        tables, components = self._eliminated(unary, pairwise, steps, torch.amax)
+        others = sum(components[:-1], unary.new_zeros(len(unary)))
+        return steps, tables, tables[-1] + others.unsqueeze(1)
 
     def _ranked(self, unary: Tensor, pairwise: Tensor, k: int) -> tuple[Tensor, list[tuple[Tensor, Merged]], Merged]:
         """The k best values [B, k], what each step chose, and the merge of the components."""
@@ -220,7 +220,7 @@ class Elimination:
         order = [step.node for step in self.steps]
         position = {v: i for i, v in enumerate(order)}
         kept = [e for e, edge in enumerate(self.edges) if edge is not None]
-        pairs = torch.tensor([[position[v] for v in self.edges[e] or ()] for e in kept]).view(-1, 2).long()
+        pairs = torch.tensor([[position[v] for v in self._ends(e)] for e in kept]).view(-1, 2).long()
         values, y = unary.new_empty(len(unary)), torch.zeros(unary.shape[:2], dtype=torch.int64)
         labels = np.zeros(len(order), np.int64)
         for b in range(len(unary)):
@@ -230,9 +230,9 @@ class Elimination:
         return values.unsqueeze(1), y.unsqueeze(1)
 
 
-class _Summed(NamedTuple):
-    tables: list[Tensor]
-    total: Tensor
+class _Eliminated(NamedTuple):
+    tables: list[Tensor]  # that each step joined, [B, S, ..., S]
+    components: list[Tensor]  # what is left of each connected component, [B], in the order of their last steps
 
 
 def _aligned(values: Tensor, own: Scope, scope: Scope) -> Tensor:

@@ -5,6 +5,7 @@ Scores are float64: unary [B, N, S] and pairwise [B, E, S, S], with zeros where 
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple, Protocol
 
 import torch
@@ -117,6 +118,7 @@ def _forests(layout: Layout, as_forests: Forest) -> Group:
     return Group(rows, Forests(layout.rows(rows), Forest(*(tensor[rows] for tensor in as_forests))))
 
 
+@lru_cache(maxsize=1024)
 def _by_size(nodes: tuple[int, ...], edges: tuple[tuple[int, int] | None, ...], states: int, limits: Limits) -> Method:
     """Elimination where its largest table is small enough, search elsewhere."""
     largest = 1

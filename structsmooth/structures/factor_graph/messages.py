@@ -10,6 +10,7 @@ with max replaced by τ log Σ exp(·/τ) at a temperature τ > 0 (Sontag et al.
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -18,6 +19,7 @@ from torch.nn.functional import one_hot
 
 from structsmooth.compiled.threads import over_batch
 from structsmooth.structures.factor_graph.layout import Layout, colors
+from structsmooth.structures.factor_graph.rounding import with_marginals
 from structsmooth.structures.semirings import logsumexp
 
 # Sweeps between two looks at the interval.
@@ -45,7 +47,18 @@ class Messages:
     pairwise: Tensor
     layout: Layout
 
-    @property
+    @cached_property
+    def color(self) -> Tensor:
+        """Colors of the nodes, [B, N]; see :func:`~structsmooth.structures.factor_graph.layout.colors`."""
+        return colors(self.layout)
+
+    @cached_property
+    def independent_sets(self) -> list[Tensor]:
+        """The nodes of each color, bool [B, N]."""
+        count = int(self.color.amax()) + 1 if self.color.numel() else 0
+        return [self.color == c for c in range(count)]
+
+    @cached_property
     def ends(self) -> Tensor:
         """End nodes of the edges, [B, E, 2]; 0 where there is no edge."""
         return torch.where(self.layout.edge_mask.unsqueeze(-1), self.layout.edges, 0)
@@ -89,8 +102,7 @@ class Messages:
     def projected(self, marginals: Marginals) -> Marginals:
         """A point of the local polytope near distributions of nodes and edges that do not agree.
 
-        Each node takes the mean of its distribution and those that its edges have for it. Edges are scaled down until
-        none of their sums is too large; what is missing then is filled up by a product (Altschuler et al. 2017).
+        Each node takes the mean of its distribution and those that its edges have for it.
         """
         edge, ends = marginals.edge, self.ends
         node, states = marginals.node, marginals.node.shape[-1]
@@ -99,12 +111,8 @@ class Messages:
         node = node.scatter_add(1, index, votes)
         node = node / node.sum(-1, keepdim=True).clamp_min(torch.finfo(node.dtype).tiny)
         first, second = (node.gather(1, e.unsqueeze(-1).expand(-1, -1, states)) for e in ends.unbind(-1))
-        edge = edge * _at_most_one(first, edge.sum(-1)).unsqueeze(-1)
-        edge = edge * _at_most_one(second, edge.sum(-2)).unsqueeze(-2)
-        left, above = (first - edge.sum(-1)).clamp_min(0), (second - edge.sum(-2)).clamp_min(0)
-        missing = above.sum(-1)[:, :, None, None]
-        rest = left.unsqueeze(-1) * above.unsqueeze(-2) / torch.where(missing > 0, missing, 1.0)
-        return Marginals(node, (edge + rest) * self.layout.edge_mask[:, :, None, None])
+        edge = with_marginals(edge, first, second)
+        return Marginals(node, edge * self.layout.edge_mask[:, :, None, None])
 
     def disagreement(self, marginals: Marginals) -> Tensor:
         """Largest difference between the distribution of a node and that which an edge has for it, []."""
@@ -117,11 +125,10 @@ class Messages:
 
     def improved(self, y: Tensor, sweeps: int) -> Tensor:
         """Labels [B, N] after sweeps in which each node takes the best label given those of its neighbours."""
-        color = colors(self.layout)
         a, b = self.ends.unbind(-1)
         states = self.unary.shape[-1]
         for _ in range(sweeps):
-            for c in range(int(color.amax()) + 1 if color.numel() else 0):
+            for chosen in self.independent_sets:
                 total = self.unary
                 for own, other, tables in ((a, b, self.pairwise), (b, a, self.pairwise.transpose(2, 3))):
                     label = y.gather(1, other)[:, :, None, None].expand(-1, -1, states, 1)
@@ -129,7 +136,7 @@ class Messages:
                     total = total.scatter_add(1, own.unsqueeze(-1).expand_as(given), given)
                 best, now = total.argmax(-1), total.gather(-1, y.unsqueeze(-1))
                 better = (total.amax(-1, keepdim=True) > now).squeeze(-1)
-                y = torch.where((color == c) & better, best, y)
+                y = torch.where(chosen & better, best, y)
         return y
 
     def sweep(self, deltas: Tensor, tau: Tensor, count: int = 1) -> Tensor:
@@ -138,17 +145,15 @@ class Messages:
         With M_e(s) the max (or soft max) over the other end's states of what is left of edge e, node i of degree d
         makes all its shares equal: δ_ei = M_e − (θ_i + Σ M_e)/(1 + d) (Meshi et al. 2010). Nodes go by their colors.
         """
-        color = colors(self.layout)
         if deltas.device.type == "cpu":
-            return self._compiled_sweeps(deltas, tau, color, count)
-        number = int(color.amax()) + 1 if color.numel() else 0
+            return self._compiled_sweeps(deltas, tau, count)
         for _ in range(count):
-            for c in range(number):
-                deltas = self._star(deltas, tau, color == c)
+            for chosen in self.independent_sets:
+                deltas = self.star(deltas, tau, chosen)
         return deltas
 
-    def _star(self, deltas: Tensor, tau: Tensor, chosen: Tensor) -> Tensor:
-        """Update of all nodes of an independent set."""
+    def star(self, deltas: Tensor, tau: Tensor, chosen: Tensor) -> Tensor:
+        """Messages after updates of all nodes of an independent set, bool [B, N]."""
         ends, states = self.ends, self.unary.shape[-1]
         left = self.pairwise - deltas[:, :, 1].unsqueeze(-2), self.pairwise - deltas[:, :, 0].unsqueeze(-1)
         message = torch.stack([largest(left[0], tau), largest(left[1].transpose(2, 3), tau)], 2)
@@ -160,10 +165,10 @@ class Messages:
         moved = chosen.gather(1, ends.flatten(1)).view(*ends.shape, 1) & self.layout.edge_mask[:, :, None, None]
         return torch.where(moved, message - share, deltas)
 
-    def _compiled_sweeps(self, deltas: Tensor, tau: Tensor, color: Tensor, count: int) -> Tensor:
+    def _compiled_sweeps(self, deltas: Tensor, tau: Tensor, count: int) -> Tensor:
         from structsmooth.structures.factor_graph import compiled  # numba loads with the first sweep
 
-        order = torch.where(color < 0, color.shape[1], color).argsort(dim=1, stable=True)
+        order = torch.where(self.color < 0, self.color.shape[1], self.color).argsort(dim=1, stable=True)
         deltas = deltas.contiguous().clone()
         tensors = (self.unary, self.pairwise, self.ends, self.layout.edge_mask, order, self.layout.node_mask.sum(1))
         arrays = (*(tensor.contiguous().numpy() for tensor in tensors), tau.numpy(), deltas.numpy())
@@ -246,8 +251,3 @@ def largest(scores: Tensor, tau: Tensor | None) -> Tensor:
     wide = tau.view(-1, *[1] * (scores.dim() - 1))
     soft = wide.squeeze(-1) * logsumexp(scores / torch.where(wide > 0, wide, 1.0), scores.dim() - 1)
     return torch.where(wide.squeeze(-1) > 0, soft, hard)
-
-
-def _at_most_one(wanted: Tensor, now: Tensor) -> Tensor:
-    """Factors that take sums down to what is wanted."""
-    return torch.where(now > wanted, wanted / torch.where(now > 0, now, 1.0), 1.0)

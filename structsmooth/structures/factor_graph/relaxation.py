@@ -8,7 +8,7 @@ from torch import Tensor
 
 from structsmooth.structures.factor_graph import roof_duality
 from structsmooth.structures.factor_graph.layout import Forest, Layout, forest, tree, turned
-from structsmooth.structures.factor_graph.messages import Interval, Marginals, Messages, solve, with_penalties
+from structsmooth.structures.factor_graph.messages import Marginals, Messages, solve, with_penalties
 
 RelaxationMethod = Literal["auto", "tree", "cut", "messages", "lp"]
 
@@ -38,9 +38,8 @@ class Relaxation:
     the outputs, so the optimum is an upper bound on the score of every output.
 
     Attributes:
-        value: ⟨θ, μ⟩, [B], differentiable: its gradient is μ. -inf for an example without outputs, where all other
-            attributes are zero.
-        dual: an upper bound on the optimum, and so on the score of every output, [B].
+        value: ⟨θ, μ⟩, [B], differentiable: its gradient is μ. -inf, with μ = 0, where no allowed point was found.
+        dual: an upper bound on the optimum, and so on the score of every output, [B]. -inf proves that there is none.
         unary: distributions μ_i, [B, N, S].
         pairwise: distributions μ_e, [B, E, S, S].
         deltas: messages δ of each edge to its ends, [B, E, 2, S]. With θ̂_i = θ_i + Σ_e δ_ei and
@@ -69,19 +68,11 @@ class Relaxation:
     @property
     def gap(self) -> Tensor:
         """Width of the interval that holds the optimum, [B]; 0 for an example without outputs."""
-        return torch.where(self.value > -torch.inf, self.dual - self.value.detach(), 0.0)
+        return torch.where(self.dual > -torch.inf, self.dual - self.value.detach(), 0.0)
 
     def decode(self) -> Rounded:
         """Labels, their score, and the bound on the score of all outputs."""
         return Rounded(self.labels, self.score, self.dual)
-
-
-class Solution(NamedTuple):
-    """What a method finds."""
-
-    marginals: Marginals
-    deltas: Tensor
-    dual: Tensor
 
 
 def relax(
@@ -91,42 +82,56 @@ def relax(
     if method not in get_args(RelaxationMethod):
         raise ValueError(f"method must be one of {', '.join(get_args(RelaxationMethod))}, got {method!r}")
     finite, least = with_penalties(unary.detach(), pairwise.detach(), layout)
-    solution = _METHODS[method](finite, tolerance, max_sweeps)
-    # Of scores that stand for -inf, any share above rounding would take the value below all that is allowed.
-    feasible = finite.value(solution.marginals) > least
-    marginals = Marginals(*(_where(feasible, m, 0.0) for m in solution.marginals))
-    node, _ = finite.reparameterized(solution.deltas)
-    guess = _first_best(solution.marginals.node + 1e-6 * node.softmax(-1))
-    labels = torch.where(feasible.unsqueeze(-1) & layout.node_mask, finite.improved(guess, 5), 0)
-    score = torch.where(feasible, finite.value(finite.vertex(labels)), -torch.inf)
-    score = torch.where(score > least, score, -torch.inf)
-    dual = torch.where(feasible, solution.dual, -torch.inf)
+    marginals, deltas = _solved(finite, method, tolerance, max_sweeps)
+    dual = finite.dual(deltas)
+    possible = dual > least  # allowed outputs score more than this
+    node, _ = finite.reparameterized(deltas)
+    guess = (marginals.node + 1e-6 * node.softmax(-1)).argmax(-1)
+    labels = torch.where(possible.unsqueeze(-1) & layout.node_mask, finite.improved(guess, 5), 0)
+    vertex = finite.vertex(labels)
+    score, value = finite.value(vertex), finite.value(marginals)
+    marginals = Marginals(*(_where(score > value, v, m) for v, m in zip(vertex, marginals, strict=True)))
+    found = possible & (torch.maximum(score, value) > least)
+    marginals = Marginals(*(_where(found, m, torch.zeros_like(m)) for m in marginals))
+    score = torch.where(possible & (score > least), score, -torch.inf)
     return Relaxation(
-        value=torch.where(feasible, _expected(unary, marginals.node) + _expected(pairwise, marginals.edge), -torch.inf),
-        dual=dual,
+        value=torch.where(found, _expected(unary, marginals.node) + _expected(pairwise, marginals.edge), -torch.inf),
+        dual=torch.where(possible, dual, -torch.inf),
         unary=marginals.node,
         pairwise=marginals.edge,
-        deltas=_where(feasible, solution.deltas, 0.0),
-        tight=feasible & (dual - score <= _TIGHT * (1 + dual.abs())),
+        deltas=_where(possible, deltas, torch.zeros_like(deltas)),
+        tight=possible & (dual - score <= _TIGHT * (1 + dual.abs())),
         labels=labels,
         score=score,
     )
 
 
-def _by_tree(problem: Messages, tolerance: float, max_sweeps: int) -> Solution:
+def _solved(problem: Messages, method: RelaxationMethod, tolerance: float, max_sweeps: int) -> tuple[Marginals, Tensor]:
+    """A point of the local polytope and messages: optimal, but for message passing."""
+    if method == "lp":
+        from structsmooth.structures.factor_graph import linear_program  # scipy is optional
+
+        return linear_program.solve(problem)
+    if method in ("auto", "tree"):
+        as_forest = forest(problem.layout)
+        if bool(as_forest.is_forest.all()):
+            return _by_tree(problem, as_forest)
+        if method == "tree":
+            b = int(as_forest.is_forest.long().argmin())
+            raise ValueError(f'method="tree" needs graphs without cycles; example {b} has one: use "auto"')
+    states = problem.unary.shape[-1]
+    if method == "cut" and states != 2:
+        raise ValueError(f'method="cut" needs two states, got {states}: use "auto"')
+    if method != "messages" and states == 2:
+        return roof_duality.solve(problem)
+    found = solve(problem, tolerance, max_sweeps)
+    return found.marginals, found.deltas
+
+
+def _by_tree(problem: Messages, as_forest: Forest) -> tuple[Marginals, Tensor]:
     """Dynamic programming: outputs alone are optimal."""
-    as_forest = forest(problem.layout)
-    if not bool(as_forest.is_forest.all()):
-        b = int(as_forest.is_forest.long().argmin())
-        raise ValueError(f'method="tree" needs graphs without cycles; example {b} has one: use "auto"')
-    return _tree_solution(problem, as_forest)
-
-
-def _tree_solution(problem: Messages, as_forest: Forest) -> Solution:
-    deltas = forest_messages(problem, as_forest)
     _, y = tree(problem.unary, problem.pairwise, as_forest, problem.layout.node_mask).max()
-    marginals = problem.vertex(y)
-    return Solution(marginals, deltas, problem.dual(deltas))
+    return problem.vertex(y), forest_messages(problem, as_forest)
 
 
 def forest_messages(problem: Messages, as_forest: Forest) -> Tensor:
@@ -148,49 +153,12 @@ def forest_messages(problem: Messages, as_forest: Forest) -> Tensor:
     return deltas
 
 
-def _by_cut(problem: Messages, tolerance: float, max_sweeps: int) -> Solution:
-    """Roof duality."""
-    if problem.unary.shape[-1] != 2:
-        raise ValueError(f'method="cut" needs two states, got {problem.unary.shape[-1]}: use "auto"')
-    marginals, deltas = roof_duality.solve(problem)
-    return Solution(marginals, deltas, problem.dual(deltas))
-
-
-def _by_messages(problem: Messages, tolerance: float, max_sweeps: int) -> Solution:
-    """Message passing."""
-    found: Interval = solve(problem, tolerance, max_sweeps)
-    return Solution(found.marginals, found.deltas, found.dual)
-
-
-def _by_lp(problem: Messages, tolerance: float, max_sweeps: int) -> Solution:
-    """HiGHS."""
-    from structsmooth.structures.factor_graph import linear_program  # scipy is optional
-
-    marginals, deltas = linear_program.solve(problem)
-    return Solution(marginals, deltas, problem.dual(deltas))
-
-
-def _auto(problem: Messages, tolerance: float, max_sweeps: int) -> Solution:
-    """Exact methods where there are any."""
-    as_forest = forest(problem.layout)
-    if bool(as_forest.is_forest.all()):
-        return _tree_solution(problem, as_forest)
-    method = _by_cut if problem.unary.shape[-1] == 2 else _by_messages
-    return method(problem, tolerance, max_sweeps)
-
-
-_METHODS = {"auto": _auto, "tree": _by_tree, "cut": _by_cut, "messages": _by_messages, "lp": _by_lp}
-
-
 def _expected(scores: Tensor, marginals: Tensor) -> Tensor:
     """Sum of scores times marginals, where these are not zero: [B], differentiable."""
     used = marginals > 0
     return (marginals * torch.where(used & (scores > -torch.inf), scores, 0.0)).flatten(1).sum(1)
 
 
-def _where(condition: Tensor, tensor: Tensor, other: float) -> Tensor:
+def _where(condition: Tensor, tensor: Tensor, other: Tensor) -> Tensor:
+    """``torch.where`` for a condition [B]."""
     return torch.where(condition.view(-1, *[1] * (tensor.dim() - 1)), tensor, other)
-
-
-def _first_best(scores: Tensor) -> Tensor:
-    return scores.argmax(-1)

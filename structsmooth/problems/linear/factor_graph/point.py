@@ -6,10 +6,9 @@ import torch
 from torch import Tensor
 
 from structsmooth.problems.linear.factor_graph.data import FactorGraphs
+from structsmooth.structures.factor_graph.rounding import with_marginals
 
 _TINY = torch.finfo(torch.float64).tiny
-# Less mass than this is missing by rounding alone.
-_ROUNDING = 1e-15
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ class SoftPoint:
         votes: Tensor = self.nodes.index_add(0, graphs.ends.flatten(), self.ends().flatten(0, 1))
         nodes = votes / (1 + graphs.degrees)[:, None]
         a, b = nodes[graphs.ends].unbind(1)
-        edges = _near_potts(self.edges, a, b, first) if self.potts else _near_tables(self.edges, a, b)
+        edges = _near_potts(self.edges, a, b, first) if self.potts else with_marginals(self.edges, a, b)
         return replace(self, nodes=nodes, edges=edges)
 
 
@@ -64,12 +63,3 @@ def _near_potts(edges: Tensor, a: Tensor, b: Tensor, first: int) -> Tensor:
     part = ((now - least) / (most - least).clamp_min(_TINY)).clamp(0, 1)
     diagonal = torch.lerp(lowest, highest, part)
     return torch.cat([diagonal, a - diagonal, b - diagonal], 1)
-
-
-def _near_tables(tables: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """Tables with marginals a and b (Altschuler et al. 2017, Algorithm 2)."""
-    tables = tables * (a / tables.sum(2).clamp_min(_TINY)).clamp_max(1)[:, :, None]
-    tables = tables * (b / tables.sum(1).clamp_min(_TINY)).clamp_max(1)[:, None]
-    rows, columns = (a - tables.sum(2)).clamp_min(0), (b - tables.sum(1)).clamp_min(0)
-    rest = rows.sum(1).clamp_min(_ROUNDING)[:, None, None]
-    return tables + rows[:, :, None] * columns[:, None] / rest
