@@ -13,6 +13,7 @@ import numba
 from numba.core.caching import FunctionCache
 
 from structsmooth.compiled import clock
+from structsmooth.compiled.library import Pipeline
 
 try:
     import fcntl
@@ -52,7 +53,7 @@ def entry_point(function: Callable[..., Any]) -> Any:
     Arguments must be arrays, numbers and plain tuples of them: for any other class the cache on disk stores its name,
     and fails to load once the class has changed.
     """
-    dispatcher: Any = numba.njit(nogil=True, error_model="numpy", fastmath=_FLAGS)(function)
+    dispatcher: Any = numba.njit(nogil=True, error_model="numpy", fastmath=_FLAGS, pipeline_class=Pipeline)(function)
     dispatcher._cache = _Cache(function)
     return dispatcher
 
@@ -76,7 +77,7 @@ class _Cache(FunctionCache):
         found = super().load_overload(*arguments)
         if found is None:
             self._missed = time.perf_counter()
-            # Two compilations of one function may differ in rounding: the first process to come compiles for all.
+            # Of processes that start together, the first to come compiles for all.
             self._lock.close()  # of a compilation that failed
             self._lock = _locked(Path(self.cache_path) / self._lock_name)
             found = super().load_overload(*arguments)

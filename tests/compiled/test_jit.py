@@ -59,7 +59,6 @@ def output_of(code: str, package: Path) -> tuple[str, str]:
 
 
 def test_one_process_compiles_for_all_that_start_together(package: Path) -> None:
-    """Two compilations of one function may differ in rounding."""
     with ThreadPoolExecutor(3) as pool:
         answers = list(pool.map(lambda _: run(package), range(3)))
     assert sorted(answers) == [(2.0, False), (2.0, False), (2.0, True)]
@@ -75,6 +74,17 @@ for argument in ("text", "text", 1.0):
         print(type(error).__name__)
 """
     assert output_of(code, package)[0].split() == ["TypingError", "TypingError", "2.0"]
+
+
+def test_entry_points_call_their_own_copies(package: Path) -> None:
+    """Copies that machine code shares by name are optimized in different company, and may differ in rounding."""
+    calls_itself = "return x if x < 2.0 else step(x - 1.0) + step(x - 2.0)"  # hence is not inlined
+    (package / "chain" / "compiled.py").write_text(CHAIN.replace("return x + 1.0", calls_itself))
+    code = "from structsmooth.compiled_loops import run; print(run(7.0)); print(run.inspect_llvm(run.signatures[0]))"
+    value, _, assembly = output_of(code, package)[0].partition("\n")
+    assert value == "13.0"
+    assert "define internal" in assembly
+    assert "define linkonce_odr" not in assembly
 
 
 def test_cached_code_follows_the_sources_of_what_it_calls(package: Path) -> None:
