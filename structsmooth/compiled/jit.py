@@ -68,7 +68,7 @@ class _Cache(FunctionCache):
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
         self._lock: IO[str] = StringIO()
-        self._lock_name = f"{function.__module__}.{function.__qualname__}.lock"
+        self._function_name = f"{function.__module__}.{function.__qualname__}"
 
     def _index_key(self, *arguments: Any) -> tuple[Any, ...]:
         return *super()._index_key(*arguments), _SOURCES
@@ -79,16 +79,18 @@ class _Cache(FunctionCache):
             self._missed = time.perf_counter()
             # Of processes that start together, the first to come compiles for all.
             self._lock.close()  # of a compilation that failed
-            self._lock = _locked(Path(self.cache_path) / self._lock_name)
+            self._lock = _locked(Path(self.cache_path) / f"{self._function_name}.lock")
             found = super().load_overload(*arguments)
             if found is None:
                 _announce()
+                _show(f"  {self._function_name}")
             else:
                 self._done()
         return found
 
     def save_overload(self, *arguments: Any) -> None:
         super().save_overload(*arguments)
+        _show("")
         self._done()
 
     def _done(self) -> None:
@@ -131,3 +133,9 @@ _SOURCES = _digest_of_sources()
 def _announce() -> None:
     message = "structsmooth: compiling inner loops for this machine, once; this takes about half a minute"
     print(message, file=sys.stderr, flush=True)
+
+
+def _show(line: str) -> None:
+    """Replace the last line on a terminal; elsewhere do nothing."""
+    if sys.stderr.isatty():
+        print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)

@@ -109,6 +109,18 @@ def test_new_types_of_arguments_are_announced_too(package: Path) -> None:
     assert run(package, 1) == (2.0, True)
 
 
+def test_a_terminal_shows_what_is_being_compiled(package: Path) -> None:
+    code = """
+import sys
+sys.stderr.isatty = lambda: True
+from structsmooth.compiled_loops import run
+run(1.0)
+"""
+    announcement, *shown = output_of(code, package)[1].split("\033[K")
+    assert announcement.startswith(COMPILING)
+    assert [line.strip() for line in shown] == ["structsmooth.compiled_loops.run", ""]
+
+
 def test_the_clock_stands_still_while_loops_are_compiled(package: Path) -> None:
     code = """
 from time import perf_counter
