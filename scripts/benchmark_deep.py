@@ -2,9 +2,10 @@
 
 The model is the ELU score of the localization task, a 1 × 1 convolution and a linear map, over random feature maps;
 the network that describes boxes has random weights. Inner steps are those of the prox-linear algorithm, on linearized
-scores. Of full passes the table has the time of the slowest process, how many times as long the first number of
-processes took, and the CPU seconds of each. Numbers of processes take turns, so that load of the machine meets all, and
-times of full passes are the least; others are medians. There are rows for the GPU if there is one; processes share it.
+scores. Of full passes and of SGD steps, which processes share, the table has the time of the slowest process, how many
+times as long the first number of processes took, and the CPU seconds of each. Numbers of processes take turns, so that
+load of the machine meets all, and these times are the least; others are medians. There are rows for the GPU if there is
+one; processes share it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from statistics import median
 import numpy as np
 import torch
 
-from structsmooth import L2, ModuleProblem, processes
+from structsmooth import L2, Max, ModuleProblem, processes
 from structsmooth.models import BoxELU, collate_boxes
 from structsmooth.models.backbones import SqueezeNetFire9
 from structsmooth.problems import sharded
@@ -33,6 +34,9 @@ _SMOOTHER = L2(1.0, 5)
 _WORKER = "STRUCTSMOOTH_BENCHMARK_WORKER"
 # Pixels of the sides of the image whose boxes are described.
 _HEIGHT, _WIDTH = 375, 500
+
+Times = dict[str, list[Sequence[tuple[float, float]]]]
+"""Wall-clock and CPU seconds of each process, for each call of each kind of work."""
 
 
 def deep_problem(options: Namespace, device: str, batch_size: int = 1) -> ModuleProblem:
@@ -68,21 +72,21 @@ def inner_steps(options: Namespace, device: str) -> Iterator[str]:
         yield _row(f"inner step, {size} images", device, 1e3 * step, f"{1e3 * step / size:.2f} ms an image", "")
 
 
-def full_passes(options: Namespace, device: str) -> Iterator[str]:
-    """A row for each number of processes: one full pass with gradient."""
-    walls: dict[int, list[float]] = {count: [] for count in options.processes}
-    cpus: dict[int, list[list[float]]] = {count: [] for count in options.processes}
+def shared(options: Namespace, device: str) -> Iterator[str]:
+    """A row for each number of processes, for one full pass with gradient, and for the gradient of one step."""
+    found: dict[int, list[Times]] = {count: [] for count in options.processes}
     for _ in range(options.turns):
         for count in options.processes:
-            for turn in _in_processes(options.arguments, count, device):
-                walls[count].append(max(wall for wall, _ in turn))
-                cpus[count].append([cpu for _, cpu in turn])
-    first = min(walls[options.processes[0]])
-    for count in options.processes:
-        ratio = first / min(walls[count])
-        cpu = " + ".join(f"{min(each):.3f}" for each in zip(*cpus[count], strict=True))
-        name = f"full pass, {options.n} images, {count} processes"
-        yield _row(name, device, 1e3 * min(walls[count]), f"{ratio:.2f} times as fast", cpu)
+            found[count].append(_in_processes(options.arguments, count, device))
+    for name in _shared_work(deep_problem(options, device), options):
+        calls = {count: [call for turn in turns for call in turn[name]] for count, turns in found.items()}
+        walls = {count: min(max(wall for wall, _ in call) for call in own) for count, own in calls.items()}
+        for count, own in calls.items():
+            ratio = walls[options.processes[0]] / walls[count]
+            each = zip(*([cpu for _, cpu in call] for call in own), strict=True)
+            cpu = " + ".join(f"{min(seconds):.3f}" for seconds in each)
+            row = f"{name}, {count} processes"
+            yield _row(row, device, 1e3 * walls[count], f"{ratio:.2f} times as fast", cpu)
 
 
 def box_features(options: Namespace, device: str) -> Iterator[str]:
@@ -104,23 +108,33 @@ def box_features(options: Namespace, device: str) -> Iterator[str]:
 def worker(options: Namespace, device: str) -> None:
     """One of several processes: the first prints wall-clock and CPU seconds of all, for each repetition."""
     with processes.joined():
-        problem = sharded(deep_problem(options, device))
-        w, times = problem.start(), []
-        for _ in range(options.repeats + 1):
-            processes.wait()
-            times.append(timed(lambda: problem.full_pass(w, _SMOOTHER), device))
-        everyone = processes.gathered(times[1:])
+        times: Times = {}
+        for name, work in _shared_work(sharded(deep_problem(options, device)), options).items():
+            own = []
+            for _ in range(options.repeats + 1):
+                processes.wait()
+                own.append(timed(work, device))
+            times[name] = list(zip(*processes.gathered(own[1:]), strict=True))
         if processes.rank() == 0:
-            print(json.dumps(list(zip(*everyone, strict=True))))
+            print(json.dumps(times))
 
 
-def _in_processes(arguments: Sequence[str], count: int, device: str) -> list[list[tuple[float, float]]]:
+def _shared_work(problem: ModuleProblem, options: Namespace) -> dict[str, Callable[[], object]]:
+    w, size = problem.start(), max(options.batch_sizes)
+    batch = torch.arange(size) % problem.n
+    return {
+        f"full pass, {problem.n} images": lambda: problem.full_pass(w, _SMOOTHER),
+        f"SGD step, {size} images": lambda: problem.batch_loss_and_grad(w, batch, Max()),
+    }
+
+
+def _in_processes(arguments: Sequence[str], count: int, device: str) -> Times:
     """What the first of so many workers prints."""
     with socket.socket() as listener:
         listener.bind(("localhost", 0))
         port = str(listener.getsockname()[1])
-    shared = {_WORKER: device, "WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count), "MASTER_PORT": port}
-    environment = {**os.environ, **shared, "MASTER_ADDR": "localhost"}
+    joining = {_WORKER: device, "WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count), "MASTER_PORT": port}
+    environment = {**os.environ, **joining, "MASTER_ADDR": "localhost"}
     workers = [
         subprocess.Popen(
             [sys.executable, __file__, *arguments],
@@ -133,7 +147,7 @@ def _in_processes(arguments: Sequence[str], count: int, device: str) -> list[lis
     outputs = [process.communicate()[0] for process in workers]
     if any(process.returncode for process in workers):
         raise RuntimeError("a process of the benchmark failed")
-    times: list[list[tuple[float, float]]] = json.loads(outputs[0])
+    times: Times = json.loads(outputs[0])
     return times
 
 
@@ -147,7 +161,7 @@ def _options(arguments: Sequence[str]) -> Namespace:
     parser.add_argument("--boxes", type=int, default=300, help="boxes of an image (default: 300)")
     parser.add_argument("--channels", type=int, default=256, help="of 3x3 feature maps (default: 256)")
     parser.add_argument("--batch-sizes", type=int, nargs="+", default=[1, 4, 16], help="of steps (default: 1 4 16)")
-    parser.add_argument("--processes", type=int, nargs="+", default=[1, 2], help="of full passes (default: 1 2)")
+    parser.add_argument("--processes", type=int, nargs="+", default=[1, 2], help="that share work (default: 1 2)")
     parser.add_argument("--repeats", type=int, default=7, help="calls in a turn (default: 7)")
     parser.add_argument("--turns", type=int, default=3, help="of each number of processes (default: 3)")
     parser.add_argument("--threads", type=int, default=1, help="of torch in each process (default: 1)")
@@ -165,7 +179,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(_row("what", "device", float("nan"), "rate", "CPU seconds").replace("       nan", "        ms"))
     print("| " + " | ".join("-" * width for width in (38, 6, 10, 22, 24)) + " |")
     for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
-        for part in (inner_steps, full_passes, box_features):
+        for part in (inner_steps, shared, box_features):
             for row in part(options, device):
                 print(row, flush=True)
     return 0

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from structsmooth.problems.base import FullPass, Problem, total
-from structsmooth.problems.sharding import reduced
+from structsmooth.problems.sharding import reduced, shared_mean
 from structsmooth.smoothing import Smoother
 from structsmooth.structures.base import Structure
 
@@ -107,12 +107,16 @@ class AffineProblem(Problem):
 
     def gradient_change(self, w: Tensor, snapshot: FullPass, indices: Tensor) -> Tensor:
         """As in :meth:`Problem.gradient_change`; one oracle call per example if the snapshot keeps statistics."""
-        batch = self.affine_batch(indices)
-        now = self._answer(batch, w, indices, snapshot.smoother).statistics
-        then = snapshot.batch(indices, now) if isinstance(snapshot, StatisticsPass) else None
-        if then is None:
-            then = self._answer(batch, snapshot.weights, indices, snapshot.smoother).statistics
-        return batch.adjoint([a - b for a, b in zip(now, then, strict=True)]) / len(indices)
+
+        def mean_change(own: Tensor) -> tuple[Tensor]:
+            batch = self.affine_batch(own)
+            now = self._answer(batch, w, own, snapshot.smoother).statistics
+            then = snapshot.batch(own, now) if isinstance(snapshot, StatisticsPass) else None
+            if then is None:
+                then = self._answer(batch, snapshot.weights, own, snapshot.smoother).statistics
+            return (batch.adjoint([a - b for a, b in zip(now, then, strict=True)]) / len(own),)
+
+        return shared_mean(self, indices, mean_change)[0]
 
     def _answer(self, batch: AffineBatch, w: Tensor, indices: Tensor, smoother: Smoother) -> Answer:
         self.oracle_calls += self.inferences(indices)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from structsmooth import processes
 from structsmooth.problems.bounds import Bounds, clip
-from structsmooth.problems.sharding import Shard, mean, reduced, replicated
+from structsmooth.problems.sharding import Shard, mean, reduced, replicated, shared_mean
 from structsmooth.smoothing import Max, Smoother
 
 
@@ -155,9 +155,14 @@ class Problem(ABC):
     def batch_loss_and_grad(self, w: Tensor, indices: Tensor, smoother: Smoother) -> tuple[Tensor, Tensor]:
         """Mean loss over some examples [] and its gradient [dim], without waiting for the device."""
         w = w.detach().requires_grad_()
-        mean = self._losses(w, indices, smoother).mean()
-        (gradient,) = torch.autograd.grad(mean, w)
-        return mean.detach(), gradient
+
+        def means(own: Tensor) -> tuple[Tensor, Tensor]:
+            mean = self._losses(w, own, smoother).mean()
+            (gradient,) = torch.autograd.grad(mean, w)
+            return mean.detach(), gradient
+
+        loss, gradient = shared_mean(self, indices, means)
+        return loss, gradient
 
     def gradient_change(self, w: Tensor, snapshot: FullPass, indices: Tensor) -> Tensor:
         """Change of the gradient from the snapshot to ``w``: [dim]; of the mean loss over some examples.

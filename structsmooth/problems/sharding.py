@@ -1,4 +1,4 @@
-"""Processes share passes over all examples: each makes its part of them, and one reduction puts the parts together."""
+"""Processes share passes and steps: each makes its part of them, and one reduction puts the parts together."""
 
 import copy
 import functools
@@ -26,6 +26,10 @@ class Shareable(Protocol):
         """The same problem over a large part of its examples."""
         ...
 
+    def inferences(self, indices: Tensor) -> int:
+        """Number of oracle calls that some examples take."""
+        ...
+
 
 P = TypeVar("P", bound=Shareable)
 F = TypeVar("F", bound=Callable[..., Any])
@@ -40,9 +44,10 @@ def sharded(problem: P) -> P:
     Call it in every process, after ``torch.distributed.init_process_group``, with the same problem, and run the same
     solver with the same seed: every process gets the weights that one process alone would, up to rounding.
 
-    Stochastic steps are not shared out: every process makes all of them, and after an epoch it goes on with the weights
-    of the first, so that processes never part. Oracle calls are counted as in one process: steps count once, though
-    every process makes them.
+    Of the examples of a stochastic step in plain torch each process takes a part, and their gradients are summed.
+    Compiled steps, those of BCFW, and steps on fewer examples than processes are not shared out: every process makes
+    all of them. After an epoch all go on with the weights of the first, so that processes never part. Oracle calls are
+    counted as in one process.
 
     Args:
         problem: any problem.
@@ -121,6 +126,27 @@ def rows(own: Tensor, share: float) -> Tensor:
 def mean_rows(own: Tensor, share: float) -> Tensor:
     """Rows of all blocks, each a term of a mean over all examples."""
     return processes.stacked_rows(own * share)
+
+
+def shared_mean(
+    problem: Shareable, indices: Tensor, means: Callable[[Tensor], tuple[Tensor, ...]]
+) -> tuple[Tensor, ...]:
+    """Means over some examples, [...] each: every process computes its part of them if they suffice for all.
+
+    Args:
+        problem: with the examples; calls that the other processes make are counted here, too.
+        indices: the examples of one step, [b].
+        means: the means over some of them.
+    """
+    if problem.shard is None or len(indices) < processes.count():
+        return means(indices)
+    share = processes.share(len(indices))
+    own = indices[share.start : share.stop]
+    parts = means(own)
+    problem.oracle_calls += problem.inferences(indices) - problem.inferences(own)
+    sums = processes.summed(torch.cat([part.flatten() for part in parts]) * (len(own) / len(indices)))
+    pieces = sums.split([part.numel() for part in parts])
+    return tuple(piece.view_as(part) for piece, part in zip(pieces, parts, strict=True))
 
 
 def replicated(method: F) -> F:

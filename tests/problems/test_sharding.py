@@ -76,7 +76,8 @@ def run(build: Callable[[], Problem], solver: Any) -> Result:
 
 def run_all() -> dict[str, Any]:
     results: dict[str, Any] = {name: summary(run(*pair)) for name, pair in RUNS.items()}
-    return results | {"pieces": pieces(), "few": sharded(random_problem(lengths=(3,))).shard is None, "drift": drift()}
+    few = sharded(random_problem(lengths=(3,))).shard is None
+    return results | {"pieces": pieces(), "steps": steps(), "few": few, "drift": drift()}
 
 
 def summary(result: Result) -> tuple[torch.Tensor, list[dict[str, Any]]]:
@@ -106,6 +107,19 @@ def pieces() -> dict[str, torch.Tensor]:
             f"{name} dual weights": problem.dual_weights(statistics, LAM),
             f"{name} numbers": torch.tensor([*numbers, problem.oracle_calls], dtype=torch.float64),
         }
+    return found
+
+
+def steps() -> list[tuple[int, int]]:
+    """Examples read and oracle calls counted in steps on one and on five examples."""
+    problem, found = sharded(small_networks.chain_problem()), []
+    read: list[Any] = []
+    collate, problem.collate = problem.collate, lambda pairs: (read.extend(pairs), collate(pairs))[1]
+    for size in (1, 5):
+        read.clear()
+        calls = problem.oracle_calls
+        problem.batch_loss_and_grad(problem.start(), torch.arange(size), Max())
+        found.append((len(read), problem.oracle_calls - calls))
     return found
 
 
@@ -149,6 +163,10 @@ def test_runs_are_those_of_one_process(both: list[dict[str, Any]], name: str) ->
 def test_passes_are_those_of_one_process(both: list[dict[str, Any]]) -> None:
     for results in both:
         assert_close(results["pieces"], pieces(), rtol=1e-9, atol=1e-12)
+
+
+def test_each_process_takes_a_part_of_a_step(both: list[dict[str, Any]]) -> None:
+    assert [results["steps"] for results in both] == [[(1, 1), (2, 5)], [(1, 1), (3, 5)]]
 
 
 def test_more_processes_than_examples_share_nothing(both: list[dict[str, Any]]) -> None:
