@@ -341,6 +341,8 @@ def test_benchmark_deep_measures_steps_passes_and_features(capsys, monkeypatch):
         "inner step",
         "full pass",
         "full pass",
+        "SGD step",
+        "SGD step",
         "features of 3 boxes",
     ]
     assert all(float(row["ms"]) > 0 for row in table)
