@@ -19,6 +19,7 @@ from structsmooth import (
     CasimirSVRG,
     Cost,
     Entropy,
+    ExcessiveGap,
     FrankWolfe,
     Hamming,
     History,
@@ -163,6 +164,8 @@ CASES: dict[str, Case] = {
         ProxLinear(learning_rate=1.0, inner="svrg", accept="always", inner_passes=2), sines, 8
     ),
     "frank-wolfe": Case(FrankWolfe(gap_tolerance=0), passes=12),
+    "excessive-gap": Case(ExcessiveGap(gap_tolerance=0), passes=12),
+    "excessive-gap, bounds": Case(ExcessiveGap(gap_tolerance=0), bounded_problem, 12),
     "frank-wolfe, bounds": Case(FrankWolfe(gap_tolerance=0), bounded_problem, 12),
     "bcfw, bounds": Case(BCFW(gap_tolerance=0), bounded_problem, 5),
     "proximal-bcfw, bounds": Case(ProximalBCFW(gap_tolerance=0), bounded_problem, 5),

@@ -3,6 +3,7 @@
 from structsmooth.solvers.base import Solver
 from structsmooth.solvers.dual.bcfw import BCFW
 from structsmooth.solvers.dual.certify import Certificate, certify
+from structsmooth.solvers.dual.excessive_gap import ExcessiveGap
 from structsmooth.solvers.dual.frank_wolfe import FrankWolfe
 from structsmooth.solvers.dual.path import Breakpoint, RegularizationPath, SolutionPath, grid_search
 from structsmooth.solvers.dual.proximal import ProximalBCFW
@@ -23,6 +24,7 @@ __all__ = [
     "Breakpoint",
     "CasimirSVRG",
     "Certificate",
+    "ExcessiveGap",
     "FrankWolfe",
     "IncrementalProxLinear",
     "Progress",

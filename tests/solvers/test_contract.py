@@ -41,6 +41,7 @@ from structsmooth import (
     SVRG,
     Adam,
     CasimirSVRG,
+    ExcessiveGap,
     FrankWolfe,
     History,
     IncrementalProxLinear,
@@ -57,13 +58,23 @@ from structsmooth.compiled import clock
 from structsmooth.history import Row
 from structsmooth.solvers import Progress, Solver, State, Stop
 
-DUAL = (BCFW, ProximalBCFW, FrankWolfe)
-SOLVERS: list[type[Solver[Any]]] = [SGD, SVRG, CasimirSVRG, Adam, ProxLinear, IncrementalProxLinear, *DUAL]
-STARTS_FROM_WEIGHTS = {name: case for name, case in CASES.items() if not isinstance(case.solver, DUAL)}
+DUAL = (BCFW, ProximalBCFW, FrankWolfe)  # which start from the states of other runs
+WITH_DUAL = (*DUAL, ExcessiveGap)
+SOLVERS: list[type[Solver[Any]]] = [
+    SGD,
+    SVRG,
+    CasimirSVRG,
+    Adam,
+    ProxLinear,
+    IncrementalProxLinear,
+    *DUAL,
+    ExcessiveGap,
+]
+STARTS_FROM_WEIGHTS = {name: case for name, case in CASES.items() if not isinstance(case.solver, WITH_DUAL)}
 # Solvers that search for the size of every step.
 STEPS_OF_ANY_SIZE = (
     CASES["casimir"].solver,
-    *(case.solver for case in CASES.values() if isinstance(case.solver, DUAL)),
+    *(case.solver for case in CASES.values() if isinstance(case.solver, WITH_DUAL)),
 )
 every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 every_solver = pytest.mark.parametrize("solver", SOLVERS, ids=lambda solver: solver.__name__)
@@ -112,7 +123,7 @@ class TestRuns:
         first, again, other = (case.solver.solve(case.problem(), lam=LAM, passes=7, seed=seed) for seed in (5, 5, 6))
         assert torch.equal(first.weights, again.weights)
         assert without_time(first.history) == without_time(again.history)
-        assert torch.equal(first.weights, other.weights) == isinstance(case.solver, FrankWolfe)
+        assert torch.equal(first.weights, other.weights) == isinstance(case.solver, FrankWolfe | ExcessiveGap)
 
     def test_resumes_from_every_pass_as_if_unbroken(self, case: Case, tmp_path: Path) -> None:
         moments: list[tuple[State, History]] = []
@@ -207,7 +218,7 @@ class TestRuns:
         assert all(a <= b for a, b in pairwise(history.column("seconds")))
         assert history[-1].objective == pytest.approx(objective(problem, result.weights), rel=1e-12)
         assert all((row.step_size is None) == (case.solver in STEPS_OF_ANY_SIZE) for row in history)
-        assert all((row.mu > 0) == isinstance(case.solver, SVRG | CasimirSVRG) for row in history)
+        assert all((row.mu > 0) == isinstance(case.solver, SVRG | CasimirSVRG | ExcessiveGap) for row in history)
         linear = case.problem in (small_problem, bounded_problem)
         assert all((row.dual is not None) == (row.gap is not None) == linear for row in history)
         assert History.from_json_lines(history.to_json_lines().splitlines()) == history
@@ -225,6 +236,8 @@ class TestRuns:
 
         problem.full_pass = counted
         history = case.solver.solve(problem, lam=LAM, passes=case.passes).history
+        if isinstance(case.solver, ExcessiveGap):  # it has made the pass, and asks for the loss alone
+            evaluations = [problem.n] * len(history)
         assert len(evaluations) >= len(history)
         if isinstance(case.solver, SVRG | CasimirSVRG) and case.solver not in STEPS_OF_ANY_SIZE:
             evaluations = []
@@ -233,6 +246,9 @@ class TestRuns:
         assert history[-1].oracle_calls == problem.oracle_calls - sum(evaluations)
 
     def test_start_is_used_and_kept(self, case: Case) -> None:
+        if isinstance(case.solver, ExcessiveGap):
+            pytest.raises(TypeError, case.solver.solve, case.problem(), lam=LAM, start=start_of(case))
+            return
         problem, start = case.problem(), start_of(case)
         before = start.split()[0] if isinstance(start, State) else {"start": start}
         copies = {name: tensor.clone() for name, tensor in before.items()}
@@ -298,6 +314,8 @@ GOALS: dict[str, Goal] = {
     "frank-wolfe": Goal(FrankWolfe(), 1000, gap=0.02, seeds=((1, 0),)),
     "bcfw, bounds": Goal(BCFW(), 40, gap=0.02, bounded=True),
     "proximal-bcfw, bounds": Goal(ProximalBCFW(), 40, gap=0.02, bounded=True),
+    "excessive-gap": Goal(ExcessiveGap(), 300, gap=0.02),
+    "excessive-gap, bounds": Goal(ExcessiveGap(), 300, gap=0.02, bounded=True),
     "frank-wolfe, bounds": Goal(FrankWolfe(), 1000, gap=0.02, seeds=((1, 0),), bounded=True),
 }
 
@@ -461,7 +479,7 @@ def test_numbers_of_numpy_are_numbers(solver: type[Solver[Any]]) -> None:
         ("passes", 2.5, TypeError, "passes must be an int, got float"),
         ("seed", -1, ValueError, "seed must be at least 0, got -1"),
         ("seed", 1.5, TypeError, "seed must be an int, got float"),
-        ("start", [0.0] * 27, TypeError, "start must be a .*, got list"),
+        ("start", [0.0] * 27, TypeError, "start must be (a .*|None), got list"),
     ],
 )
 def test_refuses_bad_arguments(
@@ -479,6 +497,10 @@ def test_refuses_a_start_of_another_problem_or_solver(solver: type[Solver[Any]])
         message = r"statistics must have shape \(78,\), got \(84,\)|start must be of 27 weights, got one of 30"
         accepted = BCFW if issubclass(solver, BCFW) else solver
         wrong, kind = problem.start(), f"start must be a {accepted.__name__}State, got Tensor"
+    elif solver is ExcessiveGap:
+        with pytest.raises(TypeError, match="start must be None, got Tensor"):
+            solver().solve(problem, lam=1, start=problem.start())
+        return
     else:
         foreign, message = torch.zeros(3), r"start must have shape \[dim\] = \(27,\), got \(3,\)"
         wrong, kind = BCFW().solve(problem, lam=1, passes=1).state, "start must be a torch.Tensor, got BCFWState"
@@ -506,7 +528,7 @@ def test_refuses_to_resume_from_another_run(solver: type[Solver[Any]]) -> None:
 @every_solver
 def test_refuses_problems_that_it_cannot_solve(solver: type[Solver[Any]]) -> None:
     name = solver.__name__
-    if solver in DUAL:
+    if solver in WITH_DUAL:
         with pytest.raises(ValueError, match=f"{name} needs lam > 0"):
             solver().solve(small_problem(), lam=0)
         with pytest.raises(TypeError, match=f"{name} needs a LinearProblem, got ModuleProblem"):
