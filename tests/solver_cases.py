@@ -18,6 +18,7 @@ from structsmooth import (
     Candidates,
     CasimirSVRG,
     Cost,
+    CuttingPlane,
     Entropy,
     ExcessiveGap,
     FrankWolfe,
@@ -164,6 +165,8 @@ CASES: dict[str, Case] = {
         ProxLinear(learning_rate=1.0, inner="svrg", accept="always", inner_passes=2), sines, 8
     ),
     "frank-wolfe": Case(FrankWolfe(gap_tolerance=0), passes=12),
+    "cutting-plane": Case(CuttingPlane(gap_tolerance=0), passes=12),
+    "cutting-plane, few planes": Case(CuttingPlane(idle=1, gap_tolerance=0), passes=12),
     "excessive-gap": Case(ExcessiveGap(gap_tolerance=0), passes=12),
     "excessive-gap, bounds": Case(ExcessiveGap(gap_tolerance=0), bounded_problem, 12),
     "frank-wolfe, bounds": Case(FrankWolfe(gap_tolerance=0), bounded_problem, 12),

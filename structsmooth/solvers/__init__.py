@@ -3,6 +3,7 @@
 from structsmooth.solvers.base import Solver
 from structsmooth.solvers.dual.bcfw import BCFW
 from structsmooth.solvers.dual.certify import Certificate, certify
+from structsmooth.solvers.dual.cutting_plane import CuttingPlane
 from structsmooth.solvers.dual.excessive_gap import ExcessiveGap
 from structsmooth.solvers.dual.frank_wolfe import FrankWolfe
 from structsmooth.solvers.dual.path import Breakpoint, RegularizationPath, SolutionPath, grid_search
@@ -24,6 +25,7 @@ __all__ = [
     "Breakpoint",
     "CasimirSVRG",
     "Certificate",
+    "CuttingPlane",
     "ExcessiveGap",
     "FrankWolfe",
     "IncrementalProxLinear",

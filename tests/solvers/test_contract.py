@@ -41,6 +41,7 @@ from structsmooth import (
     SVRG,
     Adam,
     CasimirSVRG,
+    CuttingPlane,
     ExcessiveGap,
     FrankWolfe,
     History,
@@ -58,7 +59,7 @@ from structsmooth.compiled import clock
 from structsmooth.history import Row
 from structsmooth.solvers import Progress, Solver, State, Stop
 
-DUAL = (BCFW, ProximalBCFW, FrankWolfe)  # which start from the states of other runs
+DUAL = (BCFW, ProximalBCFW, FrankWolfe, CuttingPlane)  # which start from the states of other runs
 WITH_DUAL = (*DUAL, ExcessiveGap)
 SOLVERS: list[type[Solver[Any]]] = [
     SGD,
@@ -123,7 +124,9 @@ class TestRuns:
         first, again, other = (case.solver.solve(case.problem(), lam=LAM, passes=7, seed=seed) for seed in (5, 5, 6))
         assert torch.equal(first.weights, again.weights)
         assert without_time(first.history) == without_time(again.history)
-        assert torch.equal(first.weights, other.weights) == isinstance(case.solver, FrankWolfe | ExcessiveGap)
+        assert torch.equal(first.weights, other.weights) == isinstance(
+            case.solver, FrankWolfe | CuttingPlane | ExcessiveGap
+        )
 
     def test_resumes_from_every_pass_as_if_unbroken(self, case: Case, tmp_path: Path) -> None:
         moments: list[tuple[State, History]] = []
@@ -241,7 +244,7 @@ class TestRuns:
         assert len(evaluations) >= len(history)
         if isinstance(case.solver, SVRG | CasimirSVRG) and case.solver not in STEPS_OF_ANY_SIZE:
             evaluations = []
-        elif isinstance(case.solver, FrankWolfe):
+        elif isinstance(case.solver, FrankWolfe | CuttingPlane):
             evaluations = evaluations[-1:]
         assert history[-1].oracle_calls == problem.oracle_calls - sum(evaluations)
 
@@ -278,13 +281,14 @@ def interrupted(case: Case, problem: Problem) -> Result:
         (CasimirSVRG(learning_rate=0.05), 0),  # μ falls before the first snapshot
         (SGD(learning_rate=0.05), 0),
         (FrankWolfe(), 6),
+        (CuttingPlane(), 6),
     ],
 )
 def test_a_pass_at_the_weights_of_an_evaluation_is_not_made_again(solver: Solver[Any], saved: int) -> None:
     problem = small_problem()
     solver.solve(problem, lam=LAM, passes=6)
-    full_passes = 6 if isinstance(solver, SVRG | CasimirSVRG | FrankWolfe) else 0
-    steps = 0 if isinstance(solver, FrankWolfe) else 6
+    full_passes = 6 if isinstance(solver, SVRG | CasimirSVRG | FrankWolfe | CuttingPlane) else 0
+    steps = 0 if isinstance(solver, FrankWolfe | CuttingPlane) else 6
     assert problem.oracle_calls == problem.n * (7 + full_passes - saved + steps)
 
 
@@ -315,6 +319,8 @@ GOALS: dict[str, Goal] = {
     "frank-wolfe": Goal(FrankWolfe(), 1000, gap=0.02, seeds=((1, 0),)),
     "bcfw, bounds": Goal(BCFW(), 40, gap=0.02, bounded=True),
     "proximal-bcfw, bounds": Goal(ProximalBCFW(), 40, gap=0.02, bounded=True),
+    "cutting-plane": Goal(CuttingPlane(), 60, gap=1e-6, seeds=((0, 0), (1, 0), (2, 0))),
+    "cutting-plane, few planes": Goal(CuttingPlane(idle=1), 200, gap=1e-6),
     "excessive-gap": Goal(ExcessiveGap(), 300, gap=0.02),
     "excessive-gap, bounds": Goal(ExcessiveGap(), 300, gap=0.02, bounded=True),
     "frank-wolfe, bounds": Goal(FrankWolfe(), 1000, gap=0.02, seeds=((1, 0),), bounded=True),
@@ -357,7 +363,12 @@ def test_solvers_agree(lam: float) -> None:
         for sampling, steps, cache in product(("uniform", "gap"), ("fw", "pairwise"), (False, True))
     }
     results = {}
-    others = {"batch": FrankWolfe(), "proximal pairwise": ProximalBCFW(), "Casimir": CasimirSVRG()}
+    others = {
+        "batch": FrankWolfe(),
+        "proximal pairwise": ProximalBCFW(),
+        "Casimir": CasimirSVRG(),
+        "planes": CuttingPlane(),
+    }
     for name, solver in (blockwise | others).items():
         results[name] = solver.solve(problem, lam=lam, passes=1000, callbacks=[stop_at(1e-3)])
         assert "pairwise" not in name or results[name].history[-1].gap <= 1e-3, name

@@ -1,0 +1,126 @@
+"""Cutting planes on the mean of all losses: the 1-slack algorithm of SVM-struct, or BMRM."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from structsmooth.problems.base import Problem
+from structsmooth.smoothing import Max, Smoother
+from structsmooth.solvers.base import Solver
+from structsmooth.solvers.checks import check_positive
+from structsmooth.solvers.dual.base import DualSolver
+from structsmooth.solvers.state import State, empty
+
+
+@dataclass
+class CuttingPlaneState(State):
+    """Adds the planes b_t + ⟨a_t, w⟩ below the mean of the losses, and the dual point, a mixture of them."""
+
+    planes: Tensor = field(default_factory=empty)  # a_t, [T, dim]
+    costs: Tensor = field(default_factory=empty)  # b_t, [T]
+    products: Tensor = field(default_factory=empty)  # ⟨a_s, a_t⟩, [T, T]
+    shares: Tensor = field(default_factory=empty)  # of the planes in the mixture, [T]
+    idle: Tensor = field(default_factory=empty)  # passes since each had a share, [T]
+
+
+@dataclass(frozen=True)
+class CuttingPlane(DualSolver[CuttingPlaneState]):
+    """Cutting planes: a pass adds the plane that touches the mean of all losses, then weights minimize the model.
+
+    The model is the maximum of all planes, plus the regularizer. Its optimum is the lower bound, which never decreases;
+    the objective may. It has no step size and no smoothing, and needs a linear problem of hinges and λ > 0. This is
+    the best-known algorithm for structured hinges, and a baseline: it needs O(1/(λε)) passes, and
+    :class:`~structsmooth.ProximalBCFW` far fewer. Memory is a vector of weights for each plane.
+
+    Args:
+        idle: planes without a share in the optimum of the model are dropped after so many passes.
+
+    Reference:
+        Joachims, Finley and Yu (2009), Algorithm 3 (1-slack, margin rescaling); Teo et al. (2010).
+
+    Example:
+        >>> from structsmooth import LinearChain, LinearModuleProblem, LinearScore
+        >>> data = [(x, x.argmax(1)) for x in torch.randn(20, 5, 3, dtype=torch.float64)]
+        >>> problem = LinearModuleProblem(LinearScore(3, 3, torch.float64), data)
+        >>> CuttingPlane().solve(problem, lam=0.1, passes=100).status.value
+        'converged'
+    """
+
+    idle: int = 20
+
+    state_type = CuttingPlaneState
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive(self, "idle", integer=True)
+
+    def check(self, problem: Problem, lam: float) -> None:
+        """Refuse a problem with bounds, or without a dual."""
+        Solver.check(self, problem, lam)
+        super().check(problem, lam)
+
+    def first_state(self, problem: Problem, lam: float, start: Any, seed: int) -> CuttingPlaneState:
+        """The plane of the labels, which is zero; or the planes of ``start``, which may be of another λ."""
+        zero = torch.zeros_like(self.linear(problem, lam).start())
+        if start is None:
+            one = zero.new_ones(1)
+            return CuttingPlaneState(
+                zero, dual=0.0, planes=zero[None], costs=0 * one, products=0 * one[None], shares=one, idle=0 * one
+            )
+        if not isinstance(start, CuttingPlaneState):
+            raise TypeError(f"start must be a CuttingPlaneState, got {type(start).__name__}")
+        if start.weights.shape != zero.shape:
+            raise ValueError(f"start must be of {len(zero)} weights, got one of {len(start.weights)}")
+        return _at(replace(start, dual=None, passes=0, oracle_calls=0, seconds=0.0), start.shares, lam)
+
+    def first_pass_at(self, state: CuttingPlaneState, lam: float) -> tuple[Tensor, Smoother]:
+        """The oracle is called at the weights."""
+        return state.weights, Max()
+
+    def advance(
+        self, problem: Problem, lam: float, state: CuttingPlaneState, rng: np.random.Generator, budget: int
+    ) -> CuttingPlaneState:
+        """One pass: a plane, and the optimum of the model."""
+        full = self.first_pass(problem, lam, state)
+        assert full.expected_cost is not None
+        used = state.idle < self.idle
+        planes = torch.cat([state.planes[used], full.gradient[None]])
+        row = planes @ full.gradient
+        products = torch.cat([torch.cat([state.products[used][:, used], row[:-1, None]], 1), row[None]])
+        new = replace(
+            state,
+            passes=state.passes + 1,
+            planes=planes,
+            costs=torch.cat([state.costs[used], row.new_tensor([full.expected_cost])]),
+            products=products,
+            shares=torch.cat([state.shares[used], row.new_zeros(1)]),
+            idle=torch.cat([state.idle[used], row.new_zeros(1)]),
+        )
+        new = _at(new, _optimal_shares(new, lam), lam)
+        return replace(new, idle=torch.where(new.shares > 0, 0, new.idle + 1))
+
+
+def _optimal_shares(state: CuttingPlaneState, lam: float) -> Tensor:
+    """Of the planes, in the dual optimum of the model."""
+    from structsmooth.solvers.dual import compiled_simplex  # compiled when it is first called
+
+    shares = state.shares.double().cpu().numpy().copy()
+    products, costs = (values.double().cpu().numpy() for values in (state.products, state.costs))
+    compiled_simplex.minimize(np.ascontiguousarray(products / lam), costs, shares, _PART, _STEPS)
+    return torch.from_numpy(shares).to(state.shares)
+
+
+def _at(state: CuttingPlaneState, shares: Tensor, lam: float) -> CuttingPlaneState:
+    """The state with a mixture of its planes, the weights of that dual point, and its value."""
+    mixture = shares @ state.planes
+    dual = float(shares @ state.costs) - float(mixture @ mixture) / (2 * lam)
+    best = dual if state.dual is None else max(dual, state.dual)
+    return replace(state, shares=shares, weights=mixture / -lam, dual=best)
+
+
+# The optimum of a model is exact to this part of what the newest plane adds, in at most this many steps.
+_PART = 1e-3
+_STEPS = 100_000
