@@ -19,9 +19,7 @@ def fit_logistic(x: Tensor, counts: Tensor, strength: float, iterations: int) ->
     seen = shares.sum(1) > 0
     x, shares = x[seen], shares[seen]
     weights = torch.zeros(x.shape[1] + 1, counts.shape[1], dtype=x.dtype, requires_grad=True)
-    optimizer = torch.optim.LBFGS(
-        [weights], max_iter=iterations, history_size=_MEMORY, line_search_fn="strong_wolfe", tolerance_change=1e-7
-    )
+    optimizer = torch.optim.LBFGS([weights], max_iter=iterations, history_size=_MEMORY, line_search_fn="strong_wolfe")
 
     def objective() -> Tensor:
         optimizer.zero_grad()
