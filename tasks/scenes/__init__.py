@@ -44,7 +44,7 @@ class FittedScenes(FittedTask):
         """
         from structsmooth.tasks.scenes.unaries import class_counts
 
-        parts: list[tuple[graphs.SceneGraph, Tensor, Tensor]] = []
+        labelled_graphs = []
         regions = self._unaries.regions(examples)
         for scene, own, levels in zip(examples, regions, self._unaries.of_training(examples), strict=True):
             whole = graphs.SceneGraph.of(own, levels, self.task.graph)
@@ -55,10 +55,10 @@ class FittedScenes(FittedTask):
             kept = torch.from_numpy((labelled > 0) & (labelled >= _LABELLED * sizes))
             if kept.any():
                 labels, costs = torch.from_numpy(counts.argmax(1)), torch.from_numpy(labelled / own.fine.sizes.mean())
-                parts.append((whole.induced(kept), labels[kept], costs[kept]))
-        if not parts:
+                labelled_graphs.append(graphs.Labelled(whole.induced(kept), labels[kept], costs[kept]))
+        if not labelled_graphs:
             raise ValueError("no superpixel has a class: training needs some")
-        return graphs.problem(parts, self.task.graph)
+        return graphs.problem(labelled_graphs, self.task.graph)
 
     def predict(self, weights: Tensor, examples: Sequence[Scene], k: int = 1) -> Predictions:
         """The k best label maps of each image with their scores: uint8 [H, W].
@@ -151,7 +151,6 @@ class Scenes(Task):
     lam: ClassVar[str] = "1"
     passes: ClassVar[int] = 20
     solver: ClassVar[str] = "soft-bcfw"
-    hyperparameters: ClassVar[Mapping[str, Any]] = {"penalty": "constant", "rho": 1.0}
     fitted_type: ClassVar[type[FittedTask]] = FittedScenes
 
     def __post_init__(self) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -93,9 +93,17 @@ class SceneGraph:
         )
 
 
-def problem(parts: Sequence[tuple[SceneGraph, Tensor, Tensor]], graph: Graph) -> FactorGraphProblem:
-    """Structural hinge losses of graphs, each with the labels [n] and the costs [n] of its nodes."""
-    graphs, labels, costs = ([part[i] for part in parts] for i in range(3))
+class Labelled(NamedTuple):
+    """A graph with the labels [n] of its nodes, and what it costs to label them otherwise, [n]."""
+
+    graph: SceneGraph
+    labels: Tensor
+    costs: Tensor
+
+
+def problem(examples: Sequence[Labelled], kind: Graph) -> FactorGraphProblem:
+    """Structural hinge losses of graphs of a kind."""
+    graphs, labels = [one.graph for one in examples], [one.labels for one in examples]
 
     def offsets(rows: Sequence[Tensor]) -> Tensor:
         return torch.tensor([0, *map(len, rows)]).cumsum(0)
@@ -103,17 +111,17 @@ def problem(parts: Sequence[tuple[SceneGraph, Tensor, Tensor]], graph: Graph) ->
     return FactorGraphProblem(
         FactorGraphs(
             features=torch.cat([g.features for g in graphs]),
-            labels=torch.cat([*labels]),
+            labels=torch.cat(labels),
             node_offsets=offsets(labels),
             edges=torch.cat([g.edges for g in graphs]),
             edge_offsets=offsets([g.edges for g in graphs]),
             types=torch.cat([g.types for g in graphs]),
-            costs=torch.cat([*costs]),
+            costs=torch.cat([one.costs for one in examples]),
             edge_types=torch.cat([g.edge_types for g in graphs]),
             edge_features=torch.cat([g.edge_features for g in graphs]),
         ),
         states=graphs[0].features.shape[1] // 2,
-        inference="exact" if graph in TREES else "relaxed",
+        inference="exact" if kind in TREES else "relaxed",
         node_types=2,
         edge_types=2,
     )
