@@ -10,6 +10,7 @@ if TYPE_CHECKING:  # a task loads when it is asked for, and with it what only it
     from structsmooth.tasks.localization import Localization
     from structsmooth.tasks.multilabel import Multilabel
     from structsmooth.tasks.ocr import OCR
+    from structsmooth.tasks.scenes import Scenes
     from structsmooth.tasks.segmentation import Segmentation
     from structsmooth.tasks.text.chunking import Chunking
     from structsmooth.tasks.text.ner import NER
@@ -22,6 +23,7 @@ __all__ = [
     "FittedTask",
     "Localization",
     "Multilabel",
+    "Scenes",
     "Segmentation",
     "Task",
     "load_task",
@@ -32,6 +34,7 @@ TASKS = {
     "chunking": "structsmooth.tasks.text.chunking:Chunking",
     "ocr": "structsmooth.tasks.ocr:OCR",
     "segmentation": "structsmooth.tasks.segmentation:Segmentation",
+    "scenes": "structsmooth.tasks.scenes:Scenes",
     "multilabel": "structsmooth.tasks.multilabel:Multilabel",
     "localization": "structsmooth.tasks.localization:Localization",
 }

@@ -12,8 +12,9 @@ import boxed_images
 import images
 import numpy as np
 import pytest
+import scene_images
 
-from structsmooth import BCFW, CasimirSVRG
+from structsmooth import BCFW, CasimirSVRG, SoftBCFW
 from structsmooth.solvers import Solver
 from structsmooth.tasks import FittedTask, Task, load_task
 from structsmooth.tasks.localization import Detection
@@ -322,6 +323,40 @@ SEGMENTATION = Case(
 )
 
 
+def write_scenes(folder: Path, labelled: bool) -> str:
+    return scene_images.write_all(folder / ("scenes" if labelled else "new"), 6, labelled)
+
+
+def spoiled_scenes(folder: Path) -> tuple[str, str]:
+    path = Path(scene_images.write_all(folder / "bad", 2))
+    (path / "labels" / "s01.png").write_bytes((path / "images" / "s01.png").read_bytes())
+    return str(path), r"/labels/s01\.png: expected one byte for each pixel"
+
+
+def read_label_maps(text: str, scenes: Sequence[Any]) -> list[bytes]:
+    lines = [json.loads(line) for line in text.splitlines()]
+    assert [(line["image"], line["size"]) for line in lines] == [(s.name, [*s.image.shape[:2]]) for s in scenes]
+    runs = [np.array(line["scenes"][0]["runs"]) for line in lines]
+    return [np.repeat(own[:, 0], own[:, 1]).astype(np.uint8).tobytes() for own in runs]
+
+
+SCENES = Case(
+    "scenes",
+    write_scenes,
+    spoiled_scenes,
+    gold=lambda scene: scene.labels,
+    key=lambda labels: labels.tobytes(),
+    read_back=read_label_maps,
+    reached={"pixel_accuracy": 0.97, "mean_iou": 0.95},
+    unlabelled="s00 has no labels",
+    settings={"side": 12, "colours": 6, "textures": 6},
+    variants=({"graph": "stars"}, {"graph": "none"}, {"side": 16}),
+    solver=SoftBCFW(rho=1.0, penalty="constant"),
+    passes=50,
+    default_data=("msrc21/msrc21_250.zip",),
+)
+
+
 def write_boxes(folder: Path, labelled: bool) -> str:
     table = boxed_images.write_all(folder, BOXES)
     if labelled:
@@ -356,4 +391,4 @@ LOCALIZATION = Case(
     passes=30,
     default_data=("voc2012_animals/voc2012_animals_single_333.zip",),
 )
-CASES = [NER, CHUNKING, OCR, MULTILABEL, SEGMENTATION, LOCALIZATION]
+CASES = [NER, CHUNKING, OCR, MULTILABEL, SEGMENTATION, SCENES, LOCALIZATION]

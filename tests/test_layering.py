@@ -37,7 +37,7 @@ LAYERS = [
     {"structsmooth.models"},
     {"structsmooth.plots"},
     {"structsmooth.tasks"},
-    {"structsmooth.tasks." + room for room in ("localization", "multilabel", "ocr", "segmentation", "text")},
+    {"structsmooth.tasks." + room for room in ("localization", "multilabel", "ocr", "scenes", "segmentation", "text")},
     {"structsmooth.tasks.__init__"},
     {"structsmooth.cli"},
     {"scripts"},

@@ -17,7 +17,9 @@ from structsmooth.checkpoint import write_atomic
 from structsmooth.tasks.files import select
 
 _SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp"}
-_File = Path | zipfile.Path
+File = Path | zipfile.Path
+"""A file or folder, on disk or in a zip file."""
+
 # BGR, and the share of the image that stays.
 _PREDICTED, _OUTLINE, _OPACITY = (0, 200, 0), (0, 0, 255), 0.45
 
@@ -52,18 +54,72 @@ def read_pictures(path: str) -> list[Picture]:
             a mask of another size than its image, or of one colour. The message names the file.
     """
     source, part = select(path)
-    if not source.exists():
-        raise FileNotFoundError(f"{source}: no such folder or zip file")
-    root = source if source.is_dir() else _open_zip(source)
-    images, masks = _by_stem(root, "images"), _by_stem(root, "masks")
+    root = opened(source)
+    images, masks = images_of(root), by_stem(root, "masks")
     names = sorted(images)
-    if not names:
-        raise ValueError(f"{source}: no images in images/")
     if part is not None:
         if part.start < 1 or part.stop > len(names) + 1:
             raise ValueError(f"{path}: there are {len(names)} images, counted from 1")
         names = names[part.start - 1 : part.stop - 1]
     return [_read(name, images[name], masks.get(name)) for name in names]
+
+
+def opened(source: Path) -> File:
+    """A folder, or the root of a zip file.
+
+    Raises:
+        FileNotFoundError: there is neither.
+        ValueError: a file that is no zip file.
+    """
+    if not source.exists():
+        raise FileNotFoundError(f"{source}: no such folder or zip file")
+    try:
+        return source if source.is_dir() else zipfile.Path(source)
+    except zipfile.BadZipFile as error:
+        raise ValueError(f"{source}: neither a folder nor a zip file ({error})") from error
+
+
+def images_of(root: File) -> dict[str, File]:
+    """The files in ``images/`` by their stem; ``ValueError`` if there are none."""
+    images = by_stem(root, "images")
+    if not images:
+        raise ValueError(f"{root}: no images in images/")
+    return images
+
+
+def by_stem(root: File, folder: str) -> dict[str, File]:
+    """Images in a folder by their stem; ``ValueError`` if two have the same."""
+    found: dict[str, File] = {}
+    for file in (root / folder).iterdir() if (root / folder).is_dir() else ():
+        stem, suffix = os.path.splitext(file.name)
+        if suffix.lower() not in _SUFFIXES or not file.is_file():
+            continue
+        if stem in found:
+            raise ValueError(f"{root}: {folder}/{found[stem].name} and {folder}/{file.name} have the same name")
+        found[stem] = file
+    return found
+
+
+def read_image(file: File) -> NDArray[np.uint8]:
+    """The pixels of an image, BGR: uint8 [H, W, 3].
+
+    Raises:
+        ValueError: a file that is damaged or no image.
+    """
+    return np.asarray(decoded(file, opencv().IMREAD_COLOR), np.uint8)
+
+
+def decoded(file: File, flags: int) -> NDArray[Any]:
+    """The pixels of an image as OpenCV decodes them with these flags; errors as in :func:`read_image`."""
+    cv2 = opencv()
+    try:
+        data = np.frombuffer(file.read_bytes(), np.uint8)
+    except (zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(f"{file}: damaged ({error})") from error
+    pixels = cv2.imdecode(data, flags) if len(data) else None
+    if pixels is None:
+        raise ValueError(f"{file}: no image, or damaged")
+    return np.asarray(pixels)
 
 
 def save_overlay(path: Path, picture: Picture, predicted: NDArray[np.bool_]) -> None:
@@ -90,49 +146,17 @@ def run_lengths(mask: NDArray[np.bool_]) -> list[int]:
     return [int(length) for length in np.diff(changes, prepend=0, append=mask.size)]
 
 
-def _read(name: str, image_file: _File, mask_file: _File | None) -> Picture:
-    image = _decode(image_file, colour=True)
+def _read(name: str, image_file: File, mask_file: File | None) -> Picture:
+    image = read_image(image_file)
     if mask_file is None:
         return Picture(name, image, None)
-    mask = _decode(mask_file, colour=False) > 0
+    mask = decoded(mask_file, opencv().IMREAD_GRAYSCALE) > 0
     if mask.shape != image.shape[:2]:
         expected = f"the size of images/{image_file.name}, {image.shape[:2]}"
         raise ValueError(f"{mask_file}: expected {expected}, got {mask.shape}")
     if mask.all() or not mask.any():
         raise ValueError(f"{mask_file}: expected object and background, got one colour")
     return Picture(name, image, mask)
-
-
-def _decode(file: _File, *, colour: bool) -> NDArray[np.uint8]:
-    cv2 = opencv()
-    try:
-        data = np.frombuffer(file.read_bytes(), np.uint8)
-    except (zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(f"{file}: damaged ({error})") from error
-    pixels = cv2.imdecode(data, cv2.IMREAD_COLOR if colour else cv2.IMREAD_GRAYSCALE) if len(data) else None
-    if pixels is None:
-        raise ValueError(f"{file}: no image, or damaged")
-    return np.asarray(pixels, np.uint8)
-
-
-def _by_stem(root: _File, folder: str) -> dict[str, _File]:
-    """Images in a folder by their stem."""
-    found: dict[str, _File] = {}
-    for file in (root / folder).iterdir() if (root / folder).is_dir() else ():
-        stem, suffix = os.path.splitext(file.name)
-        if suffix.lower() not in _SUFFIXES or not file.is_file():
-            continue
-        if stem in found:
-            raise ValueError(f"{root}: {folder}/{found[stem].name} and {folder}/{file.name} have the same name")
-        found[stem] = file
-    return found
-
-
-def _open_zip(path: Path) -> zipfile.Path:
-    try:
-        return zipfile.Path(path)
-    except zipfile.BadZipFile as error:
-        raise ValueError(f"{path}: neither a folder nor a zip file ({error})") from error
 
 
 def opencv() -> Any:

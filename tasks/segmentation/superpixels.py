@@ -44,10 +44,10 @@ class Superpixels:
     borders: NDArray[np.int64]
 
     @classmethod
-    def of(cls, image: Image) -> "Superpixels":
-        """SLIC (Achanta et al. 2012); every superpixel is connected."""
+    def of(cls, image: Image, side: int = _SIDE) -> "Superpixels":
+        """SLIC (Achanta et al. 2012): about ``side`` pixels wide and high; every superpixel is connected."""
         lab = cv2.cvtColor(cv2.GaussianBlur(image, (3, 3), 0), cv2.COLOR_BGR2LAB)
-        slic = cv2.ximgproc.createSuperpixelSLIC(lab, cv2.ximgproc.SLIC, _SIDE, _RULER)
+        slic = cv2.ximgproc.createSuperpixelSLIC(lab, cv2.ximgproc.SLIC, side, _RULER)
         slic.iterate(_ITERATIONS)
         slic.enforceLabelConnectivity(_LEAST_PERCENT)
         _, labels = np.unique(slic.getLabels(), return_inverse=True)
@@ -133,6 +133,13 @@ class Vocabulary:
         """Number P of pairwise features."""
         return 1 + 6 * len(_SCALES)
 
+    def histograms(self, image: Image, parts: Superpixels) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Counts of the colours [N, C] of all pixels, and of textures [N, D], in each superpixel."""
+        rows, columns = np.indices(parts.labels.shape).reshape(2, -1)
+        colour = parts.histograms(rows, columns, _nearest(_lab(image).reshape(-1, 3), self.colours), len(self.colours))
+        rows, columns, descriptors = gradient_histograms(image)
+        return colour, parts.histograms(rows, columns, _nearest(descriptors, self.textures), len(self.textures))
+
     def features(self, image: Image, parts: Superpixels) -> Features:
         """Features of the superpixels of an image.
 
@@ -142,12 +149,10 @@ class Vocabulary:
         multiplied by the relative size of the superpixel, pairwise features by the length of the border.
         """
         height, width = parts.labels.shape
+        colour, texture = self.histograms(image, parts)
         rows, columns = np.indices((height, width)).reshape(2, -1)
-        colour = parts.histograms(rows, columns, _nearest(_lab(image).reshape(-1, 3), self.colours), len(self.colours))
         cells = rows * _GRID // height * _GRID + columns * _GRID // width
         place = parts.histograms(rows, columns, cells, _GRID**2)
-        rows, columns, descriptors = gradient_histograms(image)
-        texture = parts.histograms(rows, columns, _nearest(descriptors, self.textures), len(self.textures))
         unary, similar = [np.ones((len(parts.sizes), 1))], [np.ones((len(parts.edges), 1))]
         a, b = parts.edges.T
         for members in parts.neighbourhoods():

@@ -42,7 +42,7 @@ def test_tasks_load_when_they_are_asked_for():
     )
     run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     before, after = (set(line.split()) for line in run.stdout.splitlines())
-    rooms = {f"structsmooth.tasks.{room}" for room in ("text.ner", "ocr", "segmentation", "localization")}
+    rooms = {f"structsmooth.tasks.{room}" for room in ("text.ner", "ocr", "segmentation", "scenes", "localization")}
     assert before.isdisjoint(rooms)
     assert after & rooms == {"structsmooth.tasks.ocr"}
     with pytest.raises(AttributeError, match=r"'structsmooth\.tasks' has no attribute 'Nothing'"):

@@ -1,0 +1,189 @@
+"""Semantic segmentation: classes of the pixels of images, by factor graphs over superpixels on two levels."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, TextIO, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from structsmooth.problems import FactorGraphProblem
+from structsmooth.tasks.base import FittedTask, Predictions, Split, Task
+from structsmooth.tasks.files import data_file
+from structsmooth.tasks.progress import tracked
+from structsmooth.tasks.scenes import graphs
+from structsmooth.tasks.scenes.data import Scene, read_scenes, truth
+from structsmooth.tasks.scenes.graphs import Graph
+
+if TYPE_CHECKING:  # OpenCV loads with the first image, not with the list of tasks
+    from structsmooth.tasks.scenes.unaries import Maps, Regressions
+
+Labels = NDArray[np.uint8]
+
+# Superpixels with a smaller share of labelled pixels are left out in training.
+_LABELLED = 0.5
+
+
+@dataclass(frozen=True)
+class FittedScenes(FittedTask):
+    """A segmenter with the names of its classes, and what it learned of single superpixels."""
+
+    task: "Scenes"
+    classes: list[str]
+    regressions: "Regressions | None" = None
+
+    def problem(self, examples: Sequence[Scene]) -> FactorGraphProblem:
+        """Structural hinge losses of graphs of superpixels; a wrong label costs the pixels that it is wrong of.
+
+        Costs are multiples of the mean size of fine superpixels. Superpixels that are mostly void are left out.
+        """
+        from structsmooth.tasks.scenes.unaries import class_counts
+
+        labelled_graphs = []
+        regions = self._unaries.regions(examples)
+        for scene, own, levels in zip(examples, regions, self._unaries.of_training(examples), strict=True):
+            whole = graphs.SceneGraph.of(own, levels, self.task.graph)
+            nodes = len(whole.types)
+            counts = np.concatenate(class_counts(scene, own, len(self.classes)))[:nodes]
+            sizes = np.concatenate([own.fine.sizes, own.coarse.sizes])[:nodes]
+            labelled = counts.sum(1)
+            kept = torch.from_numpy((labelled > 0) & (labelled >= _LABELLED * sizes))
+            if kept.any():
+                labels, costs = torch.from_numpy(counts.argmax(1)), torch.from_numpy(labelled / own.fine.sizes.mean())
+                labelled_graphs.append(graphs.Labelled(whole.induced(kept), labels[kept], costs[kept]))
+        if not labelled_graphs:
+            raise ValueError("no superpixel has a class: training needs some")
+        return graphs.problem(labelled_graphs, self.task.graph)
+
+    def predict(self, weights: Tensor, examples: Sequence[Scene], k: int = 1) -> Predictions:
+        """The k best label maps of each image with their scores: uint8 [H, W].
+
+        Raises:
+            ValueError: alternatives of graphs with borders that exact inference gives up on.
+        """
+        if not examples:
+            return []
+        regions = self._unaries.regions(examples)
+        levels = self._unaries(examples)
+        whole = [graphs.SceneGraph.of(*pair, self.task.graph) for pair in zip(regions, levels, strict=True)]
+        predictions: list[list[tuple[float, Labels]]] = [[] for _ in examples]
+        for numbers, graph in tracked(list(graphs.batches(whole, weights)), "predicting"):
+            found = graphs.ranked(graph, self.task.graph, [len(regions[i].parents) for i in numbers], k)
+            for i, own in zip(numbers, found, strict=True):
+                pixels = regions[i].fine.labels
+                predictions[i] = [(score, labels.numpy().astype(np.uint8)[pixels]) for score, labels in own]
+        return predictions
+
+    def measure(self, examples: Sequence[Scene], outputs: Sequence[Labels]) -> tuple[dict[str, float], str]:
+        """Pixel accuracy and others; see :func:`~structsmooth.tasks.scenes.results.measures`."""
+        from structsmooth.tasks.scenes.results import confusion, measures, table
+
+        counts = confusion([truth(scene) for scene in examples], outputs, len(self.classes))
+        return measures(counts), table(self.classes, counts)
+
+    def write(self, examples: Sequence[Scene], predictions: Predictions, stream: TextIO) -> None:
+        """A line of JSON for each image: its name, height and width, and score and run lengths of each label map."""
+        from structsmooth.tasks.scenes.results import run_lengths
+
+        for scene, ranked in zip(examples, predictions, strict=True):
+            found = [{"score": score, "runs": run_lengths(labels)} for score, labels in ranked]
+            line = {"image": scene.name, "size": scene.image.shape[:2], "classes": self.classes, "scenes": found}
+            stream.write(json.dumps(line) + "\n")
+
+    def draw(self, examples: Sequence[Scene], predictions: Predictions, folder: Path) -> None:
+        """A PNG file of each image: the image, the predicted classes, the true ones if known, and a legend."""
+        from structsmooth.tasks.scenes.results import save_overlay
+
+        folder.mkdir(parents=True, exist_ok=True)
+        for scene, ranked in zip(examples, predictions, strict=True):
+            save_overlay(folder / f"{scene.name}.png", scene, ranked[0][1], self.classes)
+
+    @classmethod
+    def from_learned(cls, task: Task, learned: Mapping[str, Any]) -> FittedTask:
+        """The segmenter with the regressions that ``to_dict`` gave."""
+        from structsmooth.tasks.scenes.unaries import Regressions
+
+        assert isinstance(task, Scenes)
+        data = learned["regressions"]
+        regressions = None if data is None else Regressions.from_dict(data, task.side)
+        return super().from_learned(task, {**learned, "regressions": regressions})
+
+    @cached_property
+    def _unaries(self) -> "Regressions | Maps":
+        if self.regressions is not None:
+            return self.regressions
+        from structsmooth.tasks.scenes.unaries import Maps
+
+        return Maps(self.task.probabilities, self.task.side, len(self.classes))
+
+
+@dataclass(frozen=True)
+class Scenes(Task):
+    """Classes of the pixels of images: scores of superpixels, and of pairs that touch or contain each other.
+
+    Args:
+        graph: which pairs of superpixels prefer one class: stars for a fine one and the coarse one that it is a part
+            of; adjacency for fine ones with a common border, by its length and contrast; both; or none.
+        side: of fine superpixels, in pixels.
+        colours: size of the vocabulary of colours.
+        textures: size of the vocabulary of textures.
+        probabilities: folder with your own probabilities of classes, NAME.npy [H, W, C] for each image, instead of
+            regressions of colours and textures; those of training images must be of models that were trained without
+            the image.
+
+    Reference:
+        Meshi, Srebro and Hazan (2015), section 6.
+    """
+
+    graph: Graph = "adjacency"
+    side: int = 20
+    colours: int = 64
+    textures: int = 200
+    probabilities: str = ""
+
+    summary: ClassVar[str] = "classes of the pixels of images: factor graphs over superpixels"
+    headline: ClassVar[str] = "pixel_accuracy"
+    lam: ClassVar[str] = "1"
+    passes: ClassVar[int] = 20
+    solver: ClassVar[str] = "soft-bcfw"
+    fitted_type: ClassVar[type[FittedTask]] = FittedScenes
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.graph not in get_args(Graph):
+            raise ValueError(f"graph must be one of {', '.join(get_args(Graph))}, got {self.graph!r}")
+        for name, least in (("side", 2), ("colours", 1), ("textures", 1)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+
+    @classmethod
+    def default_files(cls) -> dict[str, str]:
+        """The MSRC-21 images (Shotton et al. 2006), which do not come with the package."""
+        name = "msrc21/msrc21_250.zip"
+        parts = {"train": "train+val", "test": "test"}
+        return {split: data_file("scenes", f"{name}#{part}") for split, part in parts.items()}
+
+    def read(self, path: str | TextIO, split: Split = "train") -> list[Scene]:
+        """Scenes of a folder or zip file; see :func:`~structsmooth.tasks.scenes.data.read_scenes`."""
+        if not isinstance(path, str):
+            raise ValueError("scenes are read from a folder or zip file, not from standard input")
+        scenes = read_scenes(path)
+        for scene in scenes if split != "predict" else ():
+            truth(scene)
+        return scenes
+
+    def fit(self, examples: Sequence[Scene]) -> FittedScenes:
+        """The names of the classes, and regressions of the classes of superpixels."""
+        for scene in examples:
+            truth(scene)
+        classes = list(examples[0].classes)
+        if self.probabilities:
+            return FittedScenes(self, classes)
+        from structsmooth.tasks.scenes.unaries import Regressions
+
+        return FittedScenes(self, classes, Regressions.fit(examples, self.side, self.colours, self.textures))

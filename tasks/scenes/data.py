@@ -1,0 +1,96 @@
+"""Images with a class for every pixel: folders and zip files with ``images/``, ``labels/`` and ``classes.txt``.
+
+Needs OpenCV: ``pip install structsmooth[images]``.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from structsmooth.tasks.files import split_part
+from structsmooth.tasks.segmentation.pictures import File, by_stem, decoded, images_of, opencv, opened, read_image
+
+# Values of pixels are bytes, and one of them must be left for pixels without a class.
+_MOST_CLASSES = 255
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """An image, and which class each of its pixels has.
+
+    Attributes:
+        name: of the file, without suffix.
+        image: BGR, uint8 [H, W, 3].
+        labels: class of every pixel, uint8 [H, W], or a number without a class where it is not known (void);
+            ``None`` where all are to be predicted.
+        classes: their names.
+    """
+
+    name: str
+    image: NDArray[np.uint8]
+    labels: NDArray[np.uint8] | None
+    classes: tuple[str, ...]
+
+
+def read_scenes(path: str) -> list[Scene]:
+    """Scenes of a folder or zip file.
+
+    ``images/`` has the images, ``labels/`` a PNG file of one channel for each, of the same stem, and ``classes.txt`` a
+    line for each class. Pixels hold the number of their class, from 0; higher numbers are void. Images to predict need
+    no labels.
+
+    Args:
+        path: folder or zip file, for all its images in the order of their names; ``PATH#train`` for those that
+            ``train.txt`` names line by line, and ``PATH#train+val`` for those of two files.
+
+    Raises:
+        FileNotFoundError: no such folder or file.
+        ValueError: no images, no such part, or a part that names others; a file that is damaged or no image; labels of
+            another size than their image, or without ``classes.txt``. The message names the file.
+    """
+    source, part = split_part(path)
+    root = opened(source)
+    images, labels = images_of(root), by_stem(root, "labels")
+    classes = tuple(_lines(root / "classes.txt")) if labels else ()
+    if len(classes) > _MOST_CLASSES or len(set(classes)) < len(classes):
+        raise ValueError(f"{root / 'classes.txt'}: expected up to {_MOST_CLASSES} different names")
+    names = sorted(images) if part is None else [name for one in part.split("+") for name in _part(root, one, images)]
+    return [_read(name, images[name], labels.get(name), classes) for name in names]
+
+
+def truth(scene: Scene) -> NDArray[np.uint8]:
+    """The labels of a scene that has some."""
+    if scene.labels is None:
+        raise ValueError(f"{scene.name} has no labels: training and evaluation need them for every image in labels/")
+    return scene.labels
+
+
+def _part(root: File, part: str, images: dict[str, File]) -> list[str]:
+    file = root / f"{part}.txt"
+    names = _lines(file)
+    for number, name in enumerate(names, 1):
+        if name not in images:
+            raise ValueError(f"{file}:{number}: images/ has no {name}")
+    return names
+
+
+def _lines(file: File) -> list[str]:
+    """The lines of a file that are not empty."""
+    if not file.is_file():
+        raise ValueError(f"{file}: no such file")
+    lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+    if not lines:
+        raise ValueError(f"{file}: empty")
+    return lines
+
+
+def _read(name: str, image_file: File, label_file: File | None, classes: tuple[str, ...]) -> Scene:
+    image = read_image(image_file)
+    if label_file is None:
+        return Scene(name, image, None, classes)
+    labels = decoded(label_file, opencv().IMREAD_UNCHANGED)
+    if labels.dtype != np.uint8 or labels.shape != image.shape[:2]:
+        expected = f"one byte for each pixel of images/{image_file.name}, {image.shape[:2]}"
+        raise ValueError(f"{label_file}: expected {expected}, got {labels.dtype} {labels.shape}")
+    return Scene(name, image, labels, classes)

@@ -1,0 +1,97 @@
+"""How well the classes of pixels are predicted, and pictures of them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from structsmooth.checkpoint import write_atomic
+from structsmooth.tasks.scenes.data import Scene
+from structsmooth.tasks.segmentation.pictures import opencv
+
+Labels = NDArray[np.uint8]
+
+# The share of an image that stays under its classes, the width of a legend, and the height of its lines, in pixels.
+_OPACITY, _LEGEND, _LINE = 0.4, 110, 16
+_VOID = (0, 0, 0)
+
+
+def confusion(truth: Sequence[Labels], found: Sequence[Labels], classes: int) -> NDArray[np.int64]:
+    """Numbers of pixels by true class and by predicted class, [C, C]; void pixels do not count."""
+    counts = np.zeros(classes * classes, dtype=np.int64)
+    for own, other in zip(truth, found, strict=True):
+        known = own < classes
+        cells = own[known].astype(np.int64) * classes + other[known]
+        counts += np.bincount(cells, minlength=classes * classes)
+    return counts.reshape(classes, classes)
+
+
+def measures(counts: NDArray[np.int64]) -> dict[str, float]:
+    """Share of correct pixels; means of the recall and of the intersection over union of classes that occur."""
+    occurs = counts.sum(1) > 0
+    if not occurs.any():
+        raise ValueError("no pixel has a class: evaluation needs some")
+    recall = counts.diagonal()[occurs] / counts.sum(1)[occurs]
+    return {
+        "pixel_accuracy": float(counts.trace() / counts.sum()),
+        "mean_class_accuracy": float(recall.mean()),
+        "mean_iou": float(_ious(counts)[occurs].mean()),
+    }
+
+
+def table(names: Sequence[str], counts: NDArray[np.int64]) -> str:
+    """The metrics, and for each true class its IoU, and the classes that its pixels were given, in percent."""
+    lines = [f"{name:20} {100 * value:6.2f} %" for name, value in measures(counts).items()]
+    wide = max(5, *map(len, names))
+    lines += ["", f"{'class':{wide}}    IoU |" + "".join(f" {name[:3]:>3}" for name in names)]
+    shares = 100 * counts / np.maximum(counts.sum(1, keepdims=True), 1)
+    for name, iou, row in zip(names, _ious(counts), shares, strict=True):
+        cells = "".join(f" {share:3.0f}" if share >= 0.5 else "   ." for share in row)
+        lines.append(f"{name:{wide}} {100 * iou:6.2f} |{cells}")
+    return "\n".join(lines)
+
+
+def run_lengths(labels: Labels) -> list[list[int]]:
+    """Classes and lengths of stretches of pixels of one class, row by row.
+
+    Example:
+        >>> run_lengths(np.array([[2, 2], [2, 0]], np.uint8))
+        [[2, 3], [0, 1]]
+    """
+    flat = labels.ravel()
+    starts = np.flatnonzero(np.diff(flat, prepend=flat[:1] + 1))
+    lengths = np.diff(starts, append=len(flat))
+    return [[int(label), int(length)] for label, length in zip(flat[starts], lengths, strict=True)]
+
+
+def save_overlay(path: Path, scene: Scene, found: Labels, names: Sequence[str]) -> None:
+    """Save the image, the predicted classes in colours, the true ones if they are known, and a legend, side by side."""
+    cv2 = opencv()
+    colours = np.array([*palette(len(names)), _VOID])
+    shown = [found] if scene.labels is None else [found, scene.labels]
+    tinted = [_OPACITY * scene.image + (1 - _OPACITY) * colours[np.minimum(labels, len(names))] for labels in shown]
+    picture = np.concatenate([scene.image, *tinted], 1).astype(np.uint8)
+    present = sorted({int(label) for labels in shown for label in np.unique(labels) if label < len(names)})
+    height = max(len(picture), _LINE * len(present) + 4)
+    canvas = np.full((height, picture.shape[1] + _LEGEND, 3), 255, np.uint8)
+    canvas[: len(picture), : picture.shape[1]] = picture
+    left = picture.shape[1]
+    for line, label in enumerate(present):
+        top = 2 + _LINE * line
+        cv2.rectangle(canvas, (left + 4, top + 2), (left + 15, top + 13), colours[label].tolist(), -1)
+        cv2.putText(canvas, names[label], (left + 20, top + 12), cv2.FONT_HERSHEY_SIMPLEX, 0.4, (0, 0, 0), 1)
+    write_atomic(path, cv2.imencode(".png", canvas)[1].tobytes())
+
+
+def palette(count: int) -> NDArray[np.uint8]:
+    """Colours, BGR, that are far from each other: [count, 3]."""
+    steps = np.arange(count)
+    hsv = np.stack([180 * (steps * 0.618034 % 1), 255 - 90 * (steps % 2), 255 - 70 * (steps % 3)], 1)
+    colours: NDArray[np.uint8] = opencv().cvtColor(hsv[None].astype(np.uint8), opencv().COLOR_HSV2BGR)[0]
+    return colours
+
+
+def _ious(counts: NDArray[np.int64]) -> NDArray[np.float64]:
+    right = counts.diagonal()
+    return np.asarray(right / np.maximum(counts.sum(0) + counts.sum(1) - right, 1))
