@@ -60,10 +60,11 @@ class Relaxation:
     tight: Tensor
     labels: Tensor
     score: Tensor
+    factors: Tensor | None = None
 
     def to(self, dtype: torch.dtype) -> "Relaxation":
         """The same in another floating point dtype."""
-        return Relaxation(*(t.to(dtype) if t.is_floating_point() else t for t in vars(self).values()))
+        return Relaxation(*(t.to(dtype) if t is not None and t.is_floating_point() else t for t in vars(self).values()))
 
     @property
     def gap(self) -> Tensor:
