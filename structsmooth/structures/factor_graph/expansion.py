@@ -29,10 +29,14 @@ class Expanded(NamedTuple):
     node_mask: Tensor  # [B, N]
     edge_mask: Tensor  # [B, E]
 
-    @property
-    def layout(self) -> Layout:
-        """Which nodes and edges there are."""
-        return Layout(self.edges, self.node_mask, self.edge_mask)
+    def in_float64(self) -> tuple[Tensor, Tensor, Layout]:
+        """Potentials in float64, zero where there is no node or edge, and the layout."""
+        node, edge = self.node_mask.unsqueeze(-1), self.edge_mask[:, :, None, None]
+        return (
+            torch.where(node, self.unary.double(), 0.0),
+            torch.where(edge, self.pairwise.double(), 0.0),
+            Layout(self.edges, self.node_mask, self.edge_mask),
+        )
 
 
 class Automata(NamedTuple):
@@ -50,12 +54,10 @@ class Automata(NamedTuple):
 
     def final_states(self, y: Tensor) -> Tensor:
         """States [B, F] in which the automata end on labels [B, N]."""
-        joint, states = self.transitions.flatten(1), self.transitions.shape[-1]
-        state = torch.zeros_like(self.scopes[..., 0])
+        state, states = torch.zeros_like(self.scopes[..., 0]), self.transitions.shape[-1]
         for nodes in self.scopes.unbind(-1):
             label = y.gather(1, nodes.clamp_min(0))
-            then = joint.expand(len(y), -1, -1).gather(2, (state * states + label).unsqueeze(-1)).squeeze(-1)
-            state = torch.where(nodes >= 0, then, state)
+            state = torch.where(nodes >= 0, self._next(state * states + label), state)
         return state
 
     def check_scores(self, scores: Tensor, unary: Tensor) -> None:
@@ -105,6 +107,59 @@ class Automata(NamedTuple):
             torch.cat([own.node_mask, real], 1),
             torch.cat([own.edge_mask, real, real[:, 1:] & (self.owners[1:] == self.owners[:-1])], 1),
         )
+
+    def labels_of_places(self, y: Tensor) -> Tensor:
+        """The states [B, M] of the auxiliary nodes on labels [B, N]; 0 where there is none."""
+        state, states = torch.zeros_like(self.scopes[..., 0]), self.transitions.shape[-1]
+        pairs = []
+        for nodes in self.scopes.unbind(-1):
+            label = y.gather(1, nodes.clamp_min(0))
+            state = torch.where(nodes >= 0, self._next(state * states + label), state)
+            pairs.append(torch.where(nodes >= 0, state * states + label, -2))
+        own = torch.stack(pairs, -1)[:, self.owners, self._positions]
+        return (own.unsqueeze(-1) == self.pairs).to(torch.uint8).argmax(-1)
+
+    def given(self, scores: Tensor, y: Tensor) -> Tensor:
+        """The score [B, F, K, S] of each factor for all labels of each of its nodes, given those of the others."""
+        states, (_, count, _) = self.transitions.shape[-1], self.transitions.shape
+        before = [torch.zeros_like(self.scopes[..., 0])]
+        labels = [y.gather(1, nodes.clamp_min(0)) for nodes in self.scopes.unbind(-1)]
+        real = [nodes >= 0 for nodes in self.scopes.unbind(-1)]
+        for label, own in zip(labels, real, strict=True):
+            before.append(torch.where(own, self._next(before[-1] * states + label), before[-1]))
+        every = torch.arange(states, device=y.device)
+        rest, found = scores, []  # the score from each state of the automaton onwards
+        state_of = torch.arange(count, device=y.device)
+        for i in reversed(range(len(labels))):
+            then = self._next(before[i].unsqueeze(-1) * states + every)
+            found.append(torch.where(real[i].unsqueeze(-1), rest.gather(2, then), 0.0))
+            onwards = rest.gather(2, self._next(state_of * states + labels[i].unsqueeze(-1)))
+            rest = torch.where(real[i].unsqueeze(-1), onwards, rest)
+        return torch.stack(found[::-1], 2)
+
+    def best(self, scores: Tensor, nodes: Tensor) -> tuple[Tensor, Tensor]:
+        """The best values [B, F] of each factor with scores [B, F, K, S] of its nodes, and labels [B, F, K]."""
+        (_, count, states), real = self.transitions.shape, self.scopes >= 0
+        then = self.transitions.flatten(1).expand(len(scores), -1, -1)
+        start = torch.arange(count, device=scores.device) == 0
+        values = [torch.where(start, 0.0, -torch.inf).to(scores).expand_as(scores)]
+        steps = []
+        for i in range(nodes.shape[2]):
+            steps.append((values[-1].unsqueeze(-1) + nodes[:, :, i].unsqueeze(2)).flatten(2))
+            reached = torch.full_like(scores, -torch.inf).scatter_reduce(2, then, steps[-1], "amax")
+            values.append(torch.where(real[:, :, i, None], reached, values[-1]))
+        best, state = (values[-1] + scores).max(-1)
+        labels = []
+        for i in reversed(range(nodes.shape[2])):
+            leading = torch.where(then == state.unsqueeze(-1), steps[i], -torch.inf).argmax(-1)
+            labels.append(leading % states)
+            state = torch.where(real[:, :, i], leading // states, state)
+        return best, torch.stack(labels[::-1], -1)
+
+    def _next(self, pairs: Tensor) -> Tensor:
+        """States after pairs (state, label) of each factor, [B, F] or [B, F, n]."""
+        then = self.transitions.flatten(1).expand(len(pairs), -1, -1)
+        return then.gather(2, pairs.flatten(2) if pairs.dim() == 3 else pairs.unsqueeze(-1)).view_as(pairs)
 
     @property
     def _positions(self) -> Tensor:

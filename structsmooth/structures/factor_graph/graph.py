@@ -1,6 +1,5 @@
 """Factor graphs: labels of nodes with scores for labels and for pairs at the edges of any graph."""
 
-import dataclasses
 from collections.abc import Sequence
 from typing import cast
 
@@ -14,6 +13,7 @@ from structsmooth.structures.factor_graph.binding import bind
 from structsmooth.structures.factor_graph.expansion import Automata, Expanded
 from structsmooth.structures.factor_graph.factors import Factor
 from structsmooth.structures.factor_graph.layout import Layout, check_edges, checked
+from structsmooth.structures.factor_graph.local_search import LocalSearch
 from structsmooth.structures.factor_graph.relaxation import Relaxation, RelaxationMethod, relax
 
 
@@ -37,9 +37,8 @@ class FactorGraph(Structure):
 
     Whatever the dtype, scores are summed in float64 on the CPU. Tensors on other devices are copied to it.
 
-    With factors there is a third kind of potentials: the scores [B, F, Q] of the final states of their automata, with
-    padding. Parts and marginals have the same shape. Oracles solve a pairwise graph with an auxiliary node for each
-    place of a scope; see :class:`~structsmooth.Factor`.
+    With factors there is a third kind of potentials, and of parts: scores [B, F, Q] of the final states of their
+    automata, with padding. Oracles solve a pairwise graph with an auxiliary node for each place of a scope.
 
     Args:
         unary: scores [B, N, S] of each label, floating point; -inf for states that a node does not have.
@@ -222,16 +221,9 @@ class FactorGraph(Structure):
             ImportError: ``method="lp"`` without scipy.
             ValueError: a method that does not suit the graphs.
         """
-        found = relax(*self._scores(), method, tolerance, max_sweeps).to(self._dtype)
-        unary, pairwise, *factors = self._contracted(found.unary, found.pairwise)
-        return dataclasses.replace(
-            found,
-            unary=unary,
-            pairwise=pairwise,
-            factors=factors[0] if factors else None,
-            deltas=found.deltas[:, : self.edges.shape[-2], :, : self.unary.shape[-1]],
-            labels=found.labels[:, : self.unary.shape[1]],
-        )
+        search = None if self.factors is None else LocalSearch(self._automata, self.factors.detach().double())
+        found = relax(*self._scores(), method, tolerance, max_sweeps, search).to(self._dtype)
+        return found if self.factors is None else found.restricted(self._contracted(found.unary, found.pairwise))
 
     def inverse_cdf(self, uniform: Tensor) -> Tensor:
         """Samples [B, n, N] at uniform numbers of that shape, as in ``Distribution``; with factors, at more numbers."""
@@ -289,10 +281,7 @@ class FactorGraph(Structure):
 
     def _scores(self) -> tuple[Tensor, Tensor, Layout]:
         """Scores of the expanded graph in float64, zero where there is no node or edge, and its layout."""
-        unary, pairwise, *layout = self._expanded
-        own = Layout(*layout)
-        node, edge = own.node_mask.unsqueeze(-1), own.edge_mask[:, :, None, None]
-        return torch.where(node, unary.double(), 0.0), torch.where(edge, pairwise.double(), 0.0), own
+        return self._expanded.in_float64()
 
     @property
     def _dtype(self) -> torch.dtype:
