@@ -29,6 +29,7 @@ class Factor(ABC):
     Example:
         The number of nodes with label 1 is even:
 
+        >>> from structsmooth import Factor, FactorGraph
         >>> class Even(Factor):
         ...     def automaton(self, states):
         ...         transitions = torch.tensor([[0], [1]]).repeat(1, states)
@@ -106,7 +107,8 @@ class AtMostOne(Factor):
         label: which.
 
     Example:
-        >>> unary = torch.tensor([[[0.0, 3.0], [0.0, 2.0], [0.0, 1.0]]], requires_grad=True)
+        >>> from structsmooth import AtMostOne, FactorGraph
+        >>> unary = torch.tensor([[[0.0, 3.0], [0.0, 2.0], [0.0, 1.0]]])
         >>> no_edges, no_tables = torch.zeros(0, 2, dtype=torch.int64), torch.zeros(0, 2, 2)
         >>> graph = FactorGraph(unary, no_edges, no_tables, factors=[AtMostOne(torch.arange(3))])
         >>> graph.max()[1], graph.log_count().exp().round()

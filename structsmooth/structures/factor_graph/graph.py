@@ -23,8 +23,7 @@ class FactorGraph(Structure):
     score(y) = Σ_v unary[b, v, y_v] + Σ_e pairwise[b, e, y_a, y_b], with (a, b) the ends of edge e, + Σ_f of the scores
     of ``factors``, which join any number of nodes. The graphs of a batch may differ in nodes, edges and scopes, and
     scores may have any signs. An output is an int64 tensor [B, N]. Labels at padding are ignored in arguments and 0 in
-    results. -inf forbids a label or a pair of labels. An example without any allowed output has value -inf and zero
-    gradient.
+    results. -inf forbids what it scores. An example without any allowed output has value -inf and zero gradient.
 
     Exact oracles are NP-hard in general. Each example is solved by the first of these that applies:
 
@@ -58,7 +57,7 @@ class FactorGraph(Structure):
         ValueError: wrong shapes or values, tensors on different devices, an edge from a node to itself, to padding or
             given twice, or a ``pairwise`` that could be a table for all edges as well as Potts strengths.
         MemoryError: a search exceeds ``max_sets``, or factors have too many states.
-        NotImplementedError: factors under ``torch.compile``; a graph that was made outside may be used there.
+        NotImplementedError: factors under ``torch.compile``, where graphs made outside may be used.
 
     Reference:
         Koller and Friedman (2009), chapters 9 and 13; Meshi, Srebro and Hazan (2015), section 3.
