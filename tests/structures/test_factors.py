@@ -133,11 +133,8 @@ def test_message_passing_closes_in_on_the_optimum() -> None:
 
 def test_rounded_labels_keep_hard_factors() -> None:
     """Moves of single nodes cannot exchange the one node that has a label, those of a scope can."""
-    factors = [
-        AtMostOne(torch.arange(8)),
-        AtLeastOne(torch.arange(8)),
-        Count(torch.arange(4), torch.tensor([0.0, 1.0])),
-    ]
+    exactly_one = Count(torch.arange(8), torch.tensor([-INF, 0.0, -INF]))
+    factors = [exactly_one, Count(torch.arange(4), torch.tensor([0.0, 1.0]))]
     for seed in range(5):
         graph = cycle(factors, seed, nodes=8, states=2)
         assert_close(graph.relaxed("messages").score, graph.max()[0], rtol=0, atol=0.5)
@@ -145,21 +142,18 @@ def test_rounded_labels_keep_hard_factors() -> None:
 
 def test_gradients_reach_the_scores_of_factors() -> None:
     generator = torch.Generator().manual_seed(0)
-    counts, strength, table, unary = (
-        torch.randn(*shape, dtype=torch.float64, generator=generator).requires_grad_()
-        for shape in ((3,), (3, 1), (3, 3), (3, 5, 3))
-    )
+    shapes = ((3,), (3, 1), (3, 3))
+    scores = [torch.randn(shape, dtype=torch.float64, generator=generator).requires_grad_() for shape in shapes]
 
     def losses(*scores: Tensor) -> tuple[Tensor, ...]:
-        counts, strength, table, unary = scores
+        counts, strength, table = scores
         factors = [Count(SCOPES, counts), Potts(SCOPES, strength), Table(torch.tensor([1, 4]), table)]
         graph = scattered(factors)
-        graph = graph.replace(unary, *graph.potentials[1:])
         y = torch.arange(15).view(3, 5) % 3
         hinges = [StructuralHinge(smoother, Hamming(), "none")(graph, y) for smoother in (Max(), Entropy(0.5))]
         return *hinges, graph.relaxed().value, graph.score(y), graph.marginals()[2]
 
-    assert torch.autograd.gradcheck(losses, (counts, strength, table, unary))
+    assert torch.autograd.gradcheck(losses, scores)
 
 
 def test_statistics_are_gradients() -> None:
@@ -277,9 +271,8 @@ def test_a_scope_without_its_padding_is_refused() -> None:
 
 def test_factors_that_are_too_large_say_what_else_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(binding, "_MOST_ENTRIES", 1000)
-    with pytest.raises(
-        MemoryError, match=r"auxiliary nodes of 27 states.* a Count or an Automaton in place of a Table"
-    ):
+    fault = r"auxiliary nodes of 27 states.* \(a Count or an Automaton in place of a Table\)"
+    with pytest.raises(MemoryError, match=fault):
         scattered([Table(torch.arange(3), torch.zeros(3, 3, 3))])
     assert scattered([AtMostOne(torch.arange(3))]).max()[0].shape == (3,)
 
@@ -290,5 +283,5 @@ def test_factors_are_bound_outside_compile() -> None:
         return graph.max()[0]
 
     torch.compiler.reset()
-    with pytest.raises(Exception, match="must be built outside torch.compile"):
+    with pytest.raises(Exception, match=r"must be built outside torch\.compile"):
         torch.compile(best, fullgraph=True, backend="aot_eager")(scattered([]).unary)
