@@ -390,8 +390,8 @@ FACTOR_GRAPH = Member(
 
 
 def factor_graphs_with_factors(size: str, seed: int = 0, **options: Any) -> Instance:
-    graphs = random_factor_graphs(*SIZES["factors"][size], seed=seed + 2, **options)
-    return with_random_factors(graphs, 3, min(3, graphs[0].shape[1]), seed + 2, **options)
+    graphs = random_factor_graphs(*SIZES["factors"][size], seed=seed + 7, **options)
+    return with_random_factors(graphs, 3, min(3, graphs[0].shape[1]), seed + 7, **options)
 
 
 def used_by_factors(*instance: Tensor) -> tuple[Tensor, ...]:
