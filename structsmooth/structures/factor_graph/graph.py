@@ -36,8 +36,7 @@ class FactorGraph(Structure):
 
     Whatever the dtype, scores are summed in float64 on the CPU. Tensors on other devices are copied to it.
 
-    With factors there is a third kind of potentials, and of parts: scores [B, F, Q] of the final states of their
-    automata, with padding. Oracles solve a pairwise graph with an auxiliary node for each place of a scope.
+    With factors there is a third kind of potentials, and of parts: scores [B, F, Q] of the final states of automata.
 
     Args:
         unary: scores [B, N, S] of each label, floating point; -inf for states that a node does not have.
@@ -107,15 +106,16 @@ class FactorGraph(Structure):
             self.potential_names = ("unary", "pairwise", "factors")
             self.factors, automata = bind(factors, unary, self._layout, self.validate_args)
             self.scopes, self.transitions, self._owners, self._pairs = automata
-            self._check_potentials(("factors",))
+            if self.validate_args:
+                self.check_values("factors")
 
     def check_shapes(self) -> None:
         """Raise unless potentials have their shapes, outside transforms of ``torch.func``."""
         checks.require_scores("pairwise", self.pairwise)
         forms.check_form(self.pairwise, len(self.unary), self.edges.shape[-2], self.unary.shape[-1])
         checks.require_device("pairwise", self.pairwise, "unary", self.unary)
-        if self.factors is not None:
-            self._automata.check_scores(self.factors, self.unary)
+        if "factors" in self.potential_names:
+            self._automata.check_scores(self._final_scores, self.unary)
         checks.refuse_transforms("FactorGraph")
 
     def check_values(self, name: str) -> None:
