@@ -11,9 +11,14 @@ import pytest
 import torch
 from enumerated_factor_graphs import (
     EnumeratedFactorGraph,
+    EnumeratedFactorGraphWithFactors,
     factor_graph,
+    factor_graph_with_factors,
+    final_states,
     random_factor_graphs,
     small_factor_graphs,
+    small_factor_graphs_with_factors,
+    with_random_factors,
 )
 from enumeration import (
     FORMS,
@@ -96,6 +101,14 @@ SIZES: dict[str, dict[str, Any]] = {
         "medium": (5, 7, 4, 4),
         "long": (4, 50, 4, 4),
         "large": (9, 50, 6, 5),
+    },
+    "factors": {
+        "single": (2, 1, 0, 3),
+        "least": (2, 3, 1, 2),
+        "tiny": (2, 4, 1, 2),
+        "medium": (5, 6, 2, 3),
+        "long": (4, 50, 1, 3),
+        "large": (9, 30, 1, 3),
     },
     "matching": {
         "single": [(1, 1), (1, 1)],
@@ -376,6 +389,43 @@ FACTOR_GRAPH = Member(
 )
 
 
+def factor_graphs_with_factors(size: str, seed: int = 0, **options: Any) -> Instance:
+    graphs = random_factor_graphs(*SIZES["factors"][size], seed=seed + 7, **options)
+    return with_random_factors(graphs, 3, min(3, graphs[0].shape[1]), seed + 7, **options)
+
+
+def used_by_factors(*instance: Tensor) -> tuple[Tensor, ...]:
+    *graph, factors, scopes, transitions = instance
+    used = torch.zeros(factors.shape, dtype=torch.bool)
+    for b, own in enumerate(graph[3]):
+        some = torch.randint(graph[0].shape[2], (500, len(own)), generator=torch.Generator().manual_seed(0))
+        states = final_states(scopes[b], transitions, some)
+        for f in (states[0] >= 0).nonzero()[:, 0]:
+            used[b, f, states[:, f]] = True
+    return *used_by_factor_graph(*graph), used
+
+
+def factors_alone(b: int, *instance: Tensor) -> tuple[Instance, tuple[Index, ...]]:
+    *graph, factors, scopes, transitions = instance
+    own, indices = factor_graph_alone(b, *graph)
+    position = torch.full(graph[3][b].shape, -1).scatter(0, indices[0], torch.arange(len(indices[0])))
+    own_scopes = torch.where(scopes[b] >= 0, position[scopes[b].clamp_min(0)], -1)
+    return (*own, factors[b : b + 1], own_scopes[None], transitions), (*indices, ...)
+
+
+FACTORS = replace(
+    FACTOR_GRAPH,
+    build=factor_graph_with_factors,
+    twin=EnumeratedFactorGraphWithFactors,
+    required=8,
+    random=factor_graphs_with_factors,
+    small=lambda ties, many=False: small_factor_graphs_with_factors(outputs=729 if many else 100, ties=ties),
+    used=used_by_factors,
+    alone=factors_alone,
+    examples=15,
+)
+
+
 # Matchings.
 
 
@@ -499,6 +549,7 @@ MEMBERS = {
     "FactorGraph by search": replace(
         FACTOR_GRAPH, build=partial(factor_graph, max_table=1), oracles=frozenset({"max", "topk", "score"}), examples=20
     ),
+    "FactorGraph with factors": FACTORS,
     "Matching": MATCHING,
     "Subwindows": SUBWINDOWS,
     "Subwindows in Python": replace(SUBWINDOWS, build=PlainSubwindows),

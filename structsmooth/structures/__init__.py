@@ -4,7 +4,19 @@ from structsmooth.structures.base import PartCosts, Structure, lengths_from_mask
 from structsmooth.structures.best_max_marginal_first import best_max_marginal_first
 from structsmooth.structures.candidates import BoxCandidates, Candidates
 from structsmooth.structures.chain import LinearChain
-from structsmooth.structures.factor_graph import FactorGraph, LocalPolytope, Relaxation
+from structsmooth.structures.factor_graph import (
+    AtLeastOne,
+    AtMostOne,
+    Automaton,
+    Budget,
+    Count,
+    Factor,
+    FactorGraph,
+    LocalPolytope,
+    Potts,
+    Relaxation,
+    Table,
+)
 from structsmooth.structures.graph_cut import BinaryGraph
 from structsmooth.structures.matching import Matching
 from structsmooth.structures.search import SearchSpace
@@ -12,18 +24,26 @@ from structsmooth.structures.subwindows import Subwindows
 from structsmooth.structures.tree import Tree
 
 __all__ = [
+    "AtLeastOne",
+    "AtMostOne",
+    "Automaton",
     "BinaryGraph",
     "BoxCandidates",
+    "Budget",
     "Candidates",
+    "Count",
+    "Factor",
     "FactorGraph",
     "LinearChain",
     "LocalPolytope",
     "Matching",
     "PartCosts",
+    "Potts",
     "Relaxation",
     "SearchSpace",
     "Structure",
     "Subwindows",
+    "Table",
     "Tree",
     "best_max_marginal_first",
     "lengths_from_mask",

@@ -24,7 +24,7 @@ class Batch:
     ``torch.compile`` have these alone.
     """
 
-    potential_names: ClassVar[tuple[str, ...]] = ()
+    potential_names: tuple[str, ...] = ()  # an instance may have more than its class
     row_names: ClassVar[tuple[str, ...]] = ()
     _cached: ClassVar[tuple[str, ...]] = ()
     _assigned: ClassVar[tuple[str, ...]] = ()

@@ -55,6 +55,10 @@ class Distribution(Batch, ABC):
         """Scores of the parts, which broadcast to :meth:`marginals`; anything at padding."""
         return self.potentials
 
+    def _draws(self) -> tuple[int, ...]:
+        """Shape of the uniform numbers for one sample of one example."""
+        return tuple(self.potentials[0].shape[1:-1])
+
     def inverse_cdf(self, uniform: Tensor) -> Tensor:
         """Outputs at numbers [B, n, ...], uniform on [0, 1): one for each variable of each output."""
         raise self._no_oracle("sample")
@@ -83,7 +87,7 @@ class Distribution(Batch, ABC):
         n = require_count("n", n)
         first = self.potentials[0]
         with torch.no_grad():
-            return self.inverse_cdf(_uniform((len(first), n, *first.shape[1:-1]), generator, first.device))
+            return self.inverse_cdf(_uniform((len(first), n, *self._draws()), generator, first.device))
 
     def log_prob(self, y: Tensor) -> Tensor:
         """Log-probability of outputs ``y`` [B, ...]: [B], differentiable; -inf where they are forbidden.

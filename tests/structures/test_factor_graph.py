@@ -136,7 +136,7 @@ def test_messages_move_scores_and_keep_their_sums(kind: str) -> None:
     y = torch.arange(graph.unary[..., 0].numel()).view(graph.unary.shape[:2]) % graph.unary.shape[-1]
     for method in ("auto", "messages", "lp"):
         relaxation = graph.relaxed(method)
-        moved = Messages(*graph.batched()._scores(), graph._layout).reparameterized(relaxation.deltas)
+        moved = Messages(*graph.batched()._scores()).reparameterized(relaxation.deltas)
         assert_close(graph.batched().replace(*moved).score(y), graph.score(y))
         maxima = [scores.flatten(2).amax(-1) for scores in moved]
         bound = (maxima[0] * graph.node_mask).sum(1) + (maxima[1] * graph.edge_mask).sum(1)
@@ -197,7 +197,7 @@ def test_a_penalty_for_what_is_forbidden_is_enough() -> None:
 
 def test_sweeps_in_torch_are_the_compiled_ones() -> None:
     graph = graphs("mixed")
-    problem = Messages(*graph._scores(), graph._layout)
+    problem = Messages(*graph._scores())
     for tau in (torch.zeros(4).double(), torch.tensor([0.0, 0.1, 1.0, 3.0]).double()):
         deltas = problem.zero()
         for _ in range(3):
@@ -209,7 +209,7 @@ def test_sweeps_in_torch_are_the_compiled_ones() -> None:
 @pytest.mark.parametrize("tau", [0.0, 0.5])
 def test_sweeps_never_raise_the_dual(tau: float) -> None:
     graph = graphs("hard")
-    problem, temperatures = Messages(*graph._scores(), graph._layout), torch.full((3,), tau).double()
+    problem, temperatures = Messages(*graph._scores()), torch.full((3,), tau).double()
     deltas = problem.zero()
     for _ in range(20):
         before = problem.dual(deltas, temperatures)

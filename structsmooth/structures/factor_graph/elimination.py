@@ -57,15 +57,17 @@ class Elimination:
     Attributes:
         nodes: the nodes that the examples have.
         edges: pairs (a, b) of nodes for the E edges; ``None`` for an edge that they do not have.
+        sizes: numbers of states of all N nodes, <= S; the states above are forbidden.
     """
 
     nodes: Scope
     edges: tuple[tuple[int, int] | None, ...]
+    sizes: tuple[int, ...]
 
     @cached_property
     def steps(self) -> list[Step]:
         """In min-fill order."""
-        return self._steps(min_fill_order(self.nodes, self.edges)[0])
+        return self._steps(min_fill_order(self.nodes, self.edges, self.sizes))
 
     def logsumexp(self, unary: Tensor, pairwise: Tensor) -> Tensor:
         """Log-partition function [B]."""
@@ -77,11 +79,11 @@ class Elimination:
         joint = self._joint_marginals(tables)
         node, edge = list(torch.zeros_like(unary).unbind(1)), list(torch.zeros_like(pairwise).unbind(1))
         for step, own in zip(self.steps, joint, strict=True):
-            node[step.node] = _marginal(own, step.scope, (step.node,))
+            node[step.node] = _filled(_marginal(own, step.scope, (step.node,)), node[step.node])
             for e in step.edges:
                 a, b = self._ends(e)
                 pair = _marginal(own, step.scope, (min(a, b), max(a, b)))
-                edge[e] = pair if a < b else pair.transpose(1, 2)
+                edge[e] = _filled(pair if a < b else pair.transpose(1, 2), edge[e])
         return torch.stack(node, 1), torch.stack(edge, 1) if edge else torch.zeros_like(pairwise)
 
     def top_k(self, unary: Tensor, pairwise: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -94,10 +96,10 @@ class Elimination:
         nothing = torch.zeros(batch, found, dtype=torch.int64)
         slots = root.slots(nothing, torch.arange(found).expand(batch, found))
         for i, (step, (index, merged)) in reversed(list(enumerate(zip(self.steps, chosen, strict=True)))):
-            index = at(index, _cell(y, step.rest, unary.shape[-1]), slots[i])
+            index = at(index, self._cell(y, step.rest), slots[i])
             width = merged.values.shape[-1]
             y[..., step.node] = index // width
-            slots |= merged.slots(_cell(y, step.scope, unary.shape[-1]), index % width)
+            slots |= merged.slots(self._cell(y, step.scope), index % width)
         y = torch.where(values.unsqueeze(-1) > -torch.inf, y, 0)
         missing = (0, k - found)
         return (
@@ -109,17 +111,18 @@ class Elimination:
         """Largest score [B, N, S] with each node in each state: for each node, all others are eliminated."""
         values = torch.zeros_like(unary)
         for v in self.nodes:
-            _, _, values[:, v] = self._maximized(unary, pairwise, v)
+            values[:, v] = -torch.inf
+            _, _, values[:, v, : self.sizes[v]] = self._maximized(unary, pairwise, v)
         return values
 
     def max_outputs(self, unary: Tensor, pairwise: Tensor, v: int) -> tuple[Tensor, Tensor]:
-        """The max-marginals of a node, [B, S], and the outputs [B, S, N] that attain them."""
-        batch, size, states = unary.shape
+        """The max-marginals of a node, [B, S], and the outputs [B, S, N] that attain them, for its own S states."""
+        (batch, size, _), states = unary.shape, self.sizes[v]
         steps, tables, values = self._maximized(unary, pairwise, v)
         y = torch.zeros(batch, states, size, dtype=torch.int64)
         y[..., v] = torch.arange(states)
         for step, table in reversed(list(zip(steps[:-1], tables[:-1], strict=True))):
-            y[..., step.node] = _given(table, step, y).argmax(-1)
+            y[..., step.node] = self._given(table, step, y).argmax(-1)
         return values, y
 
     def sample(self, unary: Tensor, pairwise: Tensor, uniform: Tensor) -> Tensor:
@@ -127,7 +130,7 @@ class Elimination:
         tables, total = self._summed(unary, pairwise)
         y = torch.zeros(uniform.shape, dtype=torch.int64, device=uniform.device)
         for step, table in reversed(list(zip(self.steps, tables, strict=True))):
-            y[..., step.node] = inverse_cdf(_given(table, step, y), uniform[..., step.node])
+            y[..., step.node] = inverse_cdf(self._given(table, step, y), uniform[..., step.node])
         return torch.where(total[:, None, None] > -torch.inf, y, 0)
 
     def _steps(self, order: Sequence[int]) -> list[Step]:
@@ -150,12 +153,26 @@ class Elimination:
 
     def _scores(self, unary: Tensor, pairwise: Tensor, step: Step) -> Tensor:
         """The scores that a step joins, [B, S, ..., S]."""
-        total = _aligned(unary[:, step.node], (step.node,), step.scope)
+        total = _aligned(unary[:, step.node, : self.sizes[step.node]], (step.node,), step.scope)
         for e in step.edges:
             a, b = self._ends(e)
-            table = pairwise[:, e] if a < b else pairwise[:, e].transpose(1, 2)
+            table = pairwise[:, e, : self.sizes[a], : self.sizes[b]]
+            table = table if a < b else table.transpose(1, 2)
             total = total + _aligned(table, (min(a, b), max(a, b)), step.scope)
-        return total.expand(len(unary), *[unary.shape[-1]] * len(step.scope))
+        return total.expand(len(unary), *(self.sizes[node] for node in step.scope))
+
+    def _cell(self, y: Tensor, scope: Scope) -> Tensor:
+        """Numbers [B, n] of the joint states of a scope under labels [B, n, N]."""
+        cell = torch.zeros_like(y[..., 0])
+        for node in scope:
+            cell = cell * self.sizes[node] + y[..., node]
+        return cell
+
+    def _given(self, table: Tensor, step: Step, y: Tensor) -> Tensor:
+        """Scores [B, n, S] of the states of a step's node, given labels [B, n, N] of its neighbours."""
+        scores = table.movedim(1 + step.position, -1).unsqueeze(1).flatten(1, -2)
+        cell = self._cell(y, step.rest)
+        return scores.gather(1, cell.unsqueeze(-1).expand(*cell.shape, scores.shape[-1]))
 
     def _eliminated(self, unary: Tensor, pairwise: Tensor, steps: list[Step], reduce: Reduction) -> "_Eliminated":
         """All nodes eliminated by sums of one kind."""
@@ -249,16 +266,9 @@ def _marginal(joint: Tensor, scope: Scope, kept: Scope) -> Tensor:
     return joint.sum(dims) if dims else joint
 
 
-def _cell(y: Tensor, scope: Scope, states: int) -> Tensor:
-    """Numbers [B, n] of the joint states of a scope under labels [B, n, N]."""
-    cell = torch.zeros_like(y[..., 0])
-    for node in scope:
-        cell = cell * states + y[..., node]
-    return cell
-
-
-def _given(table: Tensor, step: Step, y: Tensor) -> Tensor:
-    """Scores [B, n, S] of the states of a step's node, given labels [B, n, N] of its neighbours."""
-    scores = table.movedim(1 + step.position, -1).unsqueeze(1).flatten(1, -2)
-    cell = _cell(y, step.rest, scores.shape[-1])
-    return scores.gather(1, cell.unsqueeze(-1).expand(*cell.shape, scores.shape[-1]))
+def _filled(values: Tensor, like: Tensor) -> Tensor:
+    """Values with zeros for the states that there are not."""
+    if values.shape == like.shape:
+        return values
+    missing = [wide - own for own, wide in zip(values.shape[1:], like.shape[1:], strict=True)]
+    return torch.nn.functional.pad(values, [end for size in reversed(missing) for end in (0, size)])

@@ -88,21 +88,30 @@ class Forests:
         return tree(unary, pairwise, self.forest, self.layout.node_mask)
 
 
-def groups(layout: Layout, states: int, limits: Limits) -> list[Group]:
-    """The examples by the way in which they are solved."""
+def groups(layout: Layout, sizes: tuple[int, ...], limits: Limits) -> list[Group]:
+    """The examples, whose nodes have ``sizes`` states, by the way in which they are solved."""
     as_forests = forest(layout)
     others = [
-        Group(rows, _by_size(nodes, edges, states, limits))
+        Group(rows, _by_size(nodes, edges, sizes, limits))
         for rows, (nodes, edges) in _alike(layout, ~as_forests.is_forest)
     ]
     chosen = [_forests(layout, as_forests), *others]
     return [group for group in chosen if len(group.rows)] or chosen[:1]
 
 
-def eliminations(layout: Layout) -> list[tuple[Tensor, Elimination]]:
+def eliminations(layout: Layout, sizes: tuple[int, ...]) -> list[tuple[Tensor, Elimination]]:
     """Elimination for all examples, forests too, whose treewidth is 1."""
     everything = torch.ones(len(layout.edges), dtype=torch.bool)
-    return [(rows, Elimination(*graph)) for rows, graph in _alike(layout, everything)]
+    return [(rows, Elimination(*graph, sizes)) for rows, graph in _alike(layout, everything)]
+
+
+def sizes_of(unary: Tensor) -> tuple[int, ...]:
+    """How many states each node has: those up to the last that some example allows, and one at least."""
+    batch, nodes, states = unary.shape
+    if not batch or bool((unary[..., -1].amax(0) > -torch.inf).all()):
+        return (states,) * nodes
+    used = (unary > -torch.inf).any(0) * torch.arange(1, states + 1)
+    return tuple(used.amax(1).clamp_min(1).tolist())
 
 
 def _alike(layout: Layout, chosen: Tensor) -> list[tuple[Tensor, Graph]]:
@@ -119,13 +128,12 @@ def _forests(layout: Layout, as_forests: Forest) -> Group:
 
 
 @lru_cache(maxsize=1024)
-def _by_size(nodes: tuple[int, ...], edges: tuple[tuple[int, int] | None, ...], states: int, limits: Limits) -> Method:
+def _by_size(
+    nodes: tuple[int, ...], edges: tuple[tuple[int, int] | None, ...], sizes: tuple[int, ...], limits: Limits
+) -> Method:
     """Elimination where its largest table is small enough, search elsewhere."""
-    largest = 1
-    while largest < len(nodes) and states ** (largest + 1) <= limits.max_table:
-        largest += 1
-    order, _ = min_fill_order(nodes, edges, largest)
-    return Elimination(nodes, edges) if order else Branching(nodes, edges, limits.max_sets)
+    order = min_fill_order(nodes, edges, sizes, limits.max_table)
+    return Elimination(nodes, edges, sizes) if order else Branching(nodes, edges, limits.max_sets)
 
 
 def solved(chosen: list[Group], run: Callable[[Method, Rows], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:

@@ -1,5 +1,6 @@
 """Factor graphs: labels of nodes with scores for labels and for pairs at the edges of any graph."""
 
+from collections.abc import Sequence
 from typing import cast
 
 import torch
@@ -7,18 +8,22 @@ from torch import Tensor
 
 from structsmooth.structures import checks
 from structsmooth.structures.base import Structure, check_k, widened_pair
-from structsmooth.structures.factor_graph import operators
-from structsmooth.structures.factor_graph.layout import Layout, check_edges
+from structsmooth.structures.factor_graph import forms, operators
+from structsmooth.structures.factor_graph.binding import bind
+from structsmooth.structures.factor_graph.expansion import Automata, Expanded
+from structsmooth.structures.factor_graph.factors import Factor
+from structsmooth.structures.factor_graph.layout import Layout, check_edges, checked
+from structsmooth.structures.factor_graph.local_search import LocalSearch
 from structsmooth.structures.factor_graph.relaxation import Relaxation, RelaxationMethod, relax
 
 
 class FactorGraph(Structure):
     """All labelings of N nodes by S states, bound to unary scores and to scores of pairs at the edges of any graph.
 
-    score(y) = Σ_v unary[b, v, y_v] + Σ_e pairwise[b, e, y_a, y_b], with (a, b) the ends of edge e. The graphs of a
-    batch may differ in nodes and edges, and pairwise scores may have any signs. An output is an int64 tensor [B, N].
-    Labels at padding are ignored in arguments and 0 in results. -inf forbids a label or a pair of labels. An example
-    without any allowed output has value -inf and zero gradient.
+    score(y) = Σ_v unary[b, v, y_v] + Σ_e pairwise[b, e, y_a, y_b], with (a, b) the ends of edge e, + Σ_f of the scores
+    of ``factors``, which join any number of nodes. The graphs of a batch may differ in nodes, edges and scopes, and
+    scores may have any signs. An output is an int64 tensor [B, N]. Labels at padding are ignored in arguments and 0 in
+    results. -inf forbids what it scores. An example without any allowed output has value -inf and zero gradient.
 
     Exact oracles are NP-hard in general. Each example is solved by the first of these that applies:
 
@@ -31,6 +36,8 @@ class FactorGraph(Structure):
 
     Whatever the dtype, scores are summed in float64 on the CPU. Tensors on other devices are copied to it.
 
+    With factors there is a third kind of potentials, and of parts: scores [B, F, Q] of the final states of automata.
+
     Args:
         unary: scores [B, N, S] of each label, floating point; -inf for states that a node does not have.
         edges: ends a and b of each edge, integers [E, 2] for all examples or [B, E, 2]; a ≠ b, no pair twice.
@@ -38,6 +45,7 @@ class FactorGraph(Structure):
             y_b = j; or Potts strengths [B, E], the score of y_a = y_b.
         node_mask: [B, N], false at padding; all true if not given.
         edge_mask: [B, E], false where an example has no such edge; its ends and scores are ignored.
+        factors: scores of the labels of several nodes together, such as :class:`~structsmooth.AtMostOne`.
         max_table: largest number of entries of a table in elimination, per example.
         max_sets: largest number of sets that a search may queue at a time.
         validate_args: whether to check values too: NaN, +inf, edges, ranges of labels. Costs a few reductions, and a
@@ -47,7 +55,8 @@ class FactorGraph(Structure):
         TypeError: a tensor of the wrong dtype.
         ValueError: wrong shapes or values, tensors on different devices, an edge from a node to itself, to padding or
             given twice, or a ``pairwise`` that could be a table for all edges as well as Potts strengths.
-        MemoryError: a search exceeds ``max_sets``.
+        MemoryError: a search exceeds ``max_sets``, or factors have too many states.
+        NotImplementedError: factors under ``torch.compile``, where graphs made outside may be used.
 
     Reference:
         Koller and Friedman (2009), chapters 9 and 13; Meshi, Srebro and Hazan (2015), section 3.
@@ -64,7 +73,10 @@ class FactorGraph(Structure):
         (tensor([0.4000]), tensor([False]))
     """
 
-    potential_names = ("unary", "pairwise")
+    potential_names: tuple[str, ...] = ("unary", "pairwise")
+    factors: Tensor | None = None
+    scopes: Tensor
+    transitions: Tensor
 
     def __init__(
         self,
@@ -74,6 +86,7 @@ class FactorGraph(Structure):
         *,
         node_mask: Tensor | None = None,
         edge_mask: Tensor | None = None,
+        factors: Sequence[Factor] = (),
         max_table: int = 2**18,
         max_sets: int = 100_000,
         validate_args: bool | None = None,
@@ -82,52 +95,39 @@ class FactorGraph(Structure):
         checks.require_scores("unary", unary)
         if unary.dim() != 3 or 0 in unary.shape[1:]:
             raise ValueError(f"unary must have shape [B, N, S] with N, S >= 1, got {tuple(unary.shape)}")
-        checks.require_integers("edges", edges)
-        if edges.dim() not in (2, 3) or edges.shape[-1] != 2 or (edges.dim() == 3 and len(edges) != len(unary)):
-            raise ValueError(f"edges must have shape [E, 2] or [B, E, 2], got {tuple(edges.shape)}")
-        self.edges = edges.to(torch.int64)
-        if node_mask is None:
-            node_mask = torch.ones(unary.shape[:2], dtype=torch.bool, device=unary.device)
-        if edge_mask is None:
-            edge_mask = torch.ones(len(unary), edges.shape[-2], dtype=torch.bool, device=unary.device)
-        checks.require_mask("node_mask", node_mask)
-        checks.require_mask("edge_mask", edge_mask)
-        checks.require_shape("node_mask", node_mask, "[B, N]", tuple(unary.shape[:2]))
-        checks.require_shape("edge_mask", edge_mask, "[B, E]", (len(unary), edges.shape[-2]))
-        for name, tensor in (("edges", self.edges), ("node_mask", node_mask), ("edge_mask", edge_mask)):
-            checks.require_device(name, tensor, "unary", unary)
-        self.node_mask, self.edge_mask = node_mask, edge_mask
+        self.edges, self.node_mask, self.edge_mask = checked(unary, edges, node_mask, edge_mask)
         self.max_table = checks.require_count("max_table", max_table)
         self.max_sets = checks.require_count("max_sets", max_sets)
         self.check_shapes()
         super().__init__(validate_args)
         if self.validate_args:
             check_edges(self._layout)
+        if factors:
+            self.potential_names = ("unary", "pairwise", "factors")
+            self.factors, automata = bind(factors, unary, self._layout, self.validate_args)
+            self.scopes, self.transitions, self._owners, self._pairs = automata
+            if self.validate_args:
+                self.check_values("factors")
 
     def check_shapes(self) -> None:
-        """Raise unless ``pairwise`` has one of its shapes, outside transforms of ``torch.func``."""
+        """Raise unless potentials have their shapes, outside transforms of ``torch.func``."""
         checks.require_scores("pairwise", self.pairwise)
-        batch, states, count = len(self.unary), self.unary.shape[-1], self.edges.shape[-2]
-        shape, table, potts = tuple(self.pairwise.shape), (states, states), (batch, count)
-        if shape not in (table, (count, *table), (*potts, *table), potts):
-            raise ValueError(
-                f"pairwise must have shape [S, S] = {table}, [E, S, S] = {(count, *table)}, "
-                f"[B, E, S, S] = {(*potts, *table)}, or [B, E] = {potts} for Potts strengths, got {shape}"
-            )
-        if table == potts == shape:
-            raise ValueError(
-                f"pairwise of shape {shape} may be one table for all edges as well as Potts strengths: give "
-                "table.expand(E, S, S), or strengths[:, :, None, None] * torch.eye(S)"
-            )
+        forms.check_form(self.pairwise, len(self.unary), self.edges.shape[-2], self.unary.shape[-1])
         checks.require_device("pairwise", self.pairwise, "unary", self.unary)
+        if "factors" in self.potential_names:
+            self._automata.check_scores(self._final_scores, self.unary)
         checks.refuse_transforms("FactorGraph")
 
     def check_values(self, name: str) -> None:
-        """Raise ``ValueError`` for NaN or +inf among the scores of nodes or edges that examples have."""
+        """Raise ``ValueError`` for NaN or +inf among the scores of nodes, edges or factors that examples have."""
         if name == "unary":
             checks.require_below_infinity(name, self.unary, lambda: self.unary[self.node_mask])
-        else:
+        elif name == "pairwise":
             checks.require_below_infinity(name, self.pairwise, lambda: self._tables[self.edge_mask])
+        else:
+            checks.require_below_infinity(
+                name, self._final_scores, lambda: self._final_scores[self._automata.possible()]
+            )
 
     @property
     def lengths(self) -> Tensor:
@@ -141,23 +141,28 @@ class FactorGraph(Structure):
 
     def batched(self) -> "FactorGraph":
         """The same graphs with tables [B, E, S, S]."""
-        return self if self.pairwise.dim() == 4 else self.replace(self.unary, self._tables)
+        return self if self.pairwise.dim() == 4 else self.replace(self.unary, self._tables, *self.potentials[2:])
 
     def score(self, y: Tensor) -> Tensor:
         """Score of the labelings ``y`` [B, N]: [B], differentiable."""
         y = self.checked_labels(y)
         unary, pairwise = self._accumulated()
         nodes = unary.gather(2, y.unsqueeze(-1)).squeeze(-1)
-        edges = pairwise.flatten(2).gather(2, self._pairs(y).unsqueeze(-1)).squeeze(-1)
-        return torch.where(self.node_mask, nodes, 0.0).sum(1) + torch.where(self.edge_mask, edges, 0.0).sum(1)
+        edges = pairwise.flatten(2).gather(2, self._joint(y).unsqueeze(-1)).squeeze(-1)
+        total = torch.where(self.node_mask, nodes, 0.0).sum(1) + torch.where(self.edge_mask, edges, 0.0).sum(1)
+        return total if self.factors is None else total + self._automata.score(self._final_scores, y)
 
-    def parts(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Indicators of labels [B, N, S] and of pairs [B, E, S, S], zero where there is no node or edge."""
+    def parts(self, y: Tensor) -> tuple[Tensor, ...]:
+        """Indicators of labels [B, N, S] and of pairs [B, E, S, S], zero where there is no node or edge.
+
+        With factors, also of final states [B, F, Q].
+        """
         y = self.checked_labels(y)
         unary, states = self._accumulated()[0], self.unary.shape[-1]
         nodes = torch.nn.functional.one_hot(y, states).to(unary.dtype)
-        edges = torch.nn.functional.one_hot(self._pairs(y), states**2).to(unary.dtype).unflatten(-1, (states, states))
-        return nodes * self.node_mask.unsqueeze(-1), edges * self.edge_mask[:, :, None, None]
+        edges = torch.nn.functional.one_hot(self._joint(y), states**2).to(unary.dtype).unflatten(-1, (states, states))
+        nodes, edges = nodes * self.node_mask.unsqueeze(-1), edges * self.edge_mask[:, :, None, None]
+        return (nodes, edges) if self.factors is None else (nodes, edges, self._automata.parts(y, unary.dtype))
 
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
         """Top-K oracle: values [B, k] in descending order and distinct labelings [B, k, N].
@@ -168,8 +173,8 @@ class FactorGraph(Structure):
             MemoryError: a search exceeds ``max_sets``; :meth:`relaxed` gives a labeling and a bound.
         """
         k = check_k(k)
-        values, y = operators.top_k(*self._accumulated(), *self._layout, k, self.max_table, self.max_sets)
-        return values, y
+        values, y = operators.top_k(*self._expanded, k, self.max_table, self.max_sets)
+        return values, y[..., : self.unary.shape[1]]
 
     def logsumexp(self) -> Tensor:
         """Log-partition function [B]; twice differentiable.
@@ -177,17 +182,17 @@ class FactorGraph(Structure):
         Raises:
             NotImplementedError: elimination would take tables of more than ``max_table`` entries.
         """
-        log_z, _, _ = operators.marginals(*self._accumulated(), *self._layout, self.max_table)
+        log_z, _, _ = operators.marginals(*self._expanded, self.max_table)
         return cast(Tensor, log_z)
 
-    def marginals(self) -> tuple[Tensor, Tensor]:
-        """Marginals of labels [B, N, S] and of pairs [B, E, S, S]; differentiable.
+    def marginals(self) -> tuple[Tensor, ...]:
+        """Marginals of labels [B, N, S], of pairs [B, E, S, S] and, with factors, of final states; differentiable.
 
         Raises:
             NotImplementedError: elimination would take tables of more than ``max_table`` entries.
         """
-        _, node, edge = operators.marginals(*self._accumulated(), *self._layout, self.max_table)
-        return node, edge
+        _, node, edge = operators.marginals(*self._expanded, self.max_table)
+        return self._contracted(node, edge)
 
     def max_marginals(self) -> Tensor:
         """Largest score [B, N, S] of a labeling with y_v = j (Definition 13); zero on padding.
@@ -195,7 +200,8 @@ class FactorGraph(Structure):
         Raises:
             NotImplementedError: elimination would take tables of more than ``max_table`` entries.
         """
-        return cast(Tensor, operators.max_marginals(*self._accumulated(), *self._layout, self.max_table))
+        _, nodes, states = self.unary.shape
+        return cast(Tensor, operators.max_marginals(*self._expanded, self.max_table)[:, :nodes, :states])
 
     def relaxed(
         self, method: RelaxationMethod = "auto", *, tolerance: float = 1e-6, max_sweeps: int = 500
@@ -214,11 +220,14 @@ class FactorGraph(Structure):
             ImportError: ``method="lp"`` without scipy.
             ValueError: a method that does not suit the graphs.
         """
-        return relax(*self._scores(), self._layout, method, tolerance, max_sweeps).to(self._dtype)
+        search = None if self.factors is None else LocalSearch(self._automata, self.factors.detach().double())
+        found = relax(*self._scores(), method, tolerance, max_sweeps, search).to(self._dtype)
+        return found if self.factors is None else found.restricted(self._contracted(found.unary, found.pairwise))
 
     def inverse_cdf(self, uniform: Tensor) -> Tensor:
-        """Samples [B, n, N] at uniform numbers of that shape, as in ``Distribution``."""
-        return cast(Tensor, operators.sample(*self._accumulated(), *self._layout, uniform, self.max_table))
+        """Samples [B, n, N] at uniform numbers of that shape, as in ``Distribution``; with factors, at more numbers."""
+        y = operators.sample(*self._expanded, uniform, self.max_table)
+        return cast(Tensor, y[..., : self.unary.shape[1]])
 
     def checked_labels(self, y: Tensor) -> Tensor:
         """Labels as int64, with 0 at padding."""
@@ -229,48 +238,63 @@ class FactorGraph(Structure):
         return y
 
     def _rows(self) -> tuple[str, ...]:
-        shared = {"edges": self.edges.dim() == 2, "pairwise": self._is_shared}
-        return tuple(name for name in ("unary", "pairwise", "edges", "node_mask", "edge_mask") if not shared.get(name))
+        shared = {"edges": self.edges.dim() == 2, "pairwise": forms.is_shared(self.pairwise, self.edge_mask)}
+        names = (*self.potential_names, "edges", "node_mask", "edge_mask", "scopes")
+        return tuple(name for name in names if not shared.get(name))
 
     def _part_scores(self) -> tuple[Tensor, ...]:
-        return self.unary, self._tables
+        return self.unary, self._tables, *self.potentials[2:]
 
-    @property
-    def _is_potts(self) -> bool:
-        return self.pairwise.dim() == 2 and tuple(self.pairwise.shape) == tuple(self.edge_mask.shape)
-
-    @property
-    def _is_shared(self) -> bool:
-        return self.pairwise.dim() < 4 and not self._is_potts
+    def _draws(self) -> tuple[int, ...]:
+        return (self.unary.shape[1] + (0 if self.factors is None else len(self._owners)),)
 
     @property
     def _tables(self) -> Tensor:
         """Pairwise scores [B, E, S, S]."""
-        states = self.unary.shape[-1]
-        if self._is_potts:
-            agree = torch.eye(states, dtype=torch.bool, device=self.pairwise.device)
-            return torch.where(agree, self.pairwise[:, :, None, None], 0.0)
-        return self.pairwise.expand(*self.edge_mask.shape, states, states)
+        return forms.tables(self.pairwise, self.edge_mask, self.unary.shape[-1])
 
     @property
     def _layout(self) -> Layout:
         return Layout(self.edges.expand(*self.edge_mask.shape, 2), self.node_mask, self.edge_mask)
 
-    def _pairs(self, y: Tensor) -> Tensor:
+    @property
+    def _automata(self) -> Automata:
+        return Automata(self.scopes, self.transitions, self._owners, self._pairs)
+
+    @property
+    def _expanded(self) -> Expanded:
+        """The pairwise graph that oracles solve, in the dtype that sums use: with factors, one with more nodes."""
+        own = Expanded(*self._accumulated(), *self._layout)
+        return own if self.factors is None else self._automata.expanded(own, self._final_scores)
+
+    def _contracted(self, node: Tensor, edge: Tensor) -> tuple[Tensor, ...]:
+        """Distributions of the parts of this graph, given those of nodes and edges of the expanded one."""
+        if self.factors is None:
+            return node, edge
+        (_, nodes, states), edges = self.unary.shape, self.edges.shape[-2]
+        return node[:, :nodes, :states], edge[:, :edges, :states, :states], self._automata.final(node[:, nodes:])
+
+    def _joint(self, y: Tensor) -> Tensor:
         """Joint states at the edges [B, E]."""
         return operators.pairs(y, self._layout.edges, self.edge_mask, self.unary.shape[-1])
 
-    def _scores(self) -> tuple[Tensor, Tensor]:
-        """Scores in float64, zero where there is no node or edge."""
-        unary, pairwise = (scores.double() for scores in self._accumulated())
-        node, edge = self.node_mask.unsqueeze(-1), self.edge_mask[:, :, None, None]
-        return torch.where(node, unary, 0.0), torch.where(edge, pairwise, 0.0)
+    def _scores(self) -> tuple[Tensor, Tensor, Layout]:
+        """Scores of the expanded graph in float64, zero where there is no node or edge, and its layout."""
+        return self._expanded.in_float64()
 
     @property
     def _dtype(self) -> torch.dtype:
         """That of values."""
         return self._accumulated()[0].dtype
 
+    @property
+    def _final_scores(self) -> Tensor:
+        """Scores of final states [B, F, Q]."""
+        return self.potentials[2]
+
     def _accumulated(self) -> tuple[Tensor, Tensor]:
         """Scores of nodes and pairs in the dtype that sums use."""
-        return widened_pair(self.unary, self._tables)
+        unary = self.unary
+        if self.factors is not None:
+            unary = unary.to(torch.promote_types(unary.dtype, self.factors.dtype))
+        return widened_pair(unary, self._tables)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from structsmooth.structures import checks
 from structsmooth.structures.tree import Tree
 
 # Nodes of an example, and the ends of its edges.
@@ -15,7 +16,7 @@ Graph = tuple[tuple[int, ...], tuple[tuple[int, int] | None, ...]]
 class Layout(NamedTuple):
     """Which nodes and edges the B examples have."""
 
-    edges: Tensor  # [B, E, 2], end nodes a and b; anything where there is no edge
+    edges: Tensor  # [B, E, 2], or [E, 2] if all have the same, end nodes a and b; anything where there is no edge
     node_mask: Tensor  # [B, N]
     edge_mask: Tensor  # [B, E]
 
@@ -101,6 +102,24 @@ def tree(unary: Tensor, pairwise: Tensor, as_forest: Forest, node_mask: Tensor) 
 def turned(pairwise: Tensor, flipped: Tensor) -> Tensor:
     """Tables [B, E, S, S] with the ends exchanged where ``flipped`` [B, E] says so."""
     return torch.where(flipped[:, :, None, None], pairwise.transpose(2, 3), pairwise)
+
+
+def checked(unary: Tensor, edges: Tensor, node_mask: Tensor | None, edge_mask: Tensor | None) -> Layout:
+    """Edges [E, 2] or [B, E, 2] as int64, and masks, all true if not given; raises for wrong dtypes or shapes."""
+    checks.require_integers("edges", edges)
+    if edges.dim() not in (2, 3) or edges.shape[-1] != 2 or (edges.dim() == 3 and len(edges) != len(unary)):
+        raise ValueError(f"edges must have shape [E, 2] or [B, E, 2], got {tuple(edges.shape)}")
+    if node_mask is None:
+        node_mask = torch.ones(unary.shape[:2], dtype=torch.bool, device=unary.device)
+    if edge_mask is None:
+        edge_mask = torch.ones(len(unary), edges.shape[-2], dtype=torch.bool, device=unary.device)
+    checks.require_mask("node_mask", node_mask)
+    checks.require_mask("edge_mask", edge_mask)
+    checks.require_shape("node_mask", node_mask, "[B, N]", tuple(unary.shape[:2]))
+    checks.require_shape("edge_mask", edge_mask, "[B, E]", (len(unary), edges.shape[-2]))
+    for name, tensor in (("edges", edges), ("node_mask", node_mask), ("edge_mask", edge_mask)):
+        checks.require_device(name, tensor, "unary", unary)
+    return Layout(edges.to(torch.int64), node_mask, edge_mask)
 
 
 def check_edges(layout: Layout) -> None:

@@ -69,6 +69,10 @@ class LocalPolytope(FactorGraph):
             max_sets=graph.max_sets,
             validate_args=graph.validate_args,
         )
+        if graph.factors is not None:
+            self.potential_names, self.factors = graph.potential_names, graph.factors
+            self.scopes, self.transitions = graph.scopes, graph.transitions
+            self._owners, self._pairs = graph._owners, graph._pairs
 
     def max(self) -> tuple[Tensor, Tensor]:
         """The optimum of the relaxation [B], whose gradient is its distributions, and rounded labels [B, N]."""
@@ -88,21 +92,22 @@ class LocalPolytope(FactorGraph):
 
     def logsumexp(self) -> Tensor:
         """The least smoothed dual, [B]; differentiable once."""
-        unary, pairwise = self._scores()
-        finite, least = with_penalties(unary, pairwise, self._layout)
+        unary, pairwise, layout = self._scores()
+        finite, least = with_penalties(unary, pairwise, layout)
         one = torch.ones(len(unary), dtype=torch.float64, device=unary.device)
         value = finite.dual(self._messages(finite, one), one)
         return torch.where(value > least, value, -torch.inf).to(self._dtype)
 
-    def marginals(self) -> tuple[Tensor, Tensor]:
-        """Distributions of nodes [B, N, S] and edges [B, E, S, S] at the least smoothed dual; not differentiable."""
-        finite, least = with_penalties(*self.detach()._scores(), self._layout)
+    def marginals(self) -> tuple[Tensor, ...]:
+        """Distributions of the parts at the least smoothed dual; not differentiable."""
+        finite, least = with_penalties(*self.detach()._scores())
         one = torch.ones_like(finite.unary[:, 0, 0])
         deltas = self._messages(finite, one)
         feasible = finite.dual(deltas, one) > least
         node, edge = finite.softmax(deltas, one)
         node = torch.where(feasible[:, None, None], node, 0.0)
-        return node.to(self._dtype), torch.where(feasible[:, None, None, None], edge, 0.0).to(self._dtype)
+        edge = torch.where(feasible[:, None, None, None], edge, 0.0)
+        return self._contracted(node.to(self._dtype), edge.to(self._dtype))
 
     def max_marginals(self) -> Tensor:
         """Not known."""

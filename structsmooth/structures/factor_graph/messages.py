@@ -9,6 +9,7 @@ with max replaced by τ log Σ exp(·/τ) at a temperature τ > 0 (Sontag et al.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -41,11 +42,15 @@ class Messages:
         unary: [B, N, S].
         pairwise: [B, E, S, S].
         layout: which nodes and edges there are.
+        least: a value [B] that every allowed output exceeds, if scores have penalties.
+        search: improves labels in place of :meth:`improved`, where nodes cannot move one by one.
     """
 
     unary: Tensor
     pairwise: Tensor
     layout: Layout
+    least: Tensor | None = None
+    search: "Callable[[Messages, Tensor], Tensor] | None" = None
 
     @cached_property
     def color(self) -> Tensor:
@@ -125,6 +130,8 @@ class Messages:
 
     def improved(self, y: Tensor, sweeps: int) -> Tensor:
         """Labels [B, N] after sweeps in which each node takes the best label given those of its neighbours."""
+        if self.search is not None:
+            return self.search(self, y)
         a, b = self.ends.unbind(-1)
         states = self.unary.shape[-1]
         for _ in range(sweeps):
@@ -177,7 +184,9 @@ class Messages:
         return deltas
 
 
-def with_penalties(unary: Tensor, pairwise: Tensor, layout: Layout) -> tuple[Messages, Tensor]:
+def with_penalties(
+    unary: Tensor, pairwise: Tensor, layout: Layout, search: Callable[[Messages, Tensor], Tensor] | None = None
+) -> tuple[Messages, Tensor]:
     """The problem with large penalties instead of -inf, and a value [B] that every allowed output exceeds.
 
     Penalties are so large that a few percent of one take a value below that, and that a share of one, as messages
@@ -187,7 +196,8 @@ def with_penalties(unary: Tensor, pairwise: Tensor, layout: Layout) -> tuple[Mes
     spread = _size(node) + _size(edge)
     penalty = -100 * (1 + spread + unary.shape[1] + pairwise.shape[1])
     filled = [torch.where(p > -torch.inf, p, penalty.view(-1, *[1] * (p.dim() - 1))) for p in (unary, pairwise)]
-    return Messages(filled[0], filled[1], layout), -2 * (1 + spread)
+    least = -2 * (1 + spread)
+    return Messages(filled[0], filled[1], layout, least, search), least
 
 
 def _size(scores: Tensor) -> Tensor:
@@ -220,7 +230,9 @@ def solve(problem: Messages, tolerance: float, max_sweeps: int) -> Interval:
     # The smoothed bound is above the bound by τ log S for each node, and twice that for each edge, at most.
     slack = parts.clamp_min(1) * math.log(max(2, problem.unary.shape[-1]))
     while made < max_sweeps and not bool((best.dual - best.value <= tolerance * (1 + best.dual.abs())).all()):
-        tau = (2 * (best.dual - best.value) / slack).clamp_min(1e-12)
+        # A value with penalties says nothing of the width.
+        value = best.value if problem.least is None else torch.maximum(best.value, problem.least)
+        tau = (2 * (best.dual - value) / slack).clamp_min(1e-12)
         deltas = problem.sweep(deltas, tau, _ROUND)
         made += _ROUND
         best = _better(best, problem, deltas, problem.projected(problem.softmax(deltas, tau)))

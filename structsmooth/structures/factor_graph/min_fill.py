@@ -2,17 +2,18 @@
 
 from functools import lru_cache
 from itertools import combinations
+from math import prod
 
 Scope = tuple[int, ...]  # nodes, in ascending order
 
 
 @lru_cache(maxsize=1024)
 def min_fill_order(
-    nodes: Scope, edges: tuple[tuple[int, int] | None, ...], limit: int | None = None
-) -> tuple[tuple[int, ...], int]:
-    """An order of elimination, and the size of the largest scope: next is the node that needs the fewest new edges.
+    nodes: Scope, edges: tuple[tuple[int, int] | None, ...], sizes: tuple[int, ...], limit: int | None = None
+) -> tuple[int, ...]:
+    """An order of elimination: next is the node that needs the fewest new edges.
 
-    The search ends early, with no order, when a scope is larger than ``limit``.
+    Nodes have ``sizes`` states. There is no order if a scope of several nodes has more than ``limit`` joint states.
     """
     neighbours: dict[int, set[int]] = {v: set() for v in nodes}
     for edge in edges:
@@ -26,18 +27,17 @@ def min_fill_order(
         return sum(b not in neighbours[a] for a, b in pairs), v
 
     cost = {v: missing(v) for v in nodes}
-    order, largest = [], 0
+    order = []
     while cost:
         v = min(cost, key=lambda node: cost[node])
         order.append(v)
         del cost[v]
         own = neighbours.pop(v)
-        largest = max(largest, 1 + len(own))
-        if limit is not None and largest > limit:
-            return (), largest
+        if limit is not None and own and prod(sizes[a] for a in (v, *own)) > limit:
+            return ()
         for a in own:
             neighbours[a] |= own - {a}
             neighbours[a].discard(v)
         for a in {a for node in own for a in (node, *neighbours[node])}:
             cost[a] = missing(a)
-    return tuple(order), largest
+    return tuple(order)

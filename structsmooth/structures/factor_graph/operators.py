@@ -13,7 +13,16 @@ import torch
 from torch import Tensor
 
 from structsmooth.structures.best_max_marginal_first import sorted_downwards
-from structsmooth.structures.factor_graph.exact import Group, Limits, Method, Rows, eliminations, groups, solved
+from structsmooth.structures.factor_graph.exact import (
+    Group,
+    Limits,
+    Method,
+    Rows,
+    eliminations,
+    groups,
+    sizes_of,
+    solved,
+)
 from structsmooth.structures.factor_graph.layout import Layout
 from structsmooth.structures.operators import hessian_product, like_scores, operator
 
@@ -28,7 +37,7 @@ def _scores(unary: Tensor, pairwise: Tensor, layout: Layout) -> tuple[Tensor, Te
 def _plan(unary: Tensor, layout: Sequence[Tensor], max_table: int, max_sets: int = 1) -> tuple[Layout, list[Group]]:
     """What the examples look like, and how to solve them."""
     own = Layout(*(tensor.cpu() for tensor in layout))
-    return own, groups(own, unary.shape[-1], Limits(max_table, max_sets))
+    return own, groups(own, sizes_of(unary.cpu()), Limits(max_table, max_sets))
 
 
 def _like_top_k(unary: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
@@ -174,11 +183,11 @@ def max_marginals_gradient(
     layout = Layout(edges.cpu(), node_mask.cpu(), edge_mask.cpu())
     scores, weights = _scores(unary, pairwise, layout), grad.to("cpu", torch.float64)
     node, edge = (torch.zeros_like(own) for own in scores)
-    for rows, method in eliminations(layout):
+    for rows, method in eliminations(layout, sizes_of(scores[0])):
         own = layout.rows(rows)
         for v in method.nodes:
             values, y = method.max_outputs(*_of(scores, rows), v)
-            shares = torch.where(values > -torch.inf, weights[rows, v], 0.0)
+            shares = torch.where(values > -torch.inf, weights[rows, v, : method.sizes[v]], 0.0)
             parts = _weighted_parts(shares, y, own, unary.shape[-1])
             node[rows] += parts[0]
             edge[rows] += parts[1]

@@ -1,6 +1,7 @@
 """The linear programming relaxation of the max oracle: the best point of the local polytope."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, get_args
 
 import torch
@@ -47,6 +48,8 @@ class Relaxation:
         tight: whether an output attains ``dual``, up to rounding, [B]: then it is a best output.
         labels: the output that μ and δ suggest, improved node by node, [B, N].
         score: the score of these labels, [B].
+        factors: distributions of the final states of factors, [B, F, Q], if there are any. Then ``deltas`` are the
+            messages of edges alone, which do not give ``dual`` without those of the factors.
 
     Reference:
         Sontag, Globerson and Jaakkola (2011); Meshi, Srebro and Hazan (2015), Eqs. (2) to (4).
@@ -60,10 +63,23 @@ class Relaxation:
     tight: Tensor
     labels: Tensor
     score: Tensor
+    factors: Tensor | None = None
 
     def to(self, dtype: torch.dtype) -> "Relaxation":
         """The same in another floating point dtype."""
-        return Relaxation(*(t.to(dtype) if t.is_floating_point() else t for t in vars(self).values()))
+        return Relaxation(*(t.to(dtype) if t is not None and t.is_floating_point() else t for t in vars(self).values()))
+
+    def restricted(self, parts: tuple[Tensor, ...]) -> "Relaxation":
+        """The same for the first nodes and edges alone, with distributions of nodes, edges and perhaps factors."""
+        unary, pairwise, *factors = parts
+        return replace(
+            self,
+            unary=unary,
+            pairwise=pairwise,
+            factors=factors[0] if factors else None,
+            deltas=self.deltas[:, : pairwise.shape[1], :, : unary.shape[2]],
+            labels=self.labels[:, : unary.shape[1]],
+        )
 
     @property
     def gap(self) -> Tensor:
@@ -76,12 +92,18 @@ class Relaxation:
 
 
 def relax(
-    unary: Tensor, pairwise: Tensor, layout: Layout, method: RelaxationMethod, tolerance: float, max_sweeps: int
+    unary: Tensor,
+    pairwise: Tensor,
+    layout: Layout,
+    method: RelaxationMethod,
+    tolerance: float,
+    max_sweeps: int,
+    search: Callable[[Messages, Tensor], Tensor] | None = None,
 ) -> Relaxation:
     """The relaxation under float64 scores with -inf, zero where there is no node or edge; on any device."""
     if method not in get_args(RelaxationMethod):
         raise ValueError(f"method must be one of {', '.join(get_args(RelaxationMethod))}, got {method!r}")
-    finite, least = with_penalties(unary.detach(), pairwise.detach(), layout)
+    finite, least = with_penalties(unary.detach(), pairwise.detach(), layout, search)
     marginals, deltas = _solved(finite, method, tolerance, max_sweeps)
     dual = finite.dual(deltas)
     possible = dual > least  # allowed outputs score more than this

@@ -1,0 +1,111 @@
+"""Factors bound to the graphs of a batch: checked, and padded to tensors."""
+
+import functools
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from structsmooth.structures import checks
+from structsmooth.structures.factor_graph.expansion import Automata, automata
+from structsmooth.structures.factor_graph.factors import Factor
+from structsmooth.structures.factor_graph.layout import Layout
+
+# Largest number of entries of the pairwise tables of the expansion: 2 GiB in float64.
+_MOST_ENTRIES = 2**28
+
+
+def bind(factors: Sequence[Factor], unary: Tensor, layout: Layout, validate_args: bool) -> tuple[Tensor, Automata]:
+    """Scores [B, F, Q] of factors for unary scores [B, N, S], and their automata.
+
+    Raises:
+        MemoryError: factors with too many states.
+        NotImplementedError: under ``torch.compile``.
+        TypeError: what is no factor, or tensors of the wrong dtype.
+        ValueError: factors that do not fit the graphs.
+    """
+    if torch.compiler.is_compiling():
+        raise NotImplementedError(
+            "a FactorGraph with factors must be built outside torch.compile: give it to the compiled function, and "
+            "change its potentials there by replace()"
+        )
+    bound = [
+        _bind_one(f"factors[{i}]", factor, unary, layout.node_mask, validate_args) for i, factor in enumerate(factors)
+    ]
+    scores, scopes, transitions = zip(*bound, strict=True)
+    most, longest = (max(tensor.shape[-1] for tensor in tensors) for tensors in (scores, scopes))
+    dtype = functools.reduce(torch.promote_types, (own.dtype for own in scores))
+    own = automata(
+        torch.stack([pad(scope, (0, longest - scope.shape[-1]), value=-1) for scope in scopes], 1),
+        torch.stack([pad(table, (0, 0, 0, most - len(table))) for table in transitions]),
+        [scope.shape[-1] for scope in scopes],
+    )
+    _check_size(own, layout)
+    return torch.stack([pad(s.to(dtype), (0, most - s.shape[-1])) for s in scores], 1), own
+
+
+def _check_size(own: Automata, layout: Layout) -> None:
+    batch, edges = layout.edge_mask.shape
+    places, states = own.pairs.shape
+    entries = batch * (edges + 2 * places - 1) * states**2
+    if entries > _MOST_ENTRIES:
+        raise MemoryError(
+            f"factors need auxiliary nodes of {states} states, and so tables of {entries:,} entries for the "
+            f"{edges + 2 * places - 1} edges of {batch} examples, more than {_MOST_ENTRIES:,}: give factors with fewer "
+            "states or smaller scopes (a Count or an Automaton in place of a Table), or smaller batches"
+        )
+
+
+def _bind_one(
+    name: str, factor: Factor, unary: Tensor, node_mask: Tensor, validate_args: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Scores [B, Q], scope [B, k] with padding at the end, and transitions [Q, S]."""
+    if not isinstance(factor, Factor):
+        raise TypeError(f"{name} must be a Factor, got {type(factor).__name__}")
+    batch, _, states = unary.shape
+    try:
+        transitions, scores = factor.automaton(states)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{name}: {error}") from error
+    checks.require_integers(f"transitions of {name}", transitions)
+    checks.require_scores(f"scores of {name}", scores)
+    parts = {"scope": factor.scope, "transitions": transitions, "scores": scores}
+    for part, tensor in parts.items():
+        checks.require_device(f"{part} of {name}", tensor, "unary", unary)
+    if transitions.dim() != 2 or len(transitions) == 0 or transitions.shape[1] != states:
+        raise ValueError(f"transitions of {name} must have shape [Q, {states}], got {tuple(transitions.shape)}")
+    count = len(transitions)
+    outside = (transitions < 0) | (transitions >= count)
+    if bool(outside.any()):
+        q, s = outside.nonzero()[0].tolist()
+        found = int(transitions[q, s])
+        raise ValueError(f"transitions of {name} must lead to states from 0 to {count - 1}; entry {q}, {s} is {found}")
+    if scores.dim() not in (1, 2) or scores.shape[-1] != count or (scores.dim() == 2 and len(scores) not in (1, batch)):
+        raise ValueError(
+            f"scores of {name} must have shape [Q] = ({count},) or [B, Q] = {(batch, count)}, got {tuple(scores.shape)}"
+        )
+    scope = factor.scope.to(torch.int64)
+    if scope.dim() == 2 and len(scope) != batch:
+        raise ValueError(f"scope of {name} must have shape [k] or [B, k] with B = {batch}, got {tuple(scope.shape)}")
+    scope = scope.expand(batch, -1)
+    if validate_args:
+        _check_scope(name, scope, node_mask)
+    order = (scope < 0).to(torch.uint8).argsort(dim=1, stable=True)
+    return scores.expand(batch, -1), scope.gather(1, order), transitions.to(torch.int64)
+
+
+def _check_scope(name: str, scope: Tensor, node_mask: Tensor) -> None:
+    nodes, real = node_mask.shape[1], scope >= 0
+    ordered = scope.sort(dim=1).values
+    twice = torch.zeros_like(real)
+    twice[:, 1:] = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)
+    inside = scope.clamp(0, nodes - 1)
+    for wrong, rule in (
+        ((scope < -1) | (scope >= nodes), f"must hold nodes from 0 to {nodes - 1}, or -1 at padding"),
+        (real & ~node_mask.gather(1, inside), "must not hold padding; give -1 there"),
+        (twice, "must hold no node twice"),
+    ):
+        if bool(wrong.any()):
+            b = int(wrong.any(1).nonzero()[0])
+            raise ValueError(f"scope of {name} {rule}; example {b}: {scope[b].tolist()}")

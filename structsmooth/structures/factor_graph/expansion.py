@@ -1,0 +1,218 @@
+"""Graphs with factors as pairwise graphs: an auxiliary node for each place of each scope.
+
+The states of the auxiliary node at place i of a factor are the pairs (state of the automaton after i labels, label i)
+that the automaton can reach. Hard pairwise scores join it to the node of the scope, whose label it repeats, and to the
+next place, where the automaton continues. The score of the final state stands at the last place. Outputs of both
+graphs correspond one to one, with equal scores, and the local polytope of the larger one is that of the factors with
+their own marginal polytopes.
+
+Shapes, beside those of the graph: F factors of Q states, M places in all, P reachable pairs.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot, pad
+
+from structsmooth.structures import checks
+from structsmooth.structures.factor_graph.layout import Layout
+
+
+class Expanded(NamedTuple):
+    """A pairwise graph: potentials, and a layout in its three tensors."""
+
+    unary: Tensor  # [B, N, S]
+    pairwise: Tensor  # [B, E, S, S]
+    edges: Tensor  # [B, E, 2]
+    node_mask: Tensor  # [B, N]
+    edge_mask: Tensor  # [B, E]
+
+    def in_float64(self) -> tuple[Tensor, Tensor, Layout]:
+        """Potentials in float64, zero where there is no node or edge, and the layout."""
+        node, edge = self.node_mask.unsqueeze(-1), self.edge_mask[:, :, None, None]
+        return (
+            torch.where(node, self.unary.double(), 0.0),
+            torch.where(edge, self.pairwise.double(), 0.0),
+            Layout(self.edges, self.node_mask, self.edge_mask),
+        )
+
+
+class Automata(NamedTuple):
+    """The factors of a batch without their scores."""
+
+    scopes: Tensor  # nodes [B, F, K], followed by -1 at padding
+    transitions: Tensor  # [F, Q, S]
+    owners: Tensor  # the factor of each place, [M]; places are in order
+    pairs: Tensor  # the pairs that each place can have, [M, P >= S], as state · S + label; -1 at padding
+
+    @property
+    def exists(self) -> Tensor:
+        """Which factors the examples have, [B, F]."""
+        return (self.scopes >= 0).any(-1)
+
+    def final_states(self, y: Tensor) -> Tensor:
+        """States [B, F] in which the automata end on labels [B, N]."""
+        state, states = torch.zeros_like(self.scopes[..., 0]), self.transitions.shape[-1]
+        for nodes in self.scopes.unbind(-1):
+            label = y.gather(1, nodes.clamp_min(0))
+            state = torch.where(nodes >= 0, self._next(state * states + label), state)
+        return state
+
+    def check_scores(self, scores: Tensor, unary: Tensor) -> None:
+        """Raise ``TypeError`` or ``ValueError`` for scores of final states of a wrong dtype, shape or device."""
+        checks.require_scores("factors", scores)
+        checks.require_shape("factors", scores, "[B, F, Q]", (*self.scopes.shape[:2], self.transitions.shape[1]))
+        checks.require_device("factors", scores, "unary", unary)
+
+    def score(self, scores: Tensor, y: Tensor) -> Tensor:
+        """Sums [B] of the scores [B, F, Q] of the final states on labels [B, N]."""
+        found = scores.gather(2, self.final_states(y).unsqueeze(-1)).squeeze(-1)
+        return torch.where(self.exists, found, 0.0).sum(1)
+
+    def parts(self, y: Tensor, dtype: torch.dtype) -> Tensor:
+        """Indicators [B, F, Q] of the final states."""
+        return one_hot(self.final_states(y), self.transitions.shape[1]).to(dtype) * self.exists.unsqueeze(-1)
+
+    def possible(self) -> Tensor:
+        """The final states, bool [B, F, Q], in which some labels end."""
+        return self.final(torch.ones(len(self.scopes), *self.pairs.shape, device=self.pairs.device)) > 0
+
+    def final(self, pairs: Tensor) -> Tensor:
+        """Sums [B, F, Q] over the pairs with a final state, of values [B, M, P] of auxiliary nodes."""
+        (_, factors, _), count = self.scopes.shape, self.transitions.shape[1]
+        index = self.owners.unsqueeze(-1) * count + self._states
+        last = self._last.unsqueeze(-1) & (self.pairs >= 0)
+        sums = pairs.new_zeros(len(pairs), factors * count)
+        sums = sums.scatter_add(1, index.flatten().expand(len(pairs), -1), torch.where(last, pairs, 0.0).flatten(1))
+        return sums.view(len(pairs), factors, count)
+
+    def expanded(self, own: Expanded, scores: Tensor) -> Expanded:
+        """The pairwise graph of a graph and the scores [B, F, Q] of final states."""
+        batch, nodes, states = own.unary.shape
+        places, wide = self.pairs.shape
+        final = scores[:, self.owners.unsqueeze(-1), self._states]
+        auxiliary = torch.where(self._last.unsqueeze(-1), final, 0.0).masked_fill(self.pairs < 0, -torch.inf)
+        allowed = torch.cat([self._repeats(), self._continues()])
+        hard = torch.where(allowed, 0.0, -torch.inf).to(own.pairwise).expand(batch, -1, -1, -1)
+        place = nodes + torch.arange(places, device=self.pairs.device).expand(batch, -1)
+        joined = torch.stack([self._nodes.clamp_min(0), place], -1), torch.stack([place[:, :-1], place[:, 1:]], -1)
+        real = self._nodes >= 0
+        missing = wide - states
+        return Expanded(
+            torch.cat([pad(own.unary, (0, missing), value=-torch.inf), auxiliary], 1),
+            torch.cat([pad(own.pairwise, (0, missing, 0, missing)), hard], 1),
+            torch.cat([own.edges, *joined], 1),
+            torch.cat([own.node_mask, real], 1),
+            torch.cat([own.edge_mask, real, real[:, 1:] & (self.owners[1:] == self.owners[:-1])], 1),
+        )
+
+    def labels_of_places(self, y: Tensor) -> Tensor:
+        """The states [B, M] of the auxiliary nodes on labels [B, N]; 0 where there is none."""
+        state, states = torch.zeros_like(self.scopes[..., 0]), self.transitions.shape[-1]
+        pairs = []
+        for nodes in self.scopes.unbind(-1):
+            label = y.gather(1, nodes.clamp_min(0))
+            state = torch.where(nodes >= 0, self._next(state * states + label), state)
+            pairs.append(torch.where(nodes >= 0, state * states + label, -2))
+        own = torch.stack(pairs, -1)[:, self.owners, self._positions]
+        return (own.unsqueeze(-1) == self.pairs).to(torch.uint8).argmax(-1)
+
+    def given(self, scores: Tensor, y: Tensor) -> Tensor:
+        """The score [B, F, K, S] of each factor for all labels of each of its nodes, given those of the others."""
+        states, (_, count, _) = self.transitions.shape[-1], self.transitions.shape
+        before = [torch.zeros_like(self.scopes[..., 0])]
+        labels = [y.gather(1, nodes.clamp_min(0)) for nodes in self.scopes.unbind(-1)]
+        real = [nodes >= 0 for nodes in self.scopes.unbind(-1)]
+        for label, own in zip(labels, real, strict=True):
+            before.append(torch.where(own, self._next(before[-1] * states + label), before[-1]))
+        every = torch.arange(states, device=y.device)
+        rest, found = scores, []  # the score from each state of the automaton onwards
+        state_of = torch.arange(count, device=y.device)
+        for i in reversed(range(len(labels))):
+            then = self._next(before[i].unsqueeze(-1) * states + every)
+            found.append(torch.where(real[i].unsqueeze(-1), rest.gather(2, then), 0.0))
+            onwards = rest.gather(2, self._next(state_of * states + labels[i].unsqueeze(-1)))
+            rest = torch.where(real[i].unsqueeze(-1), onwards, rest)
+        return torch.stack(found[::-1], 2)
+
+    def best(self, scores: Tensor, nodes: Tensor) -> tuple[Tensor, Tensor]:
+        """The best values [B, F] of each factor with scores [B, F, K, S] of its nodes, and labels [B, F, K]."""
+        (_, count, states), real = self.transitions.shape, self.scopes >= 0
+        then = self.transitions.flatten(1).expand(len(scores), -1, -1)
+        start = torch.arange(count, device=scores.device) == 0
+        values = [torch.where(start, 0.0, -torch.inf).to(scores).expand_as(scores)]
+        steps = []
+        for i in range(nodes.shape[2]):
+            steps.append((values[-1].unsqueeze(-1) + nodes[:, :, i].unsqueeze(2)).flatten(2))
+            reached = torch.full_like(scores, -torch.inf).scatter_reduce(2, then, steps[-1], "amax")
+            values.append(torch.where(real[:, :, i, None], reached, values[-1]))
+        best, state = (values[-1] + scores).max(-1)
+        labels = []
+        for i in reversed(range(nodes.shape[2])):
+            leading = torch.where(then == state.unsqueeze(-1), steps[i], -torch.inf).argmax(-1)
+            labels.append(leading % states)
+            state = torch.where(real[:, :, i], leading // states, state)
+        return best, torch.stack(labels[::-1], -1)
+
+    def _next(self, pairs: Tensor) -> Tensor:
+        """States after pairs (state, label) of each factor, [B, F] or [B, F, n]."""
+        then = self.transitions.flatten(1).expand(len(pairs), -1, -1)
+        return then.gather(2, pairs.flatten(2) if pairs.dim() == 3 else pairs.unsqueeze(-1)).view_as(pairs)
+
+    @property
+    def _positions(self) -> Tensor:
+        """Of each place in its scope, [M]."""
+        first = torch.searchsorted(self.owners, torch.arange(len(self.transitions), device=self.owners.device))
+        return torch.arange(len(self.owners), device=self.owners.device) - first[self.owners]
+
+    @property
+    def _nodes(self) -> Tensor:
+        """The node that each place reads, [B, M], or -1."""
+        return self.scopes[:, self.owners, self._positions]
+
+    @property
+    def _last(self) -> Tensor:
+        """Which places are the last of their scopes, bool [B, M]."""
+        return self._positions + 1 == (self.scopes >= 0).sum(-1)[:, self.owners]
+
+    @property
+    def _states(self) -> Tensor:
+        """The states of the automaton in pairs, [M, P]; 0 at padding."""
+        return self.pairs.clamp_min(0) // self.transitions.shape[-1]
+
+    @property
+    def _labels(self) -> Tensor:
+        """The labels in pairs, [M, P]; 0 at padding."""
+        return self.pairs.clamp_min(0) % self.transitions.shape[-1]
+
+    def _repeats(self) -> Tensor:
+        """Which pairs have each label, bool [M, P, P]."""
+        label = torch.arange(self.pairs.shape[-1], device=self.pairs.device).unsqueeze(-1)
+        return (self._labels.unsqueeze(-2) == label) & (self.pairs >= 0).unsqueeze(-2)
+
+    def _continues(self) -> Tensor:
+        """Which pairs can follow each pair at the next place, bool [M - 1, P, P]."""
+        states, labels, real = self._states, self._labels, self.pairs >= 0
+        then = self.transitions[self.owners[1:, None, None], states[:-1].unsqueeze(-1), labels[1:].unsqueeze(-2)]
+        return (then == states[1:].unsqueeze(-2)) & real[:-1].unsqueeze(-1) & real[1:].unsqueeze(-2)
+
+
+def automata(scopes: Tensor, transitions: Tensor, sizes: Sequence[int]) -> Automata:
+    """The factors with these scopes [B, F, K], of at most ``sizes`` nodes, and transitions [F, Q, S]."""
+    (factors, count, states), longest, device = transitions.shape, max(sizes), transitions.device
+    then = (transitions * states + torch.arange(states, device=device)).flatten(1)
+    reached = torch.arange(count, device=device).expand(factors, -1) == 0
+    found = []
+    for _ in range(longest):
+        steps = reached.unsqueeze(-1).expand(-1, -1, states).flatten(1)
+        found.append(torch.zeros_like(then).scatter_add(1, then, steps.long()) > 0)
+        reached = found[-1].unflatten(1, (count, states)).any(-1)
+    owners = torch.arange(factors, device=device).repeat_interleave(torch.tensor(sizes, device=device))
+    positions = torch.cat([torch.arange(size, device=device) for size in sizes])
+    own = torch.stack(found, 1)[owners, positions]
+    most = int(own.sum(-1).amax())
+    order = (~own).to(torch.uint8).argsort(dim=1, stable=True)[:, :most]
+    pairs = pad(torch.where(own.gather(1, order), order, -1), (0, max(0, states - most)), value=-1)
+    return Automata(scopes, transitions, owners, pairs)

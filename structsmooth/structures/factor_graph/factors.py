@@ -1,0 +1,234 @@
+"""Factors over any number of nodes: finite automata that read the labels of their scopes."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from structsmooth.structures import checks
+
+
+@dataclass(frozen=True, eq=False)
+class Factor(ABC):
+    """A score of the labels of several nodes together, for ``FactorGraph(factors=...)``.
+
+    A factor is a finite automaton that reads the labels of its scope in turn, from state 0. Its score is that of the
+    state in which it ends. A subclass defines :meth:`automaton`; a single automaton may also be given as an
+    :class:`Automaton`.
+
+    Args:
+        scope: nodes in the order in which they are read, integers [k] for all examples, or [B, k] with -1 at padding.
+            An example whose row has padding alone has no such factor.
+
+    Raises:
+        TypeError: a scope that is no tensor of integers.
+        ValueError: a scope of the wrong shape.
+
+    Example:
+        The number of nodes with label 1 is even:
+
+        >>> from structsmooth import Factor, FactorGraph
+        >>> class Even(Factor):
+        ...     def automaton(self, states):
+        ...         transitions = torch.tensor([[0], [1]]).repeat(1, states)
+        ...         transitions[:, 1] = torch.tensor([1, 0])
+        ...         return transitions, torch.tensor([0.0, -torch.inf])
+        >>> unary = torch.tensor([[[0.0, 3.0], [0.0, 2.0], [0.0, 1.0]]])
+        >>> no_edges, no_tables = torch.zeros(0, 2, dtype=torch.int64), torch.zeros(0, 2, 2)
+        >>> FactorGraph(unary, no_edges, no_tables, factors=[Even(torch.arange(3))]).max()
+        (tensor([5.]), tensor([[1, 1, 0]]))
+    """
+
+    scope: Tensor
+
+    def __post_init__(self) -> None:
+        checks.require_integers("scope", self.scope)
+        if self.scope.dim() not in (1, 2) or 0 in self.scope.shape[-1:]:
+            raise ValueError(f"scope must have shape [k] or [B, k] with k >= 1, got {tuple(self.scope.shape)}")
+
+    @abstractmethod
+    def automaton(self, states: int) -> tuple[Tensor, Tensor]:
+        """The automaton for nodes of S labels.
+
+        Returns:
+            The next state, integers [Q, S], from each of Q states by each label; and the scores [Q] or [B, Q] of the
+            final states, floating point, where -inf forbids.
+        """
+
+
+@dataclass(frozen=True, eq=False)
+class Automaton(Factor):
+    """A factor by its automaton.
+
+    Args:
+        scope: as for :class:`Factor`.
+        transitions: the next state, integers [Q, S], from each state by each label; the first state is 0.
+        scores: of the final states, [Q] or [B, Q], differentiable; -inf forbids.
+    """
+
+    transitions: Tensor
+    scores: Tensor
+
+    def automaton(self, states: int) -> tuple[Tensor, Tensor]:
+        """Itself."""
+        return self.transitions, self.scores
+
+
+@dataclass(frozen=True, eq=False)
+class Count(Factor):
+    """A score of the number of nodes with one label.
+
+    Args:
+        scope: as for :class:`Factor`.
+        scores: entry [..., n] for n nodes, the last for any larger number too; [Q] or [B, Q], differentiable.
+        label: which.
+
+    Reference:
+        Gupta, Diwan and Sarawagi (2007), cardinality potentials.
+    """
+
+    scores: Tensor
+    label: int = 1
+
+    def automaton(self, states: int) -> tuple[Tensor, Tensor]:
+        """The state is the number of nodes so far, up to the largest that matters."""
+        checks.require_scores("scores", self.scores)
+        return _counting(self.scope, self.scores.shape[-1], states, self.label), self.scores
+
+
+@dataclass(frozen=True, eq=False)
+class AtMostOne(Factor):
+    """At most one node of the scope has a label.
+
+    Args:
+        scope: as for :class:`Factor`.
+        label: which.
+
+    Example:
+        >>> from structsmooth import AtMostOne, FactorGraph
+        >>> unary = torch.tensor([[[0.0, 3.0], [0.0, 2.0], [0.0, 1.0]]])
+        >>> no_edges, no_tables = torch.zeros(0, 2, dtype=torch.int64), torch.zeros(0, 2, 2)
+        >>> graph = FactorGraph(unary, no_edges, no_tables, factors=[AtMostOne(torch.arange(3))])
+        >>> graph.max()[1], graph.log_count().exp().round()
+        (tensor([[1, 0, 0]]), tensor([4.]))
+    """
+
+    label: int = 1
+
+    def automaton(self, states: int) -> tuple[Tensor, Tensor]:
+        """States are none, one, more."""
+        return _counting(self.scope, 3, states, self.label), _allowed(self.scope, 0, 2, 3)
+
+
+@dataclass(frozen=True, eq=False)
+class AtLeastOne(Factor):
+    """At least one node of the scope has a label.
+
+    Args:
+        scope: as for :class:`Factor`.
+        label: which.
+    """
+
+    label: int = 1
+
+    def automaton(self, states: int) -> tuple[Tensor, Tensor]:
+        """States are none, some."""
+        return _counting(self.scope, 2, states, self.label), _allowed(self.scope, 1, 2, 2)
+
+
+@dataclass(frozen=True, eq=False)
+class Budget(Factor):
+    """At most so many nodes of the scope have a label.
+
+    Args:
+        scope: as for :class:`Factor`.
+        most: the largest number, >= 1.
+        label: which.
+    """
+
+    most: int
+    label: int = 1
+
+    def automaton(self, states: int) -> tuple[Tensor, Tensor]:
+        """The state is the number of nodes so far."""
+        most = checks.require_count("most", self.most)
+        return _counting(self.scope, most + 2, states, self.label), _allowed(self.scope, 0, most + 1, most + 2)
+
+
+@dataclass(frozen=True, eq=False)
+class Potts(Factor):
+    """A score for scopes whose nodes all have one label.
+
+    Args:
+        scope: as for :class:`Factor`.
+        strength: the score, floating point, which may depend on the label and on the example: it broadcasts to [B, S].
+
+    Reference:
+        Kohli, Kumar and Torr (2007), the Pⁿ Potts model.
+    """
+
+    strength: Tensor
+
+    def automaton(self, states: int) -> tuple[Tensor, Tensor]:
+        """States are the start, the label so far plus 1, and several labels."""
+        checks.require_scores("strength", self.strength)
+        if self.strength.dim() > 2 or self.strength.shape[-1:] not in ((), (1,), (states,)):
+            raise ValueError(f"strength must broadcast to [B, {states}], got shape {tuple(self.strength.shape)}")
+        several = states + 1
+        transitions = torch.full((states + 2, states), several, device=self.scope.device)
+        label = torch.arange(states, device=self.scope.device)
+        transitions[0], transitions[1 + label, label] = 1 + label, 1 + label
+        return transitions, pad(self.strength.expand(*self.strength.shape[:-1], states), (1, 1))
+
+
+@dataclass(frozen=True, eq=False)
+class Table(Factor):
+    """A table of scores for all joint labels of a scope.
+
+    Args:
+        scope: as for :class:`Factor`, but rows have k nodes or none.
+        scores: entry [..., i, ..., j] for the first label i and the last label j, [S, ..., S] or [B, S, ..., S].
+
+    Raises:
+        ValueError: a row of the scope with fewer than k nodes.
+    """
+
+    scores: Tensor
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        padding = self.scope < 0
+        if bool((padding.any(-1) & ~padding.all(-1)).any()):
+            raise ValueError(f"scope must have {self.scope.shape[-1]} nodes or none in each row, as Table has entries")
+
+    def automaton(self, states: int) -> tuple[Tensor, Tensor]:
+        """The state is the number of the joint labels so far."""
+        checks.require_scores("scores", self.scores)
+        size = self.scope.shape[-1]
+        if self.scores.dim() not in (size, size + 1) or self.scores.shape[-size:] != (states,) * size:
+            raise ValueError(
+                f"scores must have shape {(states,) * size} or (B, {', '.join([str(states)] * size)}), "
+                f"got {tuple(self.scores.shape)}"
+            )
+        joint = torch.arange(states ** (size + 1), device=self.scope.device)
+        return (joint % states**size).view(-1, states), self.scores.flatten(-size)
+
+
+def _counting(scope: Tensor, count: int, states: int, label: int) -> Tensor:
+    """Transitions of an automaton that counts one label, up to ``count`` - 1."""
+    label = checks.plain_number(label)
+    if isinstance(label, bool) or not isinstance(label, int):
+        raise TypeError(f"label must be an int, got {type(label).__name__}")
+    if not 0 <= label < states:
+        raise ValueError(f"label must be from 0 to {states - 1}, got {label}")
+    transitions = torch.arange(count, device=scope.device).unsqueeze(1).repeat(1, states)
+    transitions[:, label] = (transitions[:, label] + 1).clamp_max(count - 1)
+    return transitions
+
+
+def _allowed(scope: Tensor, begin: int, end: int, count: int) -> Tensor:
+    """Scores of final states of which some are allowed; float32, so that no sum becomes wider by them."""
+    state = torch.arange(count, device=scope.device)
+    return torch.where((state >= begin) & (state < end), 0.0, -torch.inf).to(torch.float32)
