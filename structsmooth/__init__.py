@@ -78,15 +78,11 @@ __all__ = [
     "CasimirSVRG",
     "Certificate",
     "Cost",
-<<<<<<< HEAD
+    "Count",
     "CuttingPlane",
     "Entropy",
     "ExcessiveGap",
-=======
-    "Count",
-    "Entropy",
     "Factor",
->>>>>>> structures
     "FactorGraph",
     "FactorGraphProblem",
     "FactorGraphs",
