@@ -42,8 +42,8 @@ def draw_label_graph(
     panel.set_aspect("equal")
     panel.axis("off")
     largest, smallest = max([0.0, *weights]), min([0.0, *weights])
-    for colour, text, extreme in ((_TOGETHER, "together", largest), (_APART, "apart", smallest)):
-        panel.plot([], [], color=colour, label=f"{text}, weights to {extreme:+.3g}")
+    for colour, meaning, extreme in ((_TOGETHER, "together", largest), (_APART, "apart", smallest)):
+        panel.plot([], [], color=colour, label=f"{meaning}, weights to {extreme:+.3g}")
     figure.legend(loc="outside lower center", ncols=2, frameon=False)
     figure.savefig(path, dpi=150)
 
