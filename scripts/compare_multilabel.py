@@ -50,10 +50,10 @@ def logistic(train: Sequence[Example], strength: float) -> tuple[FittedMultilabe
         optimizer.zero_grad()
         losses = binary_cross_entropy_with_logits(x @ weights.T, y, reduction="sum")
         total = (losses + strength / 2 * weights.square().sum()) / len(x)
-        total.backward()  # type: ignore[no-untyped-call]
+        total.backward()
         return total
 
-    optimizer.step(loss)  # type: ignore[no-untyped-call]
+    optimizer.step(loss)
     return fitted, torch.cat([weights.detach().flatten(), problem.start()[weights.numel() :]])
 
 

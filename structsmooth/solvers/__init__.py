@@ -3,6 +3,7 @@
 from structsmooth.solvers.base import Solver
 from structsmooth.solvers.dual.bcfw import BCFW
 from structsmooth.solvers.dual.certify import Certificate, certify
+from structsmooth.solvers.dual.dlpw import DLPW
 from structsmooth.solvers.dual.frank_wolfe import FrankWolfe
 from structsmooth.solvers.dual.path import Breakpoint, RegularizationPath, SolutionPath, grid_search
 from structsmooth.solvers.dual.proximal import ProximalBCFW
@@ -17,6 +18,7 @@ from structsmooth.solvers.state import Progress, Result, State, Status, Stop
 
 __all__ = [
     "BCFW",
+    "DLPW",
     "SGD",
     "SVRG",
     "Adam",

@@ -57,7 +57,7 @@ class FittedMultilabel(FittedTask):
         return FactorGraphProblem(
             graphs,
             states=2,
-            pairwise="table",
+            pairwise="potts",  # pairs that are both present agree
             reference=True,
             node_types=count,
             edge_types=len(pairs) or None,

@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from structsmooth.problems.affine import AffineBatch, Parts
+from structsmooth.problems.affine import AffineBatch
 from structsmooth.problems.base import FullPass
 from structsmooth.problems.linear.active_set import Cache, DualIterate, Steps, flat, inner, minus
 from structsmooth.problems.linear.ascent import SmoothedIterate, ascend
