@@ -23,6 +23,7 @@ from structsmooth.tasks.multilabel.results import measures, table
 from structsmooth.tasks.progress import tracked
 
 Scaling = Literal["unit", "standard", "none"]
+Inference = Literal["exact", "relaxed"]
 
 # Examples of a batch of predictions.
 _BATCH = 256
@@ -61,7 +62,7 @@ class FittedMultilabel(FittedTask):
             reference=True,
             node_types=count,
             edge_types=len(pairs) or None,
-            inference="exact" if self._is_exact else "relaxed",
+            inference=self._inference,
         )
 
     def predict(self, weights: Tensor, examples: Sequence[Example], k: int = 1) -> RankedSets:
@@ -109,6 +110,13 @@ class FittedMultilabel(FittedTask):
         edges = [(a, b) for a, b in self.edges]
         draw_label_graph(self.labels, edges, pairwise.tolist(), folder / "labels.png")
         return ["labels.png"]
+
+    @property
+    def _inference(self) -> Inference:
+        """Of training: as asked for, or what is fast."""
+        if self.task.inference == "auto":
+            return "exact" if self._is_exact else "relaxed"
+        return self.task.inference
 
     @property
     def _is_exact(self) -> bool:
@@ -163,6 +171,8 @@ class Multilabel(Task):
             (Chow and Liu 1968), none; auto for full up to 30 labels, tree beyond.
         scaling: of features: unit for rows of norm 1; standard for mean 0 and deviation 1, where features have
             different units (take a larger lam then, about 30/n); none.
+        inference: of solvers that infer whole sets in training, such as bcfw: exact, or relaxed to the local polytope,
+            which is what soft-bcfw and dlpw minimize; auto for exact where that is fast.
 
     Reference:
         Finley and Joachims (2008); Meshi, Srebro and Hazan (2015), section 6.
@@ -170,6 +180,7 @@ class Multilabel(Task):
 
     pairs: LabelPairs = "auto"
     scaling: Scaling = "unit"
+    inference: Literal["auto", "exact", "relaxed"] = "auto"
 
     summary: ClassVar[str] = "several labels for each example: scores of labels and of their pairs"
     headline: ClassVar[str] = "example_f1"

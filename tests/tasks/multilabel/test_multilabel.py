@@ -253,3 +253,10 @@ def test_full_graphs_of_many_labels_are_relaxed():
     written = io.StringIO()
     fitted.write(examples, ranked, written)
     assert "margins" not in written.getvalue()
+
+
+@pytest.mark.parametrize(("asked", "given"), [("auto", "exact"), ("exact", "exact"), ("relaxed", "relaxed")])
+def test_inference_of_training_can_be_asked_for(tmp_path, asked, given):
+    task = Multilabel(pairs="full", inference=asked)
+    examples = task.read(write_svmlight(tmp_path, labelled=True))
+    assert task.fit(examples).problem(examples).inference == given
