@@ -17,6 +17,7 @@ from structsmooth.sequences import SparseSequences
 from structsmooth.smoothing import L2, Entropy, Max, Smoother, simplex_projection
 from structsmooth.solvers import (
     BCFW,
+    DLPW,
     SGD,
     SVRG,
     Adam,
@@ -64,6 +65,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "BCFW",
+    "DLPW",
     "L2",
     "SGD",
     "SVRG",

@@ -126,6 +126,10 @@ class FittedTask(ABC):
         """
         raise ValueError(f"{type(self.task).__name__} has no pictures of its predictions")
 
+    def draw_model(self, weights: Tensor, folder: Path) -> list[str]:
+        """Save pictures of trained weights in a folder, if the task has any: the names of the files."""
+        return []
+
     def to_dict(self) -> dict[str, Any]:
         """The options and what was learned, as plain JSON."""
         learned = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "task"}

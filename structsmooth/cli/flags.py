@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 from structsmooth.solvers import (
     BCFW,
+    DLPW,
     SGD,
     SVRG,
     Adam,
@@ -31,6 +32,7 @@ SOLVERS: dict[str, type[Solver[Any]]] = {
     "bcfw": BCFW,
     "proximal-bcfw": ProximalBCFW,
     "soft-bcfw": SoftBCFW,
+    "dlpw": DLPW,
     "frank-wolfe": FrankWolfe,
     "cutting-plane": CuttingPlane,
     "excessive-gap": ExcessiveGap,

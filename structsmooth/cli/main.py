@@ -89,8 +89,8 @@ def train(options: Namespace) -> int:
     description = {"task": options.task, "settings": settings, "n": problem.n, "lam": lam}
     description |= {"status": result.status.value, "message": result.message, "metrics": metrics}
     if processes.rank() == 0:
-        directory.save_model(data.task, result.weights, description, result.history)
-    Console().print(f"\nsaved in {options.out}: model, history.jsonl, curves.png", highlight=False)
+        saved = directory.save_model(data.task, result.weights, description, result.history)
+        Console().print(f"\nsaved in {options.out}: {', '.join(saved)}", highlight=False)
     return {Status.INTERRUPTED: _INTERRUPTED, Status.DIVERGED: 1}.get(result.status, 0)
 
 

@@ -69,8 +69,8 @@ class ModelDirectory:
         if self._checkpoint.exists():
             self._check(load_values(self._checkpoint), settings)
 
-    def save_model(self, task: FittedTask, weights: Tensor, description: dict[str, Any], history: History) -> None:
-        """Save a trained model, its history and a picture of it."""
+    def save_model(self, task: FittedTask, weights: Tensor, description: dict[str, Any], history: History) -> list[str]:
+        """Save a trained model, its history and pictures of both: what was saved."""
         self.path.mkdir(parents=True, exist_ok=True)
         model = {"structsmooth": __version__, **description, "trained": task.to_dict()}
         save_state(self.path / "model.safetensors", {"weights": weights}, {"dim": len(weights)})
@@ -78,6 +78,7 @@ class ModelDirectory:
         write_atomic(self.path / "history.jsonl", history.to_json_lines())
         title = f"{description['task']}: {description['settings']['solver']}, λ = {description['lam']:.3g}"
         plot_history(history, self.path / "curves.png", task.task.headline, title)
+        return ["model", "history.jsonl", "curves.png", *task.draw_model(weights, self.path)]
 
     def load_model(self) -> tuple[FittedTask, Tensor]:
         """The fitted task and its weights."""

@@ -4,6 +4,7 @@ from structsmooth.solvers.base import Solver
 from structsmooth.solvers.dual.bcfw import BCFW
 from structsmooth.solvers.dual.certify import Certificate, certify
 from structsmooth.solvers.dual.cutting_plane import CuttingPlane
+from structsmooth.solvers.dual.dlpw import DLPW
 from structsmooth.solvers.dual.excessive_gap import ExcessiveGap
 from structsmooth.solvers.dual.frank_wolfe import FrankWolfe
 from structsmooth.solvers.dual.path import Breakpoint, RegularizationPath, SolutionPath, grid_search
@@ -19,6 +20,7 @@ from structsmooth.solvers.state import Progress, Result, State, Status, Stop
 
 __all__ = [
     "BCFW",
+    "DLPW",
     "SGD",
     "SVRG",
     "Adam",

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, ClassVar, Literal, TextIO
 
 import numpy as np
@@ -16,10 +17,13 @@ from structsmooth.tasks.base import FittedTask, Predictions, Split, Task
 from structsmooth.tasks.files import data_file
 from structsmooth.tasks.multilabel.data import Example, read_examples
 from structsmooth.tasks.multilabel.label_graph import LabelPairs, label_pairs
+from structsmooth.tasks.multilabel.picture import draw_label_graph
+from structsmooth.tasks.multilabel.ranking import Ranked, RankedSets
 from structsmooth.tasks.multilabel.results import measures, table
 from structsmooth.tasks.progress import tracked
 
 Scaling = Literal["unit", "standard", "none"]
+Inference = Literal["exact", "relaxed"]
 
 # Examples of a batch of predictions.
 _BATCH = 256
@@ -54,20 +58,21 @@ class FittedMultilabel(FittedTask):
         return FactorGraphProblem(
             graphs,
             states=2,
-            pairwise="table",
+            pairwise="potts",  # pairs that are both present agree
             reference=True,
             node_types=count,
             edge_types=len(pairs) or None,
-            inference="exact" if self._is_exact else "relaxed",
+            inference=self._inference,
         )
 
-    def predict(self, weights: Tensor, examples: Sequence[Example], k: int = 1) -> Predictions:
+    def predict(self, weights: Tensor, examples: Sequence[Example], k: int = 1) -> RankedSets:
         """The k best sets of labels of each example with their scores, in the order of the labels.
 
         Full graphs of many labels are relaxed, and the labels rounded, for k = 1; else they are searched.
         """
-        predictions = []
-        for graph in tracked(list(self._graphs(weights, examples)), "predicting"):
+        predictions: list[Ranked] = []
+        graphs = list(self._graphs(weights, examples))
+        for graph in tracked(graphs, "predicting"):
             if self._is_exact or k > 1:
                 values, y = graph.topk(k)
             else:
@@ -76,7 +81,7 @@ class FittedMultilabel(FittedTask):
             for scores, outputs in zip(values.tolist(), y.tolist(), strict=True):
                 ranked = zip(scores, outputs, strict=True)
                 predictions.append([(score, self._names(output)) for score, output in ranked if score > -torch.inf])
-        return predictions
+        return RankedSets(predictions, graphs)
 
     def measure(self, examples: Sequence[Example], outputs: Sequence[tuple[str, ...]]) -> tuple[dict[str, float], str]:
         """F1, Hamming loss and others; see :func:`~structsmooth.tasks.multilabel.results.measures`."""
@@ -84,10 +89,34 @@ class FittedMultilabel(FittedTask):
         return measures(truth, found), table(self.labels, truth, found)
 
     def write(self, examples: Sequence[Example], predictions: Predictions, stream: TextIO) -> None:
-        """A line of JSON for each example: its sets of labels with their scores, best first."""
-        for ranked in predictions:
-            line = [{"score": score, "labels": list(labels)} for score, labels in ranked]
-            stream.write(json.dumps({"sets": line}) + "\n")
+        """A line of JSON for each example: its sets of labels with their scores, best first, and margins of labels.
+
+        The margin of a label is the largest score of a set with it minus that of a set without it. Margins are written
+        where exact inference is fast.
+        """
+        lines: list[dict[str, Any]] = [
+            {"sets": [{"score": score, "labels": list(labels)} for score, labels in ranked]} for ranked in predictions
+        ]
+        if isinstance(predictions, RankedSets) and self._is_exact:
+            for line, margins in zip(lines, predictions.margins().tolist(), strict=True):
+                line["margins"] = dict(zip(self.labels, margins, strict=True))
+        stream.writelines(json.dumps(line) + "\n" for line in lines)
+
+    def draw_model(self, weights: Tensor, folder: Path) -> list[str]:
+        """The label graph with its learned weights, if labels have pairs."""
+        if not self.edges:
+            return []
+        _, pairwise = self._split(weights)
+        edges = [(a, b) for a, b in self.edges]
+        draw_label_graph(self.labels, edges, pairwise.tolist(), folder / "labels.png")
+        return ["labels.png"]
+
+    @property
+    def _inference(self) -> Inference:
+        """Of training: as asked for, or what is fast."""
+        if self.task.inference == "auto":
+            return "exact" if self._is_exact else "relaxed"
+        return self.task.inference
 
     @property
     def _is_exact(self) -> bool:
@@ -96,15 +125,20 @@ class FittedMultilabel(FittedTask):
 
     def _graphs(self, weights: Tensor, examples: Sequence[Example]) -> Iterator[FactorGraph]:
         """Batches of examples as graphs."""
-        count, features = len(self.labels), len(self.mean) + 1
-        unary, pairwise = weights.split([count * features, len(weights) - count * features])
+        unary, pairwise = self._split(weights)
         tables = torch.zeros(len(self.edges), 2, 2, dtype=torch.float64)
-        tables[:, 1, 1] = pairwise[: len(self.edges)]
+        tables[:, 1, 1] = pairwise
         edges = torch.tensor(self.edges, dtype=torch.int64).view(-1, 2)
         for begin in range(0, len(examples), _BATCH):
             x = torch.from_numpy(self._features(examples[begin : begin + _BATCH]))
-            scores = torch.nn.functional.pad(x, (0, 1), value=1.0) @ unary.view(count, features).T
+            scores = torch.nn.functional.pad(x, (0, 1), value=1.0) @ unary.T
             yield FactorGraph(torch.stack([torch.zeros_like(scores), scores], -1), edges, tables)
+
+    def _split(self, weights: Tensor) -> tuple[Tensor, Tensor]:
+        """Weights of labels [L, D + 1], the bias last, and of pairs."""
+        count, features = len(self.labels), len(self.mean) + 1
+        unary, pairwise = weights[: count * features], weights[count * features :]
+        return unary.view(count, features), pairwise[: len(self.edges)]  # one that nothing uses without pairs
 
     def _features(self, examples: Sequence[Example]) -> NDArray[np.float64]:
         """Scaled features [n, D]; what training examples did not have is left out."""
@@ -137,6 +171,8 @@ class Multilabel(Task):
             (Chow and Liu 1968), none; auto for full up to 30 labels, tree beyond.
         scaling: of features: unit for rows of norm 1; standard for mean 0 and deviation 1, where features have
             different units (take a larger lam then, about 30/n); none.
+        inference: of solvers that infer whole sets in training, such as bcfw: exact, or relaxed to the local polytope,
+            which is what soft-bcfw and dlpw minimize; auto for exact where that is fast.
 
     Reference:
         Finley and Joachims (2008); Meshi, Srebro and Hazan (2015), section 6.
@@ -144,6 +180,7 @@ class Multilabel(Task):
 
     pairs: LabelPairs = "auto"
     scaling: Scaling = "unit"
+    inference: Literal["auto", "exact", "relaxed"] = "auto"
 
     summary: ClassVar[str] = "several labels for each example: scores of labels and of their pairs"
     headline: ClassVar[str] = "example_f1"

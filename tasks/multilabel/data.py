@@ -1,5 +1,6 @@
-"""Examples with several labels each: archives of arrays, and text in the format of SVMlight."""
+"""Examples with several labels each: archives of arrays, tables in CSV, and text in the format of SVMlight."""
 
+import csv
 import re
 import sys
 from collections.abc import Iterable, Sequence
@@ -10,6 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from structsmooth.tasks.files import load_arrays, split_part
+
+# What the names of the columns of labels begin with.
+_LABEL = "label:"
 
 
 @dataclass(frozen=True)
@@ -28,12 +32,13 @@ class Example:
 
 
 def read_examples(path: str | TextIO) -> list[Example]:
-    """Examples of an ``.npz`` file, or one part of it (``yeast.npz#train``), or lines in the format of SVMlight.
+    """Examples of an ``.npz`` file, or one part of it (``yeast.npz#train``), of a ``.csv`` file, or of other text.
 
     An archive has features X [n, D], or X_indices and X_indptr for binary ones in compressed rows; labels Y [n, L] of 0
     and 1, which may be absent; and ``label_names`` [L], which may be too. A part is behind the letter, as in
-    ``X_train`` and ``X_train_indices``. A line of text is ``beach,urban 3:0.5 7:1``: labels, then numbers of features
-    from 1 with values.
+    ``X_train`` and ``X_train_indices``. In CSV, a header names the columns: ``label:beach`` has 0 or 1 for the label
+    beach, and all other columns are features. Other text, and standard input, is in the format of SVMlight: a line is
+    ``beach,urban 3:0.5 7:1``, labels, then numbers of features from 1 with values.
 
     Raises:
         ValueError: something else, with the path and the line or array.
@@ -46,8 +51,38 @@ def read_examples(path: str | TextIO) -> list[Example]:
         return _Archive(str(file), part).examples()
     if part is not None:
         raise ValueError(f"{path}: only .npz files have parts")
+    if file.suffix == ".csv":
+        with open(file, encoding="utf-8-sig", newline="") as lines:
+            return read_csv(lines, str(file))
     with open(file, encoding="utf-8") as lines:
         return read_svmlight(lines, str(file))
+
+
+def read_csv(lines: Iterable[str], name: str) -> list[Example]:
+    """Examples of the lines of a table; ``name`` is for error messages."""
+    rows = csv.reader(lines)
+    header = [cell.strip() for cell in next(rows, [])]
+    columns = [i for i, title in enumerate(header) if not title.startswith(_LABEL)]
+    own = {i: sys.intern(title.removeprefix(_LABEL)) for i, title in enumerate(header) if title.startswith(_LABEL)}
+    if not columns or len(set(own.values())) < len(own) or "" in own.values():
+        raise ValueError(f"{name}:1: the header must name a feature at least, and labels as in label:NAME, each once")
+    examples, indices = [], np.arange(len(columns))
+    for row in filter(None, rows):
+        place = f"{name}:{rows.line_num}"
+        if len(row) != len(header):
+            raise ValueError(f"{place}: expected {len(header)} cells, got {len(row)}")
+        try:
+            values = np.array([float(row[i]) for i in columns])
+        except ValueError as error:
+            raise ValueError(f"{place}: {error}") from None
+        present = {label: row[i].strip() for i, label in own.items()}
+        if not np.isfinite(values).all() or not set(present.values()) <= {"0", "1"}:
+            raise ValueError(f"{place}: features must be finite numbers, and labels 0 or 1")
+        labels = frozenset(label for label, cell in present.items() if cell == "1") if own else None
+        examples.append(Example(indices, values, labels))
+    if not examples:
+        raise ValueError(f"{name}: no examples")
+    return examples
 
 
 def read_svmlight(lines: Iterable[str], name: str) -> list[Example]:

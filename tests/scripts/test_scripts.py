@@ -101,6 +101,22 @@ def test_benchmark_soft_certifies_every_run(tmp_path, capsys):
     assert re.search(r"a step takes 0\.\d+ µs", output)
 
 
+def test_compare_multilabel_chooses_lambda(tmp_path, capsys):
+    generator = np.random.default_rng(0)
+    arrays = {}
+    for part, count in (("train", 80), ("test", 40)):
+        x = generator.normal(size=(count, 4))
+        arrays |= {f"X_{part}": x, f"Y_{part}": (x[:, :3] + x[:, 1:] > 0).astype(np.uint8)}
+    np.savez(tmp_path / "data.npz", **arrays)
+    options = ["--models", "full", "none", "logistic", "--strengths", "0.01", "1000", "--passes", "20"]
+    assert load("compare_multilabel").main([str(tmp_path / "data.npz"), *options]) == 0
+    output = capsys.readouterr().out
+    assert "n = 80, 40 test examples" in output
+    table = rows(output)
+    assert [row["model"] for row in table] == ["full", "none", "logistic"]
+    assert all(row["λn"] == "0.01" and float(row["hamming"]) < 0.2 for row in table)
+
+
 def test_benchmark_threads_compares_with_one(data, capsys):
     options = [
         "--train",

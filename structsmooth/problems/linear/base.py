@@ -5,9 +5,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from structsmooth.problems.affine import AffineBatch, Parts
+from structsmooth.problems.affine import AffineBatch
 from structsmooth.problems.base import FullPass
-from structsmooth.problems.linear.active_set import Cache, DualIterate, Steps, inner, minus
+from structsmooth.problems.linear.active_set import Cache, DualIterate, Steps, flat, inner, minus
 from structsmooth.problems.linear.ascent import SmoothedIterate, ascend
 from structsmooth.problems.linear.batches import BlockBatch
 from structsmooth.problems.linear.blocks import BlockProblem
@@ -59,7 +59,7 @@ class LinearProblem(BlockProblem):
 
     def label_statistics(self) -> Tensor:
         """Statistics of all blocks that are the parts of their labels: the tensors of each, end to end, [size]."""
-        return torch.cat([_flat(self.label_parts(block)) for block in range(self.blocks)])
+        return torch.cat([flat(self.label_parts(block)) for block in range(self.blocks)])
 
     def expected_cost(self, statistics: Tensor) -> float:
         """(1/n) Σ ⟨ℓ_i, m_i⟩."""
@@ -97,7 +97,7 @@ class LinearProblem(BlockProblem):
     def best_statistics(self, w: Tensor) -> Tensor:
         """Statistics of all blocks that the max oracle gives at ``w``: [size]."""
         responses = (self.call(self.augmented(w, block), block) for block in range(self.blocks))
-        return torch.cat([_flat(response.statistics) for response in responses])
+        return torch.cat([flat(response.statistics) for response in responses])
 
     def label_sets(self, capacity: int) -> tuple[Tensor, Tensor, Tensor]:
         """Active sets of the labels alone, with empty caches: atoms [Σ m_i · capacity], weights and stamps.
@@ -173,7 +173,3 @@ class LinearProblem(BlockProblem):
         for block in order.tolist():
             ascend(self, point, block, lam, smoother)
         return point
-
-
-def _flat(parts: Parts) -> Tensor:
-    return torch.cat([part.flatten() for part in parts])

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from structsmooth.problems.affine import AffineProblem, Parts
-from structsmooth.problems.linear.active_set import ActiveSet, DualIterate
+from structsmooth.problems.linear.active_set import ActiveSet, DualIterate, flat, shaped
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.structures.base import Structure
 
@@ -49,12 +49,17 @@ class Response:
 
 
 def respond(structure: Structure, smoother: Smoother) -> Response:
-    """The oracle of a structure for a batch of one: max, top-K or exp, as the smoother says."""
+    """The oracle of a structure for a batch of one: max, top-K or exp, as the smoother says.
+
+    The atom of a fractional structure is its statistics.
+    """
     with torch.enable_grad():
         structure = structure.replace(*(p.detach().requires_grad_() for p in structure.potentials))
         value, y = structure.max() if isinstance(smoother, Max) else (smoother(structure), None)
         statistics = torch.autograd.grad(value.sum(), structure.potentials, materialize_grads=True)
-    return Response(value.detach()[0], statistics, None if y is None else y.flatten())
+    if y is not None:
+        y = flat(statistics) if structure.is_fractional else y.flatten()
+    return Response(value.detach()[0], statistics, y)
 
 
 class BlockProblem(AffineProblem):
@@ -112,10 +117,8 @@ class BlockProblem(AffineProblem):
 
     def block_statistics(self, statistics: Tensor, block: int) -> Parts:
         """Views of the statistics of a block among those of all."""
-        shapes = [part.shape for part in self.label_parts(block)]
         begin, end = self._offsets[block : block + 2]
-        pieces = statistics[begin:end].split([shape.numel() for shape in shapes])
-        return tuple(piece.view(shape) for piece, shape in zip(pieces, shapes, strict=True))
+        return shaped(statistics[begin:end], self.label_parts(block))
 
     def active_set(self, point: DualIterate, block: int) -> ActiveSet:
         """Views of what a block of a dual iterate holds; without slots where there are none."""

@@ -12,6 +12,7 @@ from torch.utils.data import default_collate
 from structsmooth.costs import Hamming
 from structsmooth.problems.affine import Parts
 from structsmooth.problems.bounds import Bounds, checked_bounds
+from structsmooth.problems.linear.active_set import flat, shaped
 from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.problems.linear.batches import StructureBatch
 from structsmooth.problems.linear.blocks import Response, respond
@@ -37,7 +38,9 @@ class LinearModuleProblem(LinearProblem):
 
     So every solver takes it. Potentials may have any linear form, may be shared by parts (transitions [S, S]), and may
     come with any structure: parts are the gradient of its score, the adjoint is the gradient of its potentials. Solvers
-    of the dual keep the input, costs and parts of every example they have seen.
+    of the dual keep the input, costs and parts of every example they have seen. Over a
+    :class:`~structsmooth.structures.LocalPolytope` the objective has the hinges of the relaxation, and the atoms of the
+    dual are statistics.
 
     Args:
         module: maps a batch of inputs to a structure; see :class:`structsmooth.scores.ScoreModule`. Nothing but the
@@ -122,16 +125,19 @@ class LinearModuleProblem(LinearProblem):
         return self.example(block).costs
 
     def label_atom(self, block: int) -> Tensor:
-        """The labels of an example, flat."""
-        return self.example(block).y.flatten()
+        """The labels of an example, flat; their statistics for a fractional structure."""
+        example = self.example(block)
+        return flat(example.parts) if example.structure.is_fractional else example.y.flatten()
 
     def label_parts(self, block: int) -> Parts:
         """ν(y_i) in the shapes of the potentials."""
         return self.example(block).parts
 
     def parts(self, atom: Tensor, block: int) -> Parts:
-        """ν(y) in the shapes of the potentials: summed over the parts that share one."""
+        """Statistics of an atom in the shapes of the potentials: ν(y), summed over the parts that share one."""
         example = self.example(block)
+        if example.structure.is_fractional:
+            return shaped(atom, example.parts)
         return _parts(example.structure, atom.view(example.y.shape))
 
     def affine_batch(self, indices: Tensor) -> StructureBatch:

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from structsmooth.problems.base import Problem
 from structsmooth.problems.linear.base import LinearProblem
+from structsmooth.problems.linear.factor_graph import FactorGraphProblem
+from structsmooth.problems.linear.factor_graph.soft import SoftDual
 from structsmooth.smoothing import Max
 from structsmooth.solvers.base import Solver
 from structsmooth.solvers.state import S
@@ -39,3 +41,16 @@ def checked_hinges(user: str, problem: Problem, lam: float) -> LinearProblem:
     if lam == 0:
         raise ValueError(f"{user} needs lam > 0 for a dual; CasimirSVRG trains without one")
     return problem
+
+
+def soft_dual(user: str, problem: Problem, lam: float) -> SoftDual:
+    """The dual of a factor graph problem over nodes and edges.
+
+    Raises:
+        TypeError: another problem.
+        ValueError: λ = 0.
+    """
+    linear = checked_hinges(user, problem, lam)
+    if not isinstance(linear, FactorGraphProblem):
+        raise TypeError(f"{user} needs a FactorGraphProblem, got {type(problem).__name__}; take BCFW")
+    return SoftDual(linear, lam)

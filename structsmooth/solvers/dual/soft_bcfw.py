@@ -8,12 +8,11 @@ import torch
 from torch import Tensor
 
 from structsmooth.problems.base import FullPass, Problem
-from structsmooth.problems.linear.factor_graph import FactorGraphProblem
 from structsmooth.problems.linear.factor_graph.point import SoftPoint
 from structsmooth.problems.linear.factor_graph.soft import SoftDual, SoftSteps, SoftValues
 from structsmooth.smoothing import Max
 from structsmooth.solvers.checks import check_choices, check_number, check_positive
-from structsmooth.solvers.dual.base import DualSolver
+from structsmooth.solvers.dual.base import DualSolver, soft_dual
 from structsmooth.solvers.state import State, empty
 
 Penalty = Literal["multipliers", "constant", "decreasing"]
@@ -129,12 +128,7 @@ class SoftBCFW(DualSolver[SoftBCFWState]):
 
     def soft(self, problem: Problem, lam: float) -> SoftDual:
         """The dual that the solver maximizes."""
-        linear = self.linear(problem, lam)
-        if not isinstance(linear, FactorGraphProblem):
-            raise TypeError(
-                f"{type(self).__name__} needs a FactorGraphProblem, got {type(problem).__name__}; take BCFW"
-            )
-        return SoftDual(linear, lam)
+        return soft_dual(type(self).__name__, problem, lam)
 
     def first_state(self, problem: Problem, lam: float, start: Any, seed: int) -> SoftBCFWState:
         """The labels (line 1), or the dual point of ``start``."""

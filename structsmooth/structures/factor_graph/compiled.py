@@ -1,4 +1,4 @@
-"""Enumeration of all outputs; message passing, see :mod:`structsmooth.structures.factor_graph.messages`."""
+"""Enumeration of all outputs; message passing and search, see :mod:`structsmooth.structures.factor_graph.messages`."""
 
 import numpy as np
 
@@ -82,32 +82,60 @@ def _star(unary, pairwise, edges, ports, tau, deltas, messages, total):
             deltas[e, side, s] = messages[p, s] - total[s] / (1 + ports.shape[0])
 
 
+@compiled
+def _ports(edges, edge_mask, size):
+    """The edges of each node, from offsets[v] to offsets[v + 1]: 2e or 2e + 1 for its end of edge e."""
+    offsets = np.zeros(size + 1, np.int64)
+    for e in range(edges.shape[0]):
+        if edge_mask[e]:
+            for side in range(2):
+                offsets[edges[e, side] + 1] += 1
+    for v in range(size):
+        offsets[v + 1] += offsets[v]
+    ports, position = np.empty(offsets[size], np.int64), offsets[:size].copy()
+    for e in range(edges.shape[0]):
+        if edge_mask[e]:
+            for side in range(2):
+                v = edges[e, side]
+                ports[position[v]] = 2 * e + side
+                position[v] += 1
+    return offsets, ports
+
+
 @entry_point
 def batch_sweeps(unary, pairwise, edges, edge_mask, order, nodes, tau, deltas, count, begin, end):
     """Sweeps over the nodes of examples ``begin`` to ``end``, the first ``nodes`` of their ``order``, in place."""
-    size, states = unary.shape[1:]
+    states = unary.shape[2]
     total = np.empty(states)
     for b in range(begin, end):
-        offsets = np.zeros(size + 1, np.int64)
-        for e in range(edges.shape[1]):
-            if edge_mask[b, e]:
-                for side in range(2):
-                    offsets[edges[b, e, side] + 1] += 1
-        for v in range(size):
-            offsets[v + 1] += offsets[v]
-        ports, position = np.empty(offsets[size], np.int64), offsets[:size].copy()
-        for e in range(edges.shape[1]):
-            if edge_mask[b, e]:
-                for side in range(2):
-                    v = edges[b, e, side]
-                    ports[position[v]] = 2 * e + side
-                    position[v] += 1
-        most = 0
-        for v in range(size):
-            most = max(most, offsets[v + 1] - offsets[v])
-        messages = np.empty((most, states))
+        offsets, ports = _ports(edges[b], edge_mask[b], unary.shape[1])
+        messages = np.empty((ports.shape[0], states))
         for _ in range(count):
             for i in range(nodes[b]):
                 v = order[b, i]
                 own = ports[offsets[v] : offsets[v + 1]]
                 _star(unary[b, v], pairwise[b], edges[b], own, tau[b], deltas[b], messages, total)
+
+
+@entry_point
+def batch_improvements(unary, pairwise, edges, edge_mask, order, nodes, y, sweeps, begin, end):
+    """Sweeps in which each node takes the best label given those of its neighbours, until none changes, in place."""
+    states = unary.shape[2]
+    total = np.empty(states)
+    for b in range(begin, end):
+        offsets, ports = _ports(edges[b], edge_mask[b], unary.shape[1])
+        for _ in range(sweeps):
+            changed = False
+            for i in range(nodes[b]):
+                v = order[b, i]
+                total[:] = unary[b, v]
+                for p in range(offsets[v], offsets[v + 1]):
+                    e, side = ports[p] // 2, ports[p] % 2
+                    label = y[b, edges[b, e, 1 - side]]
+                    for s in range(states):
+                        total[s] += pairwise[b, e, label, s] if side else pairwise[b, e, s, label]
+                best = np.argmax(total)
+                if total[best] > total[y[b, v]]:
+                    y[b, v], changed = best, True
+            if not changed:
+                break

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -132,6 +132,8 @@ class Messages:
         """Labels [B, N] after sweeps in which each node takes the best label given those of its neighbours."""
         if self.search is not None:
             return self.search(self, y)
+        if y.device.type == "cpu":
+            return self._compiled_improvements(y, sweeps)
         a, b = self.ends.unbind(-1)
         states = self.unary.shape[-1]
         for _ in range(sweeps):
@@ -175,13 +177,28 @@ class Messages:
     def _compiled_sweeps(self, deltas: Tensor, tau: Tensor, count: int) -> Tensor:
         from structsmooth.structures.factor_graph import compiled  # numba loads with the first sweep
 
-        order = torch.where(self.color < 0, self.color.shape[1], self.color).argsort(dim=1, stable=True)
         deltas = deltas.contiguous().clone()
-        tensors = (self.unary, self.pairwise, self.ends, self.layout.edge_mask, order, self.layout.node_mask.sum(1))
-        arrays = (*(tensor.contiguous().numpy() for tensor in tensors), tau.numpy(), deltas.numpy())
-        work = 2 * self.pairwise.numel() * count
-        over_batch(lambda *bounds: compiled.batch_sweeps(*arrays, count, *bounds), len(deltas), work)
+        arrays = (*self._arrays, tau.numpy(), deltas.numpy(), count)
+        self._over_batch(lambda *bounds: compiled.batch_sweeps(*arrays, *bounds), count)
         return deltas
+
+    def _compiled_improvements(self, y: Tensor, sweeps: int) -> Tensor:
+        from structsmooth.structures.factor_graph import compiled
+
+        y = y.contiguous().clone()
+        arrays = (*self._arrays, y.numpy(), sweeps)
+        self._over_batch(lambda *bounds: compiled.batch_improvements(*arrays, *bounds), sweeps)
+        return y
+
+    def _over_batch(self, run: Callable[..., None], sweeps: int) -> None:
+        over_batch(run, len(self.unary), 2 * self.pairwise.numel() * sweeps)
+
+    @cached_property
+    def _arrays(self) -> tuple[Any, ...]:
+        """Scores, edges, and the nodes in the order of their colors, as compiled sweeps take them."""
+        order = torch.where(self.color < 0, self.color.shape[1], self.color).argsort(dim=1, stable=True)
+        tensors = (self.unary, self.pairwise, self.ends, self.layout.edge_mask, order, self.layout.node_mask.sum(1))
+        return tuple(tensor.contiguous().numpy() for tensor in tensors)
 
 
 def with_penalties(

@@ -1,5 +1,9 @@
 """Sets of labels: files, pairs of labels, metrics, and the model."""
 
+import io
+import json
+from itertools import product
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +13,7 @@ from structsmooth import SoftBCFW
 from structsmooth.tasks import Multilabel
 from structsmooth.tasks.multilabel.data import read_examples
 from structsmooth.tasks.multilabel.label_graph import label_pairs, mutual_information, spanning_tree
+from structsmooth.tasks.multilabel.picture import around
 from structsmooth.tasks.multilabel.results import measures
 
 
@@ -69,6 +74,47 @@ def test_faults_of_text(tmp_path, text, fault):
     (tmp_path / "data.svm").write_text(text)
     with pytest.raises(ValueError, match=rf"data\.svm{fault}"):
         read_examples(str(tmp_path / "data.svm"))
+
+
+def test_tables_and_text_hold_the_same(tmp_path):
+    x, sets = tagged()
+    names = sorted({name for own in sets for name in own})
+    header = [f"label:{names[0]}", "length", "width", "height", *(f"label:{name}" for name in names[1:])]
+    rows = [
+        header,
+        *([names[0] in own, *row, *(n in own for n in names[1:])] for row, own in zip(x, sets, strict=True)),
+    ]
+    lines = [",".join(str(int(cell) if isinstance(cell, bool) else cell) for cell in row) for row in rows]
+    (tmp_path / "data.csv").write_text("\ufeff" + "\r\n".join(lines), encoding="utf-8")
+    text = read_examples(write_svmlight(tmp_path, labelled=True))
+    for a, b in zip(read_examples(str(tmp_path / "data.csv")), text, strict=True):
+        assert a.labels == b.labels
+        assert a.indices.tolist() == b.indices.tolist()
+        assert a.values.tolist() == b.values.tolist()
+    (tmp_path / "new.csv").write_text("length,width\n1.5,-2\n\n0,3e1\n")
+    new = read_examples(str(tmp_path / "new.csv"))
+    assert [example.values.tolist() for example in new] == [[1.5, -2.0], [0.0, 30.0]]
+    assert all(example.labels is None for example in new)
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("", ":1: the header must name a feature at least"),
+        ("label:a\n1\n", ":1: the header must name a feature at least"),
+        ("x,label:a,label:a\n1,0,0\n", ":1: .* labels as in label:NAME, each once"),
+        ("x,label:\n1,0\n", ":1: .* labels as in label:NAME, each once"),
+        ("x,label:a\n1,0\n1\n", ":3: expected 2 cells, got 1"),
+        ("x,label:a\nred,0\n", ":2: could not convert string to float: 'red'"),
+        ("x,label:a\n1,yes\n", ":2: features must be finite numbers, and labels 0 or 1"),
+        ("x,label:a\nnan,1\n", ":2: features must be finite numbers, and labels 0 or 1"),
+        ("x,label:a\n", ": no examples"),
+    ],
+)
+def test_faults_of_tables(tmp_path, text, fault):
+    (tmp_path / "data.csv").write_text(text)
+    with pytest.raises(ValueError, match=rf"data\.csv{fault}"):
+        read_examples(str(tmp_path / "data.csv"))
 
 
 def test_a_tree_joins_the_labels_that_depend_on_each_other():
@@ -136,6 +182,47 @@ def test_the_model_scores_labels_and_pairs(tmp_path):
         assert [score for score, _ in ranked] == sorted((score for score, _ in ranked), reverse=True)
 
 
+@pytest.mark.parametrize("pairs", ["full", "tree", "none"])
+def test_margins_compare_the_best_sets_with_and_without_a_label(tmp_path, pairs):
+    task = Multilabel(pairs=pairs)
+    examples = task.read(write_svmlight(tmp_path, labelled=True))[:5]
+    fitted = task.fit(examples)
+    generator = torch.Generator().manual_seed(1)
+    w = torch.randn(fitted.problem(examples).dim, dtype=torch.float64, generator=generator)
+    everything = fitted.predict(w, examples, k=2 ** len(fitted.labels))
+    written = io.StringIO()
+    fitted.write(examples, fitted.predict(w, examples, k=2), written)
+    lines = [json.loads(line) for line in written.getvalue().splitlines()]
+    for line, ranked in zip(lines, everything, strict=True):
+        assert len(line["sets"]) == 2
+        for label, margin in line["margins"].items():
+            on, off = (max(score for score, own in ranked if (label in own) == present) for present in (True, False))
+            assert margin == pytest.approx(on - off, abs=1e-9)
+        assert {label for label, margin in line["margins"].items() if margin > 0} == set(ranked[0][1])
+
+
+def test_strong_pairs_are_near_in_the_picture():
+    edges = list(product(range(3), range(3, 6)))
+    strength = np.array([0.1, 0.9, 0.2, 0.3, 0.1, 0.8, 1.0, 0.1, 0.2])
+    order = around(6, edges, strength)
+    assert sorted(order) == list(range(6))
+    place = {label: i for i, label in enumerate(order)}
+    far = {edge: abs(place[edge[0]] - place[edge[1]]) for edge in edges}
+    strongest = sorted(edges, key=lambda edge: -strength[edges.index(edge)])[:3]
+    assert sum(far[edge] for edge in strongest) < sum(far.values()) / 3
+
+
+def test_the_label_graph_is_drawn(tmp_path):
+    task = Multilabel(pairs="full")
+    examples = task.read(write_svmlight(tmp_path, labelled=True))
+    fitted = task.fit(examples)
+    w = torch.linspace(-1, 1, fitted.problem(examples).dim, dtype=torch.float64)
+    assert fitted.draw_model(w, tmp_path) == ["labels.png"]
+    assert (tmp_path / "labels.png").read_bytes().startswith(b"\x89PNG")
+    assert fitted.draw_model(0 * w, tmp_path) == ["labels.png"]
+    assert Multilabel(pairs="none").fit(examples).draw_model(w, tmp_path) == []
+
+
 def test_labels_and_features_that_are_new_are_left_out(tmp_path):
     task = Multilabel()
     examples = task.read(write_svmlight(tmp_path, labelled=True))
@@ -163,3 +250,13 @@ def test_full_graphs_of_many_labels_are_relaxed():
     ranked = fitted.predict(result.weights, examples)
     assert all(len(own) == 1 for own in ranked)
     assert fitted.measure(examples, [own[0][1] for own in ranked])[0]["hamming"] < 0.2
+    written = io.StringIO()
+    fitted.write(examples, ranked, written)
+    assert "margins" not in written.getvalue()
+
+
+@pytest.mark.parametrize(("asked", "given"), [("auto", "exact"), ("exact", "exact"), ("relaxed", "relaxed")])
+def test_inference_of_training_can_be_asked_for(tmp_path, asked, given):
+    task = Multilabel(pairs="full", inference=asked)
+    examples = task.read(write_svmlight(tmp_path, labelled=True))
+    assert task.fit(examples).problem(examples).inference == given

@@ -1,0 +1,103 @@
+"""Multi-label classifiers side by side: labels with all pairs, with a tree of pairs, alone, and logistic regressions.
+
+The data are archives with the parts train and test, as for ``structsmooth train multilabel``. The λ of each model is
+chosen on the last quarter of the training examples, in random order, by ``--by``. Then the model is trained on all of
+them, and measured on the test examples. CPU seconds are those of all this, for one model.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from structsmooth import SoftBCFW
+from structsmooth.tasks import Multilabel
+from structsmooth.tasks.multilabel import FittedMultilabel
+from structsmooth.tasks.multilabel.data import Example
+from structsmooth.tasks.multilabel.label_graph import LabelPairs
+
+_METRICS = {"hamming": min, "example_f1": max, "subset_accuracy": max, "micro_f1": max, "macro_f1": max}
+# From training examples and λn to a fitted task and weights.
+Training = Callable[[Sequence[Example], float], tuple[FittedMultilabel, Tensor]]
+
+
+def structured(
+    train: Sequence[Example], strength: float, pairs: LabelPairs, passes: int
+) -> tuple[FittedMultilabel, Tensor]:
+    """Hinges over the local polytope, with some pairs of labels."""
+    fitted = Multilabel(pairs=pairs).fit(train)
+    problem = fitted.problem(train)
+    return fitted, SoftBCFW().solve(problem, lam=strength / problem.n, passes=passes).weights
+
+
+def logistic(train: Sequence[Example], strength: float) -> tuple[FittedMultilabel, Tensor]:
+    """A logistic regression for each label, with the same features, bias and regularizer."""
+    fitted = Multilabel(pairs="none").fit(train)
+    problem = fitted.problem(train)
+    x, y = problem.feature_map.features, problem.graphs.labels.view(problem.n, -1).double()
+    weights = torch.zeros(y.shape[1], x.shape[1], dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.LBFGS([weights], max_iter=300, tolerance_grad=1e-6, line_search_fn="strong_wolfe")
+
+    def loss() -> Tensor:
+        optimizer.zero_grad()
+        losses = binary_cross_entropy_with_logits(x @ weights.T, y, reduction="sum")
+        total = (losses + strength / 2 * weights.square().sum()) / len(x)
+        total.backward()
+        return total
+
+    optimizer.step(loss)
+    return fitted, torch.cat([weights.detach().flatten(), problem.start()[weights.numel() :]])
+
+
+def measured(
+    training: Training, train: Sequence[Example], strength: float, held_out: Sequence[Example]
+) -> dict[str, float]:
+    """Metrics on held-out examples."""
+    fitted, weights = training(train, strength)
+    outputs = [ranked[0][1] for ranked in fitted.predict(weights, held_out)]
+    return fitted.measure(held_out, outputs)[0]
+
+
+def chosen(training: Training, train: Sequence[Example], strengths: Sequence[float], by: str) -> float:
+    """The best λn, trained on three quarters and measured on the last."""
+    order = np.random.default_rng(0).permutation(len(train)).tolist()
+    first, last = ([train[i] for i in own] for own in (order[: -len(train) // 4], order[-len(train) // 4 :]))
+    found = {strength: measured(training, first, strength, last)[by] for strength in strengths}
+    return _METRICS[by](found, key=lambda strength: found[strength])
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print a table for each archive."""
+    torch.set_num_threads(1)
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument("data", nargs="+", metavar="FILE", help="npz archives")
+    parser.add_argument("--by", choices=_METRICS, default="hamming", help="metric that chooses λ (default: hamming)")
+    parser.add_argument("--models", nargs="+", default=["full", "tree", "none", "logistic"], metavar="MODEL")
+    parser.add_argument("--strengths", type=float, nargs="+", default=[0.1, 0.3, 1, 3, 10], metavar="LAMBDA_N")
+    parser.add_argument("--passes", type=int, default=50, help="of training with hinges (default: 50)")
+    options = parser.parse_args(arguments)
+    for path in options.data:
+        train, test = (Multilabel().read(f"{path}#{part}") for part in ("train", "test"))
+        print(f"\n{path}: n = {len(train)}, {len(test)} test examples\n")
+        print("| " + " | ".join(["model", "λn", *_METRICS, "CPU s"]) + " |\n|" + " --- |" * (len(_METRICS) + 3))
+        for model in options.models:
+            training = logistic if model == "logistic" else partial(structured, pairs=model, passes=options.passes)
+            started = time.process_time()
+            strength = chosen(training, train, options.strengths, options.by)
+            metrics = measured(training, train, strength, test)
+            seconds = time.process_time() - started
+            cells = [model, f"{strength:g}", *(f"{metrics[name]:.4f}" for name in _METRICS), f"{seconds:.1f}"]
+            print(f"| {' | '.join(cells)} |", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

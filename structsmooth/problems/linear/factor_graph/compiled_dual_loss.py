@@ -1,0 +1,168 @@
+"""Subgradient steps on weights and star updates of messages, example after example (Meshi et al. 2010), in place."""
+
+import numpy as np
+
+from structsmooth.compiled.jit import compiled, entry_point, uncounted
+
+# Arguments are those of compiled_soft.py, where delta [E, 2, S] takes the place of the multipliers.
+
+
+@uncounted
+def _node_potentials(i, nodes, reals, x, unary, out):
+    """theta_i + costs of node i."""
+    row, kind, label = nodes[i, 0], nodes[i, 1], nodes[i, 2]
+    first = out.shape[0] - unary.shape[1]
+    for s in range(out.shape[0]):
+        out[s] = 0.0 if s == label else reals[i, 0]
+        if s >= first:
+            for j in range(x.shape[1]):
+                out[s] += unary[kind, s - first, j] * x[row, j]
+
+
+@uncounted
+def _edge_potentials(kind, features, pair, form, out):
+    """theta_c of an edge: a table [S, S]."""
+    first, potts = form
+    for s in range(out.shape[0]):
+        for r in range(out.shape[0]):
+            out[s, r] = 0.0
+    for s in range(first, out.shape[0]):
+        for r in range(s if potts else first, s + 1 if potts else out.shape[0]):
+            p = 0 if potts else (s - first) * (out.shape[0] - first) + r - first
+            for k in range(features.shape[0]):
+                out[s, r] += pair[kind, k, p] * features[k]
+
+
+@uncounted
+def _choose(values, tau):
+    """The indicator of the maximum, or at a temperature the softmax, in place."""
+    best = 0
+    for k in range(values.shape[0]):
+        if values[k] > values[best]:
+            best = k
+    top, total = values[best], 0.0
+    for k in range(values.shape[0]):
+        values[k] = np.exp((values[k] - top) / tau) if tau > 0.0 else 1.0 * (k == best)
+        total += values[k]
+    for k in range(values.shape[0]):
+        values[k] /= total
+
+
+@uncounted
+def _message(table, side, delta, other, tau, out):
+    """What is left of an edge, maximized (or soft-maximized) over the states of its other end."""
+    for s in range(out.shape[0]):
+        best, total = -np.inf, 0.0
+        for r in range(out.shape[0]):
+            best = max(best, (table[r, s] if side else table[s, r]) - delta[other, r])
+        if tau > 0.0:
+            for r in range(out.shape[0]):
+                total += np.exp(((table[r, s] if side else table[s, r]) - delta[other, r] - best) / tau)
+            best += tau * np.log(total)
+        out[s] = best
+
+
+@uncounted
+def _star(begin, end, ports, own, tables, delta, c0, tau, messages):
+    """The best messages of the edges of a node, all else fixed: shares of what they and the node have are equal."""
+    for p in range(begin, end):
+        c, side = ports[p] // 2, ports[p] % 2
+        _message(tables[c], side, delta[c0 + c], 1 - side, tau, messages[p - begin])
+        for s in range(own.shape[0]):
+            own[s] += messages[p - begin, s]
+    for s in range(own.shape[0]):
+        own[s] /= 1 + end - begin  # the scores of the node with the new messages
+        for p in range(begin, end):
+            delta[c0 + ports[p] // 2, ports[p] % 2, s] = messages[p - begin, s] - own[s]
+
+
+@compiled
+def _ports(i0, edges, size):
+    """The edges of each node of an example, from offsets[v] to offsets[v + 1]: 2c or 2c + 1 for its end of edge c."""
+    offsets = np.zeros(size + 1, np.int64)
+    for c in range(edges.shape[0]):
+        for side in range(2):
+            offsets[edges[c, side] - i0 + 1] += 1
+    for v in range(size):
+        offsets[v + 1] += offsets[v]
+    ports, position = np.empty(2 * edges.shape[0], np.int64), offsets[:size].copy()
+    for c in range(edges.shape[0]):
+        for side in range(2):
+            v = edges[c, side] - i0
+            ports[position[v]] = 2 * c + side
+            position[v] += 1
+    return offsets, ports
+
+
+@uncounted
+def _node_step(i, chosen, nodes, x, unary, mu, tau, step, share):
+    """A step of the weights along the statistics of a node with scores ``chosen``; its marginals keep a share."""
+    row, kind, label = nodes[i, 0], nodes[i, 1], nodes[i, 2]
+    first = chosen.shape[0] - unary.shape[1]
+    _choose(chosen, tau)
+    for s in range(chosen.shape[0]):
+        mu[i, s] += share * (chosen[s] - mu[i, s])
+    for s in range(first, chosen.shape[0]):
+        change = step * (chosen[s] - (1.0 if s == label else 0.0))
+        if change != 0.0:
+            for j in range(x.shape[1]):
+                unary[kind, s - first, j] -= change * x[row, j]
+
+
+@uncounted
+def _edge_step(c, table, nodes, edges, f, pair, own, delta, tau, step, share, form, chosen):
+    """The same for an edge with these potentials."""
+    (first, potts), states = form, table.shape[0]
+    a, b, kind = nodes[edges[c, 0], 2], nodes[edges[c, 1], 2], edges[c, 2]
+    for s in range(states):
+        for r in range(states):
+            chosen[s * states + r] = table[s, r] - delta[c, 0, s] - delta[c, 1, r]
+    _choose(chosen, tau)
+    for k in range(own.shape[1]):
+        own[c, k] *= 1.0 - share
+    for s in range(states):
+        for r in range(states):
+            mass = chosen[s * states + r]
+            if not potts:
+                own[c, s * states + r] += share * mass
+            elif s == r:
+                own[c, s] += share * mass
+            else:
+                own[c, states + s] += share * mass
+                own[c, 2 * states + r] += share * mass
+            change = step * (mass - (1.0 if s == a and r == b else 0.0))
+            if change != 0.0 and s >= first and r >= first and (s == r or not potts):
+                p = 0 if potts else (s - first) * (states - first) + r - first
+                for k in range(f.shape[1]):
+                    pair[kind, k, p] -= change * f[c, k]
+
+
+@entry_point
+def visit_examples(order, done, offsets, node_data, edge_data, weights, point, settings, form):
+    """For each example a sweep of star updates, then a step of size eta / (1 + lambda eta t) at step t = ``done``, ...
+
+    ``settings`` are eta, lambda, n and the temperature.
+    """
+    (node_offsets, edge_offsets), (nodes, reals, x), (edges, _, f) = offsets, node_data, edge_data
+    (unary, pair), (mu, own, delta), (eta, lam, n, tau) = weights, point, settings
+    states = mu.shape[1]
+    chosen = np.empty(states * states)
+    for t, m in enumerate(order):
+        i0, i1, c0, c1 = node_offsets[m], node_offsets[m + 1], edge_offsets[m], edge_offsets[m + 1]
+        starts, ports = _ports(i0, edges[c0:c1], i1 - i0)
+        tables, scores = np.empty((c1 - c0, states, states)), np.empty((i1 - i0, states))
+        messages = np.empty((i1 - i0, states))
+        for c in range(c0, c1):
+            _edge_potentials(edges[c, 2], f[c], pair, form, tables[c - c0])
+        for i in range(i0, i1):
+            _node_potentials(i, nodes, reals, x, unary, scores[i - i0])
+            around = starts[i - i0], starts[i - i0 + 1]
+            _star(*around, ports, scores[i - i0], tables, delta, c0, tau, messages)
+        step = eta / (1.0 + lam * eta * (done + t))
+        share = min(1.0, step * lam * n)
+        unary *= 1.0 - step * lam
+        pair *= 1.0 - step * lam
+        for i in range(i0, i1):
+            _node_step(i, scores[i - i0], nodes, x, unary, mu, tau, step, share)
+        for c in range(c0, c1):
+            _edge_step(c, tables[c - c0], nodes, edges, f, pair, own, delta, tau, step, share, form, chosen)

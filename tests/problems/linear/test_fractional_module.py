@@ -1,0 +1,128 @@
+"""Linear modules over the local polytope: the answers of their oracles are statistics."""
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+from factor_graphs import relaxed_optimum
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from structsmooth import (
+    BCFW,
+    FactorGraph,
+    FactorGraphProblem,
+    FactorGraphs,
+    LinearModuleProblem,
+    LocalPolytope,
+    ProximalBCFW,
+    ScoreModule,
+    certify,
+)
+from structsmooth.problems.linear.active_set import flat
+
+LAM, EXAMPLES, NODES, FEATURES = 0.5, 5, 4, 3
+EDGES = torch.tensor([[0, 1], [2, 1], [2, 3], [0, 3], [0, 2]])
+
+
+class Loops(ScoreModule):
+    """A graph with loops: x [B, N, F]; the scores of pairs are shared by all edges."""
+
+    def __init__(self, states: int, method: Any, expanded: bool) -> None:
+        super().__init__()
+        self.labels = nn.Parameter(torch.zeros(states, FEATURES, dtype=torch.float64))
+        self.pairs = nn.Parameter(torch.zeros(states, states, dtype=torch.float64))
+        self.method, self.expanded = method, expanded
+
+    def forward(self, x: Tensor) -> LocalPolytope:
+        pairs = self.pairs.expand(len(EDGES), -1, -1) if self.expanded else self.pairs
+        return LocalPolytope(FactorGraph(x @ self.labels.T, EDGES, pairs), method=self.method)
+
+
+def data(states: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(EXAMPLES, NODES, FEATURES, generator=generator, dtype=torch.float64)
+    return x, torch.randint(states, (EXAMPLES, NODES), generator=generator)
+
+
+def module_problem(states: int, method: Any = "auto", expanded: bool = False) -> LinearModuleProblem:
+    return LinearModuleProblem(Loops(states, method, expanded), list(zip(*data(states), strict=True)))
+
+
+def graph_problem(states: int) -> FactorGraphProblem:
+    x, y = data(states)
+    graphs = FactorGraphs(
+        features=x.flatten(0, 1),
+        labels=y.flatten(),
+        node_offsets=NODES * torch.arange(EXAMPLES + 1),
+        edges=EDGES.repeat(EXAMPLES, 1),
+        edge_offsets=len(EDGES) * torch.arange(EXAMPLES + 1),
+    )
+    return FactorGraphProblem(graphs, states, pairwise="table", bias=False, inference="relaxed")
+
+
+@pytest.mark.parametrize("expanded", [False, True])
+def test_responses_are_those_of_the_relaxed_problem(expanded: bool) -> None:
+    problem, expected = module_problem(2, expanded=expanded), graph_problem(2)
+    w = 0.2 * torch.randn(problem.dim, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    w[-4:] -= 3 * torch.eye(2, dtype=torch.float64).flatten()  # nodes must differ, which triangles cannot
+    assert problem.loss(w) == pytest.approx(expected.loss(w), abs=1e-12)
+    fractional = 0
+    for block in range(problem.n):
+        own, other = (p.oracle(p.augmented(w, block), block) for p in (problem, expected))
+        assert_close(own.value, other.value, rtol=0, atol=1e-12)
+        assert own.atom is not None
+        assert_close(own.atom, flat(own.statistics), rtol=0, atol=0)
+        assert_close(own.statistics[0][0], other.statistics[0], rtol=0, atol=1e-9)
+        assert all(map(torch.equal, problem.parts(own.atom, block), own.statistics))
+        assert own.atom.shape == problem.label_atom(block).shape
+        assert_close(problem.adjoint(own.statistics, block), expected.adjoint(other.statistics, block))
+        fractional += bool((own.statistics[0] % 1 != 0).any())
+    assert fractional > 0
+
+
+SOLVERS = {
+    "pairwise": BCFW(gap_tolerance=1e-7),
+    "away, cache": BCFW(steps="away", cache=True, gap_tolerance=1e-7),
+    "proximal": ProximalBCFW(gap_tolerance=1e-7),
+}
+
+
+@pytest.mark.parametrize("solver", SOLVERS.values(), ids=SOLVERS.keys())
+def test_solvers_of_the_dual_reach_the_optimum(solver: BCFW) -> None:
+    result = solver.solve(module_problem(2), lam=LAM, passes=1000)
+    last, least = result.history[-1], relaxed_optimum(graph_problem(2), LAM)
+    assert last.gap is not None
+    assert -1e-12 <= last.gap < 1e-6
+    assert last.objective == pytest.approx(least, abs=2e-6)
+    assert all(a <= b + 1e-12 for a, b in pairwise(result.history.column("dual")))
+
+
+def test_more_states_by_linear_programs() -> None:
+    last = BCFW(gap_tolerance=0).solve(module_problem(3, "lp"), lam=2.0, passes=20).history[-1]
+    least = relaxed_optimum(graph_problem(3), 2.0)
+    assert last.dual is not None
+    assert last.dual - 1e-7 <= least <= last.objective + 1e-7
+    assert last.objective - last.dual <= 0.02 * last.objective
+
+
+def test_certificates() -> None:
+    problem, least = module_problem(2), relaxed_optimum(graph_problem(2), LAM)
+    w = torch.zeros(problem.dim, dtype=torch.float64)
+    certificate = certify(problem, w, LAM, accuracy=1e-3)
+    suboptimality = problem.loss(w) - least
+    assert certificate.least - 1e-7 <= suboptimality <= certificate.gap + 1e-7
+    assert certificate.gap == pytest.approx(suboptimality, rel=2e-3)
+
+
+def test_a_run_resumes_with_its_atoms() -> None:
+    solver, moments = BCFW(gap_tolerance=0), list[Any]()
+    whole = solver.solve(
+        module_problem(2), lam=LAM, passes=6, callbacks=[lambda p: moments.append((replace(p.state), p.history[:]))]
+    )
+    state, _ = moments[3]
+    assert state.outputs.dtype == torch.float64
+    rest = solver.solve(module_problem(2), lam=LAM, passes=6, resume=(state, type(whole.history)(whole.history[:4])))
+    assert torch.equal(rest.weights, whole.weights)
