@@ -135,6 +135,8 @@ class Scenes(Task):
         probabilities: folder with your own probabilities of classes, NAME.npy [H, W, C] for each image, instead of
             regressions of colours and textures; those of training images must be of models that were trained without
             the image.
+        void: names of classes, separated by commas, whose pixels count as void, such as horse,mountain by the protocol
+            of MSRC-21.
 
     Reference:
         Meshi, Srebro and Hazan (2015), section 6.
@@ -145,6 +147,7 @@ class Scenes(Task):
     colours: int = 64
     textures: int = 200
     probabilities: str = ""
+    void: str = ""
 
     summary: ClassVar[str] = "classes of the pixels of images: factor graphs over superpixels"
     headline: ClassVar[str] = "pixel_accuracy"
@@ -172,7 +175,7 @@ class Scenes(Task):
         """Scenes of a folder or zip file; see :func:`~structsmooth.tasks.scenes.data.read_scenes`."""
         if not isinstance(path, str):
             raise ValueError("scenes are read from a folder or zip file, not from standard input")
-        scenes = read_scenes(path)
+        scenes = read_scenes(path, tuple(filter(None, self.void.split(","))))
         for scene in scenes if split != "predict" else ():
             truth(scene)
         return scenes

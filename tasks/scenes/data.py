@@ -3,6 +3,7 @@
 Needs OpenCV: ``pip install structsmooth[images]``.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,8 +23,8 @@ class Scene:
     Attributes:
         name: of the file, without suffix.
         image: BGR, uint8 [H, W, 3].
-        labels: class of every pixel, uint8 [H, W], or a number without a class where it is not known (void);
-            ``None`` where all are to be predicted.
+        labels: class of every pixel, uint8 [H, W], 255 where it is not known (void); ``None`` where all are to be
+            predicted.
         classes: their names.
     """
 
@@ -33,7 +34,7 @@ class Scene:
     classes: tuple[str, ...]
 
 
-def read_scenes(path: str) -> list[Scene]:
+def read_scenes(path: str, void: Sequence[str] = ()) -> list[Scene]:
     """Scenes of a folder or zip file.
 
     ``images/`` has the images, ``labels/`` a PNG file of one channel for each, of the same stem, and ``classes.txt`` a
@@ -43,6 +44,7 @@ def read_scenes(path: str) -> list[Scene]:
     Args:
         path: folder or zip file, for all its images in the order of their names; ``PATH#train`` for those that
             ``train.txt`` names line by line, and ``PATH#train+val`` for those of two files.
+        void: names of classes whose pixels count as void.
 
     Raises:
         FileNotFoundError: no such folder or file.
@@ -55,8 +57,13 @@ def read_scenes(path: str) -> list[Scene]:
     classes = tuple(_lines(root / "classes.txt")) if labels else ()
     if len(classes) > _MOST_CLASSES or len(set(classes)) < len(classes):
         raise ValueError(f"{root / 'classes.txt'}: expected up to {_MOST_CLASSES} different names")
+    if labels and not set(void) < set(classes):
+        raise ValueError(f"{root / 'classes.txt'}: {', '.join(void)} must be some of the classes, and not all")
+    kept = tuple(name for name in classes if name not in void)
+    numbers = np.full(256, 255, dtype=np.uint8)
+    numbers[[classes.index(name) for name in kept]] = np.arange(len(kept))
     names = sorted(images) if part is None else [name for one in part.split("+") for name in _part(root, one, images)]
-    return [_read(name, images[name], labels.get(name), classes) for name in names]
+    return [_read(name, images[name], labels.get(name), kept, numbers) for name in names]
 
 
 def truth(scene: Scene) -> NDArray[np.uint8]:
@@ -85,7 +92,10 @@ def _lines(file: File) -> list[str]:
     return lines
 
 
-def _read(name: str, image_file: File, label_file: File | None, classes: tuple[str, ...]) -> Scene:
+def _read(
+    name: str, image_file: File, label_file: File | None, classes: tuple[str, ...], numbers: NDArray[np.uint8]
+) -> Scene:
+    """An image with its labels, which become the ``numbers`` [256] of their values."""
     image = read_image(image_file)
     if label_file is None:
         return Scene(name, image, None, classes)
@@ -93,4 +103,4 @@ def _read(name: str, image_file: File, label_file: File | None, classes: tuple[s
     if labels.dtype != np.uint8 or labels.shape != image.shape[:2]:
         expected = f"one byte for each pixel of images/{image_file.name}, {image.shape[:2]}"
         raise ValueError(f"{label_file}: expected {expected}, got {labels.dtype} {labels.shape}")
-    return Scene(name, image, labels, classes)
+    return Scene(name, image, numbers[labels], classes)

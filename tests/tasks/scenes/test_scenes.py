@@ -53,6 +53,16 @@ def test_parts_of_folders_and_zip_files(folder):
         assert all(np.array_equal(s.image, image) and np.array_equal(s.labels, labels) for s in (a, b))
 
 
+def test_classes_that_count_as_void(folder):
+    found = Scenes(void="grass").read(str(folder))[0]
+    labels = scene(0)[1]
+    assert found.classes == ("sky", "house")
+    assert np.array_equal(found.labels, np.choose(np.minimum(labels, 3), [0, VOID, 1, VOID]))
+    for wrong in ("gras", "sky,grass,house"):
+        with pytest.raises(ValueError, match=f"{wrong} must be some of the classes, and not all"):
+            Scenes(void=wrong).read(str(folder))
+
+
 @pytest.mark.parametrize(
     ("name", "text", "part", "fault"),
     [
