@@ -151,9 +151,10 @@ class Scenes(Task):
 
     summary: ClassVar[str] = "classes of the pixels of images: factor graphs over superpixels"
     headline: ClassVar[str] = "pixel_accuracy"
-    lam: ClassVar[str] = "1"
+    lam: ClassVar[str] = "3"
     passes: ClassVar[int] = 20
     solver: ClassVar[str] = "soft-bcfw"
+    hyperparameters: ClassVar[Mapping[str, Any]] = {"rho": 0.3, "penalty": "constant"}
     fitted_type: ClassVar[type[FittedTask]] = FittedScenes
 
     def __post_init__(self) -> None:
