@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from structsmooth.problems.affine import Parts
 from structsmooth.problems.linear.factor_graph.data import FactorGraphs
@@ -81,12 +82,24 @@ class GraphScores:
     def add(self, nodes: Tensor, parts: Tensor, node_range: slice, edge_range: slice, scale: float, w: Tensor) -> None:
         """w += scale · Bᵀ in place, for statistics [N, S] of a range of nodes and [E, P] of a range of edges."""
         unary, pairwise = self.views(w)
-        rows, types = self.graphs.rows[node_range], self.graphs.types[node_range]
-        for kind in types.unique().tolist():
-            own = types == kind
-            unary[kind].addmm_(nodes[own, self.first :].T, self.features[rows[own]], alpha=scale)
+        used, rows = self.graphs.rows[node_range].unique(return_inverse=True)
+        x = self.features if len(used) == len(self.features) else self.features[used]
+        # Nodes of one type may share a row of features.
+        sums = nodes.new_zeros(len(used), *unary.shape[:2])
+        sums.index_put_((rows, self.graphs.types[node_range]), nodes[:, self.first :], accumulate=True)
+        unary.flatten(0, 1).addmm_(sums.flatten(1).T, x, alpha=scale)
         f, types = self.graphs.edge_features[edge_range], self.graphs.edge_types[edge_range]
         pairwise.index_add_(0, types, f[:, :, None] * parts[:, None, :], alpha=scale)
+
+    @cached_property
+    def label_sum(self) -> Tensor:
+        """Σ B_iᵀν(y_i), [dim]."""
+        nodes = one_hot(self.graphs.labels, self.states).double()
+        a, b = nodes[:, self.first :][self.graphs.ends].unbind(1)
+        parts = (a * b).sum(1, keepdim=True) if self.potts else torch.einsum("es,er->esr", a, b).flatten(1)
+        total, everything = torch.zeros(self.dim, dtype=torch.float64), slice(0, None)
+        self.add(nodes, parts, everything, everything, 1.0, total)
+        return total
 
     @cached_property
     def arrays(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:

@@ -67,11 +67,9 @@ class SoftDual:
 
     def weights(self, point: SoftPoint) -> Tensor:
         """Ψμ, [dim], of the marginals of a point."""
-        w, labels = self.problem.start(), self.labels()
-        changes = (point.nodes - labels.nodes, self._parts(point.edges - labels.edges))
-        everything = slice(0, None)
-        self.problem.feature_map.add(*changes, everything, everything, -1 / (self.lam * self.problem.n), w)
-        return w
+        scores, total, everything = self.problem.feature_map, self.problem.start(), slice(0, None)
+        scores.add(point.nodes, self._parts(point.edges), everything, everything, 1.0, total)
+        return (scores.label_sum - total) / (self.lam * self.problem.n)  # exactly zero for the labels
 
     def with_multipliers(self, point: SoftPoint, rho: float) -> SoftPoint:
         """The point with δ in place of δ̄."""
