@@ -105,7 +105,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "factors": {
         "single": (2, 1, 0, 3),
         "least": (2, 3, 1, 2),
-        "tiny": (2, 4, 1, 2),
+        "tiny": (2, 3, 1, 3),
         "medium": (5, 6, 2, 3),
         "long": (4, 50, 1, 3),
         "large": (9, 30, 1, 3),

@@ -115,7 +115,7 @@ class FactorGraph(Structure):
         forms.check_form(self.pairwise, len(self.unary), self.edges.shape[-2], self.unary.shape[-1])
         checks.require_device("pairwise", self.pairwise, "unary", self.unary)
         if "factors" in self.potential_names:
-            self._automata.check_scores(self._final_scores, self.unary)
+            self._automata.check_scores(self.potentials[2], self.unary)
         checks.refuse_transforms("FactorGraph")
 
     def check_values(self, name: str) -> None:
@@ -289,8 +289,8 @@ class FactorGraph(Structure):
 
     @property
     def _final_scores(self) -> Tensor:
-        """Scores of final states [B, F, Q]."""
-        return self.potentials[2]
+        """Scores of final states [B, F, Q] in the dtype that sums use."""
+        return self.potentials[2].to(self._dtype)
 
     def _accumulated(self) -> tuple[Tensor, Tensor]:
         """Scores of nodes and pairs in the dtype that sums use."""
