@@ -283,5 +283,5 @@ def test_factors_are_bound_outside_compile() -> None:
         return graph.max()[0]
 
     torch.compiler.reset()
-    with pytest.raises(Exception, match=r"must be built outside torch\.compile"):
+    with pytest.raises(Exception, match=r"must be built outside torch\.compile|Observed exception"):
         torch.compile(best, fullgraph=True, backend="aot_eager")(scattered([]).unary)
