@@ -577,3 +577,8 @@ def every_oracle(condition: Callable[[str, Member, str], bool] = lambda name, me
 def enumerated(name: str, *_: Any) -> bool:
     """Small chains come in all forms, so that those of one form stand for the others."""
     return not name.startswith("LinearChain") or FORMS[0] in name
+
+
+def plans_when_built(name: str, *_: Any) -> bool:
+    """By values of its arguments: it cannot be built under ``torch.compile`` or on the meta device."""
+    return name == "FactorGraph with factors"

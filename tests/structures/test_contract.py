@@ -19,6 +19,7 @@ from structure_members import (
     enumerated,
     every,
     every_oracle,
+    plans_when_built,
     potentials_of,
     rows,
     with_potentials,
@@ -41,11 +42,6 @@ def in_torch(name: str, member: Member, oracle: str = "max") -> bool:
 def in_batches(name: str, member: Member, oracle: str = "max") -> bool:
     """Not searched in Python, an example after the other."""
     return name not in ("SearchSpace", "Subwindows in Python", "FactorGraph by search")
-
-
-def plans_when_built(name: str, member: Member, oracle: str = "max") -> bool:
-    """By values of its arguments: it cannot be built under ``torch.compile`` or on the meta device."""
-    return name == "FactorGraph with factors"
 
 
 def has_exp_oracle(name: str, member: Member, oracle: str = "max") -> bool:
