@@ -40,6 +40,7 @@ def random_graphs(
         costs=torch.rand(nodes, generator=generator, dtype=torch.float64) + 0.5,
         edge_types=torch.randint(2, (count,), generator=generator),
         edge_features=torch.randn(count, 2, generator=generator, dtype=torch.float64),
+        base_scores=torch.rand(nodes, states, generator=generator, dtype=torch.float64) / 2,
     )
 
 

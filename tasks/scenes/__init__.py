@@ -151,8 +151,8 @@ class Scenes(Task):
 
     summary: ClassVar[str] = "classes of the pixels of images: factor graphs over superpixels"
     headline: ClassVar[str] = "pixel_accuracy"
-    lam: ClassVar[str] = "3"
-    passes: ClassVar[int] = 20
+    lam: ClassVar[str] = "10"
+    passes: ClassVar[int] = 40
     solver: ClassVar[str] = "soft-bcfw"
     hyperparameters: ClassVar[Mapping[str, Any]] = {"rho": 0.3, "penalty": "constant"}
     fitted_type: ClassVar[type[FittedTask]] = FittedScenes

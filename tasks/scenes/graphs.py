@@ -10,8 +10,6 @@ from torch import Tensor
 
 from structsmooth.problems import FactorGraphProblem, FactorGraphs
 from structsmooth.structures import FactorGraph
-from structsmooth.structures.factor_graph.layout import Layout
-from structsmooth.structures.factor_graph.messages import Messages
 
 if TYPE_CHECKING:  # OpenCV loads with the first image, not with the list of tasks
     from structsmooth.tasks.scenes.regions import Regions
@@ -28,7 +26,7 @@ EDGE_FEATURES = 1 + len(_FADING)
 # Images that are predicted together: their tables of pairs should stay in the caches of the processor.
 _BATCH = 4
 # Sweeps of message passing.
-_SWEEPS = 30
+_SWEEPS = 10
 # Alternatives are sought among this many labelings of all superpixels.
 _MOST_LABELINGS = 1024
 
@@ -44,6 +42,7 @@ class SceneGraph:
         edges: int64 [E, 2].
         edge_types: 0 for borders, 1 for edges between levels: int64 [E].
         edge_features: float64 [E, De].
+        base_scores: log-probabilities of the classes of nodes, float64 [n, C].
     """
 
     features: Tensor
@@ -51,6 +50,7 @@ class SceneGraph:
     edges: Tensor
     edge_types: Tensor
     edge_features: Tensor
+    base_scores: Tensor
 
     @classmethod
     def of(cls, regions: "Regions", levels: "Levels", graph: Graph) -> "SceneGraph":
@@ -79,6 +79,7 @@ class SceneGraph:
             edges=joined,
             edge_types=(torch.arange(len(joined)) >= borders).long(),
             edge_features=torch.from_numpy(np.concatenate(features)),
+            base_scores=(torch.cat(levels) if stars else levels.fine).double(),
         )
 
     def induced(self, kept: Tensor) -> "SceneGraph":
@@ -90,6 +91,7 @@ class SceneGraph:
             number[self.edges[inside]],
             self.edge_types[inside],
             self.edge_features[inside],
+            self.base_scores[kept],
         )
 
 
@@ -119,6 +121,7 @@ def problem(examples: Sequence[Labelled], kind: Graph) -> FactorGraphProblem:
             costs=torch.cat([one.costs for one in examples]),
             edge_types=torch.cat([g.edge_types for g in graphs]),
             edge_features=torch.cat([g.edge_features for g in graphs]),
+            base_scores=torch.cat([g.base_scores for g in graphs]),
         ),
         states=graphs[0].features.shape[1] // 2,
         inference="exact" if kind in TREES else "relaxed",
@@ -142,15 +145,11 @@ def batches(graphs: Sequence[SceneGraph], weights: Tensor) -> Iterator[tuple[lis
 def decoded(graph: FactorGraph, kind: Graph) -> tuple[Tensor, Tensor]:
     """Scores [B] and labels [B, N] of graphs of a kind: the best of trees, and good ones of graphs with loops.
 
-    In these, message passing and one look at each node are far faster than to bracket the optimum.
+    In these, some sweeps of message passing are far faster than to bracket the optimum.
     """
-    if kind in TREES:
-        rounded = graph.relaxed("tree").decode()
-        return rounded.score, rounded.labels
-    messages = Messages(graph.unary, graph.pairwise, Layout(graph.edges, graph.node_mask, graph.edge_mask))
-    deltas = messages.sweep(messages.zero(), torch.zeros(len(graph.unary)).double(), _SWEEPS)
-    y = messages.improved(messages.reparameterized(deltas)[0].argmax(-1), sweeps=1)
-    return graph.score(y), y
+    relaxation = graph.relaxed("tree") if kind in TREES else graph.relaxed("messages", max_sweeps=_SWEEPS)
+    rounded = relaxation.decode()
+    return rounded.score, rounded.labels
 
 
 def ranked(graph: FactorGraph, kind: Graph, fine: Sequence[int], k: int) -> list[list[tuple[float, Tensor]]]:
@@ -200,7 +199,7 @@ def _bound(graphs: Sequence[SceneGraph], unary: Tensor, pairwise: Tensor) -> Fac
     for b, g in enumerate(graphs):
         n, m = len(g.types), len(g.edges)
         x = torch.nn.functional.pad(g.features, (0, 1), value=1.0)
-        scores[b, :n] = torch.einsum("nsd,nd->ns", unary[g.types], x)
+        scores[b, :n] = g.base_scores + torch.einsum("nsd,nd->ns", unary[g.types], x)
         strengths = (pairwise[g.edge_types] * g.edge_features).sum(1)
         tables[b, :m].diagonal(dim1=1, dim2=2).copy_(strengths[:, None].expand(-1, states))
         ends[b, :m], node_mask[b, :n], edge_mask[b, :m] = g.edges, True, True

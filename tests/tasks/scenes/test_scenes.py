@@ -161,7 +161,8 @@ def test_training_and_prediction_score_alike(fitted):
         for b, i in enumerate(numbers):
             unary, pairwise = problem.feature_map.scores(w, i)
             nodes, edges = len(unary), len(pairwise)
-            torch.testing.assert_close(graph.unary[b, :nodes], unary)
+            base = problem.graphs.base_scores[problem.graphs.nodes_of(i)]
+            torch.testing.assert_close(graph.unary[b, :nodes], base + unary)
             torch.testing.assert_close(graph.pairwise[b, :edges], pairwise)
             assert torch.equal(graph.edges[b, :edges], whole[i].edges)
             assert int(graph.node_mask[b].sum()) == nodes

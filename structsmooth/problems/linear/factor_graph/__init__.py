@@ -23,7 +23,7 @@ Inference = Literal["exact", "relaxed"]
 class FactorGraphProblem(LinearProblem):
     """Structural hinge losses of labelled graphs, linear in dense features of nodes and edges.
 
-    A node with features x in state s scores ⟨w_s, x⟩, with weights of its type. An edge with features f scores
+    A node with features x in state s scores ⟨w_s, x⟩, with weights of its type, and its base score. An edge with features f scores
     ⟨w, f⟩ if its nodes agree (``"potts"``), or ⟨w_{s,r}, f⟩ for the pair of their states (``"table"``). Weights are
     [types, S', D] of nodes, then [types, De] or [types, De, S', S'] of edges, where S' is S, or S - 1 with a reference.
 
@@ -91,6 +91,8 @@ class FactorGraphProblem(LinearProblem):
                 raise ValueError(f"{name} must be one of {', '.join(get_args(choices))}, got {value!r}")
         self.graphs, self.states, self.bias, self.inference = graphs, require_count("states", states), bias, inference
         _require_above("states", self.states, "labels", graphs.labels)
+        if graphs.base_scores.shape[1] not in (0, self.states):
+            raise ValueError(f"base_scores must be for {self.states} states, got {graphs.base_scores.shape[1]}")
         node_types = _count("node_types", node_types, "types", graphs.types)
         edge_types = _count("edge_types", edge_types, "edge_types", graphs.edge_types)
         x = graphs.features
@@ -132,11 +134,11 @@ class FactorGraphProblem(LinearProblem):
         return node, torch.einsum("es,er->esr", node[edges[:, 0]], node[edges[:, 1]])
 
     def costs(self, block: int) -> Parts:
-        """ℓ_i: costs of labels [N, S], and of pairs [E, S, S], which are zero."""
+        """ℓ_i: costs of labels, with base scores minus those of the true ones [N, S], and zeros of pairs [E, S, S]."""
         nodes, edges = self.graphs.nodes_of(block), self.graphs.edges_of(block)
-        wrong = 1 - one_hot(self.graphs.labels[nodes], self.states)
         count = edges.stop - edges.start
-        return self.graphs.costs[nodes, None] * wrong, wrong.new_zeros(count, self.states, self.states).double()
+        costs = self.feature_map.constants[nodes]
+        return costs, costs.new_zeros(count, self.states, self.states)
 
     def label_atom(self, block: int) -> Tensor:
         """Labels of an example, int64 [N], or their statistics for relaxed inference."""

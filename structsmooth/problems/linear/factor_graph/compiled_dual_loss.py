@@ -10,10 +10,10 @@ from structsmooth.compiled.jit import compiled, entry_point, uncounted
 @uncounted
 def _node_potentials(i, nodes, reals, x, unary, out):
     """theta_i + costs of node i."""
-    row, kind, label = nodes[i, 0], nodes[i, 1], nodes[i, 2]
+    row, kind = nodes[i, 0], nodes[i, 1]
     first = out.shape[0] - unary.shape[1]
     for s in range(out.shape[0]):
-        out[s] = 0.0 if s == label else reals[i, 0]
+        out[s] = reals[i, 1 + s]
         if s >= first:
             for j in range(x.shape[1]):
                 out[s] += unary[kind, s - first, j] * x[row, j]

@@ -9,7 +9,7 @@ from structsmooth.compiled.jit import compiled, entry_point, uncounted
 
 # What functions take, for S states, of which the last S' have weights; a step is so short that they make no views:
 #   nodes: row of features, type, label and number of edges of each node, int64 [nodes, 4]
-#   reals: cost and squared norm of the features of each node, [nodes, 2]
+#   reals: squared norm of the features of each node, and what it scores in each state without them: [nodes, 1 + S]
 #   x: rows of features [R, D]
 #   unary: weights of nodes [types, S', D]
 #   mu: marginals of nodes [nodes, S]
@@ -31,7 +31,7 @@ def _node_scores(i, nodes, reals, x, unary, sums, work):
     row, kind, label = nodes[i, 0], nodes[i, 1], nodes[i, 2]
     states, weighted, label_score = sums.shape[1], unary.shape[1], 0.0
     for s in range(states):
-        work[0, s] = sums[i, s] + (0.0 if s == label else reals[i, 0])
+        work[0, s] = sums[i, s] + reals[i, 1 + s]
     for s in range(weighted):
         score = 0.0
         for j in range(x.shape[1]):
@@ -80,7 +80,7 @@ def _node_step(i, nodes, reals, x, unary, mu, sums, work, scales):
     for s in range(states):
         towards, away = (1.0 if s == best else 0.0), (1.0 if s == worst else 0.0)
         work[1, s] = towards - (away if pairwise else mu[i, s])
-        norm = per_edges + (reals[i, 1] * per_weight if s >= first else 0.0)
+        norm = per_edges + (reals[i, 0] * per_weight if s >= first else 0.0)
         curvature += work[1, s] * work[1, s] * norm
     size = _size(gain, longest, curvature)
     for s in range(states):
@@ -424,5 +424,5 @@ def values(node_data, edge_data, weights, point, per_message, form, out):
         gaps += best
         for s in range(states):
             gaps -= mu[i, s] * work[0, s]
-        cost += reals[i, 0] * (1.0 - mu[i, nodes[i, 2]])
+            cost += mu[i, s] * reals[i, 1 + s]
     out[:] = (hinge, gaps, cost, squares, product)

@@ -33,6 +33,8 @@ class FactorGraphs:
         costs: cost of a wrong label, at least 0: [nodes]; 1 if not given, so that the task loss counts mistakes.
         edge_types: which block of weights an edge has: [E]; all the same if not given.
         edge_features: floating point [E, De], kept as float64; a column of ones if not given.
+        base_scores: what nodes score in each state beside what weights add, such as log-probabilities of another model:
+            floating point [nodes, S], kept as float64; zeros if not given.
 
     Raises:
         TypeError: no tensors, features that are not floating point, or numbers that are not integers.
@@ -63,6 +65,7 @@ class FactorGraphs:
     costs: Tensor = _NOT_GIVEN
     edge_types: Tensor = _NOT_GIVEN
     edge_features: Tensor = _NOT_GIVEN
+    base_scores: Tensor = _NOT_GIVEN
 
     def __post_init__(self) -> None:
         require_integers("labels", self.labels)
@@ -74,15 +77,16 @@ class FactorGraphs:
             "costs": torch.ones(nodes, dtype=torch.float64),
             "edge_types": torch.zeros(edges, dtype=torch.int64),
             "edge_features": torch.ones(edges, 1, dtype=torch.float64),
+            "base_scores": torch.zeros(nodes, 0, dtype=torch.float64),
         }
         for name, default in defaults.items():
             if getattr(self, name) is _NOT_GIVEN:
                 object.__setattr__(self, name, default)
-        for name in ("features", "costs", "edge_features"):
+        for name in ("features", "costs", "edge_features", "base_scores"):
             self._keep_finite(name)
         for name in ("labels", "types", "rows", "edge_types", "edges", "node_offsets", "edge_offsets"):
             self._keep_integers(name)
-        for name in ("features", "edge_features"):
+        for name in ("features", "edge_features", "base_scores"):
             if getattr(self, name).dim() != 2:
                 raise ValueError(f"{name} must have two dimensions, got shape {tuple(getattr(self, name).shape)}")
         for name in ("labels", "rows", "types", "costs"):
@@ -90,6 +94,7 @@ class FactorGraphs:
         require_shape("edges", self.edges, "[E, 2]", (edges, 2))
         require_shape("edge_types", self.edge_types, "[E]", (edges,))
         require_shape("edge_features", self.edge_features, "[E, De]", (edges, self.edge_features.shape[1]))
+        require_shape("base_scores", self.base_scores, "[nodes, S]", (nodes, self.base_scores.shape[1]))
         self._check_offsets()
         self._check_values()
 
@@ -131,6 +136,7 @@ class FactorGraphs:
             self.costs[nodes],
             self.edge_types[edges],
             self.edge_features[edges],
+            self.base_scores[nodes],
         )
 
     def _keep_finite(self, name: str) -> None:

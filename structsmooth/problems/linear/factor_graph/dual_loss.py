@@ -47,14 +47,14 @@ class DualLoss:
         return self.dual.bound(_soft(point))
 
     def polyak_step_size(self) -> float:
-        """Mean loss over mean squared gradient at the start, where all nodes and edges are wrong."""
+        """Mean loss over mean squared gradient at zero weights and messages."""
         problem = self.dual.problem
         losses, norms = 0.0, 0.0
         for block in range(min(problem.n, 100)):
             nodes = problem.graphs.nodes_of(block)
-            wrong = (problem.graphs.labels[nodes] == 0).long().clamp_max(problem.states - 1)
+            worst, wrong = problem.feature_map.constants[nodes].max(1)
             parts = zip(problem.parts(wrong, block), problem.label_parts(block), strict=True)
-            losses += float(problem.graphs.costs[nodes].sum())
+            losses += float(worst.sum())
             norms += problem.feature_map.squared_norm(tuple(a - b for a, b in parts), block)
         return losses / norms if losses > 0 and norms > 0 else 1.0
 

@@ -73,10 +73,9 @@ class ReferenceSteps:
     def node(self, point: SoftPoint, i: int) -> Block:
         """A node: θ̂_i = θ_i + Σ_c δ_ci (line 5)."""
         graphs, scores = self.dual.problem.graphs, self.dual.problem.feature_map
-        x, label = scores.features[graphs.rows[i]], graphs.labels[i]
+        x = scores.features[graphs.rows[i]]
         unary, _ = scores.views(point.weights)
-        theta = torch.full((scores.states,), float(graphs.costs[i]), dtype=torch.float64)
-        theta[label] = 0.0
+        theta = scores.constants[i].clone()
         theta[scores.first :] += unary[graphs.types[i]] @ x
         own_ends = graphs.ends == i
         theta += self._delta(point)[own_ends].sum(0)

@@ -102,11 +102,20 @@ class GraphScores:
         return total
 
     @cached_property
+    def constants(self) -> Tensor:
+        """What states of nodes score without weights: costs, and base scores minus those of the labels; [nodes, S]."""
+        graphs = self.graphs
+        costs = graphs.costs[:, None] * (1 - one_hot(graphs.labels, self.states))
+        if not graphs.base_scores.shape[1]:
+            return costs
+        return costs + graphs.base_scores - graphs.base_scores.gather(1, graphs.labels[:, None])
+
+    @cached_property
     def arrays(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """Numbers, norms and features of all nodes and of all edges, as compiled passes take them."""
         graphs, x, f = self.graphs, self.features, self.graphs.edge_features
         nodes = torch.stack([graphs.rows, graphs.types, graphs.labels, graphs.degrees], 1)
-        reals = torch.stack([graphs.costs, x.square().sum(1)[graphs.rows]], 1)
+        reals = torch.cat([x.square().sum(1)[graphs.rows, None], self.constants], 1)
         edges = torch.cat([graphs.ends, graphs.edge_types[:, None]], 1)
         norms = f.square().sum(1)
         return (nodes.numpy(), reals.numpy(), x.numpy()), (edges.numpy(), norms.numpy(), f.numpy())

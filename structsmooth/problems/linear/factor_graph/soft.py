@@ -100,9 +100,8 @@ class SoftDual:
         """f(μ') ≤ min G of marginals μ' that agree and are near those of the point: a bound on the hard problem."""
         near = point.agreeing(self.problem.graphs, self.problem.feature_map.first)
         w = self.weights(near)
-        graphs = self.problem.graphs
-        right = near.nodes[torch.arange(len(graphs.labels)), graphs.labels]
-        return float(graphs.costs @ (1 - right)) / self.problem.n - self.lam / 2 * float(w @ w)
+        costs = float(self.problem.feature_map.constants.flatten() @ near.nodes.flatten())
+        return costs / self.problem.n - self.lam / 2 * float(w @ w)
 
     def sweep_examples(
         self, point: SoftPoint, order: Tensor, rho: float, steps: SoftSteps = "pairwise", sweeps: int = 1

@@ -41,7 +41,7 @@ def test_select() -> None:
     chosen = graphs.select(torch.tensor([3, 0, 3]))
     for mine, original in enumerate([3, 0, 3]):
         nodes, others = chosen.nodes_of(mine), graphs.nodes_of(original)
-        for name in ("labels", "rows", "types", "costs"):
+        for name in ("labels", "rows", "types", "costs", "base_scores"):
             assert torch.equal(getattr(chosen, name)[nodes], getattr(graphs, name)[others])
         edges, others = chosen.edges_of(mine), graphs.edges_of(original)
         for name in ("edges", "edge_types", "edge_features"):
@@ -66,6 +66,9 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"costs": with_entry(FULL.costs, 2, torch.inf)}, ValueError, "costs must be finite"),
     ({"edge_features": torch.full((3, 1), torch.nan)}, ValueError, "edge_features must be finite"),
     ({"features": torch.ones(5)}, ValueError, r"features must have two dimensions, got shape \(5,\)"),
+    ({"base_scores": torch.full((5, 3), torch.inf)}, ValueError, "base_scores must be finite"),
+    ({"base_scores": torch.ones(4, 3)}, ValueError, r"base_scores must have shape \[nodes, S\] = \(5, 3\)"),
+    ({"base_scores": torch.ones(5)}, ValueError, r"base_scores must have two dimensions, got shape \(5,\)"),
     ({"rows": torch.arange(4)}, ValueError, r"rows must have shape \[nodes\] = \(5,\), got \(4,\)"),
     ({"edges": torch.tensor([[0, 1, 2]] * 3)}, ValueError, r"edges must have shape \[E, 2\] = \(3, 2\)"),
     ({"edge_types": torch.zeros(2).long()}, ValueError, r"edge_types must have shape \[E\] = \(3,\)"),

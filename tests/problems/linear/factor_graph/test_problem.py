@@ -1,5 +1,6 @@
 """Factor graph problems: potentials, adjoint, exact and relaxed oracles, subsets, named errors."""
 
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -46,8 +47,11 @@ def score(problem: FactorGraphProblem, w: Tensor, i: int, y: tuple[int, ...]) ->
 
 
 def cost(problem: FactorGraphProblem, i: int, y: tuple[int, ...]) -> float:
-    nodes = problem.graphs.nodes_of(i)
-    return float(problem.graphs.costs[nodes] @ (problem.graphs.labels[nodes] != torch.tensor(y)).double())
+    """What an output costs, with base scores minus those of the labels."""
+    graphs, nodes, outputs = problem.graphs, problem.graphs.nodes_of(i), torch.tensor(y)
+    labels, base = graphs.labels[nodes], graphs.base_scores[nodes]
+    gain = base.gather(1, outputs[:, None]) - base.gather(1, labels[:, None])
+    return float(graphs.costs[nodes] @ (labels != outputs).double() + gain.sum())
 
 
 @every_form
@@ -91,7 +95,7 @@ def test_adjoint(states: int, pairwise: str, reference: bool) -> None:
 
 def test_sizes() -> None:
     """Labels that are absent or present have D weights each, and one for each pair (Meshi et al. 2015, section 6)."""
-    graphs = random_graphs(states=2)
+    graphs = replace(random_graphs(states=2), base_scores=torch.zeros(12, 0))
     assert FactorGraphProblem(graphs, 2, reference=True, bias=False, node_types=14, edge_types=91).dim == 14 * 3 + 182
     assert FactorGraphProblem(graphs, 5, node_types=2, edge_types=2).dim == 2 * 5 * 4 + 2 * 2
     assert FactorGraphProblem(graphs, 5, pairwise="table", node_types=2, edge_types=2).dim == 40 + 2 * 2 * 25
@@ -119,6 +123,7 @@ def test_bcfw_on_exact_and_on_relaxed_inference(monkeypatch: pytest.MonkeyPatch)
 BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"graphs": None}, TypeError, "graphs must be FactorGraphs, got NoneType"),
     ({"states": 2.0}, TypeError, "states must be an int, got float"),
+    ({"states": 4}, ValueError, "base_scores must be for 4 states, got 3"),
     ({"states": 2}, ValueError, "states must be more than the largest of labels, 2, got 2"),
     ({"pairwise": "ising"}, ValueError, "pairwise must be one of potts, table, got 'ising'"),
     ({"inference": "loopy"}, ValueError, "inference must be one of exact, relaxed, got 'loopy'"),
