@@ -23,9 +23,10 @@ Inference = Literal["exact", "relaxed"]
 class FactorGraphProblem(LinearProblem):
     """Structural hinge losses of labelled graphs, linear in dense features of nodes and edges.
 
-    A node with features x in state s scores ⟨w_s, x⟩, with weights of its type, and its base score. An edge with features f scores
-    ⟨w, f⟩ if its nodes agree (``"potts"``), or ⟨w_{s,r}, f⟩ for the pair of their states (``"table"``). Weights are
-    [types, S', D] of nodes, then [types, De] or [types, De, S', S'] of edges, where S' is S, or S - 1 with a reference.
+    A node with features x in state s scores ⟨w_s, x⟩, with weights of its type, and its base score. An edge with
+    features f scores ⟨w, f⟩ if its nodes agree (``"potts"``), or ⟨w_{s,r}, f⟩ for the pair of their states
+    (``"table"``). Weights are [types, S', D] of nodes, then [types, De] or [types, De, S', S'] of edges, where S' is S,
+    or S - 1 with a reference.
 
     Blocks of the dual are examples, and its statistics are those of nodes [N, S] and edges [E, S, S].
     :class:`~structsmooth.SoftBCFW` splits examples further, into nodes and edges, and needs no inference.
