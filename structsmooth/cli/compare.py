@@ -2,10 +2,9 @@
 
 import re
 import sys
-import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from structsmooth.checkpoint import write_atomic
 from structsmooth.cli.comparison import comparison_table
 from structsmooth.cli.data import TrainingData, add_data_flags, add_task_flags
 from structsmooth.cli.flags import SOLVERS, parse_lam, parse_solvers
+from structsmooth.cli.keeper import Keeper
 from structsmooth.cli.model import ModelDirectory
 from structsmooth.cli.report import progress_bar
 from structsmooth.history import History
@@ -29,8 +29,6 @@ from structsmooth.tasks.files import checksum
 _NOT_SETTINGS = {"run", "command", "out", "solvers", "lams", "seeds", "passes"}
 # Solvers of convex problems, one of each kind, to compare the task's solver with.
 _USUAL = ("proximal-bcfw", "casimir-svrg", "bcfw", "svrg", "sgd")
-# A checkpoint is written when the time since the last one is this many times the time that writing it took.
-_PATIENCE = 10
 # Passes of a rehearsal: the first refresh of gaps by BCFW is among them.
 _REHEARSAL = 12
 
@@ -160,7 +158,6 @@ def _rehearse(run: _Run, few: Problem, passes: int) -> None:
 def _history(run: _Run, data: TrainingData, passes: int) -> History:
     """The history of a run up to some passes; passes that were not saved are made now."""
     resume = run.directory.load_checkpoint(run.solver, run.settings)
-    keeper = _Keeper(run)
 
     def measure(progress: Progress[Any]) -> None:
         for split, held_out in data.held_out.items():
@@ -168,39 +165,16 @@ def _history(run: _Run, data: TrainingData, passes: int) -> History:
             progress.row.metrics[data.metric(split)] = metrics[data.headline]
 
     headline = data.metric(list(data.held_out)[-1]) if data.held_out else ""
-    with progress_bar(passes, headline, str(run), done=resume[0].passes if resume else 0) as draw:
+    bar = progress_bar(passes, headline, str(run), done=resume[0].passes if resume else 0)
+    with bar as draw, Keeper(lambda progress: run.directory.save_checkpoint(progress, run.settings)) as keeper:
         result = run.solver.solve(
             data.problem, lam=run.lam, passes=passes, seed=run.seed, callbacks=(measure, keeper, draw), resume=resume
         )
-    keeper.save()
     if result.status is Status.INTERRUPTED:
         raise KeyboardInterrupt
     if result.status is Status.DIVERGED:
         print(f"structsmooth: {run}: {result.message}", file=sys.stderr)
     return History(row for row in result.history if row.passes <= passes)
-
-
-class _Keeper:
-    """A callback that saves a run, as often as that takes little time beside the passes."""
-
-    def __init__(self, run: _Run) -> None:
-        self.run = run
-        self.unsaved: Progress[Any] | None = None
-        self.saved_at, self.cost = time.perf_counter(), 0.0
-
-    def __call__(self, progress: Progress[Any]) -> None:
-        self.unsaved = replace(progress, history=History(progress.history))
-        if time.perf_counter() - self.saved_at >= _PATIENCE * self.cost:
-            self.save()
-
-    def save(self) -> None:
-        """Save the last pass whose metrics are complete."""
-        if self.unsaved is None:
-            return
-        started = time.perf_counter()
-        self.run.directory.save_checkpoint(self.unsaved, self.run.settings)
-        self.unsaved, self.saved_at = None, time.perf_counter()
-        self.cost = self.saved_at - started
 
 
 def _write_report(

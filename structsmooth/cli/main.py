@@ -16,6 +16,7 @@ from structsmooth.cli.certify import add_certify, certify
 from structsmooth.cli.compare import add_compare, compare
 from structsmooth.cli.data import HeldOut, TrainingData, add_data_flags, add_task_flags
 from structsmooth.cli.flags import SOLVERS, add_flags, from_flags, parse_lam
+from structsmooth.cli.keeper import Keeper
 from structsmooth.cli.model import ModelDirectory
 from structsmooth.cli.path import add_path, path
 from structsmooth.cli.report import history_table, progress_bar
@@ -77,8 +78,13 @@ def train(options: Namespace) -> int:
     settings["train checksum"] = checksum(data.files["train"])
     resume = directory.load_checkpoint(solver, settings) if options.resume else None
     processes.wait()  # all have read the checkpoint that the first is about to write
-    with progress_bar(options.passes, data.headline) as draw:
-        callbacks = (*_callbacks(data, directory, settings), draw)
+
+    def save(progress: Progress[Any]) -> None:
+        if processes.rank() == 0:
+            directory.save_checkpoint(progress, settings)
+
+    with progress_bar(options.passes, data.headline) as draw, Keeper(save) as keeper:
+        callbacks = (_measuring(data), keeper, draw)
         result = solver.solve(
             problem, lam=lam, passes=options.passes, seed=options.seed, callbacks=callbacks, resume=resume
         )
@@ -94,19 +100,15 @@ def train(options: Namespace) -> int:
     return {Status.INTERRUPTED: _INTERRUPTED, Status.DIVERGED: 1}.get(result.status, 0)
 
 
-def _callbacks(data: TrainingData, directory: ModelDirectory, settings: dict[str, Any]) -> tuple[Callback, Callback]:
-    """Measure after every pass, on dev data if there are any; and save a checkpoint."""
+def _measuring(data: TrainingData) -> Callback:
+    """Measure after every pass, on dev data if there are any."""
     watched = data.held_out.get("dev", data.held_out.get("test"))
 
     def measure(progress: Progress[Any]) -> None:
         if watched is not None:
             progress.row.metrics.update(watched.measure(data.task, progress.state.weights)[0])
 
-    def save(progress: Progress[Any]) -> None:
-        if processes.rank() == 0:
-            directory.save_checkpoint(progress, settings)
-
-    return measure, save
+    return measure
 
 
 def _report(data: TrainingData, result: Result) -> dict[str, dict[str, float]]:
