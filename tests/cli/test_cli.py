@@ -14,6 +14,7 @@ import pytest
 import torch
 import two_processes
 
+import structsmooth
 from structsmooth import processes
 from structsmooth.checkpoint import load_state
 from structsmooth.cli import main
@@ -381,6 +382,13 @@ def test_interrupted_run_leaves_a_model():
     passes = history()[-1].passes
     train(*ENDLESS, out="unbroken", passes=passes)
     assert torch.equal(weights(), weights("unbroken"))
+
+
+def test_the_package_is_the_command():
+    run = subprocess.run(
+        [sys.executable, "-m", "structsmooth", "--version"], capture_output=True, text=True, timeout=3600, check=True
+    )
+    assert run.stdout.strip() == structsmooth.__version__
 
 
 # Several processes, as torchrun starts them.
