@@ -292,7 +292,7 @@ def tree(backend: Any) -> Member:
         cyclic,
         used=used_by_tree,
         alone=tree_alone,
-        examples=200,
+        examples=200 if backend == "compiled" else 40,
     )
 
 

@@ -93,7 +93,7 @@ def trace(solver: ProxLinear, problem: Problem, passes: int, monkeypatch: pytest
 
 def test_bound_and_descent_of_theorem_35(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = sines()
-    iterations = trace(ProxLinear(learning_rate=ETA, k=OUTPUTS), problem, 100, monkeypatch)
+    iterations = trace(ProxLinear(learning_rate=ETA, k=OUTPUTS), problem, 80, monkeypatch)
     grid = torch.cartesian_prod(*[torch.linspace(-6, 6, 61, dtype=torch.float64)] * 2)
     least = min(objective(problem, w) for w in grid)
     first = objective(problem, iterations[0].before.weights)
@@ -119,8 +119,8 @@ def test_bound_and_descent_of_theorem_35(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize("inner", ["casimir-svrg", "svrg"])
 def test_a_step_with_many_passes_is_the_exact_one(inner: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     problem = sines()
-    solver = ProxLinear(learning_rate=ETA, mu=0.01, k=OUTPUTS, inner=inner, inner_passes=300, lipschitz=100.0)
-    (it,) = trace(solver, problem, 300, monkeypatch)
+    solver = ProxLinear(learning_rate=ETA, mu=0.01, k=OUTPUTS, inner=inner, inner_passes=150, lipschitz=100.0)
+    (it,) = trace(solver, problem, 150, monkeypatch)
     best = exact_step(problem, it.before.weights, ETA)
     # Smoothing costs μ/2 at most.
     value = model_value(problem, it.candidate, it.before.weights, ETA)
@@ -164,7 +164,7 @@ def test_acceptance(accept: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """With steps that are far too long some candidates are worse."""
     problem = sines()
     solver = ProxLinear(learning_rate=100.0, accept=accept, schedule="constant", k=OUTPUTS)
-    iterations = trace(solver, problem, 100, monkeypatch)
+    iterations = trace(solver, problem, 60, monkeypatch)
     worse = [objective(problem, it.candidate) > objective(problem, it.before.weights) for it in iterations]
     assert any(worse)
     assert not all(worse)
@@ -221,7 +221,7 @@ def test_the_gradient_rule_keeps_its_promise(tolerance: float, monkeypatch: pyte
     hinges = sines()
     problem = ModuleProblem(hinges.module, hinges.dataset, None, 1, smoother=Entropy(1.0))
     solver = ProxLinear(learning_rate=ETA, inner_stop="gradient", tolerance=tolerance, inner_passes=100)
-    iterations = trace(solver, problem, 300, monkeypatch)[:20]
+    iterations = trace(solver, problem, 120, monkeypatch)[:10]
     for k, it in enumerate(iterations, 1):
         assert it.after.passes - it.before.passes < 100
         model = ShiftedProblem.proximal(problem.linearize(it.before.weights), LAM, 1 / ETA, it.before.weights)
@@ -241,13 +241,13 @@ def test_the_rule_of_the_gradient_has_the_constant_of_strong_convexity(monkeypat
     """‖∇‖² ≤ 2(λ + 1/η)ε, and not less or more."""
     problem = sines()
     solver = ProxLinear(learning_rate=ETA, inner_stop="gradient", tolerance=0.05, inner_passes=30, k=OUTPUTS)
-    for it in trace(solver, problem, 200, monkeypatch):
+    for it in trace(solver, problem, 100, monkeypatch):
         passes = it.after.passes - it.before.passes
         model = ShiftedProblem.proximal(problem.linearize(it.before.weights), LAM, 1 / ETA, it.before.weights)
         v = it.candidate - model.origin
         gradient = model.full_pass(v, solver.inner_solver(it.after.mu).smooth(it.after.mu)).gradient
         square = float((gradient + (LAM + 1 / ETA) * v).square().sum())
-        if passes < 30 and it.after.passes < 200:
+        if passes < 30 and it.after.passes < 100:
             assert square <= 2 * (LAM + 1 / ETA) * 0.05 / it.after.iteration
 
 
