@@ -30,6 +30,11 @@ def checked_bounds(bounds: Bounds | None, weights: Tensor) -> Bounds | None:
     return (lower, upper) if torch.cat([lower, upper]).isfinite().any() else None
 
 
+def is_cone(bounds: Bounds | None) -> bool:
+    """Whether multiples of weights stay within the bounds: all of them are 0 or infinite."""
+    return bounds is None or all(bool(((bound == 0) | bound.isinf()).all()) for bound in bounds)
+
+
 def clip(v: Tensor, bounds: Bounds | None) -> Tensor:
     """The weights w: the point of the box next to v."""
     return v if bounds is None else v.clamp(*bounds)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from small_problems import EnumeratedProblem, random_problem, random_weights
-from solver_cases import FEATURES, STATES, bounded_problem, crf, small_problem
+from solver_cases import FEATURES, LENGTHS, STATES, bounded_problem, crf, small_problem
 from torch import Tensor
 from torch.testing import assert_close
 
@@ -133,6 +133,39 @@ def test_the_first_lambda_is_that_of_algorithm_6(seed: int, cost: Cost) -> None:
     thetas = [(differences @ psi).max() for differences in enumerated.differences]
     exact = (psi @ psi + np.mean(thetas)) / EPSILON
     assert exact <= first_lam(problem, best, EPSILON) <= exact + 0.0101 * psi @ psi / EPSILON
+
+
+def cone_problem() -> SparseChainProblem:
+    """A third of the weights is at least zero, and a third at most."""
+    free = small_problem()
+    kinds = torch.arange(free.dim) % 3
+    lower = torch.where(kinds == 0, 0.0, -torch.inf).double()
+    return random_problem(
+        LENGTHS, STATES, FEATURES, seed=2, bounds=(lower, torch.where(kinds == 1, 0.0, torch.inf).double())
+    )
+
+
+@pytest.mark.parametrize(
+    "solver", [BCFW(), BCFW(steps="away", capacity=2, cache=True)], ids=["pairwise", "away, cache"]
+)
+def test_paths_within_bounds_of_zero(solver: BCFW) -> None:
+    """Proposition 1 and (12) hold as they are: multiples of weights stay within such bounds."""
+    problem = cone_problem()
+    assert problem.bounds is not None
+    enumerated = EnumeratedProblem(problem)
+    path = RegularizationPath(EPSILON, solver=solver).solve(problem, lam_min=LAM_MIN)
+    assert path.status is Status.CONVERGED
+    assert path.end <= LAM_MIN
+    assert len(path.breakpoints) > 2
+    reached = torch.zeros(problem.dim, dtype=torch.bool)
+    for lam in random_lams(path):
+        w = path.weights_at(lam)
+        assert torch.equal(w, problem.within_bounds(w))
+        gap = suboptimality(problem, enumerated, w, lam)
+        assert -1e-8 <= gap <= path.gap_at(lam) + 1e-7
+        assert path.gap_at(lam) <= EPSILON + 1e-12
+        reached |= w == 0
+    assert reached.any()
 
 
 @pytest.mark.parametrize("scale", [0.3, 1.0, 3.0])
@@ -380,7 +413,7 @@ def test_bad_input(call: Callable[[SparseChainProblem], object], message: str) -
 def test_other_problems_are_refused() -> None:
     with pytest.raises(ValueError, match="problem of hinges"):
         RegularizationPath().solve(crf(), lam_min=0.1)
-    with pytest.raises(ValueError, match="takes no bounds on weights"):
+    with pytest.raises(ValueError, match="takes bounds of zero and of infinity alone"):
         RegularizationPath().solve(bounded_problem(), lam_min=0.1)
     module = ModuleProblem(LinearScore(2, 2), [(torch.zeros(2, 2), torch.zeros(2, dtype=torch.int64))])
     with pytest.raises(TypeError, match="LinearProblem"):

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from structsmooth.problems.base import Problem
+from structsmooth.problems.bounds import is_cone
 from structsmooth.solvers.checks import check_number
 from structsmooth.solvers.dual.base import checked_hinges
 from structsmooth.solvers.dual.bcfw import BCFW
@@ -84,8 +85,8 @@ class RegularizationPath:
 
         Raises:
             TypeError: a problem that is not linear, numbers of the wrong type.
-            ValueError: a problem not of hinges, with bounds, or whose optimum is zero weights for every λ; λ_min ≤ 0,
-                or λ_max below it; too few passes for the first breakpoint.
+            ValueError: a problem not of hinges, with bounds that are neither zero nor infinite, or whose optimum is
+                zero weights for every λ; λ_min ≤ 0, or λ_max below it; too few passes for the first breakpoint.
 
         Returns:
             A :class:`SolutionPath`. Ctrl-C returns the breakpoints found so far.
@@ -95,9 +96,10 @@ class RegularizationPath:
             lam_max = check_number("lam_max", lam_max, positive=True)
             if lam_max < lam_min:
                 raise ValueError(f"lam_max must be at least lam_min = {lam_min}, got {lam_max}")
-        if problem.bounds is not None:
+        if not is_cone(problem.bounds):
             raise ValueError(
-                "RegularizationPath takes no bounds on weights; solve for several λ: grid_search, structsmooth compare"
+                "RegularizationPath takes bounds of zero and of infinity alone; with others, solve for several λ: "
+                "grid_search, structsmooth compare"
             )
         checked_hinges("RegularizationPath", problem, lam_min)
         walk = Walk(problem, self.solver, passes, seed)

@@ -141,9 +141,10 @@ def first_lam(problem: LinearProblem, best: Tensor, tolerance: float) -> float:
     """λ∞ of Algorithm 6, or a little more.
 
     The θ_i of line 10 are maxima of scores alone. Here they are maxima of scores at large weights with costs, which
-    are no smaller.
+    are no smaller. Bounds of zero cut the direction off: F(w) − D(m) at the weights w = clip(ψ)/λ is what it is without
+    bounds, with clip(ψ) in place of ψ.
     """
-    direction, cost = problem.dual_weights(best, 1.0), problem.expected_cost(best)
+    direction, cost = problem.within_bounds(problem.dual_weights(best, 1.0)), problem.expected_cost(best)
     square = float(direction @ direction)
     if square == 0 or cost == 0:
         raise ValueError("problem must not have zero weights as its optimum for every lam")
