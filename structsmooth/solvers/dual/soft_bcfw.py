@@ -8,11 +8,13 @@ import torch
 from torch import Tensor
 
 from structsmooth.problems.base import FullPass, Problem
+from structsmooth.problems.linear.factor_graph.module_soft import ModuleSoftDual
 from structsmooth.problems.linear.factor_graph.point import SoftPoint
 from structsmooth.problems.linear.factor_graph.soft import SoftDual, SoftSteps, SoftValues
+from structsmooth.problems.linear.module import LinearModuleProblem
 from structsmooth.smoothing import Max
 from structsmooth.solvers.checks import check_choices, check_number, check_positive
-from structsmooth.solvers.dual.base import DualSolver, soft_dual
+from structsmooth.solvers.dual.base import DualSolver, checked_hinges, soft_dual
 from structsmooth.solvers.state import State, empty
 
 Penalty = Literal["multipliers", "constant", "decreasing"]
@@ -60,9 +62,10 @@ class SoftBCFW(DualSolver[SoftBCFWState]):
     The linear relaxation of a structural hinge asks for marginals of nodes and edges that agree, which couples all of
     an example. With a penalty (1/(2ρ))‖μ_c − μ_i‖² in place of this constraint every node and every edge has a simplex
     of its own: a step maximizes over the states of one node or the pairs of one edge, and its line search is exact. No
-    inference on whole examples is needed, so graphs may have any loops and any number of states. It needs a
-    :class:`~structsmooth.FactorGraphProblem` and λ > 0. A run starts from the labels, w = 0, or from the state of
-    another run on the same problem, for this λ or another.
+    inference on whole examples is needed, so graphs may have any loops and any number of states. It needs λ > 0 and a
+    :class:`~structsmooth.FactorGraphProblem`, whose steps are compiled, or a :class:`~structsmooth.LinearModuleProblem`
+    over factor graphs, where a step sweeps an example and moves the weights once. A run starts from the labels, w = 0,
+    or from the state of another run on the same problem, for this λ or another.
 
     With a constant penalty, the objective of the history is g_ρ(w, δ) = g(w, δ) + (ρ/(2n))‖δ‖², an upper bound on that
     of the local polytope. Its dual f_ρ never decreases, and the gap is the sum of the block gaps. With multipliers or a
@@ -83,7 +86,7 @@ class SoftBCFW(DualSolver[SoftBCFWState]):
         steps: ``"fw"`` from the marginals of a block towards its best state; ``"pairwise"`` from the worst state that
             they hold towards it.
         order: ``"examples"`` for all blocks of one example in turn, nodes first, and examples in random order;
-            ``"uniform"`` for blocks drawn at random, with replacement.
+            ``"uniform"`` for blocks drawn at random, with replacement, of a ``FactorGraphProblem``.
         sweeps: times that the blocks of an example are gone through, one after the other, in a pass.
 
     Example:
@@ -123,12 +126,18 @@ class SoftBCFW(DualSolver[SoftBCFWState]):
         check_choices(self, "penalty", "steps", "order")
 
     def check(self, problem: Problem, lam: float) -> None:
-        """Refuse what is no factor graph problem, and λ = 0."""
+        """Refuse what has no factor graphs, and λ = 0."""
         self.soft(problem, lam)
 
-    def soft(self, problem: Problem, lam: float) -> SoftDual:
+    def soft(self, problem: Problem, lam: float) -> SoftDual | ModuleSoftDual:
         """The dual that the solver maximizes."""
-        return soft_dual(type(self).__name__, problem, lam)
+        name = type(self).__name__
+        if not isinstance(problem, LinearModuleProblem):
+            return soft_dual(name, problem, lam)
+        checked_hinges(name, problem, lam)
+        if self.order != "examples":
+            raise ValueError(f"order must be 'examples' for a LinearModuleProblem, got {self.order!r}")
+        return ModuleSoftDual(problem, lam)
 
     def first_state(self, problem: Problem, lam: float, start: Any, seed: int) -> SoftBCFWState:
         """The labels (line 1), or the dual point of ``start``."""
@@ -156,7 +165,7 @@ class SoftBCFW(DualSolver[SoftBCFWState]):
         dual, point, rho = self.soft(problem, lam), state.point, self.strength(state.passes)
         if self.penalty == "multipliers":
             point = dual.with_multipliers(point, rho)
-        if self.order == "examples":
+        if isinstance(dual, ModuleSoftDual) or self.order == "examples":
             order = torch.from_numpy(rng.permutation(problem.n))
             point = dual.sweep_examples(point, order, rho, self.steps, self.sweeps)
         else:

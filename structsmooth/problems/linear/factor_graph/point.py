@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from structsmooth.problems.linear.factor_graph.data import FactorGraphs
 from structsmooth.structures.factor_graph.rounding import with_marginals
@@ -28,6 +29,14 @@ class SoftPoint:
     edges: Tensor
     multipliers: Tensor
 
+    @classmethod
+    def of_labels(cls, graphs: FactorGraphs, states: int, weights: Tensor, *, potts: bool) -> "SoftPoint":
+        """The marginals of the labels, with zero weights and multipliers."""
+        nodes = one_hot(graphs.labels, states).double()
+        a, b = nodes[graphs.ends].unbind(1)
+        edges = torch.cat([a * b, a * (1 - b), b * (1 - a)], 1) if potts else torch.einsum("es,er->esr", a, b)
+        return cls(weights, nodes, edges, torch.zeros(len(graphs.edges), 2, states, dtype=torch.float64))
+
     @property
     def potts(self) -> bool:
         """Whether edges are kept as Potts scores need them."""
@@ -39,6 +48,14 @@ class SoftPoint:
             diagonal, a, b = self.edges.tensor_split(3, 1)
             return torch.stack([diagonal + a, diagonal + b], 1)
         return torch.stack([self.edges.sum(2), self.edges.sum(1)], 1)
+
+    def disagreement(self, ends: Tensor) -> Tensor:
+        """μ_ci − μ_i at the two ends [E, 2] of all edges: [E, 2, S]."""
+        return self.ends() - self.nodes[ends]
+
+    def with_multipliers(self, ends: Tensor, rho: float) -> "SoftPoint":
+        """The point with δ in place of δ̄, for edges with these ends [E, 2]."""
+        return replace(self, multipliers=self.multipliers + self.disagreement(ends) / rho)
 
     def agreeing(self, graphs: FactorGraphs, first: int) -> "SoftPoint":
         """Marginals in the local polytope near these; weights and multipliers stay as they are.

@@ -98,8 +98,7 @@ class ReferenceSteps:
 
     def _delta(self, point: SoftPoint) -> Tensor:
         """δ_ci = δ̄_ci + (μ_ci − μ_i)/ρ of all edges: [E, 2, S]."""
-        violation = point.ends() - point.nodes[self.dual.problem.graphs.ends]
-        return point.multipliers + violation / self.rho
+        return point.with_multipliers(self.dual.problem.graphs.ends, self.rho).multipliers
 
     def _room(self, own: Tensor) -> Tensor:
         """How far a step can go away from each pair of states.

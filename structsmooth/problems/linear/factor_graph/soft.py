@@ -1,11 +1,10 @@
 """The dual of soft agreement (Meshi et al. 2015): its points, compiled steps on them, and their values."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch.nn.functional import one_hot
 
 from structsmooth.problems.linear.factor_graph import FactorGraphProblem
 from structsmooth.problems.linear.factor_graph.point import SoftPoint
@@ -34,6 +33,28 @@ class SoftValues:
     gaps: float
     disagreement: float
 
+    @classmethod
+    def of(cls, sums: Tensor, n: int, square: float, rho: float, entries: int) -> "SoftValues":
+        """The values from sums over all blocks of n examples.
+
+        Args:
+            sums: the maxima minus the scores of labels; the block gaps; the costs; and ‖e‖² and ⟨δ̄, e⟩ with
+                e = μ_c − μ_i: float64 [5].
+            n: number of examples.
+            square: λ/2‖w‖².
+            rho: ρ.
+            entries: number of entries of e.
+        """
+        hinge, gaps, cost, squares, product = (sums / n).tolist()
+        penalty = squares / (2 * rho)
+        return cls(
+            hard=hinge + square,
+            soft=hinge + square + penalty,
+            dual=cost - square - penalty - product,
+            gaps=gaps,
+            disagreement=(squares * n / entries) ** 0.5 if entries else 0.0,
+        )
+
 
 @dataclass(frozen=True)
 class SoftDual:
@@ -55,15 +76,8 @@ class SoftDual:
 
     def labels(self) -> SoftPoint:
         """The point of the labels: w = 0, δ = 0."""
-        graphs, states = self.problem.graphs, self.problem.states
-        nodes = one_hot(graphs.labels, states).double()
-        a, b = nodes[graphs.ends].unbind(1)
-        if self.problem.feature_map.potts:
-            edges = torch.cat([a * b, a * (1 - b), b * (1 - a)], 1)
-        else:
-            edges = torch.einsum("es,er->esr", a, b)
-        multipliers = torch.zeros(len(graphs.edges), 2, states, dtype=torch.float64)
-        return SoftPoint(self.problem.start(), nodes, edges, multipliers)
+        problem, potts = self.problem, self.problem.feature_map.potts
+        return SoftPoint.of_labels(problem.graphs, problem.states, problem.start(), potts=potts)
 
     def weights(self, point: SoftPoint) -> Tensor:
         """Ψμ, [dim], of the marginals of a point."""
@@ -73,8 +87,7 @@ class SoftDual:
 
     def with_multipliers(self, point: SoftPoint, rho: float) -> SoftPoint:
         """The point with δ in place of δ̄."""
-        violation = point.ends() - point.nodes[self.problem.graphs.ends]
-        return replace(point, multipliers=point.multipliers + violation / rho)
+        return point.with_multipliers(self.problem.graphs.ends, rho)
 
     def values(self, point: SoftPoint, rho: float) -> SoftValues:
         """Values of a point, by one pass over all blocks."""
@@ -84,17 +97,8 @@ class SoftDual:
         own, per_message = self._arrays(point), 1 / rho
         vectors = self._weights(point.weights)
         compiled_soft.values(*self.problem.feature_map.arrays, vectors, own, per_message, self._form, sums.numpy())
-        hinge, gaps, cost, squares, product = (sums / self.problem.n).tolist()
         square = self.lam / 2 * float(point.weights @ point.weights)
-        penalty = squares * per_message / 2
-        entries = point.multipliers.numel()
-        return SoftValues(
-            hard=hinge + square,
-            soft=hinge + square + penalty,
-            dual=cost - square - penalty - product,
-            gaps=gaps,
-            disagreement=(squares * self.problem.n / entries) ** 0.5 if entries else 0.0,
-        )
+        return SoftValues.of(sums, self.problem.n, square, rho, point.multipliers.numel())
 
     def bound(self, point: SoftPoint) -> float:
         """f(μ') ≤ min G of marginals μ' that agree and are near those of the point: a bound on the hard problem."""
