@@ -338,6 +338,40 @@ def cut_with_gains(unary, pairwise, edges, labels, gains):
 
 
 @entry_point
+def half_integral(unary, pairwise, edges, node, edge):
+    """Add the optimum of the relaxation of one graph of finite scores to ``node`` [N, 2] and ``edge`` [E, 2, 2].
+
+    It is the mean of the labels of nodes and of their twins; see
+    :mod:`structsmooth.structures.factor_graph.roof_duality`.
+    """
+    nodes, pairs = unary.shape[0], edges.shape[0]
+    scores, tables, ends = np.empty((2 * nodes, 2)), np.empty((2 * pairs, 2, 2)), np.empty((2 * pairs, 2), np.int64)
+    crossed = np.empty(pairs, np.int64)
+    for v in range(nodes):
+        for s in range(2):
+            scores[v, s] = scores[nodes + v, 1 - s] = unary[v, s] / 2
+    for e in range(pairs):
+        table, (a, b) = pairwise[e], edges[e]
+        crossed[e] = int(table[0, 0] + table[1, 1] < table[0, 1] + table[1, 0])
+        ends[e, 0], ends[e, 1] = a, b + nodes * crossed[e]
+        ends[pairs + e, 0], ends[pairs + e, 1] = a + nodes, b + nodes * (1 - crossed[e])
+        for s in range(2):
+            for r in range(2):
+                tables[e, s, r ^ crossed[e]] = table[s, r] / 2
+                tables[pairs + e, 1 - s, r ^ 1 ^ crossed[e]] = table[s, r] / 2
+    problem = _problem(scores, tables, ends, _adjacency(2 * nodes, ends))
+    _solve(problem)
+    labels = problem[4][2]
+    for v in range(nodes):
+        node[v, int(labels[v])] += 0.5
+        node[v, 1 - int(labels[nodes + v])] += 0.5
+    for e in range(pairs):
+        edge[e, int(labels[ends[e, 0]]), int(labels[ends[e, 1]]) ^ crossed[e]] += 0.5
+        twins = 1 - int(labels[ends[pairs + e, 0]]), int(labels[ends[pairs + e, 1]]) ^ 1 ^ crossed[e]
+        edge[e, twins[0], twins[1]] += 0.5
+
+
+@entry_point
 def batch_max_marginals(unary, pairwise, edges, out, begin, end):
     """Max-marginals of examples ``begin`` to ``end`` into ``out`` [B, N, 2]."""
     graph = _adjacency(unary.shape[1], edges)

@@ -106,6 +106,28 @@ def test_types_are_as_many_as_occur() -> None:
     assert [len(part) for part in problem.views(problem.start())] == [2, 2]
 
 
+@pytest.mark.parametrize("states", [2, 3])
+@pytest.mark.parametrize("seed", range(5))
+def test_relaxed_oracle_against_a_linear_program(states: int, seed: int) -> None:
+    """Values, and points of the local polytope that attain them."""
+    problem = random_problem(states, "table", graphs=random_graphs((1, 4, 7), states, seed), inference="relaxed")
+    generator, fractional = torch.Generator().manual_seed(seed), False
+    for i in range(problem.n):
+        unary, pairwise = (torch.randn(part.shape, generator=generator).double() / 10 for part in problem.costs(i))
+        pairwise -= torch.eye(states)  # all nodes would like to differ
+        edges = problem.graphs.edges[problem.graphs.edges_of(i)]
+        response = problem.oracle((unary, pairwise), i)
+        nodes, pairs = response.statistics
+        assert_close(response.value, linear_program(unary, edges, pairwise)[0], rtol=0, atol=1e-4)
+        assert_close((unary * nodes).sum() + (pairwise * pairs).sum(), response.value)
+        assert_close(nodes.sum(1), torch.ones(len(nodes)).double())
+        assert (nodes >= 0).all()
+        assert (pairs >= 0).all()
+        assert_close((pairs.sum(2), pairs.sum(1)), (nodes[edges[:, 0]], nodes[edges[:, 1]]))
+        fractional |= bool(((nodes > 0.1) & (nodes < 0.9)).any())
+    assert fractional
+
+
 def test_bcfw_on_exact_and_on_relaxed_inference(monkeypatch: pytest.MonkeyPatch) -> None:
     """Vertices of the local polytope are atoms, too; the relaxation is an upper bound."""
     monkeypatch.setattr(factor_graph, "respond_relaxed", linear_program)
