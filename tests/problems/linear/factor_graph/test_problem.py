@@ -118,7 +118,8 @@ def test_relaxed_oracle_against_a_linear_program(states: int, seed: int) -> None
         edges = problem.graphs.edges[problem.graphs.edges_of(i)]
         response = problem.oracle((unary, pairwise), i)
         nodes, pairs = response.statistics
-        assert_close(response.value, linear_program(unary, edges, pairwise)[0], rtol=0, atol=1e-4)
+        missing = float(linear_program(unary, edges, pairwise)[0] - response.value)
+        assert -1e-7 <= missing <= (1e-7 if states == 2 else 0.05)  # a cut, or message passing
         assert_close((unary * nodes).sum() + (pairwise * pairs).sum(), response.value)
         assert_close(nodes.sum(1), torch.ones(len(nodes)).double())
         assert (nodes >= 0).all()
