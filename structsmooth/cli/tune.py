@@ -83,6 +83,8 @@ def tune(options: Namespace) -> int:
     measured on each split; test data are never looked at. Finished runs are kept: after a stop of any kind the same
     command goes on, and a larger grid takes the runs that there are.
     """
+    if options.out is None:
+        options.out = f"runs/tune-{options.task.rpartition(':')[2].lower()}"
     settings = _settings(options)
     splits = _Splits(options)
     outcomes = []
