@@ -344,7 +344,8 @@ def test_a_linear_problem_has_a_dual() -> None:
         objective = problem.batch_losses(w, torch.arange(8), Entropy(0.01)).mean() + 0.5 * w.square().sum()
         objective.backward()
         optimizer.step()
-        assert problem.loss(w.detach()) + 0.5 * float(w.square().sum()) >= last.objective - last.gap - 1e-12
+        now = w.detach()
+        assert problem.loss(now) + 0.5 * float(now @ now) >= last.objective - last.gap - 1e-12
 
 
 @every_smoother

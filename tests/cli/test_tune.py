@@ -79,7 +79,7 @@ def test_it_writes_a_table_a_figure_and_the_best_command(capsys):
 def test_development_data_take_the_place_of_folds():
     assert main(tuning("--dev", "dev.txt", grid=["--lam", "1/n"])) == 0
     assert [*runs()] == ["runs/as-given/dev.json"]
-    assert main([*tuning("--dev", "dev.txt", grid=["--lam", "1/n"])[:-2]]) == 0
+    assert main([*tuning(grid=["--lam", "1/n"])[:-2], "--dev", "dev.txt"]) == 0
     assert rows("runs/tune-ner") == rows()
     (_, row) = rows()
     assert main(["train", "ner", "--train", "train.txt", "--dev", "dev.txt", *FIXED, "--lam", "1/n", "--out", "m"]) == 0
