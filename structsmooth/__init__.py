@@ -1,8 +1,8 @@
 """Deep structured prediction by smoothed inference: structures, losses, problems and solvers for PyTorch."""
 
-from structsmooth.costs import Cost, Hamming, NormalizedHamming, OneMinusIoU, WeightedHamming
+from structsmooth.costs import Cost, Hamming, NormalizedHamming, OneMinusIoU, RescaledMargin, WeightedHamming
 from structsmooth.history import History
-from structsmooth.losses import StructuralHinge
+from structsmooth.losses import SlackRescaledHinge, StructuralHinge
 from structsmooth.problems import (
     FactorGraphProblem,
     FactorGraphs,
@@ -12,7 +12,7 @@ from structsmooth.problems import (
     Problem,
     SparseChainProblem,
 )
-from structsmooth.scores import LinearScore, ScoreModule
+from structsmooth.scores import LinearScore, ScoreModule, SlackRescaledScores
 from structsmooth.sequences import SparseSequences
 from structsmooth.smoothing import L2, Entropy, Max, Smoother, simplex_projection
 from structsmooth.solvers import (
@@ -52,6 +52,7 @@ from structsmooth.structures import (
     Matching,
     Potts,
     SearchSpace,
+    SlackRescaled,
     Structure,
     Subwindows,
     Table,
@@ -107,9 +108,13 @@ __all__ = [
     "ProxLinear",
     "ProximalBCFW",
     "RegularizationPath",
+    "RescaledMargin",
     "Result",
     "ScoreModule",
     "SearchSpace",
+    "SlackRescaled",
+    "SlackRescaledHinge",
+    "SlackRescaledScores",
     "Smoother",
     "SoftBCFW",
     "SolutionPath",

@@ -8,7 +8,10 @@ from torch import Tensor
 
 from structsmooth.structures.base import Structure, lengths_of
 from structsmooth.structures.candidates import BoxCandidates
+from structsmooth.structures.chain import LinearChain
+from structsmooth.structures.slack import SlackRescaled
 from structsmooth.structures.subwindows import Subwindows
+from structsmooth.structures.tree import Tree
 
 
 class Cost(ABC):
@@ -108,3 +111,46 @@ class OneMinusIoU:
         if not isinstance(structure, BoxCandidates):
             raise TypeError(f"OneMinusIoU is a cost of BoxCandidates, got {type(structure).__name__}")
         return (1 - structure.overlaps(y)).to(structure.scores.dtype)
+
+
+@dataclass(frozen=True)
+class RescaledMargin:
+    """The cost of :class:`~structsmooth.SlackRescaled`: its margin becomes 1."""
+
+    def __call__(self, structure: Structure, y: Tensor) -> tuple[Tensor, ...]:
+        """1 for the margin, and 0 for all other potentials.
+
+        Raises:
+            TypeError: a structure other than ``SlackRescaled``.
+        """
+        if not isinstance(structure, SlackRescaled):
+            raise TypeError(f"RescaledMargin is a cost of SlackRescaled, got {type(structure).__name__}")
+        *scores, margin = structure.potentials
+        return (*(torch.zeros((), device=p.device) for p in scores), torch.ones_like(margin))
+
+
+def slack_rescaled(structure: Structure, y: Tensor, cost: Cost) -> SlackRescaled:
+    """The outputs of a chain or of trees, with scores relative to labels and multiplied by a cost.
+
+    Raises:
+        TypeError: another structure.
+        ValueError: labels of the wrong shape or values; under ``validate_args``, a cost that is not positive, or not
+            the same for all mistakes in an example. Without it, losses of such examples are +inf.
+    """
+    if not isinstance(structure, (LinearChain, Tree)):
+        raise TypeError(f"slack rescaling is for LinearChain and Tree, got {type(structure).__name__}")
+    cost.check_classes(structure.unary.shape[-1])
+    labels, mask = structure.checked_labels(y), structure.mask
+    costs = cost.mistake_cost(labels, structure.lengths.unsqueeze(-1))
+    # An example may have no positions.
+    largest = torch.where(mask, costs, 0.0).amax(1)
+    least = torch.where(mask, costs, torch.inf).amin(1)
+    equal = ~mask.any(1) | ((largest == least) & (largest > 0))
+    if structure.validate_args and not bool(equal.all()):
+        b = int(equal.long().argmin())
+        raise ValueError(
+            "slack rescaling needs a positive cost that is the same for all mistakes in an example, such as Hamming() "
+            f"or NormalizedHamming(); {cost} costs {float(least[b]):g} to {float(largest[b]):g} in example {b}"
+        )
+    units = torch.where(mask.any(1), largest, 1.0)
+    return SlackRescaled(structure, y, torch.where(equal, units, torch.nan))

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from structsmooth.costs import Hamming
+from structsmooth.costs import Cost, Hamming, RescaledMargin, slack_rescaled
 from structsmooth.smoothing import L2, Entropy, Max, Smoother
 from structsmooth.structures.base import PartCosts, Structure, lengths_of
 
@@ -93,3 +93,48 @@ class StructuralHinge(nn.Module):
     def extra_repr(self) -> str:
         """Settings, for printing."""
         return f"smoother={self.smoother}, cost={self.cost}, reduction={self.reduction!r}"
+
+
+class SlackRescaledHinge(StructuralHinge):
+    """h_μ of ℓ(y, y') (1 + score(y') − score(y)): the structural hinge loss with slack rescaling.
+
+    For :class:`~structsmooth.LinearChain` and :class:`~structsmooth.Tree`, by the exact oracles of
+    :class:`~structsmooth.SlackRescaled`. Like :class:`StructuralHinge` with a cost, it is convex, an upper bound on the
+    cost of the best output and +inf for forbidden labels. But all outputs have the same margin, 1, and the cost
+    multiplies what is lacking: an output with many mistakes that scores low enough does not matter.
+
+    Args:
+        smoother: ``Max()`` for the hinge itself, ``L2(mu, k)`` or ``Entropy(mu)`` for a smoothed hinge.
+        cost: task loss ℓ that is the same for all mistakes in an example, such as ``Hamming()`` and
+            ``NormalizedHamming()``.
+        reduction: as for :class:`StructuralHinge`.
+
+    Reference:
+        Tsochantaridis et al. (2005), section 2.2; Zhang et al. (2014), Eq. (42).
+
+    Example:
+        >>> import torch
+        >>> from structsmooth import LinearChain
+        >>> chain, y = LinearChain(torch.tensor([[[0.0, 0.5], [0.0, 5.0]]]), torch.zeros(2, 2)), torch.tensor([[1, 1]])
+        >>> SlackRescaledHinge()(chain, y)  # of the output (0, 1); StructuralHinge also gives 0.5
+        tensor(0.5000)
+    """
+
+    def __init__(
+        self,
+        smoother: Smoother | None = None,
+        cost: Cost = Hamming(),  # noqa: B008 - immutable
+        reduction: Reduction = "mean",
+    ) -> None:
+        if not isinstance(cost, Cost):
+            raise TypeError(f"slack rescaling needs a Cost of wrong labels, got {type(cost).__name__}")
+        super().__init__(smoother, RescaledMargin(), reduction)
+        self.mistakes = cost
+
+    def forward(self, structure: Structure, y: Tensor) -> Tensor:
+        """Loss of labels ``y`` [B, ...] under ``structure``: a scalar, or [B] without reduction."""
+        return super().forward(slack_rescaled(structure, y, self.mistakes), y)
+
+    def extra_repr(self) -> str:
+        """Settings, for printing."""
+        return f"smoother={self.smoother}, cost={self.mistakes}, reduction={self.reduction!r}"

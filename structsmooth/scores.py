@@ -7,8 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding_bag
 
+from structsmooth.costs import Cost, Hamming, slack_rescaled
 from structsmooth.sequences import SparseSequences, pad
-from structsmooth.structures import LinearChain, Structure
+from structsmooth.structures import LinearChain, SlackRescaled, Structure
 
 
 class ScoreModule(nn.Module, ABC):
@@ -77,6 +78,38 @@ class LinearScore(ScoreModule):
             x: sparse sequences, or dense features [B, T, F], alone or with lengths [B].
         """
         return linear_chain(x, self.rows, self.transition, self.ends)
+
+
+class SlackRescaledScores(ScoreModule):
+    """The structures of another module, rescaled around the labels of a batch: slack rescaling for problems.
+
+    Inputs are pairs of the module's input and labels. A :class:`~structsmooth.ModuleProblem` or, if scores are linear,
+    a :class:`~structsmooth.LinearModuleProblem` over them with the cost :class:`~structsmooth.RescaledMargin` is the
+    finite sum of :class:`~structsmooth.SlackRescaledHinge` losses. In the dual, the atoms of outputs are statistics:
+    their costs times the parts that they have and the labels lack.
+
+    Args:
+        module: maps a batch of inputs to a :class:`LinearChain` or :class:`Tree`.
+        cost: as for :class:`~structsmooth.SlackRescaledHinge`.
+
+    Example:
+        >>> from structsmooth import BCFW, LinearModuleProblem, RescaledMargin
+        >>> data = [(torch.eye(3)[[i % 3, 0, 1]], torch.tensor([i % 2, 0, 1])) for i in range(6)]
+        >>> module = SlackRescaledScores(LinearScore(3, 2, torch.float32))
+        >>> problem = LinearModuleProblem(module, [((x, y), y) for x, y in data], RescaledMargin())
+        >>> BCFW(gap_tolerance=1e-3).solve(problem, lam=0.1, passes=100).status
+        <Status.CONVERGED: 'converged'>
+    """
+
+    def __init__(self, module: nn.Module, cost: Cost = Hamming()) -> None:  # noqa: B008 - immutable
+        super().__init__()
+        self.module, self.cost = module, cost
+        self.affine = getattr(module, "affine", False)
+
+    def forward(self, x: tuple[Any, Tensor]) -> SlackRescaled:
+        """Structure over the outputs of the inputs and labels ``x``."""
+        inputs, y = x
+        return slack_rescaled(self.module(inputs), y, self.cost)
 
 
 def linear_chain(

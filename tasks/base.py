@@ -31,6 +31,7 @@ class Task(ABC):
     Attributes:
         summary: one line for the list of tasks.
         headline: the metric to watch, among the metrics that ``measure`` returns.
+        headline_is_error: whether less of it is better.
         lam: λ that worked, as ``"c/n"`` or a number.
         passes: number of passes that worked.
         solver: the solver for the task, by its name on the command line.
@@ -40,6 +41,7 @@ class Task(ABC):
 
     summary: ClassVar[str]
     headline: ClassVar[str]
+    headline_is_error: ClassVar[bool] = False
     lam: ClassVar[str] = "1/n"
     passes: ClassVar[int] = 15
     solver: ClassVar[str] = "casimir-svrg"
@@ -71,6 +73,13 @@ class Task(ABC):
     @abstractmethod
     def fit(self, examples: Sequence[Any]) -> "FittedTask":
         """The task with the features and labels of training examples."""
+
+    def texts(self, examples: Sequence[Any]) -> Sequence[int] | None:
+        """The number of the text, or other group, of each example, which cross-validation keeps whole.
+
+        ``None`` where it is unknown: then folds are blocks of neighbours.
+        """
+        return None
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "FittedTask":

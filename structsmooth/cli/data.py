@@ -15,14 +15,15 @@ from structsmooth.tasks import FittedTask, Task, load_task
 SPLITS = ("train", "dev", "test")
 
 
-def add_data_flags(parser: ArgumentParser) -> None:
-    """A flag for each split."""
+def add_data_flags(parser: ArgumentParser, wanted: Sequence[str] = SPLITS) -> None:
+    """A flag for each of the splits that are wanted."""
     data = parser.add_argument_group(
         "data (if none is given, the task's own: in the package, or in the folder that STRUCTSMOOTH_DATA names)"
     )
     purposes = ("training data", "development data, to measure models on", "test data, to measure models on")
     for split, purpose in zip(SPLITS, purposes, strict=True):
-        data.add_argument(f"--{split}", metavar="FILE", help=purpose)
+        if split in wanted:
+            data.add_argument(f"--{split}", metavar="FILE", help=purpose)
 
 
 def add_task_flags(parser: ArgumentParser, command: str, arguments: Sequence[str]) -> tuple[type[Task], str] | None:

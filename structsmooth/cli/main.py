@@ -1,4 +1,4 @@
-"""Commands: train, evaluate, predict, info; compare, certify and path are in their own files."""
+"""Commands: train, evaluate, predict, info; tune, compare, certify and path are in their own files."""
 
 import ctypes
 import os
@@ -20,6 +20,7 @@ from structsmooth.cli.keeper import Keeper
 from structsmooth.cli.model import ModelDirectory
 from structsmooth.cli.path import add_path, path
 from structsmooth.cli.report import history_table, progress_bar
+from structsmooth.cli.tune import add_tune, tune
 from structsmooth.problems import sharded
 from structsmooth.solvers import Progress, Result, Status
 from structsmooth.solvers.state import Callback
@@ -37,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     _return_freed_memory()
     try:
-        options = _parser(arguments).parse_args(arguments)
+        options = _parsed(arguments)
         if int(os.environ.get("WORLD_SIZE", 1)) > 1 and options.run is not train:
             raise ValueError(f"{options.command} runs in one process; only train runs in several")
         code: int = options.run(options)
@@ -157,6 +158,17 @@ def info(options: Namespace) -> int:
     return 0
 
 
+def _parsed(arguments: Sequence[str]) -> Namespace:
+    """The options that arguments give; what ``tune`` does not know is its grid."""
+    parser = _parser(arguments)
+    options, others = parser.parse_known_args(arguments)
+    if "grid" in options:
+        options.grid = others
+    elif others:
+        parser.error(f"unrecognized arguments: {' '.join(others)}")
+    return options
+
+
 def _parser(arguments: Sequence[str]) -> ArgumentParser:
     """The parser for some arguments: the flags of ``train`` depend on the task and the solver that they name."""
     parser = ArgumentParser("structsmooth", description="Structured prediction by smoothed inference.")
@@ -172,6 +184,7 @@ def _parser(arguments: Sequence[str]) -> ArgumentParser:
     # Without abbreviations: other flags depend on --solver, which must be found before they are known.
     layout = {"epilog": _task_list(), "formatter_class": RawDescriptionHelpFormatter, "allow_abbrev": False}
     _add_train(add(train, **layout), arguments)
+    add_tune(add(tune, allow_abbrev=False), _parsed)
     add_compare(add(compare), arguments)
     add_path(add(path), arguments)
     add_certify(add(certify))

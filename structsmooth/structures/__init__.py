@@ -20,6 +20,7 @@ from structsmooth.structures.factor_graph import (
 from structsmooth.structures.graph_cut import BinaryGraph
 from structsmooth.structures.matching import Matching
 from structsmooth.structures.search import SearchSpace
+from structsmooth.structures.slack import SlackRescaled
 from structsmooth.structures.subwindows import Subwindows
 from structsmooth.structures.tree import Tree
 
@@ -41,6 +42,7 @@ __all__ = [
     "Potts",
     "Relaxation",
     "SearchSpace",
+    "SlackRescaled",
     "Structure",
     "Subwindows",
     "Table",

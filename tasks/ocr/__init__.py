@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import ClassVar, TextIO
 
 import numpy as np
@@ -65,6 +66,7 @@ class OCR(Task):
 
     summary: ClassVar[str] = "handwritten words: linear chains on the letters of Taskar et al."
     headline: ClassVar[str] = "letter_error"
+    headline_is_error: ClassVar[bool] = True
     lam: ClassVar[str] = "50/n"
     passes: ClassVar[int] = 30
     solver: ClassVar[str] = "proximal-bcfw"
@@ -84,6 +86,11 @@ class OCR(Task):
         if split != "predict":
             _gold(words[0])
         return words
+
+    def texts(self, examples: Sequence[Word]) -> list[int]:
+        """Neighbours of the same letters, as different people wrote them, are one text."""
+        begins = [i > 0 and word.text != examples[i - 1].text for i, word in enumerate(examples)]
+        return list(accumulate(map(int, begins)))
 
     def fit(self, examples: Sequence[Word]) -> FittedOCR:
         """The task itself: there is nothing to learn."""

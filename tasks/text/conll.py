@@ -26,7 +26,7 @@ _DOCUMENT_START = "-DOCSTART-"
 _BLOCK = 1 << 18
 _LONGEST_LINE = 1 << 20
 _LARGEST = 512 << 20  # bytes of text; tokens that all differ would take over twenty times as much memory
-_SEPARATOR = -1
+_SEPARATOR, _DOCUMENT = -1, -2
 
 _cells_of_unicode = re.compile(r"[^ \t\r\n\v\f]+").findall
 
@@ -68,7 +68,7 @@ def read_corpus(path: str | PathLike[str] | TextIO, *, tagged: bool = True) -> C
 
 
 class _ParsedLines(dict[bytes, int]):
-    """The number of the token of each line, which is parsed when it is first seen; separators have -1."""
+    """The number of the token of each line, which is parsed when it is first seen; separators have numbers below 0."""
 
     def __init__(self, tagged: bool) -> None:
         self._tagged = tagged
@@ -81,7 +81,7 @@ class _ParsedLines(dict[bytes, int]):
             token = self._token(row)
             number = self.distinct.setdefault(token, len(self.distinct))
         else:
-            number = _SEPARATOR
+            number = _DOCUMENT if row else _SEPARATOR
         self[line] = number
         return number
 
@@ -127,10 +127,11 @@ def _lines(file: BinaryIO, name: str) -> Iterator[list[bytes]]:
 
 def _corpus(parsed: _ParsedLines, numbers: "np.typing.NDArray[np.int32]") -> Corpus:
     """The corpus of the numbers of lines."""
-    present = numbers != _SEPARATOR
+    present = numbers >= 0
     ends = np.cumsum(present)[~present]  # tokens before each separator
     offsets = np.unique(np.concatenate([ends, [0, np.count_nonzero(present)]]))
-    return Corpus(list(parsed.distinct), numbers[present], offsets)
+    documents = np.cumsum(numbers == _DOCUMENT)[present][offsets[:-1]]
+    return Corpus(list(parsed.distinct), numbers[present], offsets, documents)
 
 
 @contextmanager

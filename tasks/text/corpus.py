@@ -72,11 +72,13 @@ class Corpus(Sequence[Sentence]):
         distinct: the distinct tokens in the order in which they first occur.
         tokens: number of each token among them: int32 [tokens].
         offsets: sentence i has tokens offsets[i] to offsets[i + 1] - 1: int64 [n + 1].
+        documents: number of the document of each sentence: int64 [n]; ``None`` where it is unknown.
     """
 
     distinct: list[Token]
     tokens: NDArray[np.int32]
     offsets: NDArray[np.int64]
+    documents: NDArray[np.int64] | None = None
 
     @classmethod
     def of(cls, sentences: Sequence[Sentence]) -> "Corpus":

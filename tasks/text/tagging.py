@@ -130,6 +130,11 @@ class Tagging(Task):
         """Sentences of a column file."""
         return read_corpus(path, tagged=split != "predict")
 
+    def texts(self, examples: Sequence[Sentence]) -> list[int] | None:
+        """The documents of sentences, if the file has ``-DOCSTART-`` lines between them."""
+        documents = examples.documents if isinstance(examples, Corpus) else None
+        return documents.tolist() if documents is not None and documents[0] < documents[-1] else None
+
     def fit(self, examples: Sequence[Sentence]) -> FittedTagging:
         """The tagger with the attributes and tags of training sentences."""
         corpus = Corpus.of(examples)

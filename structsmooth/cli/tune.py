@@ -1,0 +1,292 @@
+"""The command ``tune``: cross-validation over the options of ``train``."""
+
+import json
+import math
+import re
+import shlex
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+import torch
+
+from structsmooth.checkpoint import write_atomic
+from structsmooth.cli.data import HeldOut, add_data_flags
+from structsmooth.cli.flags import SOLVERS, from_flags, parse_lam
+from structsmooth.cli.folds import folds
+from structsmooth.cli.report import markdown_table, progress_bar
+from structsmooth.plots import plot_tuning
+from structsmooth.problems import Problem
+from structsmooth.solvers import Status
+from structsmooth.tasks import FittedTask, Task, load_task
+from structsmooth.tasks.files import checksum
+
+# Options that runs do not depend on, and flags of train that have no place in a grid.
+_NOT_SETTINGS = {"run", "command", "out", "resume", "overwrite", "train", "dev", "test"}
+_NOT_TUNED = ("--test", "--resume", "--overwrite")
+
+# Options of ``train``, from its arguments.
+Parse = Callable[[Sequence[str]], Namespace]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A point of the grid.
+
+    Attributes:
+        values: the texts of the options that vary, by name.
+        arguments: all options, as ``structsmooth train`` takes them.
+        options: the same, parsed.
+    """
+
+    values: dict[str, str]
+    arguments: list[str]
+    options: Namespace
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} {value}" for name, value in self.values.items()) or "as given"
+
+    @property
+    def task(self) -> Task:
+        """The task with its options."""
+        return from_flags(load_task(self.options.task), self.options)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A setting and its runs, one for each split.
+
+    Attributes:
+        setting: what was tried.
+        scores: the metric to watch on held-out data; NaN where training diverged.
+        runs: what the runs left: metrics, passes and seconds.
+    """
+
+    setting: Setting
+    scores: list[float]
+    runs: list[dict[str, Any]]
+
+    @property
+    def score(self) -> float:
+        """The mean over splits."""
+        return fmean(self.scores)
+
+
+def tune(options: Namespace) -> int:
+    """Choose options of ``train`` by cross-validation, or on development data.
+
+    Options with several values, as in ``--lam 1/n 10/n --no-rich --rich``, span a grid. Every setting is trained and
+    measured on each split; test data are never looked at. Finished runs are kept: after a stop of any kind the same
+    command goes on, and a larger grid takes the runs that there are.
+    """
+    if options.out is None:
+        options.out = f"runs/tune-{options.task.rpartition(':')[2].lower()}"
+    settings = _settings(options)
+    splits = _Splits(options)
+    outcomes = []
+    try:
+        for setting in settings:
+            runs = [_run(setting, splits, name, Path(options.out)) for name in splits.names]
+            scores = [run["metrics"].get(setting.task.headline, math.nan) for run in runs]
+            outcomes.append(Outcome(setting, scores, runs))
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"interrupted; finished runs are in {options.out}: the same command goes on") from None
+    _write_report(options, splits, ranked(outcomes))
+    return 0
+
+
+def add_tune(parser: ArgumentParser, parse: Parse) -> None:
+    """The options of the command; the others are those of ``train``, which ``parse`` reads."""
+    parser.add_argument("task", metavar="TASK", help="a task of structsmooth train")
+    add_data_flags(parser, ("train", "dev"))
+    group = parser.add_argument_group(
+        "search: any other options are those of structsmooth train, with one value or several"
+    )
+    group.add_argument(
+        "--folds",
+        type=int,
+        metavar="K",
+        help="folds of the training data, texts kept whole (default: 5, without --dev)",
+    )
+    group.add_argument("--random", type=int, metavar="N", help="so many settings of the grid, drawn at random")
+    group.add_argument("--seed", type=int, default=0, help="of folds, draws and training (default: 0)")
+    group.add_argument("--out", metavar="DIR", help="table, figure and runs (default: runs/tune-TASK)")
+    parser.set_defaults(parse=parse, grid=[])
+
+
+def axes(arguments: Sequence[str]) -> dict[str, list[list[str]]]:
+    """The choices for each option, as arguments: ``--lam 1 2 --rich`` gives two for lam and one for rich.
+
+    Raises:
+        ValueError: a value without an option before it, an option that is not tuned, or the same choice twice.
+    """
+    found: dict[str, list[list[str]]] = {}
+    for token in arguments:
+        if token.startswith("--"):
+            flag, equals, value = token.partition("=")
+            if flag in _NOT_TUNED:
+                raise ValueError(f"{flag} is an option of structsmooth train alone")
+            own = found.setdefault(re.sub("^--(no-)?", "", flag), [])
+            own.append([flag, value] if equals else [flag])
+        elif not found:
+            raise ValueError(f"expected an option of structsmooth train before {token!r}")
+        elif len(own[-1]) == 1:
+            own[-1].append(token)
+        else:
+            own.append([flag, token])
+    for name, choices in found.items():
+        if len({*map(tuple, choices)}) < len(choices):
+            raise ValueError(f"the same value twice for --{name}")
+    return found
+
+
+def ranked(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """Outcomes from the best to the worst; what diverged is the worst, and equals keep their order."""
+    sign = 1 if outcomes[0].setting.task.headline_is_error else -1
+    return sorted(outcomes, key=lambda outcome: math.inf if math.isnan(outcome.score) else sign * outcome.score)
+
+
+def _settings(options: Namespace) -> list[Setting]:
+    """The grid, or a part of it drawn at random, checked before anything takes time."""
+    grid = axes(options.grid)
+    points = list(product(*grid.values()))
+    if options.random is not None:
+        if not 1 <= options.random <= len(points):
+            raise ValueError(f"--random must be from 1 to the size of the grid, {len(points)}, got {options.random}")
+        order = torch.randperm(len(points), generator=torch.Generator().manual_seed(options.seed))
+        points = [points[i] for i in sorted(order[: options.random].tolist())]
+    settings = []
+    for point in points:
+        chosen = dict(zip(grid, point, strict=True))
+        arguments = [part for choice in point for part in choice] + ["--seed", str(options.seed)]
+        values = {name: choice[-1].removeprefix("--") for name, choice in chosen.items() if len(grid[name]) > 1}
+        parsed = options.parse(["train", options.task, *arguments])
+        setting = Setting(values, arguments, parsed)
+        parse_lam(parsed.lam, 1)
+        from_flags(SOLVERS[parsed.solver], parsed)
+        _ = setting.task
+        settings.append(setting)
+    return settings
+
+
+class _Splits:
+    """Training and held-out data: folds of the training data, or the training data and the development data."""
+
+    def __init__(self, options: Namespace) -> None:
+        if options.dev is not None and (options.train is None or options.folds is not None):
+            raise ValueError("--dev needs --train, and takes the place of --folds")
+        self.train = options.train or load_task(options.task).default_files()["train"]
+        self.dev, self.count, self.seed = options.dev, options.folds or 5, options.seed
+        self.names = ["dev"] if self.dev else [f"fold-{i + 1}" for i in range(self.count)]
+        self.files = {"train": self.train} | ({"dev": self.dev} if self.dev else {"folds": self.count})
+        self.files |= {f"{name} checksum": checksum(path) for name, path in self.files.items() if name != "folds"}
+        self._task: Task | None = None
+        self._made: dict[str, tuple[FittedTask, Problem, HeldOut]] = {}
+
+    def of(self, task: Task, name: str) -> tuple[FittedTask, Problem, HeldOut]:
+        """The task fitted to the training data of a split, its problem, and held-out data; the last task's are kept."""
+        if task != self._task:
+            self._task, self._made = task, {}
+            self._examples = task.read(self.train, "train")
+            self._folds = (
+                [] if self.dev else folds(task.texts(self._examples), len(self._examples), self.count, self.seed)
+            )
+        if name not in self._made:
+            self._made[name] = self._split(task, name)
+        return self._made[name]
+
+    def _split(self, task: Task, name: str) -> tuple[FittedTask, Problem, HeldOut]:
+        if self.dev:
+            fitted = task.fit(self._examples)
+            return fitted, fitted.problem(self._examples), HeldOut(fitted.read(self.dev, "dev"))
+        out = self._folds[self.names.index(name)]
+        left = set(range(len(self._examples))) - set(out)
+        kept = [self._examples[i] for i in sorted(left)]
+        fitted = task.fit(kept)
+        return fitted, fitted.problem(kept), HeldOut([self._examples[i] for i in out])
+
+
+def _run(setting: Setting, splits: _Splits, name: str, out: Path) -> dict[str, Any]:
+    """What a run left; it is made now if it was not finished before."""
+    settings = {key: value for key, value in vars(setting.options).items() if key not in _NOT_SETTINGS}
+    settings = json.loads(json.dumps(settings | splits.files | {"split": name}))
+    path = out / "runs" / _file_name(str(setting)) / f"{name}.json"
+    if path.exists():
+        return _finished(path, settings)
+    run = _trained(setting, splits, name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, json.dumps({"settings": settings, **run}, indent=1))
+    return run
+
+
+def _finished(path: Path, settings: dict[str, Any]) -> dict[str, Any]:
+    try:
+        run: dict[str, Any] = json.loads(path.read_text())
+        found = run["settings"]
+    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        raise ValueError(f"{path}: not a run of structsmooth tune ({error})") from error
+    for key in {*found, *settings}:
+        if found.get(key) != settings.get(key):
+            raise ValueError(
+                f"{path} is of a run with {key} = {found.get(key)!r}, not {settings.get(key)!r}: choose another --out"
+            )
+    return run
+
+
+def _trained(setting: Setting, splits: _Splits, name: str) -> dict[str, Any]:
+    options = setting.options
+    fitted, problem, held_out = splits.of(setting.task, name)
+    solver, lam = from_flags(SOLVERS[options.solver], options), parse_lam(options.lam, problem.n)
+    with progress_bar(options.passes, "", f"{setting}, {name}") as draw:
+        result = solver.solve(problem, lam=lam, passes=options.passes, seed=options.seed, callbacks=(draw,))
+    if result.status is Status.INTERRUPTED:
+        raise KeyboardInterrupt
+    diverged = result.status is Status.DIVERGED
+    last = result.history[-1]
+    return {
+        "metrics": {} if diverged else held_out.measure(fitted, result.weights)[0],
+        "message": result.message,
+        "passes": last.passes,
+        "seconds": last.seconds,
+    }
+
+
+def _write_report(options: Namespace, splits: _Splits, outcomes: Sequence[Outcome]) -> None:
+    out, best, headline = Path(options.out), outcomes[0], outcomes[0].setting.task.headline
+    title = f"{options.task}: {headline} on {'dev' if splits.dev else f'{splits.count} folds'}, seed {options.seed}"
+    report = f"{title}, best first\n\n{table(outcomes, headline)}\n"
+    write_atomic(out / "table.md", report)
+    saved = ["table.md"]
+    if best.setting.values:
+        plot_tuning(list(_points(outcomes)), out / "tuning.png", headline, title)
+        saved.append("tuning.png")
+    train = ["structsmooth", "train", options.task, "--train", splits.train, *best.setting.arguments]
+    print(f"{report}\nsaved in {out}: {', '.join(saved)}\n\nbest: {shlex.join(train)}")
+
+
+def table(outcomes: Sequence[Outcome], headline: str) -> str:
+    """A row for each setting, in Markdown: means and deviations over splits, mean passes and seconds."""
+    names = list(outcomes[0].setting.values)
+    rows = []
+    for outcome in outcomes:
+        costs = ([run[name] for run in outcome.runs] for name in ("passes", "seconds"))
+        passes, seconds = map(fmean, costs)
+        deviation = f"{stdev(outcome.scores):.4f}" if len(outcome.scores) > 1 else ""
+        score = "diverged" if math.isnan(outcome.score) else f"{outcome.score:.4f}"
+        rows.append([*outcome.setting.values.values(), score, deviation, f"{passes:g}", f"{seconds:.2f}"])
+    return markdown_table([*names, headline, "deviation", "passes", "seconds"], rows, len(names))
+
+
+def _points(outcomes: Sequence[Outcome]) -> Iterator[tuple[Mapping[str, str], list[float]]]:
+    """Values and scores of the settings that did not diverge."""
+    for outcome in outcomes:
+        if not math.isnan(outcome.score):
+            yield outcome.setting.values, outcome.scores
+
+
+def _file_name(text: str) -> str:
+    return re.sub(r"[^\w.,=-]", "-", text)

@@ -1,0 +1,173 @@
+"""Slack rescaling: outputs whose margins are multiplied by their costs."""
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from structsmooth.structures import semirings
+from structsmooth.structures.base import Structure, check_k, widened
+from structsmooth.structures.chain import LinearChain
+from structsmooth.structures.chain import mistakes as chains
+from structsmooth.structures.checks import require_device, require_scores, require_shape
+from structsmooth.structures.mistakes import ByMistakes
+from structsmooth.structures.tree import Tree
+from structsmooth.structures.tree import mistakes as trees
+
+
+class SlackRescaled(Structure):
+    """The outputs of a chain or of trees, with scores relative to labels y and multiplied by the Hamming cost.
+
+    score(y') = ℓ(y') (margin + score₀(y') − score₀(y)), with score₀ the score of the structure, and ℓ(y') the number
+    of labels in which y' differs from y times the cost of a mistake. The potentials are those of the structure and the
+    margin, in which scores are linear; so the statistics of an output are ℓ(y') (ν(y') − ν(y)) and ℓ(y'). With the
+    margin as a cost, :class:`~structsmooth.losses.RescaledMargin`, the hinge of this structure is that of slack
+    rescaling: see :class:`~structsmooth.SlackRescaledHinge`.
+
+    Oracles are exact: recursions over labels and numbers of mistakes. For chains of length T they take T times (max,
+    top-K) and T² times (exp) the operations of the structure, and as much more memory; for trees of N nodes N (1 + N/S)
+    and N² (1 + N/S) times. Max and top-K of chains are compiled on the CPU; the others are plain torch on any device
+    and backend. Ties go to the least number of mistakes. A forbidden output has score -inf; if the labels are
+    forbidden, all have.
+
+    Args:
+        structure: a :class:`LinearChain` or :class:`Tree` of B examples.
+        y: labels, shaped as an output of :meth:`max`.
+        mistake_cost: the cost of a wrong label in each example, positive: [B].
+
+    Raises:
+        TypeError: another structure, or a cost that is not floating point.
+        ValueError: a tensor of the wrong shape or on another device; labels that no output has.
+
+    Reference:
+        Tsochantaridis et al. (2005); Zhang et al. (2014), Eq. (42).
+
+    Example:
+        >>> chain = LinearChain(torch.tensor([[[1.0, 0.0], [0.0, 2.0]]]), torch.zeros(2, 2))
+        >>> rescaled = SlackRescaled(chain, torch.tensor([[1, 1]]), torch.ones(1))
+        >>> rescaled.score(torch.tensor([[0, 1]])), rescaled.score(torch.tensor([[0, 0]]))  # 1 · (3 − 2), 2 · (1 − 2)
+        (tensor([1.]), tensor([-2.]))
+        >>> rescaled.max()
+        (tensor([1.]), tensor([[0, 1]]))
+    """
+
+    is_fractional: ClassVar[bool] = True
+
+    def __init__(self, structure: LinearChain | Tree, y: Tensor, mistake_cost: Tensor) -> None:
+        if not isinstance(structure, (LinearChain, Tree)):
+            raise TypeError(f"slack rescaling is for LinearChain and Tree, got {type(structure).__name__}")
+        structure.checked_labels(y)
+        unary = structure.unary
+        require_scores("mistake_cost", mistake_cost)
+        require_shape("mistake_cost", mistake_cost, "[B]", (len(unary),))
+        require_device("mistake_cost", mistake_cost, "unary", unary)
+        self.structure, self.y, self.mistake_cost = structure, y, mistake_cost
+        self.margin = torch.zeros_like(widened(unary)[:, 0, 0])
+        super().__init__(structure.validate_args)
+
+    @property
+    def potentials(self) -> tuple[Tensor, ...]:
+        """The potentials of the structure, and the margin [B]."""
+        return (*self.structure.potentials, self.margin)
+
+    @property
+    def lengths(self) -> Tensor:
+        """Number of variables of each example: int64 [B]."""
+        return self.structure.lengths
+
+    def replace(self, *potentials: Tensor) -> "SlackRescaled":
+        """The same outputs, labels and costs with other potentials."""
+        *scores, margin = potentials
+        require_scores("margin", margin)
+        require_shape("margin", margin, "[B]", tuple(self.margin.shape))
+        return self._with(self.structure.replace(*scores), self.y, self.mistake_cost, margin)
+
+    def batched(self) -> "SlackRescaled":
+        """The same outputs with a row for each example in all potentials."""
+        return self._with(self.structure.batched(), self.y, self.mistake_cost, self.margin)
+
+    def __getitem__(self, index: Any) -> "SlackRescaled":
+        rows = torch.arange(len(self), device=self.y.device)[index].view(-1)
+        tensors = (tensor[rows] for tensor in (self.y, self.mistake_cost, self.margin))
+        return self._with(self.structure[index], *tensors)
+
+    def to(self, *target: torch.device | torch.dtype | str | int) -> "SlackRescaled":
+        """The same outputs on another device, in another floating point dtype, or both."""
+        tensors = super().to(*target)
+        return self._with(self.structure.to(*target), tensors.y, tensors.mistake_cost, tensors.margin)
+
+    def detach(self) -> "SlackRescaled":
+        """The same outputs without the history of the potentials."""
+        return self._with(self.structure.detach(), self.y, self.mistake_cost.detach(), self.margin.detach())
+
+    def checked_labels(self, y: Tensor) -> Tensor:
+        """Labels as int64, with 0 at padding."""
+        return self.structure.checked_labels(y)
+
+    def score(self, y: Tensor) -> Tensor:
+        """Rescaled scores of outputs ``y``: [B], differentiable."""
+        score, labels = self.structure.score(y), self.structure.score(self.y)
+        return self._rescaled(score.unsqueeze(1), self._costs(y.unsqueeze(1)), labels).squeeze(1)
+
+    def parts(self, y: Tensor) -> tuple[Tensor, ...]:
+        """Statistics of outputs: their costs times the parts that they have and the labels lack, and their costs."""
+        costs = self._costs(y.unsqueeze(1)).squeeze(1)
+        pairs = zip(self.structure.parts(y), self.structure.parts(self.y), strict=True)
+        return (*(costs.view(-1, *[1] * (own.dim() - 1)) * (own - labels) for own, labels in pairs), costs)
+
+    def topk(self, k: int) -> tuple[Tensor, Tensor]:
+        """Top-K oracle: rescaled values [B, k] in descending order and distinct labels [B, k, ...]."""
+        k = check_k(k)
+        labels = self.structure.score(self.y)
+
+        def best(scores: Tensor) -> Tensor:
+            """Indices [B, k] of the best rescaled scores among [B, N + 1, k]."""
+            costs = self._costs_of_counts(scores.shape[1]).repeat_interleave(k, 1)
+            rescaled = self._rescaled(scores.flatten(1), costs, labels)
+            return rescaled.sort(dim=1, descending=True, stable=True).indices[:, :k]
+
+        scores, y = _by_mistakes(self.structure, self.y).topk(k, best)
+        return self._rescaled(scores, self._costs(y), labels), y
+
+    def logsumexp(self) -> Tensor:
+        """Log-partition function [B] of the rescaled scores; twice differentiable.
+
+        Outputs with c mistakes have scores times the cost of c mistakes: one recursion for each c.
+        """
+        labels, (batch, most) = self.structure.score(self.y), self.y.shape
+        rows = torch.arange(batch, device=self.y.device).repeat_interleave(most)
+        costs = self._costs_of_counts(most + 1)[:, 1:]  # those of the labels are 0, and so is their score
+        structure = self.structure.batched()[rows]
+        scaled = (widened(p) * costs.flatten().view(-1, *[1] * (p.dim() - 1)) for p in structure.potentials)
+        sums = _by_mistakes(structure.replace(*scaled), self.y[rows]).logsumexp().view(batch, most, most + 1)
+        wrong = sums[:, :, 1:].diagonal(dim1=1, dim2=2)  # scores multiplied by c, of outputs with c mistakes
+        allowed = (labels > -torch.inf).unsqueeze(1)
+        slack = (self.margin - torch.where(labels > -torch.inf, labels, 0.0)).unsqueeze(1)
+        wrong = torch.where(allowed, wrong + costs * slack, -torch.inf)
+        return semirings.logsumexp(torch.cat([torch.where(allowed, 0.0, -torch.inf).to(wrong), wrong], 1), 1)
+
+    def _rescaled(self, scores: Tensor, costs: Tensor, labels: Tensor) -> Tensor:
+        """Rescaled scores [B, K] of outputs with these scores and costs [B, K], relative to the labels' score [B]."""
+        labels = labels.unsqueeze(1)
+        allowed = (scores > -torch.inf) & (labels > -torch.inf)
+        differences = torch.where(allowed, scores, 0.0) - torch.where(allowed, labels, 0.0)
+        return torch.where(allowed, costs * (self.margin.unsqueeze(1) + differences), -torch.inf)
+
+    def _costs(self, y: Tensor) -> Tensor:
+        """Costs [B, K] of outputs [B, K, ...]."""
+        mistakes = ((y != self.y.unsqueeze(1)) & self.structure.mask.unsqueeze(1)).sum(2)
+        return self.mistake_cost.to(self.margin.dtype).unsqueeze(1) * mistakes
+
+    def _costs_of_counts(self, count: int) -> Tensor:
+        """Costs [B, count] of 0, 1, ... mistakes."""
+        numbers = torch.arange(count, device=self.y.device)
+        return self.mistake_cost.to(self.margin.dtype).unsqueeze(1) * numbers
+
+    def _with(self, structure: LinearChain | Tree, y: Tensor, mistake_cost: Tensor, margin: Tensor) -> "SlackRescaled":
+        rescaled = SlackRescaled(structure, y, mistake_cost)
+        rescaled.margin = margin
+        return rescaled
+
+
+def _by_mistakes(structure: LinearChain | Tree, y: Tensor) -> ByMistakes:
+    return chains.by_mistakes(structure, y) if isinstance(structure, LinearChain) else trees.by_mistakes(structure, y)
