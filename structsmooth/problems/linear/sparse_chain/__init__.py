@@ -113,16 +113,9 @@ class SparseChainProblem(LinearProblem):
 
     def label_sets(self, capacity: int) -> tuple[Tensor, Tensor, Tensor]:
         """As for any linear problem, without a loop over examples."""
-        lengths, offsets = self.sequences.lengths, self.sequences.offsets[:-1]
-        place = torch.repeat_interleave((capacity - 1) * offsets, lengths).add_(torch.arange(len(self.labels)))
-        outputs = torch.empty(capacity * len(place), dtype=self.data.label_type)
-        labels, lengths = self.labels.to(outputs.dtype), torch.repeat_interleave(lengths, lengths)
-        for _ in range(capacity):
-            outputs[place] = labels
-            place += lengths
         alphas = torch.zeros(self.n, capacity, dtype=torch.float64)
         alphas[:, 0] = 1
-        return outputs, alphas, alphas.int()
+        return self.data.repeated_labels(capacity), alphas, alphas.int()
 
     def parts(self, atom: Tensor, block: int) -> Parts:
         """Nodes [T, S] and summed edges [S, S] of one labelling."""

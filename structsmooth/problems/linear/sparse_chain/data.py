@@ -67,6 +67,17 @@ class ChainData:
         sequence = torch.repeat_interleave(self.sequences.lengths)
         return (sequence * self.states).add_(torch.arange(len(self.labels))), sequence
 
+    def repeated_labels(self, times: int) -> Tensor:
+        """The labels of every sequence several times in a row: [tokens * times]."""
+        lengths, offsets = self.sequences.lengths, self.sequences.offsets[:-1]
+        at = torch.repeat_interleave((times - 1) * offsets, lengths).add_(torch.arange(len(self.labels)))
+        repeated = torch.empty(times * len(at), dtype=self.label_type)
+        labels, lengths = self.labels.to(self.label_type), torch.repeat_interleave(lengths, lengths)
+        for _ in range(times):
+            repeated[at] = labels
+            at += lengths
+        return repeated
+
     def matrix(self, w: Tensor) -> Any:
         """A vector [dim] as an array of rows [F + S + 2, S], or one without elements."""
         return w.view(-1, self.states).numpy()
