@@ -1,7 +1,8 @@
-"""Block-coordinate Frank-Wolfe with several threads beside one: full passes, and passes and seconds to a duality gap.
+"""Solvers with several threads beside one: full passes, and passes, seconds and objective of runs.
 
 The problem is that of the task `ner` on a column file, such as CoNLL-2003, with λ = 10/n. The runs of one thread and of
-several alternate, so that what else the machine does disturbs both alike; its load is printed along with them. Wall
+several alternate, so that what else the machine does disturbs both alike; its load is printed along with them. Runs of
+block-coordinate Frank-Wolfe end at a duality gap, and those of SGD, which knows none as small, after some passes. Wall
 seconds include the evaluation after every pass, without which nobody would know the gap; seconds of steps do not. The
 last table has medians over the seeds, and ratios of them to those of one thread.
 """
@@ -20,24 +21,25 @@ from typing import Any, NamedTuple
 
 import torch
 
-from structsmooth import BCFW, ProximalBCFW, SparseChainProblem
+from structsmooth import BCFW, SGD, SparseChainProblem
 from structsmooth.cli.flags import parse_lam, parse_solvers
 from structsmooth.compiled.threads import sharing_passes
 from structsmooth.smoothing import Max
 from structsmooth.solvers import Progress, Stop
 from structsmooth.tasks import NER
 
-_SOLVERS = ["bcfw", "bcfw:sampling=uniform,steps=fw", "proximal-bcfw"]
+_SOLVERS = ["bcfw", "bcfw:sampling=uniform,steps=fw", "proximal-bcfw", "sgd"]
 
 
 class Run(NamedTuple):
-    """What a run took to reach the gap: passes, oracle calls over n, wall seconds, CPU seconds, seconds of steps."""
+    """What a run took: passes, oracle calls over n, wall seconds, CPU seconds, seconds of steps; and its objective."""
 
     passes: float
     calls: float
     wall: float
     cpu: float
     steps: float
+    objective: float
 
 
 def full_pass_seconds(problem: SparseChainProblem, threads: int, repeats: int) -> float:
@@ -51,7 +53,7 @@ def full_pass_seconds(problem: SparseChainProblem, threads: int, repeats: int) -
     return median(seconds[1:])
 
 
-def run_to_gap(problem: SparseChainProblem, lam: float, solver: BCFW, seed: int, gap: float, limit: int) -> Run:
+def run_to_end(problem: SparseChainProblem, lam: float, solver: BCFW | SGD, seed: int, gap: float, limit: int) -> Run:
     """One run until the gap is small enough, or to the limit on passes."""
 
     def watch(progress: Progress[Any]) -> None:
@@ -62,8 +64,8 @@ def run_to_gap(problem: SparseChainProblem, lam: float, solver: BCFW, seed: int,
     last = solver.solve(problem, lam=lam, passes=limit, seed=seed, callbacks=[watch]).history[-1]
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     assert last.gap is not None
-    passes = last.passes if last.gap <= gap else math.inf
-    return Run(passes, last.oracle_calls / problem.n, wall, cpu, last.seconds)
+    passes = last.passes if last.gap <= gap or isinstance(solver, SGD) else math.inf
+    return Run(passes, last.oracle_calls / problem.n, wall, cpu, last.seconds, last.objective)
 
 
 def compared(counts: Sequence[int], measure: Callable[[int], Any]) -> dict[int, Any]:
@@ -87,6 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--threads", type=int, nargs="+", default=[2], help="numbers beside 1 (default: 2)")
     parser.add_argument("--gap", type=float, default=0.05, help="duality gap to reach (default: 0.05)")
     parser.add_argument("--limit", type=int, default=100, help="passes of a run (default: 100)")
+    parser.add_argument("--passes", type=int, default=10, help="passes of a run of SGD (default: 10)")
     parser.add_argument("--seeds", type=int, default=3, help="number of seeds (default: 3)")
     options = parser.parse_args(arguments)
     task = NER(rich=options.rich, bits=options.bits)
@@ -95,21 +98,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     assert isinstance(problem, SparseChainProblem)
     lam, counts = parse_lam(options.lam, problem.n), [1, *options.threads]
     print(f"{problem.n:,} examples, {problem.dim:,} weights, {os.cpu_count()} cores\n")
-    print("| work | threads | passes | calls/n | wall | CPU | steps | passes ratio | wall speedup | steps speedup |")
-    print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
+    columns = "passes | calls/n | wall | CPU | steps | objective | passes ratio | wall speedup | steps speedup |"
+    print(f"| work | threads | {columns}")
+    print("| --- |" + " ---: |" * 10)
     trials = [compared(counts, lambda count: full_pass_seconds(problem, count, 5)) for _ in range(options.seeds)]
     seconds = {count: median(trial[count] for trial in trials) for count in counts}
     for count in counts:
-        print(f"| full pass | {count} | | | {seconds[count]:.3f} | | | | {seconds[1] / seconds[count]:.2f} | |")
+        print(f"| full pass | {count} | | | {seconds[count]:.3f} | | | | | {seconds[1] / seconds[count]:.2f} | |")
     for label, solver in parse_solvers(options.solvers).items():
-        assert isinstance(solver, BCFW | ProximalBCFW)
+        assert isinstance(solver, BCFW | SGD)
         for count in counts:  # compiles what is not compiled yet
             replace(solver, threads=count).solve(problem, lam=lam, passes=2)
 
-        def trial(seed: int, solver: BCFW = solver) -> dict[int, Run]:
+        def trial(seed: int, solver: BCFW | SGD = solver) -> dict[int, Run]:
             solvers = {count: replace(solver, threads=count, gap_tolerance=0.0) for count in counts}
-            limits = (options.gap, options.limit)
-            return compared(counts, lambda count: run_to_gap(problem, lam, solvers[count], seed, *limits))
+            limits = (0.0, options.passes) if isinstance(solver, SGD) else (options.gap, options.limit)
+            return compared(counts, lambda count: run_to_end(problem, lam, solvers[count], seed, *limits))
 
         runs = [trial(seed) for seed in range(options.seeds)]
         medians = {
@@ -120,7 +124,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             cells = [
                 f"{own.passes:g}",
                 f"{own.calls:.1f}",
-                *(f"{s:.2f}" for s in own[2:]),
+                *(f"{s:.2f}" for s in own[2:5]),
+                f"{own.objective:.5f}",
                 *(f"{r:.2f}" for r in ratios),
             ]
             print(f"| {label} | {count} | {' | '.join(cells)} |", flush=True)

@@ -79,8 +79,10 @@ class AffineProblem(Problem):
         return self.affine_batch(indices).losses(w, smoother)
 
     @reduced(FullPass.reduced)
-    def full_pass(self, w: Tensor, smoother: Smoother, *, with_loss: bool = False) -> FullPass:
-        """As in :meth:`Problem.full_pass`; keeps the statistics of every example."""
+    def full_pass(
+        self, w: Tensor, smoother: Smoother, *, with_loss: bool = False, with_statistics: bool = True
+    ) -> FullPass:
+        """As in :meth:`Problem.full_pass`."""
         gradient = torch.zeros_like(w)
         losses: list[Tensor] = []
         costs: list[Tensor] = []
@@ -92,7 +94,7 @@ class AffineProblem(Problem):
             losses.append(answer.loss)
             if answer.cost is not None:
                 costs.append(answer.cost)
-            if answer.by_example:
+            if with_statistics and answer.by_example:
                 rows += zip(*answer.statistics, strict=True)
         smoothed = total(losses) / self.n
         return StatisticsPass(

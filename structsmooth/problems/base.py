@@ -136,8 +136,18 @@ class Problem(ABC):
         return result.smoothed_loss, result.gradient
 
     @reduced(FullPass.reduced)
-    def full_pass(self, w: Tensor, smoother: Smoother, *, with_loss: bool = False) -> FullPass:
-        """One oracle call on every example; ``with_loss`` also gives the loss under the problem's own smoother."""
+    def full_pass(
+        self, w: Tensor, smoother: Smoother, *, with_loss: bool = False, with_statistics: bool = True
+    ) -> FullPass:
+        """One oracle call on every example.
+
+        Args:
+            w: weights, [dim].
+            smoother: of the losses.
+            with_loss: also give the loss under the problem's own smoother.
+            with_statistics: keep the statistics of every example, where the problem does, for an epoch that starts
+                from this pass.
+        """
         gradient, sums = torch.zeros_like(w), []
         for batch in self.chunks():
             value, batch_gradient = self.batch_loss_and_grad(w, batch, smoother)
@@ -202,9 +212,25 @@ class Problem(ABC):
             total += w
         return w, total / len(order)
 
+    def check_threads(self, count: int) -> None:
+        """Refuse several threads for the steps of an epoch, which need compiled ones."""
+        if count > 1:
+            raise ValueError(
+                f"threads must be 1 for a {type(self).__name__}, got {count}: only the steps of a SparseChainProblem "
+                "are compiled for several"
+            )
+
     @replicated
     def sgd_epoch(
-        self, w: Tensor, order: Tensor, *, step_sizes: Tensor, lam: float, smoother: Smoother, shares: Tensor
+        self,
+        w: Tensor,
+        order: Tensor,
+        *,
+        step_sizes: Tensor,
+        lam: float,
+        smoother: Smoother,
+        shares: Tensor,
+        threads: int = 1,
     ) -> tuple[Tensor, Tensor]:
         """Stochastic (sub)gradient steps; returns the last iterate and Σ_t shares[t] · w_t.
 
@@ -215,7 +241,10 @@ class Problem(ABC):
             lam: λ of the problem.
             smoother: ``Max()`` for subgradients of the problem itself.
             shares: weight of each iterate in the sum, float64 [steps].
+            threads: that make the steps at the same time, each without those that the others have not finished. Only
+                problems whose :meth:`check_threads` says so take more than one, for steps of one example.
         """
+        Problem.check_threads(self, threads)  # these steps are plain torch, also where others are not
         total = torch.zeros_like(w)
         for batch, step_size, share in zip(order, step_sizes.tolist(), shares.tolist(), strict=True):
             _, gradient = self.batch_loss_and_grad(w, batch, smoother)

@@ -66,9 +66,12 @@ class ShiftedProblem(DerivedProblem):
         """(1/n) Σ f_i, by the pass of the problem."""
         return self.problem.loss(self.origin + w, smoother)
 
-    def full_pass(self, w: Tensor, smoother: Smoother, *, with_loss: bool = False) -> FullPass:
+    def full_pass(
+        self, w: Tensor, smoother: Smoother, *, with_loss: bool = False, with_statistics: bool = True
+    ) -> FullPass:
         """The full pass of the problem, in these coordinates."""
-        full = self.problem.full_pass(self.origin + w, smoother, with_loss=with_loss)
+        kept = {"with_loss": with_loss, "with_statistics": with_statistics}
+        full = self.problem.full_pass(self.origin + w, smoother, **kept)
         cost = full.expected_cost
         # The scores of the origin are constants now, as costs are.
         cost = None if cost is None else cost + float(self.origin @ full.gradient)

@@ -75,7 +75,8 @@ class Algorithm(ABC, Generic[S]):
 
     def evaluate(self, problem: Problem, lam: float, state: S) -> FullPass:
         """The full pass that gives a state its objective, with the loss, and whatever else the state learns from it."""
-        return problem.full_pass(state.weights, problem.surrogate(self.smoother(state)), with_loss=True)
+        smoother, lent = problem.surrogate(self.smoother(state)), self.first_pass_at(state, lam) is not None
+        return problem.full_pass(state.weights, smoother, with_loss=True, with_statistics=lent)
 
     def step_control(self, problem: Problem, lam: float) -> StepControl[Any] | None:
         """What steers the step size in a run; ``None`` if steps have no size, or nothing steers it."""

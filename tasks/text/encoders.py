@@ -179,7 +179,7 @@ def _token_offsets(tables: Sequence[_Table], tokens: int) -> NDArray[np.int64]:
     """Where the integers of each token begin, and where those of the last token end."""
     offsets = np.zeros(tokens + 1, dtype=np.int64)
     for rows, keys in tables:
-        offsets[1:] += (rows != _DROPPED).sum(axis=1)[keys]
+        offsets[1:] += (rows != _DROPPED).sum(axis=1, dtype=np.int32)[keys]
     return np.cumsum(offsets, out=offsets)
 
 

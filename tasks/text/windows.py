@@ -42,11 +42,12 @@ class Windows:
         self._distinct = corpus.distinct
         self._coded: dict[Column, _Coded] = {}
         # All sentences one after the other, with as many tokens of the outside around each as a window may see.
-        outside, sentence = len(corpus.distinct), np.repeat(np.arange(1, len(corpus) + 1), np.diff(corpus.offsets))
-        positions = np.arange(len(corpus.tokens)) + width * sentence
-        stream = np.full(len(corpus.tokens) + width * (len(corpus) + 1), outside, dtype=np.int32)
-        stream[positions] = corpus.tokens
-        self._neighbours = {offset: stream[positions + offset] for offset in range(-width, width + 1)}
+        gaps = (corpus.offsets + width * np.arange(len(corpus) + 1))[:, None] + np.arange(width)
+        inside = np.ones(len(corpus.tokens) + gaps.size, dtype=np.bool_)
+        inside[gaps] = False
+        stream = np.full(len(inside), len(corpus.distinct), dtype=np.int32)
+        stream[inside] = corpus.tokens
+        self._neighbours = {offset: stream[np.roll(inside, offset)] for offset in range(-width, width + 1)}
 
     def combinations(self, cells: Sequence[tuple[Column, int]]) -> Combinations:
         """The values of columns at offsets from each token, sorted by their numbers."""
@@ -80,10 +81,21 @@ class Windows:
 def _distinct(numbers: NDArray[np.int64], size: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """The distinct ones of numbers below ``size``, sorted, and the rank of each number among them."""
     if size > len(numbers):
-        found, keys = np.unique(numbers, return_inverse=True)
-        return found, keys.astype(np.int32)
+        return _sorted(numbers)
     found, ranks = _ranks(numbers, size)  # without sorting
     return found, ranks[numbers]
+
+
+def _sorted(numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """As :func:`numpy.unique` with the inverse, in half of its memory."""
+    order = np.argsort(numbers)
+    ordered, first = numbers[order], np.ones(len(numbers), dtype=np.bool_)
+    np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
+    found = ordered[first]
+    del ordered
+    keys = np.empty(len(numbers), dtype=np.int32)
+    keys[order] = np.cumsum(first, dtype=np.int32) - 1
+    return found, keys
 
 
 def _ranks(numbers: NDArray[np.integer], size: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:

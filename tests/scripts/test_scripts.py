@@ -131,12 +131,14 @@ def test_benchmark_threads_compares_with_one(data, capsys):
         "--solvers",
         "bcfw",
         "proximal-bcfw",
+        "sgd",
     ]
-    assert load("benchmark_threads").main([*options, "--limit", "40"]) == 0
+    assert load("benchmark_threads").main([*options, "--limit", "40", "--passes", "3"]) == 0
     table = rows(capsys.readouterr().out)
-    works = ("full pass", "bcfw", "proximal-bcfw")
+    works = ("full pass", "bcfw", "proximal-bcfw", "sgd")
     assert [(row["work"], row["threads"]) for row in table] == [(work, count) for work in works for count in "123"]
-    assert all(0 < float(row["passes"]) < 40 for row in table[3:])
+    assert all(0 < float(row["passes"]) < 40 for row in table[3:9])
+    assert all(row["passes"] == "3" for row in table[9:])
 
 
 def test_benchmark_cuts_times_every_oracle(capsys):

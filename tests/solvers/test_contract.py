@@ -231,9 +231,9 @@ class TestRuns:
         problem, evaluations = case.problem(), []
         full_pass = problem.full_pass
 
-        def counted(*arguments: Any, with_loss: bool = False) -> Any:
+        def counted(*arguments: Any, with_loss: bool = False, **options: Any) -> Any:
             before = problem.oracle_calls
-            full = full_pass(*arguments, with_loss=with_loss)
+            full = full_pass(*arguments, with_loss=with_loss, **options)
             evaluations.extend([problem.oracle_calls - before] * with_loss)
             return full
 

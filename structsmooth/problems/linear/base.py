@@ -45,9 +45,11 @@ class LinearProblem(BlockProblem):
         """Number of oracle calls that some examples take: one for each of their blocks."""
         return len(self.blocks_of(indices))
 
-    def full_pass(self, w: Tensor, smoother: Smoother, *, with_loss: bool = False) -> FullPass:
+    def full_pass(
+        self, w: Tensor, smoother: Smoother, *, with_loss: bool = False, with_statistics: bool = True
+    ) -> FullPass:
         """As in :meth:`Problem.full_pass`, with the expected cost."""
-        full = super().full_pass(w, smoother, with_loss=with_loss)
+        full = super().full_pass(w, smoother, with_loss=with_loss, with_statistics=with_statistics)
         return replace(full, expected_cost=self.own_cost(full))
 
     def own_cost(self, full: FullPass) -> float | None:
@@ -102,20 +104,12 @@ class LinearProblem(BlockProblem):
     def label_sets(self, capacity: int) -> tuple[Tensor, Tensor, Tensor]:
         """Active sets of the labels alone, with empty caches: atoms [Σ m_i · capacity], weights and stamps.
 
-        Integers are stored as int32, other atoms as they are.
+        Integers are stored as int32, or smaller where they all fit, other atoms as they are.
         """
         atoms = torch.cat([self.label_atom(block).repeat(capacity) for block in range(self.blocks)])
         alphas = torch.zeros(self.blocks, capacity, dtype=torch.float64)
         alphas[:, 0] = 1
         return atoms if atoms.is_floating_point() else atoms.int(), alphas, alphas.int()
-
-    def check_threads(self, count: int) -> None:
-        """Refuse several threads for the steps of an epoch, which need compiled ones."""
-        if count > 1:
-            raise ValueError(
-                f"threads must be 1 for a {type(self).__name__}, got {count}: only the steps of a SparseChainProblem "
-                "are compiled for several"
-            )
 
     @replicated
     def frank_wolfe_epoch(

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from structsmooth.problems.base import Problem
 from structsmooth.solvers.averaging import averaging_shares
-from structsmooth.solvers.checks import check_choices, check_positive
+from structsmooth.solvers.checks import check_choices, check_number, check_positive
 from structsmooth.solvers.primal.gradient import GradientSolver, GradientState
 from structsmooth.solvers.state import empty
 
@@ -35,17 +35,23 @@ class SGD(GradientSolver[SGDState]):
             ``"constant"`` for γ₀.
         t0: t₀ of the ``"inverse"`` and ``"inverse-sqrt"`` schedules, in passes.
         average: return the average of the iterates instead of the last one.
+        threads: threads that make the steps of a pass at the same time (Niu et al. 2011), one example each, for a
+            :class:`~structsmooth.SparseChainProblem`; they also share full passes. A step does not see those that other
+            threads have not finished, so two runs differ, with the same seed too. One thread gives the same iterates
+            in every run.
     """
 
     schedule: Literal["strongly-convex", "inverse", "inverse-sqrt", "constant"] = "strongly-convex"
     t0: float = 1.0
     average: bool = True
+    threads: int = 1
 
     state_type = SGDState
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_positive(self, "t0")
+        check_number("threads", self.threads, integer=True, positive=True)
         check_choices(self, "schedule")
 
     @property
@@ -54,8 +60,14 @@ class SGD(GradientSolver[SGDState]):
         return 10.0 if self.schedule in ("strongly-convex", "inverse") else 2.5
 
     def check(self, problem: Problem, lam: float) -> None:
-        """Refuse bounds, and λ = 0 where the schedule divides by it."""
+        """Refuse bounds, several threads where steps are not compiled for them, and λ = 0 where it divides."""
         super().check(problem, lam)
+        problem.check_threads(self.threads)
+        if self.threads > 1 and self.examples_per_step(problem) > 1:
+            raise ValueError(
+                f"threads must be 1 for steps on {self.examples_per_step(problem)} examples, got {self.threads}: only "
+                "steps on one example are compiled for several"
+            )
         if lam == 0 and self.schedule == "strongly-convex":
             raise ValueError('the "strongly-convex" schedule needs lam > 0; use schedule="inverse"')
 
@@ -75,6 +87,7 @@ class SGD(GradientSolver[SGDState]):
             lam=lam,
             smoother=problem.smoother,
             shares=shares,
+            threads=self.threads,
         )
         weights = old_share * state.weights + total if self.average else iterate
         return replace(state, weights=weights, iterate=iterate, steps=state.steps + len(order), passes=state.passes + 1)

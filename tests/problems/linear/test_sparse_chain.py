@@ -138,6 +138,18 @@ def test_sgd_epoch_is_the_default(
     assert_close(total, expected_total, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.parametrize("smoother", [Max(), L2(0.7, 3)], ids=str)
+def test_a_pass_without_statistics_is_the_same(smoother: Smoother) -> None:
+    problem = random_problem()
+    w = random_weights(problem)
+    with_them, without = (problem.full_pass(w, smoother, with_statistics=kept) for kept in (True, False))
+    assert not hasattr(without, "node")
+    for name, value in vars(without).items():
+        assert value is getattr(with_them, name) or torch.equal(
+            *map(torch.as_tensor, (value, getattr(with_them, name)))
+        )
+
+
 def test_steps_of_all_examples_are_gradient_descent() -> None:
     problem, smoother, lam, kappa, eta = random_problem(), L2(0.7, 3), 0.3, 0.7, 0.1
     start, center = random_weights(problem), random_weights(problem, 1)

@@ -58,7 +58,7 @@ def iterate(problem: SparseChainProblem, seed: int = 0) -> DualIterate:
         statistics.append(
             shares @ torch.stack([torch.cat([p.flatten() for p in problem.parts(y, i)]) for y in outputs])
         )
-        sets.append(outputs[:CAPACITY].flatten().int())
+        sets.append(outputs[:CAPACITY].flatten().to(problem.data.label_type))
     m = torch.cat(statistics)
     gaps = torch.rand(problem.n, generator=generator, dtype=torch.float64)
     stamps = torch.tensor([1, 0, 2], dtype=torch.int32).repeat(problem.n, 1)
@@ -194,6 +194,26 @@ def test_compiled_steps_with_outputs_that_are_held_are_the_default(
     if steps != "fw" or cache:
         assert changes > 0
     assert calls < total_steps if cache else calls == total_steps
+
+
+def test_outputs_of_older_versions_are_known() -> None:
+    problem = small_problem()
+    point, order = iterate(problem), torch.arange(problem.n)
+    assert point.outputs.dtype == torch.uint8
+    older = replace(point, outputs=point.outputs.int())
+    own, other = (problem.frank_wolfe_epoch(p, order, lam=LAM, steps="pairwise")[0] for p in (point, older))
+    assert all(map(torch.equal, vars(own).values(), vars(other).values()))
+
+
+@pytest.mark.parametrize("states", [256, 257])
+def test_labels_of_outputs_take_little_room(states: int) -> None:
+    problem = random_problem((2, 3, 1), states)
+    plain = LinearProblem.label_sets(problem, 4)
+    for own, expected in zip(problem.label_sets(4), plain, strict=True):
+        assert torch.equal(own, expected.to(own.dtype))
+    assert problem.label_sets(4)[0].dtype == (torch.uint8 if states == 256 else torch.int32)
+    state = BCFW().solve(problem, lam=LAM, passes=2).state
+    assert set(state.outputs.tolist()) - set(problem.labels.tolist())
 
 
 @pytest.mark.parametrize("steps", ["pairwise", "away"])

@@ -113,13 +113,9 @@ class SparseChainProblem(LinearProblem):
 
     def label_sets(self, capacity: int) -> tuple[Tensor, Tensor, Tensor]:
         """As for any linear problem, without a loop over examples."""
-        lengths = self.sequences.lengths
-        example = torch.repeat_interleave(capacity * lengths)
-        position = torch.arange(len(example)) - capacity * self.sequences.offsets[example]
-        outputs = self.labels[self.sequences.offsets[example] + position % lengths[example]]
         alphas = torch.zeros(self.n, capacity, dtype=torch.float64)
         alphas[:, 0] = 1
-        return outputs.int(), alphas, alphas.int()
+        return self.data.repeated_labels(capacity), alphas, alphas.int()
 
     def parts(self, atom: Tensor, block: int) -> Parts:
         """Nodes [T, S] and summed edges [S, S] of one labelling."""
@@ -173,6 +169,7 @@ class SparseChainProblem(LinearProblem):
     def best_statistics(self, w: Tensor) -> Tensor:
         """Statistics of all examples that the max oracle gives at ``w``: [size], compiled."""
         full = self.full_pass(w, Max())
+        assert isinstance(full, ChainPass)
         pieces = zip(full.node.split(self.sequences.lengths.tolist()), full.edge, strict=True)
         return torch.cat([part for piece in pieces for part in piece]).view(-1)
 
@@ -227,15 +224,18 @@ class SparseChainProblem(LinearProblem):
 
     def loss(self, w: Tensor, smoother: Smoother | None = None) -> float:
         """(1/n) Σ f_i(w), without the regularizer; under the problem's own smoother if none is given."""
-        return self.full_pass(w, smoother or self.smoother).smoothed_loss
+        return self.full_pass(w, smoother or self.smoother, with_statistics=False).smoothed_loss
 
     @reduced(FullPass.reduced)
-    def full_pass(self, w: Tensor, smoother: Smoother, *, with_loss: bool = False) -> ChainPass:
-        """One oracle call on every example; a loss without smoothing comes with it."""
+    def full_pass(
+        self, w: Tensor, smoother: Smoother, *, with_loss: bool = False, with_statistics: bool = True
+    ) -> FullPass:
+        """As in :meth:`Problem.full_pass`; a loss without smoothing comes with it."""
         from structsmooth.problems.linear.sparse_chain import compiled_primal
 
         data, w = self.data, self.data.checked_vector("w", w)
-        node, edge = w.new_empty(len(self.labels), self.states), w.new_empty(self.n, self.states, self.states)
+        kept = (len(self.labels), self.n) if with_statistics else (0, 0)
+        node, edge = w.new_empty(kept[0], self.states), w.new_empty(kept[1], self.states, self.states)
 
         def of(part: Part) -> tuple[Tensor, tuple[float, float, float]]:
             gradient = torch.zeros_like(w)
@@ -249,8 +249,9 @@ class SparseChainProblem(LinearProblem):
         smoothed, hinge, cost = map(sum, zip(*values, strict=True))
         wanted = with_loss or smoother == self.smoother
         loss = hinge if isinstance(self.smoother, Max) else self.own_loss(w, smoother, smoothed, wanted)
-        full = ChainPass(w.clone(), smoother, smoothed, gradient, loss, cost, node=node, edge=edge)
-        return replace(full, expected_cost=self.own_cost(full))
+        full = FullPass(w.clone(), smoother, smoothed, gradient, loss, cost)
+        full = replace(full, expected_cost=self.own_cost(full))
+        return ChainPass(**vars(full), node=node, edge=edge) if with_statistics else full
 
     @replicated
     def svrg_epoch(self, snapshot: FullPass, order: Tensor, **settings: Any) -> tuple[Tensor, Tensor]:
@@ -266,6 +267,7 @@ class SparseChainProblem(LinearProblem):
     def sgd_epoch(self, w: Tensor, order: Tensor, **settings: Any) -> tuple[Tensor, Tensor]:
         """The epoch of :meth:`Problem.sgd_epoch`, compiled for steps of one example."""
         order, w = self.data.checked_order(order), self.data.checked_vector("w", w)
+        self.check_threads(settings.get("threads", 1))
         if order.shape[1] > 1:
             return super().sgd_epoch(w, order, **settings)
         result = primal.sgd_epoch(self.data, w, order[:, 0], **settings)

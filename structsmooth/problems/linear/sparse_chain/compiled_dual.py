@@ -12,6 +12,7 @@ from structsmooth.compiled.jit import compiled, entry_point, inlined
 from structsmooth.compiled.sampling import draw, set_weight, sum_tree
 from structsmooth.problems.linear.sparse_chain.compiled_primal import (
     add_label_parts,
+    add_label_parts_atomically,
     add_parts,
     potentials,
     smoothed_max,
@@ -124,21 +125,13 @@ def _add_gathered(count, length, rows, sums, node, edge, factor, out):
 
 @compiled
 def _add_gathered_atomically(count, length, rows, sums, node, edge, factor, out):
-    """:func:`_add_gathered` while other threads do the same; most entries are zero, and cost nothing."""
+    """:func:`_add_gathered` while other threads do the same."""
     states = node.shape[1]
     for j in range(count):
         for s in range(states):
             if sums[j, s] != 0.0:
                 add_atomically(out, rows[j], s, factor * sums[j, s])
-    ends = out.shape[0] - 2
-    for s in range(states):
-        if node[0, s] != 0.0:
-            add_atomically(out, ends, s, factor * node[0, s])
-        if node[length - 1, s] != 0.0:
-            add_atomically(out, ends + 1, s, factor * node[length - 1, s])
-        for p in range(states):
-            if edge[p, s] != 0.0:
-                add_atomically(out, ends - states + p, s, factor * edge[p, s])
+    add_label_parts_atomically(length, node, edge, factor, out)
 
 
 @inlined

@@ -10,6 +10,7 @@ from collections import namedtuple
 
 import numpy as np
 
+from structsmooth.compiled.atomic import add_atomically, take_next
 from structsmooth.compiled.jit import compiled, entry_point, inlined
 from structsmooth.structures.chain.compiled import exponentiate, log_partition, marginals, top_k, viterbi
 
@@ -154,6 +155,20 @@ def add_label_parts(length, node, edge, factor, out):
             transition[p, s] += factor * edge[p, s]
 
 
+@inlined
+def add_label_parts_atomically(length, node, edge, factor, out):
+    """:func:`add_label_parts` while other threads do the same; most entries are zero, and cost nothing."""
+    states, ends = node.shape[1], out.shape[0] - 2
+    for s in range(states):
+        if node[0, s] != 0.0:
+            add_atomically(out, ends, s, factor * node[0, s])
+        if node[length - 1, s] != 0.0:
+            add_atomically(out, ends + 1, s, factor * node[length - 1, s])
+        for p in range(states):
+            if edge[p, s] != 0.0:
+                add_atomically(out, ends - states + p, s, factor * edge[p, s])
+
+
 @compiled
 def add_parts(first, length, data, node, edge, factor, out):
     """out += factor * B^T (node, edge) for the example whose tokens start at ``first``."""
@@ -172,6 +187,18 @@ def add_parts(first, length, data, node, edge, factor, out):
 
 
 @compiled
+def _add_parts_atomically(first, length, data, node, edge, factor, out):
+    """:func:`add_parts` while other threads do the same."""
+    attributes, token_offsets, _, _, _ = data
+    for t in range(length):
+        for s in range(node.shape[1]):
+            if node[t, s] != 0.0:
+                for q in range(token_offsets[first + t], token_offsets[first + t + 1]):
+                    add_atomically(out, attributes[q], s, factor * node[t, s])
+    add_label_parts_atomically(length, node, edge, factor, out)
+
+
+@compiled
 def subtract_labels(first, length, labels, node, edge):
     """Statistics minus the parts of the labels."""
     for t in range(length):
@@ -182,7 +209,7 @@ def subtract_labels(first, length, labels, node, edge):
 
 @entry_point
 def full_pass(data, weights, smoothing, n, node, edge, gradient):
-    """One oracle call on every example; the statistics go to ``node`` [tokens, S] and ``edge`` [examples, S, S].
+    """One oracle call on every example; statistics go to ``node`` [tokens, S] and ``edge`` [examples, S, S], if any.
 
     Returns the sums of the smoothed loss, of the loss and of the expected cost, each over n, and adds that of the
     gradient to ``gradient``. The examples may be a part of n.
@@ -201,8 +228,9 @@ def full_pass(data, weights, smoothing, n, node, edge, gradient):
         loss += best - score
         for t in range(length):
             cost += costs[first + t] * (1.0 - own[t, labels[first + t]])
-        node[first : first + length] = own[:length]
-        edge[i] = own_edge
+        if edge.shape[0] > 0:
+            node[first : first + length] = own[:length]
+            edge[i] = own_edge
         subtract_labels(first, length, labels, own, own_edge)
         add_parts(first, length, data, own, own_edge, 1.0 / n, gradient)
     return smoothed_loss / n, loss / n, cost / n
@@ -287,3 +315,28 @@ def sgd_epoch(order, data, weights, total, smoothing, lam, steps, shares):
             weight += shares[step] * scale
     total[:] += weight * weights
     weights[:] *= scale
+
+
+@entry_point
+def shared_sgd_epoch(order, data, weights, total, smoothing, scales, changes, remaining, queue):
+    """Steps of :func:`sgd_epoch` that several threads make at the same time, each the next one that is left.
+
+    The weights stay as v, and nothing but ``queue`` [1], the number of steps taken, says which step comes next: step t
+    sees scales[t] * v, adds changes[t] * B^T(statistics - labels) to v, and remaining[t] times that to ``total``.
+    """
+    _, _, sentence_offsets, labels, _ = data
+    work = workspace(data, weights.shape[1], smoothing[1])
+    for _ in range(order.shape[0]):
+        step = take_next(queue)
+        if step >= order.shape[0]:
+            break
+        i = order[step]
+        first = sentence_offsets[i]
+        length = sentence_offsets[i + 1] - first
+        potentials(i, data, weights, scales[step], work.unary)
+        smoothed_max(transition_of(weights) * scales[step], length, smoothing, work)
+        subtract_labels(first, length, labels, work.node, work.edge[0])
+        change = changes[step]
+        _add_parts_atomically(first, length, data, work.node, work.edge[0], change, weights)
+        if remaining[step] != 0.0:
+            _add_parts_atomically(first, length, data, work.node, work.edge[0], change * remaining[step], total)

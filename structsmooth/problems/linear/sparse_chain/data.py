@@ -39,6 +39,11 @@ class ChainData:
         """Number of weights."""
         return (self.features + self.states + 2) * self.states
 
+    @property
+    def label_type(self) -> torch.dtype:
+        """Of the labels of outputs that examples hold: the smallest that will do."""
+        return torch.uint8 if self.states <= 256 else torch.int32
+
     @cached_property
     def arrays(self) -> tuple[Any, ...]:
         """Attributes, offsets of tokens and of sequences, labels and costs."""
@@ -60,7 +65,18 @@ class ChainData:
     def token_rows(self) -> tuple[Tensor, Tensor]:
         """Row of every token in the flat statistics of all sequences, and its sequence."""
         sequence = torch.repeat_interleave(self.sequences.lengths)
-        return torch.arange(len(self.labels)) + sequence * self.states, sequence
+        return (sequence * self.states).add_(torch.arange(len(self.labels))), sequence
+
+    def repeated_labels(self, times: int) -> Tensor:
+        """The labels of every sequence several times in a row: [tokens * times]."""
+        lengths, offsets = self.sequences.lengths, self.sequences.offsets[:-1]
+        at = torch.repeat_interleave((times - 1) * offsets, lengths).add_(torch.arange(len(self.labels)))
+        repeated = torch.empty(times * len(at), dtype=self.label_type)
+        labels, lengths = self.labels.to(self.label_type), torch.repeat_interleave(lengths, lengths)
+        for _ in range(times):
+            repeated[at] = labels
+            at += lengths
+        return repeated
 
     def matrix(self, w: Tensor) -> Any:
         """A vector [dim] as an array of rows [F + S + 2, S], or one without elements."""

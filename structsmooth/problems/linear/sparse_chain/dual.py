@@ -42,7 +42,7 @@ def frank_wolfe_epoch(
         total = start * shares.sum()
     needed = steps != "fw" or cache is not None
     none = torch.empty(data.n, 0, dtype=torch.int32)
-    sets = _checked_sets(data, point) if needed else (none.view(-1), none.double(), none)
+    sets = _checked_sets(data, point) if needed else (none.view(-1).to(data.label_type), none.double(), none)
     iterate = (data.matrix(w), data.matrix(total), statistics.numpy(), gaps.numpy())
     held, kind = tuple(tensor.numpy() for tensor in sets), (_STEPS[steps], LEAST_REST)
     criterion = (False, 0.0, 0.0) if cache is None else (True, float(cache.factor), float(cache.least))
@@ -82,7 +82,9 @@ def _checked_sets(data: ChainData, point: DualIterate) -> tuple[Tensor, Tensor, 
     """Copies of what the examples hold."""
     alphas = checked("point.alphas", point.alphas, torch.float64, data.n, -1).clone()
     stamps = checked("point.stamps", point.stamps, torch.int32, *alphas.shape).clone()
-    outputs = checked("point.outputs", point.outputs, torch.int32, len(data.labels) * alphas.shape[1]).clone()
+    # Older versions kept wider ones.
+    own = point.outputs.to(data.label_type) if point.outputs.dtype == torch.int32 else point.outputs
+    outputs = checked("point.outputs", own, data.label_type, len(data.labels) * alphas.shape[1]).clone()
     return outputs, alphas, stamps
 
 

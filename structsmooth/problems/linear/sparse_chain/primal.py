@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from structsmooth.problems.base import FullPass
+from structsmooth.problems.linear.sparse_chain import hogwild
 from structsmooth.problems.linear.sparse_chain.data import ChainData, checked, smoothing
 from structsmooth.smoothing import Smoother
 
@@ -55,7 +56,15 @@ def svrg_epoch(
 
 
 def sgd_epoch(
-    data: ChainData, w: Tensor, order: Tensor, *, step_sizes: Tensor, lam: float, smoother: Smoother, shares: Tensor
+    data: ChainData,
+    w: Tensor,
+    order: Tensor,
+    *,
+    step_sizes: Tensor,
+    lam: float,
+    smoother: Smoother,
+    shares: Tensor,
+    threads: int = 1,
 ) -> tuple[Tensor, Tensor]:
     """The epoch of :meth:`~structsmooth.problems.Problem.sgd_epoch` with steps of one example, order [steps]."""
     from structsmooth.problems.linear.sparse_chain import compiled_primal
@@ -63,9 +72,12 @@ def sgd_epoch(
     w = data.checked_vector("w", w).clone()
     total = torch.zeros_like(w)
     rates = {"step_sizes": step_sizes, "shares": shares}
-    steps = (checked(name, rate, torch.float64, len(order)).numpy() for name, rate in rates.items())
-    vectors = (data.matrix(w), data.matrix(total))
-    compiled_primal.sgd_epoch(order.numpy(), data.arrays, *vectors, smoothing(smoother), float(lam), *steps)
+    steps = [checked(name, rate, torch.float64, len(order)) for name, rate in rates.items()]
+    if threads > 1:
+        hogwild.sgd_epoch(data, w, total, order, *steps, lam=float(lam), smoother=smoother, threads=threads)
+        return w, total
+    iterate = (data.arrays, data.matrix(w), data.matrix(total), smoothing(smoother))
+    compiled_primal.sgd_epoch(order.numpy(), *iterate, float(lam), *(rate.numpy() for rate in steps))
     return w, total
 
 
