@@ -4,6 +4,7 @@ from structsmooth.costs import Cost, Hamming, NormalizedHamming, OneMinusIoU, We
 from structsmooth.history import History
 from structsmooth.losses import StructuralHinge
 from structsmooth.problems import (
+    DenseChainProblem,
     FactorGraphProblem,
     FactorGraphs,
     LinearModuleProblem,
@@ -13,7 +14,7 @@ from structsmooth.problems import (
     SparseChainProblem,
 )
 from structsmooth.scores import LinearScore, ScoreModule
-from structsmooth.sequences import SparseSequences
+from structsmooth.sequences import DenseSequences, SparseSequences
 from structsmooth.smoothing import L2, Entropy, Max, Smoother, simplex_projection
 from structsmooth.solvers import (
     BCFW,
@@ -82,6 +83,8 @@ __all__ = [
     "Cost",
     "Count",
     "CuttingPlane",
+    "DenseChainProblem",
+    "DenseSequences",
     "Entropy",
     "ExcessiveGap",
     "Factor",

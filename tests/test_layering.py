@@ -22,7 +22,7 @@ LAYERS = [
     {"structsmooth.problems.base"},
     {"structsmooth.problems"},
     {"structsmooth.problems.linear"},
-    {"structsmooth.problems.linear.factor_graph", "structsmooth.problems.linear.sparse_chain"},
+    {"structsmooth.problems.linear.factor_graph", "structsmooth.problems.linear.chain"},
     {"structsmooth.problems.linear.__init__"},
     {"structsmooth.problems.__init__"},
     {"structsmooth.checkpoint", "structsmooth.history"},
