@@ -2,6 +2,7 @@
 
 from structsmooth.costs import Cost, Hamming, NormalizedHamming, OneMinusIoU, WeightedHamming
 from structsmooth.history import History
+from structsmooth.kernels import KernelFeatures
 from structsmooth.losses import StructuralHinge
 from structsmooth.problems import (
     DenseChainProblem,
@@ -95,6 +96,7 @@ __all__ = [
     "Hamming",
     "History",
     "IncrementalProxLinear",
+    "KernelFeatures",
     "LinearChain",
     "LinearModuleProblem",
     "LinearProblem",
