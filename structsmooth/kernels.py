@@ -84,7 +84,7 @@ class KernelFeatures:
             ValueError: points that are not a matrix, are not finite, or are fewer than landmarks, equal ones counted
                 once.
         """
-        points = _points("x", x).unique(dim=0)
+        points: Tensor = _points("x", x).unique(dim=0)
         if self.landmarks is not None:
             if self.landmarks > len(points):
                 raise ValueError(
@@ -197,7 +197,7 @@ def _inverse_root(gram: Tensor) -> Tensor:
     diagonal = factor.diagonal()
     if not failed and float(diagonal.min()) ** 2 > _ROUNDING * float(diagonal.max()) ** 2:
         identity = torch.eye(len(gram), dtype=gram.dtype)
-        return torch.linalg.solve_triangular(factor, identity, upper=False).T
+        return cast(Tensor, torch.linalg.solve_triangular(factor, identity, upper=False).T)
     values, vectors = torch.linalg.eigh(gram)
     if values[-1] <= 0 or values[0] < -_ROUNDING * len(gram) * values.abs().max():
         raise ValueError(

@@ -82,7 +82,7 @@ class FittedOCR(FittedTask):
     def _kernel(self) -> FittedKernel | None:
         kernel = self.task.kernel_features
         pixels = [_unpacked(digits) for digits in self.landmarks_seen]
-        return kernel and kernel.at(torch.from_numpy(np.stack(pixels)))
+        return None if kernel is None else kernel.at(torch.from_numpy(np.stack(pixels)))
 
 
 @dataclass(frozen=True)

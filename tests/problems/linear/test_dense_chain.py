@@ -21,6 +21,7 @@ from structsmooth import (
 )
 from structsmooth.problems import Cache, DualIterate, SmoothedIterate
 
+LAM = 0.1
 EXACTLY = {"rtol": 0.0, "atol": 1e-10}
 ChainProblem = SparseChainProblem | DenseChainProblem
 KINDS: dict[str, Callable[[], ChainProblem]] = {
@@ -37,6 +38,22 @@ def problem(request: Any) -> ChainProblem:
 
 def order_of(problem: ChainProblem, steps: int) -> Tensor:
     return torch.randint(problem.n, (steps,), generator=torch.Generator().manual_seed(1))
+
+
+def random_iterate(problem: ChainProblem) -> DualIterate:
+    """Three different outputs for each example, away from ties."""
+    generator = torch.Generator().manual_seed(3)
+    alphas = torch.randn(problem.n, 3, generator=generator, dtype=torch.float64).softmax(1)
+    statistics, sets = [], []
+    for i, own in enumerate(alphas):
+        first = torch.randint(3, problem.label_atom(i).shape, generator=generator)
+        outputs = (first + torch.arange(3)[:, None]) % 3
+        parts = [torch.cat([p.flatten() for p in problem.parts(y, i)]) for y in outputs]
+        statistics.append(own @ torch.stack(parts))
+        sets.append(outputs.flatten().int())
+    m, gaps = torch.cat(statistics), torch.ones(problem.n, dtype=torch.float64)
+    stamps = torch.tensor([1, 0, 2], dtype=torch.int32).repeat(problem.n, 1)
+    return DualIterate(problem.dual_weights(m, LAM), m, gaps, torch.cat(sets), alphas, stamps)
 
 
 def test_losses_by_enumeration(problem: ChainProblem) -> None:
@@ -64,17 +81,15 @@ def test_primal_passes_are_the_default(problem: ChainProblem, smoother: Any) -> 
 
 @pytest.mark.parametrize("steps", ["fw", "pairwise"])
 def test_frank_wolfe_steps_are_the_default(problem: ChainProblem, steps: Any) -> None:
-    order, lam = order_of(problem, 20), 0.1
-    sets = problem.label_sets(3)
-    point = DualIterate(problem.start(), problem.label_statistics(), torch.ones(problem.n).double(), *sets)
+    point, order = random_iterate(problem), order_of(problem, 20)
     shares = torch.linspace(0.1, 1.0, 20, dtype=torch.float64)
-    settings = {"lam": lam, "steps": steps, "shares": shares, "cache": Cache(0.25, 0.0)}
+    settings = {"lam": LAM, "steps": steps, "shares": shares, "cache": Cache(0.25, 0.0)}
     reached, total = problem.frank_wolfe_epoch(point, order, **settings)
     expected, expected_total = LinearProblem.frank_wolfe_epoch(problem, point, order, **settings)
     assert_close(reached.weights, expected.weights, **EXACTLY)
     assert_close(reached.statistics, expected.statistics, **EXACTLY)
     assert_close(total, expected_total, **EXACTLY)
-    assert_close(problem.dual_weights(reached.statistics, lam), reached.weights, **EXACTLY)
+    assert_close(problem.dual_weights(reached.statistics, LAM), reached.weights, **EXACTLY)
     own, w = reached.statistics, reached.weights
     assert_close(problem.block_gaps(w, own), LinearProblem.block_gaps(problem, w, own), **EXACTLY)
     assert_close(problem.block_margins(w, own), LinearProblem.block_margins(problem, w, own), **EXACTLY)
@@ -82,7 +97,7 @@ def test_frank_wolfe_steps_are_the_default(problem: ChainProblem, steps: Any) ->
 
 def test_dual_ascent_is_the_default(problem: ChainProblem) -> None:
     point = SmoothedIterate(problem.start(), problem.label_statistics(), torch.zeros(problem.n).double())
-    settings = {"lam": 0.1, "smoother": Entropy(0.5)}
+    settings = {"lam": LAM, "smoother": Entropy(0.5)}
     reached = problem.sdca_epoch(point, order_of(problem, 20), **settings)
     expected = LinearProblem.sdca_epoch(problem, point, order_of(problem, 20), **settings)
     assert_close((reached.weights, reached.surplus), (expected.weights, expected.surplus), **EXACTLY)

@@ -62,5 +62,5 @@ class DenseChainProblem(ChainProblem):
         """The same problem over some of its examples."""
         tokens = self.sequences.tokens(indices)
         examples = (self.sequences.features[tokens], self.labels[tokens], self.sequences.lengths[indices])
-        settings = (self.cost, self.smoother, self.bounds, self.transition_scale)
-        return DenseChainProblem(*examples, self.states, *settings)
+        cost, smoother, bounds, scale = self.cost, self.smoother, self.bounds, self.transition_scale
+        return DenseChainProblem(*examples, self.states, cost, smoother, bounds, scale)
