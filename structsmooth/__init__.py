@@ -2,8 +2,10 @@
 
 from structsmooth.costs import Cost, Hamming, NormalizedHamming, OneMinusIoU, RescaledMargin, WeightedHamming
 from structsmooth.history import History
+from structsmooth.kernels import KernelFeatures
 from structsmooth.losses import SlackRescaledHinge, StructuralHinge
 from structsmooth.problems import (
+    DenseChainProblem,
     FactorGraphProblem,
     FactorGraphs,
     LinearModuleProblem,
@@ -13,7 +15,7 @@ from structsmooth.problems import (
     SparseChainProblem,
 )
 from structsmooth.scores import LinearScore, ScoreModule, SlackRescaledScores
-from structsmooth.sequences import SparseSequences
+from structsmooth.sequences import DenseSequences, SparseSequences
 from structsmooth.smoothing import L2, Entropy, Max, Smoother, simplex_projection
 from structsmooth.solvers import (
     BCFW,
@@ -83,6 +85,8 @@ __all__ = [
     "Cost",
     "Count",
     "CuttingPlane",
+    "DenseChainProblem",
+    "DenseSequences",
     "Entropy",
     "ExcessiveGap",
     "Factor",
@@ -93,6 +97,7 @@ __all__ = [
     "Hamming",
     "History",
     "IncrementalProxLinear",
+    "KernelFeatures",
     "LinearChain",
     "LinearModuleProblem",
     "LinearProblem",

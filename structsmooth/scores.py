@@ -5,10 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import embedding_bag
 
 from structsmooth.costs import Cost, Hamming, slack_rescaled
-from structsmooth.sequences import SparseSequences, pad
+from structsmooth.sequences import Sequences, pad
 from structsmooth.structures import LinearChain, SlackRescaled, Structure
 
 
@@ -71,11 +70,11 @@ class LinearScore(ScoreModule):
         self.transition = nn.Parameter(torch.zeros(states, states, dtype=dtype))
         self.ends = nn.Parameter(torch.zeros(2, states, dtype=dtype))
 
-    def forward(self, x: SparseSequences | Tensor | tuple[Tensor, Tensor]) -> LinearChain:
+    def forward(self, x: Sequences | Tensor | tuple[Tensor, Tensor]) -> LinearChain:
         """Chain over the labels of ``x``.
 
         Args:
-            x: sparse sequences, or dense features [B, T, F], alone or with lengths [B].
+            x: sequences, or dense features [B, T, F], alone or with lengths [B].
         """
         return linear_chain(x, self.rows, self.transition, self.ends)
 
@@ -113,14 +112,12 @@ class SlackRescaledScores(ScoreModule):
 
 
 def linear_chain(
-    x: SparseSequences | Tensor | tuple[Tensor, Tensor], rows: Tensor, transition: Tensor, ends: Tensor
+    x: Sequences | Tensor | tuple[Tensor, Tensor], rows: Tensor, transition: Tensor, ends: Tensor
 ) -> LinearChain:
     """The chain of :class:`LinearScore` for given parameters."""
-    if isinstance(x, SparseSequences):
+    if isinstance(x, Sequences):
         _check_sequences(x, len(rows))
-        offsets = x.token_offsets.to(x.attributes.dtype)
-        tokens = embedding_bag(x.attributes, rows, offsets, mode="sum", include_last_offset=True)
-        unary, lengths = pad(tokens, x.lengths), x.lengths
+        unary, lengths = pad(x.scores(rows), x.lengths), x.lengths
     else:
         dense, given = x if isinstance(x, tuple) else (x, None)
         _check_dense(dense, given, rows)
@@ -136,17 +133,16 @@ def linear_chain(
     return LinearChain(unary, transition, lengths)
 
 
-def _check_sequences(x: SparseSequences, features: int) -> None:
+def _check_sequences(x: Sequences, features: int) -> None:
     if len(x) == 0:
         raise ValueError("x must hold at least one sequence")
-    check = Structure.validate_args_default and not torch.compiler.is_compiling()
-    if check and len(x.attributes) and not 0 <= int(x.attributes.min()) <= int(x.attributes.max()) < features:
-        raise ValueError(f"attributes of x must be from 0 to {features - 1}")
+    if Structure.validate_args_default and not torch.compiler.is_compiling():
+        x.check_features(features)
 
 
 def _check_dense(x: Any, lengths: Any, rows: Tensor) -> None:
     if not isinstance(x, Tensor):
-        raise TypeError(f"x must be SparseSequences or a torch.Tensor, got {type(x).__name__}")
+        raise TypeError(f"x must be sequences or a torch.Tensor, got {type(x).__name__}")
     if x.dtype != rows.dtype:
         raise TypeError(f"x must have the dtype of the weights, {rows.dtype}, got {x.dtype}")
     if x.dim() != 3 or x.shape[-1] != len(rows):

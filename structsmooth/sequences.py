@@ -1,46 +1,24 @@
-"""Sequences of tokens described by sparse binary attributes."""
+"""Sequences of tokens described by features, sparse or dense."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor
+from torch.nn.functional import embedding_bag
+
+S = TypeVar("S", bound="Sequences")
 
 
-@dataclass(frozen=True)
-class SparseSequences:
-    """A set of n sequences of tokens, each of which is a set of attribute ids, in compressed rows.
+class Sequences(ABC):
+    """A set of n sequences of tokens, each of which is a row of features.
 
-    Args:
-        attributes: ids of all tokens in order: int32 [nonzeros]. An id that a token lists twice counts twice.
-        token_offsets: token t has attributes[token_offsets[t] : token_offsets[t + 1]]: int64 [tokens + 1].
+    Attributes:
         offsets: sequence i has tokens offsets[i] to offsets[i + 1] - 1: int64 [n + 1].
-
-    Raises:
-        TypeError: a tensor of the wrong dtype.
-        ValueError: offsets that do not start at 0, that decrease or that do not end with the data; an empty sequence.
     """
 
-    attributes: Tensor
-    token_offsets: Tensor
     offsets: Tensor
-
-    def __post_init__(self) -> None:
-        for name in ("attributes", "token_offsets", "offsets"):
-            if not isinstance(getattr(self, name), Tensor):
-                raise TypeError(f"{name} must be a torch.Tensor, got {type(getattr(self, name)).__name__}")
-            if getattr(self, name).dim() != 1:
-                raise ValueError(f"{name} must have one dimension, got shape {tuple(getattr(self, name).shape)}")
-        ends = {"token_offsets": len(self.attributes), "offsets": len(self.token_offsets) - 1}
-        if self.attributes.dtype != torch.int32:
-            raise TypeError(f"attributes must be int32, got {self.attributes.dtype}")
-        for name, end in ends.items():
-            offsets = getattr(self, name)
-            if offsets.dtype != torch.int64:
-                raise TypeError(f"{name} must be int64, got {offsets.dtype}")
-            if len(offsets) == 0 or offsets[0] != 0 or offsets[-1] != end or bool((offsets.diff() < 0).any()):
-                raise ValueError(f"{name} must rise from 0 to {end}")
-        if bool((self.lengths == 0).any()):
-            raise ValueError(f"sequence {int((self.lengths == 0).nonzero()[0])} is empty")
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -50,17 +28,162 @@ class SparseSequences:
         """Number of tokens of each sequence: int64 [n]."""
         return self.offsets.diff()
 
-    def select(self, indices: Tensor) -> "SparseSequences":
-        """The sequences at ``indices``, in that order."""
-        if indices.numel() and not 0 <= int(indices.min()) <= int(indices.max()) < len(self):
-            raise IndexError(f"indices must be from 0 to {len(self) - 1}")
-        tokens, offsets = compressed_rows(self.offsets, indices)
-        entries, token_offsets = compressed_rows(self.token_offsets, tokens)
-        return SparseSequences(self.attributes[entries], token_offsets, offsets)
-
     def tokens(self, indices: Tensor) -> Tensor:
         """Positions of the tokens of the sequences at ``indices``."""
-        return compressed_rows(self.offsets, indices)[0]
+        return self._rows(indices)[0]
+
+    @abstractmethod
+    def select(self: S, indices: Tensor) -> S:
+        """The sequences at ``indices``, in that order."""
+
+    @abstractmethod
+    def check_features(self, features: int) -> None:
+        """Raise ``ValueError`` unless rows of so many weights fit."""
+
+    @abstractmethod
+    def scores(self, rows: Tensor) -> Tensor:
+        """Features times weights [F, S]: one row for each token, [tokens, S]."""
+
+    @abstractmethod
+    def transposed(self, nodes: Tensor, tokens: slice) -> tuple[Tensor | slice, Tensor]:
+        """The transposed features of some tokens times ``nodes`` [T, S]: numbers of features, and a row for each."""
+
+    def _rows(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+        """Positions of the tokens of some sequences, and the offsets of these sequences."""
+        if indices.numel() and not 0 <= int(indices.min()) <= int(indices.max()) < len(self):
+            raise IndexError(f"indices must be from 0 to {len(self) - 1}")
+        return compressed_rows(self.offsets, indices)
+
+    def _check_offsets(self, name: str, end: int) -> None:
+        offsets = getattr(self, name)
+        if offsets.dtype != torch.int64:
+            raise TypeError(f"{name} must be int64, got {offsets.dtype}")
+        if len(offsets) == 0 or offsets[0] != 0 or offsets[-1] != end or bool((offsets.diff() < 0).any()):
+            raise ValueError(f"{name} must rise from 0 to {end}")
+
+    def _check_not_empty(self) -> None:
+        if bool((self.lengths == 0).any()):
+            raise ValueError(f"sequence {int((self.lengths == 0).nonzero()[0])} is empty")
+
+
+@dataclass(frozen=True)
+class SparseSequences(Sequences):
+    """A set of n sequences of tokens, each of which is a set of attribute ids, in compressed rows.
+
+    Args:
+        attributes: ids of all tokens in order: int32 [nonzeros]. An id that a token lists twice counts twice.
+        token_offsets: token t has attributes[token_offsets[t] : token_offsets[t + 1]]: int64 [tokens + 1].
+        offsets: sequence i has tokens offsets[i] to offsets[i + 1] - 1: int64 [n + 1].
+        values: the value of each entry of ``attributes``, float32 or float64 [nonzeros]; ``None`` if all are 1.
+
+    Raises:
+        TypeError: a tensor of the wrong dtype.
+        ValueError: offsets that do not start at 0, that decrease or that do not end with the data; an empty sequence;
+            values that are not finite, or another number of them than of attributes.
+    """
+
+    attributes: Tensor
+    token_offsets: Tensor
+    offsets: Tensor
+    values: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("attributes", "token_offsets", "offsets"):
+            _check_tensor(name, getattr(self, name), 1)
+        if self.attributes.dtype != torch.int32:
+            raise TypeError(f"attributes must be int32, got {self.attributes.dtype}")
+        self._check_offsets("token_offsets", len(self.attributes))
+        self._check_offsets("offsets", len(self.token_offsets) - 1)
+        self._check_not_empty()
+        if self.values is not None:
+            _check_values("values", self.values, 1)
+            if len(self.values) != len(self.attributes):
+                raise ValueError(
+                    f"values must be as many as attributes, {len(self.attributes)}, got {len(self.values)}"
+                )
+
+    def select(self, indices: Tensor) -> "SparseSequences":
+        """The sequences at ``indices``, in that order."""
+        tokens, offsets = self._rows(indices)
+        entries, token_offsets = compressed_rows(self.token_offsets, tokens)
+        values = None if self.values is None else self.values[entries]
+        return SparseSequences(self.attributes[entries], token_offsets, offsets, values)
+
+    def check_features(self, features: int) -> None:
+        """Raise ``ValueError`` unless all attribute ids are below the number of features."""
+        _check_ids("attributes", self.attributes, features)
+
+    def scores(self, rows: Tensor) -> Tensor:
+        """Sums of the weights [F, S] of the attributes of each token, times their values: [tokens, S]."""
+        values = None if self.values is None else self.values.to(rows.dtype)
+        offsets = self.token_offsets.to(self.attributes.dtype)
+        return embedding_bag(
+            self.attributes, rows, offsets, mode="sum", per_sample_weights=values, include_last_offset=True
+        )
+
+    def transposed(self, nodes: Tensor, tokens: slice) -> tuple[Tensor | slice, Tensor]:
+        """The different attributes of some tokens, and for each the sum of the ``nodes`` [T, S] of its tokens."""
+        offsets = self.token_offsets[tokens.start : tokens.stop + 1]
+        entries = slice(int(offsets[0]), int(offsets[-1]))
+        terms = nodes[torch.repeat_interleave(offsets.diff())]
+        if self.values is not None:
+            terms = terms * self.values[entries, None]
+        used, row = self.attributes[entries].long().unique(return_inverse=True)
+        return used, nodes.new_zeros(len(used), nodes.shape[1]).index_add_(0, row, terms)
+
+
+@dataclass(frozen=True)
+class DenseSequences(Sequences):
+    """A set of n sequences of tokens, each of which is a row of numbers.
+
+    Args:
+        features: rows of all tokens in order: float32 or float64 [tokens, F].
+        offsets: sequence i has tokens offsets[i] to offsets[i + 1] - 1: int64 [n + 1].
+
+    Raises:
+        TypeError: a tensor of the wrong dtype.
+        ValueError: features that are not finite; offsets that do not start at 0, that decrease or that do not end with
+            the data; an empty sequence.
+    """
+
+    features: Tensor
+    offsets: Tensor
+
+    def __post_init__(self) -> None:
+        _check_values("features", self.features, 2)
+        _check_tensor("offsets", self.offsets, 1)
+        self._check_offsets("offsets", len(self.features))
+        self._check_not_empty()
+
+    @classmethod
+    def of(cls, features: Tensor, lengths: Tensor) -> "DenseSequences":
+        """The sequences whose numbers of tokens are ``lengths``, int64 [n]."""
+        _check_tensor("lengths", lengths, 1)
+        if lengths.dtype != torch.int64:
+            raise TypeError(f"lengths must be int64, got {lengths.dtype}")
+        if bool((lengths < 1).any()) or int(lengths.sum()) != len(features):
+            raise ValueError(f"lengths must be positive and sum to the number of tokens, {len(features)}")
+        return cls(features, torch.cat([lengths.new_zeros(1), lengths.cumsum(0)]))
+
+    def select(self, indices: Tensor) -> "DenseSequences":
+        """The sequences at ``indices``, in that order."""
+        tokens, offsets = self._rows(indices)
+        return DenseSequences(self.features[tokens], offsets)
+
+    def check_features(self, features: int) -> None:
+        """Raise ``ValueError`` unless tokens have so many features."""
+        if self.features.shape[1] != features:
+            raise ValueError(
+                f"features must have shape [tokens, F] with F = {features}, got {tuple(self.features.shape)}"
+            )
+
+    def scores(self, rows: Tensor) -> Tensor:
+        """Features times weights [F, S]: [tokens, S]."""
+        return self.features.to(rows.dtype) @ rows
+
+    def transposed(self, nodes: Tensor, tokens: slice) -> tuple[Tensor | slice, Tensor]:
+        """All features, and the transposed features of some tokens times ``nodes`` [T, S]."""
+        return slice(None), self.features[tokens].to(nodes.dtype).T @ nodes
 
 
 def compressed_rows(offsets: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
@@ -79,7 +202,7 @@ def pad(values: Tensor, lengths: Tensor) -> Tensor:
     return padded.masked_scatter(mask.view(*mask.shape, *[1] * (values.dim() - 1)).expand_as(padded), values)
 
 
-def check_labelled(sequences: SparseSequences, labels: Tensor, features: int, states: int) -> None:
+def check_labelled(sequences: Sequences, labels: Tensor, features: int, states: int) -> None:
     """Raise unless there is a sequence, a label of every token, and all are in range."""
     tokens = int(sequences.offsets[-1])
     if len(sequences) == 0:
@@ -88,6 +211,26 @@ def check_labelled(sequences: SparseSequences, labels: Tensor, features: int, st
         raise TypeError(f"labels must be int64, got {labels.dtype}")
     if labels.shape != (tokens,):
         raise ValueError(f"labels must have shape [tokens] = {(tokens,)}, got {tuple(labels.shape)}")
-    for name, ids, size in (("labels", labels, states), ("attributes", sequences.attributes, features)):
-        if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < size:
-            raise ValueError(f"{name} must be from 0 to {size - 1}, got {int(ids.min())} to {int(ids.max())}")
+    _check_ids("labels", labels, states)
+    sequences.check_features(features)
+
+
+def _check_ids(name: str, ids: Tensor, size: int) -> None:
+    if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < size:
+        raise ValueError(f"{name} must be from 0 to {size - 1}, got {int(ids.min())} to {int(ids.max())}")
+
+
+def _check_tensor(name: str, tensor: Tensor, dimensions: int) -> None:
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"{name} must be a torch.Tensor, got {type(tensor).__name__}")
+    if tensor.dim() != dimensions:
+        wanted = "one dimension" if dimensions == 1 else f"{dimensions} dimensions"
+        raise ValueError(f"{name} must have {wanted}, got shape {tuple(tensor.shape)}")
+
+
+def _check_values(name: str, values: Tensor, dimensions: int) -> None:
+    _check_tensor(name, values, dimensions)
+    if values.dtype not in (torch.float32, torch.float64):
+        raise TypeError(f"{name} must be float32 or float64, got {values.dtype}")
+    if not bool(values.isfinite().all()):
+        raise ValueError(f"{name} must be finite")

@@ -1,4 +1,4 @@
-"""Predictions of linear chains over sparse attributes, for tasks on sequences."""
+"""Predictions of linear chains, for tasks on sequences."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, TextIO
@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from structsmooth.scores import linear_chain
-from structsmooth.sequences import SparseSequences
+from structsmooth.sequences import Sequences as TokenSequences
 from structsmooth.tag_schemes import TransitionMask
 from structsmooth.tasks.progress import tracked
 
@@ -16,18 +16,26 @@ _BATCH, _TOKENS = 256, 1 << 16
 
 
 def best_labels(
-    sequences: SparseSequences, weights: Tensor, states: int, k: int, mask: TransitionMask | None = None
+    sequences: TokenSequences,
+    weights: Tensor,
+    states: int,
+    k: int,
+    mask: TransitionMask | None = None,
+    transition_scale: float = 1.0,
 ) -> list[list[tuple[float, list[int]]]]:
     """The k best labellings of each sequence with their scores, best first; fewer where there are no more.
 
     Args:
-        sequences: n sequences over F attributes.
-        weights: of a :class:`~structsmooth.SparseChainProblem`, (F + S + 2)·S.
+        sequences: n sequences over F features.
+        weights: of a :class:`~structsmooth.SparseChainProblem` or :class:`~structsmooth.DenseChainProblem`,
+            (F + S + 2)·S.
         states: number S of labels.
         k: at least 1.
         mask: which labels may follow each other, begin and end; all if not given.
+        transition_scale: that of the problem.
     """
     rows, transition, ends = weights.view(-1, states).tensor_split([-states - 2, -2])
+    transition = transition_scale * transition
     if mask is not None:
         transition = transition + mask.transition.to(weights)
         ends = ends + torch.stack([mask.start, mask.stop]).to(weights)

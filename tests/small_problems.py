@@ -1,4 +1,4 @@
-"""Small sparse chain problems, and what they are by enumeration of all outputs."""
+"""Small chain problems, and what they are by enumeration of all outputs."""
 
 from itertools import product
 from typing import Any
@@ -10,10 +10,11 @@ from scipy.optimize import minimize
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from structsmooth import Cost, Hamming, SparseChainProblem, SparseSequences
+from structsmooth import Cost, DenseChainProblem, Hamming, SparseChainProblem, SparseSequences
 from structsmooth.problems.bounds import Bounds
 
 Example = tuple[Any, Tensor]
+ChainProblem = SparseChainProblem | DenseChainProblem
 
 
 def offsets(counts: Tensor) -> Tensor:
@@ -28,31 +29,56 @@ def random_problem(
     cost: Cost | None = Hamming(),  # noqa: B008 - immutable
     seed: int = 0,
     bounds: Bounds | None = None,
+    valued: bool = False,
+    transition_scale: float = 1.0,
 ) -> SparseChainProblem:
-    """Tokens of 0 to 4 attributes, some of them repeated; the last attribute never occurs."""
+    """Tokens of 0 to 4 attributes, some of them repeated, with values if asked for; the last attribute never occurs."""
     generator = torch.Generator().manual_seed(seed)
     counts = torch.randint(5, (sum(lengths),), generator=generator)
     attributes = torch.randint(features - 1, (int(counts.sum()),), generator=generator, dtype=torch.int32)
     labels = torch.randint(states, (sum(lengths),), generator=generator)
-    sequences = SparseSequences(attributes, offsets(counts), offsets(torch.tensor(lengths)))
-    return SparseChainProblem(sequences, labels, features, states, cost, bounds=bounds)
+    values = torch.randn(len(attributes), generator=generator) if valued else None
+    sequences = SparseSequences(attributes, offsets(counts), offsets(torch.tensor(lengths)), values)
+    settings = {"bounds": bounds, "transition_scale": transition_scale}
+    return SparseChainProblem(sequences, labels, features, states, cost, **settings)
 
 
-def random_weights(problem: SparseChainProblem, seed: int = 0) -> Tensor:
+def random_dense_problem(
+    lengths: tuple[int, ...] = (3, 1, 4, 2, 3),
+    states: int = 3,
+    features: int = 5,
+    cost: Cost | None = Hamming(),  # noqa: B008 - immutable
+    seed: int = 0,
+    dtype: torch.dtype = torch.float32,
+    **settings: Any,
+) -> DenseChainProblem:
+    """Tokens of Gaussian features."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(sum(lengths), features, generator=generator, dtype=dtype)
+    labels = torch.randint(states, (sum(lengths),), generator=generator)
+    return DenseChainProblem(x, labels, torch.tensor(lengths), states, cost, **settings)
+
+
+def random_weights(problem: ChainProblem, seed: int = 0) -> Tensor:
     """Gaussian weights."""
     return torch.randn(problem.dim, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def dense_examples(problem: SparseChainProblem) -> list[Example]:
-    """Counts of attributes [T, F] and labels [T] of each sequence."""
-    examples = []
-    for i in range(problem.n):
-        sequence = problem.sequences.select(torch.tensor([i]))
-        token = torch.repeat_interleave(torch.arange(len(sequence.token_offsets) - 1), sequence.token_offsets.diff())
-        x = torch.zeros(len(sequence.token_offsets) - 1, problem.features, dtype=torch.float64)
-        x.index_put_((token, sequence.attributes.long()), torch.ones(()).double(), accumulate=True)
-        examples.append((x, problem.labels[problem.sequences.tokens(torch.tensor([i]))]))
-    return examples
+def dense_features(problem: ChainProblem) -> Tensor:
+    """Features of all tokens, or sums of the values of their attributes: [tokens, F]."""
+    sequences = problem.sequences
+    if not isinstance(sequences, SparseSequences):
+        return sequences.features.double()
+    token = torch.repeat_interleave(torch.arange(len(problem.labels)), sequences.token_offsets.diff())
+    x = torch.zeros(len(problem.labels), problem.features, dtype=torch.float64)
+    values = torch.ones(len(token)) if sequences.values is None else sequences.values
+    return x.index_put_((token, sequences.attributes.long()), values.double(), accumulate=True)
+
+
+def dense_examples(problem: ChainProblem) -> list[Example]:
+    """Features [T, F] and labels [T] of each sequence."""
+    sizes = problem.sequences.lengths.tolist()
+    return list(zip(dense_features(problem).split(sizes), problem.labels.split(sizes), strict=True))
 
 
 def collate(examples: list[Example]) -> tuple[tuple[Tensor, Tensor], Tensor]:
@@ -65,8 +91,8 @@ def collate(examples: list[Example]) -> tuple[tuple[Tensor, Tensor], Tensor]:
 class EnumeratedProblem:
     """Joint feature maps and costs of all outputs of all examples, less those of the labels."""
 
-    def __init__(self, problem: SparseChainProblem) -> None:
-        self.problem = problem
+    def __init__(self, problem: ChainProblem) -> None:
+        self.problem, self.x = problem, dense_features(problem).numpy()
         self.differences: list[NDArray[np.float64]] = []
         self.costs: list[NDArray[np.float64]] = []
         for i in range(problem.n):
@@ -81,14 +107,12 @@ class EnumeratedProblem:
             self.costs.append((outputs != labels.numpy()) @ mistakes)
 
     def _features(self, begin: int, y: NDArray[np.int64]) -> NDArray[np.float64]:
-        problem, sequences = self.problem, self.problem.sequences
+        problem = self.problem
         rows = np.zeros((problem.features + problem.states + 2, problem.states))
         for t, label in enumerate(y):
-            first, last = sequences.token_offsets[begin + t : begin + t + 2].tolist()
-            for attribute in sequences.attributes[first:last].tolist():
-                rows[attribute, label] += 1
+            rows[: problem.features, label] += self.x[begin + t]
             if t > 0:
-                rows[problem.features + y[t - 1], label] += 1
+                rows[problem.features + y[t - 1], label] += problem.transition_scale
         rows[-2, y[0]] += 1
         rows[-1, y[-1]] += 1
         return rows.ravel()

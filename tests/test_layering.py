@@ -10,7 +10,13 @@ from source_tree import EVERYTHING, ROOT, modules
 # Lowest first: a module may import from its own layer and from those before it. A package stands for its modules that
 # are not listed themselves; "structsmooth" alone is the public interface, structsmooth/__init__.py.
 LAYERS = [
-    {"structsmooth.compiled", "structsmooth.data", "structsmooth.processes", "structsmooth.sequences"},
+    {
+        "structsmooth.compiled",
+        "structsmooth.data",
+        "structsmooth.kernels",
+        "structsmooth.processes",
+        "structsmooth.sequences",
+    },
     {
         "structsmooth.structures." + name
         for name in ("base", "batch", "checks", "distribution", "operators", "semirings")
@@ -22,7 +28,7 @@ LAYERS = [
     {"structsmooth.problems.base"},
     {"structsmooth.problems"},
     {"structsmooth.problems.linear"},
-    {"structsmooth.problems.linear.factor_graph", "structsmooth.problems.linear.sparse_chain"},
+    {"structsmooth.problems.linear.factor_graph", "structsmooth.problems.linear.chain"},
     {"structsmooth.problems.linear.__init__"},
     {"structsmooth.problems.__init__"},
     {"structsmooth.checkpoint", "structsmooth.history"},

@@ -217,7 +217,7 @@ class Problem(ABC):
         if count > 1:
             raise ValueError(
                 f"threads must be 1 for a {type(self).__name__}, got {count}: only the steps of a SparseChainProblem "
-                "are compiled for several"
+                "or a DenseChainProblem are compiled for several"
             )
 
     @replicated

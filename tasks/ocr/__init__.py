@@ -2,16 +2,19 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate
-from typing import ClassVar, TextIO
+from typing import ClassVar, Literal, TextIO
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from structsmooth.costs import NormalizedHamming
-from structsmooth.problems import SparseChainProblem
-from structsmooth.sequences import SparseSequences
+from structsmooth.kernels import FittedKernel, KernelFeatures
+from structsmooth.problems import DenseChainProblem, SparseChainProblem
+from structsmooth.sequences import DenseSequences, SparseSequences
 from structsmooth.tasks.base import FittedTask, Predictions, Split, Task
 from structsmooth.tasks.chains import best_labels, write_scores
 from structsmooth.tasks.files import data_file
@@ -20,17 +23,40 @@ from structsmooth.tasks.ocr.letters import ALPHABET, PIXELS, Word, read_words
 
 @dataclass(frozen=True)
 class FittedOCR(FittedTask):
-    """The recognizer: pixels and letters are fixed, there is nothing to learn but the weights."""
+    """The recognizer: pixels and letters are fixed, and there is nothing to learn but weights and landmarks.
 
-    def problem(self, examples: Sequence[Word]) -> SparseChainProblem:
+    Args:
+        task: the task.
+        landmarks_seen: letters of the training data that a kernel compares others to: their pixels as hexadecimal
+            digits.
+    """
+
+    task: "OCR"
+    landmarks_seen: Sequence[str] = ()
+
+    def problem(self, examples: Sequence[Word]) -> SparseChainProblem | DenseChainProblem:
         """Structural hinge losses of the linear chain."""
         labels = torch.tensor([ALPHABET.index(letter) for word in examples for letter in _gold(word)])
-        # One attribute for each pixel that is on, and the bias.
-        return SparseChainProblem(_sequences(examples), labels, PIXELS + 1, len(ALPHABET), NormalizedHamming())
+        states, cost, scale = len(ALPHABET), NormalizedHamming(), self.task.transition_scale
+        if self._kernel is None:
+            # One attribute for each pixel that is on, and the bias.
+            size = PIXELS + 1
+            return SparseChainProblem(_sequences(examples), labels, size, states, cost, transition_scale=scale)
+        features = self._kernel(_pixels(examples), torch.float32)
+        return DenseChainProblem(features, labels, _lengths(examples), states, cost, transition_scale=scale)
 
     def predict(self, weights: Tensor, examples: Sequence[Word], k: int = 1) -> Predictions:
         """The k best texts of each word with their scores."""
-        ranked_labels = best_labels(_sequences(examples), weights, len(ALPHABET), k)
+        states, scale = len(ALPHABET), self.task.transition_scale
+        sequences: SparseSequences | DenseSequences
+        if self._kernel is None:
+            sequences = _sequences(examples)
+        else:
+            # Scores of letters, which kernel values give without features, as features of weight one.
+            rows, others = weights.view(-1, states).tensor_split([-states - 2])
+            sequences = DenseSequences.of(self._kernel.scores(_pixels(examples), rows), _lengths(examples))
+            weights = torch.cat([torch.eye(states).to(rows), others]).flatten()
+        ranked_labels = best_labels(sequences, weights, states, k, transition_scale=scale)
         return [[(score, "".join(ALPHABET[y] for y in labels)) for score, labels in ranked] for ranked in ranked_labels]
 
     def measure(self, examples: Sequence[Word], outputs: Sequence[str]) -> tuple[dict[str, float], str]:
@@ -53,7 +79,14 @@ class FittedOCR(FittedTask):
             write_scores(ranked, stream)
             stream.write(" ".join(text for _, text in ranked) + "\n")
 
+    @cached_property
+    def _kernel(self) -> FittedKernel | None:
+        kernel = self.task.kernel_features
+        pixels = [_unpacked(digits) for digits in self.landmarks_seen]
+        return None if kernel is None else kernel.at(torch.from_numpy(np.stack(pixels)))
 
+
+@dataclass(frozen=True)
 class OCR(Task):
     """Recognition of handwritten words with a linear chain over pixels and the fraction of wrong letters as cost.
 
@@ -64,6 +97,12 @@ class OCR(Task):
         Taskar, Guestrin and Koller (2003), "Max-margin Markov networks".
     """
 
+    kernel: Literal["linear", "rbf", "polynomial", "cosine-polynomial"] = "linear"
+    gamma: float = 0.05
+    degree: int = 3
+    landmarks: int | None = None
+    transition_scale: float = 1.0
+
     summary: ClassVar[str] = "handwritten words: linear chains on the letters of Taskar et al."
     headline: ClassVar[str] = "letter_error"
     headline_is_error: ClassVar[bool] = True
@@ -71,6 +110,19 @@ class OCR(Task):
     passes: ClassVar[int] = 30
     solver: ClassVar[str] = "proximal-bcfw"
     fitted_type: ClassVar[type[FittedTask]] = FittedOCR
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _ = self.kernel_features
+        if self.transition_scale <= 0:
+            raise ValueError(f"transition_scale must be positive, got {self.transition_scale}")
+
+    @property
+    def kernel_features(self) -> KernelFeatures | None:
+        """The kernel, unless it is linear."""
+        if self.kernel == "linear":
+            return None
+        return KernelFeatures(self.kernel, self.gamma, self.degree, self.landmarks)
 
     @classmethod
     def default_files(cls) -> dict[str, str]:
@@ -93,8 +145,11 @@ class OCR(Task):
         return list(accumulate(map(int, begins)))
 
     def fit(self, examples: Sequence[Word]) -> FittedOCR:
-        """The task itself: there is nothing to learn."""
-        return FittedOCR(self)
+        """The recognizer, with the landmarks of a kernel."""
+        if self.kernel_features is None:
+            return FittedOCR(self)
+        landmarks = self.kernel_features.chosen(_pixels(examples))
+        return FittedOCR(self, [_packed(row) for row in landmarks.numpy().astype(np.uint8)])
 
 
 def _sequences(words: Sequence[Word]) -> SparseSequences:
@@ -105,6 +160,23 @@ def _sequences(words: Sequence[Word]) -> SparseSequences:
     offsets = np.cumsum([0, *(len(word.pixels) for word in words)])
     attributes = on.nonzero()[1].astype(np.int32)
     return SparseSequences(*map(torch.from_numpy, (attributes, token_offsets, offsets)))
+
+
+def _pixels(words: Sequence[Word]) -> Tensor:
+    """The pixels of all letters: uint8 [letters, 128]."""
+    return torch.from_numpy(np.concatenate([word.pixels for word in words]))
+
+
+def _lengths(words: Sequence[Word]) -> Tensor:
+    return torch.tensor([len(word.pixels) for word in words])
+
+
+def _packed(pixels: NDArray[np.uint8]) -> str:
+    return np.packbits(pixels).tobytes().hex()
+
+
+def _unpacked(digits: str) -> NDArray[np.uint8]:
+    return np.unpackbits(np.frombuffer(bytes.fromhex(digits), np.uint8))
 
 
 def _gold(word: Word) -> str:

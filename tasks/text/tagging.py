@@ -55,12 +55,13 @@ class FittedTagging(FittedTask):
         corpus = Corpus.of(examples)
         labels = _labels(corpus, self._scheme, self.tags)
         sequences = self.encoder.encode(corpus, self.task.templates, self.task.attributes_cache)
-        return SparseChainProblem(sequences, labels, self.encoder.size, len(self.tags), self.task.cost)
+        sizes, scale = (self.encoder.size, len(self.tags)), self.task.transition_scale
+        return SparseChainProblem(sequences, labels, *sizes, self.task.cost, transition_scale=scale)
 
     def predict(self, weights: Tensor, examples: Sequence[Sentence], k: int = 1) -> Predictions:
         """The k best well-formed tag sequences of each sentence with their scores."""
-        mask = transition_mask(self.tags, self._scheme)
-        ranked_labels = best_labels(self._sequences(examples), weights, len(self.tags), k, mask)
+        mask, scale = transition_mask(self.tags, self._scheme), self.task.transition_scale
+        ranked_labels = best_labels(self._sequences(examples), weights, len(self.tags), k, mask, scale)
         return [[(score, [self.tags[state] for state in y]) for score, y in ranked] for ranked in ranked_labels]
 
     def measure(self, examples: Sequence[Sentence], outputs: Sequence[list[str]]) -> tuple[dict[str, float], str]:
@@ -103,6 +104,7 @@ class Tagging(Task):
         bits: attributes are hashed to 2**bits buckets; 0 makes an exact dictionary of the attributes of training data.
         scheme: tags are converted to this scheme, by default the scheme of the training data.
         attributes_cache: folder where the encoded training data are kept and mapped from, for data larger than memory.
+        transition_scale: the larger, the less the scores of pairs of tags are regularized.
 
     Attributes:
         cost: task loss of the structural hinge.
@@ -111,6 +113,7 @@ class Tagging(Task):
     bits: int = 18
     scheme: TagScheme | None = None
     attributes_cache: str | None = field(default=None, metadata={"metavar": "DIR"})
+    transition_scale: float = 1.0
 
     headline: ClassVar[str] = "f1"
     cost: ClassVar[Cost]
@@ -120,6 +123,8 @@ class Tagging(Task):
         super().__post_init__()
         if not 0 <= self.bits <= 30:
             raise ValueError(f"bits must be from 1 to 30, or 0 for a dictionary, got {self.bits}")
+        if self.transition_scale <= 0:
+            raise ValueError(f"transition_scale must be positive, got {self.transition_scale}")
 
     @property
     @abstractmethod

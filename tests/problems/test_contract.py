@@ -8,7 +8,7 @@ import pytest
 import torch
 from linear_problems import SPACES, problem_of
 from small_networks import PROBLEMS, chain_problem
-from small_problems import collate, dense_examples, random_problem
+from small_problems import collate, dense_examples, random_dense_problem, random_problem
 from torch import Tensor
 from torch.testing import assert_close
 
@@ -61,6 +61,10 @@ def shifted(build: Callable[[], Problem]) -> Problem:
 COSTS = [Hamming(), NormalizedHamming(), WeightedHamming((1.0, 2.0, 0.5)), None]
 MEMBERS: dict[str, Callable[[], Problem]] = {
     **{f"sparse chain {cost}": lambda cost=cost: random_problem(cost=cost) for cost in COSTS},
+    "sparse chain, values": lambda: random_problem(valued=True),
+    "sparse chain, scaled": lambda: random_problem(transition_scale=2.0),
+    "dense chain": random_dense_problem,
+    "dense chain, scaled": lambda: random_dense_problem(cost=NormalizedHamming(), transition_scale=0.5),
     "sparse chain, likelihood": likelihood,
     "sparse chain, bounds": boxed,
     **{f"linear {space}": lambda space=space: problem_of(space, chunk_size=4) for space in SPACES},

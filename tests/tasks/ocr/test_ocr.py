@@ -1,6 +1,7 @@
 """Recognition of handwritten words on synthetic letters."""
 
 import io
+import json
 
 import numpy as np
 import pytest
@@ -82,5 +83,46 @@ def test_default_files_are_two_sets_of_folds(tmp_path, monkeypatch):
     assert texts == {"train": WORDS[::2], "test": WORDS[1::2]}
 
 
-def test_has_no_options():
-    assert vars(OCR()) == {}
+@pytest.mark.parametrize("kernel", ["rbf", "polynomial", "cosine-polynomial"])
+@pytest.mark.parametrize("landmarks", [None, 5])
+def test_kernels_of_saved_models_predict_what_they_did(words, kernel, landmarks):
+    task = OCR(kernel=kernel, landmarks=landmarks, transition_scale=2.0).fit(words)
+    problem = task.problem(words)
+    weights = torch.randn(problem.dim, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    predicted = task.predict(weights, words, 2)
+    for i, ranked in enumerate(predicted):
+        value, y = problem.structure(weights, torch.tensor([i])).max()
+        assert ranked[0][0] == pytest.approx(float(value), rel=1e-4)
+        assert ranked[0][1] == "".join(chr(ord("a") + letter) for letter in y[0].tolist())
+    saved = json.loads(json.dumps(task.to_dict()))
+    assert OCR.from_dict(saved).predict(weights, words, 2) == predicted
+
+
+def test_landmarks_are_letters_of_the_training_data(words):
+    task = OCR(kernel="rbf", landmarks=5).fit(words)
+    assert task.problem(words).features == len(task.landmarks_seen) == 5
+    letters = {np.packbits(row).tobytes().hex() for word in words for row in word.pixels}
+    assert set(task.landmarks_seen) <= letters
+    assert len(OCR(kernel="rbf").fit(words).landmarks_seen) == len(letters)
+    assert not OCR().fit(words).landmarks_seen
+
+
+def test_a_scale_of_transitions_is_part_of_the_scores(words):
+    task = OCR(transition_scale=3.0).fit(words)
+    problem = task.problem(words)
+    weights = torch.randn(problem.dim, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    value, _ = problem.structure(weights, torch.tensor([0])).max()
+    assert task.predict(weights, words[:1])[0][0][0] == pytest.approx(float(value))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"kernel": "gaussian"}, "kernel must be"),
+        ({"kernel": "rbf", "gamma": -1.0}, "gamma must be positive and finite, got -1.0"),
+        ({"transition_scale": 0.0}, "transition_scale must be positive, got 0.0"),
+    ],
+)
+def test_refuses_bad_options(options, message):
+    with pytest.raises(ValueError, match=message):
+        OCR(**options)

@@ -1,5 +1,6 @@
-"""Linear chains over sparse attributes, with compiled passes in the space of parts (CPU, float64)."""
+"""Linear chains over features of tokens, with compiled passes in the space of parts (CPU, float64)."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -9,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from structsmooth.compiled import threads
-from structsmooth.costs import Cost, Hamming
+from structsmooth.costs import Cost
 from structsmooth.problems.affine import Parts
 from structsmooth.problems.base import FullPass
 from structsmooth.problems.bounds import Bounds, checked_bounds
@@ -18,56 +19,44 @@ from structsmooth.problems.linear.ascent import SmoothedIterate
 from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.problems.linear.batches import StructureBatch
 from structsmooth.problems.linear.blocks import Response, respond
-from structsmooth.problems.linear.sparse_chain import dual, primal
-from structsmooth.problems.linear.sparse_chain.data import ChainData, Part, checked, smoothing, summed
-from structsmooth.problems.linear.sparse_chain.primal import ChainPass
-from structsmooth.problems.sharding import mean_rows, reduced, replicated, rows, shared_out
-from structsmooth.scores import linear_chain
-from structsmooth.sequences import SparseSequences, check_labelled, pad
+from structsmooth.problems.linear.chain import dual, primal
+from structsmooth.problems.linear.chain.data import ChainData, Part, checked, smoothing, summed
+from structsmooth.problems.linear.chain.primal import ChainPass
+from structsmooth.problems.sharding import mean_rows, reduced, replicated, rows
+from structsmooth.sequences import Sequences, check_labelled, pad
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.structures import LinearChain
 
 R = TypeVar("R")
 
 
-class SparseChainProblem(LinearProblem):
-    """Structural hinge losses of :class:`~structsmooth.scores.LinearScore` over sparse sequences.
+class ChainProblem(LinearProblem):
+    """What the problems of linear chains over features of tokens have in common.
 
     The passes are compiled: a step costs one oracle call and the example's nonzeros. The statistics of the snapshot
     are stored, T·S + S² numbers for each example, and dense terms reach a row of weights when it is next touched.
-    Weights are one row of S numbers per attribute, then transitions [S, S], then scores of the first and the last
+    Weights are one row of S numbers per feature, then transitions [S, S], then scores of the first and the last
     label. The passes take float64 vectors [dim] and int64 orders [steps, b], and refuse all others.
-
-    Args:
-        sequences: attributes of the tokens of n sequences.
-        labels: label of every token: int64 [tokens], from 0 to states - 1.
-        features: number of attributes; ids are below it.
-        states: number S of labels.
-        cost: task loss; ``None`` for no margin.
-        smoother: smoother of the objective; see :class:`~structsmooth.problems.Problem`. A conditional random field has
-            ``cost=None`` and ``smoother=Entropy(1.0)``.
-        bounds: lower and upper bounds of the weights, [dim] each; steps within bounds are plain torch.
-
-    Raises:
-        TypeError: labels that are not int64.
-        ValueError: no sequences, labels or attribute ids out of range, another number of labels than of tokens, a cost
-            for another number of states, or bounds that leave no weights.
     """
 
     def __init__(
         self,
-        sequences: SparseSequences,
+        sequences: Sequences,
         labels: Tensor,
         features: int,
         states: int,
-        cost: Cost | None = Hamming(),  # noqa: B008 - immutable
-        smoother: Smoother = Max(),  # noqa: B008 - immutable
-        bounds: Bounds | None = None,
+        cost: Cost | None,
+        smoother: Smoother,
+        bounds: Bounds | None,
+        transition_scale: float,
     ) -> None:
         check_labelled(sequences, labels, features, states)
         smoothing(smoother)  # refuses what compiled passes do not know
         self.sequences, self.labels, self.cost, self.smoother = sequences, labels, cost, smoother
         self.features, self.states = features, states
+        if not 0 < transition_scale < math.inf:
+            raise ValueError(f"transition_scale must be positive and finite, got {transition_scale}")
+        self.transition_scale = float(transition_scale)
         self.n, self.dim = len(sequences), (features + states + 2) * states
         self.bounds = checked_bounds(bounds, self.start())
         if cost is not None:
@@ -75,19 +64,19 @@ class SparseChainProblem(LinearProblem):
         lengths = torch.repeat_interleave(sequences.lengths, sequences.lengths)
         mistakes = torch.zeros(len(labels), dtype=torch.float64) if cost is None else cost.mistake_cost(labels, lengths)
         mistakes = checked("costs of mistakes", mistakes, torch.float64, len(labels))
-        self.data = self.feature_map = ChainData(sequences, labels, mistakes, features, states)
+        self.data = self.feature_map = ChainData(sequences, labels, mistakes, features, states, self.transition_scale)
 
     def start(self) -> Tensor:
         """Zeros."""
         return torch.zeros(self.dim, dtype=torch.float64)
 
     def views(self, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """A vector [dim] as attribute rows [F, S], transitions [S, S] and scores of the ends [2, S]."""
+        """A vector [dim] as rows of features [F, S], transitions [S, S] and scores of the ends [2, S]."""
         return self.data.views(w)
 
     def structure(self, w: Tensor, indices: Tensor) -> LinearChain:
         """Chains of some examples under weights ``w``; differentiable."""
-        return linear_chain(self.sequences.select(indices), *self.views(w))
+        return self.data.chain(w, indices)
 
     def affine_batch(self, indices: Tensor) -> StructureBatch:
         """Some of the examples, padded, in plain torch."""
@@ -139,7 +128,7 @@ class SparseChainProblem(LinearProblem):
 
     def dual_weights(self, statistics: Tensor, lam: float) -> Tensor:
         """v = −(1/(λn)) Σ B_iᵀ(m_i − ν(y_i)), [dim], compiled."""
-        from structsmooth.problems.linear.sparse_chain import compiled_dual
+        from structsmooth.problems.linear.chain import compiled_dual
 
         data, own = self.data, self.data.checked_statistics(statistics)
 
@@ -153,7 +142,7 @@ class SparseChainProblem(LinearProblem):
     @reduced(mean_rows)
     def block_gaps(self, w: Tensor, statistics: Tensor) -> Tensor:
         """The block gaps g_i of all examples, by one oracle call on each: [n], compiled."""
-        from structsmooth.problems.linear.sparse_chain import compiled_dual
+        from structsmooth.problems.linear.chain import compiled_dual
 
         self.oracle_calls += self.n
         return self._block_values(compiled_dual.block_gaps, w, statistics)
@@ -161,7 +150,7 @@ class SparseChainProblem(LinearProblem):
     @reduced(mean_rows)
     def block_margins(self, w: Tensor, statistics: Tensor) -> Tensor:
         """(1/n) ⟨θ_i + ℓ_i, m_i − ν(y_i)⟩ of all examples: [n], compiled."""
-        from structsmooth.problems.linear.sparse_chain import compiled_dual
+        from structsmooth.problems.linear.chain import compiled_dual
 
         return self._block_values(compiled_dual.block_margins, w, statistics)
 
@@ -204,24 +193,6 @@ class SparseChainProblem(LinearProblem):
         self.oracle_calls += len(order)
         return point
 
-    @shared_out
-    def subset(self, indices: Tensor) -> "SparseChainProblem":
-        """The same problem over some of its examples."""
-        labels = self.labels[self.sequences.tokens(indices)]
-        sequences, sizes = self.sequences.select(indices), (self.features, self.states)
-        return SparseChainProblem(sequences, labels, *sizes, self.cost, self.smoother, self.bounds)
-
-    @shared_out
-    def restrict(self, indices: Tensor, w: Tensor) -> "tuple[SparseChainProblem, Tensor]":
-        """The same problem over some of its examples and the attributes that occur there, with their weights."""
-        labels, sequences = self.labels[self.sequences.tokens(indices)], self.sequences.select(indices)
-        used, attributes = sequences.attributes.unique(return_inverse=True)
-        sequences = replace(sequences, attributes=attributes.to(torch.int32))
-        bounds = self.bounds and (self._rows(self.bounds[0], used), self._rows(self.bounds[1], used))
-        sizes = (len(used), self.states)
-        part = SparseChainProblem(sequences, labels, *sizes, self.cost, self.smoother, bounds)
-        return part, self._rows(w, used)
-
     def loss(self, w: Tensor, smoother: Smoother | None = None) -> float:
         """(1/n) Σ f_i(w), without the regularizer; under the problem's own smoother if none is given."""
         return self.full_pass(w, smoother or self.smoother, with_statistics=False).smoothed_loss
@@ -231,7 +202,7 @@ class SparseChainProblem(LinearProblem):
         self, w: Tensor, smoother: Smoother, *, with_loss: bool = False, with_statistics: bool = True
     ) -> FullPass:
         """As in :meth:`Problem.full_pass`; a loss without smoothing comes with it."""
-        from structsmooth.problems.linear.sparse_chain import compiled_primal
+        from structsmooth.problems.linear.chain import compiled_primal
 
         data, w = self.data, self.data.checked_vector("w", w)
         kept = (len(self.labels), self.n) if with_statistics else (0, 0)
@@ -288,8 +259,3 @@ class SparseChainProblem(LinearProblem):
         """What a compiled pass gives for parts of the examples, as many as threads share it."""
         parts = self.data.parts(threads.of_passes())
         return threads.on_threads(lambda k: of(parts[k]), len(parts))
-
-    def _rows(self, w: Tensor, attributes: Tensor) -> Tensor:
-        """The part of a vector [dim] that belongs to some attributes, or to none."""
-        own, transition, ends = self.views(w)
-        return torch.cat([own[attributes], transition, ends]).flatten()

@@ -1,4 +1,4 @@
-"""Epochs of SVRG and SGD over sparse chains, compiled."""
+"""Epochs of SVRG and SGD over chains, compiled."""
 
 import math
 from dataclasses import dataclass, field
@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from structsmooth.problems.base import FullPass
-from structsmooth.problems.linear.sparse_chain import hogwild
-from structsmooth.problems.linear.sparse_chain.data import ChainData, checked, smoothing
+from structsmooth.problems.linear.chain import hogwild
+from structsmooth.problems.linear.chain.data import ChainData, checked, smoothing
 from structsmooth.smoothing import Smoother
 
 
@@ -35,7 +35,7 @@ def svrg_epoch(
     center: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The epoch of :meth:`~structsmooth.problems.Problem.svrg_epoch` with steps of one example, order [steps]."""
-    from structsmooth.problems.linear.sparse_chain import compiled_primal  # numba loads with the first pass
+    from structsmooth.problems.linear.chain import compiled_primal  # numba loads with the first pass
 
     shrink = step_size * (lam + kappa)
     steps, sums = len(order), _power_sums(shrink, len(order))
@@ -67,7 +67,7 @@ def sgd_epoch(
     threads: int = 1,
 ) -> tuple[Tensor, Tensor]:
     """The epoch of :meth:`~structsmooth.problems.Problem.sgd_epoch` with steps of one example, order [steps]."""
-    from structsmooth.problems.linear.sparse_chain import compiled_primal
+    from structsmooth.problems.linear.chain import compiled_primal
 
     w = data.checked_vector("w", w).clone()
     total = torch.zeros_like(w)

@@ -1,4 +1,4 @@
-"""Epochs of block-coordinate Frank-Wolfe and of dual coordinate ascent over sparse chains, compiled."""
+"""Epochs of block-coordinate Frank-Wolfe and of dual coordinate ascent over chains, compiled."""
 
 from dataclasses import replace
 from typing import Any
@@ -10,7 +10,7 @@ from torch import Tensor
 from structsmooth.compiled.threads import on_threads
 from structsmooth.problems.linear.active_set import LEAST_REST, Cache, DualIterate, Steps
 from structsmooth.problems.linear.ascent import SmoothedIterate
-from structsmooth.problems.linear.sparse_chain.data import ChainData, checked, smoothing
+from structsmooth.problems.linear.chain.data import ChainData, checked, smoothing
 from structsmooth.smoothing import Smoother
 
 # As compiled passes take them.
@@ -29,7 +29,7 @@ def frank_wolfe_epoch(
     threads: int = 1,
 ) -> tuple[DualIterate, Tensor | None, int]:
     """The epoch of :meth:`~structsmooth.problems.LinearProblem.frank_wolfe_epoch`, and its oracle calls."""
-    from structsmooth.problems.linear.sparse_chain import compiled_dual  # numba loads with the first pass
+    from structsmooth.problems.linear.chain import compiled_dual  # numba loads with the first pass
 
     start = data.checked_vector("point.weights", point.weights)
     statistics = data.checked_statistics(point.statistics).clone()
@@ -67,7 +67,7 @@ def sdca_epoch(
     data: ChainData, point: SmoothedIterate, order: Tensor, *, lam: float, smoother: Smoother
 ) -> SmoothedIterate:
     """The epoch of :meth:`~structsmooth.problems.LinearProblem.sdca_epoch`."""
-    from structsmooth.problems.linear.sparse_chain import compiled_dual
+    from structsmooth.problems.linear.chain import compiled_dual
 
     w = data.checked_vector("point.weights", point.weights).clone()
     statistics = data.checked_statistics(point.statistics).clone()

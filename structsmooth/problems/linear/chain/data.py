@@ -1,4 +1,4 @@
-"""Examples of sparse linear chains: arrays for compiled passes, with checks, and maps from weights to potentials."""
+"""Examples of linear chains: arrays for compiled passes, with checks, and maps from weights to potentials."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,23 +11,25 @@ from torch import Tensor
 
 from structsmooth.problems.affine import Parts
 from structsmooth.scores import linear_chain
-from structsmooth.sequences import SparseSequences
+from structsmooth.sequences import DenseSequences, Sequences, SparseSequences
 from structsmooth.smoothing import L2, Entropy, Max, Smoother
+from structsmooth.structures import LinearChain
 
 
 @dataclass(frozen=True)
 class ChainData:
-    """Sequences with labels and costs: arrays for compiled passes, and a feature map over the attributes of a sentence.
+    """Sequences with labels and costs: arrays for compiled passes, and a feature map over the features of a sentence.
 
-    Weights are a row of S numbers per attribute, then transitions [S, S], then scores of the ends [2, S]. Potentials
+    Weights are a row of S numbers per feature, then transitions [S, S], then scores of the ends [2, S]. Potentials
     are unary scores [T, S] and transitions [S, S].
     """
 
-    sequences: SparseSequences  # attributes of the tokens of n sequences
+    sequences: Sequences  # features of the tokens of n sequences
     labels: Tensor  # label of every token, int64 [tokens]
     costs: Tensor  # cost of a mistake at every token, float64 [tokens]
-    features: int  # number F of attributes
+    features: int  # number F of features
     states: int  # number S of labels
+    transition_scale: float  # the feature of a transition where it occurs
 
     @property
     def n(self) -> int:
@@ -46,10 +48,9 @@ class ChainData:
 
     @cached_property
     def arrays(self) -> tuple[Any, ...]:
-        """Attributes, offsets of tokens and of sequences, labels and costs."""
-        s = self.sequences
-        tensors = (s.attributes, s.token_offsets, s.offsets, self.labels, self.costs)
-        return tuple(tensor.contiguous().numpy() for tensor in tensors)
+        """Features, offsets of sequences, labels, costs, and the scale of transitions."""
+        tensors = (self.sequences.offsets, self.labels, self.costs)
+        return _features(self.sequences), *map(_array, tensors), self.transition_scale
 
     def parts(self, count: int) -> list["Part"]:
         """All sequences as consecutive parts of about equal numbers of tokens; at most so many."""
@@ -101,7 +102,7 @@ class ChainData:
         return order
 
     def views(self, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """A vector [dim] as attribute rows [F, S], transitions [S, S] and scores of the ends [2, S]."""
+        """A vector [dim] as rows of features [F, S], transitions [S, S] and scores of the ends [2, S]."""
         if w.shape != (self.dim,):
             raise ValueError(f"w must have shape {(self.dim,)}, got {tuple(w.shape)}")
         rows, transition, ends = w.view(-1, self.states).split([self.features, self.states, 2])
@@ -109,32 +110,29 @@ class ChainData:
 
     def scores(self, w: Tensor, block: int) -> Parts:
         """B_i w: unary potentials [T, S] and transitions [S, S]."""
-        chain = linear_chain(self.sequences.select(torch.tensor([block])), *self.views(w))
+        chain = self.chain(w, torch.tensor([block]))
         return chain.unary[0], chain.transition
+
+    def chain(self, w: Tensor, indices: Tensor) -> LinearChain:
+        """Chains of some sequences; differentiable."""
+        rows, transition, ends = self.views(w)
+        return linear_chain(self.sequences.select(indices), rows, self.transition_scale * transition, ends)
 
     def add_adjoint(self, m: Parts, block: int, scale: float, w: Tensor) -> None:
         """w += scale · B_iᵀm in place, for statistics [T, S] and summed edges [S, S]."""
         nodes, edges = m
         rows, transition, ends = self.views(w)
-        attributes, token = self._attributes(block)
-        rows.index_add_(0, attributes, nodes[token], alpha=scale)
-        transition.add_(edges, alpha=scale)
+        used, sums = self.sequences.transposed(nodes, self.tokens(block))
+        rows[used] += scale * sums
+        transition.add_(edges, alpha=scale * self.transition_scale)
         ends.add_(nodes[[0, -1]], alpha=scale)
 
     def squared_norm(self, m: Parts, block: int) -> float:
         """‖B_iᵀm‖²."""
         nodes, edges = m
-        attributes, token = self._attributes(block)
-        used, row = attributes.unique(return_inverse=True)
-        rows = nodes.new_zeros(len(used), self.states).index_add_(0, row, nodes[token])
-        return float(rows.square().sum() + edges.square().sum() + nodes[[0, -1]].square().sum())
-
-    def _attributes(self, block: int) -> tuple[Tensor, Tensor]:
-        """Ids of the attributes of a sentence, repeated as they occur, and the token of each."""
-        tokens = self.tokens(block)
-        offsets = self.sequences.token_offsets[tokens.start : tokens.stop + 1].long()
-        token = torch.repeat_interleave(torch.arange(len(offsets) - 1), offsets.diff())
-        return self.sequences.attributes[offsets[0] : offsets[-1]].long(), token
+        _, sums = self.sequences.transposed(nodes, self.tokens(block))
+        edges = self.transition_scale * edges
+        return float(sums.square().sum() + edges.square().sum() + nodes[[0, -1]].square().sum())
 
 
 @dataclass(frozen=True)
@@ -148,8 +146,8 @@ class Part:
     @property
     def arrays(self) -> tuple[Any, ...]:
         """As those of all sequences; tokens keep their numbers."""
-        attributes, token_offsets, offsets, labels, costs = self.data.arrays
-        return attributes, token_offsets, offsets[self.begin : self.end + 1], labels, costs
+        features, offsets, *others = self.data.arrays
+        return features, offsets[self.begin : self.end + 1], *others
 
     def examples(self, values: Tensor) -> Any:
         """Rows of these sequences, as an array."""
@@ -158,6 +156,20 @@ class Part:
     def statistics(self, statistics: Tensor) -> Any:
         """Rows of statistics from the first of these sequences on; token t of all has row t in those of the part."""
         return statistics[self.begin * self.data.states :].numpy()
+
+
+def _features(sequences: Sequences) -> tuple[Any, ...]:
+    """Attributes, offsets of tokens and values if there are any; or dense features alone."""
+    if isinstance(sequences, SparseSequences):
+        tensors = (sequences.attributes, sequences.token_offsets)
+        return tuple(map(_array, tensors if sequences.values is None else (*tensors, sequences.values)))
+    if isinstance(sequences, DenseSequences):
+        return (_array(sequences.features),)
+    raise TypeError(f"sequences must be SparseSequences or DenseSequences, got {type(sequences).__name__}")
+
+
+def _array(tensor: Tensor) -> Any:
+    return tensor.contiguous().numpy()
 
 
 def checked(name: str, tensor: Tensor, dtype: torch.dtype, *shape: int) -> Tensor:

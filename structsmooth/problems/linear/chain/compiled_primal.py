@@ -1,8 +1,9 @@
-"""Passes over sparse linear chains in the space of parts.
+"""Passes over linear chains in the space of parts.
 
-A sentence is a range of tokens, a token a range of attribute ids. Statistics of an example are node marginals [T, S]
+A sentence is a range of tokens, a token a row of features. Statistics of an example are node marginals [T, S]
 and summed edges [S, S]. Weights, and all shaped like them (gradients, drifts, sums), are [F + S + 2, S]: one row
-of states per attribute, then the transitions, then the scores of the first and of the last label.
+of states per feature, then the transitions, then the scores of the first and of the last label. Features of transitions
+are ``transition_scale`` where they occur, those of the ends are 1.
 Compiled passes unpack their tuples before they loop: reading a member of a tuple costs a reference count each time.
 """
 
@@ -12,27 +13,30 @@ import numpy as np
 
 from structsmooth.compiled.atomic import add_atomically, take_next
 from structsmooth.compiled.jit import compiled, entry_point, inlined
+from structsmooth.problems.linear.chain.compiled_features import entries, entry
 from structsmooth.structures.chain.compiled import exponentiate, log_partition, marginals, top_k, viterbi
 
 # Tuples that compiled passes take:
-#   data: attributes, token offsets, sentence offsets, labels of tokens, costs of mistakes at tokens
+#   data: features as in compiled_features, sentence offsets, labels of tokens, costs of mistakes at tokens, and
+#       transition_scale
 #   smoothing: mu and k, the outputs of the top-K oracle (1: max), or 0 for the exp oracle
 #   decay: step size, shrink = 1 - c, and sums[g] = 1 + c + ... + c^(g-1)
 
 Workspace = namedtuple(
-    "Workspace", "unary node edge score back values labels shares alpha scaled total exponential shift"
+    "Workspace", "unary transition node edge score back values labels shares alpha scaled total exponential shift"
 )
 
 
 @compiled
 def workspace(data, states, k):
     """Room for the longest example and the k best outputs."""
-    steps, offsets = 0, data[2]
+    steps, offsets = 0, data[1]
     for i in range(offsets.shape[0] - 1):
         steps = max(steps, offsets[i + 1] - offsets[i])
     slots = max(k, 1)
     return Workspace(
         np.empty((steps, states)),
+        np.empty((states, states)),
         np.empty((steps, states)),
         np.empty((1, states, states)),
         np.empty((steps, states, slots)),
@@ -56,33 +60,41 @@ def transition_of(weights):
 
 
 @compiled
-def potentials(i, data, weights, scale, unary):
-    """Cost-augmented unary potentials of example i under ``scale * weights``; returns the score of its labels."""
-    attributes, token_offsets, sentence_offsets, labels, costs = data
+def potentials(i, data, weights, scale, unary, transition):
+    """Cost-augmented potentials of example i under ``scale * weights``; returns the score of its labels.
+
+    The transitions are a copy: several threads may change the weights, and a step that saw different transitions at
+    different times would not know its gap.
+    """
+    features, sentence_offsets, labels, costs, transition_scale = data
     states = unary.shape[1]
-    transition, ends = transition_of(weights), weights[-2:]
+    rows, ends = transition_of(weights), weights[-2:]
     first, last = sentence_offsets[i], sentence_offsets[i + 1] - 1
-    score = 0.0
+    nodes, edges = 0.0, 0.0
+    for p in range(states):
+        for s in range(states):
+            transition[p, s] = scale * transition_scale * rows[p, s]
     for token in range(first, last + 1):
         t = token - first
         for s in range(states):
             unary[t, s] = 0.0
-        for q in range(token_offsets[token], token_offsets[token + 1]):
-            attribute = attributes[q]
+        begin, end = entries(features, token)
+        for q in range(begin, end):
+            r, value = entry(features, token, q)
             for s in range(states):
-                unary[t, s] += weights[attribute, s]
+                unary[t, s] += value * weights[r, s]
     for s in range(states):
         unary[0, s] += ends[0, s]
         unary[last - first, s] += ends[1, s]
     for token in range(first, last + 1):
         t, label = token - first, labels[token]
-        score += unary[t, label]
+        nodes += unary[t, label]
         if token > first:
-            score += transition[labels[token - 1], label]
+            edges += transition[labels[token - 1], label]
         for s in range(states):
             unary[t, s] = scale * unary[t, s] + costs[token]
         unary[t, label] -= costs[token]
-    return scale * score
+    return scale * nodes + edges
 
 
 @compiled
@@ -144,7 +156,7 @@ def _exp_oracle(transition, length, mu, work):
 
 
 @inlined
-def add_label_parts(length, node, edge, factor, out):
+def add_label_parts(length, node, edge, factor, transition_scale, out):
     """The rows of transitions and of first and last labels, which every example has."""
     states = node.shape[1]
     transition, ends = transition_of(out), out[-2:]
@@ -152,11 +164,11 @@ def add_label_parts(length, node, edge, factor, out):
         ends[0, s] += factor * node[0, s]
         ends[1, s] += factor * node[length - 1, s]
         for p in range(states):
-            transition[p, s] += factor * edge[p, s]
+            transition[p, s] += factor * transition_scale * edge[p, s]
 
 
 @inlined
-def add_label_parts_atomically(length, node, edge, factor, out):
+def add_label_parts_atomically(length, node, edge, factor, transition_scale, out):
     """:func:`add_label_parts` while other threads do the same; most entries are zero, and cost nothing."""
     states, ends = node.shape[1], out.shape[0] - 2
     for s in range(states):
@@ -166,36 +178,39 @@ def add_label_parts_atomically(length, node, edge, factor, out):
             add_atomically(out, ends + 1, s, factor * node[length - 1, s])
         for p in range(states):
             if edge[p, s] != 0.0:
-                add_atomically(out, ends - states + p, s, factor * edge[p, s])
+                add_atomically(out, ends - states + p, s, factor * transition_scale * edge[p, s])
 
 
 @compiled
 def add_parts(first, length, data, node, edge, factor, out):
     """out += factor * B^T (node, edge) for the example whose tokens start at ``first``."""
-    attributes, token_offsets, _, _, _ = data
+    features, _, _, _, transition_scale = data
     states = node.shape[1]
     for t in range(length):
         nonzero = False
         for s in range(states):
             nonzero = nonzero or node[t, s] != 0.0
         if nonzero:
-            for q in range(token_offsets[first + t], token_offsets[first + t + 1]):
-                r = attributes[q]
+            begin, end = entries(features, first + t)
+            for q in range(begin, end):
+                r, value = entry(features, first + t, q)
                 for s in range(states):
-                    out[r, s] += factor * node[t, s]
-    add_label_parts(length, node, edge, factor, out)
+                    out[r, s] += factor * value * node[t, s]
+    add_label_parts(length, node, edge, factor, transition_scale, out)
 
 
 @compiled
 def _add_parts_atomically(first, length, data, node, edge, factor, out):
     """:func:`add_parts` while other threads do the same."""
-    attributes, token_offsets, _, _, _ = data
+    features, _, _, _, transition_scale = data
     for t in range(length):
+        begin, end = entries(features, first + t)
         for s in range(node.shape[1]):
             if node[t, s] != 0.0:
-                for q in range(token_offsets[first + t], token_offsets[first + t + 1]):
-                    add_atomically(out, attributes[q], s, factor * node[t, s])
-    add_label_parts_atomically(length, node, edge, factor, out)
+                for q in range(begin, end):
+                    r, value = entry(features, first + t, q)
+                    add_atomically(out, r, s, factor * value * node[t, s])
+    add_label_parts_atomically(length, node, edge, factor, transition_scale, out)
 
 
 @compiled
@@ -214,7 +229,7 @@ def full_pass(data, weights, smoothing, n, node, edge, gradient):
     Returns the sums of the smoothed loss, of the loss and of the expected cost, each over n, and adds that of the
     gradient to ``gradient``. The examples may be a part of n.
     """
-    _, _, sentence_offsets, labels, costs = data
+    _, sentence_offsets, labels, costs, _ = data
     states = weights.shape[1]
     work = workspace(data, states, smoothing[1])
     own, own_edge = work.node, work.edge[0]
@@ -222,8 +237,8 @@ def full_pass(data, weights, smoothing, n, node, edge, gradient):
     for i in range(sentence_offsets.shape[0] - 1):
         first = sentence_offsets[i]
         length = sentence_offsets[i + 1] - first
-        score = potentials(i, data, weights, 1.0, work.unary)
-        smoothed, best = smoothed_max(transition_of(weights), length, smoothing, work)
+        score = potentials(i, data, weights, 1.0, work.unary, work.transition)
+        smoothed, best = smoothed_max(work.transition, length, smoothing, work)
         smoothed_loss += smoothed - score
         loss += best - score
         for t in range(length):
@@ -250,7 +265,7 @@ def svrg_epoch(order, data, weights, drift, total, smoothing, node, edge, decay)
 
     Changes ``weights`` in place, and adds to ``total`` what the sparse terms contribute to the sum of the iterates.
     """
-    attributes, token_offsets, sentence_offsets, _, _ = data
+    features, sentence_offsets, _, _, _ = data
     step_size, shrink, sums = decay
     rows, states = weights.shape
     work = workspace(data, states, smoothing[1])
@@ -260,17 +275,19 @@ def svrg_epoch(order, data, weights, drift, total, smoothing, node, edge, decay)
         i = order[step]
         first, end = sentence_offsets[i], sentence_offsets[i + 1]
         length = end - first
-        for q in range(token_offsets[first], token_offsets[end]):
-            r = attributes[q]
-            lag = step - seen[r]
-            if lag > 0:
-                _catch_up(weights, drift, r, lag, step_size, shrink, sums)
-                seen[r] = step
+        for token in range(first, end):
+            begin, stop = entries(features, token)
+            for q in range(begin, stop):
+                r, _ = entry(features, token, q)
+                lag = step - seen[r]
+                if lag > 0:
+                    _catch_up(weights, drift, r, lag, step_size, shrink, sums)
+                    seen[r] = step
         for r in range(rows - states - 2, rows):
             _catch_up(weights, drift, r, step - seen[r], step_size, shrink, sums)
             seen[r] = step
-        potentials(i, data, weights, 1.0, work.unary)
-        smoothed_max(transition_of(weights), length, smoothing, work)
+        potentials(i, data, weights, 1.0, work.unary, work.transition)
+        smoothed_max(work.transition, length, smoothing, work)
         for t in range(length):
             for s in range(states):
                 statistics[t, s] -= node[first + t, s]
@@ -293,15 +310,15 @@ def sgd_epoch(order, data, weights, total, smoothing, lam, steps, shares):
     ``total`` (zero on entry) becomes the sum of shares[t] times the iterate after step t. The weights are kept as
     scale * v, so that shrinking is free; ``total`` is corrected by what each step adds to v.
     """
-    _, _, sentence_offsets, labels, _ = data
+    _, sentence_offsets, labels, _, _ = data
     work = workspace(data, weights.shape[1], smoothing[1])
     scale, weight = 1.0, 0.0
     for step in range(order.shape[0]):
         i = order[step]
         first = sentence_offsets[i]
         length = sentence_offsets[i + 1] - first
-        potentials(i, data, weights, scale, work.unary)
-        smoothed_max(transition_of(weights) * scale, length, smoothing, work)
+        potentials(i, data, weights, scale, work.unary, work.transition)
+        smoothed_max(work.transition, length, smoothing, work)
         subtract_labels(first, length, labels, work.node, work.edge[0])
         scale *= 1.0 - steps[step] * lam
         if abs(scale) < 1e-3:  # smaller scales would cost the total its digits
@@ -324,7 +341,7 @@ def shared_sgd_epoch(order, data, weights, total, smoothing, scales, changes, re
     The weights stay as v, and nothing but ``queue`` [1], the number of steps taken, says which step comes next: step t
     sees scales[t] * v, adds changes[t] * B^T(statistics - labels) to v, and remaining[t] times that to ``total``.
     """
-    _, _, sentence_offsets, labels, _ = data
+    _, sentence_offsets, labels, _, _ = data
     work = workspace(data, weights.shape[1], smoothing[1])
     for _ in range(order.shape[0]):
         step = take_next(queue)
@@ -333,8 +350,8 @@ def shared_sgd_epoch(order, data, weights, total, smoothing, scales, changes, re
         i = order[step]
         first = sentence_offsets[i]
         length = sentence_offsets[i + 1] - first
-        potentials(i, data, weights, scales[step], work.unary)
-        smoothed_max(transition_of(weights) * scales[step], length, smoothing, work)
+        potentials(i, data, weights, scales[step], work.unary, work.transition)
+        smoothed_max(work.transition, length, smoothing, work)
         subtract_labels(first, length, labels, work.node, work.edge[0])
         change = changes[step]
         _add_parts_atomically(first, length, data, work.node, work.edge[0], change, weights)

@@ -1,4 +1,4 @@
-"""SGD on several threads without locks, on one clock (Niu et al. 2011, "Hogwild!"), over sparse chains."""
+"""SGD on several threads without locks, on one clock (Niu et al. 2011, "Hogwild!"), over chains."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from structsmooth.compiled.threads import on_threads
-from structsmooth.problems.linear.sparse_chain.data import ChainData, smoothing
+from structsmooth.problems.linear.chain.data import ChainData, smoothing
 from structsmooth.smoothing import Smoother
 
 # Smaller scales of the weights would cost the sum of the iterates its digits.
@@ -33,7 +33,7 @@ def sgd_epoch(
     knows its scale, whichever thread makes it and however far the others are. A step does not see what they are about
     to add to v, but what it adds counts in full, in its own iterate and in all later ones.
     """
-    from structsmooth.problems.linear.sparse_chain import compiled_primal
+    from structsmooth.problems.linear.chain import compiled_primal
 
     iterate = (data.arrays, data.matrix(w), data.matrix(total), smoothing(smoother))
     shrink = 1 - lam * step_sizes
@@ -52,7 +52,7 @@ def sgd_epoch(
 
 def _share(examples: Tensor, iterate: tuple[Any, ...], clock: tuple[Tensor, ...], threads: int) -> None:
     """The steps of a stretch: a queue hands them out."""
-    from structsmooth.problems.linear.sparse_chain import compiled_primal
+    from structsmooth.problems.linear.chain import compiled_primal
 
     settings = (examples.numpy(), *iterate, *(times.numpy() for times in clock), np.zeros(1, np.int64))
     on_threads(lambda _: compiled_primal.shared_sgd_epoch(*settings), threads)

@@ -1,8 +1,8 @@
-"""Block-coordinate Frank-Wolfe over sparse linear chains (Osokin et al. 2016), in the space of parts.
+"""Block-coordinate Frank-Wolfe over linear chains (Osokin et al. 2016), in the space of parts.
 
 Statistics are [tokens + n * S, S]: T rows of nodes and S of summed edges for each example. An example holds C outputs
 at most: its active set are those of weight alpha > 0, its cache those with a stamp. Examples, weights and workspaces
-are those of :mod:`structsmooth.problems.linear.sparse_chain.compiled_primal`.
+are those of :mod:`structsmooth.problems.linear.chain.compiled_primal`.
 """
 
 import numpy as np
@@ -10,14 +10,14 @@ import numpy as np
 from structsmooth.compiled.atomic import add_atomically, take_next
 from structsmooth.compiled.jit import compiled, entry_point, inlined
 from structsmooth.compiled.sampling import draw, set_weight, sum_tree
-from structsmooth.problems.linear.sparse_chain.compiled_primal import (
+from structsmooth.problems.linear.chain.compiled_features import entries, entry, most_entries
+from structsmooth.problems.linear.chain.compiled_primal import (
     add_label_parts,
     add_label_parts_atomically,
     add_parts,
     potentials,
     smoothed_max,
     subtract_labels,
-    transition_of,
     workspace,
 )
 from structsmooth.structures.chain.compiled import viterbi
@@ -37,7 +37,7 @@ NO_ATOM = -1
 @compiled
 def _block(i, data, statistics):
     """Where the tokens of example i start, their number, and its own statistics."""
-    offsets, states = data[2], statistics.shape[1]
+    offsets, states = data[1], statistics.shape[1]
     first = offsets[i]
     length = offsets[i + 1] - first
     return first, length, statistics[first + i * states : first + length + (i + 1) * states]
@@ -66,31 +66,32 @@ def _mean_score(transition, length, unary, own):
 @compiled
 def _gathered(data, weights):
     """Slots, rows and sums for :func:`_gather`."""
-    token_offsets, sentence_offsets, most = data[1], data[2], 0
-    for i in range(sentence_offsets.shape[0] - 1):
-        most = max(most, token_offsets[sentence_offsets[i + 1]] - token_offsets[sentence_offsets[i]])
+    features, sentence_offsets, _, _, _ = data
+    most = most_entries(features, sentence_offsets)
     return np.full(weights.shape[0], -1, np.int32), np.empty(most, np.int32), np.empty((most, weights.shape[1]))
 
 
 @compiled
 def _gather(first, length, data, node, slots, rows, sums):
-    """B^T node by attribute: ids of the rows go to ``rows``, the rows to ``sums``; returns their number.
+    """B^T node by feature: numbers of the rows go to ``rows``, the rows to ``sums``; returns their number.
 
-    An attribute that several tokens have gives one row, as norms need it. ``slots`` is -1 everywhere, before and after.
+    A feature that several tokens have gives one row, as norms need it. ``slots`` is -1 everywhere, before and after.
     """
-    attributes, token_offsets, _, _, _ = data
+    features, _, _, _, _ = data
     states, count = node.shape[1], 0
     for t in range(length):
-        for q in range(token_offsets[first + t], token_offsets[first + t + 1]):
-            j = slots[attributes[q]]
+        begin, end = entries(features, first + t)
+        for q in range(begin, end):
+            r, value = entry(features, first + t, q)
+            j = slots[r]
             if j < 0:
                 j, count = count, count + 1
-                slots[attributes[q]] = j
-                rows[j] = attributes[q]
+                slots[r] = j
+                rows[j] = r
                 for s in range(states):
                     sums[j, s] = 0.0
             for s in range(states):
-                sums[j, s] += node[t, s]
+                sums[j, s] += value * node[t, s]
     for j in range(count):
         slots[rows[j]] = -1
     return count
@@ -106,60 +107,47 @@ def _squared_sum(matrix, rows):
 
 
 @inlined
-def _squared_norm(count, length, sums, node, edge):
-    """|B^T (node, edge)|^2, with the rows of attributes from :func:`_gather`."""
+def _squared_norm(count, length, sums, node, edge, transition_scale):
+    """|B^T (node, edge)|^2, with the rows of features from :func:`_gather`."""
     ends = _squared_sum(node, 1) + _squared_sum(node[length - 1 :], 1)
-    return _squared_sum(sums, count) + _squared_sum(edge, edge.shape[0]) + ends
+    return _squared_sum(sums, count) + transition_scale**2 * _squared_sum(edge, edge.shape[0]) + ends
 
 
 @inlined
-def _add_gathered(count, length, rows, sums, node, edge, factor, out):
-    """out += factor * B^T (node, edge), with the rows of attributes from :func:`_gather`."""
+def _add_gathered(count, length, rows, sums, node, edge, factor, transition_scale, out):
+    """out += factor * B^T (node, edge), with the rows of features from :func:`_gather`."""
     states = node.shape[1]
     for j in range(count):
         r = rows[j]
         for s in range(states):
             out[r, s] += factor * sums[j, s]
-    add_label_parts(length, node, edge, factor, out)
+    add_label_parts(length, node, edge, factor, transition_scale, out)
 
 
 @compiled
-def _add_gathered_atomically(count, length, rows, sums, node, edge, factor, out):
+def _add_gathered_atomically(count, length, rows, sums, node, edge, factor, transition_scale, out):
     """:func:`_add_gathered` while other threads do the same."""
     states = node.shape[1]
     for j in range(count):
         for s in range(states):
             if sums[j, s] != 0.0:
                 add_atomically(out, rows[j], s, factor * sums[j, s])
-    add_label_parts_atomically(length, node, edge, factor, out)
+    add_label_parts_atomically(length, node, edge, factor, transition_scale, out)
 
 
 @inlined
-def _add(queue, count, length, rows, sums, node, edge, factor, out):
+def _add(queue, count, length, rows, sums, node, edge, factor, transition_scale, out):
     """:func:`_add_gathered`, as the number of threads needs it."""
     if queue is None:
-        _add_gathered(count, length, rows, sums, node, edge, factor, out)
+        _add_gathered(count, length, rows, sums, node, edge, factor, transition_scale, out)
     else:
-        _add_gathered_atomically(count, length, rows, sums, node, edge, factor, out)
+        _add_gathered_atomically(count, length, rows, sums, node, edge, factor, transition_scale, out)
 
 
 @inlined
 def _next_step(queue, turn):
     """The step that a thread makes when it is its turn."""
     return turn if queue is None else take_next(queue)
-
-
-@inlined
-def _own_transition(queue, weights, work):
-    """The transitions; with several threads a copy, which :func:`_look_up` brings up to date."""
-    return transition_of(weights) if queue is None else work.exponential[0]
-
-
-@inlined
-def _look_up(queue, weights, transition):
-    """A step that sees different transitions at different times would not know its gap."""
-    if queue is not None:
-        transition[:] = transition_of(weights)
 
 
 @compiled
@@ -314,7 +302,7 @@ def frank_wolfe_epoch(order, draws, data, weights, total, statistics, gaps, lam,
     n, states, capacity = gaps.shape[0], weights.shape[1], alphas.shape[1]
     work = workspace(data, states, 1)
     node, edge, unary, y = work.node, work.edge[0], work.unary, work.labels[0]
-    transition = _own_transition(queue, weights, work)
+    transition, transition_scale = work.transition, data[4]
     slots, rows, sums = _gathered(data, weights)
     by_gap, averaged = draws.shape[0] > 0, remaining.shape[0] > 0
     tree, scores, calls = sum_tree(gaps[order] if by_gap else gaps[:0]), np.zeros(capacity), 0
@@ -328,8 +316,7 @@ def frank_wolfe_epoch(order, draws, data, weights, total, statistics, gaps, lam,
         first, length, own = _block(i, data, statistics)
         held, alpha, stamps = outputs[first * capacity : (first + length) * capacity], alphas[i], used[i]
         held = held.reshape((capacity, length))
-        potentials(i, data, weights, 1.0, unary)
-        _look_up(queue, weights, transition)
+        potentials(i, data, weights, 1.0, unary, transition)
         mean = _mean_score(transition, length, unary, own)
         hit = _held_scores(transition, unary, held, alpha, stamps, scores)
         if caching and hit != NO_ATOM and scores[hit] - mean >= n * max(factor * gaps[i], least_gap):
@@ -347,12 +334,12 @@ def frank_wolfe_epoch(order, draws, data, weights, total, statistics, gaps, lam,
             continue
         _direction(y, length, own, held, alpha, (away, weight), towards, node, edge)
         count = _gather(first, length, data, node, slots, rows, sums)
-        norm2 = _squared_norm(count, length, sums, node, edge)
+        norm2 = _squared_norm(count, length, sums, node, edge, transition_scale)
         size = longest if gain * lam * n >= longest * norm2 else gain * lam * n / norm2
         change = -size / (lam * n)
-        _add(queue, count, length, rows, sums, node, edge, change, weights)
+        _add(queue, count, length, rows, sums, node, edge, change, transition_scale, weights)
         if averaged:
-            _add(queue, count, length, rows, sums, node, edge, change * remaining[step], total)
+            _add(queue, count, length, rows, sums, node, edge, change * remaining[step], transition_scale, total)
         _move(own, length, size, node, edge)
         if kind > 0:
             _reweight(y, away, towards, size, longest, held, alpha, stamps)
@@ -386,21 +373,21 @@ def _smoothed_answer(transition, length, own, surplus, smoothing, work):
 @entry_point
 def sdca_epoch(order, data, weights, statistics, surplus, smoothing, lam):
     """Steps of stochastic dual coordinate ascent towards the answers of a smoothed oracle, in place."""
-    n, transition = surplus.shape[0], transition_of(weights)
+    n, transition_scale = surplus.shape[0], data[4]
     work = workspace(data, weights.shape[1], smoothing[1])
-    node, edge = work.node, work.edge[0]
+    transition, node, edge = work.transition, work.node, work.edge[0]
     slots, rows, sums = _gathered(data, weights)
     for step in range(order.shape[0]):
         i = order[step]
         first, length, own = _block(i, data, statistics)
-        potentials(i, data, weights, 1.0, work.unary)
+        potentials(i, data, weights, 1.0, work.unary, transition)
         gain, answered = _smoothed_answer(transition, length, own, surplus[i], smoothing, work)
         if gain <= 0.0:
             continue
         count = _gather(first, length, data, node, slots, rows, sums)
-        norm2 = _squared_norm(count, length, sums, node, edge)
+        norm2 = _squared_norm(count, length, sums, node, edge, transition_scale)
         size = 1.0 if gain * lam * n >= norm2 else gain * lam * n / norm2
-        _add_gathered(count, length, rows, sums, node, edge, -size / (lam * n), weights)
+        _add_gathered(count, length, rows, sums, node, edge, -size / (lam * n), transition_scale, weights)
         _move(own, length, size, node, edge)
         surplus[i] += size * (answered - surplus[i])
 
@@ -408,10 +395,11 @@ def sdca_epoch(order, data, weights, statistics, surplus, smoothing, lam):
 @entry_point
 def block_gaps(data, weights, statistics, n, gaps):
     """Block gaps of examples, of n in all."""
-    work, transition = workspace(data, weights.shape[1], 1), transition_of(weights)
+    work = workspace(data, weights.shape[1], 1)
+    transition = work.transition
     for i in range(gaps.shape[0]):
         _, length, own = _block(i, data, statistics)
-        potentials(i, data, weights, 1.0, work.unary)
+        potentials(i, data, weights, 1.0, work.unary, transition)
         mean = _mean_score(transition, length, work.unary, own)
         gaps[i] = (_oracle(transition, length, work) - mean) / n
 
@@ -419,10 +407,11 @@ def block_gaps(data, weights, statistics, n, gaps):
 @entry_point
 def block_margins(data, weights, statistics, n, margins):
     """Means of theta + costs under the statistics, less the scores of the labels, over n."""
-    work, transition = workspace(data, weights.shape[1], 1), transition_of(weights)
+    work = workspace(data, weights.shape[1], 1)
+    transition = work.transition
     for i in range(margins.shape[0]):
         _, length, own = _block(i, data, statistics)
-        labels = potentials(i, data, weights, 1.0, work.unary)
+        labels = potentials(i, data, weights, 1.0, work.unary, transition)
         margins[i] = (_mean_score(transition, length, work.unary, own) - labels) / n
 
 
@@ -432,9 +421,9 @@ def dual_weights(data, statistics, factor, out):
     states = out.shape[1]
     work = workspace(data, states, 1)
     node, edge = work.node, work.edge[0]
-    for i in range(data[2].shape[0] - 1):
+    for i in range(data[1].shape[0] - 1):
         first, length, own = _block(i, data, statistics)
         node[:length] = own[:length]
         edge[:] = own[length:]
-        subtract_labels(first, length, data[3], node, edge)
+        subtract_labels(first, length, data[2], node, edge)
         add_parts(first, length, data, node, edge, factor, out)
