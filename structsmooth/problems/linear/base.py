@@ -190,9 +190,9 @@ class LinearProblem(BlockProblem):
     ) -> GibbsIterate:
         """Exponentiated gradient steps on blocks, accelerated by extrapolation (Collins et al. 2008).
 
-        A step on block i begins at y = x + (τ/N)(z − x), where N is the number of blocks. By one call of the exp oracle,
-        z_i becomes the maximizer m of ⟨ℓ_i + B_i w_y, m⟩ + h H(m) − τ G_i²/(λn) KL(m ‖ z_i), and x becomes y plus τ times
-        the change of z. If ‖B_iᵀ(m − z_i)‖² > 2G_i² KL(m ‖ z_i), G_i² is doubled, and the step made again.
+        A step on block i begins at y = x + (τ/N)(z − x), where N is the number of blocks. By a call of the exp oracle,
+        z_i becomes the maximizer m of ⟨ℓ_i + B_i w_y, m⟩ + h H(m) − τ G_i²/(λn) KL(m ‖ z_i), and x becomes y plus τ
+        times the change of z. If ‖B_iᵀ(m − z_i)‖² > 2G_i² KL(m ‖ z_i), G_i² is doubled, and the step made again.
 
         Args:
             point: the start.

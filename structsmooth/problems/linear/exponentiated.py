@@ -22,8 +22,8 @@ class GibbsIterate:
         statistics: m_i of all blocks of z, see :meth:`LinearProblem.label_statistics`.
         log_partitions: log Σ_y exp⟨Q_i, ν(y)⟩, [blocks].
         curvatures: G_i², as far as steps have found it, [blocks].
-        values: (1/n) Σ (⟨ℓ_i, m_i⟩ + h H_i) of z, and the same of x minus that, [2]. H_i is the entropy of z_i; for x it
-            is the mean over its mixture, a lower bound. The level h is that of a problem with the smoother
+        values: (1/n) Σ (⟨ℓ_i, m_i⟩ + h H_i) of z, and the same of x minus that, [2]. H_i is the entropy of z_i; for x
+            it is the mean over its mixture, a lower bound. The level h is that of a problem with the smoother
             ``Entropy(h)``, and 0 for hinges.
     """
 
@@ -58,7 +58,8 @@ class ExponentiatedSteps:
             response = problem.call(towards, block, Entropy(1.0))
             change, new_partition = minus(response.statistics, own), float(response.value)
             divergence = float(inner(minus(towards, logs), response.statistics)) - new_partition + log_partition
-            rounding = log_partition_rounding(point.weights.dtype) * (1 + abs(new_partition) + abs(log_partition))
+            scores = inner(tuple(map(torch.abs, towards)), response.statistics)
+            rounding = rounding_of(point.weights.dtype) * (1 + float(scores))
             square = float(problem.feature_map.squared_norm(change, block))
             if not square > 2 * curvature * (divergence + rounding):
                 break
@@ -70,7 +71,7 @@ class ExponentiatedSteps:
         momentum = (tau - 1) / share
         problem.feature_map.add_adjoint(change, block, scale, point.weights)
         problem.feature_map.add_adjoint(change, block, scale * momentum, point.lead)
-        point.values.add_(torch.tensor([gain, momentum * gain]).to(point.values), alpha=1 / problem.n)
+        point.values.add_(point.values.new_tensor([gain, momentum * gain]), alpha=1 / problem.n)
         for old, new in ((own, response.statistics), (logs, towards)):
             for a, b in zip(old, new, strict=True):
                 a.copy_(b)
@@ -96,6 +97,6 @@ def entropy_level(problem: BlockProblem) -> float:
     return problem.smoother.mu if isinstance(problem.smoother, Entropy) else 0.0
 
 
-def log_partition_rounding(dtype: torch.dtype) -> float:
-    """Relative error that a log-partition function may have."""
+def rounding_of(dtype: torch.dtype) -> float:
+    """Error that a relative entropy may have, for scores of the size of one."""
     return 64 * torch.finfo(dtype).eps

@@ -82,21 +82,23 @@ def _tilt(log, augmented, c, level, size, out):
 def _change(own, length, log, towards, work):
     """The statistics in ``work`` become their change from ``own``.
 
-    Returns <towards - log, statistics> and <towards, statistics>.
+    Returns <towards - log, statistics>, <towards, statistics> and <|towards|, statistics>.
     """
     node, edge, states = work.node, work.edge[0], own.shape[1]
-    rise, score = 0.0, 0.0
+    rise, score, scale = 0.0, 0.0, 0.0
     for t in range(length):
         for s in range(states):
             rise += (towards[t, s] - log[t, s]) * node[t, s]
             score += towards[t, s] * node[t, s]
+            scale += abs(towards[t, s]) * node[t, s]
             node[t, s] -= own[t, s]
     for p in range(states):
         for s in range(states):
             rise += (towards[length + p, s] - log[length + p, s]) * edge[p, s]
             score += towards[length + p, s] * edge[p, s]
+            scale += abs(towards[length + p, s]) * edge[p, s]
             edge[p, s] -= own[length + p, s]
-    return rise, score
+    return rise, score, scale
 
 
 @inlined
@@ -133,10 +135,10 @@ def exponentiated_epoch(order, taus, shares, data, vectors, gibbs, curvatures, v
         while True:
             _tilt(log, augmented, taus[step] * curvature / (lam * n), level, size, towards)
             new_z, calls = _gibbs(towards[:size], length, work), calls + 1
-            rise, score = _change(own, length, log, towards, work)
+            rise, score, scale = _change(own, length, log, towards, work)
             count = _gather(first, length, data, node, slots, rows, sums)
             norm2 = _squared_norm(count, length, sums, node, edge)
-            if not norm2 > 2 * curvature * (rise - new_z + log_z + rounding * (1.0 + abs(new_z) + abs(log_z))):
+            if not norm2 > 2 * curvature * (rise - new_z + log_z + rounding * (1.0 + scale)):
                 break
             curvature *= 2.0
         gain = 0.0

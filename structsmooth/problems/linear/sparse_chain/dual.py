@@ -10,7 +10,7 @@ from torch import Tensor
 from structsmooth.compiled.threads import on_threads
 from structsmooth.problems.linear.active_set import LEAST_REST, Cache, DualIterate, Steps
 from structsmooth.problems.linear.ascent import SmoothedIterate
-from structsmooth.problems.linear.exponentiated import GibbsIterate, log_partition_rounding
+from structsmooth.problems.linear.exponentiated import GibbsIterate, rounding_of
 from structsmooth.problems.linear.sparse_chain.data import ChainData, checked, smoothing
 from structsmooth.smoothing import Smoother
 
@@ -115,7 +115,7 @@ def exponentiated_epoch(
         (logs.numpy(), statistics.numpy(), log_partitions.numpy()),
         curvatures.numpy(),
         values.numpy(),
-        (float(lam), float(level), float(shrink), log_partition_rounding(torch.float64)),
+        (float(lam), float(level), float(shrink), rounding_of(torch.float64)),
     )
     lead *= shares[-1]
     values[1] *= shares[-1]
