@@ -21,6 +21,7 @@ from structsmooth import (
     CuttingPlane,
     Entropy,
     ExcessiveGap,
+    ExponentiatedGradient,
     FrankWolfe,
     Hamming,
     History,
@@ -169,6 +170,11 @@ CASES: dict[str, Case] = {
     "cutting-plane, few planes": Case(CuttingPlane(idle=1, gap_tolerance=0), passes=12),
     "excessive-gap": Case(ExcessiveGap(gap_tolerance=0), passes=12),
     "excessive-gap, bounds": Case(ExcessiveGap(gap_tolerance=0), bounded_problem, 12),
+    "exponentiated-gradient": Case(ExponentiatedGradient(gap_tolerance=0), passes=12),
+    "exponentiated-gradient, not accelerated": Case(
+        ExponentiatedGradient(accelerated=False, gap_tolerance=0), passes=5
+    ),
+    "exponentiated-gradient, bounds": Case(ExponentiatedGradient(gap_tolerance=0), bounded_problem, 5),
     "frank-wolfe, bounds": Case(FrankWolfe(gap_tolerance=0), bounded_problem, 12),
     "bcfw, bounds": Case(BCFW(gap_tolerance=0), bounded_problem, 5),
     "proximal-bcfw, bounds": Case(ProximalBCFW(gap_tolerance=0), bounded_problem, 5),

@@ -7,6 +7,7 @@ from structsmooth.problems.linear.ascent import SmoothedIterate
 from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.problems.linear.blocks import FeatureMap, Response, respond
 from structsmooth.problems.linear.chain import DenseChainProblem, SparseChainProblem
+from structsmooth.problems.linear.exponentiated import GibbsIterate
 from structsmooth.problems.linear.factor_graph import FactorGraphProblem
 from structsmooth.problems.linear.factor_graph.data import FactorGraphs
 from structsmooth.problems.linear.module import LinearModuleProblem
@@ -22,6 +23,7 @@ __all__ = [
     "FactorGraphs",
     "FeatureMap",
     "FullPass",
+    "GibbsIterate",
     "LinearModuleProblem",
     "LinearProblem",
     "LinearizedProblem",

@@ -6,6 +6,7 @@ from structsmooth.solvers.dual.certify import Certificate, certify
 from structsmooth.solvers.dual.cutting_plane import CuttingPlane
 from structsmooth.solvers.dual.dlpw import DLPW
 from structsmooth.solvers.dual.excessive_gap import ExcessiveGap
+from structsmooth.solvers.dual.exponentiated import ExponentiatedGradient
 from structsmooth.solvers.dual.frank_wolfe import FrankWolfe
 from structsmooth.solvers.dual.path import Breakpoint, RegularizationPath, SolutionPath, grid_search
 from structsmooth.solvers.dual.proximal import ProximalBCFW
@@ -29,6 +30,7 @@ __all__ = [
     "Certificate",
     "CuttingPlane",
     "ExcessiveGap",
+    "ExponentiatedGradient",
     "FrankWolfe",
     "IncrementalProxLinear",
     "Progress",

@@ -43,6 +43,7 @@ from structsmooth import (
     CasimirSVRG,
     CuttingPlane,
     ExcessiveGap,
+    ExponentiatedGradient,
     FrankWolfe,
     History,
     IncrementalProxLinear,
@@ -60,7 +61,8 @@ from structsmooth.history import Row
 from structsmooth.solvers import Progress, Solver, State, Stop
 
 DUAL = (BCFW, ProximalBCFW, FrankWolfe, CuttingPlane)  # which start from the states of other runs
-WITH_DUAL = (*DUAL, ExcessiveGap)
+FROM_ONE_START = (ExcessiveGap, ExponentiatedGradient)
+WITH_DUAL = (*DUAL, *FROM_ONE_START)
 SOLVERS: list[type[Solver[Any]]] = [
     SGD,
     SVRG,
@@ -68,8 +70,7 @@ SOLVERS: list[type[Solver[Any]]] = [
     Adam,
     ProxLinear,
     IncrementalProxLinear,
-    *DUAL,
-    ExcessiveGap,
+    *WITH_DUAL,
 ]
 STARTS_FROM_WEIGHTS = {name: case for name, case in CASES.items() if not isinstance(case.solver, WITH_DUAL)}
 # Solvers that search for the size of every step.
@@ -249,7 +250,7 @@ class TestRuns:
         assert history[-1].oracle_calls == problem.oracle_calls - sum(evaluations)
 
     def test_start_is_used_and_kept(self, case: Case) -> None:
-        if isinstance(case.solver, ExcessiveGap):
+        if isinstance(case.solver, FROM_ONE_START):
             with pytest.raises(TypeError, match="start must be None"):
                 case.solver.solve(case.problem(), lam=LAM, start=start_of(case))
             return
@@ -323,6 +324,9 @@ GOALS: dict[str, Goal] = {
     "cutting-plane, few planes": Goal(CuttingPlane(idle=1), 200, gap=1e-6),
     "excessive-gap": Goal(ExcessiveGap(), 300, gap=0.02),
     "excessive-gap, bounds": Goal(ExcessiveGap(), 300, gap=0.02, bounded=True),
+    "exponentiated-gradient": Goal(ExponentiatedGradient(), 100, gap=0.01, seeds=((0, 0), (1, 1), (2, 2))),
+    "exponentiated-gradient, not accelerated": Goal(ExponentiatedGradient(accelerated=False), 200, gap=0.02),
+    "exponentiated-gradient, bounds": Goal(ExponentiatedGradient(), 60, gap=0.02, bounded=True),
     "frank-wolfe, bounds": Goal(FrankWolfe(), 1000, gap=0.02, seeds=((1, 0),), bounded=True),
 }
 
@@ -368,6 +372,7 @@ def test_solvers_agree(lam: float) -> None:
         "proximal pairwise": ProximalBCFW(),
         "Casimir": CasimirSVRG(),
         "planes": CuttingPlane(),
+        "exponentiated": ExponentiatedGradient(),
     }
     for name, solver in (blockwise | others).items():
         results[name] = solver.solve(problem, lam=lam, passes=1000, callbacks=[stop_at(1e-3)])
@@ -509,7 +514,7 @@ def test_refuses_a_start_of_another_problem_or_solver(solver: type[Solver[Any]])
         message = r"statistics must have shape \(78,\), got \(84,\)|start must be of 27 weights, got one of 30"
         accepted = BCFW if issubclass(solver, BCFW) else solver
         wrong, kind = problem.start(), f"start must be a {accepted.__name__}State, got Tensor"
-    elif solver is ExcessiveGap:
+    elif solver in FROM_ONE_START:
         with pytest.raises(TypeError, match="start must be None, got Tensor"):
             solver().solve(problem, lam=1, start=problem.start())
         return
@@ -545,8 +550,9 @@ def test_refuses_problems_that_it_cannot_solve(solver: type[Solver[Any]]) -> Non
             solver().solve(small_problem(), lam=0)
         with pytest.raises(TypeError, match=f"{name} needs a LinearProblem, got ModuleProblem"):
             solver().solve(chain_problem(), lam=1)
-        with pytest.raises(ValueError, match=f"{name} needs a problem of hinges, got one with Entropy"):
-            solver().solve(crf(), lam=1)
+        if solver is not ExponentiatedGradient:
+            with pytest.raises(ValueError, match=f"{name} needs a problem of hinges, got one with Entropy"):
+                solver().solve(crf(), lam=1)
     else:
         with pytest.raises(
             ValueError, match=f"{name} does not keep the bounds of the problem; take BCFW or FrankWolfe"

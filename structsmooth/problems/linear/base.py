@@ -11,6 +11,7 @@ from structsmooth.problems.linear.active_set import Cache, DualIterate, Steps, f
 from structsmooth.problems.linear.ascent import SmoothedIterate, ascend
 from structsmooth.problems.linear.batches import BlockBatch
 from structsmooth.problems.linear.blocks import BlockProblem
+from structsmooth.problems.linear.exponentiated import ExponentiatedSteps, GibbsIterate, gibbs_near_labels
 from structsmooth.problems.linear.frank_wolfe import BlockSteps, chosen
 from structsmooth.problems.sharding import mean_rows, reduced, replicated, rows
 from structsmooth.smoothing import Max, Smoother
@@ -166,4 +167,38 @@ class LinearProblem(BlockProblem):
         point = SmoothedIterate(*(tensor.clone() for tensor in vars(point).values()))
         for block in order.tolist():
             ascend(self, point, block, lam, smoother)
+        return point
+
+    @replicated
+    def gibbs_near_labels(self, center: float) -> tuple[Tensor, Tensor, Tensor]:
+        """Gibbs distributions near the labels: log-potentials [size], statistics [size], log-partitions [blocks].
+
+        The log-potentials are ``center`` for each part of the labels, of the first kind of parts, and 0 elsewhere. One
+        call of the exp oracle on each block.
+        """
+        return gibbs_near_labels(self, center)
+
+    @replicated
+    def exponentiated_epoch(
+        self, point: GibbsIterate, order: Tensor, taus: Tensor, *, lam: float, shrink: float = 1.0
+    ) -> GibbsIterate:
+        """Exponentiated gradient steps on blocks, accelerated by extrapolation (Collins et al. 2008).
+
+        A step on block i begins at y = x + (τ/N)(z − x), where N is the number of blocks. By a call of the exp oracle,
+        z_i becomes the maximizer m of ⟨ℓ_i + B_i w_y, m⟩ + h H(m) − τ G_i²/(λn) KL(m ‖ z_i), and x becomes y plus τ
+        times the change of z. If ‖B_iᵀ(m − z_i)‖² > 2G_i² KL(m ‖ z_i), G_i² is doubled, and the step made again.
+
+        Args:
+            point: the start.
+            order: the block of each step, int64 [steps].
+            taus: τ of each step in (0, 1], float64 [steps]; 1 for no acceleration.
+            lam: λ > 0 of the problem.
+            shrink: factor of G_i² after a step.
+        """
+        point = GibbsIterate(*(tensor.clone() for tensor in vars(point).values()))
+        steps, shares = ExponentiatedSteps(self, lam, shrink), (1 - taus / self.blocks).cumprod(0)
+        for block, tau, share in zip(order.tolist(), taus.tolist(), shares.tolist(), strict=True):
+            steps.step(point, block, tau, share)
+        point.lead.mul_(share)
+        point.values[1] *= share
         return point

@@ -6,7 +6,7 @@ from structsmooth.problems.base import Problem
 from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.problems.linear.factor_graph import FactorGraphProblem
 from structsmooth.problems.linear.factor_graph.soft import SoftDual
-from structsmooth.smoothing import Max
+from structsmooth.smoothing import Entropy, Max
 from structsmooth.solvers.base import Solver
 from structsmooth.solvers.state import S
 
@@ -31,16 +31,43 @@ def checked_hinges(user: str, problem: Problem, lam: float) -> LinearProblem:
         TypeError: a problem that is not linear.
         ValueError: losses that are no hinges, or λ = 0.
     """
+    linear = checked_linear(user, problem)
+    if not isinstance(linear.smoother, Max):
+        raise ValueError(f"{user} needs a problem of hinges, got one with {linear.smoother}; CasimirSVRG trains those")
+    check_regularized(user, lam)
+    return linear
+
+
+def checked_hinges_or_likelihood(user: str, problem: Problem, lam: float) -> LinearProblem:
+    """The problem, if it has a dual over distributions: one of hinges, or with the smoother ``Entropy(h)``.
+
+    Raises:
+        TypeError: a problem that is not linear.
+        ValueError: losses of another kind, or λ = 0.
+    """
+    linear = checked_linear(user, problem)
+    if not isinstance(linear.smoother, Max | Entropy):
+        raise ValueError(
+            f"{user} needs a problem of hinges or likelihoods, got one with {linear.smoother}; CasimirSVRG trains those"
+        )
+    check_regularized(user, lam)
+    return linear
+
+
+def checked_linear(user: str, problem: Problem) -> LinearProblem:
+    """The problem, if it is linear; raises TypeError if not."""
     if not isinstance(problem, LinearProblem):
         raise TypeError(
             f"{user} needs a LinearProblem, got {type(problem).__name__}, which has no dual; "
             "CasimirSVRG trains without one, and ProxLinear where scores are not linear"
         )
-    if not isinstance(problem.smoother, Max):
-        raise ValueError(f"{user} needs a problem of hinges, got one with {problem.smoother}; CasimirSVRG trains those")
+    return problem
+
+
+def check_regularized(user: str, lam: float) -> None:
+    """Raise ValueError for λ = 0."""
     if lam == 0:
         raise ValueError(f"{user} needs lam > 0 for a dual; CasimirSVRG trains without one")
-    return problem
 
 
 def soft_dual(user: str, problem: Problem, lam: float) -> SoftDual:

@@ -79,6 +79,22 @@ class ChainData:
             at += lengths
         return repeated
 
+    def label_statistics(self) -> Tensor:
+        """Parts of the labels; T rows of S nodes, then S rows of summed edges for each sequence, flat."""
+        statistics = torch.zeros(len(self.labels) + self.n * self.states, self.states, dtype=torch.float64)
+        at, sequence = self.token_rows()
+        statistics[at, self.labels] = 1
+        inner = torch.ones(len(at), dtype=torch.bool).index_fill_(0, self.sequences.offsets[:-1], False)
+        edge_rows = (self.sequences.offsets[1:] + torch.arange(self.n) * self.states)[sequence[inner]]
+        edges = (edge_rows + self.labels.roll(1)[inner], self.labels[inner])
+        return statistics.index_put_(edges, statistics.new_ones(()), accumulate=True).view(-1)
+
+    def label_sets(self, capacity: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Active sets of the labels alone; see :meth:`~structsmooth.problems.LinearProblem.label_sets`."""
+        alphas = torch.zeros(self.n, capacity, dtype=torch.float64)
+        alphas[:, 0] = 1
+        return self.repeated_labels(capacity), alphas, alphas.int()
+
     def matrix(self, w: Tensor) -> Any:
         """A vector [dim] as an array of rows [F + S + 2, S], or one without elements."""
         return w.view(-1, self.states).numpy()

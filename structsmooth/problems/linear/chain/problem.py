@@ -22,6 +22,7 @@ from structsmooth.problems.linear.blocks import Response, respond
 from structsmooth.problems.linear.chain import dual, primal
 from structsmooth.problems.linear.chain.data import ChainData, Part, checked, smoothing, summed
 from structsmooth.problems.linear.chain.primal import ChainPass
+from structsmooth.problems.linear.exponentiated import GibbsIterate, entropy_level
 from structsmooth.problems.sharding import mean_rows, reduced, replicated, rows
 from structsmooth.sequences import Sequences, check_labelled, pad
 from structsmooth.smoothing import Max, Smoother
@@ -102,9 +103,7 @@ class ChainProblem(LinearProblem):
 
     def label_sets(self, capacity: int) -> tuple[Tensor, Tensor, Tensor]:
         """As for any linear problem, without a loop over examples."""
-        alphas = torch.zeros(self.n, capacity, dtype=torch.float64)
-        alphas[:, 0] = 1
-        return self.data.repeated_labels(capacity), alphas, alphas.int()
+        return self.data.label_sets(capacity)
 
     def parts(self, atom: Tensor, block: int) -> Parts:
         """Nodes [T, S] and summed edges [S, S] of one labelling."""
@@ -113,13 +112,7 @@ class ChainProblem(LinearProblem):
 
     def label_statistics(self) -> Tensor:
         """Parts of the labels; T rows of S nodes, then S rows of summed edges for each example, flat."""
-        statistics = torch.zeros(len(self.labels) + self.n * self.states, self.states, dtype=torch.float64)
-        at, sequence = self.data.token_rows()
-        statistics[at, self.labels] = 1
-        inner = torch.ones(len(at), dtype=torch.bool).index_fill_(0, self.sequences.offsets[:-1], False)
-        edge_rows = (self.sequences.offsets[1:] + torch.arange(self.n) * self.states)[sequence[inner]]
-        edges = (edge_rows + self.labels.roll(1)[inner], self.labels[inner])
-        return statistics.index_put_(edges, statistics.new_ones(()), accumulate=True).view(-1)
+        return self.data.label_statistics()
 
     def expected_cost(self, statistics: Tensor) -> float:
         """(1/n) Σ ⟨ℓ_i, m_i⟩."""
@@ -191,6 +184,21 @@ class ChainProblem(LinearProblem):
         """The epoch of :meth:`LinearProblem.sdca_epoch`, compiled."""
         point = dual.sdca_epoch(self.data, point, order, **settings)
         self.oracle_calls += len(order)
+        return point
+
+    @replicated
+    def gibbs_near_labels(self, center: float) -> tuple[Tensor, Tensor, Tensor]:
+        """Those of :meth:`LinearProblem.gibbs_near_labels`, compiled."""
+        self.oracle_calls += self.n
+        return dual.gibbs_near_labels(self.data, center)
+
+    @replicated
+    def exponentiated_epoch(self, point: GibbsIterate, order: Tensor, taus: Tensor, **settings: Any) -> GibbsIterate:
+        """The epoch of :meth:`LinearProblem.exponentiated_epoch`, compiled where there are no bounds."""
+        if self.bounds is not None:
+            return super().exponentiated_epoch(point, order, taus, **settings)
+        point, calls = dual.exponentiated_epoch(self.data, point, order, taus, level=entropy_level(self), **settings)
+        self.oracle_calls += calls
         return point
 
     def loss(self, w: Tensor, smoother: Smoother | None = None) -> float:

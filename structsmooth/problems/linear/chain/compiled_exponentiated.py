@@ -1,0 +1,159 @@
+"""Exponentiated gradient steps over linear chains, in the space of parts.
+
+Log-potentials are laid out as statistics: [tokens + n * S, S], T rows of nodes and S of edges for each example. A step
+touches the rows of the example's features alone, and the transitions. Examples, weights and workspaces are those of
+:mod:`structsmooth.problems.linear.chain.compiled_primal`.
+"""
+
+import numpy as np
+
+from structsmooth.compiled.jit import compiled, entry_point, inlined
+from structsmooth.problems.linear.chain.compiled_dual import (
+    _add_gathered,
+    _block,
+    _gather,
+    _gathered,
+    _move,
+    _squared_norm,
+)
+from structsmooth.problems.linear.chain.compiled_features import entries, entry
+from structsmooth.problems.linear.chain.compiled_primal import workspace
+from structsmooth.structures.chain.compiled import exponentiate, log_partition, marginals
+
+
+@compiled
+def _gibbs(logs, length, work):
+    """Log-partition function under log-potentials [T + S, S]; statistics go to ``work.node`` and ``work.edge``."""
+    states = logs.shape[1]
+    edges = logs[length:].reshape((1, states, states))
+    work.edge[:] = 0.0
+    exponentiate(edges, work.shift, work.exponential)
+    tables = (work.exponential, work.shift)
+    log_z = log_partition(logs, edges, tables[0], tables[1], length, work.alpha, work.scaled, work.total)
+    marginals(edges, tables[0], length, work.alpha, work.scaled, work.total, work.node, work.edge)
+    return log_z
+
+
+@entry_point
+def gibbs_pass(data, logs, statistics, log_partitions):
+    """Statistics and log-partition functions of all examples under their log-potentials."""
+    states = logs.shape[1]
+    work = workspace(data, states, 1)
+    for i in range(log_partitions.shape[0]):
+        _, length, log = _block(i, data, logs)
+        _, _, own = _block(i, data, statistics)
+        log_partitions[i] = _gibbs(log, length, work)
+        own[:length] = work.node[:length]
+        own[length:] = work.edge[0]
+
+
+@compiled
+def _augmented(i, data, weights, lead, share, out):
+    """Cost-augmented potentials [T + S, S] of example i at weights + share * lead."""
+    features, sentence_offsets, labels, costs, transition_scale = data
+    rows, states = weights.shape
+    first, end = sentence_offsets[i], sentence_offsets[i + 1]
+    for token in range(first, end):
+        t = token - first
+        for s in range(states):
+            out[t, s] = costs[token]
+        out[t, labels[token]] = 0.0
+        begin, stop = entries(features, token)
+        for q in range(begin, stop):
+            r, value = entry(features, token, q)
+            for s in range(states):
+                out[t, s] += value * (weights[r, s] + share * lead[r, s])
+    for s in range(states):
+        out[0, s] += weights[rows - 2, s] + share * lead[rows - 2, s]
+        out[end - first - 1, s] += weights[rows - 1, s] + share * lead[rows - 1, s]
+    for p in range(states):
+        r = rows - states - 2 + p
+        for s in range(states):
+            out[end - first + p, s] = transition_scale * (weights[r, s] + share * lead[r, s])
+
+
+@inlined
+def _tilt(log, augmented, c, level, size, out):
+    """``out`` = the log-potentials of the distribution that a step goes to, [T + S, S]."""
+    for t in range(size):
+        for s in range(log.shape[1]):
+            out[t, s] = (c * log[t, s] + augmented[t, s]) / (c + level)
+
+
+@compiled
+def _change(own, length, log, towards, work):
+    """The statistics in ``work`` become their change from ``own``.
+
+    Returns <towards - log, statistics>, <towards, statistics> and <|towards|, statistics>.
+    """
+    node, edge, states = work.node, work.edge[0], own.shape[1]
+    rise, score, scale = 0.0, 0.0, 0.0
+    for t in range(length):
+        for s in range(states):
+            rise += (towards[t, s] - log[t, s]) * node[t, s]
+            score += towards[t, s] * node[t, s]
+            scale += abs(towards[t, s]) * node[t, s]
+            node[t, s] -= own[t, s]
+    for p in range(states):
+        for s in range(states):
+            rise += (towards[length + p, s] - log[length + p, s]) * edge[p, s]
+            score += towards[length + p, s] * edge[p, s]
+            scale += abs(towards[length + p, s]) * edge[p, s]
+            edge[p, s] -= own[length + p, s]
+    return rise, score, scale
+
+
+@inlined
+def _inner(a, b, size):
+    """<a, b> of the first rows."""
+    total = 0.0
+    for t in range(size):
+        for s in range(a.shape[1]):
+            total += a[t, s] * b[t, s]
+    return total
+
+
+@entry_point
+def exponentiated_epoch(order, taus, shares, data, vectors, gibbs, curvatures, values, settings):
+    """Steps of ``LinearProblem.exponentiated_epoch``, in place; returns the number of oracle calls.
+
+    vectors: weights and lead; gibbs: log-potentials, statistics and log-partition functions; settings: lam, level of
+    entropy, shrink and rounding.
+    """
+    (weights, lead), (logs, statistics, log_partitions), (lam, level, shrink, rounding) = vectors, gibbs, settings
+    _, _, labels, costs, transition_scale = data
+    n, states = log_partitions.shape[0], weights.shape[1]
+    work, calls = workspace(data, states, 1), 0
+    node, edge = work.node, work.edge[0]
+    slots, rows, sums = _gathered(data, weights)
+    augmented = np.empty((node.shape[0] + states, states))
+    towards = np.empty_like(augmented)
+    for step in range(order.shape[0]):
+        i = order[step]
+        first, length, own = _block(i, data, statistics)
+        _, _, log = _block(i, data, logs)
+        size, curvature, log_z = length + states, curvatures[i], log_partitions[i]
+        _augmented(i, data, weights, lead, shares[step], augmented)
+        while True:
+            _tilt(log, augmented, taus[step] * curvature / (lam * n), level, size, towards)
+            new_z, calls = _gibbs(towards[:size], length, work), calls + 1
+            rise, score, scale = _change(own, length, log, towards, work)
+            count = _gather(first, length, data, node, slots, rows, sums)
+            norm2 = _squared_norm(count, length, sums, node, edge, transition_scale)
+            if not norm2 > 2 * curvature * (rise - new_z + log_z + rounding * (1.0 + scale)):
+                break
+            curvature *= 2.0
+        gain = 0.0
+        for t in range(length):
+            gain -= costs[first + t] * node[t, labels[first + t]]
+        if level > 0.0:
+            gain += level * (new_z - score - log_z + _inner(log, own, size))
+        momentum, change = (taus[step] - 1.0) / shares[step], -1.0 / (lam * n)
+        _add_gathered(count, length, rows, sums, node, edge, change, transition_scale, weights)
+        _add_gathered(count, length, rows, sums, node, edge, change * momentum, transition_scale, lead)
+        values[0] += gain / n
+        values[1] += momentum * gain / n
+        _move(own, length, 1.0, node, edge)
+        log[:] = towards[:size]
+        log_partitions[i], curvatures[i] = new_z, shrink * curvature
+    return calls
