@@ -167,4 +167,4 @@ _SHRINK = 0.05
 # Blocks that the first constants are estimated on, about, and their part of the squared norms there. Constants that are
 # too small soon double; those too large would take passes to fall.
 _SAMPLE = 30
-_FIRST = 1 / 1024
+_FIRST = 1 / 256
