@@ -1,0 +1,125 @@
+"""CoCoA+: processes make steps of block-coordinate Frank-Wolfe on their own examples, and then add their changes."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from structsmooth import processes
+from structsmooth.problems.base import Problem
+from structsmooth.problems.bounds import conjugate
+from structsmooth.problems.partition import PartitionedProblem
+from structsmooth.problems.sharding import mean
+from structsmooth.solvers.checks import check_number
+from structsmooth.solvers.dual.base import checked_hinges
+from structsmooth.solvers.dual.bcfw import BCFW, BCFWState, fell
+from structsmooth.solvers.state import State
+
+
+@dataclass
+class CoCoAState(BCFWState):
+    """What is the same in all processes: weights, iterate, dual, passes, oracle calls and means.
+
+    All else is of the process's own blocks: statistics, gaps, active sets, their cost, and numbers of steps.
+    """
+
+    means: dict[str, float] = field(default_factory=dict)  # metrics of the last pass, over all examples
+
+
+@dataclass(frozen=True)
+class CoCoA(BCFW):
+    """CoCoA+ over processes, each of which holds only its own examples: :func:`~structsmooth.problems.partitioned`.
+
+    A round is a pass over all examples. Process p makes the steps of :class:`~structsmooth.BCFW` on its own blocks,
+    with λ/σ′ in place of λ: from the weights v of the last round it comes to v + σ′u_p, where u_p is what the change of
+    its statistics changes the weights by. Then all go on with v + Σ u_p, by one sum of dim numbers. So weights are
+    those of the statistics of all processes, up to rounding, and the dual, objective and gap are of all examples.
+
+    For σ′ of at least the number K of processes the dual never decreases: h* is convex, hence
+    h*(v + Σ u_p) ≤ (1 − K/σ′) h*(v) + (1/σ′) Σ h*(v + σ′u_p), and each process maximizes its part of that bound, within
+    bounds of the weights, too. A smaller σ′ takes larger steps, which may go too far: should the dual have fallen in a
+    round, the round is made again with σ′ = K.
+
+    In one process it is ``BCFW``. More processes share the time of a pass, but need more passes, since none sees the
+    steps that the others make in the same round. Runs are reproducible for the same number of processes with the same
+    examples. A state holds the process's own statistics, so each process must resume, or start, from its own state.
+
+    Args:
+        sigma: σ′, at least 1; the number of processes if not given.
+
+    Reference:
+        Ma et al. (2015), "Adding vs. averaging in distributed primal-dual optimization"; Lee and Roth (2015),
+        "Distributed box-constrained quadratic optimization for dual linear SVM".
+    """
+
+    sigma: float | None = None
+
+    state_type: ClassVar[type[BCFWState]] = CoCoAState
+    partitions: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.sigma is not None and check_number("sigma", self.sigma) < 1:
+            raise ValueError(f"sigma must be at least 1, got {self.sigma}")
+
+    def check(self, problem: Problem, lam: float) -> None:
+        """Refuse problems without a dual, and in several processes all that are not partitioned."""
+        if processes.count() > 1 and not isinstance(problem, PartitionedProblem):
+            raise TypeError(
+                f"in several processes CoCoA needs partitioned(problem), with the process's own examples, "
+                f"got {type(problem).__name__}"
+            )
+        own = problem.own if isinstance(problem, PartitionedProblem) else problem
+        checked_hinges(type(self).__name__, own, lam).check_threads(self.threads)
+
+    def first_state(self, problem: Problem, lam: float, start: Any, seed: int) -> BCFWState:
+        """The labels, or the dual iterate of ``start``, with unknown gaps."""
+        whole = _partitioned(problem)
+        state = super().first_state(whole.own, lam / whole.part, start, seed)
+        state.iterate = processes.summed(state.iterate)
+        state.weights = whole.within_bounds(state.iterate)
+        return self._of_all(state, whole, lam)
+
+    def advance(
+        self, problem: Problem, lam: float, state: BCFWState, rng: np.random.Generator, budget: int
+    ) -> BCFWState:
+        """One round: as many steps as all processes have blocks."""
+        whole, safe = _partitioned(problem), float(processes.count())
+        sigma = self.sigma or safe
+        new = self._round(whole, lam, state, rng, sigma)
+        assert state.dual is not None
+        assert new.dual is not None
+        if sigma < safe and fell(state.dual, new.dual):
+            new = self._round(whole, lam, state, rng, safe)
+        return new
+
+    def _round(
+        self, whole: PartitionedProblem, lam: float, state: BCFWState, rng: np.random.Generator, sigma: float
+    ) -> BCFWState:
+        with whole.counted(state.iterate):
+            # The losses of a process are a mean over its own examples: λ is relative to that.
+            new = self.step_through(whole.own, lam / (sigma * whole.part), state, rng)
+        # v + Σ u_p, with u_p = (new.iterate - v)/σ′.
+        rest = 1 - processes.count() / sigma
+        new.iterate = processes.summed(new.iterate) / sigma + rest * state.iterate
+        if self.average:
+            new.weights = processes.summed(new.weights) / processes.count()
+        else:
+            new.weights = whole.within_bounds(new.iterate)
+        return self._of_all(new, whole, lam)
+
+    def _of_all(self, state: BCFWState, whole: PartitionedProblem, lam: float) -> BCFWState:
+        """``state`` with the dual and the metrics of all processes."""
+        assert isinstance(state, CoCoAState)
+        cost = mean(state.cost, whole.part)
+        means = {name: mean(own, whole.part) for name, own in super().metrics(state).items()}
+        return replace(state, dual=cost - lam * conjugate(state.iterate, whole.bounds), means=means)
+
+    def metrics(self, state: State) -> dict[str, float]:
+        """Those of BCFW, over all processes."""
+        assert isinstance(state, CoCoAState)
+        return state.means
+
+
+def _partitioned(problem: Problem) -> PartitionedProblem:
+    return problem if isinstance(problem, PartitionedProblem) else PartitionedProblem(problem)
