@@ -19,7 +19,6 @@ from structsmooth.cli.flags import SOLVERS, add_flags, from_flags, parse_lam
 from structsmooth.cli.model import ModelDirectory
 from structsmooth.cli.path import add_path, path
 from structsmooth.cli.report import history_table, progress_bar
-from structsmooth.problems import sharded
 from structsmooth.solvers import Progress, Result, Status
 from structsmooth.solvers.state import Callback
 from structsmooth.tasks import TASKS, Task, load_task
@@ -70,11 +69,12 @@ def train(options: Namespace) -> int:
     """Train a task's model and save it; ``--resume`` goes on where an interrupted run stopped."""
     directory, solver = ModelDirectory(options.out), from_flags(SOLVERS[options.solver], options)
     directory.claim(resume=options.resume, overwrite=options.overwrite)
-    data = TrainingData.read(options)
-    problem = sharded(data.problem)
-    lam = parse_lam(options.lam, problem.n)
+    data = TrainingData.read(options, solver.state_type.partitioned)
+    problem, lam = data.problem, parse_lam(options.lam, data.problem.n)
     settings = {name: value for name, value in vars(options).items() if name not in _NOT_SETTINGS} | data.files
     settings["train checksum"] = checksum(data.files["train"])
+    if solver.state_type.partitioned:
+        settings["processes"] = processes.count()
     resume = directory.load_checkpoint(solver, settings) if options.resume else None
     processes.wait()  # all have read the checkpoint that the first is about to write
     with progress_bar(options.passes, data.headline) as draw:
@@ -103,8 +103,7 @@ def _callbacks(data: TrainingData, directory: ModelDirectory, settings: dict[str
             progress.row.metrics.update(watched.measure(data.task, progress.state.weights)[0])
 
     def save(progress: Progress[Any]) -> None:
-        if processes.rank() == 0:
-            directory.save_checkpoint(progress, settings)
+        directory.save_checkpoint(progress, settings)
 
     return measure, save
 

@@ -26,8 +26,6 @@ class Algorithm(ABC, Generic[S]):
     gap_tolerance: float = 1e-3
 
     state_type: ClassVar[type[State]] = State
-    partitions: ClassVar[bool] = False
-    """Whether each of several processes needs only its own examples, and has a state of them."""
 
     def __post_init__(self) -> None:
         use_plain_numbers(self)

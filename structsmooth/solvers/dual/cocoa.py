@@ -11,7 +11,6 @@ from structsmooth.problems.bounds import conjugate
 from structsmooth.problems.partition import PartitionedProblem
 from structsmooth.problems.sharding import mean
 from structsmooth.solvers.checks import check_number
-from structsmooth.solvers.dual.base import checked_hinges
 from structsmooth.solvers.dual.bcfw import BCFW, BCFWState, fell
 from structsmooth.solvers.state import State
 
@@ -22,6 +21,8 @@ class CoCoAState(BCFWState):
 
     All else is of the process's own blocks: statistics, gaps, active sets, their cost, and numbers of steps.
     """
+
+    partitioned: ClassVar[bool] = True
 
     means: dict[str, float] = field(default_factory=dict)  # metrics of the last pass, over all examples
 
@@ -55,7 +56,6 @@ class CoCoA(BCFW):
     sigma: float | None = None
 
     state_type: ClassVar[type[BCFWState]] = CoCoAState
-    partitions: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -70,7 +70,7 @@ class CoCoA(BCFW):
                 f"got {type(problem).__name__}"
             )
         own = problem.own if isinstance(problem, PartitionedProblem) else problem
-        checked_hinges(type(self).__name__, own, lam).check_threads(self.threads)
+        self.linear(own, lam).check_threads(self.threads)
 
     def first_state(self, problem: Problem, lam: float, start: Any, seed: int) -> BCFWState:
         """The labels, or the dual iterate of ``start``, with unknown gaps."""
@@ -98,7 +98,7 @@ class CoCoA(BCFW):
     ) -> BCFWState:
         with whole.counted(state.iterate):
             # The losses of a process are a mean over its own examples: λ is relative to that.
-            new = self.step_through(whole.own, lam / (sigma * whole.part), state, rng)
+            new = self.step_through(self.linear(whole.own, lam), lam / (sigma * whole.part), state, rng)
         # v + Σ u_p, with u_p = (new.iterate - v)/σ′.
         rest = 1 - processes.count() / sigma
         new.iterate = processes.summed(new.iterate) / sigma + rest * state.iterate
