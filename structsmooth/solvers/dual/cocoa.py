@@ -4,12 +4,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from structsmooth import processes
 from structsmooth.problems.base import Problem
 from structsmooth.problems.bounds import conjugate
 from structsmooth.problems.partition import PartitionedProblem
-from structsmooth.problems.sharding import mean
 from structsmooth.solvers.checks import check_number
 from structsmooth.solvers.dual.bcfw import BCFW, BCFWState, fell
 from structsmooth.solvers.state import State
@@ -17,14 +18,15 @@ from structsmooth.solvers.state import State
 
 @dataclass
 class CoCoAState(BCFWState):
-    """What is the same in all processes: weights, iterate, dual, passes, oracle calls and means.
+    """Weights, iterate, dual, passes, oracle calls and what stands here are the same in all processes.
 
     All else is of the process's own blocks: statistics, gaps, active sets, their cost, and numbers of steps.
     """
 
     partitioned: ClassVar[bool] = True
 
-    means: dict[str, float] = field(default_factory=dict)  # metrics of the last pass, over all examples
+    means: dict[str, float] = field(default_factory=dict)  # metrics of the last round, over all examples
+    sigma: float = 1.0  # σ′ of the next round, if none is given
 
 
 @dataclass(frozen=True)
@@ -38,15 +40,17 @@ class CoCoA(BCFW):
 
     For σ′ of at least the number K of processes the dual never decreases: h* is convex, hence
     h*(v + Σ u_p) ≤ (1 − K/σ′) h*(v) + (1/σ′) Σ h*(v + σ′u_p), and each process maximizes its part of that bound, within
-    bounds of the weights, too. A smaller σ′ takes larger steps, which may go too far: should the dual have fallen in a
-    round, the round is made again with σ′ = K.
+    bounds of the weights, too. That is for the worst case, in which all processes change the weights alike. Without
+    bounds, ‖Σ u_p‖² ≤ σ′ Σ ‖u_p‖² is enough. So σ′ follows the ratio of the two sums, as the last round had it. Should
+    the dual have fallen in a round, the round is made again with σ′ = K.
 
     In one process it is ``BCFW``. More processes share the time of a pass, but need more passes, since none sees the
     steps that the others make in the same round. Runs are reproducible for the same number of processes with the same
     examples. A state holds the process's own statistics, so each process must resume, or start, from its own state.
 
     Args:
-        sigma: σ′, at least 1; the number of processes if not given.
+        sigma: σ′ of all rounds, at least 1. If not given, K in the first round, and then 1.2 times the ratio of the
+            last round, between 1 and K.
 
     Reference:
         Ma et al. (2015), "Adding vs. averaging in distributed primal-dual optimization"; Lee and Roth (2015),
@@ -78,14 +82,17 @@ class CoCoA(BCFW):
         state = super().first_state(whole.own, lam / whole.part, start, seed)
         state.iterate = processes.summed(state.iterate)
         state.weights = whole.within_bounds(state.iterate)
+        assert isinstance(state, CoCoAState)
+        state.sigma = float(processes.count())
         return self._of_all(state, whole, lam)
 
     def advance(
         self, problem: Problem, lam: float, state: BCFWState, rng: np.random.Generator, budget: int
     ) -> BCFWState:
         """One round: as many steps as all processes have blocks."""
+        assert isinstance(state, CoCoAState)
         whole, safe = _partitioned(problem), float(processes.count())
-        sigma = self.sigma or safe
+        sigma = self.sigma or state.sigma
         new = self._round(whole, lam, state, rng, sigma)
         assert state.dual is not None
         assert new.dual is not None
@@ -100,8 +107,10 @@ class CoCoA(BCFW):
             # The losses of a process are a mean over its own examples: λ is relative to that.
             new = self.step_through(self.linear(whole.own, lam), lam / (sigma * whole.part), state, rng)
         # v + Σ u_p, with u_p = (new.iterate - v)/σ′.
+        change = (new.iterate - state.iterate) / sigma
         rest = 1 - processes.count() / sigma
         new.iterate = processes.summed(new.iterate) / sigma + rest * state.iterate
+        new.sigma = _next_sigma(change, new.iterate - state.iterate)
         if self.average:
             new.weights = processes.summed(new.weights) / processes.count()
         else:
@@ -111,14 +120,26 @@ class CoCoA(BCFW):
     def _of_all(self, state: BCFWState, whole: PartitionedProblem, lam: float) -> BCFWState:
         """``state`` with the dual and the metrics of all processes."""
         assert isinstance(state, CoCoAState)
-        cost = mean(state.cost, whole.part)
-        means = {name: mean(own, whole.part) for name, own in super().metrics(state).items()}
-        return replace(state, dual=cost - lam * conjugate(state.iterate, whole.bounds), means=means)
+        own = {"cost": state.cost} | super().metrics(state)
+        values = processes.summed(torch.tensor(list(own.values()), dtype=torch.float64) * whole.part)
+        means = dict(zip(own, values.tolist(), strict=True))
+        return replace(state, dual=means.pop("cost") - lam * conjugate(state.iterate, whole.bounds), means=means)
 
     def metrics(self, state: State) -> dict[str, float]:
         """Those of BCFW, over all processes."""
         assert isinstance(state, CoCoAState)
         return state.means
+
+
+def _next_sigma(own: Tensor, change: Tensor) -> float:
+    """σ′ after a round in which this process changed the weights by u_p, ``own``, and all by Σ u_p, ``change``."""
+    squares = float(processes.summed(own @ own))
+    ratio = float(change @ change) / squares if squares > 0 else 1.0
+    return min(max(_MARGIN * ratio, 1.0), float(processes.count()))
+
+
+# How much larger than the last ratio the next one may be.
+_MARGIN = 1.2
 
 
 def _partitioned(problem: Problem) -> PartitionedProblem:
