@@ -101,8 +101,8 @@ class CoCoA(BCFW):
         return new
 
     def _round(
-        self, whole: PartitionedProblem, lam: float, state: BCFWState, rng: np.random.Generator, sigma: float
-    ) -> BCFWState:
+        self, whole: PartitionedProblem, lam: float, state: CoCoAState, rng: np.random.Generator, sigma: float
+    ) -> CoCoAState:
         with whole.counted(state.iterate):
             # The losses of a process are a mean over its own examples: λ is relative to that.
             new = self.step_through(self.linear(whole.own, lam), lam / (sigma * whole.part), state, rng)
@@ -117,9 +117,8 @@ class CoCoA(BCFW):
             new.weights = whole.within_bounds(new.iterate)
         return self._of_all(new, whole, lam)
 
-    def _of_all(self, state: BCFWState, whole: PartitionedProblem, lam: float) -> BCFWState:
+    def _of_all(self, state: CoCoAState, whole: PartitionedProblem, lam: float) -> CoCoAState:
         """``state`` with the dual and the metrics of all processes."""
-        assert isinstance(state, CoCoAState)
         own = {"cost": state.cost} | super().metrics(state)
         values = processes.summed(torch.tensor(list(own.values()), dtype=torch.float64) * whole.part)
         means = dict(zip(own, values.tolist(), strict=True))
