@@ -436,7 +436,7 @@ def test_killed_cocoa_goes_on_from_the_parts_of_its_processes(capsys):
     code = "import sys; from structsmooth.cli import main; sys.exit(main())"
     cocoa = ("--solver", "cocoa", "--gap-tolerance", 0)
     run = two_processes.started(code, *training(*cocoa, passes=10**6))
-    path, limit = Path("model/history.jsonl"), time.monotonic() + 300
+    path, limit = Path("model/checkpoint.safetensors"), time.monotonic() + 300
     while not path.exists() and time.monotonic() < limit and all(process.poll() is None for process in run):
         time.sleep(0.01)
     run[0].send_signal(signal.SIGKILL)
@@ -447,7 +447,7 @@ def test_killed_cocoa_goes_on_from_the_parts_of_its_processes(capsys):
     for options in (training("--resume", *cocoa, passes=passes), training(*cocoa, out="unbroken", passes=passes)):
         assert [status for status, _, _ in two_processes.ended(two_processes.started(code, *options))] == [0, 0]
     assert_same_run("model", "unbroken")
-    files = (Path("model/checkpoint.safetensors"), Path(f"model/checkpoint.parts/1-{passes % 2}.safetensors"))
+    files = (path, Path(f"model/checkpoint.parts/1-{passes % 2}.safetensors"))
     first, second = (load_state(path)[0] for path in files)
     assert torch.equal(first["weights"], second["weights"])
     assert len(first["gaps"]) + len(second["gaps"]) == 36

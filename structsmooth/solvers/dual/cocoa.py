@@ -49,7 +49,7 @@ class CoCoA(BCFW):
     examples. A state holds the process's own statistics, so each process must resume, or start, from its own state.
 
     Args:
-        sigma: σ′ of all rounds, at least 1. If not given, K in the first round, and then 1.2 times the ratio of the
+        sigma: σ′ of all rounds, at least 1. If not given, K in the first round, and then 1.6 times the ratio of the
             last round, between 1 and K.
 
     Reference:
@@ -137,8 +137,8 @@ def _next_sigma(own: Tensor, change: Tensor) -> float:
     return min(max(_MARGIN * ratio, 1.0), float(processes.count()))
 
 
-# How much larger than the last ratio the next one may be.
-_MARGIN = 1.2
+# σ′ in units of the last ratio. Where it is smaller, the dual rises faster, but weights are farther from its optimum.
+_MARGIN = 1.6
 
 
 def _partitioned(problem: Problem) -> PartitionedProblem:
