@@ -9,7 +9,7 @@ from torch import Tensor
 
 from structsmooth import processes
 from structsmooth.cli.flags import add_flags, from_flags
-from structsmooth.problems import Problem
+from structsmooth.problems import Problem, partitioned, sharded
 from structsmooth.tasks import FittedTask, Task, load_task
 
 SPLITS = ("train", "dev", "test")
@@ -60,7 +60,10 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class TrainingData:
-    """What a command trains and measures on: files by split, fitted task, problem, and held-out data by split."""
+    """What a command trains and measures on: files by split, fitted task, problem, and held-out data by split.
+
+    Processes share the passes of the problem. They have all examples, or in a ``partition`` their own alone.
+    """
 
     files: dict[str, str]
     task: FittedTask
@@ -68,7 +71,7 @@ class TrainingData:
     held_out: dict[str, HeldOut]
 
     @classmethod
-    def read(cls, options: Namespace) -> "TrainingData":
+    def read(cls, options: Namespace, partition: bool = False) -> "TrainingData":
         """The data that parsed flags name, for the task that they describe."""
         task = from_flags(load_task(options.task), options)
         files = {split: path for split in SPLITS if (path := getattr(options, split)) is not None}
@@ -83,7 +86,8 @@ class TrainingData:
         held_out: dict[str, HeldOut] = {
             split: HeldOut(fitted.read(files[split], split)) for split in ("dev", "test") if split in files
         }
-        return cls(files, fitted, fitted.problem(examples), held_out)
+        problem = _partitioned(fitted, examples) if partition else sharded(fitted.problem(examples))
+        return cls(files, fitted, problem, held_out)
 
     @property
     def headline(self) -> str:
@@ -93,3 +97,10 @@ class TrainingData:
     def metric(self, split: str) -> str:
         """The name of the metric to watch on a split."""
         return f"{split} {self.headline}"
+
+
+def _partitioned(task: FittedTask, examples: Sequence[Any]) -> Problem:
+    """Features of the process's own examples alone."""
+    if len(examples) < processes.count():
+        raise ValueError(f"{processes.count()} processes need an example each, got {len(examples)} examples in all")
+    return partitioned(task.problem([examples[i] for i in processes.share(len(examples))]))

@@ -8,8 +8,8 @@ from typing import Any
 from structsmooth.history import History
 from structsmooth.solvers import Progress
 
-# A checkpoint is written when the time since the last one is this many times the time that writing it took.
-_PATIENCE = 10
+# Writing checkpoints takes about one part in so many of the time.
+PATIENCE = 10.0
 
 
 class Keeper:
@@ -17,10 +17,11 @@ class Keeper:
 
     Args:
         save: writes a checkpoint.
+        patience: a checkpoint is written when the time since the last one is so many times what writing it took.
     """
 
-    def __init__(self, save: Callable[[Progress[Any]], None]) -> None:
-        self._save = save
+    def __init__(self, save: Callable[[Progress[Any]], None], patience: float = PATIENCE) -> None:
+        self._save, self._patience = save, patience
         self._unsaved: Progress[Any] | None = None
         self._saved_at, self._cost = time.perf_counter(), 0.0
 
@@ -33,13 +34,14 @@ class Keeper:
     def __call__(self, progress: Progress[Any]) -> None:
         """Save a pass, with the metrics that earlier callbacks added, or remember it."""
         self._unsaved = replace(progress, history=History(progress.history))
-        if time.perf_counter() - self._saved_at >= _PATIENCE * self._cost:
+        if time.perf_counter() - self._saved_at >= self._patience * self._cost:
             self._save_last()
 
     def _save_last(self) -> None:
-        if self._unsaved is None:
+        progress, self._unsaved = self._unsaved, None
+        if progress is None:
             return
         started = time.perf_counter()
-        self._save(self._unsaved)
-        self._unsaved, self._saved_at = None, time.perf_counter()
+        self._save(progress)
+        self._saved_at = time.perf_counter()
         self._cost = self._saved_at - started

@@ -16,12 +16,11 @@ from structsmooth.cli.certify import add_certify, certify
 from structsmooth.cli.compare import add_compare, compare
 from structsmooth.cli.data import HeldOut, TrainingData, add_data_flags, add_task_flags
 from structsmooth.cli.flags import SOLVERS, add_flags, from_flags, parse_lam
-from structsmooth.cli.keeper import Keeper
+from structsmooth.cli.keeper import PATIENCE, Keeper
 from structsmooth.cli.model import ModelDirectory
 from structsmooth.cli.path import add_path, path
 from structsmooth.cli.report import history_table, progress_bar
 from structsmooth.cli.tune import add_tune, tune
-from structsmooth.problems import sharded
 from structsmooth.solvers import Progress, Result, Status
 from structsmooth.solvers.state import Callback
 from structsmooth.tasks import TASKS, Task, load_task
@@ -72,19 +71,18 @@ def train(options: Namespace) -> int:
     """Train a task's model and save it; ``--resume`` goes on where an interrupted run stopped."""
     directory, solver = ModelDirectory(options.out), from_flags(SOLVERS[options.solver], options)
     directory.claim(resume=options.resume, overwrite=options.overwrite)
-    data = TrainingData.read(options)
-    problem = sharded(data.problem)
-    lam = parse_lam(options.lam, problem.n)
+    data = TrainingData.read(options, solver.state_type.partitioned)
+    problem, lam = data.problem, parse_lam(options.lam, data.problem.n)
     settings = {name: value for name, value in vars(options).items() if name not in _NOT_SETTINGS} | data.files
     settings["train checksum"] = checksum(data.files["train"])
+    if solver.state_type.partitioned:
+        settings["processes"] = processes.count()
     resume = directory.load_checkpoint(solver, settings) if options.resume else None
     processes.wait()  # all have read the checkpoint that the first is about to write
-
-    def save(progress: Progress[Any]) -> None:
-        if processes.rank() == 0:
-            directory.save_checkpoint(progress, settings)
-
-    with progress_bar(options.passes, data.headline) as draw, Keeper(save) as keeper:
+    # Processes that save parts of a state must save the same pass.
+    patience = 0.0 if solver.state_type.partitioned else PATIENCE
+    keep = Keeper(lambda progress: directory.save_checkpoint(progress, settings), patience)
+    with progress_bar(options.passes, data.headline) as draw, keep as keeper:
         callbacks = (_measuring(data), keeper, draw)
         result = solver.solve(
             problem, lam=lam, passes=options.passes, seed=options.seed, callbacks=callbacks, resume=resume

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from structsmooth import __version__
+from structsmooth import __version__, processes
 from structsmooth.checkpoint import load_state, load_values, save_state, write_atomic
 from structsmooth.history import History, Row
 from structsmooth.plots import plot_history
@@ -14,7 +14,8 @@ from structsmooth.solvers import Progress, Solver, State
 from structsmooth.tasks import FittedTask, load_task
 
 _KEYS = {"structsmooth", "task", "settings", "n", "lam", "message", "metrics", "trained"}
-_BEFORE_THE_FIRST_CHECKPOINT = {"history.jsonl", "checkpoint.safetensors"}  # what a run that was killed may leave
+# What a run that was killed may leave.
+_BEFORE_THE_FIRST_CHECKPOINT = {"history.jsonl", "checkpoint.safetensors", "checkpoint.parts"}
 
 
 class ModelDirectory:
@@ -43,7 +44,14 @@ class ModelDirectory:
             )
 
     def save_checkpoint(self, progress: Progress[Any], settings: dict[str, Any]) -> None:
-        """Save a run after a pass, so that it can go on from there."""
+        """Save a run after a pass, so that it can go on from there.
+
+        The first of several processes saves its state; the others too, if the states are parts of a whole.
+        """
+        if progress.state.partitioned and processes.count() > 1:
+            self._save_part(progress.state)
+        if processes.rank() > 0:
+            return
         self.path.mkdir(parents=True, exist_ok=True)
         tensors, numbers = progress.state.split()
         rows = [row.as_dict() for row in progress.history]
@@ -55,14 +63,17 @@ class ModelDirectory:
         """State and history of the run to resume; ``None`` if there is no checkpoint.
 
         Raises:
-            ValueError: the checkpoint is of a run with other settings.
+            ValueError: the checkpoint is of a run with other settings, or parts of it are of another run.
         """
         if not self._checkpoint.exists():
             return None
         tensors, values = load_state(self._checkpoint)
         self._check(values, settings)
         history = History(Row.from_dict(row) for row in values["history"])
-        return solver.state_type.joined(tensors, values["state"]), history
+        state = solver.state_type.joined(tensors, values["state"])
+        if state.partitioned and processes.rank() > 0:
+            state = self._load_part(solver, state.passes)
+        return state, history
 
     def check_settings(self, settings: dict[str, Any]) -> None:
         """Raise the errors of :meth:`load_checkpoint`, without reading the state."""
@@ -124,6 +135,26 @@ class ModelDirectory:
                     f"{self._checkpoint} is of a run with {name} = {saved!r}, not {given!r}: "
                     "resume with the same options, or start anew in another --out"
                 )
+
+    def _save_part(self, state: State) -> None:
+        """Save the states of all processes but the first; done when all have."""
+        if processes.rank() > 0:
+            path = self._part(state.passes)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            tensors, numbers = state.split()
+            save_state(path, tensors, {"state": numbers})
+        processes.wait()
+
+    def _load_part(self, solver: Solver[Any], passes: int) -> State:
+        tensors, values = load_state(path := self._part(passes))
+        state = solver.state_type.joined(tensors, values["state"])
+        if state.passes != passes:
+            raise ValueError(f"{path} is of pass {state.passes}, and the checkpoint of pass {passes}: start anew")
+        return state
+
+    def _part(self, passes: int) -> Path:
+        """Where this process saves its state: not where the state of one pass before is, which the checkpoint needs."""
+        return self.path / "checkpoint.parts" / f"{processes.rank()}-{passes % 2}.safetensors"
 
     @property
     def _checkpoint(self) -> Path:

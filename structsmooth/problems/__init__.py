@@ -12,6 +12,7 @@ from structsmooth.problems.linear.factor_graph import FactorGraphProblem
 from structsmooth.problems.linear.factor_graph.data import FactorGraphs
 from structsmooth.problems.linear.module import LinearModuleProblem
 from structsmooth.problems.module import LinearizedProblem, ModuleProblem
+from structsmooth.problems.partition import PartitionedProblem, partitioned
 from structsmooth.problems.sharding import sharded
 from structsmooth.problems.shifted import ShiftedProblem
 
@@ -28,12 +29,14 @@ __all__ = [
     "LinearProblem",
     "LinearizedProblem",
     "ModuleProblem",
+    "PartitionedProblem",
     "Parts",
     "Problem",
     "Response",
     "ShiftedProblem",
     "SmoothedIterate",
     "SparseChainProblem",
+    "partitioned",
     "respond",
     "sharded",
 ]

@@ -105,7 +105,7 @@ def reduced(reduction: Callable[[Any, float], Any]) -> Callable[[F], F]:
             # A tensor beside the weights holds the statistics of all blocks.
             mine = [argument[self.shard.rows] if isinstance(argument, Tensor) else argument for argument in arguments]
             result = getattr(own, method.__name__)(w, *mine, **options)
-            self.oracle_calls += _summed_calls(w, own.oracle_calls - calls)
+            self.oracle_calls += calls_of_all(w, own.oracle_calls - calls)
             return reduction(result, own.n / self.n)
 
         return cast(F, shared_pass)
@@ -173,6 +173,21 @@ def shared_out(method: F) -> F:
     return cast(F, made)
 
 
+def calls_of_all(w: Tensor, calls: int) -> int:
+    """Oracle calls of all processes, which must have the same weights."""
+    norm = float(w.norm())
+    numbers = w.new_tensor([calls, norm / processes.count()], dtype=torch.float64)
+    summed: float
+    mean_norm: float
+    summed, mean_norm = processes.summed(numbers).tolist()
+    if math.isfinite(mean_norm) and not abs(norm - mean_norm) <= _DRIFT * mean_norm:
+        raise RuntimeError(
+            f"processes have different weights, of norm {norm:.9g} in process {processes.rank()} and "
+            f"{mean_norm:.9g} on average: steps must give the same in each"
+        )
+    return round(summed)
+
+
 def _from_first(result: Any) -> Any:
     """The tensors of the first process, in tuples and dataclasses."""
     if isinstance(result, Tensor):
@@ -182,18 +197,3 @@ def _from_first(result: Any) -> Any:
     if is_dataclass(result) and not isinstance(result, type):
         return replace(result, **{f.name: _from_first(getattr(result, f.name)) for f in fields(result)})
     return result
-
-
-def _summed_calls(w: Tensor, calls: int) -> int:
-    """Oracle calls of all processes, which must have the same weights."""
-    norm = float(w.norm())
-    numbers = w.new_tensor([calls, norm / processes.count()], dtype=torch.float64)
-    calls_of_all: float
-    mean_norm: float
-    calls_of_all, mean_norm = processes.summed(numbers).tolist()
-    if math.isfinite(mean_norm) and not abs(norm - mean_norm) <= _DRIFT * mean_norm:
-        raise RuntimeError(
-            f"processes have different weights, of norm {norm:.9g} in process {processes.rank()} and "
-            f"{mean_norm:.9g} on average: steps must give the same in each"
-        )
-    return round(calls_of_all)

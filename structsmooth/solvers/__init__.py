@@ -3,6 +3,7 @@
 from structsmooth.solvers.base import Solver
 from structsmooth.solvers.dual.bcfw import BCFW
 from structsmooth.solvers.dual.certify import Certificate, certify
+from structsmooth.solvers.dual.cocoa import CoCoA
 from structsmooth.solvers.dual.cutting_plane import CuttingPlane
 from structsmooth.solvers.dual.dlpw import DLPW
 from structsmooth.solvers.dual.excessive_gap import ExcessiveGap
@@ -28,6 +29,7 @@ __all__ = [
     "Breakpoint",
     "CasimirSVRG",
     "Certificate",
+    "CoCoA",
     "CuttingPlane",
     "ExcessiveGap",
     "ExponentiatedGradient",

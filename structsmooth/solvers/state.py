@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from enum import Enum
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -74,7 +74,10 @@ class State:
         dual: lower bound on the optimum; ``None`` as long as there is none.
         evaluation: the full pass that evaluated these weights, where the next pass begins with the same one. A run
             lends it to :meth:`Solver.advance`; it is never saved.
+        partitioned: whether each of several processes has only its own examples, and a state of them.
     """
+
+    partitioned: ClassVar[bool] = False
 
     weights: Tensor
     step_size: float = 0.0

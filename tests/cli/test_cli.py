@@ -440,6 +440,33 @@ def test_death_of_a_process_ends_the_run_which_can_be_resumed():
     torch.testing.assert_close(weights(), weights("unbroken"), rtol=1e-6, atol=1e-6)
 
 
+def test_killed_cocoa_goes_on_from_the_parts_of_its_processes(capsys):
+    code = "import sys; from structsmooth.cli import main; sys.exit(main())"
+    cocoa = ("--solver", "cocoa", "--gap-tolerance", 0)
+    run = two_processes.started(code, *training(*cocoa, passes=10**6))
+    path, limit = Path("model/checkpoint.safetensors"), time.monotonic() + 300
+    while not path.exists() and time.monotonic() < limit and all(process.poll() is None for process in run):
+        time.sleep(0.01)
+    run[0].send_signal(signal.SIGKILL)
+    statuses = [status for status, _, _ in two_processes.ended(run)]
+    assert statuses == [-signal.SIGKILL, 2]
+    passes = len(history()) + 2
+    assert "is of a run with processes = 2, not 1" in refused(training("--resume", *cocoa, passes=passes), capsys)
+    for options in (training("--resume", *cocoa, passes=passes), training(*cocoa, out="unbroken", passes=passes)):
+        assert [status for status, _, _ in two_processes.ended(two_processes.started(code, *options))] == [0, 0]
+    assert_same_run("model", "unbroken")
+    files = (path, Path(f"model/checkpoint.parts/1-{passes % 2}.safetensors"))
+    first, second = (load_state(path)[0] for path in files)
+    assert torch.equal(first["weights"], second["weights"])
+    assert len(first["gaps"]) + len(second["gaps"]) == 36
+
+
+def test_processes_without_examples_are_refused(monkeypatch, capsys):
+    monkeypatch.setattr(processes, "count", lambda: 37)
+    monkeypatch.setattr(processes, "rank", lambda: 0)
+    assert "37 processes need an example each, got 36" in refused(training("--solver", "cocoa"), capsys)
+
+
 def test_only_training_takes_several_processes(monkeypatch, capsys):
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert "evaluate runs in one process" in refused(["evaluate", "model", "test.txt"], capsys)

@@ -117,6 +117,15 @@ def test_compare_multilabel_chooses_lambda(tmp_path, capsys):
     assert all(row["λn"] == "0.01" and float(row["hamming"]) < 0.2 for row in table)
 
 
+def test_benchmark_processes_measures_one_process_too(data, capsys):
+    options = ["--train", data, "--bits", "8", "--limit", "8", "--at", "2", "5", "--gap", "0.5"]
+    assert load("benchmark_processes").main(options) == 0
+    table = rows(capsys.readouterr().out)
+    assert [row["solver"] for row in table] == ["cocoa", "cocoa:sampling=uniform,steps=fw"]
+    assert all(0 < float(row["dual at 2"]) <= float(row["dual at 5"]) for row in table)
+    assert {row["processes"] for row in table} == {"1"}
+
+
 def test_benchmark_threads_compares_with_one(data, capsys):
     options = [
         "--train",

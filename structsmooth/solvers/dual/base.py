@@ -6,6 +6,7 @@ from structsmooth.problems.base import Problem
 from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.problems.linear.factor_graph import FactorGraphProblem
 from structsmooth.problems.linear.factor_graph.soft import SoftDual
+from structsmooth.problems.partition import PartitionedProblem
 from structsmooth.smoothing import Entropy, Max
 from structsmooth.solvers.base import Solver
 from structsmooth.solvers.state import S
@@ -56,6 +57,8 @@ def checked_hinges_or_likelihood(user: str, problem: Problem, lam: float) -> Lin
 
 def checked_linear(user: str, problem: Problem) -> LinearProblem:
     """The problem, if it is linear; raises TypeError if not."""
+    if isinstance(problem, PartitionedProblem):
+        raise TypeError(f"{user} needs all examples in each process, got a PartitionedProblem; take CoCoA")
     if not isinstance(problem, LinearProblem):
         raise TypeError(
             f"{user} needs a LinearProblem, got {type(problem).__name__}, which has no dual; "

@@ -134,7 +134,7 @@ class BCFW(DualSolver[BCFWState]):
         """The steps of one pass; the dual of the new state is not computed yet."""
         order = self.order(linear, state, rng)
         new = self._steps(linear, lam, state, order, self.threads)
-        if self.threads > 1 and _fell(_value(state, linear, lam), _value(new, linear, lam)):
+        if self.threads > 1 and fell(_value(state, linear, lam), _value(new, linear, lam)):
             new = self._steps(linear, lam, state, order, threads=1)
         return new
 
@@ -211,7 +211,7 @@ class BCFW(DualSolver[BCFWState]):
         return valued(state, problem, lam)
 
 
-def _fell(before: float, after: float) -> bool:
+def fell(before: float, after: float) -> bool:
     """Whether the dual is smaller, by more than rounding."""
     return after < before - 1e-12 * abs(before)
 

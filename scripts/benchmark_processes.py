@@ -1,0 +1,104 @@
+"""CoCoA over processes: dual and gap after some passes, passes to a gap, seconds, and memory.
+
+`python scripts/benchmark_processes.py` measures one process, where CoCoA is BCFW, and
+`torchrun --nproc-per-node 2 scripts/benchmark_processes.py` two. The problem is that of the task `ner` on a column
+file, such as CoNLL-2003, with λ = 10/n. The first process prints the tables. Seconds are those of steps and sums,
+without evaluations. Memory is that of the first process: its examples, its state after the run, and the peak of all
+that the process ever had, with the libraries and with the text of all examples.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from structsmooth import CoCoA, SparseChainProblem, processes
+from structsmooth.cli.flags import parse_lam, parse_solvers
+from structsmooth.history import History
+from structsmooth.problems import partitioned
+from structsmooth.solvers import Progress, State, Stop
+from structsmooth.tasks import NER
+
+_SOLVERS = ["cocoa", "cocoa:sampling=uniform,steps=fw"]
+
+
+def own_problem(options: Any) -> SparseChainProblem:
+    """The problem over the examples of this process."""
+    task = NER(rich=options.rich, bits=options.bits)
+    examples = task.read(options.train, "train")
+    problem = task.fit(examples).problem([examples[i] for i in processes.share(len(examples))])
+    assert isinstance(problem, SparseChainProblem)
+    return problem
+
+
+def megabytes(*tensors: torch.Tensor) -> float:
+    """Memory of some tensors."""
+    return sum(tensor.nbytes for tensor in tensors) / 1e6
+
+
+def row(label: str, history: History, state: State, options: Any) -> str:
+    """What a run reached, and when it reached the gap."""
+    duals = [f"{history[passes].dual:.4f}" if passes < len(history) else "" for passes in options.at]
+    reached = next((r for r in history if r.gap is not None and r.gap <= options.gap), None)
+    last = history[-1]
+    found = [
+        label,
+        str(processes.count()),
+        *duals,
+        f"{last.gap:.4f} at {last.passes}",
+        str(reached.passes) if reached else "",
+        f"{reached.seconds:.1f}" if reached else "",
+        f"{last.seconds / max(last.passes, 1):.3f}",
+        f"{megabytes(*state.split()[0].values()):.0f}",
+    ]
+    return f"| {' | '.join(found)} |"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the memory of the examples, then a row for each solver."""
+    torch.set_num_threads(1)
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument("--train", default=NER.default_files()["train"], metavar="FILE", help="column file")
+    parser.add_argument("--rich", action="store_true", help="all attributes of the task, instead of the paper's")
+    parser.add_argument("--bits", type=int, default=NER.bits, help="log2 of the number of attributes")
+    parser.add_argument("--lam", default="10/n", help="λ (default: 10/n)")
+    parser.add_argument("--solvers", nargs="+", default=_SOLVERS, help=f"default: {' '.join(_SOLVERS)}")
+    parser.add_argument("--gap", type=float, default=0.05, help="duality gap to reach (default: 0.05)")
+    parser.add_argument("--at", type=int, nargs="+", default=[5, 10, 20], help="passes to show (default: 5 10 20)")
+    parser.add_argument("--limit", type=int, default=100, help="passes of a run (default: 100)")
+    parser.add_argument("--seed", type=int, default=0, help="of the steps (default: 0)")
+    options = parser.parse_args(arguments)
+
+    def watch(progress: Progress[Any]) -> None:
+        if progress.row.passes >= max(options.at) and progress.row.gap is not None and progress.row.gap <= options.gap:
+            raise Stop
+
+    with processes.joined():
+        own = own_problem(options)
+        problem, data = partitioned(own), own.sequences
+        lam = parse_lam(options.lam, problem.n)
+        rows = []
+        for label, solver in parse_solvers(options.solvers).items():
+            assert isinstance(solver, CoCoA)
+            solver.solve(problem, lam=lam, passes=2)  # compiles what is not compiled yet
+            result = solver.solve(problem, lam=lam, passes=options.limit, seed=options.seed, callbacks=[watch])
+            rows.append(row(label, result.history, result.state, options))
+        if processes.rank() == 0:
+            examples = megabytes(data.attributes, data.token_offsets, data.offsets, own.labels, own.data.costs)
+            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+            print(f"{problem.n:,} examples, {problem.dim:,} weights; {own.n:,} examples in the first process,")
+            print(f"{examples:.0f} MB; peak of that process {peak:.0f} MB\n")
+            titles = ["solver", "processes", *(f"dual at {passes}" for passes in options.at), "last gap"]
+            titles += [f"passes to {options.gap}", "seconds to it", "seconds a pass", "state, MB"]
+            print(f"| {' | '.join(titles)} |\n|{' --- |' * len(titles)}")
+            print("\n".join(rows), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

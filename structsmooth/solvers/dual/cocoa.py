@@ -1,0 +1,145 @@
+"""CoCoA+: processes make steps of block-coordinate Frank-Wolfe on their own examples, and then add their changes."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from structsmooth import processes
+from structsmooth.problems.base import Problem
+from structsmooth.problems.bounds import conjugate
+from structsmooth.problems.partition import PartitionedProblem
+from structsmooth.solvers.checks import check_number
+from structsmooth.solvers.dual.bcfw import BCFW, BCFWState, fell
+from structsmooth.solvers.state import State
+
+
+@dataclass
+class CoCoAState(BCFWState):
+    """Weights, iterate, dual, passes, oracle calls and what stands here are the same in all processes.
+
+    All else is of the process's own blocks: statistics, gaps, active sets, their cost, and numbers of steps.
+    """
+
+    partitioned: ClassVar[bool] = True
+
+    means: dict[str, float] = field(default_factory=dict)  # metrics of the last round, over all examples
+    sigma: float = 1.0  # σ′ of the next round, if none is given
+
+
+@dataclass(frozen=True)
+class CoCoA(BCFW):
+    """CoCoA+ over processes, each of which holds only its own examples: :func:`~structsmooth.problems.partitioned`.
+
+    A round is a pass over all examples. Process p makes the steps of :class:`~structsmooth.BCFW` on its own blocks,
+    with λ/σ′ in place of λ: from the weights v of the last round it comes to v + σ′u_p, where u_p is what the change of
+    its statistics changes the weights by. Then all go on with v + Σ u_p, by one sum of dim numbers. So weights are
+    those of the statistics of all processes, up to rounding, and the dual, objective and gap are of all examples.
+
+    For σ′ of at least the number K of processes the dual never decreases: h* is convex, hence
+    h*(v + Σ u_p) ≤ (1 − K/σ′) h*(v) + (1/σ′) Σ h*(v + σ′u_p), and each process maximizes its part of that bound, within
+    bounds of the weights, too. That is for the worst case, in which all processes change the weights alike. Without
+    bounds, ‖Σ u_p‖² ≤ σ′ Σ ‖u_p‖² is enough. So σ′ follows the ratio of the two sums, as the last round had it. Should
+    the dual have fallen in a round, the round is made again with σ′ = K.
+
+    In one process it is ``BCFW``. More processes share the time of a pass, but need more passes, since none sees the
+    steps that the others make in the same round. Runs are reproducible for the same number of processes with the same
+    examples. A state holds the process's own statistics, so each process must resume, or start, from its own state.
+
+    Args:
+        sigma: σ′ of all rounds, at least 1. If not given, K in the first round, and then 1.6 times the ratio of the
+            last round, between 1 and K.
+
+    Reference:
+        Ma et al. (2015), "Adding vs. averaging in distributed primal-dual optimization"; Lee and Roth (2015),
+        "Distributed box-constrained quadratic optimization for dual linear SVM".
+    """
+
+    sigma: float | None = None
+
+    state_type: ClassVar[type[BCFWState]] = CoCoAState
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.sigma is not None and check_number("sigma", self.sigma) < 1:
+            raise ValueError(f"sigma must be at least 1, got {self.sigma}")
+
+    def check(self, problem: Problem, lam: float) -> None:
+        """Refuse problems without a dual, and in several processes all that are not partitioned."""
+        if processes.count() > 1 and not isinstance(problem, PartitionedProblem):
+            raise TypeError(
+                f"in several processes CoCoA needs partitioned(problem), with the process's own examples, "
+                f"got {type(problem).__name__}"
+            )
+        own = problem.own if isinstance(problem, PartitionedProblem) else problem
+        self.linear(own, lam).check_threads(self.threads)
+
+    def first_state(self, problem: Problem, lam: float, start: Any, seed: int) -> BCFWState:
+        """The labels, or the dual iterate of ``start``, with unknown gaps."""
+        whole = _partitioned(problem)
+        state = super().first_state(whole.own, lam / whole.part, start, seed)
+        state.iterate = processes.summed(state.iterate)
+        state.weights = whole.within_bounds(state.iterate)
+        assert isinstance(state, CoCoAState)
+        state.sigma = float(processes.count())
+        return self._of_all(state, whole, lam)
+
+    def advance(
+        self, problem: Problem, lam: float, state: BCFWState, rng: np.random.Generator, budget: int
+    ) -> BCFWState:
+        """One round: as many steps as all processes have blocks."""
+        assert isinstance(state, CoCoAState)
+        whole, safe = _partitioned(problem), float(processes.count())
+        sigma = self.sigma or state.sigma
+        new = self._round(whole, lam, state, rng, sigma)
+        assert state.dual is not None
+        assert new.dual is not None
+        if sigma < safe and fell(state.dual, new.dual):
+            new = self._round(whole, lam, state, rng, safe)
+        return new
+
+    def _round(
+        self, whole: PartitionedProblem, lam: float, state: CoCoAState, rng: np.random.Generator, sigma: float
+    ) -> CoCoAState:
+        with whole.counted(state.iterate):
+            # The losses of a process are a mean over its own examples: λ is relative to that.
+            new = self.step_through(self.linear(whole.own, lam), lam / (sigma * whole.part), state, rng)
+        # v + Σ u_p, with u_p = (new.iterate - v)/σ′.
+        change = (new.iterate - state.iterate) / sigma
+        rest = 1 - processes.count() / sigma
+        new.iterate = processes.summed(new.iterate) / sigma + rest * state.iterate
+        new.sigma = _next_sigma(change, new.iterate - state.iterate)
+        if self.average:
+            new.weights = processes.summed(new.weights) / processes.count()
+        else:
+            new.weights = whole.within_bounds(new.iterate)
+        return self._of_all(new, whole, lam)
+
+    def _of_all(self, state: CoCoAState, whole: PartitionedProblem, lam: float) -> CoCoAState:
+        """``state`` with the dual and the metrics of all processes."""
+        own = {"cost": state.cost} | super().metrics(state)
+        values = processes.summed(torch.tensor(list(own.values()), dtype=torch.float64) * whole.part)
+        means = dict(zip(own, values.tolist(), strict=True))
+        return replace(state, dual=means.pop("cost") - lam * conjugate(state.iterate, whole.bounds), means=means)
+
+    def metrics(self, state: State) -> dict[str, float]:
+        """Those of BCFW, over all processes."""
+        assert isinstance(state, CoCoAState)
+        return state.means
+
+
+def _next_sigma(own: Tensor, change: Tensor) -> float:
+    """σ′ after a round in which this process changed the weights by u_p, ``own``, and all by Σ u_p, ``change``."""
+    squares = float(processes.summed(own @ own))
+    ratio = float(change @ change) / squares if squares > 0 else 1.0
+    return min(max(_MARGIN * ratio, 1.0), float(processes.count()))
+
+
+# σ′ in units of the last ratio. Where it is smaller, the dual rises faster, but weights are farther from its optimum.
+_MARGIN = 1.6
+
+
+def _partitioned(problem: Problem) -> PartitionedProblem:
+    return problem if isinstance(problem, PartitionedProblem) else PartitionedProblem(problem)
