@@ -372,7 +372,6 @@ def test_solvers_agree(lam: float) -> None:
         "proximal pairwise": ProximalBCFW(),
         "Casimir": CasimirSVRG(),
         "planes": CuttingPlane(),
-        "exponentiated": ExponentiatedGradient(),
     }
     for name, solver in (blockwise | others).items():
         results[name] = solver.solve(problem, lam=lam, passes=1000, callbacks=[stop_at(1e-3)])
