@@ -1,7 +1,7 @@
 """Handwritten words: recognition of a sequence of letters, each a small picture."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
 from typing import ClassVar, Literal, TextIO
@@ -32,7 +32,7 @@ class FittedOCR(FittedTask):
     """
 
     task: "OCR"
-    landmarks_seen: Sequence[str] = ()
+    landmarks_seen: list[str] = field(default_factory=list)
 
     def problem(self, examples: Sequence[Word]) -> SparseChainProblem | DenseChainProblem:
         """Structural hinge losses of the linear chain."""
