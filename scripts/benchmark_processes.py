@@ -18,11 +18,12 @@ from typing import Any
 import torch
 
 from structsmooth import CoCoA, SparseChainProblem, processes
-from structsmooth.cli.flags import parse_lam, parse_solvers
+from structsmooth.cli.flags import parse_solvers
 from structsmooth.history import History
 from structsmooth.problems import partitioned
 from structsmooth.solvers import Progress, State, Stop
 from structsmooth.tasks import NER
+from structsmooth.tasks.trained import parse_lam
 
 _SOLVERS = ["cocoa", "cocoa:sampling=uniform,steps=fw"]
 

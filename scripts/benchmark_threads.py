@@ -22,11 +22,12 @@ from typing import Any, NamedTuple
 import torch
 
 from structsmooth import BCFW, SGD, SparseChainProblem
-from structsmooth.cli.flags import parse_lam, parse_solvers
+from structsmooth.cli.flags import parse_solvers
 from structsmooth.compiled.threads import sharing_passes
 from structsmooth.smoothing import Max
 from structsmooth.solvers import Progress, Stop
 from structsmooth.tasks import NER
+from structsmooth.tasks.trained import parse_lam
 
 _SOLVERS = ["bcfw", "bcfw:sampling=uniform,steps=fw", "proximal-bcfw", "sgd"]
 

@@ -26,10 +26,11 @@ from torch import Tensor
 
 from structsmooth import History, Status
 from structsmooth.checkpoint import write_atomic
-from structsmooth.cli.flags import add_flags, from_flags, parse_lam, parse_solvers
+from structsmooth.cli.flags import add_flags, from_flags, parse_solvers
 from structsmooth.problems import Problem
 from structsmooth.solvers import Progress, Solver, Stop
 from structsmooth.tasks import Localization
+from structsmooth.tasks.trained import parse_lam
 
 _SOLVERS = {
     "linear": [

@@ -107,6 +107,10 @@ class FittedTask(ABC):
         """Examples of a file, as :meth:`Task.read` gives them."""
         return self.task.read(path, split)
 
+    def examples(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        """Examples to predict from plain Python objects; here those that are examples already."""
+        return inputs
+
     @abstractmethod
     def problem(self, examples: Sequence[Any]) -> Problem:
         """The finite sum over training examples."""

@@ -45,8 +45,9 @@ LAYERS = [
     {"structsmooth.tasks"},
     {"structsmooth.tasks." + room for room in ("localization", "multilabel", "ocr", "scenes", "segmentation", "text")},
     {"structsmooth.tasks.__init__"},
+    {"structsmooth.tasks.trained"},
     {"structsmooth.cli"},
-    {"scripts"},
+    {"structsmooth.__main__", "scripts"},
 ]
 HEIGHT = {unit: height for height, layer in enumerate(LAYERS) for unit in layer}
 

@@ -4,21 +4,21 @@ import sys
 from argparse import ArgumentParser, Namespace
 
 from structsmooth import solvers
-from structsmooth.cli.model import ModelDirectory
 from structsmooth.tasks.files import checksum
+from structsmooth.tasks.trained import load
 
 
 def certify(options: Namespace) -> int:
     """Print a bound on how far a trained model is from the optimum, by passes over its training data."""
-    directory = ModelDirectory(options.model)
-    description = directory.describe()
-    settings = description["settings"]
+    model = load(options.model)
+    description, settings = model.description, model.description["settings"]
+    if "train checksum" not in settings:
+        raise ValueError(f"{options.model} was trained in Python: certify it there, by structsmooth.certify")
     if checksum(settings["train"]) != settings["train checksum"]:
         raise ValueError(f"{settings['train']} is not what {options.model} was trained on: it has changed since")
-    task, weights = directory.load_model()
-    problem = task.problem(task.read(settings["train"], "train"))
+    problem = model.task.problem(model.task.read(settings["train"], "train"))
     certificate = solvers.certify(
-        problem, weights, description["lam"], accuracy=options.accuracy, passes=options.passes, seed=options.seed
+        problem, model.weights, description["lam"], accuracy=options.accuracy, passes=options.passes, seed=options.seed
     )
     print(certificate)
     if certificate.slack > options.accuracy * certificate.gap:

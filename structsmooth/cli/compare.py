@@ -14,16 +14,17 @@ import torch
 from structsmooth.checkpoint import write_atomic
 from structsmooth.cli.comparison import comparison_table
 from structsmooth.cli.data import TrainingData, add_data_flags, add_task_flags
-from structsmooth.cli.flags import SOLVERS, parse_lam, parse_solvers
+from structsmooth.cli.flags import parse_solvers
 from structsmooth.cli.keeper import Keeper
 from structsmooth.cli.model import ModelDirectory
 from structsmooth.cli.report import progress_bar
 from structsmooth.history import History
 from structsmooth.plots import plot_comparison
 from structsmooth.problems import Problem
-from structsmooth.solvers import Progress, Solver, Status
+from structsmooth.solvers import SOLVERS, Progress, Solver, Status
 from structsmooth.tasks import load_task
 from structsmooth.tasks.files import checksum
+from structsmooth.tasks.trained import parse_lam
 
 # Options that may change when a comparison goes on: which runs there are, and how long they are.
 _NOT_SETTINGS = {"run", "command", "out", "solvers", "lams", "seeds", "passes"}

@@ -8,44 +8,10 @@ from dataclasses import MISSING, Field, fields
 from types import MappingProxyType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from structsmooth.solvers import (
-    BCFW,
-    DLPW,
-    SGD,
-    SVRG,
-    Adam,
-    CasimirSVRG,
-    CoCoA,
-    CuttingPlane,
-    ExcessiveGap,
-    ExponentiatedGradient,
-    FrankWolfe,
-    IncrementalProxLinear,
-    ProximalBCFW,
-    ProxLinear,
-    SoftBCFW,
-    Solver,
-)
+from structsmooth.solvers import SOLVERS, Solver
 
 T = TypeVar("T")
 
-SOLVERS: dict[str, type[Solver[Any]]] = {
-    "casimir-svrg": CasimirSVRG,
-    "bcfw": BCFW,
-    "proximal-bcfw": ProximalBCFW,
-    "cocoa": CoCoA,
-    "soft-bcfw": SoftBCFW,
-    "dlpw": DLPW,
-    "frank-wolfe": FrankWolfe,
-    "cutting-plane": CuttingPlane,
-    "excessive-gap": ExcessiveGap,
-    "exponentiated-gradient": ExponentiatedGradient,
-    "svrg": SVRG,
-    "sgd": SGD,
-    "prox-linear": ProxLinear,
-    "incremental-prox-linear": IncrementalProxLinear,
-    "adam": Adam,
-}
 _NONE: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -126,18 +92,6 @@ def _hyperparameter(solver: str, option: str) -> tuple[str, Any]:
     if text not in choices:
         raise ValueError(f"{solver}: {name} must be one of {', '.join(choices)}, got {text!r}")
     return name, choices[text]
-
-
-def parse_lam(text: str, n: int, flag: str = "--lam") -> float:
-    """λ from ``"0.1"`` or ``"10/n"``."""
-    number, _, denominator = str(text).partition("/")
-    try:
-        value = float(number)
-    except ValueError:
-        value = -1.0
-    if denominator not in ("", "n") or not 0 <= value < float("inf"):
-        raise ValueError(f"{flag} must be a number or c/n with c >= 0, got {text!r}")
-    return value / n if denominator else value
 
 
 def _default(cls: type, f: Field[Any]) -> Any:

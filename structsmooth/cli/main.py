@@ -15,16 +15,17 @@ from structsmooth import __version__, processes
 from structsmooth.cli.certify import add_certify, certify
 from structsmooth.cli.compare import add_compare, compare
 from structsmooth.cli.data import HeldOut, TrainingData, add_data_flags, add_task_flags
-from structsmooth.cli.flags import SOLVERS, add_flags, from_flags, parse_lam
+from structsmooth.cli.flags import add_flags, from_flags
 from structsmooth.cli.keeper import PATIENCE, Keeper
 from structsmooth.cli.model import ModelDirectory
 from structsmooth.cli.path import add_path, path
 from structsmooth.cli.report import history_table, progress_bar
 from structsmooth.cli.tune import add_tune, tune
-from structsmooth.solvers import Progress, Result, Status
+from structsmooth.solvers import SOLVERS, Progress, Result, Status
 from structsmooth.solvers.state import Callback
 from structsmooth.tasks import TASKS, Task, load_task
 from structsmooth.tasks.files import checksum
+from structsmooth.tasks.trained import TrainedModel, describe, load, parse_lam
 
 # Options that may change when a run is resumed.
 _NOT_SETTINGS = {"run", "command", "out", "resume", "overwrite", "passes"}
@@ -94,7 +95,7 @@ def train(options: Namespace) -> int:
     description = {"task": options.task, "settings": settings, "n": problem.n, "lam": lam}
     description |= {"status": result.status.value, "message": result.message, "metrics": metrics}
     if processes.rank() == 0:
-        saved = directory.save_model(data.task, result.weights, description, result.history)
+        saved = directory.save_model(TrainedModel(data.task, result.weights, description), result.history)
         Console().print(f"\nsaved in {options.out}: {', '.join(saved)}", highlight=False)
     return {Status.INTERRUPTED: _INTERRUPTED, Status.DIVERGED: 1}.get(result.status, 0)
 
@@ -124,8 +125,8 @@ def _report(data: TrainingData, result: Result) -> dict[str, dict[str, float]]:
 
 def evaluate(options: Namespace) -> int:
     """Measure a trained model on a labelled file."""
-    task, weights = ModelDirectory(options.model).load_model()
-    _, table = HeldOut(task.read(options.file, "test")).measure(task, weights)
+    model = load(options.model)
+    _, table = HeldOut(model.task.read(options.file, "test")).measure(model.task, model.weights)
     print(table)
     return 0
 
@@ -134,9 +135,10 @@ def predict(options: Namespace) -> int:
     """Predict the outputs of a file, or of standard input."""
     if options.top < 1:
         raise ValueError(f"--top must be at least 1, got {options.top}")
-    task, weights = ModelDirectory(options.model).load_model()
+    model = load(options.model)
+    task = model.task
     examples = task.read(sys.stdin if options.file == "-" else options.file)
-    predictions = task.predict(weights, examples, options.top)
+    predictions = model.alternatives(examples, options.top)
     if options.pictures:
         task.draw(examples, predictions, Path(options.pictures))
     with open(options.output, "w", encoding="utf-8") if options.output else nullcontext(sys.stdout) as stream:
@@ -146,7 +148,7 @@ def predict(options: Namespace) -> int:
 
 def info(options: Namespace) -> int:
     """Describe the model in a directory."""
-    description = ModelDirectory(options.model).describe()
+    description = describe(options.model)
     for name in ("structsmooth", "task", "n", "lam", "message"):
         print(f"{name:13} {description[name]}")
     for name, value in description["settings"].items():
@@ -160,8 +162,8 @@ def _parsed(arguments: Sequence[str]) -> Namespace:
     """The options that arguments give; what ``tune`` does not know is its grid."""
     parser = _parser(arguments)
     options, others = parser.parse_known_args(arguments)
-    if "grid" in options:
-        options.grid = others
+    if "choices" in options:
+        options.choices = others
     elif others:
         parser.error(f"unrecognized arguments: {' '.join(others)}")
     return options

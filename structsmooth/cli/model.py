@@ -1,19 +1,15 @@
 """A model directory: weights, task, history, pictures, and the checkpoint a run resumes from."""
 
-import json
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
-from structsmooth import __version__, processes
+from structsmooth import processes
 from structsmooth.checkpoint import load_state, load_values, save_state, write_atomic
 from structsmooth.history import History, Row
 from structsmooth.plots import plot_history
 from structsmooth.solvers import Progress, Solver, State
-from structsmooth.tasks import FittedTask, load_task
+from structsmooth.tasks.trained import TrainedModel, describe
 
-_KEYS = {"structsmooth", "task", "settings", "n", "lam", "message", "metrics", "trained"}
 # What a run that was killed may leave.
 _BEFORE_THE_FIRST_CHECKPOINT = {"history.jsonl", "checkpoint.safetensors", "checkpoint.parts"}
 
@@ -80,47 +76,20 @@ class ModelDirectory:
         if self._checkpoint.exists():
             self._check(load_values(self._checkpoint), settings)
 
-    def save_model(self, task: FittedTask, weights: Tensor, description: dict[str, Any], history: History) -> list[str]:
+    def save_model(self, model: TrainedModel, history: History) -> list[str]:
         """Save a trained model, its history and pictures of both: what was saved."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        model = {"structsmooth": __version__, **description, "trained": task.to_dict()}
-        save_state(self.path / "model.safetensors", {"weights": weights}, {"dim": len(weights)})
-        write_atomic(self.path / "model.json", json.dumps(model, indent=1))
+        model.save(self.path)
         write_atomic(self.path / "history.jsonl", history.to_json_lines())
-        title = f"{description['task']}: {description['settings']['solver']}, λ = {description['lam']:.3g}"
-        plot_history(history, self.path / "curves.png", task.task.headline, title)
-        return ["model", "history.jsonl", "curves.png", *task.draw_model(weights, self.path)]
-
-    def load_model(self) -> tuple[FittedTask, Tensor]:
-        """The fitted task and its weights."""
-        description = self.describe()
-        tensors, _ = load_state(self.path / "model.safetensors")
-        return load_task(description["task"]).from_dict(description["trained"]), tensors["weights"]
-
-    def describe(self) -> dict[str, Any]:
-        """The contents of ``model.json``.
-
-        Raises:
-            FileNotFoundError: no model in the directory.
-            ValueError: a damaged file.
-        """
-        path = self.path / "model.json"
-        if not path.is_file():
-            raise FileNotFoundError(f"{self.path}: no model.json; train a model with --out {self.path}")
-        try:
-            description: dict[str, Any] = json.loads(path.read_text())
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{path}: damaged ({error})") from error
-        missing = _KEYS - description.keys()
-        if missing:
-            raise ValueError(f"{path}: not the description of a model, lacks {', '.join(sorted(missing))}")
-        return description
+        about = model.description
+        title = f"{about['task']}: {about['settings']['solver']}, λ = {about['lam']:.3g}"
+        plot_history(history, self.path / "curves.png", model.task.task.headline, title)
+        return ["model", "history.jsonl", "curves.png", *model.task.draw_model(model.weights, self.path)]
 
     def _holds_run(self) -> bool:
         """Whether a run wrote a model or a checkpoint here."""
         try:
             if (self.path / "model.json").exists():
-                return bool(self.describe())
+                return bool(describe(self.path))
             return {"settings", "state", "history"} <= load_values(self._checkpoint).keys()
         except (FileNotFoundError, ValueError):
             return False

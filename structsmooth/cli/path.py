@@ -12,11 +12,11 @@ from rich.progress import BarColumn, TextColumn
 
 from structsmooth import RegularizationPath, SolutionPath, Status
 from structsmooth.cli.data import SPLITS, TrainingData, add_data_flags, add_task_flags
-from structsmooth.cli.flags import parse_lam
 from structsmooth.cli.report import markdown_table, terminal_bar
 from structsmooth.plots import plot_path
 from structsmooth.problems import Problem
 from structsmooth.solvers import Breakpoint, grid_search
+from structsmooth.tasks.trained import parse_lam
 
 # The paper's values of λ for the search that a path is compared with.
 _GRID = [2.0**k for k in range(15, -16, -1)]

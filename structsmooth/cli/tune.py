@@ -16,14 +16,15 @@ import torch
 
 from structsmooth.checkpoint import write_atomic
 from structsmooth.cli.data import HeldOut, add_data_flags
-from structsmooth.cli.flags import SOLVERS, from_flags, parse_lam
+from structsmooth.cli.flags import from_flags
 from structsmooth.cli.folds import folds
 from structsmooth.cli.report import markdown_table, progress_bar
 from structsmooth.plots import plot_tuning
 from structsmooth.problems import Problem
-from structsmooth.solvers import Status
+from structsmooth.solvers import SOLVERS, Status
 from structsmooth.tasks import FittedTask, Task, load_task
 from structsmooth.tasks.files import checksum
+from structsmooth.tasks.trained import parse_lam
 
 # Options that runs do not depend on, and flags of train that have no place in a grid.
 _NOT_SETTINGS = {"run", "command", "out", "resume", "overwrite", "train", "dev", "test"}
@@ -115,7 +116,7 @@ def add_tune(parser: ArgumentParser, parse: Parse) -> None:
     group.add_argument("--random", type=int, metavar="N", help="so many settings of the grid, drawn at random")
     group.add_argument("--seed", type=int, default=0, help="of folds, draws and training (default: 0)")
     group.add_argument("--out", metavar="DIR", help="table, figure and runs (default: runs/tune-TASK)")
-    parser.set_defaults(parse=parse, grid=[])
+    parser.set_defaults(parse=parse, choices=[])
 
 
 def axes(arguments: Sequence[str]) -> dict[str, list[list[str]]]:
@@ -152,7 +153,7 @@ def ranked(outcomes: Sequence[Outcome]) -> list[Outcome]:
 
 def _settings(options: Namespace) -> list[Setting]:
     """The grid, or a part of it drawn at random, checked before anything takes time."""
-    grid = axes(options.grid)
+    grid = axes(options.choices)
     points = list(product(*grid.values()))
     if options.random is not None:
         if not 1 <= options.random <= len(points):

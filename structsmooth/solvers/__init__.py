@@ -1,5 +1,7 @@
 """Solvers: one file per algorithm, each a dataclass of hyperparameters with ``solve``."""
 
+from typing import Any
+
 from structsmooth.solvers.base import Solver
 from structsmooth.solvers.dual.bcfw import BCFW
 from structsmooth.solvers.dual.certify import Certificate, certify
@@ -24,6 +26,7 @@ __all__ = [
     "BCFW",
     "DLPW",
     "SGD",
+    "SOLVERS",
     "SVRG",
     "Adam",
     "Breakpoint",
@@ -49,3 +52,22 @@ __all__ = [
     "certify",
     "grid_search",
 ]
+
+SOLVERS: dict[str, type[Solver[Any]]] = {
+    "casimir-svrg": CasimirSVRG,
+    "bcfw": BCFW,
+    "proximal-bcfw": ProximalBCFW,
+    "cocoa": CoCoA,
+    "soft-bcfw": SoftBCFW,
+    "dlpw": DLPW,
+    "frank-wolfe": FrankWolfe,
+    "cutting-plane": CuttingPlane,
+    "excessive-gap": ExcessiveGap,
+    "exponentiated-gradient": ExponentiatedGradient,
+    "svrg": SVRG,
+    "sgd": SGD,
+    "prox-linear": ProxLinear,
+    "incremental-prox-linear": IncrementalProxLinear,
+    "adam": Adam,
+}
+"""Solvers by the names that the command line has for them."""

@@ -50,6 +50,27 @@ class FittedTagging(FittedTask):
             raise ValueError(f"{name}: expected {self.columns} columns, as in training{untagged}; got {found}")
         return corpus
 
+    def examples(self, inputs: Sequence[Any]) -> Sequence[Sentence]:
+        """Sentences, also from lists of tokens: words, or tuples of words and the other columns before the tag.
+
+        Raises:
+            ValueError: a sentence without tokens, or a token without all columns of the training data.
+        """
+        return inputs if isinstance(inputs, Corpus) else [self._sentence(tokens) for tokens in inputs]
+
+    def _sentence(self, tokens: Sentence | Sequence[str | Sequence[str]]) -> Sentence:
+        if isinstance(tokens, Sentence):
+            return tokens
+        rows = [(token,) if isinstance(token, str) else tuple(token) for token in tokens]
+        if not rows:
+            raise ValueError("a sentence must have a token at least")
+        count = self.columns - 1
+        for row in rows:
+            if len(row) != count:
+                raise ValueError(f"a token must have {count} columns, as in training without the tags, got {row}")
+        words, *columns = map(list, zip(*rows, strict=True))
+        return Sentence(words, columns)
+
     def problem(self, examples: Sequence[Sentence]) -> SparseChainProblem:
         """Structural hinge losses of the linear chain."""
         corpus = Corpus.of(examples)

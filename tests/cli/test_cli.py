@@ -19,9 +19,8 @@ from structsmooth import processes
 from structsmooth.checkpoint import load_state
 from structsmooth.cli import main
 from structsmooth.cli.data import HeldOut
-from structsmooth.cli.flags import SOLVERS
 from structsmooth.history import History
-from structsmooth.solvers import BCFW, SGD, SVRG, CasimirSVRG, ProximalBCFW, ProxLinear
+from structsmooth.solvers import BCFW, SGD, SOLVERS, SVRG, CasimirSVRG, ProximalBCFW, ProxLinear
 from structsmooth.tasks.text.conll import read_conll
 from structsmooth.tasks.text.encoders import HashingEncoder
 

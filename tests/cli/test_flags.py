@@ -7,8 +7,8 @@ from typing import Literal
 import pytest
 from flag_help import help_of
 
-from structsmooth.cli.flags import SOLVERS, add_flags, from_flags, parse_solvers
-from structsmooth.solvers import BCFW, SGD, SVRG, CasimirSVRG
+from structsmooth.cli.flags import add_flags, from_flags, parse_solvers
+from structsmooth.solvers import BCFW, SGD, SOLVERS, SVRG, CasimirSVRG
 
 
 @dataclass(frozen=True)

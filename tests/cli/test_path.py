@@ -9,7 +9,7 @@ import pytest
 
 from structsmooth import SolutionPath, solvers
 from structsmooth.cli import main
-from structsmooth.cli.model import ModelDirectory
+from structsmooth.tasks.trained import load
 
 DATA = ["--train", "train.txt", "--test", "test.txt", "--bits", "8"]
 
@@ -74,9 +74,9 @@ def test_a_model_is_certified(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["certify", "model", "--accuracy", "0.5"]) == 0
     printed = capsys.readouterr().out
     assert "above the optimum by" in printed
-    task, weights = ModelDirectory("model").load_model()
-    problem = task.problem(task.read("train.txt", "train"))
-    certificate = solvers.certify(problem, weights, 10 / 6, accuracy=0.5)
+    model = load("model")
+    problem = model.task.problem(model.task.read("train.txt", "train"))
+    certificate = solvers.certify(problem, model.weights, 10 / 6, accuracy=0.5)
     assert str(certificate).partition("(")[0] in printed
     assert main(["certify", "model", "--passes", "0"]) == 0
     captured = capsys.readouterr()

@@ -1,0 +1,167 @@
+"""Trained models: a fitted task with its weights, in Python and in the files of ``structsmooth train``."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from structsmooth import __version__
+from structsmooth.checkpoint import load_state, save_state, write_atomic
+from structsmooth.solvers import SOLVERS, Solver
+from structsmooth.solvers.state import Callback
+from structsmooth.tasks import TASKS, FittedTask, Task, load_task
+from structsmooth.tasks.base import Predictions
+
+_KEYS = {"structsmooth", "task", "settings", "n", "lam", "message", "metrics", "trained"}
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A fitted task with its weights: it predicts, is measured, and is saved without code.
+
+    Methods take examples as the task's ``read`` gives them, plain Python where the task accepts it (lists of tokens for
+    taggers), or the path of a file.
+
+    Attributes:
+        task: the fitted task.
+        weights: w, [dim].
+        description: how it was trained, as plain JSON: name of the task, settings, n, λ, a message and metrics.
+    """
+
+    task: FittedTask
+    weights: Tensor
+    description: dict[str, Any]
+
+    def predict(self, examples: str | Path | Sequence[Any]) -> list[Any]:
+        """The best output of each example."""
+        return [ranked[0][1] for ranked in self.alternatives(examples, 1)]
+
+    def alternatives(self, examples: str | Path | Sequence[Any], k: int) -> Predictions:
+        """The k best outputs of each example with their scores, best first; fewer where there are no more."""
+        return self.task.predict(self.weights, self._examples(examples, "predict"), k)
+
+    def score(self, examples: str | Path | Sequence[Any]) -> dict[str, float]:
+        """Metrics of the best outputs of labelled examples.
+
+        Raises:
+            ValueError: examples without labels.
+        """
+        labelled = self._examples(examples, "test")
+        return self.task.measure(labelled, self.predict(labelled))[0]
+
+    def save(self, path: str | Path) -> None:
+        """Write ``model.safetensors`` and ``model.json`` into a folder, which is made if need be."""
+        folder = Path(path)
+        folder.mkdir(parents=True, exist_ok=True)
+        model = {"structsmooth": __version__, **self.description, "trained": self.task.to_dict()}
+        save_state(folder / "model.safetensors", {"weights": self.weights}, {"dim": len(self.weights)})
+        write_atomic(folder / "model.json", json.dumps(model, indent=1))
+
+    def _examples(self, examples: str | Path | Sequence[Any], split: Any) -> Sequence[Any]:
+        if isinstance(examples, (str, Path)):
+            return self.task.read(str(examples), split)
+        return self.task.examples(examples)
+
+
+def load(path: str | Path) -> TrainedModel:
+    """The model in a folder that ``structsmooth train`` or :meth:`TrainedModel.save` wrote; executes no code.
+
+    The task is imported, as the command line does.
+
+    Raises:
+        FileNotFoundError: no model in the folder.
+        ValueError: a damaged file.
+    """
+    description = describe(path)
+    tensors, _ = load_state(Path(path) / "model.safetensors")
+    task = load_task(description["task"]).from_dict(description["trained"])
+    shown = {name: value for name, value in description.items() if name not in ("structsmooth", "trained")}
+    return TrainedModel(task, tensors["weights"], shown)
+
+
+def describe(path: str | Path) -> dict[str, Any]:
+    """The contents of ``model.json`` in a folder.
+
+    Raises:
+        FileNotFoundError: no model in the folder.
+        ValueError: a damaged file.
+    """
+    file = Path(path) / "model.json"
+    if not file.is_file():
+        raise FileNotFoundError(f"{path}: no model.json; train a model with --out {path}")
+    try:
+        description: dict[str, Any] = json.loads(file.read_text())
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{file}: damaged ({error})") from error
+    missing = _KEYS - description.keys()
+    if missing:
+        raise ValueError(f"{file}: not the description of a model, lacks {', '.join(sorted(missing))}")
+    return description
+
+
+def train(
+    task: Task,
+    examples: Sequence[Any],
+    *,
+    solver: Solver[Any] | None = None,
+    lam: str | float | None = None,
+    passes: int | None = None,
+    seed: int = 0,
+    callbacks: Iterable[Callback] = (),
+) -> TrainedModel:
+    """Train a task's model, as ``structsmooth train`` does.
+
+    Args:
+        task: the task with its options.
+        examples: labelled examples, as ``task.read`` gives them.
+        solver: the task's default solver if not given.
+        lam: λ, a number or ``"c/n"``; the task's default if not given.
+        passes: limit on passes; the task's default if not given.
+        seed: same seed, same model.
+        callbacks: called after every pass with a :class:`~structsmooth.solvers.Progress`.
+
+    Raises:
+        ValueError: examples without labels, a bad λ, or a solver that does not suit the task.
+
+    Example:
+        >>> from structsmooth.tasks import NER
+        >>> ner = NER()
+        >>> sentences = ner.read(ner.default_files()["train"])
+        >>> model = train(ner, sentences, passes=3)
+        >>> tags = model.predict([[("Wellesley", "NNP", "-"), ("Bank", "NNP", "-")]])  # words, with their other columns
+        >>> model.score(sentences)["f1"] > 0.9
+        True
+    """
+    solver = SOLVERS[task.solver](**task.hyperparameters) if solver is None else solver
+    fitted, text = task.fit(examples), str(task.lam if lam is None else lam)
+    problem = fitted.problem(examples)
+    value, limit = parse_lam(text, problem.n, "lam"), task.passes if passes is None else passes
+    result = solver.solve(problem, lam=value, passes=limit, seed=seed, callbacks=callbacks)
+    names = {cls: name for name, cls in SOLVERS.items()}
+    settings = asdict(task) | asdict(solver) | {"lam": text, "passes": limit, "seed": seed}
+    settings["solver"] = names.get(type(solver), type(solver).__name__)
+    description = {"task": _name(type(task)), "settings": settings, "n": problem.n, "lam": value, "metrics": {}}
+    return TrainedModel(
+        fitted, result.weights, description | {"status": result.status.value, "message": result.message}
+    )
+
+
+def parse_lam(text: str, n: int, flag: str = "--lam") -> float:
+    """λ from ``"0.1"`` or ``"10/n"``."""
+    number, _, denominator = str(text).partition("/")
+    try:
+        value = float(number)
+    except ValueError:
+        value = -1.0
+    if denominator not in ("", "n") or not 0 <= value < float("inf"):
+        raise ValueError(f"{flag} must be a number or c/n with c >= 0, got {text!r}")
+    return value / n if denominator else value
+
+
+def _name(task: type[Task]) -> str:
+    """What :func:`~structsmooth.tasks.load_task` finds a task by."""
+    path = f"{task.__module__}:{task.__qualname__}"
+    return next((name for name, known in TASKS.items() if known == path), path)

@@ -1,0 +1,84 @@
+"""Trained models in Python: the models of the command line, and what goes in and out."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from structsmooth import BCFW
+from structsmooth.cli import main
+from structsmooth.tasks import NER
+from structsmooth.tasks.trained import TrainedModel, load, train
+
+SENTENCES = [
+    [("Acme", "NNP", "B-ORG"), ("grew", "VBD", "O")],
+    [("in", "IN", "O"), ("Paris", "NNP", "B-LOC"), ("Bolt", "NNP", "B-ORG")],
+    [("Rome", "NNP", "B-LOC"), ("fell", "VBD", "O")],
+]
+UNTAGGED = [[token[:2] for token in sentence] for sentence in SENTENCES]
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    text = "\n\n".join("\n".join(" ".join(token) for token in sentence) for sentence in SENTENCES)
+    (tmp_path / "train.txt").write_text(text + "\n")
+    return "train.txt"
+
+
+def trained(file: str, **options: object) -> TrainedModel:
+    task = NER(bits=8)
+    return train(task, task.read(file), **options)  # type: ignore[arg-type]
+
+
+def test_is_the_model_of_the_command_line(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "ner", "--train", file, "--bits", "8", "--out", "model", "--seed", "3"]) == 0
+    other, mine = load("model"), trained(file, seed=3)
+    assert torch.equal(other.weights, mine.weights)
+    assert other.task.to_dict() == mine.task.to_dict()
+    assert mine.description["task"] == other.description["task"] == "ner"
+    capsys.readouterr()
+    assert main(["predict", "model", file]) == 0
+    printed = [line.split()[-1] for line in capsys.readouterr().out.splitlines() if line]
+    assert printed == [tag for tags in other.predict(file) for tag in tags]
+
+
+def test_saves_what_the_command_line_takes(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    model = trained(file, solver=BCFW(gap_tolerance=1e-6), lam="0.1/n", passes=200)
+    assert model.description["lam"] == pytest.approx(0.1 / 3)
+    assert model.description["settings"]["solver"] == "bcfw"
+    model.save(Path("saved"))
+    again = load("saved")
+    assert torch.equal(again.weights, model.weights)
+    assert again.description == json.loads(json.dumps(model.description))
+    assert again.score(file) == model.score(file)
+    assert model.score(file)["f1"] == 1.0
+    assert main(["evaluate", "saved", file]) == 0
+    assert main(["info", "saved"]) == 0
+    assert "bcfw" in capsys.readouterr().out
+    assert main(["certify", "saved"]) == 2
+    assert "saved was trained in Python" in capsys.readouterr().err
+
+
+def test_sentences_may_be_plain_lists(file: str) -> None:
+    model = trained(file, lam="0.1/n", passes=100)
+    assert model.predict(UNTAGGED) == model.predict(file) == [[tag for *_, tag in tokens] for tokens in SENTENCES]
+    best, second = model.alternatives(UNTAGGED, 2)[0]
+    assert best[1] == ["B-ORG", "O"] != second[1]
+    assert best[0] >= second[0]
+    with pytest.raises(
+        ValueError, match=r"a token must have 2 columns, as in training without the tags, got \('Acme',\)"
+    ):
+        model.predict([["Acme"]])
+    with pytest.raises(ValueError, match="a sentence must have a token at least"):
+        model.predict([[]])
+
+
+def test_refusals(file: str) -> None:
+    with pytest.raises(ValueError, match="lam must be a number or c/n with c >= 0, got 'ten'"):
+        trained(file, lam="ten")
+    with pytest.raises(FileNotFoundError, match="nowhere: no model"):
+        load("nowhere")
+    with pytest.raises(ValueError, match="these sentences have no tags"):
+        trained(file, passes=1).score(UNTAGGED)
