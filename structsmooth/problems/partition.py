@@ -32,6 +32,7 @@ def partitioned(own: Problem) -> Problem:
         RuntimeError: from any pass, if weights differ between processes.
 
     Example:
+        >>> import torch
         >>> from structsmooth import CoCoA, LinearModuleProblem, LinearScore, processes
         >>> data = [(torch.randn(5, 3), torch.tensor([0, 1, 1, 0, 1])) for _ in range(8)]
         >>> own = [data[i] for i in processes.share(len(data))]  # or read no others in the first place

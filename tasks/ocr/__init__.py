@@ -93,6 +93,14 @@ class OCR(Task):
     The weights are as in Osokin et al. (2016), appendix I.1: 128·26 for pixels, 26² for pairs of letters, and 26 each
     for all letters, the first letter and the last one.
 
+    Args:
+        kernel: how letters are compared: by their pixels, or by a kernel of them.
+        gamma: γ of the kernel: exp(−γ‖x − z‖²) of rbf, (γ⟨x, z⟩ + 1)^degree of the polynomials.
+        degree: degree of polynomial kernels.
+        landmarks: letters that a kernel compares others to, drawn from the training data; all of them if not given,
+            which is exact.
+        transition_scale: factor of the scores of pairs of letters, which are regularized the less the larger it is.
+
     Reference:
         Taskar, Guestrin and Koller (2003), "Max-margin Markov networks".
     """

@@ -191,7 +191,9 @@ def test_unknown_words_keep_what_is_known_of_them() -> None:
 @pytest.mark.parametrize("encoder", [HashingEncoder(), DictionaryEncoder.fit([EU], RICH)])
 def test_no_sentences(encoder: AttributeEncoder) -> None:
     encoded = encoder.encode([], RICH)
-    assert [tensor.tolist() for tensor in vars(encoded).values()] == [[], [0], [0]]
+    assert encoded.values is None
+    tensors = (encoded.attributes, encoded.token_offsets, encoded.offsets)
+    assert [tensor.tolist() for tensor in tensors] == [[], [0], [0]]
 
 
 @pytest.mark.parametrize(
