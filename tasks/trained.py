@@ -13,7 +13,7 @@ from structsmooth.checkpoint import load_state, save_state, write_atomic
 from structsmooth.solvers import SOLVERS, Solver
 from structsmooth.solvers.state import Callback
 from structsmooth.tasks import TASKS, FittedTask, Task, load_task
-from structsmooth.tasks.base import Predictions
+from structsmooth.tasks.base import Predictions, Split
 
 _KEYS = {"structsmooth", "task", "settings", "n", "lam", "message", "metrics", "trained"}
 
@@ -60,7 +60,7 @@ class TrainedModel:
         save_state(folder / "model.safetensors", {"weights": self.weights}, {"dim": len(self.weights)})
         write_atomic(folder / "model.json", json.dumps(model, indent=1))
 
-    def _examples(self, examples: str | Path | Sequence[Any], split: Any) -> Sequence[Any]:
+    def _examples(self, examples: str | Path | Sequence[Any], split: Split) -> Sequence[Any]:
         if isinstance(examples, (str, Path)):
             return self.task.read(str(examples), split)
         return self.task.examples(examples)

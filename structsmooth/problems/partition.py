@@ -12,6 +12,11 @@ from structsmooth.problems.base import FullPass, Problem
 from structsmooth.problems.sharding import calls_of_all, mean
 from structsmooth.smoothing import Smoother
 
+_APART = (
+    "the examples of a PartitionedProblem are in their processes: CoCoA trains on them there; "
+    "for other solvers, give all examples to each process, and take sharded"
+)
+
 
 def partitioned(own: Problem) -> Problem:
     """The problem over the examples of all processes that joined, of which each process has some.
@@ -99,9 +104,3 @@ class PartitionedProblem(Problem):
     def subset(self, indices: Tensor) -> NoReturn:
         """Refused: the examples are in other processes."""
         raise NotImplementedError(_APART)
-
-
-_APART = (
-    "the examples of a PartitionedProblem are in their processes: CoCoA trains on them there; "
-    "for other solvers, give all examples to each process, and take sharded"
-)

@@ -15,6 +15,9 @@ from structsmooth.solvers.checks import check_number
 from structsmooth.solvers.dual.bcfw import BCFW, BCFWState, fell
 from structsmooth.solvers.state import State
 
+# σ′ in units of the last ratio. Where it is smaller, the dual rises faster, but weights are farther from its optimum.
+_MARGIN = 1.6
+
 
 @dataclass
 class CoCoAState(BCFWState):
@@ -135,10 +138,6 @@ def _next_sigma(own: Tensor, change: Tensor) -> float:
     squares = float(processes.summed(own @ own))
     ratio = float(change @ change) / squares if squares > 0 else 1.0
     return min(max(_MARGIN * ratio, 1.0), float(processes.count()))
-
-
-# σ′ in units of the last ratio. Where it is smaller, the dual rises faster, but weights are farther from its optimum.
-_MARGIN = 1.6
 
 
 def _partitioned(problem: Problem) -> PartitionedProblem:

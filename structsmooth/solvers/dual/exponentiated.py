@@ -16,6 +16,13 @@ from structsmooth.solvers.checks import check_positive
 from structsmooth.solvers.dual.base import DualSolver, checked_hinges_or_likelihood
 from structsmooth.solvers.state import State, empty
 
+# What a success takes off a constant, at first.
+_SHRINK = 0.05
+# Blocks that the first constants are estimated on, about, and their part of the squared norms there. Constants that are
+# too small soon double; those too large would take passes to fall.
+_SAMPLE = 30
+_FIRST = 1 / 256
+
 
 @dataclass
 class ExponentiatedGradientState(State):
@@ -160,11 +167,3 @@ def _first_curvature(problem: LinearProblem) -> float:
     blocks = range(0, problem.blocks, -(-problem.blocks // _SAMPLE))
     squares = [problem.feature_map.squared_norm(problem.label_parts(block), block) for block in blocks]
     return _FIRST * sum(map(float, squares)) / len(squares) or 1.0
-
-
-# What a success takes off a constant, at first.
-_SHRINK = 0.05
-# Blocks that the first constants are estimated on, about, and their part of the squared norms there. Constants that are
-# too small soon double; those too large would take passes to fall.
-_SAMPLE = 30
-_FIRST = 1 / 256

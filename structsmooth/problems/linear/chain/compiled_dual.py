@@ -35,7 +35,7 @@ NO_ATOM = -1
 
 
 @compiled
-def _block(i, data, statistics):
+def block(i, data, statistics):
     """Where the tokens of example i start, their number, and its own statistics."""
     offsets, states = data[1], statistics.shape[1]
     first = offsets[i]
@@ -64,15 +64,15 @@ def _mean_score(transition, length, unary, own):
 
 
 @compiled
-def _gathered(data, weights):
-    """Slots, rows and sums for :func:`_gather`."""
+def gathered(data, weights):
+    """Slots, rows and sums for :func:`gather`."""
     features, sentence_offsets, _, _, _ = data
     most = most_entries(features, sentence_offsets)
     return np.full(weights.shape[0], -1, np.int32), np.empty(most, np.int32), np.empty((most, weights.shape[1]))
 
 
 @compiled
-def _gather(first, length, data, node, slots, rows, sums):
+def gather(first, length, data, node, slots, rows, sums):
     """B^T node by feature: numbers of the rows go to ``rows``, the rows to ``sums``; returns their number.
 
     A feature that several tokens have gives one row, as norms need it. ``slots`` is -1 everywhere, before and after.
@@ -107,15 +107,15 @@ def _squared_sum(matrix, rows):
 
 
 @inlined
-def _squared_norm(count, length, sums, node, edge, transition_scale):
-    """|B^T (node, edge)|^2, with the rows of features from :func:`_gather`."""
+def squared_norm(count, length, sums, node, edge, transition_scale):
+    """|B^T (node, edge)|^2, with the rows of features from :func:`gather`."""
     ends = _squared_sum(node, 1) + _squared_sum(node[length - 1 :], 1)
     return _squared_sum(sums, count) + transition_scale**2 * _squared_sum(edge, edge.shape[0]) + ends
 
 
 @inlined
-def _add_gathered(count, length, rows, sums, node, edge, factor, transition_scale, out):
-    """out += factor * B^T (node, edge), with the rows of features from :func:`_gather`."""
+def add_gathered(count, length, rows, sums, node, edge, factor, transition_scale, out):
+    """out += factor * B^T (node, edge), with the rows of features from :func:`gather`."""
     states = node.shape[1]
     for j in range(count):
         r = rows[j]
@@ -126,7 +126,7 @@ def _add_gathered(count, length, rows, sums, node, edge, factor, transition_scal
 
 @compiled
 def _add_gathered_atomically(count, length, rows, sums, node, edge, factor, transition_scale, out):
-    """:func:`_add_gathered` while other threads do the same."""
+    """:func:`add_gathered` while other threads do the same."""
     states = node.shape[1]
     for j in range(count):
         for s in range(states):
@@ -137,9 +137,9 @@ def _add_gathered_atomically(count, length, rows, sums, node, edge, factor, tran
 
 @inlined
 def _add(queue, count, length, rows, sums, node, edge, factor, transition_scale, out):
-    """:func:`_add_gathered`, as the number of threads needs it."""
+    """:func:`add_gathered`, as the number of threads needs it."""
     if queue is None:
-        _add_gathered(count, length, rows, sums, node, edge, factor, transition_scale, out)
+        add_gathered(count, length, rows, sums, node, edge, factor, transition_scale, out)
     else:
         _add_gathered_atomically(count, length, rows, sums, node, edge, factor, transition_scale, out)
 
@@ -244,7 +244,7 @@ def _direction(y, length, own, held, alpha, atom, towards, node, edge):
 
 
 @inlined
-def _move(own, length, size, node, edge):
+def move(own, length, size, node, edge):
     """Own statistics += size * (node, edge)."""
     states = node.shape[1]
     for t in range(length):
@@ -303,7 +303,7 @@ def frank_wolfe_epoch(order, draws, data, weights, total, statistics, gaps, lam,
     work = workspace(data, states, 1)
     node, edge, unary, y = work.node, work.edge[0], work.unary, work.labels[0]
     transition, transition_scale = work.transition, data[4]
-    slots, rows, sums = _gathered(data, weights)
+    slots, rows, sums = gathered(data, weights)
     by_gap, averaged = draws.shape[0] > 0, remaining.shape[0] > 0
     tree, scores, calls = sum_tree(gaps[order] if by_gap else gaps[:0]), np.zeros(capacity), 0
     end = draws.shape[0] if by_gap else order.shape[0]
@@ -313,7 +313,7 @@ def frank_wolfe_epoch(order, draws, data, weights, total, statistics, gaps, lam,
             break
         chosen = draw(tree, order.shape[0], draws[step]) if by_gap else step
         i = order[chosen]
-        first, length, own = _block(i, data, statistics)
+        first, length, own = block(i, data, statistics)
         held, alpha, stamps = outputs[first * capacity : (first + length) * capacity], alphas[i], used[i]
         held = held.reshape((capacity, length))
         potentials(i, data, weights, 1.0, unary, transition)
@@ -333,14 +333,14 @@ def frank_wolfe_epoch(order, draws, data, weights, total, statistics, gaps, lam,
         if gain <= 0.0:
             continue
         _direction(y, length, own, held, alpha, (away, weight), towards, node, edge)
-        count = _gather(first, length, data, node, slots, rows, sums)
-        norm2 = _squared_norm(count, length, sums, node, edge, transition_scale)
+        count = gather(first, length, data, node, slots, rows, sums)
+        norm2 = squared_norm(count, length, sums, node, edge, transition_scale)
         size = longest if gain * lam * n >= longest * norm2 else gain * lam * n / norm2
         change = -size / (lam * n)
         _add(queue, count, length, rows, sums, node, edge, change, transition_scale, weights)
         if averaged:
             _add(queue, count, length, rows, sums, node, edge, change * remaining[step], transition_scale, total)
-        _move(own, length, size, node, edge)
+        move(own, length, size, node, edge)
         if kind > 0:
             _reweight(y, away, towards, size, longest, held, alpha, stamps)
         if caching:
@@ -376,19 +376,19 @@ def sdca_epoch(order, data, weights, statistics, surplus, smoothing, lam):
     n, transition_scale = surplus.shape[0], data[4]
     work = workspace(data, weights.shape[1], smoothing[1])
     transition, node, edge = work.transition, work.node, work.edge[0]
-    slots, rows, sums = _gathered(data, weights)
+    slots, rows, sums = gathered(data, weights)
     for step in range(order.shape[0]):
         i = order[step]
-        first, length, own = _block(i, data, statistics)
+        first, length, own = block(i, data, statistics)
         potentials(i, data, weights, 1.0, work.unary, transition)
         gain, answered = _smoothed_answer(transition, length, own, surplus[i], smoothing, work)
         if gain <= 0.0:
             continue
-        count = _gather(first, length, data, node, slots, rows, sums)
-        norm2 = _squared_norm(count, length, sums, node, edge, transition_scale)
+        count = gather(first, length, data, node, slots, rows, sums)
+        norm2 = squared_norm(count, length, sums, node, edge, transition_scale)
         size = 1.0 if gain * lam * n >= norm2 else gain * lam * n / norm2
-        _add_gathered(count, length, rows, sums, node, edge, -size / (lam * n), transition_scale, weights)
-        _move(own, length, size, node, edge)
+        add_gathered(count, length, rows, sums, node, edge, -size / (lam * n), transition_scale, weights)
+        move(own, length, size, node, edge)
         surplus[i] += size * (answered - surplus[i])
 
 
@@ -398,7 +398,7 @@ def block_gaps(data, weights, statistics, n, gaps):
     work = workspace(data, weights.shape[1], 1)
     transition = work.transition
     for i in range(gaps.shape[0]):
-        _, length, own = _block(i, data, statistics)
+        _, length, own = block(i, data, statistics)
         potentials(i, data, weights, 1.0, work.unary, transition)
         mean = _mean_score(transition, length, work.unary, own)
         gaps[i] = (_oracle(transition, length, work) - mean) / n
@@ -410,7 +410,7 @@ def block_margins(data, weights, statistics, n, margins):
     work = workspace(data, weights.shape[1], 1)
     transition = work.transition
     for i in range(margins.shape[0]):
-        _, length, own = _block(i, data, statistics)
+        _, length, own = block(i, data, statistics)
         labels = potentials(i, data, weights, 1.0, work.unary, transition)
         margins[i] = (_mean_score(transition, length, work.unary, own) - labels) / n
 
@@ -422,7 +422,7 @@ def dual_weights(data, statistics, factor, out):
     work = workspace(data, states, 1)
     node, edge = work.node, work.edge[0]
     for i in range(data[1].shape[0] - 1):
-        first, length, own = _block(i, data, statistics)
+        first, length, own = block(i, data, statistics)
         node[:length] = own[:length]
         edge[:] = own[length:]
         subtract_labels(first, length, data[2], node, edge)

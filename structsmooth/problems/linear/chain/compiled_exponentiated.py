@@ -9,12 +9,12 @@ import numpy as np
 
 from structsmooth.compiled.jit import compiled, entry_point, inlined
 from structsmooth.problems.linear.chain.compiled_dual import (
-    _add_gathered,
-    _block,
-    _gather,
-    _gathered,
-    _move,
-    _squared_norm,
+    add_gathered,
+    block,
+    gather,
+    gathered,
+    move,
+    squared_norm,
 )
 from structsmooth.problems.linear.chain.compiled_features import entries, entry
 from structsmooth.problems.linear.chain.compiled_primal import workspace
@@ -40,8 +40,8 @@ def gibbs_pass(data, logs, statistics, log_partitions):
     states = logs.shape[1]
     work = workspace(data, states, 1)
     for i in range(log_partitions.shape[0]):
-        _, length, log = _block(i, data, logs)
-        _, _, own = _block(i, data, statistics)
+        _, length, log = block(i, data, logs)
+        _, _, own = block(i, data, statistics)
         log_partitions[i] = _gibbs(log, length, work)
         own[:length] = work.node[:length]
         own[length:] = work.edge[0]
@@ -125,21 +125,21 @@ def exponentiated_epoch(order, taus, shares, data, vectors, gibbs, curvatures, v
     n, states = log_partitions.shape[0], weights.shape[1]
     work, calls = workspace(data, states, 1), 0
     node, edge = work.node, work.edge[0]
-    slots, rows, sums = _gathered(data, weights)
+    slots, rows, sums = gathered(data, weights)
     augmented = np.empty((node.shape[0] + states, states))
     towards = np.empty_like(augmented)
     for step in range(order.shape[0]):
         i = order[step]
-        first, length, own = _block(i, data, statistics)
-        _, _, log = _block(i, data, logs)
+        first, length, own = block(i, data, statistics)
+        _, _, log = block(i, data, logs)
         size, curvature, log_z = length + states, curvatures[i], log_partitions[i]
         _augmented(i, data, weights, lead, shares[step], augmented)
         while True:
             _tilt(log, augmented, taus[step] * curvature / (lam * n), level, size, towards)
             new_z, calls = _gibbs(towards[:size], length, work), calls + 1
             rise, score, scale = _change(own, length, log, towards, work)
-            count = _gather(first, length, data, node, slots, rows, sums)
-            norm2 = _squared_norm(count, length, sums, node, edge, transition_scale)
+            count = gather(first, length, data, node, slots, rows, sums)
+            norm2 = squared_norm(count, length, sums, node, edge, transition_scale)
             if not norm2 > 2 * curvature * (rise - new_z + log_z + rounding * (1.0 + scale)):
                 break
             curvature *= 2.0
@@ -149,11 +149,11 @@ def exponentiated_epoch(order, taus, shares, data, vectors, gibbs, curvatures, v
         if level > 0.0:
             gain += level * (new_z - score - log_z + _inner(log, own, size))
         momentum, change = (taus[step] - 1.0) / shares[step], -1.0 / (lam * n)
-        _add_gathered(count, length, rows, sums, node, edge, change, transition_scale, weights)
-        _add_gathered(count, length, rows, sums, node, edge, change * momentum, transition_scale, lead)
+        add_gathered(count, length, rows, sums, node, edge, change, transition_scale, weights)
+        add_gathered(count, length, rows, sums, node, edge, change * momentum, transition_scale, lead)
         values[0] += gain / n
         values[1] += momentum * gain / n
-        _move(own, length, 1.0, node, edge)
+        move(own, length, 1.0, node, edge)
         log[:] = towards[:size]
         log_partitions[i], curvatures[i] = new_z, shrink * curvature
     return calls
