@@ -175,8 +175,11 @@ def _check_fit(name: str, scores: Any, old: Tensor) -> None:
 
 def _augmented(scores: Tensor, costs: Tensor) -> Tensor:
     """Scores with costs added, which broadcast to them."""
-    pairs = zip(reversed(costs.shape), reversed(scores.shape), strict=False)
-    if costs.dim() > scores.dim() or any(size not in (1, full) for size, full in pairs):
+    missing = scores.dim() - costs.dim()
+    fits = missing >= 0 and all(
+        size in (1, full) for size, full in zip(costs.shape, scores.shape[missing:], strict=True)
+    )
+    if not fits:
         raise ValueError(
             f"cost must broadcast to the potentials of shape {tuple(scores.shape)}, got {tuple(costs.shape)}"
         )

@@ -98,7 +98,9 @@ class Batch:
 
     def _tensors(self) -> dict[str, Tensor]:
         """All tensors that the batch was made of."""
-        return {k: v for k, v in vars(self).items() if isinstance(v, Tensor) and k not in self._cached}
+        names = self._assigned if torch.compiler.is_compiling() else vars(self)  # torch 2.5 does not trace vars()
+        own = {name: getattr(self, name, None) for name in names if name not in self._cached}
+        return {name: value for name, value in own.items() if isinstance(value, Tensor)}
 
     def _mapped(self: B, function: Callable[[str, Tensor], Tensor], names: tuple[str, ...] | None = None) -> B:
         """A copy with other tensors, of the given names or of all."""
