@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from structsmooth.checkpoint import write_atomic
-from structsmooth.cli.comparison import comparison_table
+from structsmooth.cli.comparison import comparison_table, gaps_table
 from structsmooth.cli.data import TrainingData, add_data_flags, add_task_flags
 from structsmooth.cli.flags import parse_solvers
 from structsmooth.cli.keeper import Keeper
@@ -21,6 +21,7 @@ from structsmooth.cli.report import progress_bar
 from structsmooth.history import History
 from structsmooth.plots import plot_comparison
 from structsmooth.problems import Problem
+from structsmooth.smoothing import Max
 from structsmooth.solvers import SOLVERS, Progress, Solver, Status
 from structsmooth.tasks import load_task
 from structsmooth.tasks.files import checksum
@@ -73,7 +74,7 @@ def compare(options: Namespace) -> int:
         raise KeyboardInterrupt(f"interrupted; saved in {options.out}: the same command goes on") from None
     title = f"{options.task}: n = {problem.n:,}, {problem.dim:,} weights, train: {data.files['train']}, "
     title += f"{options.passes} passes, median of seeds {', '.join(map(str, _seeds(options)))}"
-    _write_report(title, options, data, histories, lams)
+    _write_report(title, options, data, solvers, histories, lams)
     return 0
 
 
@@ -182,19 +183,29 @@ def _write_report(
     title: str,
     options: Namespace,
     data: TrainingData,
+    solvers: Mapping[str, Solver[Any]],
     histories: Mapping[str, Mapping[str, Sequence[History]]],
     lams: Mapping[str, float],
 ) -> None:
     out, metrics = Path(options.out), [data.metric(split) for split in data.held_out]
     sections = [title]
+    names = {text: f"λ = {text}" + (f" = {lam:.3g}" if "/" in text else "") for text, lam in lams.items()}
     for text, runs in histories.items():
-        name = f"λ = {text}" + (f" = {lams[text]:.3g}" if "/" in text else "")
+        name = names[text]
         sections += [f"## {name}", comparison_table(runs, metrics)]
         plot_comparison(runs, out / f"lam-{_file_name(text)}.png", n=data.problem.n, metrics=metrics, title=name)
+    oracles = {label: _oracle(solver, data.problem) for label, solver in solvers.items()}
+    gaps = gaps_table({names[text]: runs for text, runs in histories.items()}, oracles, data.problem.n)
+    sections += ["## Duality gaps: effective passes (n oracle calls each) and seconds", gaps]
     report = "\n\n".join(sections) + "\n"
     write_atomic(out / "table.md", report)
     print(report)
     print(f"saved in {out}: table.md, " + ", ".join(f"lam-{_file_name(text)}.png" for text in lams))
+
+
+def _oracle(solver: Solver[Any], problem: Problem) -> str:
+    """The oracle that a solver calls on a problem: a likelihood has one oracle for all."""
+    return solver.oracle if isinstance(problem.smoother, Max) else "exp"
 
 
 def _listed(text: str) -> list[str]:

@@ -20,6 +20,32 @@ def comparison_table(runs: Mapping[str, Sequence[History]], metrics: Sequence[st
     return f"{_final(runs, metrics, bound)}\n\n{_reaching(runs, bound)}"
 
 
+def gaps_table(runs: Mapping[str, Mapping[str, Sequence[History]]], oracles: Mapping[str, str], n: int) -> str:
+    """What gaps cost on all objectives: effective passes, n oracle calls each, and seconds.
+
+    This is the form of Table 1 of Zhang et al. (2014), with measurements in place of bounds.
+
+    Args:
+        runs: histories by objective and solver, one for each seed; cells are medians over them.
+        oracles: the kind of oracle that each solver calls.
+        n: number of examples.
+    """
+    header = ["solver", "oracle", *(f"{name}: {accuracy:g}" for name in runs for accuracy in _ACCURACIES)]
+    rows = [
+        [
+            label,
+            oracle,
+            *(
+                _effort([_first(history, accuracy, lambda row: row.gap) for history in by_solver[label]], n)
+                for by_solver in runs.values()
+                for accuracy in _ACCURACIES
+            ),
+        ]
+        for label, oracle in oracles.items()
+    ]
+    return markdown_table(header, rows, text_columns=2)
+
+
 def _final(runs: Mapping[str, Sequence[History]], metrics: Sequence[str], bound: float) -> str:
     header = ["solver", "passes", "oracle calls", "seconds", "objective", "gap", "suboptimality", *metrics]
     rows = []
@@ -68,6 +94,13 @@ def _cost(rows: Sequence[Row | None]) -> list[str]:
         _cell([math.inf if row is None else row.oracle_calls for row in rows], "{:,.0f}"),
         _cell([math.inf if row is None else row.seconds for row in rows], "{:.2f}"),
     ]
+
+
+def _effort(rows: Sequence[Row | None], n: int) -> str:
+    """Median effective passes and seconds at some rows of the runs."""
+    passes = _cell([math.inf if row is None else row.oracle_calls / n for row in rows], "{:.3g}")
+    seconds = _cell([math.inf if row is None else row.seconds for row in rows], "{:.2g} s")
+    return passes if passes == _NOT_REACHED else f"{passes}, {seconds}"
 
 
 def _cell(values: Iterable[float | None], layout: str) -> str:

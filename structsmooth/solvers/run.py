@@ -32,6 +32,11 @@ class Algorithm(ABC, Generic[S]):
         check_number("gap_tolerance", self.gap_tolerance)
 
     @property
+    def oracle(self) -> str:
+        """The oracle that steps call for hinges: ``"max"``, ``"top-K"``, ``"exp"``, or ``"none"`` without inference."""
+        return "max"
+
+    @property
     def threads(self) -> int:
         """Threads that share full passes where these are compiled; a field of solvers whose steps they share too."""
         return 1

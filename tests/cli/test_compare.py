@@ -74,6 +74,7 @@ def compare(*options, out="out", passes=PASSES):
 def rows(text):
     """Cells of the tables in a report by λ: those of what was reached, and those of what it took."""
     tables = []
+    text = text.split("## Duality gaps")[0]
     for block in re.split(r"\n\n", text):
         lines = [line.strip("| ").split(" | ") for line in block.splitlines() if line.startswith("|")]
         if lines:
@@ -122,6 +123,9 @@ def test_compare_writes_tables_figures_and_runs(capsys):
         assert [(row["to reach"], row["solver"]) for row in took] == grid
         assert all(row["dev f1"] == row["test f1"] for row in reached)
         assert all(0 <= float(row["suboptimality"]) <= float(row["gap"]) for row in reached)
+    gaps = [line.strip("| ").split(" | ") for line in report.split("## Duality gaps")[1].splitlines() if "|" in line]
+    assert gaps[0][:3] == ["solver", "oracle", "λ = 1/n = 0.0625: 0.1"]
+    assert [row[:2] for row in gaps[2:]] == [list(pair) for pair in zip(LABELS, ["top-K", "max", "max"], strict=True)]
     assert all(Path("out", name).is_file() for name in ("lam-1-n.png", "lam-0.2.png"))
 
 

@@ -1,6 +1,6 @@
 """Tables of a comparison, cell by cell."""
 
-from structsmooth.cli.comparison import comparison_table
+from structsmooth.cli.comparison import comparison_table, gaps_table
 from structsmooth.history import History, Row
 
 
@@ -47,6 +47,16 @@ def test_what_it_took():
         ["0.001", "slow", *never, *never],
         ["0.001", "fast", *never, *never],
     ]
+
+
+def test_gaps_of_all_objectives_in_one_table():
+    easy = {"slow": [run(0.5, 0.3, dual=0.25)], "fast": [run(0.2505, dual=0.25)]}
+    table = gaps_table({"λ = 1": RUNS, "λ = 2": easy}, {"slow": "exp", "fast": "max"}, n=50)
+    header, ruler, slow, fast = cells(table)
+    assert header == ["solver", "oracle", *(f"λ = {lam}: {gap}" for lam in (1, 2) for gap in ("0.1", "0.01", "0.001"))]
+    assert ruler == ["---", "---", *["---:"] * 6]
+    assert slow == ["slow", "exp", "-", "-", "-", "4, 2 s", "-", "-"]
+    assert fast == ["fast", "max", "40, 0.5 s", "60, 0.75 s", "-", "2, 1 s", "2, 1 s", "2, 1 s"]
 
 
 def test_half_the_runs_are_not_enough():

@@ -89,6 +89,11 @@ class DLPW(DualSolver[DLPWState]):
         check_positive(self, "learning_rate")
         check_number("temperature", self.temperature)
 
+    @property
+    def oracle(self) -> str:
+        """None: a visit decodes every factor on its own."""
+        return "none"
+
     def check(self, problem: Problem, lam: float) -> None:
         """Refuse what is no factor graph problem, and λ = 0."""
         self.loss(problem, lam)

@@ -77,6 +77,11 @@ class ExcessiveGap(DualSolver[ExcessiveGapState]):
         super().__post_init__()
         check_positive(self, "lipschitz")
 
+    @property
+    def oracle(self) -> str:
+        """The exp oracle; lower bounds near the end of a run take a max oracle."""
+        return "exp"
+
     def smoother(self, state: ExcessiveGapState) -> Smoother:
         """Entropy smoothing at the current μ."""
         return Entropy(state.mu)

@@ -92,6 +92,11 @@ class ExponentiatedGradient(DualSolver[ExponentiatedGradientState]):
         super().__post_init__()
         check_positive(self, "center")
 
+    @property
+    def oracle(self) -> str:
+        """The exp oracle."""
+        return "exp"
+
     def linear(self, problem: Problem, lam: float) -> LinearProblem:
         """The problem, known to have a dual with distributions."""
         return checked_hinges_or_likelihood(type(self).__name__, problem, lam)

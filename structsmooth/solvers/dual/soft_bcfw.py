@@ -125,6 +125,11 @@ class SoftBCFW(DualSolver[SoftBCFWState]):
         check_number("sweeps", self.sweeps, integer=True, positive=True)
         check_choices(self, "penalty", "steps", "order")
 
+    @property
+    def oracle(self) -> str:
+        """None: a step decodes one factor."""
+        return "none"
+
     def check(self, problem: Problem, lam: float) -> None:
         """Refuse what has no factor graphs, and λ = 0."""
         self.soft(problem, lam)

@@ -14,7 +14,7 @@ from structsmooth.smoothing import Smoother
 from structsmooth.solvers.checks import check_choices, check_number, check_positive
 from structsmooth.solvers.primal.casimir import CasimirSVRG
 from structsmooth.solvers.primal.gradient import GradientSolver, GradientState
-from structsmooth.solvers.primal.svrg import SVRG, SmoothedSolver
+from structsmooth.solvers.primal.svrg import ORACLES, SVRG, SmoothedSolver
 
 
 @dataclass
@@ -82,6 +82,11 @@ class ProxLinear(GradientSolver[ProxLinearState]):
         check_number("inner_passes", self.inner_passes, integer=True, positive=True)
         check_choices(self, "schedule", "inner", "inner_stop", "accept")
         self.inner_solver(self._first_mu)  # checks the hyperparameters that it gets
+
+    @property
+    def oracle(self) -> str:
+        """The oracle of the inner solver."""
+        return ORACLES[self.smoothing]
 
     def inner_solver(self, mu: float) -> SmoothedSolver[Any]:
         """The solver of convex models at a level of smoothing, without its step size."""

@@ -28,6 +28,10 @@ class SmoothedState(GradientState):
 S = TypeVar("S", bound=SmoothedState)
 
 
+ORACLES = {"l2": "top-K", "entropy": "exp"}
+"""Oracles by the smoothing that takes them."""
+
+
 @dataclass(frozen=True)
 class SmoothedSolver(GradientSolver[S]):
     """A solver of smoothed objectives by SVRG epochs.
@@ -45,6 +49,11 @@ class SmoothedSolver(GradientSolver[S]):
         check_k(self.k)
         if self.smoothing not in ("l2", "entropy"):
             raise ValueError(f'smoothing must be "l2" or "entropy", got {self.smoothing!r}')
+
+    @property
+    def oracle(self) -> str:
+        """The oracle of the smoother."""
+        return ORACLES[self.smoothing]
 
     def step_control(self, problem: Problem, lam: float) -> StepControl[S] | None:
         """Two passes in a row that do not decrease what they work on halve the step size too."""
