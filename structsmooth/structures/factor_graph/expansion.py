@@ -10,6 +10,7 @@ Shapes, beside those of the graph: F factors of Q states, M places in all, P rea
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -39,8 +40,9 @@ class Expanded(NamedTuple):
         )
 
 
-class Automata(NamedTuple):
-    """The factors of a batch without their scores."""
+@dataclass
+class Automata:
+    """The factors of a batch without their scores. torch 2.5 traces no properties of named tuples."""
 
     scopes: Tensor  # nodes [B, F, K], followed by -1 at padding
     transitions: Tensor  # [F, Q, S]

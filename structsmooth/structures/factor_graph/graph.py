@@ -105,7 +105,8 @@ class FactorGraph(Structure):
         if factors:
             self.potential_names = ("unary", "pairwise", "factors")
             self.factors, automata = bind(factors, unary, self._layout, self.validate_args)
-            self.scopes, self.transitions, self._owners, self._pairs = automata
+            self.scopes, self.transitions = automata.scopes, automata.transitions
+            self._owners, self._pairs = automata.owners, automata.pairs
             if self.validate_args:
                 self.check_values("factors")
 
