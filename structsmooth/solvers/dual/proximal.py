@@ -54,8 +54,8 @@ class ProximalBCFW(BCFW):
     proximal term that holds w back. As κ vanishes, passes become those of BCFW.
 
     Args:
-        kappa: strength κ of the proximal term, at first. If not given, the geometric mean of λ and κ_0, or λ if that is
-            larger. With κ_0 in place of λ, a typical first step of BCFW would be a full one:
+        kappa: strength κ of the proximal term, at first. If not given, the largest of λ, the geometric mean of λ and
+            κ_0, and κ_0/10. With κ_0 in place of λ, a typical first step of BCFW would be a full one:
             κ_0 = Σ ‖B_iᵀ(s_i − ν(y_i))‖² / (n Σ f_i(0)), over a few blocks i with outputs s_i of the oracle.
     """
 
@@ -93,7 +93,7 @@ class ProximalBCFW(BCFW):
 
     def strength(self, state: ProximalBCFWState, lam: float) -> float:
         """κ of the next pass."""
-        first = self.kappa or max(lam, math.sqrt(lam * state.scale))
+        first = self.kappa or max(lam, math.sqrt(lam * state.scale), _LEAST * state.scale)
         return math.ldexp(first, -state.halvings)
 
     def metrics(self, state: BCFWState) -> dict[str, float]:
@@ -132,5 +132,7 @@ def _estimate_scale(problem: LinearProblem) -> float:
 
 # Blocks on which κ_0 is estimated, about.
 _SAMPLE = 30
+# Least κ in units of κ_0. For tiny λ the best κ is a constant of the data.
+_LEAST = 0.1
 # Distance over block gaps from which inner problems count as solved.
 _HELD_BACK = 4.0
