@@ -215,6 +215,25 @@ def test_benchmark_ner_with_crfsuite(data, tmp_path, capsys):
     assert plot.stat().st_size > 0
 
 
+def test_benchmark_crf_minimizes_the_objective_of_crfsuite(data, capsys):
+    options = ["--train", data, "--lam", "1/n", "--bits", "8", "--passes", "40", "--iterations", "200"]
+    assert load("benchmark_crf").main(options) == 0
+    output = capsys.readouterr().out
+    theirs, by_us = map(
+        float, re.search(r"last objective ([\d.]+), of its weights by our oracle ([\d.]+)", output).groups()
+    )
+    assert theirs == pytest.approx(by_us, rel=1e-6)
+    assert [row["trainer"] for row in rows(output)] == ["CasimirSVRG", "ExponentiatedGradient", "CRFsuite"]
+    assert all(row["0.0001"] != "-" for row in rows(output))
+
+
+def test_benchmark_crf_needs_crfsuite(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pycrfsuite", None)
+    with pytest.raises(SystemExit):
+        load("benchmark_crf").main([])
+    assert "pip install 'structsmooth[benchmarks]'" in capsys.readouterr().err
+
+
 def test_stopwatch_leaves_pauses_out():
     watch = load("benchmark_ner").Stopwatch()
     with watch.paused():

@@ -1,0 +1,152 @@
+"""The likelihood of a tagger: the regularized objective against CPU seconds, ours and CRFsuite's.
+
+Both minimize the same function of the same attributes. CRFsuite writes it as Σ −log p + c2‖w‖², which is n times ours
+for c2 = nλ/2, and needs weights for all pairs of attributes and tags, and of tags, to have the same minimum. Start and
+stop scores are attributes of the first and the last token there. Seconds are those of optimization alone. The
+python-crfsuite package comes with: pip install 'structsmooth[benchmarks]'.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from collections.abc import Iterator, Sequence
+from contextlib import redirect_stdout
+from importlib import import_module
+from io import StringIO
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import torch
+from torch import Tensor
+
+from structsmooth import CasimirSVRG, Entropy, ExponentiatedGradient, SparseChainProblem
+from structsmooth.compiled import clock
+from structsmooth.solvers import Solver
+from structsmooth.tasks import NER
+from structsmooth.tasks.trained import parse_lam
+
+_ACCURACIES = (1e-2, 1e-3, 1e-4, 1e-5)
+_START, _STOP = "start", "stop"
+_OURS: dict[str, Solver[Any]] = {
+    "CasimirSVRG": CasimirSVRG(gap_tolerance=1e-7),
+    "ExponentiatedGradient": ExponentiatedGradient(gap_tolerance=1e-7),
+}
+
+
+class Point(NamedTuple):
+    """An objective, and the passes (or iterations) and CPU seconds that it took."""
+
+    passes: float
+    seconds: float
+    objective: float
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Train with our solvers and CRFsuite, and print what each accuracy took."""
+    torch.set_num_threads(1)
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    try:
+        crfsuite = import_module("pycrfsuite")
+    except ImportError:
+        parser.error("python-crfsuite is not installed: pip install 'structsmooth[benchmarks]'")
+    problem = _likelihood(NER(bits=options.bits), options.train or NER.default_files()["train"])
+    lam = parse_lam(options.lam, problem.n)
+    curves = {name: list(ours(problem, lam, solver, options.passes)) for name, solver in _OURS.items()}
+    curves["CRFsuite"], weights = theirs(crfsuite, problem, lam, options.iterations)
+    print(f"n = {problem.n:,}, {problem.dim:,} weights, λ = {lam:.3g}, c2 = {problem.n * lam / 2:.3g}")
+    print(f"CRFsuite's last objective {curves['CRFsuite'][-1].objective:.9f}, of its weights by our oracle ", end="")
+    print(f"{problem.loss(weights) + lam / 2 * float(weights @ weights):.9f}\n")
+    print(table(curves))
+    return 0
+
+
+def ours(problem: SparseChainProblem, lam: float, solver: Solver[Any], passes: int) -> Iterator[Point]:
+    """The history of one of our solvers, in CPU seconds."""
+    solver.solve(problem.subset(torch.arange(min(problem.n, 2))), lam=lam, passes=1)  # compiles
+    with patch.object(clock, "seconds", time.process_time):
+        history = solver.solve(problem, lam=lam, passes=passes).history
+    for row in history:
+        yield Point(row.oracle_calls / problem.n, row.seconds, row.objective)
+
+
+def theirs(crfsuite: Any, problem: SparseChainProblem, lam: float, iterations: int) -> tuple[list[Point], Tensor]:
+    """The losses of CRFsuite's L-BFGS, divided by n, and its weights in our order, [dim]."""
+    points: list[Point] = []
+
+    class Recorder(crfsuite.Trainer):  # type: ignore[misc]
+        """Keeps the loss of every iteration."""
+
+        def on_iteration(self, log: Any, info: dict[str, Any]) -> None:
+            points.append(Point(info["num"], time.process_time() - started, info["loss"] / problem.n))
+
+    possible = {"feature.possible_states": True, "feature.possible_transitions": True}
+    limits = {"max_iterations": iterations, "epsilon": 1e-7, "delta": 1e-9}
+    trainer = Recorder("lbfgs", {"c1": 0.0, "c2": problem.n * lam / 2, **possible, **limits})
+    for items, tags in _encoded(problem):
+        trainer.append(items, tags)
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(Path(folder) / "model")
+        started = time.process_time()
+        with redirect_stdout(StringIO()):
+            trainer.train(path)  # tells its hooks about iterations only while it prints them
+        tagger = crfsuite.Tagger()
+        tagger.open(path)
+        learned = tagger.info()
+        tagger.close()
+    weights = torch.zeros(problem.features + problem.states + 2, problem.states, dtype=torch.float64)
+    ends = {_START: -2, _STOP: -1}
+    for (attribute, tag), weight in learned.state_features.items():
+        weights[ends[attribute] if attribute in ends else int(attribute), int(tag)] = weight
+    for (tag, following), weight in learned.transitions.items():
+        weights[problem.features + int(tag), int(following)] = weight
+    return points, weights.flatten()
+
+
+def table(curves: dict[str, list[Point]]) -> str:
+    """Passes and CPU seconds until the objective is within a fraction of the least, as Markdown."""
+    least = min(point.objective for curve in curves.values() for point in curve)
+    lines = ["| trainer | " + " | ".join(f"{accuracy:g}" for accuracy in _ACCURACIES) + " |"]
+    lines.append("| --- |" + " ---: |" * len(_ACCURACIES))
+    for name, curve in curves.items():
+        first = [next((p for p in curve if p.objective <= (1 + a) * least), None) for a in _ACCURACIES]
+        cells = ["-" if point is None else f"{point.passes:.0f}, {point.seconds:.1f} s" for point in first]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _likelihood(task: NER, path: str) -> SparseChainProblem:
+    examples = task.read(path, "train")
+    hinges = task.fit(examples).problem(examples)
+    return SparseChainProblem(hinges.sequences, hinges.labels, hinges.features, hinges.states, None, Entropy(1.0))
+
+
+def _encoded(problem: SparseChainProblem) -> Iterator[tuple[list[list[str]], list[str]]]:
+    """Attributes of the tokens of each sentence, and its tags, as text."""
+    sequences, names = problem.sequences, [str(i) for i in range(problem.features)]
+    attributes = sequences.attributes.tolist()
+    tokens = [[names[i] for i in attributes[begin:end]] for begin, end in pairwise(sequences.token_offsets.tolist())]
+    tags = [str(label) for label in problem.labels.tolist()]
+    for begin, end in pairwise(sequences.offsets.tolist()):
+        tokens[begin].append(_START)
+        tokens[end - 1].append(_STOP)
+        yield tokens[begin:end], tags[begin:end]
+
+
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument("--train", metavar="FILE", help="training data in CoNLL columns (default: embedded)")
+    parser.add_argument("--lam", default="10/n", metavar="C", help="λ, a number or c/n (default: %(default)s)")
+    parser.add_argument("--passes", type=int, default=25, help="passes of our solvers (default: 25)")
+    parser.add_argument("--iterations", type=int, default=300, help="limit of CRFsuite's (default: 300)")
+    parser.add_argument("--bits", type=int, default=18, help="2**BITS buckets for attributes (default: 18)")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
