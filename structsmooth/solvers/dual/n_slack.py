@@ -39,8 +39,8 @@ class NSlackCuttingPlane(DualSolver[NSlackCuttingPlaneState]):
     every hundredth plane. The value of the model is the lower bound, which never decreases; the objective may.
 
     It has no step size and no smoothing, needs a linear problem of hinges and λ > 0, and keeps the weights within its
-    bounds. It is a baseline, which needs fewer passes than :class:`~structsmooth.CuttingPlane` with its single slack,
-    and more time for the quadratic program. Steps that call no oracle are those of
+    bounds. It needs few passes, far fewer than :class:`~structsmooth.CuttingPlane` with its single slack, and much time
+    between them: it pays where the oracle is expensive. Steps that call no oracle are those of
     :class:`~structsmooth.BCFW` with a cache, which mixes both kinds in a pass. Memory is the statistics of each
     example, and an output for each plane: T integers for a chain.
 
