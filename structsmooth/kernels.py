@@ -122,7 +122,7 @@ class FittedKernel:
     @cached_property
     def root(self) -> Tensor:
         """T [m, r] with T Tᵀ = k(Z, Z)⁻¹: triangular, or scaled eigenvectors where k(Z, Z) is singular."""
-        return _inverse_root(_checked_gram(self.kernel.values(self.landmarks, self.landmarks)))
+        return _inverse_root(checked_gram(self.kernel.values(self.landmarks, self.landmarks)))
 
     @property
     def size(self) -> int:
@@ -178,7 +178,8 @@ def _points(name: str, x: Tensor) -> Tensor:
     return x.double()
 
 
-def _checked_gram(gram: Tensor) -> Tensor:
+def checked_gram(gram: Tensor) -> Tensor:
+    """The matrix without the rounding that parts it from its transpose; raises ``ValueError`` for no Gram matrix."""
     if gram.dim() != 2 or gram.shape[0] != gram.shape[1]:
         raise ValueError(f"the kernel must give a matrix [a, b] for points [a, D] and [b, D], got {tuple(gram.shape)}")
     if not bool(gram.isfinite().all()):
@@ -199,9 +200,25 @@ def _inverse_root(gram: Tensor) -> Tensor:
         identity = torch.eye(len(gram), dtype=gram.dtype)
         return cast(Tensor, torch.linalg.solve_triangular(factor, identity, upper=False).T)
     values, vectors = torch.linalg.eigh(gram)
-    if values[-1] <= 0 or values[0] < -_ROUNDING * len(gram) * values.abs().max():
+    _check_eigenvalues(values)
+    kept = values > _ROUNDING * values[-1]
+    return cast(Tensor, vectors[:, kept] / values[kept].sqrt())
+
+
+def check_semidefinite(gram: Tensor) -> None:
+    """Raise ``ValueError`` unless a symmetric matrix is positive semi-definite, up to rounding.
+
+    By a Cholesky factorization, whose cost is a small part of that of eigenvalues; those decide where it fails.
+    """
+    shifted = gram.clone()
+    shifted.diagonal().add_(_ROUNDING * float(gram.diagonal().sum()))
+    if torch.linalg.cholesky_ex(shifted).info:
+        _check_eigenvalues(torch.linalg.eigvalsh(gram))
+
+
+def _check_eigenvalues(values: Tensor) -> None:
+    """Raise unless none of the rising eigenvalues is negative, and one is positive, up to rounding."""
+    if values[-1] <= 0 or values[0] < -_ROUNDING * len(values) * values.abs().max():
         raise ValueError(
             f"the Gram matrix of the kernel must be positive semi-definite, has eigenvalue {values[0]:.3g}"
         )
-    kept = values > _ROUNDING * values[-1]
-    return cast(Tensor, vectors[:, kept] / values[kept].sqrt())

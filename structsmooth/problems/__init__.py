@@ -6,7 +6,7 @@ from structsmooth.problems.linear.active_set import Cache, DualIterate
 from structsmooth.problems.linear.ascent import SmoothedIterate
 from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.problems.linear.blocks import FeatureMap, Response, respond
-from structsmooth.problems.linear.chain import DenseChainProblem, SparseChainProblem
+from structsmooth.problems.linear.chain import DenseChainProblem, GramChainProblem, SparseChainProblem
 from structsmooth.problems.linear.exponentiated import GibbsIterate
 from structsmooth.problems.linear.factor_graph import FactorGraphProblem
 from structsmooth.problems.linear.factor_graph.data import FactorGraphs
@@ -25,6 +25,7 @@ __all__ = [
     "FeatureMap",
     "FullPass",
     "GibbsIterate",
+    "GramChainProblem",
     "LinearModuleProblem",
     "LinearProblem",
     "LinearizedProblem",

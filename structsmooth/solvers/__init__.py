@@ -10,7 +10,9 @@ from structsmooth.solvers.dual.cutting_plane import CuttingPlane
 from structsmooth.solvers.dual.dlpw import DLPW
 from structsmooth.solvers.dual.excessive_gap import ExcessiveGap
 from structsmooth.solvers.dual.exponentiated import ExponentiatedGradient
+from structsmooth.solvers.dual.extragradient import Extragradient
 from structsmooth.solvers.dual.frank_wolfe import FrankWolfe
+from structsmooth.solvers.dual.n_slack import NSlackCuttingPlane
 from structsmooth.solvers.dual.path import Breakpoint, RegularizationPath, SolutionPath, grid_search
 from structsmooth.solvers.dual.proximal import ProximalBCFW
 from structsmooth.solvers.dual.soft_bcfw import SoftBCFW
@@ -36,8 +38,10 @@ __all__ = [
     "CuttingPlane",
     "ExcessiveGap",
     "ExponentiatedGradient",
+    "Extragradient",
     "FrankWolfe",
     "IncrementalProxLinear",
+    "NSlackCuttingPlane",
     "Progress",
     "ProxLinear",
     "ProximalBCFW",
@@ -62,8 +66,10 @@ SOLVERS: dict[str, type[Solver[Any]]] = {
     "dlpw": DLPW,
     "frank-wolfe": FrankWolfe,
     "cutting-plane": CuttingPlane,
+    "n-slack": NSlackCuttingPlane,
     "excessive-gap": ExcessiveGap,
     "exponentiated-gradient": ExponentiatedGradient,
+    "extragradient": Extragradient,
     "svrg": SVRG,
     "sgd": SGD,
     "prox-linear": ProxLinear,

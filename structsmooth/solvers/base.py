@@ -8,7 +8,7 @@ from torch import Tensor
 from structsmooth.compiled.threads import sharing_passes
 from structsmooth.history import History
 from structsmooth.problems.base import Problem
-from structsmooth.solvers.checks import check_number
+from structsmooth.solvers.checks import check_inner_product, check_number
 from structsmooth.solvers.run import Algorithm, Run
 from structsmooth.solvers.state import Callback, Result, S, State, Status, Stop
 
@@ -60,6 +60,7 @@ class Solver(Algorithm[S]):
         """
         lam = check_number("lam", lam)
         passes, seed = check_number("passes", passes, integer=True), check_number("seed", seed, integer=True)
+        check_inner_product(type(self).__name__, problem, self.takes_kernels)
         self.check(problem, lam)
         run = Run(self, problem, lam, seed, callbacks)
         try:

@@ -3,6 +3,7 @@
 import math
 from typing import Any, get_args
 
+from structsmooth.problems.base import Problem
 from structsmooth.structures.checks import plain_number
 
 
@@ -15,6 +16,15 @@ def check_number(name: str, value: Any, *, integer: bool = False, positive: bool
         bound = "positive" if positive else "at least 0"
         raise ValueError(f"{name} must be {bound}{'' if integer else ' and finite'}, got {value}")
     return value
+
+
+def check_inner_product(user: str, problem: Problem, takes_kernels: bool = False) -> None:
+    """Raise ``TypeError`` for a problem whose weights have an inner product that its user does not know."""
+    if not (problem.euclidean or takes_kernels):
+        raise TypeError(
+            f"{user} needs weights in Euclidean space, got a {type(problem).__name__}; take BCFW, ProximalBCFW or "
+            "ExcessiveGap, or DenseChainProblem with KernelFeatures"
+        )
 
 
 def check_positive(solver: Any, *names: str, integer: bool = False) -> None:

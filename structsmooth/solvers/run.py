@@ -27,6 +27,9 @@ class Algorithm(ABC, Generic[S]):
 
     state_type: ClassVar[type[State]] = State
 
+    takes_kernels: ClassVar[bool] = False
+    """Whether the solver works for any inner product of weights."""
+
     def __post_init__(self) -> None:
         use_plain_numbers(self)
         check_number("gap_tolerance", self.gap_tolerance)
@@ -206,7 +209,7 @@ class Run(Generic[S]):
         assert full.loss is not None
         if self._evaluations_count:
             state.charge(evaluation.work)
-        objective = full.loss + self.lam / 2 * float(state.weights.square().sum())
+        objective = full.loss + self.lam / 2 * self.problem.inner(state.weights, state.weights)
         state.observe(full, self.lam)
         return Row(
             passes=state.passes,

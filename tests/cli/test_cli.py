@@ -126,7 +126,7 @@ def test_a_terminal_shows_what_takes_long(capsys, monkeypatch):
 
 @pytest.mark.parametrize("solver", [name for name in SOLVERS if name not in ("soft-bcfw", "dlpw")])  # of factor graphs
 def test_every_solver_trains(solver):
-    train("--solver", solver, passes=15 if solver in ("prox-linear", "excessive-gap") else 4)
+    train("--solver", solver, passes=15 if solver in ("prox-linear", "excessive-gap", "extragradient") else 4)
     objectives = history().column("objective")
     assert objectives[-1] < 0.5 * objectives[0]
     assert described()["settings"]["solver"] == solver

@@ -8,7 +8,7 @@ import pytest
 import torch
 from linear_problems import SPACES, problem_of
 from small_networks import PROBLEMS, chain_problem
-from small_problems import collate, dense_examples, random_dense_problem, random_problem
+from small_problems import collate, dense_examples, random_dense_problem, random_gram_problem, random_problem
 from torch import Tensor
 from torch.testing import assert_close
 
@@ -65,6 +65,8 @@ MEMBERS: dict[str, Callable[[], Problem]] = {
     "sparse chain, scaled": lambda: random_problem(transition_scale=2.0),
     "dense chain": random_dense_problem,
     "dense chain, scaled": lambda: random_dense_problem(cost=NormalizedHamming(), transition_scale=0.5),
+    "gram chain": random_gram_problem,
+    "gram chain, scaled": lambda: random_gram_problem(cost=NormalizedHamming(), transition_scale=0.5),
     "sparse chain, likelihood": likelihood,
     "sparse chain, bounds": boxed,
     **{f"linear {space}": lambda space=space: problem_of(space, chunk_size=4) for space in SPACES},
@@ -132,7 +134,7 @@ def test_gradient_by_finite_differences(problem: Problem, smoother: Smoother) ->
     for seed in range(3):
         v = gaussian(problem, seed + 10)
         above, below = (float(losses(problem, w + t * v, smoother).mean()) for t in (step, -step))
-        assert float(gradient @ v) == pytest.approx((above - below) / (2 * step), abs=1e-6)
+        assert problem.inner(gradient, v) == pytest.approx((above - below) / (2 * step), abs=1e-6)
 
 
 @every_smoother
@@ -256,9 +258,9 @@ def test_a_pass_of_a_linear_problem_is_a_point_of_the_dual(problem: Problem, ask
     w = weights(problem)
     full = problem.full_pass(w, asked)
     assert full.expected_cost is not None
-    tangent = full.expected_cost + float(full.gradient @ w)
+    tangent = full.expected_cost + problem.inner(full.gradient, w)
     loss = problem.loss(w)
     assert tangent == pytest.approx(loss, abs=1e-10) if asked == Max() else tangent <= loss + 1e-10
     for seed in range(1, 4):
         v = weights(problem, seed)
-        assert full.expected_cost + float(full.gradient @ v) <= problem.loss(v) + 1e-10
+        assert full.expected_cost + problem.inner(full.gradient, v) <= problem.loss(v) + 1e-10

@@ -44,10 +44,12 @@ from structsmooth import (
     CuttingPlane,
     ExcessiveGap,
     ExponentiatedGradient,
+    Extragradient,
     FrankWolfe,
     History,
     IncrementalProxLinear,
     NormalizedHamming,
+    NSlackCuttingPlane,
     Problem,
     ProximalBCFW,
     ProxLinear,
@@ -60,8 +62,8 @@ from structsmooth.compiled import clock
 from structsmooth.history import Row
 from structsmooth.solvers import Progress, Solver, State, Stop
 
-DUAL = (BCFW, ProximalBCFW, FrankWolfe, CuttingPlane)  # which start from the states of other runs
-FROM_ONE_START = (ExcessiveGap, ExponentiatedGradient)
+DUAL = (BCFW, ProximalBCFW, FrankWolfe, CuttingPlane, NSlackCuttingPlane)  # which start from the states of other runs
+FROM_ONE_START = (ExcessiveGap, ExponentiatedGradient, Extragradient)
 WITH_DUAL = (*DUAL, *FROM_ONE_START)
 SOLVERS: list[type[Solver[Any]]] = [
     SGD,
@@ -126,7 +128,7 @@ class TestRuns:
         assert torch.equal(first.weights, again.weights)
         assert without_time(first.history) == without_time(again.history)
         assert torch.equal(first.weights, other.weights) == isinstance(
-            case.solver, FrankWolfe | CuttingPlane | ExcessiveGap
+            case.solver, FrankWolfe | CuttingPlane | ExcessiveGap | Extragradient
         )
 
     def test_resumes_from_every_pass_as_if_unbroken(self, case: Case, tmp_path: Path) -> None:
@@ -322,11 +324,16 @@ GOALS: dict[str, Goal] = {
     "proximal-bcfw, bounds": Goal(ProximalBCFW(), 40, gap=0.02, bounded=True),
     "cutting-plane": Goal(CuttingPlane(), 60, gap=1e-6, seeds=((0, 0), (1, 0), (2, 0))),
     "cutting-plane, few planes": Goal(CuttingPlane(idle=1), 200, gap=1e-6),
+    "n-slack": Goal(NSlackCuttingPlane(), 25, gap=1e-6, seeds=((0, 0), (1, 0), (2, 0))),
+    "n-slack, few planes": Goal(NSlackCuttingPlane(idle=1), 40, gap=1e-6),
+    "n-slack, bounds": Goal(NSlackCuttingPlane(), 25, gap=1e-4, bounded=True),
     "excessive-gap": Goal(ExcessiveGap(), 300, gap=0.02),
     "excessive-gap, bounds": Goal(ExcessiveGap(), 300, gap=0.02, bounded=True),
     "exponentiated-gradient": Goal(ExponentiatedGradient(), 100, gap=0.01, seeds=((0, 0), (1, 1), (2, 2))),
     "exponentiated-gradient, not accelerated": Goal(ExponentiatedGradient(accelerated=False), 200, gap=0.02),
     "exponentiated-gradient, bounds": Goal(ExponentiatedGradient(), 60, gap=0.02, bounded=True),
+    "extragradient": Goal(Extragradient(), 200, gap=0.03),
+    "extragradient, bounds": Goal(Extragradient(), 150, gap=0.03, bounded=True),
     "frank-wolfe, bounds": Goal(FrankWolfe(), 1000, gap=0.02, seeds=((1, 0),), bounded=True),
 }
 
@@ -372,6 +379,7 @@ def test_solvers_agree(lam: float) -> None:
         "proximal pairwise": ProximalBCFW(),
         "Casimir": CasimirSVRG(),
         "planes": CuttingPlane(),
+        "planes of each": NSlackCuttingPlane(),
     }
     for name, solver in (blockwise | others).items():
         results[name] = solver.solve(problem, lam=lam, passes=1000, callbacks=[stop_at(1e-3)])

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from structsmooth.problems.affine import AffineBatch
 from structsmooth.problems.base import FullPass
+from structsmooth.problems.bounds import conjugate
 from structsmooth.problems.linear.active_set import Cache, DualIterate, Steps, flat, inner, minus
 from structsmooth.problems.linear.ascent import SmoothedIterate, ascend
 from structsmooth.problems.linear.batches import BlockBatch
@@ -59,6 +60,10 @@ class LinearProblem(BlockProblem):
             return full.expected_cost
         # h(θ + ℓ) = ⟨θ + ℓ, m⟩ − h*(m): the objective's own smoother h adds −h*(m) ≥ 0 to the cost.
         return full.smoothed_loss - float(full.weights @ full.gradient)
+
+    def conjugate(self, v: Tensor) -> float:
+        """h*(v) of the dual: ½⟨v, v⟩, or the conjugate of :mod:`structsmooth.problems.bounds`."""
+        return self.inner(v, v) / 2 if self.bounds is None else conjugate(v, self.bounds)
 
     def label_statistics(self) -> Tensor:
         """Statistics of all blocks that are the parts of their labels: the tensors of each, end to end, [size]."""

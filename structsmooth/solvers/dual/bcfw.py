@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from structsmooth.problems.base import Problem
-from structsmooth.problems.bounds import conjugate
 from structsmooth.problems.linear.active_set import Cache, DualIterate, Steps
 from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.solvers.averaging import averaging_shares
@@ -89,6 +88,7 @@ class BCFW(DualSolver[BCFWState]):
     threads: int = 1
 
     state_type: ClassVar[type[BCFWState]] = BCFWState
+    takes_kernels: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -218,7 +218,7 @@ def fell(before: float, after: float) -> bool:
 
 def _value(state: BCFWState, problem: LinearProblem, lam: float) -> float:
     """The dual for a λ to which the iterate belongs."""
-    return state.cost - lam * conjugate(state.iterate, problem.bounds)
+    return state.cost - lam * problem.conjugate(state.iterate)
 
 
 def valued(state: B, problem: LinearProblem, lam: float) -> B:

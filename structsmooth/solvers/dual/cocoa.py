@@ -63,6 +63,7 @@ class CoCoA(BCFW):
     sigma: float | None = None
 
     state_type: ClassVar[type[BCFWState]] = CoCoAState
+    takes_kernels: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

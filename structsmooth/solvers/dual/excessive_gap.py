@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from structsmooth.problems.base import FullPass, Problem
-from structsmooth.problems.bounds import conjugate
 from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.smoothing import Entropy, Smoother
 from structsmooth.solvers.checks import check_positive
@@ -72,6 +71,7 @@ class ExcessiveGap(DualSolver[ExcessiveGapState]):
     lipschitz: float | None = None
 
     state_type = ExcessiveGapState
+    takes_kernels = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -93,7 +93,7 @@ class ExcessiveGap(DualSolver[ExcessiveGapState]):
             raise TypeError(f"start must be None, got {type(start).__name__}: runs start from the uniform distribution")
         uniform = linear.full_pass(torch.zeros_like(linear.start()), Entropy(_HOT))
         assert uniform.expected_cost is not None
-        lipschitz = self.lipschitz or float(uniform.gradient @ uniform.gradient) / lam or 1.0
+        lipschitz = self.lipschitz or linear.inner(uniform.gradient, uniform.gradient) / lam or 1.0
         state = ExcessiveGapState(
             linear.within_bounds(uniform.gradient / -lam),
             dual_gradient=uniform.gradient,
@@ -153,8 +153,8 @@ class ExcessiveGap(DualSolver[ExcessiveGapState]):
         assert full.expected_cost is not None
         gradient = torch.lerp(state.dual_gradient, full.gradient, tau)
         cost = state.dual_cost + tau * (full.expected_cost - state.dual_cost)
-        dual = cost - lam * conjugate(gradient / -lam, problem.bounds)
-        smoothed = lam / 2 * float(weights @ weights) + full.smoothed_loss - mu * state.log_outputs
+        dual = cost - lam * problem.conjugate(gradient / -lam)
+        smoothed = lam / 2 * problem.inner(weights, weights) + full.smoothed_loss - mu * state.log_outputs
         return replace(
             state,
             weights=weights,

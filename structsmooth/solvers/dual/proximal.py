@@ -88,7 +88,7 @@ class ProximalBCFW(BCFW):
         new.iterate = new.iterate + kappa / lam * (new.iterate - state.center)
         new = valued(new, linear, lam)
         assert new.dual is not None
-        new.distance = new.cost - new.dual - lam * float(new.center @ (new.iterate - new.center / 2))
+        new.distance = new.cost - new.dual - lam * linear.inner(new.center, new.iterate - new.center / 2)
         return self._safeguarded(new, state)
 
     def strength(self, state: ProximalBCFWState, lam: float) -> float:

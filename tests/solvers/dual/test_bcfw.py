@@ -9,7 +9,7 @@ import torch
 from scipy.linalg import block_diag
 from scipy.optimize import minimize
 from small_problems import EnumeratedProblem, random_problem, random_weights
-from solver_cases import BLOCKWISE, FEATURES, LAM, LENGTHS, STATES, bounded_problem, moments_of, small_problem
+from solver_cases import ALL, BLOCKWISE, FEATURES, LAM, LENGTHS, STATES, bounded_problem, moments_of, small_problem
 from torch import Tensor
 from torch.nn.functional import one_hot
 from torch.testing import assert_close
@@ -41,6 +41,32 @@ CAPACITY = 3
 COSTS = [Hamming(), NormalizedHamming(), WeightedHamming((1.0, 2.0, 0.5))]
 EXACTLY = {"rtol": 0.0, "atol": 1e-10}
 every_variant = pytest.mark.parametrize("solver", BLOCKWISE.values(), ids=BLOCKWISE.keys())
+
+
+def test_pairwise_steps_are_those_of_smo() -> None:
+    """The pair of outputs that violates optimality most, of all pairs with weight to give, and the best step for it."""
+    problem, solver = small_problem(), BCFW(sampling="uniform", capacity=ALL, gap_tolerance=0)
+    enumerated, state = EnumeratedProblem(problem), solver.solve(problem, lam=LAM, passes=4).state
+    assert isinstance(state, BCFWState)
+    for block in range(problem.n):
+        rows, margins = enumerated.differences[block], enumerated.margins(state.iterate.numpy())[block]
+        alpha, stepped = outputs_of(problem, state.point, block), torch.tensor([block])
+        give, take = min(alpha, key=lambda y: float(margins[y])), int(margins.argmax())
+        size = LAM * problem.n * (margins[take] - margins[give]) / max(np.square(rows[take] - rows[give]).sum(), 1e-12)
+        size = min(size, alpha[give])
+        point, _ = problem.frank_wolfe_epoch(state.point, stepped, lam=LAM, steps="pairwise")
+        expected = alpha | {take: alpha.get(take, 0.0) + size}
+        expected[give] -= size
+        after = outputs_of(problem, point, block)
+        assert after == pytest.approx({y: weight for y, weight in expected.items() if weight > 0}, abs=1e-10)
+
+
+def outputs_of(problem: SparseChainProblem, point: DualIterate, block: int) -> dict[int, float]:
+    """The active set of an example: weights by number of the output, in the order of an enumeration."""
+    held = problem.active_set(point, block)
+    base = STATES ** torch.arange(held.atoms.shape[1]).flip(0)
+    numbers = (held.atoms.long() * base).sum(1).tolist()
+    return {y: weight for y, weight in zip(numbers, held.alpha.tolist(), strict=True) if weight > 0}
 
 
 def iterate(problem: SparseChainProblem, seed: int = 0) -> DualIterate:

@@ -146,9 +146,13 @@ class ChainData:
     def squared_norm(self, m: Parts, block: int) -> float:
         """‖B_iᵀm‖²."""
         nodes, edges = m
-        _, sums = self.sequences.transposed(nodes, self.tokens(block))
         edges = self.transition_scale * edges
-        return float(sums.square().sum() + edges.square().sum() + nodes[[0, -1]].square().sum())
+        square = self.features_square(nodes, self.tokens(block))
+        return float(square + edges.square().sum() + nodes[[0, -1]].square().sum())
+
+    def features_square(self, nodes: Tensor, tokens: slice) -> Tensor:
+        """The squared norm of the transposed features of some tokens times ``nodes`` [T, S]: []."""
+        return self.sequences.transposed(nodes, tokens)[1].square().sum()
 
 
 @dataclass(frozen=True)

@@ -1,37 +1,28 @@
 """Linear chains over features of tokens, with compiled passes in the space of parts (CPU, float64)."""
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
-from torch.nn.functional import one_hot
 
 from structsmooth.compiled import threads
-from structsmooth.costs import Cost
-from structsmooth.problems.affine import Parts
 from structsmooth.problems.base import FullPass
-from structsmooth.problems.bounds import Bounds, checked_bounds
 from structsmooth.problems.linear.active_set import DualIterate
 from structsmooth.problems.linear.ascent import SmoothedIterate
-from structsmooth.problems.linear.base import LinearProblem
-from structsmooth.problems.linear.batches import StructureBatch
-from structsmooth.problems.linear.blocks import Response, respond
 from structsmooth.problems.linear.chain import dual, primal
-from structsmooth.problems.linear.chain.data import ChainData, Part, checked, smoothing, summed
+from structsmooth.problems.linear.chain.blocks import ChainBlocks
+from structsmooth.problems.linear.chain.data import Part, smoothing, summed
 from structsmooth.problems.linear.chain.primal import ChainPass
 from structsmooth.problems.linear.exponentiated import GibbsIterate, entropy_level
 from structsmooth.problems.sharding import mean_rows, reduced, replicated, rows
-from structsmooth.sequences import Sequences, check_labelled, pad
 from structsmooth.smoothing import Max, Smoother
-from structsmooth.structures import LinearChain
 
 R = TypeVar("R")
 
 
-class ChainProblem(LinearProblem):
+class ChainProblem(ChainBlocks):
     """What the problems of linear chains over features of tokens have in common.
 
     The passes are compiled: a step costs one oracle call and the example's nonzeros. The statistics of the snapshot
@@ -39,85 +30,6 @@ class ChainProblem(LinearProblem):
     Weights are one row of S numbers per feature, then transitions [S, S], then scores of the first and the last
     label. The passes take float64 vectors [dim] and int64 orders [steps, b], and refuse all others.
     """
-
-    def __init__(
-        self,
-        sequences: Sequences,
-        labels: Tensor,
-        features: int,
-        states: int,
-        cost: Cost | None,
-        smoother: Smoother,
-        bounds: Bounds | None,
-        transition_scale: float,
-    ) -> None:
-        check_labelled(sequences, labels, features, states)
-        smoothing(smoother)  # refuses what compiled passes do not know
-        self.sequences, self.labels, self.cost, self.smoother = sequences, labels, cost, smoother
-        self.features, self.states = features, states
-        if not 0 < transition_scale < math.inf:
-            raise ValueError(f"transition_scale must be positive and finite, got {transition_scale}")
-        self.transition_scale = float(transition_scale)
-        self.n, self.dim = len(sequences), (features + states + 2) * states
-        self.bounds = checked_bounds(bounds, self.start())
-        if cost is not None:
-            cost.check_classes(states)
-        lengths = torch.repeat_interleave(sequences.lengths, sequences.lengths)
-        mistakes = torch.zeros(len(labels), dtype=torch.float64) if cost is None else cost.mistake_cost(labels, lengths)
-        mistakes = checked("costs of mistakes", mistakes, torch.float64, len(labels))
-        self.data = self.feature_map = ChainData(sequences, labels, mistakes, features, states, self.transition_scale)
-
-    def start(self) -> Tensor:
-        """Zeros."""
-        return torch.zeros(self.dim, dtype=torch.float64)
-
-    def views(self, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """A vector [dim] as rows of features [F, S], transitions [S, S] and scores of the ends [2, S]."""
-        return self.data.views(w)
-
-    def structure(self, w: Tensor, indices: Tensor) -> LinearChain:
-        """Chains of some examples under weights ``w``; differentiable."""
-        return self.data.chain(w, indices)
-
-    def affine_batch(self, indices: Tensor) -> StructureBatch:
-        """Some of the examples, padded, in plain torch."""
-        labels = pad(self.labels[self.sequences.tokens(indices)], self.sequences.lengths[indices])
-        return StructureBatch(lambda w: self.structure(w, indices), labels, self.cost)
-
-    def oracle(self, potentials: Parts, block: int, smoother: Smoother = Max()) -> Response:  # noqa: B008 - immutable
-        """The oracle of :class:`~structsmooth.structures.LinearChain`."""
-        unary, transition = potentials
-        response = respond(LinearChain(unary[None], transition), smoother)
-        nodes, edges = response.statistics
-        return replace(response, statistics=(nodes[0], edges))
-
-    def costs(self, block: int) -> Parts:
-        """ℓ_i: costs of labels [T, S], and of transitions [S, S], which are zero."""
-        tokens = self.data.tokens(block)
-        wrong = 1 - one_hot(self.labels[tokens], self.states)
-        return self.data.costs[tokens, None] * wrong, torch.zeros(self.states, self.states, dtype=torch.float64)
-
-    def label_atom(self, block: int) -> Tensor:
-        """Labels of an example: int64 [T]."""
-        return self.labels[self.data.tokens(block)]
-
-    def label_sets(self, capacity: int) -> tuple[Tensor, Tensor, Tensor]:
-        """As for any linear problem, without a loop over examples."""
-        return self.data.label_sets(capacity)
-
-    def parts(self, atom: Tensor, block: int) -> Parts:
-        """Nodes [T, S] and summed edges [S, S] of one labelling."""
-        node = one_hot(atom, self.states).double()
-        return node, node[:-1].T @ node[1:]
-
-    def label_statistics(self) -> Tensor:
-        """Parts of the labels; T rows of S nodes, then S rows of summed edges for each example, flat."""
-        return self.data.label_statistics()
-
-    def expected_cost(self, statistics: Tensor) -> float:
-        """(1/n) Σ ⟨ℓ_i, m_i⟩."""
-        right = self.data.checked_statistics(statistics)[self.data.token_rows()[0], self.labels]
-        return float(self.data.costs @ (1 - right)) / self.n
 
     def dual_weights(self, statistics: Tensor, lam: float) -> Tensor:
         """v = −(1/(λn)) Σ B_iᵀ(m_i − ν(y_i)), [dim], compiled."""
