@@ -40,9 +40,9 @@ class NSlackCuttingPlane(DualSolver[NSlackCuttingPlaneState]):
 
     It has no step size and no smoothing, needs a linear problem of hinges and λ > 0, and keeps the weights within its
     bounds. It needs few passes, far fewer than :class:`~structsmooth.CuttingPlane` with its single slack, and much time
-    between them: it pays where the oracle is expensive. Steps that call no oracle are those of
-    :class:`~structsmooth.BCFW` with a cache, which mixes both kinds in a pass. Memory is the statistics of each
-    example, and an output for each plane: T integers for a chain.
+    between them, most of all where steps are not compiled: it pays where the oracle is expensive. Steps that call no
+    oracle are those of :class:`~structsmooth.BCFW` with a cache, which mixes both kinds in a pass. Memory is the
+    statistics of each example, and an output for each plane: T integers for a chain.
 
     Args:
         idle: planes without a share in the optimum of the model are dropped after so many passes.
@@ -51,9 +51,11 @@ class NSlackCuttingPlane(DualSolver[NSlackCuttingPlaneState]):
         Joachims, Finley and Yu (2009), Algorithm 1 (n-slack, margin rescaling); Tsochantaridis et al. (2005).
 
     Example:
-        >>> from structsmooth import LinearChain, LinearModuleProblem, LinearScore
-        >>> data = [(x, x.argmax(1)) for x in torch.randn(20, 5, 3, dtype=torch.float64)]
-        >>> problem = LinearModuleProblem(LinearScore(3, 3, torch.float64), data)
+        >>> from structsmooth import SparseChainProblem, SparseSequences
+        >>> sequences = SparseSequences(
+        ...     torch.tensor([0, 2, 1, 2], dtype=torch.int32), torch.tensor([0, 2, 3, 4]), torch.tensor([0, 2, 3])
+        ... )
+        >>> problem = SparseChainProblem(sequences, torch.tensor([0, 1, 1]), features=3, states=2)
         >>> NSlackCuttingPlane().solve(problem, lam=0.1, passes=50).status.value
         'converged'
     """

@@ -103,9 +103,9 @@ class GramChainProblem(ChainBlocks):
         >>> x = torch.tensor([[1.0, 0.5], [0.0, 2.0], [1.5, 0.0]])  # two sequences, of 1 and 2 tokens
         >>> problem = GramChainProblem(kernel(x, x), torch.tensor([0, 1, 0]), torch.tensor([1, 2]), states=2)
         >>> result = BCFW().solve(problem, lam=0.01, passes=20)
-        >>> new = torch.tensor([[1.2, 0.1], [0.1, 1.9]])
+        >>> new = torch.tensor([[0.1, 1.9], [1.2, 0.1]])
         >>> problem.predictor(result.weights, kernel(new, x), torch.tensor([2])).max()[1]
-        tensor([[0, 1]])
+        tensor([[1, 0]])
     """
 
     data_type: ClassVar[type[ChainData]] = GramData
