@@ -49,11 +49,12 @@ class FittedMultilabel(FittedTask):
             features=torch.from_numpy(self._features(examples)),
             labels=torch.from_numpy(self._truth(examples)).long().flatten(),
             node_offsets=count * torch.arange(n + 1),
-            edges=pairs.repeat(n, 1),
-            edge_offsets=len(pairs) * torch.arange(n + 1),
+            edges=pairs,
+            edge_offsets=torch.tensor([0, len(pairs)]),
             rows=torch.arange(n).repeat_interleave(count),
             types=torch.arange(count).repeat(n),
-            edge_types=torch.arange(len(pairs)).repeat(n),
+            edge_types=torch.arange(len(pairs)),
+            edge_sets=torch.zeros(n, dtype=torch.int64),  # one graph for all
         )
         return FactorGraphProblem(
             graphs,
