@@ -25,8 +25,9 @@ from structsmooth.tasks.progress import tracked
 Scaling = Literal["unit", "standard", "none"]
 Inference = Literal["exact", "relaxed"]
 
-# Examples of a batch of predictions.
+# Examples of a batch of predictions, and pairs of labels that they may have together.
 _BATCH = 256
+_BATCH_PAIRS = 2**19
 # Outputs up to which full graphs are solved exactly.
 _FEW_OUTPUTS = 2**16
 
@@ -130,8 +131,9 @@ class FittedMultilabel(FittedTask):
         tables = torch.zeros(len(self.edges), 2, 2, dtype=torch.float64)
         tables[:, 1, 1] = pairwise
         edges = torch.tensor(self.edges, dtype=torch.int64).view(-1, 2)
-        for begin in range(0, len(examples), _BATCH):
-            x = torch.from_numpy(self._features(examples[begin : begin + _BATCH]))
+        size = max(1, min(_BATCH, _BATCH_PAIRS // max(1, len(edges))))
+        for begin in range(0, len(examples), size):
+            x = torch.from_numpy(self._features(examples[begin : begin + size]))
             scores = torch.nn.functional.pad(x, (0, 1), value=1.0) @ unary.T
             yield FactorGraph(torch.stack([torch.zeros_like(scores), scores], -1), edges, tables)
 
