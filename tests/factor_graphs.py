@@ -1,5 +1,6 @@
 """Small factor graph problems, and linear programs over their local polytopes."""
 
+from dataclasses import replace
 from itertools import accumulate, product
 from typing import Any
 
@@ -42,6 +43,28 @@ def random_graphs(
         edge_features=torch.randn(count, 2, generator=generator, dtype=torch.float64),
         base_scores=torch.rand(nodes, states, generator=generator, dtype=torch.float64) / 2,
     )
+
+
+def shared_graphs(states: int = 2, seed: int = 0) -> tuple[FactorGraphs, FactorGraphs]:
+    """Four examples with loops, of which the first and the third share their edges; and the same with edges of each."""
+    generator = torch.Generator().manual_seed(seed)
+    square, triangle = [(0, 1), (2, 1), (2, 3), (0, 3), (3, 1)], [(0, 1), (1, 2), (0, 2)]
+    sizes, sets, count = (4, 3, 5, 3), torch.tensor([1, 0, 1, 0]), len(square) + len(triangle)
+    shared = FactorGraphs(
+        features=torch.randn(15, 3, generator=generator, dtype=torch.float64),
+        labels=torch.randint(states, (15,), generator=generator),
+        node_offsets=torch.tensor([0, *accumulate(sizes)]),
+        edges=torch.tensor(triangle + square),
+        edge_offsets=torch.tensor([0, len(triangle), count]),
+        types=torch.randint(2, (15,), generator=generator),
+        costs=torch.rand(15, generator=generator, dtype=torch.float64) + 0.5,
+        edge_types=torch.randint(2, (count,), generator=generator),
+        edge_features=torch.randn(count, 2, generator=generator, dtype=torch.float64),
+        edge_sets=sets,
+    )
+    own = shared.links.edges
+    of_each = {name: getattr(shared, name)[own] for name in ("edges", "edge_types", "edge_features")}
+    return shared, replace(shared, **of_each, edge_offsets=shared.link_offsets, edge_sets=torch.arange(4))
 
 
 def random_problem(

@@ -25,8 +25,9 @@ from structsmooth.tasks.progress import tracked
 Scaling = Literal["unit", "standard", "none"]
 Inference = Literal["exact", "relaxed"]
 
-# Examples of a batch of predictions.
+# Examples of a batch of predictions, and pairs of labels that they may have together.
 _BATCH = 256
+_BATCH_PAIRS = 2**19
 # Outputs up to which full graphs are solved exactly.
 _FEW_OUTPUTS = 2**16
 
@@ -49,11 +50,12 @@ class FittedMultilabel(FittedTask):
             features=torch.from_numpy(self._features(examples)),
             labels=torch.from_numpy(self._truth(examples)).long().flatten(),
             node_offsets=count * torch.arange(n + 1),
-            edges=pairs.repeat(n, 1),
-            edge_offsets=len(pairs) * torch.arange(n + 1),
+            edges=pairs,
+            edge_offsets=torch.tensor([0, len(pairs)]),
             rows=torch.arange(n).repeat_interleave(count),
             types=torch.arange(count).repeat(n),
-            edge_types=torch.arange(len(pairs)).repeat(n),
+            edge_types=torch.arange(len(pairs)),
+            edge_sets=torch.zeros(n, dtype=torch.int64),  # one graph for all
         )
         return FactorGraphProblem(
             graphs,
@@ -129,8 +131,9 @@ class FittedMultilabel(FittedTask):
         tables = torch.zeros(len(self.edges), 2, 2, dtype=torch.float64)
         tables[:, 1, 1] = pairwise
         edges = torch.tensor(self.edges, dtype=torch.int64).view(-1, 2)
-        for begin in range(0, len(examples), _BATCH):
-            x = torch.from_numpy(self._features(examples[begin : begin + _BATCH]))
+        size = max(1, min(_BATCH, _BATCH_PAIRS // max(1, len(edges))))
+        for begin in range(0, len(examples), size):
+            x = torch.from_numpy(self._features(examples[begin : begin + size]))
             scores = torch.nn.functional.pad(x, (0, 1), value=1.0) @ unary.T
             yield FactorGraph(torch.stack([torch.zeros_like(scores), scores], -1), edges, tables)
 

@@ -254,6 +254,19 @@ def test_hinges_on_the_polytope_are_bounds_on_hinges() -> None:
         assert (smoothed <= hard + 0.1 * math.log(2) * parts + 1e-9)[feasible].all()
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_the_polytope_of_a_binary_graph_has_the_optimum_of_an_lp_solver(seed: int) -> None:
+    graph = graphs("binary", seed)
+    unary, pairwise = (scores.detach().requires_grad_() for scores in graph.potentials)
+    polytope = LocalPolytope(graph.replace(unary, pairwise))
+    value, labels = polytope.max()
+    assert_close(value.detach(), graph.relaxed("lp").value, rtol=1e-9, atol=1e-7)
+    node, edge = torch.autograd.grad(value.sum(), (unary, pairwise))
+    in_the_local_polytope(graph, node, edge)
+    assert_close((node * unary).sum((1, 2)) + (edge * pairwise).sum((1, 2, 3)), value)
+    assert ((node.gather(2, labels.unsqueeze(-1)).squeeze(-1) >= 0.5) | ~graph.node_mask).all()
+
+
 @settings(max_examples=20)
 @given(small_factor_graphs(outputs=300, ties=False), st.sampled_from([0.3, 1.0]))
 def test_the_smoothed_dual_is_a_bound_whose_gradient_is_in_the_polytope(instance: Graphs, mu: float) -> None:

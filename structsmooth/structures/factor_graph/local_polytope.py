@@ -9,6 +9,7 @@ from structsmooth.structures.base import check_k
 from structsmooth.structures.factor_graph.graph import FactorGraph
 from structsmooth.structures.factor_graph.messages import Messages, with_penalties
 from structsmooth.structures.factor_graph.relaxation import RelaxationMethod
+from structsmooth.structures.factor_graph.roof_duality import optimum
 
 # Sweeps between two looks at how far message passing has come.
 _ROUND = 10
@@ -76,6 +77,13 @@ class LocalPolytope(FactorGraph):
 
     def max(self) -> tuple[Tensor, Tensor]:
         """The optimum of the relaxation [B], whose gradient is its distributions, and rounded labels [B, N]."""
+        if self._may_cut:
+            unary, pairwise, layout = self._scores()
+            if bool(unary.isfinite().all()) and bool(pairwise.isfinite().all()):
+                # There is no need of messages, nor of better labels: a cut of each example is enough.
+                node, edge = optimum(unary.detach(), pairwise.detach(), layout)
+                value = (unary * node).sum((1, 2)) + (pairwise * edge).sum((1, 2, 3))
+                return value.to(self._dtype), (node[..., 1] > node[..., 0]).long()
         relaxation = self.relaxed(self.method, tolerance=self.tolerance, max_sweeps=self.max_sweeps)
         return relaxation.value, relaxation.labels
 
@@ -116,6 +124,12 @@ class LocalPolytope(FactorGraph):
     def inverse_cdf(self, uniform: Tensor) -> Tensor:
         """Not known."""
         raise self._no_oracle("sample")
+
+    @property
+    def _may_cut(self) -> bool:
+        """Whether the relaxation is a minimum cut, on the CPU."""
+        binary = self.unary.shape[-1] == 2 and self.factors is None and self.unary.device.type == "cpu"
+        return binary and self.method in ("auto", "cut")
 
     def _messages(self, problem: Messages, tau: Tensor) -> Tensor:
         """The messages of the least dual at temperatures ``tau``."""

@@ -26,7 +26,7 @@ from structsmooth.compiled.jit import compiled, entry_point, uncounted
 
 
 @uncounted
-def _node_scores(i, nodes, reals, x, unary, sums, work):
+def node_scores(i, nodes, reals, x, unary, sums, work):
     """theta_i + costs + messages of node i; returns the score of its label under the weights alone."""
     row, kind, label = nodes[i, 0], nodes[i, 1], nodes[i, 2]
     states, weighted, label_score = sums.shape[1], unary.shape[1], 0.0
@@ -44,7 +44,8 @@ def _node_scores(i, nodes, reals, x, unary, sums, work):
 
 
 @uncounted
-def _best_state(work):
+def best_state(work):
+    """The first state with the largest score."""
     best = 0
     for s in range(1, work.shape[1]):
         if work[0, s] > work[0, best]:
@@ -53,17 +54,17 @@ def _best_state(work):
 
 
 @uncounted
-def _size(gain, longest, curvature):
+def step_size(gain, longest, curvature):
     """The maximum of gain * size - curvature * size^2 / 2 over [0, longest]."""
     return longest if gain >= longest * curvature else gain / curvature
 
 
 @uncounted
-def _node_step(i, nodes, reals, x, unary, mu, sums, work, scales):
+def node_step(i, nodes, reals, x, unary, mu, sums, work, scales):
     """A step on the marginals of a node (lines 4 to 7)."""
     per_weight, per_message, least, pairwise = scales
-    _node_scores(i, nodes, reals, x, unary, sums, work)
-    states, first, best = mu.shape[1], mu.shape[1] - unary.shape[1], _best_state(work)
+    node_scores(i, nodes, reals, x, unary, sums, work)
+    states, first, best = mu.shape[1], mu.shape[1] - unary.shape[1], best_state(work)
     worst, longest, gain = -1, 1.0, work[0, best]
     if pairwise:
         for s in range(states):
@@ -82,7 +83,7 @@ def _node_step(i, nodes, reals, x, unary, mu, sums, work, scales):
         work[1, s] = towards - (away if pairwise else mu[i, s])
         norm = per_edges + (reals[i, 0] * per_weight if s >= first else 0.0)
         curvature += work[1, s] * work[1, s] * norm
-    size = _size(gain, longest, curvature)
+    size = step_size(gain, longest, curvature)
     for s in range(states):
         change = size * work[1, s]
         if change != 0.0:
@@ -270,7 +271,7 @@ def _edge_step(c, edges, norms, f, pair, mu, own, fixed, sums, work, tables, sca
         work[2, t] = at_a - ((1.0 if t == v else 0.0) if pairwise else work[2, t])
         work[3, t] = at_b - ((1.0 if t == u else 0.0) if pairwise else work[3, t])
         curvature += (work[2, t] * work[2, t] + work[3, t] * work[3, t]) * per_message
-    size = _size(gain, longest, curvature)
+    size = step_size(gain, longest, curvature)
     if pairwise:
         _add_pair(c, v, u, -size, own, states, potts)
     else:
@@ -288,61 +289,9 @@ def _edge_step(c, edges, norms, f, pair, mu, own, fixed, sums, work, tables, sca
                 pair[kind, k, p] -= change * f[c, k]
 
 
-@uncounted
-def _binary_step(c, edges, norms, f, pair, mu, own, fixed, sums, scales, first):
-    """A pairwise step on an edge of two binary nodes with a Potts score, written out: the same, in half of the time."""
-    per_weight, per_message, least, _ = scales
-    a, b, kind, theta = edges[c, 0], edges[c, 1], edges[c, 2], 0.0
-    for k in range(f.shape[1]):
-        theta += pair[kind, k, 0] * f[c, k]
-    m00, m01, m10, m11 = own[c, 0], own[c, 2], own[c, 3], own[c, 1]
-    a0 = (mu[a, 0] - m00 - m01) * per_message - fixed[c, 0, 0]
-    a1 = (mu[a, 1] - m10 - m11) * per_message - fixed[c, 0, 1]
-    b0 = (mu[b, 0] - m00 - m10) * per_message - fixed[c, 1, 0]
-    b1 = (mu[b, 1] - m01 - m11) * per_message - fixed[c, 1, 1]
-    t00, t01, t10, t11 = a0 + b0 + (theta if first == 0 else 0.0), a0 + b1, a1 + b0, a1 + b1 + theta
-    towards, best = (0, t00) if t00 > t01 else (1, t01)
-    towards, best = (2, t10) if t10 > best else (towards, best)
-    towards, best = (3, t11) if t11 > best else (towards, best)
-    away, worst, longest = 0, t00 if m00 > least else np.inf, m00
-    if m01 > least and t01 < worst:
-        away, worst, longest = 1, t01, m01
-    if m10 > least and t10 < worst:
-        away, worst, longest = 2, t10, m10
-    if m11 > least and t11 < worst:
-        away, worst, longest = 3, t11, m11
-    gain = best - worst
-    if gain <= 0.0:
-        return
-    d00, d01 = 1.0 * (towards == 0) - (away == 0), 1.0 * (towards == 1) - (away == 1)
-    d10, d11 = 1.0 * (towards == 2) - (away == 2), 1.0 * (towards == 3) - (away == 3)
-    at_a, at_b, agreement = d10 + d11, d01 + d11, d11 + (d00 if first == 0 else 0.0)
-    curvature = 2.0 * (at_a * at_a + at_b * at_b) * per_message + agreement * agreement * norms[c] * per_weight
-    size = _size(gain, longest, curvature)
-    own[c, 0], own[c, 1] = m00 + size * d00, m11 + size * d11
-    own[c, 2], own[c, 3] = m01 + size * d01, m10 + size * d10
-    own[c, 4], own[c, 5] = own[c, 3], own[c, 2]
-    at_a, at_b = size * per_message * at_a, size * per_message * at_b
-    sums[a, 0] -= at_a
-    sums[a, 1] += at_a
-    sums[b, 0] -= at_b
-    sums[b, 1] += at_b
-    change = size * per_weight * agreement
-    for k in range(f.shape[1]):
-        pair[kind, k, 0] -= change * f[c, k]
-
-
-@uncounted
-def _step_on_edge(c, edges, norms, f, pair, mu, own, fixed, sums, work, tables, scales, form):
-    """A step on an edge, whatever its form."""
-    if form[1] and scales[3] and mu.shape[1] == 2:
-        _binary_step(c, edges, norms, f, pair, mu, own, fixed, sums, scales, form[0])
-    else:
-        _edge_step(c, edges, norms, f, pair, mu, own, fixed, sums, work, tables, scales, form)
-
-
 @compiled
-def _workspaces(states, parts):
+def workspaces(states, parts):
+    """What steps write on."""
     return np.zeros((4, states)), np.zeros((2, parts))
 
 
@@ -362,29 +311,29 @@ def sweep_examples(order, sweeps, offsets, node_data, edge_data, weights, point,
     """Steps on all blocks of each example in turn, its nodes first; ``offsets`` are those of nodes and of edges."""
     (node_offsets, edge_offsets), (nodes, reals, x), (edges, norms, f) = offsets, node_data, edge_data
     (unary, pair), (mu, own, fixed, sums) = weights, point
-    work, tables = _workspaces(mu.shape[1], pair.shape[2])
+    work, tables = workspaces(mu.shape[1], pair.shape[2])
     for m in order:
         i0, i1, c0, c1 = node_offsets[m], node_offsets[m + 1], edge_offsets[m], edge_offsets[m + 1]
         _receive(c0, c1, edges, mu, own, fixed, sums, scales[1], work, form[1])
         for _ in range(sweeps):
             for i in range(i0, i1):
-                _node_step(i, nodes, reals, x, unary, mu, sums, work, scales)
+                node_step(i, nodes, reals, x, unary, mu, sums, work, scales)
             for c in range(c0, c1):
-                _step_on_edge(c, edges, norms, f, pair, mu, own, fixed, sums, work, tables, scales, form)
+                _edge_step(c, edges, norms, f, pair, mu, own, fixed, sums, work, tables, scales, form)
 
 
 @entry_point
 def sweep_blocks(order, node_data, edge_data, weights, point, scales, form):
     """Steps on blocks, of which the nodes of all examples come first, then the edges."""
     (nodes, reals, x), (edges, norms, f), (unary, pair), (mu, own, fixed, sums) = node_data, edge_data, weights, point
-    work, tables = _workspaces(mu.shape[1], pair.shape[2])
+    work, tables = workspaces(mu.shape[1], pair.shape[2])
     _receive(0, edges.shape[0], edges, mu, own, fixed, sums, scales[1], work, form[1])
     for block in order:
         if block < mu.shape[0]:
-            _node_step(block, nodes, reals, x, unary, mu, sums, work, scales)
+            node_step(block, nodes, reals, x, unary, mu, sums, work, scales)
         else:
             c = block - mu.shape[0]
-            _step_on_edge(c, edges, norms, f, pair, mu, own, fixed, sums, work, tables, scales, form)
+            _edge_step(c, edges, norms, f, pair, mu, own, fixed, sums, work, tables, scales, form)
 
 
 @entry_point
@@ -397,7 +346,7 @@ def values(node_data, edge_data, weights, point, per_message, form, out):
     (nodes, reals, x), (edges, _, f), (unary, pair), (mu, own, fixed, sums) = node_data, edge_data, weights, point
     states, parts = mu.shape[1], pair.shape[2]
     first, potts = form
-    work, tables = _workspaces(states, parts)
+    work, tables = workspaces(states, parts)
     hinge, gaps, cost, squares, product = 0.0, 0.0, 0.0, 0.0, 0.0
     for c in range(edges.shape[0]):
         _messages(c, edges, mu, own, fixed, per_message, work, potts)
@@ -418,8 +367,8 @@ def values(node_data, edge_data, weights, point, per_message, form, out):
             squares += e_a * e_a + e_b * e_b
             product += fixed[c, 0, s] * e_a + fixed[c, 1, s] * e_b
     for i in range(mu.shape[0]):
-        label_score = _node_scores(i, nodes, reals, x, unary, sums, work)
-        best = work[0, _best_state(work)]
+        label_score = node_scores(i, nodes, reals, x, unary, sums, work)
+        best = work[0, best_state(work)]
         hinge += best - label_score
         gaps += best
         for s in range(states):

@@ -1,7 +1,9 @@
 """Labelled graphs of any shapes with features of their nodes and edges, in compressed rows."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -10,23 +12,31 @@ from structsmooth.sequences import compressed_rows
 from structsmooth.structures.checks import require_integers, require_scores, require_shape
 
 _NOT_GIVEN = torch.empty(0)
-# Edges are checked for duplicates by one number each: an example may have this many nodes.
-_MOST_NODES = 2**31
+# Links that are gone through at once, unless one example has more.
+_CHUNK = 2**18
+
+
+class Links(NamedTuple):
+    """Links of some examples: a link is an edge of one example."""
+
+    own: slice  # their numbers among the links of all examples
+    edges: Tensor  # [links]
+    ends: Tensor  # the two nodes of each link, by their numbers among those of all examples, [links, 2]
 
 
 @dataclass(frozen=True)
 class FactorGraphs:
     """n labelled graphs with dense features: the data of a :class:`~structsmooth.FactorGraphProblem`.
 
-    Example i has the nodes node_offsets[i] to node_offsets[i + 1] - 1 and the edges edge_offsets[i] to
-    edge_offsets[i + 1] - 1.
+    Example i has the nodes node_offsets[i] to node_offsets[i + 1] - 1 and the edges of set s = edge_sets[i], which are
+    edge_offsets[s] to edge_offsets[s + 1] - 1. Examples may share a set of edges, with its types and features.
 
     Args:
         features: rows of features of nodes: floating point [R, D], kept as float64.
         labels: label of every node: integers [nodes], from 0.
         node_offsets: int64 [n + 1].
         edges: the two nodes of every edge, by their numbers within the example: integers [E, 2].
-        edge_offsets: int64 [n + 1].
+        edge_offsets: int64 [sets + 1].
         rows: the row of features that a node has: [nodes]; nodes may share one, as the labels of one input do. One row
             for each node if not given.
         types: which block of weights a node has: [nodes]; all the same if not given.
@@ -35,12 +45,14 @@ class FactorGraphs:
         edge_features: floating point [E, De], kept as float64; a column of ones if not given.
         base_scores: what nodes score in each state beside what weights add, such as log-probabilities of another model:
             floating point [nodes, S], kept as float64; zeros if not given.
+        edge_sets: which set of edges an example has: [n]; one set for each example if not given.
 
     Raises:
         TypeError: no tensors, features that are not floating point, or numbers that are not integers.
         ValueError: tensors of the wrong shapes, values that are not finite, offsets that do not rise from 0 to the end
-            of the data, an example without nodes, negative labels, types or costs, rows that there are not, edges to
-            nodes that the example does not have, an edge from a node to itself, or two edges between the same nodes.
+            of the data, an example without nodes, negative labels, types or costs, rows or sets that there are not,
+            edges to nodes that an example does not have, an edge from a node to itself, or two edges between the same
+            nodes.
 
     Example:
         >>> import torch
@@ -66,10 +78,12 @@ class FactorGraphs:
     edge_types: Tensor = _NOT_GIVEN
     edge_features: Tensor = _NOT_GIVEN
     base_scores: Tensor = _NOT_GIVEN
+    edge_sets: Tensor = _NOT_GIVEN
 
     def __post_init__(self) -> None:
         require_integers("labels", self.labels)
         require_integers("edges", self.edges)
+        require_integers("edge_offsets", self.edge_offsets)
         nodes, edges = len(self.labels), len(self.edges)
         defaults = {
             "rows": torch.arange(nodes),
@@ -78,13 +92,14 @@ class FactorGraphs:
             "edge_types": torch.zeros(edges, dtype=torch.int64),
             "edge_features": torch.ones(edges, 1, dtype=torch.float64),
             "base_scores": torch.zeros(nodes, 0, dtype=torch.float64),
+            "edge_sets": torch.arange(max(len(self.edge_offsets) - 1, 0)),
         }
         for name, default in defaults.items():
             if getattr(self, name) is _NOT_GIVEN:
                 object.__setattr__(self, name, default)
         for name in ("features", "costs", "edge_features", "base_scores"):
             self._keep_finite(name)
-        for name in ("labels", "types", "rows", "edge_types", "edges", "node_offsets", "edge_offsets"):
+        for name in ("labels", "types", "rows", "edge_types", "edges", "node_offsets", "edge_offsets", "edge_sets"):
             self._keep_integers(name)
         for name in ("features", "edge_features", "base_scores"):
             if getattr(self, name).dim() != 2:
@@ -102,14 +117,45 @@ class FactorGraphs:
         return len(self.node_offsets) - 1
 
     @cached_property
+    def shares_edges(self) -> bool:
+        """Whether examples share sets of edges, or have them in another order."""
+        return not torch.equal(self.edge_sets, torch.arange(len(self.edge_offsets) - 1))
+
+    @cached_property
+    def link_offsets(self) -> Tensor:
+        """Where the links of each example begin: int64 [n + 1]."""
+        return torch.nn.functional.pad(self.edge_offsets.diff()[self.edge_sets].cumsum(0), (1, 0))
+
+    @cached_property
+    def links(self) -> Links:
+        """All links, at once."""
+        return self._linked(0, len(self))
+
+    @property
     def ends(self) -> Tensor:
-        """The two nodes of every edge, by their numbers among the nodes of all examples: int64 [E, 2]."""
-        return self.edges + self.node_offsets[:-1].repeat_interleave(self.edge_offsets.diff())[:, None]
+        """The two nodes of every link, by their numbers among the nodes of all examples: int64 [links, 2]."""
+        return self.links.ends
+
+    def chunks(self) -> Iterator[Links]:
+        """The links of all examples, some examples at a time."""
+        begin = 0
+        while begin < len(self):
+            most = self.link_offsets[begin] + _CHUNK
+            end = max(begin + 1, int(torch.searchsorted(self.link_offsets, most, right=True)) - 1)
+            yield self._linked(begin, min(end, len(self)))
+            begin = end
 
     @cached_property
     def degrees(self) -> Tensor:
         """Number of edges of every node: int64 [nodes]."""
-        return torch.bincount(self.ends.flatten(), minlength=len(self.labels))
+        sizes, found = self.node_offsets.diff(), torch.zeros_like(self.labels)
+        number = torch.arange(len(found)) - self.node_offsets[:-1].repeat_interleave(sizes)
+        has_edges = number < self._size
+        keys = self.edge_sets.repeat_interleave(sizes)[has_edges] * self._size + number[has_edges]
+        ends = (self._set_of_edges[:, None] * self._size + self.edges).flatten()
+        counts = torch.bincount(ends, minlength=(len(self.edge_offsets) - 1) * self._size)
+        found[has_edges] = counts[keys]
+        return found
 
     def nodes_of(self, i: int) -> slice:
         """The nodes of an example."""
@@ -117,14 +163,23 @@ class FactorGraphs:
 
     def edges_of(self, i: int) -> slice:
         """The edges of an example."""
-        return slice(*self.edge_offsets[i : i + 2].tolist())
+        start = int(self.edge_sets[i])
+        return slice(*self.edge_offsets[start : start + 2].tolist())
+
+    def links_of(self, i: int) -> slice:
+        """The links of an example: its edges, where no other example has them."""
+        return slice(*self.link_offsets[i : i + 2].tolist())
 
     def select(self, indices: Tensor) -> "FactorGraphs":
-        """The examples at ``indices``, in that order; rows of features are shared."""
+        """The examples at ``indices``, in that order; rows of features are shared, and so are sets of edges if any."""
         if indices.numel() and not 0 <= int(indices.min()) <= int(indices.max()) < len(self):
             raise IndexError(f"indices must be from 0 to {len(self) - 1}")
         nodes, node_offsets = compressed_rows(self.node_offsets, indices)
-        edges, edge_offsets = compressed_rows(self.edge_offsets, indices)
+        sets = self.edge_sets[indices]
+        if self.shares_edges:
+            edges, edge_offsets = torch.arange(len(self.edges)), self.edge_offsets
+        else:
+            edges, edge_offsets = compressed_rows(self.edge_offsets, sets)
         return FactorGraphs(
             self.features,
             self.labels[nodes],
@@ -137,7 +192,25 @@ class FactorGraphs:
             self.edge_types[edges],
             self.edge_features[edges],
             self.base_scores[nodes],
+            sets if self.shares_edges else torch.arange(len(indices)),
         )
+
+    def _linked(self, begin: int, end: int) -> Links:
+        """The links of a range of examples."""
+        edges, offsets = compressed_rows(self.edge_offsets, self.edge_sets[begin:end])
+        first = self.node_offsets[begin:end].repeat_interleave(offsets.diff())
+        own = slice(int(self.link_offsets[begin]), int(self.link_offsets[end]))
+        return Links(own, edges, self.edges[edges] + first[:, None])
+
+    @property
+    def _size(self) -> int:
+        """More than the number of any node that has an edge."""
+        return int(self.edges.max()) + 1 if len(self.edges) else 0
+
+    @property
+    def _set_of_edges(self) -> Tensor:
+        """The set that each edge is of: [E]."""
+        return torch.arange(len(self.edge_offsets) - 1).repeat_interleave(self.edge_offsets.diff())
 
     def _keep_finite(self, name: str) -> None:
         value = getattr(self, name)
@@ -156,10 +229,10 @@ class FactorGraphs:
             rises = offsets.dim() == 1 and len(offsets) and offsets[0] == 0 and offsets[-1] == end
             if not rises or bool((offsets.diff() < 0).any()):
                 raise ValueError(f"{name} must be [n + 1] and rise from 0 to {end}")
-        if len(self.node_offsets) != len(self.edge_offsets):
+        if self.edge_sets.shape != (len(self),):
             raise ValueError(
-                f"edge_offsets must be for as many examples as node_offsets, {len(self)}, "
-                f"got {len(self.edge_offsets) - 1}"
+                f"edge_offsets or edge_sets must be for as many examples as node_offsets, {len(self)}, "
+                f"got {len(self.edge_sets)}"
             )
         empty = (self.node_offsets.diff() == 0).nonzero()
         if len(empty):
@@ -170,23 +243,28 @@ class FactorGraphs:
             _require(getattr(self, name) >= 0, f"{name} must not be negative", getattr(self, name))
         rows = len(self.features)
         _require((self.rows >= 0) & (self.rows < rows), f"rows must be from 0 to {rows - 1}", self.rows)
-        example = torch.arange(len(self)).repeat_interleave(self.edge_offsets.diff())
-        sizes = self.node_offsets.diff()[example, None]
-        known = (self.edges >= 0) & (self.edges < sizes)
+        sets = len(self.edge_offsets) - 1
+        inside = (self.edge_sets >= 0) & (self.edge_sets < sets)
+        _require(inside, f"edge_sets must be from 0 to {sets - 1}", self.edge_sets)
+        own, sizes = self._set_of_edges, self.node_offsets.diff()
+        least = torch.full((sets,), torch.iinfo(torch.int64).max).scatter_reduce(0, self.edge_sets, sizes, "amin")
+        known = (self.edges >= 0) & (self.edges < least[own, None])
         if not bool(known.all()):
             bad = int((~known.all(1)).nonzero()[0])
+            example = int(((self.edge_sets == own[bad]) & (sizes == least[own[bad]])).nonzero()[0])
             raise ValueError(
-                f"edges must be between nodes 0 to {int(sizes[bad]) - 1} of example {int(example[bad])}, "
+                f"edges must be between nodes 0 to {int(sizes[example]) - 1} of example {example}, "
                 f"got {self.edges[bad].tolist()}"
             )
         _require(self.edges[:, 0] != self.edges[:, 1], "edges must not lead from a node to itself", self.edges)
-        ends = self.ends.sort(1).values
-        keys, order = (ends[:, 0] * _MOST_NODES + ends[:, 1]).sort()
+        first, second = self.edges.sort(1).values.unbind(1)
+        keys, order = ((own * self._size + first) * self._size + second).sort(stable=True)
         twice = (keys.diff() == 0).nonzero()
         if len(twice):
             edge = order[int(twice[0]) + 1]
+            example = int((self.edge_sets == own[edge]).nonzero()[0])
             raise ValueError(
-                f"edges must not be given twice, got {self.edges[edge].tolist()} again in example {int(example[edge])}"
+                f"edges must not be given twice, got {self.edges[edge].tolist()} again in example {example}"
             )
 
 

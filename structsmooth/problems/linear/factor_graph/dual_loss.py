@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from structsmooth.problems.linear.factor_graph.point import SoftPoint
+from structsmooth.problems.linear.factor_graph.point import SoftPoint, short_form
 from structsmooth.problems.linear.factor_graph.soft import SoftDual
 
 
@@ -18,7 +18,8 @@ class MessagePoint:
         weights: w, [dim].
         messages: δ_ci of the two ends of all edges, [E, 2, S].
         nodes: μ_i of all nodes, [nodes, S]: the means of the statistics that steps went along, for a lower bound.
-        edges: μ_c of all edges, in the form of :class:`~structsmooth.problems.linear.factor_graph.point.SoftPoint`.
+        edges: μ_c of all edges, in the form of :class:`~structsmooth.problems.linear.factor_graph.point.SoftPoint` for
+            any number of states: [E, S, S], or [E, 3S] for Potts scores.
     """
 
     weights: Tensor
@@ -36,7 +37,8 @@ class DualLoss:
     def start(self) -> MessagePoint:
         """Zero weights and messages, and the marginals of the labels."""
         labels = self.dual.labels()
-        return MessagePoint(labels.weights, labels.multipliers, labels.nodes, labels.edges)
+        messages = labels.nodes.new_zeros(len(labels.edges), 2, labels.nodes.shape[1])
+        return MessagePoint(labels.weights, messages, labels.nodes, labels.potts_form if labels.potts else labels.edges)
 
     def value(self, point: MessagePoint) -> float:
         """g(w, δ), with λ/2‖w‖²."""
@@ -69,7 +71,7 @@ class DualLoss:
         compiled_dual_loss.visit_examples(
             order.numpy(),
             done,
-            (problem.graphs.node_offsets.numpy(), problem.graphs.edge_offsets.numpy()),
+            (problem.graphs.node_offsets.numpy(), problem.graphs.link_offsets.numpy()),
             *scores.arrays,
             (unary.numpy(), pairwise.numpy()),
             (new.nodes.numpy(), new.edges.flatten(1).numpy(), new.messages.numpy()),
@@ -80,4 +82,7 @@ class DualLoss:
 
 
 def _soft(point: MessagePoint) -> SoftPoint:
+    """The point with its messages as multipliers; what they have in common for both of two states changes nothing."""
+    if point.edges.dim() == 2 and point.nodes.shape[1] == 2:
+        return SoftPoint(point.weights, point.nodes, short_form(point.edges), point.messages.diff(dim=2) / 2)
     return SoftPoint(point.weights, point.nodes, point.edges, point.messages)

@@ -19,9 +19,11 @@ class SoftPoint:
     Attributes:
         weights: w = Ψμ = −(1/(λn)) Σ Bᵀ(μ − ν(y)), [dim].
         nodes: μ_i of all nodes, [nodes, S].
-        edges: μ_c of all edges, as far as scores need it: tables [E, S, S]; for Potts scores [E, 3S], the diagonal of
-            the table and the marginals of what is off the diagonal (appendix D).
-        multipliers: δ̄_ci of the two ends of all edges, [E, 2, S].
+        edges: μ_c of all links, which are the edges of all examples, as far as scores need it: tables [links, S, S];
+            for Potts scores [links, 3S], the diagonal of the table and the marginals of what is off the diagonal
+            (appendix D); for Potts scores of two states [links, 3], the entries (1, 1), (0, 1) and (1, 0).
+        multipliers: δ̄_ci of the two ends of all links, [links, 2, S]; for Potts scores of two states [links, 2, 1],
+            that of state 1, and minus that of state 0.
     """
 
     weights: Tensor
@@ -33,29 +35,50 @@ class SoftPoint:
     def of_labels(cls, graphs: FactorGraphs, states: int, weights: Tensor, *, potts: bool) -> "SoftPoint":
         """The marginals of the labels, with zero weights and multipliers."""
         nodes = one_hot(graphs.labels, states).double()
-        a, b = nodes[graphs.ends].unbind(1)
-        edges = torch.cat([a * b, a * (1 - b), b * (1 - a)], 1) if potts else torch.einsum("es,er->esr", a, b)
-        return cls(weights, nodes, edges, torch.zeros(len(graphs.edges), 2, states, dtype=torch.float64))
+        binary, count = potts and states == 2, int(graphs.link_offsets[-1])
+        shape = (3 * states,) if potts else (states, states)
+        edges = torch.zeros(count, *((3,) if binary else shape), dtype=torch.float64)
+        for links in graphs.chunks():
+            a, b = nodes[links.ends].unbind(1)
+            own = torch.cat([a * b, a * (1 - b), b * (1 - a)], 1) if potts else torch.einsum("es,er->esr", a, b)
+            edges[links.own] = short_form(own) if binary else own
+        return cls(weights, nodes, edges, torch.zeros(count, 2, 1 if binary else states, dtype=torch.float64))
 
     @property
     def potts(self) -> bool:
         """Whether edges are kept as Potts scores need them."""
         return self.edges.dim() == 2
 
+    @property
+    def binary(self) -> bool:
+        """Whether edges are kept as Potts scores of two states need them."""
+        return self.potts and self.nodes.shape[1] == 2
+
+    @property
+    def potts_form(self) -> Tensor:
+        """Marginals of links under Potts scores, however many states: [links, 3S]."""
+        return long_form(self.edges) if self.binary else self.edges
+
     def ends(self) -> Tensor:
-        """Marginals μ_ci of the two ends of all edges: [E, 2, S]."""
+        """Marginals μ_ci of the two ends of all links: [links, 2, S]."""
         if self.potts:
-            diagonal, a, b = self.edges.tensor_split(3, 1)
+            diagonal, a, b = self.potts_form.tensor_split(3, 1)
             return torch.stack([diagonal + a, diagonal + b], 1)
         return torch.stack([self.edges.sum(2), self.edges.sum(1)], 1)
 
     def disagreement(self, ends: Tensor) -> Tensor:
-        """μ_ci − μ_i at the two ends [E, 2] of all edges: [E, 2, S]."""
+        """μ_ci − μ_i at the two ends [links, 2] of all links: [links, 2, S]."""
         return self.ends() - self.nodes[ends]
 
     def with_multipliers(self, ends: Tensor, rho: float) -> "SoftPoint":
-        """The point with δ in place of δ̄, for edges with these ends [E, 2]."""
-        return replace(self, multipliers=self.multipliers + self.disagreement(ends) / rho)
+        """The point with δ in place of δ̄, for links with these ends [links, 2]."""
+        own = self.multipliers.shape[2]  # the last states
+        return replace(self, multipliers=self.multipliers + self.disagreement(ends)[:, :, -own:] / rho)
+
+    def deltas(self, ends: Tensor, rho: float) -> Tensor:
+        """δ_ci of all states: [links, 2, S]."""
+        own = self.with_multipliers(ends, rho).multipliers
+        return torch.cat([-own, own], 2) if self.binary else own
 
     def agreeing(self, graphs: FactorGraphs, first: int) -> "SoftPoint":
         """Marginals in the local polytope near these; weights and multipliers stay as they are.
@@ -65,8 +88,21 @@ class SoftPoint:
         votes: Tensor = self.nodes.index_add(0, graphs.ends.flatten(), self.ends().flatten(0, 1))
         nodes = votes / (1 + graphs.degrees)[:, None]
         a, b = nodes[graphs.ends].unbind(1)
-        edges = _near_potts(self.edges, a, b, first) if self.potts else with_marginals(self.edges, a, b)
-        return replace(self, nodes=nodes, edges=edges)
+        if not self.potts:
+            return replace(self, nodes=nodes, edges=with_marginals(self.edges, a, b))
+        edges = _near_potts(self.potts_form, a, b, first)
+        return replace(self, nodes=nodes, edges=short_form(edges) if self.binary else edges)
+
+
+def short_form(edges: Tensor) -> Tensor:
+    """The entries (1, 1), (0, 1) and (1, 0) [links, 3] of Potts marginals of two states [links, 6]."""
+    return edges[:, 1:4]
+
+
+def long_form(edges: Tensor) -> Tensor:
+    """Potts marginals of two states [links, 6] of their entries (1, 1), (0, 1) and (1, 0), [links, 3]."""
+    both, second, first = edges.unbind(1)
+    return torch.stack([1 - both - second - first, both, second, first, first, second], 1)
 
 
 def _near_potts(edges: Tensor, a: Tensor, b: Tensor, first: int) -> Tensor:

@@ -9,7 +9,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from structsmooth.problems.linear.factor_graph.point import SoftPoint
+from structsmooth.problems.linear.factor_graph.point import SoftPoint, short_form
 from structsmooth.problems.linear.factor_graph.soft import LEAST_WEIGHT, SoftDual, SoftSteps
 
 
@@ -66,6 +66,7 @@ class ReferenceSteps:
                 point.nodes[block] += change
             else:
                 change = self.edge(point, block - nodes).step(self.steps)
+                change = short_form(change[None])[0] if point.binary else change
                 point.edges[block - nodes] += change.view_as(point.edges[0])
             point = replace(point, weights=self.dual.weights(point))  # line 15: w = Ψμ, and δ is computed as needed
         return point
@@ -88,8 +89,9 @@ class ReferenceSteps:
         """An edge: θ̂_c = θ_c − Σ_i δ_ci (line 9), in the statistics μ_ca, μ_cb and those of its parts."""
         graphs, scores = self.dual.problem.graphs, self.dual.problem.feature_map
         _, pairwise = scores.views(point.weights)
-        f, own = graphs.edge_features[c], point.edges[c].flatten()
-        parts = f @ pairwise[graphs.edge_types[c]]
+        edge = graphs.links.edges[c]
+        f, own = graphs.edge_features[edge], (point.potts_form if point.potts else point.edges)[c].flatten()
+        parts = f @ pairwise[graphs.edge_types[edge]]
         potentials = torch.cat([-self._delta(point)[c].flatten(), parts])
         norms = torch.full_like(potentials, 1 / self.rho)
         norms[-len(parts) :] = f @ f / self._scale
@@ -98,7 +100,7 @@ class ReferenceSteps:
 
     def _delta(self, point: SoftPoint) -> Tensor:
         """δ_ci = δ̄_ci + (μ_ci − μ_i)/ρ of all edges: [E, 2, S]."""
-        return point.with_multipliers(self.dual.problem.graphs.ends, self.rho).multipliers
+        return point.deltas(self.dual.problem.graphs.ends, self.rho)
 
     def _room(self, own: Tensor) -> Tensor:
         """How far a step can go away from each pair of states.

@@ -71,7 +71,8 @@ class GraphScores:
     def add_adjoint(self, m: Parts, block: int, scale: float, w: Tensor) -> None:
         """w += scale · B_iᵀm in place, for statistics [N, S] and [E, S, S]."""
         parts = torch.einsum("esr,psr->ep", m[1], self._pairs)
-        self.add(m[0], parts, self.graphs.nodes_of(block), self.graphs.edges_of(block), scale, w)
+        self.add_nodes(m[0], self.graphs.nodes_of(block), scale, w)
+        self.add_edges(parts, self.graphs.edges_of(block), scale, w)
 
     def squared_norm(self, m: Parts, block: int) -> float:
         """‖B_iᵀm‖²."""
@@ -79,26 +80,32 @@ class GraphScores:
         self.add_adjoint(m, block, 1.0, vector)
         return float(vector @ vector)
 
-    def add(self, nodes: Tensor, parts: Tensor, node_range: slice, edge_range: slice, scale: float, w: Tensor) -> None:
-        """w += scale · Bᵀ in place, for statistics [N, S] of a range of nodes and [E, P] of a range of edges."""
-        unary, pairwise = self.views(w)
-        used, rows = self.graphs.rows[node_range].unique(return_inverse=True)
+    def add_nodes(self, nodes: Tensor, own: slice, scale: float, w: Tensor) -> None:
+        """w += scale · Bᵀ in place, for statistics [N, S] of a range of nodes."""
+        unary, _ = self.views(w)
+        used, rows = self.graphs.rows[own].unique(return_inverse=True)
         x = self.features if len(used) == len(self.features) else self.features[used]
         # Nodes of one type may share a row of features.
         sums = nodes.new_zeros(len(used), *unary.shape[:2])
-        sums.index_put_((rows, self.graphs.types[node_range]), nodes[:, self.first :], accumulate=True)
+        sums.index_put_((rows, self.graphs.types[own]), nodes[:, self.first :], accumulate=True)
         unary.flatten(0, 1).addmm_(sums.flatten(1).T, x, alpha=scale)
-        f, types = self.graphs.edge_features[edge_range], self.graphs.edge_types[edge_range]
+
+    def add_edges(self, parts: Tensor, own: slice | Tensor, scale: float, w: Tensor) -> None:
+        """w += scale · Bᵀ in place, for statistics [E, P] of these edges."""
+        _, pairwise = self.views(w)
+        f, types = self.graphs.edge_features[own], self.graphs.edge_types[own]
         pairwise.index_add_(0, types, f[:, :, None] * parts[:, None, :], alpha=scale)
 
     @cached_property
     def label_sum(self) -> Tensor:
         """Σ B_iᵀν(y_i), [dim]."""
         nodes = one_hot(self.graphs.labels, self.states).double()
-        a, b = nodes[:, self.first :][self.graphs.ends].unbind(1)
-        parts = (a * b).sum(1, keepdim=True) if self.potts else torch.einsum("es,er->esr", a, b).flatten(1)
-        total, everything = torch.zeros(self.dim, dtype=torch.float64), slice(0, None)
-        self.add(nodes, parts, everything, everything, 1.0, total)
+        total = torch.zeros(self.dim, dtype=torch.float64)
+        self.add_nodes(nodes, slice(0, None), 1.0, total)
+        for links in self.graphs.chunks():
+            a, b = nodes[:, self.first :][links.ends].unbind(1)
+            parts = (a * b).sum(1, keepdim=True) if self.potts else torch.einsum("es,er->esr", a, b).flatten(1)
+            self.add_edges(parts, links.edges, 1.0, total)
         return total
 
     @cached_property
@@ -110,15 +117,36 @@ class GraphScores:
             return costs
         return costs + graphs.base_scores - graphs.base_scores.gather(1, graphs.labels[:, None])
 
-    @cached_property
+    @property
     def arrays(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """Numbers, norms and features of all nodes and of all edges, as compiled passes take them."""
-        graphs, x, f = self.graphs, self.features, self.graphs.edge_features
+        """Numbers, norms and features of all nodes and of all links, as most compiled passes take them."""
+        return self._node_arrays, self._link_arrays
+
+    @property
+    def binary_arrays(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """The same with edges as they are given, which examples may share, and with the places of each example."""
+        return self._node_arrays, self._edge_arrays
+
+    @cached_property
+    def _node_arrays(self) -> tuple[Any, ...]:
+        graphs, x = self.graphs, self.features
         nodes = torch.stack([graphs.rows, graphs.types, graphs.labels, graphs.degrees], 1)
         reals = torch.cat([x.square().sum(1)[graphs.rows, None], self.constants], 1)
-        edges = torch.cat([graphs.ends, graphs.edge_types[:, None]], 1)
-        norms = f.square().sum(1)
-        return (nodes.numpy(), reals.numpy(), x.numpy()), (edges.numpy(), norms.numpy(), f.numpy())
+        return nodes.numpy(), reals.numpy(), x.numpy()
+
+    @cached_property
+    def _link_arrays(self) -> tuple[Any, ...]:
+        graphs, links = self.graphs, self.graphs.links
+        edges, f = torch.cat([links.ends, graphs.edge_types[links.edges, None]], 1), graphs.edge_features[links.edges]
+        return edges.numpy(), f.square().sum(1).numpy(), f.numpy()
+
+    @cached_property
+    def _edge_arrays(self) -> tuple[Any, ...]:
+        graphs, f = self.graphs, self.graphs.edge_features
+        edges = torch.cat([graphs.edges, graphs.edge_types[:, None]], 1)
+        first = torch.nn.functional.pad(graphs.edge_offsets[graphs.edge_sets], (0, 1))
+        places = torch.stack([graphs.node_offsets, graphs.link_offsets, first], 1)
+        return edges.numpy(), f.square().sum(1).numpy(), f.numpy(), places.numpy()
 
     @cached_property
     def _pairs(self) -> Tensor:

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 import torch
-from factor_graphs import random_graphs
+from factor_graphs import random_graphs, shared_graphs
 from torch import Tensor
 
 from structsmooth import FactorGraphs
+from structsmooth.problems.linear.factor_graph import data
 
 
 def path_and_pair(**changes: Any) -> FactorGraphs:
@@ -50,6 +51,32 @@ def test_select() -> None:
         graphs.select(torch.tensor([4]))
 
 
+def test_shared_edges() -> None:
+    shared, repeated = shared_graphs()
+    assert shared.shares_edges
+    assert not repeated.shares_edges
+    for name in ("ends", "degrees", "link_offsets"):
+        assert torch.equal(getattr(shared, name), getattr(repeated, name))
+    for i in range(4):
+        assert torch.equal(shared.edges[shared.edges_of(i)], repeated.edges[repeated.edges_of(i)])
+        assert shared.links_of(i) == repeated.edges_of(i) == repeated.links_of(i)
+    chosen, others = (graphs.select(torch.tensor([2, 3, 0])) for graphs in (shared, repeated))
+    assert torch.equal(chosen.ends, others.ends)
+    assert torch.equal(chosen.degrees, others.degrees)
+    assert len(chosen.edges) == len(shared.edges)
+
+
+def test_chunks_of_links(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data, "_CHUNK", 8)
+    shared, _ = shared_graphs()
+    chunks = list(shared.chunks())
+    assert [chunk.own for chunk in chunks] == [slice(0, 8), slice(8, 16)]
+    for field in ("edges", "ends"):
+        assert torch.equal(torch.cat([getattr(chunk, field) for chunk in chunks]), getattr(shared.links, field))
+    monkeypatch.setattr(data, "_CHUNK", 1)
+    assert [chunk.own.stop for chunk in shared.chunks()] == shared.link_offsets[1:].tolist()
+
+
 def with_entry(tensor: Tensor, at: Any, value: float) -> Tensor:
     changed = tensor.clone()
     changed[at] = value
@@ -75,12 +102,15 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"edge_features": torch.ones(2, 1)}, ValueError, r"edge_features must have shape \[E, De\] = \(3, 1\)"),
     ({"node_offsets": torch.tensor([0, 3, 6])}, ValueError, "node_offsets must be .* rise from 0 to 5"),
     ({"edge_offsets": torch.tensor([0, 4, 3])}, ValueError, "edge_offsets must be .* rise from 0 to 3"),
-    ({"edge_offsets": torch.tensor([0, 3])}, ValueError, "edge_offsets must be for as many examples .*, 2, got 1"),
+    ({"edge_offsets": torch.tensor([0, 3])}, ValueError, "edge_offsets or edge_sets must be .*, 2, got 1"),
     ({"node_offsets": torch.tensor([0, 0, 5])}, ValueError, "example 0 has no nodes"),
     ({"labels": with_entry(FULL.labels, 3, -1)}, ValueError, "labels must not be negative, got -1"),
     ({"types": with_entry(FULL.types, 3, -2)}, ValueError, "types must not be negative, got -2"),
     ({"costs": with_entry(FULL.costs, 3, -0.5)}, ValueError, "costs must not be negative, got -0.5"),
     ({"rows": with_entry(FULL.rows, 4, 5)}, ValueError, "rows must be from 0 to 4, got 5"),
+    ({"edge_sets": torch.tensor([0, 2])}, ValueError, "edge_sets must be from 0 to 1, got 2"),
+    ({"edge_sets": torch.zeros(2)}, TypeError, "edge_sets must be integers"),
+    ({"edge_sets": torch.tensor([0, 0])}, ValueError, r"nodes 0 to 1 of example 1, got \[2, 1\]"),
     ({"edges": with_entry(FULL.edges, (2, 0), 2)}, ValueError, r"nodes 0 to 1 of example 1, got \[2, 0\]"),
     ({"edges": with_entry(FULL.edges, (0, 0), -1)}, ValueError, r"nodes 0 to 2 of example 0, got \[-1, 1\]"),
     ({"edges": with_entry(FULL.edges, (0, 0), 1)}, ValueError, r"must not lead from a node to itself, got \[1, 1\]"),

@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from factor_graphs import FORMS, random_graphs, random_problem, relaxed_objective
+from factor_graphs import FORMS, random_graphs, random_problem, relaxed_objective, shared_graphs
 from torch import Tensor
 from torch.testing import assert_close
 
 from structsmooth import FactorGraphs
-from structsmooth.problems.linear.factor_graph.point import SoftPoint
+from structsmooth.problems.linear.factor_graph.point import SoftPoint, short_form
 from structsmooth.problems.linear.factor_graph.reference import ReferenceSteps
 from structsmooth.problems.linear.factor_graph.soft import SoftDual, SoftSteps
 
@@ -32,11 +32,13 @@ def random_point(dual: SoftDual, seed: int = 0) -> SoftPoint:
     def distributions(count: int, size: int) -> Tensor:
         return torch.rand(count, size, generator=generator, dtype=torch.float64).add(0.1).log().softmax(1)
 
-    edges = distributions(len(graphs.edges), states**2).view(-1, states, states)
+    count, binary = len(graphs.ends), dual.binary
+    edges = distributions(count, states**2).view(-1, states, states)
     if dual.problem.feature_map.potts:
         diagonal = edges.diagonal(dim1=1, dim2=2)
         edges = torch.cat([diagonal, edges.sum(2) - diagonal, edges.sum(1) - diagonal], 1)
-    multipliers = torch.randn(len(graphs.edges), 2, states, generator=generator, dtype=torch.float64)
+    edges = short_form(edges) if binary else edges
+    multipliers = torch.randn(count, 2, 1 if binary else states, generator=generator, dtype=torch.float64)
     point = SoftPoint(dual.problem.start(), distributions(len(graphs.labels), states), edges, multipliers)
     return replace(point, weights=dual.weights(point))
 
@@ -88,9 +90,9 @@ def test_examples_in_turn_are_their_blocks_in_turn(
     nodes = len(graphs.labels)
     blocks: list[int] = []
     for i in order.tolist():
-        own, edges = graphs.nodes_of(i), graphs.edges_of(i)
+        own, links = graphs.nodes_of(i), graphs.links_of(i)
         for _ in range(2):
-            blocks += [*range(own.start, own.stop), *range(nodes + edges.start, nodes + edges.stop)]
+            blocks += [*range(own.start, own.stop), *range(nodes + links.start, nodes + links.stop)]
     point = random_point(dual)
     swept = dual.sweep_examples(point, order, RHO, steps, sweeps=2)
     assert_close(tensors(swept), tensors(dual.sweep_blocks(point, torch.tensor(blocks), RHO, steps)), **EXACTLY)
@@ -115,7 +117,7 @@ def test_values_from_the_definition(states: int, pairwise: str, reference: bool)
     square = LAM / 2 * float(point.weights.square().sum())
     penalty = float(violation.square().sum() / (2 * RHO))
     own = float((constants(problem.graphs) * point.nodes).sum())
-    dual_sum = own - penalty - float((violation * point.multipliers).sum())
+    dual_sum = own - penalty - float((violation * point.deltas(problem.graphs.ends, torch.inf)).sum())
     values = dual.values(point, RHO)
     assert values.hard == pytest.approx(maxima / problem.n + square, abs=1e-10)
     assert values.soft == pytest.approx(values.hard + penalty / problem.n, abs=1e-10)
@@ -152,6 +154,42 @@ def test_weights_do_not_drift(states: int, pairwise: str, reference: bool, steps
     assert float(point.weights.norm()) > 0.1
 
 
+@every_kind
+@pytest.mark.parametrize("reference", [False, True])
+@pytest.mark.parametrize(("states", "pairwise"), [(2, "potts"), (3, "table")])
+def test_edges_that_examples_share_are_those_of_each(
+    states: int, pairwise: str, reference: bool, steps: SoftSteps
+) -> None:
+    shared, repeated = (
+        SoftDual(random_problem(states, pairwise, reference, graphs), LAM) for graphs in shared_graphs(states)
+    )
+    point = other = random_point(repeated)
+    for k in range(5):
+        order, blocks = permutation(4, k), permutation(shared.blocks, k)
+        point, other = (
+            dual.sweep_blocks(dual.sweep_examples(dual.with_multipliers(p, RHO), order, RHO, steps), blocks, RHO, steps)
+            for dual, p in ((shared, point), (repeated, other))
+        )
+    assert_close(tensors(point), tensors(other), **EXACTLY)
+    assert shared.values(point, RHO) == repeated.values(point, RHO)
+    assert shared.bound(point) == pytest.approx(repeated.bound(point), abs=1e-12)
+    assert_close(shared.weights(point), point.weights, **EXACTLY)
+
+
+@every_form
+def test_compiled_passes_agree_with_the_definition(states: int, pairwise: str, reference: bool) -> None:
+    """Multipliers and the bound, of which binary graphs have compiled passes."""
+    dual = soft_dual(states, pairwise, reference)
+    for seed in range(3):
+        point = random_point(dual, seed)
+        plain = point.with_multipliers(dual.problem.graphs.ends, RHO)
+        assert_close(tensors(dual.with_multipliers(point, RHO)), tensors(plain), **EXACTLY)
+        near = point.agreeing(dual.problem.graphs, int(reference))
+        w, costs = dual.weights(near), float((constants(dual.problem.graphs) * near.nodes).sum())
+        bound = costs / dual.problem.n - LAM / 2 * float(w @ w)
+        assert dual.bound(point) == pytest.approx(bound, abs=1e-10)
+
+
 @every_form
 def test_start(states: int, pairwise: str, reference: bool) -> None:
     dual = soft_dual(states, pairwise, reference)
@@ -176,12 +214,12 @@ def test_agreeing_marginals_are_in_the_local_polytope(states: int, pairwise: str
         assert_close(near.nodes.sum(1), torch.ones(len(near.nodes)).double(), **EXACTLY)
         assert (near.edges >= -1e-12).all()
         if point.potts:  # a table with these marginals off the diagonal exists
-            _, a, b = near.edges.tensor_split(3, 1)
+            _, a, b = near.potts_form.tensor_split(3, 1)
             assert (a + b <= a.sum(1, keepdim=True) + 1e-12).all()
         again = near.agreeing(graphs, first)
         assert_close(again.nodes, near.nodes, **EXACTLY)
         if point.potts:
-            assert_close(*(p.edges[:, first:states].sum(1) for p in (again, near)), **EXACTLY)
+            assert_close(*(p.potts_form[:, first:states].sum(1) for p in (again, near)), **EXACTLY)
         else:
             assert_close(again.edges, near.edges, **EXACTLY)
 

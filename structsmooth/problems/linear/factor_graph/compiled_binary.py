@@ -1,0 +1,210 @@
+"""The steps of :mod:`~structsmooth.problems.linear.factor_graph.compiled_soft` for Potts scores of two states.
+
+Messages and marginals of state 0 follow from those of state 1, so a link, an edge of one example, has five numbers.
+Edges stay as they are given: those that examples share are read from the cache again and again.
+"""
+
+import numpy as np
+
+from structsmooth.compiled.jit import entry_point, uncounted
+from structsmooth.problems.linear.factor_graph.compiled_soft import (
+    best_state,
+    node_scores,
+    node_step,
+    step_size,
+    workspaces,
+)
+
+# Arguments are those of compiled_soft.py, except for
+#   edges: the two nodes of each edge, by their numbers in the example, and its type, int64 [E, 3]
+#   own: marginals of links, of the states (1, 1), (0, 1) and (1, 0), [links, 3]
+#   fixed: multipliers of state 1 at both ends, minus those of state 0, [links, 2]
+#   places: the first node of each example, its first link, and the first of its edges, int64 [n + 1, 3]; the last row
+#     ends the others
+
+
+@uncounted
+def _deltas(c, k, i0, edges, mu, own, fixed, per_message):
+    """Delta of state 1 at both ends of link k, which is edge c in the example with the first node i0."""
+    at_a, at_b = own[k, 0] + own[k, 2], own[k, 0] + own[k, 1]
+    delta_a = (at_a - mu[i0 + edges[c, 0], 1]) * per_message + fixed[k, 0]
+    return delta_a, (at_b - mu[i0 + edges[c, 1], 1]) * per_message + fixed[k, 1]
+
+
+@uncounted
+def _theta(c, edges, f, pair):
+    """The score of agreement."""
+    theta = 0.0
+    for j in range(f.shape[1]):
+        theta += pair[edges[c, 2], j, 0] * f[c, j]
+    return theta
+
+
+@uncounted
+def _scores(delta_a, delta_b, theta, first):
+    """What an edge scores in the states (0, 0), (0, 1), (1, 0) and (1, 1)."""
+    agree = theta if first == 0 else 0.0
+    return delta_a + delta_b + agree, delta_a - delta_b, delta_b - delta_a, theta - delta_a - delta_b
+
+
+@uncounted
+def _edge_step(c, k, i0, edges, norms, f, pair, mu, own, fixed, sums, scales, first):
+    """A step on a link (lines 8 to 13)."""
+    per_weight, per_message, least, pairwise = scales
+    delta_a, delta_b = _deltas(c, k, i0, edges, mu, own, fixed, per_message)
+    t00, t01, t10, t11 = _scores(delta_a, delta_b, _theta(c, edges, f, pair), first)
+    m11, m01, m10 = own[k, 0], own[k, 1], own[k, 2]
+    m00 = 1.0 - m11 - m01 - m10
+    if m00 == 1.0 and t00 >= t01 and t00 >= t10 and t00 >= t11:  # so are most links of labels that are mostly absent
+        return
+    towards, best = (0, t00) if t00 > t01 else (1, t01)
+    towards, best = (2, t10) if t10 > best else (towards, best)
+    towards, best = (3, t11) if t11 > best else (towards, best)
+    d00, d01, d10, d11 = 1.0 * (towards == 0), 1.0 * (towards == 1), 1.0 * (towards == 2), 1.0 * (towards == 3)
+    longest, gain = 1.0, best
+    if pairwise:
+        away, worst, longest = 0, t00 if m00 > least else np.inf, m00
+        if m01 > least and t01 < worst:
+            away, worst, longest = 1, t01, m01
+        if m10 > least and t10 < worst:
+            away, worst, longest = 2, t10, m10
+        if m11 > least and t11 < worst:
+            away, worst, longest = 3, t11, m11
+        gain -= worst
+        d00, d01, d10, d11 = d00 - (away == 0), d01 - (away == 1), d10 - (away == 2), d11 - (away == 3)
+    else:
+        gain -= m00 * t00 + m01 * t01 + m10 * t10 + m11 * t11
+        d00, d01, d10, d11 = d00 - m00, d01 - m01, d10 - m10, d11 - m11
+    if gain <= 0.0:
+        return
+    at_a, at_b, agreement = d10 + d11, d01 + d11, d11 + (d00 if first == 0 else 0.0)
+    curvature = 2.0 * (at_a * at_a + at_b * at_b) * per_message + agreement * agreement * norms[c] * per_weight
+    size = step_size(gain, longest, curvature)
+    own[k, 0], own[k, 1], own[k, 2] = m11 + size * d11, m01 + size * d01, m10 + size * d10
+    a, b, kind = i0 + edges[c, 0], i0 + edges[c, 1], edges[c, 2]
+    at_a, at_b, change = size * per_message * at_a, size * per_message * at_b, size * per_weight * agreement
+    sums[a, 0] -= at_a
+    sums[a, 1] += at_a
+    sums[b, 0] -= at_b
+    sums[b, 1] += at_b
+    for j in range(f.shape[1]):
+        pair[kind, j, 0] -= change * f[c, j]
+
+
+@uncounted
+def _receive(m, places, edges, mu, own, fixed, sums, per_message):
+    """Add the messages of the links of an example to those that its nodes receive."""
+    i0, k0, c0 = places[m]
+    for k in range(k0, places[m + 1, 1]):
+        c = c0 + k - k0
+        delta_a, delta_b = _deltas(c, k, i0, edges, mu, own, fixed, per_message)
+        a, b = i0 + edges[c, 0], i0 + edges[c, 1]
+        sums[a, 0] -= delta_a
+        sums[a, 1] += delta_a
+        sums[b, 0] -= delta_b
+        sums[b, 1] += delta_b
+
+
+@entry_point
+def sweep_examples(order, sweeps, node_data, edge_data, weights, point, scales, first):
+    """Steps on all blocks of each example in turn, its nodes first."""
+    (nodes, reals, x), (edges, norms, f, places) = node_data, edge_data
+    (unary, pair), (mu, own, fixed, sums) = weights, point
+    work, _ = workspaces(2, 1)
+    for m in order:
+        (i0, k0, c0), (i1, k1, _) = places[m], places[m + 1]
+        _receive(m, places, edges, mu, own, fixed, sums, scales[1])
+        for _ in range(sweeps):
+            for i in range(i0, i1):
+                node_step(i, nodes, reals, x, unary, mu, sums, work, scales)
+            for k in range(k0, k1):
+                _edge_step(c0 + k - k0, k, i0, edges, norms, f, pair, mu, own, fixed, sums, scales, first)
+
+
+@entry_point
+def sweep_blocks(order, examples, node_data, edge_data, weights, point, scales, first):
+    """Steps on blocks of these examples, of which the nodes of all examples come first, then the links."""
+    (nodes, reals, x), (edges, norms, f, places) = node_data, edge_data
+    (unary, pair), (mu, own, fixed, sums) = weights, point
+    work, _ = workspaces(2, 1)
+    for m in range(places.shape[0] - 1):
+        _receive(m, places, edges, mu, own, fixed, sums, scales[1])
+    for j in range(order.shape[0]):
+        if order[j] < mu.shape[0]:
+            node_step(order[j], nodes, reals, x, unary, mu, sums, work, scales)
+        else:
+            i0, k0, c0 = places[examples[j]]
+            k = order[j] - mu.shape[0]
+            _edge_step(c0 + k - k0, k, i0, edges, norms, f, pair, mu, own, fixed, sums, scales, first)
+
+
+@entry_point
+def add_disagreement(edge_data, mu, own, fixed, per_message):
+    """Add delta's part of the disagreement to the multipliers."""
+    edges, _, _, places = edge_data
+    for m in range(places.shape[0] - 1):
+        i0, k0, c0 = places[m]
+        for k in range(k0, places[m + 1, 1]):
+            fixed[k, 0], fixed[k, 1] = _deltas(c0 + k - k0, k, i0, edges, mu, own, fixed, per_message)
+
+
+@entry_point
+def values(node_data, edge_data, weights, point, per_message, first, out):
+    """The sums of :func:`~structsmooth.problems.linear.factor_graph.compiled_soft.values`."""
+    (nodes, reals, x), (edges, _, f, places) = node_data, edge_data
+    (unary, pair), (mu, own, fixed, sums) = weights, point
+    work, _ = workspaces(2, 1)
+    hinge, gaps, cost, squares, product = 0.0, 0.0, 0.0, 0.0, 0.0
+    for m in range(places.shape[0] - 1):
+        i0, k0, c0 = places[m]
+        _receive(m, places, edges, mu, own, fixed, sums, per_message)
+        for k in range(k0, places[m + 1, 1]):
+            c = c0 + k - k0
+            a, b, theta = i0 + edges[c, 0], i0 + edges[c, 1], _theta(c, edges, f, pair)
+            delta_a, delta_b = _deltas(c, k, i0, edges, mu, own, fixed, per_message)
+            t00, t01, t10, t11 = _scores(delta_a, delta_b, theta, first)
+            best = max(max(t00, t01), max(t10, t11))
+            m11, m01, m10 = own[k, 0], own[k, 1], own[k, 2]
+            agrees = nodes[a, 2] == nodes[b, 2] and nodes[a, 2] >= first
+            hinge += best - (theta if agrees else 0.0)
+            gaps += best - (1.0 - m11 - m01 - m10) * t00 - m01 * t01 - m10 * t10 - m11 * t11
+            e_a, e_b = m11 + m10 - mu[a, 1], m11 + m01 - mu[b, 1]
+            squares += 2.0 * (e_a * e_a + e_b * e_b)
+            product += 2.0 * (fixed[k, 0] * e_a + fixed[k, 1] * e_b)
+    for i in range(mu.shape[0]):
+        label_score = node_scores(i, nodes, reals, x, unary, sums, work)
+        best = work[0, best_state(work)]
+        hinge += best - label_score
+        gaps += best
+        for s in range(2):
+            gaps -= mu[i, s] * work[0, s]
+            cost += mu[i, s] * reals[i, 1 + s]
+    out[:] = (hinge, gaps, cost, squares, product)
+
+
+@entry_point
+def agreeing(node_data, edge_data, mu, own, first, near, pair):
+    """Marginals of nodes near those of a point, to ``near``; f times the agreement of links near theirs, to ``pair``.
+
+    See :meth:`~structsmooth.problems.linear.factor_graph.point.SoftPoint.agreeing`.
+    """
+    nodes, (edges, _, f, places) = node_data[0], edge_data
+    for i in range(mu.shape[0]):
+        near[i, 1] = mu[i, 1]
+    for m in range(places.shape[0] - 1):
+        (i0, k0, c0), (i1, k1, _) = places[m], places[m + 1]
+        for k in range(k0, k1):
+            c = c0 + k - k0
+            near[i0 + edges[c, 0], 1] += own[k, 0] + own[k, 2]
+            near[i0 + edges[c, 1], 1] += own[k, 0] + own[k, 1]
+        for i in range(i0, i1):
+            near[i, 1] /= 1.0 + nodes[i, 3]
+            near[i, 0] = 1.0 - near[i, 1]
+        for k in range(k0, k1):
+            c = c0 + k - k0
+            a, b = near[i0 + edges[c, 0], 1], near[i0 + edges[c, 1], 1]
+            both = own[k, 0] if first == 1 else 0.5 * (a + b - own[k, 1] - own[k, 2])  # where agreement stays the same
+            both = min(max(both, max(0.0, a + b - 1.0)), min(a, b))
+            agreement = both if first == 1 else 1.0 - a - b + 2.0 * both
+            for j in range(f.shape[1]):
+                pair[edges[c, 2], j, 0] += agreement * f[c, j]
