@@ -7,6 +7,7 @@ from torch import Tensor
 
 from structsmooth.structures import checks
 from structsmooth.structures.base import Structure, check_k, widened
+from structsmooth.structures.best_max_marginal_first import sorted_downwards
 from structsmooth.structures.matching import operators, unmatched
 
 
@@ -165,15 +166,27 @@ class Matching(Structure):
         """
         k = check_k(k)
         if len(self.potentials) > 1:
-            return unmatched.top_k(self, k)
+            return self.replace(*map(widened, self.potentials))._top_k_of_scores(k)
         values, y = operators.top_k(widened(self.weights), self.sizes, k)
         return values, y
 
     def max_marginals(self) -> Tensor:
         """Largest score [B, N, M] of a matching with y_v = j (Definition 13); zero at padded rows."""
         if len(self.potentials) > 1:
-            return unmatched.max_marginals(self)
+            return unmatched.max_marginals(self._scores)
         return cast(Tensor, operators.max_marginals(widened(self.weights), self.sizes))
+
+    def _top_k_of_scores(self, k: int) -> tuple[Tensor, Tensor]:
+        """Top-K oracle where rows or columns may stay alone; outputs are scored again, exactly."""
+        found, y = unmatched.top_k(self._scores, k)
+        values = torch.stack([self.score(y[:, i]) for i in range(k)], 1)
+        # -inf where a column is left that must be taken.
+        values, y = sorted_downwards(torch.where(found & (values > -torch.inf), values, -torch.inf), y)
+        return values, torch.where((values > -torch.inf).unsqueeze(-1), y, 0)
+
+    @property
+    def _scores(self) -> unmatched.Scores:
+        return unmatched.Scores(self.weights, self.sizes, self.unmatched_rows, self.unmatched_columns)
 
     @property
     def column_mask(self) -> Tensor:
