@@ -9,6 +9,7 @@ from torch import Tensor
 from structsmooth.structures.base import Structure, lengths_of
 from structsmooth.structures.candidates import BoxCandidates
 from structsmooth.structures.chain import LinearChain
+from structsmooth.structures.matching import Matching
 from structsmooth.structures.slack import SlackRescaled
 from structsmooth.structures.subwindows import Subwindows
 from structsmooth.structures.tree import Tree
@@ -32,8 +33,11 @@ class Cost(ABC):
     def check_classes(self, classes: int) -> None:  # noqa: B027 - most costs are for any number
         """Raise ``ValueError`` if the cost is not defined for this number of classes."""
 
-    def __call__(self, structure: Structure, y: Tensor) -> Tensor:
+    def __call__(self, structure: Structure, y: Tensor) -> Tensor | tuple[Tensor, ...]:
         """Part costs [B, ..., S] to be added to unary potentials of that shape, for labels ``y`` [B, ...].
+
+        For a :class:`~structsmooth.Matching` with ``unmatched_rows``, "no partner" is one more class, the last, and
+        there are costs for each of the potentials.
 
         Raises:
             TypeError: a structure whose outputs are boxes, not labels.
@@ -42,11 +46,19 @@ class Cost(ABC):
         if isinstance(structure, Subwindows):
             cost = type(self).__name__
             raise TypeError(f"cost must be a tensor of costs of pixels, [B, H, W]; {cost} is one of labels")
-        unary = structure.potentials[0]
-        self.check_classes(unary.shape[-1])
-        wrong = torch.arange(unary.shape[-1], device=y.device) != y.unsqueeze(-1)
+        unary, *others = structure.potentials
+        may_be_alone = isinstance(structure, Matching) and structure.unmatched_rows is not None
+        classes = unary.shape[-1] + may_be_alone
+        self.check_classes(classes)
+        if may_be_alone:
+            y = torch.where(y < 0, classes - 1, y)
+        wrong = torch.arange(classes, device=y.device) != y.unsqueeze(-1)
         lengths = lengths_of(structure, y).view(-1, *[1] * (y.dim() - 1))
-        return (wrong * self.mistake_cost(y, lengths).unsqueeze(-1)).to(unary.dtype)
+        costs = (wrong * self.mistake_cost(y, lengths).unsqueeze(-1)).to(unary.dtype)
+        if not may_be_alone:
+            return costs
+        no_costs = (torch.zeros((), device=y.device) for _ in others[1:])
+        return (costs[..., :-1], costs[..., -1], *no_costs)
 
 
 @dataclass(frozen=True)

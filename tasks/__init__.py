@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from structsmooth.tasks.base import FittedTask, Task
 
 if TYPE_CHECKING:  # a task loads when it is asked for, and with it what only its data need
+    from structsmooth.tasks.alignment import Alignment
     from structsmooth.tasks.localization import Localization
     from structsmooth.tasks.multilabel import Multilabel
     from structsmooth.tasks.ocr import OCR
@@ -19,6 +20,7 @@ __all__ = [
     "NER",
     "OCR",
     "TASKS",
+    "Alignment",
     "Chunking",
     "FittedTask",
     "Localization",
@@ -36,6 +38,7 @@ TASKS = {
     "segmentation": "structsmooth.tasks.segmentation:Segmentation",
     "scenes": "structsmooth.tasks.scenes:Scenes",
     "multilabel": "structsmooth.tasks.multilabel:Multilabel",
+    "alignment": "structsmooth.tasks.alignment:Alignment",
     "localization": "structsmooth.tasks.localization:Localization",
 }
 

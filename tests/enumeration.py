@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from itertools import permutations
+from itertools import permutations, product
 
 import torch
 from hypothesis import strategies as st
@@ -447,3 +447,68 @@ class EnumeratedMatching(Labelings):
     def _largest(scores: Tensor) -> Tensor:
         # No matching has a partner behind the last column.
         return Labelings._largest(scores) if len(scores) else scores.new_tensor(-torch.inf)
+
+
+Unmatched = tuple[Tensor, Tensor, Tensor, Tensor]  # weights, sizes, scores of unmatched rows and columns
+
+
+def random_unmatched(
+    sizes: list[tuple[int, int]], seed: int = 0, ties: bool = False, forbidden: float = 0.0
+) -> Unmatched:
+    """Matchings with scores of rows and columns that stay alone; there may be more rows than columns."""
+    weights, size = random_matchings(sizes, seed, ties, forbidden)
+    scores = random_scores(torch.Generator().manual_seed(seed + 1), ties, forbidden)
+    batch, rows, columns = weights.shape
+    return weights, size, scores(batch, rows), scores(batch, columns)
+
+
+@st.composite
+def small_unmatched(draw: st.DrawFn, ties: bool | None = None) -> Unmatched:
+    """Up to three examples of at most 4 rows and 4 columns, each; some allow no output."""
+    return random_unmatched(
+        draw(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 4)), min_size=1, max_size=3)),
+        draw(st.integers(0, 2**32 - 1)),
+        ties=draw(st.booleans()) if ties is None else ties,
+        forbidden=draw(st.sampled_from([0.0, 0.2, 0.6])),
+    )
+
+
+class EnumeratedUnmatched(EnumeratedMatching):
+    """The queries of a ``Matching`` with unmatched rows, columns or both; partner -1 is none."""
+
+    def __init__(
+        self, weights: Tensor, sizes: Tensor, unmatched_rows: Tensor | None, unmatched_columns: Tensor | None
+    ) -> None:
+        self.rows, self.columns = sizes.T.tolist()
+        batch, rows, columns = weights.shape
+        if unmatched_rows is None:
+            unmatched_rows = torch.full((batch, rows), -torch.inf)
+        if unmatched_columns is None:
+            unmatched_columns = torch.zeros(batch, columns)
+        outputs = [pad(partial_matchings(n, m), (0, rows - n)) for n, m in sizes.tolist()]
+        tables = weights, unmatched_rows, unmatched_columns
+        Labelings.__init__(self, tables, outputs, torch.arange(rows) < sizes[:, :1])
+
+    def _left(self, b: int, y: Tensor) -> Tensor:
+        """[n, M], the columns that no row takes."""
+        m = self.columns[b]
+        taken = (y[:, : self.rows[b], None] == torch.arange(m)).any(1)
+        return pad(~taken, (0, self.tables[0].shape[2] - m))
+
+    def _scores(self, b: int, y: Tensor) -> Tensor:
+        weights, rows, columns = (table[b] for table in self.tables)
+        with_nobody, n = torch.cat([weights, rows[:, None]], 1), self.rows[b]
+        chosen = with_nobody[torch.arange(n), y[:, :n]].sum(1)  # the last entry, -1, is that of nobody
+        return chosen + torch.where(self._left(b, y), columns, 0.0).sum(1)
+
+    def _parts(self, b: int, y: Tensor, weights: Tensor) -> tuple[Tensor, ...]:
+        n, (_, rows, columns) = self.rows[b], self.tables[0].shape
+        own = torch.nn.functional.one_hot(y[:, :n] % (columns + 1), columns + 1).double()
+        pairs = pad(torch.einsum("i,ivj->vj", weights, own), (0, 0, 0, rows - n))
+        return pairs[:, :-1], pairs[:, -1], weights @ self._left(b, y).double()
+
+
+def partial_matchings(rows: int, columns: int) -> Tensor:
+    """All of them, [n, rows], with -1 for rows without a partner."""
+    outputs = product(range(-1, columns), repeat=rows)
+    return torch.tensor([y for y in outputs if len({j for j in y if j >= 0}) == sum(j >= 0 for j in y)])

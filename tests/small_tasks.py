@@ -286,6 +286,64 @@ MULTILABEL = Case(
     default_data=("yeast/yeast.npz",),
 )
 
+# Word alignment.
+
+DICTIONARY = {"la": "the", "maison": "house", "fleur": "flower", "bleue": "blue", "petite": "small", "voit": "sees"}
+TEXTS = {
+    "la maison bleue": "the blue house",
+    "la petite fleur": "the small flower",
+    "la petite maison": "the small house",
+    "la fleur bleue": "the blue flower",
+    "la maison voit la fleur": "the house sees the flower",
+    "la petite fleur voit la maison bleue": "the small flower sees the blue house",
+    "petite maison .": "small house .",
+    "la fleur .": "the flower .",
+}
+
+
+def sentence_pairs(labelled: bool) -> list[str]:
+    """Lines of sentences; links are those of the dictionary, words in their order."""
+    lines = []
+    for source, target in TEXTS.items():
+        free, links = list(enumerate(target.split())), []
+        for i, word in enumerate(source.split()):
+            j = next(j for j, other in free if other == DICTIONARY.get(word, word))
+            free = [own for own in free if own[0] != j]
+            links.append(f"{i}-{j}")
+        lines.append(" ||| ".join([source, target, *([" ".join(links)] if labelled else [])]))
+    return lines
+
+
+def write_pairs(folder: Path, labelled: bool) -> str:
+    path = folder / ("train.txt" if labelled else "new.txt")
+    path.write_text("\n".join(sentence_pairs(labelled)) + "\n")
+    return str(path)
+
+
+def spoiled_pairs(folder: Path) -> tuple[str, str]:
+    (folder / "bad.txt").write_text("la maison ||| the house ||| 0-0 1-1\nla fleur ||| the flower ||| 0-0 1-2\n")
+    return str(folder / "bad.txt"), ":2: link 1-2 is outside sentences of 2 and 2 words"
+
+
+def read_links(text: str, _: Sequence[Any]) -> list[tuple[tuple[int, ...], ...]]:
+    return [tuple(tuple(map(int, link.split("-"))) for link in line.split()) for line in text.splitlines()]
+
+
+ALIGNMENT = Case(
+    "alignment",
+    write_pairs,
+    spoiled_pairs,
+    gold=lambda pair: tuple(sorted(pair.sure)),
+    key=tuple,
+    read_back=read_links,
+    reached={"precision": 1.0, "recall": 1.0},
+    unlabelled="these sentences have no links",
+    variants=({"leave_out": "neighbours,spelling"}, {"missed": 1.0, "link_format": "naacl"}),
+    lam=1e-2,
+    passes=60,
+    default_data=("hansards",),
+)
+
 # Images.
 
 
@@ -391,4 +449,4 @@ LOCALIZATION = Case(
     passes=30,
     default_data=("voc2012_animals/voc2012_animals_single_333.zip",),
 )
-CASES = [NER, CHUNKING, OCR, MULTILABEL, SEGMENTATION, SCENES, LOCALIZATION]
+CASES = [NER, CHUNKING, OCR, MULTILABEL, ALIGNMENT, SEGMENTATION, SCENES, LOCALIZATION]

@@ -29,6 +29,7 @@ from enumeration import (
     EnumeratedLabels,
     EnumeratedMatching,
     EnumeratedTree,
+    EnumeratedUnmatched,
     Enumeration,
     random_candidates,
     random_chains,
@@ -36,6 +37,7 @@ from enumeration import (
     random_matchings,
     random_scores,
     random_trees,
+    random_unmatched,
     small_candidates,
     small_chains,
     small_graphs,
@@ -43,6 +45,7 @@ from enumeration import (
     small_maps,
     small_matchings,
     small_trees,
+    small_unmatched,
 )
 from hypothesis import strategies as st
 from oracles import ORACLES, values_and_gradients
@@ -457,6 +460,49 @@ MATCHING = Member(
 )
 
 
+def unmatched(size: str, seed: int = 0, **options: Any) -> Instance:
+    """The first row of the first of medium ones must have a partner, so that it can be left without an output."""
+    instance = random_unmatched([size[::-1] for size in SIZES["matching"][size]], seed=seed + 1, **options)
+    if size == "medium":
+        instance[2][0, 0] = -torch.inf
+    return instance
+
+
+def matching_with_unmatched(
+    weights: Tensor, sizes: Tensor, rows: Tensor | None = None, columns: Tensor | None = None, **options: Any
+) -> Matching:
+    return Matching(weights, sizes, unmatched_rows=rows, unmatched_columns=columns, **options)
+
+
+def one_pair(weights: Tensor) -> Tensor:
+    """The first row with the first column, and nobody else."""
+    return torch.where(torch.arange(weights.shape[1], device=weights.device) > 0, -1, 0).repeat(len(weights), 1)
+
+
+def unmatched_alone(b: int, *instance: Tensor) -> tuple[Instance, tuple[Index, ...]]:
+    (weights, sizes), (pairs,) = matching_alone(b, *instance[:2])
+    alone = (scores[b : b + 1, own] for scores, own in zip(instance[2:], pairs, strict=True))
+    return (weights, sizes, *alone), (pairs, *pairs)
+
+
+def used_by_unmatched(*instance: Tensor) -> tuple[Tensor, ...]:
+    (pairs,) = used_by_matching(*instance[:2])
+    return pairs, pairs.any(2), pairs.any(1)
+
+
+UNMATCHED = replace(
+    MATCHING,
+    build=matching_with_unmatched,
+    twin=EnumeratedUnmatched,
+    required=4,
+    random=unmatched,
+    small=lambda ties, many=False: small_unmatched(ties=ties),
+    labels=one_pair,
+    used=used_by_unmatched,
+    alone=unmatched_alone,
+)
+
+
 # Search spaces.
 
 
@@ -551,6 +597,7 @@ MEMBERS = {
     ),
     "FactorGraph with factors": FACTORS,
     "Matching": MATCHING,
+    "Matching with unmatched": UNMATCHED,
     "Subwindows": SUBWINDOWS,
     "Subwindows in Python": replace(SUBWINDOWS, build=PlainSubwindows),
     "SearchSpace": SEARCH,

@@ -38,15 +38,17 @@ def test_cost_of_every_output(member: Member, name: str) -> None:
     padded = hasattr(structure, "lengths")
     real = structure.mask if padded else torch.ones_like(y, dtype=torch.bool)
     y = torch.where(real, y, -100)
-    cost, definition = COSTS[name][0](structure.potentials[0].shape[-1]), COSTS[name][1]
+    # No partner, -1, is one more class, the last.
+    classes = structure.potentials[0].shape[-1] + (getattr(structure, "unmatched_rows", None) is not None)
+    cost, definition = COSTS[name][0](classes), COSTS[name][1]
     augmented = structure.cost_augmented(y, cost)
     assert (augmented.potentials[0] >= 0).all()
     for b, outputs in enumerate(member.twin(*instance).outputs):
         copies = rows(with_potentials(instance, augmented.potentials), torch.full((len(outputs),), b))
         scores = member.build(*copies).score(outputs)
         allowed = scores > -torch.inf
-        own = [output[real[b]].flatten().tolist() for output in outputs[allowed]]
-        expected = [definition(y[b][real[b]].flatten().tolist(), other) for other in own]
+        labels, own = (t.flatten(1) % classes for t in (y[b][real[b]][None], outputs[allowed][:, real[b]]))
+        expected = [definition(labels[0].tolist(), other) for other in own.tolist()]
         assert_close(scores[allowed], torch.tensor(expected, dtype=torch.float64))
         assert 0.0 in expected
 

@@ -11,6 +11,11 @@ import numpy as np
 import pytest
 import torch
 from script_modules import load
+from small_tasks import write_pairs
+
+from structsmooth.tasks.alignment.data import SentencePair
+from structsmooth.tasks.alignment.features import GROUPS
+from structsmooth.tasks.alignment.lexicon import Lexicon
 
 ROOT = Path(__file__).parents[2]
 SENTENCES = """
@@ -115,6 +120,30 @@ def test_compare_multilabel_chooses_lambda(tmp_path, capsys):
     table = rows(output)
     assert [row["model"] for row in table] == ["full", "none", "logistic"]
     assert all(row["λn"] == "0.01" and float(row["hamming"]) < 0.2 for row in table)
+
+
+def test_compare_alignment_has_all_baselines(tmp_path, capsys):
+    path = write_pairs(tmp_path, True)
+    options = ["--pairs", "5", "--draws", "1", "--passes", "2", "--ablations"]
+    assert load("compare_alignment").main([path, *options]) == 0
+    table = rows(capsys.readouterr().out.partition("| words")[0])
+    assert [row["alignment"].split(",")[0] for row in table[:7]] == ["Dice", *["Model 1"] * 5, "matching"]
+    assert [row["alignment"].split()[-1] for row in table[7:]] == list(GROUPS)
+    assert all(re.fullmatch(r"\d+\.\d %", row[name]) for row in table for name in ("precision", "recall", "aer"))
+
+
+def test_grown_alignments_are_between_intersection_and_union():
+    grown = load("compare_alignment").grown
+    one, other = {(0, 0), (1, 1), (3, 3)}, {(0, 0), (1, 2), (3, 3), (3, 0)}
+    assert grown(one, other) == {(0, 0), (1, 1), (1, 2), (3, 3)}  # (3, 0) is beside no link
+    assert grown(set(), other) == set()
+
+
+def test_competitive_linking_takes_the_largest_first():
+    pairs = [SentencePair(("a", "b"), ("x", "y")), SentencePair(("a",), ("x",)), SentencePair(("b",), ("x",))]
+    links = load("compare_alignment").competitive
+    assert links(Lexicon.of(pairs), pairs[0], 0.0) == {(0, 0), (1, 1)}
+    assert links(Lexicon.of(pairs), pairs[0], 0.7) == {(0, 0)}
 
 
 def test_benchmark_processes_measures_one_process_too(data, capsys):

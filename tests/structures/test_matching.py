@@ -6,16 +6,25 @@ from typing import Any
 
 import pytest
 import torch
-from enumeration import EnumeratedMatching, Weights, random_matchings, small_matchings
+from enumeration import (
+    EnumeratedMatching,
+    EnumeratedUnmatched,
+    Unmatched,
+    Weights,
+    random_matchings,
+    random_unmatched,
+    small_matchings,
+    small_unmatched,
+)
 from hypothesis import given
 from hypothesis import strategies as st
-from oracles import K, assert_best_at_any_scale, values_and_gradients
+from oracles import K, assert_best_at_any_scale, assert_lists, values_and_gradients
 from refusals import Refusals, refusing
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 from torch.testing import assert_close
 
-from structsmooth import Matching, StructuralHinge
+from structsmooth import Hamming, Matching, StructuralHinge, WeightedHamming
 
 NAN, INF = torch.nan, torch.inf
 
@@ -154,6 +163,65 @@ def test_a_huge_penalty_is_as_good_as_a_ban(penalty: float) -> None:
     assert_close(penalized, banned)
 
 
+# Rows and columns that stay alone.
+
+
+@given(instance=small_unmatched())
+def test_rows_alone_may_be_unmatched(instance: Unmatched) -> None:
+    weights, sizes, rows, _ = instance
+    matching, twin = Matching(weights, sizes, unmatched_rows=rows), EnumeratedUnmatched(weights, sizes, rows, None)
+    assert_lists(matching, matching.topk(9), twin.topk(9)[0], torch.full_like(rows, -1, dtype=torch.int64))
+    assert_close(matching.max_marginals(), twin.max_marginals(), rtol=1e-12, atol=1e-12)
+
+
+@given(weights=small_matchings(), seed=st.integers(0, 2**32 - 1), forbidden=st.sampled_from([0.0, 0.3]))
+def test_columns_alone_may_have_scores(weights: Weights, seed: int, forbidden: float) -> None:
+    scores, sizes = weights
+    shape = [scores.shape[1:]] * len(scores)
+    *_, columns = random_unmatched([tuple(own) for own in shape], seed, forbidden=forbidden)
+    matching = Matching(scores, sizes, unmatched_columns=columns)
+    twin = EnumeratedUnmatched(scores, sizes, None, columns)
+    assert_close(matching.topk(9)[0], twin.topk(9)[0], rtol=1e-12, atol=1e-12)
+    assert_close(matching.max_marginals(), twin.max_marginals(), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e-8, 1.0, 1e8, 1e200])
+def test_columns_that_must_be_taken_are_so_at_any_scale(scale: float) -> None:
+    weights, sizes, rows, columns = random_unmatched([(6, 5), (5, 6), (9, 9)], seed=2)
+    columns[:, :3] = -torch.inf
+    _, y = Matching(weights, sizes, unmatched_rows=rows, unmatched_columns=columns).max()
+    scaled = [scores * scale for scores in (weights, rows, columns)]
+    value, own = Matching(scaled[0], sizes, unmatched_rows=scaled[1], unmatched_columns=scaled[2]).max()
+    assert torch.equal(own, y)
+    assert (value > -torch.inf).all()
+    assert all({0, 1, 2} <= set(partners) for partners in y.tolist())
+
+
+def test_more_columns_that_must_be_taken_than_rows_leave_no_output() -> None:
+    columns = torch.tensor([[-INF, -INF, -INF], [-INF, -INF, 0.0]])
+    value, y = Matching(torch.zeros(2, 2, 3), unmatched_rows=torch.zeros(2, 2), unmatched_columns=columns).max()
+    assert value.tolist() == [-INF, 0.0]
+    assert y[0].tolist() == [0, 0]
+    assert set(y[1].tolist()) == {0, 1}
+
+
+def test_unmatched_rows_that_are_forbidden_are_those_of_a_full_matching() -> None:
+    weights, sizes = medium()
+    forbidden = torch.full(weights.shape[:2], -torch.inf)
+    assert_close(Matching(weights, sizes, unmatched_rows=forbidden).topk(5), Matching(weights, sizes).topk(5))
+
+
+def test_no_partner_is_one_more_class_of_a_cost() -> None:
+    weights, y = torch.zeros(1, 3, 2), torch.tensor([[1, -1, -1]])
+    matching = Matching(weights, unmatched_rows=torch.zeros(1, 3), unmatched_columns=torch.zeros(1, 2))
+    for cost, expected in ((Hamming(), [0, 1, 2, 3]), (WeightedHamming((1.0, 5.0, 2.0)), [0, 2, 7, 9])):
+        augmented = matching.cost_augmented(y, cost)
+        others = ([1, -1, -1], [1, 0, -1], [-1, 0, -1], [-1, 0, 1])
+        assert [augmented.score(torch.tensor([other])).item() for other in others] == expected
+    with pytest.raises(ValueError, match="one per class, 3, got 2"):
+        matching.cost_augmented(y, WeightedHamming((1.0, 5.0)))
+
+
 # What must not matter.
 
 
@@ -260,6 +328,41 @@ CASES: Refusals = {
         lambda: matching(sizes=torch.tensor([[3, 4], [-1, 2]]), validate_args=False).max_marginals(),
         ValueError,
         r"sizes .* got \[-1, 2\] at example 1",
+    ),
+    "unmatched rows of another shape": (
+        lambda: matching(unmatched_rows=torch.zeros(B, M)),
+        ValueError,
+        r"unmatched_rows must have shape \[B, N\] = \(2, 3\), got \(2, 4\)",
+    ),
+    "unmatched columns are integers": (
+        lambda: matching(unmatched_columns=torch.zeros(B, M, dtype=torch.int64)),
+        TypeError,
+        "unmatched_columns must be floating point",
+    ),
+    "unmatched columns on another device": (
+        lambda: matching(unmatched_columns=torch.zeros(B, M, device="meta")),
+        ValueError,
+        "unmatched_columns must be on the device of weights",
+    ),
+    "unmatched rows are NaN": (
+        lambda: matching(unmatched_rows=torch.full((B, N), NAN)),
+        ValueError,
+        "unmatched_rows must not contain NaN",
+    ),
+    "no columns of an example, though rows may be unmatched": (
+        lambda: matching(sizes=torch.tensor([[3, 4], [2, 0]]), unmatched_rows=torch.zeros(B, N)),
+        ValueError,
+        r"sizes must be rows and columns, at least 1, .* got \[2, 0\] at example 1",
+    ),
+    "partner -1 where rows must have one": (
+        lambda: matching().score(labels([0, -1, 2], [0, 1, 0])),
+        ValueError,
+        "y must hold labels from 0",
+    ),
+    "partner -2": (
+        lambda: matching(unmatched_rows=torch.zeros(B, N)).score(labels([0, -2, 2], [0, 1, 0])),
+        ValueError,
+        r"y must hold labels from -1 to 3 at example 0",
     ),
     "label M": (lambda: matching().score(labels([0, 1, 4], [0, 1, 0])), ValueError, "y must hold labels from 0"),
     "label behind the columns of an example": (

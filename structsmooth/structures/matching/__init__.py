@@ -1,4 +1,4 @@
-"""Matchings: every row is assigned a column of its own."""
+"""Matchings: every row is assigned a column of its own, or none where that has a score."""
 
 from typing import cast
 
@@ -7,7 +7,8 @@ from torch import Tensor
 
 from structsmooth.structures import checks
 from structsmooth.structures.base import Structure, check_k, widened
-from structsmooth.structures.matching import operators
+from structsmooth.structures.best_max_marginal_first import sorted_downwards
+from structsmooth.structures.matching import operators, unmatched
 
 
 class Matching(Structure):
@@ -16,6 +17,10 @@ class Matching(Structure):
     score(y) = Σ_v weights[b, v, y_v] if the partners y_v are distinct, else -inf. An output is an int64 tensor [B, N]
     of columns. With ``sizes``, examples have fewer rows and columns; partners of padded rows are ignored in arguments
     and 0 in results.
+
+    With ``unmatched_rows``, a row may stay without a partner, which is -1 in outputs, for a score of its own, and there
+    may be more rows than columns. ``unmatched_columns`` score the columns that no row takes; they score 0 otherwise.
+    Both are potentials beside the weights: oracles are differentiable in them, and :meth:`parts` indicates them.
 
     Complexity per example: max oracle O(N² M), max-marginals O(N³ + N M) more, top-K (best max-marginal first, see
     :func:`best_max_marginal_first`) a few shortest paths per output, O(N M) each. The exp oracle is #P-complete (a
@@ -28,9 +33,13 @@ class Matching(Structure):
     allowed matching has value -inf and zero gradient.
 
     Args:
-        weights: scores [B, N, M] of the pairs, floating point, 1 <= N <= M.
-        sizes: rows and columns of each example, integers [B, 2], where 1 <= rows <= columns; all N and M if not given.
-            Weights beyond them may have any value.
+        weights: scores [B, N, M] of the pairs, floating point, 1 <= N <= M; N may be larger than M if there are
+            ``unmatched_rows``.
+        sizes: rows and columns of each example, integers [B, 2], where 1 <= rows <= columns or, with
+            ``unmatched_rows``, both are at least 1; all N and M if not given. Scores beyond them may have any value.
+        unmatched_rows: scores [B, N] of rows without a partner; -inf for rows that must have one. If not given, all
+            must.
+        unmatched_columns: scores [B, M] of columns that no row takes; -inf for columns that must be taken.
         validate_args: whether to check values too: NaN, +inf, sizes, ranges of labels. Costs a reduction, and a
             synchronization on a GPU. Default: ``Structure.validate_args_default``.
 
@@ -44,13 +53,35 @@ class Matching(Structure):
     Example:
         >>> Matching(torch.tensor([[[3.0, 2.0, 0.0], [3.0, 1.0, 0.5]]])).max()
         (tensor([5.]), tensor([[1, 0]]))
+
+        Both rows want column 0, and column 1 is worse than nothing:
+
+        >>> weights = torch.tensor([[[2.0, -1.0], [1.5, -1.0]]])
+        >>> Matching(weights, unmatched_rows=torch.zeros(1, 2)).max()
+        (tensor([2.]), tensor([[ 0, -1]]))
     """
 
-    potential_names = ("weights",)
+    potential_names: tuple[str, ...] = ("weights",)
     row_names = ("sizes",)
+    unmatched_rows: Tensor | None = None
+    unmatched_columns: Tensor | None = None
 
-    def __init__(self, weights: Tensor, sizes: Tensor | None = None, *, validate_args: bool | None = None) -> None:
+    def __init__(
+        self,
+        weights: Tensor,
+        sizes: Tensor | None = None,
+        *,
+        unmatched_rows: Tensor | None = None,
+        unmatched_columns: Tensor | None = None,
+        validate_args: bool | None = None,
+    ) -> None:
         self.weights = weights
+        if unmatched_rows is not None:
+            self.unmatched_rows = unmatched_rows
+            self.potential_names += ("unmatched_rows",)
+        if unmatched_columns is not None:
+            self.unmatched_columns = unmatched_columns
+            self.potential_names += ("unmatched_columns",)
         self.check_shapes()
         if sizes is None:
             sizes = torch.stack([torch.full(weights.shape[:1], n, device=weights.device) for n in weights.shape[1:]], 1)
@@ -60,19 +91,30 @@ class Matching(Structure):
         self.sizes = sizes.to(torch.int64)
         super().__init__(validate_args)
         if self.validate_args:
-            operators.check_sizes(self.sizes, *weights.shape[1:])
+            operators.check_sizes(self.sizes, *weights.shape[1:], rows_fit=unmatched_rows is None)
 
     def check_shapes(self) -> None:
-        """Raise unless weights are [B, N, M], outside transforms of ``torch.func``."""
-        weights = self.weights
+        """Raise unless scores have their shapes, outside transforms of ``torch.func``."""
+        weights, rows, columns = self.weights, self.unmatched_rows, self.unmatched_columns
         checks.require_scores("weights", weights)
-        if weights.dim() != 3 or not 1 <= weights.shape[1] <= weights.shape[2]:
-            raise ValueError(f"weights must have shape [B, N, M] with 1 <= N <= M, got {tuple(weights.shape)}")
+        if weights.dim() != 3 or 0 in weights.shape[1:] or (rows is None and weights.shape[1] > weights.shape[2]):
+            wanted = "1 <= N <= M" if rows is None else "N, M >= 1"
+            raise ValueError(f"weights must have shape [B, N, M] with {wanted}, got {tuple(weights.shape)}")
+        for name, scores, dimensions, size in (
+            ("unmatched_rows", rows, "[B, N]", weights.shape[1]),
+            ("unmatched_columns", columns, "[B, M]", weights.shape[2]),
+        ):
+            if scores is not None:
+                checks.require_scores(name, scores)
+                checks.require_shape(name, scores, dimensions, (len(weights), size))
+                checks.require_device(name, scores, "weights", weights)
         checks.refuse_transforms("Matching")
 
     def check_values(self, name: str) -> None:
         """Raise ``ValueError`` for NaN or +inf within the sizes."""
-        checks.require_below_infinity(name, self.weights, lambda: self.weights[self._inside])
+        scores = getattr(self, name)
+        inside = {"weights": self._inside, "unmatched_rows": self.mask}.get(name, self.column_mask)
+        checks.require_below_infinity(name, scores, lambda: scores[inside])
 
     @property
     def lengths(self) -> Tensor:
@@ -91,17 +133,31 @@ class Matching(Structure):
     def score(self, y: Tensor) -> Tensor:
         """Score of the matchings ``y`` [B, N]: [B], differentiable; -inf where two rows have the same partner."""
         y = self.checked_labels(y)
-        chosen = widened(self.weights).gather(2, y.unsqueeze(-1)).squeeze(-1)
-        # Padded rows get partners of their own, beyond the last column.
+        chosen = widened(self.weights).gather(2, y.clamp_min(0).unsqueeze(-1)).squeeze(-1)
+        if self.unmatched_rows is not None:
+            chosen = torch.where(y < 0, widened(self.unmatched_rows), chosen)
+        # Rows without a partner, and padded ones, get partners of their own, beyond the last column.
         rows, columns = self.weights.shape[1:]
-        partners = torch.where(self.mask, y, columns + torch.arange(rows, device=y.device)).sort(1).values
-        distinct = (partners.diff() > 0).all(1)
-        return torch.where(distinct, torch.where(self.mask, chosen, 0.0).sum(1), -torch.inf)
+        partners = torch.where(self.mask & (y >= 0), y, columns + torch.arange(rows, device=y.device))
+        distinct = (partners.sort(1).values.diff() > 0).all(1)
+        total = torch.where(self.mask, chosen, 0.0).sum(1)
+        if self.unmatched_columns is not None:
+            total = total + torch.where(self._left(y), widened(self.unmatched_columns), 0.0).sum(1)
+        return torch.where(distinct, total, -torch.inf)
 
-    def parts(self, y: Tensor) -> tuple[Tensor]:
-        """Indicators of pairs [B, N, M], zero on padding."""
-        pairs = torch.nn.functional.one_hot(self.checked_labels(y), self.weights.shape[-1])
-        return (pairs.to(widened(self.weights).dtype) * self.mask.unsqueeze(-1),)
+    def parts(self, y: Tensor) -> tuple[Tensor, ...]:
+        """Indicators of pairs [B, N, M], zero on padding.
+
+        Where they have a score, also those of rows without a partner [B, N] and of columns that no row takes [B, M].
+        """
+        y = self.checked_labels(y)
+        dtype, pairs = widened(self.weights).dtype, y.unsqueeze(-1) == self._columns
+        parts = [(pairs & self.mask.unsqueeze(-1)).to(dtype)]
+        if self.unmatched_rows is not None:
+            parts.append(((y < 0) & self.mask).to(dtype))
+        if self.unmatched_columns is not None:
+            parts.append(self._left(y).to(dtype))
+        return tuple(parts)
 
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
         """Top-K oracle: values [B, k] in descending order and distinct matchings [B, k, N] (Algorithm 10).
@@ -109,26 +165,57 @@ class Matching(Structure):
         Values are -inf, and labels 0, where fewer than k matchings have a finite score.
         """
         k = check_k(k)
+        if len(self.potentials) > 1:
+            return self.replace(*map(widened, self.potentials))._top_k_of_scores(k)
         values, y = operators.top_k(widened(self.weights), self.sizes, k)
         return values, y
 
     def max_marginals(self) -> Tensor:
         """Largest score [B, N, M] of a matching with y_v = j (Definition 13); zero at padded rows."""
+        if len(self.potentials) > 1:
+            return unmatched.max_marginals(self._scores)
         return cast(Tensor, operators.max_marginals(widened(self.weights), self.sizes))
+
+    def _top_k_of_scores(self, k: int) -> tuple[Tensor, Tensor]:
+        """Top-K oracle where rows or columns may stay alone; outputs are scored again, exactly."""
+        found, y = unmatched.top_k(self._scores, k)
+        values = torch.stack([self.score(y[:, i]) for i in range(k)], 1)
+        # -inf where a column is left that must be taken.
+        values, y = sorted_downwards(torch.where(found & (values > -torch.inf), values, -torch.inf), y)
+        return values, torch.where((values > -torch.inf).unsqueeze(-1), y, 0)
+
+    @property
+    def _scores(self) -> unmatched.Scores:
+        return unmatched.Scores(self.weights, self.sizes, self.unmatched_rows, self.unmatched_columns)
+
+    @property
+    def column_mask(self) -> Tensor:
+        """[B, M], true at the columns that examples have."""
+        return operators.column_mask(self.sizes, self.weights.shape[2])
 
     @property
     def _inside(self) -> Tensor:
         """[B, N, M], true at the pairs that examples have."""
-        return self.mask.unsqueeze(2) & operators.column_mask(self.sizes, self.weights.shape[2]).unsqueeze(1)
+        return self.mask.unsqueeze(2) & self.column_mask.unsqueeze(1)
+
+    @property
+    def _columns(self) -> Tensor:
+        return torch.arange(self.weights.shape[2], device=self.weights.device)
+
+    def _left(self, y: Tensor) -> Tensor:
+        """[B, M], true at the columns that no row takes."""
+        taken = ((y.unsqueeze(-1) == self._columns) & self.mask.unsqueeze(-1)).any(1)
+        return self.column_mask & ~taken
 
     def checked_labels(self, y: Tensor) -> Tensor:
         """Partners as int64, with 0 at padding."""
         checks.require_outputs(y, "[B, N]", "weights", self.weights)
         y = torch.where(self.mask, y, 0).to(torch.int64)
         if self.validate_args:
-            wrong = ((y < 0) | (y >= self.sizes[:, 1:])).any(1)
+            first = 0 if self.unmatched_rows is None else -1
+            wrong = ((y < first) | (y >= self.sizes[:, 1:])).any(1)
             if bool(wrong.any()):
                 b = int(wrong.nonzero()[0])
                 last = int(self.sizes[b, 1]) - 1
-                raise ValueError(f"y must hold labels from 0 to {last} at example {b}, got {y[b].tolist()}")
+                raise ValueError(f"y must hold labels from {first} to {last} at example {b}, got {y[b].tolist()}")
         return y

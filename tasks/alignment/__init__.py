@@ -1,0 +1,210 @@
+"""Word alignment: links between the words of a sentence and those of its translation, as a matching."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal, TextIO
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from structsmooth.problems import LinearModuleProblem
+from structsmooth.structures import Matching
+from structsmooth.tasks.alignment.data import Link, SentencePair, read_pairs
+from structsmooth.tasks.alignment.features import GROUPS, pair_features
+from structsmooth.tasks.alignment.lexicon import Lexicon
+from structsmooth.tasks.alignment.picture import draw_alignment
+from structsmooth.tasks.alignment.results import known_links, measures, table
+from structsmooth.tasks.alignment.score import AlignmentScore, batched, padded
+from structsmooth.tasks.base import FittedTask, Predictions, Split, Task
+from structsmooth.tasks.chains import write_scores
+from structsmooth.tasks.files import data_file
+from structsmooth.tasks.progress import tracked
+
+# Labels of an example, and part costs of pairs and of source words without a link.
+_Labels = tuple[Tensor, tuple[Tensor, Tensor]]
+# Sentence pairs of a batch of predictions.
+_BATCH = 32
+
+
+@dataclass(frozen=True)
+class FittedAlignment(FittedTask):
+    """An aligner with its lexicon."""
+
+    task: "Alignment"
+    lexicon: Lexicon
+
+    def problem(self, examples: Sequence[SentencePair]) -> LinearModuleProblem:
+        """Structural hinge losses of the matchings; sentences without words are left out."""
+        examples = [pair for pair in examples if pair.source and pair.target]
+        if not examples:
+            raise ValueError("there are no sentence pairs with words to train on")
+        encoded = [self._encoded(pair) for pair in tracked(examples, "features")]
+        data = [(x, self._labels(pair)) for x, pair in zip(encoded, examples, strict=True)]
+        return LinearModuleProblem(AlignmentScore(encoded[0].shape[-1]), data, None, collate=_collate)
+
+    def predict(self, weights: Tensor, examples: Sequence[SentencePair], k: int = 1) -> Predictions:
+        """The k best alignments of each sentence pair with their scores: links in order."""
+        return [ranked for batch in self._batches(examples) for ranked in self._aligned(weights, batch, k)]
+
+    def measure(
+        self, examples: Sequence[SentencePair], outputs: Sequence[Sequence[Link]]
+    ) -> tuple[dict[str, float], str]:
+        """Alignment error rate, precision and recall."""
+        return measures(examples, outputs), table(examples, outputs)
+
+    def write(self, examples: Sequence[SentencePair], predictions: Predictions, stream: TextIO) -> None:
+        """Links of each sentence pair, on a line in the format of Pharaoh or as lines of the NAACL 2003 shared task.
+
+        Where there are several alignments, a comment line before them has their scores in the same order.
+        """
+        for number, ranked in enumerate(predictions, 1):
+            write_scores(ranked, stream)
+            for _, links in ranked:
+                if self.task.link_format == "naacl":
+                    stream.writelines(f"{number:04} {j + 1} {i + 1}\n" for i, j in links)
+                else:
+                    stream.write(" ".join(f"{i}-{j}" for i, j in links) + "\n")
+
+    def draw(self, examples: Sequence[SentencePair], predictions: Predictions, folder: Path) -> None:
+        """A PNG file of each sentence pair, by its number: a grid with the links found and those that should be."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for number, (pair, ranked) in enumerate(zip(examples, predictions, strict=True), 1):
+            if pair.source and pair.target:
+                draw_alignment(pair, ranked[0][1], folder / f"{number:04}.png")
+
+    def to_dict(self) -> dict[str, Any]:
+        """The options and the lexicon, as plain JSON."""
+        return asdict(self.task) | {"lexicon": self.lexicon.to_dict()}
+
+    @classmethod
+    def from_learned(cls, task: Task, learned: Mapping[str, Any]) -> FittedTask:
+        """The aligner with the lexicon that ``to_dict`` gave."""
+        return super().from_learned(task, {"lexicon": Lexicon.from_dict(learned["lexicon"])})
+
+    def _encoded(self, pair: SentencePair) -> Tensor:
+        """Features [N, M, D]."""
+        return torch.from_numpy(pair_features(self.lexicon, pair, self.task.groups))
+
+    def _labels(self, pair: SentencePair) -> _Labels:
+        """A matching of as many sure links as possible, and the costs of others.
+
+        Among such matchings, it is one of the most probable by Model 1. A link that is not possible costs
+        ``false_positive``, and a source word of the matching that has no sure link ``missed``.
+        """
+        sure, allowed = (_indicators(pair, links) for links in (known_links(pair), known_links(pair) | pair.possible))
+        forward, backward = self.lexicon.posteriors(pair)
+        near = torch.from_numpy(np.sqrt(forward * backward)) / (1 + min(sure.shape))
+        alone = torch.zeros(1, len(pair.source), dtype=torch.float64)
+        y = Matching(torch.where(sure, 1 + near, -torch.inf)[None], unmatched_rows=alone).max()[1][0]
+        missed = self.task.missed * (y >= 0).double()
+        pairs = self.task.false_positive * ~allowed + torch.where(sure, 0.0, missed.unsqueeze(1))
+        return y, (pairs, missed)
+
+    def _batches(self, examples: Sequence[SentencePair]) -> Iterator[Sequence[SentencePair]]:
+        starts = range(0, len(examples), _BATCH)
+        return (examples[begin : begin + _BATCH] for begin in tracked(starts, "predicting"))
+
+    def _aligned(self, weights: Tensor, pairs: Sequence[SentencePair], k: int) -> Predictions:
+        """The k best alignments of a batch; sentences without words have no links."""
+        found: list[list[tuple[float, Any]]] = [[(0.0, ())] for _ in pairs]
+        own = [b for b, pair in enumerate(pairs) if pair.source and pair.target]
+        if not own:
+            return found
+        x = batched([self._encoded(pairs[b]) for b in own])
+        module = AlignmentScore(x[0].shape[-1])
+        torch.nn.utils.vector_to_parameters(weights, module.parameters())
+        with torch.no_grad():
+            values, outputs = module(x).topk(k)
+        for b, scores, ys in zip(own, values.tolist(), outputs.tolist(), strict=True):
+            ranked = zip(scores, (ys_k[: len(pairs[b].source)] for ys_k in ys), strict=True)
+            found[b] = [(score, _links(y)) for score, y in ranked if score > -torch.inf]
+        return found
+
+
+@dataclass(frozen=True)
+class Alignment(Task):
+    """Word alignment: a matching of the words of two sentences, in which words may stay without a link.
+
+    Args:
+        corpus: more sentence pairs, with or without links, for the counts of words and for Model 1; any data as for
+            training, such as hansards#train.
+        false_positive: cost of a link that is not even possible.
+        missed: cost of a source word without any of its sure links.
+        leave_out: groups of features to leave out, separated by commas, of dice, model1, position, spelling, frequency
+            and neighbours.
+        link_format: of predictions: pharaoh for a line of links for each sentence pair, source first, from 0; naacl
+            for a line for each link, with the numbers of the sentence pair, target and source, from 1.
+
+    Reference:
+        Taskar, Lacoste-Julien and Klein (2005), "A Discriminative Matching Approach to Word Alignment".
+    """
+
+    corpus: str | None = None
+    false_positive: float = 1.0
+    missed: float = 3.0
+    leave_out: str = ""
+    link_format: Literal["pharaoh", "naacl"] = "pharaoh"
+
+    summary: ClassVar[str] = "links between the words of a sentence and its translation"
+    headline: ClassVar[str] = "aer"
+    headline_is_error: ClassVar[bool] = True
+    lam: ClassVar[str] = "1/n"
+    passes: ClassVar[int] = 15
+    solver: ClassVar[str] = "proximal-bcfw"
+    fitted_type: ClassVar[type[FittedTask]] = FittedAlignment
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("false_positive", "missed"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise ValueError(f"{name} must be a number from 0, got {getattr(self, name)}")
+        if unknown := set(self._left_out) - set(GROUPS):
+            raise ValueError(f"leave_out must be of {', '.join(GROUPS)}, got {', '.join(sorted(unknown))}")
+
+    @property
+    def groups(self) -> list[str]:
+        """The groups of features in use."""
+        return [group for group in GROUPS if group not in self._left_out]
+
+    @property
+    def _left_out(self) -> list[str]:
+        return [group for group in self.leave_out.split(",") if group]
+
+    @classmethod
+    def default_files(cls) -> dict[str, str]:
+        """The first 100 and the other test pairs of the Hansards, which do not come with the package."""
+        parts = {"train": "test:1-100", "test": "test:101-447"}
+        return {split: f"{data_file('alignment', 'hansards')}#{part}" for split, part in parts.items()}
+
+    def read(self, path: str | TextIO, split: Split = "train") -> list[SentencePair]:
+        """Sentence pairs; see :func:`~structsmooth.tasks.alignment.data.read_pairs`."""
+        pairs = read_pairs(path)
+        for pair in pairs if split != "predict" else ():
+            known_links(pair)
+        return pairs
+
+    def fit(self, examples: Sequence[SentencePair]) -> FittedAlignment:
+        """The aligner, with the words of the examples and of the corpus."""
+        more = read_pairs(self.corpus) if self.corpus else []
+        return FittedAlignment(self, Lexicon.of([*examples, *more]))
+
+
+def _collate(examples: list[tuple[Tensor, _Labels]]) -> Any:
+    """A batch of features and sizes, labels, and part costs."""
+    x, labels = zip(*examples, strict=True)
+    y, costs = zip(*labels, strict=True)
+    return batched(list(x)), (padded(list(y)), tuple(padded(list(own)) for own in zip(*costs, strict=True)))
+
+
+def _indicators(pair: SentencePair, links: frozenset[Link]) -> Tensor:
+    """[N, M], true at the links."""
+    indicators = torch.zeros(len(pair.source), len(pair.target), dtype=torch.bool)
+    for i, j in links:
+        indicators[i, j] = True
+    return indicators
+
+
+def _links(y: Sequence[int]) -> tuple[Link, ...]:
+    return tuple((i, j) for i, j in enumerate(y) if j >= 0)

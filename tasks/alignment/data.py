@@ -1,0 +1,146 @@
+"""Pairs of sentences and the links between their words: folders of parallel files, or text with a pair on each line."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import TextIO
+
+from structsmooth.tasks.files import split_part
+
+Link = tuple[int, int]
+
+# What separates the sentences and the links of a line.
+_BAR = "|||"
+# Files of links beside NAME.f and NAME.e: lines of links, or the table of the NAACL 2003 shared task.
+_LINES, _TABLE = ".align", ".wa"
+
+
+@dataclass(frozen=True)
+class SentencePair:
+    """Two sentences with the same meaning, and the links between their words.
+
+    Attributes:
+        source: words of the first, the rows of alignments.
+        target: words of the second.
+        sure: links (source position, target position) that an alignment should have; ``None`` if they are unknown.
+        possible: further links that it may have.
+    """
+
+    source: tuple[str, ...]
+    target: tuple[str, ...]
+    sure: frozenset[Link] | None = None
+    possible: frozenset[Link] = frozenset()
+
+
+def read_pairs(path: str | TextIO) -> list[SentencePair]:
+    """Pairs of sentences of a folder (``FOLDER#test``), or of text.
+
+    ``FOLDER#NAME`` has a sentence on each line of ``NAME.f`` (source) and ``NAME.e`` (target), words separated by
+    blanks, and links in ``NAME.align``, ``NAME.wa``, or not at all. ``FOLDER#NAME:1-100`` are the first 100 pairs, and
+    ``FOLDER#A+B`` those of A, then of B. In other text a line is ``source ||| target``, or
+    ``source ||| target ||| links``. Links are written ``3-5`` with positions from 0, source first, and ``3-5-P`` or
+    ``3?5`` if they are only possible. Lines of ``NAME.wa`` are the number of the pair, the target position and the
+    source position, all from 1, and S or P, as in the NAACL 2003 shared task. A link that is given twice counts once,
+    and is sure if it is so once. A sentence may have no words, and then no links.
+
+    Raises:
+        ValueError: something else, with the path and the line.
+        OSError: a file that cannot be read.
+    """
+    if not isinstance(path, str):
+        return _from_lines(path, "standard input")
+    file, part = split_part(path)
+    if part is not None:
+        return [pair for name in part.split("+") for pair in _from_folder(file, name, path)]
+    if file.is_dir():
+        names = sorted(own.stem for own in file.glob("*.f"))
+        raise ValueError(f"{path}: a folder needs a name, such as {path}#{names[0] if names else 'test'}")
+    with open(file, encoding="utf-8") as lines:
+        return _from_lines(lines, path)
+
+
+def _from_lines(lines: Iterable[str], place: str) -> list[SentencePair]:
+    pairs = []
+    for number, line in enumerate(lines, 1):
+        cells = line.rstrip("\n").split(_BAR)
+        if len(cells) not in (2, 3):
+            raise ValueError(f"{place}:{number}: expected source {_BAR} target, perhaps with {_BAR} links")
+        source, target = (tuple(cell.split()) for cell in cells[:2])
+        links = _links(cells[2], f"{place}:{number}") if len(cells) == 3 else None
+        pairs.append(_pair(source, target, links, f"{place}:{number}"))
+    if not pairs:
+        raise ValueError(f"{place}: no sentences")
+    return pairs
+
+
+def _from_folder(folder: Path, part: str, path: str) -> list[SentencePair]:
+    match = re.fullmatch(r"([^:]+)(?::(\d+)-(\d+))?", part)
+    if match is None:
+        raise ValueError(f"{path}: expected NAME or NAME:first-last after the #, got {part!r}")
+    stem = folder / match[1]
+    sources, targets = (_sentences(stem.with_name(stem.name + end)) for end in (".f", ".e"))
+    if len(sources) != len(targets):
+        raise ValueError(f"{stem}.f has {len(sources)} lines, but {stem}.e has {len(targets)}")
+    pairs = []
+    for number, (source, target, links) in enumerate(zip_longest(sources, targets, _all_links(stem, len(sources))), 1):
+        pairs.append(_pair(source, target, links, f"{stem}{_LINES}:{number}"))
+    first, last = int(match[2] or 1), int(match[3] or len(pairs))
+    if not 1 <= first <= last <= len(pairs):
+        raise ValueError(f"{path}: there are {len(pairs)} pairs, got {first}-{last}")
+    return pairs[first - 1 : last]
+
+
+def _sentences(file: Path) -> list[tuple[str, ...]]:
+    with open(file, encoding="utf-8") as lines:
+        return [tuple(line.split()) for line in lines]
+
+
+def _all_links(stem: Path, count: int) -> Sequence[list[tuple[Link, bool]]]:
+    """Links of each pair, and whether they are sure; none at all if there is no file of them."""
+    for ending, read in ((_LINES, _read_lines), (_TABLE, _read_table)):
+        file = stem.with_name(stem.name + ending)
+        if file.exists():
+            with open(file, encoding="utf-8") as lines:
+                return read(lines, str(file), count)
+    return []
+
+
+def _read_lines(lines: Iterable[str], place: str, count: int) -> list[list[tuple[Link, bool]]]:
+    links = [_links(line, f"{place}:{number}") for number, line in enumerate(lines, 1)]
+    if len(links) != count:
+        raise ValueError(f"{place} has {len(links)} lines, but there are {count} sentences")
+    return links
+
+
+def _read_table(lines: Iterable[str], place: str, count: int) -> list[list[tuple[Link, bool]]]:
+    links: list[list[tuple[Link, bool]]] = [[] for _ in range(count)]
+    for number, line in enumerate(lines, 1):
+        match = re.fullmatch(r"\s*(\d+)\s+(\d+)\s+(\d+)(?:\s+([SP]))?(?:\s+[\d.]+)?\s*", line)
+        if match is None or not 1 <= int(match[1]) <= count or "0" in match.group(2, 3):
+            raise ValueError(f"{place}:{number}: expected a pair from 1 to {count}, target, source and S or P")
+        links[int(match[1]) - 1].append(((int(match[3]) - 1, int(match[2]) - 1), match[4] != "P"))
+    return links
+
+
+def _links(text: str, place: str) -> list[tuple[Link, bool]]:
+    links = []
+    for word in text.split():
+        match = re.fullmatch(r"(\d+)([-?])(\d+)(-P)?", word)
+        if match is None:
+            raise ValueError(f"{place}: expected links such as 3-5 or 3-5-P, got {word!r}")
+        links.append(((int(match[1]), int(match[3])), match[2] == "-" and match[4] is None))
+    return links
+
+
+def _pair(
+    source: tuple[str, ...], target: tuple[str, ...], links: Sequence[tuple[Link, bool]] | None, place: str
+) -> SentencePair:
+    if links is None:
+        return SentencePair(source, target)
+    for (i, j), _ in links:
+        if i >= len(source) or j >= len(target):
+            raise ValueError(f"{place}: link {i}-{j} is outside sentences of {len(source)} and {len(target)} words")
+    sure = frozenset(link for link, is_sure in links if is_sure)
+    return SentencePair(source, target, sure, frozenset(link for link, _ in links) - sure)
