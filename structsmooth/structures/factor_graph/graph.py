@@ -104,9 +104,9 @@ class FactorGraph(Structure):
             check_edges(self._layout)
         if factors:
             self.potential_names = ("unary", "pairwise", "factors")
-            self.factors, automata = bind(factors, unary, self._layout, self.validate_args)
-            self.scopes, self.transitions = automata.scopes, automata.transitions
-            self._owners, self._pairs = automata.owners, automata.pairs
+            self.factors, own = bind(factors, unary, self._layout, self.validate_args)
+            self.scopes, self.transitions = own.scopes, own.transitions
+            self._owners, self._pairs = own.owners, own.pairs
             if self.validate_args:
                 self.check_values("factors")
 
@@ -227,8 +227,7 @@ class FactorGraph(Structure):
 
     def inverse_cdf(self, uniform: Tensor) -> Tensor:
         """Samples [B, n, N] at uniform numbers of that shape, as in ``Distribution``; with factors, at more numbers."""
-        y = operators.sample(*self._expanded, uniform, self.max_table)
-        return cast(Tensor, y[..., : self.unary.shape[1]])
+        return cast(Tensor, operators.sample(*self._expanded, uniform, self.max_table)[..., : self.unary.shape[1]])
 
     def checked_labels(self, y: Tensor) -> Tensor:
         """Labels as int64, with 0 at padding."""
