@@ -31,4 +31,4 @@ def draw_alignment(pair: SentencePair, links: Sequence[Link], path: Path) -> Non
     panel.set_yticks([i + 0.5 for i in range(rows - 1)], minor=True)
     panel.grid(which="minor", color="0.9", linewidth=0.5)
     panel.tick_params(which="both", length=0)
-    figure.savefig(path, dpi=100)
+    figure.savefig(path, dpi=100, bbox_inches="tight")
