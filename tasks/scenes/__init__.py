@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TextIO, get_args
 
@@ -19,6 +19,7 @@ from structsmooth.tasks.progress import tracked
 from structsmooth.tasks.scenes import graphs
 from structsmooth.tasks.scenes.data import Scene, read_scenes, truth
 from structsmooth.tasks.scenes.graphs import Graph
+from structsmooth.tasks.segmentation.pictures import read_listed
 
 if TYPE_CHECKING:  # OpenCV loads with the first image, not with the list of tasks
     from structsmooth.tasks.scenes.unaries import Maps, Regressions
@@ -173,10 +174,12 @@ class Scenes(Task):
         return {split: data_file("scenes", f"{name}#{part}") for split, part in parts.items()}
 
     def read(self, path: str | TextIO, split: Split = "train") -> list[Scene]:
-        """Scenes of a folder or zip file; see :func:`~structsmooth.tasks.scenes.data.read_scenes`."""
-        if not isinstance(path, str):
-            raise ValueError("scenes are read from a folder or zip file, not from standard input")
-        scenes = read_scenes(path, tuple(filter(None, self.void.split(","))))
+        """Scenes of a folder, zip file or image, or of paths on standard input.
+
+        See :func:`~structsmooth.tasks.scenes.data.read_scenes`.
+        """
+        at = partial(read_scenes, void=tuple(filter(None, self.void.split(","))))
+        scenes = at(path) if isinstance(path, str) else read_listed(path, at)
         for scene in scenes if split != "predict" else ():
             truth(scene)
         return scenes

@@ -35,11 +35,11 @@ class Scene:
 
 
 def read_scenes(path: str, void: Sequence[str] = ()) -> list[Scene]:
-    """Scenes of a folder or zip file.
+    """Scenes of a folder or zip file, or a single one.
 
     ``images/`` has the images, ``labels/`` a PNG file of one channel for each, of the same stem, and ``classes.txt`` a
     line for each class. Pixels hold the number of their class, from 0; higher numbers are void. Images to predict need
-    no labels.
+    no labels; they may be a folder of images, or an image.
 
     Args:
         path: folder or zip file, for all its images in the order of their names; ``PATH#train`` for those that

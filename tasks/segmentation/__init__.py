@@ -16,7 +16,7 @@ from structsmooth.problems import LinearModuleProblem
 from structsmooth.tasks.base import FittedTask, Latest, Predictions, Split, Task
 from structsmooth.tasks.files import data_file
 from structsmooth.tasks.progress import tracked
-from structsmooth.tasks.segmentation.pictures import Picture, read_pictures, run_lengths, save_overlay
+from structsmooth.tasks.segmentation.pictures import Picture, read_listed, read_pictures, run_lengths, save_overlay
 from structsmooth.tasks.segmentation.score import SuperpixelScore, balanced_cost
 
 if TYPE_CHECKING:  # OpenCV loads with the first image, not with the list of tasks
@@ -144,10 +144,11 @@ class Segmentation(Task):
         return {split: data_file("segmentation", f"{name}#{part}") for split, part in parts.items()}
 
     def read(self, path: str | TextIO, split: Split = "train") -> list[Picture]:
-        """Pictures of a folder or zip file; see :func:`~structsmooth.tasks.segmentation.pictures.read_pictures`."""
-        if not isinstance(path, str):
-            raise ValueError("segmentation reads images from a folder or zip file, not from standard input")
-        pictures = read_pictures(path)
+        """Pictures of a folder, zip file or image, or of paths on standard input.
+
+        See :func:`~structsmooth.tasks.segmentation.pictures.read_pictures`.
+        """
+        pictures = read_pictures(path) if isinstance(path, str) else read_listed(path, read_pictures)
         for picture in pictures if split != "predict" else ():
             _truth(picture)
         return pictures

@@ -1,4 +1,4 @@
-"""Images with masks: folders and zip files with ``images/`` and ``masks/``, and pictures of segmentations.
+"""Images with masks: folders and zip files with ``images/`` and ``masks/``, or images alone; pictures of segmentations.
 
 Needs OpenCV: ``pip install structsmooth[images]``.
 """
@@ -6,9 +6,11 @@ Needs OpenCV: ``pip install structsmooth[images]``.
 import os
 import zipfile
 import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +21,17 @@ from structsmooth.tasks.files import select
 _SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp"}
 File = Path | zipfile.Path
 """A file or folder, on disk or in a zip file."""
+
+
+class Named(Protocol):
+    """A picture with a name."""
+
+    @property
+    def name(self) -> str:
+        """Of its file, without suffix."""
+
+
+P = TypeVar("P", bound=Named)
 
 # BGR, and the share of the image that stays.
 _PREDICTED, _OUTLINE, _OPACITY = (0, 200, 0), (0, 0, 255), 0.45
@@ -40,13 +53,13 @@ class Picture:
 
 
 def read_pictures(path: str) -> list[Picture]:
-    """Pictures of a folder or zip file in the order of their names.
+    """Pictures of a folder or zip file in the order of their names, or a single one.
 
     ``images/`` has the images, and ``masks/`` the masks of the same stem, if there are any: 0 is background, all else
-    object.
+    object. Without ``images/`` the images are those of the folder itself.
 
     Args:
-        path: folder or zip file; ``PATH#1-200`` for some of its images, counted from 1.
+        path: folder, zip file or image; ``PATH#1-200`` for some of the images of a folder or zip file, counted from 1.
 
     Raises:
         FileNotFoundError: no such folder or file.
@@ -64,26 +77,49 @@ def read_pictures(path: str) -> list[Picture]:
     return [_read(name, images[name], masks.get(name)) for name in names]
 
 
-def opened(source: Path) -> File:
-    """A folder, or the root of a zip file.
+def read_listed(lines: Iterable[str], read: Callable[[str], Sequence[P]]) -> list[P]:
+    """What ``read`` finds at the paths that lines name, such as those of standard input; empty lines count for nothing.
 
     Raises:
-        FileNotFoundError: there is neither.
-        ValueError: a file that is no zip file.
+        ValueError: no paths, or two pictures of the same name, whose predictions would have the same file.
+    """
+    pictures = [picture for line in lines if line.strip() for picture in read(line.strip())]
+    if not pictures:
+        raise ValueError("standard input: expected lines with paths of images")
+    counts = Counter(picture.name for picture in pictures)
+    if twice := [name for name, count in counts.items() if count > 1]:
+        raise ValueError(f"standard input: two images have the name {twice[0]}")
+    return pictures
+
+
+def opened(source: Path) -> File:
+    """A folder, the root of a zip file, or an image.
+
+    Raises:
+        FileNotFoundError: there is none of them.
+        ValueError: a file that is no zip file, and has no suffix of an image.
     """
     if not source.exists():
-        raise FileNotFoundError(f"{source}: no such folder or zip file")
+        raise FileNotFoundError(f"{source}: no such folder, zip file or image")
+    if source.is_dir() or source.suffix.lower() in _SUFFIXES:
+        return source
     try:
-        return source if source.is_dir() else zipfile.Path(source)
+        return zipfile.Path(source)
     except zipfile.BadZipFile as error:
-        raise ValueError(f"{source}: neither a folder nor a zip file ({error})") from error
+        raise ValueError(f"{source}: neither a folder nor a zip file nor an image ({error})") from error
 
 
 def images_of(root: File) -> dict[str, File]:
-    """The files in ``images/`` by their stem; ``ValueError`` if there are none."""
-    images = by_stem(root, "images")
+    """By their stem: the files in ``images/``, else those of the folder itself, or a single image.
+
+    Raises:
+        ValueError: there are none, or two of the same stem.
+    """
+    if root.is_file():
+        return {Path(root.name).stem: root}
+    images = by_stem(root, "images") or by_stem(root, "")
     if not images:
-        raise ValueError(f"{root}: no images in images/")
+        raise ValueError(f"{root}: no images, neither in images/ nor beside it")
     return images
 
 
@@ -95,7 +131,7 @@ def by_stem(root: File, folder: str) -> dict[str, File]:
         if suffix.lower() not in _SUFFIXES or not file.is_file():
             continue
         if stem in found:
-            raise ValueError(f"{root}: {folder}/{found[stem].name} and {folder}/{file.name} have the same name")
+            raise ValueError(f"{root / folder}: {found[stem].name} and {file.name} have the same name")
         found[stem] = file
     return found
 

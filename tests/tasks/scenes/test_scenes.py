@@ -88,8 +88,14 @@ def test_labels_of_another_size_or_depth_are_refused(tmp_path):
         assert cv2.imwrite(str(path / "labels" / "s00.png"), wrong)
         with pytest.raises(ValueError, match=r"labels/s00\.png: expected one byte for each pixel of images/s00\.png"):
             read_scenes(str(path))
-    with pytest.raises(ValueError, match="not from standard input"):
-        Scenes().read(io.StringIO())
+
+
+def test_images_to_predict_may_be_alone(tmp_path):
+    path = Path(write_all(tmp_path / "data", 2))
+    image = path / "images" / "s01.png"
+    for source in (str(image), io.StringIO(f"{image}\n")):
+        (scene,) = Scenes().read(source, "predict")
+        assert (scene.name, scene.labels, scene.classes) == ("s01", None, ())
 
 
 @pytest.mark.parametrize("settings", [{"graph": "ring"}, {"side": 1}, {"colours": 0}, {"textures": 0}])

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from images import SIZE, ellipse, write, write_all, zipped
 
-from structsmooth.tasks.segmentation.pictures import Picture, read_pictures, save_overlay
+from structsmooth.tasks.segmentation.pictures import Picture, read_listed, read_pictures, save_overlay
 
 
 def test_folders_and_zip_files_hold_the_same(tmp_path: Path) -> None:
@@ -57,13 +57,36 @@ def test_grey_images_get_three_channels(tmp_path: Path) -> None:
 
 
 def test_refuses_no_data(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="nowhere: no such folder or zip file"):
+    with pytest.raises(FileNotFoundError, match="nowhere: no such folder, zip file or image"):
         read_pictures(str(tmp_path / "nowhere"))
-    with pytest.raises(ValueError, match="no images in images/"):
+    with pytest.raises(ValueError, match="no images, neither in images/ nor beside it"):
         read_pictures(str(tmp_path))
     (tmp_path / "a.txt").write_text("no archive")
     with pytest.raises(ValueError, match=r"a\.txt: neither a folder nor a zip file"):
         read_pictures(str(tmp_path / "a.txt"))
+    with pytest.raises(ValueError, match="standard input: expected lines with paths of images"):
+        read_listed(["\n"], read_pictures)
+
+
+def test_images_alone(tmp_path: Path) -> None:
+    path = Path(write_all(tmp_path / "data", 3, masks=False))
+    plain = path / "images"
+    for source in (str(plain), zipped(plain)):
+        assert [picture.name for picture in read_pictures(source)] == ["e00", "e01", "e02"]
+    assert [picture.name for picture in read_pictures(f"{plain}#2")] == ["e01"]
+    (single,) = read_pictures(str(plain / "e01.png"))
+    assert single.name == "e01"
+    assert single.mask is None
+    assert np.array_equal(single.image, ellipse(1)[0])
+
+
+def test_paths_line_by_line(tmp_path: Path) -> None:
+    path = Path(write_all(tmp_path / "data", 3, masks=False))
+    first, others = str(path / "images" / "e00.png"), f"{path}#2-3"
+    pictures = read_listed([f"{first}\n", "\n", others], read_pictures)
+    assert [picture.name for picture in pictures] == ["e00", "e01", "e02"]
+    with pytest.raises(ValueError, match="two images have the name e00"):
+        read_listed([first, first], read_pictures)
 
 
 def test_refuses_files_that_are_no_images(tmp_path: Path) -> None:
@@ -106,7 +129,7 @@ def test_refuses_images_of_the_same_name(tmp_path: Path) -> None:
     image, mask = ellipse(0)
     write(tmp_path, "a", image, mask)
     cv2.imwrite(str(tmp_path / "images" / "a.bmp"), image)
-    with pytest.raises(ValueError, match=r"images/a\.\w+ and images/a\.\w+ have the same name"):
+    with pytest.raises(ValueError, match=r"images: a\.\w+ and a\.\w+ have the same name"):
         read_pictures(str(tmp_path))
 
 
