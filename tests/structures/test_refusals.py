@@ -53,8 +53,9 @@ def calls_with_bad_potentials(member: Member) -> Refusals:
         for defect, (bad, error, message) in bad_potentials(name, potentials[i], used[i]).items():
             wrong = [*potentials[:i], bad, *potentials[i + 1 :]]
             arguments = with_potentials(instance, wrong)
-            # One tensor alone may be anywhere, and boxes need scores that they fit.
-            if member.build is not box_candidates and (defect != "elsewhere" or len(instance) > 1):
+            # One tensor alone may be anywhere, boxes need scores that they fit, and what has a default may be left out.
+            excused = {"elsewhere": len(instance) == 1, "None": hasattr(type(structure), name)}
+            if member.build is not box_candidates and not excused.get(defect):
                 cases[f"{name}: {defect}"] = (lambda a=arguments: member.build(*a), error, message)
             cases[f"replacing {name}: {defect}"] = (lambda p=wrong: structure.replace(*p), error, message)
     return cases

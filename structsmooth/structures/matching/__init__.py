@@ -10,6 +10,9 @@ from structsmooth.structures.base import Structure, check_k, widened
 from structsmooth.structures.best_max_marginal_first import sorted_downwards
 from structsmooth.structures.matching import operators, unmatched
 
+# Potentials that a matching may have beside its weights.
+_UNMATCHED = ("unmatched_rows", "unmatched_columns")
+
 
 class Matching(Structure):
     """All assignments of N rows to distinct columns among M >= N, bound to weights of the pairs.
@@ -95,16 +98,15 @@ class Matching(Structure):
 
     def check_shapes(self) -> None:
         """Raise unless scores have their shapes, outside transforms of ``torch.func``."""
-        weights, rows, columns = self.weights, self.unmatched_rows, self.unmatched_columns
+        weights, names = self.weights, self.potential_names
         checks.require_scores("weights", weights)
-        if weights.dim() != 3 or 0 in weights.shape[1:] or (rows is None and weights.shape[1] > weights.shape[2]):
-            wanted = "1 <= N <= M" if rows is None else "N, M >= 1"
+        all_matched = "unmatched_rows" not in names
+        if weights.dim() != 3 or 0 in weights.shape[1:] or (all_matched and weights.shape[1] > weights.shape[2]):
+            wanted = "1 <= N <= M" if all_matched else "N, M >= 1"
             raise ValueError(f"weights must have shape [B, N, M] with {wanted}, got {tuple(weights.shape)}")
-        for name, scores, dimensions, size in (
-            ("unmatched_rows", rows, "[B, N]", weights.shape[1]),
-            ("unmatched_columns", columns, "[B, M]", weights.shape[2]),
-        ):
-            if scores is not None:
+        for name, dimensions, size in zip(_UNMATCHED, ("[B, N]", "[B, M]"), weights.shape[1:], strict=True):
+            if name in names:
+                scores = getattr(self, name)
                 checks.require_scores(name, scores)
                 checks.require_shape(name, scores, dimensions, (len(weights), size))
                 checks.require_device(name, scores, "weights", weights)

@@ -5,7 +5,7 @@ become part of the weights: the sum of c_j over the columns left is that over al
 the columns taken. A column that must be taken has a c_j so low that no matching without it can be the best.
 """
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -14,8 +14,12 @@ from structsmooth.structures.base import widened
 from structsmooth.structures.matching import operators
 
 
-class Scores(NamedTuple):
-    """Weights [B, N, M], sizes [B, 2], and scores of rows [B, N] and columns [B, M] that stay alone, if they may."""
+@dataclass
+class Scores:
+    """Weights [B, N, M], sizes [B, 2], and scores of rows [B, N] and columns [B, M] that stay alone, if they may.
+
+    This is no named tuple, of which torch 2.5 traces no properties.
+    """
 
     weights: Tensor
     sizes: Tensor

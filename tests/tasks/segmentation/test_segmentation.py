@@ -114,9 +114,9 @@ def test_images_without_masks_can_be_predicted_alone(trained, tmp_path):
             use(examples)
 
 
-def test_refuses_standard_input_and_empty_vocabularies(trained):
+def test_refuses_empty_input_and_vocabularies(trained):
     task, _, _ = trained
-    with pytest.raises(ValueError, match="segmentation reads images from a folder or zip file"):
+    with pytest.raises(ValueError, match="standard input: expected lines with paths of images"):
         task.read(io.StringIO())
     with pytest.raises(ValueError, match="colours must be at least 1, got 0"):
         Segmentation(colours=0)
