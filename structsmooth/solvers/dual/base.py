@@ -1,6 +1,10 @@
 """Solvers that work on the dual of a linear problem of hinges."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
 
 from structsmooth.problems.base import Problem
 from structsmooth.problems.linear.base import LinearProblem
@@ -23,6 +27,21 @@ class DualSolver(Solver[S]):
     def linear(self, problem: Problem, lam: float) -> LinearProblem:
         """The problem, known to have a dual; see :func:`checked_hinges`."""
         return checked_hinges(type(self).__name__, problem, lam)
+
+
+class Uniform(NamedTuple):
+    """The point of the dual at which the outputs of every example have equal probabilities."""
+
+    gradient: Tensor  # (1/n) Σ B_iᵀ(m_i − ν(y_i)), [dim]
+    cost: float  # (1/n) Σ ⟨ℓ_i, m_i⟩
+    log_outputs: float  # mean of log |Y_i|
+
+
+def uniform(problem: LinearProblem) -> Uniform:
+    """The uniform distributions, by one pass of the exp oracle."""
+    full = problem.full_pass(torch.zeros_like(problem.start()), Entropy(_HOT))
+    assert full.expected_cost is not None
+    return Uniform(full.gradient, full.expected_cost, full.smoothed_loss / _HOT)
 
 
 def checked_hinges(user: str, problem: Problem, lam: float) -> LinearProblem:
@@ -84,3 +103,7 @@ def soft_dual(user: str, problem: Problem, lam: float) -> SoftDual:
     if not isinstance(linear, FactorGraphProblem):
         raise TypeError(f"{user} needs a FactorGraphProblem, got {type(problem).__name__}; take BCFW")
     return SoftDual(linear, lam)
+
+
+# At this level of smoothing, Gibbs distributions are uniform to the last digits that costs leave.
+_HOT = 1e12

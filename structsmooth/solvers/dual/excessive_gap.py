@@ -12,7 +12,7 @@ from structsmooth.problems.base import FullPass, Problem
 from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.smoothing import Entropy, Smoother
 from structsmooth.solvers.checks import check_positive
-from structsmooth.solvers.dual.base import DualSolver
+from structsmooth.solvers.dual.base import DualSolver, uniform
 from structsmooth.solvers.state import State, empty
 
 
@@ -91,14 +91,10 @@ class ExcessiveGap(DualSolver[ExcessiveGapState]):
         linear = self.linear(problem, lam)
         if start is not None:
             raise TypeError(f"start must be None, got {type(start).__name__}: runs start from the uniform distribution")
-        uniform = linear.full_pass(torch.zeros_like(linear.start()), Entropy(_HOT))
-        assert uniform.expected_cost is not None
-        lipschitz = self.lipschitz or linear.inner(uniform.gradient, uniform.gradient) / lam or 1.0
+        gradient, cost, log_outputs = uniform(linear)
+        lipschitz = self.lipschitz or linear.inner(gradient, gradient) / lam or 1.0
         state = ExcessiveGapState(
-            linear.within_bounds(uniform.gradient / -lam),
-            dual_gradient=uniform.gradient,
-            dual_cost=uniform.expected_cost,
-            log_outputs=uniform.smoothed_loss / _HOT,
+            linear.within_bounds(gradient / -lam), dual_gradient=gradient, dual_cost=cost, log_outputs=log_outputs
         )
         while True:
             first = self._after(linear, lam, state, state.weights, lipschitz, lipschitz, 1.0)
@@ -176,8 +172,6 @@ def _holds(state: ExcessiveGapState) -> bool:
     return not state.excess < -_ROUNDING * (abs(state.smoothed_loss) + state.mu * state.log_outputs)
 
 
-# At this level of smoothing, Gibbs distributions are uniform to the last digits that costs leave.
-_HOT = 1e12
 # Factors of L after a step that fails at the start, one that fails later, and one that succeeds.
 _FIRST_RISE = 4.0
 _RISE = 2.0

@@ -10,7 +10,7 @@ from torch import Tensor
 from structsmooth.problems.base import FullPass, Problem
 from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.smoothing import Entropy
-from structsmooth.solvers.dual.base import DualSolver
+from structsmooth.solvers.dual.base import DualSolver, uniform
 from structsmooth.solvers.state import State, empty
 
 
@@ -80,16 +80,15 @@ class Extragradient(DualSolver[ExtragradientState]):
         linear = self.linear(problem, lam)
         if start is not None:
             raise TypeError(f"start must be None, got {type(start).__name__}: runs start from uniform distributions")
-        zero = torch.zeros_like(linear.start())
-        uniform = linear.full_pass(zero, Entropy(_HOT))
-        assert uniform.expected_cost is not None
-        w, log_outputs, cost = linear.within_bounds(zero), uniform.smoothed_loss / _HOT, uniform.expected_cost
+        gradient, cost, log_outputs = uniform(linear)
+        zero = torch.zeros_like(gradient)
+        w = linear.within_bounds(zero)
         return ExtragradientState(
             w,
             dual=0.0,  # losses are not negative
             iterate=w,
             log_weights=zero,
-            gradient=uniform.gradient,
+            gradient=gradient,
             cost=cost,
             log_partition=log_outputs,
             mean_gradient=zero,
@@ -150,8 +149,6 @@ def _descended(problem: LinearProblem, lam: float, state: ExtragradientState, gr
     return problem.within_bounds((state.iterate - size * gradient) / (1 + lam * size))
 
 
-# At this level of smoothing, Gibbs distributions are uniform to the last digits that costs leave.
-_HOT = 1e12
 # Factors of γ after a success: before the first failure, and later.
 _FIRST_RISE = 2.0
 _RISE = 1.1
