@@ -8,12 +8,12 @@ from structsmooth.history import History, Row, best_bound
 from structsmooth.plots import plot_comparison, plot_history
 
 
-def run(objectives, calls, dual=None, f1=None):
-    """A history with a constant lower bound and one second for every oracle call."""
+def run(objectives, calls, dual=None, f1=None, passes=None):
+    """A history with a constant lower bound and one second, and by default one pass, for every oracle call."""
     metrics = [{}] * len(objectives) if f1 is None else [{"f1": value} for value in f1]
     return History(
-        Row(i, c, float(c), value, dual, None if dual is None else value - dual, metrics=m)
-        for i, (value, c, m) in enumerate(zip(objectives, calls, metrics, strict=True))
+        Row(done, c, float(c), value, dual, None if dual is None else value - dual, metrics=m)
+        for value, c, m, done in zip(objectives, calls, metrics, passes or calls, strict=True)
     )
 
 
@@ -103,7 +103,7 @@ def test_a_history_has_the_panels_that_it_can_fill(tmp_path, drawn):
     assert [panel.get_xlabel() for panel in full.axes[-3:]] == ["passes over the data", "oracle calls", "seconds"]
     assert full.axes[1].get_lines()[0].get_xydata() == pytest.approx(np.array([[0, 3], [10, 2], [20, 1]]))
     # No logarithmic axis has a gap of zero.
-    assert full.axes[3].get_lines()[0].get_xydata() == pytest.approx(np.array([[0, 2], [1, 1]]))
+    assert full.axes[3].get_lines()[0].get_xydata() == pytest.approx(np.array([[0, 2], [10, 1]]))
     assert len(bare.axes) == 3
     assert len(one.axes) == 6
     with pytest.raises(ValueError, match="history must have at least one row"):
@@ -128,7 +128,45 @@ def test_estimated_gaps_are_drawn_beside_the_true_ones(tmp_path, drawn):
     plot_history(history, tmp_path / "history.png")
     plot_comparison({"one": [history], "other": [run([4.0, 3.0], [20, 40], dual=0.5)]}, tmp_path / "plot.png", n=10)
     of_run, comparison = drawn
-    assert lines(of_run.axes[3])["true"] == pytest.approx(np.array([[0, 3], [1, 1]]))
-    assert lines(of_run.axes[3])["estimated"] == pytest.approx(np.array([[1, 0.25]]))
+    assert lines(of_run.axes[3])["true"] == pytest.approx(np.array([[10, 3], [20, 1]]))
+    assert lines(of_run.axes[3])["estimated"] == pytest.approx(np.array([[20, 0.25]]))
     assert comparison.axes[4].get_ylabel() == "estimated gap / gap"
     assert lines(comparison.axes[4])["one"] == pytest.approx(np.array([[2, 0.25]]))
+
+
+def test_means_and_deviations(tmp_path, drawn):
+    seeds = [run([4.0, value], [10, 20], dual=0.0) for value in (1.0, 2.0, 3.0)]
+    plot_comparison({"one": seeds, "alone": seeds[:1]}, tmp_path / "plot.png", n=10, bands="deviation")
+    suboptimality = drawn[0].axes[0]
+    assert lines(suboptimality)["one"] == pytest.approx(np.array([[1, 4], [2, 2]]))
+    # At the second point the standard deviation of 1, 2 and 3 is 1.
+    assert bands(suboptimality)[0] == pytest.approx((1, 4))
+    assert bands(suboptimality)[1] == pytest.approx((1, 4))
+
+
+def test_cache_hits_have_panels_if_there_are_any(tmp_path, drawn):
+    history = run([4.0, 2.0], [10, 20], dual=1.0)
+    history[1].metrics = {"cache_hit_rate": 0.25}
+    idle = run([4.0, 3.0], [10, 20], dual=1.0)
+    idle[1].metrics = {"cache_hit_rate": 0.0}
+    plot_comparison({"one": [history], "idle": [idle]}, tmp_path / "plot.png", n=10)
+    plot_comparison({"idle": [idle]}, tmp_path / "idle.png", n=10)
+    hits = drawn[0].axes[4]
+    assert hits.get_ylabel() == "share of cache hits"
+    assert lines(hits)["one"] == pytest.approx(np.array([[2, 0.25]]))
+    assert len(drawn[1].axes) == 4
+
+
+def test_full_passes_are_left_out_of_a_third_axis(tmp_path, drawn):
+    """Rows are passes of steps, and the first solver calls the oracle twice as often, for its full passes."""
+    passes = [0, 1, 2]
+    full, steps = run([4.0, 3.0, 2.0], [0, 20, 40], passes=passes), run([4.0, 3.0, 2.5], [0, 10, 20], passes=passes)
+    runs = {"full": [full], "steps": [steps]}
+    plot_comparison(runs, tmp_path / "plot.png", n=10)
+    effective, _, stochastic = drawn[0].axes
+    assert stochastic.get_xlabel() == "passes of steps, without full passes"
+    assert lines(effective)["full"] == pytest.approx(np.array([[0, 2], [2, 1]]))
+    assert lines(stochastic)["full"] == pytest.approx(np.array([[0, 2], [1, 1]]))
+
+    plot_comparison({"steps": [steps]}, tmp_path / "plot.png", n=10)
+    assert len(drawn[1].axes) == 2

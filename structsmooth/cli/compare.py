@@ -7,19 +7,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
 from structsmooth.checkpoint import write_atomic
-from structsmooth.cli.comparison import comparison_table, gaps_table
+from structsmooth.cli.comparison import best_settings, comparison_table, gaps_table
 from structsmooth.cli.data import TrainingData, add_data_flags, add_task_flags
 from structsmooth.cli.flags import parse_solvers
 from structsmooth.cli.keeper import Keeper
 from structsmooth.cli.model import ModelDirectory
 from structsmooth.cli.report import progress_bar
 from structsmooth.history import History
-from structsmooth.plots import plot_comparison
+from structsmooth.plots import Bands, plot_comparison
 from structsmooth.problems import Problem
 from structsmooth.smoothing import Max
 from structsmooth.solvers import SOLVERS, Progress, Solver, Status
@@ -27,8 +27,8 @@ from structsmooth.tasks import load_task
 from structsmooth.tasks.files import checksum
 from structsmooth.tasks.trained import parse_lam
 
-# Options that may change when a comparison goes on: which runs there are, and how long they are.
-_NOT_SETTINGS = {"run", "command", "out", "solvers", "lams", "seeds", "passes"}
+# Options that may change when a comparison goes on: which runs there are, how long they are, and what is shown.
+_NOT_SETTINGS = {"run", "command", "out", "solvers", "lams", "seeds", "passes", "bands", "best"}
 # Solvers of convex problems, one of each kind, to compare the task's solver with.
 _USUAL = ("proximal-bcfw", "casimir-svrg", "bcfw", "svrg", "sgd")
 # Passes of a rehearsal: the first refresh of gaps by BCFW is among them.
@@ -94,6 +94,19 @@ def add_compare(parser: ArgumentParser, arguments: Sequence[str]) -> None:
         "--seeds", default="0,1,2", metavar="SEED,...", help="seeds of the order of examples (default: 0,1,2)"
     )
     group.add_argument("--passes", type=int, help="passes over the data (default: set by the task)")
+    group.add_argument(
+        "--bands",
+        choices=get_args(Bands),
+        default="range",
+        help="lines and bands over seeds: median with smallest and largest value, or mean with one standard deviation "
+        "to either side (default: range)",
+    )
+    group.add_argument(
+        "--best",
+        action="store_true",
+        help="of several settings of a solver, as in sgd:step_size=0.1 sgd:step_size=1, show the one with the lowest "
+        "objective among those whose metric on the development data is within 1 %% of the best",
+    )
     group.add_argument("--out", metavar="DIR", help="tables, figures and runs (default: runs/compare-TASK)")
     if (found := add_task_flags(parser, "compare", arguments)) is not None:
         task, name = found
@@ -190,10 +203,12 @@ def _write_report(
     out, metrics = Path(options.out), [data.metric(split) for split in data.held_out]
     sections = [title]
     names = {text: f"λ = {text}" + (f" = {lam:.3g}" if "/" in text else "") for text, lam in lams.items()}
-    for text, runs in histories.items():
+    for text, all_runs in histories.items():
         name = names[text]
+        runs = _best_settings(all_runs, data) if options.best else all_runs
         sections += [f"## {name}", comparison_table(runs, metrics)]
-        plot_comparison(runs, out / f"lam-{_file_name(text)}.png", n=data.problem.n, metrics=metrics, title=name)
+        picture = out / f"lam-{_file_name(text)}.png"
+        plot_comparison(runs, picture, n=data.problem.n, metrics=metrics, bands=options.bands, title=name)
     oracles = {label: _oracle(solver, data.problem) for label, solver in solvers.items()}
     gaps = gaps_table({names[text]: runs for text, runs in histories.items()}, oracles, data.problem.n)
     sections += ["## Duality gaps: effective passes (n oracle calls each) and seconds", gaps]
@@ -201,6 +216,12 @@ def _write_report(
     write_atomic(out / "table.md", report)
     print(report)
     print(f"saved in {out}: table.md, " + ", ".join(f"lam-{_file_name(text)}.png" for text in lams))
+
+
+def _best_settings(runs: Mapping[str, Sequence[History]], data: TrainingData) -> Mapping[str, Sequence[History]]:
+    """Test data have no part in the choice."""
+    metric = data.metric("dev") if "dev" in data.held_out else None
+    return best_settings(runs, metric, data.task.task.headline_is_error)
 
 
 def _oracle(solver: Solver[Any], problem: Problem) -> str:

@@ -9,6 +9,8 @@ from structsmooth.history import History, Row, best_bound
 
 _ACCURACIES = (0.1, 0.01, 0.001)
 _NOT_REACHED = "-"
+# Share of the best held-out metric that a setting may be behind.
+_BEHIND = 0.01
 
 
 def comparison_table(runs: Mapping[str, Sequence[History]], metrics: Sequence[str]) -> str:
@@ -44,6 +46,38 @@ def gaps_table(runs: Mapping[str, Mapping[str, Sequence[History]]], oracles: Map
         for label, oracle in oracles.items()
     ]
     return markdown_table(header, rows, text_columns=2)
+
+
+def best_settings(
+    runs: Mapping[str, Sequence[History]], metric: str | None, is_error: bool = False
+) -> dict[str, Sequence[History]]:
+    """The best setting of each solver: that of the lowest objective among those with a good metric.
+
+    Good is what ends within 1 % of the solver's best setting, so that the choice is not one of training alone.
+
+    Args:
+        runs: histories on one objective, one for each seed, by solver and options, as in ``sgd:step_size=0.1``.
+        metric: a metric on held-out data; without one, the objective decides.
+        is_error: whether less of the metric is better.
+
+    Reference:
+        Pillutla et al. (2019), section 7.3, "Tuning Criteria".
+    """
+    settings: dict[str, list[str]] = {}
+    for label in runs:
+        settings.setdefault(label.partition(":")[0], []).append(label)
+    chosen = (_best(labels, runs, metric, -1 if is_error else 1) for labels in settings.values())
+    return {label: runs[label] for label in chosen}
+
+
+def _best(labels: Sequence[str], runs: Mapping[str, Sequence[History]], metric: str | None, sign: int) -> str:
+    last = {label: [history[-1] for history in runs[label]] for label in labels}
+    good: Sequence[str] = labels
+    if metric is not None:
+        scores = {label: sign * median(row.metrics[metric] for row in rows) for label, rows in last.items()}
+        best = max(scores.values())
+        good = [label for label in labels if scores[label] >= best - _BEHIND * abs(best)]
+    return min(good, key=lambda label: median(row.objective for row in last[label]))
 
 
 def _final(runs: Mapping[str, Sequence[History]], metrics: Sequence[str], bound: float) -> str:

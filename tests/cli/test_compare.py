@@ -152,6 +152,14 @@ def test_finished_runs_are_loaded(unbroken):
     assert Path("out/table.md").read_bytes() == (unbroken / "table.md").read_bytes()
 
 
+def test_best_settings_are_shown_alone(unbroken):
+    shutil.copytree(unbroken / "runs", "out/runs")
+    compare("--solvers", *SOLVERS, "bcfw:sampling=gap", "--best", "--bands", "deviation")
+    reached, _ = rows(Path("out/table.md").read_text())["1/n = 0.0625"]
+    names = [row["solver"].partition(":")[0] for row in reached]
+    assert names == ["casimir-svrg", "bcfw", "sgd"]
+
+
 def test_other_runs_may_join_and_passes_may_change(unbroken):
     compare("--solvers", "sgd", passes=2)
     compare()

@@ -1,0 +1,50 @@
+"""Regularization paths."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from structsmooth.plots.panels import panel_grid
+from structsmooth.solvers import SolutionPath
+
+
+def plot_path(
+    solutions: SolutionPath,
+    path: str | Path,
+    metrics: Mapping[str, tuple[Sequence[float], Sequence[float]]] | None = None,
+    title: str = "",
+) -> None:
+    """Draw objective, loss, duality gap and metrics of a regularization path against λ.
+
+    Args:
+        solutions: a path with at least one breakpoint.
+        path: picture file; its ending gives the format.
+        metrics: values of λ and of a metric there, by the name of the metric; they share a panel.
+        title: above all panels.
+
+    Raises:
+        ValueError: a path without breakpoints.
+    """
+    points = solutions.breakpoints
+    if not points:
+        raise ValueError("solutions must have at least one breakpoint")
+    rows = 2 + bool(metrics)
+    figure, grid = panel_grid(rows, 1, (8, 2.6 * rows), title)
+    panels = grid[:, 0]
+    lams = [point.lam for point in points]
+    panels[0].plot(lams, [point.objective for point in points], label="objective")
+    panels[0].plot(lams, [point.loss for point in points], label="loss", linestyle="--")
+    ends = [*lams[1:], solutions.end or lams[-1]]
+    # The gap is drawn at both ends of the piece of the path that begins at a breakpoint.
+    pieces = [piece for p, end in zip(points, ends, strict=True) for piece in ((p.lam, p.gap), (end, p.gap_at(end)))]
+    label = "duality gap" if solutions.verified else "duality gap, estimated"
+    panels[1].plot(*zip(*pieces, strict=True), linewidth=0.8, label=label)
+    panels[1].axhline(solutions.epsilon, color="grey", linestyle=":", label="ε")
+    for name, (x, y) in (metrics or {}).items():
+        panels[2].plot(x, y, marker=".", label=name)
+    for panel in panels:
+        panel.set_xscale("log")
+        panel.grid(alpha=0.3)
+        panel.legend()
+    panels[-1].set_xlabel("λ")
+    panels[-1].invert_xaxis()
+    figure.savefig(path, dpi=120)

@@ -1,0 +1,51 @@
+"""The progress of one run."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from structsmooth.history import History
+from structsmooth.plots.panels import COLOURS, is_drawn, panel_grid
+
+_AXES = {"passes": "passes over the data", "oracle_calls": "oracle calls", "seconds": "seconds"}
+
+
+def plot_history(history: History, path: str | Path, metric: str = "f1", title: str = "") -> None:
+    """Draw objective, duality gap and a metric against passes, oracle calls and seconds.
+
+    A gap that the solver estimates is drawn beside the true one.
+
+    Args:
+        history: a run with at least one row.
+        path: picture file; its ending gives the format.
+        metric: shown in the last row of panels, unless no row of the history has it.
+        title: above all panels.
+
+    Raises:
+        ValueError: an empty history.
+    """
+    if not history:
+        raise ValueError("history must have at least one row")
+    panels = {"objective": "objective", "gap": "duality gap", metric: metric.upper()}
+    panels = {name: label for name, label in panels.items() if any(v is not None for v in history.column(name))}
+    figure, grid = panel_grid(len(panels), len(_AXES), (10, 2.6 * len(panels)), title)
+    for row, (name, label) in zip(grid, panels.items(), strict=True):
+        for panel, axis in zip(row, _AXES, strict=True):
+            _draw(panel, history.column(axis), history.column(name), log=name != metric)
+            if name == "gap" and any(value is not None for value in history.column("estimated_gap")):
+                _draw(panel, history.column(axis), history.column("estimated_gap"), True, COLOURS[1], "estimated")
+                panel.legend()
+        row[0].set_ylabel(label)
+    for panel, label in zip(grid[-1], _AXES.values(), strict=True):
+        panel.set_xlabel(label)
+    figure.savefig(path, dpi=120)
+
+
+def _draw(
+    panel: Any, x: Sequence[float], y: Sequence[float | None], log: bool, colour: str = COLOURS[0], label: str = "true"
+) -> None:
+    points = [(a, b) for a, b in zip(x, y, strict=True) if is_drawn(b, log)]
+    panel.plot(*zip(*points, strict=True), marker=".", color=colour, label=label)
+    if log:
+        panel.set_yscale("log")
+    panel.grid(alpha=0.3)
