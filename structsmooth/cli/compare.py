@@ -78,6 +78,15 @@ def compare(options: Namespace) -> int:
     return 0
 
 
+def load_runs(out: str | Path) -> dict[str, dict[str, list[History]]]:
+    """Histories of the runs that ``compare --out`` keeps, by λ and solver, one for each seed."""
+    found: dict[str, dict[str, list[History]]] = {}
+    for folder in sorted(Path(out, "runs").glob("*/*/*")):
+        settings, history = ModelDirectory(folder).load_history()
+        found.setdefault(f"{settings['lam']:.3g}", {}).setdefault(settings["solver"], []).append(history)
+    return found
+
+
 def add_compare(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     """The options of the command, with the options of the task that the arguments name."""
     parser.add_argument("task", metavar="TASK", help="a task of structsmooth train")

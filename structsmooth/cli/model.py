@@ -71,6 +71,16 @@ class ModelDirectory:
             state = self._load_part(solver, state.passes)
         return state, history
 
+    def load_history(self) -> tuple[dict[str, Any], History]:
+        """Settings and history of the run.
+
+        Raises:
+            FileNotFoundError: there is no checkpoint.
+            ValueError: it is damaged.
+        """
+        values = load_values(self._checkpoint)
+        return values["settings"], History(Row.from_dict(row) for row in values["history"])
+
     def check_settings(self, settings: dict[str, Any]) -> None:
         """Raise the errors of :meth:`load_checkpoint`, without reading the state."""
         if self._checkpoint.exists():

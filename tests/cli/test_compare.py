@@ -14,6 +14,7 @@ import pytest
 
 from structsmooth.checkpoint import load_values
 from structsmooth.cli import main
+from structsmooth.cli.compare import load_runs
 from structsmooth.history import History
 from structsmooth.tasks.text.tagging import FittedTagging
 
@@ -145,6 +146,15 @@ def test_tables_are_of_the_histories(unbroken):
     assert took[0]["suboptimality: oracle calls"] == f"{sum(row.oracle_calls for row in first) / 2:,.0f}"
 
 
+def test_runs_are_read_by_lam_and_solver(unbroken):
+    runs = load_runs(unbroken)
+    assert {lam: {label: len(found) for label, found in of_lam.items()} for lam, of_lam in runs.items()} == {
+        "0.0625": dict.fromkeys(sorted(LABELS), len(SEEDS))
+    }
+    saved = History.load(next(unbroken.glob("runs/sgd/1-n/3/history.jsonl")))
+    assert runs["0.0625"]["sgd"][1] == saved
+
+
 def test_finished_runs_are_loaded(unbroken):
     shutil.copytree(unbroken / "runs", "out/runs")
     compare()
@@ -173,6 +183,7 @@ DYING = """
 import os, signal, sys, types
 import structsmooth.checkpoint
 from structsmooth.cli import main
+from structsmooth.cli.compare import load_runs
 from structsmooth.solvers.run import Run
 
 def dying(call, left):

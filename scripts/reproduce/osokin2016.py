@@ -1,0 +1,109 @@
+"""Osokin et al. (2016), Minding the gaps for block Frank-Wolfe optimization of structured SVMs."""
+
+from itertools import product
+
+from scripts.reproduce.claims import Claim, Faster, Metric
+from scripts.reproduce.experiment import Experiment
+
+
+def _variant(sampling: str, steps: str, cache: bool) -> str:
+    return f"bcfw:sampling={sampling},steps={steps},cache={str(cache).lower()}"
+
+
+_VARIANTS = [_variant(*choice) for choice in product(("uniform", "gap"), ("fw", "pairwise"), (False, True))]
+_UNIFORM, _GAP = _variant("uniform", "fw", False), _variant("gap", "fw", False)
+_PAIRWISE, _CACHED = _variant("gap", "pairwise", False), _variant("gap", "pairwise", True)
+_FIVE_SEEDS = "--seeds 0,1,2,3,4"
+
+
+def _variants(name: str, panel: str, about: str, needs: str, data: str, quick: str, claims: list[Claim]) -> Experiment:
+    """The eight variants of BCFW on one problem."""
+    command = f"compare {data} --solvers {' '.join(_VARIANTS)}"
+    return Experiment(f"osokin-{name}", panel, about, needs, command, quick, claims)
+
+
+def _refreshed(passes: int) -> str:
+    return f"bcfw:steps=fw,sampling=gap,refresh={passes}"
+
+
+_SAMPLING = Faster("Gap sampling always leads to faster convergence, in passes.", _GAP, _UNIFORM)
+_IN_TIME = Faster("Gap sampling always leads to faster convergence, in time.", _GAP, _UNIFORM, "seconds")
+_CACHE = Faster("Caching always helps in terms of passes.", _CACHED, _PAIRWISE)
+_OVERHEAD = Faster("Where the oracle is fast, the cache costs more time than it saves.", _PAIRWISE, _CACHED, "seconds")
+_STEPS = Faster("Pairwise steps lead to an improvement to get smaller gaps.", _PAIRWISE, _GAP)
+_NEVER, _OFTEN, _LOCAL, _GLOBAL, _ALWAYS = (
+    f"bcfw:steps=fw,sampling=gap,cache=true,cache_factor={factor},cache_nu={nu}"
+    for factor, nu in ((10, 10), (0.25, 0.01), (0.25, 0), (0, 0.5), (0, 0))
+)
+
+EXPERIMENTS = (
+    Experiment(
+        "osokin-1",
+        "Figure 1, exploitation and staleness",
+        "Gaps of all blocks are computed anew after 1, 5, 10, 100 passes, or never, on words of fold 0. Panels show the"
+        " gap, and its estimate over the true one.",
+        "ocr",
+        f"compare ocr --train {{data}}/ocr/ocr_letters.npz#0 --lams 0.01 {_FIVE_SEEDS} --passes 150 "
+        f"--solvers {_UNIFORM} {' '.join(_refreshed(passes) for passes in (1, 5, 10, 100, 1_000_000))}",
+        "--seeds 0 --passes 40",
+        [
+            Faster("Gap sampling converges faster than uniform sampling.", _refreshed(10), _UNIFORM),
+            Faster("A refresh after each pass wastes too many computations.", _refreshed(10), _refreshed(1)),
+            Faster("Without any refresh the algorithm does not converge.", _refreshed(10), _refreshed(1_000_000)),
+            Metric(
+                "Without any refresh the gap is significantly underestimated.",
+                _refreshed(1_000_000),
+                "estimated_gap",
+                high=0.7,
+                over="gap",
+            ),
+            Faster("Between 5 and 10 passes it makes little difference.", _refreshed(10), _refreshed(5), margin=1.25),
+        ],
+    ),
+    Experiment(
+        "osokin-2",
+        "Figure 2, regimes of the cache",
+        "Cache factor F and ν from a cache that is never hit to one that nearly always is; words of fold 0.",
+        "ocr",
+        f"compare ocr --train {{data}}/ocr/ocr_letters.npz#0 --lams 0.01 {_FIVE_SEEDS} --passes 150 "
+        f"--solvers {_NEVER} {_OFTEN} {_LOCAL} {_GLOBAL} {_ALWAYS}",
+        "--seeds 0 --passes 40",
+        [
+            Metric("If F or ν is too large, the cache is almost never hit.", _NEVER, "cache_hit_rate", high=0.05),
+            Metric("If both are small, the cache is hit almost always.", _ALWAYS, "cache_hit_rate", low=0.8),
+            Faster(
+                "Then the method almost stops calling the oracle and does not converge.", _OFTEN, _ALWAYS, "seconds"
+            ),
+            Faster("The regime of the local component needs fewer oracle calls than the global one.", _OFTEN, _GLOBAL),
+        ],
+    ),
+    _variants(
+        "3a",
+        "Figures 3a and 5, variants of BCFW on OCR-large",
+        "Eight variants on the words of folds 1 to 9; costs are divided by the length of the word.",
+        "ocr",
+        f"ocr --train {{data}}/ocr/ocr_letters.npz#1-9 --lams 0.1,0.001,0.0001 {_FIVE_SEEDS} --passes 50",
+        "--train {data}/ocr/ocr_letters.npz#0 --seeds 0 --passes 30",
+        [_SAMPLING, _IN_TIME, _CACHE, _OVERHEAD, _STEPS],
+    ),
+    _variants(
+        "5",
+        "Figure 5, variants of BCFW on CoNLL-2000",
+        "Eight variants on 8,936 sentences, with this library's attributes of words and tags in place of CRFsuite's,"
+        " and numbers of wrong labels as costs.",
+        "conll2000",
+        "chunking --train {data}/conll2000/train.txt.gz --lams 0.1,0.01,0.0001 --seeds 0,1,2 --passes 25",
+        "--train {data}/conll2000/test.txt.gz --seeds 0 --passes 8",
+        [_SAMPLING, _IN_TIME, _CACHE, _OVERHEAD, _STEPS],
+    ),
+    _variants(
+        "3b",
+        "Figures 3b and 5, variants of BCFW on HorseSeg",
+        "Eight variants on 147 horses of Weizmann in place of HorseSeg-small, with this library's features.",
+        "weizmann_horse",
+        "segmentation --train {data}/weizmann_horse/weizmann_horse_250.zip#1-147 --lams 100/n,10/n,1/n "
+        f"{_FIVE_SEEDS} --passes 60",
+        "--train {data}/weizmann_horse/weizmann_horse_250.zip#1-30 --seeds 0 --passes 10",
+        [_SAMPLING, _IN_TIME, _CACHE, _STEPS],
+    ),
+)

@@ -1,0 +1,121 @@
+"""The experiments of the papers: their claims on histories by hand, and a small one from the command to the page."""
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+
+from scripts.reproduce import __main__ as command
+from scripts.reproduce.claims import Alike, Claim, Faster, Metric, ScoresAsWell
+from scripts.reproduce.experiment import Experiment
+from scripts.reproduce.page import write_page
+from structsmooth.cli.flags import parse_solvers
+from structsmooth.history import History, Row
+
+EXPERIMENTS = list(command.EXPERIMENTS.values())
+
+
+def run(*gaps, calls=100, seconds=1.0, metrics=None):
+    """A history above the lower bound 1, a pass a row."""
+    rows = enumerate(gaps, 1)
+    return History(Row(i, calls * i, seconds * i, 1 + gap, 1.0, gap, metrics=metrics or {}) for i, gap in rows)
+
+
+RUNS = {
+    "0.1": {"a": [run(0.5, 0.1, 0.05), run(0.5, 0.2, 0.1)], "b": [run(0.4, 0.3, 0.1, 0.01, seconds=0.1)] * 2},
+    "1": {"a": [run(0.1, calls=600)], "b": [run(0.3, 0.2, 0.1)]},
+}
+
+
+def test_faster():
+    calls = Faster("a is faster", "a", "b").read(RUNS)
+    # At 0.1 all runs reach a gap of 0.1: a after two and three passes, b after three.
+    assert calls.share == 0.5
+    assert calls.verdict == "holds in part"
+    assert calls.seen == "oracle calls of a, as a share of b: 0.83 at λ = 0.1 (to 0.1); 2 at λ = 1 (to 0.1)"
+    assert Faster("", "a", "b", "passes").read(RUNS).verdict == "holds"
+    assert Faster("", "a", "b", "passes", margin=0.5).read(RUNS).share == 0.5
+    assert Faster("", "b", "a", value="suboptimality").read(RUNS).share == 0.5
+    assert Faster("", "a", "b", "seconds").read({"0.1": RUNS["0.1"]}).verdict == "does not hold here"
+
+
+def test_alike():
+    assert Alike("", ("a", "b"), value="gap").read(RUNS).share == 0.5
+    assert Alike("", ("a", "b"), within=2.0, value="gap").read(RUNS).verdict == "holds"
+
+
+def test_metrics():
+    runs = {"1": {"a": [run(0.5, metrics={"f1": f1, "estimated_gap": 0.1}) for f1 in (0.1, 0.5, 0.6)]}}
+    runs["1"]["b"] = [run(0.5, metrics={"f1": 0.505})]
+    assert ScoresAsWell("", "a", "b", "f1").read(runs).verdict == "holds"
+    assert ScoresAsWell("", "a", "b", "f1", within=0.001).read(runs).verdict == "does not hold here"
+    assert Metric("", "a", "estimated_gap", high=0.3, over="gap").read(runs).seen == (
+        "estimated_gap / gap of a: 0.2 at λ = 1"
+    )
+    assert Metric("", "a", "estimated_gap", low=0.3, over="gap").read(runs).share == 0
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda experiment: experiment.name)
+@pytest.mark.parametrize("quick", [False, True])
+def test_claims_are_about_solvers_of_the_command(experiment, quick):
+    arguments = experiment.arguments("DATA", Path("out"), quick)
+    assert arguments[0] == "compare"
+    start = arguments.index("--solvers") + 1
+    labels = []
+    for argument in arguments[start:]:
+        if argument.startswith("--"):
+            break
+        labels.append(argument)
+    assert set(parse_solvers(labels, {})) == set(labels)
+    for claim in experiment.claims:
+        own = {value for value in vars(claim).values() if isinstance(value, str)}
+        assert isinstance(claim, Claim)
+        named = {
+            label for name in ("better", "worse", "label", "rival") if (label := getattr(claim, name, None)) is not None
+        } | set(getattr(claim, "labels", ()))
+        assert named
+        assert named <= set(labels)
+        assert claim.says in own
+
+
+def small_experiment(folder):
+    """Two solvers on three sentences."""
+    (folder / "train.txt").write_text("Ada B-PER\nsleeps O\n\nParis B-LOC\nsleeps O\n\nit O\nrains O\n")
+    solvers = "bcfw:sampling=uniform bcfw"
+    return Experiment(
+        "small",
+        "Figure 0",
+        "Three sentences.",
+        "",
+        f"compare ner --train {{data}}/train.txt --bits 6 --lams 1 --seeds 0,1 --passes 3 --solvers {solvers}",
+        "--passes 1",
+        [Alike("Sampling makes no difference.", ("bcfw", "bcfw:sampling=uniform"), 1e6)],
+    )
+
+
+def test_from_the_command_to_the_page(tmp_path, blank_pictures):
+    experiment = small_experiment(tmp_path)
+    summary = experiment.run(str(tmp_path), tmp_path / "out" / "small", quick=True)
+    assert [claim["verdict"] for claim in summary["claims"]] == ["holds"]
+    saved = json.loads((tmp_path / "out" / "small" / "summary.json").read_text())
+    assert saved == summary
+    assert shlex.split(saved["command"])[:4] == ["structsmooth", "compare", "ner", "--train"]
+    other = Experiment("other", "Figure 1", "Not run.", "", "compare ner", "", [])
+    write_page(tmp_path / "page.md", tmp_path / "out", {"A paper.": [experiment, other]})
+    page = (tmp_path / "page.md").read_text()
+    assert "Of 1 claims, 1 hold, 0 hold in part, 0 do not hold here." in page
+    assert "| Sampling makes no difference. | **holds** |" in page
+    assert "Not run: `python -m scripts.reproduce other`" in page
+
+
+def test_bad_options(tmp_path, monkeypatch, capsys):
+    monkeypatch.delenv("STRUCTSMOOTH_DATA", raising=False)
+    for arguments, message in [
+        (["osokin-0"], "unknown experiments osokin-0"),
+        (["osokin-1"], "give --data"),
+        ([], "name the experiments to run, or give --page"),
+    ]:
+        with pytest.raises(SystemExit):
+            command.main(arguments)
+        assert message in capsys.readouterr().err
