@@ -1,19 +1,23 @@
 """The command that computes a regularization path, measures along it and compares it with a search on a grid."""
 
+import json
 import math
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 from rich.progress import BarColumn, TextColumn
 
-from structsmooth import RegularizationPath, SolutionPath, Status
+from structsmooth import BCFW, RegularizationPath, SolutionPath, Status
+from structsmooth.checkpoint import write_atomic
 from structsmooth.cli.data import SPLITS, TrainingData, add_data_flags, add_task_flags
+from structsmooth.cli.flags import parse_solvers
 from structsmooth.cli.report import markdown_table, terminal_bar
-from structsmooth.plots import plot_path
+from structsmooth.plots import plot_path, plot_path_costs
 from structsmooth.problems import Problem
 from structsmooth.solvers import Breakpoint, grid_search
 from structsmooth.tasks.trained import parse_lam
@@ -31,7 +35,7 @@ def path(options: Namespace) -> int:
     problem = data.problem
     lam_min, lam_max = _range(options, data.task.task.lam, problem.n)
     epsilon = 0.01 * problem.loss(problem.start()) if options.epsilon is None else options.epsilon
-    algorithm = RegularizationPath(epsilon, options.kappa, options.verified)
+    algorithm = RegularizationPath(epsilon, options.kappa, options.verified, _solver(options.solver))
     with _progress_bar(lam_min) as draw:
         found = algorithm.solve(
             problem, lam_min=lam_min, lam_max=lam_max, passes=options.passes, seed=options.seed, callbacks=[draw]
@@ -39,7 +43,7 @@ def path(options: Namespace) -> int:
     print(f"{options.task}: n = {problem.n}, {problem.dim} weights, ε = {epsilon:.4g}")
     print(f"{found.message}\n")
     rows = measured(found, data)
-    print(path_table(rows))
+    print(path_table(rows, min if data.task.task.headline_is_error else max))
     directory = Path(options.out)
     directory.mkdir(parents=True, exist_ok=True)
     found.save(directory / "path.safetensors")
@@ -48,8 +52,13 @@ def path(options: Namespace) -> int:
     print(f"\nsaved in {directory}: path.safetensors, path.png")
     if found.status is Status.INTERRUPTED:
         return _INTERRUPTED
-    if options.grid:
-        print("\n" + comparison_table(problem, found, max(lam_min, found.end), options))
+    if options.grid or options.kappas:
+        runs = compared(problem, algorithm, found, lam_min, options)
+        print("\n" + costs_table(runs, problem.n))
+        plot_path_costs(runs, directory / "costs.png", n=problem.n, title=f"{options.task}: ε = {epsilon:.3g}")
+        costs = {name: [asdict(point) for point in points] for name, points in runs.items()}
+        write_atomic(directory / "costs.json", json.dumps(costs))
+        print(f"\nsaved in {directory}: costs.json, costs.png")
     return 0
 
 
@@ -68,10 +77,10 @@ def measured(found: SolutionPath, data: TrainingData) -> dict[float, dict[str, f
     return rows
 
 
-def path_table(rows: dict[float, dict[str, float]]) -> str:
-    """A Markdown table of a path, with the best metrics in bold."""
+def path_table(rows: dict[float, dict[str, float]], best_of: Callable[[Iterable[float]], float] = max) -> str:
+    """A Markdown table of a path, with the best metrics in bold: the largest ones, or the smallest."""
     names = list(next(iter(rows.values())))
-    best = {name: max(row[name] for row in rows.values()) for name in _metrics(rows)}
+    best = {name: best_of(row[name] for row in rows.values()) for name in _metrics(rows)}
     formats = {"oracle calls": ",.0f", "seconds": ".1f"}
     lines = []
     for lam, row in rows.items():
@@ -81,19 +90,35 @@ def path_table(rows: dict[float, dict[str, float]]) -> str:
     return markdown_table(["λ", *names], lines)
 
 
-def comparison_table(problem: Problem, found: SolutionPath, lam_min: float, options: Namespace) -> str:
-    """A Markdown table of the costs of a path, and of a search on a grid with the same tolerance."""
-    grid = [lam for lam in _GRID if lam_min <= lam <= found.top]
-    if not grid:
-        raise ValueError(f"--grid has no value of λ from {lam_min:.3g} to {found.top:.3g}, only 2^15, 2^14, ... 2^-15")
-    runs = {"path" if found.verified else "heuristic path": found.breakpoints}
-    for name, warm in (("grid with warm starts", True), ("grid", False)):
-        runs[name] = grid_search(
-            problem, grid, epsilon=found.epsilon, warm_start=warm, passes=options.passes, seed=options.seed
-        )
-    lines = [_costs(name, points, problem.n) for name, points in runs.items() if points]
+def compared(
+    problem: Problem, algorithm: RegularizationPath, found: SolutionPath, lam_min: float, options: Namespace
+) -> dict[str, Sequence[Breakpoint]]:
+    """The path, paths for other κ, and searches on a grid with the same tolerance."""
+    limits = {"passes": options.passes, "seed": options.seed}
+    runs: dict[str, Sequence[Breakpoint]] = {"path" if found.verified else "heuristic path": found.breakpoints}
+    for kappa in options.kappas:
+        other = replace(algorithm, kappa=kappa).solve(problem, lam_min=lam_min, lam_max=found.top, **limits)
+        runs[f"path, κ = {kappa:g}"] = other.breakpoints
+    if options.grid:
+        lowest = max(lam_min, found.end)
+        grid = [lam for lam in _GRID if lowest <= lam <= found.top]
+        if not grid:
+            raise ValueError(
+                f"--grid has no value of λ from {lowest:.3g} to {found.top:.3g}, only 2^15, 2^14, ... 2^-15"
+            )
+        for name, warm in (("grid with warm starts", True), ("grid", False)):
+            runs[name] = grid_search(
+                problem, grid, epsilon=found.epsilon, solver=algorithm.solver, warm_start=warm, **limits
+            )
+    return {name: points for name, points in runs.items() if points}
+
+
+def costs_table(runs: Mapping[str, Sequence[Breakpoint]], n: int) -> str:
+    """A Markdown table of what paths and searches cost."""
     costs = ["oracle calls", "effective passes", "seconds", "largest gap"]
-    return markdown_table(["", "values of λ", "smallest", *costs], lines)
+    return markdown_table(
+        ["", "values of λ", "smallest", *costs], [_costs(name, points, n) for name, points in runs.items()]
+    )
 
 
 def add_path(parser: ArgumentParser, arguments: Sequence[str]) -> None:
@@ -115,9 +140,27 @@ def add_path(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     run.add_argument("--passes", type=int, default=1000, help="limit for each breakpoint (default: 1000)")
     run.add_argument("--seed", type=int, default=0, help="same seed, same path (default: 0)")
     run.add_argument("--out", metavar="DIR", help="where to save path and picture (default: runs/TASK-path)")
+    run.add_argument(
+        "--solver", default="bcfw", help="bcfw with options, as in bcfw:steps=fw or bcfw:cache=true (default: bcfw)"
+    )
     run.add_argument("--grid", action="store_true", help="compare with solving for λ = 2^15, 2^14, ... 2^-15")
+    run.add_argument(
+        "--kappas", type=_numbers, default=[], metavar="K,...", help="compare with paths for these values of --kappa"
+    )
     if (found := add_task_flags(parser, "path", arguments)) is not None:
         parser.set_defaults(out=f"runs/{found[1]}-path")
+
+
+def _solver(text: str) -> BCFW:
+    """The solver of a path: its tolerance is that of the path."""
+    (solver,) = parse_solvers([text]).values()
+    if not isinstance(solver, BCFW):
+        raise ValueError(f"--solver of a path must be bcfw, or proximal-bcfw, got {text}")
+    return solver
+
+
+def _numbers(text: str) -> list[float]:
+    return [float(part) for part in text.split(",")]
 
 
 def _range(options: Namespace, task_lam: str, n: int) -> tuple[float, float]:

@@ -1,8 +1,8 @@
 """Pictures of training runs."""
 
 from structsmooth.plots.comparison import Bands, plot_comparison
-from structsmooth.plots.regularization_path import plot_path
+from structsmooth.plots.regularization_path import plot_path, plot_path_costs
 from structsmooth.plots.training import plot_history
 from structsmooth.plots.tuning import plot_tuning
 
-__all__ = ["Bands", "plot_comparison", "plot_history", "plot_path", "plot_tuning"]
+__all__ = ["Bands", "plot_comparison", "plot_history", "plot_path", "plot_path_costs", "plot_tuning"]

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from structsmooth.plots.panels import panel_grid
-from structsmooth.solvers import SolutionPath
+from structsmooth.solvers import Breakpoint, SolutionPath
 
 
 def plot_path(
@@ -47,4 +47,38 @@ def plot_path(
         panel.legend()
     panels[-1].set_xlabel("λ")
     panels[-1].invert_xaxis()
+    figure.savefig(path, dpi=120)
+
+
+def plot_path_costs(runs: Mapping[str, Sequence[Breakpoint]], path: str | Path, *, n: int, title: str = "") -> None:
+    """Draw the effective passes and seconds that paths, and searches on a grid, needed down to each λ.
+
+    Args:
+        runs: breakpoints of paths, or rows of :func:`~structsmooth.solvers.grid_search`, by the name of the method.
+        path: picture file; its ending gives the format.
+        n: number of examples.
+        title: above both panels.
+
+    Raises:
+        ValueError: no runs, or one without rows.
+
+    Reference:
+        Osokin et al. (2016), Figures 4, 7 and 8.
+    """
+    if not runs or not all(runs.values()):
+        raise ValueError("runs must have methods, each with at least one row")
+    figure, grid = panel_grid(2, 1, (8, 5.6), title)
+    passes, seconds = grid[:, 0]
+    for name, points in runs.items():
+        lams = [point.lam for point in points]
+        passes.plot(lams, [point.oracle_calls / n for point in points], label=name)
+        seconds.plot(lams, [point.seconds for point in points], label=name)
+    for panel, label in ((passes, f"effective passes (n = {n:,} oracle calls)"), (seconds, "seconds")):
+        panel.set_xscale("log")
+        panel.set_yscale("log")
+        panel.set_ylabel(label)
+        panel.grid(alpha=0.3)
+    passes.legend()
+    seconds.set_xlabel("λ")
+    seconds.invert_xaxis()
     figure.savefig(path, dpi=120)

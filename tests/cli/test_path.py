@@ -1,7 +1,7 @@
 """The commands path and certify on a tiny corpus."""
 
+import json
 import math
-import re
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,7 @@ import pytest
 
 from structsmooth import SolutionPath, solvers
 from structsmooth.cli import main
+from structsmooth.cli.path import path_table
 from structsmooth.tasks.trained import load
 
 DATA = ["--train", "train.txt", "--test", "test.txt", "--bits", "8"]
@@ -28,7 +29,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_path_is_computed_measured_drawn_and_saved(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["path", "ner", *DATA, "--epsilon", "0.5", "--lam-min", "0.05", "--grid", "--out", "found"]) == 0
+    options = ["--epsilon", "0.5", "--lam-min", "0.05", "--grid", "--kappas", "0.5", "--out", "found"]
+    assert main(["path", "ner", *DATA, *options]) == 0
     out = capsys.readouterr().out
     assert "ε = 0.5" in out
     path = SolutionPath.load("found/path.safetensors")
@@ -39,10 +41,31 @@ def test_a_path_is_computed_measured_drawn_and_saved(capsys: pytest.CaptureFixtu
     assert "test f1 |" in first
     assert f"| {path.breakpoints[-1].lam:.4g} |" in first
     assert "**1.0000**" in first
-    for name in ("path", "grid with warm starts", "grid"):
-        assert re.search(rf"^\| {name} \| \d+ \|", second, re.M)
+    costs = json.loads(Path("found/costs.json").read_text())
+    assert list(costs) == ["path", "path, κ = 0.5", "grid with warm starts", "grid"]
+    for name, points in costs.items():
+        assert f"| {name} | {len(points)} |" in second
+        assert points[-1]["gap"] <= 0.5
+    assert costs["path"][-1]["lam"] == path.breakpoints[-1].lam
+    assert Path("found/costs.png").stat().st_size > 10_000
     lines = [line for line in first.splitlines() if line.startswith("| ")]
     assert {line.count("|") for line in lines} == {lines[0].count("|"), 8}
+
+
+def test_the_best_metrics_are_in_bold() -> None:
+    rows = {1.0: {"gap": 0.1, "dev f1": 0.5}, 0.5: {"gap": 0.1, "dev f1": 0.25}}
+    assert "**0.5000**" in path_table(rows)
+    assert "**0.2500**" in path_table(rows, min)
+
+
+@pytest.mark.usefixtures("blank_pictures")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [(["--solver", "sgd"], "--solver of a path must be bcfw"), (["--kappas", "2"], "kappa must be below 1")],
+)
+def test_bad_options_of_a_path(options: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["path", "ner", *DATA, "--epsilon", "1", "--lam-min", "1", *options]) != 0
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("blank_pictures")
