@@ -1,15 +1,19 @@
-"""What the papers say about their experiments, in a form that runs of ``structsmooth compare`` can confirm or not."""
+"""What the papers say about their experiments, in a form that runs can confirm or not."""
 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
+from typing import Generic, TypeVar
 
 from structsmooth.history import History, Row, best_bound
 
-# Histories by λ and by solver, one for each seed.
+# What ``structsmooth compare`` leaves: histories by λ and by solver, one for each seed.
 Runs = Mapping[str, Mapping[str, Sequence[History]]]
+# What ``structsmooth path`` leaves: breakpoints by method, as dictionaries.
+Paths = Mapping[str, Sequence[Mapping[str, float]]]
+Evidence = TypeVar("Evidence")
 
 _COSTS: dict[str, Callable[[Row], float]] = {
     "oracle calls": lambda row: row.oracle_calls,
@@ -39,7 +43,7 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Claim(ABC):
+class Claim(ABC, Generic[Evidence]):
     """A statement of a paper.
 
     Args:
@@ -49,12 +53,12 @@ class Claim(ABC):
     says: str
 
     @abstractmethod
-    def read(self, runs: Runs) -> Reading:
+    def read(self, runs: Evidence) -> Reading:
         """Hold the statement against runs."""
 
 
 @dataclass(frozen=True)
-class Faster(Claim):
+class Faster(Claim[Runs]):
     """One solver needs less than another to the best value that both reach with every seed.
 
     Args:
@@ -83,7 +87,7 @@ class Faster(Claim):
 
 
 @dataclass(frozen=True)
-class Alike(Claim):
+class Alike(Claim[Runs]):
     """Some solvers, or settings of one, need about the same to the best value that all reach with every seed.
 
     Args:
@@ -109,7 +113,7 @@ class Alike(Claim):
 
 
 @dataclass(frozen=True)
-class ScoresAsWell(Claim):
+class ScoresAsWell(Claim[Runs]):
     """At the end, the metric of a solver is about as good as that of another, or better.
 
     Args:
@@ -138,7 +142,7 @@ class ScoresAsWell(Claim):
 
 
 @dataclass(frozen=True)
-class Metric(Claim):
+class Metric(Claim[Runs]):
     """A metric of a solver ends within a range.
 
     Args:
@@ -168,6 +172,28 @@ class Metric(Claim):
     def _of(self, row: Row) -> float:
         values = row.as_dict()
         return float(values[self.metric]) / (float(values[self.over]) if self.over else 1.0)
+
+
+@dataclass(frozen=True)
+class Cheaper(Claim[Paths]):
+    """A path, or a search on a grid, costs less than another in all, down to its smallest λ.
+
+    Args:
+        better: the method that should cost less.
+        worse: the other.
+        margin: it should cost at most this share, in oracle calls and in seconds.
+    """
+
+    better: str
+    worse: str
+    margin: float = 1.0
+
+    def read(self, runs: Paths) -> Reading:
+        """Compare the last breakpoints."""
+        first, second = runs[self.better][-1], runs[self.worse][-1]
+        calls, seconds = (first[cost] / second[cost] for cost in ("oracle_calls", "seconds"))
+        seen = f"{calls:.2g} of the oracle calls and {seconds:.2g} of the seconds of {self.worse}"
+        return Reading(fmean(ratio <= self.margin for ratio in (calls, seconds)), f"{self.better}: {seen}")
 
 
 def _costs(

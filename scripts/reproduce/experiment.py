@@ -10,7 +10,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from scripts.reproduce.claims import Claim, Reading
+from scripts.reproduce.claims import Claim
 from structsmooth.checkpoint import write_atomic
 from structsmooth.cli import main
 from structsmooth.cli.compare import load_runs
@@ -38,7 +38,7 @@ class Experiment:
     needs: str
     command: str
     quick: str
-    claims: Sequence[Claim]
+    claims: Sequence[Claim[Any]]
 
     def arguments(self, data: str, out: Path, quick: bool) -> list[str]:
         """The command line; of an option that is given twice, the last value counts."""
@@ -57,7 +57,7 @@ class Experiment:
             status = main(arguments)
         if status:
             raise RuntimeError(f"{self.name}: structsmooth ended with status {status}; the same command goes on")
-        readings = [claim.read(load_runs(out)) for claim in self.claims]
+        readings = [claim.read(self._evidence(out)) for claim in self.claims]
         summary = {
             "name": self.name,
             "figure": self.figure,
@@ -74,6 +74,12 @@ class Experiment:
         write_atomic(out / "summary.md", described(summary))
         return summary
 
+    def _evidence(self, out: Path) -> Any:
+        """What the command has left."""
+        if self.command.startswith("path"):
+            return json.loads((out / "costs.json").read_text(encoding="utf-8"))
+        return load_runs(out)
+
 
 def described(summary: dict[str, Any]) -> str:
     """The section of an experiment on the page, in Markdown."""
@@ -89,6 +95,3 @@ def described(summary: dict[str, Any]) -> str:
     lines += [f"| {claim['says']} | **{claim['verdict']}** | {claim['seen']} |" for claim in summary["claims"]]
     lines += ["", f"{minutes:.1f} minutes: `{summary['command']}`", ""]
     return "\n".join(lines)
-
-
-__all__ = ["SUMMARY", "Experiment", "Reading", "described"]

@@ -1,8 +1,9 @@
 """Osokin et al. (2016), Minding the gaps for block Frank-Wolfe optimization of structured SVMs."""
 
 from itertools import product
+from typing import Any
 
-from scripts.reproduce.claims import Claim, Faster, Metric
+from scripts.reproduce.claims import Cheaper, Claim, Faster, Metric
 from scripts.reproduce.experiment import Experiment
 
 
@@ -16,7 +17,9 @@ _PAIRWISE, _CACHED = _variant("gap", "pairwise", False), _variant("gap", "pairwi
 _FIVE_SEEDS = "--seeds 0,1,2,3,4"
 
 
-def _variants(name: str, panel: str, about: str, needs: str, data: str, quick: str, claims: list[Claim]) -> Experiment:
+def _variants(
+    name: str, panel: str, about: str, needs: str, data: str, quick: str, claims: list[Claim[Any]]
+) -> Experiment:
     """The eight variants of BCFW on one problem."""
     command = f"compare {data} --solvers {' '.join(_VARIANTS)}"
     return Experiment(f"osokin-{name}", panel, about, needs, command, quick, claims)
@@ -35,6 +38,26 @@ _NEVER, _OFTEN, _LOCAL, _GLOBAL, _ALWAYS = (
     f"bcfw:steps=fw,sampling=gap,cache=true,cache_factor={factor},cache_nu={nu}"
     for factor, nu in ((10, 10), (0.25, 0.01), (0.25, 0), (0, 0.5), (0, 0))
 )
+
+_PATH, _WARM, _COLD = "path", "grid with warm starts", "grid"
+_ALL_LAMS = "--epsilon 0.1 --lam-min 0.000030517578125 --lam-max 1e9"
+
+
+def _path(name: str, panel: str, about: str, needs: str, data: str, quick: str) -> Experiment:
+    """A path beside searches on a grid."""
+    return Experiment(
+        f"osokin-{name}",
+        panel,
+        about,
+        needs,
+        f"path {data} --grid",
+        quick,
+        [
+            Cheaper("Warm starts speed up the search on a grid.", _WARM, _COLD),
+            Cheaper("The cost of the path is comparable with that of the search.", _PATH, _COLD, 2.0),
+        ],
+    )
+
 
 EXPERIMENTS = (
     Experiment(
@@ -105,5 +128,52 @@ EXPERIMENTS = (
         f"{_FIVE_SEEDS} --passes 60",
         "--train {data}/weizmann_horse/weizmann_horse_250.zip#1-30 --seeds 0 --passes 10",
         [_SAMPLING, _IN_TIME, _CACHE, _STEPS],
+    ),
+    _path(
+        "4",
+        "Figures 4 and 8a, a regularization path on HorseSeg-small",
+        "All λ down to 2^-15 with ε = 0.1, on 147 horses of Weizmann in place of HorseSeg-small, by gap sampling.",
+        "weizmann_horse",
+        "segmentation --train {data}/weizmann_horse/weizmann_horse_250.zip#1-147 --solver bcfw:steps=fw " + _ALL_LAMS,
+        "--train {data}/weizmann_horse/weizmann_horse_250.zip#1-20 --lam-min 1",
+    ),
+    _path(
+        "8b",
+        "Figure 8b, a regularization path on OCR-small",
+        "All λ down to 2^-15 with ε = 0.1, on the words of fold 0, by gap sampling.",
+        "ocr",
+        "ocr --train {data}/ocr/ocr_letters.npz#0 --solver bcfw:steps=fw " + _ALL_LAMS,
+        "--lam-min 0.1",
+    ),
+    _path(
+        "8b-cached",
+        "Figure 8b, right: pairwise steps and a cache",
+        "The same by pairwise steps, gap sampling and a cache.",
+        "ocr",
+        "ocr --train {data}/ocr/ocr_letters.npz#0 --solver bcfw:cache=true " + _ALL_LAMS,
+        "--lam-min 0.1",
+    ),
+    Experiment(
+        "osokin-7",
+        "Figure 7a, κ of the path",
+        "Paths on the words of fold 0 for κ from 0.1 to 0.99, by gap sampling.",
+        "ocr",
+        "path ocr --train {data}/ocr/ocr_letters.npz#0 --solver bcfw:steps=fw --kappas 0.1,0.5,0.7,0.99 " + _ALL_LAMS,
+        "--lam-min 0.1",
+        [
+            Cheaper("Too small a κ is slower.", _PATH, "path, κ = 0.1"),
+            Cheaper("Too large a κ is slower.", _PATH, "path, κ = 0.99"),
+            Cheaper("Overall the method is not too sensitive to κ.", _PATH, "path, κ = 0.5", 1.25),
+        ],
+    ),
+    Experiment(
+        "osokin-7b",
+        "Figure 7b, heuristic paths",
+        "The same with gaps as last seen.",
+        "ocr",
+        "path ocr --train {data}/ocr/ocr_letters.npz#0 --solver bcfw:steps=fw --heuristic --kappas 0.1,0.5,0.9 --grid "
+        + _ALL_LAMS,
+        "--lam-min 0.1",
+        [Cheaper("A heuristic path is cheaper than the search without warm starts.", "heuristic path", _COLD)],
     ),
 )

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from scripts.reproduce import __main__ as command
-from scripts.reproduce.claims import Alike, Claim, Faster, Metric, ScoresAsWell
+from scripts.reproduce.claims import Alike, Cheaper, Claim, Faster, Metric, ScoresAsWell
 from scripts.reproduce.experiment import Experiment
 from scripts.reproduce.page import write_page
+from structsmooth.cli import main
 from structsmooth.cli.flags import parse_solvers
 from structsmooth.history import History, Row
 
@@ -56,11 +57,32 @@ def test_metrics():
     assert Metric("", "a", "estimated_gap", low=0.3, over="gap").read(runs).share == 0
 
 
+def test_cheaper():
+    paths = {
+        "path": [{"oracle_calls": 10, "seconds": 1.0}, {"oracle_calls": 100, "seconds": 3.0}],
+        "grid": [{"oracle_calls": 200, "seconds": 2.0}],
+    }
+    reading = Cheaper("", "path", "grid").read(paths)
+    assert reading.share == 0.5
+    assert reading.seen == "path: 0.5 of the oracle calls and 1.5 of the seconds of grid"
+    assert Cheaper("", "path", "grid", 2.0).read(paths).verdict == "holds"
+
+
 @pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda experiment: experiment.name)
+@pytest.mark.parametrize("quick", [False, True])
+def test_commands_are_taken(experiment, quick, capsys):
+    """Up to the reading of data, which are not there."""
+    assert main(experiment.arguments("no-such-folder", Path("out"), quick)) == 2
+    assert "no-such-folder" in capsys.readouterr().err
+
+
+COMPARISONS = [experiment for experiment in EXPERIMENTS if experiment.command.startswith("compare")]
+
+
+@pytest.mark.parametrize("experiment", COMPARISONS, ids=lambda experiment: experiment.name)
 @pytest.mark.parametrize("quick", [False, True])
 def test_claims_are_about_solvers_of_the_command(experiment, quick):
     arguments = experiment.arguments("DATA", Path("out"), quick)
-    assert arguments[0] == "compare"
     start = arguments.index("--solvers") + 1
     labels = []
     for argument in arguments[start:]:
