@@ -9,9 +9,7 @@ from torch import Tensor
 from structsmooth.structures.base import Structure, lengths_of
 from structsmooth.structures.candidates import BoxCandidates
 from structsmooth.structures.chain import LinearChain
-from structsmooth.structures.matching import Matching
 from structsmooth.structures.slack import SlackRescaled
-from structsmooth.structures.subwindows import Subwindows
 from structsmooth.structures.tree import Tree
 
 
@@ -36,29 +34,19 @@ class Cost(ABC):
     def __call__(self, structure: Structure, y: Tensor) -> Tensor | tuple[Tensor, ...]:
         """Part costs [B, ..., S] to be added to unary potentials of that shape, for labels ``y`` [B, ...].
 
-        For a :class:`~structsmooth.Matching` with ``unmatched_rows``, "no partner" is one more class, the last, and
-        there are costs for each of the potentials.
+        Where a structure has a class with potentials of its own, such as "no partner" of a
+        :class:`~structsmooth.Matching` with ``unmatched_rows``, there are costs for each of the potentials.
 
         Raises:
-            TypeError: a structure whose outputs are boxes, not labels.
+            TypeError: a structure whose outputs are no labels.
             ValueError: a structure with another number of classes than the cost has.
         """
-        if isinstance(structure, Subwindows):
-            cost = type(self).__name__
-            raise TypeError(f"cost must be a tensor of costs of pixels, [B, H, W]; {cost} is one of labels")
-        unary, *others = structure.potentials
-        may_be_alone = isinstance(structure, Matching) and structure.unmatched_rows is not None
-        classes = unary.shape[-1] + may_be_alone
+        y, classes = structure.as_classes(y)
         self.check_classes(classes)
-        if may_be_alone:
-            y = torch.where(y < 0, classes - 1, y)
         wrong = torch.arange(classes, device=y.device) != y.unsqueeze(-1)
         lengths = lengths_of(structure, y).view(-1, *[1] * (y.dim() - 1))
-        costs = (wrong * self.mistake_cost(y, lengths).unsqueeze(-1)).to(unary.dtype)
-        if not may_be_alone:
-            return costs
-        no_costs = (torch.zeros((), device=y.device) for _ in others[1:])
-        return (costs[..., :-1], costs[..., -1], *no_costs)
+        costs = wrong * self.mistake_cost(y, lengths).unsqueeze(-1)
+        return structure.of_classes(costs.to(structure.potentials[0].dtype))
 
 
 @dataclass(frozen=True)

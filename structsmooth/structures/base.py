@@ -91,6 +91,18 @@ class Structure(Distribution):
         """
         return y
 
+    def as_classes(self, y: Tensor) -> tuple[Tensor, int]:
+        """Labels ``y`` as classes 0 to S - 1, and their number S.
+
+        Raises:
+            TypeError: outputs are no labels.
+        """
+        return y, self.potentials[0].shape[-1]
+
+    def of_classes(self, costs: Tensor) -> Tensor | tuple[Tensor, ...]:
+        """Costs of classes, [B, ..., S], as costs of potentials."""
+        return costs
+
     def batched(self: S) -> S | None:
         """The same structure with a row for each example in all of its potentials; ``None`` if that is impossible."""
         return None

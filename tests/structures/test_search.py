@@ -260,7 +260,7 @@ CASES: Refusals = {
     "y leaves the image": (lambda: windows().score(boxes(0, 0, W + 1, 1)), ValueError, "y must hold boxes .* x2 <= 4"),
     "y leaves it below": (lambda: windows().score(boxes(0, 0, W, H + 1)), ValueError, "y must hold boxes .* y2 <= 3"),
     "y is negative": (lambda: windows().score(boxes(-1, 0, 1, 1)), ValueError, "y must hold boxes"),
-    "cost of labels": (lambda: StructuralHinge()(windows(), boxes(0, 0, 1, 1)), TypeError, "cost must be .* Hamming"),
+    "cost of labels": (lambda: StructuralHinge()(windows(), boxes(0, 0, 1, 1)), TypeError, "cost must be .* boxes"),
     "cost of labels of four rows": (
         lambda: windows(torch.zeros(B, 4, 4)).cost_augmented(boxes(0, 0, 1, 1), Hamming()),
         TypeError,

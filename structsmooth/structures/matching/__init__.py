@@ -209,6 +209,20 @@ class Matching(Structure):
         taken = ((y.unsqueeze(-1) == self._columns) & self.mask.unsqueeze(-1)).any(1)
         return self.column_mask & ~taken
 
+    def as_classes(self, y: Tensor) -> tuple[Tensor, int]:
+        """Columns as classes. With ``unmatched_rows``, "no partner" is one more class, the last."""
+        columns = self.weights.shape[2]
+        if self.unmatched_rows is None:
+            return y, columns
+        return torch.where(y < 0, columns, y), columns + 1
+
+    def of_classes(self, costs: Tensor) -> Tensor | tuple[Tensor, ...]:
+        """Costs of pairs, and with ``unmatched_rows`` of rows without a partner; columns without one cost nothing."""
+        if self.unmatched_rows is None:
+            return costs
+        free = () if self.unmatched_columns is None else (torch.zeros((), device=costs.device),)
+        return (costs[..., :-1], costs[..., -1], *free)
+
     def checked_labels(self, y: Tensor) -> Tensor:
         """Partners as int64, with 0 at padding."""
         checks.require_outputs(y, "[B, N]", "weights", self.weights)

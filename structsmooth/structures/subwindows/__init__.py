@@ -141,6 +141,10 @@ class Subwindows(SearchSpace[Boxes]):
         tables = scores.clamp_min(0), torch.where(forbidden, 0.0, scores.clamp_max(0)), forbidden.double()
         return tuple(torch.nn.functional.pad(table.cumsum(1).cumsum(2), (1, 0, 1, 0)).numpy() for table in tables)
 
+    def as_classes(self, y: Tensor) -> tuple[Tensor, int]:
+        """Raise ``TypeError``: boxes are no labels."""
+        raise TypeError("cost must be a tensor of costs of pixels, [B, H, W]: outputs are boxes, not labels")
+
     def checked_labels(self, y: Tensor) -> Tensor:
         """Coordinates as int64."""
         checks.require_integers("y", y, "hold integer coordinates")
