@@ -39,7 +39,8 @@ def load_state(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         ValueError: a file that :func:`save_state` did not write, or a damaged one.
     """
     with _opened(path) as file:
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+        # In files tensors follow each other closely. Memory of torch is aligned, on which rounding of products depends.
+        tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 - no mapping
         return tensors, _values(file)
 
 
