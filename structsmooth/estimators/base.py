@@ -1,0 +1,94 @@
+"""What the estimators have in common: a problem is solved, and what is known of the solution becomes attributes."""
+
+import warnings
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from structsmooth.history import History
+from structsmooth.problems import Problem
+from structsmooth.solvers import SOLVERS, Certificate, Progress, Result, Solver, Status, certify
+from structsmooth.tasks.trained import parse_lam
+
+SolverLike = str | Solver[Any]
+
+
+class SolvedEstimator(BaseEstimator):
+    """An estimator whose weights are the solution of a problem.
+
+    Subclasses have the parameters ``solver``, ``lam``, ``max_iter``, ``tol``, ``random_state`` and ``verbose``.
+
+    Attributes:
+        weights_: w, [dim].
+        objective_: F(w) = (1/n) Σ f_i(w) + (λ/2)‖w‖².
+        gap_: its duality gap: F(w) is above the optimum by no more. NaN if the solver knows no bound.
+        n_iter_: passes over the data.
+        lam_: λ as a number.
+        history_: a row for every pass, which saves as JSON lines and plots.
+    """
+
+    solver: SolverLike
+    lam: float | str
+    max_iter: int
+    tol: float
+    random_state: Any
+    verbose: int
+
+    weights_: NDArray[np.float64]
+    objective_: float
+    gap_: float
+    n_iter_: int
+    lam_: float
+    history_: History
+
+    def _solve(self, problem: Problem, default: str, hyperparameters: dict[str, Any] | None = None) -> Result:
+        """Solve a problem by the solver that the parameters choose, and keep what is known of the solution."""
+        solver = self._solver(default, hyperparameters or {})
+        lam = parse_lam(str(self.lam), problem.n, "lam")
+        callbacks = (_print_progress,) if self.verbose else ()
+        result = solver.solve(problem, lam=lam, passes=self.max_iter, seed=self._seed(), callbacks=callbacks)
+        if result.status is Status.INTERRUPTED:
+            raise KeyboardInterrupt
+        if result.status is not Status.CONVERGED and solver.gap_tolerance > 0:
+            warnings.warn(f"{type(self).__name__}: {result.message}", ConvergenceWarning, stacklevel=3)
+        last = result.history[-1]
+        self.weights_, self.history_, self.lam_ = result.weights.numpy(), result.history, lam
+        self.objective_, self.gap_, self.n_iter_ = (
+            last.objective,
+            last.gap if last.gap is not None else np.nan,
+            last.passes,
+        )
+        return result
+
+    def _solver(self, default: str, hyperparameters: dict[str, Any]) -> Solver[Any]:
+        if isinstance(self.solver, Solver):
+            return self.solver
+        if self.solver == "auto":
+            return SOLVERS[default](gap_tolerance=self.tol, **hyperparameters)
+        if self.solver not in SOLVERS:
+            raise ValueError(f"solver must be auto, a Solver or one of {', '.join(SOLVERS)}, got {self.solver!r}")
+        return SOLVERS[self.solver](gap_tolerance=self.tol)
+
+    def _seed(self) -> int:
+        return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+
+    def _certificate(self, problem: Problem) -> Certificate:
+        return certify(problem, self._weights, self.lam_)
+
+    @property
+    def _weights(self) -> Tensor:
+        check_is_fitted(self, "weights_")
+        return torch.from_numpy(self.weights_)
+
+
+def _print_progress(progress: Progress[Any]) -> None:
+    row = progress.row
+    gap = "" if row.gap is None else f", duality gap {row.gap:.3g}"
+    print(f"pass {row.passes:g}: objective {row.objective:.6g}{gap}, {row.seconds:.1f} s")

@@ -1,0 +1,239 @@
+"""Multi-label classification in the form of scikit-learn."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+from sklearn.base import ClassifierMixin
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from structsmooth.estimators.base import SolvedEstimator, SolverLike
+from structsmooth.solvers import Certificate
+from structsmooth.tasks import Multilabel
+from structsmooth.tasks.multilabel import FittedMultilabel
+from structsmooth.tasks.multilabel.data import Example
+from structsmooth.tasks.multilabel.label_graph import LabelPairs
+
+
+class MultiLabelClassifier(ClassifierMixin, SolvedEstimator):
+    """Sets of labels that go together: linear scores of labels, and of pairs of labels that are both present.
+
+    The estimator of :class:`~structsmooth.tasks.Multilabel`. y is a matrix [n, L] with a column of two values, such as
+    0 and 1, for each label, or a data frame of such columns.
+
+    Args:
+        edges: which pairs of labels have a score: ``"full"`` for all, ``"tree"`` for those of a tree of labels that
+            depend on each other, ``"none"``, or a list of pairs of columns; ``"auto"`` for full up to 30 labels, tree
+            beyond.
+        scaling: of features: ``"unit"`` for rows of norm 1, ``"standard"`` for mean 0 and deviation 1, or ``"none"``.
+        rho: penalty of :class:`~structsmooth.SoftBCFW`, the solver ``"auto"``.
+        lam: λ, a number or ``"c/n"``.
+        solver: ``"auto"``, a name in ``structsmooth.solvers.SOLVERS``, or a solver, which keeps its own tolerance.
+        max_iter: limit on passes over the data.
+        tol: relative duality gap to reach.
+        random_state: of the order of examples.
+        verbose: print a line after every pass.
+
+    Attributes:
+        classes_: the values that columns have: numbers of the labels if these are 0 and 1, or else a pair of values for
+            each column.
+        label_names_: names of the columns of y.
+        edges_: pairs of columns with a score, [E, 2].
+        edge_weights_: their scores, [E].
+        coef_: scores of features for each label, [L, F]; zeros for labels that no example has.
+        intercept_: [L].
+
+    Example:
+        >>> import numpy as np
+        >>> X = np.random.default_rng(0).normal(size=(60, 3))
+        >>> Y = np.column_stack([X[:, 0] > 0, X[:, 0] + X[:, 1] > 0]).astype(int)
+        >>> classifier = MultiLabelClassifier(lam="0.01/n").fit(X, Y)
+        >>> classifier.score(X, Y) > 0.9  # examples without a wrong label
+        True
+
+    Reference:
+        Finley and Joachims (2008); Meshi, Srebro and Hazan (2015), section 6.
+    """
+
+    def __init__(
+        self,
+        *,
+        edges: LabelPairs | Sequence[tuple[int, int]] = "auto",
+        scaling: Literal["unit", "standard", "none"] = "unit",
+        rho: float = 10.0,
+        lam: float | str = "1/n",
+        solver: SolverLike = "auto",
+        max_iter: int = 200,
+        tol: float = 1e-2,
+        random_state: Any = 0,
+        verbose: int = 0,
+    ) -> None:
+        self.edges = edges
+        self.scaling = scaling
+        self.rho = rho
+        self.lam = lam
+        self.solver = solver
+        self.max_iter = max_iter
+        self.tol = tol
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def __sklearn_tags__(self) -> Tags:
+        tags: Tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.target_tags.two_d_labels = True
+        tags.target_tags.multi_output, tags.target_tags.single_output = True, False
+        tags.classifier_tags.multi_class, tags.classifier_tags.multi_label = False, True
+        return tags
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> "MultiLabelClassifier":
+        """Train on examples [n, F], an array, sparse matrix or data frame, with labels [n, L].
+
+        Raises:
+            ValueError: columns of more than two values, labels that no example has, pairs that are no columns, or what
+                scikit-learn's estimators refuse.
+        """
+        self.label_names_ = _names(y)
+        X, table = self._validated(X, y)
+        self._values, present = _coded(table)
+        self.classes_ = np.arange(len(self._values)) if _is_indicator(self._values) else list(self._values)
+        examples = _examples(X, present)
+        task = Multilabel(self.edges if isinstance(self.edges, str) else "none", self.scaling)
+        self.fitted_ = self._with_edges(task.fit(examples))
+        hyperparameters = {"rho": self.rho}
+        self._solve(self.fitted_.problem(examples), task.solver, hyperparameters)
+        return self
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """The best set of labels of each example: [n, L], in the values of the columns of training."""
+        found = self._sets(X, 1)
+        present = np.array([self._row(ranked[0][1]) for ranked in found])
+        return self._decoded(present)
+
+    def predict_top_k(self, X: ArrayLike, k: int) -> list[list[tuple[float, NDArray[Any]]]]:
+        """The k best sets of each example with their scores, best first: rows [L]."""
+        return [
+            [(score, self._decoded(self._row(names)[None])[0]) for score, names in ranked]
+            for ranked in self._sets(X, k)
+        ]
+
+    def certify(self, X: ArrayLike, y: ArrayLike) -> Certificate:
+        """How far the weights are from the optimum on training data, by a dual bound of exact or relaxed inference."""
+        check_is_fitted(self, "weights_")
+        X, table = self._validated(X, y, reset=False)
+        return self._certificate(self.fitted_.problem(_examples(X, _coded(table, self._values)[1])))
+
+    @property
+    def edges_(self) -> NDArray[np.int64]:
+        """Pairs of columns with a score, [E, 2]."""
+        check_is_fitted(self, "fitted_")
+        return self._known[np.array(self.fitted_.edges, dtype=np.int64).reshape(-1, 2)]
+
+    @property
+    def edge_weights_(self) -> NDArray[np.float64]:
+        """Scores of these pairs where both labels are present: [E]."""
+        return self._split()[1]
+
+    @property
+    def coef_(self) -> NDArray[np.float64]:
+        """Scores of features, as they are scaled, for each label: [L, F]."""
+        unary, own = self._split()[0][:, :-1], np.zeros((len(self._values), self.n_features_in_))
+        own[self._known, : unary.shape[1]] = unary
+        return own
+
+    @property
+    def intercept_(self) -> NDArray[np.float64]:
+        """Scores of labels that do not depend on features: [L]."""
+        own = np.zeros(len(self._values))
+        own[self._known] = self._split()[0][:, -1]
+        return own
+
+    @property
+    def _known(self) -> NDArray[np.int64]:
+        """Columns of the labels that training examples have."""
+        return np.array([int(name) for name in self.fitted_.labels])
+
+    def _split(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Weights of labels, the intercept last, and of pairs."""
+        check_is_fitted(self, "weights_")
+        size = len(self.fitted_.labels) * (len(self.fitted_.mean) + 1)
+        unary, pairs = self.weights_[:size], self.weights_[size:]
+        return unary.reshape(len(self.fitted_.labels), -1), pairs[: len(self.fitted_.edges)]
+
+    def _with_edges(self, fitted: FittedMultilabel) -> FittedMultilabel:
+        """The task with the pairs of columns that were given, if any; pairs of labels that no example has are left out."""
+        if isinstance(self.edges, str):
+            return fitted
+        count, position = len(self._values), {int(name): i for i, name in enumerate(fitted.labels)}
+        pairs = {tuple(sorted(map(int, pair))) for pair in self.edges}
+        if any(len(pair) != 2 or not 0 <= pair[0] < pair[1] < count for pair in pairs):
+            raise ValueError(f"edges must be pairs of different columns from 0 to {count - 1}, got {self.edges}")
+        known = [[position[a], position[b]] for a, b in sorted(pairs) if a in position and b in position]
+        return replace(fitted, edges=known)
+
+    def _sets(self, X: ArrayLike, k: int) -> Sequence[list[tuple[float, Any]]]:
+        weights = self._weights
+        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        return self.fitted_.predict(weights, _examples(X), k)
+
+    def _row(self, names: Sequence[str]) -> NDArray[np.bool_]:
+        """Which columns a set of labels has: [L]."""
+        row = np.zeros(len(self._values), dtype=np.bool_)
+        row[[int(name) for name in names]] = True
+        return row
+
+    def _decoded(self, present: NDArray[np.bool_]) -> NDArray[Any]:
+        """The values of columns: [n, L]."""
+        return np.stack([values[own.astype(int)] for values, own in zip(self._values, present.T, strict=True)], axis=1)
+
+    def _validated(self, X: ArrayLike, y: ArrayLike, *, reset: bool = True) -> tuple[Any, NDArray[Any]]:
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, multi_output=True, reset=reset)
+        table = y.toarray() if sparse.issparse(y) else np.asarray(y)
+        return X, table.reshape(len(table), -1)
+
+
+def _names(y: Any) -> list[str]:
+    """Names of the columns of y: its own, or their numbers."""
+    if hasattr(y, "columns"):
+        return list(map(str, y.columns))
+    return [str(i) for i in range(np.shape(y)[1] if np.ndim(y) > 1 else 1)]
+
+
+def _coded(
+    table: NDArray[Any], values: Sequence[NDArray[Any]] | None = None
+) -> tuple[list[NDArray[Any]], NDArray[np.bool_]]:
+    """The two values of each column, and which entries are the second: bool [n, L]."""
+    own = list(map(_two_values, table.T)) if values is None else list(values)
+    return own, np.stack([column == two[1] for column, two in zip(table.T, own, strict=True)], axis=1)
+
+
+def _two_values(column: NDArray[Any]) -> NDArray[Any]:
+    found = np.unique(column)
+    if np.isin(found, [0, 1]).all():
+        return np.array([0, 1], dtype=column.dtype)
+    if len(found) != 2:
+        raise ValueError(f"a column of y must have 2 classes, such as 0 and 1; got {len(found)}: {found[:5].tolist()}")
+    return found
+
+
+def _is_indicator(values: Sequence[NDArray[Any]]) -> bool:
+    return all(np.isin(two, [0, 1]).all() for two in values)
+
+
+def _examples(X: Any, present: NDArray[np.bool_] | None = None) -> list[Example]:
+    """Rows with the labels that are present, which are named by the numbers of their columns."""
+    labels: list[frozenset[str] | None] = [None] * X.shape[0]
+    if present is not None:
+        width = len(str(present.shape[1]))  # names sort as numbers do
+        labels = [frozenset(f"{j:0{width}}" for j in row.nonzero()[0]) for row in present]
+    if sparse.issparse(X):
+        rows = sparse.csr_matrix(X)
+        spans = zip(rows.indptr, rows.indptr[1:], strict=False)
+        features = [(rows.indices[a:b].astype(np.int64), rows.data[a:b]) for a, b in spans]
+    else:
+        features = [(np.arange(X.shape[1]), row) for row in X]
+    return [Example(*own, names) for own, names in zip(features, labels, strict=True)]

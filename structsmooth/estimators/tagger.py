@@ -1,0 +1,289 @@
+"""Taggers of sequences in the form of scikit-learn."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from structsmooth.costs import Cost, Hamming
+from structsmooth.estimators import tagger_files
+from structsmooth.estimators.base import SolvedEstimator, SolverLike
+from structsmooth.estimators.matrices import fitted_kernel, stacked
+from structsmooth.estimators.tags import Tag, Tags, as_sentences, check_sentences
+from structsmooth.estimators.tokens import (
+    DictFeatures,
+    KernelRows,
+    NumberRows,
+    Template,
+    TokenFeatures,
+    WordFeatures,
+    kind_of,
+    length,
+)
+from structsmooth.kernels import Kernel, KernelName
+from structsmooth.metrics import entity_scores
+from structsmooth.problems import DenseChainProblem, SparseChainProblem
+from structsmooth.sequences import DenseSequences, Sequences, SparseSequences
+from structsmooth.smoothing import Entropy, Max, Smoother
+from structsmooth.solvers import Certificate
+from structsmooth.tag_schemes import TagScheme
+from structsmooth.tasks.chains import best_labels, label_marginals
+
+Loss = Literal["hinge", "crf", "softmax-margin"]
+Constraints = Literal["auto", "IO", "IOB1", "BIO", "BIOES"]
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class SequenceTagger(SolvedEstimator):
+    """Tags of the tokens of sentences, by a linear chain: a structural SVM or a conditional random field.
+
+    X is a list of sentences, and y a list of their tags, strings or integers. The tokens of a sentence are words;
+    tuples of a word, its part of speech and its chunk tag; dictionaries of features as in sklearn-crfsuite, with
+    booleans, numbers, strings or several strings; or the rows of an array or sparse matrix [T, F].
+
+    The objective is (1/n) Σ f_i(w) + (λ/2)‖w‖² over n sentences. Training stops when the duality gap is at most ``tol``
+    times the objective, and warns if ``max_iter`` passes did not get there.
+
+    Args:
+        loss: ``"hinge"`` for the structural SVM with the number of wrong tags as cost; ``"crf"`` for the likelihood of
+            a conditional random field; ``"softmax-margin"`` for the likelihood with this cost.
+        lam: λ, a number or ``"c/n"``. It is 2·c2/n for the c2 of CRFsuite, and 1/(C·n) for the C of an SVM.
+        constraints: the scheme that predicted tags are well-formed in; ``"auto"`` for that of the training tags, if all
+            of them are such tags and O is one; ``None`` for no constraints.
+        template: attributes of words: ``"rich"``, ``"plain"`` or ``"chunking"``.
+        kernel: a kernel of rows of numbers: ``"rbf"``, ``"polynomial"``, ``"cosine-polynomial"`` or a function; see
+            :class:`~structsmooth.KernelFeatures`. ``None`` for linear scores.
+        gamma: γ of the kernel; ``"scale"`` for 1 / (F · variance of the features).
+        degree: of polynomial kernels.
+        landmarks: number of tokens that a kernel compares others to; all different ones if not given.
+        class_weight: what a wrong tag costs, by the correct tag; ``"balanced"`` for n_tokens / (n_tags · count). They
+            are 1 if not given, and for tags that are not named. Only for losses with a cost.
+        solver: ``"auto"``, a name in ``structsmooth.solvers.SOLVERS``, or a solver, which keeps its own tolerance.
+        max_iter: limit on passes over the data.
+        tol: relative duality gap to reach.
+        random_state: of the order of sentences, and of landmarks.
+        verbose: print a line after every pass.
+
+    Attributes:
+        classes_: tags, sorted: the states of the chain.
+        scheme_: the scheme of the tags; ``None`` if they are no tags of entities.
+        features_: the features of tokens, with ``names``.
+        transition_weights_: scores [S, S] of a tag, the row, before another, the column.
+        feature_weights_: scores [F, S] of features.
+        end_weights_: scores [2, S] of the first tag and of the last one.
+
+    Raises:
+        ValueError: sentences of mixed kinds, tags that do not match them, or parameters that do not go together.
+
+    Example:
+        >>> X = [["Ada", "sleeps"], ["Bo", "sings"], ["they", "sing"]]
+        >>> y = [["B-PER", "O"], ["B-PER", "O"], ["O", "O"]]
+        >>> tagger = SequenceTagger(lam="1/n").fit(X, y)
+        >>> tagger.predict([["Ada", "sings"]])
+        [['B-PER', 'O']]
+        >>> bool(tagger.gap_ <= 0.01 * tagger.objective_)
+        True
+
+    Reference:
+        Lafferty, McCallum and Pereira (2001) for the CRF; Taskar, Guestrin and Koller (2003) for the hinge.
+    """
+
+    def __init__(
+        self,
+        *,
+        loss: Loss = "hinge",
+        lam: float | str = "10/n",
+        constraints: Constraints | None = "auto",
+        template: Template = "rich",
+        kernel: KernelName | Kernel | None = None,
+        gamma: float | Literal["scale"] = "scale",
+        degree: int = 3,
+        landmarks: int | None = None,
+        class_weight: dict[Any, float] | Literal["balanced"] | None = None,
+        solver: SolverLike = "auto",
+        max_iter: int = 100,
+        tol: float = 1e-2,
+        random_state: Any = 0,
+        verbose: int = 0,
+    ) -> None:
+        self.loss = loss
+        self.lam = lam
+        self.constraints = constraints
+        self.template = template
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.landmarks = landmarks
+        self.class_weight = class_weight
+        self.solver = solver
+        self.max_iter = max_iter
+        self.tol = tol
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Sequence[Any], y: Sequence[Sequence[Tag]]) -> "SequenceTagger":
+        """Train on tagged sentences; empty ones are left out."""
+        sentences, tags = check_sentences(X, y)
+        self.tags_ = Tags.of(tags, self.constraints)
+        self.features_ = self._fitted_features(sentences)
+        self._solve(self._problem(sentences, tags), "proximal-bcfw" if self.loss == "hinge" else "casimir-svrg")
+        return self
+
+    def predict(self, X: Sequence[Any]) -> list[list[Tag]]:
+        """The best tags of each sentence, well-formed under ``constraints``."""
+        return [ranked[0][1] for ranked in self.predict_top_k(X, 1)]
+
+    def predict_top_k(self, X: Sequence[Any], k: int) -> list[list[tuple[float, list[Tag]]]]:
+        """The k best taggings of each sentence with their scores, best first; fewer where there are no more."""
+
+        def ranked(sequences: Sequences, weights: Tensor) -> list[list[tuple[float, list[Tag]]]]:
+            found = best_labels(sequences, weights, len(self.tags_.names), k, self.tags_.mask)
+            return [[(score, self.tags_.named(states)) for score, states in best] for best in found]
+
+        return self._over(X, ranked, lambda: [(0.0, [])])
+
+    def predict_marginals(self, X: Sequence[Any]) -> list[list[dict[Tag, float]]]:
+        """The probability of every tag at each token, under the Gibbs distribution of the scores.
+
+        They are those of the model for ``loss="crf"``; other losses do not train probabilities.
+        """
+
+        def marginals(sequences: Sequences, weights: Tensor) -> list[list[dict[Tag, float]]]:
+            found = label_marginals(sequences, weights, len(self.tags_.names), self.tags_.mask)
+            return [[dict(zip(self.tags_.names, row, strict=True)) for row in rows.tolist()] for rows in found]
+
+        return self._over(X, marginals, list)
+
+    def score(self, X: Sequence[Any], y: Sequence[Sequence[Tag]]) -> float:
+        """F1 of entities, as ``conlleval`` computes it, if tags are those of entities; else the share of right tags."""
+        sentences, tags = check_sentences(X, y)
+        found = self.predict(sentences)
+        if self.scheme_ is not None:
+            return entity_scores(tags, found).f1
+        right = [a == b for own, gold in zip(found, tags, strict=True) for a, b in zip(own, gold, strict=True)]
+        return float(np.mean(right))
+
+    def certify(self, X: Sequence[Any], y: Sequence[Sequence[Tag]]) -> Certificate:
+        """How far the weights are from the optimum on training data, by a dual bound of their own; for the hinge."""
+        sentences, tags = check_sentences(X, y)
+        return self._certificate(self._problem(sentences, tags))
+
+    def save(self, path: str | Path) -> None:
+        """Write ``model.safetensors`` and ``model.json`` into a folder, which is made if need be.
+
+        Raises:
+            ValueError: a parameter that JSON cannot hold, such as a kernel that is a function.
+        """
+        tagger_files.save(self, Path(path))
+
+    @classmethod
+    def load(cls, path: str | Path) -> "SequenceTagger":
+        """The tagger that :meth:`save` wrote into a folder; executes no code.
+
+        Raises:
+            FileNotFoundError: no tagger in the folder.
+            ValueError: other or damaged files.
+        """
+        return tagger_files.load(cls, Path(path))
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """The tags, sorted: [S]."""
+        return np.array(self.tags_.names)
+
+    @property
+    def scheme_(self) -> TagScheme | None:
+        """The scheme of the training tags; ``None`` if they are no tags of entities."""
+        return self.tags_.scheme
+
+    @property
+    def feature_weights_(self) -> NDArray[np.float64]:
+        """Scores of features for each tag, [F, S], in the order of ``features_.names``."""
+        return self._rows[: -len(self.tags_.names) - 2]
+
+    @property
+    def transition_weights_(self) -> NDArray[np.float64]:
+        """Scores of a tag, the row, before another, the column: [S, S]."""
+        return self._rows[-len(self.tags_.names) - 2 : -2]
+
+    @property
+    def end_weights_(self) -> NDArray[np.float64]:
+        """Scores of the first tag and of the last one: [2, S]."""
+        return self._rows[-2:]
+
+    @property
+    def state_features_(self) -> dict[tuple[str, Tag], float]:
+        """Scores that are not zero, by feature and tag, as sklearn-crfsuite has them."""
+        return _table(self.features_.names, self.tags_.names, self.feature_weights_)
+
+    @property
+    def transition_features_(self) -> dict[tuple[Tag, Tag], float]:
+        """Scores that are not zero, by a tag and the next one, as sklearn-crfsuite has them."""
+        return _table(self.tags_.names, self.tags_.names, self.transition_weights_)
+
+    def top_features(self, k: int = 10) -> dict[Tag, list[tuple[str, float]]]:
+        """The k features that speak most for each tag, with their scores."""
+        best = np.argsort(-self.feature_weights_, axis=0, kind="stable")[:k].T
+        names, weights = self.features_.names, self.feature_weights_
+        return {
+            tag: [(names[i], float(weights[i, state])) for i in rows]
+            for state, (tag, rows) in enumerate(zip(self.tags_.names, best, strict=True))
+        }
+
+    @property
+    def _rows(self) -> NDArray[np.float64]:
+        check_is_fitted(self, "weights_")
+        return self.weights_.reshape(-1, len(self.tags_.names))
+
+    def _fitted_features(self, sentences: list[Any]) -> TokenFeatures:
+        kind = kind_of(sentences)
+        if self.kernel is not None:
+            if kind != NumberRows.kind:
+                raise ValueError(f"a kernel needs sentences that are matrices [tokens, features], got {kind}")
+            settings = (self.kernel, self.gamma, self.degree, self.landmarks, self._seed())
+            return KernelRows(fitted_kernel(*settings, stacked(sentences)))
+        if kind == WordFeatures.kind:
+            return WordFeatures.fit(sentences, self.template)
+        return DictFeatures.fit(sentences) if kind == DictFeatures.kind else NumberRows.fit(sentences)
+
+    def _problem(self, sentences: list[Any], tags: list[list[Tag]]) -> SparseChainProblem | DenseChainProblem:
+        """The finite sum over sentences."""
+        check_is_fitted(self, "features_")
+        sequences, labels = self.features_.encode(sentences), self.tags_.states(tags)
+        states, cost, smoother = len(self.tags_.names), self._cost(labels), _smoother(self.loss)
+        if isinstance(sequences, SparseSequences):
+            return SparseChainProblem(sequences, labels, len(self.features_.names), states, cost, smoother)
+        assert isinstance(sequences, DenseSequences)
+        return DenseChainProblem(sequences.features, labels, sequences.lengths, states, cost, smoother)
+
+    def _cost(self, labels: Tensor) -> Cost | None:
+        """The task loss, for the losses that have one."""
+        if self.loss == "crf":
+            if self.class_weight is not None:
+                raise ValueError('class_weight needs a loss with a cost, "hinge" or "softmax-margin", got "crf"')
+            return None
+        return Hamming() if self.class_weight is None else self.tags_.weighted_cost(self.class_weight, labels)
+
+    def _over(self, X: Sequence[Any], of: Callable[[Sequences, Tensor], list[T]], empty: Callable[[], T]) -> list[T]:
+        """What a function gives for the sequences of sentences and weights; ``empty()`` for empty ones."""
+        weights, sentences = self._weights, as_sentences(X)
+        full = [sentence for sentence in sentences if length(sentence)]
+        if not full:
+            return [empty() for _ in sentences]
+        found = iter(of(*self.features_.scored(full, weights, len(self.tags_.names))))
+        return [next(found) if length(sentence) else empty() for sentence in sentences]
+
+
+def _smoother(loss: str) -> Smoother:
+    if loss not in get_args(Loss):
+        raise ValueError(f"loss must be one of {', '.join(get_args(Loss))}, got {loss!r}")
+    return Max() if loss == "hinge" else Entropy(1.0)
+
+
+def _table(rows: Sequence[R], columns: Sequence[Tag], weights: NDArray[np.float64]) -> dict[tuple[R, Tag], float]:
+    return {(rows[i], columns[j]): float(weights[i, j]) for i, j in zip(*weights.nonzero(), strict=True)}
