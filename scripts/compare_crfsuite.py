@@ -156,10 +156,7 @@ def measured(name: str, tagger: Any, train: Tagged, test: Tagged) -> Score:
 def table(scores: Sequence[Score]) -> str:
     """The scores as Markdown."""
     lines = ["| tagger | F1 | fit, CPU s | predict, CPU s | passes |", "| --- | ---: | ---: | ---: | ---: |"]
-    for score in scores:
-        lines.append(
-            f"| {score.tagger} | {score.f1:.2%} | {score.fit:.1f} | {score.predict:.1f} | {score.passes or '-'} |"
-        )
+    lines += [f"| {s.tagger} | {s.f1:.2%} | {s.fit:.1f} | {s.predict:.1f} | {s.passes or '-'} |" for s in scores]
     return "\n".join(lines)
 
 

@@ -1,10 +1,10 @@
 """What the estimators have in common: a problem is solved, and what is known of the solution becomes attributes."""
 
 import warnings
+from numbers import Integral
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
@@ -12,9 +12,10 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from structsmooth.estimators.matrices import as_tensor
 from structsmooth.history import History
 from structsmooth.problems import Problem
-from structsmooth.solvers import SOLVERS, Certificate, Progress, Result, Solver, Status, certify
+from structsmooth.solvers import BCFW, SOLVERS, Certificate, Progress, Result, Solver, Status, certify
 from structsmooth.tasks.trained import parse_lam
 
 SolverLike = str | Solver[Any]
@@ -44,7 +45,7 @@ class SolvedEstimator(BaseEstimator):
     weights_: NDArray[np.float64]
     objective_: float
     gap_: float
-    n_iter_: int
+    n_iter_: float
     lam_: float
     history_: History
 
@@ -60,11 +61,8 @@ class SolvedEstimator(BaseEstimator):
             warnings.warn(f"{type(self).__name__}: {result.message}", ConvergenceWarning, stacklevel=3)
         last = result.history[-1]
         self.weights_, self.history_, self.lam_ = result.weights.numpy(), result.history, lam
-        self.objective_, self.gap_, self.n_iter_ = (
-            last.objective,
-            last.gap if last.gap is not None else np.nan,
-            last.passes,
-        )
+        self.objective_, self.n_iter_ = last.objective, last.passes
+        self.gap_ = np.nan if last.gap is None else last.gap
         return result
 
     def _solver(self, default: str, hyperparameters: dict[str, Any]) -> Solver[Any]:
@@ -77,15 +75,18 @@ class SolvedEstimator(BaseEstimator):
         return SOLVERS[self.solver](gap_tolerance=self.tol)
 
     def _seed(self) -> int:
+        """The random state itself if it is a number, as the solvers take it."""
+        if isinstance(self.random_state, Integral):
+            return int(self.random_state)
         return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
 
     def _certificate(self, problem: Problem) -> Certificate:
-        return certify(problem, self._weights, self.lam_)
+        return certify(problem, self._weights, self.lam_, solver=BCFW(gap_tolerance=min(self.tol, 1e-3)))
 
     @property
     def _weights(self) -> Tensor:
         check_is_fitted(self, "weights_")
-        return torch.from_numpy(self.weights_)
+        return as_tensor(self.weights_)
 
 
 def _print_progress(progress: Progress[Any]) -> None:

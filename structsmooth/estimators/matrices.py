@@ -7,9 +7,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy import sparse
+from torch import Tensor
 
 from structsmooth.kernels import FittedKernel, Kernel, KernelFeatures, KernelName
 from structsmooth.sequences import DenseSequences, SparseSequences
+
+MatrixLike = Any
+"""An array, a sparse matrix or a data frame."""
 
 
 def is_matrix(value: Any) -> bool:
@@ -36,12 +40,12 @@ def stacked(matrices: Sequence[Any], width: int | None = None) -> Any:
 
 def dense_sequences(rows: NDArray[np.floating], lengths: Sequence[int]) -> DenseSequences:
     """Sequences of some lengths of the rows of an array."""
-    return DenseSequences.of(torch.from_numpy(rows), torch.tensor(lengths))
+    return DenseSequences.of(as_tensor(rows), torch.tensor(lengths))
 
 
 def sparse_sequences(rows: Any, lengths: Sequence[int]) -> SparseSequences:
-    """Sequences of some lengths of the rows of a sparse matrix; without values if these are all 1."""
-    rows = sparse.csr_matrix(rows, dtype=np.float64, copy=True)
+    """Sequences of some lengths of the rows of a sparse matrix: values in float32, or none if all are 1."""
+    rows = sparse.csr_matrix(rows, dtype=np.float32, copy=True)
     rows.sum_duplicates()
     rows.eliminate_zeros()
     return SparseSequences(
@@ -56,16 +60,15 @@ def fitted_kernel(
     kernel: KernelName | Kernel, gamma: float | str, degree: int, landmarks: int | None, seed: int, rows: Any
 ) -> FittedKernel:
     """A kernel at landmarks among rows of numbers; ``gamma="scale"`` is 1 / (F · variance), as in scikit-learn."""
-    points = as_array(rows)
+    points = as_tensor(rows)
     if isinstance(gamma, str):
         if gamma != "scale":
             raise ValueError(f'gamma must be a number or "scale", got {gamma!r}')
-        variance = float(points.var())
+        variance = float(points.var(correction=0))
         gamma = 1.0 / (points.shape[1] * variance) if variance > 0 else 1.0
-    return KernelFeatures(kernel, gamma, degree, landmarks, seed).fit(torch.from_numpy(points))
+    return KernelFeatures(kernel, gamma, degree, landmarks, seed).fit(points)
 
 
-def as_array(rows: Any) -> NDArray[np.floating]:
-    """Rows as an array, also those of a sparse matrix."""
-    array: NDArray[np.floating] = rows.toarray() if sparse.issparse(rows) else rows
-    return array
+def as_tensor(rows: Any) -> Tensor:
+    """Rows of an array or of a sparse matrix; a copy if torch could not share them, such as those of a mapped file."""
+    return torch.from_numpy(np.require(rows.toarray() if sparse.issparse(rows) else rows, requirements=["C", "W"]))

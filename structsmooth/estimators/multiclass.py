@@ -13,7 +13,7 @@ from torch import Tensor
 
 from structsmooth.costs import Hamming
 from structsmooth.estimators.base import SolvedEstimator, SolverLike
-from structsmooth.estimators.matrices import as_array, dense_sequences, fitted_kernel, sparse_sequences
+from structsmooth.estimators.matrices import MatrixLike, as_tensor, dense_sequences, fitted_kernel, sparse_sequences
 from structsmooth.kernels import Kernel, KernelName
 from structsmooth.problems import DenseChainProblem, SparseChainProblem
 from structsmooth.solvers import Certificate
@@ -86,7 +86,7 @@ class MulticlassSVM(ClassifierMixin, SolvedEstimator):
         tags.input_tags.sparse = True
         return tags
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> "MulticlassSVM":
+    def fit(self, X: MatrixLike, y: ArrayLike) -> "MulticlassSVM":
         """Train on examples [n, F], an array, sparse matrix or data frame, with labels [n].
 
         Raises:
@@ -103,25 +103,25 @@ class MulticlassSVM(ClassifierMixin, SolvedEstimator):
         self._solve(self._problem(X, torch.from_numpy(states.astype(np.int64))), "proximal-bcfw")
         return self
 
-    def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:
+    def decision_function(self, X: MatrixLike) -> NDArray[np.float64]:
         """Scores [n, S]; for two classes, [n], positive where the second one is ahead."""
         check_is_fitted(self, "weights_")
         X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
         if self.kernel is None:
-            scores = X @ self.coef_.T
+            found = X @ self.coef_.T
         else:
-            scores = self.kernel_.scores(_tensor(X), torch.from_numpy(self.coef_.T.copy())).numpy()
-        scores = np.asarray(scores + self.intercept_)
+            found = self.kernel_.scores(as_tensor(X), as_tensor(self.coef_.T)).numpy()
+        scores: NDArray[np.float64] = np.asarray(found + self.intercept_)
         return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
 
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
+    def predict(self, X: MatrixLike) -> NDArray[Any]:
         """The class with the largest score: [n]."""
         scores = self.decision_function(X)
         best = scores.argmax(1) if scores.ndim == 2 else (scores > 0).astype(np.int64)
         found: NDArray[Any] = self.classes_[best]
         return found
 
-    def certify(self, X: ArrayLike, y: ArrayLike) -> Certificate:
+    def certify(self, X: MatrixLike, y: ArrayLike) -> Certificate:
         """How far the weights are from the optimum on training data, by a dual bound of their own."""
         check_is_fitted(self, "weights_")
         X, y = self._validated(X, y, reset=False)
@@ -143,20 +143,16 @@ class MulticlassSVM(ClassifierMixin, SolvedEstimator):
         check_is_fitted(self, "weights_")
         return self.weights_.reshape(-1, len(self.classes_))
 
-    def _validated(self, X: ArrayLike, y: ArrayLike, *, reset: bool = True) -> tuple[Any, Any]:
+    def _validated(self, X: MatrixLike, y: ArrayLike, *, reset: bool = True) -> tuple[Any, Any]:
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, reset=reset)
         return X, y
 
     def _problem(self, X: Any, states: Tensor) -> SparseChainProblem | DenseChainProblem:
         """The finite sum over chains of length one."""
         if self.kernel is not None:
-            X = self.kernel_(_tensor(X)).numpy()
+            X = self.kernel_(as_tensor(X)).numpy()
         lengths, count = [1] * len(states), len(self.classes_)
         if isinstance(X, np.ndarray):
             sequences = dense_sequences(X, lengths)
             return DenseChainProblem(sequences.features, states, sequences.lengths, count, Hamming())
         return SparseChainProblem(sparse_sequences(X, lengths), states, X.shape[1], count, Hamming())
-
-
-def _tensor(X: Any) -> Tensor:
-    return torch.from_numpy(as_array(X))

@@ -2,19 +2,21 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import ClassifierMixin
 from sklearn.utils import Tags
+from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from structsmooth.estimators.base import SolvedEstimator, SolverLike
+from structsmooth.estimators.matrices import MatrixLike
 from structsmooth.solvers import Certificate
 from structsmooth.tasks import Multilabel
-from structsmooth.tasks.multilabel import FittedMultilabel
+from structsmooth.tasks.multilabel import FittedMultilabel, Scaling
 from structsmooth.tasks.multilabel.data import Example
 from structsmooth.tasks.multilabel.label_graph import LabelPairs
 
@@ -63,7 +65,7 @@ class MultiLabelClassifier(ClassifierMixin, SolvedEstimator):
         self,
         *,
         edges: LabelPairs | Sequence[tuple[int, int]] = "auto",
-        scaling: Literal["unit", "standard", "none"] = "unit",
+        scaling: Scaling = "unit",
         rho: float = 10.0,
         lam: float | str = "1/n",
         solver: SolverLike = "auto",
@@ -90,42 +92,49 @@ class MultiLabelClassifier(ClassifierMixin, SolvedEstimator):
         tags.classifier_tags.multi_class, tags.classifier_tags.multi_label = False, True
         return tags
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> "MultiLabelClassifier":
+    def fit(self, X: MatrixLike, y: MatrixLike) -> "MultiLabelClassifier":
         """Train on examples [n, F], an array, sparse matrix or data frame, with labels [n, L].
 
         Raises:
             ValueError: columns of more than two values, labels that no example has, pairs that are no columns, or what
                 scikit-learn's estimators refuse.
         """
-        self.label_names_ = _names(y)
+        names, self._is_column = getattr(y, "columns", None), np.ndim(np.asarray(y)) == 1
         X, table = self._validated(X, y)
+        self.label_names_ = [str(name) for name in (range(table.shape[1]) if names is None else names)]
         self._values, present = _coded(table)
-        self.classes_ = np.arange(len(self._values)) if _is_indicator(self._values) else list(self._values)
         examples = _examples(X, present)
+        self._check_choices()
         task = Multilabel(self.edges if isinstance(self.edges, str) else "none", self.scaling)
         self.fitted_ = self._with_edges(task.fit(examples))
-        hyperparameters = {"rho": self.rho}
-        self._solve(self.fitted_.problem(examples), task.solver, hyperparameters)
+        self._solve(self.fitted_.problem(examples), task.solver, {"rho": self.rho})
         return self
 
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """The best set of labels of each example: [n, L], in the values of the columns of training."""
-        found = self._sets(X, 1)
-        present = np.array([self._row(ranked[0][1]) for ranked in found])
-        return self._decoded(present)
+    def predict(self, X: MatrixLike) -> NDArray[Any]:
+        """The best set of labels of each example: [n, L], or [n] for one label, in the values of training."""
+        found = self._decoded(np.array([self._row(ranked[0][1]) for ranked in self._sets(X, 1)]))
+        return found[:, 0] if self._is_column else found
 
-    def predict_top_k(self, X: ArrayLike, k: int) -> list[list[tuple[float, NDArray[Any]]]]:
+    def predict_top_k(self, X: MatrixLike, k: int) -> list[list[tuple[float, NDArray[Any]]]]:
         """The k best sets of each example with their scores, best first: rows [L]."""
         return [
             [(score, self._decoded(self._row(names)[None])[0]) for score, names in ranked]
             for ranked in self._sets(X, k)
         ]
 
-    def certify(self, X: ArrayLike, y: ArrayLike) -> Certificate:
+    def certify(self, X: MatrixLike, y: MatrixLike) -> Certificate:
         """How far the weights are from the optimum on training data, by a dual bound of exact or relaxed inference."""
         check_is_fitted(self, "weights_")
         X, table = self._validated(X, y, reset=False)
         return self._certificate(self.fitted_.problem(_examples(X, _coded(table, self._values)[1])))
+
+    @property
+    def classes_(self) -> NDArray[Any] | list[NDArray[Any]]:
+        """Numbers of the labels; the two values of a single column, or of each, if these are not 0 and 1."""
+        check_is_fitted(self, "weights_")
+        if len(self._values) == 1:
+            return self._values[0]
+        return np.arange(len(self._values)) if np.isin(self._values, [0, 1]).all() else list(self._values)
 
     @property
     def edges_(self) -> NDArray[np.int64]:
@@ -164,8 +173,14 @@ class MultiLabelClassifier(ClassifierMixin, SolvedEstimator):
         unary, pairs = self.weights_[:size], self.weights_[size:]
         return unary.reshape(len(self.fitted_.labels), -1), pairs[: len(self.fitted_.edges)]
 
+    def _check_choices(self) -> None:
+        if isinstance(self.edges, str) and self.edges not in get_args(LabelPairs):
+            raise ValueError(f"edges must be {', '.join(get_args(LabelPairs))} or a list of pairs, got {self.edges!r}")
+        if self.scaling not in get_args(Scaling):
+            raise ValueError(f"scaling must be one of {', '.join(get_args(Scaling))}, got {self.scaling!r}")
+
     def _with_edges(self, fitted: FittedMultilabel) -> FittedMultilabel:
-        """The task with the pairs of columns that were given, if any; pairs of labels that no example has are left out."""
+        """The task with the pairs of columns that were given, if any, but for labels that no example has."""
         if isinstance(self.edges, str):
             return fitted
         count, position = len(self._values), {int(name): i for i, name in enumerate(fitted.labels)}
@@ -175,7 +190,7 @@ class MultiLabelClassifier(ClassifierMixin, SolvedEstimator):
         known = [[position[a], position[b]] for a, b in sorted(pairs) if a in position and b in position]
         return replace(fitted, edges=known)
 
-    def _sets(self, X: ArrayLike, k: int) -> Sequence[list[tuple[float, Any]]]:
+    def _sets(self, X: MatrixLike, k: int) -> Sequence[list[tuple[float, Any]]]:
         weights = self._weights
         X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
         return self.fitted_.predict(weights, _examples(X), k)
@@ -190,17 +205,11 @@ class MultiLabelClassifier(ClassifierMixin, SolvedEstimator):
         """The values of columns: [n, L]."""
         return np.stack([values[own.astype(int)] for values, own in zip(self._values, present.T, strict=True)], axis=1)
 
-    def _validated(self, X: ArrayLike, y: ArrayLike, *, reset: bool = True) -> tuple[Any, NDArray[Any]]:
+    def _validated(self, X: MatrixLike, y: MatrixLike, *, reset: bool = True) -> tuple[Any, NDArray[Any]]:
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, multi_output=True, reset=reset)
+        check_classification_targets(y)
         table = y.toarray() if sparse.issparse(y) else np.asarray(y)
         return X, table.reshape(len(table), -1)
-
-
-def _names(y: Any) -> list[str]:
-    """Names of the columns of y: its own, or their numbers."""
-    if hasattr(y, "columns"):
-        return list(map(str, y.columns))
-    return [str(i) for i in range(np.shape(y)[1] if np.ndim(y) > 1 else 1)]
 
 
 def _coded(
@@ -216,12 +225,12 @@ def _two_values(column: NDArray[Any]) -> NDArray[Any]:
     if np.isin(found, [0, 1]).all():
         return np.array([0, 1], dtype=column.dtype)
     if len(found) != 2:
-        raise ValueError(f"a column of y must have 2 classes, such as 0 and 1; got {len(found)}: {found[:5].tolist()}")
+        few = "fewer" if len(found) < 2 else "multiclass"
+        raise ValueError(
+            "Only binary classification is supported for a label, with 2 classes such as 0 and 1. "
+            f"The type of the target is {few}: got {found[:5].tolist()}"
+        )
     return found
-
-
-def _is_indicator(values: Sequence[NDArray[Any]]) -> bool:
-    return all(np.isin(two, [0, 1]).all() for two in values)
 
 
 def _examples(X: Any, present: NDArray[np.bool_] | None = None) -> list[Example]:

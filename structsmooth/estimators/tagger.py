@@ -6,6 +6,7 @@ from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils import Tags as SklearnTags
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
@@ -13,7 +14,7 @@ from structsmooth.costs import Cost, Hamming
 from structsmooth.estimators import tagger_files
 from structsmooth.estimators.base import SolvedEstimator, SolverLike
 from structsmooth.estimators.matrices import fitted_kernel, stacked
-from structsmooth.estimators.tags import Tag, Tags, as_sentences, check_sentences
+from structsmooth.estimators.tags import Constraints, Tag, Tags, as_sentences, check_sentences, strings
 from structsmooth.estimators.tokens import (
     DictFeatures,
     KernelRows,
@@ -34,7 +35,6 @@ from structsmooth.tag_schemes import TagScheme
 from structsmooth.tasks.chains import best_labels, label_marginals
 
 Loss = Literal["hinge", "crf", "softmax-margin"]
-Constraints = Literal["auto", "IO", "IOB1", "BIO", "BIOES"]
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -126,6 +126,11 @@ class SequenceTagger(SolvedEstimator):
         self.random_state = random_state
         self.verbose = verbose
 
+    def __sklearn_tags__(self) -> SklearnTags:
+        tags: SklearnTags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array, tags.target_tags.required = False, True
+        return tags
+
     def fit(self, X: Sequence[Any], y: Sequence[Sequence[Tag]]) -> "SequenceTagger":
         """Train on tagged sentences; empty ones are left out."""
         sentences, tags = check_sentences(X, y)
@@ -164,7 +169,7 @@ class SequenceTagger(SolvedEstimator):
         sentences, tags = check_sentences(X, y)
         found = self.predict(sentences)
         if self.scheme_ is not None:
-            return entity_scores(tags, found).f1
+            return entity_scores(strings(tags), strings(found)).f1
         right = [a == b for own, gold in zip(found, tags, strict=True) for a, b in zip(own, gold, strict=True)]
         return float(np.mean(right))
 
@@ -189,7 +194,8 @@ class SequenceTagger(SolvedEstimator):
             FileNotFoundError: no tagger in the folder.
             ValueError: other or damaged files.
         """
-        return tagger_files.load(cls, Path(path))
+        tagger: SequenceTagger = tagger_files.load(cls, Path(path))
+        return tagger
 
     @property
     def classes_(self) -> NDArray[Any]:

@@ -76,11 +76,10 @@ def _plain_parameters(parameters: dict[str, Any]) -> dict[str, Any]:
         solver = [names[type(solver)], asdict(solver)]
     if isinstance(weights, dict):
         weights = list(weights.items())
-    seed = parameters["random_state"]
-    if isinstance(seed, np.random.RandomState):
-        seed = None
     plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in parameters.items()}
-    return plain | {"solver": solver, "class_weight": weights, "random_state": seed}
+    if isinstance(plain["random_state"], np.random.RandomState):
+        plain["random_state"] = None  # of the next fit; this one is done
+    return plain | {"solver": solver, "class_weight": weights}
 
 
 def _parameters(plain: dict[str, Any]) -> dict[str, Any]:

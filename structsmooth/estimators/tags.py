@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from structsmooth.estimators.tokens import length
 from structsmooth.tag_schemes import TagScheme, TransitionMask, detect_scheme, transition_mask
 
 Tag = str | int
+Constraints = Literal["auto", "IO", "IOB1", "BIO", "BIOES"]
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Tags:
     constrained: bool
 
     @classmethod
-    def of(cls, tags: Sequence[Sequence[Tag]], constraints: TagScheme | str | None) -> "Tags":
+    def of(cls, tags: Sequence[Sequence[Tag]], constraints: Constraints | None) -> "Tags":
         """The tags of sentences, with the scheme that ``constraints`` names, or that the tags have.
 
         Raises:
@@ -43,11 +44,15 @@ class Tags:
         except TypeError:
             raise ValueError("tags must be all strings or all integers") from None
         scheme = _detected(names, tags)
-        if constraints in ("auto", None):
+        if constraints is None or constraints == "auto":
             return cls(names, scheme, constrained=constraints is not None and scheme is not None)
+        if constraints not in get_args(Constraints):
+            raise ValueError(
+                f"constraints must be None or one of {', '.join(get_args(Constraints))}, got {constraints!r}"
+            )
         if "O" not in names:
             raise ValueError(f"constraints={constraints!r} needs the tag O, for tokens outside entities; take None")
-        transition_mask([str(name) for name in names], constraints)
+        transition_mask(list(map(str, names)), constraints)
         return cls(names, constraints, constrained=True)
 
     @cached_property
@@ -55,7 +60,7 @@ class Tags:
         """Which tags may follow each other, begin and end; ``None`` for all."""
         if not self.constrained or self.scheme is None:
             return None
-        return transition_mask([str(name) for name in self.names], self.scheme)
+        return transition_mask(list(map(str, self.names)), self.scheme)
 
     def states(self, tags: Sequence[Sequence[Tag]]) -> Tensor:
         """The states of all tokens of sentences: int64 [tokens].
@@ -118,10 +123,16 @@ def check_sentences(X: Any, y: Any) -> tuple[list[Any], list[list[Tag]]]:
     return [sentences[number] for number in full], [tags[number] for number in full]
 
 
+def strings(tags: Sequence[Sequence[Tag]]) -> list[list[str]]:
+    """The tags of sentences as strings."""
+    return [list(map(str, own)) for own in tags]
+
+
 def _plain(tags: Any) -> list[Tag]:
     if isinstance(tags, str):
         raise ValueError(f"the tags of a sentence must be a list, got {tags!r}")
-    return [tag.item() if isinstance(tag, np.generic | Tensor) else tag for tag in tags]
+    found: list[Any] = [tag.item() if isinstance(tag, np.generic | Tensor) else tag for tag in tags]
+    return found
 
 
 def _detected(names: Sequence[Tag], tags: Sequence[Sequence[Tag]]) -> TagScheme | None:
@@ -129,6 +140,6 @@ def _detected(names: Sequence[Tag], tags: Sequence[Sequence[Tag]]) -> TagScheme 
     if "O" not in names:
         return None
     try:
-        return detect_scheme([[str(tag) for tag in own] for own in tags])
+        return detect_scheme(strings(tags))
     except ValueError:
         return None

@@ -11,7 +11,7 @@ import torch
 from sklearn.feature_extraction import DictVectorizer
 from torch import Tensor
 
-from structsmooth.estimators.matrices import as_array, dense_sequences, is_matrix, sparse_sequences, stacked
+from structsmooth.estimators.matrices import as_tensor, dense_sequences, is_matrix, sparse_sequences, stacked
 from structsmooth.kernels import FittedKernel
 from structsmooth.sequences import DenseSequences, Sequences
 from structsmooth.tasks.text.attributes import PLAIN, RICH, Templates
@@ -170,7 +170,7 @@ class KernelRows(TokenFeatures):
         return {"landmarks": self.kernel.landmarks, "gamma": self.kernel.kernel.gamma}
 
     def _points(self, sentences: Sequence[Any]) -> Tensor:
-        return torch.from_numpy(as_array(stacked(sentences, self.kernel.landmarks.shape[1])))
+        return as_tensor(stacked(sentences, self.kernel.landmarks.shape[1]))
 
     def _sequences(self, sentences: Sequence[Any], rows: Tensor) -> DenseSequences:
         return DenseSequences.of(rows, torch.tensor([sentence.shape[0] for sentence in sentences]))
