@@ -53,7 +53,7 @@ class MultiLabelClassifier(ClassifierMixin, SolvedEstimator):
         >>> import numpy as np
         >>> X = np.random.default_rng(0).normal(size=(60, 3))
         >>> Y = np.column_stack([X[:, 0] > 0, X[:, 0] + X[:, 1] > 0]).astype(int)
-        >>> classifier = MultiLabelClassifier(lam="0.01/n").fit(X, Y)
+        >>> classifier = MultiLabelClassifier(lam="0.1/n").fit(X, Y)
         >>> classifier.score(X, Y) > 0.9  # examples without a wrong label
         True
 
@@ -66,10 +66,10 @@ class MultiLabelClassifier(ClassifierMixin, SolvedEstimator):
         *,
         edges: LabelPairs | Sequence[tuple[int, int]] = "auto",
         scaling: Scaling = "unit",
-        rho: float = 10.0,
+        rho: float = 1.0,
         lam: float | str = "1/n",
         solver: SolverLike = "auto",
-        max_iter: int = 200,
+        max_iter: int = 500,
         tol: float = 1e-2,
         random_state: Any = 0,
         verbose: int = 0,

@@ -106,7 +106,7 @@ class SequenceTagger(SolvedEstimator):
         landmarks: int | None = None,
         class_weight: dict[Any, float] | Literal["balanced"] | None = None,
         solver: SolverLike = "auto",
-        max_iter: int = 100,
+        max_iter: int = 500,
         tol: float = 1e-2,
         random_state: Any = 0,
         verbose: int = 0,
