@@ -1,10 +1,12 @@
 """What the estimators have in common: a problem is solved, and what is known of the solution becomes attributes."""
 
 import warnings
+from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
@@ -15,7 +17,10 @@ from torch import Tensor
 from structsmooth.estimators.matrices import as_tensor
 from structsmooth.history import History
 from structsmooth.problems import Problem
-from structsmooth.solvers import BCFW, SOLVERS, Certificate, Progress, Result, Solver, Status, certify
+from structsmooth.problems.linear.chain import ChainProblem
+from structsmooth.solvers import BCFW, SOLVERS, Certificate, Progress, Result, Solver, State, Status, certify
+from structsmooth.solvers.dual.base import DualSolver
+from structsmooth.solvers.dual.bcfw import BCFWState
 from structsmooth.tasks.trained import parse_lam
 
 SolverLike = str | Solver[Any]
@@ -49,12 +54,22 @@ class SolvedEstimator(BaseEstimator):
     lam_: float
     history_: History
 
-    def _solve(self, problem: Problem, default: str, hyperparameters: dict[str, Any] | None = None) -> Result:
-        """Solve a problem by the solver that the parameters choose, and keep what is known of the solution."""
+    def _solve(
+        self, problem: Problem, default: str, hyperparameters: dict[str, Any] | None = None, start: State | None = None
+    ) -> Result:
+        """Solve a problem by the solver that the parameters choose, and keep what is known of the solution.
+
+        Args:
+            problem: the finite sum.
+            default: name of the solver for ``"auto"``.
+            hyperparameters: of that solver.
+            start: state of another run on the same problem, from which solvers start that can.
+        """
         solver = self._solver(default, hyperparameters or {})
         lam = parse_lam(str(self.lam), problem.n, "lam")
         callbacks = (_print_progress,) if self.verbose else ()
-        result = solver.solve(problem, lam=lam, passes=self.max_iter, seed=self._seed(), callbacks=callbacks)
+        settings: dict[str, Any] = {"passes": self.max_iter, "seed": self._seed(), "callbacks": callbacks}
+        result = solver.solve(problem, lam=lam, start=_start(solver, start), **settings)
         if result.status is Status.INTERRUPTED:
             raise KeyboardInterrupt
         if result.status is not Status.CONVERGED and solver.gap_tolerance > 0:
@@ -87,6 +102,33 @@ class SolvedEstimator(BaseEstimator):
     def _weights(self) -> Tensor:
         check_is_fitted(self, "weights_")
         return as_tensor(self.weights_)
+
+
+@dataclass(frozen=True)
+class LastFit:
+    """The solution of a problem of chains, to start from.
+
+    Attributes:
+        lengths: of the sequences, [n].
+        labels: of all tokens, [tokens].
+        state: where the run ended.
+    """
+
+    lengths: Tensor
+    labels: Tensor
+    state: State
+
+    def start(self, problem: ChainProblem) -> State | None:
+        """The state, if the problem has the same labels and as many weights."""
+        same = torch.equal(self.lengths, problem.sequences.lengths) and torch.equal(self.labels, problem.labels)
+        return self.state if same and len(self.state.weights) == problem.dim else None
+
+
+def _start(solver: Solver[Any], state: State | None) -> State | Tensor | None:
+    """What a solver can start from: its state for a solver of the dual like the last one, weights for a primal one."""
+    if state is None or isinstance(solver, BCFW):
+        return state if isinstance(state, BCFWState) else None
+    return None if isinstance(solver, DualSolver) else state.weights
 
 
 def _print_progress(progress: Progress[Any]) -> None:

@@ -5,15 +5,15 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.utils import Tags as SklearnTags
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from structsmooth.costs import Cost, Hamming
 from structsmooth.estimators import tagger_files
-from structsmooth.estimators.base import SolvedEstimator, SolverLike
+from structsmooth.estimators.base import LastFit, SolverLike
 from structsmooth.estimators.matrices import fitted_kernel, stacked
+from structsmooth.estimators.tagger_weights import TaggerWeights
 from structsmooth.estimators.tags import Constraints, Tag, Tags, as_sentences, check_sentences, strings
 from structsmooth.estimators.tokens import (
     DictFeatures,
@@ -31,15 +31,13 @@ from structsmooth.problems import DenseChainProblem, SparseChainProblem
 from structsmooth.sequences import DenseSequences, Sequences, SparseSequences
 from structsmooth.smoothing import Entropy, Max, Smoother
 from structsmooth.solvers import Certificate
-from structsmooth.tag_schemes import TagScheme
 from structsmooth.tasks.chains import best_labels, label_marginals
 
 Loss = Literal["hinge", "crf", "softmax-margin"]
 T = TypeVar("T")
-R = TypeVar("R")
 
 
-class SequenceTagger(SolvedEstimator):
+class SequenceTagger(TaggerWeights):
     """Tags of the tokens of sentences, by a linear chain: a structural SVM or a conditional random field.
 
     X is a list of sentences, and y a list of their tags, strings or integers. The tokens of a sentence are words;
@@ -67,6 +65,8 @@ class SequenceTagger(SolvedEstimator):
         max_iter: limit on passes over the data.
         tol: relative duality gap to reach.
         random_state: of the order of sentences, and of landmarks.
+        warm_start: begin where the last ``fit`` ended, if it was of the same data, for instance with another λ. The
+            tagger then keeps what solvers of the dual store for each sentence.
         verbose: print a line after every pass.
 
     Attributes:
@@ -93,6 +93,8 @@ class SequenceTagger(SolvedEstimator):
         Lafferty, McCallum and Pereira (2001) for the CRF; Taskar, Guestrin and Koller (2003) for the hinge.
     """
 
+    _last: LastFit
+
     def __init__(
         self,
         *,
@@ -109,6 +111,7 @@ class SequenceTagger(SolvedEstimator):
         max_iter: int = 500,
         tol: float = 1e-2,
         random_state: Any = 0,
+        warm_start: bool = False,
         verbose: int = 0,
     ) -> None:
         self.loss = loss
@@ -124,6 +127,7 @@ class SequenceTagger(SolvedEstimator):
         self.max_iter = max_iter
         self.tol = tol
         self.random_state = random_state
+        self.warm_start = warm_start
         self.verbose = verbose
 
     def __sklearn_tags__(self) -> SklearnTags:
@@ -135,8 +139,12 @@ class SequenceTagger(SolvedEstimator):
         """Train on tagged sentences; empty ones are left out."""
         sentences, tags = check_sentences(X, y)
         self.tags_ = Tags.of(tags, self.constraints)
-        self.features_ = self._fitted_features(sentences)
-        self._solve(self._problem(sentences, tags), "proximal-bcfw" if self.loss == "hinge" else "casimir-svrg")
+        self.features_, sequences = self._fit_features(sentences)
+        problem = self._problem(sequences, tags)
+        start = self._last.start(problem) if self.warm_start and hasattr(self, "_last") else None
+        result = self._solve(problem, "proximal-bcfw" if self.loss == "hinge" else "casimir-svrg", start=start)
+        if self.warm_start:
+            self._last = LastFit(problem.sequences.lengths, problem.labels, result.state)
         return self
 
     def predict(self, X: Sequence[Any]) -> list[list[Tag]]:
@@ -175,8 +183,9 @@ class SequenceTagger(SolvedEstimator):
 
     def certify(self, X: Sequence[Any], y: Sequence[Sequence[Tag]]) -> Certificate:
         """How far the weights are from the optimum on training data, by a dual bound of their own; for the hinge."""
+        check_is_fitted(self, "weights_")
         sentences, tags = check_sentences(X, y)
-        return self._certificate(self._problem(sentences, tags))
+        return self._certificate(self._problem(self.features_.encode(sentences), tags))
 
     def save(self, path: str | Path) -> None:
         """Write ``model.safetensors`` and ``model.json`` into a folder, which is made if need be.
@@ -197,70 +206,26 @@ class SequenceTagger(SolvedEstimator):
         tagger: SequenceTagger = tagger_files.load(cls, Path(path))
         return tagger
 
-    @property
-    def classes_(self) -> NDArray[Any]:
-        """The tags, sorted: [S]."""
-        return np.array(self.tags_.names)
-
-    @property
-    def scheme_(self) -> TagScheme | None:
-        """The scheme of the training tags; ``None`` if they are no tags of entities."""
-        return self.tags_.scheme
-
-    @property
-    def feature_weights_(self) -> NDArray[np.float64]:
-        """Scores of features for each tag, [F, S], in the order of ``features_.names``."""
-        return self._rows[: -len(self.tags_.names) - 2]
-
-    @property
-    def transition_weights_(self) -> NDArray[np.float64]:
-        """Scores of a tag, the row, before another, the column: [S, S]."""
-        return self._rows[-len(self.tags_.names) - 2 : -2]
-
-    @property
-    def end_weights_(self) -> NDArray[np.float64]:
-        """Scores of the first tag and of the last one: [2, S]."""
-        return self._rows[-2:]
-
-    @property
-    def state_features_(self) -> dict[tuple[str, Tag], float]:
-        """Scores that are not zero, by feature and tag, as sklearn-crfsuite has them."""
-        return _table(self.features_.names, self.tags_.names, self.feature_weights_)
-
-    @property
-    def transition_features_(self) -> dict[tuple[Tag, Tag], float]:
-        """Scores that are not zero, by a tag and the next one, as sklearn-crfsuite has them."""
-        return _table(self.tags_.names, self.tags_.names, self.transition_weights_)
-
-    def top_features(self, k: int = 10) -> dict[Tag, list[tuple[str, float]]]:
-        """The k features that speak most for each tag, with their scores."""
-        best = np.argsort(-self.feature_weights_, axis=0, kind="stable")[:k].T
-        names, weights = self.features_.names, self.feature_weights_
-        return {
-            tag: [(names[i], float(weights[i, state])) for i in rows]
-            for state, (tag, rows) in enumerate(zip(self.tags_.names, best, strict=True))
-        }
-
-    @property
-    def _rows(self) -> NDArray[np.float64]:
-        check_is_fitted(self, "weights_")
-        return self.weights_.reshape(-1, len(self.tags_.names))
-
-    def _fitted_features(self, sentences: list[Any]) -> TokenFeatures:
+    def _fit_features(self, sentences: list[Any]) -> tuple[TokenFeatures, Sequences]:
+        """The features of training sentences, and these sentences encoded."""
         kind = kind_of(sentences)
+        if kind == DictFeatures.kind and self.kernel is None:
+            return DictFeatures.fit_encode(sentences)
+        features: TokenFeatures
         if self.kernel is not None:
             if kind != NumberRows.kind:
                 raise ValueError(f"a kernel needs sentences that are matrices [tokens, features], got {kind}")
             settings = (self.kernel, self.gamma, self.degree, self.landmarks, self._seed())
-            return KernelRows(fitted_kernel(*settings, stacked(sentences)))
-        if kind == WordFeatures.kind:
-            return WordFeatures.fit(sentences, self.template)
-        return DictFeatures.fit(sentences) if kind == DictFeatures.kind else NumberRows.fit(sentences)
+            features = KernelRows(fitted_kernel(*settings, stacked(sentences)))
+        elif kind == WordFeatures.kind:
+            features = WordFeatures.fit(sentences, self.template)
+        else:
+            features = NumberRows.fit(sentences)
+        return features, features.encode(sentences)
 
-    def _problem(self, sentences: list[Any], tags: list[list[Tag]]) -> SparseChainProblem | DenseChainProblem:
+    def _problem(self, sequences: Sequences, tags: list[list[Tag]]) -> SparseChainProblem | DenseChainProblem:
         """The finite sum over sentences."""
-        check_is_fitted(self, "features_")
-        sequences, labels = self.features_.encode(sentences), self.tags_.states(tags)
+        labels = self.tags_.states(tags)
         states, cost, smoother = len(self.tags_.names), self._cost(labels), _smoother(self.loss)
         if isinstance(sequences, SparseSequences):
             return SparseChainProblem(sequences, labels, len(self.features_.names), states, cost, smoother)
@@ -289,7 +254,3 @@ def _smoother(loss: str) -> Smoother:
     if loss not in get_args(Loss):
         raise ValueError(f"loss must be one of {', '.join(get_args(Loss))}, got {loss!r}")
     return Max() if loss == "hinge" else Entropy(1.0)
-
-
-def _table(rows: Sequence[R], columns: Sequence[Tag], weights: NDArray[np.float64]) -> dict[tuple[R, Tag], float]:
-    return {(rows[i], columns[j]): float(weights[i, j]) for i, j in zip(*weights.nonzero(), strict=True)}

@@ -93,11 +93,11 @@ class DictFeatures(TokenFeatures):
         self.vectorizer.vocabulary_ = {name: i for i, name in enumerate(names)}
 
     @classmethod
-    def fit(cls, sentences: Sequence[Any]) -> "DictFeatures":
-        """The features that occur in training sentences."""
+    def fit_encode(cls, sentences: Sequence[Any]) -> "tuple[DictFeatures, Sequences]":
+        """The features that occur in training sentences, and these sentences encoded, by one reading."""
         features = cls()
-        features.vectorizer.fit(_dictionaries(sentences))
-        return features
+        rows = features.vectorizer.fit_transform(_dictionaries(sentences))
+        return features, sparse_sequences(rows, list(map(len, sentences)))
 
     @property
     def names(self) -> list[str]:

@@ -336,6 +336,19 @@ def test_random_states_are_those_of_scikit_learn():
     assert not np.array_equal(taggers[0].weights_, taggers[2].weights_)
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "is_taken"), [("auto", "bcfw", True), ("bcfw", "sgd", True), ("sgd", "auto", False)]
+)
+def test_warm_starts_begin_where_the_last_fit_ended(first, second, is_taken):
+    """A solver of the dual cannot take weights: it begins at zero, where the objective is the mean cost."""
+    settings = {"lam": "1/n", "tol": 0.0, "warm_start": True}
+    tagger = SequenceTagger(solver=first, max_iter=10, **settings).fit(WORDS, TAGS)
+    tagger.set_params(solver=second, max_iter=0).fit(WORDS, TAGS)
+    assert (tagger.objective_ < 1.0) == is_taken
+    assert is_taken or tagger.objective_ == pytest.approx(11 / 4)
+    assert tagger.fit(WORDS[:2], TAGS[:2]).objective_ == pytest.approx(6 / 2)  # other data
+
+
 def test_an_interrupt_ends_the_program_too(monkeypatch):
     """A grid search must not go on after Ctrl-C."""
 
