@@ -17,7 +17,6 @@ from torch import Tensor
 from structsmooth.estimators.matrices import as_tensor
 from structsmooth.history import History
 from structsmooth.problems import Problem
-from structsmooth.problems.linear.chain import ChainProblem
 from structsmooth.solvers import BCFW, SOLVERS, Certificate, Progress, Result, Solver, State, Status, certify
 from structsmooth.solvers.dual.base import DualSolver
 from structsmooth.solvers.dual.bcfw import BCFWState
@@ -109,19 +108,23 @@ class LastFit:
     """The solution of a problem of chains, to start from.
 
     Attributes:
+        loss: its name.
         lengths: of the sequences, [n].
         labels: of all tokens, [tokens].
+        features: number of features.
         state: where the run ended.
     """
 
+    loss: str
     lengths: Tensor
     labels: Tensor
+    features: int
     state: State
 
-    def start(self, problem: ChainProblem) -> State | None:
-        """The state, if the problem has the same labels and as many weights."""
-        same = torch.equal(self.lengths, problem.sequences.lengths) and torch.equal(self.labels, problem.labels)
-        return self.state if same and len(self.state.weights) == problem.dim else None
+    def start(self, loss: str, lengths: Tensor, labels: Tensor, features: int) -> State | None:
+        """The state, if it is of the same kind of problem over sequences with the same labels."""
+        same = (self.loss, self.features) == (loss, features)
+        return self.state if same and torch.equal(self.lengths, lengths) and torch.equal(self.labels, labels) else None
 
 
 def _start(solver: Solver[Any], state: State | None) -> State | Tensor | None:

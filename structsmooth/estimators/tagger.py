@@ -2,16 +2,16 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from sklearn.utils import Tags as SklearnTags
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from structsmooth.costs import Cost, Hamming
 from structsmooth.estimators import tagger_files
 from structsmooth.estimators.base import LastFit, SolverLike
+from structsmooth.estimators.chain_losses import Loss, chain_problem
 from structsmooth.estimators.matrices import fitted_kernel, stacked
 from structsmooth.estimators.tagger_weights import TaggerWeights
 from structsmooth.estimators.tags import Constraints, Tag, Tags, as_sentences, check_sentences, strings
@@ -27,13 +27,11 @@ from structsmooth.estimators.tokens import (
 )
 from structsmooth.kernels import Kernel, KernelName
 from structsmooth.metrics import entity_scores
-from structsmooth.problems import DenseChainProblem, SparseChainProblem
-from structsmooth.sequences import DenseSequences, Sequences, SparseSequences
-from structsmooth.smoothing import Entropy, Max, Smoother
+from structsmooth.problems import LinearProblem
+from structsmooth.sequences import Sequences
 from structsmooth.solvers import Certificate
 from structsmooth.tasks.chains import best_labels, label_marginals
 
-Loss = Literal["hinge", "crf", "softmax-margin"]
 T = TypeVar("T")
 
 
@@ -49,7 +47,8 @@ class SequenceTagger(TaggerWeights):
 
     Args:
         loss: ``"hinge"`` for the structural SVM with the number of wrong tags as cost; ``"crf"`` for the likelihood of
-            a conditional random field; ``"softmax-margin"`` for the likelihood with this cost.
+            a conditional random field; ``"softmax-margin"`` for the likelihood with this cost; ``"slack"`` for the
+            hinge with slack rescaling, whose passes are plain torch: for few sentences and features.
         lam: λ, a number or ``"c/n"``. It is 2·c2/n for the c2 of CRFsuite, and 1/(C·n) for the C of an SVM.
         constraints: the scheme that predicted tags are well-formed in; ``"auto"`` for that of the training tags, if all
             of them are such tags and O is one; ``None`` for no constraints.
@@ -60,7 +59,7 @@ class SequenceTagger(TaggerWeights):
         degree: of polynomial kernels.
         landmarks: number of tokens that a kernel compares others to; all different ones if not given.
         class_weight: what a wrong tag costs, by the correct tag; ``"balanced"`` for n_tokens / (n_tags · count). They
-            are 1 if not given, and for tags that are not named. Only for losses with a cost.
+            are 1 if not given, and for tags that are not named. For ``"hinge"`` and ``"softmax-margin"``.
         solver: ``"auto"``, a name in ``structsmooth.solvers.SOLVERS``, or a solver, which keeps its own tolerance.
         max_iter: limit on passes over the data.
         tol: relative duality gap to reach.
@@ -140,11 +139,13 @@ class SequenceTagger(TaggerWeights):
         sentences, tags = check_sentences(X, y)
         self.tags_ = Tags.of(tags, self.constraints)
         self.features_, sequences = self._fit_features(sentences)
-        problem = self._problem(sequences, tags)
-        start = self._last.start(problem) if self.warm_start and hasattr(self, "_last") else None
-        result = self._solve(problem, "proximal-bcfw" if self.loss == "hinge" else "casimir-svrg", start=start)
+        labels = self.tags_.states(tags)
+        data = (self.loss, sequences.lengths, labels, len(self.features_.names))
+        start = self._last.start(*data) if self.warm_start and hasattr(self, "_last") else None
+        default = "proximal-bcfw" if self.loss in ("hinge", "slack") else "casimir-svrg"
+        result = self._solve(self._problem(sequences, labels), default, start=start)
         if self.warm_start:
-            self._last = LastFit(problem.sequences.lengths, problem.labels, result.state)
+            self._last = LastFit(*data, result.state)
         return self
 
     def predict(self, X: Sequence[Any]) -> list[list[Tag]]:
@@ -185,7 +186,7 @@ class SequenceTagger(TaggerWeights):
         """How far the weights are from the optimum on training data, by a dual bound of their own; for the hinge."""
         check_is_fitted(self, "weights_")
         sentences, tags = check_sentences(X, y)
-        return self._certificate(self._problem(self.features_.encode(sentences), tags))
+        return self._certificate(self._problem(self.features_.encode(sentences), self.tags_.states(tags)))
 
     def save(self, path: str | Path) -> None:
         """Write ``model.safetensors`` and ``model.json`` into a folder, which is made if need be.
@@ -223,22 +224,10 @@ class SequenceTagger(TaggerWeights):
             features = NumberRows.fit(sentences)
         return features, features.encode(sentences)
 
-    def _problem(self, sequences: Sequences, tags: list[list[Tag]]) -> SparseChainProblem | DenseChainProblem:
+    def _problem(self, sequences: Sequences, labels: Tensor) -> LinearProblem:
         """The finite sum over sentences."""
-        labels = self.tags_.states(tags)
-        states, cost, smoother = len(self.tags_.names), self._cost(labels), _smoother(self.loss)
-        if isinstance(sequences, SparseSequences):
-            return SparseChainProblem(sequences, labels, len(self.features_.names), states, cost, smoother)
-        assert isinstance(sequences, DenseSequences)
-        return DenseChainProblem(sequences.features, labels, sequences.lengths, states, cost, smoother)
-
-    def _cost(self, labels: Tensor) -> Cost | None:
-        """The task loss, for the losses that have one."""
-        if self.loss == "crf":
-            if self.class_weight is not None:
-                raise ValueError('class_weight needs a loss with a cost, "hinge" or "softmax-margin", got "crf"')
-            return None
-        return Hamming() if self.class_weight is None else self.tags_.weighted_cost(self.class_weight, labels)
+        cost = None if self.class_weight is None else self.tags_.weighted_cost(self.class_weight, labels)
+        return chain_problem(self.loss, sequences, labels, (len(self.features_.names), len(self.tags_.names)), cost)
 
     def _over(self, X: Sequence[Any], of: Callable[[Sequences, Tensor], list[T]], empty: Callable[[], T]) -> list[T]:
         """What a function gives for the sequences of sentences and weights; ``empty()`` for empty ones."""
@@ -248,9 +237,3 @@ class SequenceTagger(TaggerWeights):
             return [empty() for _ in sentences]
         found = iter(of(*self.features_.scored(full, weights, len(self.tags_.names))))
         return [next(found) if length(sentence) else empty() for sentence in sentences]
-
-
-def _smoother(loss: str) -> Smoother:
-    if loss not in get_args(Loss):
-        raise ValueError(f"loss must be one of {', '.join(get_args(Loss))}, got {loss!r}")
-    return Max() if loss == "hinge" else Entropy(1.0)

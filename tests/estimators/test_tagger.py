@@ -136,6 +136,19 @@ def test_softmax_margin_has_the_cost():
     assert tagger.objective_ == pytest.approx(loss + 0.05 * tagger.weights_ @ tagger.weights_)
 
 
+@pytest.mark.parametrize("X", [WORDS[2:3], [np.eye(2)]], ids=["words", "numbers"])
+def test_slack_rescaling_multiplies_by_the_cost(X):
+    y = TAGS[2:3]
+    tagger = SequenceTagger(loss="slack", lam=0.5, constraints=None).fit(X, y)
+    scores = taggings(tagger, X)
+    losses = {
+        tags: sum(a != b for a, b in zip(tags, y[0], strict=True)) * (1 + score - scores[tuple(y[0])])
+        for tags, score in scores.items()
+    }
+    assert tagger.objective_ == pytest.approx(max(losses.values()) + 0.25 * tagger.weights_ @ tagger.weights_)
+    assert tagger.certify(X, y).least <= tagger.gap_ <= 0.01 * tagger.objective_
+
+
 def test_marginals_are_those_of_the_scores(fitted):
     X = [DICTS[0][:2]]
     scores = taggings(fitted, X)
@@ -293,12 +306,13 @@ def test_other_files_are_refused(fitted, tmp_path):
         ({"constraints": "BIO"}, [["a"]], [["NN"]], "needs the tag O"),
         ({"constraints": "bilou"}, WORDS, TAGS, "one of auto, IO, IOB1, BIO, BIOES, got 'bilou'"),
         ({"template": "poor"}, WORDS, TAGS, "template must be one of rich, plain, chunking, got 'poor'"),
-        ({"loss": "squared"}, WORDS, TAGS, "loss must be one of hinge, crf, softmax-margin, got 'squared'"),
+        ({"loss": "squared"}, WORDS, TAGS, "loss must be one of hinge, slack, crf, softmax-margin, got 'squared'"),
         ({"solver": "newton"}, WORDS, TAGS, "solver must be auto, a Solver or one of casimir-svrg, .*, got 'newton'"),
         ({"lam": "x"}, WORDS, TAGS, "lam must be a number or c/n"),
         ({"kernel": "rbf"}, WORDS, TAGS, r"a kernel needs sentences that are matrices \[tokens, features\], got words"),
         ({"kernel": "rbf", "gamma": "auto"}, [np.eye(2)], [["a", "b"]], 'gamma must be a number or "scale"'),
-        ({"loss": "crf", "class_weight": "balanced"}, WORDS, TAGS, "class_weight needs a loss with a cost"),
+        ({"loss": "crf", "class_weight": "balanced"}, WORDS, TAGS, 'needs the loss "hinge" or "softmax-margin"'),
+        ({"loss": "slack", "class_weight": {"O": 2}}, WORDS, TAGS, 'needs the loss "hinge" or "softmax-margin"'),
         ({"class_weight": "equal"}, WORDS, TAGS, 'a dictionary or "balanced", got'),
         ({"class_weight": {"X": 1.0}}, WORDS, TAGS, r"class_weight has tags that training sentences lack: \['X'\]"),
     ],
