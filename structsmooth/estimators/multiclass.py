@@ -125,6 +125,8 @@ class MulticlassSVM(ClassifierMixin, SolvedEstimator):
         """How far the weights are from the optimum on training data, by a dual bound of their own."""
         check_is_fitted(self, "weights_")
         X, y = self._validated(X, y, reset=False)
+        if not np.isin(y, self.classes_).all():
+            raise ValueError(f"y must have the classes of training, {self.classes_.tolist()}")
         return self._certificate(self._problem(X, torch.from_numpy(np.searchsorted(self.classes_, y))))
 
     @property

@@ -102,8 +102,8 @@ class MultiLabelClassifier(ClassifierMixin, SolvedEstimator):
         names, self._is_column = getattr(y, "columns", None), np.ndim(np.asarray(y)) == 1
         X, table = self._validated(X, y)
         self.label_names_ = [str(name) for name in (range(table.shape[1]) if names is None else names)]
-        self._values, present = _coded(table)
-        examples = _examples(X, present)
+        self._values = list(map(_two_values, table.T))
+        examples = _examples(X, _present(table, self._values))
         self._check_choices()
         task = Multilabel(self.edges if isinstance(self.edges, str) else "none", self.scaling)
         self.fitted_ = self._with_edges(task.fit(examples))
@@ -111,7 +111,7 @@ class MultiLabelClassifier(ClassifierMixin, SolvedEstimator):
         return self
 
     def predict(self, X: MatrixLike) -> NDArray[Any]:
-        """The best set of labels of each example: [n, L], or [n] for one label, in the values of training."""
+        """The best set of labels of each example: in the shape of the labels of training, and in their values."""
         found = self._decoded(np.array([self._row(ranked[0][1]) for ranked in self._sets(X, 1)]))
         return found[:, 0] if self._is_column else found
 
@@ -126,7 +126,7 @@ class MultiLabelClassifier(ClassifierMixin, SolvedEstimator):
         """How far the weights are from the optimum on training data, by a dual bound of exact or relaxed inference."""
         check_is_fitted(self, "weights_")
         X, table = self._validated(X, y, reset=False)
-        return self._certificate(self.fitted_.problem(_examples(X, _coded(table, self._values)[1])))
+        return self._certificate(self.fitted_.problem(_examples(X, _present(table, self._values))))
 
     @property
     def classes_(self) -> NDArray[Any] | list[NDArray[Any]]:
@@ -212,12 +212,12 @@ class MultiLabelClassifier(ClassifierMixin, SolvedEstimator):
         return X, table.reshape(len(table), -1)
 
 
-def _coded(
-    table: NDArray[Any], values: Sequence[NDArray[Any]] | None = None
-) -> tuple[list[NDArray[Any]], NDArray[np.bool_]]:
-    """The two values of each column, and which entries are the second: bool [n, L]."""
-    own = list(map(_two_values, table.T)) if values is None else list(values)
-    return own, np.stack([column == two[1] for column, two in zip(table.T, own, strict=True)], axis=1)
+def _present(table: NDArray[Any], values: Sequence[NDArray[Any]]) -> NDArray[np.bool_]:
+    """Which entries of columns have the second of their two values: bool [n, L]."""
+    for number, (column, two) in enumerate(zip(table.T, values, strict=True)):
+        if not np.isin(column, two).all():
+            raise ValueError(f"column {number} of y must have the values of training, {two.tolist()}")
+    return np.stack([column == two[1] for column, two in zip(table.T, values, strict=True)], axis=1)
 
 
 def _two_values(column: NDArray[Any]) -> NDArray[Any]:
@@ -240,7 +240,8 @@ def _examples(X: Any, present: NDArray[np.bool_] | None = None) -> list[Example]
         width = len(str(present.shape[1]))  # names sort as numbers do
         labels = [frozenset(f"{j:0{width}}" for j in row.nonzero()[0]) for row in present]
     if sparse.issparse(X):
-        rows = sparse.csr_matrix(X)
+        rows = sparse.csr_matrix(X, copy=True)
+        rows.sum_duplicates()  # and sort
         spans = zip(rows.indptr, rows.indptr[1:], strict=False)
         features = [(rows.indices[a:b].astype(np.int64), rows.data[a:b]) for a, b in spans]
     else:

@@ -48,19 +48,21 @@ def load(cls: Any, folder: Path) -> Any:
         raise FileNotFoundError(f"{folder}: no model.json; SequenceTagger.save writes one")
     try:
         described = json.loads(file.read_text())
-        known = described["estimator"] == _FORMAT
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
-        raise ValueError(f"{file}: not the description of a SequenceTagger, or damaged ({error})") from error
-    if not known:
-        raise ValueError(f"{file}: of a {described['estimator']}, not of a SequenceTagger")
-    tensors, _ = load_state(folder / "model.safetensors")
+        if described["estimator"] != _FORMAT:
+            raise ValueError(f"of a {described['estimator']}")
+        return _restored(cls, described, load_state(folder / "model.safetensors")[0])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{file}: not the description of a {_FORMAT}, or damaged ({error})") from error
+
+
+def _restored(cls: Any, described: dict[str, Any], tensors: dict[str, Tensor]) -> Any:
     tagger = cls(**_parameters(described["parameters"]))
     tagger.tags_ = Tags(**described["tags"])
     tagger.weights_ = tensors.pop("weights").numpy()
     tagger.features_ = _features(described["features"] | tensors, tagger)
-    for name, value in described["learned"].items():
-        setattr(tagger, name, value)
     tagger.history_ = History.from_json_lines(map(json.dumps, described["history"]))
+    for name in _LEARNED:
+        setattr(tagger, name, described["learned"][name])
     return tagger
 
 

@@ -74,6 +74,8 @@ def test_texts_in_a_pipeline():
     assert model.predict(["team game", "bank money"]).tolist() == ["sport", "money"]
 
 
-def test_one_class_is_refused():
+def test_other_classes_are_refused():
+    with pytest.raises(ValueError, match=r"the classes of training, \['a', 'b'\]"):
+        MulticlassSVM().fit(np.eye(2), ["a", "b"]).certify(np.eye(2), ["a", "c"])
     with pytest.raises(ValueError, match=r"two classes at least, got 1 class: \['a'\]"):
         MulticlassSVM().fit(np.eye(3), ["a"] * 3)

@@ -94,6 +94,18 @@ def test_arrays_sparse_matrices_and_data_frames_are_the_same(data):
     assert expected.label_names_ == ["0", "1", "2"]
 
 
+def test_sparse_rows_may_be_in_any_order(data):
+    X, Y = data
+    rows = sparse.csr_matrix(X)
+    unsorted = sparse.csr_matrix(
+        (X[:, ::-1].ravel(), np.tile(np.arange(4)[::-1], 30), 4 * np.arange(31)), shape=X.shape
+    )
+    assert (unsorted != rows).nnz == 0
+    assert np.array_equal(
+        MultiLabelClassifier(**QUICK).fit(unsorted, Y).weights_, MultiLabelClassifier(**QUICK).fit(rows, Y).weights_
+    )
+
+
 def test_columns_may_have_any_two_values(data):
     X, Y = data
     words = np.where(Y == 1, "yes", "no")
@@ -143,6 +155,12 @@ def test_bad_input_is_named(data, settings, y, message):
     X, Y = data
     with pytest.raises(ValueError, match=message):
         MultiLabelClassifier(**settings).fit(X, Y if y is None else y)
+
+
+def test_certificates_need_the_values_of_training(data):
+    X, Y = data
+    with pytest.raises(ValueError, match=r"column 2 of y must have the values of training, \[0, 1\]"):
+        MultiLabelClassifier(**QUICK).fit(X, Y).certify(X, np.where([False, False, True], 2 * Y, Y))
 
 
 def test_classifiers_that_are_not_fitted_say_so(data):

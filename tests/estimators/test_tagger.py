@@ -16,7 +16,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from structsmooth import BCFW
+from structsmooth import BCFW, SGD
 from structsmooth.estimators import SequenceTagger
 from structsmooth.solvers import SOLVERS
 from structsmooth.tasks import NER
@@ -272,10 +272,14 @@ def test_other_files_are_refused(fitted, tmp_path):
         SequenceTagger.load(tmp_path)
     fitted.save(tmp_path)
     description = json.loads((tmp_path / "model.json").read_text())
-    for text in ("[1]", "{", "{}", json.dumps({**description, "estimator": "Other"})):
-        (tmp_path / "model.json").write_text(text)
-        with pytest.raises(ValueError, match=r"not the description of a SequenceTagger|of a Other"):
+    newton = {**description["parameters"], "solver": ["newton", {}]}
+    for changed in ([1], {}, {**description, "estimator": "Other"}, {**description, "parameters": newton}):
+        (tmp_path / "model.json").write_text(json.dumps(changed))
+        with pytest.raises(ValueError, match="not the description of a SequenceTagger, or damaged"):
             SequenceTagger.load(tmp_path)
+    (tmp_path / "model.json").write_text("{")
+    with pytest.raises(ValueError, match="or damaged"):
+        SequenceTagger.load(tmp_path)
     function = SequenceTagger(kernel=lambda x, z: x @ z.T, lam="1/n").fit([np.eye(2)], [["a", "b"]])
     with pytest.raises(ValueError, match="take joblib"):
         function.save(tmp_path / "function")
@@ -341,6 +345,19 @@ def test_solvers_have_names(solver, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(":")[0] for line in lines] == ["pass 0", "pass 1", "pass 2"]
     assert solver in SOLVERS
+
+
+def test_without_a_bound_the_gap_is_unknown():
+    solver = SGD(gap_tolerance=0.0, schedule="inverse")
+    tagger = SequenceTagger(solver=solver, lam=0.0, max_iter=1).fit(WORDS, TAGS)
+    assert np.isnan(tagger.gap_)
+
+
+def test_arrays_of_sentences_are_lists_of_them():
+    X, y = np.eye(4).reshape(2, 2, 4), np.array([["a", "b"], ["b", "a"]])
+    assert SequenceTagger(lam="0.1/n").fit(X, y).predict(X) == y.tolist()
+    words = np.array([["red", "car"], ["old", "cat"]])
+    assert SequenceTagger(lam="0.1/n").fit(words, y).predict(words) == y.tolist()
 
 
 def test_random_states_are_those_of_scikit_learn():
