@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from structsmooth.estimators.matrices import as_tensor
+from structsmooth.estimators.validation import EarlyStopping
 from structsmooth.history import History
 from structsmooth.problems import Problem
 from structsmooth.solvers import BCFW, SOLVERS, Certificate, Progress, Result, Solver, State, Status, certify
@@ -54,7 +55,12 @@ class SolvedEstimator(BaseEstimator):
     history_: History
 
     def _solve(
-        self, problem: Problem, default: str, hyperparameters: dict[str, Any] | None = None, start: State | None = None
+        self,
+        problem: Problem,
+        default: str,
+        hyperparameters: dict[str, Any] | None = None,
+        start: State | None = None,
+        early: EarlyStopping | None = None,
     ) -> Result:
         """Solve a problem by the solver that the parameters choose, and keep what is known of the solution.
 
@@ -63,20 +69,21 @@ class SolvedEstimator(BaseEstimator):
             default: name of the solver for ``"auto"``.
             hyperparameters: of that solver.
             start: state of another run on the same problem, from which solvers start that can.
+            early: what may stop the run, and then has the weights to keep.
         """
         solver = self._solver(default, hyperparameters or {})
         lam = parse_lam(str(self.lam), problem.n, "lam")
-        callbacks = (_print_progress,) if self.verbose else ()
+        callbacks = [*([_print_progress] if self.verbose else []), *([early] if early else [])]
         settings: dict[str, Any] = {"passes": self.max_iter, "seed": self._seed(), "callbacks": callbacks}
         result = solver.solve(problem, lam=lam, start=_start(solver, start), **settings)
         if result.status is Status.INTERRUPTED:
             raise KeyboardInterrupt
-        if result.status is not Status.CONVERGED and solver.gap_tolerance > 0:
+        if result.status not in (Status.CONVERGED, Status.STOPPED) and solver.gap_tolerance > 0:
             warnings.warn(f"{type(self).__name__}: {result.message}", ConvergenceWarning, stacklevel=3)
-        last = result.history[-1]
-        self.weights_, self.history_, self.lam_ = result.weights.numpy(), result.history, lam
-        self.objective_, self.n_iter_ = last.objective, last.passes
-        self.gap_ = np.nan if last.gap is None else last.gap
+        weights, row = (early.best.weights, early.best.row) if early else (result.weights, result.history[-1])
+        self.weights_, self.history_, self.lam_ = weights.numpy(), result.history, lam
+        self.objective_, self.n_iter_ = row.objective, result.history[-1].passes
+        self.gap_ = np.nan if row.gap is None else row.gap
         return result
 
     def _solver(self, default: str, hyperparameters: dict[str, Any]) -> Solver[Any]:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import numpy as np
+from sklearn.model_selection import train_test_split
 from sklearn.utils import Tags as SklearnTags
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
@@ -25,6 +26,7 @@ from structsmooth.estimators.tokens import (
     kind_of,
     length,
 )
+from structsmooth.estimators.validation import EarlyStopping
 from structsmooth.kernels import Kernel, KernelName
 from structsmooth.metrics import entity_scores
 from structsmooth.problems import LinearProblem
@@ -66,6 +68,10 @@ class SequenceTagger(TaggerWeights):
         random_state: of the order of sentences, and of landmarks.
         warm_start: begin where the last ``fit`` ended, if it was of the same data, for instance with another λ. The
             tagger then keeps what solvers of the dual store for each sentence.
+        early_stopping: keep a part of the sentences out of training, and the weights that score best on it; stop when
+            the score has not risen for a while.
+        validation_fraction: the part.
+        n_iter_no_change: how many passes the score may stay below the best.
         verbose: print a line after every pass.
 
     Attributes:
@@ -111,6 +117,9 @@ class SequenceTagger(TaggerWeights):
         tol: float = 1e-2,
         random_state: Any = 0,
         warm_start: bool = False,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 5,
         verbose: int = 0,
     ) -> None:
         self.loss = loss
@@ -127,6 +136,9 @@ class SequenceTagger(TaggerWeights):
         self.tol = tol
         self.random_state = random_state
         self.warm_start = warm_start
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
         self.verbose = verbose
 
     def __sklearn_tags__(self) -> SklearnTags:
@@ -137,13 +149,17 @@ class SequenceTagger(TaggerWeights):
     def fit(self, X: Sequence[Any], y: Sequence[Sequence[Tag]]) -> "SequenceTagger":
         """Train on tagged sentences; empty ones are left out."""
         sentences, tags = check_sentences(X, y)
-        self.tags_ = Tags.of(tags, self.constraints)
+        self.tags_, early = Tags.of(tags, self.constraints), None
+        if self.early_stopping:
+            split = {"test_size": self.validation_fraction, "random_state": self._seed()}
+            sentences, held_out, tags, held_out_tags = train_test_split(sentences, tags, **split)
+            early = EarlyStopping(lambda w: self._score_at(w, held_out, held_out_tags), self.n_iter_no_change)
         self.features_, sequences = self._fit_features(sentences)
         labels = self.tags_.states(tags)
         data = (self.loss, sequences.lengths, labels, len(self.features_.names))
         start = self._last.start(*data) if self.warm_start and hasattr(self, "_last") else None
         default = "proximal-bcfw" if self.loss in ("hinge", "slack") else "casimir-svrg"
-        result = self._solve(self._problem(sequences, labels), default, start=start)
+        result = self._solve(self._problem(sequences, labels), default, start=start, early=early)
         if self.warm_start:
             self._last = LastFit(*data, result.state)
         return self
@@ -223,6 +239,10 @@ class SequenceTagger(TaggerWeights):
         else:
             features = NumberRows.fit(sentences)
         return features, features.encode(sentences)
+
+    def _score_at(self, weights: Tensor, X: Sequence[Any], y: Sequence[Sequence[Tag]]) -> float:
+        self.weights_ = weights.numpy()
+        return self.score(X, y)
 
     def _problem(self, sequences: Sequences, labels: Tensor) -> LinearProblem:
         """The finite sum over sentences."""

@@ -380,6 +380,21 @@ def test_warm_starts_begin_where_the_last_fit_ended(first, second, is_taken):
     assert tagger.fit(WORDS[:2], TAGS[:2]).objective_ == pytest.approx(6 / 2)  # other data
 
 
+def test_early_stopping_keeps_the_best_weights():
+    X, y = WORDS * 5, TAGS * 5
+    tagger = SequenceTagger(lam="0.01/n", tol=0.0, early_stopping=True, n_iter_no_change=3, max_iter=50).fit(X, y)
+    scores = tagger.history_.column("validation_score")
+    best = scores.index(max(scores))
+    assert max(scores) == 1.0
+    assert len(scores) == best + 4  # then three passes without a rise
+    assert tagger.n_iter_ == best + 3
+    assert tagger.objective_ == tagger.history_[best].objective
+    with pytest.raises(ValueError, match="n_iter_no_change must be at least 1, got 0"):
+        tagger.set_params(n_iter_no_change=0).fit(X, y)
+    with pytest.raises(ValueError, match="the resulting train set will be empty"):
+        tagger.set_params(n_iter_no_change=3).fit(X[:1], y[:1])
+
+
 def test_an_interrupt_ends_the_program_too(monkeypatch):
     """A grid search must not go on after Ctrl-C."""
 
