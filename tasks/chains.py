@@ -8,6 +8,7 @@ from torch import Tensor
 
 from structsmooth.scores import linear_chain
 from structsmooth.sequences import Sequences as TokenSequences
+from structsmooth.structures import LinearChain
 from structsmooth.tag_schemes import TransitionMask
 from structsmooth.tasks.progress import tracked
 
@@ -34,20 +35,45 @@ def best_labels(
         mask: which labels may follow each other, begin and end; all if not given.
         transition_scale: that of the problem.
     """
+    found = []
+    for chain in _chains(sequences, weights, states, mask, transition_scale):
+        values, y = chain.topk(k)
+        for length, scores, outputs in zip(chain.lengths.tolist(), values.tolist(), y.tolist(), strict=True):
+            ranked = zip(scores, outputs, strict=True)
+            found.append([(score, output[:length]) for score, output in ranked if score > -torch.inf])
+    return found
+
+
+def label_marginals(
+    sequences: TokenSequences,
+    weights: Tensor,
+    states: int,
+    mask: TransitionMask | None = None,
+    transition_scale: float = 1.0,
+) -> list[Tensor]:
+    """Probabilities of the labels of the tokens of each sequence, [T, S], for arguments as of :func:`best_labels`.
+
+    Those of the Gibbs distribution, in which the probability of a labelling is proportional to the exponential of its
+    score.
+    """
+    found = []
+    for chain in _chains(sequences, weights, states, mask, transition_scale):
+        nodes = chain.marginals()[0]
+        found += [own[:length] for own, length in zip(nodes, chain.lengths.tolist(), strict=True)]
+    return found
+
+
+def _chains(
+    sequences: TokenSequences, weights: Tensor, states: int, mask: TransitionMask | None, transition_scale: float
+) -> Iterator[LinearChain]:
+    """The chains of all sequences, in batches."""
     rows, transition, ends = weights.view(-1, states).tensor_split([-states - 2, -2])
     transition = transition_scale * transition
     if mask is not None:
         transition = transition + mask.transition.to(weights)
         ends = ends + torch.stack([mask.start, mask.stop]).to(weights)
-    found = []
-    batches = list(_batches(sequences.lengths.tolist()))
-    for indices in tracked(batches, "predicting"):
-        batch = sequences.select(torch.tensor(indices))
-        values, y = linear_chain(batch, rows, transition, ends).topk(k)
-        for length, scores, outputs in zip(batch.lengths.tolist(), values.tolist(), y.tolist(), strict=True):
-            ranked = zip(scores, outputs, strict=True)
-            found.append([(score, output[:length]) for score, output in ranked if score > -torch.inf])
-    return found
+    for indices in tracked(list(_batches(sequences.lengths.tolist())), "predicting"):
+        yield linear_chain(sequences.select(torch.tensor(indices)), rows, transition, ends)
 
 
 def _batches(lengths: Sequence[int]) -> Iterator[range]:

@@ -10,6 +10,7 @@ import torch
 from source_tree import LIBRARY, ROOT, module_names
 
 import structsmooth
+import structsmooth.estimators
 import structsmooth.models
 import structsmooth.tasks
 from structsmooth.cli import main
@@ -77,7 +78,10 @@ def test_links_lead_to_files(path):
     assert not missing
 
 
-@pytest.mark.parametrize("package", [structsmooth, structsmooth.models, structsmooth.tasks], ids=lambda p: p.__name__)
+PACKAGES = [structsmooth, structsmooth.estimators, structsmooth.models, structsmooth.tasks]
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.__name__)
 def test_reference_has_every_public_name(package):
     missing = {f"{package.__name__}.{name}" for name in package.__all__} - {*reference()}
     assert not missing, f"add to docs/reference: {missing}"

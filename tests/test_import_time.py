@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-DEFERRED = {"matplotlib", "numba", "rich", "scipy", "torchvision"}
+DEFERRED = {"matplotlib", "numba", "rich", "scipy", "sklearn", "torchvision"}
 
 
 def test_import_defers_heavy_dependencies():

@@ -46,6 +46,7 @@ LAYERS = [
     {"structsmooth.tasks." + room for room in ("localization", "multilabel", "ocr", "scenes", "segmentation", "text")},
     {"structsmooth.tasks.__init__"},
     {"structsmooth.tasks.trained"},
+    {"structsmooth.estimators"},
     {"structsmooth.cli"},
     {"structsmooth.__main__", "scripts"},
 ]

@@ -244,6 +244,23 @@ def test_benchmark_ner_with_crfsuite(data, tmp_path, capsys):
     assert plot.stat().st_size > 0
 
 
+def test_compare_crfsuite_trains_the_same_features(data, capsys):
+    assert load("compare_crfsuite").main(["--train", data, "--test", data, "--iterations", "20"]) == 0
+    table = rows(capsys.readouterr().out)
+    names = ["SequenceTagger()", "SequenceTagger(loss='crf', lam='0.2/n')"]
+    assert [row["tagger"] for row in table] == [*names, "CRFsuite, c1=0.1, c2=0.1", "CRFsuite, c1=0, c2=0.1"]
+    assert {row["F1"] for row in table} == {"100.00%"}
+    assert all("gap 0." in row["passes"] for row in table[:2])
+
+
+def test_compare_crfsuite_without_crfsuite(data, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pycrfsuite", None)
+    assert load("compare_crfsuite").main(["--train", data, "--test", data]) == 0
+    output = capsys.readouterr().out
+    assert "python-crfsuite is not installed" in output
+    assert len(rows(output)) == 2
+
+
 def test_benchmark_crf_minimizes_the_objective_of_crfsuite(data, capsys):
     options = ["--train", data, "--lam", "1/n", "--bits", "8", "--passes", "40", "--iterations", "200"]
     assert load("benchmark_crf").main(options) == 0

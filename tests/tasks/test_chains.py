@@ -3,8 +3,10 @@
 import pytest
 import torch
 from small_problems import random_problem, random_weights
+from torch.nn.functional import one_hot
 
-from structsmooth.tasks.chains import best_labels
+from structsmooth.tag_schemes import transition_mask
+from structsmooth.tasks.chains import best_labels, label_marginals
 
 
 @pytest.mark.parametrize("lengths", [(), (5,), (1,) * 600, (300, 1, 1, 400, 2), (1, 1, 70_000, 1, 1)])
@@ -27,3 +29,17 @@ def test_padding_is_bounded_and_changes_nothing(lengths: tuple[int, ...], monkey
     monkeypatch.setattr("structsmooth.tasks.chains._BATCH", 1)
     assert best_labels(sequences, w, 2, 2) == found
     assert len(shapes) == len(lengths)
+
+
+def test_marginals_are_those_of_all_labellings() -> None:
+    problem = random_problem((3, 1, 2), states=2)
+    w, mask = random_weights(problem), transition_mask(["O", "B-X"], "BIO")
+    for found, ranked in zip(
+        label_marginals(problem.sequences, w, 2, mask, 0.5),
+        best_labels(problem.sequences, w, 2, 8, mask, 0.5),
+        strict=True,
+    ):
+        scores = torch.tensor([score for score, _ in ranked], dtype=torch.float64)
+        outputs = torch.tensor([labels for _, labels in ranked])
+        expected = (scores.softmax(0)[:, None, None] * one_hot(outputs, 2)).sum(0)
+        torch.testing.assert_close(found, expected)

@@ -1,0 +1,181 @@
+"""The tutorial job of sklearn-crfsuite, with SequenceTagger and with CRFsuite: entity F1 and CPU seconds.
+
+Features are those of its tutorial on CoNLL-2002: dictionaries of the lower-cased word, its last letters, whether it is
+a title, upper case or digits, its part of speech, the same of its neighbours, and the ends of sentences. Seconds of
+fitting and predicting include what either library makes of the dictionaries. CRFsuite is optional:
+pip install 'structsmooth[benchmarks]'.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+import warnings
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from sklearn.exceptions import ConvergenceWarning
+
+from structsmooth.estimators import SequenceTagger
+from structsmooth.metrics import entity_scores
+from structsmooth.tasks import NER
+from structsmooth.tasks.text.conll import Sentence
+
+Features = dict[str, str | bool | float]
+
+
+class Tagged(NamedTuple):
+    """Sentences as dictionaries of features, and their tags."""
+
+    X: list[list[Features]]
+    y: list[list[str]]
+
+
+class Score(NamedTuple):
+    """F1 of a tagger, CPU seconds to fit and to predict, and iterations or passes."""
+
+    tagger: str
+    f1: float
+    fit: float
+    predict: float
+    passes: str
+
+
+class CRFsuite:
+    """CRFsuite with the methods of an estimator, as sklearn-crfsuite wraps it.
+
+    Args:
+        module: ``pycrfsuite``.
+        path: of the file of its model.
+        parameters: of training by L-BFGS.
+    """
+
+    def __init__(self, module: Any, path: Path, **parameters: float | bool) -> None:
+        self._module, self._path, self._parameters = module, str(path), parameters
+
+    def fit(self, X: list[list[Features]], y: list[list[str]]) -> CRFsuite:
+        """Train on sentences."""
+        trainer = self._module.Trainer("lbfgs", self._parameters, verbose=False)
+        for sentence, tags in zip(X, y, strict=True):
+            trainer.append(sentence, tags)
+        trainer.train(self._path)
+        return self
+
+    def predict(self, X: list[list[Features]]) -> list[list[str]]:
+        """The best tags of sentences."""
+        tagger = self._module.Tagger()
+        tagger.open(self._path)
+        found = [tagger.tag(sentence) for sentence in X]
+        tagger.close()
+        return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Train all taggers, and print their scores."""
+    torch.set_num_threads(1)
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if (options.train is None) != (options.test is None):
+        parser.error("give --train and --test both, or neither for the embedded data")
+    files = NER.default_files() if options.train is None else {"train": options.train, "test": options.test}
+    train, test = (tagged(files[split]) for split in ("train", "test"))
+    SequenceTagger(max_iter=1, tol=0.0).fit(train.X[:2], train.y[:2])  # compiles
+    SequenceTagger(max_iter=1, tol=0.0, loss="crf").fit(train.X[:2], train.y[:2])
+    with tempfile.TemporaryDirectory() as folder:
+        taggers = _ours(options) | _theirs(options, Path(folder))
+        print(
+            f"train: {files['train']}, {len(train.X):,} sentences; test: {files['test']}, {len(test.X):,} sentences\n"
+        )
+        print(table([measured(name, tagger, train, test) for name, tagger in taggers.items()]))
+    return 0
+
+
+def features(sentence: Sentence, position: int) -> Features:
+    """The features of a token."""
+    own: Features = {"bias": 1.0, **_form("", sentence, position)}
+    word = sentence.words[position]
+    own |= {"word[-3:]": word[-3:], "word[-2:]": word[-2:], "word.isdigit()": word.isdigit()}
+    own |= {"BOS": True} if position == 0 else _form("-1:", sentence, position - 1)
+    own |= {"EOS": True} if position == len(sentence) - 1 else _form("+1:", sentence, position + 1)
+    return own
+
+
+def _form(prefix: str, sentence: Sentence, position: int) -> Features:
+    """The features that a token shares with its neighbours."""
+    word, pos = sentence.words[position], sentence.pos[position]
+    return {
+        f"{prefix}word.lower()": word.lower(),
+        f"{prefix}word.istitle()": word.istitle(),
+        f"{prefix}word.isupper()": word.isupper(),
+        f"{prefix}postag": pos,
+        f"{prefix}postag[:2]": pos[:2],
+    }
+
+
+def tagged(path: str) -> Tagged:
+    """The sentences of a column file."""
+    sentences = list(NER().read(path, "train"))
+    X = [[features(sentence, position) for position in range(len(sentence))] for sentence in sentences]
+    return Tagged(X, [sentence.tags or [] for sentence in sentences])
+
+
+def measured(name: str, tagger: Any, train: Tagged, test: Tagged) -> Score:
+    """F1 on test sentences and CPU seconds of a tagger that is trained here."""
+    started = time.process_time()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the table has the gap
+        tagger.fit(train.X, train.y)
+    trained = time.process_time()
+    found = tagger.predict(test.X)
+    done = time.process_time()
+    passes = f"{tagger.n_iter_}, gap {tagger.gap_ / tagger.objective_:.1%}" if hasattr(tagger, "gap_") else ""
+    return Score(name, entity_scores(test.y, found).f1, trained - started, done - trained, passes)
+
+
+def table(scores: Sequence[Score]) -> str:
+    """The scores as Markdown."""
+    lines = ["| tagger | F1 | fit, CPU s | predict, CPU s | passes |", "| --- | ---: | ---: | ---: | ---: |"]
+    lines += [f"| {s.tagger} | {s.f1:.2%} | {s.fit:.1f} | {s.predict:.1f} | {s.passes or '-'} |" for s in scores]
+    return "\n".join(lines)
+
+
+def _ours(options: Namespace) -> dict[str, Any]:
+    """The default tagger, and one with CRFsuite's objective."""
+    lam = f"{2 * options.c2:g}/n"
+    return {
+        "SequenceTagger()": SequenceTagger(random_state=options.seed),
+        f"SequenceTagger(loss='crf', lam='{lam}')": SequenceTagger(loss="crf", lam=lam, random_state=options.seed),
+    }
+
+
+def _theirs(options: Namespace, folder: Path) -> dict[str, Any]:
+    """CRFsuite as in its tutorial, and without the L1 norm; nothing if it is not installed."""
+    try:
+        module = import_module("pycrfsuite")
+    except ImportError:
+        print("python-crfsuite is not installed, so only our taggers run: pip install 'structsmooth[benchmarks]'\n")
+        return {}
+    shared = {"c2": options.c2, "max_iterations": options.iterations, "feature.possible_transitions": True}
+    return {
+        f"CRFsuite, c1={c1:g}, c2={options.c2:g}": CRFsuite(module, folder / "model", c1=c1, **shared)
+        for c1 in (0.1, 0.0)
+    }
+
+
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument("--train", metavar="FILE", help="training data in CoNLL columns (default: embedded)")
+    parser.add_argument("--test", metavar="FILE", help="held-out data in the same columns (default: embedded)")
+    parser.add_argument("--c2", type=float, default=0.1, help="CRFsuite's c2; our CRF has λ = 2·c2/n (default: 0.1)")
+    parser.add_argument("--iterations", type=int, default=100, help="limit of CRFsuite's iterations (default: 100)")
+    parser.add_argument("--seed", type=int, default=0, help="of our taggers (default: 0)")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

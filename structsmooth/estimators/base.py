@@ -1,0 +1,147 @@
+"""What the estimators have in common: a problem is solved, and what is known of the solution becomes attributes."""
+
+import warnings
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from structsmooth.estimators.matrices import as_tensor
+from structsmooth.estimators.validation import EarlyStopping
+from structsmooth.history import History
+from structsmooth.problems import Problem
+from structsmooth.solvers import BCFW, SOLVERS, Certificate, Progress, Result, Solver, State, Status, certify
+from structsmooth.solvers.dual.base import DualSolver
+from structsmooth.solvers.dual.bcfw import BCFWState
+from structsmooth.tasks.trained import parse_lam
+
+SolverLike = str | Solver[Any]
+
+
+class SolvedEstimator(BaseEstimator):
+    """An estimator whose weights are the solution of a problem.
+
+    Subclasses have the parameters ``solver``, ``lam``, ``max_iter``, ``tol``, ``random_state`` and ``verbose``.
+
+    Attributes:
+        weights_: w, [dim].
+        objective_: F(w) = (1/n) Σ f_i(w) + (λ/2)‖w‖².
+        gap_: its duality gap: F(w) is above the optimum by no more. NaN if the solver knows no bound.
+        n_iter_: passes over the data.
+        lam_: λ as a number.
+        history_: a row for every pass, which saves as JSON lines and plots.
+    """
+
+    solver: SolverLike
+    lam: float | str
+    max_iter: int
+    tol: float
+    random_state: Any
+    verbose: int
+
+    weights_: NDArray[np.float64]
+    objective_: float
+    gap_: float
+    n_iter_: float
+    lam_: float
+    history_: History
+
+    def _solve(
+        self,
+        problem: Problem,
+        default: str,
+        hyperparameters: dict[str, Any] | None = None,
+        start: State | None = None,
+        early: EarlyStopping | None = None,
+    ) -> Result:
+        """Solve a problem by the solver that the parameters choose, and keep what is known of the solution.
+
+        Args:
+            problem: the finite sum.
+            default: name of the solver for ``"auto"``.
+            hyperparameters: of that solver.
+            start: state of another run on the same problem, from which solvers start that can.
+            early: what may stop the run, and then has the weights to keep.
+        """
+        solver = self._solver(default, hyperparameters or {})
+        lam = parse_lam(str(self.lam), problem.n, "lam")
+        callbacks = [*([_print_progress] if self.verbose else []), *([early] if early else [])]
+        settings: dict[str, Any] = {"passes": self.max_iter, "seed": self._seed(), "callbacks": callbacks}
+        result = solver.solve(problem, lam=lam, start=_start(solver, start), **settings)
+        if result.status is Status.INTERRUPTED:
+            raise KeyboardInterrupt
+        if result.status not in (Status.CONVERGED, Status.STOPPED) and solver.gap_tolerance > 0:
+            warnings.warn(f"{type(self).__name__}: {result.message}", ConvergenceWarning, stacklevel=3)
+        weights, row = (early.best.weights, early.best.row) if early else (result.weights, result.history[-1])
+        self.weights_, self.history_, self.lam_ = weights.numpy(), result.history, lam
+        self.objective_, self.n_iter_ = row.objective, result.history[-1].passes
+        self.gap_ = np.nan if row.gap is None else row.gap
+        return result
+
+    def _solver(self, default: str, hyperparameters: dict[str, Any]) -> Solver[Any]:
+        if isinstance(self.solver, Solver):
+            return self.solver
+        if self.solver == "auto":
+            return SOLVERS[default](gap_tolerance=self.tol, **hyperparameters)
+        if self.solver not in SOLVERS:
+            raise ValueError(f"solver must be auto, a Solver or one of {', '.join(SOLVERS)}, got {self.solver!r}")
+        return SOLVERS[self.solver](gap_tolerance=self.tol)
+
+    def _seed(self) -> int:
+        """The random state itself if it is a number, as the solvers take it."""
+        if isinstance(self.random_state, Integral):
+            return int(self.random_state)
+        return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+
+    def _certificate(self, problem: Problem) -> Certificate:
+        return certify(problem, self._weights, self.lam_, solver=BCFW(gap_tolerance=min(self.tol, 1e-3)))
+
+    @property
+    def _weights(self) -> Tensor:
+        check_is_fitted(self, "weights_")
+        return as_tensor(self.weights_)
+
+
+@dataclass(frozen=True)
+class LastFit:
+    """The solution of a problem of chains, to start from.
+
+    Attributes:
+        loss: its name.
+        lengths: of the sequences, [n].
+        labels: of all tokens, [tokens].
+        features: number of features.
+        state: where the run ended.
+    """
+
+    loss: str
+    lengths: Tensor
+    labels: Tensor
+    features: int
+    state: State
+
+    def start(self, loss: str, lengths: Tensor, labels: Tensor, features: int) -> State | None:
+        """The state, if it is of the same kind of problem over sequences with the same labels."""
+        same = (self.loss, self.features) == (loss, features)
+        return self.state if same and torch.equal(self.lengths, lengths) and torch.equal(self.labels, labels) else None
+
+
+def _start(solver: Solver[Any], state: State | None) -> State | Tensor | None:
+    """What a solver can start from: its state for a solver of the dual like the last one, weights for a primal one."""
+    if state is None or isinstance(solver, BCFW):
+        return state if isinstance(state, BCFWState) else None
+    return None if isinstance(solver, DualSolver) else state.weights
+
+
+def _print_progress(progress: Progress[Any]) -> None:
+    row = progress.row
+    gap = "" if row.gap is None else f", duality gap {row.gap:.3g}"
+    print(f"pass {row.passes:g}: objective {row.objective:.6g}{gap}, {row.seconds:.1f} s")

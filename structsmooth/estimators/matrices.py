@@ -1,0 +1,74 @@
+"""Rows of numbers as sequences."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+from torch import Tensor
+
+from structsmooth.kernels import FittedKernel, Kernel, KernelFeatures, KernelName
+from structsmooth.sequences import DenseSequences, SparseSequences
+
+MatrixLike = Any
+"""An array, a sparse matrix or a data frame."""
+
+
+def is_matrix(value: Any) -> bool:
+    """Whether a value is a sparse matrix, or an array or tensor with two dimensions."""
+    return sparse.issparse(value) or (hasattr(value, "ndim") and hasattr(value, "shape") and value.ndim == 2)
+
+
+def stacked(matrices: Sequence[Any], width: int | None = None) -> Any:
+    """The rows of all matrices: an array of float32 or float64, or a matrix in compressed rows if any is sparse.
+
+    Raises:
+        ValueError: something that is no matrix of numbers, or not as wide as ``width``, or as the first one.
+    """
+    width = matrices[0].shape[1] if width is None else width
+    for number, matrix in enumerate(matrices):
+        if not is_matrix(matrix) or matrix.shape[1] != width:
+            found = tuple(matrix.shape) if hasattr(matrix, "shape") else type(matrix).__name__
+            raise ValueError(f"sentence {number} must be a matrix [tokens, {width}], got {found}")
+    if any(map(sparse.issparse, matrices)):
+        return sparse.vstack([sparse.csr_matrix(matrix) for matrix in matrices], format="csr")
+    rows = np.concatenate([np.asarray(matrix) for matrix in matrices])
+    return rows if rows.dtype == np.float32 else rows.astype(np.float64)
+
+
+def dense_sequences(rows: NDArray[np.floating], lengths: Sequence[int]) -> DenseSequences:
+    """Sequences of some lengths of the rows of an array."""
+    return DenseSequences.of(as_tensor(rows), torch.tensor(lengths))
+
+
+def sparse_sequences(rows: Any, lengths: Sequence[int]) -> SparseSequences:
+    """Sequences of some lengths of the rows of a sparse matrix: values in float32, or none if all are 1."""
+    rows = sparse.csr_matrix(rows, dtype=np.float32, copy=True)
+    rows.sum_duplicates()
+    rows.eliminate_zeros()
+    return SparseSequences(
+        torch.from_numpy(rows.indices.astype(np.int32)),
+        torch.from_numpy(rows.indptr.astype(np.int64)),
+        torch.from_numpy(np.cumsum([0, *lengths], dtype=np.int64)),
+        None if (rows.data == 1).all() else torch.from_numpy(rows.data),
+    )
+
+
+def fitted_kernel(
+    kernel: KernelName | Kernel, gamma: float | str, degree: int, landmarks: int | None, seed: int, rows: Any
+) -> FittedKernel:
+    """A kernel at landmarks among rows of numbers; ``gamma="scale"`` is 1 / (F · variance), as in scikit-learn."""
+    points = as_tensor(rows)
+    if isinstance(gamma, str):
+        if gamma != "scale":
+            raise ValueError(f'gamma must be a number or "scale", got {gamma!r}')
+        variance = float(points.var(correction=0))
+        gamma = 1.0 / (points.shape[1] * variance) if variance > 0 else 1.0
+    return KernelFeatures(kernel, gamma, degree, landmarks, seed).fit(points)
+
+
+def as_tensor(rows: Any) -> Tensor:
+    """Rows of an array or of a sparse matrix; a copy if torch could not share them, such as those of a mapped file."""
+    return torch.from_numpy(np.require(rows.toarray() if sparse.issparse(rows) else rows, requirements=["C", "W"]))

@@ -1,0 +1,249 @@
+"""Multi-label classification in the form of scikit-learn."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.base import ClassifierMixin
+from sklearn.utils import Tags
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from structsmooth.estimators.base import SolvedEstimator, SolverLike
+from structsmooth.estimators.matrices import MatrixLike
+from structsmooth.solvers import Certificate
+from structsmooth.tasks import Multilabel
+from structsmooth.tasks.multilabel import FittedMultilabel, Scaling
+from structsmooth.tasks.multilabel.data import Example
+from structsmooth.tasks.multilabel.label_graph import LabelPairs
+
+
+class MultiLabelClassifier(ClassifierMixin, SolvedEstimator):
+    """Sets of labels that go together: linear scores of labels, and of pairs of labels that are both present.
+
+    The estimator of :class:`~structsmooth.tasks.Multilabel`. y is a matrix [n, L] with a column of two values, such as
+    0 and 1, for each label, or a data frame of such columns.
+
+    Args:
+        edges: which pairs of labels have a score: ``"full"`` for all, ``"tree"`` for those of a tree of labels that
+            depend on each other, ``"none"``, or a list of pairs of columns; ``"auto"`` for full up to 30 labels, tree
+            beyond.
+        scaling: of features: ``"unit"`` for rows of norm 1, ``"standard"`` for mean 0 and deviation 1, or ``"none"``.
+        rho: penalty of :class:`~structsmooth.SoftBCFW`, the solver ``"auto"``.
+        lam: λ, a number or ``"c/n"``.
+        solver: ``"auto"``, a name in ``structsmooth.solvers.SOLVERS``, or a solver, which keeps its own tolerance.
+        max_iter: limit on passes over the data.
+        tol: relative duality gap to reach.
+        random_state: of the order of examples.
+        verbose: print a line after every pass.
+
+    Attributes:
+        classes_: the values that columns have: numbers of the labels if these are 0 and 1, or else a pair of values for
+            each column.
+        label_names_: names of the columns of y.
+        edges_: pairs of columns with a score, [E, 2].
+        edge_weights_: their scores, [E].
+        coef_: scores of features for each label, [L, F]; zeros for labels that no example has.
+        intercept_: [L].
+
+    Example:
+        >>> import numpy as np
+        >>> X = np.random.default_rng(0).normal(size=(60, 3))
+        >>> Y = np.column_stack([X[:, 0] > 0, X[:, 0] + X[:, 1] > 0]).astype(int)
+        >>> classifier = MultiLabelClassifier(lam="0.1/n").fit(X, Y)
+        >>> classifier.score(X, Y) > 0.9  # examples without a wrong label
+        True
+
+    Reference:
+        Finley and Joachims (2008); Meshi, Srebro and Hazan (2015), section 6.
+    """
+
+    def __init__(
+        self,
+        *,
+        edges: LabelPairs | Sequence[tuple[int, int]] = "auto",
+        scaling: Scaling = "unit",
+        rho: float = 1.0,
+        lam: float | str = "1/n",
+        solver: SolverLike = "auto",
+        max_iter: int = 500,
+        tol: float = 1e-2,
+        random_state: Any = 0,
+        verbose: int = 0,
+    ) -> None:
+        self.edges = edges
+        self.scaling = scaling
+        self.rho = rho
+        self.lam = lam
+        self.solver = solver
+        self.max_iter = max_iter
+        self.tol = tol
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def __sklearn_tags__(self) -> Tags:
+        tags: Tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.target_tags.two_d_labels = True
+        tags.target_tags.multi_output, tags.target_tags.single_output = True, False
+        tags.classifier_tags.multi_class, tags.classifier_tags.multi_label = False, True
+        return tags
+
+    def fit(self, X: MatrixLike, y: MatrixLike) -> "MultiLabelClassifier":
+        """Train on examples [n, F], an array, sparse matrix or data frame, with labels [n, L].
+
+        Raises:
+            ValueError: columns of more than two values, labels that no example has, pairs that are no columns, or what
+                scikit-learn's estimators refuse.
+        """
+        names, self._is_column = getattr(y, "columns", None), np.ndim(np.asarray(y)) == 1
+        X, table = self._validated(X, y)
+        self.label_names_ = [str(name) for name in (range(table.shape[1]) if names is None else names)]
+        self._values = list(map(_two_values, table.T))
+        examples = _examples(X, _present(table, self._values))
+        self._check_choices()
+        task = Multilabel(self.edges if isinstance(self.edges, str) else "none", self.scaling)
+        self.fitted_ = self._with_edges(task.fit(examples))
+        self._solve(self.fitted_.problem(examples), task.solver, {"rho": self.rho})
+        return self
+
+    def predict(self, X: MatrixLike) -> NDArray[Any]:
+        """The best set of labels of each example: in the shape of the labels of training, and in their values."""
+        found = self._decoded(np.array([self._row(ranked[0][1]) for ranked in self._sets(X, 1)]))
+        return found[:, 0] if self._is_column else found
+
+    def predict_top_k(self, X: MatrixLike, k: int) -> list[list[tuple[float, NDArray[Any]]]]:
+        """The k best sets of each example with their scores, best first: rows [L]."""
+        return [
+            [(score, self._decoded(self._row(names)[None])[0]) for score, names in ranked]
+            for ranked in self._sets(X, k)
+        ]
+
+    def certify(self, X: MatrixLike, y: MatrixLike) -> Certificate:
+        """How far the weights are from the optimum on training data, by a dual bound of exact or relaxed inference."""
+        check_is_fitted(self, "weights_")
+        X, table = self._validated(X, y, reset=False)
+        return self._certificate(self.fitted_.problem(_examples(X, _present(table, self._values))))
+
+    @property
+    def classes_(self) -> NDArray[Any] | list[NDArray[Any]]:
+        """Numbers of the labels; the two values of a single column, or of each, if these are not 0 and 1."""
+        check_is_fitted(self, "weights_")
+        if len(self._values) == 1:
+            return self._values[0]
+        return np.arange(len(self._values)) if np.isin(self._values, [0, 1]).all() else list(self._values)
+
+    @property
+    def edges_(self) -> NDArray[np.int64]:
+        """Pairs of columns with a score, [E, 2]."""
+        check_is_fitted(self, "fitted_")
+        return self._known[np.array(self.fitted_.edges, dtype=np.int64).reshape(-1, 2)]
+
+    @property
+    def edge_weights_(self) -> NDArray[np.float64]:
+        """Scores of these pairs where both labels are present: [E]."""
+        return self._split()[1]
+
+    @property
+    def coef_(self) -> NDArray[np.float64]:
+        """Scores of features, as they are scaled, for each label: [L, F]."""
+        unary, own = self._split()[0][:, :-1], np.zeros((len(self._values), self.n_features_in_))
+        own[self._known, : unary.shape[1]] = unary
+        return own
+
+    @property
+    def intercept_(self) -> NDArray[np.float64]:
+        """Scores of labels that do not depend on features: [L]."""
+        own = np.zeros(len(self._values))
+        own[self._known] = self._split()[0][:, -1]
+        return own
+
+    @property
+    def _known(self) -> NDArray[np.int64]:
+        """Columns of the labels that training examples have."""
+        return np.array([int(name) for name in self.fitted_.labels])
+
+    def _split(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Weights of labels, the intercept last, and of pairs."""
+        check_is_fitted(self, "weights_")
+        size = len(self.fitted_.labels) * (len(self.fitted_.mean) + 1)
+        unary, pairs = self.weights_[:size], self.weights_[size:]
+        return unary.reshape(len(self.fitted_.labels), -1), pairs[: len(self.fitted_.edges)]
+
+    def _check_choices(self) -> None:
+        if isinstance(self.edges, str) and self.edges not in get_args(LabelPairs):
+            raise ValueError(f"edges must be {', '.join(get_args(LabelPairs))} or a list of pairs, got {self.edges!r}")
+        if self.scaling not in get_args(Scaling):
+            raise ValueError(f"scaling must be one of {', '.join(get_args(Scaling))}, got {self.scaling!r}")
+
+    def _with_edges(self, fitted: FittedMultilabel) -> FittedMultilabel:
+        """The task with the pairs of columns that were given, if any, but for labels that no example has."""
+        if isinstance(self.edges, str):
+            return fitted
+        count, position = len(self._values), {int(name): i for i, name in enumerate(fitted.labels)}
+        pairs = {tuple(sorted(map(int, pair))) for pair in self.edges}
+        if any(len(pair) != 2 or not 0 <= pair[0] < pair[1] < count for pair in pairs):
+            raise ValueError(f"edges must be pairs of different columns from 0 to {count - 1}, got {self.edges}")
+        known = [[position[a], position[b]] for a, b in sorted(pairs) if a in position and b in position]
+        return replace(fitted, edges=known)
+
+    def _sets(self, X: MatrixLike, k: int) -> Sequence[list[tuple[float, Any]]]:
+        weights = self._weights
+        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        return self.fitted_.predict(weights, _examples(X), k)
+
+    def _row(self, names: Sequence[str]) -> NDArray[np.bool_]:
+        """Which columns a set of labels has: [L]."""
+        row = np.zeros(len(self._values), dtype=np.bool_)
+        row[[int(name) for name in names]] = True
+        return row
+
+    def _decoded(self, present: NDArray[np.bool_]) -> NDArray[Any]:
+        """The values of columns: [n, L]."""
+        return np.stack([values[own.astype(int)] for values, own in zip(self._values, present.T, strict=True)], axis=1)
+
+    def _validated(self, X: MatrixLike, y: MatrixLike, *, reset: bool = True) -> tuple[Any, NDArray[Any]]:
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, multi_output=True, reset=reset)
+        check_classification_targets(y)
+        table = y.toarray() if sparse.issparse(y) else np.asarray(y)
+        return X, table.reshape(len(table), -1)
+
+
+def _present(table: NDArray[Any], values: Sequence[NDArray[Any]]) -> NDArray[np.bool_]:
+    """Which entries of columns have the second of their two values: bool [n, L]."""
+    for number, (column, two) in enumerate(zip(table.T, values, strict=True)):
+        if not np.isin(column, two).all():
+            raise ValueError(f"column {number} of y must have the values of training, {two.tolist()}")
+    return np.stack([column == two[1] for column, two in zip(table.T, values, strict=True)], axis=1)
+
+
+def _two_values(column: NDArray[Any]) -> NDArray[Any]:
+    found = np.unique(column)
+    if np.isin(found, [0, 1]).all():
+        return np.array([0, 1], dtype=column.dtype)
+    if len(found) != 2:
+        few = "fewer" if len(found) < 2 else "multiclass"
+        raise ValueError(
+            "Only binary classification is supported for a label, with 2 classes such as 0 and 1. "
+            f"The type of the target is {few}: got {found[:5].tolist()}"
+        )
+    return found
+
+
+def _examples(X: Any, present: NDArray[np.bool_] | None = None) -> list[Example]:
+    """Rows with the labels that are present, which are named by the numbers of their columns."""
+    labels: list[frozenset[str] | None] = [None] * X.shape[0]
+    if present is not None:
+        width = len(str(present.shape[1]))  # names sort as numbers do
+        labels = [frozenset(f"{j:0{width}}" for j in row.nonzero()[0]) for row in present]
+    if sparse.issparse(X):
+        rows = sparse.csr_matrix(X, copy=True)
+        rows.sum_duplicates()  # and sort
+        spans = zip(rows.indptr, rows.indptr[1:], strict=False)
+        features = [(rows.indices[a:b].astype(np.int64), rows.data[a:b]) for a, b in spans]
+    else:
+        features = [(np.arange(X.shape[1]), row) for row in X]
+    return [Example(*own, names) for own, names in zip(features, labels, strict=True)]

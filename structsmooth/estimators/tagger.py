@@ -1,0 +1,259 @@
+"""Taggers of sequences in the form of scikit-learn."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+from sklearn.model_selection import train_test_split
+from sklearn.utils import Tags as SklearnTags
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from structsmooth.estimators import tagger_files
+from structsmooth.estimators.base import LastFit, SolverLike
+from structsmooth.estimators.chain_losses import Loss, chain_problem
+from structsmooth.estimators.matrices import fitted_kernel, stacked
+from structsmooth.estimators.tagger_weights import TaggerWeights
+from structsmooth.estimators.tags import Constraints, Tag, Tags, as_sentences, check_sentences, strings
+from structsmooth.estimators.tokens import (
+    DictFeatures,
+    KernelRows,
+    NumberRows,
+    Template,
+    TokenFeatures,
+    WordFeatures,
+    kind_of,
+    length,
+)
+from structsmooth.estimators.validation import EarlyStopping
+from structsmooth.kernels import Kernel, KernelName
+from structsmooth.metrics import entity_scores
+from structsmooth.problems import LinearProblem
+from structsmooth.sequences import Sequences
+from structsmooth.solvers import Certificate
+from structsmooth.tasks.chains import best_labels, label_marginals
+
+T = TypeVar("T")
+
+
+class SequenceTagger(TaggerWeights):
+    """Tags of the tokens of sentences, by a linear chain: a structural SVM or a conditional random field.
+
+    X is a list of sentences, and y a list of their tags, strings or integers. The tokens of a sentence are words;
+    tuples of a word, its part of speech and its chunk tag; dictionaries of features as in sklearn-crfsuite, with
+    booleans, numbers, strings or several strings; or the rows of an array or sparse matrix [T, F].
+
+    The objective is (1/n) Σ f_i(w) + (λ/2)‖w‖² over n sentences. Training stops when the duality gap is at most ``tol``
+    times the objective, and warns if ``max_iter`` passes did not get there.
+
+    Args:
+        loss: ``"hinge"`` for the structural SVM with the number of wrong tags as cost; ``"crf"`` for the likelihood of
+            a conditional random field; ``"softmax-margin"`` for the likelihood with this cost; ``"slack"`` for the
+            hinge with slack rescaling, whose passes are plain torch: for few sentences and features.
+        lam: λ, a number or ``"c/n"``. It is 2·c2/n for the c2 of CRFsuite, and 1/(C·n) for the C of an SVM.
+        constraints: the scheme that predicted tags are well-formed in; ``"auto"`` for that of the training tags, if all
+            of them are such tags and O is one; ``None`` for no constraints.
+        template: attributes of words: ``"rich"``, ``"plain"`` or ``"chunking"``.
+        kernel: a kernel of rows of numbers: ``"rbf"``, ``"polynomial"``, ``"cosine-polynomial"`` or a function; see
+            :class:`~structsmooth.KernelFeatures`. ``None`` for linear scores.
+        gamma: γ of the kernel; ``"scale"`` for 1 / (F · variance of the features).
+        degree: of polynomial kernels.
+        landmarks: number of tokens that a kernel compares others to; all different ones if not given.
+        class_weight: what a wrong tag costs, by the correct tag; ``"balanced"`` for n_tokens / (n_tags · count). They
+            are 1 if not given, and for tags that are not named. For ``"hinge"`` and ``"softmax-margin"``.
+        solver: ``"auto"``, a name in ``structsmooth.solvers.SOLVERS``, or a solver, which keeps its own tolerance.
+        max_iter: limit on passes over the data.
+        tol: relative duality gap to reach.
+        random_state: of the order of sentences, and of landmarks.
+        warm_start: begin where the last ``fit`` ended, if it was of the same data, for instance with another λ. The
+            tagger then keeps what solvers of the dual store for each sentence.
+        early_stopping: keep a part of the sentences out of training, and the weights that score best on it; stop when
+            the score has not risen for a while.
+        validation_fraction: the part.
+        n_iter_no_change: how many passes the score may stay below the best.
+        verbose: print a line after every pass.
+
+    Attributes:
+        classes_: tags, sorted: the states of the chain.
+        scheme_: the scheme of the tags; ``None`` if they are no tags of entities.
+        features_: the features of tokens, with ``names``.
+        transition_weights_: scores [S, S] of a tag, the row, before another, the column.
+        feature_weights_: scores [F, S] of features.
+        end_weights_: scores [2, S] of the first tag and of the last one.
+
+    Raises:
+        ValueError: sentences of mixed kinds, tags that do not match them, or parameters that do not go together.
+
+    Example:
+        >>> X = [["Ada", "sleeps"], ["Bo", "sings"], ["they", "sing"]]
+        >>> y = [["B-PER", "O"], ["B-PER", "O"], ["O", "O"]]
+        >>> tagger = SequenceTagger(lam="1/n").fit(X, y)
+        >>> tagger.predict([["Ada", "sings"]])
+        [['B-PER', 'O']]
+        >>> bool(tagger.gap_ <= 0.01 * tagger.objective_)
+        True
+
+    Reference:
+        Lafferty, McCallum and Pereira (2001) for the CRF; Taskar, Guestrin and Koller (2003) for the hinge.
+    """
+
+    _last: LastFit
+
+    def __init__(
+        self,
+        *,
+        loss: Loss = "hinge",
+        lam: float | str = "10/n",
+        constraints: Constraints | None = "auto",
+        template: Template = "rich",
+        kernel: KernelName | Kernel | None = None,
+        gamma: float | Literal["scale"] = "scale",
+        degree: int = 3,
+        landmarks: int | None = None,
+        class_weight: dict[Any, float] | Literal["balanced"] | None = None,
+        solver: SolverLike = "auto",
+        max_iter: int = 500,
+        tol: float = 1e-2,
+        random_state: Any = 0,
+        warm_start: bool = False,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 5,
+        verbose: int = 0,
+    ) -> None:
+        self.loss = loss
+        self.lam = lam
+        self.constraints = constraints
+        self.template = template
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.landmarks = landmarks
+        self.class_weight = class_weight
+        self.solver = solver
+        self.max_iter = max_iter
+        self.tol = tol
+        self.random_state = random_state
+        self.warm_start = warm_start
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.verbose = verbose
+
+    def __sklearn_tags__(self) -> SklearnTags:
+        tags: SklearnTags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array, tags.target_tags.required = False, True
+        return tags
+
+    def fit(self, X: Sequence[Any], y: Sequence[Sequence[Tag]]) -> "SequenceTagger":
+        """Train on tagged sentences; empty ones are left out."""
+        sentences, tags = check_sentences(X, y)
+        self.tags_, early = Tags.of(tags, self.constraints), None
+        if self.early_stopping:
+            split = {"test_size": self.validation_fraction, "random_state": self._seed()}
+            sentences, held_out, tags, held_out_tags = train_test_split(sentences, tags, **split)
+            early = EarlyStopping(lambda w: self._score_at(w, held_out, held_out_tags), self.n_iter_no_change)
+        self.features_, sequences = self._fit_features(sentences)
+        labels = self.tags_.states(tags)
+        data = (self.loss, sequences.lengths, labels, len(self.features_.names))
+        start = self._last.start(*data) if self.warm_start and hasattr(self, "_last") else None
+        default = "proximal-bcfw" if self.loss in ("hinge", "slack") else "casimir-svrg"
+        result = self._solve(self._problem(sequences, labels), default, start=start, early=early)
+        if self.warm_start:
+            self._last = LastFit(*data, result.state)
+        return self
+
+    def predict(self, X: Sequence[Any]) -> list[list[Tag]]:
+        """The best tags of each sentence, well-formed under ``constraints``."""
+        return [ranked[0][1] for ranked in self.predict_top_k(X, 1)]
+
+    def predict_top_k(self, X: Sequence[Any], k: int) -> list[list[tuple[float, list[Tag]]]]:
+        """The k best taggings of each sentence with their scores, best first; fewer where there are no more."""
+
+        def ranked(sequences: Sequences, weights: Tensor) -> list[list[tuple[float, list[Tag]]]]:
+            found = best_labels(sequences, weights, len(self.tags_.names), k, self.tags_.mask)
+            return [[(score, self.tags_.named(states)) for score, states in best] for best in found]
+
+        return self._over(X, ranked, lambda: [(0.0, [])])
+
+    def predict_marginals(self, X: Sequence[Any]) -> list[list[dict[Tag, float]]]:
+        """The probability of every tag at each token, under the Gibbs distribution of the scores.
+
+        They are those of the model for ``loss="crf"``; other losses do not train probabilities.
+        """
+
+        def marginals(sequences: Sequences, weights: Tensor) -> list[list[dict[Tag, float]]]:
+            found = label_marginals(sequences, weights, len(self.tags_.names), self.tags_.mask)
+            return [[dict(zip(self.tags_.names, row, strict=True)) for row in rows.tolist()] for rows in found]
+
+        return self._over(X, marginals, list)
+
+    def score(self, X: Sequence[Any], y: Sequence[Sequence[Tag]]) -> float:
+        """F1 of entities, as ``conlleval`` computes it, if tags are those of entities; else the share of right tags."""
+        sentences, tags = check_sentences(X, y)
+        found = self.predict(sentences)
+        if self.scheme_ is not None:
+            return entity_scores(strings(tags), strings(found)).f1
+        right = [a == b for own, gold in zip(found, tags, strict=True) for a, b in zip(own, gold, strict=True)]
+        return float(np.mean(right))
+
+    def certify(self, X: Sequence[Any], y: Sequence[Sequence[Tag]]) -> Certificate:
+        """How far the weights are from the optimum on training data, by a dual bound of their own; for the hinge."""
+        check_is_fitted(self, "weights_")
+        sentences, tags = check_sentences(X, y)
+        return self._certificate(self._problem(self.features_.encode(sentences), self.tags_.states(tags)))
+
+    def save(self, path: str | Path) -> None:
+        """Write ``model.safetensors`` and ``model.json`` into a folder, which is made if need be.
+
+        Raises:
+            ValueError: a parameter that JSON cannot hold, such as a kernel that is a function.
+        """
+        tagger_files.save(self, Path(path))
+
+    @classmethod
+    def load(cls, path: str | Path) -> "SequenceTagger":
+        """The tagger that :meth:`save` wrote into a folder; executes no code.
+
+        Raises:
+            FileNotFoundError: no tagger in the folder.
+            ValueError: other or damaged files.
+        """
+        tagger: SequenceTagger = tagger_files.load(cls, Path(path))
+        return tagger
+
+    def _fit_features(self, sentences: list[Any]) -> tuple[TokenFeatures, Sequences]:
+        """The features of training sentences, and these sentences encoded."""
+        kind = kind_of(sentences)
+        if kind == DictFeatures.kind and self.kernel is None:
+            return DictFeatures.fit_encode(sentences)
+        features: TokenFeatures
+        if self.kernel is not None:
+            if kind != NumberRows.kind:
+                raise ValueError(f"a kernel needs sentences that are matrices [tokens, features], got {kind}")
+            settings = (self.kernel, self.gamma, self.degree, self.landmarks, self._seed())
+            features = KernelRows(fitted_kernel(*settings, stacked(sentences)))
+        elif kind == WordFeatures.kind:
+            features = WordFeatures.fit(sentences, self.template)
+        else:
+            features = NumberRows.fit(sentences)
+        return features, features.encode(sentences)
+
+    def _score_at(self, weights: Tensor, X: Sequence[Any], y: Sequence[Sequence[Tag]]) -> float:
+        self.weights_ = weights.numpy()
+        return self.score(X, y)
+
+    def _problem(self, sequences: Sequences, labels: Tensor) -> LinearProblem:
+        """The finite sum over sentences."""
+        cost = None if self.class_weight is None else self.tags_.weighted_cost(self.class_weight, labels)
+        return chain_problem(self.loss, sequences, labels, (len(self.features_.names), len(self.tags_.names)), cost)
+
+    def _over(self, X: Sequence[Any], of: Callable[[Sequences, Tensor], list[T]], empty: Callable[[], T]) -> list[T]:
+        """What a function gives for the sequences of sentences and weights; ``empty()`` for empty ones."""
+        weights, sentences = self._weights, as_sentences(X)
+        full = [sentence for sentence in sentences if length(sentence)]
+        if not full:
+            return [empty() for _ in sentences]
+        found = iter(of(*self.features_.scored(full, weights, len(self.tags_.names))))
+        return [next(found) if length(sentence) else empty() for sentence in sentences]

@@ -1,0 +1,106 @@
+"""Taggers in files: weights and landmarks as safetensors, all else as JSON."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from structsmooth import __version__
+from structsmooth.checkpoint import load_state, save_state, write_atomic
+from structsmooth.estimators.tags import Tags
+from structsmooth.estimators.tokens import DictFeatures, KernelRows, NumberRows, TokenFeatures, WordFeatures
+from structsmooth.history import History
+from structsmooth.kernels import KernelFeatures
+from structsmooth.solvers import SOLVERS, Solver
+from structsmooth.tasks.text.encoders import DictionaryEncoder
+
+_FORMAT = "SequenceTagger"
+_LEARNED = ("objective_", "gap_", "n_iter_", "lam_")
+
+
+def save(tagger: Any, folder: Path) -> None:
+    """Write a fitted tagger into a folder."""
+    features = tagger.features_.to_dict()
+    tensors = {name: value for name, value in features.items() if isinstance(value, Tensor)}
+    described = {
+        "structsmooth": __version__,
+        "estimator": _FORMAT,
+        "parameters": _plain_parameters(tagger.get_params(deep=False)),
+        "tags": asdict(tagger.tags_),
+        "features": {"kind": tagger.features_.kind} | {k: v for k, v in features.items() if k not in tensors},
+        "learned": {name: getattr(tagger, name) for name in _LEARNED},
+        "history": [row.as_dict() for row in tagger.history_],
+    }
+    text = json.dumps(described, indent=1)
+    folder.mkdir(parents=True, exist_ok=True)
+    save_state(folder / "model.safetensors", tensors | {"weights": torch.from_numpy(tagger.weights_)}, {})
+    write_atomic(folder / "model.json", text)
+
+
+def load(cls: Any, folder: Path) -> Any:
+    """The tagger in a folder."""
+    file = folder / "model.json"
+    if not file.is_file():
+        raise FileNotFoundError(f"{folder}: no model.json; SequenceTagger.save writes one")
+    try:
+        described = json.loads(file.read_text())
+        if described["estimator"] != _FORMAT:
+            raise ValueError(f"of a {described['estimator']}")
+        return _restored(cls, described, load_state(folder / "model.safetensors")[0])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{file}: not the description of a {_FORMAT}, or damaged ({error})") from error
+
+
+def _restored(cls: Any, described: dict[str, Any], tensors: dict[str, Tensor]) -> Any:
+    tagger = cls(**_parameters(described["parameters"]))
+    tagger.tags_ = Tags(**described["tags"])
+    tagger.weights_ = tensors.pop("weights").numpy()
+    tagger.features_ = _features(described["features"] | tensors, tagger)
+    tagger.history_ = History.from_json_lines(map(json.dumps, described["history"]))
+    for name in _LEARNED:
+        setattr(tagger, name, described["learned"][name])
+    return tagger
+
+
+def _plain_parameters(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Parameters as JSON: a solver by its name and fields, weights of classes as pairs."""
+    solver, weights, kernel = parameters["solver"], parameters["class_weight"], parameters["kernel"]
+    if callable(kernel):
+        raise ValueError("a kernel that is a function cannot be saved as JSON; take joblib, or a kernel by its name")
+    if isinstance(solver, Solver):
+        names = {cls: name for name, cls in SOLVERS.items()}
+        if type(solver) not in names:
+            raise ValueError(f"solver must be one of structsmooth.solvers.SOLVERS to be saved, got {solver}")
+        solver = [names[type(solver)], asdict(solver)]
+    if isinstance(weights, dict):
+        weights = list(weights.items())
+    plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in parameters.items()}
+    if isinstance(plain["random_state"], np.random.RandomState):
+        plain["random_state"] = None  # of the next fit; this one is done
+    return plain | {"solver": solver, "class_weight": weights}
+
+
+def _parameters(plain: dict[str, Any]) -> dict[str, Any]:
+    """The inverse of :func:`_plain_parameters`."""
+    solver, weights = plain["solver"], plain["class_weight"]
+    if isinstance(solver, list):
+        solver = SOLVERS[solver[0]](**solver[1])
+    if isinstance(weights, list):
+        weights = dict(weights)
+    return plain | {"solver": solver, "class_weight": weights}
+
+
+def _features(data: dict[str, Any], tagger: Any) -> TokenFeatures:
+    kind = data.pop("kind")
+    if kind == WordFeatures.kind:
+        return WordFeatures(data["template"], data["columns"], DictionaryEncoder(data["names"]))
+    if kind == DictFeatures.kind:
+        return DictFeatures(data["names"])
+    if kind == NumberRows.kind:
+        return NumberRows(data["width"])
+    kernel = KernelFeatures(tagger.kernel, data["gamma"], tagger.degree, tagger.landmarks)
+    return KernelRows(kernel.at(data["landmarks"]))

@@ -1,0 +1,233 @@
+"""Features of the tokens of sentences: of words, of dictionaries, or given as rows of numbers."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, ClassVar, Literal, get_args
+
+import numpy as np
+import torch
+from sklearn.feature_extraction import DictVectorizer
+from torch import Tensor
+
+from structsmooth.estimators.matrices import as_tensor, dense_sequences, is_matrix, sparse_sequences, stacked
+from structsmooth.kernels import FittedKernel
+from structsmooth.sequences import DenseSequences, Sequences
+from structsmooth.tasks.text.attributes import PLAIN, RICH, Templates
+from structsmooth.tasks.text.chunking import Chunking
+from structsmooth.tasks.text.corpus import Corpus, Sentence
+from structsmooth.tasks.text.encoders import DictionaryEncoder
+
+Template = Literal["rich", "plain", "chunking"]
+_TEMPLATES: dict[str, Templates] = {"rich": RICH, "plain": PLAIN, "chunking": Chunking().templates}
+
+
+class TokenFeatures(ABC):
+    """A map from sentences to the features of their tokens, settled by training sentences."""
+
+    kind: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def names(self) -> list[str]:
+        """Names of the F features, in the order of their weights."""
+
+    @abstractmethod
+    def encode(self, sentences: Sequence[Any]) -> Sequences:
+        """Sentences, none of them empty, as sequences; unknown features are left out.
+
+        Raises:
+            ValueError: sentences of another kind than those of training.
+        """
+
+    def scored(self, sentences: Sequence[Any], weights: Tensor, states: int) -> tuple[Sequences, Tensor]:
+        """Sequences and weights that give sentences the scores that :meth:`encode` and ``weights`` would give them."""
+        return self.encode(sentences), weights
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """What was learned, as plain JSON but for tensors."""
+
+
+@dataclass(frozen=True)
+class WordFeatures(TokenFeatures):
+    """Attributes of words, or of tuples of a word, its part of speech and its chunk tag, by a template."""
+
+    template: str
+    columns: int
+    encoder: DictionaryEncoder
+
+    kind = "words"
+
+    @classmethod
+    def fit(cls, sentences: Sequence[Any], template: str) -> "WordFeatures":
+        """The attributes that occur in training sentences."""
+        if template not in _TEMPLATES:
+            raise ValueError(f"template must be one of {', '.join(get_args(Template))}, got {template!r}")
+        columns = len(_columns(sentences[0][0]))
+        return cls(template, columns, DictionaryEncoder.fit(_corpus(sentences, columns), _TEMPLATES[template]))
+
+    @property
+    def names(self) -> list[str]:
+        """The attributes."""
+        return self.encoder.attributes
+
+    def encode(self, sentences: Sequence[Any]) -> Sequences:
+        """The known attributes of each token."""
+        return self.encoder.encode(_corpus(sentences, self.columns), _TEMPLATES[self.template])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Template, columns and attributes."""
+        return {"template": self.template, "columns": self.columns, "names": self.names}
+
+
+class DictFeatures(TokenFeatures):
+    """Features of dictionaries, as those of sklearn-crfsuite: booleans, numbers, strings, or several strings."""
+
+    kind = "dicts"
+
+    def __init__(self, names: Sequence[str] = ()) -> None:
+        self.vectorizer = DictVectorizer(sort=False)
+        self.vectorizer.feature_names_ = list(names)
+        self.vectorizer.vocabulary_ = {name: i for i, name in enumerate(names)}
+
+    @classmethod
+    def fit_encode(cls, sentences: Sequence[Any]) -> "tuple[DictFeatures, Sequences]":
+        """The features that occur in training sentences, and these sentences encoded, by one reading."""
+        features = cls()
+        rows = features.vectorizer.fit_transform(_dictionaries(sentences))
+        return features, sparse_sequences(rows, list(map(len, sentences)))
+
+    @property
+    def names(self) -> list[str]:
+        """Keys of booleans and numbers, and ``key=value`` of strings."""
+        names: list[str] = self.vectorizer.feature_names_
+        return names
+
+    def encode(self, sentences: Sequence[Any]) -> Sequences:
+        """The known features of each token with their values."""
+        return sparse_sequences(self.vectorizer.transform(_dictionaries(sentences)), list(map(len, sentences)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The names."""
+        return {"names": self.names}
+
+
+@dataclass(frozen=True)
+class NumberRows(TokenFeatures):
+    """Rows of numbers as they are, dense or sparse."""
+
+    width: int
+
+    kind = "numbers"
+
+    @classmethod
+    def fit(cls, sentences: Sequence[Any]) -> "NumberRows":
+        """As many features as training sentences have."""
+        return cls(stacked(sentences).shape[1])
+
+    @property
+    def names(self) -> list[str]:
+        """``x0``, ``x1`` and so on."""
+        return [f"x{i}" for i in range(self.width)]
+
+    def encode(self, sentences: Sequence[Any]) -> Sequences:
+        """The rows of each sentence."""
+        rows, lengths = stacked(sentences, self.width), [sentence.shape[0] for sentence in sentences]
+        return dense_sequences(rows, lengths) if isinstance(rows, np.ndarray) else sparse_sequences(rows, lengths)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The number of features."""
+        return {"width": self.width}
+
+
+@dataclass(frozen=True)
+class KernelRows(TokenFeatures):
+    """Features of rows of numbers whose inner products are a kernel."""
+
+    kernel: FittedKernel
+
+    kind = "kernel"
+
+    @property
+    def names(self) -> list[str]:
+        """``k0``, ``k1`` and so on."""
+        return [f"k{i}" for i in range(self.kernel.size)]
+
+    def encode(self, sentences: Sequence[Any]) -> Sequences:
+        """The features of each row."""
+        return self._sequences(sentences, self.kernel(self._points(sentences)))
+
+    def scored(self, sentences: Sequence[Any], weights: Tensor, states: int) -> tuple[Sequences, Tensor]:
+        """Scores by kernel values, without features, as features of weight one."""
+        rows, others = weights.view(-1, states).tensor_split([-states - 2])
+        scores = self.kernel.scores(self._points(sentences), rows)
+        return self._sequences(sentences, scores), torch.cat([torch.eye(states).to(rows), others]).flatten()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The landmarks and γ; the kernel itself is a parameter of the estimator."""
+        return {"landmarks": self.kernel.landmarks, "gamma": self.kernel.kernel.gamma}
+
+    def _points(self, sentences: Sequence[Any]) -> Tensor:
+        return as_tensor(stacked(sentences, self.kernel.landmarks.shape[1]))
+
+    def _sequences(self, sentences: Sequence[Any], rows: Tensor) -> DenseSequences:
+        return DenseSequences.of(rows, torch.tensor([sentence.shape[0] for sentence in sentences]))
+
+
+def kind_of(sentences: Sequence[Any]) -> str:
+    """Whether tokens are words, dictionaries or rows of numbers, by the first one.
+
+    Raises:
+        ValueError: neither.
+    """
+    first = sentences[0]
+    if is_matrix(first):
+        return NumberRows.kind
+    token = first[0]
+    if isinstance(token, str | tuple):
+        return WordFeatures.kind
+    if isinstance(token, Mapping):
+        return DictFeatures.kind
+    raise ValueError(
+        "a sentence must be a list of words, of tuples of words and their columns, or of dictionaries of features, or "
+        f"a matrix [tokens, features]; got {type(first).__name__} of {type(token).__name__}"
+    )
+
+
+def length(sentence: Any) -> int:
+    """Number of tokens.
+
+    Raises:
+        ValueError: no list of tokens.
+    """
+    if isinstance(sentence, str | Mapping):
+        raise ValueError(f"a sentence must be a list of tokens, got {sentence!r}")
+    return int(sentence.shape[0]) if hasattr(sentence, "shape") else len(sentence)
+
+
+def _corpus(sentences: Sequence[Any], columns: int) -> Corpus:
+    return Corpus.of([_sentence(number, tokens, columns) for number, tokens in enumerate(sentences)])
+
+
+def _sentence(number: int, tokens: Sequence[Any], columns: int) -> Sentence:
+    rows = list(map(_columns, tokens))
+    for row in rows:
+        if len(row) != columns or not all(isinstance(cell, str) for cell in row):
+            wanted = "words" if columns == 1 else f"tuples of {columns} strings"
+            raise ValueError(f"tokens must be {wanted}, as in training; got {row!r} in sentence {number}")
+    words, *others = map(list, zip(*rows, strict=True))
+    return Sentence(words, others)
+
+
+def _columns(token: Any) -> tuple[Any, ...]:
+    return token if isinstance(token, tuple) else (token,)
+
+
+def _dictionaries(sentences: Sequence[Any]) -> list[Mapping[str, Any]]:
+    tokens = list(chain.from_iterable(sentences))
+    strange = next((token for token in tokens if not isinstance(token, Mapping)), None)
+    if strange is not None:
+        raise ValueError(f"tokens must be dictionaries of features, as in training; got {strange!r}")
+    return tokens

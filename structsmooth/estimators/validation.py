@@ -1,0 +1,42 @@
+"""Early stopping: training ends when the score of held-out sentences no longer rises."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from structsmooth.history import Row
+from structsmooth.solvers import Progress, Stop
+
+
+class Best(NamedTuple):
+    """The weights with the best score so far, [dim], and the row of their pass."""
+
+    score: float
+    weights: Tensor
+    row: Row
+
+
+class EarlyStopping:
+    """A callback that adds ``validation_score`` to the history, and ends a run when it has not risen for some passes.
+
+    Args:
+        score: of weights; the more the better.
+        patience: how many passes, at least 1.
+    """
+
+    best: Best
+
+    def __init__(self, score: Callable[[Tensor], float], patience: int) -> None:
+        if patience < 1:
+            raise ValueError(f"n_iter_no_change must be at least 1, got {patience}")
+        self._score, self._patience = score, patience
+
+    def __call__(self, progress: Progress[Any]) -> None:
+        """Score the weights of a pass."""
+        row, weights = progress.row, progress.state.weights
+        score = row.metrics["validation_score"] = self._score(weights)
+        if not hasattr(self, "best") or score > self.best.score:
+            self.best = Best(score, weights, row)
+        elif row.passes - self.best.row.passes >= self._patience:
+            raise Stop
