@@ -46,7 +46,8 @@ class Cost(ABC):
         if isinstance(structure, Subwindows):
             cost = type(self).__name__
             raise TypeError(f"cost must be a tensor of costs of pixels, [B, H, W]; {cost} is one of labels")
-        unary, *others = structure.potentials
+        first, *others = structure.potentials
+        unary = first.flatten(y.dim())  # positions on a grid are classes too
         may_be_alone = isinstance(structure, Matching) and structure.unmatched_rows is not None
         classes = unary.shape[-1] + may_be_alone
         self.check_classes(classes)
@@ -56,7 +57,7 @@ class Cost(ABC):
         lengths = lengths_of(structure, y).view(-1, *[1] * (y.dim() - 1))
         costs = (wrong * self.mistake_cost(y, lengths).unsqueeze(-1)).to(unary.dtype)
         if not may_be_alone:
-            return costs
+            return costs.view(first.shape)
         no_costs = (torch.zeros((), device=y.device) for _ in others[1:])
         return (costs[..., :-1], costs[..., -1], *no_costs)
 
