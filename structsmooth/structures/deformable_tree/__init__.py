@@ -16,9 +16,9 @@ class DeformableTree(Structure):
     """All placements of the nodes of a tree on a grid, bound to scores of positions and to costs of displacements.
 
     score(y) = Σ_v unary[b, v, y_v] − Σ_v ⟨deformation[b, v], (dx, dx², dy, dy²)⟩, the second sum over the nodes that
-    have a parent, where (dx, dy) is the position of v minus that of its parent and the anchor of v. An output is an int64
-    tensor [B, N] of positions, counted row by row: row · W + column; see :meth:`coordinates`. Nodes may come in any order,
-    and there may be several trees.
+    have a parent, where (dx, dy) is the position of v minus that of its parent and the anchor of v. An output is an
+    int64 tensor [B, N] of positions, counted row by row: row · W + column; see :meth:`coordinates`. Nodes may come in
+    any order, and there may be several trees.
 
     Messages are generalized distance transforms, linear in the number of positions: per example, the max oracle takes
     O(N H W), where :class:`Tree` with tables of all pairs of positions takes O(N H² W²). Max-marginals take twice as
@@ -91,7 +91,7 @@ class DeformableTree(Structure):
                 raise ValueError("anchors must be finite")
 
     def check_shapes(self) -> None:
-        """Raise unless scores are [B, N, H, W] and weights [N, 4] or [B, N, 4], outside transforms of ``torch.func``."""
+        """Raise unless scores are [B, N, H, W], weights [N, 4] or [B, N, 4], outside transforms of ``torch.func``."""
         unary, deformation = self.unary, self.deformation
         checks.require_scores("unary", unary)
         checks.require_scores("deformation", deformation)
@@ -107,7 +107,7 @@ class DeformableTree(Structure):
         checks.refuse_transforms("DeformableTree")
 
     def check_values(self, name: str) -> None:
-        """Raise ``ValueError`` for NaN and +inf and, of weights of nodes with a parent, for negative and infinite ones."""
+        """Raise ``ValueError`` for NaN and +inf, and for infinite weights or negative ones of squares, except at roots."""
         if name == "unary":
             checks.require_below_infinity(name, self.unary)
             return
@@ -132,11 +132,7 @@ class DeformableTree(Structure):
 
     def score(self, y: Tensor) -> Tensor:
         """Score of the placements ``y`` [B, N]: [B], differentiable."""
-        y = self.checked_labels(y)
-        unary, deformation = self._accumulated()
-        positions = unary.flatten(2).gather(2, y.unsqueeze(-1)).squeeze(-1).double().sum(1)
-        springs = (deformation * self._displacements(y)).sum((1, 2))
-        return (positions - springs).to(unary.dtype)
+        return self._scores(*self._accumulated(), self.checked_labels(y).unsqueeze(1)).squeeze(1)
 
     def parts(self, y: Tensor) -> tuple[Tensor, Tensor]:
         """Indicators of positions [B, N, H, W], and −(dx, dx², dy, dy²) of each node, [B, N, 4], zero at roots."""
@@ -150,8 +146,9 @@ class DeformableTree(Structure):
 
         Values are -inf, and positions 0, where fewer than k placements have a finite score.
         """
-        found, y = operators.top_k(*self._accumulated(), self.anchors, self.parents, check_k(k))
-        scores = torch.stack([self.score(placement) for placement in y.unbind(1)], 1)
+        unary, deformation = self._accumulated()
+        found, y = operators.top_k(unary, deformation, self.anchors, self.parents, check_k(k))
+        scores = self._scores(unary, deformation, y)
         return sorted_downwards(torch.where(found > -torch.inf, scores, -torch.inf), y)
 
     def max_marginals(self) -> Tensor:
@@ -170,11 +167,17 @@ class DeformableTree(Structure):
         """[N], true at nodes that have a parent."""
         return self.parents >= 0
 
+    def _scores(self, unary: Tensor, deformation: Tensor, y: Tensor) -> Tensor:
+        """Scores [B, k] of placements [B, k, N], summed in float64."""
+        positions = unary.flatten(2).gather(2, y.mT).double().sum(1)
+        springs = deformation.unsqueeze(1) * self._displacements(y)
+        return (positions - springs.sum((2, 3))).to(unary.dtype)
+
     def _displacements(self, y: Tensor) -> Tensor:
-        """dx, dx², dy and dy² of each node, zeros at roots: float64 [B, N, 4]."""
+        """dx, dx², dy and dy² of each node, zeros at roots, for placements [..., N]: float64 [..., N, 4]."""
         places = self.coordinates(y).double()
-        d = places - places[:, self.parents.clamp_min(0)] - self.anchors
-        features = torch.stack([d, d.square()], -1).flatten(2)
+        d = places - places[..., self.parents.clamp_min(0), :] - self.anchors
+        features = torch.stack([d, d.square()], -1).flatten(-2)
         return torch.where(self._hangs.unsqueeze(-1), features, 0.0)
 
     def _accumulated(self) -> tuple[Tensor, Tensor]:

@@ -1,12 +1,13 @@
 """Messages by generalized distance transforms (Felzenszwalb and Huttenlocher 2012), and inference in one tree.
 
-All functions take float64 arrays: ``unary`` [N, S], scores of the S = H · W positions of a grid, row by row, which may be
-minus infinity; ``deformation`` [N, 4], for dx, dx², dy and dy², the coefficients of the squares at least 0; and
-``anchors`` [N, 2], x and y. Positions q of the parent of v and r of v cost Σ deformation[v] · (dx, dx², dy, dy²), where
+All functions take float64 arrays: ``unary`` [N, S], scores of the S = H · W positions of a grid, row by row, which may
+be minus infinity; ``deformation`` [N, 4], weights of dx, dx², dy and dy², those of the squares at least 0; and
+``anchors`` [N, 2], x and y. Positions q of the parent of v and r of v cost ⟨deformation[v], (dx, dx², dy, dy²)⟩, where
 (dx, dy) = r − q − anchors[v].
 
 Tuples that the functions take:
-  grid: height, width, a half-transformed map [W, H], its choices [W, H], and scratch of :func:`transform_line`
+  grid: height, width, a map transformed along its rows [W, H] and the columns chosen there [W, H], a line and the
+    places chosen there [longer side], and scratch of :func:`transform_line`
   problem: unary, deformation, anchors, parents [N], nodes with parents before children [n], grid, scores [N, S],
     message [S], choices [N, S]
 """
@@ -19,14 +20,15 @@ from structsmooth.structures.tree.compiled import parent_of, topological_order
 
 
 @inlined
-def transform_line(scores, linear, square, anchor, values, choices, hull, starts, reciprocals):
+def transform_line(scores, linear, square, anchor, values, choices, scratch):
     """values[q] = max_r scores[r] − linear · d − square · d² with d = r − q − anchor, and the r that attains it.
 
-    With p = 2 · square · (q + anchor) − linear, r is best where scores[r] − square · r² + p · r is: at the vertex of the
-    upper hull of the points (r, scores[r] − square · r²) whose edges have slopes −p around it. Since p does not fall
-    with q, one pass from left to right finds the hull, and another one the vertices. Squares of weight 0 are no
-    exception. ``hull`` and ``starts`` [n] are scratch: vertices and the least p of each.
+    With p = 2 · square · (q + anchor) − linear, the best r is that of the largest scores[r] − square · r² + p · r: the
+    vertex of the upper hull of the points (r, scores[r] − square · r²) with the slope −p. Since p does not fall with q,
+    one pass from left to right finds the hull, and another one the vertices; squares of weight 0 are no exception.
+    ``hull`` and ``starts`` [n] are scratch: vertices, and the least p of each. ``reciprocals[n]`` is 1 / n.
     """
+    hull, starts, reciprocals = scratch
     length, last = scores.shape[0], -1
     for r in range(length):
         if scores[r] == -np.inf:
@@ -61,29 +63,18 @@ def transform(scores, deformation, anchor, sign, grid, message, choices):
 
     With ``sign`` 1 scores are those of a node and the message is to its parent, with -1 the other way round.
     """
-    height, width, half, half_choices, hull, starts, reciprocals, line, line_choices = grid
+    height, width, half, columns, line, places, scratch = grid
+    linear, square, rest = sign * deformation[0], deformation[1], sign * anchor[0]
     for y in range(height):
-        row = scores[y * width : (y + 1) * width]
-        transform_line(
-            row, sign * deformation[0], deformation[1], sign * anchor[0], line, line_choices, hull, starts, reciprocals
-        )
+        transform_line(scores[y * width : (y + 1) * width], linear, square, rest, line, places, scratch)
         for x in range(width):
-            half[x, y], half_choices[x, y] = line[x], line_choices[x]
+            half[x, y], columns[x, y] = line[x], places[x]
+    linear, square, rest = sign * deformation[2], deformation[3], sign * anchor[1]
     for x in range(width):
-        transform_line(
-            half[x],
-            sign * deformation[2],
-            deformation[3],
-            sign * anchor[1],
-            line,
-            line_choices,
-            hull,
-            starts,
-            reciprocals,
-        )
+        transform_line(half[x], linear, square, rest, line, places, scratch)
         for y in range(height):
-            row = line_choices[y]
-            message[y * width + x], choices[y * width + x] = line[y], row * width + half_choices[x, row]
+            row = places[y]
+            message[y * width + x], choices[y * width + x] = line[y], row * width + columns[x, row]
 
 
 @compiled
@@ -93,10 +84,9 @@ def new_grid(height, width):
     reciprocals = np.zeros(longer)
     for distance in range(1, longer):
         reciprocals[distance] = 1 / distance
-    half, half_choices = np.empty((width, height)), np.empty((width, height), np.int32)
-    hull, starts = np.empty(longer, np.int32), np.empty(longer)
-    line, line_choices = np.empty(longer), np.empty(longer, np.int32)
-    return height, width, half, half_choices, hull, starts, reciprocals, line, line_choices
+    half, columns = np.empty((width, height)), np.empty((width, height), np.int32)
+    line, places = np.empty(longer), np.empty(longer, np.int32)
+    return height, width, half, columns, line, places, (np.empty(longer, np.int32), np.empty(longer), reciprocals)
 
 
 @compiled

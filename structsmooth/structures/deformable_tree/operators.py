@@ -27,9 +27,7 @@ _TRANSFORM = 10
 
 
 @operator("deformable_tree_top_k", like_top_k)
-def top_k(
-    unary: Tensor, deformation: Tensor, anchors: Tensor, parents: Tensor, k: int
-) -> tuple[Tensor, Tensor]:
+def top_k(unary: Tensor, deformation: Tensor, anchors: Tensor, parents: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Values [B, k] and outputs [B, k, N], in the order of their values up to rounding."""
     from structsmooth.structures.deformable_tree import compiled  # numba loads with the first oracle
 
@@ -43,7 +41,7 @@ def top_k(
 
 def _max_marginals_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     unary, deformation, anchors, parents = ctx.saved_tensors
-    run = partial(reference.max_marginals, anchors=anchors, parents=parents.tolist())
+    run = partial(reference.max_marginals, anchors=anchors, parents=parents)
     return *max_marginals_gradient(run, (unary, deformation), grad), None, None
 
 
