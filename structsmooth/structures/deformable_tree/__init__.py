@@ -107,7 +107,7 @@ class DeformableTree(Structure):
         checks.refuse_transforms("DeformableTree")
 
     def check_values(self, name: str) -> None:
-        """Raise ``ValueError`` for NaN and +inf, and for infinite weights or negative ones of squares, except at roots."""
+        """Raise ``ValueError`` for NaN and +inf and, but at roots, for weights that are -inf or negative at squares."""
         if name == "unary":
             checks.require_below_infinity(name, self.unary)
             return
