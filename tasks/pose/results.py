@@ -15,12 +15,13 @@ _LIMITS = {"pck": 0.2, "pck10": 0.1}
 def measures(
     people: Sequence[Person], poses: Sequence[Joints], limbs: Limbs, torso: tuple[str, str]
 ) -> dict[str, float]:
-    """``pck``, ``pck10`` and ``pcp``.
+    """``pck``, ``pck10``, ``pcp`` and ``error``.
 
     ``pck`` and ``pck10`` are the shares of joints found within 0.2 and 0.1 times the size of the person (percentage of
     correct keypoints; Yang and Ramanan 2013), ``pcp`` is the share of limbs both ends of which are found within half of
-    the limb's length (percentage of correct parts, strict; Ferrari et al. 2008). Joints that are not known do not
-    count, and neither do limbs without two known ends.
+    the limb's length (percentage of correct parts, strict; Ferrari et al. 2008), and ``error`` is the mean distance of
+    found joints from known ones, in sizes of the person. Joints that are not known do not count, and neither do limbs
+    without two known ends.
 
     Args:
         people: with known joints.
@@ -36,19 +37,22 @@ def measures(
     relative = [error / size for own, size in zip(errors, sizes, strict=True) for error in own.values()]
     found = {name: _share([error <= limit for error in relative]) for name, limit in _LIMITS.items()}
     correct = [_is_found(p, own, limb) for p, own in zip(people, errors, strict=True) for limb in limbs]
-    return found | {"pcp": _share([found for found in correct if found is not None])}
+    pcp = _share([found for found in correct if found is not None])
+    return found | {"pcp": pcp, "error": float(np.mean([error for error in relative if error < math.inf]))}
 
 
 def table(people: Sequence[Person], poses: Sequence[Joints], limbs: Limbs, torso: tuple[str, str]) -> str:
     """The metrics, and the share of each joint that is found within 0.2 times the size of the person."""
-    lines = [f"{name:16} {value:8.2%}" for name, value in measures(people, poses, limbs, torso).items()]
+    metrics = measures(people, poses, limbs, torso)
+    error = metrics.pop("error")
+    lines = [f"{name:16} {value:8.2%}" for name, value in metrics.items()]
     by_joint: dict[str, list[bool]] = {}
     for person, pose in zip(people, poses, strict=True):
         limit = _LIMITS["pck"] * person_size(person.joints, torso)
         for joint, error in _errors(person, pose).items():
             by_joint.setdefault(joint, []).append(error <= limit)
     lines += [f"  {joint:14} {_share(found):8.2%}" for joint, found in by_joint.items()]
-    return "\n".join([*lines, f"images           {len(people):8}"])
+    return "\n".join([*lines, f"error            {error:8.3f}", f"images           {len(people):8}"])
 
 
 def _errors(person: Person, pose: Joints) -> dict[str, float]:

@@ -9,15 +9,18 @@ from structsmooth.structures import DeformableTree
 from structsmooth.tasks.pose.features import FEATURES
 from structsmooth.tasks.pose.skeleton import Skeleton
 
-# Least weight of a squared displacement, in units of its standard deviation.
+# Of displacements, so that the features of poses that are far from the mean do not drown those of filters.
+_WEIGHT = 0.1
+# Least weight of a square.
 _LEAST_SQUARE = 0.01
 
 
 class PoseScore(ScoreModule):
     """score(y) = Σ_v ⟨filter_v, window at y_v⟩ − Σ_v ⟨spring_v, (dx, dx², dy, dy²)⟩, linear in filters and springs.
 
-    Displacements are those from the mean, in standard deviations. There is no bias of a joint: every pose has it once,
-    so that it would change no pose. Parameters are ``filters`` [N, window², FEATURES] and ``springs`` [N − 1, 4].
+    Displacements are those from the mean, in standard deviations; their features are multiplied by 0.1.
+    There is no bias of a joint: every pose has it once, so that it would change no pose. Parameters are ``filters``
+    [N, window² · FEATURES] and ``springs`` [N − 1, 4].
 
     Args:
         skeleton: the joints.
@@ -44,7 +47,11 @@ class PoseScore(ScoreModule):
         unary = (windows @ self.filters.mT).movedim(3, 1)
         root = self.springs.new_zeros(1, 4)
         return DeformableTree(
-            unary, torch.cat([root, self.springs / self.scales]), self.parents, self.anchors, validate_args=False
+            unary,
+            torch.cat([root, _WEIGHT * self.springs / self.scales]),
+            self.parents,
+            self.anchors,
+            validate_args=False,
         )
 
     def bounds(self) -> Bounds:
