@@ -10,6 +10,7 @@ from typing import Any, ClassVar, TextIO
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from structsmooth.problems import LinearModuleProblem
@@ -49,10 +50,8 @@ class FittedPose(FittedTask):
         nn.utils.vector_to_parameters(weights, module.parameters())
         for cells in self._cells(examples):
             with torch.no_grad():
-                structure = module(torch.from_numpy(cells.features).unsqueeze(0))
-                values, y = structure.topk(k)
-            places = cells.centres(structure.coordinates(y[0]).numpy())
-            ranked = zip(values[0].tolist(), places, strict=True)
+                values, y = module(torch.from_numpy(cells.features).unsqueeze(0)).topk(k)
+            ranked = zip(values[0].tolist(), cells.centres(y[0].numpy()), strict=True)
             predictions.append([(score, self._pose(own)) for score, own in ranked if score > -torch.inf])
         return predictions
 
@@ -86,7 +85,7 @@ class FittedPose(FittedTask):
     def _cells(self) -> Latest[list[Cells]]:
         return Latest(lambda people: [self.task.cells(person) for person in tracked(people, "features")])
 
-    def _pose(self, places: Any) -> Joints:
+    def _pose(self, places: NDArray[np.float64]) -> Joints:
         return {name: (x, y) for name, (x, y) in zip(self.skeleton.names, places.tolist(), strict=True)}
 
     def _labels(self, person: Person, cells: Cells) -> tuple[Tensor, Tensor]:
@@ -120,13 +119,13 @@ class Pose(Task):
     """
 
     window: int = 5
-    cell: int = 6
+    cell: int = 8
     longest: int = 180
     torso: str = "left_shoulder,right_hip"
 
     summary: ClassVar[str] = "joints of people: filters over images, springs along a tree"
     headline: ClassVar[str] = "pck"
-    lam: ClassVar[str] = "1/n"
+    lam: ClassVar[str] = "30/n"
     passes: ClassVar[int] = 30
     solver: ClassVar[str] = "bcfw"
     fitted_type: ClassVar[type[FittedTask]] = FittedPose

@@ -49,9 +49,10 @@ class Cells:
         features[border : border + rows, border : border + columns] = oriented_gradients(resized, side)
         return cls(features, (rows, columns), np.array([width / columns, height / rows]))
 
-    def centres(self, places: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Pixels x and y of the centres of cells, given by column and row: [..., 2]."""
-        return (places + 0.5) * self.pixels
+    def centres(self, positions: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Pixels x and y of the centres of cells, which are counted row by row: [..., 2]."""
+        rows, columns = np.divmod(positions, self.shape[1])
+        return (np.stack([columns, rows], -1) + 0.5) * self.pixels
 
 
 def oriented_gradients(image: NDArray[np.uint8], side: int) -> NDArray[np.float64]:
