@@ -126,8 +126,9 @@ class Pose(Task):
     summary: ClassVar[str] = "joints of people: filters over images, springs along a tree"
     headline: ClassVar[str] = "pck"
     lam: ClassVar[str] = "30/n"
-    passes: ClassVar[int] = 30
-    solver: ClassVar[str] = "bcfw"
+    passes: ClassVar[int] = 20
+    solver: ClassVar[str] = "proximal-bcfw"
+    hyperparameters: ClassVar[Mapping[str, Any]] = {"steps": "fw"}
     fitted_type: ClassVar[type[FittedTask]] = FittedPose
 
     def __post_init__(self) -> None:

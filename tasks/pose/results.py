@@ -44,7 +44,7 @@ def measures(
 def table(people: Sequence[Person], poses: Sequence[Joints], limbs: Limbs, torso: tuple[str, str]) -> str:
     """The metrics, and the share of each joint that is found within 0.2 times the size of the person."""
     metrics = measures(people, poses, limbs, torso)
-    error = metrics.pop("error")
+    mean_error = metrics.pop("error")
     lines = [f"{name:16} {value:8.2%}" for name, value in metrics.items()]
     by_joint: dict[str, list[bool]] = {}
     for person, pose in zip(people, poses, strict=True):
@@ -52,7 +52,7 @@ def table(people: Sequence[Person], poses: Sequence[Joints], limbs: Limbs, torso
         for joint, error in _errors(person, pose).items():
             by_joint.setdefault(joint, []).append(error <= limit)
     lines += [f"  {joint:14} {_share(found):8.2%}" for joint, found in by_joint.items()]
-    return "\n".join([*lines, f"error            {error:8.3f}", f"images           {len(people):8}"])
+    return "\n".join([*lines, f"error            {mean_error:8.3f}", f"images           {len(people):8}"])
 
 
 def _errors(person: Person, pose: Joints) -> dict[str, float]:

@@ -17,6 +17,7 @@ from structsmooth.tasks.pose import FittedPose, complete
 from structsmooth.tasks.pose.data import Person, person_size, read_people
 from structsmooth.tasks.pose.features import FEATURES, Cells, oriented_gradients
 from structsmooth.tasks.pose.results import measures
+from structsmooth.tasks.pose.results import table as pose_table
 from structsmooth.tasks.pose.score import PoseScore
 from structsmooth.tasks.pose.skeleton import Skeleton
 
@@ -231,6 +232,20 @@ def test_measures_by_hand():
     }
     short = measures([truth], [pose | {"neck": (10, 5.1)}], limbs, ("neck", "hip"))
     assert short == {"pck": 1 / 3, "pck10": 0.0, "pcp": 0.5, "error": pytest.approx(13.1 / 30)}
+
+
+def test_the_table_has_every_joint():
+    truth = [person("a", neck=(10, 0), hip=(10, 10)), person("b", hip=(10, 10), neck=(10, 0))]
+    found = [{"neck": (10, 0), "hip": (10, 14)}, {"neck": (10, 0), "hip": (10, 10)}]
+    assert [line.split() for line in pose_table(truth, found, [("hip", "neck")], ("neck", "hip")).splitlines()] == [
+        ["pck", "75.00%"],
+        ["pck10", "75.00%"],
+        ["pcp", "100.00%"],
+        ["neck", "100.00%"],
+        ["hip", "50.00%"],
+        ["error", "0.100"],
+        ["images", "2"],
+    ]
 
 
 def test_size_of_people():
