@@ -130,7 +130,7 @@ SIZES: dict[str, dict[str, Any]] = {
         "tiny": (2, 3, 2, 2),
         "medium": (5, 4, 4, 3),
         "long": (4, 14, 12, 10),
-        "large": (9, 6, 30, 40),
+        "large": (9, 6, 20, 24),
     },
     "map": {"single": (2, 1, 1), "tiny": (2, 3, 4), "medium": (4, 12, 15), "long": (2, 20, 30), "large": (9, 50, 60)},
     "bits": {"single": (2, 1, 2), "tiny": (2, 3, 2), "medium": (4, 5, 2)},

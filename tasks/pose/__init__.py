@@ -36,11 +36,8 @@ class FittedPose(FittedTask):
     def problem(self, examples: Sequence[Person]) -> LinearModuleProblem:
         """Structural hinge losses of the people whose joints are all known, with springs that hold together."""
         people = complete(examples, self.skeleton.names)
-        cells = [own for person, own in zip(examples, self._cells(examples), strict=True) if person in people]
-        data = [
-            (torch.from_numpy(own.features), self._labels(person, own))
-            for person, own in zip(people, cells, strict=True)
-        ]
+        pairs = zip(people, self._cells(people), strict=True)
+        data = [(torch.from_numpy(cells.features), self._labels(person, cells)) for person, cells in pairs]
         module = self._module()
         return LinearModuleProblem(module, data, None, bounds=module.bounds(), chunk_size=1)
 
@@ -163,7 +160,8 @@ class Pose(Task):
         if split == "train":
             lacking = len(people) - len(complete(people, joint_names(people)))
             if lacking:
-                print(f"{path}: {lacking} of {len(people)} images lack joints, and are not trained on", file=sys.stderr)
+                name = path if isinstance(path, str) else "standard input"
+                print(f"{name}: {lacking} of {len(people)} images lack joints, and are not trained on", file=sys.stderr)
         return people
 
     def fit(self, examples: Sequence[Person]) -> FittedPose:

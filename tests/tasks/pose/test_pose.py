@@ -11,6 +11,7 @@ from images import zipped
 from pose_images import HEADER, HEIGHT, WIDTH, figure, table, write_all
 from torch.testing import assert_close
 
+from structsmooth import ProximalBCFW
 from structsmooth.cli import main
 from structsmooth.tasks import Pose
 from structsmooth.tasks.pose import FittedPose, complete
@@ -208,6 +209,17 @@ def test_costs_are_squares_of_distances_up_to_one(people):
         assert cost[v, 3, 0] == pytest.approx(min(1.0, distance) / 3)
         joint = np.array(list(own.joints.values()))[v]
         assert (abs(cells.centres(y[v].numpy()) - joint) <= cells.pixels / 2 + 1e-9).all()
+
+
+def test_there_may_be_a_single_joint(people):
+    heads = [Person(p.name, p.image, {"head": p.joints["head"]}) for p in people]
+    fitted = TASK.fit(heads)
+    result = ProximalBCFW().solve(fitted.problem(heads), lam=0.1, passes=5)
+    assert result.history[-1].gap < 0.5 * result.history[0].gap
+    assert fitted.skeleton.limbs == []
+    poses = [ranked[0][1] for ranked in fitted.predict(result.weights, heads)]
+    metrics, _ = fitted.measure(heads, poses)
+    assert metrics["pcp"] == 0
 
 
 def test_springs_hold_together(people):
