@@ -11,6 +11,7 @@ if TYPE_CHECKING:  # a task loads when it is asked for, and with it what only it
     from structsmooth.tasks.localization import Localization
     from structsmooth.tasks.multilabel import Multilabel
     from structsmooth.tasks.ocr import OCR
+    from structsmooth.tasks.pose import Pose
     from structsmooth.tasks.scenes import Scenes
     from structsmooth.tasks.segmentation import Segmentation
     from structsmooth.tasks.text.chunking import Chunking
@@ -25,6 +26,7 @@ __all__ = [
     "FittedTask",
     "Localization",
     "Multilabel",
+    "Pose",
     "Scenes",
     "Segmentation",
     "Task",
@@ -40,6 +42,7 @@ TASKS = {
     "multilabel": "structsmooth.tasks.multilabel:Multilabel",
     "alignment": "structsmooth.tasks.alignment:Alignment",
     "localization": "structsmooth.tasks.localization:Localization",
+    "pose": "structsmooth.tasks.pose:Pose",
 }
 
 

@@ -271,6 +271,78 @@ class EnumeratedTree(Labelings):
         return branch(-1)[1]
 
 
+Placements = tuple[Tensor, Tensor, Tensor]  # unary, deformation, parents
+
+
+def rest_positions(nodes: int) -> Tensor:
+    """Anchors [N, 2] of the nodes of random deformable trees, some of them between two positions of the grid."""
+    return torch.arange(2 * nodes, dtype=torch.float64).view(nodes, 2) * 0.7 % 2 - 0.5
+
+
+def random_placements(
+    batch: int,
+    nodes: int,
+    height: int,
+    width: int,
+    seed: int = 0,
+    ties: bool = False,
+    forbidden: float = 0.0,
+    flat: bool = False,
+) -> Placements:
+    """Trees with nodes in any order, often several, on a grid; squares weigh nothing if ``flat``."""
+    generator = torch.Generator().manual_seed(seed)
+    unary = random_scores(generator, ties, forbidden)(batch, nodes, height, width)
+    deformation = random_scores(generator, ties, 0.0)(batch, nodes, 4)
+    deformation[..., 1::2] = 0.0 if flat else deformation[..., 1::2].abs() + (0.0 if ties else 0.05)
+    _, _, parents, _ = random_trees(1, nodes, 1, seed + 1, padding=False)
+    return unary, deformation, parents[0]
+
+
+@st.composite
+def small_placements(draw: st.DrawFn, outputs: int = 1000, ties: bool | None = None) -> Placements:
+    """At most 4 nodes on at most 4 x 4 positions and ``outputs`` outputs; some examples allow no output at all."""
+    sizes = [(n, h, w) for n, h, w in product(range(1, 5), range(1, 5), range(1, 5)) if (h * w) ** n <= outputs]
+    return random_placements(
+        draw(st.integers(5, 6)),  # never as many as nodes
+        *draw(st.sampled_from(sizes)),
+        draw(st.integers(0, 2**32 - 1)),
+        ties=draw(st.booleans()) if ties is None else ties,
+        forbidden=draw(st.sampled_from([0.0, 0.2, 0.7])),
+        flat=draw(st.booleans()),
+    )
+
+
+class EnumeratedPlacements(Labelings):
+    """The queries of a ``DeformableTree`` with :func:`rest_positions` as anchors."""
+
+    def __init__(self, unary: Tensor, deformation: Tensor, parents: Tensor) -> None:
+        self.parents, self.grid = parents, unary.shape[2:]
+        batch, nodes = unary.shape[:2]
+        outputs = [all_labelings(nodes, self.grid.numel())] * batch
+        super().__init__((unary.flatten(2), deformation), outputs, torch.ones(batch, nodes, dtype=torch.bool))
+
+    def _at(self, b: int, y: Tensor) -> tuple[tuple[Tensor, ...], ...]:
+        raise NotImplementedError
+
+    def _springs(self, y: Tensor) -> Tensor:
+        """[n, N, 4]"""
+        places = torch.stack([y % self.grid[1], y // self.grid[1]], -1).double()
+        d = places - places[:, self.parents.clamp_min(0)] - rest_positions(y.shape[1])
+        return torch.stack([d, d**2], -1).flatten(2) * (self.parents >= 0)[:, None]
+
+    def _scores(self, b: int, y: Tensor) -> Tensor:
+        unary, deformation = (table[b] for table in self.tables)
+        springs = torch.where((self.parents >= 0)[:, None], deformation, 0.0)
+        return unary[torch.arange(y.shape[1]), y].sum(1) - (springs * self._springs(y)).sum((1, 2))
+
+    def _parts(self, b: int, y: Tensor, weights: Tensor) -> tuple[Tensor, ...]:
+        own = torch.nn.functional.one_hot(y, self.grid.numel()).double().unflatten(2, self.grid)
+        return torch.einsum("i,ivhw->vhw", weights, own), -torch.einsum("i,ivc->vc", weights, self._springs(y))
+
+    def max_marginals(self) -> Tensor:
+        return super().max_marginals().unflatten(2, self.grid)
+
+
 def random_candidates(
     batch: int, count: int, seed: int = 0, ties: bool = False, forbidden: float = 0.0, masked: float = 0.3
 ) -> tuple[Tensor, Tensor]:

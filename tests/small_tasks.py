@@ -11,6 +11,7 @@ from typing import Any
 import boxed_images
 import images
 import numpy as np
+import pose_images
 import pytest
 import scene_images
 
@@ -449,4 +450,44 @@ LOCALIZATION = Case(
     passes=30,
     default_data=("voc2012_animals/voc2012_animals_single_333.zip",),
 )
-CASES = [NER, CHUNKING, OCR, MULTILABEL, ALIGNMENT, SEGMENTATION, SCENES, LOCALIZATION]
+
+
+# Poses.
+
+
+def write_figures(folder: Path, labelled: bool) -> str:
+    return pose_images.write_all(folder / ("figures" if labelled else "new"), 5, labelled)
+
+
+def spoiled_figures(folder: Path) -> tuple[str, str]:
+    path = Path(pose_images.write_all(folder / "bad", 2))
+    (path / "joints.csv").write_text("file,joint,x,y\np00.png,head,3,4\np00.png,hand,3,four\n")
+    return str(path), r"/joints\.csv:3: expected a file, a joint and two numbers"
+
+
+def key_of_pose(joints: Any) -> tuple[tuple[str, float, float], ...]:
+    return tuple(sorted((name, round(x, 6), round(y, 6)) for name, (x, y) in joints.items()))
+
+
+def read_poses(text: str, people: Sequence[Any]) -> list[Any]:
+    lines = [json.loads(line) for line in text.splitlines()]
+    assert [(line["image"], line["size"]) for line in lines] == [(p.name, [*p.image.shape[:2]]) for p in people]
+    return [key_of_pose(line["poses"][0]["joints"]) for line in lines]
+
+
+POSE = Case(
+    "pose",
+    write_figures,
+    spoiled_figures,
+    gold=lambda person: person.joints,
+    key=key_of_pose,
+    read_back=read_poses,
+    reached={"pck": 1.0, "pcp": 1.0},
+    unlabelled="p00 has no joints",
+    settings={"cell": 4, "window": 3, "longest": 52, "torso": "head,foot"},
+    variants=({"window": 1}, {"longest": 40}),
+    lam=0.1,
+    passes=15,
+    default_data=("lspet",),
+)
+CASES = [NER, CHUNKING, OCR, MULTILABEL, ALIGNMENT, SEGMENTATION, SCENES, LOCALIZATION, POSE]

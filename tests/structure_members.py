@@ -28,6 +28,7 @@ from enumeration import (
     EnumeratedGraph,
     EnumeratedLabels,
     EnumeratedMatching,
+    EnumeratedPlacements,
     EnumeratedTree,
     EnumeratedUnmatched,
     Enumeration,
@@ -35,15 +36,18 @@ from enumeration import (
     random_chains,
     random_graphs,
     random_matchings,
+    random_placements,
     random_scores,
     random_trees,
     random_unmatched,
+    rest_positions,
     small_candidates,
     small_chains,
     small_graphs,
     small_labels,
     small_maps,
     small_matchings,
+    small_placements,
     small_trees,
     small_unmatched,
 )
@@ -55,6 +59,7 @@ from structsmooth import (
     BinaryGraph,
     BoxCandidates,
     Candidates,
+    DeformableTree,
     Hamming,
     LinearChain,
     Matching,
@@ -119,6 +124,13 @@ SIZES: dict[str, dict[str, Any]] = {
         "medium": [(12, 12), (9, 15), (12, 15), (1, 7)],
         "long": [(30, 30), (30, 40)],
         "large": [(30, 30 + 2 * b) for b in range(9)],
+    },
+    "placements": {
+        "single": (2, 1, 2, 3),
+        "tiny": (2, 3, 2, 2),
+        "medium": (5, 4, 4, 3),
+        "long": (4, 14, 12, 10),
+        "large": (9, 6, 20, 24),
     },
     "map": {"single": (2, 1, 1), "tiny": (2, 3, 4), "medium": (4, 12, 15), "long": (2, 20, 30), "large": (9, 50, 60)},
     "bits": {"single": (2, 1, 2), "tiny": (2, 3, 2), "medium": (4, 5, 2)},
@@ -297,6 +309,40 @@ def tree(backend: Any) -> Member:
         alone=tree_alone,
         examples=200 if backend == "compiled" else 40,
     )
+
+
+# Deformable trees.
+
+
+def placements(size: str, seed: int = 0, **options: Any) -> Instance:
+    return random_placements(*SIZES["placements"][size], seed=seed + 3, **options)
+
+
+def deformable_tree(unary: Tensor, deformation: Tensor, parents: Tensor, **options: Any) -> DeformableTree:
+    anchors = rest_positions(len(parents)).to(parents.device)
+    return DeformableTree(unary, deformation, parents, anchors, **options)
+
+
+def some_positions(unary: Tensor) -> Tensor:
+    return cyclic(unary.flatten(2))
+
+
+def used_by_placements(unary: Tensor, deformation: Tensor, parents: Tensor) -> tuple[Tensor, ...]:
+    return torch.ones_like(unary, dtype=torch.bool), (parents >= 0).view(1, -1, 1)
+
+
+PLACEMENTS = Member(
+    deformable_tree,
+    EnumeratedPlacements,
+    3,
+    placements,
+    lambda ties, many=False: small_placements(outputs=1000 if many else 300, ties=ties),
+    some_positions,
+    oracles=frozenset({"max", "topk", "max_marginals", "score"}),
+    ordered=frozenset(),
+    used=used_by_placements,
+    examples=25,
+)
 
 
 # One of a list.
@@ -588,6 +634,7 @@ SEARCH = Member(
 MEMBERS = {
     **{f"LinearChain {form} {backend}": chain(form, backend) for backend in ("compiled", "torch") for form in FORMS},
     **{f"Tree {backend}": tree(backend) for backend in ("compiled", "torch")},
+    "DeformableTree": PLACEMENTS,
     "Candidates": CANDIDATES,
     "BoxCandidates": replace(CANDIDATES, build=box_candidates, cost=OneMinusIoU()),
     "BinaryGraph": GRAPH,

@@ -39,7 +39,9 @@ def test_cost_of_every_output(member: Member, name: str) -> None:
     real = structure.mask if padded else torch.ones_like(y, dtype=torch.bool)
     y = torch.where(real, y, -100)
     # No partner, -1, is one more class, the last.
-    classes = structure.potentials[0].shape[-1] + (getattr(structure, "unmatched_rows", None) is not None)
+    classes = structure.potentials[0].flatten(y.dim()).shape[-1] + (
+        getattr(structure, "unmatched_rows", None) is not None
+    )
     cost, definition = COSTS[name][0](classes), COSTS[name][1]
     augmented = structure.cost_augmented(y, cost)
     assert (augmented.potentials[0] >= 0).all()

@@ -43,7 +43,10 @@ LAYERS = [
     {"structsmooth.models"},
     {"structsmooth.plots"},
     {"structsmooth.tasks"},
-    {"structsmooth.tasks." + room for room in ("localization", "multilabel", "ocr", "scenes", "segmentation", "text")},
+    {
+        "structsmooth.tasks." + room
+        for room in ("localization", "multilabel", "ocr", "pose", "scenes", "segmentation", "text")
+    },
     {"structsmooth.tasks.__init__"},
     {"structsmooth.tasks.trained"},
     {"structsmooth.estimators"},

@@ -17,6 +17,7 @@ from structsmooth import (
     L2,
     BinaryGraph,
     Candidates,
+    DeformableTree,
     LinearChain,
     Matching,
     StructuralHinge,
@@ -53,6 +54,7 @@ REFUSING: dict[str, Callable[[Tensor], Structure]] = {
         unary[..., :2], torch.tensor([[0, 1]]), torch.eye(2).expand(len(unary), 1, 2, 2)
     ),
     "Matching": lambda unary: Matching(unary.transpose(1, 2)),
+    "DeformableTree": lambda unary: DeformableTree(unary.unsqueeze(2), torch.zeros(T, 4), PARENTS[0]),
     "Subwindows": lambda unary: Subwindows(unary),
 }
 

@@ -4,6 +4,7 @@ from structsmooth.structures.base import PartCosts, Structure, lengths_from_mask
 from structsmooth.structures.best_max_marginal_first import best_max_marginal_first
 from structsmooth.structures.candidates import BoxCandidates, Candidates
 from structsmooth.structures.chain import LinearChain
+from structsmooth.structures.deformable_tree import DeformableTree
 from structsmooth.structures.factor_graph import (
     AtLeastOne,
     AtMostOne,
@@ -33,6 +34,7 @@ __all__ = [
     "Budget",
     "Candidates",
     "Count",
+    "DeformableTree",
     "Factor",
     "FactorGraph",
     "LinearChain",

@@ -179,6 +179,15 @@ def test_benchmark_threads_compares_with_one(data, capsys):
     assert all(row["passes"] == "3" for row in table[9:])
 
 
+def test_benchmark_deformable_times_every_grid(capsys):
+    assert load("benchmark_deformable").main(["--grids", "3x4", "5x5", "--nodes", "3", "--repeats", "1"]) == 0
+    table = rows(capsys.readouterr().out)
+    assert [(row.pop("scores"), row.pop("grid")) for row in table] == [
+        (scores, grid) for scores in ("Gaussian", "smooth") for grid in ("3x4", "5x5")
+    ]
+    assert all(float(cell) >= 0 for row in table for cell in row.values())
+
+
 def test_benchmark_cuts_times_every_oracle(capsys):
     sizes = ["--graphs", "4x5", "--matchings", "3x3", "2x5", "--images", "6x8"]
     assert load("benchmark_cuts").main([*sizes, "--k", "3", "--repeats", "1"]) == 0

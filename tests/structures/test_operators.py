@@ -6,11 +6,21 @@ from typing import Any
 
 import pytest
 import torch
-from enumeration import FORMS, random_chains, random_graphs, random_matchings, random_scores, random_trees
+from enumeration import (
+    FORMS,
+    random_chains,
+    random_graphs,
+    random_matchings,
+    random_placements,
+    random_scores,
+    random_trees,
+    rest_positions,
+)
 from torch import Tensor, fx
 
 from structsmooth.structures import LinearChain
 from structsmooth.structures.chain import operators as chain
+from structsmooth.structures.deformable_tree import operators as deformable_tree
 from structsmooth.structures.graph_cut import operators as graph_cut
 from structsmooth.structures.matching import operators as matching
 from structsmooth.structures.subwindows import operators as subwindows
@@ -45,6 +55,16 @@ def calls() -> dict[str, tuple[Any, tuple[Any, ...]]]:
         "tree marginals": (tree.marginals, inputs),
         "tree max_marginals": (tree.max_marginals, inputs),
     }
+    unary, deformation, parents = random_placements(2, 3, 2, 4)
+    used = torch.where((parents >= 0)[:, None], deformation, 0.0)
+    constants = unary.clone(), used.clone(), rest_positions(3), parents
+    cases |= {
+        "deformable_tree top_k": (deformable_tree.top_k, (*constants, 3)),
+        "deformable_tree max_marginals": (
+            deformable_tree.max_marginals,
+            (*differentiable(unary, used), *constants[2:]),
+        ),
+    }
     unary, edges, pairwise = random_graphs(2, 5, 6)
     constants = unary.clone(), pairwise.clone(), edges, torch.ones(2, 5, 2, dtype=torch.float64)
     inputs = *differentiable(unary, pairwise), edges
@@ -77,13 +97,14 @@ def test_operators_are_registered_correctly(name: str) -> None:
 
 ORACLE_AND_GRADIENT = """
 import sys, torch
-from structsmooth.structures import BinaryGraph, LinearChain, Matching, Subwindows, Tree
+from structsmooth.structures import BinaryGraph, DeformableTree, LinearChain, Matching, Subwindows, Tree
 unary, pairwise = torch.zeros(2, 3, 2, requires_grad=True), torch.zeros(2, 3, 2, 2)
 structures = [
     LinearChain(unary, pairwise[0, 0]),
     Tree(unary, pairwise, torch.tensor([[-1, 0, 0]] * 2)),
     BinaryGraph(unary, torch.tensor([[0, 1]]), pairwise[:, :1]),
     Matching(unary.mT),
+    DeformableTree(unary.unsqueeze(2), torch.zeros(3, 4), torch.tensor([-1, 0, 0])),
     Subwindows(unary),
 ]
 sum(structure.max()[0].sum() for structure in structures).backward()

@@ -75,7 +75,7 @@ class Tree(Structure):
         self.parents, self.mask = parents.to(torch.int64), mask
         super().__init__(validate_args)
         if self.validate_args:
-            _check_parents(self.parents, self.mask)
+            check_parents(self.parents, self.mask)
 
     def check_shapes(self) -> None:
         """Raise unless scores are [B, N, S] and [B, N, S, S], on a device of the backend."""
@@ -183,7 +183,12 @@ class Tree(Structure):
         return y
 
 
-def _check_parents(parents: Tensor, mask: Tensor) -> None:
+def check_parents(parents: Tensor, mask: Tensor) -> None:
+    """Raise unless parents [B, N] make a forest of the nodes [B, N] of the mask, of which every example has some.
+
+    Raises:
+        ValueError: an example without nodes; parents that form a cycle, that are out of range or padding.
+    """
     nodes = parents.shape[1]
     if bool((~mask.any(1)).any()):
         raise ValueError(

@@ -1,0 +1,198 @@
+"""Deformable trees: nodes of a tree at positions of a grid, each held near its parent by springs."""
+
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from structsmooth.structures import checks
+from structsmooth.structures.base import Structure, check_k, widened_pair
+from structsmooth.structures.best_max_marginal_first import sorted_downwards
+from structsmooth.structures.deformable_tree import operators
+from structsmooth.structures.tree import check_parents
+
+
+class DeformableTree(Structure):
+    """All placements of the nodes of a tree on a grid, bound to scores of positions and to costs of displacements.
+
+    score(y) = Σ_v unary[b, v, y_v] − Σ_v ⟨deformation[b, v], (dx, dx², dy, dy²)⟩, the second sum over the nodes that
+    have a parent, where (dx, dy) is the position of v minus that of its parent and the anchor of v. An output is an
+    int64 tensor [B, N] of positions, counted row by row: row · W + column; see :meth:`coordinates`. Nodes may come in
+    any order, and there may be several trees.
+
+    Messages are generalized distance transforms, linear in the number of positions: per example, the max oracle takes
+    O(N H W), where :class:`Tree` with tables of all pairs of positions takes O(N H² W²). Max-marginals take twice as
+    long, top-K (best max-marginal first, see :func:`best_max_marginal_first`) a few max oracles per output. There is no
+    exp oracle.
+
+    Compiled code computes the messages in float64 on the CPU, on every core that torch may use. Potentials on other
+    devices are copied to the CPU; results and gradients are copied back. A value is the score of its output, exact to
+    about 1e-12 (1e-6 in float32) relative to the largest score or cost in it. The choice among several best outputs is
+    deterministic, but not always the first in lexicographic order. -inf forbids a position; use it to pad grids to one
+    size. An example without any allowed output has value -inf and zero gradient.
+
+    Args:
+        unary: scores [B, N, H, W] of the positions of each node, floating point.
+        deformation: weights [N, 4] or [B, N, 4] of dx, dx², dy and dy², floating point, those of the squares not
+            negative. Weights of roots are ignored.
+        parents: parent of each node, integers [N], the same for all examples; -1 for a root.
+        anchors: displacements [N, 2] from the parent, x and y, where springs are at rest if they have no linear terms;
+            zeros if not given. They are no potentials, and have no gradient.
+        validate_args: whether to check values too: NaN, +inf, weights, parents, ranges of positions. Costs a few
+            reductions, and a synchronization on a GPU. Default: ``Structure.validate_args_default``.
+
+    Raises:
+        TypeError: a tensor of the wrong dtype.
+        ValueError: wrong shapes or values, tensors on different devices, parents that form a cycle or are out of range.
+
+    Reference:
+        Felzenszwalb and Huttenlocher (2005), "Pictorial Structures for Object Recognition", and (2012), "Distance
+        Transforms of Sampled Functions"; Osokin et al. (2016), appendix I.4.
+
+    Example:
+        >>> unary = torch.zeros(1, 2, 3, 4)
+        >>> unary[0, 0, 1, 0] = unary[0, 1, 1, 3] = 5.0
+        >>> springs = torch.tensor([[0.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 1.0]])
+        >>> hand = DeformableTree(unary, springs, torch.tensor([-1, 0]), torch.tensor([[0.0, 0.0], [2.0, 0.0]]))
+        >>> hand.max()
+        (tensor([9.]), tensor([[4, 7]]))
+        >>> hand.coordinates(torch.tensor([[4, 7]]))
+        tensor([[[0, 1],
+                 [3, 1]]])
+    """
+
+    potential_names = ("unary", "deformation")
+
+    def __init__(
+        self,
+        unary: Tensor,
+        deformation: Tensor,
+        parents: Tensor,
+        anchors: Tensor | None = None,
+        *,
+        validate_args: bool | None = None,
+    ) -> None:
+        self.unary, self.deformation = unary, deformation
+        self.check_shapes()
+        nodes = unary.shape[1]
+        checks.require_integers("parents", parents)
+        checks.require_shape("parents", parents, "[N]", (nodes,))
+        checks.require_device("parents", parents, "unary", unary)
+        if anchors is None:
+            anchors = torch.zeros(nodes, 2, dtype=torch.float64, device=unary.device)
+        checks.require_scores("anchors", anchors)
+        checks.require_shape("anchors", anchors, "[N, 2]", (nodes, 2))
+        checks.require_device("anchors", anchors, "unary", unary)
+        self.parents, self.anchors = parents.to(torch.int64), anchors.detach()
+        super().__init__(validate_args)
+        if self.validate_args:
+            check_parents(self.parents.unsqueeze(0), torch.ones_like(self.parents, dtype=torch.bool).unsqueeze(0))
+            if not bool(self.anchors.isfinite().all()):
+                raise ValueError("anchors must be finite")
+
+    def check_shapes(self) -> None:
+        """Raise unless scores are [B, N, H, W], weights [N, 4] or [B, N, 4], outside transforms of ``torch.func``."""
+        unary, deformation = self.unary, self.deformation
+        checks.require_scores("unary", unary)
+        checks.require_scores("deformation", deformation)
+        if unary.dim() != 4 or 0 in unary.shape[1:]:
+            raise ValueError(f"unary must have shape [B, N, H, W] with N, H, W >= 1, got {tuple(unary.shape)}")
+        batch, nodes = unary.shape[:2]
+        if tuple(deformation.shape) not in ((nodes, 4), (batch, nodes, 4)):
+            raise ValueError(
+                f"deformation must have shape [N, 4] = {(nodes, 4)} or [B, N, 4] = {(batch, nodes, 4)}, "
+                f"got {tuple(deformation.shape)}"
+            )
+        checks.require_device("deformation", deformation, "unary", unary)
+        checks.refuse_transforms("DeformableTree")
+
+    def check_values(self, name: str) -> None:
+        """Raise ``ValueError`` for NaN and +inf and, but at roots, for weights that are -inf or negative at squares."""
+        if name == "unary":
+            checks.require_below_infinity(name, self.unary)
+            return
+        used = self.deformation[..., self._hangs, :]
+        checks.require_below_infinity(name, used)
+        if used.numel() and not bool(used.amin() > -torch.inf):
+            raise ValueError("deformation must be finite, got -inf: forbid positions by unary scores")
+        if used.numel() and not bool(used[..., 1::2].amin() >= 0):
+            least = float(used[..., 1::2].amin())
+            raise ValueError(f"deformation must have weights of dx² and dy² that are not negative, got {least:g}")
+
+    def batched(self) -> "DeformableTree":
+        """The same trees, with weights for each example."""
+        if self.deformation.dim() == 3:
+            return self
+        return self.replace(self.unary, self.deformation.expand(len(self.unary), -1, -1))
+
+    def coordinates(self, y: Tensor) -> Tensor:
+        """Columns and rows, x and y, of positions ``y`` of any shape [...]: int64 [..., 2]."""
+        width = self.unary.shape[3]
+        return torch.stack([y % width, y // width], -1)
+
+    def score(self, y: Tensor) -> Tensor:
+        """Score of the placements ``y`` [B, N]: [B], differentiable."""
+        return self._scores(*self._accumulated(), self.checked_labels(y).unsqueeze(1)).squeeze(1)
+
+    def parts(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Indicators of positions [B, N, H, W], and −(dx, dx², dy, dy²) of each node, [B, N, 4], zero at roots."""
+        y = self.checked_labels(y)
+        unary, _ = self._accumulated()
+        positions = torch.zeros_like(unary).flatten(2).scatter(2, y.unsqueeze(-1), 1.0)
+        return positions.view(unary.shape), -self._displacements(y).to(unary.dtype)
+
+    def topk(self, k: int) -> tuple[Tensor, Tensor]:
+        """Top-K oracle: values [B, k] in descending order and distinct placements [B, k, N] (Algorithm 10).
+
+        Values are -inf, and positions 0, where fewer than k placements have a finite score.
+        """
+        unary, deformation = self._accumulated()
+        found, y = operators.top_k(unary, deformation, self.anchors, self.parents, check_k(k))
+        scores = self._scores(unary, deformation, y)
+        return sorted_downwards(torch.where(found > -torch.inf, scores, -torch.inf), y)
+
+    def max_marginals(self) -> Tensor:
+        """Largest score [B, N, H, W] of a placement with v at each position (Definition 13)."""
+        return cast(Tensor, operators.max_marginals(*self._accumulated(), self.anchors, self.parents))
+
+    def as_classes(self, y: Tensor) -> tuple[Tensor, int]:
+        """Positions as classes, row by row."""
+        return y, self.unary.shape[2:].numel()
+
+    def of_classes(self, costs: Tensor) -> Tensor:
+        """Costs of positions on the grid."""
+        return costs.view(self.unary.shape)
+
+    def checked_labels(self, y: Tensor) -> Tensor:
+        """Positions as int64."""
+        checks.require_outputs(y, "[B, N]", "unary", self.unary)
+        if self.validate_args:
+            checks.require_labels(y, self.unary.shape[2] * self.unary.shape[3])
+        return y.to(torch.int64)
+
+    @property
+    def _hangs(self) -> Tensor:
+        """[N], true at nodes that have a parent."""
+        return self.parents >= 0
+
+    def _scores(self, unary: Tensor, deformation: Tensor, y: Tensor) -> Tensor:
+        """Scores [B, k] of placements [B, k, N], summed in float64."""
+        positions = unary.flatten(2).gather(2, y.mT).double().sum(1)
+        springs = deformation.unsqueeze(1) * self._displacements(y)
+        return (positions - springs.sum((2, 3))).to(unary.dtype)
+
+    def _displacements(self, y: Tensor) -> Tensor:
+        """dx, dx², dy and dy² of each node, zeros at roots, for placements [..., N]: float64 [..., N, 4]."""
+        places = self.coordinates(y).double()
+        d = places - places[..., self.parents.clamp_min(0), :] - self.anchors
+        features = torch.stack([d, d.square()], -1).flatten(-2)
+        return torch.where(self._hangs.unsqueeze(-1), features, 0.0)
+
+    def _accumulated(self) -> tuple[Tensor, Tensor]:
+        """Scores, and weights for each example, in the dtype that sums use; zero weights at roots."""
+        unary, deformation = widened_pair(self.unary, self.deformation)
+        used = torch.where(self._hangs.unsqueeze(-1), deformation, 0.0)
+        return unary, used.expand(len(unary), -1, -1)
+
+    def _rows(self) -> tuple[str, ...]:
+        return super()._rows() if self.deformation.dim() == 3 else ("unary", *self.row_names)

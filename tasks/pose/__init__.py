@@ -1,0 +1,193 @@
+"""Pose estimation: where the joints of a person are, by filters over an image and springs between joints."""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, TextIO
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from structsmooth.problems import LinearModuleProblem
+from structsmooth.tasks.base import FittedTask, Latest, Predictions, Split, Task
+from structsmooth.tasks.files import data_file
+from structsmooth.tasks.pose.data import Joints, Person, known_joints, person_size, read_people
+from structsmooth.tasks.pose.features import Cells
+from structsmooth.tasks.pose.picture import draw_pose
+from structsmooth.tasks.pose.results import measures, table
+from structsmooth.tasks.pose.score import PoseScore
+from structsmooth.tasks.pose.skeleton import Skeleton
+from structsmooth.tasks.progress import tracked
+from structsmooth.tasks.segmentation.pictures import read_listed
+
+
+@dataclass(frozen=True)
+class FittedPose(FittedTask):
+    """A pose estimator with its skeleton."""
+
+    task: "Pose"
+    skeleton: Skeleton
+
+    def problem(self, examples: Sequence[Person]) -> LinearModuleProblem:
+        """Structural hinge losses of the people whose joints are all known, with springs that hold together."""
+        people = complete(examples, self.skeleton.names)
+        pairs = zip(people, self._cells(people), strict=True)
+        data = [(torch.from_numpy(cells.features), self._labels(person, cells)) for person, cells in pairs]
+        module = self._module()
+        return LinearModuleProblem(module, data, None, bounds=module.bounds(), chunk_size=1)
+
+    def predict(self, weights: Tensor, examples: Sequence[Person], k: int = 1) -> Predictions:
+        """The k best poses of each image with their scores: x and y of each joint."""
+        module, predictions = self._module(), []
+        nn.utils.vector_to_parameters(weights, module.parameters())
+        for cells in self._cells(examples):
+            with torch.no_grad():
+                values, y = module(torch.from_numpy(cells.features).unsqueeze(0)).topk(k)
+            ranked = zip(values[0].tolist(), cells.centres(y[0].numpy()), strict=True)
+            predictions.append([(score, self._pose(own)) for score, own in ranked if score > -torch.inf])
+        return predictions
+
+    def measure(self, examples: Sequence[Person], outputs: Sequence[Joints]) -> tuple[dict[str, float], str]:
+        """Percentages of correct keypoints and parts."""
+        arguments = examples, outputs, self.skeleton.limbs, self.task.ends
+        return measures(*arguments), table(*arguments)
+
+    def write(self, examples: Sequence[Person], predictions: Predictions, stream: TextIO) -> None:
+        """A line of JSON for each image: its name, height and width, and score and joints of each pose."""
+        for person, ranked in zip(examples, predictions, strict=True):
+            found = [{"score": score, "joints": pose} for score, pose in ranked]
+            line = {"image": person.name, "size": person.image.shape[:2], "poses": found}
+            stream.write(json.dumps(line) + "\n")
+
+    def draw(self, examples: Sequence[Person], predictions: Predictions, folder: Path) -> None:
+        """A PNG file of each image: its best pose in green, the known one in red."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for person, ranked in zip(examples, predictions, strict=True):
+            draw_pose(person, ranked[0][1], self.skeleton.limbs, folder / f"{person.name}.png")
+
+    @classmethod
+    def from_learned(cls, task: Task, learned: Mapping[str, Any]) -> FittedTask:
+        """The estimator with the skeleton that ``to_dict`` gave."""
+        return super().from_learned(task, {"skeleton": Skeleton.from_dict(learned["skeleton"])})
+
+    def _module(self) -> PoseScore:
+        return PoseScore(self.skeleton, self.task.window)
+
+    @cached_property
+    def _cells(self) -> Latest[list[Cells]]:
+        return Latest(lambda people: [self.task.cells(person) for person in tracked(people, "features")])
+
+    def _pose(self, places: NDArray[np.float64]) -> Joints:
+        return {name: (x, y) for name, (x, y) in zip(self.skeleton.names, places.tolist(), strict=True)}
+
+    def _labels(self, person: Person, cells: Cells) -> tuple[Tensor, Tensor]:
+        """Positions of the joints, and the costs of others: squares of distances, in sizes of the person, up to 1.
+
+        They are divided by the number of joints (Osokin et al. 2016, appendix I.4, with the minimum that is meant).
+        """
+        height, width = cells.shape
+        joints = np.array([person.joints[name] for name in self.skeleton.names])
+        nearest = (joints / cells.pixels).astype(int).clip(0, [width - 1, height - 1])
+        everywhere = np.stack(np.meshgrid(np.arange(width), np.arange(height)), -1)
+        distances = (everywhere - nearest[:, None, None]) * cells.pixels / person_size(person.joints, self.task.ends)
+        costs = np.minimum(1.0, (distances**2).sum(3)) / len(joints)
+        return torch.from_numpy(nearest[:, 1] * width + nearest[:, 0]), torch.from_numpy(costs)
+
+
+@dataclass(frozen=True)
+class Pose(Task):
+    """Joints of a person: histograms of gradients under filters, and springs along a tree of joints.
+
+    Args:
+        window: width and height of the filter of a joint in cells, an odd number.
+        cell: width and height of a cell in pixels.
+        longest: largest size of the longer side of an image in pixels; larger ones are made smaller.
+        torso: two joints, separated by a comma, whose distance is the size of a person, which costs and metrics are
+            relative to; 0.4 times the longer side of the box of all known joints where one of them is not known.
+
+    Reference:
+        Felzenszwalb and Huttenlocher (2005), "Pictorial Structures for Object Recognition"; Osokin et al. (2016),
+        appendix I.4.
+    """
+
+    window: int = 5
+    cell: int = 8
+    longest: int = 180
+    torso: str = "left_shoulder,right_hip"
+
+    summary: ClassVar[str] = "joints of people: filters over images, springs along a tree"
+    headline: ClassVar[str] = "pck"
+    lam: ClassVar[str] = "30/n"
+    passes: ClassVar[int] = 20
+    solver: ClassVar[str] = "proximal-bcfw"
+    hyperparameters: ClassVar[Mapping[str, Any]] = {"steps": "fw"}
+    fitted_type: ClassVar[type[FittedTask]] = FittedPose
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.window < 1 or self.window % 2 == 0:
+            raise ValueError(f"window must be an odd number from 1, got {self.window}")
+        for name, least in (("cell", 2), ("longest", 2 * self.cell)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        if len(self.torso.split(",")) != 2:
+            raise ValueError(f"torso must be two joints, separated by a comma, got {self.torso!r}")
+
+    @property
+    def ends(self) -> tuple[str, str]:
+        """The two joints of the torso."""
+        first, second = self.torso.split(",")
+        return first, second
+
+    @classmethod
+    def default_files(cls) -> dict[str, str]:
+        """The first 300 and the last 100 of 400 images of LSPET, which do not come with the package."""
+        return {split: data_file("pose", f"lspet#{part}") for split, part in (("train", "1-300"), ("test", "301-400"))}
+
+    def read(self, path: str | TextIO, split: Split = "train") -> list[Person]:
+        """People in images; see :func:`~structsmooth.tasks.pose.data.read_people`.
+
+        Images to train on that lack joints are named on standard error: they are left out of training.
+        """
+        people = read_people(path) if isinstance(path, str) else read_listed(path, read_people)
+        for person in people if split != "predict" else ():
+            known_joints(person)
+        if split == "train":
+            lacking = len(people) - len(complete(people, joint_names(people)))
+            if lacking:
+                name = path if isinstance(path, str) else "standard input"
+                print(f"{name}: {lacking} of {len(people)} images lack joints, and are not trained on", file=sys.stderr)
+        return people
+
+    def fit(self, examples: Sequence[Person]) -> FittedPose:
+        """The estimator with the tree of joints, their mean displacements and the deviations from these."""
+        names = joint_names(examples)
+        people = complete(examples, names)
+        places = [np.array([p.joints[name] for name in names]) / self.cells(p).pixels for p in people]
+        return FittedPose(self, Skeleton.fit(names, np.stack(places)))
+
+    def cells(self, person: Person) -> Cells:
+        """The cells of an image."""
+        return Cells.of(person.image, self.longest, self.cell, self.window // 2)
+
+
+def joint_names(people: Sequence[Person]) -> list[str]:
+    """All joints that are known of somebody, in the order of the data."""
+    return list(dict.fromkeys(name for person in people for name in person.joints))
+
+
+def complete(people: Sequence[Person], names: Sequence[str]) -> list[Person]:
+    """The people all of whose joints are known.
+
+    Raises:
+        ValueError: there are none.
+    """
+    found = [person for person in people if known_joints(person).keys() >= set(names)]
+    if not found:
+        raise ValueError(f"none of the images has all joints ({', '.join(names)}): training needs some that have")
+    return found

@@ -1,0 +1,71 @@
+"""Which joints hang on which, and where they usually are: learned from people all of whose joints are known."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Least standard deviation of a displacement, in cells.
+_LEAST_SCALE = 0.5
+
+
+@dataclass(frozen=True)
+class Skeleton:
+    """A tree of joints.
+
+    Attributes:
+        names: of the joints.
+        parents: the joint that each hangs on; -1 for the first one, the root.
+        anchors: mean displacements from the parents, x and y in cells; zeros for the root.
+        scales: standard deviations of the displacements, x and y in cells, at least 0.5.
+    """
+
+    names: tuple[str, ...]
+    parents: tuple[int, ...]
+    anchors: tuple[tuple[float, ...], ...]
+    scales: tuple[tuple[float, ...], ...]
+
+    @classmethod
+    def fit(cls, names: Sequence[str], places: NDArray[np.float64]) -> "Skeleton":
+        """The tree of least variance: the sum of variances of the displacements along its edges.
+
+        Args:
+            names: of the joints.
+            places: x and y of the joints of each person, in cells: [n, J, 2].
+        """
+        displacements = places[:, :, None] - places[:, None]  # of the first from the second
+        parents = _spanning_tree(displacements.var(0).sum(2))
+        own = displacements[:, np.arange(len(names)), parents]  # of the root from the last joint
+        own[:, 0] = 0
+        anchors, scales = own.mean(0), own.std(0).clip(_LEAST_SCALE)
+        return cls(tuple(names), parents, *(tuple(map(tuple, table.tolist())) for table in (anchors, scales)))
+
+    @property
+    def limbs(self) -> list[tuple[str, str]]:
+        """The two joints of each edge."""
+        return [(name, self.names[p]) for name, p in zip(self.names, self.parents, strict=True) if p >= 0]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> "Skeleton":
+        """The skeleton that ``to_dict`` gave."""
+        tables = (tuple(map(tuple, data[name])) for name in ("anchors", "scales"))
+        return cls(tuple(data["names"]), tuple(data["parents"]), *tables)
+
+
+def _spanning_tree(weights: NDArray[np.float64]) -> tuple[int, ...]:
+    """Parents in the spanning tree of least weight (Prim) of a complete graph [J, J], with the first node as root."""
+    parents = np.zeros(len(weights), dtype=np.int64)
+    parents[0] = -1
+    nearest, outside = weights[0].copy(), np.arange(len(weights)) > 0
+    while outside.any():
+        v = int(np.where(outside, nearest, np.inf).argmin())
+        outside[v] = False
+        closer = outside & (weights[v] < nearest)
+        parents[closer], nearest[closer] = v, weights[v][closer]
+    return tuple(parents.tolist())
