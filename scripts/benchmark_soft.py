@@ -78,7 +78,7 @@ def seconds_of_a_step(problem: FactorGraphProblem, solver: SoftBCFW, lam: float,
     durations = []
     for _ in range(passes + 1):
         started = time.process_time()
-        point = dual.sweep_examples(point, order, solver.rho, solver.steps)
+        point = dual.sweep_examples(point, order, solver.strength(dual, 0), solver.steps)
         durations.append(time.process_time() - started)
     return min(durations[1:]) / dual.blocks
 

@@ -140,6 +140,15 @@ def test_rounded_labels_keep_hard_factors() -> None:
     assert missing.mean() < 0.3
 
 
+def test_rounded_labels_keep_hard_factors_that_cross() -> None:
+    """One of each group, and one of each group across: the search has a second start where the first one fails."""
+    exactly_one = torch.tensor([-INF, 0.0, -INF])
+    groups, across = torch.arange(9).view(3, 3), torch.tensor([[0, 4, 5], [1, 2, 6], [3, 7, 8]])
+    factors = [Count(scope, exactly_one) for scope in (*groups, *across)]
+    for seed in (0, 3, 20):
+        assert (cycle(factors, seed, nodes=9, states=2).relaxed("messages", max_sweeps=50).score > -INF).all()
+
+
 def test_gradients_reach_the_scores_of_factors() -> None:
     generator = torch.Generator().manual_seed(0)
     shapes = ((3,), (3, 1), (3, 3))

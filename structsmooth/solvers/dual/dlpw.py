@@ -51,9 +51,11 @@ class DLPW(DualSolver[DLPWState]):
     :class:`~structsmooth.FactorGraphProblem` and λ > 0. A run starts from zero weights and messages, or from the state
     of another run on the same problem.
 
-    The objective of the history is g(w, δ), an upper bound on that of the local polytope at w. The solver has no dual
-    iterate; its lower bound is that of the marginals which the weights are made of, moved to where they agree. It is
-    loose without smoothing. A visit counts as one oracle call, although nothing is inferred.
+    The objective of the history is g(w, δ), an upper bound on that of the local polytope at w, and not the objective of
+    the weights alone, as it is of other solvers. The solver has no dual iterate; its lower bound is that of the
+    marginals which the weights are made of, moved to where they agree. It is loose without smoothing. A visit counts as
+    one oracle call, although nothing is inferred. Evaluations take maxima over single nodes and edges and count as
+    none, so that even a run which is interrupted in its first pass has a result: its start.
 
     Args:
         learning_rate: η > 0. If not given, it is Polyak's step size at the start.

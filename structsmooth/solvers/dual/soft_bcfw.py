@@ -20,6 +20,9 @@ from structsmooth.solvers.state import State, empty
 Penalty = Literal["multipliers", "constant", "decreasing"]
 Order = Literal["examples", "uniform"]
 
+# ρ by default, per mean number of edges of a node.
+_PER_DEGREE = 0.75
+
 
 @dataclass(frozen=True, kw_only=True)
 class SoftPass(FullPass):
@@ -70,16 +73,19 @@ class SoftBCFW(DualSolver[SoftBCFWState]):
     With a constant penalty, the objective of the history is g_ρ(w, δ) = g(w, δ) + (ρ/(2n))‖δ‖², an upper bound on that
     of the local polytope. Its dual f_ρ never decreases, and the gap is the sum of the block gaps. With multipliers or a
     decreasing penalty, the problem of the local polytope itself is solved: the objective is g(w, δ), and the dual is
-    the best so far of marginals that agree, near those of the iterate. The history has g_ρ, f_ρ, g and the root mean
-    square of disagreements as metrics ``soft_objective``, ``soft_dual``, ``hard_objective`` and ``disagreement``. No
-    oracle is called: maximizing once over every block of an example counts as one call.
+    the best so far of marginals that agree, near those of the iterate; of their agreement on edges, the best counts.
+    The history has g_ρ, f_ρ, g and the root mean square of disagreements as metrics ``soft_objective``, ``soft_dual``,
+    ``hard_objective`` and ``disagreement``. No oracle is called: maximizing once over every block of an example counts
+    as one call.
 
-    ``SoftBCFW(rho, penalty="constant", steps="fw", order="uniform")`` is Algorithm 1 of the paper, except that ρ is for
-    each example: the paper's ρ, times the number of examples. On binary graphs and on forests, exact inference or that
-    of the relaxation is cheap, and :class:`~structsmooth.BCFW` with it needs fewer passes.
+    ``SoftBCFW(rho=rho, penalty="constant", steps="fw", order="uniform")`` is Algorithm 1 of the paper, except that ρ is
+    for each example: the paper's ρ, times the number of examples. On binary graphs and on forests, exact inference or
+    that of the relaxation is cheap, and :class:`~structsmooth.BCFW` with it needs fewer passes.
 
     Args:
-        rho: ρ > 0, for each example: the smaller, the more nodes and edges agree, and the slower are steps.
+        rho: ρ > 0, for each example: the smaller, the more nodes and edges agree, and the slower are steps. If not
+            given, it is 3/4 of the mean number of edges of a node, or 1 without edges: a node shares its score out
+            among its edges, so that their messages are the smaller, the more edges it has.
         penalty: ``"multipliers"`` add (μ_c − μ_i)/ρ to multipliers of the constraints before every pass, which makes
             nodes and edges agree in the end, whatever ρ is; ``"constant"`` leaves ρ alone, as in the paper;
             ``"decreasing"`` divides it by √k in pass k, which is far slower than multipliers.
@@ -111,7 +117,7 @@ class SoftBCFW(DualSolver[SoftBCFWState]):
         :mod:`structsmooth.problems.linear.factor_graph.reference` has its lines 4 to 15.
     """
 
-    rho: float = 10.0
+    rho: float | None = None
     penalty: Penalty = "multipliers"
     steps: SoftSteps = "pairwise"
     order: Order = "examples"
@@ -161,13 +167,14 @@ class SoftBCFW(DualSolver[SoftBCFWState]):
             point = replace(start.point, weights=dual.weights(start.point))
             if self.penalty != "multipliers":
                 point = replace(point, multipliers=labels.multipliers)
-        return SoftBCFWState(**vars(point), rho=self.strength(0))
+        return SoftBCFWState(**vars(point), rho=self.strength(dual, 0))
 
     def advance(
         self, problem: Problem, lam: float, state: SoftBCFWState, rng: np.random.Generator, budget: int
     ) -> SoftBCFWState:
         """One pass: a step on every block, on average or exactly, so many times."""
-        dual, point, rho = self.soft(problem, lam), state.point, self.strength(state.passes)
+        dual, point = self.soft(problem, lam), state.point
+        rho = self.strength(dual, state.passes)
         if self.penalty == "multipliers":
             point = dual.with_multipliers(point, rho)
         if isinstance(dual, ModuleSoftDual) or self.order == "examples":
@@ -179,9 +186,10 @@ class SoftBCFW(DualSolver[SoftBCFWState]):
         problem.oracle_calls += self.sweeps * problem.n
         return replace(state, **vars(point), rho=rho, passes=state.passes + 1)
 
-    def strength(self, passes: int) -> float:
+    def strength(self, dual: SoftDual | ModuleSoftDual, passes: int) -> float:
         """ρ of the pass after so many."""
-        return self.rho / (1 + passes) ** 0.5 if self.penalty == "decreasing" else self.rho
+        rho = self.rho or _PER_DEGREE * dual.graphs.mean_degree or 1.0
+        return rho / (1 + passes) ** 0.5 if self.penalty == "decreasing" else rho
 
     def evaluate(self, problem: Problem, lam: float, state: SoftBCFWState) -> SoftPass:
         """The values of the dual point; nothing is inferred."""

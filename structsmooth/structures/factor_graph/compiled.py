@@ -49,31 +49,72 @@ def best_output(unary, pairwise, edges, labels):
     return scores[best]
 
 
+# Beside a sum of exponentials that is larger, those that underflow are nothing.
+_LEAST_SUM = 1e-200
+
+
 @compiled
-def _message(table, first, deltas, tau, out):
-    """What is left of an edge, maximized (or soft-maximized) over the states of its other end."""
-    states = out.shape[0]
+def _exponentials(pairwise, edge_mask, tau, kernels, tops):
+    """Of the tables of one example at a temperature, over the largest entry of each state of an end, from both sides.
+
+    ``kernels`` are [2, E, S, S]: entry [side, e, t, s] is for state s of the end of that side, and t of the other. The
+    largest entries go to ``tops``, [2, E, S].
+    """
+    states = pairwise.shape[1]
+    for e in range(pairwise.shape[0]):
+        if edge_mask[e]:
+            tops[:, e] = -np.inf
+            for s in range(states):
+                for t in range(states):
+                    tops[0, e, s] = max(tops[0, e, s], pairwise[e, s, t])
+                    tops[1, e, t] = max(tops[1, e, t], pairwise[e, s, t])
+            for s in range(states):
+                for t in range(states):
+                    kernels[0, e, t, s] = np.exp((pairwise[e, s, t] - tops[0, e, s]) / tau)
+                    kernels[1, e, s, t] = np.exp((pairwise[e, s, t] - tops[1, e, t]) / tau)
+
+
+@compiled
+def _largest(table, first, s, deltas):
+    """What is left of an edge in state s of one end, maximized over the states of the other."""
+    best = -np.inf
+    for t in range(deltas.shape[0]):
+        best = max(best, (table[s, t] if first else table[t, s]) - deltas[t])
+    return best
+
+
+@compiled
+def _soft_maxima(table, first, kernel, tops, deltas, tau, out):
+    """The same soft-maximized, for all states: a product, but where all that is in a sum underflows."""
+    states, least = deltas.shape[0], deltas.min()
+    out[:] = 0.0
+    for t in range(states):
+        weight = np.exp((least - deltas[t]) / tau)
+        for s in range(states):
+            out[s] += kernel[t, s] * weight
     for s in range(states):
-        best = -np.inf
+        if out[s] > _LEAST_SUM:
+            out[s] = tops[s] - least + tau * np.log(out[s])
+            continue
+        best, total = _largest(table, first, s, deltas), 0.0
         for t in range(states):
-            value = (table[s, t] if first else table[t, s]) - deltas[t]
-            best = max(best, value)
-        if tau > 0.0:
-            total = 0.0
-            for t in range(states):
-                total += np.exp(((table[s, t] if first else table[t, s]) - deltas[t] - best) / tau)
-            best += tau * np.log(total)
-        out[s] = best
+            total += np.exp(((table[s, t] if first else table[t, s]) - deltas[t] - best) / tau)
+        out[s] = best + tau * np.log(total)
 
 
 @compiled
-def _star(unary, pairwise, edges, ports, tau, deltas, messages, total):
+def _star(unary, pairwise, exponentials, ports, tau, deltas, messages, total):
     """Exact minimization over all messages to one node; ``ports`` are 2e or 2e + 1 for its end of each edge e."""
-    states = unary.shape[0]
+    (kernels, tops), states = exponentials, unary.shape[0]
     total[:] = unary
     for p in range(ports.shape[0]):
         e, side = ports[p] // 2, ports[p] % 2
-        _message(pairwise[e], side == 0, deltas[e, 1 - side], tau, messages[p])
+        other = deltas[e, 1 - side]
+        if tau > 0.0:
+            _soft_maxima(pairwise[e], side == 0, kernels[side, e], tops[side, e], other, tau, messages[p])
+        else:
+            for s in range(states):
+                messages[p, s] = _largest(pairwise[e], side == 0, s, other)
         for s in range(states):
             total[s] += messages[p, s]
     for p in range(ports.shape[0]):
@@ -105,16 +146,19 @@ def _ports(edges, edge_mask, size):
 @entry_point
 def batch_sweeps(unary, pairwise, edges, edge_mask, order, nodes, tau, deltas, count, begin, end):
     """Sweeps over the nodes of examples ``begin`` to ``end``, the first ``nodes`` of their ``order``, in place."""
-    states = unary.shape[2]
-    total = np.empty(states)
+    states = pairwise.shape[2]
+    warm = pairwise.shape[1] if np.any(tau[begin:end] > 0.0) else 0
+    total, exponentials = np.empty(states), (np.empty((2, warm, states, states)), np.empty((2, warm, states)))
     for b in range(begin, end):
         offsets, ports = _ports(edges[b], edge_mask[b], unary.shape[1])
         messages = np.empty((ports.shape[0], states))
+        if tau[b] > 0.0:
+            _exponentials(pairwise[b], edge_mask[b], tau[b], *exponentials)
         for _ in range(count):
             for i in range(nodes[b]):
                 v = order[b, i]
                 own = ports[offsets[v] : offsets[v + 1]]
-                _star(unary[b, v], pairwise[b], edges[b], own, tau[b], deltas[b], messages, total)
+                _star(unary[b, v], pairwise[b], exponentials, own, tau[b], deltas[b], messages, total)
 
 
 @entry_point

@@ -58,22 +58,9 @@ class LocalPolytope(FactorGraph):
         tolerance: float = 1e-6,
         max_sweeps: int = 500,
     ) -> None:
+        vars(self).update(vars(graph))  # which is checked
         self.method: RelaxationMethod = method
         self.tolerance, self.max_sweeps = tolerance, max_sweeps
-        super().__init__(
-            graph.unary,
-            graph.edges,
-            graph.pairwise,
-            node_mask=graph.node_mask,
-            edge_mask=graph.edge_mask,
-            max_table=graph.max_table,
-            max_sets=graph.max_sets,
-            validate_args=graph.validate_args,
-        )
-        if graph.factors is not None:
-            self.potential_names, self.factors = graph.potential_names, graph.factors
-            self.scopes, self.transitions = graph.scopes, graph.transitions
-            self._owners, self._pairs = graph._owners, graph._pairs
 
     def max(self) -> tuple[Tensor, Tensor]:
         """The optimum of the relaxation [B], whose gradient is its distributions, and rounded labels [B, N]."""

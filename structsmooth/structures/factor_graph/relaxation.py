@@ -109,7 +109,7 @@ def relax(
     possible = dual > least  # allowed outputs score more than this
     node, _ = finite.reparameterized(deltas)
     guess = (marginals.node + 1e-6 * node.softmax(-1)).argmax(-1)
-    labels = torch.where(possible.unsqueeze(-1) & layout.node_mask, finite.improved(guess, 5), 0)
+    labels = torch.where(possible.unsqueeze(-1) & layout.node_mask, _rounded(finite, guess), 0)
     vertex = finite.vertex(labels)
     score, value = finite.value(vertex), finite.value(marginals)
     marginals = Marginals(*(_where(score > value, v, m) for v, m in zip(vertex, marginals, strict=True)))
@@ -126,6 +126,19 @@ def relax(
         labels=labels,
         score=score,
     )
+
+
+def _rounded(problem: Messages, guess: Tensor) -> Tensor:
+    """Labels [B, N] that moves do not improve, from a guess; with factors, also from the best label of each node.
+
+    Hard factors allow few moves, so that a single start may end where they are violated.
+    """
+    labels = problem.improved(guess, 5)
+    if problem.search is None:
+        return labels
+    others = problem.improved(problem.unary.argmax(-1), 5)
+    better = problem.value(problem.vertex(others)) > problem.value(problem.vertex(labels))
+    return torch.where(better.unsqueeze(-1), others, labels)
 
 
 def _solved(problem: Messages, method: RelaxationMethod, tolerance: float, max_sweeps: int) -> tuple[Marginals, Tensor]:

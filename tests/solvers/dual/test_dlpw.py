@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 import torch
-from factor_graphs import FORMS, random_problem, relaxed_optimum
+from factor_graphs import FORMS, random_problem, relaxed_objective, relaxed_optimum
 from solver_cases import record, without_time
 from torch import Tensor
 from torch.testing import assert_close
 
-from structsmooth import BCFW, DLPW, FactorGraphProblem, SoftBCFW
+from structsmooth import BCFW, DLPW, FactorGraphProblem, SoftBCFW, Status
 from structsmooth.checkpoint import load_state, save_state
 from structsmooth.problems.linear.factor_graph.dual_loss import DualLoss, MessagePoint
 from structsmooth.problems.linear.factor_graph.soft import SoftDual
+from structsmooth.solvers import Progress, Stop
 
 LAM = 0.1
 every_temperature = pytest.mark.parametrize("temperature", [0.0, 0.02])
@@ -142,6 +143,47 @@ def test_starts_from_another_run() -> None:
     warm = DLPW().solve(problem, lam=LAM, passes=0, start=before.state)
     assert torch.equal(warm.weights, before.weights)
     assert warm.history[-1].objective == before.history[-1].objective
+
+
+def test_the_objective_is_not_that_of_the_weights_alone() -> None:
+    """What differs from the contract of other solvers: messages stand for inference, in evaluations, too."""
+    problem, gaps = random_problem(), list[float]()
+
+    def compare(progress: Progress[Any]) -> None:
+        gaps.append(progress.row.objective - relaxed_objective(problem, progress.state.weights, LAM))
+
+    result = DLPW(gap_tolerance=0).solve(problem, lam=LAM, passes=6, callbacks=[compare])
+    assert len(gaps) == 7
+    assert all(gap >= -1e-9 for gap in gaps)
+    assert max(gaps) > 1e-3
+    assert problem.oracle_calls == result.history[-1].oracle_calls == 6 * problem.n
+
+
+@pytest.mark.parametrize("passes", [0, 2])
+def test_an_interrupted_run_has_the_result_of_its_last_pass(passes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, visit = random_problem(), DualLoss.visit
+    shorter = DLPW(gap_tolerance=0).solve(problem, lam=LAM, passes=passes)
+
+    def interrupted(loss: DualLoss, point: MessagePoint, order: Tensor, done: int, *rest: float) -> MessagePoint:
+        if done == passes * problem.n:
+            raise KeyboardInterrupt
+        return visit(loss, point, order, done, *rest)
+
+    monkeypatch.setattr(DualLoss, "visit", interrupted)
+    result = DLPW(gap_tolerance=0).solve(problem, lam=LAM, passes=6)
+    assert result.status is Status.INTERRUPTED
+    assert torch.equal(result.weights, shorter.weights)
+    assert [row.objective for row in result.history] == [row.objective for row in shorter.history]
+
+
+def test_a_callback_stops_a_run() -> None:
+    def stop(progress: Progress[Any]) -> None:
+        if progress.row.passes == 3:
+            raise Stop
+
+    result = DLPW(gap_tolerance=0).solve(random_problem(), lam=LAM, passes=6, callbacks=[stop])
+    assert result.status is Status.STOPPED
+    assert result.history.column("passes") == [0, 1, 2, 3]
 
 
 def test_refusals() -> None:

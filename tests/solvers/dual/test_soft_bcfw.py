@@ -202,6 +202,15 @@ def test_a_larger_rho_is_faster() -> None:
     assert passes[0] < passes[1]
 
 
+def test_rho_grows_with_the_number_of_edges_of_a_node() -> None:
+    """Messages of an edge are shares of a score, so that it takes as long on stars and on complete graphs."""
+    sparse, dense = (random_graphs((6, 6), forests=forests) for forests in (True, False))
+    rows = [SoftBCFW().solve(problem_of((3, "potts", False), own), lam=LAM, passes=1) for own in (sparse, dense)]
+    assert [row.state.rho for row in rows] == [0.75 * 2 * 5 / 6, 0.75 * 5]
+    given = SoftBCFW(rho=2.5, penalty="decreasing").solve(problem_of((3, "potts", False)), lam=LAM, passes=4)
+    assert [row.metrics["rho"] for row in given.history] == [2.5, *(2.5 / k**0.5 for k in range(1, 5))]
+
+
 def test_nodes_without_edges_and_single_states() -> None:
     graphs = FactorGraphs(
         features=torch.tensor([[1.0], [2.0]]),
@@ -218,7 +227,7 @@ def test_nodes_without_edges_and_single_states() -> None:
 
 BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"rho": 0}, ValueError, "rho must be positive and finite, got 0"),
-    ({"rho": None}, TypeError, "rho must be a number, got NoneType"),
+    ({"rho": "1"}, TypeError, "rho must be a number, got str"),
     ({"rho": math.nan}, ValueError, "rho must be positive and finite, got nan"),
     ({"sweeps": 0}, ValueError, "sweeps must be positive, got 0"),
     ({"sweeps": 1.5}, TypeError, "sweeps must be an int, got float"),

@@ -18,7 +18,7 @@ from structsmooth.problems.linear.factor_graph.compiled_soft import (
 # Arguments are those of compiled_soft.py, except for
 #   edges: the two nodes of each edge, by their numbers in the example, and its type, int64 [E, 3]
 #   own: marginals of links, of the states (1, 1), (0, 1) and (1, 0), [links, 3]
-#   fixed: multipliers of state 1 at both ends, minus those of state 0, [links, 2]
+#   fixed: multipliers of state 1 at both ends, minus those of state 0, [links, 2, 1]
 #   places: the first node of each example, its first link, and the first of its edges, int64 [n + 1, 3]; the last row
 #     ends the others
 
@@ -27,8 +27,8 @@ from structsmooth.problems.linear.factor_graph.compiled_soft import (
 def _deltas(c, k, i0, edges, mu, own, fixed, per_message):
     """Delta of state 1 at both ends of link k, which is edge c in the example with the first node i0."""
     at_a, at_b = own[k, 0] + own[k, 2], own[k, 0] + own[k, 1]
-    delta_a = (at_a - mu[i0 + edges[c, 0], 1]) * per_message + fixed[k, 0]
-    return delta_a, (at_b - mu[i0 + edges[c, 1], 1]) * per_message + fixed[k, 1]
+    delta_a = (at_a - mu[i0 + edges[c, 0], 1]) * per_message + fixed[k, 0, 0]
+    return delta_a, (at_b - mu[i0 + edges[c, 1], 1]) * per_message + fixed[k, 1, 0]
 
 
 @uncounted
@@ -145,7 +145,7 @@ def add_disagreement(edge_data, mu, own, fixed, per_message):
     for m in range(places.shape[0] - 1):
         i0, k0, c0 = places[m]
         for k in range(k0, places[m + 1, 1]):
-            fixed[k, 0], fixed[k, 1] = _deltas(c0 + k - k0, k, i0, edges, mu, own, fixed, per_message)
+            fixed[k, 0, 0], fixed[k, 1, 0] = _deltas(c0 + k - k0, k, i0, edges, mu, own, fixed, per_message)
 
 
 @entry_point
@@ -170,7 +170,7 @@ def values(node_data, edge_data, weights, point, per_message, first, out):
             gaps += best - (1.0 - m11 - m01 - m10) * t00 - m01 * t01 - m10 * t10 - m11 * t11
             e_a, e_b = m11 + m10 - mu[a, 1], m11 + m01 - mu[b, 1]
             squares += 2.0 * (e_a * e_a + e_b * e_b)
-            product += 2.0 * (fixed[k, 0] * e_a + fixed[k, 1] * e_b)
+            product += 2.0 * (fixed[k, 0, 0] * e_a + fixed[k, 1, 0] * e_b)
     for i in range(mu.shape[0]):
         label_score = node_scores(i, nodes, reals, x, unary, sums, work)
         best = work[0, best_state(work)]
@@ -183,10 +183,11 @@ def values(node_data, edge_data, weights, point, per_message, first, out):
 
 
 @entry_point
-def agreeing(node_data, edge_data, mu, own, first, near, pair):
-    """Marginals of nodes near those of a point, to ``near``; f times the agreement of links near theirs, to ``pair``.
+def agreeing(node_data, edge_data, mu, own, first, near, sums):
+    """Marginals of nodes near those of a point, to ``near``; sums of f times the agreement of links, to ``sums``.
 
-    See :meth:`~structsmooth.problems.linear.factor_graph.point.SoftPoint.agreeing`.
+    These are for agreement near that of the point, the least that nodes leave, and the most, [3, types, De]. See
+    :meth:`~structsmooth.problems.linear.factor_graph.point.SoftPoint.agreeing`.
     """
     nodes, (edges, _, f, places) = node_data[0], edge_data
     for i in range(mu.shape[0]):
@@ -204,7 +205,11 @@ def agreeing(node_data, edge_data, mu, own, first, near, pair):
             c = c0 + k - k0
             a, b = near[i0 + edges[c, 0], 1], near[i0 + edges[c, 1], 1]
             both = own[k, 0] if first == 1 else 0.5 * (a + b - own[k, 1] - own[k, 2])  # where agreement stays the same
-            both = min(max(both, max(0.0, a + b - 1.0)), min(a, b))
-            agreement = both if first == 1 else 1.0 - a - b + 2.0 * both
+            least, most = max(0.0, a + b - 1.0), min(a, b)
+            both = min(max(both, least), most)
+            if first == 0:
+                both, least, most = 1.0 - a - b + 2.0 * both, 1.0 - a - b + 2.0 * least, 1.0 - a - b + 2.0 * most
             for j in range(f.shape[1]):
-                pair[edges[c, 2], j, 0] += agreement * f[c, j]
+                sums[0, edges[c, 2], j] += both * f[c, j]
+                sums[1, edges[c, 2], j] += least * f[c, j]
+                sums[2, edges[c, 2], j] += most * f[c, j]

@@ -157,6 +157,11 @@ class FactorGraphs:
         found[has_edges] = counts[keys]
         return found
 
+    @property
+    def mean_degree(self) -> float:
+        """Mean number of edges of a node."""
+        return 2 * int(self.link_offsets[-1]) / len(self.labels)
+
     def nodes_of(self, i: int) -> slice:
         """The nodes of an example."""
         return slice(*self.node_offsets[i : i + 2].tolist())

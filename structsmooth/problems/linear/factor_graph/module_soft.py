@@ -11,7 +11,7 @@ from torch import Tensor
 from structsmooth.problems.affine import Parts
 from structsmooth.problems.linear.factor_graph.data import FactorGraphs
 from structsmooth.problems.linear.factor_graph.point import SoftPoint
-from structsmooth.problems.linear.factor_graph.soft import LEAST_WEIGHT, SoftSteps, SoftValues
+from structsmooth.problems.linear.factor_graph.soft import LEAST_WEIGHT, SoftSteps, SoftValues, largest_on_line
 from structsmooth.problems.linear.module import LinearModuleProblem
 from structsmooth.structures.factor_graph import FactorGraph
 
@@ -139,12 +139,12 @@ class ModuleSoftDual:
         return SoftValues.of(total, self.problem.n, square, rho, point.multipliers.numel())
 
     def bound(self, point: SoftPoint) -> float:
-        """f(μ') ≤ min G of marginals μ' that agree and are near those of the point: a bound on the hard problem."""
+        """A bound f(μ') ≤ min G on the hard problem, by marginals μ' that agree, between the labels and the point."""
         near = point.agreeing(self.graphs, 0)
         near = replace(near, weights=self.weights(near))
         own = (self._own(near, i) for i in range(self.problem.n))
         cost = sum(_inner(graph.costs, (one.nodes, one.edges)) for graph, one in zip(self._graphs, own, strict=True))
-        return cost / self.problem.n - self.lam / 2 * float(near.weights.double().square().sum())
+        return largest_on_line(cost / self.problem.n, self.lam * float(near.weights.double().square().sum()))
 
     def sweep_examples(
         self, point: SoftPoint, order: Tensor, rho: float, steps: SoftSteps = "pairwise", sweeps: int = 1

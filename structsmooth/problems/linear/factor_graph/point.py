@@ -105,13 +105,17 @@ def long_form(edges: Tensor) -> Tensor:
     return torch.stack([1 - both - second - first, both, second, first, first, second], 1)
 
 
-def _near_potts(edges: Tensor, a: Tensor, b: Tensor, first: int) -> Tensor:
-    """Potts statistics with marginals a and b, and the agreement of weighted states nearest to what it was.
+def extreme_diagonals(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """The least and the most that tables with these sums of rows and columns [..., S] have on their diagonals.
 
-    Agreement is between that of max(0, a + b − 1), which is positive for one state at most, and that of min(a, b). In
-    between, any mixture of these two diagonals leaves room for the rest of a table.
+    In between, any mixture of these two diagonals leaves room for the rest of a table.
     """
-    lowest, highest = (a + b - 1).clamp_min(0), torch.minimum(a, b)
+    return (a + b - 1).clamp_min(0), torch.minimum(a, b)
+
+
+def _near_potts(edges: Tensor, a: Tensor, b: Tensor, first: int) -> Tensor:
+    """Potts statistics with marginals a and b, and the agreement of weighted states nearest to what it was."""
+    lowest, highest = extreme_diagonals(a, b)
     now, least, most = (d[:, first : a.shape[1]].sum(1, keepdim=True) for d in (edges, lowest, highest))
     part = ((now - least) / (most - least).clamp_min(_TINY)).clamp(0, 1)
     diagonal = torch.lerp(lowest, highest, part)

@@ -1,18 +1,21 @@
 """The dual of soft agreement (Meshi et al. 2015): its points, compiled steps on them, and their values."""
 
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from structsmooth.problems.linear.factor_graph import FactorGraphProblem
+from structsmooth.problems.linear.factor_graph.data import FactorGraphs
+from structsmooth.problems.linear.factor_graph.passes import Agreeing, BinaryPasses, GeneralPasses, Scales, SoftPasses
 from structsmooth.problems.linear.factor_graph.point import SoftPoint
 
 SoftSteps = Literal["pairwise", "fw"]
 
 # A step goes away from what has more weight than this: the rest is rounding.
 LEAST_WEIGHT = 1e-14
+_TINY = torch.finfo(torch.float64).tiny
 
 
 @dataclass(frozen=True)
@@ -69,15 +72,15 @@ class SoftDual:
     lam: float
 
     @property
+    def graphs(self) -> FactorGraphs:
+        """The graphs of all examples."""
+        return self.problem.graphs
+
+    @property
     def blocks(self) -> int:
         """Number of nodes and edges of all examples."""
         graphs = self.problem.graphs
         return len(graphs.labels) + int(graphs.link_offsets[-1])
-
-    @property
-    def binary(self) -> bool:
-        """Whether points have the short form of Potts scores of two states."""
-        return self.problem.feature_map.potts and self.problem.states == 2
 
     def labels(self) -> SoftPoint:
         """The point of the labels: w = 0, δ = 0."""
@@ -89,109 +92,83 @@ class SoftDual:
         scores, total = self.problem.feature_map, self.problem.start()
         scores.add_nodes(point.nodes, slice(0, None), 1.0, total)
         for links in self.problem.graphs.chunks():
-            scores.add_edges(self._parts(point.edges[links.own]), links.edges, 1.0, total)
+            scores.add_edges(self._passes.parts(point.edges[links.own]), links.edges, 1.0, total)
         return self._weights_of(total)
 
     def with_multipliers(self, point: SoftPoint, rho: float) -> SoftPoint:
         """The point with δ in place of δ̄."""
-        if not self.binary:
-            return point.with_multipliers(self.problem.graphs.ends, rho)
-        multipliers = _copy(point.multipliers)
-        arrays = (tensor.contiguous().numpy() for tensor in (point.nodes, point.edges))
-        self._loops.add_disagreement(self._data[1], *arrays, multipliers[:, :, 0].numpy(), 1 / rho)
-        return replace(point, multipliers=multipliers)
+        return self._passes.with_multipliers(point, rho)
 
     def values(self, point: SoftPoint, rho: float) -> SoftValues:
         """Values of a point, by one pass over all blocks."""
-        sums, entries = torch.zeros(5, dtype=torch.float64), 2 * self.problem.states * len(point.edges)
-        own, vectors = self._arrays(point), self._weights(point.weights)
-        self._loops.values(*self._data, vectors, own, 1 / rho, self._form, sums.numpy())
+        sums, entries = self._passes.values(point, rho), 2 * self.problem.states * len(point.edges)
         square = self.lam / 2 * float(point.weights @ point.weights)
         return SoftValues.of(sums, self.problem.n, square, rho, entries)
 
     def bound(self, point: SoftPoint) -> float:
-        """f(μ') ≤ min G of marginals μ' that agree and are near those of the point: a bound on the hard problem."""
-        scores = self.problem.feature_map
-        if self.binary:
-            nodes, total = torch.empty_like(point.nodes), self.problem.start()
-            arrays = (tensor.contiguous().numpy() for tensor in (point.nodes, point.edges))
-            self._loops.agreeing(*self._data, *arrays, scores.first, nodes.numpy(), scores.views(total)[1].numpy())
-            scores.add_nodes(nodes, slice(0, None), 1.0, total)
-            w = self._weights_of(total)
-        else:
-            near = point.agreeing(self.problem.graphs, scores.first)
-            nodes, w = near.nodes, self.weights(near)
-        costs = float(scores.constants.flatten() @ nodes.flatten())
-        return costs / self.problem.n - self.lam / 2 * float(w @ w)
+        """A bound f(μ') ≤ min G on the hard problem, by marginals μ' that agree.
+
+        They are on the way from the labels to marginals near those of the point. There, links have the agreement that
+        leaves the smallest weights of edges: between what it was and the least or the most that nodes allow, by the
+        same share for all links of a type.
+        """
+        scores, near, total = self.problem.feature_map, self._passes.agreeing(point), self.problem.start()
+        scores.add_nodes(near.nodes, slice(0, None), 1.0, total)
+        scores.views(total)[1].copy_(_nearest(near, scores.views(scores.label_sum)[1]))
+        w = self._weights_of(total)
+        cost = float(scores.constants.flatten() @ near.nodes.flatten())
+        return largest_on_line(cost / self.problem.n, self.lam * float(w @ w))
 
     def sweep_examples(
         self, point: SoftPoint, order: Tensor, rho: float, steps: SoftSteps = "pairwise", sweeps: int = 1
     ) -> SoftPoint:
         """Steps on all blocks of each example of an order in turn, so many times."""
-        graphs = self.problem.graphs
-        schedule: tuple[Any, ...] = (order.numpy(), sweeps)
-        if not self.binary:
-            schedule = (*schedule, (graphs.node_offsets.numpy(), graphs.link_offsets.numpy()))
-        return self._stepped(self._loops.sweep_examples, schedule, point, rho, steps)
+        new = _copy(point)
+        self._passes.sweep_examples(new, order, sweeps, self._scales(rho, steps))
+        return new
 
     def sweep_blocks(self, point: SoftPoint, order: Tensor, rho: float, steps: SoftSteps = "fw") -> SoftPoint:
         """Steps on the blocks of an order: nodes of all examples, then edges."""
-        schedule: tuple[Any, ...] = (order.numpy(),)
-        if self.binary:
-            links = order - len(point.nodes)
-            examples = torch.searchsorted(self.problem.graphs.link_offsets, links, right=True) - 1
-            schedule = (*schedule, examples.numpy())
-        return self._stepped(self._loops.sweep_blocks, schedule, point, rho, steps)
-
-    def _stepped(
-        self, loop: Any, schedule: tuple[Any, ...], point: SoftPoint, rho: float, steps: SoftSteps
-    ) -> SoftPoint:
-        new = SoftPoint(_copy(point.weights), _copy(point.nodes), _copy(point.edges), point.multipliers.contiguous())
-        own = self._arrays(new)
-        scales = (1 / (self.lam * self.problem.n), 1 / rho, LEAST_WEIGHT, steps == "pairwise")
-        loop(*schedule, *self._data, self._weights(new.weights), own, scales, self._form)
+        new = _copy(point)
+        self._passes.sweep_blocks(new, order, self._scales(rho, steps))
         return new
+
+    @property
+    def _passes(self) -> SoftPasses:
+        binary = self.problem.feature_map.potts and self.problem.states == 2
+        return BinaryPasses(self.problem) if binary else GeneralPasses(self.problem)
+
+    def _scales(self, rho: float, steps: SoftSteps) -> Scales:
+        return 1 / (self.lam * self.problem.n), 1 / rho, LEAST_WEIGHT, steps == "pairwise"
 
     def _weights_of(self, total: Tensor) -> Tensor:
         """w of the sum of the statistics, Σ Bᵀμ: [dim]."""
         return (self.problem.feature_map.label_sum - total) / (self.lam * self.problem.n)  # exactly zero for the labels
 
-    def _parts(self, edges: Tensor) -> Tensor:
-        """Statistics of the parts that have weights: [E, P]."""
-        scores = self.problem.feature_map
-        if self.binary:
-            return edges[:, :1] if scores.first else 1 - edges[:, 1:].sum(1, keepdim=True)
-        if scores.potts:
-            return edges[:, scores.first : scores.states].sum(1, keepdim=True)
-        return edges[:, scores.first :, scores.first :].flatten(1)
 
-    def _weights(self, w: Tensor) -> tuple[Any, Any]:
-        unary, pairwise = self.problem.feature_map.views(w)
-        return unary.numpy(), pairwise.numpy()
-
-    def _arrays(self, point: SoftPoint) -> tuple[Any, ...]:
-        edges, messages = point.edges.flatten(1), torch.zeros_like(point.nodes)
-        multipliers = point.multipliers[:, :, 0] if self.binary else point.multipliers
-        tensors = (point.nodes, edges, multipliers, messages)
-        return tuple(tensor.contiguous().numpy() for tensor in tensors)
-
-    @property
-    def _data(self) -> tuple[Any, Any]:
-        scores = self.problem.feature_map
-        return scores.binary_arrays if self.binary else scores.arrays
-
-    @property
-    def _form(self) -> Any:
-        scores = self.problem.feature_map
-        return scores.first if self.binary else (scores.first, scores.potts)
-
-    @property
-    def _loops(self) -> Any:
-        from structsmooth.problems.linear.factor_graph import compiled_binary, compiled_soft  # numba loads with a pass
-
-        return compiled_binary if self.binary else compiled_soft
+def largest_on_line(rise: float, curvature: float) -> float:
+    """The largest value of rise · t − curvature · t²/2 for t in [0, 1]."""
+    size = 1.0 if rise >= curvature else max(rise, 0.0) / curvature
+    return rise * size - curvature * size**2 / 2
 
 
-def _copy(tensor: Tensor) -> Tensor:
-    """A copy that compiled steps can change, whatever the strides."""
-    return tensor.clone(memory_format=torch.contiguous_format)
+def _copy(point: SoftPoint) -> SoftPoint:
+    """A copy that compiled steps can change, whatever the strides; they do not change multipliers."""
+    weights, nodes, edges = (
+        tensor.clone(memory_format=torch.contiguous_format) for tensor in (point.weights, point.nodes, point.edges)
+    )
+    return SoftPoint(weights, nodes, edges, point.multipliers.contiguous())
+
+
+def _nearest(near: Agreeing, labels: Tensor) -> Tensor:
+    """Sums of statistics of pairs nearest to those of labels, on the way from ``pairs`` to ``least`` or ``most``."""
+    rest = (labels - near.pairs).flatten(1)
+    changes = torch.stack([_towards(rest, (end - near.pairs).flatten(1)) for end in (near.least, near.most)])
+    best = (rest - changes).square().sum(2).argmin(0)
+    return near.pairs + changes[best, torch.arange(len(best))].view_as(near.pairs)
+
+
+def _towards(target: Tensor, room: Tensor) -> Tensor:
+    """The point nearest to each row of a target, on the line from zero to that row of ``room``: [rows, K]."""
+    share = (target * room).sum(1) / room.square().sum(1).clamp_min(_TINY)
+    return share.clamp(0, 1)[:, None] * room

@@ -32,7 +32,7 @@ def random_point(dual: SoftDual, seed: int = 0) -> SoftPoint:
     def distributions(count: int, size: int) -> Tensor:
         return torch.rand(count, size, generator=generator, dtype=torch.float64).add(0.1).log().softmax(1)
 
-    count, binary = len(graphs.ends), dual.binary
+    count, binary = len(graphs.ends), dual.labels().binary
     edges = distributions(count, states**2).view(-1, states, states)
     if dual.problem.feature_map.potts:
         diagonal = edges.diagonal(dim1=1, dim2=2)
@@ -177,17 +177,35 @@ def test_edges_that_examples_share_are_those_of_each(
 
 
 @every_form
-def test_compiled_passes_agree_with_the_definition(states: int, pairwise: str, reference: bool) -> None:
-    """Multipliers and the bound, of which binary graphs have compiled passes."""
+def test_compiled_multipliers_are_the_plain_ones(states: int, pairwise: str, reference: bool) -> None:
     dual = soft_dual(states, pairwise, reference)
+    point = random_point(dual)
+    plain = point.with_multipliers(dual.problem.graphs.ends, RHO)
+    assert_close(tensors(dual.with_multipliers(point, RHO)), tensors(plain), **EXACTLY)
+
+
+def extreme(near: SoftPoint, graphs: FactorGraphs, most: bool) -> SoftPoint:
+    """The same marginals of nodes, with all agreement of links that they allow, or with the least."""
+    a, b = near.nodes[graphs.ends].unbind(1)
+    diagonal = torch.minimum(a, b) if most else (a + b - 1).clamp_min(0)
+    edges = torch.cat([diagonal, a - diagonal, b - diagonal], 1)
+    return replace(near, edges=short_form(edges) if near.binary else edges)
+
+
+@every_form
+def test_bound_from_its_definition(states: int, pairwise: str, reference: bool) -> None:
+    """The best of a family of marginals that agree, by a search over the shares of each type, and over the line."""
+    dual, shares = soft_dual(states, pairwise, reference), torch.linspace(0, 1, 1001, dtype=torch.float64)
+    graphs, scores = dual.problem.graphs, dual.problem.feature_map
     for seed in range(3):
-        point = random_point(dual, seed)
-        plain = point.with_multipliers(dual.problem.graphs.ends, RHO)
-        assert_close(tensors(dual.with_multipliers(point, RHO)), tensors(plain), **EXACTLY)
-        near = point.agreeing(dual.problem.graphs, int(reference))
-        w, costs = dual.weights(near), float((constants(dual.problem.graphs) * near.nodes).sum())
-        bound = costs / dual.problem.n - LAM / 2 * float(w @ w)
-        assert dual.bound(point) == pytest.approx(bound, abs=1e-10)
+        near = (point := random_point(dual, seed)).agreeing(graphs, int(reference))
+        ends = [extreme(near, graphs, most) for most in (False, True)] if scores.potts else [near]
+        nodes, pairs = scores.views(dual.weights(near))
+        ways = [torch.lerp(pairs, scores.views(dual.weights(p))[1], shares.view(-1, 1, 1, 1)) for p in ends]
+        least = torch.cat(ways).square().sum((2, 3)).amin(0)  # of each type
+        cost = float((constants(graphs) * near.nodes).sum()) / dual.problem.n
+        values = shares * cost - LAM / 2 * shares**2 * float(nodes.square().sum() + least.sum())
+        assert float(values.max()) - 1e-12 <= dual.bound(point) <= float(values.max()) + 1e-4
 
 
 @every_form
