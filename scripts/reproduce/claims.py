@@ -113,6 +113,35 @@ class Alike(Claim[Runs]):
 
 
 @dataclass(frozen=True)
+class MoreAlike(Claim[Runs]):
+    """Some settings of a solver differ less in what they need than some other ones: they are more robust.
+
+    Args:
+        labels: of the settings that should differ less.
+        others: of the others.
+        cost: as of :class:`Faster`.
+        value: likewise.
+    """
+
+    labels: tuple[str, ...]
+    others: tuple[str, ...]
+    cost: str = "oracle calls"
+    value: str = "suboptimality"
+
+    def read(self, runs: Runs) -> Reading:
+        """Compare the ratios of the largest and the smallest cost at each λ."""
+        held, texts = [], []
+        for lam, of_lam in runs.items():
+            own, other = (
+                max(costs) / max(min(costs), 1e-12)
+                for _, costs in (_costs(of_lam, some, self.cost, self.value) for some in (self.labels, self.others))
+            )
+            held.append(own <= other)
+            texts.append(f"{own:.2g} against {other:.2g} at λ = {lam}")
+        return Reading(fmean(held), f"largest ratios of costs: {'; '.join(texts)}")
+
+
+@dataclass(frozen=True)
 class ScoresAsWell(Claim[Runs]):
     """At the end, the metric of a solver is about as good as that of another, or better.
 

@@ -1,6 +1,6 @@
 """Pillutla et al. (2019), A smoother way to train structured prediction models."""
 
-from scripts.reproduce.claims import Alike, Faster, ScoresAsWell
+from scripts.reproduce.claims import Alike, Faster, MoreAlike, ScoresAsWell
 from scripts.reproduce.experiment import Experiment
 
 _ADAPT = "casimir-svrg:inner=svrg,schedule=adaptive,mu=2"
@@ -10,8 +10,12 @@ _NER = "compare ner --train {data}/conll2003/eng.train.gz --dev {data}/conll2003
 _FEW = "--train {data}/conll2003/eng.testb.gz --seeds 0 --passes 5"
 _ANIMALS = (
     "compare localization --train {data}/voc2012_animals/voc2012_animals_single_333.zip#train "
-    "--test {data}/voc2012_animals/voc2012_animals_single_333.zip#val --bands deviation"
+    "--test {data}/voc2012_animals/voc2012_animals_single_333.zip#val --bands deviation --seeds 0,1,2 --passes 60"
 )
+_FEW_PHOTOGRAPHS = (
+    "--test {data}/voc2012_animals/voc2012_animals_single_333.zip#train --seeds 0 --passes 6 --proposals 50"
+)
+_OTHERS = "Sheep of VOC 2012 with SqueezeNet's features; --class has other animals."
 
 
 def _adaptive(options: str) -> str:
@@ -21,6 +25,12 @@ def _adaptive(options: str) -> str:
 _STARTS = [_adaptive(f"mu=2,warm_start={start}") for start in ("prox-center", "extrapolation", "prev-iterate")]
 _LEVELS = [_adaptive(f"mu={mu}") for mu in (0.5, 2, 8)]
 _CONSTANT_LEVELS = [f"casimir-svrg:inner=svrg,schedule=constant,mu={mu}" for mu in (0.5, 2, 8)]
+_PHOTO_CASIMIR, _PHOTO_SVRG = "casimir-svrg:inner=svrg,mu=10,k=10", "svrg:mu=10,k=10"
+_DEEP_SGD = [f"sgd:schedule={schedule}" for schedule in ("constant", "inverse-sqrt", "inverse")]
+_DEEP_LEVELS = [f"prox-linear:k=10,mu={mu}" for mu in (2, 10, 50)]
+_DEEP_CONSTANT = [f"prox-linear:k=10,schedule=constant,mu={mu}" for mu in (2, 10, 50)]
+_BUDGETS = [f"prox-linear:inner_passes={passes}" for passes in (2, 5, 10)]
+_DEEP_STARTS = [f"prox-linear:warm_start={start}" for start in ("prox-center", "extrapolation", "prev-iterate")]
 _TOP = [_adaptive(f"mu=2,k={k}") for k in (2, 5, 10)]
 
 EXPERIMENTS = (
@@ -87,5 +97,81 @@ EXPERIMENTS = (
         f"{_NER} --lams 0.01/n --seeds 0,1,2 --passes 30 --bits 16 --solvers {' '.join(_TOP)}",
         _FEW,
         [Alike("The method is robust to the choice of K.", tuple(_TOP), cost="passes")],
+    ),
+    Experiment(
+        "pillutla-3",
+        "Figures 3, 8, 9 and 10, convex solvers on photographs",
+        f"Linear scores of boxes, λ = 10/n. {_OTHERS}",
+        "voc2012_animals",
+        f"{_ANIMALS} --class sheep --head linear --lams 10/n "
+        f"--solvers {_PHOTO_CASIMIR} {_PHOTO_SVRG} {_BCFW} {_SGD} proximal-bcfw",
+        _FEW_PHOTOGRAPHS,
+        [
+            Faster(
+                "Casimir-SVRG is faster than BCFW in training error, full passes not counted.",
+                _PHOTO_CASIMIR,
+                _BCFW,
+                "passes",
+                "suboptimality",
+            ),
+            Faster("It is faster than SGD.", _PHOTO_CASIMIR, _SGD, "passes", "suboptimality"),
+            ScoresAsWell("Its CorLoc is competitive.", _PHOTO_CASIMIR, _BCFW, "test corloc", 0.02),
+        ],
+    ),
+    Experiment(
+        "pillutla-4",
+        "Figures 4, 11, 12 and 13, solvers of deep scores",
+        f"A 1 × 1 convolution and ELU below the linear scores, λ = 1/n; step sizes are estimated. {_OTHERS}",
+        "voc2012_animals",
+        f"{_ANIMALS} --class sheep --head elu --lams 1/n "
+        f"--solvers prox-linear {' '.join(_DEEP_SGD)} incremental-prox-linear",
+        _FEW_PHOTOGRAPHS,
+        [
+            Faster(
+                f"Prox-linear steps are faster than SGD ({sgd.partition('=')[2]}), full passes not counted.",
+                "prox-linear",
+                sgd,
+                "passes",
+                "suboptimality",
+            )
+            for sgd in _DEEP_SGD
+        ]
+        + [
+            Faster(
+                "Not of the paper: incremental prox-linear steps are faster, all calls counted.",
+                "incremental-prox-linear",
+                "prox-linear",
+                value="suboptimality",
+            )
+        ],
+    ),
+    Experiment(
+        "pillutla-6",
+        "Figure 6, smoothing in prox-linear steps",
+        f"Three values of μ for adaptive and constant smoothing, λ = 1/n. {_OTHERS}",
+        "voc2012_animals",
+        f"{_ANIMALS} --class sheep --head elu --lams 1/n --solvers {' '.join(_DEEP_LEVELS + _DEEP_CONSTANT)}",
+        _FEW_PHOTOGRAPHS,
+        [
+            Alike("With adaptive smoothing the level makes little difference.", tuple(_DEEP_LEVELS), cost="passes"),
+            MoreAlike(
+                "Adaptive smoothing is more robust to the level than constant smoothing.",
+                tuple(_DEEP_LEVELS),
+                tuple(_DEEP_CONSTANT),
+                "passes",
+            ),
+        ],
+    ),
+    Experiment(
+        "pillutla-7",
+        "Figure 7, budgets and warm starts of prox-linear steps",
+        f"The number of inner passes, and the warm start of the inner solver, λ = 1/n. {_OTHERS}",
+        "voc2012_animals",
+        f"{_ANIMALS} --class sheep --head elu --lams 1/n --solvers {' '.join(_BUDGETS + _DEEP_STARTS)}",
+        _FEW_PHOTOGRAPHS,
+        [
+            Alike("The method is robust to the iteration budget.", tuple(_BUDGETS), cost="passes"),
+            Alike("It is robust to the warm start.", tuple(_DEEP_STARTS), cost="passes"),
+        ],
     ),
 )

@@ -53,7 +53,7 @@ def path(options: Namespace) -> int:
     if found.status is Status.INTERRUPTED:
         return _INTERRUPTED
     if options.grid or options.kappas:
-        runs = compared(problem, algorithm, found, lam_min, options)
+        runs = compared(problem, algorithm, found, (lam_min, lam_max), options)
         print("\n" + costs_table(runs, problem.n))
         plot_path_costs(runs, directory / "costs.png", n=problem.n, title=f"{options.task}: ε = {epsilon:.3g}")
         costs = {name: [asdict(point) for point in points] for name, points in runs.items()}
@@ -91,13 +91,18 @@ def path_table(rows: dict[float, dict[str, float]], best_of: Callable[[Iterable[
 
 
 def compared(
-    problem: Problem, algorithm: RegularizationPath, found: SolutionPath, lam_min: float, options: Namespace
+    problem: Problem,
+    algorithm: RegularizationPath,
+    found: SolutionPath,
+    lams: tuple[float, float],
+    options: Namespace,
 ) -> dict[str, Sequence[Breakpoint]]:
-    """The path, paths for other κ, and searches on a grid with the same tolerance."""
+    """The path, paths for other κ between the same λ, and searches on a grid with the same tolerance."""
+    lam_min, lam_max = lams
     limits = {"passes": options.passes, "seed": options.seed}
     runs: dict[str, Sequence[Breakpoint]] = {"path" if found.verified else "heuristic path": found.breakpoints}
     for kappa in options.kappas:
-        other = replace(algorithm, kappa=kappa).solve(problem, lam_min=lam_min, lam_max=found.top, **limits)
+        other = replace(algorithm, kappa=kappa).solve(problem, lam_min=lam_min, lam_max=lam_max, **limits)
         runs[f"path, κ = {kappa:g}"] = other.breakpoints
     if options.grid:
         lowest = max(lam_min, found.end)

@@ -29,8 +29,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_path_is_computed_measured_drawn_and_saved(capsys: pytest.CaptureFixture[str]) -> None:
-    options = ["--epsilon", "0.5", "--lam-min", "0.05", "--grid", "--kappas", "0.5", "--out", "found"]
-    assert main(["path", "ner", *DATA, *options]) == 0
+    options = ["--epsilon", "0.5", "--lam-min", "0.05", "--lam-max", "1e9", "--grid", "--kappas", "0.5"]
+    assert main(["path", "ner", *DATA, *options, "--out", "found"]) == 0
     out = capsys.readouterr().out
     assert "ε = 0.5" in out
     path = SolutionPath.load("found/path.safetensors")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from scripts.reproduce import __main__ as command
-from scripts.reproduce.claims import Alike, Cheaper, Claim, Faster, Metric, ScoresAsWell
+from scripts.reproduce.claims import Alike, Cheaper, Claim, Faster, Metric, MoreAlike, ScoresAsWell
 from scripts.reproduce.experiment import Experiment
 from scripts.reproduce.page import write_page
 from structsmooth.cli import main
@@ -44,6 +44,14 @@ def test_faster():
 def test_alike():
     assert Alike("", ("a", "b"), value="gap").read(RUNS).share == 0.5
     assert Alike("", ("a", "b"), within=2.0, value="gap").read(RUNS).verdict == "holds"
+
+
+def test_more_alike():
+    runs = {"1": {"a": [run(0.2, 0.1)], "b": [run(0.3, 0.2, 0.1)], "c": [run(0.1)]}}
+    reading = MoreAlike("", ("a", "b"), ("b", "c"), value="gap").read(runs)
+    assert reading.share == 1
+    assert reading.seen == "largest ratios of costs: 1.5 against 3 at λ = 1"
+    assert MoreAlike("", ("b", "c"), ("a", "b"), value="gap").read(runs).share == 0
 
 
 def test_metrics():
@@ -95,7 +103,7 @@ def test_claims_are_about_solvers_of_the_command(experiment, quick):
         assert isinstance(claim, Claim)
         named = {
             label for name in ("better", "worse", "label", "rival") if (label := getattr(claim, name, None)) is not None
-        } | set(getattr(claim, "labels", ()))
+        } | {*getattr(claim, "labels", ()), *getattr(claim, "others", ())}
         assert named
         assert named <= set(labels)
         assert claim.says in own
@@ -123,6 +131,8 @@ def test_from_the_command_to_the_page(tmp_path, blank_pictures):
     saved = json.loads((tmp_path / "out" / "small" / "summary.json").read_text())
     assert saved == summary
     assert shlex.split(saved["command"])[:4] == ["structsmooth", "compare", "ner", "--train"]
+    again = experiment.run(str(tmp_path), tmp_path / "out" / "small", quick=True)
+    assert again["seconds"] == summary["seconds"]  # the first run's, which made the passes
     other = Experiment("other", "Figure 1", "Not run.", "", "compare ner", "", [])
     write_page(tmp_path / "page.md", tmp_path / "out", {"A paper.": [experiment, other]})
     page = (tmp_path / "page.md").read_text()
