@@ -46,7 +46,7 @@ class Cost(ABC):
         wrong = torch.arange(classes, device=y.device) != y.unsqueeze(-1)
         lengths = lengths_of(structure, y).view(-1, *[1] * (y.dim() - 1))
         costs = wrong * self.mistake_cost(y, lengths).unsqueeze(-1)
-        return structure.of_classes(costs.to(structure.potentials[0].dtype))
+        return structure.potential_costs(costs.to(structure.potentials[0].dtype))
 
 
 @dataclass(frozen=True)

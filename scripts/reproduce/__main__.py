@@ -34,6 +34,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"unknown experiments {', '.join(unknown)}: choose from {', '.join(EXPERIMENTS)}, or all")
     if names and options.data is None:
         parser.error("give --data, a folder with the data sets, or set STRUCTSMOOTH_DATA")
+    needed = sorted({EXPERIMENTS[name].needs for name in names})
+    if missing := [folder for folder in needed if not Path(options.data, folder).is_dir()]:
+        parser.error(f"{options.data} has no folder {', '.join(missing)}")
     if not names and options.page is None:
         parser.error("name the experiments to run, or give --page")
     out = Path(options.out) / "quick" if options.quick else Path(options.out)

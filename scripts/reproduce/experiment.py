@@ -26,7 +26,7 @@ class Experiment:
         name: of the entry, such as ``osokin-3``.
         figure: what the paper calls it.
         about: one line on what is compared, and on what differs from the paper.
-        needs: the data in the folder of data, or nothing if they come with the package.
+        needs: the folder of its data within the folder of data.
         command: arguments of ``structsmooth``, with ``{data}`` for the folder of data.
         quick: arguments that replace some of them, for a trial of at most two minutes.
         claims: what the paper says.

@@ -99,7 +99,7 @@ class Structure(Distribution):
         """
         return y, self.potentials[0].shape[-1]
 
-    def of_classes(self, costs: Tensor) -> Tensor | tuple[Tensor, ...]:
+    def potential_costs(self, costs: Tensor) -> Tensor | tuple[Tensor, ...]:
         """Costs of classes, [B, ..., S], as costs of potentials."""
         return costs
 

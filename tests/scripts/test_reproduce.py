@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from scripts.reproduce import __main__ as command
-from scripts.reproduce.claims import Alike, Cheaper, Claim, Faster, Metric, MoreAlike, ScoresAsWell
+from scripts.reproduce.claims import Alike, Cheaper, Faster, Metric, MoreAlike, ScoresAsWell
 from scripts.reproduce.experiment import Experiment
 from scripts.reproduce.page import write_page
 from structsmooth.cli import main
@@ -99,14 +99,11 @@ def test_claims_are_about_solvers_of_the_command(experiment, quick):
         labels.append(argument)
     assert set(parse_solvers(labels, {})) == set(labels)
     for claim in experiment.claims:
-        own = {value for value in vars(claim).values() if isinstance(value, str)}
-        assert isinstance(claim, Claim)
         named = {
             label for name in ("better", "worse", "label", "rival") if (label := getattr(claim, name, None)) is not None
         } | {*getattr(claim, "labels", ()), *getattr(claim, "others", ())}
         assert named
         assert named <= set(labels)
-        assert claim.says in own
 
 
 def small_experiment(folder):
@@ -147,6 +144,7 @@ def test_bad_options(tmp_path, monkeypatch, capsys):
     for arguments, message in [
         (["osokin-0"], "unknown experiments osokin-0"),
         (["osokin-1"], "give --data"),
+        (["osokin-1", "--data", str(tmp_path)], "no folder ocr"),
         ([], "name the experiments to run, or give --page"),
     ]:
         with pytest.raises(SystemExit):

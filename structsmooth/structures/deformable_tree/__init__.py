@@ -159,7 +159,7 @@ class DeformableTree(Structure):
         """Positions as classes, row by row."""
         return y, self.unary.shape[2:].numel()
 
-    def of_classes(self, costs: Tensor) -> Tensor:
+    def potential_costs(self, costs: Tensor) -> Tensor:
         """Costs of positions on the grid."""
         return costs.view(self.unary.shape)
 

@@ -216,7 +216,7 @@ class Matching(Structure):
             return y, columns
         return torch.where(y < 0, columns, y), columns + 1
 
-    def of_classes(self, costs: Tensor) -> Tensor | tuple[Tensor, ...]:
+    def potential_costs(self, costs: Tensor) -> Tensor | tuple[Tensor, ...]:
         """Costs of pairs, and with ``unmatched_rows`` of rows without a partner; columns without one cost nothing."""
         if self.unmatched_rows is None:
             return costs
