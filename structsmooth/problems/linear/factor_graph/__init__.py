@@ -4,7 +4,6 @@ from typing import Literal, get_args
 
 import torch
 from torch import Tensor
-from torch.nn.functional import one_hot
 
 from structsmooth.problems.affine import Parts
 from structsmooth.problems.linear.base import LinearProblem
@@ -127,12 +126,19 @@ class FactorGraphProblem(LinearProblem):
 
     def parts(self, atom: Tensor, block: int) -> Parts:
         """Statistics of nodes [N, S] and edges [E, S, S], of labels or of a vertex of the local polytope."""
-        edges = self.graphs.edges[self.graphs.edges_of(block)]
         if atom.is_floating_point():
-            nodes, pairs = atom.split([(len(atom) - len(edges) * self.states**2), len(edges) * self.states**2])
-            return nodes.view(-1, self.states), pairs.view(-1, self.states, self.states)
-        node = one_hot(atom, self.states).double()
-        return node, torch.einsum("es,er->esr", node[edges[:, 0]], node[edges[:, 1]])
+            return self._as_parts(atom, block)
+        own = self.graphs.edges_of(block)
+        node = torch.zeros(len(atom), self.states, dtype=torch.float64)
+        edge = node.new_zeros(own.stop - own.start, self.states, self.states)
+        from structsmooth.problems.linear.factor_graph import compiled_scores  # numba loads with the first call
+
+        compiled_scores.mark_parts(atom.numpy(), self.graphs.edges[own].numpy(), node.numpy(), edge.numpy())
+        return node, edge
+
+    def block_statistics(self, statistics: Tensor, block: int) -> Parts:
+        """Views of the statistics of an example among those of all."""
+        return self._as_parts(statistics[slice(*self._offsets[block : block + 2])], block)
 
     def costs(self, block: int) -> Parts:
         """ℓ_i: costs of labels, with base scores minus those of the true ones [N, S], and zeros of pairs [E, S, S]."""
@@ -147,6 +153,12 @@ class FactorGraphProblem(LinearProblem):
         if self.inference == "exact":
             return labels
         return torch.cat([part.flatten() for part in self.parts(labels, block)])
+
+    def _as_parts(self, vector: Tensor, block: int) -> Parts:
+        """Views of a vector in the shapes of the potentials of an example."""
+        own = self.graphs.nodes_of(block)
+        size = (own.stop - own.start) * self.states
+        return vector[:size].view(-1, self.states), vector[size:].view(-1, self.states, self.states)
 
     @shared_out
     def subset(self, indices: Tensor) -> "FactorGraphProblem":

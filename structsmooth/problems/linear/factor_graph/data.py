@@ -164,12 +164,12 @@ class FactorGraphs:
 
     def nodes_of(self, i: int) -> slice:
         """The nodes of an example."""
-        return slice(*self.node_offsets[i : i + 2].tolist())
+        return slice(*self._places[0][i : i + 2])
 
     def edges_of(self, i: int) -> slice:
         """The edges of an example."""
-        start = int(self.edge_sets[i])
-        return slice(*self.edge_offsets[start : start + 2].tolist())
+        _, sets, offsets = self._places
+        return slice(*offsets[sets[i] : sets[i] + 2])
 
     def links_of(self, i: int) -> slice:
         """The links of an example: its edges, where no other example has them."""
@@ -206,6 +206,11 @@ class FactorGraphs:
         first = self.node_offsets[begin:end].repeat_interleave(offsets.diff())
         own = slice(int(self.link_offsets[begin]), int(self.link_offsets[end]))
         return Links(own, edges, self.edges[edges] + first[:, None])
+
+    @cached_property
+    def _places(self) -> tuple[list[int], list[int], list[int]]:
+        """Offsets of nodes, sets of edges and their offsets, which a list gives faster than a tensor."""
+        return self.node_offsets.tolist(), self.edge_sets.tolist(), self.edge_offsets.tolist()
 
     @property
     def _size(self) -> int:

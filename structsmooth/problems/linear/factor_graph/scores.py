@@ -60,19 +60,18 @@ class GraphScores:
 
     def scores(self, w: Tensor, block: int) -> Parts:
         """B_i w: potentials of the nodes [N, S] and edges [E, S, S] of an example."""
-        unary, pairwise = self.views(w)
         nodes, edges = self.graphs.nodes_of(block), self.graphs.edges_of(block)
-        x, f = self.features[self.graphs.rows[nodes]], self.graphs.edge_features[edges]
-        theta = w.new_zeros(len(x), self.states)
-        theta[:, self.first :] = torch.einsum("nsd,nd->ns", unary[self.graphs.types[nodes]], x)
-        parts = torch.einsum("ekp,ek->ep", pairwise[self.graphs.edge_types[edges]], f)
-        return theta, torch.einsum("ep,psr->esr", parts, self._pairs)
+        theta = w.new_zeros(nodes.stop - nodes.start, self.states)
+        pairs = w.new_zeros(edges.stop - edges.start, self.states, self.states)
+        _loops().add_potentials(
+            self._numpy_views(w), *self._example_arrays, block, self.first, theta.numpy(), pairs.numpy()
+        )
+        return theta, pairs
 
     def add_adjoint(self, m: Parts, block: int, scale: float, w: Tensor) -> None:
         """w += scale · B_iᵀm in place, for statistics [N, S] and [E, S, S]."""
-        parts = torch.einsum("esr,psr->ep", m[1], self._pairs)
-        self.add_nodes(m[0], self.graphs.nodes_of(block), scale, w)
-        self.add_edges(parts, self.graphs.edges_of(block), scale, w)
+        nodes, edges = (part.contiguous().numpy() for part in m)
+        _loops().add_adjoint(self._numpy_views(w), *self._example_arrays, block, self.first, nodes, edges, scale)
 
     def squared_norm(self, m: Parts, block: int) -> float:
         """‖B_iᵀm‖²."""
@@ -127,6 +126,18 @@ class GraphScores:
         """The same with edges as they are given, which examples may share, and with the places of each example."""
         return self._node_arrays, self._edge_arrays
 
+    def _numpy_views(self, w: Tensor) -> tuple[Any, Any]:
+        unary, pairwise = self.views(w.detach())
+        return unary.numpy(), pairwise.numpy()
+
+    @cached_property
+    def _example_arrays(self) -> tuple[tuple[Any, ...], Any]:
+        """Numbers and features of all nodes and edges, and where those of each example begin: [n, 2]."""
+        graphs = self.graphs
+        places = torch.stack([graphs.node_offsets[:-1], graphs.edge_offsets[graphs.edge_sets]], 1)
+        features = (graphs.rows, graphs.types, self.features, graphs.edge_types, graphs.edge_features)
+        return tuple(tensor.contiguous().numpy() for tensor in features), places.numpy()
+
     @cached_property
     def _node_arrays(self) -> tuple[Any, ...]:
         graphs, x = self.graphs, self.features
@@ -148,10 +159,8 @@ class GraphScores:
         places = torch.stack([graphs.node_offsets, graphs.link_offsets, first], 1)
         return edges.numpy(), f.square().sum(1).numpy(), f.numpy(), places.numpy()
 
-    @cached_property
-    def _pairs(self) -> Tensor:
-        """The pairs of states of each part that has weights: [P, S, S]."""
-        own = torch.eye(self.weighted).flatten()[None] if self.potts else torch.eye(self.weighted**2)
-        pairs = torch.zeros(len(own), self.states, self.states, dtype=torch.float64)
-        pairs[:, self.first :, self.first :] = own.view(-1, self.weighted, self.weighted)
-        return pairs
+
+def _loops() -> Any:
+    from structsmooth.problems.linear.factor_graph import compiled_scores  # numba loads with the first call
+
+    return compiled_scores
