@@ -13,6 +13,8 @@ from structsmooth.history import History, Row, best_bound
 Runs = Mapping[str, Mapping[str, Sequence[History]]]
 # What ``structsmooth path`` leaves: breakpoints by method, as dictionaries.
 Paths = Mapping[str, Sequence[Mapping[str, float]]]
+# What studies leave: numbers by name.
+Numbers = Mapping[str, Sequence[float]]
 Evidence = TypeVar("Evidence")
 
 _COSTS: dict[str, Callable[[Row], float]] = {
@@ -223,6 +225,50 @@ class Cheaper(Claim[Paths]):
         calls, seconds = (first[cost] / second[cost] for cost in ("oracle_calls", "seconds"))
         seen = f"{calls:.2g} of the oracle calls and {seconds:.2g} of the seconds of {self.worse}"
         return Reading(fmean(ratio <= self.margin for ratio in (calls, seconds)), f"{self.better}: {seen}")
+
+
+@dataclass(frozen=True)
+class LargeAlong(Claim[Numbers]):
+    """A number is large most of the time.
+
+    Args:
+        label: its name.
+        low: what at least nine in ten of its values reach.
+    """
+
+    label: str
+    low: float
+
+    def read(self, runs: Numbers) -> Reading:
+        """Count the values that reach it."""
+        values = runs[self.label]
+        share = fmean(value >= self.low for value in values)
+        seen = (
+            f"median {median(values):.2g}, from {min(values):.2g} to {max(values):.2g}; {share:.0%} reach {self.low:g}"
+        )
+        return Reading(float(share >= 0.9), seen)
+
+
+@dataclass(frozen=True)
+class GrowsSlowly(Claim[Numbers]):
+    """The mean of a number grows by at most some factor from one size to another.
+
+    Args:
+        first: the smaller size.
+        last: the larger one.
+        most: the factor.
+    """
+
+    first: str
+    last: str
+    most: float
+
+    def read(self, runs: Numbers) -> Reading:
+        """Compare the means."""
+        before, after = fmean(runs[self.first]), fmean(runs[self.last])
+        return Reading(
+            float(after <= self.most * before), f"{before:.3g} at {self.first}, {after:.3g} at {self.last} examples"
+        )
 
 
 def _costs(

@@ -3,9 +3,10 @@
 import json
 import shlex
 import time
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ SUMMARY = "summary.json"
 
 
 @dataclass(frozen=True)
-class Experiment:
+class Experiment(ABC):
     """A figure or table of a paper.
 
     Args:
@@ -27,8 +28,6 @@ class Experiment:
         figure: what the paper calls it.
         about: one line on what is compared, and on what differs from the paper.
         needs: the folder of its data within the folder of data.
-        command: arguments of ``structsmooth``, with ``{data}`` for the folder of data.
-        quick: arguments that replace some of them, for a trial of at most two minutes.
         claims: what the paper says.
     """
 
@@ -36,33 +35,34 @@ class Experiment:
     figure: str
     about: str
     needs: str
-    command: str
-    quick: str
-    claims: Sequence[Claim[Any]]
+    claims: Sequence[Claim[Any]] = field(kw_only=True)
 
-    def arguments(self, data: str, out: Path, quick: bool) -> list[str]:
-        """The command line; of an option that is given twice, the last value counts."""
-        text = self.command + (f" {self.quick}" if quick else "")
-        return [part.replace("{data}", data) for part in shlex.split(text)] + ["--out", str(out)]
-
-    def run(self, data: str, out: Path, quick: bool) -> dict[str, Any]:
-        """Run the command, and write what is seen beside the pictures: ``summary.json`` and ``summary.md``.
+    @abstractmethod
+    def evidence(self, data: str, out: Path, quick: bool) -> Any:
+        """Make the runs that the claims are about, and draw their pictures.
 
         Raises:
-            RuntimeError: the command failed or was interrupted.
+            RuntimeError: a run failed or was interrupted.
         """
-        arguments = self.arguments(data, out, quick)
-        started, printed = time.perf_counter(), StringIO()
-        with redirect_stdout(printed):
-            status = main(arguments)
-        if status:
-            raise RuntimeError(f"{self.name}: structsmooth ended with status {status}; the same command goes on")
-        readings = [claim.read(self._evidence(out)) for claim in self.claims]
+
+    @abstractmethod
+    def command_line(self, out: Path, quick: bool) -> str:
+        """What a reader types for the same runs, with ``DATA`` for the folder of data."""
+
+    def run(self, data: str, out: Path, quick: bool) -> dict[str, Any]:
+        """Make the runs, and write what is seen beside the pictures: ``summary.json`` and ``summary.md``.
+
+        Raises:
+            RuntimeError: a run failed or was interrupted.
+        """
+        started = time.perf_counter()
+        evidence = self.evidence(data, out, quick)
+        readings = [claim.read(evidence) for claim in self.claims]
         summary = {
             "name": self.name,
             "figure": self.figure,
             "about": self.about,
-            "command": shlex.join(["structsmooth", *self.arguments("DATA", Path(out.name), quick)]),
+            "command": self.command_line(Path(out.name), quick),
             "quick": quick,
             "seconds": max(time.perf_counter() - started, _seconds_before(out / SUMMARY)),
             "claims": [
@@ -74,11 +74,60 @@ class Experiment:
         write_atomic(out / "summary.md", described(summary))
         return summary
 
-    def _evidence(self, out: Path) -> Any:
-        """What the command has left."""
+
+@dataclass(frozen=True)
+class Command(Experiment):
+    """An experiment that one command makes.
+
+    Args:
+        command: arguments of ``structsmooth``, with ``{data}`` for the folder of data.
+        quick: arguments that replace some of them, for a trial of at most two minutes.
+    """
+
+    command: str
+    quick: str
+
+    def arguments(self, data: str, out: Path, quick: bool) -> list[str]:
+        """The command line; of an option that is given twice, the last value counts."""
+        text = self.command + (f" {self.quick}" if quick else "")
+        return [part.replace("{data}", data) for part in shlex.split(text)] + ["--out", str(out)]
+
+    def command_line(self, out: Path, quick: bool) -> str:
+        """The command itself."""
+        return shlex.join(["structsmooth", *self.arguments("DATA", out, quick)])
+
+    def evidence(self, data: str, out: Path, quick: bool) -> Any:
+        """What the command leaves in ``out``: a command that was interrupted goes on."""
+        with redirect_stdout(StringIO()):
+            status = main(self.arguments(data, out, quick))
+        if status:
+            raise RuntimeError(f"{self.name}: structsmooth ended with status {status}; the same command goes on")
         if self.command.startswith("path"):
             return json.loads((out / "costs.json").read_text(encoding="utf-8"))
         return load_runs(out)
+
+
+@dataclass(frozen=True)
+class Study(Experiment):
+    """An experiment that takes more than one command.
+
+    Args:
+        study: makes the runs from the folder of data, draws them in a folder, and returns numbers by name; with
+            ``True``, a trial of at most two minutes.
+    """
+
+    study: Callable[[Path, Path, bool], Mapping[str, Sequence[float]]]
+
+    def command_line(self, out: Path, quick: bool) -> str:
+        """The entry."""
+        return f"python -m scripts.reproduce {self.name}" + (" --quick" if quick else "")
+
+    def evidence(self, data: str, out: Path, quick: bool) -> Mapping[str, Sequence[float]]:
+        """The numbers, which are also kept in ``numbers.json``."""
+        out.mkdir(parents=True, exist_ok=True)
+        numbers = self.study(Path(data), out, quick)
+        write_atomic(out / "numbers.json", json.dumps(numbers, indent=1))
+        return numbers
 
 
 def _seconds_before(summary: Path) -> float:

@@ -1,7 +1,7 @@
 """Pillutla et al. (2019), A smoother way to train structured prediction models."""
 
 from scripts.reproduce.claims import Alike, Faster, MoreAlike, ScoresAsWell
-from scripts.reproduce.experiment import Experiment
+from scripts.reproduce.experiment import Command
 
 _ADAPT = "casimir-svrg:inner=svrg,schedule=adaptive,mu=2"
 _CONST = "casimir-svrg:inner=svrg,schedule=constant,mu=2"
@@ -34,7 +34,7 @@ _DEEP_STARTS = [f"prox-linear:warm_start={start}" for start in ("prox-center", "
 _TOP = [_adaptive(f"mu=2,k={k}") for k in (2, 5, 10)]
 
 EXPERIMENTS = (
-    Experiment(
+    Command(
         "pillutla-2",
         "Figure 2, convex solvers on named entities",
         "CoNLL-2003, windows of words with 2^16 hashed attributes. Step sizes are found by each solver, not by a grid. "
@@ -43,7 +43,7 @@ EXPERIMENTS = (
         f"{_NER} --lams 1/n,0.1/n,0.01/n --seeds 0,1,2 --passes 30 --bits 16 "
         f"--solvers {_ADAPT} {_CONST} {_SVRG} {_BCFW} {_SGD} casimir-svrg proximal-bcfw",
         _FEW,
-        [
+        claims=[
             Faster(
                 "Casimir-SVRG converges faster than BCFW in training error, full passes not counted.",
                 _ADAPT,
@@ -62,14 +62,14 @@ EXPERIMENTS = (
             ),
         ],
     ),
-    Experiment(
+    Command(
         "pillutla-5a",
         "Figure 5a, the level of smoothing",
         "Three values of μ for adaptive and constant smoothing, on CoNLL-2003.",
         "conll2003",
         f"{_NER} --lams 0.01/n --seeds 0,1,2 --passes 30 --bits 16 --solvers {' '.join(_LEVELS + _CONSTANT_LEVELS)}",
         _FEW,
-        [
+        claims=[
             Alike("With adaptive smoothing the level makes little difference.", tuple(_LEVELS), cost="passes"),
             Faster(
                 "With constant smoothing a small level is better.",
@@ -80,25 +80,27 @@ EXPERIMENTS = (
             ),
         ],
     ),
-    Experiment(
+    Command(
         "pillutla-5c",
         "Figure 5c, warm starts",
         "Three warm starts of inner problems, with adaptive smoothing, on CoNLL-2003.",
         "conll2003",
         f"{_NER} --lams 1/n,0.01/n --seeds 0,1,2 --passes 30 --bits 16 --solvers {' '.join(_STARTS)}",
         _FEW,
-        [Alike("With adaptive smoothing the warm start makes little difference.", tuple(_STARTS), cost="passes")],
+        claims=[
+            Alike("With adaptive smoothing the warm start makes little difference.", tuple(_STARTS), cost="passes")
+        ],
     ),
-    Experiment(
+    Command(
         "pillutla-5d",
         "Figure 5d, the number of outputs K",
         "Three values of K of the top-K oracle, on CoNLL-2003.",
         "conll2003",
         f"{_NER} --lams 0.01/n --seeds 0,1,2 --passes 30 --bits 16 --solvers {' '.join(_TOP)}",
         _FEW,
-        [Alike("The method is robust to the choice of K.", tuple(_TOP), cost="passes")],
+        claims=[Alike("The method is robust to the choice of K.", tuple(_TOP), cost="passes")],
     ),
-    Experiment(
+    Command(
         "pillutla-3",
         "Figures 3, 8, 9 and 10, convex solvers on photographs",
         f"Linear scores of boxes, λ = 10/n. {_OTHERS}",
@@ -106,7 +108,7 @@ EXPERIMENTS = (
         f"{_ANIMALS} --class sheep --head linear --lams 10/n "
         f"--solvers {_PHOTO_CASIMIR} {_PHOTO_SVRG} {_BCFW} {_SGD} proximal-bcfw",
         _FEW_PHOTOGRAPHS,
-        [
+        claims=[
             Faster(
                 "Casimir-SVRG is faster than BCFW in training error, full passes not counted.",
                 _PHOTO_CASIMIR,
@@ -118,7 +120,7 @@ EXPERIMENTS = (
             ScoresAsWell("Its CorLoc is competitive.", _PHOTO_CASIMIR, _BCFW, "test corloc", 0.02),
         ],
     ),
-    Experiment(
+    Command(
         "pillutla-4",
         "Figures 4, 11, 12 and 13, solvers of deep scores",
         f"A 1 × 1 convolution and ELU below the linear scores, λ = 1/n; step sizes are estimated. {_OTHERS}",
@@ -126,7 +128,7 @@ EXPERIMENTS = (
         f"{_ANIMALS} --class sheep --head elu --lams 1/n "
         f"--solvers prox-linear {' '.join(_DEEP_SGD)} incremental-prox-linear",
         _FEW_PHOTOGRAPHS,
-        [
+        claims=[
             Faster(
                 f"Prox-linear steps are faster than SGD ({sgd.partition('=')[2]}), full passes not counted.",
                 "prox-linear",
@@ -145,14 +147,14 @@ EXPERIMENTS = (
             )
         ],
     ),
-    Experiment(
+    Command(
         "pillutla-6",
         "Figure 6, smoothing in prox-linear steps",
         f"Three values of μ for adaptive and constant smoothing, λ = 1/n. {_OTHERS}",
         "voc2012_animals",
         f"{_ANIMALS} --class sheep --head elu --lams 1/n --solvers {' '.join(_DEEP_LEVELS + _DEEP_CONSTANT)}",
         _FEW_PHOTOGRAPHS,
-        [
+        claims=[
             Alike("With adaptive smoothing the level makes little difference.", tuple(_DEEP_LEVELS), cost="passes"),
             MoreAlike(
                 "Adaptive smoothing is more robust to the level than constant smoothing.",
@@ -162,14 +164,14 @@ EXPERIMENTS = (
             ),
         ],
     ),
-    Experiment(
+    Command(
         "pillutla-7",
         "Figure 7, budgets and warm starts of prox-linear steps",
         f"The number of inner passes, and the warm start of the inner solver, λ = 1/n. {_OTHERS}",
         "voc2012_animals",
         f"{_ANIMALS} --class sheep --head elu --lams 1/n --solvers {' '.join(_BUDGETS + _DEEP_STARTS)}",
         _FEW_PHOTOGRAPHS,
-        [
+        claims=[
             Alike("The method is robust to the iteration budget.", tuple(_BUDGETS), cost="passes"),
             Alike("It is robust to the warm start.", tuple(_DEEP_STARTS), cost="passes"),
         ],

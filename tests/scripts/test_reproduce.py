@@ -5,16 +5,19 @@ import shlex
 from pathlib import Path
 
 import pytest
+import torch
 
 from scripts.reproduce import __main__ as command
-from scripts.reproduce.claims import Alike, Cheaper, Faster, Metric, MoreAlike, ScoresAsWell
-from scripts.reproduce.experiment import Experiment
+from scripts.reproduce.claims import Alike, Cheaper, Faster, GrowsSlowly, LargeAlong, Metric, MoreAlike, ScoresAsWell
+from scripts.reproduce.experiment import Command, Study
+from scripts.reproduce.nonuniformity import unevenness
 from scripts.reproduce.page import write_page
 from structsmooth.cli import main
 from structsmooth.cli.flags import parse_solvers
 from structsmooth.history import History, Row
 
 EXPERIMENTS = list(command.EXPERIMENTS.values())
+COMMANDS = [experiment for experiment in EXPERIMENTS if isinstance(experiment, Command)]
 
 
 def run(*gaps, calls=100, seconds=1.0, metrics=None):
@@ -76,7 +79,24 @@ def test_cheaper():
     assert Cheaper("", "path", "grid", 2.0).read(paths).verdict == "holds"
 
 
-@pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda experiment: experiment.name)
+def test_claims_on_numbers():
+    numbers = {"50": [0.1, 0.3], "100": [0.2, 0.4]}
+    assert GrowsSlowly("", "50", "100", 1.6).read(numbers).verdict == "holds"
+    assert GrowsSlowly("", "50", "100", 1.4).read(numbers).seen == "0.2 at 50, 0.3 at 100 examples"
+    assert GrowsSlowly("", "50", "100", 1.4).read(numbers).share == 0
+    values = {"a": [0.9] + 9 * [1.0], "b": 2 * [0.9] + 8 * [1.0]}
+    assert LargeAlong("", "a", 1.0).read(values).seen == "median 1, from 0.9 to 1; 90% reach 1"
+    assert [LargeAlong("", label, 1.0).read(values).share for label in "ab"] == [1, 0]
+
+
+def test_unevenness():
+    """1 for equal entries, √n for one that is not zero (Osokin et al. 2016, theorem 2)."""
+    assert unevenness(torch.ones(4)) == pytest.approx(1)
+    assert unevenness(torch.tensor([0.0, 0.0, 3.0, 0.0])) == pytest.approx(2)
+    assert unevenness(torch.tensor([1.0, 3.0])) == pytest.approx((1 + 4 * 0.25**2) ** 0.5)
+
+
+@pytest.mark.parametrize("experiment", COMMANDS, ids=lambda experiment: experiment.name)
 @pytest.mark.parametrize("quick", [False, True])
 def test_commands_are_taken(experiment, quick, capsys):
     """Up to the reading of data, which are not there."""
@@ -84,7 +104,7 @@ def test_commands_are_taken(experiment, quick, capsys):
     assert "no-such-folder" in capsys.readouterr().err
 
 
-COMPARISONS = [experiment for experiment in EXPERIMENTS if experiment.command.startswith("compare")]
+COMPARISONS = [experiment for experiment in COMMANDS if experiment.command.startswith("compare")]
 
 
 @pytest.mark.parametrize("experiment", COMPARISONS, ids=lambda experiment: experiment.name)
@@ -110,14 +130,14 @@ def small_experiment(folder):
     """Two solvers on three sentences."""
     (folder / "train.txt").write_text("Ada B-PER\nsleeps O\n\nParis B-LOC\nsleeps O\n\nit O\nrains O\n")
     solvers = "bcfw:sampling=uniform bcfw"
-    return Experiment(
+    return Command(
         "small",
         "Figure 0",
         "Three sentences.",
         "",
         f"compare ner --train {{data}}/train.txt --bits 6 --lams 1 --seeds 0,1 --passes 3 --solvers {solvers}",
         "--passes 1",
-        [Alike("Sampling makes no difference.", ("bcfw", "bcfw:sampling=uniform"), 1e6)],
+        claims=[Alike("Sampling makes no difference.", ("bcfw", "bcfw:sampling=uniform"), 1e6)],
     )
 
 
@@ -131,12 +151,26 @@ def test_from_the_command_to_the_page(tmp_path, blank_pictures):
     # A run that finds its passes keeps the time of the run that made them.
     (tmp_path / "out" / "small" / "summary.json").write_text(json.dumps(saved | {"seconds": 3600.0}))
     assert experiment.run(str(tmp_path), tmp_path / "out" / "small", quick=True)["seconds"] == 3600
-    other = Experiment("other", "Figure 1", "Not run.", "", "compare ner", "", [])
+    other = Command("other", "Figure 1", "Not run.", "", "compare ner", "", claims=[])
     write_page(tmp_path / "page.md", tmp_path / "out", {"A paper.": [experiment, other]})
     page = (tmp_path / "page.md").read_text()
     assert "Of 1 claims, 1 hold, 0 hold in part, 0 do not hold here." in page
     assert "| Sampling makes no difference. | **holds** |" in page
     assert "Not run: `python -m scripts.reproduce other`" in page
+
+
+def test_study(tmp_path):
+    """Gets the folders and whether to be quick; its numbers are kept and read."""
+
+    def study(data, out, quick):
+        return {"quick": [float(quick)], data.name: [2.0], out.name: [3.0]}
+
+    claims = [LargeAlong("", "data", 2.0), LargeAlong("", "out", 4.0), LargeAlong("", "quick", 1.0)]
+    experiment = Study("own", "Figure 2", "Numbers.", "", study, claims=claims)
+    summary = experiment.run(str(tmp_path / "data"), tmp_path / "out", quick=True)
+    assert [claim["share"] for claim in summary["claims"]] == [1, 0, 1]
+    assert summary["command"] == "python -m scripts.reproduce own --quick"
+    assert json.loads((tmp_path / "out" / "numbers.json").read_text()) == {"quick": [1], "data": [2], "out": [3]}
 
 
 def test_bad_options(tmp_path, monkeypatch, capsys):
