@@ -78,10 +78,11 @@ class SolvedEstimator(BaseEstimator):
         result = solver.solve(problem, lam=lam, start=_start(solver, start), **settings)
         if result.status is Status.INTERRUPTED:
             raise KeyboardInterrupt
-        if result.status not in (Status.CONVERGED, Status.STOPPED) and solver.gap_tolerance > 0:
+        misses_tolerance = result.status not in (Status.CONVERGED, Status.STOPPED) and solver.gap_tolerance > 0
+        if misses_tolerance and result.history[-1].gap is not None:
             warnings.warn(f"{type(self).__name__}: {result.message}", ConvergenceWarning, stacklevel=3)
         weights, row = (early.best.weights, early.best.row) if early else (result.weights, result.history[-1])
-        self.weights_, self.history_, self.lam_ = weights.numpy(), result.history, lam
+        self.weights_, self.history_, self.lam_ = weights.numpy(force=True), result.history, lam
         self.objective_, self.n_iter_ = row.objective, result.history[-1].passes
         self.gap_ = np.nan if row.gap is None else row.gap
         return result
@@ -102,7 +103,9 @@ class SolvedEstimator(BaseEstimator):
         return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
 
     def _certificate(self, problem: Problem) -> Certificate:
-        return certify(problem, self._weights, self.lam_, solver=BCFW(gap_tolerance=min(self.tol, 1e-3)))
+        return certify(
+            problem, self._weights.to(problem.start()), self.lam_, solver=BCFW(gap_tolerance=min(self.tol, 1e-3))
+        )
 
     @property
     def _weights(self) -> Tensor:

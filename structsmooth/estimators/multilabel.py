@@ -32,7 +32,7 @@ class MultiLabelClassifier(ClassifierMixin, SolvedEstimator):
             depend on each other, ``"none"``, or a list of pairs of columns; ``"auto"`` for full up to 30 labels, tree
             beyond.
         scaling: of features: ``"unit"`` for rows of norm 1, ``"standard"`` for mean 0 and deviation 1, or ``"none"``.
-        rho: penalty of :class:`~structsmooth.SoftBCFW`, the solver ``"auto"``.
+        rho: penalty of :class:`~structsmooth.SoftBCFW`, the solver ``"auto"``; chosen by it if not given.
         lam: λ, a number or ``"c/n"``.
         solver: ``"auto"``, a name in ``structsmooth.solvers.SOLVERS``, or a solver, which keeps its own tolerance.
         max_iter: limit on passes over the data.
@@ -66,7 +66,7 @@ class MultiLabelClassifier(ClassifierMixin, SolvedEstimator):
         *,
         edges: LabelPairs | Sequence[tuple[int, int]] = "auto",
         scaling: Scaling = "unit",
-        rho: float = 1.0,
+        rho: float | None = None,
         lam: float | str = "1/n",
         solver: SolverLike = "auto",
         max_iter: int = 500,

@@ -125,7 +125,7 @@ class ModuleProblem(Problem):
         """Inputs and labels of some examples, on the device of the parameters."""
         x, y = self.collate([self.dataset[i] for i in indices.tolist()])
         device = next(iter(self.parameters.values())).device
-        return _to(x, device), _to(y, device)
+        return to_device(x, device), to_device(y, device)
 
     @shared_out
     def subset(self, indices: Tensor) -> "ModuleProblem":
@@ -266,8 +266,8 @@ def _check_module(module: nn.Module) -> None:
             )
 
 
-def _to(x: Any, device: torch.device) -> Any:
+def to_device(x: Any, device: torch.device) -> Any:
     """Move an input to a device: a tensor, a tuple of inputs, or anything else with a ``to`` method."""
     if isinstance(x, (tuple, list)):
-        return tuple(_to(item, device) for item in x)
+        return tuple(to_device(item, device) for item in x)
     return x.to(device) if hasattr(x, "to") else x

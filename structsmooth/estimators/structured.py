@@ -1,0 +1,216 @@
+"""Score modules over any structure in the form of scikit-learn."""
+
+from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.model_selection import train_test_split
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor, nn
+from torch.utils.data import default_collate
+
+from structsmooth.costs import Hamming
+from structsmooth.estimators.base import SolvedEstimator, SolverLike
+from structsmooth.estimators.validation import EarlyStopping
+from structsmooth.problems import LinearModuleProblem, ModuleProblem
+from structsmooth.problems.module import to_device
+from structsmooth.smoothing import Max, Smoother
+from structsmooth.solvers import Certificate
+from structsmooth.structures import Structure
+from structsmooth.structures.base import PartCosts, lengths_of
+
+Pair = tuple[Any, Any]
+
+
+class StructuredEstimator(SolvedEstimator):
+    """Any score module, over any structure.
+
+    X is a sequence of inputs, and y a sequence of outputs: lists, or arrays and tensors whose first dimension is that
+    of examples. Where the module says that its scores are ``affine``, training is convex and ends at a duality gap of
+    ``tol`` times the objective. Other modules train for ``max_iter`` passes, and their gap is not known. Training and
+    prediction run on the device of the module.
+
+    Args:
+        module: maps a batch of inputs to a structure; see :class:`~structsmooth.ScoreModule`. ``fit`` trains a copy.
+        cost: task loss; ``None`` for no margin.
+        smoother: of the losses: :class:`~structsmooth.Entropy` for likelihoods.
+        lam: λ, a number or ``"c/n"``.
+        solver: ``"auto"`` for proximal BCFW where scores are affine and for incremental prox-linear steps elsewhere;
+            a name in ``structsmooth.solvers.SOLVERS``; or a solver, which keeps its own tolerance.
+        batch_size: examples per step, and per batch of predictions.
+        collate: puts a list of pairs (x, y) together into a batch; y is ``None`` for predictions. If not given, inputs
+            and outputs are stacked.
+        max_iter: limit on passes over the data.
+        tol: relative duality gap to reach.
+        random_state: of the order of examples.
+        warm_start: begin at the weights of the last ``fit``; solvers of the dual begin anew.
+        early_stopping: keep a part of the examples out of training, and the weights that score best on it; stop when
+            the score has not risen for a while.
+        validation_fraction: the part.
+        n_iter_no_change: how many passes the score may stay below the best.
+        verbose: print a line after every pass.
+
+    Attributes:
+        module_: the trained module.
+
+    Raises:
+        ValueError: X and y of different lengths, no examples, or what :class:`~structsmooth.ModuleProblem` refuses.
+
+    Example:
+        >>> import torch
+        >>> from structsmooth import LinearScore
+        >>> X = torch.randn(20, 5, 3, generator=torch.Generator().manual_seed(0))  # 20 sequences of five tokens
+        >>> y = (X[..., 0] > 0).long()
+        >>> estimator = StructuredEstimator(LinearScore(3, 2), lam="0.1/n").fit(X, y)
+        >>> estimator.predict(X).shape
+        (20, 5)
+        >>> bool(estimator.score(X, y) > -0.5)  # minus the mean number of wrong labels
+        True
+    """
+
+    module_: nn.Module
+
+    def __init__(
+        self,
+        module: nn.Module,
+        *,
+        cost: PartCosts | None = Hamming(),  # noqa: B008 - immutable
+        smoother: Smoother = Max(),  # noqa: B008 - immutable
+        lam: float | str = "1/n",
+        solver: SolverLike = "auto",
+        batch_size: int = 16,
+        collate: Callable[[list[Any]], Pair] | None = None,
+        max_iter: int = 100,
+        tol: float = 1e-2,
+        random_state: Any = 0,
+        warm_start: bool = False,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 5,
+        verbose: int = 0,
+    ) -> None:
+        self.module = module
+        self.cost = cost
+        self.smoother = smoother
+        self.lam = lam
+        self.solver = solver
+        self.batch_size = batch_size
+        self.collate = collate
+        self.max_iter = max_iter
+        self.tol = tol
+        self.random_state = random_state
+        self.warm_start = warm_start
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.verbose = verbose
+
+    def fit(self, X: Sequence[Any], y: Sequence[Any]) -> "StructuredEstimator":
+        """Train a copy of the module."""
+        if not (self.warm_start and hasattr(self, "module_")):
+            self.module_ = deepcopy(self.module)
+        examples, early = self._pairs(X, y), None
+        if self.early_stopping:
+            split = {"test_size": self.validation_fraction, "random_state": self._seed()}
+            examples, held_out = train_test_split(examples, **split)
+            early = EarlyStopping(lambda w: self._score_at(w, problem, held_out), self.n_iter_no_change)
+        problem = self._problem(examples)
+        default = "proximal-bcfw" if isinstance(problem, LinearModuleProblem) else "incremental-prox-linear"
+        self._solve(problem, default, early=early)
+        problem.load(self._weights)
+        return self
+
+    def predict(self, X: Sequence[Any]) -> NDArray[Any] | list[NDArray[Any]]:
+        """The best output of each input, without padding: an array where all have one shape, else a list of arrays."""
+        found = [best[0][1] for best in self.predict_top_k(X, 1)]
+        return np.stack(found) if len({output.shape for output in found}) == 1 else found
+
+    def predict_top_k(self, X: Sequence[Any], k: int) -> list[list[tuple[float, NDArray[Any]]]]:
+        """The k best outputs of each input with their scores, best first; fewer where there are no more."""
+        check_is_fitted(self, "weights_")
+        ranked = []
+        for structure, _ in self._structures(self._pairs(X)):
+            values, y = structure.topk(k) if k > 1 else (own.unsqueeze(1) for own in structure.max())
+            for scores, outputs, length in zip(
+                values.tolist(), y, lengths_of(structure, y[:, 0]).tolist(), strict=True
+            ):
+                best = zip(scores, outputs, strict=True)
+                ranked.append([(score, _trimmed(own, length)) for score, own in best if score > -np.inf])
+        return ranked
+
+    def score(self, X: Sequence[Any], y: Sequence[Any]) -> float:
+        """Minus the mean task loss of predictions, by ``cost``, or the number of wrong labels without one."""
+        check_is_fitted(self, "weights_")
+        return self._score_of(self._pairs(X, y))
+
+    def certify(self, X: Sequence[Any], y: Sequence[Any]) -> Certificate:
+        """How far the weights are from the optimum on training data, by a dual bound of their own: of affine scores."""
+        check_is_fitted(self, "weights_")
+        return self._certificate(self._problem(self._pairs(X, y)))
+
+    def _problem(self, examples: list[Pair]) -> ModuleProblem | LinearModuleProblem:
+        """The finite sum over examples."""
+        linear = getattr(self.module_, "affine", False)
+        kind = LinearModuleProblem if linear else ModuleProblem
+        collate = self.collate or default_collate
+        return kind(self.module_, examples, self.cost, self.batch_size, collate, self.smoother)
+
+    def _pairs(self, X: Sequence[Any], y: Sequence[Any] | None = None) -> list[Pair]:
+        """Inputs with their outputs, or with ``None``; real numbers in the dtype of the module."""
+        if y is not None and len(X) != len(y):
+            raise ValueError(f"X has {len(X)} examples and y has {len(y)}")
+        dtype = next(self.module_.parameters()).dtype
+        outputs = [None] * len(X) if y is None else [_as_labels(own) for own in y]
+        return [(_as_input(own, dtype), output) for own, output in zip(X, outputs, strict=True)]
+
+    def _structures(self, examples: list[Pair]) -> Iterator[tuple[Structure, Tensor | None]]:
+        """The structures and labels of batches of examples under the trained module."""
+        parameter, collate = next(self.module_.parameters()), self.collate or _stacked
+        for begin in range(0, len(examples), self.batch_size):
+            x, y = collate(examples[begin : begin + self.batch_size])
+            with torch.no_grad():
+                yield (
+                    self.module_(to_device(x, parameter.device)),
+                    None if y is None else to_device(y, parameter.device),
+                )
+
+    def _score_of(self, examples: list[Pair]) -> float:
+        return -sum(float(_losses(*own, self.cost or Hamming()).sum()) for own in self._structures(examples)) / len(
+            examples
+        )
+
+    def _score_at(self, weights: Tensor, problem: ModuleProblem | LinearModuleProblem, held_out: list[Pair]) -> float:
+        self.weights_ = weights.numpy()
+        problem.load(weights)
+        return self._score_of(held_out)
+
+
+def _losses(structure: Structure, y: Tensor, cost: PartCosts) -> Tensor:
+    """Task losses [B] of the best outputs: their score where potentials are costs alone."""
+    _, found = structure.max()
+    zero = structure.replace(*(torch.zeros_like(potential) for potential in structure.potentials))
+    return zero.cost_augmented(y, cost).score(found)
+
+
+def _trimmed(y: Tensor, length: int) -> NDArray[Any]:
+    """An output without padding."""
+    return np.asarray((y[:length] if y.dim() else y).numpy(force=True))
+
+
+def _stacked(pairs: list[Pair]) -> Pair:
+    """A batch of inputs, with their outputs if they are known."""
+    inputs, outputs = zip(*pairs, strict=True)
+    return default_collate(list(inputs)), None if outputs[0] is None else default_collate(list(outputs))
+
+
+def _as_input(x: Any, dtype: torch.dtype) -> Any:
+    if isinstance(x, np.ndarray):
+        x = torch.from_numpy(np.require(x, requirements=["C", "W"]))
+    return x.to(dtype) if isinstance(x, Tensor) and x.is_floating_point() else x
+
+
+def _as_labels(y: Any) -> Any:
+    return torch.as_tensor(np.asarray(y)) if isinstance(y, list | np.ndarray | np.generic | int) else y
