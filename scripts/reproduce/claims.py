@@ -1,62 +1,21 @@
-"""What the papers say about their experiments, in a form that runs can confirm or not."""
+"""Claims on the runs of ``structsmooth compare``."""
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
-from typing import Generic, TypeVar
 
+from scripts.reproduce.claim import Claim, Reading
 from structsmooth.history import History, Row, best_bound
 
-# What ``structsmooth compare`` leaves: histories by λ and by solver, one for each seed.
+# Histories by λ and by solver, one for each seed.
 Runs = Mapping[str, Mapping[str, Sequence[History]]]
-# What ``structsmooth path`` leaves: breakpoints by method, as dictionaries.
-Paths = Mapping[str, Sequence[Mapping[str, float]]]
-# What studies leave: numbers by name.
-Numbers = Mapping[str, Sequence[float]]
-Evidence = TypeVar("Evidence")
 
 _COSTS: dict[str, Callable[[Row], float]] = {
     "oracle calls": lambda row: row.oracle_calls,
     "seconds": lambda row: row.seconds,
     "passes": lambda row: row.passes,
 }
-
-
-@dataclass(frozen=True)
-class Reading:
-    """What the runs say of a claim.
-
-    Attributes:
-        share: the part of the objectives on which it holds, from 0 to 1.
-        seen: the numbers.
-    """
-
-    share: float
-    seen: str
-
-    @property
-    def verdict(self) -> str:
-        """In words."""
-        if self.share == 1:
-            return "holds"
-        return "holds in part" if self.share > 0 else "does not hold here"
-
-
-@dataclass(frozen=True)
-class Claim(ABC, Generic[Evidence]):
-    """A statement of a paper.
-
-    Args:
-        says: the statement.
-    """
-
-    says: str
-
-    @abstractmethod
-    def read(self, runs: Evidence) -> Reading:
-        """Hold the statement against runs."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +26,8 @@ class Faster(Claim[Runs]):
         better: the label of the solver that should need less.
         worse: the other.
         cost: ``"oracle calls"``, ``"seconds"``, or ``"passes"`` of steps alone.
-        value: ``"gap"`` or ``"suboptimality"``.
+        value: ``"gap"``; ``"suboptimality"``, above the best lower bound of all runs; or ``"hard objective"``, that of
+            soft runs without their penalty, whose bounds are for other problems.
         margin: it should need at most this share.
     """
 
@@ -83,9 +43,8 @@ class Faster(Claim[Runs]):
         for lam, of_lam in runs.items():
             target, (first, second) = _costs(of_lam, (self.better, self.worse), self.cost, self.value)
             ratios.append(first / second if second else math.inf)
-            texts.append(f"{ratios[-1]:.2g} at λ = {lam} (to {target:.2g})")
-        share = fmean(ratio <= self.margin for ratio in ratios)
-        return Reading(share, f"{self.cost} of {self.better}, as a share of {self.worse}: {'; '.join(texts)}")
+            texts.append(f"{ratios[-1]:.2g} times the {self.cost} at λ = {lam} (to {target:.3g})")
+        return Reading(fmean(ratio <= self.margin for ratio in ratios), "; ".join(texts))
 
 
 @dataclass(frozen=True)
@@ -110,8 +69,8 @@ class Alike(Claim[Runs]):
         for lam, of_lam in runs.items():
             target, costs = _costs(of_lam, self.labels, self.cost, self.value)
             ratios.append(max(costs) / min(costs) if min(costs) else math.inf)
-            texts.append(f"{ratios[-1]:.2g} at λ = {lam} (to {target:.2g})")
-        return Reading(fmean(ratio <= self.within for ratio in ratios), f"largest ratio of costs: {'; '.join(texts)}")
+            texts.append(f"{ratios[-1]:.2g} times the least {self.cost} at λ = {lam} (to {target:.3g})")
+        return Reading(fmean(ratio <= self.within for ratio in ratios), f"at most {'; '.join(texts)}")
 
 
 @dataclass(frozen=True)
@@ -144,6 +103,31 @@ class MoreAlike(Claim[Runs]):
 
 
 @dataclass(frozen=True)
+class EndsBelow(Claim[Runs]):
+    """At the end, the objective of a soft solver without its penalty is below that of another.
+
+    Args:
+        better: the label of the solver whose objective should be smaller.
+        worse: the other.
+    """
+
+    better: str
+    worse: str
+
+    def read(self, runs: Runs) -> Reading:
+        """Compare medians over the seeds at each λ."""
+        held, texts = [], []
+        for lam, of_lam in runs.items():
+            own, other = (
+                median(history[-1].metrics["hard_objective"] for history in of_lam[label])
+                for label in (self.better, self.worse)
+            )
+            held.append(own < other)
+            texts.append(f"{own:.4g} against {other:.4g} at λ = {lam}")
+        return Reading(fmean(held), f"objective without penalty: {'; '.join(texts)}")
+
+
+@dataclass(frozen=True)
 class ScoresAsWell(Claim[Runs]):
     """At the end, the metric of a solver is about as good as that of another, or better.
 
@@ -169,7 +153,7 @@ class ScoresAsWell(Claim[Runs]):
             )
             held.append(own >= other - self.within)
             texts.append(f"{own:.3f} against {other:.3f} at λ = {lam}")
-        return Reading(fmean(held), f"{self.metric} of {self.label} and {self.rival}: {'; '.join(texts)}")
+        return Reading(fmean(held), f"{self.metric}: {'; '.join(texts)}")
 
 
 @dataclass(frozen=True)
@@ -198,77 +182,11 @@ class Metric(Claim[Runs]):
             held.append(self.low <= found <= self.high)
             texts.append(f"{found:.2g} at λ = {lam}")
         name = self.metric + (f" / {self.over}" if self.over else "")
-        return Reading(fmean(held), f"{name} of {self.label}: {'; '.join(texts)}")
+        return Reading(fmean(held), f"{name}: {'; '.join(texts)}")
 
     def _of(self, row: Row) -> float:
         values = row.as_dict()
         return float(values[self.metric]) / (float(values[self.over]) if self.over else 1.0)
-
-
-@dataclass(frozen=True)
-class Cheaper(Claim[Paths]):
-    """A path, or a search on a grid, costs less than another in all, down to its smallest λ.
-
-    Args:
-        better: the method that should cost less.
-        worse: the other.
-        margin: it should cost at most this share, in oracle calls and in seconds.
-    """
-
-    better: str
-    worse: str
-    margin: float = 1.0
-
-    def read(self, runs: Paths) -> Reading:
-        """Compare the last breakpoints."""
-        first, second = runs[self.better][-1], runs[self.worse][-1]
-        calls, seconds = (first[cost] / second[cost] for cost in ("oracle_calls", "seconds"))
-        seen = f"{calls:.2g} of the oracle calls and {seconds:.2g} of the seconds of {self.worse}"
-        return Reading(fmean(ratio <= self.margin for ratio in (calls, seconds)), f"{self.better}: {seen}")
-
-
-@dataclass(frozen=True)
-class LargeAlong(Claim[Numbers]):
-    """A number is large most of the time.
-
-    Args:
-        label: its name.
-        low: what at least nine in ten of its values reach.
-    """
-
-    label: str
-    low: float
-
-    def read(self, runs: Numbers) -> Reading:
-        """Count the values that reach it."""
-        values = runs[self.label]
-        share = fmean(value >= self.low for value in values)
-        seen = (
-            f"median {median(values):.2g}, from {min(values):.2g} to {max(values):.2g}; {share:.0%} reach {self.low:g}"
-        )
-        return Reading(float(share >= 0.9), seen)
-
-
-@dataclass(frozen=True)
-class GrowsSlowly(Claim[Numbers]):
-    """The mean of a number grows by at most some factor from one size to another.
-
-    Args:
-        first: the smaller size.
-        last: the larger one.
-        most: the factor.
-    """
-
-    first: str
-    last: str
-    most: float
-
-    def read(self, runs: Numbers) -> Reading:
-        """Compare the means."""
-        before, after = fmean(runs[self.first]), fmean(runs[self.last])
-        return Reading(
-            float(after <= self.most * before), f"{before:.3g} at {self.first}, {after:.3g} at {self.last} examples"
-        )
 
 
 def _costs(
@@ -278,7 +196,11 @@ def _costs(
     bound = best_bound(history for histories in of_lam.values() for history in histories)
 
     def measured(row: Row) -> float:
-        found = row.gap if value == "gap" else row.objective - bound
+        found = {
+            "gap": row.gap,
+            "suboptimality": row.objective - bound,
+            "hard objective": row.metrics.get("hard_objective", row.objective),
+        }[value]
         return math.inf if found is None or math.isnan(found) else found
 
     target = max(min(map(measured, history)) for label in labels for history in of_lam[label])

@@ -11,7 +11,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from scripts.reproduce.claims import Claim
+from scripts.reproduce.claim import Claim
 from structsmooth.checkpoint import write_atomic
 from structsmooth.cli import main
 from structsmooth.cli.compare import load_runs

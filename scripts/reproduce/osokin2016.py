@@ -3,9 +3,11 @@
 from itertools import product
 from typing import Any
 
-from scripts.reproduce.claims import Cheaper, Claim, Faster, LargeAlong, Metric
+from scripts.reproduce.claim import Claim
+from scripts.reproduce.claims import Faster, Metric
 from scripts.reproduce.experiment import Command, Study
 from scripts.reproduce.nonuniformity import predicted_gains
+from scripts.reproduce.number_claims import Cheaper, LargeAlong
 
 
 def _variant(sampling: str, steps: str, cache: bool) -> str:

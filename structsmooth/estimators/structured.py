@@ -166,21 +166,18 @@ class StructuredEstimator(SolvedEstimator):
         outputs = [None] * len(X) if y is None else [_as_labels(own) for own in y]
         return [(_as_input(own, dtype), output) for own, output in zip(X, outputs, strict=True)]
 
-    def _structures(self, examples: list[Pair]) -> Iterator[tuple[Structure, Tensor | None]]:
+    def _structures(self, examples: list[Pair]) -> Iterator[tuple[Structure, Any]]:
         """The structures and labels of batches of examples under the trained module."""
-        parameter, collate = next(self.module_.parameters()), self.collate or _stacked
+        device, collate = next(self.module_.parameters()).device, self.collate or _stacked
         for begin in range(0, len(examples), self.batch_size):
             x, y = collate(examples[begin : begin + self.batch_size])
             with torch.no_grad():
-                yield (
-                    self.module_(to_device(x, parameter.device)),
-                    None if y is None else to_device(y, parameter.device),
-                )
+                yield self.module_(to_device(x, device)), y if y is None else to_device(y, device)
 
     def _score_of(self, examples: list[Pair]) -> float:
-        return -sum(float(_losses(*own, self.cost or Hamming()).sum()) for own in self._structures(examples)) / len(
-            examples
-        )
+        cost = Hamming() if self.cost is None else self.cost
+        losses = (float(_losses(structure, y, cost).sum()) for structure, y in self._structures(examples))
+        return -sum(losses) / len(examples)
 
     def _score_at(self, weights: Tensor, problem: ModuleProblem | LinearModuleProblem, held_out: list[Pair]) -> float:
         self.weights_ = weights.numpy()

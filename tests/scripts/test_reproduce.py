@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from scripts.reproduce import __main__ as command
-from scripts.reproduce.claims import Alike, Cheaper, Faster, GrowsSlowly, LargeAlong, Metric, MoreAlike, ScoresAsWell
+from scripts.reproduce.claims import Alike, EndsBelow, Faster, Metric, MoreAlike, ScoresAsWell
 from scripts.reproduce.experiment import Command, Study
 from scripts.reproduce.nonuniformity import unevenness
+from scripts.reproduce.number_claims import Cheaper, GrowsSlowly, LargeAlong
 from scripts.reproduce.page import write_page
 from structsmooth.cli import main
 from structsmooth.cli.flags import parse_solvers
@@ -37,7 +38,7 @@ def test_faster():
     # At 0.1 all runs reach a gap of 0.1: a after two and three passes, b after three.
     assert calls.share == 0.5
     assert calls.verdict == "holds in part"
-    assert calls.seen == "oracle calls of a, as a share of b: 0.83 at λ = 0.1 (to 0.1); 2 at λ = 1 (to 0.1)"
+    assert calls.seen == "0.83 times the oracle calls at λ = 0.1 (to 0.1); 2 times the oracle calls at λ = 1 (to 0.1)"
     assert Faster("", "a", "b", "passes").read(RUNS).verdict == "holds"
     assert Faster("", "a", "b", "passes", margin=0.5).read(RUNS).share == 0.5
     assert Faster("", "b", "a", value="suboptimality").read(RUNS).share == 0.5
@@ -63,9 +64,19 @@ def test_metrics():
     assert ScoresAsWell("", "a", "b", "f1").read(runs).verdict == "holds"
     assert ScoresAsWell("", "a", "b", "f1", within=0.001).read(runs).verdict == "does not hold here"
     assert Metric("", "a", "estimated_gap", high=0.3, over="gap").read(runs).seen == (
-        "estimated_gap / gap of a: 0.2 at λ = 1"
+        "estimated_gap / gap: 0.2 at λ = 1"
     )
     assert Metric("", "a", "estimated_gap", low=0.3, over="gap").read(runs).share == 0
+
+
+def test_hard_objectives():
+    """Of soft runs without their penalty; other solvers have no other objective."""
+    soft = History(Row(i, 100 * i, 1.0, 9.0, 0.0, 9.0, metrics={"hard_objective": 4 / i}) for i in (1, 2, 4))
+    runs = {"1": {"soft": [soft], "loose": [run(0.0, metrics={"hard_objective": 2.0})], "hard": [run(1.5, 1.0, 0.5)]}}
+    reading = Faster("", "hard", "soft", value="hard objective").read(runs)
+    assert reading.seen == "0.75 times the oracle calls at λ = 1 (to 1.5)"
+    assert EndsBelow("", "soft", "loose").read(runs).share == 1
+    assert EndsBelow("", "loose", "soft").read(runs).seen == "objective without penalty: 2 against 1 at λ = 1"
 
 
 def test_cheaper():

@@ -77,7 +77,7 @@ def _transformed(scores: Tensor, columns: Tensor, rows: Tensor) -> Tensor:
 
 def _at(scores: Tensor, t: Tensor) -> Tensor:
     """Those of one position of the order: [B, H, W]."""
-    return scores.index_select(1, t.view(1)).squeeze(1)
+    return scores[:, t.view(1)].squeeze(1)  # torch 2.5 cannot trace the derivative of index_select here
 
 
 def _with(scores: Tensor, t: Tensor, new: Tensor) -> Tensor:

@@ -1,0 +1,42 @@
+"""What a paper says about an experiment, in a form that its outcome can confirm or not."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+Evidence = TypeVar("Evidence")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What the runs say of a claim.
+
+    Attributes:
+        share: the part of the objectives on which it holds, from 0 to 1.
+        seen: the numbers.
+    """
+
+    share: float
+    seen: str
+
+    @property
+    def verdict(self) -> str:
+        """In words."""
+        if self.share == 1:
+            return "holds"
+        return "holds in part" if self.share > 0 else "does not hold here"
+
+
+@dataclass(frozen=True)
+class Claim(ABC, Generic[Evidence]):
+    """A statement of a paper.
+
+    Args:
+        says: the statement.
+    """
+
+    says: str
+
+    @abstractmethod
+    def read(self, runs: Evidence) -> Reading:
+        """Hold the statement against runs."""
