@@ -1,6 +1,7 @@
 """The record of a training run: one row per recorded pass."""
 
 import json
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -84,10 +85,16 @@ class History(list[Row]):
 
 
 def best_bound(histories: Iterable[History]) -> float:
-    """The best lower bound on the optimum that runs on one objective know; their best objective if none knows any."""
+    """The best lower bound on the optimum that runs know; their best objective if none knows any.
+
+    A bound that the objective of another run is below is one on another objective, as with a penalty, and is left out.
+    """
     rows = [row for history in histories for row in history]
-    duals = [row.dual for row in rows if row.dual is not None]
-    return max(duals) if duals else min(row.objective for row in rows)
+    least = min((row.objective for row in rows if not math.isnan(row.objective)), default=math.nan)
+    # Objectives and bounds of one optimum may cross by rounding.
+    allowed = least + 1e-6 * abs(least)
+    duals = [row.dual for row in rows if row.dual is not None and row.dual <= allowed]
+    return max(duals, default=least)
 
 
 def _number(name: str, value: Any) -> float:

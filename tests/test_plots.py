@@ -118,7 +118,9 @@ def test_runs_without_rows_are_refused(runs, tmp_path):
 
 def test_best_bound():
     low, high = run([2.0], [1], dual=0.5), run([3.0], [1], dual=1.0)
-    assert best_bound([low, run([0.9], [1]), high]) == 1.0
+    assert best_bound([low, run([1.5], [1]), high]) == 1.0
+    assert best_bound([low, run([0.9], [1]), high]) == 0.5, "1 bounds another objective"
+    assert best_bound([run([1.0 - 1e-9], [1]), high]) == 1.0, "but for rounding"
     assert best_bound([run([2.0, 1.5], [1, 2]), run([3.0], [1])]) == 1.5
 
 
