@@ -44,5 +44,5 @@ def diverging(values: NDArray[np.float64], largest: float) -> NDArray[np.uint8]:
 
 def _encoded(image: "Image", kind: str) -> str:
     stream = BytesIO()
-    image.save(stream, kind, quality=_QUALITY, optimize=True)
+    image.save(stream, kind, quality=_QUALITY)
     return f"data:image/{kind.lower()};base64,{b64encode(stream.getvalue()).decode()}"
