@@ -50,8 +50,9 @@ def curves(history: History, headline: str) -> list[Markup]:
         history: a run with at least one row.
         headline: name of the metric.
     """
+    bounded = " and lower bound" if _rows(history, "dual") else ""
     panels = {
-        "Objective and lower bound": ("objective", "dual"),
+        f"Objective{bounded}": ("objective", "dual"),
         "Duality gap": ("gap",),
         f"{headline.replace('_', ' ')} on held-out data": (headline,),
     }

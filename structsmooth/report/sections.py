@@ -94,7 +94,7 @@ def _certificate(model: TrainedModel, history: History) -> Markup:
     if last.dual is not None and last.gap is not None:
         line += f", at least {last.dual:.6g} for any weights: at most {last.gap:.3g} above the optimum."
     else:
-        line += "; structsmooth certify bounds its distance from the optimum."
+        line += "; no lower bound is known."
     return element("p", line, class_="certificate")
 
 

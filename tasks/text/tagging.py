@@ -228,4 +228,6 @@ def _labels(corpus: Corpus, scheme: TagScheme, tags: Sequence[str]) -> Tensor:
     """The states of all tokens."""
     index = {tag: state for state, tag in enumerate(tags)}
     well_formed, which = _well_formed(corpus, scheme)
+    if unknown := set(well_formed) - index.keys():
+        raise ValueError(f"tags that the training data did not have: {', '.join(sorted(unknown))}")
     return torch.from_numpy(np.array([index[tag] for tag in well_formed])[which])
