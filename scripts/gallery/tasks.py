@@ -1,0 +1,102 @@
+"""A picture of a result of each task, as the pages of ``structsmooth show`` have it."""
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from scripts.gallery import data
+from structsmooth.markup import Markup, element
+from structsmooth.tasks import load_task
+from structsmooth.tasks.trained import train
+
+_WIDTH, _HEIGHT, _SCALE, _COLOURS = 760, 1400, 1.25, 160
+_ALTERNATIVES = 3
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A task with small data.
+
+    Attributes:
+        write: writes data into a folder, for a seed: their path; the data of the package if not given.
+        settings: of the task.
+        run: settings of its training.
+    """
+
+    write: Callable[[Path, int], str] | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+    run: dict[str, Any] = field(default_factory=dict)
+
+
+TASKS = {
+    "ner": Shown(run={"passes": 8}),
+    "chunking": Shown(data.chunks, run={"passes": 10}),
+    "ocr": Shown(data.letters, run={"lam": "1/n"}),
+    "segmentation": Shown(data.blobs, {"colours": 12, "textures": 24}),
+    "scenes": Shown(data.houses, {"side": 12, "colours": 12, "textures": 16}),
+    "multilabel": Shown(data.weather, {"scaling": "standard"}),
+    "alignment": Shown(data.translations),
+    "pose": Shown(data.figures, {"cell": 6, "window": 3, "torso": "neck,hip"}, {"lam": "1/n"}),
+}
+"""The tasks that are shown, by name; boxes of localization are those of the structure ``Candidates``."""
+
+
+def draw_all(folder: Path) -> None:
+    """Draw a result of every task into a folder."""
+    for name, shown in TASKS.items():
+        with TemporaryDirectory() as temporary:
+            _screenshot(_result(name, shown, Path(temporary)), folder / f"task_{name}.png")
+
+
+def _result(name: str, shown: Shown, folder: Path) -> Markup:
+    """A wrong example of other data than those of training, if one is wrong."""
+    task = load_task(name)(**shown.settings)
+    if shown.write is None:
+        paths = task.default_files()
+    else:
+        paths = {}
+        for seed, split in enumerate(("train", "test")):
+            (folder / split).mkdir()
+            paths[split] = shown.write(folder / split, seed)
+    model = train(task, task.read(paths["train"], "train"), **shown.run)
+    examples = model.task.read(paths["test"], "test")
+    costs = [
+        model.task.mistake(example, output) for example, output in zip(examples, model.predict(examples), strict=True)
+    ]
+    wrong = sorted((i for i, cost in enumerate(costs) if cost > 0), key=costs.__getitem__)
+    chosen = [examples[wrong[len(wrong) // 2] if wrong else 0]]
+    return model.task.show_example(chosen[0], model.alternatives(chosen, _ALTERNATIVES)[0])
+
+
+def _screenshot(content: Markup, path: Path) -> None:
+    """Save a picture of a piece of a page, without the empty space below it.
+
+    Raises:
+        FileNotFoundError: Chromium is not installed.
+    """
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    if browser is None:
+        raise FileNotFoundError("pictures of tasks need Chromium: apt-get install chromium, or --only structures")
+    style = Markup(files("structsmooth.report").joinpath("page.css").read_text(encoding="utf-8"))
+    head = element("head", element("meta", charset="utf-8"), element("style", style))
+    page = element("html", head, element("body", element("article", content), style="padding: 0 1rem"))
+    with TemporaryDirectory() as folder:
+        source, picture = Path(folder) / "page.html", Path(folder) / "page.png"
+        source.write_text("<!DOCTYPE html>" + page, encoding="utf-8")
+        command = [browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
+        command += [f"--user-data-dir={folder}/profile", f"--force-device-scale-factor={_SCALE}"]
+        command += [f"--window-size={_WIDTH},{_HEIGHT}", f"--screenshot={picture}", source.as_uri()]
+        subprocess.run(command, check=True, capture_output=True)
+        image = Image.open(picture).convert("RGB")
+    inked = (np.asarray(image) != 255).any((1, 2)).nonzero()[0]
+    image.crop((0, 0, image.width, int(inked[-1]) + 20)).quantize(_COLOURS, Image.Quantize.MAXCOVERAGE).save(
+        path, optimize=True
+    )
