@@ -130,6 +130,24 @@ def houses(folder: Path, seed: int) -> str:
     return str(folder)
 
 
+def balls(folder: Path, seed: int) -> str:
+    """A ball among bricks, with its box: a table for the task ``localization``."""
+    rng = np.random.default_rng(seed)
+    lines = ["image,class,xmin,ymin,xmax,ymax"]
+    for number in range(8):
+        canvas = Image.new("RGB", (180, 120), (170, 175, 165))
+        pen = ImageDraw.Draw(canvas)
+        for x, y in rng.integers([0, 0], [150, 100], (3, 2)).tolist():
+            pen.rectangle([x, y, x + 34, y + 16], fill=(140, 80, 60))
+        x, y, side = rng.integers([5, 5, 40], [115, 55, 60]).tolist()
+        pen.ellipse([x, y, x + side, y + side], fill=(225, 200, 60), outline=(60, 60, 60), width=3)
+        pen.chord([x, y, x + side, y + side], 20, 160, fill=(40, 90, 160))
+        _save(folder / f"{number:02}.png", np.asarray(canvas) + rng.normal(0, 10, (120, 180, 3)))
+        lines.append(f"{number:02}.png,ball,{x},{y},{x + side + 1},{y + side + 1}")
+    (folder / "balls.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return str(folder / "balls.csv")
+
+
 def figures(folder: Path, seed: int) -> str:
     """Stick figures with their joints: a folder for the task ``pose``."""
     rng = np.random.default_rng(seed)
