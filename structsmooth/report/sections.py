@@ -13,6 +13,8 @@ from structsmooth.tasks.trained import TrainedModel
 
 # Outputs of each example that is shown.
 _ALTERNATIVES = 5
+# Examples whose second-best outputs are sought, which can take far longer than the best.
+_SEARCHED = 1000
 
 
 def summary(model: TrainedModel, history: History) -> Markup:
@@ -69,13 +71,15 @@ def wrong(model: TrainedModel, examples: Sequence[Any], outputs: Sequence[Any], 
 
 def uncertain(model: TrainedModel, examples: Sequence[Any], count: int) -> Markup:
     """The examples whose best two outputs score nearly the same; nothing where the task has no alternatives."""
+    searched = examples if len(examples) <= _SEARCHED else examples[:_SEARCHED]
     try:
-        found = most_uncertain(model.alternatives(examples, 2), count)
+        found = most_uncertain(model.alternatives(searched, 2), count)
         titles = [f"the second-best output is {margin:.4g} behind" for _, margin in found]
         shown = _examples(model, examples, [index for index, _ in found], titles)
     except ValueError as error:
         return _section("uncertain", "Most uncertain", element("p", f"Not shown: {error}."))
-    lead = element("p", "By the difference of the scores of the two best outputs.", class_="note")
+    among = "" if searched is examples else f", among the first {_SEARCHED:,} examples"
+    lead = element("p", f"By the difference of the scores of the two best outputs{among}.", class_="note")
     return _section("uncertain", "Most uncertain", lead, *shown)
 
 

@@ -177,7 +177,7 @@ class OwnTask(Task):
     summary, headline = "signs", "right"
 
     def read(self, path, split="train"):
-        return [1.0, -2.0]
+        raise AssertionError
 
     def fit(self, examples):
         return FittedOwnTask(self)
@@ -198,11 +198,21 @@ class FittedOwnTask(FittedTask):
         raise AssertionError
 
 
-def test_a_task_of_ones_own_is_shown_as_text(tmp_path):
-    task = OwnTask()
+def page_of_own_task(folder: Path, examples: list[float]) -> Page:
     about = {"task": "own", "settings": {}, "n": 2, "lam": 0.1, "message": "stopped", "metrics": {}}
-    model = TrainedModel(task.fit([]), torch.ones(1), about)
-    write_report(model, tmp_path / "page.html", examples=task.read(""))
-    page = Page((tmp_path / "page.html").read_text(encoding="utf-8"))
+    write_report(TrainedModel(OwnTask().fit([]), torch.ones(1), about), folder / "page.html", examples=examples)
+    return Page((folder / "page.html").read_text(encoding="utf-8"))
+
+
+def test_a_task_of_ones_own_is_shown_as_text(tmp_path):
+    page = page_of_own_task(tmp_path, [1.0, -2.0])
     assert {"stopped", "0.5000", "cost 1", "<+>", " <->"} <= {*page.texts}
     assert len(page.all("article")) == 3
+
+
+def test_uncertain_examples_are_sought_among_the_first_of_many(tmp_path):
+    def said(page: Page) -> bool:
+        return any("among the first 1,000 examples" in text for text in page.texts)
+
+    assert said(page_of_own_task(tmp_path, 1001 * [1.0]))
+    assert not said(page_of_own_task(tmp_path, 1000 * [1.0]))
