@@ -22,8 +22,8 @@ _NUMBERS = {"passes": "{0.[0]}", "seconds": "{0,0.[00]}", "oracle_calls": "{0,0}
 _WRITTEN = 12
 # Opacity of the strongest colour, on which numbers can still be read.
 _STRONGEST = 0.8
-# Height of a row, largest width of a column, and room for axes, in pixels.
-_ROW, _COLUMN, _MARGIN, _LETTER = 22, 52, 60, 7
+# Height of a row, smallest and largest width of a column, room for axes, and width of a letter, in pixels.
+_ROW, _NARROW, _WIDE, _MARGIN, _LETTER = 22, 12, 52, 60, 7
 
 
 def bokeh() -> ModuleType:
@@ -76,10 +76,8 @@ def heat_map(matrix: Matrix) -> Markup:
         "colour": np.where(shares[there] < 0, COLOURS[1], COLOURS[0]),
         "strength": _STRONGEST * np.abs(shares[there]),
     }
-    width, height = _size(matrix)
     plot = bokeh().plotting.figure(
-        height=height,
-        max_width=width,
+        **_size(matrix),
         sizing_mode="stretch_width",
         x_range=(-0.5, len(matrix.columns) - 0.5),
         y_range=(len(matrix.rows) - 0.5, -0.5),
@@ -143,11 +141,12 @@ def _shares(matrix: Matrix) -> NDArray[np.float64]:
     return np.asarray(values / max(largest, 1e-300))
 
 
-def _size(matrix: Matrix) -> tuple[int, int]:
-    """Largest width, and height."""
-    longest = [_LETTER * max(map(len, names)) for names in (matrix.rows, matrix.columns)]
-    width = _COLUMN * len(matrix.columns) + longest[0] + _MARGIN
-    return max(width, 260), _ROW * len(matrix.rows) + longest[1] + _MARGIN
+def _size(matrix: Matrix) -> dict[str, int]:
+    """Height, and bounds of the width."""
+    left, above = (_LETTER * max(map(len, names)) + _MARGIN for names in (matrix.rows, matrix.columns))
+    count = len(matrix.columns)
+    widths = {"min_width": _NARROW * count + left, "max_width": max(_WIDE * count + left, 260)}
+    return {"height": _ROW * len(matrix.rows) + above} | widths
 
 
 def _label(axis: Any, names: Sequence[str], turn: float) -> None:
