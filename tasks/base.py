@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Generic, Literal, TextIO, TypeVar
 
 from torch import Tensor
 
+from structsmooth.markup import Block, Markup, alternatives, element, joined
 from structsmooth.problems import Problem
 from structsmooth.structures.checks import use_plain_numbers
 
@@ -141,6 +142,32 @@ class FittedTask(ABC):
 
     def draw_model(self, weights: Tensor, folder: Path) -> list[str]:
         """Save pictures of trained weights in a folder, if the task has any: the names of the files."""
+        return []
+
+    def show_example(self, example: Any, ranked: Sequence[tuple[float, Any]]) -> Markup:
+        """How an example looks in a report; here as the text of its outputs.
+
+        Args:
+            example: with its label, if that is known.
+            ranked: its best outputs with their scores, at least one, best first.
+        """
+        return joined([element("p", str(ranked[0][1])), alternatives(ranked, str)])
+
+    def mistake(self, example: Any, output: Any) -> float:
+        """How wrong an output of a labelled example is, from 0; here the error by the headline alone.
+
+        Raises:
+            ValueError: an example without a label.
+        """
+        value = self.measure([example], [output])[0][self.task.headline]
+        return value if self.task.headline_is_error else 1 - value
+
+    def show_results(self, examples: Sequence[Any], outputs: Sequence[Any]) -> list[Block]:
+        """Tables and figures of predicted outputs of labelled examples for a report, such as metrics by class."""
+        return []
+
+    def show_weights(self, weights: Tensor, examples: Sequence[Any]) -> list[Block]:
+        """Tables and figures of trained weights for a report; examples may be needed to name features."""
         return []
 
     def to_dict(self) -> dict[str, Any]:

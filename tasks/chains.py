@@ -3,9 +3,11 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, TextIO
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from structsmooth.markup import Matrix
 from structsmooth.scores import linear_chain
 from structsmooth.sequences import Sequences as TokenSequences
 from structsmooth.structures import LinearChain
@@ -61,6 +63,23 @@ def label_marginals(
         nodes = chain.marginals()[0]
         found += [own[:length] for own, length in zip(nodes, chain.lengths.tolist(), strict=True)]
     return found
+
+
+def transition_matrix(weights: Tensor, names: Sequence[str], transition_scale: float, what: str) -> Matrix:
+    """Learned scores of pairs of labels, of first labels and of last ones, for weights as of :func:`best_labels`.
+
+    Args:
+        weights: (F + S + 2)·S.
+        names: of the S labels.
+        transition_scale: that of the problem.
+        what: a label is called, such as "tag".
+    """
+    _, transition, ends = weights.detach().view(-1, len(names)).tensor_split([-len(names) - 2, -2])
+    values = np.full((len(names) + 1, len(names) + 1), np.nan)
+    values[1:, :-1] = transition_scale * transition
+    values[0, :-1], values[1:, -1] = ends
+    rows, columns = ["start", *names], [*names, "end"]
+    return Matrix(f"Scores of pairs of {what}s", rows, columns, values, what, f"next {what}")
 
 
 def _chains(

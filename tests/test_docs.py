@@ -11,7 +11,9 @@ from source_tree import LIBRARY, ROOT, module_names
 
 import structsmooth
 import structsmooth.estimators
+import structsmooth.markup
 import structsmooth.models
+import structsmooth.report
 import structsmooth.tasks
 from structsmooth.cli import main
 
@@ -78,7 +80,14 @@ def test_links_lead_to_files(path):
     assert not missing
 
 
-PACKAGES = [structsmooth, structsmooth.estimators, structsmooth.models, structsmooth.tasks]
+PACKAGES = [
+    structsmooth,
+    structsmooth.estimators,
+    structsmooth.markup,
+    structsmooth.models,
+    structsmooth.report,
+    structsmooth.tasks,
+]
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.__name__)

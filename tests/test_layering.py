@@ -41,7 +41,7 @@ LAYERS = [
     {"structsmooth.solvers.__init__"},
     {"structsmooth"},
     {"structsmooth.models"},
-    {"structsmooth.plots"},
+    {"structsmooth.markup", "structsmooth.plots"},
     {"structsmooth.tasks"},
     {
         "structsmooth.tasks." + room
@@ -49,7 +49,7 @@ LAYERS = [
     },
     {"structsmooth.tasks.__init__"},
     {"structsmooth.tasks.trained"},
-    {"structsmooth.estimators"},
+    {"structsmooth.estimators", "structsmooth.report"},
     {"structsmooth.cli"},
     {"structsmooth.__main__", "scripts"},
 ]

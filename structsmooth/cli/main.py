@@ -1,4 +1,4 @@
-"""Commands: train, evaluate, predict, info; tune, compare, certify and path are in their own files."""
+"""Commands: train, evaluate, predict, info; tune, compare, certify, path and show are in their own files."""
 
 import ctypes
 import os
@@ -20,6 +20,7 @@ from structsmooth.cli.keeper import PATIENCE, Keeper
 from structsmooth.cli.model import ModelDirectory
 from structsmooth.cli.path import add_path, path
 from structsmooth.cli.report import history_table, progress_bar
+from structsmooth.cli.show import add_show, show
 from structsmooth.cli.tune import add_tune, tune
 from structsmooth.solvers import SOLVERS, Progress, Result, Status
 from structsmooth.solvers.state import Callback
@@ -188,6 +189,7 @@ def _parser(arguments: Sequence[str]) -> ArgumentParser:
     add_compare(add(compare), arguments)
     add_path(add(path), arguments)
     add_certify(add(certify))
+    add_show(add(show))
     evaluation, prediction, description = add(evaluate), add(predict), add(info)
     for command in (evaluation, prediction, description):
         command.add_argument("model", metavar="DIR", help="model directory, the --out of structsmooth train")

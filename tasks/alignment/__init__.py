@@ -9,12 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from structsmooth.markup import Markup
 from structsmooth.problems import LinearModuleProblem
 from structsmooth.structures import Matching
 from structsmooth.tasks.alignment.data import Link, SentencePair, read_pairs
 from structsmooth.tasks.alignment.features import GROUPS, pair_features
 from structsmooth.tasks.alignment.lexicon import Lexicon
-from structsmooth.tasks.alignment.picture import draw_alignment
+from structsmooth.tasks.alignment.picture import draw_alignment, pair_markup
 from structsmooth.tasks.alignment.results import known_links, measures, table
 from structsmooth.tasks.alignment.score import AlignmentScore, batched, padded
 from structsmooth.tasks.base import FittedTask, Predictions, Split, Task
@@ -73,6 +74,10 @@ class FittedAlignment(FittedTask):
         for number, (pair, ranked) in enumerate(zip(examples, predictions, strict=True), 1):
             if pair.source and pair.target:
                 draw_alignment(pair, ranked[0][1], folder / f"{number:04}.png")
+
+    def show_example(self, example: SentencePair, ranked: Sequence[tuple[float, Sequence[Link]]]) -> Markup:
+        """A grid of words with the links that are right, wrong or missed."""
+        return pair_markup(example, ranked)
 
     def to_dict(self) -> dict[str, Any]:
         """The options and the lexicon, as plain JSON."""

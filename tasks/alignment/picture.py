@@ -1,8 +1,9 @@
-"""A picture of an alignment: a grid of words, with the links that were found and those that should be."""
+"""Pictures of an alignment: a grid of words, with the links that were found and those that should be."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
+from structsmooth.markup import Markup, Verdict, alternatives, element, joined
 from structsmooth.tasks.alignment.data import Link, SentencePair
 
 _SURE, _POSSIBLE, _FOUND = "#0072B2", "#56B4E9", "#D55E00"
@@ -32,3 +33,44 @@ def draw_alignment(pair: SentencePair, links: Sequence[Link], path: Path) -> Non
     panel.grid(which="minor", color="0.9", linewidth=0.5)
     panel.tick_params(which="both", length=0)
     figure.savefig(path, dpi=100, bbox_inches="tight")
+
+
+def pair_markup(pair: SentencePair, ranked: Sequence[tuple[float, Sequence[Link]]]) -> Markup:
+    """A table of words with the links that are right, wrong or missed, and alternatives."""
+    best = set(ranked[0][1])
+    corner = element("td")
+    head = [element("th", element("span", word), scope="col") for word in pair.target]
+    rows = [
+        element("tr", element("th", word, scope="row"), *(_cell(pair, (i, j), best) for j in range(len(pair.target))))
+        for i, word in enumerate(pair.source)
+    ]
+    grid = element("table", element("thead", element("tr", corner, *head)), element("tbody", *rows), class_="grid")
+    legend = element("p", "✓ right, ✗ wrong, ○ missed", class_="note")
+
+    def describe(links: Sequence[Link]) -> str:
+        more = [f"with {_words(pair, link)}" for link in links if link not in best]
+        return ", ".join(more + [f"without {_words(pair, link)}" for link in sorted(best - set(links))])
+
+    return joined([element("div", grid, class_="scroll"), legend, alternatives(ranked, describe)])
+
+
+def _cell(pair: SentencePair, link: Link, found: set[Link]) -> Markup:
+    kind = _verdict(pair, link, link in found)
+    if kind is None:
+        return element("td")
+    signs = {"right": "✓", "wrong": "✗", "missed": "○", "plain": "●"}
+    meaning = "linked" if kind == "plain" else kind
+    return element("td", element("span", signs[kind], role="img", aria_label=meaning), class_=kind)
+
+
+def _verdict(pair: SentencePair, link: Link, found: bool) -> Verdict | None:
+    """Of a pair of words; nothing where there is no link and should be none."""
+    if pair.sure is None:
+        return "plain" if found else None
+    if found:
+        return "right" if link in pair.sure | pair.possible else "wrong"
+    return "missed" if link in pair.sure else None
+
+
+def _words(pair: SentencePair, link: Link) -> str:
+    return f"{pair.source[link[0]]} → {pair.target[link[1]]}"

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from structsmooth.costs import OneMinusIoU
+from structsmooth.markup import Block, Markup
 from structsmooth.problems import LinearModuleProblem, ModuleProblem, Problem
 from structsmooth.tasks.base import FittedTask, Predictions, Split, Task
 from structsmooth.tasks.files import data_file
@@ -25,7 +26,13 @@ from structsmooth.tasks.localization.box_table import write_box_table
 from structsmooth.tasks.localization.examples import Detection, Example, make_examples, overlaps, wanted_examples
 from structsmooth.tasks.localization.heads import HEADS, ClassHeads
 from structsmooth.tasks.localization.proposals import SearchMode, SelectiveSearch
-from structsmooth.tasks.localization.results import localization_metrics, save_picture
+from structsmooth.tasks.localization.results import (
+    class_table,
+    example_markup,
+    localization_metrics,
+    overlap,
+    save_picture,
+)
 
 Head = Literal["linear", "elu"]
 
@@ -81,6 +88,19 @@ class FittedLocalization(FittedTask):
         folder.mkdir(parents=True, exist_ok=True)
         for example, ranked in zip(examples, predictions, strict=True):
             save_picture(folder, example, ranked[0][1])
+
+    def show_example(self, example: Example, ranked: Sequence[tuple[float, Detection]]) -> Markup:
+        """The image with the true box in green and the best detection in red."""
+        return example_markup(example, ranked)
+
+    def mistake(self, example: Example, output: Detection) -> float:
+        """1 − IoU with the true box; 0 where there is no object."""
+        _require_boxes([example])
+        return 0.0 if example.truth is None else 1 - overlap(example, output)
+
+    def show_results(self, examples: Sequence[Example], outputs: Sequence[Detection]) -> list[Block]:
+        """The metrics of each class."""
+        return [class_table(examples, outputs)]
 
     @classmethod
     def from_learned(cls, task: Task, learned: Mapping[str, Any]) -> FittedTask:

@@ -11,15 +11,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from structsmooth.markup import Block, Markup
 from structsmooth.problems import FactorGraphProblem, FactorGraphs
 from structsmooth.structures import FactorGraph
 from structsmooth.tasks.base import FittedTask, Predictions, Split, Task
 from structsmooth.tasks.files import data_file
 from structsmooth.tasks.multilabel.data import Example, read_examples
 from structsmooth.tasks.multilabel.label_graph import LabelPairs, label_pairs
-from structsmooth.tasks.multilabel.picture import draw_label_graph
+from structsmooth.tasks.multilabel.picture import draw_label_graph, pair_blocks
 from structsmooth.tasks.multilabel.ranking import Ranked, RankedSets
-from structsmooth.tasks.multilabel.results import measures, table
+from structsmooth.tasks.multilabel.results import example_markup, label_table, measures, table
 from structsmooth.tasks.progress import tracked
 
 Scaling = Literal["unit", "standard", "none"]
@@ -108,10 +109,20 @@ class FittedMultilabel(FittedTask):
         """The label graph with its learned weights, if labels have pairs."""
         if not self.edges:
             return []
-        _, pairwise = self._split(weights)
-        edges = [(a, b) for a, b in self.edges]
-        draw_label_graph(self.labels, edges, pairwise.tolist(), folder / "labels.png")
+        draw_label_graph(self.labels, *self._pairs(weights), folder / "labels.png")
         return ["labels.png"]
+
+    def show_example(self, example: Example, ranked: Sequence[tuple[float, tuple[str, ...]]]) -> Markup:
+        """The labels, and which of them are right, wrong or missed."""
+        return example_markup(example.labels, ranked)
+
+    def show_results(self, examples: Sequence[Example], outputs: Sequence[tuple[str, ...]]) -> list[Block]:
+        """Precision, recall and F1 of each label."""
+        return [label_table(self.labels, self._truth(examples), self._table(outputs))]
+
+    def show_weights(self, weights: Tensor, examples: Sequence[Example]) -> list[Block]:
+        """Scores of pairs of labels."""
+        return pair_blocks(self.labels, *self._pairs(weights))
 
     @property
     def _inference(self) -> Inference:
@@ -136,6 +147,11 @@ class FittedMultilabel(FittedTask):
             x = torch.from_numpy(self._features(examples[begin : begin + size]))
             scores = torch.nn.functional.pad(x, (0, 1), value=1.0) @ unary.T
             yield FactorGraph(torch.stack([torch.zeros_like(scores), scores], -1), edges, tables)
+
+    def _pairs(self, weights: Tensor) -> tuple[list[tuple[int, int]], list[float]]:
+        """Pairs of labels and their weights."""
+        pairwise: list[float] = self._split(weights)[1].tolist()
+        return [(a, b) for a, b in self.edges], pairwise
 
     def _split(self, weights: Tensor) -> tuple[Tensor, Tensor]:
         """Weights of labels [L, D + 1], the bias last, and of pairs."""

@@ -6,12 +6,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from structsmooth.markup import Block, Matrix, Table
 from structsmooth.tasks.multilabel.label_graph import spanning_tree
 
 # Of the palette of Okabe and Ito, which colour-blind readers can tell apart.
 _TOGETHER, _APART = "#0072B2", "#D55E00"
 # Width of the line of the largest weight, in points.
 _WIDEST = 4.0
+# Pairs that a table shows in each direction, and labels that a matrix of pairs may have.
+_LISTED, _MOST_LABELS = 8, 60
 
 
 def draw_label_graph(
@@ -46,6 +49,22 @@ def draw_label_graph(
         panel.plot([], [], color=colour, label=f"{meaning}, weights to {extreme:+.3g}")
     figure.legend(loc="outside lower center", ncols=2, frameon=False)
     figure.savefig(path, dpi=150)
+
+
+def pair_blocks(labels: Sequence[str], edges: Sequence[tuple[int, int]], weights: Sequence[float]) -> list[Block]:
+    """The largest scores of pairs of labels in a table, and all in a matrix unless labels are too many."""
+    if not edges:
+        return []
+    ordered = sorted(zip(weights, edges, strict=True))
+    chosen = [*ordered[::-1][:_LISTED], *ordered[:_LISTED][::-1]] if len(ordered) > 2 * _LISTED else ordered[::-1]
+    rows = [(f"{labels[a]} and {labels[b]}", f"{weight:+.3g}") for weight, (a, b) in chosen]
+    table = Table("Pairs of labels with the largest scores in either direction", ("pair", "score together"), rows)
+    if len(labels) > _MOST_LABELS:
+        return [table]
+    values = np.full((len(labels), len(labels)), np.nan)
+    for weight, (a, b) in ordered:
+        values[a, b] = values[b, a] = weight
+    return [Matrix("Scores of pairs of labels", labels, labels, values, "label", "other label"), table]
 
 
 def around(count: int, edges: Sequence[tuple[int, int]], strength: NDArray[np.float64]) -> list[int]:

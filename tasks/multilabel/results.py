@@ -1,7 +1,12 @@
 """How well sets of labels are predicted."""
 
+from collections.abc import Collection, Iterator, Sequence
+
 import numpy as np
 from numpy.typing import NDArray
+
+from structsmooth import markup
+from structsmooth.markup import Markup, alternatives, chips, joined
 
 Table = NDArray[np.bool_]
 
@@ -29,12 +34,35 @@ def table(names: list[str], truth: Table, found: Table) -> str:
     lines = [f"{name:16} {100 * value:6.2f} %" for name, value in measures(truth, found).items()]
     wide = max(map(len, names))
     lines += ["", f"{'label':{wide}}  precision  recall      F1  examples"]
-    for i, name in enumerate(names):
-        own, all_true, all_found = (int(t[:, i].sum()) for t in (truth & found, truth, found))
-        precision, recall = own / max(all_found, 1), own / max(all_true, 1)
-        f1 = float(_f1(np.array(own), np.array(all_true), np.array(all_found)))
-        lines.append(f"{name:{wide}}  {precision:9.2%}  {recall:6.2%}  {f1:6.2%}  {all_true:8}")
+    for name, (precision, recall, f1), examples in _by_label(names, truth, found):
+        lines.append(f"{name:{wide}}  {precision:9.2%}  {recall:6.2%}  {f1:6.2%}  {examples:8}")
     return "\n".join(lines)
+
+
+def label_table(names: list[str], truth: Table, found: Table) -> markup.Table:
+    """Precision, recall and F1 of each label."""
+    labels = _by_label(names, truth, found)
+    rows = [(name, *(f"{share:.1%}" for share in shares), f"{examples:,}") for name, shares, examples in labels]
+    return markup.Table("Labels", ("label", "precision", "recall", "F1", "gold"), rows)
+
+
+def example_markup(gold: Collection[str] | None, ranked: Sequence[tuple[float, tuple[str, ...]]]) -> Markup:
+    """The predicted labels, which of them are right, those that were missed, and alternatives."""
+    best = ranked[0][1]
+
+    def describe(labels: tuple[str, ...]) -> str:
+        more = [f"with {name}" for name in labels if name not in best]
+        return ", ".join(more + [f"without {name}" for name in best if name not in labels])
+
+    return joined([chips(best, gold), alternatives(ranked, describe)])
+
+
+def _by_label(names: list[str], truth: Table, found: Table) -> Iterator[tuple[str, tuple[float, float, float], int]]:
+    """Each label with its precision, recall and F1, and the number of examples that have it."""
+    for i, name in enumerate(names):
+        own, true, guessed = (int(t[:, i].sum()) for t in (truth & found, truth, found))
+        f1 = float(_f1(np.array(own), np.array(true), np.array(guessed)))
+        yield name, (own / max(guessed, 1), own / max(true, 1), f1), true
 
 
 def _f1(right: NDArray[np.int64], true: NDArray[np.int64], found: NDArray[np.int64]) -> NDArray[np.float64]:

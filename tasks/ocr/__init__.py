@@ -13,12 +13,14 @@ from torch import Tensor
 
 from structsmooth.costs import NormalizedHamming
 from structsmooth.kernels import FittedKernel, KernelFeatures
+from structsmooth.markup import Block, Markup
 from structsmooth.problems import DenseChainProblem, SparseChainProblem
 from structsmooth.sequences import DenseSequences, SparseSequences
 from structsmooth.tasks.base import FittedTask, Predictions, Split, Task
-from structsmooth.tasks.chains import best_labels, write_scores
+from structsmooth.tasks.chains import best_labels, transition_matrix, write_scores
 from structsmooth.tasks.files import data_file
 from structsmooth.tasks.ocr.letters import ALPHABET, PIXELS, Word, read_words
+from structsmooth.tasks.ocr.shown import confusion, letter_table, pixel_weights, word_markup
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,24 @@ class FittedOCR(FittedTask):
         for ranked in predictions:
             write_scores(ranked, stream)
             stream.write(" ".join(text for _, text in ranked) + "\n")
+
+    def show_example(self, example: Word, ranked: Sequence[tuple[float, str]]) -> Markup:
+        """The pictures of the letters, what they were read as, and the right letters where that is wrong."""
+        return word_markup(example, ranked)
+
+    def mistake(self, example: Word, output: str) -> float:
+        """The fraction of wrong letters."""
+        return sum(a != b for a, b in zip(_gold(example), output, strict=True)) / len(output)
+
+    def show_results(self, examples: Sequence[Word], outputs: Sequence[str]) -> list[Block]:
+        """How many letters of each kind are right, and which are taken for which."""
+        gold, found = "".join(map(_gold, examples)), "".join(outputs)
+        return [letter_table(gold, found), confusion(gold, found)]
+
+    def show_weights(self, weights: Tensor, examples: Sequence[Word]) -> list[Block]:
+        """Scores of pairs of letters, and the weights of the pixels unless letters are compared by a kernel."""
+        pairs = transition_matrix(weights, ALPHABET, self.task.transition_scale, "letter")
+        return [pairs] if self._kernel else [pairs, pixel_weights(weights)]
 
     @cached_property
     def _kernel(self) -> FittedKernel | None:

@@ -13,17 +13,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from structsmooth.markup import Block, Markup, Table
 from structsmooth.problems import LinearModuleProblem
 from structsmooth.tasks.base import FittedTask, Latest, Predictions, Split, Task
 from structsmooth.tasks.files import data_file
 from structsmooth.tasks.pose.data import Joints, Person, known_joints, person_size, read_people
 from structsmooth.tasks.pose.features import Cells
-from structsmooth.tasks.pose.picture import draw_pose
-from structsmooth.tasks.pose.results import measures, table
+from structsmooth.tasks.pose.picture import drawn_pose, person_markup
+from structsmooth.tasks.pose.results import found_by_joint, measures, table
 from structsmooth.tasks.pose.score import PoseScore
 from structsmooth.tasks.pose.skeleton import Skeleton
 from structsmooth.tasks.progress import tracked
-from structsmooth.tasks.segmentation.pictures import read_listed
+from structsmooth.tasks.segmentation.pictures import read_listed, save_image
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,17 @@ class FittedPose(FittedTask):
         """A PNG file of each image: its best pose in green, the known one in red."""
         folder.mkdir(parents=True, exist_ok=True)
         for person, ranked in zip(examples, predictions, strict=True):
-            draw_pose(person, ranked[0][1], self.skeleton.limbs, folder / f"{person.name}.png")
+            save_image(folder / f"{person.name}.png", drawn_pose(person, ranked[0][1], self.skeleton.limbs))
+
+    def show_example(self, example: Person, ranked: Sequence[tuple[float, Joints]]) -> Markup:
+        """The image with its best pose in green and the known one in red."""
+        return person_markup(example, ranked, self.skeleton.limbs)
+
+    def show_results(self, examples: Sequence[Person], outputs: Sequence[Joints]) -> list[Block]:
+        """How often each joint is found."""
+        shares = found_by_joint(examples, outputs, self.task.ends)
+        rows = [(joint, f"{share:.1%}") for joint, share in shares.items()]
+        return [Table("Joints found within 0.2 times the size of the person", ("joint", "found"), rows)]
 
     @classmethod
     def from_learned(cls, task: Task, learned: Mapping[str, Any]) -> FittedTask:

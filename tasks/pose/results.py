@@ -46,13 +46,18 @@ def table(people: Sequence[Person], poses: Sequence[Joints], limbs: Limbs, torso
     metrics = measures(people, poses, limbs, torso)
     mean_error = metrics.pop("error")
     lines = [f"{name:16} {value:8.2%}" for name, value in metrics.items()]
+    lines += [f"  {joint:14} {share:8.2%}" for joint, share in found_by_joint(people, poses, torso).items()]
+    return "\n".join([*lines, f"error            {mean_error:8.3f}", f"images           {len(people):8}"])
+
+
+def found_by_joint(people: Sequence[Person], poses: Sequence[Joints], torso: tuple[str, str]) -> dict[str, float]:
+    """The share of each joint that is found within 0.2 times the size of the person."""
     by_joint: dict[str, list[bool]] = {}
     for person, pose in zip(people, poses, strict=True):
         limit = _LIMITS["pck"] * person_size(person.joints, torso)
         for joint, error in _errors(person, pose).items():
             by_joint.setdefault(joint, []).append(error <= limit)
-    lines += [f"  {joint:14} {_share(found):8.2%}" for joint, found in by_joint.items()]
-    return "\n".join([*lines, f"error            {mean_error:8.3f}", f"images           {len(people):8}"])
+    return {joint: _share(found) for joint, found in by_joint.items()}
 
 
 def _errors(person: Person, pose: Joints) -> dict[str, float]:

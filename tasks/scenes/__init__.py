@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from structsmooth.markup import Block, Markup, alternatives, joined
 from structsmooth.problems import FactorGraphProblem
 from structsmooth.tasks.base import FittedTask, Predictions, Split, Task
 from structsmooth.tasks.files import data_file
@@ -103,6 +104,27 @@ class FittedScenes(FittedTask):
         folder.mkdir(parents=True, exist_ok=True)
         for scene, ranked in zip(examples, predictions, strict=True):
             save_overlay(folder / f"{scene.name}.png", scene, ranked[0][1], self.classes)
+
+    def show_example(self, example: Scene, ranked: Sequence[tuple[float, Labels]]) -> Markup:
+        """The image beside its predicted classes, and the true ones if they are known."""
+        from structsmooth.tasks.scenes.results import scene_markup
+
+        best = ranked[0][1]
+        others = alternatives(ranked, lambda labels: f"{(labels != best).sum():,} other pixels")
+        return joined([scene_markup(example, best, self.classes), others])
+
+    def mistake(self, example: Scene, output: Labels) -> float:
+        """The share of wrong pixels among those that have a class."""
+        labels = truth(example)
+        known = labels < len(self.classes)
+        return float((labels != output)[known].mean()) if known.any() else 0.0
+
+    def show_results(self, examples: Sequence[Scene], outputs: Sequence[Labels]) -> list[Block]:
+        """Metrics of each class, and which classes are taken for which."""
+        from structsmooth.tasks.scenes.results import class_blocks, confusion
+
+        counts = confusion([truth(scene) for scene in examples], outputs, len(self.classes))
+        return class_blocks(self.classes, counts)
 
     @classmethod
     def from_learned(cls, task: Task, learned: Mapping[str, Any]) -> FittedTask:

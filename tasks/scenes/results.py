@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from structsmooth.checkpoint import write_atomic
+from structsmooth.markup import Block, Markup, Matrix, Table, element, joined, views
 from structsmooth.tasks.scenes.data import Scene
-from structsmooth.tasks.segmentation.pictures import opencv
+from structsmooth.tasks.segmentation.pictures import embedded, opencv, save_image
 
 Labels = NDArray[np.uint8]
 
@@ -68,11 +68,10 @@ def run_lengths(labels: Labels) -> list[list[int]]:
 def save_overlay(path: Path, scene: Scene, found: Labels, names: Sequence[str]) -> None:
     """Save the image, the predicted classes in colours, the true ones if they are known, and a legend, side by side."""
     cv2 = opencv()
-    colours = np.array([*palette(len(names)), _VOID])
+    colours = _colours(names)
     shown = [found] if scene.labels is None else [found, scene.labels]
-    tinted = [_OPACITY * scene.image + (1 - _OPACITY) * colours[np.minimum(labels, len(names))] for labels in shown]
-    picture = np.concatenate([scene.image, *tinted], 1).astype(np.uint8)
-    present = sorted({int(label) for labels in shown for label in np.unique(labels) if label < len(names)})
+    picture = np.concatenate([scene.image, *(_tinted(scene, labels, names) for labels in shown)], 1)
+    present = _present(shown, names)
     height = max(len(picture), _LINE * len(present) + 4)
     canvas = np.full((height, picture.shape[1] + _LEGEND, 3), 255, np.uint8)
     canvas[: len(picture), : picture.shape[1]] = picture
@@ -81,7 +80,30 @@ def save_overlay(path: Path, scene: Scene, found: Labels, names: Sequence[str]) 
         top = 2 + _LINE * line
         cv2.rectangle(canvas, (left + 4, top + 2), (left + 15, top + 13), colours[label].tolist(), -1)
         cv2.putText(canvas, names[label], (left + 20, top + 12), cv2.FONT_HERSHEY_SIMPLEX, 0.4, (0, 0, 0), 1)
-    write_atomic(path, cv2.imencode(".png", canvas)[1].tobytes())
+    save_image(path, canvas)
+
+
+def scene_markup(scene: Scene, found: Labels, names: Sequence[str]) -> Markup:
+    """The image, the predicted classes in colours, the true ones if they are known, and a legend."""
+    pictures = [(scene.name, embedded(scene.image, scene.name))]
+    shown = {"predicted": found} | ({} if scene.labels is None else {"gold": scene.labels})
+    for kind, labels in shown.items():
+        pictures.append((f"{kind} classes", embedded(_tinted(scene, labels, names), f"{kind} classes of {scene.name}")))
+    colours = _colours(names)[:, ::-1].tolist()
+    legend = [_swatch(names[label], colours[label]) for label in _present(list(shown.values()), names)]
+    return joined([views(*pictures), element("p", *legend, class_="chips")])
+
+
+def class_blocks(names: Sequence[str], counts: NDArray[np.int64]) -> list[Block]:
+    """Recall, precision and IoU of each class, and which classes are taken for which."""
+    right, true, found = counts.diagonal(), counts.sum(1), counts.sum(0)
+    shares = (right / np.maximum(true, 1), right / np.maximum(found, 1), _ious(counts))
+    rows = [(name, *(f"{share[i]:.1%}" for share in shares), f"{true[i]:,}") for i, name in enumerate(names) if true[i]]
+    table = Table("Pixels by class", ("class", "recall", "precision", "IoU", "gold"), rows)
+    return [
+        table,
+        Matrix("Pixels by gold and predicted class", names, names, counts, "gold", "predicted", counts=True),
+    ]
 
 
 def palette(count: int) -> NDArray[np.uint8]:
@@ -90,6 +112,28 @@ def palette(count: int) -> NDArray[np.uint8]:
     hsv = np.stack([180 * (steps * 0.618034 % 1), 255 - 90 * (steps % 2), 255 - 70 * (steps % 3)], 1)
     colours: NDArray[np.uint8] = opencv().cvtColor(hsv[None].astype(np.uint8), opencv().COLOR_HSV2BGR)[0]
     return colours
+
+
+def _colours(names: Sequence[str]) -> NDArray[np.uint8]:
+    """Of the classes and of void pixels, BGR: [C + 1, 3]."""
+    return np.array([*palette(len(names)), _VOID], dtype=np.uint8)
+
+
+def _tinted(scene: Scene, labels: Labels, names: Sequence[str]) -> NDArray[np.uint8]:
+    """The image under the colours of the classes of its pixels, BGR."""
+    colours = _colours(names)[np.minimum(labels, len(names))]
+    tinted: NDArray[np.uint8] = (_OPACITY * scene.image + (1 - _OPACITY) * colours).astype(np.uint8)
+    return tinted
+
+
+def _present(shown: Sequence[Labels], names: Sequence[str]) -> list[int]:
+    """The classes that occur."""
+    return sorted({int(label) for labels in shown for label in np.unique(labels) if label < len(names)})
+
+
+def _swatch(name: str, colour: Sequence[int]) -> Markup:
+    box = element("span", class_="swatch", style=f"background: rgb({', '.join(map(str, colour))})")
+    return element("span", box, name, class_="chip plain")
 
 
 def _ious(counts: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -12,11 +12,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from structsmooth.markup import Block, Markup, Matrix, alternatives, joined, views
 from structsmooth.problems import LinearModuleProblem
 from structsmooth.tasks.base import FittedTask, Latest, Predictions, Split, Task
 from structsmooth.tasks.files import data_file
 from structsmooth.tasks.progress import tracked
-from structsmooth.tasks.segmentation.pictures import Picture, read_listed, read_pictures, run_lengths, save_overlay
+from structsmooth.tasks.segmentation.pictures import (
+    Picture,
+    embedded,
+    overlay,
+    read_listed,
+    read_pictures,
+    run_lengths,
+    save_image,
+)
 from structsmooth.tasks.segmentation.score import SuperpixelScore, balanced_cost
 
 if TYPE_CHECKING:  # OpenCV loads with the first image, not with the list of tasks
@@ -78,7 +87,25 @@ class FittedSegmentation(FittedTask):
         """A PNG file of each image: its best segmentation in green, the outline of its mask in red."""
         folder.mkdir(parents=True, exist_ok=True)
         for picture, ranked in zip(examples, predictions, strict=True):
-            save_overlay(folder / f"{picture.name}.png", picture, ranked[0][1])
+            save_image(folder / f"{picture.name}.png", overlay(picture, ranked[0][1]))
+
+    def show_example(self, example: Picture, ranked: Sequence[tuple[float, Mask]]) -> Markup:
+        """The image beside its best segmentation in green, with the outline of its mask in red."""
+        best = ranked[0][1]
+        outlined = "" if example.mask is None else ", true outline in red"
+        shown = views(
+            (example.name, embedded(example.image, example.name)),
+            (f"object in green{outlined}", embedded(overlay(example, best), f"segmentation of {example.name}")),
+        )
+        return joined([shown, alternatives(ranked, lambda mask: f"{(mask != best).sum():,} other pixels")])
+
+    def show_results(self, examples: Sequence[Picture], outputs: Sequence[Mask]) -> list[Block]:
+        """Numbers of pixels by true and by predicted label."""
+        counts = np.zeros((2, 2), dtype=np.int64)
+        for picture, output in zip(examples, outputs, strict=True):
+            counts += np.bincount(2 * _truth(picture).ravel() + output.ravel(), minlength=4).reshape(2, 2)
+        names = ["background", "object"]
+        return [Matrix("Pixels by gold and predicted label", names, names, counts, "gold", "predicted", counts=True)]
 
     @classmethod
     def from_learned(cls, task: Task, learned: Mapping[str, Any]) -> FittedTask:

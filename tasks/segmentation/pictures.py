@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from structsmooth import markup
 from structsmooth.checkpoint import write_atomic
 from structsmooth.tasks.files import select
 
@@ -158,8 +159,8 @@ def decoded(file: File, flags: int) -> NDArray[Any]:
     return np.asarray(pixels)
 
 
-def save_overlay(path: Path, picture: Picture, predicted: NDArray[np.bool_]) -> None:
-    """Save the image with the predicted object in green, and the outline of the mask in red, if there is one."""
+def overlay(picture: Picture, predicted: NDArray[np.bool_]) -> NDArray[np.uint8]:
+    """The image with the predicted object in green, and the outline of the mask in red, if there is one: BGR."""
     cv2 = opencv()
     canvas = picture.image.copy()
     tinted = _OPACITY * canvas[predicted] + (1 - _OPACITY) * np.array(_PREDICTED)
@@ -167,7 +168,17 @@ def save_overlay(path: Path, picture: Picture, predicted: NDArray[np.bool_]) -> 
     if picture.mask is not None:
         outlines, _ = cv2.findContours(picture.mask.astype(np.uint8), cv2.RETR_LIST, cv2.CHAIN_APPROX_NONE)
         cv2.drawContours(canvas, outlines, -1, _OUTLINE, 1)
-    write_atomic(path, cv2.imencode(".png", canvas)[1].tobytes())
+    return canvas
+
+
+def save_image(path: Path, pixels: NDArray[np.uint8]) -> None:
+    """Save an image, BGR, as PNG."""
+    write_atomic(path, opencv().imencode(".png", pixels)[1].tobytes())
+
+
+def embedded(pixels: NDArray[np.uint8], alt: str) -> markup.Markup:
+    """An image, BGR, inside a page; ``alt`` says what it shows."""
+    return markup.picture(np.ascontiguousarray(pixels[..., ::-1]), alt)
 
 
 def run_lengths(mask: NDArray[np.bool_]) -> list[int]:

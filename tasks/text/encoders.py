@@ -57,6 +57,14 @@ class AttributeEncoder(ABC):
         attributes = _joined(parts, size) if cache is None else mapped(_file(tables, Path(cache)), size, parts)
         return SparseSequences(*map(torch.from_numpy, (attributes, token_offsets, corpus.offsets)))
 
+    def names(self, sentences: Sequence[Sentence], templates: Templates) -> dict[int, str]:
+        """An attribute for each integer that some sentences have; several of them may share an integer."""
+        if not sentences:
+            return {}
+        steps = _combinations(Corpus.of(sentences), templates)
+        spelled = (a for template, found in steps for values in found.distinct for a in template.spell(*values))
+        return {number: attribute for attribute in spelled if (number := self.integer(attribute)) != _DROPPED}
+
     def to_dict(self) -> dict[str, Any]:
         """The encoder as plain JSON; :func:`encoder_from_dict` reads it."""
         return {"encoder": self.name} | {f.name: getattr(self, f.name) for f in fields(self)}
@@ -127,6 +135,10 @@ class DictionaryEncoder(AttributeEncoder):
     def size(self) -> int:
         """Number of known attributes."""
         return len(self.attributes)
+
+    def names(self, sentences: Sequence[Sentence], templates: Templates) -> dict[int, str]:
+        """All known attributes by their integers."""
+        return dict(enumerate(self.attributes))
 
     def integer(self, attribute: str) -> int:
         """The number of an attribute; -1 if it is not known."""

@@ -13,16 +13,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from structsmooth.costs import Cost
+from structsmooth.markup import Block, Markup
 from structsmooth.metrics import entity_scores
 from structsmooth.problems import SparseChainProblem
 from structsmooth.sequences import SparseSequences
 from structsmooth.tag_schemes import TagScheme, detect_scheme, entities, entity_tags, transition_mask
 from structsmooth.tasks.base import FittedTask, Latest, Predictions, Split, Task
-from structsmooth.tasks.chains import best_labels, write_scores
+from structsmooth.tasks.chains import best_labels, transition_matrix, write_scores
 from structsmooth.tasks.text.attributes import Templates
 from structsmooth.tasks.text.conll import read_corpus, write_conll
 from structsmooth.tasks.text.corpus import Corpus, Sentence, Token
 from structsmooth.tasks.text.encoders import AttributeEncoder, DictionaryEncoder, HashingEncoder, encoder_from_dict
+from structsmooth.tasks.text.shown import confusion, entity_table, sentence_markup, weightiest_attributes
 from structsmooth.tasks.text.windows import Windows
 
 _UNTAGGED = "these sentences have no tags: training and evaluation need them in the last column"
@@ -102,10 +104,35 @@ class FittedTagging(FittedTask):
             gold = [] if sentence.tags is None else [sentence.tags]
             write_conll([Sentence(sentence.words, [*sentence.columns, *gold, *others])], [last], stream)
 
+    def show_example(self, example: Sentence, ranked: Sequence[tuple[float, list[str]]]) -> Markup:
+        """Words with their tags in colours, with the right tag where the predicted one is wrong."""
+        gold = None if example.tags is None else self._in_scheme(example)
+        return sentence_markup(example.words, gold, ranked, self.tags)
+
+    def mistake(self, example: Sentence, output: list[str]) -> float:
+        """Number of wrong tags."""
+        return sum(a != b for a, b in zip(self._in_scheme(example), output, strict=True))
+
+    def show_results(self, examples: Sequence[Sentence], outputs: Sequence[list[str]]) -> list[Block]:
+        """Scores of each type of entity, and which tags are taken for which."""
+        gold = [self._in_scheme(sentence) for sentence in examples]
+        return [entity_table(entity_scores(gold, outputs)), confusion(gold, outputs)]
+
+    def show_weights(self, weights: Tensor, examples: Sequence[Sentence]) -> list[Block]:
+        """Scores of pairs of tags, and the attributes with the largest weights, of those that can be named."""
+        pairs = transition_matrix(weights, self.tags, self.task.transition_scale, "tag")
+        names = self.encoder.names(examples, self.task.templates)
+        rows = weights.detach().view(-1, len(self.tags))[: self.encoder.size]
+        return [pairs, *weightiest_attributes(rows, names, self.tags)]
+
     @classmethod
     def from_learned(cls, task: Task, learned: Mapping[str, Any]) -> FittedTask:
         """The tagger with the attributes and tags that ``to_dict`` gave."""
         return super().from_learned(task, {**learned, "encoder": encoder_from_dict(learned["encoder"])})
+
+    def _in_scheme(self, sentence: Sentence) -> list[str]:
+        """The tags of a sentence in the scheme of the tagger."""
+        return entity_tags(entities(_gold(sentence)), len(sentence), self._scheme)
 
     @property
     def _scheme(self) -> TagScheme:
@@ -201,4 +228,6 @@ def _labels(corpus: Corpus, scheme: TagScheme, tags: Sequence[str]) -> Tensor:
     """The states of all tokens."""
     index = {tag: state for state, tag in enumerate(tags)}
     well_formed, which = _well_formed(corpus, scheme)
+    if unknown := set(well_formed) - index.keys():
+        raise ValueError(f"tags that the training data did not have: {', '.join(sorted(unknown))}")
     return torch.from_numpy(np.array([index[tag] for tag in well_formed])[which])

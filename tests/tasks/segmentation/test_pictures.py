@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from images import SIZE, ellipse, write, write_all, zipped
 
-from structsmooth.tasks.segmentation.pictures import Picture, read_listed, read_pictures, save_overlay
+from structsmooth.tasks.segmentation.pictures import Picture, overlay, read_listed, read_pictures
 
 
 def test_folders_and_zip_files_hold_the_same(tmp_path: Path) -> None:
@@ -133,16 +133,14 @@ def test_refuses_images_of_the_same_name(tmp_path: Path) -> None:
         read_pictures(str(tmp_path))
 
 
-def test_overlays_show_prediction_and_mask(tmp_path: Path) -> None:
+def test_overlays_show_prediction_and_mask() -> None:
     image, mask = np.full((20, 20, 3), 100, np.uint8), np.zeros((20, 20), bool)
     predicted = mask.copy()
     predicted[:10], mask[5:15, 5:15] = True, True
-    save_overlay(tmp_path / "a.png", Picture("a", image, mask), predicted)
-    drawn = cv2.imread(str(tmp_path / "a.png"))
+    drawn = overlay(Picture("a", image, mask), predicted)
     assert drawn[0, 0].tolist() == [45, 155, 45]
     assert drawn[19, 19].tolist() == [100, 100, 100]
     assert drawn[5, 5].tolist() == drawn[14, 14].tolist() == [0, 0, 255]
     assert drawn[12, 10].tolist() == [100, 100, 100]
-    save_overlay(tmp_path / "a.png", Picture("a", image, None), predicted)
-    assert cv2.imread(str(tmp_path / "a.png"))[5, 5].tolist() == [45, 155, 45]
+    assert overlay(Picture("a", image, None), predicted)[5, 5].tolist() == [45, 155, 45]
     assert (image == 100).all()

@@ -85,3 +85,9 @@ def test_a_tag_that_training_data_lack_can_be_measured(path, tmp_path):
     metrics, _ = task.measure(sentences, outputs(task.predict(result.weights, sentences)))
     assert metrics["recall"] == 0.0
     assert torch.isfinite(result.weights).all()
+
+
+def test_tags_that_training_data_did_not_have_are_named():
+    fitted = Chunking().fit([Sentence(["the", "cat"], [["DT", "NN"]], ["B-NP", "I-NP"])])
+    with pytest.raises(ValueError, match="tags that the training data did not have: B-PP"):
+        fitted.problem([Sentence(["in", "here"], [["IN", "RB"]], ["B-PP", "O"])])

@@ -1,0 +1,1 @@
+"""Pictures of structures, tasks and a solver, for the gallery in the documentation."""

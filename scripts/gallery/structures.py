@@ -1,0 +1,251 @@
+"""A picture of each structure: an example with its best output, and marginals where it has them."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from matplotlib.colors import ListedColormap
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from numpy.typing import NDArray
+from torch import Tensor
+
+from structsmooth import (
+    BinaryGraph,
+    Candidates,
+    DeformableTree,
+    FactorGraph,
+    LinearChain,
+    Matching,
+    Subwindows,
+    Tree,
+)
+from structsmooth.plots.panels import COLOURS
+
+_BEST, _SECOND = COLOURS[1], COLOURS[5]
+_HEIGHT, _DPI = 3.2, 110
+
+
+def draw_all(folder: Path) -> None:
+    """Draw every structure into a folder."""
+    for name, draw in STRUCTURES.items():
+        draw().savefig(folder / f"{name}.png", dpi=_DPI)
+
+
+def chain() -> Figure:
+    """Marginals of labels, with the best sequence."""
+    states, length = 5, 16
+    noise = torch.Generator().manual_seed(3)
+    unary = 1.2 * torch.randn(1, length, states, generator=noise).double()
+    smooth = -0.8 * (torch.arange(states)[:, None] - torch.arange(states)).abs().double()
+    structure = LinearChain(unary, smooth)
+    figure, (left, right) = _panels("unary scores", "marginals, and the best sequence of labels")
+    left.imshow(unary[0].T.numpy(), aspect="auto", cmap="Greys")
+    right.imshow(structure.marginals()[0][0].T.numpy(), aspect="auto", cmap="Blues", vmin=0, vmax=1)
+    right.plot(structure.max()[1][0].numpy(), "o-", color=_BEST)
+    for panel in (left, right):
+        panel.set(xlabel="position", ylabel="label")
+    return figure
+
+
+def tree() -> Figure:
+    """Probabilities of the labels of the nodes of a tree, with the best labels."""
+    parents = torch.tensor([[-1, 0, 0, 1, 1, 2, 2, 2]])
+    places = np.array([[3, 3], [1.2, 2], [4.8, 2], [0.4, 1], [2, 1], [3.6, 1], [4.8, 1], [6, 1]])
+    unary = torch.randn(1, 8, 3, generator=torch.Generator().manual_seed(4)).double()
+    structure = Tree(unary, 0.6 * torch.eye(3).double().expand(1, 8, 3, 3), parents)
+    best, marginals = structure.max()[1][0].tolist(), structure.marginals()[0][0].numpy()
+    figure, (left, right) = _panels("best labels", "marginals")
+    for panel in (left, right):
+        for node, parent in enumerate(parents[0].tolist()):
+            if parent >= 0:
+                panel.plot(*places[[node, parent]].T, color="0.7", zorder=0)
+        _bare(panel, xlim=(-0.4, 6.8), ylim=(0.5, 3.5))
+    left.scatter(*places.T, s=420, c=[COLOURS[label] for label in best])
+    for label, place in zip(best, places, strict=True):
+        left.text(*place, str(label), color="white", ha="center", va="center")
+    for (x, y), shares in zip(places, marginals, strict=True):
+        for label, (share, below) in enumerate(zip(shares, shares.cumsum() - shares, strict=True)):
+            right.add_patch(Rectangle((x - 0.3, y - 0.3 + 0.6 * below), 0.6, 0.6 * share, color=COLOURS[label]))
+    return figure
+
+
+def deformable_tree() -> Figure:
+    """Scores of places of one joint, and the best places of all."""
+    names, parents = ("head", "chest", "left hand", "right hand", "feet"), torch.tensor([-1, 0, 1, 1, 1])
+    anchors = torch.tensor([[0.0, 0], [0, 9], [-10, 2], [10, 2], [0, 16]]).double()
+    true = np.array([[20, 7], [21, 16], [9, 21], [30, 12], [22, 33]])
+    scores = _bumps(true, (40, 40), noise=0.9)
+    scores[0, 2] += 1.8 * _bumps(np.array([[33, 33]]), (40, 40), noise=0.0)[0, 0]  # another person's hand
+    structure = DeformableTree(scores, torch.tensor([[0, 0.03, 0, 0.03]]).double().expand(5, 4), parents, anchors)
+    found = structure.coordinates(structure.max()[1])[0].numpy()
+    figure, (left, right) = _panels("scores of the left hand alone", "all joints, held by springs")
+    left.imshow(scores[0, 2].numpy(), cmap="Greys")
+    left.plot(*np.array(divmod(int(scores[0, 2].argmax()), 40))[::-1], "X", color=COLOURS[4], label="best alone")
+    left.plot(*found[2], "o", color=_BEST, label="best pose")
+    left.legend(loc="upper right", fontsize=8)
+    right.imshow(scores[0].amax(0).numpy(), cmap="Greys")
+    for node, parent in enumerate(parents.tolist()):
+        if parent >= 0:
+            right.plot(*found[[node, parent]].T, color=_BEST, linewidth=2)
+    right.plot(*found.T, "o", color=_BEST)
+    for name, place in zip(names, found, strict=True):
+        right.annotate(
+            name, place, (6, -12), textcoords="offset points", fontsize=8, bbox={"color": "white", "pad": 0.5}
+        )
+    for panel in (left, right):
+        _bare(panel)
+    return figure
+
+
+def candidates() -> Figure:
+    """Boxes by their probabilities."""
+    rng = np.random.default_rng(1)
+    image = rng.normal(0.35, 0.08, (60, 100))
+    image[18:46, 38:74] += 0.4
+    corners = np.array([38, 18, 74, 46]) + rng.normal(0, 9, (24, 4)).round()
+    score = [12 * _iou(box, np.array([38, 18, 74, 46])) for box in corners]
+    structure = Candidates(torch.tensor([score]).double())
+    best, marginals = int(structure.max()[1]), structure.marginals()[0][0]
+    figure, (left, right) = _panels("proposed boxes", "by their probability, the best one in orange")
+    for panel in (left, right):
+        panel.imshow(image, cmap="gray", vmin=0, vmax=1)
+        _bare(panel)
+    for number, (box, p) in enumerate(zip(corners, (marginals / marginals.max()).tolist(), strict=True)):
+        left.add_patch(_box(box, COLOURS[5], 0.8))
+        right.add_patch(_box(box, _BEST if number == best else COLOURS[5], 1.0 if number == best else p))
+    return figure
+
+
+def binary_graph() -> Figure:
+    """Object and background of a noisy picture, by a graph cut."""
+    size = 48
+    rows, columns = np.indices((size, size))
+    truth = ((rows - 24) ** 2 / 260 + (columns - 22) ** 2 / 150 < 1) | ((rows > 30) & (rows < 40) & (columns > 8))
+    noisy = truth + np.random.default_rng(0).normal(0, 0.9, truth.shape)
+    score = torch.from_numpy(2 * noisy - 1).reshape(1, -1)
+    edges = _grid(size, size)
+    same = 1.3 * torch.eye(2).double().expand(1, len(edges), 2, 2)
+    structure = BinaryGraph(torch.stack([torch.zeros_like(score), score], -1), edges, same)
+    margins = structure.max_marginals()[0].diff(dim=-1).reshape(size, size)
+    figure, (left, middle, right) = _panels("noisy picture", "best labels", "margins of the labels")
+    left.imshow(noisy, cmap="gray")
+    middle.imshow(structure.max()[1].reshape(size, size).numpy(), cmap="gray")
+    right.imshow(margins.numpy(), cmap="PuOr", vmin=-6, vmax=6)
+    for panel in (left, middle, right):
+        _bare(panel)
+    return figure
+
+
+def factor_graph() -> Figure:
+    """Three labels of regions of a noisy picture."""
+    height, width = 6, 14
+    truth = np.zeros((height, width), dtype=np.int64)
+    truth[:, 5:] = 1
+    truth[3:, 3:11] = 2
+    scores = 1.0 * np.eye(3)[truth] + np.random.default_rng(2).normal(0, 0.7, (height, width, 3))
+    unary = torch.from_numpy(scores.reshape(1, -1, 3))
+    edges = _grid(height, width)
+    structure = FactorGraph(unary, edges, 0.7 * torch.eye(3).double())
+    probabilities = structure.marginals()[0][0].amax(-1).reshape(height, width)
+    figure, (left, middle, right) = _panels(
+        "best label of each node alone", "best labels together", "largest marginals"
+    )
+    colours = ListedColormap(COLOURS[:3])
+    left.imshow(unary[0].argmax(-1).reshape(height, width).numpy(), cmap=colours)
+    middle.imshow(structure.max()[1].reshape(height, width).numpy(), cmap=colours)
+    figure.colorbar(right.imshow(probabilities.numpy(), cmap="Blues", vmin=0, vmax=1), ax=right, shrink=0.6)
+    for panel in (left, middle, right):
+        _bare(panel)
+    return figure
+
+
+def matching() -> Figure:
+    """Points of two kinds, matched by their distances."""
+    rng = np.random.default_rng(5)
+    first = rng.uniform(0, 1, (12, 2)) * [2, 1]
+    second = first[rng.permutation(12)] + rng.normal(0, 0.13, (12, 2))
+    weights = torch.from_numpy(-((first[:, None] - second) ** 2).sum(-1))[None]
+    values, y = Matching(weights).topk(2)
+    nearest = weights[0].argmax(1).tolist()
+    margin = float(values[0, 0] - values[0, 1])
+    figure, (left, right) = _panels(
+        "nearest point of each", f"best matching; the second best, dashed, is {margin:.3f} behind"
+    )
+    pairs = (
+        (left, nearest, "-", "0.5"),
+        (right, y[0, 1].tolist(), "--", _SECOND),
+        (right, y[0, 0].tolist(), "-", _BEST),
+    )
+    for panel, partners, style, colour in pairs:
+        for a, b in zip(first, second[partners], strict=True):
+            panel.plot(*np.stack([a, b]).T, style, color=colour, linewidth=1.5)
+    for panel in (left, right):
+        panel.plot(*first.T, "o", color=COLOURS[0])
+        panel.plot(*second.T, "s", color=COLOURS[2])
+        _bare(panel, aspect="equal")
+    return figure
+
+
+def subwindows() -> Figure:
+    """The best boxes of a map of scores."""
+    size = (60, 100)
+    scores = _bumps(np.array([[34, 26], [44, 34], [72, 20]]), size, noise=0.3).sum(1) - 0.45
+    boxes = Subwindows(scores).topk(2)[1][0].numpy()
+    figure, (left, right) = _panels("scores of points", "the box with the largest sum of scores")
+    for panel in (left, right):
+        panel.imshow(scores[0].numpy(), cmap="PuOr", vmin=-2, vmax=2)
+        _bare(panel)
+    right.add_patch(_box(boxes[0] - 0.5, COLOURS[6], 1.0))
+    return figure
+
+
+STRUCTURES: dict[str, Callable[[], Figure]] = {
+    draw.__name__: draw
+    for draw in (chain, tree, deformable_tree, candidates, binary_graph, factor_graph, matching, subwindows)
+}
+"""What draws each structure, by its name."""
+
+
+def _panels(*titles: str) -> tuple[Figure, Any]:
+    """A figure with a panel for each title."""
+    figure = Figure(figsize=(9, _HEIGHT), layout="constrained")
+    panels = figure.subplots(1, len(titles))
+    for panel, title in zip(panels, titles, strict=True):
+        panel.set_title(title, fontsize=10)
+    return figure, panels
+
+
+def _bare(panel: Any, **settings: Any) -> None:
+    """A panel without ticks."""
+    panel.set(xticks=[], yticks=[], **settings)
+
+
+def _box(edges: NDArray[np.float64], colour: str, opacity: float) -> Rectangle:
+    xmin, ymin, xmax, ymax = edges
+    return Rectangle((xmin, ymin), xmax - xmin, ymax - ymin, fill=False, color=colour, alpha=opacity, linewidth=2)
+
+
+def _iou(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
+    """Intersection over union of two boxes."""
+    inner = np.minimum(a[2:], b[2:]) - np.maximum(a[:2], b[:2])
+    common = float(inner.clip(0).prod())
+    return common / (float((a[2:] - a[:2]).prod() + (b[2:] - b[:2]).prod()) - common)
+
+
+def _grid(height: int, width: int) -> Tensor:
+    """Edges between neighbours of a grid, whose nodes are counted row by row: [E, 2]."""
+    numbers = torch.arange(height * width).reshape(height, width)
+    across = torch.stack([numbers[:, :-1].flatten(), numbers[:, 1:].flatten()], 1)
+    down = torch.stack([numbers[:-1].flatten(), numbers[1:].flatten()], 1)
+    return torch.cat([across, down])
+
+
+def _bumps(places: NDArray[np.int64], size: tuple[int, int], noise: float) -> Tensor:
+    """A map of scores for each place (x, y), large near it, with noise: [1, places, *size]."""
+    rows, columns = np.indices(size)
+    distances = (columns - places[:, 0, None, None]) ** 2 + (rows - places[:, 1, None, None]) ** 2
+    bumps = 3 * np.exp(-distances / 20)
+    return torch.from_numpy(bumps + np.random.default_rng(0).normal(0, noise, bumps.shape))[None]

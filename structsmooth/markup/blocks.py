@@ -1,0 +1,65 @@
+"""Tables and figures of a report, as data."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from structsmooth.markup.elements import Markup
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table whose first row and first column are headings.
+
+    Args:
+        caption: what it shows.
+        header: headings of the columns.
+        rows: the heading of each row, and its cells: text or markup.
+    """
+
+    caption: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A table of numbers, drawn in colours.
+
+    Args:
+        caption: what it shows.
+        rows: names of the rows.
+        columns: names of the columns.
+        values: [rows, columns]; NaN where there is no number.
+        row_title: what rows are.
+        column_title: what columns are.
+        counts: whether values are counts: colours are then shares of their row; else they are far from zero where a
+            value is, in two directions.
+    """
+
+    caption: str
+    rows: Sequence[str]
+    columns: Sequence[str]
+    values: NDArray[Any]
+    row_title: str
+    column_title: str
+    counts: bool = False
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """Anything else.
+
+    Args:
+        caption: what it shows.
+        content: the drawing.
+    """
+
+    caption: str
+    content: Markup
+
+
+Block = Table | Matrix | Drawing
+"""A part of a report."""

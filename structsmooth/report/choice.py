@@ -1,0 +1,61 @@
+"""Which examples to show: those that a model gets most wrong, and those that it is least certain of."""
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from structsmooth.tasks.base import Predictions
+from structsmooth.tasks.trained import TrainedModel
+
+# Examples of the same cost whose margins are computed, at most.
+_MOST_TIES = 50
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """An example with a wrong output.
+
+    Attributes:
+        index: of the example.
+        cost: how wrong the output is, by the task's ``mistake``.
+        violation: structural hinge loss: by how much the margin is violated; ``None`` where it is not defined.
+    """
+
+    index: int
+    cost: float
+    violation: float | None
+
+
+def most_wrong(model: TrainedModel, examples: Sequence[Any], outputs: Sequence[Any], count: int) -> list[Wrong]:
+    """The wrong examples of largest cost, and among them those whose margin is violated most.
+
+    Args:
+        model: with its weights.
+        examples: with labels.
+        outputs: the best one of each.
+        count: number of examples wanted.
+    """
+    costs = [model.task.mistake(example, output) for example, output in zip(examples, outputs, strict=True)]
+    wrong = heapq.nlargest(len(costs), (i for i, cost in enumerate(costs) if cost > 0), key=costs.__getitem__)
+    tied = [i for i in wrong if costs[i] >= costs[wrong[:count][-1]]][: max(count, _MOST_TIES)] if count else []
+    found = [Wrong(i, costs[i], _violation(model, examples[i])) for i in tied]
+    return sorted(found, key=lambda one: (-one.cost, -(one.violation or 0.0)))[:count]
+
+
+def most_uncertain(predictions: Predictions, count: int) -> list[tuple[int, float]]:
+    """The examples whose second-best output scores nearly as much as the best, with the differences.
+
+    Args:
+        predictions: two best outputs of each example; those with only one are certain.
+        count: number of examples wanted.
+    """
+    margins = [(i, ranked[0][0] - ranked[1][0]) for i, ranked in enumerate(predictions) if len(ranked) > 1]
+    return heapq.nsmallest(count, margins, key=lambda one: one[1])
+
+
+def _violation(model: TrainedModel, example: Any) -> float | None:
+    try:
+        return model.task.problem([example]).loss(model.weights)
+    except ValueError:  # no model of the training data has this label
+        return None

@@ -1,0 +1,164 @@
+"""The sections of a report."""
+
+import math
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import Any
+
+from structsmooth.history import History
+from structsmooth.markup import Block, Drawing, Markup, Matrix, Table, element
+from structsmooth.report.choice import most_uncertain, most_wrong
+from structsmooth.report.figures import AXES, curves, heat_map
+from structsmooth.tasks.trained import TrainedModel
+
+# Outputs of each example that is shown.
+_ALTERNATIVES = 5
+# Examples whose second-best outputs are sought, which can take far longer than the best.
+_SEARCHED = 1000
+
+
+def summary(model: TrainedModel, history: History) -> Markup:
+    """Task, solver and certificate, with the settings to unfold."""
+    about = model.description
+    facts = {
+        "training examples": f"{about['n']:,}",
+        "λ": f"{about['lam']:.4g}",
+        "solver": about["settings"].get("solver", ""),
+        "status": about.get("status", ""),
+    }
+    pairs = [element("div", element("dt", name), element("dd", str(value))) for name, value in facts.items()]
+    rows = [(name.replace("_", " "), str(value)) for name, value in about["settings"].items()]
+    folded = element("details", element("summary", "Settings"), _table(Table("", ("setting", "value"), rows)))
+    title = [element("h1", about["task"]), element("p", model.task.task.summary, class_="subtitle")]
+    return element("header", *title, element("dl", *pairs, class_="facts"), _certificate(model, history), folded)
+
+
+def training(model: TrainedModel, history: History) -> Markup:
+    """Curves of a run, and a choice of what to draw them against."""
+    options = [
+        element(
+            "label",
+            element("input", type="radio", name="axis", value=name, data_label=label, checked=_checked(name)),
+            label,
+        )
+        for name, label in AXES.items()
+    ]
+    choice = element("fieldset", element("legend", "Drawn against"), *options, class_="choice")
+    drawn = element("div", *curves(history, model.task.task.headline), class_="panels")
+    return _section("training", "Training", choice, drawn)
+
+
+def results(model: TrainedModel, examples: Sequence[Any], outputs: Sequence[Any], source: str) -> Markup:
+    """Metrics of labelled examples, by class too where the task has classes."""
+    metrics, _ = model.task.measure(examples, outputs)
+    rows = [(name.replace("_", " "), f"{value:.4f}") for name, value in metrics.items()]
+    origin = element("p", f"{len(examples):,} examples", *([" of ", element("code", source)] if source else []))
+    blocks: list[Block] = [Table("Metrics", ("metric", "value"), rows), *model.task.show_results(examples, outputs)]
+    return _section("results", "Results", origin, *_drawn(blocks))
+
+
+def wrong(model: TrainedModel, examples: Sequence[Any], outputs: Sequence[Any], count: int) -> Markup:
+    """The examples that the model gets most wrong."""
+    found = most_wrong(model, examples, outputs, count)
+    titles = [
+        f"cost {one.cost:.4g}" + ("" if one.violation is None else f", margin violated by {one.violation:.4g}")
+        for one in found
+    ]
+    shown = _examples(model, examples, [one.index for one in found], titles)
+    lead = element("p", "By the cost of the best output, then by how much it violates the margin.", class_="note")
+    return _section("wrong", "Most wrong", *([lead, *shown] if shown else [element("p", "No example is wrong.")]))
+
+
+def uncertain(model: TrainedModel, examples: Sequence[Any], count: int) -> Markup:
+    """The examples whose best two outputs score nearly the same; nothing where the task has no alternatives."""
+    searched = examples if len(examples) <= _SEARCHED else examples[:_SEARCHED]
+    try:
+        found = most_uncertain(model.alternatives(searched, 2), count)
+        titles = [f"the second-best output is {margin:.4g} behind" for _, margin in found]
+        shown = _examples(model, examples, [index for index, _ in found], titles)
+    except ValueError as error:
+        return _section("uncertain", "Most uncertain", element("p", f"Not shown: {error}."))
+    among = "" if searched is examples else f", among the first {_SEARCHED:,} examples"
+    lead = element("p", f"By the difference of the scores of the two best outputs{among}.", class_="note")
+    return _section("uncertain", "Most uncertain", lead, *shown)
+
+
+def learned(model: TrainedModel, examples: Sequence[Any]) -> Markup:
+    """What the weights say, if the task can show it."""
+    blocks = model.task.show_weights(model.weights, examples)
+    return _section("learned", "What the model has learned", *_drawn(blocks)) if blocks else Markup()
+
+
+def _certificate(model: TrainedModel, history: History) -> Markup:
+    """What is known of the distance from the optimum."""
+    if not history:
+        return element("p", model.description["message"], class_="certificate")
+    last = history[-1]
+    line = f"Objective {last.objective:.6g}"
+    if last.dual is not None and last.gap is not None:
+        line += f", at least {last.dual:.6g} for any weights: at most {last.gap:.3g} above the optimum."
+    else:
+        line += "; no lower bound is known."
+    return element("p", line, class_="certificate")
+
+
+def _examples(
+    model: TrainedModel, examples: Sequence[Any], chosen: Sequence[int], titles: Sequence[str]
+) -> list[Markup]:
+    """Some of the examples with their best outputs."""
+    own = [examples[i] for i in chosen]
+    try:
+        predictions = model.alternatives(own, _ALTERNATIVES) if own else []
+    except ValueError:  # a task without alternatives for these examples
+        predictions = model.alternatives(own, 1)
+    return [
+        element(
+            "article",
+            element("h3", f"Example {index + 1}"),
+            element("p", title, class_="note"),
+            model.task.show_example(example, ranked),
+        )
+        for index, title, example, ranked in zip(chosen, titles, own, predictions, strict=True)
+    ]
+
+
+def _drawn(blocks: Iterable[Block]) -> Iterable[Markup]:
+    return chain.from_iterable(map(_block, blocks))
+
+
+def _block(block: Block) -> list[Markup]:
+    match block:
+        case Table():
+            return [_table(block)]
+        case Drawing():
+            return [element("figure", element("figcaption", block.caption), block.content)]
+        case Matrix():
+            folded = element("details", element("summary", f"{block.caption}, in numbers"), _table(_numbers(block)))
+            return [heat_map(block), folded]
+
+
+def _numbers(matrix: Matrix) -> Table:
+    def text(value: Any) -> str:
+        if not math.isfinite(value):
+            return ""
+        return f"{value:,}" if matrix.counts else f"{value:.3f}"
+
+    rows = [(name, *map(text, own)) for name, own in zip(matrix.rows, matrix.values.tolist(), strict=True)]
+    return Table("", (f"{matrix.row_title} \\ {matrix.column_title}", *matrix.columns), rows)
+
+
+def _table(table: Table) -> Markup:
+    caption = [element("caption", table.caption)] if table.caption else []
+    head = element("thead", element("tr", *(element("th", name, scope="col") for name in table.header)))
+    rows = [
+        element("tr", element("th", row[0], scope="row"), *(element("td", c) for c in row[1:])) for row in table.rows
+    ]
+    return element("div", element("table", *caption, head, element("tbody", *rows)), class_="scroll")
+
+
+def _section(name: str, title: str, *content: Markup) -> Markup:
+    return element("section", element("h2", title, id=name), *content, aria_labelledby=name)
+
+
+def _checked(name: str) -> str | None:
+    return "checked" if name == "passes" else None

@@ -1,0 +1,95 @@
+"""Tagged sentences, and what taggers learned, in reports."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import chain
+
+import numpy as np
+from torch import Tensor
+
+from structsmooth.markup import Markup, Matrix, Table, alternatives, element, hue, joined
+from structsmooth.metrics import EntityScores
+
+# Attributes of a tag that are shown, and differences between two taggings that are spelled out.
+_ATTRIBUTES, _DIFFERENCES = 8, 4
+
+Tags = Sequence[str]
+
+
+def sentence_markup(
+    words: Sequence[str], gold: Tags | None, ranked: Sequence[tuple[float, Tags]], known: Tags
+) -> Markup:
+    """Words with their predicted tags, the right tags where these are wrong, and alternatives.
+
+    Args:
+        words: of the sentence.
+        gold: the right tags; ``None`` if they are not known.
+        ranked: taggings with their scores, best first.
+        known: all tags; their order decides on colours.
+    """
+    found = ranked[0][1]
+    types = sorted({_type(tag) for tag in known} - {""})
+    tokens = [_token(word, tag, right, types) for word, tag, right in zip(words, found, gold or found, strict=True)]
+
+    def describe(tags: Tags) -> str:
+        changed = [f"{w} → {t}" for w, t, own in zip(words, tags, found, strict=True) if t != own]
+        return ", ".join(changed[:_DIFFERENCES]) + (" …" if len(changed) > _DIFFERENCES else "")
+
+    spaced = joined(piece for token in tokens for piece in (token, " "))
+    return joined([element("p", spaced, class_="tokens"), alternatives(ranked, describe)])
+
+
+def entity_table(scores: EntityScores) -> Table:
+    """Precision, recall and F1 of each type of entity."""
+    rows = [
+        (name, f"{c.precision:.1%}", f"{c.recall:.1%}", f"{c.f1:.1%}", f"{c.gold:,}", f"{c.predicted:,}")
+        for name, c in [*scores.by_type.items(), ("all", scores.overall)]
+    ]
+    return Table("Entities by type", ("type", "precision", "recall", "F1", "gold", "predicted"), rows)
+
+
+def confusion(gold: Sequence[Tags], found: Sequence[Tags]) -> Matrix:
+    """How many tokens of each tag got which tag."""
+    counts = Counter(zip(chain.from_iterable(gold), chain.from_iterable(found), strict=True))
+    tags = sorted({tag for pair in counts for tag in pair})
+    values = np.array([[counts[right, guess] for guess in tags] for right in tags])
+    return Matrix("Tokens by gold and predicted tag", tags, tags, values, "gold", "predicted", counts=True)
+
+
+def weightiest_attributes(rows: Tensor, names: Mapping[int, str], tags: Tags) -> list[Table]:
+    """The attributes that speak most for each tag, if any can be named.
+
+    Args:
+        rows: weights of attributes [F, S].
+        names: of attributes, by number.
+        tags: the S tags.
+    """
+    if not names:
+        return []
+    numbers = list(names)
+    table = []
+    for tag, own in zip(tags, rows[numbers].T, strict=True):
+        values, places = own.topk(min(_ATTRIBUTES, len(numbers)))
+        spelled = [
+            element("span", element("code", names[numbers[i]]), f" {value:.3g}", class_="chip plain")
+            for value, i in zip(values.tolist(), places.tolist(), strict=True)
+            if value > 0
+        ]
+        table.append((tag, element("span", *spelled, class_="chips")))
+    return [Table("Attributes with the largest weights", ("tag", "attributes"), table)]
+
+
+def _token(word: str, tag: str, right: str, types: Sequence[str]) -> Markup:
+    kind = _type(tag)
+    own = [element("span", word)]
+    if tag != "O" or right != "O":
+        own.append(element("span", tag, class_="tag"))
+    if tag != right:
+        own.append(element("span", f"gold {right}", class_="gold"))
+    style = hue(types.index(kind)) if kind else None
+    return element("span", *own, class_="token" if tag == right else "token wrong", style=style)
+
+
+def _type(tag: str) -> str:
+    """The type of entity, or nothing for O."""
+    return "" if tag == "O" else tag.partition("-")[2] or tag
