@@ -1,4 +1,4 @@
-"""Commands: train, evaluate, predict, info; tune, compare, certify and path are in their own files."""
+"""Commands: train, evaluate, predict, info; the others are in files of their own names."""
 
 import ctypes
 import os
@@ -15,6 +15,7 @@ from structsmooth import __version__, processes
 from structsmooth.cli.certify import add_certify, certify
 from structsmooth.cli.compare import add_compare, compare
 from structsmooth.cli.data import HeldOut, TrainingData, add_data_flags, add_task_flags
+from structsmooth.cli.doctor import add_doctor, doctor
 from structsmooth.cli.flags import add_flags, from_flags
 from structsmooth.cli.keeper import PATIENCE, Keeper
 from structsmooth.cli.model import ModelDirectory
@@ -188,6 +189,7 @@ def _parser(arguments: Sequence[str]) -> ArgumentParser:
     add_compare(add(compare), arguments)
     add_path(add(path), arguments)
     add_certify(add(certify))
+    add_doctor(add(doctor))
     evaluation, prediction, description = add(evaluate), add(predict), add(info)
     for command in (evaluation, prediction, description):
         command.add_argument("model", metavar="DIR", help="model directory, the --out of structsmooth train")
