@@ -131,6 +131,26 @@ class FittedTask(ABC):
     def write(self, examples: Sequence[Any], predictions: Predictions, stream: TextIO) -> None:
         """Write the examples with their predicted outputs."""
 
+    def input_to_json(self, example: Any) -> dict[str, Any]:
+        """What identifies an example in lines of JSON, such as its tokens or the name of its image."""
+        return {}
+
+    def output_to_json(self, output: Any) -> dict[str, Any]:
+        """An output as plain JSON, without a ``score``; here one that is plain JSON already."""
+        return {"output": output}
+
+    def output_from_json(self, values: Mapping[str, Any]) -> Any:
+        """The inverse of :meth:`output_to_json`."""
+        return values["output"]
+
+    def save_mask(self, output: Any, path: Path) -> None:
+        """Save an output that labels pixels as a PNG file of one channel.
+
+        Raises:
+            ValueError: a task without masks.
+        """
+        raise ValueError(f"{type(self.task).__name__} has no masks")
+
     def draw(self, examples: Sequence[Any], predictions: Predictions, folder: Path) -> None:
         """Save a picture of each example with its best output in a folder.
 

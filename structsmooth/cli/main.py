@@ -1,12 +1,11 @@
-"""Commands: train, evaluate, predict, info; the others are in files of their own names."""
+"""Commands: train, evaluate, info; the others are in files of their own names."""
 
 import ctypes
 import os
 import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
-from pathlib import Path
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from typing import Any
 
 from rich.console import Console
@@ -20,6 +19,7 @@ from structsmooth.cli.flags import add_flags, from_flags
 from structsmooth.cli.keeper import PATIENCE, Keeper
 from structsmooth.cli.model import ModelDirectory
 from structsmooth.cli.path import add_path, path
+from structsmooth.cli.predict import add_predict, predict
 from structsmooth.cli.report import history_table, progress_bar
 from structsmooth.cli.tune import add_tune, tune
 from structsmooth.solvers import SOLVERS, Progress, Result, Status
@@ -132,21 +132,6 @@ def evaluate(options: Namespace) -> int:
     return 0
 
 
-def predict(options: Namespace) -> int:
-    """Predict the outputs of a file, or of standard input."""
-    if options.top < 1:
-        raise ValueError(f"--top must be at least 1, got {options.top}")
-    model = load(options.model)
-    task = model.task
-    examples = task.read(sys.stdin if options.file == "-" else options.file)
-    predictions = model.alternatives(examples, options.top)
-    if options.pictures:
-        task.draw(examples, predictions, Path(options.pictures))
-    with open(options.output, "w", encoding="utf-8") if options.output else nullcontext(sys.stdout) as stream:
-        task.write(examples, predictions, stream)
-    return 0
-
-
 def info(options: Namespace) -> int:
     """Describe the model in a directory."""
     description = describe(options.model)
@@ -190,20 +175,12 @@ def _parser(arguments: Sequence[str]) -> ArgumentParser:
     add_path(add(path), arguments)
     add_certify(add(certify))
     add_doctor(add(doctor))
-    evaluation, prediction, description = add(evaluate), add(predict), add(info)
-    for command in (evaluation, prediction, description):
+    add_predict(add(predict))
+    evaluation, description = add(evaluate), add(info)
+    for command in (evaluation, description):
         command.add_argument("model", metavar="DIR", help="model directory, the --out of structsmooth train")
     evaluation.add_argument("file", metavar="FILE", help="labelled data in the layout of the training data")
-    _add_predict(prediction)
     return parser
-
-
-def _add_predict(parser: ArgumentParser) -> None:
-    parser.add_argument("file", metavar="FILE", nargs="?", default="-", help="data (default: standard input)")
-    help_top = "write the K best outputs with their scores; in column files the best is the first added column"
-    parser.add_argument("--top", type=int, default=1, metavar="K", help=help_top)
-    parser.add_argument("--output", metavar="FILE", help="where to write (default: standard output)")
-    parser.add_argument("--pictures", metavar="DIR", help="also save pictures of the predictions")
 
 
 def _add_train(parser: ArgumentParser, arguments: Sequence[str]) -> None:

@@ -1,7 +1,7 @@
 """Multi-label classification: sets of labels, scored one by one and in pairs."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TextIO
@@ -103,6 +103,14 @@ class FittedMultilabel(FittedTask):
             for line, margins in zip(lines, predictions.margins().tolist(), strict=True):
                 line["margins"] = dict(zip(self.labels, margins, strict=True))
         stream.writelines(json.dumps(line) + "\n" for line in lines)
+
+    def output_to_json(self, output: tuple[str, ...]) -> dict[str, Any]:
+        """Its ``labels``."""
+        return {"labels": list(output)}
+
+    def output_from_json(self, values: Mapping[str, Any]) -> tuple[str, ...]:
+        """The inverse of :meth:`output_to_json`."""
+        return tuple(values["labels"])
 
     def draw_model(self, weights: Tensor, folder: Path) -> list[str]:
         """The label graph with its learned weights, if labels have pairs."""

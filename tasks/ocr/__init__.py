@@ -1,10 +1,10 @@
 """Handwritten words: recognition of a sequence of letters, each a small picture."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
-from typing import ClassVar, Literal, TextIO
+from typing import Any, ClassVar, Literal, TextIO
 
 import numpy as np
 import torch
@@ -78,6 +78,14 @@ class FittedOCR(FittedTask):
         for ranked in predictions:
             write_scores(ranked, stream)
             stream.write(" ".join(text for _, text in ranked) + "\n")
+
+    def output_to_json(self, output: str) -> dict[str, Any]:
+        """Its ``letters``, as a text."""
+        return {"letters": output}
+
+    def output_from_json(self, values: Mapping[str, Any]) -> str:
+        """The inverse of :meth:`output_to_json`."""
+        return str(values["letters"])
 
     @cached_property
     def _kernel(self) -> FittedKernel | None:

@@ -64,6 +64,18 @@ class FittedPose(FittedTask):
             line = {"image": person.name, "size": person.image.shape[:2], "poses": found}
             stream.write(json.dumps(line) + "\n")
 
+    def input_to_json(self, example: Person) -> dict[str, Any]:
+        """The name of its ``image``, and its ``size``: height and width."""
+        return {"image": example.name, "size": list(example.image.shape[:2])}
+
+    def output_to_json(self, output: Joints) -> dict[str, Any]:
+        """Its ``joints``: x and y by name."""
+        return {"joints": {name: list(place) for name, place in output.items()}}
+
+    def output_from_json(self, values: Mapping[str, Any]) -> Joints:
+        """The inverse of :meth:`output_to_json`."""
+        return {name: (x, y) for name, (x, y) in values["joints"].items()}
+
     def draw(self, examples: Sequence[Person], predictions: Predictions, folder: Path) -> None:
         """A PNG file of each image: its best pose in green, the known one in red."""
         folder.mkdir(parents=True, exist_ok=True)

@@ -16,7 +16,15 @@ from structsmooth.problems import LinearModuleProblem
 from structsmooth.tasks.base import FittedTask, Latest, Predictions, Split, Task
 from structsmooth.tasks.files import data_file
 from structsmooth.tasks.progress import tracked
-from structsmooth.tasks.segmentation.pictures import Picture, read_listed, read_pictures, run_lengths, save_overlay
+from structsmooth.tasks.segmentation.pictures import (
+    Picture,
+    from_run_lengths,
+    read_listed,
+    read_pictures,
+    run_lengths,
+    save_overlay,
+    save_png,
+)
 from structsmooth.tasks.segmentation.score import SuperpixelScore, balanced_cost
 
 if TYPE_CHECKING:  # OpenCV loads with the first image, not with the list of tasks
@@ -73,6 +81,22 @@ class FittedSegmentation(FittedTask):
             found = [{"score": score, "runs": run_lengths(mask)} for score, mask in ranked]
             line = {"image": picture.name, "size": picture.image.shape[:2], "segmentations": found}
             stream.write(json.dumps(line) + "\n")
+
+    def input_to_json(self, example: Picture) -> dict[str, Any]:
+        """The name of its ``image``."""
+        return {"image": example.name}
+
+    def output_to_json(self, output: Mask) -> dict[str, Any]:
+        """Its ``size``, height and width, and ``runs``: see :func:`run_lengths`."""
+        return {"size": list(output.shape), "runs": run_lengths(output)}
+
+    def output_from_json(self, values: Mapping[str, Any]) -> Mask:
+        """The inverse of :meth:`output_to_json`."""
+        return from_run_lengths(values["runs"], values["size"])
+
+    def save_mask(self, output: Mask, path: Path) -> None:
+        """Save a picture that is 0 on the background and 255 on the object."""
+        save_png(path, 255 * output.astype(np.uint8))
 
     def draw(self, examples: Sequence[Picture], predictions: Predictions, folder: Path) -> None:
         """A PNG file of each image: its best segmentation in green, the outline of its mask in red."""

@@ -182,6 +182,21 @@ def run_lengths(mask: NDArray[np.bool_]) -> list[int]:
     return [int(length) for length in np.diff(changes, prepend=0, append=mask.size)]
 
 
+def from_run_lengths(runs: Sequence[int], size: Sequence[int]) -> NDArray[np.bool_]:
+    """The mask of height and width ``size`` that :func:`run_lengths` describes.
+
+    Example:
+        >>> from_run_lengths([0, 2, 1, 1], [2, 2]).tolist()
+        [[True, True], [False, True]]
+    """
+    return np.repeat(np.arange(len(runs)) % 2 == 1, runs).reshape(tuple(size))
+
+
+def save_png(path: Path, pixels: NDArray[np.uint8]) -> None:
+    """Save pixels of one channel [H, W], or of three, BGR [H, W, 3]."""
+    write_atomic(path, opencv().imencode(".png", pixels)[1].tobytes())
+
+
 def _read(name: str, image_file: File, mask_file: File | None) -> Picture:
     image = read_image(image_file)
     if mask_file is None:

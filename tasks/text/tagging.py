@@ -102,6 +102,18 @@ class FittedTagging(FittedTask):
             gold = [] if sentence.tags is None else [sentence.tags]
             write_conll([Sentence(sentence.words, [*sentence.columns, *gold, *others])], [last], stream)
 
+    def input_to_json(self, example: Sentence) -> dict[str, Any]:
+        """Its ``tokens``."""
+        return {"tokens": list(example.words)}
+
+    def output_to_json(self, output: list[str]) -> dict[str, Any]:
+        """Its ``tags``."""
+        return {"tags": output}
+
+    def output_from_json(self, values: Mapping[str, Any]) -> list[str]:
+        """The inverse of :meth:`output_to_json`."""
+        return [str(tag) for tag in values["tags"]]
+
     @classmethod
     def from_learned(cls, task: Task, learned: Mapping[str, Any]) -> FittedTask:
         """The tagger with the attributes and tags that ``to_dict`` gave."""

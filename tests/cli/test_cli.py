@@ -537,6 +537,19 @@ def test_predict_of_tagged_data_keeps_the_tags(capsys):
     assert [s.columns[-1] for s in read_conll("both.txt")] == [s.tags for s in gold]
 
 
+def test_predict_json(capsys):
+    train()
+    capsys.readouterr()
+    assert main(["predict", "model", "words.txt", "--top", "2", "--json"]) == 0
+    first, second = map(json.loads, capsys.readouterr().out.splitlines())
+    assert first["tokens"] == ["Ada", "met", "John", "Smith", "."]
+    assert second["tokens"] == ["Paris"]
+    model = structsmooth.tasks.trained.load("model")
+    expected = model.alternatives("words.txt", 2)
+    found = [[(output["score"], output["tags"]) for output in line["outputs"]] for line in (first, second)]
+    assert found == expected
+
+
 def test_predict_top(capsys):
     train()
     assert main(["predict", "model", "words.txt", "--output", "best.txt"]) == 0
@@ -610,6 +623,8 @@ def test_bad_input_is_refused_in_one_line(arguments, message, folder, capsys):
 
 def test_bad_input_to_a_model_is_refused_in_one_line(folder, capsys):
     train(passes=1)
+    assert "--masks needs --json" in refused(["predict", "model", "words.txt", "--masks", "x"], capsys)
+    assert "NER has no masks" in refused(["predict", "model", "words.txt", "--json", "--masks", "x"], capsys)
     assert "--top must be at least 1, got 0" in refused(["predict", "model", "words.txt", "--top", "0"], capsys)
     assert "words.txt:1: expected a word and a tag" in refused(["evaluate", "model", "words.txt"], capsys)
     assert "nosuch.txt" in refused(["evaluate", "model", "nosuch.txt"], capsys)
