@@ -18,6 +18,7 @@ from structsmooth.cli.flags import parse_solvers
 from structsmooth.cli.keeper import Keeper
 from structsmooth.cli.model import ModelDirectory
 from structsmooth.cli.report import progress_bar
+from structsmooth.cli.stages import PRESENTATION, stage
 from structsmooth.history import History
 from structsmooth.plots import Bands, plot_comparison
 from structsmooth.problems import Problem
@@ -28,7 +29,7 @@ from structsmooth.tasks.files import checksum
 from structsmooth.tasks.trained import parse_lam
 
 # Options that may change when a comparison goes on: which runs there are, how long they are, and what is shown.
-_NOT_SETTINGS = {"run", "command", "out", "solvers", "lams", "seeds", "passes", "bands", "best"}
+_NOT_SETTINGS = {"run", "command", "out", "solvers", "lams", "seeds", "passes", "bands", "best", *PRESENTATION}
 # Solvers of convex problems, one of each kind, to compare the task's solver with.
 _USUAL = ("proximal-bcfw", "casimir-svrg", "bcfw", "svrg", "sgd")
 # Passes of a rehearsal: the first refresh of gaps by BCFW is among them.
@@ -65,7 +66,8 @@ def compare(options: Namespace) -> int:
     settings = {name: value for name, value in vars(options).items() if name not in _NOT_SETTINGS} | data.files
     settings |= {f"{split} checksum": checksum(path) for split, path in data.files.items()}
     runs = list(_runs(options, solvers, lams, settings))
-    _check(problem, runs, options.passes)
+    with stage(f"checking {len(runs)} runs on few examples"):
+        _check(problem, runs, options.passes)
     histories: dict[str, dict[str, list[History]]] = {text: {label: [] for label in solvers} for text in lams}
     try:
         for run in runs:

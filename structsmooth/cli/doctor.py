@@ -18,12 +18,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from structsmooth import __version__
 from structsmooth.cli.self_test import check_oracles, check_training
+from structsmooth.cli.stages import stage
 from structsmooth.tasks import TASKS, load_task
 from structsmooth.tasks.files import DATA_VARIABLE
 
 # Modules that each optional extra of the package brings.
-EXTRAS = {"lp": ["scipy"], "sklearn": ["sklearn"], "images": ["torchvision", "cv2"]}
+EXTRAS = {"lp": ["scipy"], "sklearn": ["sklearn"], "images": ["torchvision", "cv2"], "tensorboard": ["tensorboard"]}
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,10 @@ def doctor(options: Namespace) -> int:
     The self-test takes about five seconds, and half a minute more on the first use, when loops are compiled. The exit
     code is 1 if something is wrong; then the output says what to do.
     """
-    findings = {section: list(check()) for section, check in _CHECKS.items()}
+    findings = {}
+    for section, check in _CHECKS.items():
+        with stage(f"checking {section}"):
+            findings[section] = list(check())
     faults = [finding for found in findings.values() for finding in found if finding.advice]
     if options.json:
         print(json.dumps({"ok": not faults} | {name: [asdict(f) for f in found] for name, found in findings.items()}))
@@ -64,7 +69,8 @@ def add_doctor(parser: ArgumentParser) -> None:
 def check_versions() -> Iterator[Finding]:
     """Python and the libraries that computations depend on."""
     yield Finding("python", f"{platform.python_version()}, {platform.system()} {platform.machine()}")
-    for name in ("structsmooth", "torch", "numba", "numpy"):
+    yield Finding("structsmooth", __version__)
+    for name in ("torch", "numba", "numpy"):
         yield Finding(name, version(name))
 
 

@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, TextIO
 
+from structsmooth.cli.stages import stage
 from structsmooth.tasks import FittedTask
 from structsmooth.tasks.base import Predictions
 from structsmooth.tasks.json_lines import write_json_lines
@@ -20,8 +21,11 @@ def predict(options: Namespace) -> int:
     if options.masks and not options.json:
         raise ValueError("--masks needs --json, whose lines name the files")
     model = load(options.model)
-    examples = model.task.read(sys.stdin if options.file == "-" else options.file)
-    predictions = model.alternatives(examples, options.top)
+    from_pipe = options.file == "-"
+    with stage(f"reading {'standard input' if from_pipe else options.file}"):
+        examples = model.task.read(sys.stdin if from_pipe else options.file)
+    with stage(f"predicting {len(examples):,} examples"):
+        predictions = model.alternatives(examples, options.top)
     if options.pictures:
         model.task.draw(examples, predictions, Path(options.pictures))
     with open(options.output, "w", encoding="utf-8") if options.output else nullcontext(sys.stdout) as stream:

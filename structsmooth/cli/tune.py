@@ -19,6 +19,7 @@ from structsmooth.cli.data import HeldOut, add_data_flags
 from structsmooth.cli.flags import from_flags
 from structsmooth.cli.folds import folds
 from structsmooth.cli.report import markdown_table, progress_bar
+from structsmooth.cli.stages import PRESENTATION, stage
 from structsmooth.plots import plot_tuning
 from structsmooth.problems import Problem
 from structsmooth.solvers import SOLVERS, Status
@@ -27,8 +28,8 @@ from structsmooth.tasks.files import checksum
 from structsmooth.tasks.trained import parse_lam
 
 # Options that runs do not depend on, and flags of train that have no place in a grid.
-_NOT_SETTINGS = {"run", "command", "out", "resume", "overwrite", "train", "dev", "test"}
-_NOT_TUNED = ("--test", "--resume", "--overwrite")
+_NOT_SETTINGS = {"run", "command", "out", "resume", "overwrite", "train", "dev", "test", *PRESENTATION}
+_NOT_TUNED = ("--test", "--resume", "--overwrite", "--log-json", "--csv", "--tensorboard")
 
 # Options of ``train``, from its arguments.
 Parse = Callable[[Sequence[str]], Namespace]
@@ -105,7 +106,7 @@ def add_tune(parser: ArgumentParser, parse: Parse) -> None:
     parser.add_argument("task", metavar="TASK", help="a task of structsmooth train")
     add_data_flags(parser, ("train", "dev"))
     group = parser.add_argument_group(
-        "search: any other options are those of structsmooth train, with one value or several"
+        "search", "Any other options are those of structsmooth train, with one value or several."
     )
     group.add_argument(
         "--folds",
@@ -192,12 +193,14 @@ class _Splits:
         """The task fitted to the training data of a split, its problem, and held-out data; the last task's are kept."""
         if task != self._task:
             self._task, self._made = task, {}
-            self._examples = task.read(self.train, "train")
+            with stage(f"reading {self.train}"):
+                self._examples = task.read(self.train, "train")
             self._folds = (
                 [] if self.dev else folds(task.texts(self._examples), len(self._examples), self.count, self.seed)
             )
         if name not in self._made:
-            self._made[name] = self._split(task, name)
+            with stage(f"encoding {name}"):
+                self._made[name] = self._split(task, name)
         return self._made[name]
 
     def _split(self, task: Task, name: str) -> tuple[FittedTask, Problem, HeldOut]:

@@ -193,7 +193,7 @@ class Multilabel(Task):
     scaling: Scaling = "unit"
     inference: Literal["auto", "exact", "relaxed"] = "auto"
 
-    summary: ClassVar[str] = "several labels for each example: scores of labels and of their pairs"
+    summary: ClassVar[str] = "sets of labels: scores of labels and of their pairs"
     headline: ClassVar[str] = "example_f1"
     lam: ClassVar[str] = "1/n"
     passes: ClassVar[int] = 50
