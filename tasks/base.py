@@ -30,6 +30,7 @@ class Task(ABC):
 
     Attributes:
         summary: one line for the list of tasks.
+        files: what data files look like, in a sentence or two for the help of commands.
         headline: the metric to watch, among the metrics that ``measure`` returns.
         headline_is_error: whether less of it is better.
         lam: λ that worked, as ``"c/n"`` or a number.
@@ -40,6 +41,7 @@ class Task(ABC):
     """
 
     summary: ClassVar[str]
+    files: ClassVar[str] = ""
     headline: ClassVar[str]
     headline_is_error: ClassVar[bool] = False
     lam: ClassVar[str] = "1/n"

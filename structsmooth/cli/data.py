@@ -40,6 +40,8 @@ def add_task_flags(parser: ArgumentParser, command: str, arguments: Sequence[str
     if name.startswith("-"):
         raise ValueError(f"the task comes first, as in structsmooth {command} ner {' '.join(arguments[1:])}")
     task = load_task(name)
+    if task.files:
+        parser.add_argument_group(f"files of {name}", task.files)
     add_flags(parser, f"options of {name}", task)
     return task, name.rpartition(":")[2].lower()
 

@@ -160,6 +160,10 @@ class Alignment(Task):
     link_format: Literal["pharaoh", "naacl"] = "pharaoh"
 
     summary: ClassVar[str] = "links between the words of a sentence and its translation"
+    files: ClassVar[str] = (
+        "A line for each pair of sentences, as in la maison ||| the house ||| 0-0 1-1, with links from 0; or "
+        "FOLDER#NAME for sentences in NAME.f and NAME.e and links in NAME.align. No links to predict."
+    )
     headline: ClassVar[str] = "aer"
     headline_is_error: ClassVar[bool] = True
     lam: ClassVar[str] = "1/n"

@@ -149,6 +149,10 @@ class Localization(Task):
     seed: int = field(default=0, metadata={"flag": None})
 
     summary: ClassVar[str] = "object localization: boxes in images, PASCAL VOC, COCO or CSV"
+    files: ClassVar[str] = (
+        "A folder or zip file in the layout of PASCAL VOC, as PATH#train; a .csv file with the columns "
+        "image,class,xmin,ymin,xmax,ymax; or a COCO .json file. Images alone to predict."
+    )
     headline: ClassVar[str] = "corloc"
     lam: ClassVar[str] = "1/n"
     passes: ClassVar[int] = 30

@@ -194,6 +194,11 @@ class Multilabel(Task):
     inference: Literal["auto", "exact", "relaxed"] = "auto"
 
     summary: ClassVar[str] = "sets of labels: scores of labels and of their pairs"
+    files: ClassVar[str] = (
+        "A .csv file whose header names columns of labels (0 or 1) as in label:beach, and columns of "
+        "features; an .npz archive of X and Y; or text in the format of SVMlight, as in beach,urban 3:0.5 "
+        "7:1."
+    )
     headline: ClassVar[str] = "example_f1"
     lam: ClassVar[str] = "1/n"
     passes: ClassVar[int] = 50
@@ -231,7 +236,9 @@ class Multilabel(Task):
 def _given(example: Example) -> frozenset[str]:
     """The labels of an example that has some, or none of them."""
     if example.labels is None:
-        raise ValueError("these examples have no labels: training and evaluation need them")
+        raise ValueError(
+            "these examples have no labels: training and evaluation need them, in CSV as columns named label:NAME"
+        )
     return example.labels
 
 

@@ -120,6 +120,10 @@ class OCR(Task):
     transition_scale: float = 1.0
 
     summary: ClassVar[str] = "handwritten words: linear chains on the letters of Taskar et al."
+    files: ClassVar[str] = (
+        "An .npz archive of pixels [letters, 128], labels [letters], word_start [words + 1] and word_fold "
+        "[words]; PATH#1-9 selects folds."
+    )
     headline: ClassVar[str] = "letter_error"
     headline_is_error: ClassVar[bool] = True
     lam: ClassVar[str] = "50/n"

@@ -133,6 +133,10 @@ class Pose(Task):
     torso: str = "left_shoulder,right_hip"
 
     summary: ClassVar[str] = "joints of people: filters over images, springs along a tree"
+    files: ClassVar[str] = (
+        "A folder or zip file with images/, one person each, and joints.csv with the columns file,joint,x,y; "
+        "PATH#1-200 selects images. Images alone to predict."
+    )
     headline: ClassVar[str] = "pck"
     lam: ClassVar[str] = "30/n"
     passes: ClassVar[int] = 20

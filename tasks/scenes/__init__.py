@@ -170,6 +170,10 @@ class Scenes(Task):
     void: str = ""
 
     summary: ClassVar[str] = "classes of the pixels of images: factor graphs over superpixels"
+    files: ClassVar[str] = (
+        "A folder or zip file with images/, labels/, classes.txt and lists of stems, of which PATH#train "
+        "names one. Images alone to predict."
+    )
     headline: ClassVar[str] = "pixel_accuracy"
     lam: ClassVar[str] = "10"
     passes: ClassVar[int] = 40

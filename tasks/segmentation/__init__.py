@@ -147,6 +147,10 @@ class Segmentation(Task):
     textures: int = 256
 
     summary: ClassVar[str] = "object and background of images: graph cuts over superpixels"
+    files: ClassVar[str] = (
+        "A folder or zip file with images/ and, of the same stems, masks/ (0 is background); PATH#1-200 "
+        "selects images. Images alone to predict."
+    )
     headline: ClassVar[str] = "iou"
     lam: ClassVar[str] = "10/n"
     passes: ClassVar[int] = 12

@@ -47,7 +47,9 @@ class FittedTagging(FittedTask):
         if found != self.columns - (not tagged):
             name = path if isinstance(path, str) else "standard input"
             untagged = "" if tagged else f", or {self.columns - 1} without tags"
-            raise ValueError(f"{name}: expected {self.columns} columns, as in training{untagged}; got {found}")
+            raise ValueError(
+                f"{name}: expected {self.columns} columns, as in training{untagged}; got {found}: a line has one token"
+            )
         return corpus
 
     def examples(self, inputs: Sequence[Any]) -> Sequence[Sentence]:
@@ -148,6 +150,10 @@ class Tagging(Task):
     attributes_cache: str | None = field(default=None, metadata={"metavar": "DIR"})
     transition_scale: float = 1.0
 
+    files: ClassVar[str] = (
+        "A line for each token, a blank line after each sentence; the word is first and the tag last, as in "
+        "EU NNP B-ORG. Tags are O, B-PER, I-PER and so on. Files to predict need no tags."
+    )
     headline: ClassVar[str] = "f1"
     cost: ClassVar[Cost]
     fitted_type: ClassVar[type[FittedTask]] = FittedTagging

@@ -108,3 +108,25 @@ def test_without_tensorboard_the_error_says_what_to_install(capsys, monkeypatch)
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     assert main([*TRAIN, "--tensorboard", "events"]) == 2
     assert "pip install 'structsmooth[tensorboard]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "task", "advice"),
+    [
+        ("tags.txt", "runs VBZ\n", "ner", "(SequenceTagger takes other tags, too)"),
+        ("table.csv", "height,tall\n1.9,1\n", "multilabel", "in CSV as columns named label:NAME"),
+        ("table.csv", "height;label:tall\n1.9;1\n", "multilabel", "features are numbers, and commas separate them"),
+        ("pairs.txt", "la maison ||| the house\n", "alignment", "as in la maison ||| the house ||| 0-0 1-1"),
+    ],
+)
+def test_files_of_first_users_are_refused_with_advice(name, text, task, advice, capsys):
+    Path(name).write_text(text)
+    assert main(["train", task, "--train", name, "--quiet"]) == 2
+    assert capsys.readouterr().err.endswith(f"{advice}\n")
+
+
+def test_a_sentence_on_one_line_is_refused_with_advice(capsys):
+    assert main([*TRAIN, "--quiet"]) == 0
+    Path("sentence.txt").write_text("she sang to Ada\n")
+    assert main(["predict", "model", "sentence.txt", "--quiet"]) == 2
+    assert capsys.readouterr().err.endswith("got 4: a line has one token\n")

@@ -53,6 +53,13 @@ class TestTask:
         assert getattr(structsmooth.tasks, task_type.__name__) is task_type
         assert task_type.__name__ in structsmooth.tasks.__all__
 
+    def test_help_says_what_files_look_like(self, case, capsys):
+        with pytest.raises(SystemExit):
+            main(["train", case.name, "--help"])
+        text = " ".join(capsys.readouterr().out.split())
+        assert f"files of {case.name}: {case.task_type.files}" in text
+        assert len(case.task_type.files) > 50
+
     def test_numbers_of_numpy_are_numbers(self, case):
         task_type = load_task(case.name)
         own = {f.name: f.default for f in fields(task_type) if type(f.default) in (int, float)}
