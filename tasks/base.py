@@ -32,7 +32,7 @@ class Task(ABC):
         summary: one line for the list of tasks.
         files: what data files look like, in a sentence or two for the help of commands.
         headline: the metric to watch, among the metrics that ``measure`` returns.
-        headline_is_error: whether less of it is better.
+        headline_is_error: whether smaller values are better.
         lam: λ that worked, as ``"c/n"`` or a number.
         passes: number of passes that worked.
         solver: the solver for the task, by its name on the command line.

@@ -55,7 +55,7 @@ class _Run:
 def compare(options: Namespace) -> int:
     """Run solvers side by side on one problem, and plot and tabulate their progress.
 
-    Every run is saved as it goes: after a stop of any kind the same command goes on where it was.
+    Runs are saved while they are made: after an interruption the same command continues.
     """
     solvers = _solvers(options)
     data = TrainingData.read(options)
@@ -73,7 +73,7 @@ def compare(options: Namespace) -> int:
         for run in runs:
             histories[run.lam_text][run.label].append(_history(run, data, options.passes))
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"interrupted; saved in {options.out}: the same command goes on") from None
+        raise KeyboardInterrupt(f"interrupted; saved in {options.out}: the same command continues") from None
     title = f"{options.task}: n = {problem.n:,}, {problem.dim:,} weights, train: {data.files['train']}, "
     title += f"{options.passes} passes, median of seeds {', '.join(map(str, _seeds(options)))}"
     _write_report(title, options, data, solvers, histories, lams)

@@ -58,7 +58,7 @@ def best_settings(
     Args:
         runs: histories on one objective, one for each seed, by solver and options, as in ``sgd:step_size=0.1``.
         metric: a metric on held-out data; without one, the objective decides.
-        is_error: whether less of the metric is better.
+        is_error: whether smaller values of the metric are better.
 
     Reference:
         Pillutla et al. (2019), section 7.3, "Tuning Criteria".

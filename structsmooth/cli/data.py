@@ -22,7 +22,7 @@ def add_data_flags(parser: ArgumentParser, wanted: Sequence[str] = SPLITS) -> No
     """A flag for each of the splits that are wanted."""
     where = "Without these, the task's own: in the package, or in the folder that STRUCTSMOOTH_DATA names."
     data = parser.add_argument_group("data", where)
-    purposes = ("training data", "development data, to measure models on", "test data, to measure models on")
+    purposes = ("training data", "development data, to evaluate models on", "test data, to evaluate models on")
     for split, purpose in zip(SPLITS, purposes, strict=True):
         if split in wanted:
             data.add_argument(f"--{split}", metavar="FILE", help=purpose)

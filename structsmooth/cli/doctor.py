@@ -174,7 +174,7 @@ def _tested(name: str, test: Callable[[], str]) -> Finding:
     try:
         return Finding(name, test())
     except Exception as error:  # whatever is wrong with an installation may raise anything
-        advice = "reinstall structsmooth in a new environment, and report this output if the fault remains"
+        advice = "mend other faults first; if this one remains, reinstall structsmooth and report this output"
         return Finding(name, f"{type(error).__name__}: {error}", advice)
 
 

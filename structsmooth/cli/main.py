@@ -76,7 +76,7 @@ def _only_first_speaks() -> Iterator[None]:
 @processes.joined()
 @_only_first_speaks()
 def train(options: Namespace) -> int:
-    """Train a task's model and save it; ``--resume`` goes on where an interrupted run stopped."""
+    """Train a model for a task and save it; ``--resume`` continues an interrupted run."""
     directory, solver = ModelDirectory(options.out), from_flags(SOLVERS[options.solver], options)
     directory.claim(resume=options.resume, overwrite=options.overwrite)
     data = TrainingData.read(options, solver.state_type.partitioned)
@@ -99,7 +99,7 @@ def train(options: Namespace) -> int:
         )
     if result.status is Status.INTERRUPTED and processes.count() > 1:
         # The others may be anywhere in their passes.
-        raise KeyboardInterrupt(f"interrupted; --resume goes on from the last complete pass, in {options.out}")
+        raise KeyboardInterrupt(f"interrupted; --resume continues after the last complete pass, in {options.out}")
     with stage("measuring"):
         metrics = _report(data, result)
     description = {"task": options.task, "settings": settings, "n": problem.n, "lam": lam}
@@ -213,7 +213,7 @@ def _add_train(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     run.add_argument("--seed", type=int, default=0, help="same seed, same result (default: 0)")
     run.add_argument("--out", metavar="DIR", help="model directory (default: runs/TASK)")
     present = run.add_mutually_exclusive_group()
-    present.add_argument("--resume", action="store_true", help="go on from the checkpoint in --out, if there is one")
+    present.add_argument("--resume", action="store_true", help="continue from the checkpoint in --out, if there is one")
     present.add_argument("--overwrite", action="store_true", help="replace the model or run in --out, if there is one")
     add_log_flags(parser)
     if (found := add_task_flags(parser, "train", arguments)) is None:

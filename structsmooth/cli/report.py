@@ -31,7 +31,7 @@ _ROWS = 12
 @contextmanager
 def terminal_bar(*columns: ProgressColumn, total: float | None = None, done: int = 0) -> Iterator[Callable[..., None]]:
     """A function that updates a progress bar on the terminal; where there is no terminal, nothing is drawn."""
-    console, times = Console(stderr=True), (TimeElapsedColumn(), TextColumn("of which left"), TimeRemainingColumn())
+    console, times = Console(stderr=True), (TimeElapsedColumn(), TimeRemainingColumn(), TextColumn("left"))
     with ProgressBar(*columns, *times, console=console, disable=not shown_on(console)) as bar:
         yield partial(bar.update, bar.add_task("", total=total, completed=done))
 

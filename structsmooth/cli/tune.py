@@ -82,8 +82,8 @@ def tune(options: Namespace) -> int:
     """Choose options of ``train`` by cross-validation, or on development data.
 
     Options with several values, as in ``--lam 1/n 10/n --no-rich --rich``, span a grid. Every setting is trained and
-    measured on each split; test data are never looked at. Finished runs are kept: after a stop of any kind the same
-    command goes on, and a larger grid takes the runs that there are.
+    measured on each split; test data are never used. Finished runs are kept: after an interruption the same command
+    continues, and a larger grid reuses them.
     """
     if options.out is None:
         options.out = f"runs/tune-{options.task.rpartition(':')[2].lower()}"
@@ -96,7 +96,9 @@ def tune(options: Namespace) -> int:
             scores = [run["metrics"].get(setting.task.headline, math.nan) for run in runs]
             outcomes.append(Outcome(setting, scores, runs))
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"interrupted; finished runs are in {options.out}: the same command goes on") from None
+        raise KeyboardInterrupt(
+            f"interrupted; finished runs are in {options.out}; the same command continues"
+        ) from None
     _write_report(options, splits, ranked(outcomes))
     return 0
 
@@ -114,7 +116,7 @@ def add_tune(parser: ArgumentParser, parse: Parse) -> None:
         metavar="K",
         help="folds of the training data, texts kept whole (default: 5, without --dev)",
     )
-    group.add_argument("--random", type=int, metavar="N", help="so many settings of the grid, drawn at random")
+    group.add_argument("--random", type=int, metavar="N", help="try only N settings of the grid, drawn at random")
     group.add_argument("--seed", type=int, default=0, help="of folds, draws and training (default: 0)")
     group.add_argument("--out", metavar="DIR", help="table, figure and runs (default: runs/tune-TASK)")
     parser.set_defaults(parse=parse, choices=[])

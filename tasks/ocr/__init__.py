@@ -107,7 +107,7 @@ class OCR(Task):
         degree: degree of polynomial kernels.
         landmarks: letters that a kernel compares others to, drawn from the training data; all of them if not given,
             which is exact.
-        transition_scale: factor of the scores of pairs of letters, which are regularized the less the larger it is.
+        transition_scale: factor of the scores of pairs of letters; the larger it is, the less they are regularized.
 
     Reference:
         Taskar, Guestrin and Koller (2003), "Max-margin Markov networks".

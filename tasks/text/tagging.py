@@ -139,7 +139,7 @@ class Tagging(Task):
         bits: attributes are hashed to 2**bits buckets; 0 makes an exact dictionary of the attributes of training data.
         scheme: tags are converted to this scheme, by default the scheme of the training data.
         attributes_cache: folder where the encoded training data are kept and mapped from, for data larger than memory.
-        transition_scale: the larger, the less the scores of pairs of tags are regularized.
+        transition_scale: factor of the scores of pairs of tags; the larger it is, the less they are regularized.
 
     Attributes:
         cost: task loss of the structural hinge.

@@ -248,7 +248,7 @@ def test_interrupted_comparison_saves_and_goes_on(unbroken, monkeypatch, capsys)
 
     monkeypatch.setattr(FittedTagging, "measure", stop_once)
     assert main(comparing()) == 130
-    assert "saved in out: the same command goes on" in capsys.readouterr().err
+    assert "saved in out: the same command continues" in capsys.readouterr().err
     # The row that was not measured is not kept.
     assert sorted(map(len, histories().values())) == [3, 7]
     compare()

@@ -57,6 +57,7 @@ def test_examples_are_accepted(command):
 def test_help_fits_a_terminal(arguments, capsys, monkeypatch):
     lines = help_of(arguments, capsys, monkeypatch).splitlines()
     assert not [line for line in lines if len(line) > WIDTH]
+    assert not [line for line in lines if "`" in line]  # marks of docstrings
 
 
 def test_completions_can_be_made_from_the_parser():
