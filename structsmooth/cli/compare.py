@@ -115,8 +115,8 @@ def add_compare(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     group.add_argument(
         "--best",
         action="store_true",
-        help="of several settings of a solver, as in sgd:step_size=0.1 sgd:step_size=1, show the one with the lowest "
-        "objective among those whose metric on the development data is within 1 %% of the best",
+        help="of several settings of a solver, as in sgd:learning_rate=0.1 sgd:learning_rate=1, show the one with the "
+        "lowest objective among those whose metric on the development data is within 1 %% of the best",
     )
     group.add_argument("--out", metavar="DIR", help="tables, figures and runs (default: runs/compare-TASK)")
     if (found := add_task_flags(parser, "compare", arguments)) is not None:
