@@ -1,5 +1,8 @@
 """Deep structured prediction by smoothed inference: structures, losses, problems and solvers for PyTorch."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from structsmooth.costs import Cost, Hamming, NormalizedHamming, OneMinusIoU, RescaledMargin, WeightedHamming
 from structsmooth.history import History
 from structsmooth.kernels import KernelFeatures
@@ -70,7 +73,18 @@ from structsmooth.structures import (
 )
 from structsmooth.tag_schemes import transition_mask
 
-__version__ = "0.1.0"
+# Tasks build on all of the above, and load when they are asked for.
+if TYPE_CHECKING:
+    from structsmooth.tasks.trained import load, train
+else:
+
+    def __getattr__(name: str) -> Any:
+        if name in ("load", "train"):
+            return getattr(import_module("structsmooth.tasks.trained"), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+__version__ = "0.2.0"
 
 __all__ = [
     "BCFW",
@@ -147,6 +161,8 @@ __all__ = [
     "best_max_marginal_first",
     "certify",
     "lengths_from_mask",
+    "load",
     "simplex_projection",
+    "train",
     "transition_mask",
 ]

@@ -1,9 +1,11 @@
 """The record of a training run: one row per recorded pass."""
 
+import csv
 import json
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +68,15 @@ class History(list[Row]):
     def to_json_lines(self) -> str:
         """One JSON object per row."""
         return "".join(json.dumps(row.as_dict()) + "\n" for row in self)
+
+    def to_csv(self) -> str:
+        """A table with a header and a line for each row; cells are empty where a row has no value."""
+        rows = [row.as_dict() for row in self]
+        table = StringIO()
+        writer = csv.DictWriter(table, list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        return table.getvalue()
 
     @classmethod
     def from_json_lines(cls, lines: Iterable[str]) -> "History":

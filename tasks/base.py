@@ -31,8 +31,9 @@ class Task(ABC):
 
     Attributes:
         summary: one line for the list of tasks.
+        files: what data files look like, in a sentence or two for the help of commands.
         headline: the metric to watch, among the metrics that ``measure`` returns.
-        headline_is_error: whether less of it is better.
+        headline_is_error: whether smaller values are better.
         lam: λ that worked, as ``"c/n"`` or a number.
         passes: number of passes that worked.
         solver: the solver for the task, by its name on the command line.
@@ -41,6 +42,7 @@ class Task(ABC):
     """
 
     summary: ClassVar[str]
+    files: ClassVar[str] = ""
     headline: ClassVar[str]
     headline_is_error: ClassVar[bool] = False
     lam: ClassVar[str] = "1/n"
@@ -131,6 +133,26 @@ class FittedTask(ABC):
     @abstractmethod
     def write(self, examples: Sequence[Any], predictions: Predictions, stream: TextIO) -> None:
         """Write the examples with their predicted outputs."""
+
+    def input_to_json(self, example: Any) -> dict[str, Any]:
+        """What identifies an example in lines of JSON, such as its tokens or the name of its image."""
+        return {}
+
+    def output_to_json(self, output: Any) -> dict[str, Any]:
+        """An output as plain JSON, without a ``score``; here one that is plain JSON already."""
+        return {"output": output}
+
+    def output_from_json(self, values: Mapping[str, Any]) -> Any:
+        """The inverse of :meth:`output_to_json`."""
+        return values["output"]
+
+    def save_mask(self, output: Any, path: Path) -> None:
+        """Save an output that labels pixels as a PNG file of one channel.
+
+        Raises:
+            ValueError: a task without masks.
+        """
+        raise ValueError(f"{type(self.task).__name__} has no masks")
 
     def draw(self, examples: Sequence[Any], predictions: Predictions, folder: Path) -> None:
         """Save a picture of each example with its best output in a folder.

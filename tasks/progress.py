@@ -9,13 +9,20 @@ from typing import BinaryIO, TypeVar, cast
 from rich.console import Console
 from rich.progress import track, wrap_file
 
+from structsmooth.verbosity import Verbosity, verbosity
+
 T = TypeVar("T")
+
+
+def shown_on(console: Console) -> bool:
+    """Whether to draw progress on a console: on a terminal, unless commands are to be quiet."""
+    return console.is_terminal and verbosity() is not Verbosity.QUIET
 
 
 def tracked(steps: Iterable[T], description: str, total: int | None = None) -> Iterable[T]:
     """The steps, with a progress bar on the terminal; where there is no terminal, nothing is drawn."""
     console = Console(stderr=True)
-    return track(steps, description, total, console=console, disable=not console.is_terminal, transient=True)
+    return track(steps, description, total, console=console, disable=not shown_on(console), transient=True)
 
 
 @contextmanager
@@ -23,7 +30,7 @@ def tracked_file(path: str | PathLike[str], description: str) -> Iterator[Buffer
     """A file to read, with a progress bar on the terminal; where there is no terminal, nothing is drawn."""
     console = Console(stderr=True)
     with open(path, "rb", buffering=0) as file:
-        size, disable = fstat(file.fileno()).st_size, not console.is_terminal
+        size, disable = fstat(file.fileno()).st_size, not shown_on(console)
         with wrap_file(
             cast(BinaryIO, file), size, description=description, console=console, disable=disable, transient=True
         ) as tracked:

@@ -55,6 +55,7 @@ def write_modules(path, folder):
 
 # The recipes show Lightning and transformers as they are, with their warnings about themselves.
 @pytest.mark.filterwarnings("ignore:::lightning", "ignore:::transformers", "ignore:::torch")
+@pytest.mark.filterwarnings("ignore:.*torch_struct.* does not define `arg_constraints`")
 @pytest.mark.parametrize(("path", "code"), blocks())
 def test_code_blocks_run(path, code, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -16,6 +16,7 @@ LAYERS = [
         "structsmooth.kernels",
         "structsmooth.processes",
         "structsmooth.sequences",
+        "structsmooth.verbosity",
     },
     {
         "structsmooth.structures." + name
@@ -68,9 +69,20 @@ def unit(module: str) -> str | None:
     return nearest(module, HEIGHT)
 
 
+def deferred(node: ast.AST) -> bool:
+    """Whether a statement is for type checkers alone: ``if TYPE_CHECKING``."""
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
 def imports(module: str, path: Path) -> Iterator[tuple[int, str]]:
-    """Line and absolute name of everything a module imports; ``from a import b`` gives ``a.b``, module or not."""
-    for node in ast.walk(ast.parse(path.read_bytes())):
+    """Line and absolute name of everything a module imports; ``from a import b`` gives ``a.b``, module or not.
+
+    The public interface may tell type checkers of names above it, which it looks up when they are asked for.
+    """
+    tree = ast.parse(path.read_bytes())
+    if module == "structsmooth.__init__":
+        tree.body = [node for node in tree.body if not deferred(node)]
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

@@ -4,8 +4,9 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import assert_type
 
-from structsmooth import BCFW, L2, LinearChain, LinearModuleProblem, ScoreModule, StructuralHinge, Structure, Tree
+from structsmooth import BCFW, L2, LinearChain, LinearModuleProblem, ScoreModule, StructuralHinge, Structure, Tree, load
 from structsmooth.models import BiLSTMTagger
+from structsmooth.tasks.trained import TrainedModel
 
 
 class Tagger(ScoreModule):
@@ -34,3 +35,4 @@ problem = LinearModuleProblem(Tagger(), [(x[0], y[0])], cost=distance)
 assert_type(problem.start(), Tensor)
 result = BCFW().solve(problem, lam=0.1, passes=3)
 assert_type(result.weights, Tensor)
+assert_type(load("runs/ner"), TrainedModel)

@@ -4,6 +4,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 
 from structsmooth import solvers
+from structsmooth.cli.stages import stage
 from structsmooth.tasks.files import checksum
 from structsmooth.tasks.trained import load
 
@@ -16,10 +17,11 @@ def certify(options: Namespace) -> int:
         raise ValueError(f"{options.model} was trained in Python: certify it there, by structsmooth.certify")
     if checksum(settings["train"]) != settings["train checksum"]:
         raise ValueError(f"{settings['train']} is not what {options.model} was trained on: it has changed since")
-    problem = model.task.problem(model.task.read(settings["train"], "train"))
-    certificate = solvers.certify(
-        problem, model.weights, description["lam"], accuracy=options.accuracy, passes=options.passes, seed=options.seed
-    )
+    with stage(f"reading {settings['train']}"):
+        problem = model.task.problem(model.task.read(settings["train"], "train"))
+    limits = {"passes": options.passes, "seed": options.seed}
+    with stage(f"bounding the optimum, by up to {options.passes} passes over {problem.n:,} examples"):
+        certificate = solvers.certify(problem, model.weights, description["lam"], accuracy=options.accuracy, **limits)
     print(certificate)
     if certificate.slack > options.accuracy * certificate.gap:
         print("the lower bound can be better: more --passes may raise it", file=sys.stderr)

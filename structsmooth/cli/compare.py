@@ -18,6 +18,7 @@ from structsmooth.cli.flags import parse_solvers
 from structsmooth.cli.keeper import Keeper
 from structsmooth.cli.model import ModelDirectory
 from structsmooth.cli.report import progress_bar
+from structsmooth.cli.stages import PRESENTATION, stage
 from structsmooth.history import History
 from structsmooth.plots import Bands, plot_comparison
 from structsmooth.problems import Problem
@@ -28,7 +29,7 @@ from structsmooth.tasks.files import checksum
 from structsmooth.tasks.trained import parse_lam
 
 # Options that may change when a comparison goes on: which runs there are, how long they are, and what is shown.
-_NOT_SETTINGS = {"run", "command", "out", "solvers", "lams", "seeds", "passes", "bands", "best"}
+_NOT_SETTINGS = {"run", "command", "out", "solvers", "lams", "seeds", "passes", "bands", "best", *PRESENTATION}
 # Solvers of convex problems, one of each kind, to compare the task's solver with.
 _USUAL = ("proximal-bcfw", "casimir-svrg", "bcfw", "svrg", "sgd")
 # Passes of a rehearsal: the first refresh of gaps by BCFW is among them.
@@ -54,7 +55,7 @@ class _Run:
 def compare(options: Namespace) -> int:
     """Run solvers side by side on one problem, and plot and tabulate their progress.
 
-    Every run is saved as it goes: after a stop of any kind the same command goes on where it was.
+    Runs are saved while they are made: after an interruption the same command continues.
     """
     solvers = _solvers(options)
     data = TrainingData.read(options)
@@ -65,13 +66,14 @@ def compare(options: Namespace) -> int:
     settings = {name: value for name, value in vars(options).items() if name not in _NOT_SETTINGS} | data.files
     settings |= {f"{split} checksum": checksum(path) for split, path in data.files.items()}
     runs = list(_runs(options, solvers, lams, settings))
-    _check(problem, runs, options.passes)
+    with stage(f"checking {len(runs)} runs on few examples"):
+        _check(problem, runs, options.passes)
     histories: dict[str, dict[str, list[History]]] = {text: {label: [] for label in solvers} for text in lams}
     try:
         for run in runs:
             histories[run.lam_text][run.label].append(_history(run, data, options.passes))
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"interrupted; saved in {options.out}: the same command goes on") from None
+        raise KeyboardInterrupt(f"interrupted; saved in {options.out}: the same command continues") from None
     title = f"{options.task}: n = {problem.n:,}, {problem.dim:,} weights, train: {data.files['train']}, "
     title += f"{options.passes} passes, median of seeds {', '.join(map(str, _seeds(options)))}"
     _write_report(title, options, data, solvers, histories, lams)
@@ -113,8 +115,8 @@ def add_compare(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     group.add_argument(
         "--best",
         action="store_true",
-        help="of several settings of a solver, as in sgd:step_size=0.1 sgd:step_size=1, show the one with the lowest "
-        "objective among those whose metric on the development data is within 1 %% of the best",
+        help="of several settings of a solver, as in sgd:learning_rate=0.1 sgd:learning_rate=1, show the one with the "
+        "lowest objective among those whose metric on the development data is within 1 %% of the best",
     )
     group.add_argument("--out", metavar="DIR", help="tables, figures and runs (default: runs/compare-TASK)")
     if (found := add_task_flags(parser, "compare", arguments)) is not None:

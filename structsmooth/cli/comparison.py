@@ -56,9 +56,9 @@ def best_settings(
     Good is what ends within 1 % of the solver's best setting, so that the choice is not one of training alone.
 
     Args:
-        runs: histories on one objective, one for each seed, by solver and options, as in ``sgd:step_size=0.1``.
+        runs: histories on one objective, one for each seed, by solver and options, as in ``sgd:learning_rate=0.1``.
         metric: a metric on held-out data; without one, the objective decides.
-        is_error: whether less of the metric is better.
+        is_error: whether smaller values of the metric are better.
 
     Reference:
         Pillutla et al. (2019), section 7.3, "Tuning Criteria".

@@ -9,18 +9,20 @@ from torch import Tensor
 
 from structsmooth import processes
 from structsmooth.cli.flags import add_flags, from_flags
+from structsmooth.cli.stages import stage
 from structsmooth.problems import Problem, partitioned, sharded
 from structsmooth.tasks import FittedTask, Task, load_task
+from structsmooth.tasks.base import Split
 
 SPLITS = ("train", "dev", "test")
+_HELD_OUT: tuple[Split, ...] = ("dev", "test")
 
 
 def add_data_flags(parser: ArgumentParser, wanted: Sequence[str] = SPLITS) -> None:
     """A flag for each of the splits that are wanted."""
-    data = parser.add_argument_group(
-        "data (if none is given, the task's own: in the package, or in the folder that STRUCTSMOOTH_DATA names)"
-    )
-    purposes = ("training data", "development data, to measure models on", "test data, to measure models on")
+    where = "Without these, the task's own: in the package, or in the folder that STRUCTSMOOTH_DATA names."
+    data = parser.add_argument_group("data", where)
+    purposes = ("training data", "development data, to evaluate models on", "test data, to evaluate models on")
     for split, purpose in zip(SPLITS, purposes, strict=True):
         if split in wanted:
             data.add_argument(f"--{split}", metavar="FILE", help=purpose)
@@ -38,6 +40,8 @@ def add_task_flags(parser: ArgumentParser, command: str, arguments: Sequence[str
     if name.startswith("-"):
         raise ValueError(f"the task comes first, as in structsmooth {command} ner {' '.join(arguments[1:])}")
     task = load_task(name)
+    if task.files:
+        parser.add_argument_group(f"files of {name}", task.files)
     add_flags(parser, f"options of {name}", task)
     return task, name.rpartition(":")[2].lower()
 
@@ -51,6 +55,12 @@ class HeldOut:
     def __init__(self, examples: Sequence[Any]) -> None:
         self.examples = examples
         self._own = [examples[i] for i in processes.share(len(examples))]
+
+    @classmethod
+    def read(cls, task: FittedTask, path: str, split: Split) -> "HeldOut":
+        """Labelled examples of a file."""
+        with stage(f"reading {path}"):
+            return cls(task.read(path, split))
 
     def measure(self, task: FittedTask, weights: Tensor) -> tuple[dict[str, float], str]:
         """Metrics of the best outputs under ``weights`` by name, and a table of them."""
@@ -78,15 +88,18 @@ class TrainingData:
         if files and "train" not in files:
             raise ValueError("--train is needed with --dev or --test")
         files = files or task.default_files()
-        examples = task.read(files["train"], "train")
-        fitted = task.fit(examples)
+        with stage(f"reading {files['train']}"):
+            examples = task.read(files["train"], "train")
+        with stage(f"finding the features and labels of {len(examples):,} examples"):
+            fitted = task.fit(examples)
         if not isinstance(fitted, getattr(task, "fitted_type", ())):
             name = type(fitted).__name__
             raise TypeError(f"{type(task).__name__} needs fitted_type = {name}, which its saved models are loaded as")
         held_out: dict[str, HeldOut] = {
-            split: HeldOut(fitted.read(files[split], split)) for split in ("dev", "test") if split in files
+            split: HeldOut.read(fitted, files[split], split) for split in _HELD_OUT if split in files
         }
-        problem = _partitioned(fitted, examples) if partition else sharded(fitted.problem(examples))
+        with stage(f"encoding {len(examples):,} examples"):
+            problem = _partitioned(fitted, examples) if partition else sharded(fitted.problem(examples))
         return cls(files, fitted, problem, held_out)
 
     @property

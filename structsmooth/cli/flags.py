@@ -14,6 +14,9 @@ T = TypeVar("T")
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
 
+# A reference to a name in a docstring, such as :class:`~structsmooth.BCFW`, and its last part.
+_ROLE = re.compile(r":\w+:`~?(?:[\w.]*\.)?(\w+)`")
+
 
 def add_flags(parser: ArgumentParser, title: str, cls: type, defaults: Mapping[str, Any] = _NONE) -> None:
     """Add a titled group with a flag for every field of a dataclass, read by its type and explained by the docstring.
@@ -126,5 +129,5 @@ def _argument_texts(cls: type) -> dict[str, str]:
     for base in reversed(cls.__mro__):
         _, _, arguments = inspect.cleandoc(base.__dict__.get("__doc__") or "").partition("Args:\n")
         for name, text in re.findall(r"^ {4}(\w+): (.*?)(?=^ {4}\w|^\w|\Z)", arguments, re.M | re.S):
-            texts[name] = " ".join(text.replace("``", "").split()).rstrip(".")
+            texts[name] = " ".join(_ROLE.sub(r"\1", text).replace("``", "").split()).rstrip(".")
     return texts

@@ -1,12 +1,12 @@
-"""Commands: train, evaluate, predict, info; tune, compare, certify, path and show are in their own files."""
+"""Commands: train, evaluate, info; the others are in files of their own names."""
 
 import ctypes
+import inspect
 import os
 import sys
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
-from pathlib import Path
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from typing import Any
 
 from rich.console import Console
@@ -15,21 +15,27 @@ from structsmooth import __version__, processes
 from structsmooth.cli.certify import add_certify, certify
 from structsmooth.cli.compare import add_compare, compare
 from structsmooth.cli.data import HeldOut, TrainingData, add_data_flags, add_task_flags
+from structsmooth.cli.doctor import add_doctor, doctor
 from structsmooth.cli.flags import add_flags, from_flags
 from structsmooth.cli.keeper import PATIENCE, Keeper
+from structsmooth.cli.layout import EXAMPLES, Layout
+from structsmooth.cli.logs import add_log_flags, logs
 from structsmooth.cli.model import ModelDirectory
 from structsmooth.cli.path import add_path, path
+from structsmooth.cli.predict import add_predict, predict
 from structsmooth.cli.report import history_table, progress_bar
 from structsmooth.cli.show import add_show, show
+from structsmooth.cli.stages import PRESENTATION, add_verbosity_flags, chosen_verbosity, stage
 from structsmooth.cli.tune import add_tune, tune
 from structsmooth.solvers import SOLVERS, Progress, Result, Status
 from structsmooth.solvers.state import Callback
 from structsmooth.tasks import TASKS, Task, load_task
 from structsmooth.tasks.files import checksum
 from structsmooth.tasks.trained import TrainedModel, describe, load, parse_lam
+from structsmooth.verbosity import speaking
 
 # Options that may change when a run is resumed.
-_NOT_SETTINGS = {"run", "command", "out", "resume", "overwrite", "passes"}
+_NOT_SETTINGS = {"run", "command", "out", "resume", "overwrite", "passes", *PRESENTATION}
 _INTERRUPTED = 130
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
@@ -42,7 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = _parsed(arguments)
         if int(os.environ.get("WORLD_SIZE", 1)) > 1 and options.run is not train:
             raise ValueError(f"{options.command} runs in one process; only train runs in several")
-        code: int = options.run(options)
+        with speaking(chosen_verbosity(options)):
+            code: int = options.run(options)
         return code
     except BrokenPipeError:
         # The reader has closed the pipe; the interpreter must not complain about it at exit either.
@@ -70,7 +77,7 @@ def _only_first_speaks() -> Iterator[None]:
 @processes.joined()
 @_only_first_speaks()
 def train(options: Namespace) -> int:
-    """Train a task's model and save it; ``--resume`` goes on where an interrupted run stopped."""
+    """Train a model for a task and save it; ``--resume`` continues an interrupted run."""
     directory, solver = ModelDirectory(options.out), from_flags(SOLVERS[options.solver], options)
     directory.claim(resume=options.resume, overwrite=options.overwrite)
     data = TrainingData.read(options, solver.state_type.partitioned)
@@ -84,19 +91,23 @@ def train(options: Namespace) -> int:
     # Processes that save parts of a state must save the same pass.
     patience = 0.0 if solver.state_type.partitioned else PATIENCE
     keep = Keeper(lambda progress: directory.save_checkpoint(progress, settings), patience)
-    with progress_bar(options.passes, data.headline) as draw, keep as keeper:
-        callbacks = (_measuring(data), keeper, draw)
+    done = resume[0].passes if resume else 0
+    bar = progress_bar(options.passes, data.headline, done=done)
+    with bar as draw, logs(options) as written, keep as keeper:
+        callbacks: tuple[Callback, ...] = (_measuring(data), keeper, *written, draw)
         result = solver.solve(
             problem, lam=lam, passes=options.passes, seed=options.seed, callbacks=callbacks, resume=resume
         )
     if result.status is Status.INTERRUPTED and processes.count() > 1:
         # The others may be anywhere in their passes.
-        raise KeyboardInterrupt(f"interrupted; --resume goes on from the last complete pass, in {options.out}")
-    metrics = _report(data, result)
+        raise KeyboardInterrupt(f"interrupted; --resume continues after the last complete pass, in {options.out}")
+    with stage("measuring"):
+        metrics = _report(data, result)
     description = {"task": options.task, "settings": settings, "n": problem.n, "lam": lam}
     description |= {"status": result.status.value, "message": result.message, "metrics": metrics}
     if processes.rank() == 0:
-        saved = directory.save_model(TrainedModel(data.task, result.weights, description), result.history)
+        with stage("saving the model and its curves"):
+            saved = directory.save_model(TrainedModel(data.task, result.weights, description), result.history)
         Console().print(f"\nsaved in {options.out}: {', '.join(saved)}", highlight=False)
     return {Status.INTERRUPTED: _INTERRUPTED, Status.DIVERGED: 1}.get(result.status, 0)
 
@@ -127,23 +138,10 @@ def _report(data: TrainingData, result: Result) -> dict[str, dict[str, float]]:
 def evaluate(options: Namespace) -> int:
     """Measure a trained model on a labelled file."""
     model = load(options.model)
-    _, table = HeldOut(model.task.read(options.file, "test")).measure(model.task, model.weights)
+    held_out = HeldOut.read(model.task, options.file, "test")
+    with stage(f"predicting {len(held_out.examples):,} examples"):
+        _, table = held_out.measure(model.task, model.weights)
     print(table)
-    return 0
-
-
-def predict(options: Namespace) -> int:
-    """Predict the outputs of a file, or of standard input."""
-    if options.top < 1:
-        raise ValueError(f"--top must be at least 1, got {options.top}")
-    model = load(options.model)
-    task = model.task
-    examples = task.read(sys.stdin if options.file == "-" else options.file)
-    predictions = model.alternatives(examples, options.top)
-    if options.pictures:
-        task.draw(examples, predictions, Path(options.pictures))
-    with open(options.output, "w", encoding="utf-8") if options.output else nullcontext(sys.stdout) as stream:
-        task.write(examples, predictions, stream)
     return 0
 
 
@@ -161,63 +159,65 @@ def info(options: Namespace) -> int:
 
 def _parsed(arguments: Sequence[str]) -> Namespace:
     """The options that arguments give; what ``tune`` does not know is its grid."""
-    parser = _parser(arguments)
-    options, others = parser.parse_known_args(arguments)
+    expected = parser(arguments)
+    options, others = expected.parse_known_args(arguments)
     if "choices" in options:
         options.choices = others
     elif others:
-        parser.error(f"unrecognized arguments: {' '.join(others)}")
+        expected.error(f"unrecognized arguments: {' '.join(others)}")
     return options
 
 
-def _parser(arguments: Sequence[str]) -> ArgumentParser:
+def parser(arguments: Sequence[str] = ()) -> ArgumentParser:
     """The parser for some arguments: the flags of ``train`` depend on the task and the solver that they name."""
-    parser = ArgumentParser("structsmooth", description="Structured prediction by smoothed inference.")
-    parser.add_argument("--version", action="version", version=__version__)
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    whole = ArgumentParser(
+        "structsmooth",
+        description="Structured prediction by smoothed inference.",
+        epilog=f"example:\n  {EXAMPLES['train']}\n\nstructsmooth COMMAND --help explains a command.",
+        formatter_class=Layout,
+    )
+    whole.add_argument("--version", action="version", version=__version__)
+    commands = whole.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    def add(run: Callable[[Namespace], int], **layout: Any) -> ArgumentParser:
-        text = str(run.__doc__).replace("``", "")
-        command = commands.add_parser(run.__name__, help=text.splitlines()[0], description=text, **layout)
+    def add(run: Callable[[Namespace], int], notes: str = "", **settings: Any) -> ArgumentParser:
+        text = inspect.cleandoc(str(run.__doc__)).replace("``", "")
+        settings |= {"description": text, "epilog": f"{notes}example:\n  {EXAMPLES[run.__name__]}"}
+        command = commands.add_parser(run.__name__, help=text.splitlines()[0], formatter_class=Layout, **settings)
         command.set_defaults(run=run)
+        if run is not info:
+            add_verbosity_flags(command)
         return command
 
     # Without abbreviations: other flags depend on --solver, which must be found before they are known.
-    layout = {"epilog": _task_list(), "formatter_class": RawDescriptionHelpFormatter, "allow_abbrev": False}
-    _add_train(add(train, **layout), arguments)
+    _add_train(add(train, _task_list(), allow_abbrev=False, usage="structsmooth train TASK [options]"), arguments)
     add_tune(add(tune, allow_abbrev=False), _parsed)
     add_compare(add(compare), arguments)
     add_path(add(path), arguments)
     add_certify(add(certify))
     add_show(add(show))
-    evaluation, prediction, description = add(evaluate), add(predict), add(info)
-    for command in (evaluation, prediction, description):
+    add_doctor(add(doctor))
+    add_predict(add(predict))
+    evaluation, description = add(evaluate), add(info)
+    for command in (evaluation, description):
         command.add_argument("model", metavar="DIR", help="model directory, the --out of structsmooth train")
     evaluation.add_argument("file", metavar="FILE", help="labelled data in the layout of the training data")
-    _add_predict(prediction)
-    return parser
-
-
-def _add_predict(parser: ArgumentParser) -> None:
-    parser.add_argument("file", metavar="FILE", nargs="?", default="-", help="data (default: standard input)")
-    help_top = "write the K best outputs with their scores; in column files the best is the first added column"
-    parser.add_argument("--top", type=int, default=1, metavar="K", help=help_top)
-    parser.add_argument("--output", metavar="FILE", help="where to write (default: standard output)")
-    parser.add_argument("--pictures", metavar="DIR", help="also save pictures of the predictions")
+    return whole
 
 
 def _add_train(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     parser.add_argument("task", metavar="TASK", help="a task below, or your own as package.module:ClassName")
     add_data_flags(parser)
     run = parser.add_argument_group("run")
-    run.add_argument("--solver", choices=list(SOLVERS), help="default: set by the task")
+    help_solver = f"one of {', '.join(SOLVERS)} (default: set by the task)"
+    run.add_argument("--solver", choices=list(SOLVERS), metavar="SOLVER", help=help_solver)
     run.add_argument("--lam", metavar="C", help="regularization λ, a number or c/n (default: set by the task)")
     run.add_argument("--passes", type=int, help="passes over the data (default: set by the task)")
     run.add_argument("--seed", type=int, default=0, help="same seed, same result (default: 0)")
     run.add_argument("--out", metavar="DIR", help="model directory (default: runs/TASK)")
     present = run.add_mutually_exclusive_group()
-    present.add_argument("--resume", action="store_true", help="go on from the checkpoint in --out, if there is one")
+    present.add_argument("--resume", action="store_true", help="continue from the checkpoint in --out, if there is one")
     present.add_argument("--overwrite", action="store_true", help="replace the model or run in --out, if there is one")
+    add_log_flags(parser)
     if (found := add_task_flags(parser, "train", arguments)) is None:
         return
     task, name = found
@@ -246,4 +246,4 @@ def _return_freed_memory() -> None:
 
 
 def _task_list() -> str:
-    return "tasks:\n" + "\n".join(f"  {name:12} {load_task(name).summary}" for name in TASKS)
+    return "tasks:\n" + "".join(f"  {name:12} {load_task(name).summary}\n" for name in TASKS) + "\n"

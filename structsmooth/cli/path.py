@@ -17,6 +17,7 @@ from structsmooth.checkpoint import write_atomic
 from structsmooth.cli.data import SPLITS, TrainingData, add_data_flags, add_task_flags
 from structsmooth.cli.flags import parse_solvers
 from structsmooth.cli.report import markdown_table, terminal_bar
+from structsmooth.cli.stages import stage
 from structsmooth.plots import plot_path, plot_path_costs
 from structsmooth.problems import Problem
 from structsmooth.solvers import Breakpoint, grid_search
@@ -36,13 +37,14 @@ def path(options: Namespace) -> int:
     lam_min, lam_max = _range(options, data.task.task.lam, problem.n)
     epsilon = 0.01 * problem.loss(problem.start()) if options.epsilon is None else options.epsilon
     algorithm = RegularizationPath(epsilon, options.kappa, options.verified, _solver(options.solver))
-    with _progress_bar(lam_min) as draw:
+    with stage(f"solving for λ down to {lam_min:.3g}"), _progress_bar(lam_min) as draw:
         found = algorithm.solve(
             problem, lam_min=lam_min, lam_max=lam_max, passes=options.passes, seed=options.seed, callbacks=[draw]
         )
     print(f"{options.task}: n = {problem.n}, {problem.dim} weights, ε = {epsilon:.4g}")
     print(f"{found.message}\n")
-    rows = measured(found, data)
+    with stage("measuring"):
+        rows = measured(found, data)
     print(path_table(rows, min if data.task.task.headline_is_error else max))
     directory = Path(options.out)
     directory.mkdir(parents=True, exist_ok=True)
@@ -53,7 +55,8 @@ def path(options: Namespace) -> int:
     if found.status is Status.INTERRUPTED:
         return _INTERRUPTED
     if options.grid or options.kappas:
-        runs = compared(problem, algorithm, found, (lam_min, lam_max), options)
+        with stage("solving other paths and grids"):
+            runs = compared(problem, algorithm, found, (lam_min, lam_max), options)
         print("\n" + costs_table(runs, problem.n))
         plot_path_costs(runs, directory / "costs.png", n=problem.n, title=f"{options.task}: ε = {epsilon:.3g}")
         costs = {name: [asdict(point) for point in points] for name, points in runs.items()}

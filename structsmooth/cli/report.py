@@ -6,13 +6,24 @@ from functools import partial
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    ProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.progress import Progress as ProgressBar
 from rich.table import Table
 
+from structsmooth.cli.stages import tell
+from structsmooth.compiled import clock
 from structsmooth.history import History
 from structsmooth.solvers import Progress
 from structsmooth.solvers.state import Callback
+from structsmooth.tasks.progress import shown_on
+from structsmooth.verbosity import Verbosity, verbosity
 
 _ROWS = 12
 
@@ -20,23 +31,53 @@ _ROWS = 12
 @contextmanager
 def terminal_bar(*columns: ProgressColumn, total: float | None = None, done: int = 0) -> Iterator[Callable[..., None]]:
     """A function that updates a progress bar on the terminal; where there is no terminal, nothing is drawn."""
-    console = Console(stderr=True)
-    with ProgressBar(*columns, TimeElapsedColumn(), console=console, disable=not console.is_terminal) as bar:
+    console, times = Console(stderr=True), (TimeElapsedColumn(), TimeRemainingColumn(), TextColumn("left"))
+    with ProgressBar(*columns, *times, console=console, disable=not shown_on(console)) as bar:
         yield partial(bar.update, bar.add_task("", total=total, completed=done))
 
 
 @contextmanager
-def progress_bar(passes: int, headline: str, label: str = "pass", done: int = 0) -> Iterator[Callback]:
-    """A callback that draws the progress of a run, see :func:`terminal_bar`."""
+def progress_bar(passes: int, headline: str, label: str = "training", done: int = 0) -> Iterator[Callback]:
+    """A callback that shows the progress of a run: a bar on a terminal, and elsewhere how long it will take.
+
+    Args:
+        passes: limit on passes.
+        headline: the metric to show.
+        label: what is being done.
+        done: passes that were made before.
+    """
+    estimate = _Estimate(passes, label, done)
     columns = (TextColumn(label), MofNCompleteColumn(), BarColumn(), TextColumn("{task.description}"))
     with terminal_bar(*columns, total=passes, done=done) as update:
 
         def draw(progress: Progress[Any]) -> None:
             row = progress.row
             metric = f"  {headline} {row.metrics[headline]:.4f}" if headline in row.metrics else ""
-            update(completed=row.passes, description=f"objective {row.objective:.4f}{metric}")
+            text = f"objective {row.objective:.4f}{metric}"
+            update(completed=row.passes, description=text)
+            estimate.tell_once(row.passes)
+            if verbosity() is Verbosity.VERBOSE:
+                tell(f"{label}, pass {row.passes:g} of {passes}: {text}")
 
         yield draw
+
+
+class _Estimate:
+    """How long the passes of a run will take, which is said off a terminal when the first has been made."""
+
+    def __init__(self, passes: int, label: str, done: int) -> None:
+        self._passes, self._done, self._started = passes, done, clock.seconds()
+        self._wanted = verbosity() is not Verbosity.QUIET and not Console(stderr=True).is_terminal
+        if self._wanted:
+            tell(f"{label}, up to {passes} passes ...")
+
+    def tell_once(self, made: float) -> None:
+        """After the first pass, without the time that compilation took."""
+        if self._wanted and made > self._done:
+            self._wanted = False
+            seconds = (clock.seconds() - self._started) / (made - self._done)
+            left = seconds * (self._passes - made)
+            tell(f"a pass takes {seconds:.2g} s, and all that are left up to {left:.2g} s ...")
 
 
 def history_table(history: History, headline: str) -> Table:

@@ -1,8 +1,11 @@
 """The command that makes a page about a trained model."""
 
 from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+from structsmooth.cli.stages import stage
 from structsmooth.history import History
 from structsmooth.report import write_report
 from structsmooth.tasks.trained import load
@@ -15,9 +18,13 @@ def show(options: Namespace) -> int:
     model, folder = load(options.model), Path(options.model)
     recorded = folder / "history.jsonl"
     history = History.load(recorded) if recorded.is_file() else None
-    examples = model.task.read(options.file, "test") if options.file else ()
+    examples: Sequence[Any] = ()
+    if options.file:
+        with stage(f"reading {options.file}"):
+            examples = model.task.read(options.file, "test")
     page = Path(options.output) if options.output else folder / "report.html"
-    write_report(model, page, history=history, examples=examples, count=options.examples, source=options.file or "")
+    with stage("measuring and drawing"):
+        write_report(model, page, history=history, examples=examples, count=options.examples, source=options.file or "")
     print(f"saved {page} ({page.stat().st_size / 1e6:.1f} MB)")
     return 0
 

@@ -19,6 +19,7 @@ from structsmooth.cli.data import HeldOut, add_data_flags
 from structsmooth.cli.flags import from_flags
 from structsmooth.cli.folds import folds
 from structsmooth.cli.report import markdown_table, progress_bar
+from structsmooth.cli.stages import PRESENTATION, stage
 from structsmooth.plots import plot_tuning
 from structsmooth.problems import Problem
 from structsmooth.solvers import SOLVERS, Status
@@ -27,8 +28,8 @@ from structsmooth.tasks.files import checksum
 from structsmooth.tasks.trained import parse_lam
 
 # Options that runs do not depend on, and flags of train that have no place in a grid.
-_NOT_SETTINGS = {"run", "command", "out", "resume", "overwrite", "train", "dev", "test"}
-_NOT_TUNED = ("--test", "--resume", "--overwrite")
+_NOT_SETTINGS = {"run", "command", "out", "resume", "overwrite", "train", "dev", "test", *PRESENTATION}
+_NOT_TUNED = ("--test", "--resume", "--overwrite", "--log-json", "--csv", "--tensorboard")
 
 # Options of ``train``, from its arguments.
 Parse = Callable[[Sequence[str]], Namespace]
@@ -81,8 +82,8 @@ def tune(options: Namespace) -> int:
     """Choose options of ``train`` by cross-validation, or on development data.
 
     Options with several values, as in ``--lam 1/n 10/n --no-rich --rich``, span a grid. Every setting is trained and
-    measured on each split; test data are never looked at. Finished runs are kept: after a stop of any kind the same
-    command goes on, and a larger grid takes the runs that there are.
+    measured on each split; test data are never used. Finished runs are kept: after an interruption the same command
+    continues, and a larger grid reuses them.
     """
     if options.out is None:
         options.out = f"runs/tune-{options.task.rpartition(':')[2].lower()}"
@@ -95,7 +96,9 @@ def tune(options: Namespace) -> int:
             scores = [run["metrics"].get(setting.task.headline, math.nan) for run in runs]
             outcomes.append(Outcome(setting, scores, runs))
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"interrupted; finished runs are in {options.out}: the same command goes on") from None
+        raise KeyboardInterrupt(
+            f"interrupted; finished runs are in {options.out}; the same command continues"
+        ) from None
     _write_report(options, splits, ranked(outcomes))
     return 0
 
@@ -105,7 +108,7 @@ def add_tune(parser: ArgumentParser, parse: Parse) -> None:
     parser.add_argument("task", metavar="TASK", help="a task of structsmooth train")
     add_data_flags(parser, ("train", "dev"))
     group = parser.add_argument_group(
-        "search: any other options are those of structsmooth train, with one value or several"
+        "search", "Any other options are those of structsmooth train, with one value or several."
     )
     group.add_argument(
         "--folds",
@@ -113,7 +116,7 @@ def add_tune(parser: ArgumentParser, parse: Parse) -> None:
         metavar="K",
         help="folds of the training data, texts kept whole (default: 5, without --dev)",
     )
-    group.add_argument("--random", type=int, metavar="N", help="so many settings of the grid, drawn at random")
+    group.add_argument("--random", type=int, metavar="N", help="try only N settings of the grid, drawn at random")
     group.add_argument("--seed", type=int, default=0, help="of folds, draws and training (default: 0)")
     group.add_argument("--out", metavar="DIR", help="table, figure and runs (default: runs/tune-TASK)")
     parser.set_defaults(parse=parse, choices=[])
@@ -192,12 +195,14 @@ class _Splits:
         """The task fitted to the training data of a split, its problem, and held-out data; the last task's are kept."""
         if task != self._task:
             self._task, self._made = task, {}
-            self._examples = task.read(self.train, "train")
+            with stage(f"reading {self.train}"):
+                self._examples = task.read(self.train, "train")
             self._folds = (
                 [] if self.dev else folds(task.texts(self._examples), len(self._examples), self.count, self.seed)
             )
         if name not in self._made:
-            self._made[name] = self._split(task, name)
+            with stage(f"encoding {name}"):
+                self._made[name] = self._split(task, name)
         return self._made[name]
 
     def _split(self, task: Task, name: str) -> tuple[FittedTask, Problem, HeldOut]:

@@ -14,6 +14,7 @@ from numba.core.caching import FunctionCache
 
 from structsmooth.compiled import clock
 from structsmooth.compiled.library import Pipeline
+from structsmooth.verbosity import Verbosity, verbosity
 
 try:
     import fcntl
@@ -131,11 +132,12 @@ _SOURCES = _digest_of_sources()
 
 @cache
 def _announce() -> None:
-    message = "structsmooth: compiling inner loops for this machine, once; this takes about half a minute"
-    print(message, file=sys.stderr, flush=True)
+    if verbosity() is not Verbosity.QUIET:
+        message = "structsmooth: compiling inner loops for this machine, once; this takes about half a minute"
+        print(message, file=sys.stderr, flush=True)
 
 
 def _show(line: str) -> None:
     """Replace the last line on a terminal; elsewhere do nothing."""
-    if sys.stderr.isatty():
+    if sys.stderr.isatty() and verbosity() is not Verbosity.QUIET:
         print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)

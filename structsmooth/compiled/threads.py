@@ -1,6 +1,7 @@
 """Divide compiled loops among threads; compiled loops release the GIL."""
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -58,5 +59,6 @@ def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, thread_name_prefix="structsmooth")
 
 
-# A forked child inherits the pools but not their threads.
-os.register_at_fork(after_in_child=_pool.cache_clear)
+if sys.platform != "win32":  # where nothing forks
+    # A forked child inherits the pools but not their threads.
+    os.register_at_fork(after_in_child=_pool.cache_clear)

@@ -68,6 +68,18 @@ class FittedAlignment(FittedTask):
                 else:
                     stream.write(" ".join(f"{i}-{j}" for i, j in links) + "\n")
 
+    def input_to_json(self, example: SentencePair) -> dict[str, Any]:
+        """The words of both sentences: ``source`` and ``target``."""
+        return {"source": list(example.source), "target": list(example.target)}
+
+    def output_to_json(self, output: Sequence[Link]) -> dict[str, Any]:
+        """Its ``links``: pairs of positions, counted from 0, in source and target."""
+        return {"links": [list(link) for link in output]}
+
+    def output_from_json(self, values: Mapping[str, Any]) -> list[Link]:
+        """The inverse of :meth:`output_to_json`."""
+        return [(i, j) for i, j in values["links"]]
+
     def draw(self, examples: Sequence[SentencePair], predictions: Predictions, folder: Path) -> None:
         """A PNG file of each sentence pair, by its number: a grid with the links found and those that should be."""
         folder.mkdir(parents=True, exist_ok=True)
@@ -153,6 +165,10 @@ class Alignment(Task):
     link_format: Literal["pharaoh", "naacl"] = "pharaoh"
 
     summary: ClassVar[str] = "links between the words of a sentence and its translation"
+    files: ClassVar[str] = (
+        "A line for each pair of sentences, as in la maison ||| the house ||| 0-0 1-1, with links from 0; or "
+        "FOLDER#NAME for sentences in NAME.f and NAME.e and links in NAME.align. No links to predict."
+    )
     headline: ClassVar[str] = "aer"
     headline_is_error: ClassVar[bool] = True
     lam: ClassVar[str] = "1/n"

@@ -41,5 +41,6 @@ def table(pairs: Sequence[SentencePair], alignments: Sequence[Sequence[Link]]) -
 def known_links(pair: SentencePair) -> frozenset[Link]:
     """The sure links of a pair that has some, or none of them."""
     if pair.sure is None:
-        raise ValueError("these sentences have no links: training and evaluation need them")
+        example = "la maison ||| the house ||| 0-0 1-1"
+        raise ValueError(f"these sentences have no links: training and evaluation need them, as in {example}")
     return pair.sure

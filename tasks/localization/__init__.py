@@ -83,6 +83,18 @@ class FittedLocalization(FittedTask):
         pairs = zip(examples, predictions, strict=True)
         write_box_table(((e.name, e.label, found.box, score) for e, ranked in pairs for score, found in ranked), stream)
 
+    def input_to_json(self, example: Example) -> dict[str, Any]:
+        """Its ``image`` and its ``class``."""
+        return {"image": example.name, "class": example.label}
+
+    def output_to_json(self, output: Detection) -> dict[str, Any]:
+        """Its ``box``: left, top, right and bottom edge in pixels."""
+        return {"box": list(output.box)}
+
+    def output_from_json(self, values: Mapping[str, Any]) -> Detection:
+        """The inverse of :meth:`output_to_json`."""
+        return Detection(tuple(values["box"]), values["score"])
+
     def draw(self, examples: Sequence[Example], predictions: Predictions, folder: Path) -> None:
         """A picture of each image: the true box in green, the best detection in red, with their overlap."""
         folder.mkdir(parents=True, exist_ok=True)
@@ -157,6 +169,10 @@ class Localization(Task):
     seed: int = field(default=0, metadata={"flag": None})
 
     summary: ClassVar[str] = "object localization: boxes in images, PASCAL VOC, COCO or CSV"
+    files: ClassVar[str] = (
+        "A folder or zip file in the layout of PASCAL VOC, as PATH#train; a .csv file with the columns "
+        "image,class,xmin,ymin,xmax,ymax; or a COCO .json file. Images alone to predict."
+    )
     headline: ClassVar[str] = "corloc"
     lam: ClassVar[str] = "1/n"
     passes: ClassVar[int] = 30

@@ -1,7 +1,7 @@
 """Multi-label classification: sets of labels, scored one by one and in pairs."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TextIO
@@ -105,6 +105,14 @@ class FittedMultilabel(FittedTask):
                 line["margins"] = dict(zip(self.labels, margins, strict=True))
         stream.writelines(json.dumps(line) + "\n" for line in lines)
 
+    def output_to_json(self, output: tuple[str, ...]) -> dict[str, Any]:
+        """Its ``labels``."""
+        return {"labels": list(output)}
+
+    def output_from_json(self, values: Mapping[str, Any]) -> tuple[str, ...]:
+        """The inverse of :meth:`output_to_json`."""
+        return tuple(values["labels"])
+
     def draw_model(self, weights: Tensor, folder: Path) -> list[str]:
         """The label graph with its learned weights, if labels have pairs."""
         if not self.edges:
@@ -201,7 +209,12 @@ class Multilabel(Task):
     scaling: Scaling = "unit"
     inference: Literal["auto", "exact", "relaxed"] = "auto"
 
-    summary: ClassVar[str] = "several labels for each example: scores of labels and of their pairs"
+    summary: ClassVar[str] = "sets of labels: scores of labels and of their pairs"
+    files: ClassVar[str] = (
+        "A .csv file whose header names columns of labels (0 or 1) as in label:beach, and columns of "
+        "features; an .npz archive of X and Y; or text in the format of SVMlight, as in beach,urban 3:0.5 "
+        "7:1."
+    )
     headline: ClassVar[str] = "example_f1"
     lam: ClassVar[str] = "1/n"
     passes: ClassVar[int] = 50
@@ -239,7 +252,9 @@ class Multilabel(Task):
 def _given(example: Example) -> frozenset[str]:
     """The labels of an example that has some, or none of them."""
     if example.labels is None:
-        raise ValueError("these examples have no labels: training and evaluation need them")
+        raise ValueError(
+            "these examples have no labels: training and evaluation need them, in CSV as columns named label:NAME"
+        )
     return example.labels
 
 

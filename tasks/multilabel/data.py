@@ -74,7 +74,7 @@ def read_csv(lines: Iterable[str], name: str) -> list[Example]:
         try:
             values = np.array([float(row[i]) for i in columns])
         except ValueError as error:
-            raise ValueError(f"{place}: {error}") from None
+            raise ValueError(f"{place}: {error}; features are numbers, and commas separate them") from None
         present = {label: row[i].strip() for i, label in own.items()}
         if not np.isfinite(values).all() or not set(present.values()) <= {"0", "1"}:
             raise ValueError(f"{place}: features must be finite numbers, and labels 0 or 1")

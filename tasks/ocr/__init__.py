@@ -1,10 +1,10 @@
 """Handwritten words: recognition of a sequence of letters, each a small picture."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
-from typing import ClassVar, Literal, TextIO
+from typing import Any, ClassVar, Literal, TextIO
 
 import numpy as np
 import torch
@@ -99,6 +99,14 @@ class FittedOCR(FittedTask):
         pairs = transition_matrix(weights, ALPHABET, self.task.transition_scale, "letter")
         return [pairs] if self._kernel else [pairs, pixel_weights(weights)]
 
+    def output_to_json(self, output: str) -> dict[str, Any]:
+        """Its ``letters``, as a text."""
+        return {"letters": output}
+
+    def output_from_json(self, values: Mapping[str, Any]) -> str:
+        """The inverse of :meth:`output_to_json`."""
+        return str(values["letters"])
+
     @cached_property
     def _kernel(self) -> FittedKernel | None:
         kernel = self.task.kernel_features
@@ -119,7 +127,7 @@ class OCR(Task):
         degree: degree of polynomial kernels.
         landmarks: letters that a kernel compares others to, drawn from the training data; all of them if not given,
             which is exact.
-        transition_scale: factor of the scores of pairs of letters, which are regularized the less the larger it is.
+        transition_scale: factor of the scores of pairs of letters; the larger it is, the less they are regularized.
 
     Reference:
         Taskar, Guestrin and Koller (2003), "Max-margin Markov networks".
@@ -132,6 +140,10 @@ class OCR(Task):
     transition_scale: float = 1.0
 
     summary: ClassVar[str] = "handwritten words: linear chains on the letters of Taskar et al."
+    files: ClassVar[str] = (
+        "An .npz archive of pixels [letters, 128], labels [letters], word_start [words + 1] and word_fold "
+        "[words]; PATH#1-9 selects folds."
+    )
     headline: ClassVar[str] = "letter_error"
     headline_is_error: ClassVar[bool] = True
     lam: ClassVar[str] = "50/n"

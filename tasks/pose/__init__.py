@@ -24,7 +24,7 @@ from structsmooth.tasks.pose.results import found_by_joint, measures, table
 from structsmooth.tasks.pose.score import PoseScore
 from structsmooth.tasks.pose.skeleton import Skeleton
 from structsmooth.tasks.progress import tracked
-from structsmooth.tasks.segmentation.pictures import read_listed, save_image
+from structsmooth.tasks.segmentation.pictures import read_listed, save_png
 
 
 @dataclass(frozen=True)
@@ -65,11 +65,23 @@ class FittedPose(FittedTask):
             line = {"image": person.name, "size": person.image.shape[:2], "poses": found}
             stream.write(json.dumps(line) + "\n")
 
+    def input_to_json(self, example: Person) -> dict[str, Any]:
+        """The name of its ``image``, and its ``size``: height and width."""
+        return {"image": example.name, "size": list(example.image.shape[:2])}
+
+    def output_to_json(self, output: Joints) -> dict[str, Any]:
+        """Its ``joints``: x and y by name."""
+        return {"joints": {name: list(place) for name, place in output.items()}}
+
+    def output_from_json(self, values: Mapping[str, Any]) -> Joints:
+        """The inverse of :meth:`output_to_json`."""
+        return {name: (x, y) for name, (x, y) in values["joints"].items()}
+
     def draw(self, examples: Sequence[Person], predictions: Predictions, folder: Path) -> None:
         """A PNG file of each image: its best pose in green, the known one in red."""
         folder.mkdir(parents=True, exist_ok=True)
         for person, ranked in zip(examples, predictions, strict=True):
-            save_image(folder / f"{person.name}.png", drawn_pose(person, ranked[0][1], self.skeleton.limbs))
+            save_png(folder / f"{person.name}.png", drawn_pose(person, ranked[0][1], self.skeleton.limbs))
 
     def show_example(self, example: Person, ranked: Sequence[tuple[float, Joints]]) -> Markup:
         """The image with its best pose in green and the known one in red."""
@@ -132,6 +144,10 @@ class Pose(Task):
     torso: str = "left_shoulder,right_hip"
 
     summary: ClassVar[str] = "joints of people: filters over images, springs along a tree"
+    files: ClassVar[str] = (
+        "A folder or zip file with images/, one person each, and joints.csv with the columns file,joint,x,y; "
+        "PATH#1-200 selects images. Images alone to predict."
+    )
     headline: ClassVar[str] = "pck"
     lam: ClassVar[str] = "30/n"
     passes: ClassVar[int] = 20

@@ -20,7 +20,7 @@ from structsmooth.tasks.progress import tracked
 from structsmooth.tasks.scenes import graphs
 from structsmooth.tasks.scenes.data import Scene, read_scenes, truth
 from structsmooth.tasks.scenes.graphs import Graph
-from structsmooth.tasks.segmentation.pictures import read_listed
+from structsmooth.tasks.segmentation.pictures import read_listed, save_png
 
 if TYPE_CHECKING:  # OpenCV loads with the first image, not with the list of tasks
     from structsmooth.tasks.scenes.unaries import Maps, Regressions
@@ -96,6 +96,25 @@ class FittedScenes(FittedTask):
             found = [{"score": score, "runs": run_lengths(labels)} for score, labels in ranked]
             line = {"image": scene.name, "size": scene.image.shape[:2], "classes": self.classes, "scenes": found}
             stream.write(json.dumps(line) + "\n")
+
+    def input_to_json(self, example: Scene) -> dict[str, Any]:
+        """The name of its ``image``, and the names of all ``classes``, which pixels hold the numbers of."""
+        return {"image": example.name, "classes": self.classes}
+
+    def output_to_json(self, output: Labels) -> dict[str, Any]:
+        """Its ``size``, height and width, and ``runs``: class and length of each run of pixels, row by row."""
+        from structsmooth.tasks.scenes.results import run_lengths
+
+        return {"size": list(output.shape), "runs": run_lengths(output)}
+
+    def output_from_json(self, values: Mapping[str, Any]) -> Labels:
+        """The inverse of :meth:`output_to_json`."""
+        classes, lengths = np.array(values["runs"]).T
+        return np.repeat(classes, lengths).astype(np.uint8).reshape(values["size"])
+
+    def save_mask(self, output: Labels, path: Path) -> None:
+        """Save a picture whose pixels hold the numbers of their classes."""
+        save_png(path, output)
 
     def draw(self, examples: Sequence[Scene], predictions: Predictions, folder: Path) -> None:
         """A PNG file of each image: the image, the predicted classes, the true ones if known, and a legend."""
@@ -173,6 +192,10 @@ class Scenes(Task):
     void: str = ""
 
     summary: ClassVar[str] = "classes of the pixels of images: factor graphs over superpixels"
+    files: ClassVar[str] = (
+        "A folder or zip file with images/, labels/, classes.txt and lists of stems, of which PATH#train "
+        "names one. Images alone to predict."
+    )
     headline: ClassVar[str] = "pixel_accuracy"
     lam: ClassVar[str] = "10"
     passes: ClassVar[int] = 40

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from structsmooth.markup import Block, Markup, Matrix, Table, element, joined, views
 from structsmooth.tasks.scenes.data import Scene
-from structsmooth.tasks.segmentation.pictures import embedded, opencv, save_image
+from structsmooth.tasks.segmentation.pictures import embedded, opencv, save_png
 
 Labels = NDArray[np.uint8]
 
@@ -80,7 +80,7 @@ def save_overlay(path: Path, scene: Scene, found: Labels, names: Sequence[str]) 
         top = 2 + _LINE * line
         cv2.rectangle(canvas, (left + 4, top + 2), (left + 15, top + 13), colours[label].tolist(), -1)
         cv2.putText(canvas, names[label], (left + 20, top + 12), cv2.FONT_HERSHEY_SIMPLEX, 0.4, (0, 0, 0), 1)
-    save_image(path, canvas)
+    save_png(path, canvas)
 
 
 def scene_markup(scene: Scene, found: Labels, names: Sequence[str]) -> Markup:

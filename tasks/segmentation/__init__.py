@@ -20,11 +20,12 @@ from structsmooth.tasks.progress import tracked
 from structsmooth.tasks.segmentation.pictures import (
     Picture,
     embedded,
+    from_run_lengths,
     overlay,
     read_listed,
     read_pictures,
     run_lengths,
-    save_image,
+    save_png,
 )
 from structsmooth.tasks.segmentation.score import SuperpixelScore, balanced_cost
 
@@ -83,11 +84,27 @@ class FittedSegmentation(FittedTask):
             line = {"image": picture.name, "size": picture.image.shape[:2], "segmentations": found}
             stream.write(json.dumps(line) + "\n")
 
+    def input_to_json(self, example: Picture) -> dict[str, Any]:
+        """The name of its ``image``."""
+        return {"image": example.name}
+
+    def output_to_json(self, output: Mask) -> dict[str, Any]:
+        """Its ``size``, height and width, and ``runs``: see :func:`run_lengths`."""
+        return {"size": list(output.shape), "runs": run_lengths(output)}
+
+    def output_from_json(self, values: Mapping[str, Any]) -> Mask:
+        """The inverse of :meth:`output_to_json`."""
+        return from_run_lengths(values["runs"], values["size"])
+
+    def save_mask(self, output: Mask, path: Path) -> None:
+        """Save a picture that is 0 on the background and 255 on the object."""
+        save_png(path, 255 * output.astype(np.uint8))
+
     def draw(self, examples: Sequence[Picture], predictions: Predictions, folder: Path) -> None:
         """A PNG file of each image: its best segmentation in green, the outline of its mask in red."""
         folder.mkdir(parents=True, exist_ok=True)
         for picture, ranked in zip(examples, predictions, strict=True):
-            save_image(folder / f"{picture.name}.png", overlay(picture, ranked[0][1]))
+            save_png(folder / f"{picture.name}.png", overlay(picture, ranked[0][1]))
 
     def show_example(self, example: Picture, ranked: Sequence[tuple[float, Mask]]) -> Markup:
         """The image beside its best segmentation in green, with the outline of its mask in red."""
@@ -150,6 +167,10 @@ class Segmentation(Task):
     textures: int = 256
 
     summary: ClassVar[str] = "object and background of images: graph cuts over superpixels"
+    files: ClassVar[str] = (
+        "A folder or zip file with images/ and, of the same stems, masks/ (0 is background); PATH#1-200 "
+        "selects images. Images alone to predict."
+    )
     headline: ClassVar[str] = "iou"
     lam: ClassVar[str] = "10/n"
     passes: ClassVar[int] = 12

@@ -171,11 +171,6 @@ def overlay(picture: Picture, predicted: NDArray[np.bool_]) -> NDArray[np.uint8]
     return canvas
 
 
-def save_image(path: Path, pixels: NDArray[np.uint8]) -> None:
-    """Save an image, BGR, as PNG."""
-    write_atomic(path, opencv().imencode(".png", pixels)[1].tobytes())
-
-
 def embedded(pixels: NDArray[np.uint8], alt: str) -> markup.Markup:
     """An image, BGR, inside a page; ``alt`` says what it shows."""
     return markup.picture(np.ascontiguousarray(pixels[..., ::-1]), alt)
@@ -191,6 +186,21 @@ def run_lengths(mask: NDArray[np.bool_]) -> list[int]:
     flat = np.concatenate([[False], mask.ravel()])
     changes = np.flatnonzero(flat[1:] != flat[:-1])
     return [int(length) for length in np.diff(changes, prepend=0, append=mask.size)]
+
+
+def from_run_lengths(runs: Sequence[int], size: Sequence[int]) -> NDArray[np.bool_]:
+    """The mask of height and width ``size`` that :func:`run_lengths` describes.
+
+    Example:
+        >>> from_run_lengths([0, 2, 1, 1], [2, 2]).tolist()
+        [[True, True], [False, True]]
+    """
+    return np.repeat(np.arange(len(runs)) % 2 == 1, runs).reshape(tuple(size))
+
+
+def save_png(path: Path, pixels: NDArray[np.uint8]) -> None:
+    """Save pixels of one channel [H, W], or of three, BGR [H, W, 3]."""
+    write_atomic(path, opencv().imencode(".png", pixels)[1].tobytes())
 
 
 def _read(name: str, image_file: File, mask_file: File | None) -> Picture:

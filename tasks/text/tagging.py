@@ -49,7 +49,9 @@ class FittedTagging(FittedTask):
         if found != self.columns - (not tagged):
             name = path if isinstance(path, str) else "standard input"
             untagged = "" if tagged else f", or {self.columns - 1} without tags"
-            raise ValueError(f"{name}: expected {self.columns} columns, as in training{untagged}; got {found}")
+            raise ValueError(
+                f"{name}: expected {self.columns} columns, as in training{untagged}; got {found}: a line has one token"
+            )
         return corpus
 
     def examples(self, inputs: Sequence[Any]) -> Sequence[Sentence]:
@@ -125,6 +127,18 @@ class FittedTagging(FittedTask):
         rows = weights.detach().view(-1, len(self.tags))[: self.encoder.size]
         return [pairs, *weightiest_attributes(rows, names, self.tags)]
 
+    def input_to_json(self, example: Sentence) -> dict[str, Any]:
+        """Its ``tokens``."""
+        return {"tokens": list(example.words)}
+
+    def output_to_json(self, output: list[str]) -> dict[str, Any]:
+        """Its ``tags``."""
+        return {"tags": output}
+
+    def output_from_json(self, values: Mapping[str, Any]) -> list[str]:
+        """The inverse of :meth:`output_to_json`."""
+        return [str(tag) for tag in values["tags"]]
+
     @classmethod
     def from_learned(cls, task: Task, learned: Mapping[str, Any]) -> FittedTask:
         """The tagger with the attributes and tags that ``to_dict`` gave."""
@@ -152,7 +166,7 @@ class Tagging(Task):
         bits: attributes are hashed to 2**bits buckets; 0 makes an exact dictionary of the attributes of training data.
         scheme: tags are converted to this scheme, by default the scheme of the training data.
         attributes_cache: folder where the encoded training data are kept and mapped from, for data larger than memory.
-        transition_scale: the larger, the less the scores of pairs of tags are regularized.
+        transition_scale: factor of the scores of pairs of tags; the larger it is, the less they are regularized.
 
     Attributes:
         cost: task loss of the structural hinge.
@@ -163,6 +177,10 @@ class Tagging(Task):
     attributes_cache: str | None = field(default=None, metadata={"metavar": "DIR"})
     transition_scale: float = 1.0
 
+    files: ClassVar[str] = (
+        "A line for each token, a blank line after each sentence; the word is first and the tag last, as in "
+        "EU NNP B-ORG. Tags are O, B-PER, I-PER and so on. Files to predict need no tags."
+    )
     headline: ClassVar[str] = "f1"
     cost: ClassVar[Cost]
     fitted_type: ClassVar[type[FittedTask]] = FittedTagging

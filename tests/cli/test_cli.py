@@ -78,10 +78,15 @@ def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     capsys.readouterr()
     assert main(arguments) == 2
     captured = capsys.readouterr()
-    (line,) = (line for line in captured.err.splitlines() if not line.startswith(COMPILING))
+    (line,) = (line for line in captured.err.splitlines() if not is_stage(line))
     assert captured.out == ""
     assert line.startswith("structsmooth: error: ")
     return line
+
+
+def is_stage(line: str) -> bool:
+    """Whether a line says what a command is doing."""
+    return line.startswith(COMPILING) or line.endswith(" ...")
 
 
 def assert_same_run(one: str, other: str) -> None:
@@ -111,17 +116,11 @@ def test_train_writes_a_model_directory(capsys):
     assert all(text in output for text in ("objective", "dev: test.txt", "test: test.txt", "saved in model"))
 
 
-def test_quiet_when_not_on_a_terminal(capsys):
-    train()
-    lines = capsys.readouterr().err.splitlines()
-    assert [line for line in lines if not line.startswith(COMPILING)] == []
-
-
 def test_a_terminal_shows_what_takes_long(capsys, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")  # a terminal, to rich
     train("--test", "test.txt", passes=1)
     written = capsys.readouterr().err
-    assert all(text in written for text in ("reading train.txt", "attributes", "predicting", "pass"))
+    assert all(text in written for text in ("reading train.txt", "attributes", "predicting", "training"))
 
 
 @pytest.mark.parametrize("solver", [name for name in SOLVERS if name not in ("soft-bcfw", "dlpw")])  # of factor graphs
@@ -374,7 +373,7 @@ def test_interrupted_run_leaves_a_model():
     process.send_signal(signal.SIGINT)
     output, errors = process.communicate(timeout=3600)
     assert process.returncode == 130
-    assert [line for line in errors.splitlines() if not line.startswith(COMPILING)] == []
+    assert [line for line in errors.splitlines() if not is_stage(line)] == []
     assert "interrupted" in output
     assert described()["status"] == "interrupted"
     assert main(["evaluate", "model", "test.txt"]) == 0
@@ -537,6 +536,19 @@ def test_predict_of_tagged_data_keeps_the_tags(capsys):
     assert [s.columns[-1] for s in read_conll("both.txt")] == [s.tags for s in gold]
 
 
+def test_predict_json(capsys):
+    train()
+    capsys.readouterr()
+    assert main(["predict", "model", "words.txt", "--top", "2", "--json"]) == 0
+    first, second = map(json.loads, capsys.readouterr().out.splitlines())
+    assert first["tokens"] == ["Ada", "met", "John", "Smith", "."]
+    assert second["tokens"] == ["Paris"]
+    model = structsmooth.tasks.trained.load("model")
+    expected = model.alternatives("words.txt", 2)
+    found = [[(output["score"], output["tags"]) for output in line["outputs"]] for line in (first, second)]
+    assert found == expected
+
+
 def test_predict_top(capsys):
     train()
     assert main(["predict", "model", "words.txt", "--output", "best.txt"]) == 0
@@ -610,6 +622,8 @@ def test_bad_input_is_refused_in_one_line(arguments, message, folder, capsys):
 
 def test_bad_input_to_a_model_is_refused_in_one_line(folder, capsys):
     train(passes=1)
+    assert "--masks needs --json" in refused(["predict", "model", "words.txt", "--masks", "x"], capsys)
+    assert "NER has no masks" in refused(["predict", "model", "words.txt", "--json", "--masks", "x"], capsys)
     assert "--top must be at least 1, got 0" in refused(["predict", "model", "words.txt", "--top", "0"], capsys)
     assert "words.txt:1: expected a word and a tag" in refused(["evaluate", "model", "words.txt"], capsys)
     assert "nosuch.txt" in refused(["evaluate", "model", "nosuch.txt"], capsys)

@@ -76,11 +76,11 @@ def test_without_lower_bounds_the_best_objective_counts():
 
 def test_best_settings_have_a_good_metric_and_then_the_lowest_objective():
     runs = {
-        "sgd:step_size=1": [run(2.0, 1.0, f1=0.798)],
-        "sgd:step_size=2": [run(2.0, 0.5, f1=0.7)],
-        "sgd:step_size=3": [run(2.0, 1.5, f1=0.8)],
+        "sgd:learning_rate=1": [run(2.0, 1.0, f1=0.798)],
+        "sgd:learning_rate=2": [run(2.0, 0.5, f1=0.7)],
+        "sgd:learning_rate=3": [run(2.0, 1.5, f1=0.8)],
         "bcfw": [run(2.0, 1.75)],
     }
-    assert list(best_settings(runs, "test f1")) == ["sgd:step_size=1", "bcfw"]
-    assert list(best_settings(runs, "test f1", is_error=True)) == ["sgd:step_size=2", "bcfw"]
-    assert list(best_settings(runs, None)) == ["sgd:step_size=2", "bcfw"]
+    assert list(best_settings(runs, "test f1")) == ["sgd:learning_rate=1", "bcfw"]
+    assert list(best_settings(runs, "test f1", is_error=True)) == ["sgd:learning_rate=2", "bcfw"]
+    assert list(best_settings(runs, None)) == ["sgd:learning_rate=2", "bcfw"]

@@ -98,7 +98,7 @@ def test_a_stopped_search_goes_on_and_ends_as_an_unbroken_one(monkeypatch, capsy
 
     monkeypatch.setattr(BCFW, "solve", stopped)
     assert main(tuning("--folds", "2")) == 130
-    assert "the same command goes on" in capsys.readouterr().err
+    assert "the same command continues" in capsys.readouterr().err
     assert len(runs()) == 3
     calls = []
     monkeypatch.setattr(BCFW, "solve", lambda *a, **o: calls.append(o) or solve(*a, **o))

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 import small_tasks
@@ -19,6 +20,7 @@ from structsmooth.cli import main
 from structsmooth.cli.flags import add_flags, from_flags
 from structsmooth.tasks import FittedTask, Task, load_task
 from structsmooth.tasks.files import DATA_VARIABLE, split_part
+from structsmooth.tasks.json_lines import read_json_lines, write_json_lines
 
 SPLITS = ("train", "dev", "test")
 
@@ -50,6 +52,13 @@ class TestTask:
         assert issubclass(task_type, Task)
         assert getattr(structsmooth.tasks, task_type.__name__) is task_type
         assert task_type.__name__ in structsmooth.tasks.__all__
+
+    def test_help_says_what_files_look_like(self, case, capsys):
+        with pytest.raises(SystemExit):
+            main(["train", case.name, "--help"])
+        text = " ".join(capsys.readouterr().out.split())
+        assert f"files of {case.name}: {case.task_type.files}" in text
+        assert len(case.task_type.files) > 50
 
     def test_numbers_of_numpy_are_numbers(self, case):
         task_type = load_task(case.name)
@@ -180,6 +189,30 @@ class TestFittedTask:
         stream = io.StringIO()
         trained.fitted.write(trained.examples, trained.fitted.predict(trained.weights, trained.examples), stream)
         assert trained.case.read_back(stream.getvalue(), trained.examples) == keys(trained.case, trained.outputs())
+
+    def test_json_lines_read_back(self, trained):
+        predictions, stream = trained.fitted.predict(trained.weights, trained.examples, 3), io.StringIO()
+        write_json_lines(trained.fitted, trained.examples, predictions, stream)
+        lines = stream.getvalue().splitlines()
+        again = read_json_lines(trained.fitted, lines)
+        assert ranked_keys(trained.case, again) == ranked_keys(trained.case, predictions)
+        assert all(len(json.loads(line)["outputs"]) == len(own) for line, own in zip(lines, predictions, strict=True))
+        with pytest.raises(ValueError, match="line 2: not a prediction of"):
+            read_json_lines(trained.fitted, [lines[0], "{}"])
+
+    def test_masks_are_files_that_lines_name(self, trained, tmp_path):
+        example, stream = trained.examples[:1], io.StringIO()
+        (ranked,) = predictions = trained.fitted.predict(trained.weights, example, 2)
+        if trained.case.name not in ("segmentation", "scenes"):
+            with pytest.raises(ValueError, match="has no masks"):
+                write_json_lines(trained.fitted, example, predictions, stream, tmp_path)
+            return
+        write_json_lines(trained.fitted, example, predictions, stream, tmp_path)
+        paths = [values["mask"] for values in json.loads(stream.getvalue())["outputs"]]
+        assert paths == [str(tmp_path / f"{example[0].name}{rank}.png") for rank in ("", ".2")]
+        for path, (_, output) in zip(paths, ranked, strict=True):
+            scale = 255 if output.dtype == bool else 1
+            assert np.array_equal(cv2.imread(path, cv2.IMREAD_UNCHANGED), scale * output.astype(np.uint8))
 
 
 def test_trains_and_predicts_on_the_command_line(trained, tmp_path, monkeypatch, capsys):

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import structsmooth
 from structsmooth import BCFW
 from structsmooth.cli import main
 from structsmooth.tasks import NER
@@ -82,3 +83,9 @@ def test_refusals(file: str) -> None:
         load("nowhere")
     with pytest.raises(ValueError, match="these sentences have no tags"):
         trained(file, passes=1).score(UNTAGGED)
+
+
+def test_the_package_has_load_and_train():
+    assert (structsmooth.load, structsmooth.train) == (load, train)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = structsmooth.nothing

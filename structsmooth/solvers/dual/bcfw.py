@@ -54,27 +54,27 @@ class BCFW(DualSolver[BCFWState]):
     another run on the same problem, for this λ or another.
 
     Args:
-        sampling: order of the steps: ``"uniform"`` for all blocks in random order in every pass; ``"gap"`` for
-            blocks drawn in proportion to their gaps as last seen (Algorithm 2), with passes over all blocks in random
-            order that see the gaps of those that are not drawn: the first pass, and every pass after which the sum of
-            gaps as last seen differs by a factor of two or more from the sum that the last such pass found.
+        sampling: order of the steps: ``"uniform"`` for all blocks in random order in every pass; ``"gap"`` for blocks
+            drawn in proportion to their last known gaps (Algorithm 2). Some passes go over all blocks in random order
+            instead, and so refresh all gaps: the first pass, and a pass whenever the sum of the last known gaps has
+            changed by a factor of two since the last refresh.
         steps: kind of steps: ``"fw"`` from the statistics of the block towards the output; ``"pairwise"`` from the
             worst output of its active set towards it (Algorithm 3), which closes the gap fastest on chains of letters
             and of words, especially at small gaps; ``"away"`` towards it or away from the worst (Algorithm 4).
         cache: step towards an output that the oracle gave before, and call the oracle only if no such output has a gap
-            of at least ``cache_factor`` times the block gap as last seen and ``cache_nu`` times the mean of all gaps
+            of at least ``cache_factor`` times the last known block gap and ``cache_nu`` times the mean of all gaps
             (Algorithm 5).
         cache_factor: factor F of the cache.
         cache_nu: factor ν of the cache.
-        capacity: outputs that a block holds, in active set and cache. Outputs that the active set has lost count
-            together as one more; the cache evicts the least recently useful output.
-        refresh: with ``"gap"`` or a cache, every pass whose number is a multiple of this one, from 0, goes over all
-            blocks in any case. Such a pass calls the oracle on every block and makes a step with every call.
+        capacity: number of outputs that a block keeps in its active set and in its cache. Outputs dropped from the
+            active set are merged into a single one; the cache evicts the least recently useful output.
+        refresh: with ``"gap"`` or a cache, every pass whose number is a multiple of this one, from 0, refreshes all
+            gaps: it calls the oracle on every block, and takes a step with every answer.
         average: return the average of the iterates, weighted by their number, instead of the last one.
-        threads: threads that make the steps of a pass at the same time, for a
-            :class:`~structsmooth.SparseChainProblem` without bounds; they also share full passes. A step does not see
-            those that other threads have not finished, so two runs differ, with the same seed too. Should the dual have
-            fallen in a pass, one thread makes it again. One thread gives the same iterates in every run.
+        threads: number of threads that share the steps of a pass, for a :class:`~structsmooth.SparseChainProblem`
+            without bounds; they also share full passes. A step does not see the unfinished steps of other threads, so
+            two runs with the same seed differ. If the dual falls in a pass, a single thread repeats it. One thread
+            gives the same iterates in every run.
     """
 
     sampling: Literal["uniform", "gap"] = "gap"

@@ -59,8 +59,8 @@ class DLPW(DualSolver[DLPWState]):
 
     Args:
         learning_rate: η > 0. If not given, it is Polyak's step size at the start.
-        temperature: maxima over the states of nodes and edges are soft at this temperature ε, as in smooth inference;
-            0 for maxima.
+        temperature: temperature ε of soft maxima over the states of nodes and edges, as in smooth inference; 0 for
+            exact maxima.
 
     Example:
         >>> import torch

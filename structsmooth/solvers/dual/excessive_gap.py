@@ -53,8 +53,9 @@ class ExcessiveGap(DualSolver[ExcessiveGapState]):
     A run starts from the uniform distribution and from no other weights.
 
     Args:
-        lipschitz: L, tried out if not given. The paper's is G²/λ, where G is the largest norm of the difference between
-            the feature vectors of a label and another output. Its schedule, μ_k = 6L/((k + 1)(k + 2)), goes with it.
+        lipschitz: L; found by trial if not given. The paper's is G²/λ, where G is the largest norm of the difference
+            between the feature vectors of a label and another output. Its schedule, μ_k = 6L/((k + 1)(k + 2)), goes
+            with it.
 
     Reference:
         Zhang, Saha and Vishwanathan (2014), Algorithms 1 and 2, Theorem 4; Nesterov (2005).

@@ -45,7 +45,7 @@ class NSlackCuttingPlane(DualSolver[NSlackCuttingPlaneState]):
     statistics of each example, and an output for each plane: T integers for a chain.
 
     Args:
-        idle: planes without a share in the optimum of the model are dropped after so many passes.
+        idle: number of passes after which a plane is dropped that has no weight in the optimum of the model.
 
     Reference:
         Joachims, Finley and Yu (2009), Algorithm 1 (n-slack, margin rescaling); Tsochantaridis et al. (2005).

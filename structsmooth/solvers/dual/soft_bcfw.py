@@ -83,17 +83,17 @@ class SoftBCFW(DualSolver[SoftBCFWState]):
     that of the relaxation is cheap, and :class:`~structsmooth.BCFW` with it needs fewer passes.
 
     Args:
-        rho: ρ > 0, for each example: the smaller, the more nodes and edges agree, and the slower are steps. If not
-            given, it is 3/4 of the mean number of edges of a node, or 1 without edges: a node shares its score out
-            among its edges, so that their messages are the smaller, the more edges it has.
+        rho: ρ > 0, for each example: with smaller values, nodes and edges agree more closely, and progress is slower.
+            If not given, it is 3/4 of the mean number of edges of a node, or 1 without edges: a node divides its score
+            among its edges, so the more edges it has, the smaller are their messages.
         penalty: ``"multipliers"`` add (μ_c − μ_i)/ρ to multipliers of the constraints before every pass, which makes
-            nodes and edges agree in the end, whatever ρ is; ``"constant"`` leaves ρ alone, as in the paper;
+            nodes and edges agree in the end, whatever ρ is; ``"constant"`` keeps ρ fixed, as in the paper;
             ``"decreasing"`` divides it by √k in pass k, which is far slower than multipliers.
         steps: ``"fw"`` from the marginals of a block towards its best state; ``"pairwise"`` from the worst state that
             they hold towards it.
         order: ``"examples"`` for all blocks of one example in turn, nodes first, and examples in random order;
             ``"uniform"`` for blocks drawn at random, with replacement, of a ``FactorGraphProblem``.
-        sweeps: times that the blocks of an example are gone through, one after the other, in a pass.
+        sweeps: number of times that a pass goes through the blocks of an example.
 
     Example:
         >>> import torch

@@ -63,12 +63,12 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
             2 for the adaptive and 0.03 for the constant schedule.
         inner: ``"sdca"`` for dual ascent, ``"svrg"`` for SVRG. If not given, dual ascent on a linear problem with steps
             of one example, unless one of the hyperparameters that only SVRG has differs from its default:
-            ``learning_rate``, ``batch_size``, and those below from ``schedule`` on, but for ``kappa``.
+            ``learning_rate``, ``batch_size``, or one of those below from ``schedule`` on, except ``kappa``.
         kappa: strength κ of the proximal term. If not given, a tenth of κ_0 = mean ‖∇f_i‖² / (n · mean f_i) over a few
             examples, or λ if that is larger: with κ_0 in place of λ, a typical first step would be a full one. With
             SVRG, it follows from the Lipschitz constant that the first step size implies, as in Propositions 29 and 31;
-            the adaptive schedule with λ > 0 takes the geometric mean of that and the paper's choice λ, since much
-            acceleration is slow at first and little is slow in the end.
+            the adaptive schedule with λ > 0 takes the geometric mean of that and the paper's choice λ, since strong
+            acceleration is slow at first, and weak acceleration in the end.
         schedule: of smoothing and κ with SVRG: ``"adaptive"`` (Corollaries 18 and 20), which needs no accuracy in
             advance, or ``"constant"`` (Corollaries 17 and 19).
         warm_start: where an inner problem of SVRG starts: ``"prox-center"`` z_{k-1}, ``"extrapolation"``

@@ -35,10 +35,10 @@ class SGD(GradientSolver[SGDState]):
             ``"constant"`` for γ₀.
         t0: t₀ of the ``"inverse"`` and ``"inverse-sqrt"`` schedules, in passes.
         average: return the average of the iterates instead of the last one.
-        threads: threads that make the steps of a pass at the same time (Niu et al. 2011), one example each, for a
-            :class:`~structsmooth.SparseChainProblem`; they also share full passes. A step does not see those that other
-            threads have not finished, so two runs differ, with the same seed too. One thread gives the same iterates
-            in every run.
+        threads: number of threads that share the steps of a pass (Niu et al. 2011), each on one example, for a
+            :class:`~structsmooth.SparseChainProblem`; they also share full passes. A step does not see the unfinished
+            steps of other threads, so two runs with the same seed differ. One thread gives the same iterates in every
+            run.
     """
 
     schedule: Literal["strongly-convex", "inverse", "inverse-sqrt", "constant"] = "strongly-convex"

@@ -1,0 +1,58 @@
+"""Predictions as lines of JSON, in one format for all tasks."""
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+from structsmooth.tasks.base import FittedTask, Predictions
+
+
+def write_json_lines(
+    task: FittedTask, examples: Sequence[Any], predictions: Predictions, stream: TextIO, masks: Path | None = None
+) -> None:
+    """Write a line for each example: what it is, and ``outputs``, the best first, each with its ``score``.
+
+    Args:
+        task: says what an example and an output are in JSON.
+        examples: what was predicted.
+        predictions: the best outputs of each example with their scores.
+        stream: receives the lines.
+        masks: folder for the masks of the outputs, as PNG files that the lines name; without masks if not given.
+
+    Raises:
+        ValueError: a folder for masks, but a task without masks.
+    """
+    if masks is not None:
+        masks.mkdir(parents=True, exist_ok=True)
+    for number, (example, ranked) in enumerate(zip(examples, predictions, strict=True)):
+        line = task.input_to_json(example)
+        outputs = [{"score": score} | task.output_to_json(output) for score, output in ranked]
+        for rank, (values, (_, output)) in enumerate(zip(outputs, ranked, strict=True), 1):
+            if masks is not None:
+                path = masks / _mask_name(str(line.get("image", number)), rank)
+                task.save_mask(output, path)
+                values["mask"] = str(path)
+        stream.write(json.dumps(line | {"outputs": outputs}) + "\n")
+
+
+def read_json_lines(task: FittedTask, lines: Iterable[str]) -> Predictions:
+    """The predictions that :func:`write_json_lines` wrote.
+
+    Raises:
+        ValueError: a line that is not of this format, by its number.
+    """
+    return [_read_line(task, number, line) for number, line in enumerate(lines, 1)]
+
+
+def _read_line(task: FittedTask, number: int, line: str) -> list[tuple[float, Any]]:
+    try:
+        outputs = json.loads(line)["outputs"]
+        return [(values["score"], task.output_from_json(values)) for values in outputs]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"line {number}: not a prediction of {type(task.task).__name__} ({error})") from error
+
+
+def _mask_name(name: str, rank: int) -> str:
+    """The best mask has the name of its image, as masks to train on do."""
+    return f"{name}.png" if rank == 1 else f"{name}.{rank}.png"

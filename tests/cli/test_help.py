@@ -1,0 +1,66 @@
+"""Help of every command: as wide as a terminal, with an example that the command takes."""
+
+import re
+import shlex
+
+import pytest
+
+from structsmooth.cli import main
+from structsmooth.cli.layout import EXAMPLES
+from structsmooth.cli.main import parser
+from structsmooth.solvers import SOLVERS
+from structsmooth.tasks import TASKS
+
+WIDTH = 80
+
+
+def help_of(arguments, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(WIDTH))
+    with pytest.raises(SystemExit) as stop:
+        main([*arguments, "--help"])
+    assert stop.value.code == 0
+    return capsys.readouterr().out
+
+
+def test_every_command_has_an_example(capsys, monkeypatch):
+    commands = re.findall(r"^    (\w+) ", help_of([], capsys, monkeypatch), re.M)
+    assert commands
+    assert set(commands) == set(EXAMPLES)
+
+
+@pytest.mark.parametrize("command", ["", *EXAMPLES])
+def test_help_ends_with_the_example(command, capsys, monkeypatch):
+    text = help_of(command.split(), capsys, monkeypatch)
+    assert f"example:\n  {EXAMPLES[command or 'train']}\n" in text
+    assert "``" not in text
+
+
+@pytest.mark.parametrize("command", EXAMPLES)
+def test_examples_are_accepted(command):
+    program, *arguments = shlex.split(EXAMPLES[command])
+    assert program == "structsmooth"
+    options, others = parser(arguments).parse_known_args(arguments)
+    assert options.command == command
+    assert others == (["--lam", "1/n", "10/n", "100/n"] if command == "tune" else [])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        *([command] for command in EXAMPLES),
+        *([command, task] for command in ("train", "compare", "path") for task in TASKS),
+        *(["train", "ner", "--solver", solver] for solver in SOLVERS),
+    ],
+    ids=" ".join,
+)
+def test_help_fits_a_terminal(arguments, capsys, monkeypatch):
+    lines = help_of(arguments, capsys, monkeypatch).splitlines()
+    assert not [line for line in lines if len(line) > WIDTH]
+    assert not [line for line in lines if "`" in line]  # marks of docstrings
+
+
+def test_completions_can_be_made_from_the_parser():
+    shtab = pytest.importorskip("shtab")
+    script = shtab.complete(parser(), "bash")
+    assert all(f"_shtab_structsmooth_{command}_option_strings" in script for command in EXAMPLES)

@@ -1,0 +1,132 @@
+"""What commands say while they work, and the records they leave of each pass."""
+
+import csv
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from structsmooth.cli import main
+from structsmooth.history import History
+
+TRAIN = ["train", "ner", "--train", "train.txt", "--bits", "8", "--no-rich", "--out", "model", "--passes", "3"]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch, blank_pictures) -> Path:
+    (tmp_path / "train.txt").write_text("Ada B-PER\nsang O\n\nshe O\nsang O\n")
+    (tmp_path / "words.txt").write_text("Ada\nslept\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def messages(capsys) -> list[str]:
+    """Lines on standard error since the last call, without those on compilation."""
+    lines = capsys.readouterr().err.splitlines()
+    return [line.removeprefix("structsmooth: ") for line in lines if "compiling inner loops" not in line]
+
+
+def test_off_a_terminal_each_stage_is_a_line(capsys):
+    assert main([*TRAIN, "--gap-tolerance", "0"]) == 0
+    *stages, training, estimate, measuring, saving = messages(capsys)
+    assert stages == [
+        "reading train.txt ...",
+        "finding the features and labels of 2 examples ...",
+        "encoding 2 examples ...",
+    ]
+    assert training == "training, up to 3 passes ..."
+    assert estimate.startswith("a pass takes ")
+    assert (measuring, saving) == ("measuring ...", "saving the model and its curves ...")
+    assert main(["predict", "model", "words.txt"]) == 0
+    assert messages(capsys) == ["reading words.txt ...", "predicting 1 examples ..."]
+    assert main(["evaluate", "model", "train.txt"]) == 0
+    assert messages(capsys) == ["reading train.txt ...", "predicting 2 examples ..."]
+    assert main(["certify", "model", "--passes", "1"]) == 0
+    assert messages(capsys)[0] == "reading train.txt ..."
+
+
+def test_quiet_commands_say_nothing(capsys, monkeypatch):
+    assert main([*TRAIN, "--quiet"]) == 0
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    assert "saved in model" in captured.out
+    monkeypatch.setenv("FORCE_COLOR", "1")  # a terminal, to rich
+    assert main(["evaluate", "model", "train.txt", "--quiet"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_verbose_commands_tell_passes_and_times(capsys):
+    assert main([*TRAIN, "--gap-tolerance", "0", "--verbose"]) == 0
+    lines = messages(capsys)
+    assert [line.partition(":")[0] for line in lines if ", pass " in line] == [
+        f"training, pass {number} of 3" for number in range(4)
+    ]
+    assert any(line.startswith("reading train.txt: ") and line.endswith(" s") for line in lines)
+
+
+def test_quiet_and_verbose_exclude_each_other(capsys):
+    with pytest.raises(SystemExit):
+        main([*TRAIN, "--quiet", "--verbose"])
+    assert "not allowed with argument --quiet" in capsys.readouterr().err
+
+
+def test_messages_and_logs_are_no_settings(capsys):
+    assert main(TRAIN) == 0
+    assert main([*TRAIN, "--resume", "--quiet", "--csv", "passes.csv"]) == 0
+
+
+def test_records_of_passes_are_those_of_the_history(capsys):
+    logs = ["--log-json", "passes.jsonl", "--csv", "tables/passes.csv", "--gap-tolerance", "0"]
+    assert main([*TRAIN, *logs]) == 0
+    assert main([*TRAIN[:-1], "5", *logs, "--resume"]) == 0
+    history = History.load("model/history.jsonl")
+    assert len(history) == 6
+    assert History.load("passes.jsonl") == history
+    with open("tables/passes.csv", newline="") as file:
+        table = list(csv.DictReader(file))
+    assert [float(row["objective"]) for row in table] == history.column("objective")
+    assert [float(row["gap"]) for row in table] == history.column("gap")
+
+
+def test_records_on_standard_error(capsys):
+    assert main([*TRAIN, "--quiet", "--log-json", "-"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [row["passes"] for row in rows] == History.load("model/history.jsonl").column("passes")
+
+
+def test_tensorboard_receives_the_history(capsys):
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    assert main([*TRAIN, "--tensorboard", "events"]) == 0
+    events = accumulator.EventAccumulator("events").Reload().Scalars("objective")
+    history = History.load("model/history.jsonl")
+    assert [event.step for event in events] == history.column("passes")
+    assert [event.value for event in events] == pytest.approx(history.column("objective"))
+
+
+def test_without_tensorboard_the_error_says_what_to_install(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    assert main([*TRAIN, "--tensorboard", "events"]) == 2
+    assert "pip install 'structsmooth[tensorboard]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "task", "advice"),
+    [
+        ("tags.txt", "runs VBZ\n", "ner", "(SequenceTagger takes other tags, too)"),
+        ("table.csv", "height,tall\n1.9,1\n", "multilabel", "in CSV as columns named label:NAME"),
+        ("table.csv", "height;label:tall\n1.9;1\n", "multilabel", "features are numbers, and commas separate them"),
+        ("pairs.txt", "la maison ||| the house\n", "alignment", "as in la maison ||| the house ||| 0-0 1-1"),
+    ],
+)
+def test_files_of_first_users_are_refused_with_advice(name, text, task, advice, capsys):
+    Path(name).write_text(text)
+    assert main(["train", task, "--train", name, "--quiet"]) == 2
+    assert capsys.readouterr().err.endswith(f"{advice}\n")
+
+
+def test_a_sentence_on_one_line_is_refused_with_advice(capsys):
+    assert main([*TRAIN, "--quiet"]) == 0
+    Path("sentence.txt").write_text("she sang to Ada\n")
+    assert main(["predict", "model", "sentence.txt", "--quiet"]) == 2
+    assert capsys.readouterr().err.endswith("got 4: a line has one token\n")
