@@ -155,7 +155,7 @@ def _dilate_block(axis, lanes, cheapest, first, last, values):
     return False
 
 
-@compiled
+@inlined
 def _raise(axis, lanes, first, shifts, bar, values):
     """Raises ``values`` of rows from ``first`` to candidates at four shifts.
 
