@@ -11,7 +11,7 @@ from images import zipped
 from pose_images import HEADER, HEIGHT, WIDTH, figure, table, write_all
 from torch.testing import assert_close
 
-from structsmooth import ProximalBCFW
+from structsmooth import BCFW, L2, LinearModuleProblem, Max, ProximalBCFW
 from structsmooth.cli import main
 from structsmooth.tasks import Pose
 from structsmooth.tasks.pose import FittedPose, complete
@@ -220,6 +220,40 @@ def test_there_may_be_a_single_joint(people):
     poses = [ranked[0][1] for ranked in fitted.predict(result.weights, heads)]
     metrics, _ = fitted.measure(heads, poses)
     assert metrics["pcp"] == 0
+
+
+def test_products_are_the_gradients(people):
+    fitted = TASK.fit(people)
+    problem = fitted.problem(people)
+    plain = LinearModuleProblem(problem.module, problem.dataset, None, bounds=problem.bounds, chunk_size=1)
+    w = problem.within_bounds(torch.randn(problem.dim, generator=torch.Generator().manual_seed(0)).double())
+    for block in range(problem.n):
+        augmented = problem.augmented(w, block)
+        assert_close(augmented, plain.augmented(w, block))
+        own, expected = problem.oracle(augmented, block), plain.oracle(augmented, block)
+        assert_close((own.value, own.statistics, own.atom), (expected.value, expected.statistics, expected.atom))
+        assert_close(problem.parts(own.atom, block), plain.parts(own.atom, block))
+        for statistics in (own.statistics, augmented):
+            assert_close(problem.adjoint(statistics, block), plain.adjoint(statistics, block))
+    for smoother in (Max(), L2(1.0, 3)):
+        a, b = (q.full_pass(w, smoother, with_loss=True) for q in (problem, plain))
+        assert_close((a.gradient, a.loss, a.expected_cost), (b.gradient, b.loss, b.expected_cost))
+        v, batch = problem.within_bounds(-w), torch.tensor([1])
+        changes = (q.gradient_change(v, full, batch) for q, full in ((problem, a), (plain, b)))
+        assert_close(next(changes), next(changes))
+    part = problem.subset(torch.tensor([2, 0]))
+    assert type(part) is type(problem)
+    assert_close(part.potentials(w, 1), problem.potentials(w, 0))
+
+
+@pytest.mark.parametrize("steps", ["fw", "pairwise"])
+def test_steps_are_those_of_a_plain_problem(people, steps):
+    problem = TASK.fit(people).problem(people)
+    plain = LinearModuleProblem(problem.module, problem.dataset, None, bounds=problem.bounds, chunk_size=1)
+    solver = BCFW(steps=steps, cache=True)
+    histories = [solver.solve(q, lam=0.1, passes=4).history for q in (problem, plain)]
+    assert histories[0].column("dual") == pytest.approx(histories[1].column("dual"), abs=1e-10)
+    assert histories[0].column("oracle_calls") == histories[1].column("oracle_calls")
 
 
 def test_springs_hold_together(people):
