@@ -75,8 +75,11 @@ class PoseScore(ScoreModule):
         width = strips.shape[2]
         own = unary.flatten(2)[0]
         positions = own.any(0).nonzero()
-        windows = strips.flatten(1, 2)[0][positions + width * torch.arange(self.window)]
-        filters = (own[:, positions[:, 0]] @ windows.flatten(1)).view(-1, *self._sides).movedim(3, 1)
+        of_windows = (positions + width * torch.arange(self.window)).flatten()
+        windows = (
+            strips.flatten(1, 2)[0].index_select(0, of_windows).view(len(positions), self.window * strips.shape[3])
+        )
+        filters = (own.index_select(1, positions[:, 0]) @ windows).view(-1, *self._sides).movedim(3, 1)
         return torch.cat([filters.flatten(), (_WEIGHT * deformation[1:] / self.scales).flatten()])
 
     def bounds(self) -> Bounds:

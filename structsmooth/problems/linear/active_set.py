@@ -1,5 +1,6 @@
 """A point of the dual, and the active set and cache of one of its blocks."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
@@ -63,10 +64,13 @@ class ActiveSet:
     ) -> None:
         self.atoms, self.alpha, self.stamps, self.parts, self.scores = atoms, alpha, stamps, parts, scores
 
-    def best(self, augmented: Parts) -> Tensor | None:
-        """The atom of the cache with the largest score, if there is one."""
+    def at_least(self, least: float, augmented: Parts) -> Tensor | None:
+        """The atom of the cache with the largest score, if that is ``least`` or more."""
         cached = self.atoms[self.stamps.nonzero()[:, 0]]
-        return cached[int(self.scores(augmented, cached).argmax())] if len(cached) else None
+        if least == math.inf or len(cached) == 0:
+            return None
+        score, best = self.scores(augmented, cached).max(0)
+        return cached[int(best)] if float(score) >= least else None
 
     def direction(self, steps: Steps, augmented: Parts, own: Parts, towards: Direction) -> Direction:
         """The direction of a step, given the Frank-Wolfe direction ``towards`` s − m (Algorithms 3 and 4)."""
@@ -101,7 +105,7 @@ class ActiveSet:
         weights = self.alpha[slots]
         scores = self.scores(augmented, self.atoms[slots]).to(weights) if len(slots) else weights
         rest = 1 - float(weights.sum())
-        of_rest = (float(inner(augmented, own)) - float(weights @ scores)) / rest if rest > LEAST_REST else torch.inf
+        of_rest = (float(inner(augmented, own)) - float(weights @ scores)) / rest if rest > LEAST_REST else math.inf
         if len(slots) == 0 or of_rest < float(scores.min()):
             for slot, weight in zip(slots.tolist(), weights.tolist(), strict=True):
                 own = tuple(m - weight * part for m, part in zip(own, self.parts(self.atoms[slot]), strict=True))
@@ -115,7 +119,8 @@ class ActiveSet:
         same = ((self.atoms == atom).all(1) & held).nonzero()
         if len(same):
             return int(same[0])
-        slot = min(range(len(self.alpha)), key=lambda c: (float(self.alpha[c]), int(self.stamps[c])))
+        ranks = list(zip(self.alpha.tolist(), self.stamps.tolist(), strict=True))
+        slot = ranks.index(min(ranks))
         # The evicted atom becomes part of the rest.
         self.atoms[slot], self.alpha[slot], self.stamps[slot] = atom, 0.0, 0
         return slot

@@ -85,6 +85,7 @@ class DeformableTree(Structure):
         checks.require_shape("anchors", anchors, "[N, 2]", (nodes, 2))
         checks.require_device("anchors", anchors, "unary", unary)
         self.parents, self.anchors = parents.to(torch.int64), anchors.detach()
+        self._hangs, self._above = self.parents >= 0, self.parents.clamp_min(0)
         super().__init__(validate_args)
         if self.validate_args:
             check_parents(self.parents.unsqueeze(0), torch.ones_like(self.parents, dtype=torch.bool).unsqueeze(0))
@@ -172,11 +173,6 @@ class DeformableTree(Structure):
             checks.require_labels(y, self.unary.shape[2] * self.unary.shape[3])
         return y.to(torch.int64)
 
-    @property
-    def _hangs(self) -> Tensor:
-        """[N], true at nodes that have a parent."""
-        return self.parents >= 0
-
     def _scores(self, unary: Tensor, deformation: Tensor, y: Tensor) -> Tensor:
         """Scores [B, k] of placements [B, k, N], summed in float64."""
         positions = unary.flatten(2).gather(2, y.mT).double().sum(1)
@@ -186,7 +182,7 @@ class DeformableTree(Structure):
     def _displacements(self, y: Tensor) -> Tensor:
         """dx, dx², dy and dy² of each node, zeros at roots, for placements [..., N]: float64 [..., N, 4]."""
         places = self.coordinates(y).double()
-        d = places - places[..., self.parents.clamp_min(0), :] - self.anchors
+        d = places - places.index_select(-2, self._above) - self.anchors
         features = torch.stack([d, d.square()], -1).flatten(-2)
         return torch.where(self._hangs.unsqueeze(-1), features, 0.0)
 

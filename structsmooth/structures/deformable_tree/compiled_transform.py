@@ -51,7 +51,7 @@ def best_place(scores, half, deformation, anchor, grid, parent):
 
     ``scores`` and ``half`` are those of :func:`transform` with sign 1.
     """
-    height, width = grid[0], grid[1]
+    width = grid[1]
     y, x = parent // width, parent % width
     column = _best(half[y * width : (y + 1) * width], deformation[0], deformation[1], x + anchor[0])
     return _best(scores[column::width], deformation[2], deformation[3], y + anchor[1]) * width + column
