@@ -72,13 +72,10 @@ class PoseScore(ScoreModule):
             deformation: [N, 4].
             strips: of the image.
         """
-        width = strips.shape[2]
-        own = unary.flatten(2)[0]
+        own, rows = unary.flatten(2)[0], strips[0].flatten(0, 1)
         positions = own.any(0).nonzero()
-        of_windows = (positions + width * torch.arange(self.window)).flatten()
-        windows = (
-            strips.flatten(1, 2)[0].index_select(0, of_windows).view(len(positions), self.window * strips.shape[3])
-        )
+        of_windows = positions + strips.shape[2] * torch.arange(self.window)
+        windows = rows.index_select(0, of_windows.flatten()).view(-1, self.window * rows.shape[1])
         filters = (own.index_select(1, positions[:, 0]) @ windows).view(-1, *self._sides).movedim(3, 1)
         return torch.cat([filters.flatten(), (_WEIGHT * deformation[1:] / self.scales).flatten()])
 
