@@ -79,7 +79,8 @@ def _piecewise_search(rise: float, v: Tensor, direction: Tensor, longest: float,
     outside = (torch.minimum(v, end) < lower) | (torch.maximum(v, end) > upper)
     inside = direction.masked_fill(outside, 0.0)
     bent = outside.nonzero()[:, 0]
-    places, changes = _bends(*(t[bent].cpu().numpy() for t in (v, direction, lower, upper)), longest)
+    weights = torch.stack([t[bent] for t in (v, direction, lower, upper)])
+    places, changes = _bends(weights.cpu().numpy(), longest)
     curvatures = (float(inside @ inside) + changes.cumsum()).clip(0.0)
     derivatives = rise - np.concatenate([[0.0], (curvatures[:-1] * np.diff(places)).cumsum()])
     last = int((derivatives > 0).sum()) - 1
@@ -88,10 +89,14 @@ def _piecewise_search(rise: float, v: Tensor, direction: Tensor, longest: float,
     return float(places[last] + derivatives[last] / curvatures[last])
 
 
-def _bends(v: Array, direction: Array, lower: Array, upper: Array, longest: float) -> tuple[Array, Array]:
-    """Places in [0, longest], first and last one included, and changes of the curvature at them, in order."""
-    moving = direction != 0
-    v, direction, lower, upper = v[moving], direction[moving], lower[moving], upper[moving]
+def _bends(weights: Array, longest: float) -> tuple[Array, Array]:
+    """Places in [0, longest], first and last one included, and changes of the curvature at them, in order.
+
+    Args:
+        weights: where they are, their directions, and lower and upper bounds: [4, n].
+        longest: the last place.
+    """
+    v, direction, lower, upper = weights[:, weights[1] != 0]
     first, second = (lower - v) / direction, (upper - v) / direction
     places = np.concatenate([[0.0, longest], np.minimum(first, second), np.maximum(first, second)]).clip(0.0, longest)
     curvature = direction**2

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils.data import default_collate
 
 from structsmooth.costs import Hamming
-from structsmooth.problems.affine import Parts
+from structsmooth.problems.affine import AffineBatch, Parts
 from structsmooth.problems.bounds import Bounds, checked_bounds
 from structsmooth.problems.linear.active_set import flat, shaped
 from structsmooth.problems.linear.base import LinearProblem
@@ -149,7 +149,7 @@ class LinearModuleProblem(LinearProblem):
             structure = example.structure.replace(*potentials)
             return structure[torch.zeros_like(atoms[:, 0])].score(atoms.view(-1, *example.y.shape[1:]))
 
-    def affine_batch(self, indices: Tensor) -> StructureBatch:
+    def affine_batch(self, indices: Tensor) -> AffineBatch:
         """Some of the examples."""
         x, labels = self.batch(indices)
         return StructureBatch(lambda w: self.structure(w, x), *self.module_problem.labels_and_cost(labels))
