@@ -82,7 +82,7 @@ def max_marginals(problem, table):
     """
     unary, deformation, anchors, parents, order, (grid, scores, halves, message) = problem
     nodes, positions = unary.shape
-    sent, before, rest = np.zeros((nodes, positions)), np.zeros((nodes, positions)), np.zeros((nodes, positions))
+    sent, before, rest = np.empty((nodes, positions)), np.empty((nodes, positions)), np.empty((nodes, positions))
     gathered, behind = 0.0, 0.0  # of the roots
     scores[:] = unary
     for v in order[::-1]:

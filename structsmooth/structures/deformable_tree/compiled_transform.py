@@ -22,7 +22,7 @@ from structsmooth.compiled.jit import compiled, inlined
 # Positions that share a window: enough to fill the vector units, few enough to be done at about the same time.
 _BLOCK = 256
 # Offsets from which the envelope takes less time than a window.
-_WIDEST = 256
+_WIDEST = 128
 
 
 @compiled
