@@ -21,9 +21,9 @@ class DeformableTree(Structure):
     any order, and there may be several trees.
 
     Messages are generalized distance transforms, linear in the number of positions: per example, the max oracle takes
-    O(N H W), where :class:`Tree` with tables of all pairs of positions takes O(N H² W²). Max-marginals take two to three
-    times as long, top-K (best max-marginal first, see :func:`best_max_marginal_first`) a few max oracles per output.
-    There is no exp oracle.
+    O(N H W), where :class:`Tree` with tables of all pairs of positions takes O(N H² W²). Max-marginals take two to
+    three times as long, top-K (best max-marginal first, see :func:`best_max_marginal_first`) a few max oracles per
+    output. There is no exp oracle.
 
     Compiled code computes the messages in float64 on the CPU, on every core that torch may use. Potentials on other
     devices are copied to the CPU; results and gradients are copied back. A value is the score of its output, exact to
