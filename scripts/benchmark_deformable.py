@@ -29,7 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print("| --- | --- |" + " ---: |" * 5)
     for name, draw in (("Gaussian", noise), ("smooth", smooth)):
         for height, width in options.grids:
-            print(f"| {name} | {height}x{width} | {_cells(draw(options.nodes, height, width), options.repeats)} |")
+            cells = _cells(deformable(draw(options.nodes, height, width), options.stiffness), options.repeats)
+            print(f"| {name} | {height}x{width} | {cells} |")
     return 0
 
 
@@ -44,10 +45,10 @@ def smooth(nodes: int, height: int, width: int) -> Tensor:
     return scores / scores.std()
 
 
-def deformable(unary: Tensor) -> DeformableTree:
+def deformable(unary: Tensor, stiffness: float = 1.0) -> DeformableTree:
     """A tree in which node v hangs on node (v − 1) // 2."""
     nodes = unary.shape[1]
-    springs = torch.tensor([0.1, 0.1, -0.1, 0.05], dtype=torch.float64).repeat(nodes, 1)
+    springs = torch.tensor([0.1, 0.1 * stiffness, -0.1, 0.05 * stiffness], dtype=torch.float64).repeat(nodes, 1)
     anchors = torch.tensor([1.0, 2.5], dtype=torch.float64).repeat(nodes, 1)
     return DeformableTree(unary, springs, (torch.arange(nodes) - 1).div(2, rounding_mode="floor"), anchors)
 
@@ -73,8 +74,8 @@ def seconds(call: Callable[[], object], repeats: int) -> float:
     return min(once() for _ in range(repeats))
 
 
-def _cells(unary: Tensor, repeats: int) -> str:
-    tree, target = deformable(unary), torch.empty_like(unary)
+def _cells(tree: DeformableTree, repeats: int) -> str:
+    unary, target = tree.unary, torch.empty_like(tree.unary)
     scale = 1e9 / unary.numel()
     passed = scale * seconds(lambda: torch.add(unary, 1.0, out=target), repeats)
     best = scale * seconds(tree.max, repeats)
@@ -93,6 +94,7 @@ def _parser() -> ArgumentParser:
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("--grids", nargs="+", type=_grid, default=[_grid(text) for text in _GRIDS], metavar="HxW")
     parser.add_argument("--nodes", type=int, default=14, help="nodes of the tree")
+    parser.add_argument("--stiffness", type=float, default=1.0, help="factor of the weights of squares")
     parser.add_argument("--repeats", type=int, default=20, help="calls of which the fastest counts")
     return parser
 

@@ -4,10 +4,15 @@ The dual of (λ/2)‖w‖² within the box is λh*(v), with the conjugate h* of 
 would be without constraints; the gradient of h* is w: v clipped to the box. Without constraints h* is ½‖v‖².
 """
 
+from typing import Any
+
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 Bounds = tuple[Tensor, Tensor]
+Array = NDArray[np.floating[Any]]
 
 
 def checked_bounds(bounds: Bounds | None, weights: Tensor) -> Bounds | None:
@@ -65,16 +70,36 @@ def line_search(rise: float, v: Tensor, direction: Tensor, longest: float, bound
 
 
 def _piecewise_search(rise: float, v: Tensor, direction: Tensor, longest: float, bounds: Bounds) -> float:
-    """The zero of the derivative, which is linear between the places where a weight reaches or leaves a bound."""
-    moving = direction != 0
-    v, direction = v[moving], direction[moving]
-    ends = torch.stack([(bound[moving] - v) / direction for bound in bounds])
-    curvature = direction.square()
-    places = torch.cat([ends.amin(0), ends.amax(0)]).clamp(0.0, longest)
-    places, order = torch.cat([places.new_tensor([0.0, longest]), places]).sort(stable=True)
-    changes = torch.cat([curvature.new_zeros(2), curvature, -curvature])[order]
-    curvatures = changes.cumsum(0).clamp_min(0.0)
-    derivatives = rise - torch.cat([v.new_zeros(1), (curvatures[:-1] * places.diff()).cumsum(0)])
+    """The zero of the derivative, which is linear between the places where a weight reaches or leaves a bound.
+
+    Most weights stay within their bounds on the way: only the places of the others are sorted.
+    """
+    lower, upper = bounds
+    end = v + longest * direction
+    outside = (torch.minimum(v, end) < lower) | (torch.maximum(v, end) > upper)
+    inside = direction.masked_fill(outside, 0.0)
+    bent = outside.nonzero()[:, 0]
+    weights = torch.stack([t[bent] for t in (v, direction, lower, upper)])
+    places, changes = _bends(weights.cpu().numpy(), longest)
+    curvatures = (float(inside @ inside) + changes.cumsum()).clip(0.0)
+    derivatives = rise - np.concatenate([[0.0], (curvatures[:-1] * np.diff(places)).cumsum()])
     last = int((derivatives > 0).sum()) - 1
-    step = float(places[last]) + float(derivatives[last] / curvatures[last])
-    return min(step, longest)
+    if derivatives[last] >= (longest - places[last]) * curvatures[last]:
+        return longest
+    return float(places[last] + derivatives[last] / curvatures[last])
+
+
+def _bends(weights: Array, longest: float) -> tuple[Array, Array]:
+    """Places in [0, longest], first and last one included, and changes of the curvature at them, in order.
+
+    Args:
+        weights: where they are, their directions, and lower and upper bounds: [4, n].
+        longest: the last place.
+    """
+    v, direction, lower, upper = weights[:, weights[1] != 0]
+    first, second = (lower - v) / direction, (upper - v) / direction
+    places = np.concatenate([[0.0, longest], np.minimum(first, second), np.maximum(first, second)]).clip(0.0, longest)
+    curvature = direction**2
+    changes = np.concatenate([[0.0, 0.0], curvature, -curvature])
+    order = places.argsort(kind="stable")
+    return places[order], changes[order]

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from structsmooth.markup import Block, Markup, Table
-from structsmooth.problems import LinearModuleProblem
 from structsmooth.tasks.base import FittedTask, Latest, Predictions, Split, Task
 from structsmooth.tasks.files import data_file
 from structsmooth.tasks.pose.data import Joints, Person, known_joints, person_size, read_people
 from structsmooth.tasks.pose.features import Cells
 from structsmooth.tasks.pose.picture import drawn_pose, person_markup
+from structsmooth.tasks.pose.problem import PoseProblem
 from structsmooth.tasks.pose.results import found_by_joint, measures, table
 from structsmooth.tasks.pose.score import PoseScore
 from structsmooth.tasks.pose.skeleton import Skeleton
@@ -34,13 +34,12 @@ class FittedPose(FittedTask):
     task: "Pose"
     skeleton: Skeleton
 
-    def problem(self, examples: Sequence[Person]) -> LinearModuleProblem:
+    def problem(self, examples: Sequence[Person]) -> PoseProblem:
         """Structural hinge losses of the people whose joints are all known, with springs that hold together."""
         people = complete(examples, self.skeleton.names)
         pairs = zip(people, self._cells(people), strict=True)
         data = [(torch.from_numpy(cells.features), self._labels(person, cells)) for person, cells in pairs]
-        module = self._module()
-        return LinearModuleProblem(module, data, None, bounds=module.bounds(), chunk_size=1)
+        return PoseProblem.of(self._module(), data)
 
     def predict(self, weights: Tensor, examples: Sequence[Person], k: int = 1) -> Predictions:
         """The k best poses of each image with their scores: x and y of each joint."""

@@ -20,7 +20,7 @@ class PoseScore(ScoreModule):
 
     Displacements are those from the mean, in standard deviations; their features are multiplied by 0.1.
     There is no bias of a joint: every pose has it once, so that it would change no pose. Parameters are ``filters``
-    [N, window² · FEATURES] and ``springs`` [N − 1, 4].
+    [N, FEATURES · window²] and ``springs`` [N − 1, 4].
 
     Args:
         skeleton: the joints.
@@ -34,7 +34,7 @@ class PoseScore(ScoreModule):
     def __init__(self, skeleton: Skeleton, window: int) -> None:
         super().__init__()
         nodes, self.window = len(skeleton.names), window
-        self.filters = nn.Parameter(torch.zeros(nodes, window**2 * FEATURES, dtype=torch.float64))
+        self.filters = nn.Parameter(torch.zeros(nodes, FEATURES * window**2, dtype=torch.float64))
         self.springs = nn.Parameter(torch.zeros(nodes - 1, 4, dtype=torch.float64))
         scales = torch.tensor(skeleton.scales, dtype=torch.float64)[1:]
         self.register_buffer("scales", torch.stack([scales, scales.square()], -1).flatten(1))
@@ -43,16 +43,41 @@ class PoseScore(ScoreModule):
 
     def forward(self, x: Tensor) -> DeformableTree:
         """The poses in images of one size: features [B, H + window − 1, W + window − 1, FEATURES]."""
-        windows = x.unfold(1, self.window, 1).unfold(2, self.window, 1).flatten(3)
-        unary = (windows @ self.filters.mT).movedim(3, 1)
-        root = self.springs.new_zeros(1, 4)
-        return DeformableTree(
-            unary,
-            torch.cat([root, _WEIGHT * self.springs / self.scales]),
-            self.parents,
-            self.anchors,
-            validate_args=False,
-        )
+        unary, deformation = self.potentials(self.filters, self.springs, self.strips(x))
+        return DeformableTree(unary, deformation, self.parents, self.anchors, validate_args=False)
+
+    def strips(self, x: Tensor) -> Tensor:
+        """The rows of all windows: [B, H + window − 1, W, window · FEATURES]."""
+        return x.unfold(2, self.window, 1).mT.flatten(3)
+
+    def potentials(self, filters: Tensor, springs: Tensor, strips: Tensor) -> tuple[Tensor, Tensor]:
+        """Scores of positions [B, N, H, W] and weights of displacements [N, 4].
+
+        One product gives the response of every row of every filter to every strip; each filter adds up those of its
+        rows. A product with the windows themselves would have to copy each strip once for each row.
+        """
+        batch, high, width, _ = strips.shape
+        height, nodes = high - self.window + 1, len(filters)
+        responses = (self._rows(filters) @ strips.flatten(1, 2).mT).view(batch, self.window, nodes, high, width)
+        # [B, N, W, H, window]: those of row r of a filter, from strip r on.
+        of_rows = responses.unfold(3, height, 1).diagonal(0, 1, 3)
+        unary = of_rows.transpose(2, 3).sum(-1)
+        return unary, torch.cat([springs.new_zeros(1, 4), _WEIGHT * springs / self.scales])
+
+    def adjoint(self, unary: Tensor, deformation: Tensor, strips: Tensor) -> Tensor:
+        """The vector a with ⟨a, parameters⟩ = ⟨unary, scores⟩ + ⟨deformation, weights⟩, for a batch of one.
+
+        Args:
+            unary: [1, N, H, W], zero at most positions.
+            deformation: [N, 4].
+            strips: of the image.
+        """
+        own, rows = unary.flatten(2)[0], strips[0].flatten(0, 1)
+        positions = own.any(0).nonzero()
+        of_windows = positions + strips.shape[2] * torch.arange(self.window)
+        windows = rows.index_select(0, of_windows.flatten()).view(-1, self.window * rows.shape[1])
+        filters = (own.index_select(1, positions[:, 0]) @ windows).view(-1, *self._sides).movedim(3, 1)
+        return torch.cat([filters.flatten(), (_WEIGHT * deformation[1:] / self.scales).flatten()])
 
     def bounds(self) -> Bounds:
         """Of the weights: squares have a weight of 0.01 or more."""
@@ -60,3 +85,13 @@ class PoseScore(ScoreModule):
         lower[:, 1::2] = _LEAST_SQUARE
         lower = torch.cat([torch.full_like(self.filters, -torch.inf).flatten(), lower.flatten()]).detach()
         return lower, torch.full_like(lower, torch.inf)
+
+    @property
+    def _sides(self) -> tuple[int, int, int]:
+        """Rows and columns of a window, and features of a cell: the order of numbers in strips."""
+        return self.window, self.window, FEATURES
+
+    def _rows(self, filters: Tensor) -> Tensor:
+        """The rows of the filters as strips: [window · N, window · FEATURES], the first rows of all filters first."""
+        features, rows, columns = FEATURES, self.window, self.window
+        return filters.view(-1, features, rows, columns).permute(2, 0, 3, 1).reshape(-1, columns * features)

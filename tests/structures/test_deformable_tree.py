@@ -59,6 +59,38 @@ def test_grids_may_be_lines(height: int, width: int) -> None:
     assert_close(deformable(*instance).max_marginals().flatten(2), tabulated(*instance).max_marginals())
 
 
+@pytest.mark.parametrize("forbidden", [False, True])
+@pytest.mark.parametrize("weight", [0.0, 1e-7, 1e-5, 1e-3, 1.0])
+def test_windows_of_any_width_find_the_messages_of_the_reference(weight: float, forbidden: bool) -> None:
+    for height, width in ((1, 600), (300, 2), (20, 40)):
+        unary, deformation, parents = random_placements(1, 3, height, width, seed=7)
+        if forbidden:  # far more than a window
+            unary.flatten(2)[..., 50:-50] = -INF
+        deformation *= weight
+        structure = deformable(unary, deformation, parents)
+        used = torch.where((parents >= 0)[:, None], deformation, 0.0)
+        expected = reference.max_marginals(unary, used, rest_positions(3), parents)
+        assert_close(structure.max_marginals(), expected, rtol=1e-10, atol=1e-10)
+        value, y = structure.max()
+        assert_close(value, expected.flatten(1).max(1).values)
+        assert_close(structure.score(y), value)
+
+
+def test_anchors_far_outside_the_grid() -> None:
+    unary, deformation, parents = random_placements(1, 3, 6, 30, seed=8)
+    for anchor in (1e4, -1e4):
+        anchors = torch.full((3, 2), anchor).double()
+        used = torch.where((parents >= 0)[:, None], deformation, 0.0)
+        actual = DeformableTree(unary, deformation, parents, anchors).max_marginals()
+        assert_close(actual, reference.max_marginals(unary, used, anchors, parents), rtol=1e-10, atol=0.0)
+
+
+def test_ties_go_to_the_first_column_but_at_the_root_to_the_first_row() -> None:
+    unary = torch.zeros(1, 2, 3, 4)
+    unary[:, :, 0, 3] = unary[:, :, 2, 1] = unary[:, :, 2, 3] = unary[:, :, 1, 1] = 1.0
+    assert DeformableTree(unary, torch.zeros(2, 4), torch.tensor([-1, 0])).max()[1].tolist() == [[3, 5]]
+
+
 def test_the_largest_max_marginal_of_every_node_is_the_maximum() -> None:
     structure = deformable(*random_placements(3, 6, 20, 15, seed=2))
     value, y = structure.max()

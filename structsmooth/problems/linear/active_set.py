@@ -1,5 +1,6 @@
 """A point of the dual, and the active set and cache of one of its blocks."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
@@ -50,17 +51,26 @@ class ActiveSet:
         alpha: weights, [capacity].
         stamps: the larger, the more recently used the atom; 0 for an atom that is not in the cache, [capacity].
         parts: ν, the statistics of an atom.
+        scores: ⟨potentials, ν⟩ of atoms [c, m_i] under potentials, [c].
     """
 
-    def __init__(self, atoms: Tensor, alpha: Tensor, stamps: Tensor, parts: Callable[[Tensor], Parts]) -> None:
-        self.atoms, self.alpha, self.stamps, self.parts = atoms, alpha, stamps, parts
+    def __init__(
+        self,
+        atoms: Tensor,
+        alpha: Tensor,
+        stamps: Tensor,
+        parts: Callable[[Tensor], Parts],
+        scores: Callable[[Parts, Tensor], Tensor],
+    ) -> None:
+        self.atoms, self.alpha, self.stamps, self.parts, self.scores = atoms, alpha, stamps, parts, scores
 
-    def best(self, augmented: Parts) -> Tensor | None:
-        """The atom of the cache with the largest score, if there is one."""
-        cached = self.stamps.nonzero()[:, 0].tolist()
-        if not cached:
+    def at_least(self, least: float, augmented: Parts) -> Tensor | None:
+        """The atom of the cache with the largest score, if that is ``least`` or more."""
+        cached = self.atoms[self.stamps.nonzero()[:, 0]]
+        if least == math.inf or len(cached) == 0:
             return None
-        return self.atoms[max(cached, key=lambda slot: float(inner(augmented, self.parts(self.atoms[slot]))))]
+        score, best = self.scores(augmented, cached).max(0)
+        return cached[int(best)] if float(score) >= least else None
 
     def direction(self, steps: Steps, augmented: Parts, own: Parts, towards: Direction) -> Direction:
         """The direction of a step, given the Frank-Wolfe direction ``towards`` s − m (Algorithms 3 and 4)."""
@@ -91,15 +101,17 @@ class ActiveSet:
 
     def _worst(self, augmented: Parts, own: Parts) -> tuple[int, float, Parts]:
         """The active atom of the smallest score: slot, weight and statistics; the rest is behind the last slot."""
-        held = {slot: self.parts(self.atoms[slot]) for slot in self.alpha.nonzero()[:, 0].tolist()}
-        rest = 1 - float(self.alpha.sum())
-        weights = {slot: float(self.alpha[slot]) for slot in held}
-        if rest > LEAST_REST:
-            for slot, atom in held.items():
-                own = tuple(m - weights[slot] * part for m, part in zip(own, atom, strict=True))
-            held[len(self.alpha)], weights[len(self.alpha)] = tuple(m / rest for m in own), rest
-        worst = min(held, key=lambda slot: float(inner(augmented, held[slot])))
-        return worst, weights[worst], held[worst]
+        slots = self.alpha.nonzero()[:, 0]
+        weights = self.alpha[slots]
+        scores = self.scores(augmented, self.atoms[slots]).to(weights) if len(slots) else weights
+        rest = 1 - float(weights.sum())
+        of_rest = (float(inner(augmented, own)) - float(weights @ scores)) / rest if rest > LEAST_REST else math.inf
+        if len(slots) == 0 or of_rest < float(scores.min()):
+            for slot, weight in zip(slots.tolist(), weights.tolist(), strict=True):
+                own = tuple(m - weight * part for m, part in zip(own, self.parts(self.atoms[slot]), strict=True))
+            return len(self.alpha), rest, tuple(m / rest for m in own)
+        slot = int(slots[scores.argmin()])
+        return slot, float(self.alpha[slot]), self.parts(self.atoms[slot])
 
     def _slot(self, atom: Tensor) -> int:
         """Slot of an atom: its own, else the slot of the least weight and, among equals, of the least stamp."""
@@ -107,7 +119,8 @@ class ActiveSet:
         same = ((self.atoms == atom).all(1) & held).nonzero()
         if len(same):
             return int(same[0])
-        slot = min(range(len(self.alpha)), key=lambda c: (float(self.alpha[c]), int(self.stamps[c])))
+        ranks = list(zip(self.alpha.tolist(), self.stamps.tolist(), strict=True))
+        slot = ranks.index(min(ranks))
         # The evicted atom becomes part of the rest.
         self.atoms[slot], self.alpha[slot], self.stamps[slot] = atom, 0.0, 0
         return slot

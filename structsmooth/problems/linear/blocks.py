@@ -1,6 +1,6 @@
 """The blocks of a linear problem: a map from weights to potentials, an oracle, costs and labels for each."""
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from structsmooth.problems.affine import AffineProblem, Parts
-from structsmooth.problems.linear.active_set import ActiveSet, DualIterate, flat, shaped
+from structsmooth.problems.linear.active_set import ActiveSet, DualIterate, flat, inner, shaped
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.structures.base import Structure
 
@@ -30,6 +30,34 @@ class FeatureMap(Protocol):
     def squared_norm(self, m: Parts, block: int) -> float:
         """‖B_iᵀm‖²."""
         ...
+
+
+class VectorMap(ABC):
+    """A feature map whose adjoints are dense vectors; it keeps the last: a step asks for its norm, then adds it."""
+
+    last: tuple[Parts, int, Tensor] | None = None
+
+    @abstractmethod
+    def scores(self, w: Tensor, block: int) -> Parts:
+        """B_i w: the potentials of a block."""
+
+    @abstractmethod
+    def vector(self, m: Parts, block: int) -> Tensor:
+        """B_iᵀm: [dim]."""
+
+    def add_adjoint(self, m: Parts, block: int, scale: float, w: Tensor) -> None:
+        """w += scale · B_iᵀm in place."""
+        w.add_(self._kept(m, block), alpha=scale)
+
+    def squared_norm(self, m: Parts, block: int) -> float:
+        """‖B_iᵀm‖²."""
+        vector = self._kept(m, block)
+        return float(vector @ vector)
+
+    def _kept(self, m: Parts, block: int) -> Tensor:
+        if self.last is None or self.last[0] is not m or self.last[1] != block:
+            self.last = (m, block, self.vector(m, block))
+        return self.last[2]
 
 
 @dataclass(frozen=True)
@@ -96,6 +124,10 @@ class BlockProblem(AffineProblem):
         """ν(y_i): the parts of the labels, in the shapes of the potentials."""
         return self.parts(self.label_atom(block), block)
 
+    def atom_scores(self, potentials: Parts, atoms: Tensor, block: int) -> Tensor:
+        """Scores ⟨potentials, ν⟩ of several atoms [c, m_i] of a block, c >= 1: [c]."""
+        return torch.stack([inner(potentials, self.parts(atom, block)) for atom in atoms])
+
     def potentials(self, w: Tensor, block: int) -> Parts:
         """B_i w: the potentials of a block."""
         return self.feature_map.scores(w, block)
@@ -126,8 +158,17 @@ class BlockProblem(AffineProblem):
         capacity = point.alphas.shape[1]
         atoms = point.outputs[begin * capacity : end * capacity].view(capacity, end - begin)
         alphas, stamps = (t[block] if capacity else t.new_zeros(0) for t in (point.alphas, point.stamps))
-        integers = not atoms.is_floating_point()
-        return ActiveSet(atoms, alphas, stamps, lambda atom: self.parts(atom.long() if integers else atom, block))
+
+        def plain(atoms: Tensor) -> Tensor:
+            return atoms if atoms.is_floating_point() else atoms.long()
+
+        return ActiveSet(
+            atoms,
+            alphas,
+            stamps,
+            lambda atom: self.parts(plain(atom), block),
+            lambda potentials, atoms: self.atom_scores(potentials, plain(atoms), block),
+        )
 
     @cached_property
     def _atom_offsets(self) -> list[int]:

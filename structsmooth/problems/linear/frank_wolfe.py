@@ -42,12 +42,11 @@ class BlockSteps:
         self, point: DualIterate, block: int, held: ActiveSet, augmented: Parts, own: Parts
     ) -> tuple[Tensor | None, Direction]:
         """An atom and the direction towards it: the best of the cache if its gap is large enough, or the oracle's."""
-        atom = None if self.cache is None else held.best(augmented)
-        if self.cache is not None and atom is not None:
-            direction = _direction(held.parts(atom), own, augmented)
+        if self.cache is not None:
             least = max(self.cache.factor * float(point.gaps[block]), self.cache.least)
-            if float(direction.gain) / self.problem.n >= least:
-                return atom, direction
+            atom = held.at_least(float(inner(augmented, own)) + self.problem.n * least, augmented)
+            if atom is not None:
+                return atom, _direction(held.parts(atom), own, augmented)
         response = self.problem.call(augmented, block)
         direction = _direction(response.statistics, own, augmented)
         point.gaps[block] = (direction.gain / self.problem.n).clamp_min(0.0)

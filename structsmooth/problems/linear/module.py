@@ -10,12 +10,12 @@ from torch import Tensor, nn
 from torch.utils.data import default_collate
 
 from structsmooth.costs import Hamming
-from structsmooth.problems.affine import Parts
+from structsmooth.problems.affine import AffineBatch, Parts
 from structsmooth.problems.bounds import Bounds, checked_bounds
 from structsmooth.problems.linear.active_set import flat, shaped
 from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.problems.linear.batches import StructureBatch
-from structsmooth.problems.linear.blocks import Response, respond
+from structsmooth.problems.linear.blocks import Response, VectorMap, respond
 from structsmooth.problems.module import Dataset, Labels, ModuleProblem
 from structsmooth.problems.sharding import shared_out
 from structsmooth.smoothing import Max, Smoother
@@ -140,7 +140,16 @@ class LinearModuleProblem(LinearProblem):
             return shaped(atom, example.parts)
         return _parts(example.structure, atom.view(example.y.shape))
 
-    def affine_batch(self, indices: Tensor) -> StructureBatch:
+    def atom_scores(self, potentials: Parts, atoms: Tensor, block: int) -> Tensor:
+        """Scores of several atoms of an example, as those of a batch of outputs: [c]."""
+        example = self.example(block)
+        if example.structure.is_fractional:
+            return atoms @ flat(potentials)
+        with torch.no_grad():
+            structure = example.structure.replace(*potentials)
+            return structure[torch.zeros_like(atoms[:, 0])].score(atoms.view(-1, *example.y.shape[1:]))
+
+    def affine_batch(self, indices: Tensor) -> AffineBatch:
         """Some of the examples."""
         x, labels = self.batch(indices)
         return StructureBatch(lambda w: self.structure(w, x), *self.module_problem.labels_and_cost(labels))
@@ -161,9 +170,16 @@ class LinearModuleProblem(LinearProblem):
         return self._examples[i]
 
     def _over(self, dataset: Dataset | Sequence[tuple[Any, Any]]) -> "LinearModuleProblem":
-        collate = self.module_problem.collate
-        settings = (self.cost, self.batch_size, collate, self.smoother, self.bounds, self.chunk_size)
-        return LinearModuleProblem(self.module, dataset, *settings)
+        return type(self)(
+            self.module,
+            dataset,
+            cost=self.cost,
+            batch_size=self.batch_size,
+            collate=self.module_problem.collate,
+            smoother=self.smoother,
+            bounds=self.bounds,
+            chunk_size=self.chunk_size,
+        )
 
     def _prepared(self, i: int) -> _Example:
         x, labels = self.batch(torch.tensor([i]))
@@ -192,16 +208,15 @@ class LinearModuleProblem(LinearProblem):
                 raise ValueError("module must be linear in its parameters: potentials of sums of weights are not sums")
 
 
-class _AutogradFeatures:
+class _AutogradFeatures(VectorMap):
     """The potentials of a module as a function of its parameters; the adjoint is their gradient.
 
-    The graph of the last block stays, and so does its last adjoint: a step asks for its norm, then adds it to weights.
+    The graph of the last block stays.
     """
 
     def __init__(self, problem: LinearModuleProblem) -> None:
         self.problem = problem
         self.graph: tuple[int, Tensor, Parts] | None = None
-        self.last: tuple[Parts, Tensor] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the graph, which cannot be copied."""
@@ -215,25 +230,15 @@ class _AutogradFeatures:
         self.graph = (block, w, potentials)
         return tuple(p.detach() for p in potentials)
 
-    def add_adjoint(self, m: Parts, block: int, scale: float, w: Tensor) -> None:
-        w.add_(self._adjoint(m, block), alpha=scale)
-
-    def squared_norm(self, m: Parts, block: int) -> float:
-        return float(self._adjoint(m, block).square().sum())
-
-    def _adjoint(self, m: Parts, block: int) -> Tensor:
+    def vector(self, m: Parts, block: int) -> Tensor:
         # A linear map has the same adjoint everywhere, so that at the last weights will do.
         if self.graph is None or self.graph[0] != block:
             self.scores(torch.zeros_like(self.problem.start()), block)
-        elif self.last is not None and self.last[0] is m:
-            return self.last[1]
         assert self.graph is not None
         _, w, potentials = self.graph
         pairs = [(p, own) for p, own in zip(potentials, m, strict=True) if p.requires_grad]
         trained, weights = zip(*pairs, strict=True) if pairs else ((), ())
-        vector = torch.autograd.grad(trained, w, weights, retain_graph=True)[0] if pairs else torch.zeros_like(w)
-        self.last = (m, vector)
-        return vector
+        return torch.autograd.grad(trained, w, weights, retain_graph=True)[0] if pairs else torch.zeros_like(w)
 
 
 def _parts(structure: Structure, y: Tensor) -> Parts:

@@ -21,15 +21,16 @@ class DeformableTree(Structure):
     any order, and there may be several trees.
 
     Messages are generalized distance transforms, linear in the number of positions: per example, the max oracle takes
-    O(N H W), where :class:`Tree` with tables of all pairs of positions takes O(N H² W²). Max-marginals take twice as
-    long, top-K (best max-marginal first, see :func:`best_max_marginal_first`) a few max oracles per output. There is no
-    exp oracle.
+    O(N H W), where :class:`Tree` with tables of all pairs of positions takes O(N H² W²). Max-marginals take two to
+    three times as long, top-K (best max-marginal first, see :func:`best_max_marginal_first`) a few max oracles per
+    output. There is no exp oracle.
 
     Compiled code computes the messages in float64 on the CPU, on every core that torch may use. Potentials on other
     devices are copied to the CPU; results and gradients are copied back. A value is the score of its output, exact to
-    about 1e-12 (1e-6 in float32) relative to the largest score or cost in it. The choice among several best outputs is
-    deterministic, but not always the first in lexicographic order. -inf forbids a position; use it to pad grids to one
-    size. An example without any allowed output has value -inf and zero gradient.
+    about 1e-12 (1e-6 in float32) relative to the largest score or cost in it. Among several best positions of a node,
+    given that of its parent, it takes the first column, and in it the first row; a root the first row, and in it the
+    first column. -inf forbids a position; use it to pad grids to one size. An example without any allowed output has
+    value -inf and zero gradient.
 
     Args:
         unary: scores [B, N, H, W] of the positions of each node, floating point.
@@ -84,6 +85,7 @@ class DeformableTree(Structure):
         checks.require_shape("anchors", anchors, "[N, 2]", (nodes, 2))
         checks.require_device("anchors", anchors, "unary", unary)
         self.parents, self.anchors = parents.to(torch.int64), anchors.detach()
+        self._hangs, self._above = self.parents >= 0, self.parents.clamp_min(0)
         super().__init__(validate_args)
         if self.validate_args:
             check_parents(self.parents.unsqueeze(0), torch.ones_like(self.parents, dtype=torch.bool).unsqueeze(0))
@@ -147,9 +149,12 @@ class DeformableTree(Structure):
         Values are -inf, and positions 0, where fewer than k placements have a finite score.
         """
         unary, deformation = self._accumulated()
-        found, y = operators.top_k(unary, deformation, self.anchors, self.parents, check_k(k))
-        scores = self._scores(unary, deformation, y)
-        return sorted_downwards(torch.where(found > -torch.inf, scores, -torch.inf), y)
+        values, y = operators.top_k(unary, deformation, self.anchors, self.parents, check_k(k))
+        if torch.is_grad_enabled() and (unary.requires_grad or deformation.requires_grad):
+            # The same values as without gradients, to the last digit, with the gradients of scores.
+            scores = self._scores(unary, deformation, y)
+            values = values.detach() + torch.where(values > -torch.inf, scores - scores.detach(), 0.0)
+        return sorted_downwards(values, y) if k > 1 else (values, y)
 
     def max_marginals(self) -> Tensor:
         """Largest score [B, N, H, W] of a placement with v at each position (Definition 13)."""
@@ -170,11 +175,6 @@ class DeformableTree(Structure):
             checks.require_labels(y, self.unary.shape[2] * self.unary.shape[3])
         return y.to(torch.int64)
 
-    @property
-    def _hangs(self) -> Tensor:
-        """[N], true at nodes that have a parent."""
-        return self.parents >= 0
-
     def _scores(self, unary: Tensor, deformation: Tensor, y: Tensor) -> Tensor:
         """Scores [B, k] of placements [B, k, N], summed in float64."""
         positions = unary.flatten(2).gather(2, y.mT).double().sum(1)
@@ -184,7 +184,7 @@ class DeformableTree(Structure):
     def _displacements(self, y: Tensor) -> Tensor:
         """dx, dx², dy and dy² of each node, zeros at roots, for placements [..., N]: float64 [..., N, 4]."""
         places = self.coordinates(y).double()
-        d = places - places[..., self.parents.clamp_min(0), :] - self.anchors
+        d = places - places.index_select(-2, self._above) - self.anchors
         features = torch.stack([d, d.square()], -1).flatten(-2)
         return torch.where(self._hangs.unsqueeze(-1), features, 0.0)
 

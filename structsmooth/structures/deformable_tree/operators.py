@@ -23,7 +23,7 @@ def _arrays(unary: Tensor, deformation: Tensor, anchors: Tensor, parents: Tensor
 
 
 # Elementary operations of a transform for each position.
-_TRANSFORM = 10
+_TRANSFORM = 5
 
 
 @operator("deformable_tree_top_k", like_top_k)

@@ -16,6 +16,7 @@ from structsmooth import (
     FactorGraphProblem,
     FactorGraphs,
     LinearModuleProblem,
+    LinearProblem,
     LocalPolytope,
     ProximalBCFW,
     ScoreModule,
@@ -49,6 +50,17 @@ def data(states: int) -> tuple[Tensor, Tensor]:
 
 def module_problem(states: int, method: Any = "auto", expanded: bool = False) -> LinearModuleProblem:
     return LinearModuleProblem(Loops(states, method, expanded), list(zip(*data(states), strict=True)))
+
+
+def test_atoms_are_scored_together() -> None:
+    problem = module_problem(2)
+    w = torch.randn(problem.dim, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    augmented = problem.augmented(w, 0)
+    answers = (problem.oracle(tuple(sign * p for p in augmented), 0).atom for sign in (1, -1))
+    atoms = torch.stack([atom for atom in answers if atom is not None])
+    scores = problem.atom_scores(augmented, atoms, 0)
+    assert_close(scores, LinearProblem.atom_scores(problem, augmented, atoms, 0))
+    assert scores[0] > scores[1]
 
 
 def graph_problem(states: int) -> FactorGraphProblem:

@@ -214,6 +214,9 @@ def test_parts_potentials_and_adjoint(space: str) -> None:
                 pytest.approx(cost, abs=1e-12)
             )
         augmented = tuple(p + c for p, c in zip(potentials, problem.costs(i), strict=True))
+        atoms = torch.stack([torch.tensor(output).flatten() for output in SPACES[space][2]])
+        one_by_one = LinearProblem.atom_scores(problem, augmented, atoms, i)
+        assert_close(problem.atom_scores(augmented, atoms, i), one_by_one, rtol=0, atol=1e-12)
         response = problem.oracle(augmented, i)
         assert response.atom is not None
         best = problem.parts(response.atom, i)

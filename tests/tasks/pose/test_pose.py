@@ -11,8 +11,9 @@ from images import zipped
 from pose_images import HEADER, HEIGHT, WIDTH, figure, table, write_all
 from torch.testing import assert_close
 
-from structsmooth import ProximalBCFW
+from structsmooth import L2, LinearModuleProblem, Max, ProximalBCFW
 from structsmooth.cli import main
+from structsmooth.problems.linear.active_set import Cache, DualIterate
 from structsmooth.tasks import Pose
 from structsmooth.tasks.pose import FittedPose, complete
 from structsmooth.tasks.pose.data import Person, person_size, read_people
@@ -220,6 +221,45 @@ def test_there_may_be_a_single_joint(people):
     poses = [ranked[0][1] for ranked in fitted.predict(result.weights, heads)]
     metrics, _ = fitted.measure(heads, poses)
     assert metrics["pcp"] == 0
+
+
+def test_products_are_the_gradients(people):
+    fitted = TASK.fit(people)
+    problem = fitted.problem(people)
+    plain = LinearModuleProblem(problem.module, problem.dataset, None, bounds=problem.bounds, chunk_size=1)
+    w = problem.within_bounds(torch.randn(problem.dim, generator=torch.Generator().manual_seed(0)).double())
+    for block in range(problem.n):
+        augmented = problem.augmented(w, block)
+        assert_close(augmented, plain.augmented(w, block))
+        own, expected = problem.oracle(augmented, block), plain.oracle(augmented, block)
+        assert_close((own.value, own.statistics, own.atom), (expected.value, expected.statistics, expected.atom))
+        assert_close(problem.parts(own.atom, block), plain.parts(own.atom, block))
+        for statistics in (own.statistics, augmented):
+            assert_close(problem.adjoint(statistics, block), plain.adjoint(statistics, block))
+    for smoother in (Max(), L2(1.0, 3)):
+        a, b = (q.full_pass(w, smoother, with_loss=True) for q in (problem, plain))
+        assert_close((a.gradient, a.loss, a.expected_cost), (b.gradient, b.loss, b.expected_cost))
+        v, batch = problem.within_bounds(-w), torch.tensor([1])
+        changes = (q.gradient_change(v, full, batch) for q, full in ((problem, a), (plain, b)))
+        assert_close(next(changes), next(changes))
+    part = problem.subset(torch.tensor([2, 0]))
+    assert type(part) is type(problem)
+    assert_close(part.potentials(w, 1), problem.potentials(w, 0))
+
+
+@pytest.mark.parametrize("steps", ["fw", "pairwise"])
+def test_steps_are_those_of_a_plain_problem(people, steps):
+    problem = TASK.fit(people).problem(people)
+    plain = LinearModuleProblem(problem.module, problem.dataset, None, bounds=problem.bounds, chunk_size=1)
+    # At random weights, no two poses have the same score.
+    w = torch.randn(problem.dim, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    sets = problem.label_sets(capacity=3)
+    point = DualIterate(w, problem.label_statistics(), torch.full((problem.n,), 0.1, dtype=torch.float64), *sets)
+    order, cache = torch.tensor([2, 0, 1, 3, 1, 0, 2, 2]), Cache(factor=0.25, least=0.0)
+    ends = [q.frank_wolfe_epoch(point, order, lam=1e3, steps=steps, cache=cache)[0] for q in (problem, plain)]
+    assert not torch.equal(ends[0].outputs, point.outputs)
+    assert problem.oracle_calls == plain.oracle_calls < len(order)
+    assert_close(vars(ends[0]), vars(ends[1]), rtol=0, atol=1e-10)
 
 
 def test_springs_hold_together(people):
