@@ -96,11 +96,18 @@ def small_problem(seed: int = 2, cost: Cost | None = Hamming()) -> SparseChainPr
 
 
 def box(problem: SparseChainProblem) -> Bounds:
-    """Non-negative transitions and ends, one weight fixed, others bounded on one side or both."""
+    """Positive transitions and ends, one weight fixed, others bounded on one side or both.
+
+    Bounds differ, so that outputs whose weights are all at bounds do not tie.
+    """
     lower = torch.full((problem.dim,), -torch.inf, dtype=torch.float64)
     upper = -lower
-    lower[-(problem.states + 2) * problem.states :] = 0.0
-    lower[1::5], upper[::4] = -0.03, 0.05
+    others = (problem.states + 2) * problem.states
+    lower[-others:] = 0.0007 * torch.arange(1, others + 1)
+    lower[1::5], upper[::4] = (
+        sign * (least + 0.0011 * torch.arange(len(bound)))
+        for sign, least, bound in ((-1, 0.03, lower[1::5]), (1, 0.05, upper[::4]))
+    )
     lower[2] = upper[2] = 0.04
     return lower, upper
 

@@ -33,7 +33,7 @@ def test_it_is_the_task(data):
     examples = [
         Example(np.arange(4), x, frozenset(names[j] for j in y.nonzero()[0])) for x, y in zip(X, Y, strict=True)
     ]
-    model = train(Multilabel(), examples, solver=SoftBCFW(rho=1.0, gap_tolerance=0.3), lam="1/n", passes=200)
+    model = train(Multilabel(), examples, solver=SoftBCFW(gap_tolerance=0.3), lam="1/n", passes=200)
     classifier = MultiLabelClassifier(**QUICK).fit(X, Y)
     assert np.array_equal(classifier.weights_, model.weights.numpy())
     expected = [[int(name in own) for name in names] for own in model.predict(examples)]

@@ -40,7 +40,7 @@ class Scores(ScoreModule):
 
     def forward(self, x: Tensor) -> Structure:
         i, more = int(x), self.padding
-        unary, pairwise = self.problem.feature_map.scores(self.w, i)
+        unary, pairwise = _potentials(self.problem, self.w, i)
         edges = self.problem.graphs.edges[self.problem.graphs.edges_of(i)]
         # Padding comes first among nodes, and last among edges.
         graph = FactorGraph(
@@ -51,6 +51,13 @@ class Scores(ScoreModule):
             edge_mask=(torch.arange(len(edges) + more) < len(edges))[None],
         )
         return LocalPolytope(graph) if self.relaxed else graph
+
+
+def _potentials(problem: FactorGraphProblem, w: Tensor, i: int) -> tuple[Tensor, Tensor]:
+    """Those of the feature map, differentiable: a linear map is known by its values at unit vectors."""
+    units = [problem.potentials(unit, i) for unit in torch.eye(problem.dim, dtype=torch.float64)]
+    unary, pairwise = (torch.stack(own) for own in zip(*units, strict=True))
+    return torch.einsum("d,dns->ns", w, unary), torch.einsum("d,desr->esr", w, pairwise)
 
 
 def graphs_problem(states: int = 3) -> FactorGraphProblem:
