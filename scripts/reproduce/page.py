@@ -11,8 +11,9 @@ from structsmooth.checkpoint import write_atomic
 _HEAD = """# What the papers say, and what is seen here
 
 Each section is an experiment of one of the papers: what the paper says of it, what was measured, and a command.
-Costs are compared at the best value that both solvers reach with every seed: a share below 1 means that the first one
-needs less. `python -m scripts.reproduce NAME` runs one, and writes this page with `--page`.
+Costs of two solvers are compared at the best value that both reach with every seed, as a multiple: below 1, the solver
+that should need less does so. The time of each experiment is that of one thread. `python -m scripts.reproduce NAME` runs
+one, and writes this page with `--page`.
 """
 
 
