@@ -12,8 +12,8 @@ _HEAD = """# What the papers say, and what is seen here
 
 Each section is an experiment of one of the papers: what the paper says of it, what was measured, and a command.
 Costs of two solvers are compared at the best value that both reach with every seed, as a multiple: below 1, the solver
-that should need less does so. The time of each experiment is that of one thread. `python -m scripts.reproduce NAME` runs
-one, and writes this page with `--page`.
+that should need less does so. The time of each experiment is that of one thread. `python -m scripts.reproduce NAME`
+runs one, and writes this page with `--page`.
 """
 
 
