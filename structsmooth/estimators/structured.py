@@ -1,6 +1,7 @@
 """Score modules over any structure in the form of scikit-learn."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from typing import Any
 
@@ -125,7 +126,10 @@ class StructuredEstimator(SolvedEstimator):
 
     def predict(self, X: Sequence[Any]) -> NDArray[Any] | list[NDArray[Any]]:
         """The best output of each input, without padding: an array where all have one shape, else a list of arrays."""
-        found = [best[0][1] for best in self.predict_top_k(X, 1)]
+        ranked = self.predict_top_k(X, 1)
+        if [] in ranked:
+            raise ValueError(f"input {ranked.index([])} has no output: all of its scores are -inf")
+        found = [best[0][1] for best in ranked]
         return np.stack(found) if len({output.shape for output in found}) == 1 else found
 
     def predict_top_k(self, X: Sequence[Any], k: int) -> list[list[tuple[float, NDArray[Any]]]]:
@@ -167,12 +171,13 @@ class StructuredEstimator(SolvedEstimator):
         return [(_as_input(own, dtype), output) for own, output in zip(X, outputs, strict=True)]
 
     def _structures(self, examples: list[Pair]) -> Iterator[tuple[Structure, Any]]:
-        """The structures and labels of batches of examples under the trained module."""
+        """The structures and labels of batches of examples under the trained module, in evaluation mode."""
         device, collate = next(self.module_.parameters()).device, self.collate or _stacked
         for begin in range(0, len(examples), self.batch_size):
             x, y = collate(examples[begin : begin + self.batch_size])
-            with torch.no_grad():
-                yield self.module_(to_device(x, device)), y if y is None else to_device(y, device)
+            with torch.no_grad(), _evaluating(self.module_):
+                structure = self.module_(to_device(x, device))
+            yield structure, y if y is None else to_device(y, device)
 
     def _score_of(self, examples: list[Pair]) -> float:
         cost = Hamming() if self.cost is None else self.cost
@@ -183,6 +188,18 @@ class StructuredEstimator(SolvedEstimator):
         self.weights_ = weights.numpy()
         problem.load(weights)
         return self._score_of(held_out)
+
+
+@contextmanager
+def _evaluating(module: nn.Module) -> Iterator[None]:
+    """Without dropout and the like, as long as the block lasts."""
+    modes = {part: part.training for part in module.modules()}
+    module.eval()
+    try:
+        yield
+    finally:
+        for part, training in modes.items():
+            part.training = training
 
 
 def _losses(structure: Structure, y: Tensor, cost: PartCosts) -> Tensor:

@@ -100,6 +100,31 @@ def test_deep_scores():
     assert max(row.metrics["validation_score"] for row in stopped.history_) > -1
 
 
+def test_predictions_are_made_in_evaluation_mode():
+    inputs, classes = X[:, 0], Y[:, 0]
+    module = Ranker()
+    module.net.append(nn.Dropout(0.9))
+    estimator = StructuredEstimator(module, max_iter=1).fit(inputs, classes)
+    first, second = (estimator.predict_top_k(inputs, 3) for _ in range(2))
+    assert first == second
+    assert estimator.module_.training, "and training goes on in its own mode"
+
+
+class Impossible(Ranker):
+    """No class is allowed."""
+
+    def forward(self, x: torch.Tensor) -> Candidates:
+        return Candidates(torch.full_like(self.net(x), -torch.inf))
+
+
+def test_inputs_without_outputs():
+    estimator = ranker(max_iter=1).fit(X[:, 0], Y[:, 0])
+    estimator.module_ = Impossible()
+    assert estimator.predict_top_k(X[:2, 0], 2) == [[], []]
+    with pytest.raises(ValueError, match="input 0 has no output"):
+        estimator.predict(X[:2, 0])
+
+
 def test_grid_searches_and_pickles(tmp_path):
     inputs, classes = X[:, 0], Y[:, 0]
     search = GridSearchCV(ranker(max_iter=5), {"lam": [0.01, 100.0]}, cv=2).fit(inputs, classes)
