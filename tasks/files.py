@@ -86,6 +86,27 @@ def keep(path: Path, write: Callable[[Path], None]) -> None:
     os.replace(own, path)
 
 
+def read_lines(path: str | Path) -> list[str]:
+    """The lines of a text file in UTF-8, without their ends.
+
+    Raises:
+        ValueError: a folder, or a file that is no text, with its path.
+        OSError: a file that cannot be read.
+    """
+    refuse_folder(path)
+    try:
+        with open(path, encoding="utf-8") as lines:
+            return [line.rstrip("\n") for line in lines]
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: expected text in UTF-8 ({error.reason} at byte {error.start})") from None
+
+
+def refuse_folder(path: str | os.PathLike[str]) -> None:
+    """Raise ``ValueError`` for a folder where a file is expected."""
+    if os.path.isdir(path):
+        raise ValueError(f"{path}: expected a file, got a folder")
+
+
 def load_arrays(path: str) -> dict[str, NDArray[Any]]:
     """The arrays of an ``.npz`` file of any origin; it cannot run code.
 
@@ -93,6 +114,7 @@ def load_arrays(path: str) -> dict[str, NDArray[Any]]:
         ValueError: not such a file, with its path.
         FileNotFoundError: no such file.
     """
+    refuse_folder(path)
     try:
         with open(path, "rb") as file:
             if not zipfile.is_zipfile(file):

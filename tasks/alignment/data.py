@@ -7,7 +7,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TextIO
 
-from structsmooth.tasks.files import split_part
+from structsmooth.tasks.files import read_lines, split_part
 
 Link = tuple[int, int]
 
@@ -57,8 +57,7 @@ def read_pairs(path: str | TextIO) -> list[SentencePair]:
     if file.is_dir():
         names = sorted(own.stem for own in file.glob("*.f"))
         raise ValueError(f"{path}: a folder needs a name, such as {path}#{names[0] if names else 'test'}")
-    with open(file, encoding="utf-8") as lines:
-        return _from_lines(lines, path)
+    return _from_lines(read_lines(file), path)
 
 
 def _from_lines(lines: Iterable[str], place: str) -> list[SentencePair]:
@@ -93,8 +92,7 @@ def _from_folder(folder: Path, part: str, path: str) -> list[SentencePair]:
 
 
 def _sentences(file: Path) -> list[tuple[str, ...]]:
-    with open(file, encoding="utf-8") as lines:
-        return [tuple(line.split()) for line in lines]
+    return [tuple(line.split()) for line in read_lines(file)]
 
 
 def _all_links(stem: Path, count: int) -> Sequence[list[tuple[Link, bool]]]:
@@ -102,8 +100,7 @@ def _all_links(stem: Path, count: int) -> Sequence[list[tuple[Link, bool]]]:
     for ending, read in ((_LINES, _read_lines), (_TABLE, _read_table)):
         file = stem.with_name(stem.name + ending)
         if file.exists():
-            with open(file, encoding="utf-8") as lines:
-                return read(lines, str(file), count)
+            return read(read_lines(file), str(file), count)
     return []
 
 

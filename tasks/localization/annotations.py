@@ -1,6 +1,7 @@
 """Images that a path names: in the layout of PASCAL VOC, COCO or CSV, or images without boxes."""
 
 import zipfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TextIO
 
@@ -22,7 +23,8 @@ def read_annotations(source: str | TextIO, folder: str | None = None) -> tuple[l
     - A JSON file as in COCO, or a CSV file with the columns image, class, xmin, ymin, xmax, ymax: edges in pixels from
       the upper left corner, the first pixel from 0 to 1. An image has a row for each object; rows without edges, and
       files without these columns, are images whose objects are not known. Malformed files are refused as a whole.
-    - An image, a folder of images, or a stream with the path of an image per line: objects are not known.
+    - An image, a folder or zip archive of images, or a stream with the path of one of these per line: objects are not
+      known.
 
     Args:
         source: path or stream.
@@ -33,8 +35,7 @@ def read_annotations(source: str | TextIO, folder: str | None = None) -> tuple[l
         ValueError: a malformed file, with path and line; or none of the above.
     """
     if not isinstance(source, str):
-        paths = [line.strip() for line in source if line.strip()]
-        return [AnnotatedImage(path, ImageFile(path)) for path in paths], Faults()
+        return _listed(source), Faults()
     path, split = split_part(source)
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file")
@@ -43,16 +44,44 @@ def read_annotations(source: str | TextIO, folder: str | None = None) -> tuple[l
         years = voc_years(root)
         if years:
             return read_voc(source, years, split)
-        if isinstance(root, zipfile.Path):
-            raise ValueError(f"{path}: no folder with JPEGImages and Annotations in this archive")
+        if split is None:
+            return _unlabelled(root), Faults()
     if split is not None:
         raise ValueError(f"{source}: only data in the layout of PASCAL VOC have splits")
     beside = path.parent if folder is None else Path(folder)
-    if path.is_dir() or path.suffix.lower() in _SUFFIXES:
-        files = sorted(path.iterdir()) if path.is_dir() else [path]
-        pictures = [file for file in files if file.suffix.lower() in _SUFFIXES]
-        return [AnnotatedImage(file.name, ImageFile(str(file))) for file in pictures], Faults()
+    if path.suffix.lower() in _SUFFIXES:
+        return [AnnotatedImage(path.name, ImageFile(str(path)))], Faults()
     readers = {".csv": read_box_table, ".json": read_coco}
     if path.suffix.lower() not in readers:
         raise ValueError(f"{path}: expected a folder or zip archive, a .csv or .json file, or an image")
     return readers[path.suffix.lower()](path, beside), Faults()
+
+
+def _listed(lines: Iterable[str]) -> list[AnnotatedImage]:
+    """Images at the paths that lines name; those of folders and archives by their own names."""
+    images: list[AnnotatedImage] = []
+    for name in filter(None, map(str.strip, lines)):
+        path = Path(name)
+        if path.is_dir():
+            images += _unlabelled(path)
+        elif zipfile.is_zipfile(path):
+            images += _unlabelled(zipfile.Path(path))
+        else:
+            images.append(AnnotatedImage(name, ImageFile(name)))
+    if not images:
+        raise ValueError("standard input: expected lines with paths of images")
+    return images
+
+
+def _unlabelled(root: Path | zipfile.Path) -> list[AnnotatedImage]:
+    """The images of a folder or archive, in ``images/`` or beside it, in the order of their names."""
+    folders = [root / "images", root] if (root / "images").is_dir() else [root]
+    for folder in folders:
+        files = sorted((file for file in folder.iterdir() if _is_image(file.name)), key=lambda file: file.name)
+        if files:
+            return [AnnotatedImage(file.name, ImageFile.at(file)) for file in files]
+    raise ValueError(f"{root}: no images, neither as in PASCAL VOC, nor in images/, nor beside it")
+
+
+def _is_image(name: str) -> bool:
+    return Path(name).suffix.lower() in _SUFFIXES

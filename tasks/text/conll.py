@@ -16,6 +16,7 @@ from typing import BinaryIO, TextIO, cast
 import numpy as np
 
 from structsmooth.tag_schemes import split_tag
+from structsmooth.tasks.files import refuse_folder
 from structsmooth.tasks.progress import tracked_file
 from structsmooth.tasks.text.corpus import Corpus, Sentence, Token
 
@@ -138,6 +139,7 @@ def _corpus(parsed: _ParsedLines, numbers: "np.typing.NDArray[np.int32]") -> Cor
 def _opened(source: str | PathLike[str] | TextIO) -> Iterator[BinaryIO]:
     """The text of a file or stream as bytes."""
     if isinstance(source, (str, PathLike)):
+        refuse_folder(source)
         with tracked_file(source, f"reading {os.path.basename(source)}") as file:
             archive = file.peek(len(_GZIP_MAGIC)).startswith(_GZIP_MAGIC)
             yield cast(BinaryIO, gzip.GzipFile(fileobj=file) if archive else file)

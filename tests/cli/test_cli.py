@@ -584,7 +584,7 @@ def test_info(capsys):
         (["train", "nosuch"], "unknown task 'nosuch': expected one of ner"),
         (["train", "json:loads"], "task 'json:loads' must be a subclass"),
         (["train", "ner", "--train", "nosuch.txt"], "nosuch.txt"),
-        (["train", "ner", "--train", "."], "'.'"),
+        (["train", "ner", "--train", "."], ".: expected a file, got a folder"),
         (["train", "ner", "--dev", "test.txt"], "--train is needed with --dev or --test"),
         (["train", "ner", "--train", "row.txt"], "row.txt:2: expected 2 columns, got 3"),
         (["train", "ner", "--train", "tag.txt"], "tag.txt:2: "),

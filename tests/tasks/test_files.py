@@ -1,6 +1,12 @@
+import re
+
 import pytest
 
-from structsmooth.tasks.files import DATA_VARIABLE, checksum, data_file, select
+from structsmooth.tasks.alignment.data import read_pairs
+from structsmooth.tasks.files import DATA_VARIABLE, checksum, data_file, read_lines, select
+from structsmooth.tasks.multilabel.data import read_examples
+from structsmooth.tasks.ocr.letters import read_words
+from structsmooth.tasks.text.conll import read_conll
 
 
 def test_parts_of_a_file(tmp_path):
@@ -40,3 +46,21 @@ def test_checksums_tell_data_apart(tmp_path):
     (folder / "b").write_bytes(b"12")
     seen += [checksum(str(file)), checksum(str(folder))]
     assert len(set(seen)) == len(seen)
+
+
+def test_lines_of_text(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes("é\r\n\nb".encode())
+    assert read_lines(path) == ["é", "", "b"]
+    path.write_bytes(b"a\xff")
+    for read in (read_lines, read_pairs, read_examples):
+        with pytest.raises(
+            ValueError, match=re.escape(f"{path}: expected text in UTF-8 (invalid start byte at byte 1)")
+        ):
+            read(str(path))
+
+
+@pytest.mark.parametrize("read", [read_lines, read_conll, read_words, read_examples])
+def test_a_folder_is_no_file(tmp_path, read):
+    with pytest.raises(ValueError, match=re.escape(f"{tmp_path}: expected a file, got a folder")):
+        read(str(tmp_path))

@@ -222,7 +222,7 @@ def test_what_is_no_source(tmp_path):
         read_annotations(f"{tmp_path}#train")
     with zipfile.ZipFile(tmp_path / "other.zip", "w") as archive:
         archive.writestr("a.txt", "")
-    with pytest.raises(ValueError, match="no folder with JPEGImages"):
+    with pytest.raises(ValueError, match="no images, neither as in PASCAL VOC"):
         read_annotations(str(tmp_path / "other.zip"))
 
 
@@ -270,3 +270,25 @@ def test_faults_are_named_and_counted():
         raise ValueError("odd")
     text = ", ".join(f"i{i}" for i in range(10))
     assert str(faults) == f"corrupt: {text} and 3 more\nodd: j, k"
+
+
+@pytest.mark.parametrize("inside", ["images", "."])
+@pytest.mark.parametrize("kind", [str, lambda folder: str(zipped(folder))], ids=["folder", "archive"])
+@pytest.mark.parametrize("source", [str, lambda path: io.StringIO(f"\n{path}\n")], ids=["path", "stream"])
+def test_images_of_folders_and_archives(tmp_path, inside, kind, source):
+    folder = tmp_path / "new"
+    (folder / inside).mkdir(parents=True)
+    for name in ("y.png", "x.png", "notes.txt"):
+        (folder / inside / name).write_bytes(png())
+    images, faults = read_annotations(source(kind(folder)))
+    assert [(image.name, image.objects) for image in images] == [("x.png", None), ("y.png", None)]
+    assert images[0].file.read_bytes() == png()
+    assert not faults
+
+
+def test_nothing_to_predict_is_refused(tmp_path):
+    for source in (str(tmp_path), io.StringIO(f"{tmp_path}\n")):
+        with pytest.raises(ValueError, match="no images, neither as in PASCAL VOC"):
+            read_annotations(source)
+    with pytest.raises(ValueError, match="standard input: expected lines with paths of images"):
+        read_annotations(io.StringIO("\n"))
