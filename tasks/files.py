@@ -87,7 +87,7 @@ def keep(path: Path, write: Callable[[Path], None]) -> None:
 
 
 def read_lines(path: str | Path) -> list[str]:
-    """The lines of a text file in UTF-8, without their ends.
+    """The lines of a text file in UTF-8, without their ends and without a byte order mark.
 
     Raises:
         ValueError: a folder, or a file that is no text, with its path.
@@ -95,7 +95,7 @@ def read_lines(path: str | Path) -> list[str]:
     """
     refuse_folder(path)
     try:
-        with open(path, encoding="utf-8") as lines:
+        with open(path, encoding="utf-8-sig") as lines:
             return [line.rstrip("\n") for line in lines]
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: expected text in UTF-8 ({error.reason} at byte {error.start})") from None

@@ -10,7 +10,7 @@ from typing import Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from structsmooth.tasks.files import load_arrays, read_lines, refuse_folder, split_part
+from structsmooth.tasks.files import load_arrays, read_lines, split_part
 
 # What the names of the columns of labels begin with.
 _LABEL = "label:"
@@ -51,11 +51,8 @@ def read_examples(path: str | TextIO) -> list[Example]:
         return _Archive(str(file), part).examples()
     if part is not None:
         raise ValueError(f"{path}: only .npz files have parts")
-    refuse_folder(file)
-    if file.suffix == ".csv":
-        with open(file, encoding="utf-8-sig", newline="") as lines:
-            return read_csv(lines, str(file))
-    return read_svmlight(read_lines(file), str(file))
+    read = read_csv if file.suffix == ".csv" else read_svmlight
+    return read(read_lines(file), str(file))
 
 
 def read_csv(lines: Iterable[str], name: str) -> list[Example]:

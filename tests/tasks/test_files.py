@@ -50,14 +50,18 @@ def test_checksums_tell_data_apart(tmp_path):
 
 def test_lines_of_text(tmp_path):
     path = tmp_path / "a.txt"
-    path.write_bytes("é\r\n\nb".encode())
+    path.write_bytes("é\r\n\nb".encode("utf-8-sig"))
     assert read_lines(path) == ["é", "", "b"]
+
+
+@pytest.mark.parametrize(
+    ("read", "name"), [(read_lines, "a.txt"), (read_pairs, "a.txt"), (read_examples, "a.txt"), (read_examples, "a.csv")]
+)
+def test_what_is_no_text(tmp_path, read, name):
+    path = tmp_path / name
     path.write_bytes(b"a\xff")
-    for read in (read_lines, read_pairs, read_examples):
-        with pytest.raises(
-            ValueError, match=re.escape(f"{path}: expected text in UTF-8 (invalid start byte at byte 1)")
-        ):
-            read(str(path))
+    with pytest.raises(ValueError, match=re.escape(f"{path}: expected text in UTF-8 (invalid start byte at byte 1)")):
+        read(str(path))
 
 
 @pytest.mark.parametrize("read", [read_lines, read_conll, read_words, read_examples])
