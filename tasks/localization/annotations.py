@@ -1,7 +1,6 @@
 """Images that a path names: in the layout of PASCAL VOC, COCO or CSV, or images without boxes."""
 
 import zipfile
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TextIO
 
@@ -10,6 +9,7 @@ from structsmooth.tasks.localization.box_table import read_box_table
 from structsmooth.tasks.localization.coco import read_coco
 from structsmooth.tasks.localization.images import AnnotatedImage, Faults, ImageFile
 from structsmooth.tasks.localization.voc import read_voc, voc_years
+from structsmooth.tasks.segmentation.pictures import read_listed
 
 _SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp"}
 
@@ -32,10 +32,10 @@ def read_annotations(source: str | TextIO, folder: str | None = None) -> tuple[l
 
     Raises:
         FileNotFoundError: no such file, or no such split.
-        ValueError: a malformed file, with path and line; or none of the above.
+        ValueError: a malformed file, with path and line; none of the above; or two listed images of one name.
     """
     if not isinstance(source, str):
-        return _listed(source), Faults()
+        return read_listed(source, _at), Faults()
     path, split = split_part(source)
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file")
@@ -57,20 +57,12 @@ def read_annotations(source: str | TextIO, folder: str | None = None) -> tuple[l
     return readers[path.suffix.lower()](path, beside), Faults()
 
 
-def _listed(lines: Iterable[str]) -> list[AnnotatedImage]:
-    """Images at the paths that lines name; those of folders and archives by their own names."""
-    images: list[AnnotatedImage] = []
-    for name in filter(None, map(str.strip, lines)):
-        path = Path(name)
-        if path.is_dir():
-            images += _unlabelled(path)
-        elif zipfile.is_zipfile(path):
-            images += _unlabelled(zipfile.Path(path))
-        else:
-            images.append(AnnotatedImage(name, ImageFile(name)))
-    if not images:
-        raise ValueError("standard input: expected lines with paths of images")
-    return images
+def _at(name: str) -> list[AnnotatedImage]:
+    """The image at a path, or the images of a folder or archive there by their own names."""
+    path = Path(name)
+    if path.is_dir():
+        return _unlabelled(path)
+    return _unlabelled(zipfile.Path(path)) if zipfile.is_zipfile(path) else [AnnotatedImage(name, ImageFile(name))]
 
 
 def _unlabelled(root: Path | zipfile.Path) -> list[AnnotatedImage]:

@@ -292,3 +292,11 @@ def test_nothing_to_predict_is_refused(tmp_path):
             read_annotations(source)
     with pytest.raises(ValueError, match="standard input: expected lines with paths of images"):
         read_annotations(io.StringIO("\n"))
+
+
+def test_listed_images_of_one_name_are_refused(tmp_path):
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "x.png").write_bytes(png())
+    with pytest.raises(ValueError, match="two images have the name x"):
+        read_annotations(io.StringIO(f"{tmp_path / 'a'}\n{tmp_path / 'b'}\n"))
