@@ -149,7 +149,7 @@ def train(
     )
 
 
-def parse_lam(text: str, n: int, flag: str = "--lam") -> float:
+def parse_lam(text: str, n: float, flag: str = "--lam") -> float:
     """λ from ``"0.1"`` or ``"10/n"``."""
     number, _, denominator = str(text).partition("/")
     try:

@@ -192,6 +192,7 @@ CASES: dict[str, Case] = {
     "extragradient, bounds": Case(Extragradient(gap_tolerance=0), bounded_problem, 5),
     "frank-wolfe, bounds": Case(FrankWolfe(gap_tolerance=0), bounded_problem, 12),
     "cocoa": Case(CoCoA(gap_tolerance=0)),
+    "bcfw, weights": Case(BCFW(gap_tolerance=0), lambda: small_problem().weighted(torch.linspace(0.5, 3.0, 5))),
     "bcfw, bounds": Case(BCFW(gap_tolerance=0), bounded_problem, 5),
     "proximal-bcfw, bounds": Case(ProximalBCFW(gap_tolerance=0), bounded_problem, 5),
     **{name: Case(solver) for name, solver in (BLOCKWISE | PROXIMAL).items()},

@@ -61,6 +61,7 @@ class SolvedEstimator(BaseEstimator):
         hyperparameters: dict[str, Any] | None = None,
         start: State | None = None,
         early: EarlyStopping | None = None,
+        sample_weight: Tensor | None = None,
     ) -> Result:
         """Solve a problem by the solver that the parameters choose, and keep what is known of the solution.
 
@@ -70,9 +71,12 @@ class SolvedEstimator(BaseEstimator):
             hyperparameters: of that solver.
             start: state of another run on the same problem, from which solvers start that can.
             early: what may stop the run, and then has the weights to keep.
+            sample_weight: weights of the examples, [n], if they do not count alike.
         """
         solver = self._solver(default, hyperparameters or {})
-        lam = parse_lam(str(self.lam), problem.n, "lam")
+        if sample_weight is not None:
+            problem = problem.weighted(sample_weight)
+        lam = parse_lam(str(self.lam), problem.mass, "lam")
         callbacks = [*([_print_progress] if self.verbose else []), *([early] if early else [])]
         settings: dict[str, Any] = {"passes": self.max_iter, "seed": self._seed(), "callbacks": callbacks}
         result = solver.solve(problem, lam=lam, start=_start(solver, start), **settings)
@@ -102,7 +106,8 @@ class SolvedEstimator(BaseEstimator):
             return int(self.random_state)
         return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
 
-    def _certificate(self, problem: Problem) -> Certificate:
+    def _certificate(self, problem: Problem, sample_weight: Tensor | None = None) -> Certificate:
+        problem = problem if sample_weight is None else problem.weighted(sample_weight)
         return certify(
             problem, self._weights.to(problem.start()), self.lam_, solver=BCFW(gap_tolerance=min(self.tol, 1e-3))
         )

@@ -14,6 +14,7 @@ from torch import Tensor
 from structsmooth.costs import Hamming
 from structsmooth.estimators.base import SolvedEstimator, SolverLike
 from structsmooth.estimators.matrices import MatrixLike, as_tensor, dense_sequences, fitted_kernel, sparse_sequences
+from structsmooth.estimators.weights import Weighing
 from structsmooth.kernels import Kernel, KernelName
 from structsmooth.problems import DenseChainProblem, SparseChainProblem
 from structsmooth.solvers import Certificate
@@ -86,13 +87,18 @@ class MulticlassSVM(ClassifierMixin, SolvedEstimator):
         tags.input_tags.sparse = True
         return tags
 
-    def fit(self, X: MatrixLike, y: ArrayLike) -> "MulticlassSVM":
+    def fit(self, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> "MulticlassSVM":
         """Train on examples [n, F], an array, sparse matrix or data frame, with labels [n].
+
+        Args:
+            X: features.
+            y: labels.
+            sample_weight: weights of the examples, [n]: one of weight 2 counts as two, one of weight 0 not at all.
 
         Raises:
             ValueError: fewer than two classes, or what scikit-learn's estimators refuse.
         """
-        X, y = self._validated(X, y)
+        X, y, weights = self._validated(X, y, sample_weight)
         check_classification_targets(y)
         self.classes_, states = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
@@ -100,7 +106,7 @@ class MulticlassSVM(ClassifierMixin, SolvedEstimator):
         if self.kernel is not None:
             settings = (self.kernel, self.gamma, self.degree, self.landmarks, self._seed())
             self.kernel_ = fitted_kernel(*settings, X)
-        self._solve(self._problem(X, torch.from_numpy(states.astype(np.int64))), "proximal-bcfw")
+        self._solve(self._problem(X, torch.from_numpy(states.astype(np.int64))), "proximal-bcfw", sample_weight=weights)
         return self
 
     def decision_function(self, X: MatrixLike) -> NDArray[np.float64]:
@@ -121,13 +127,13 @@ class MulticlassSVM(ClassifierMixin, SolvedEstimator):
         found: NDArray[Any] = self.classes_[best]
         return found
 
-    def certify(self, X: MatrixLike, y: ArrayLike) -> Certificate:
+    def certify(self, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Certificate:
         """How far the weights are from the optimum on training data, by a dual bound of their own."""
         check_is_fitted(self, "weights_")
-        X, y = self._validated(X, y, reset=False)
+        X, y, weights = self._validated(X, y, sample_weight, reset=False)
         if not np.isin(y, self.classes_).all():
             raise ValueError(f"y must have the classes of training, {self.classes_.tolist()}")
-        return self._certificate(self._problem(X, torch.from_numpy(np.searchsorted(self.classes_, y))))
+        return self._certificate(self._problem(X, torch.from_numpy(np.searchsorted(self.classes_, y))), weights)
 
     @property
     def coef_(self) -> NDArray[np.float64]:
@@ -145,9 +151,13 @@ class MulticlassSVM(ClassifierMixin, SolvedEstimator):
         check_is_fitted(self, "weights_")
         return self.weights_.reshape(-1, len(self.classes_))
 
-    def _validated(self, X: MatrixLike, y: ArrayLike, *, reset: bool = True) -> tuple[Any, Any]:
-        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, reset=reset)
-        return X, y
+    def _validated(
+        self, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike | None, *, reset: bool = True
+    ) -> tuple[Any, Any, Tensor | None]:
+        """The examples that have weight, with their labels and weights."""
+        rows, labels = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, reset=reset)
+        kept, weights = Weighing.of(sample_weight, len(labels))
+        return rows[kept], labels[kept], weights
 
     def _problem(self, X: Any, states: Tensor) -> SparseChainProblem | DenseChainProblem:
         """The finite sum over chains of length one."""

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any, get_args
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.base import ClassifierMixin
 from sklearn.utils import Tags
@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from structsmooth.estimators.base import SolvedEstimator, SolverLike
 from structsmooth.estimators.matrices import MatrixLike
+from structsmooth.estimators.weights import Weighing
 from structsmooth.solvers import Certificate
 from structsmooth.tasks import Multilabel
 from structsmooth.tasks.multilabel import FittedMultilabel, Scaling
@@ -92,8 +93,14 @@ class MultiLabelClassifier(ClassifierMixin, SolvedEstimator):
         tags.classifier_tags.multi_class, tags.classifier_tags.multi_label = False, True
         return tags
 
-    def fit(self, X: MatrixLike, y: MatrixLike) -> "MultiLabelClassifier":
+    def fit(self, X: MatrixLike, y: MatrixLike, sample_weight: ArrayLike | None = None) -> "MultiLabelClassifier":
         """Train on examples [n, F], an array, sparse matrix or data frame, with labels [n, L].
+
+        Args:
+            X: features.
+            y: labels.
+            sample_weight: weights of the examples, [n]: one of weight 2 counts as two, one of weight 0 not at all. With
+                weights, the solver ``"auto"`` is proximal BCFW.
 
         Raises:
             ValueError: columns of more than two values, labels that no example has, pairs that are no columns, or what
@@ -101,13 +108,19 @@ class MultiLabelClassifier(ClassifierMixin, SolvedEstimator):
         """
         names, self._is_column = getattr(y, "columns", None), np.ndim(np.asarray(y)) == 1
         X, table = self._validated(X, y)
+        kept, weights = Weighing.of(sample_weight, len(table))
+        X, table = X[kept], table[kept]
         self.label_names_ = [str(name) for name in (range(table.shape[1]) if names is None else names)]
         self._values = list(map(_two_values, table.T))
         examples = _examples(X, _present(table, self._values))
         self._check_choices()
         task = Multilabel(self.edges if isinstance(self.edges, str) else "none", self.scaling)
         self.fitted_ = self._with_edges(task.fit(examples))
-        self._solve(self.fitted_.problem(examples), task.solver, {"rho": self.rho})
+        problem = self.fitted_.problem(examples)
+        if weights is None:
+            self._solve(problem, task.solver, {"rho": self.rho})
+        else:
+            self._solve(problem, "proximal-bcfw", sample_weight=weights)
         return self
 
     def predict(self, X: MatrixLike) -> NDArray[Any]:
@@ -122,11 +135,13 @@ class MultiLabelClassifier(ClassifierMixin, SolvedEstimator):
             for ranked in self._sets(X, k)
         ]
 
-    def certify(self, X: MatrixLike, y: MatrixLike) -> Certificate:
+    def certify(self, X: MatrixLike, y: MatrixLike, sample_weight: ArrayLike | None = None) -> Certificate:
         """How far the weights are from the optimum on training data, by a dual bound of exact or relaxed inference."""
         check_is_fitted(self, "weights_")
         X, table = self._validated(X, y, reset=False)
-        return self._certificate(self.fitted_.problem(_examples(X, _present(table, self._values))))
+        kept, weights = Weighing.of(sample_weight, len(table))
+        examples = _examples(X[kept], _present(table[kept], self._values))
+        return self._certificate(self.fitted_.problem(examples), weights)
 
     @property
     def classes_(self) -> NDArray[Any] | list[NDArray[Any]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.model_selection import train_test_split
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
@@ -16,6 +16,7 @@ from torch.utils.data import default_collate
 from structsmooth.costs import Hamming
 from structsmooth.estimators.base import SolvedEstimator, SolverLike
 from structsmooth.estimators.validation import EarlyStopping
+from structsmooth.estimators.weights import Weighing
 from structsmooth.problems import LinearModuleProblem, ModuleProblem
 from structsmooth.problems.module import to_device
 from structsmooth.smoothing import Max, Smoother
@@ -109,18 +110,26 @@ class StructuredEstimator(SolvedEstimator):
         self.n_iter_no_change = n_iter_no_change
         self.verbose = verbose
 
-    def fit(self, X: Sequence[Any], y: Sequence[Any]) -> "StructuredEstimator":
-        """Train a copy of the module."""
+    def fit(self, X: Sequence[Any], y: Sequence[Any], sample_weight: ArrayLike | None = None) -> "StructuredEstimator":
+        """Train a copy of the module.
+
+        Args:
+            X: inputs.
+            y: outputs.
+            sample_weight: weights of the examples: one of weight 2 counts as two, one of weight 0 not at all.
+        """
         if not (self.warm_start and hasattr(self, "module_")):
             self.module_ = deepcopy(self.module)
-        examples, early = self._pairs(X, y), None
+        (examples, weights), early = self._weighted_pairs(X, y, sample_weight), None
         if self.early_stopping:
             split = {"test_size": self.validation_fraction, "random_state": self._seed()}
-            examples, held_out = train_test_split(examples, **split)
+            part, rest = train_test_split(np.arange(len(examples)), **split)
+            examples, held_out = ([examples[i] for i in rows] for rows in (part, rest))
+            weights = None if weights is None else weights[torch.from_numpy(part)]
             early = EarlyStopping(lambda w: self._score_at(w, problem, held_out), self.n_iter_no_change)
         problem = self._problem(examples)
         default = "proximal-bcfw" if isinstance(problem, LinearModuleProblem) else "incremental-prox-linear"
-        self._solve(problem, default, early=early)
+        self._solve(problem, default, early=early, sample_weight=weights)
         problem.load(self._weights)
         return self
 
@@ -145,15 +154,16 @@ class StructuredEstimator(SolvedEstimator):
                 ranked.append([(score, _trimmed(own, length)) for score, own in best if score > -np.inf])
         return ranked
 
-    def score(self, X: Sequence[Any], y: Sequence[Any]) -> float:
+    def score(self, X: Sequence[Any], y: Sequence[Any], sample_weight: ArrayLike | None = None) -> float:
         """Minus the mean task loss of predictions, by ``cost``, or the number of wrong labels without one."""
         check_is_fitted(self, "weights_")
-        return self._score_of(self._pairs(X, y))
+        return self._score_of(*self._weighted_pairs(X, y, sample_weight))
 
-    def certify(self, X: Sequence[Any], y: Sequence[Any]) -> Certificate:
+    def certify(self, X: Sequence[Any], y: Sequence[Any], sample_weight: ArrayLike | None = None) -> Certificate:
         """How far the weights are from the optimum on training data, by a dual bound of their own: of affine scores."""
         check_is_fitted(self, "weights_")
-        return self._certificate(self._problem(self._pairs(X, y)))
+        examples, weights = self._weighted_pairs(X, y, sample_weight)
+        return self._certificate(self._problem(examples), weights)
 
     def _problem(self, examples: list[Pair]) -> ModuleProblem | LinearModuleProblem:
         """The finite sum over examples."""
@@ -170,6 +180,14 @@ class StructuredEstimator(SolvedEstimator):
         outputs = [None] * len(X) if y is None else [_as_labels(own) for own in y]
         return [(_as_input(own, dtype), output) for own, output in zip(X, outputs, strict=True)]
 
+    def _weighted_pairs(
+        self, X: Sequence[Any], y: Sequence[Any], sample_weight: ArrayLike | None
+    ) -> tuple[list[Pair], Tensor | None]:
+        """The examples that have weight, and their weights."""
+        pairs = self._pairs(X, y)
+        kept, weights = Weighing.of(sample_weight, len(pairs))
+        return [pairs[i] for i in kept], weights
+
     def _structures(self, examples: list[Pair]) -> Iterator[tuple[Structure, Any]]:
         """The structures and labels of batches of examples under the trained module, in evaluation mode."""
         device, collate = next(self.module_.parameters()).device, self.collate or _stacked
@@ -179,10 +197,11 @@ class StructuredEstimator(SolvedEstimator):
                 structure = self.module_(to_device(x, device))
             yield structure, y if y is None else to_device(y, device)
 
-    def _score_of(self, examples: list[Pair]) -> float:
+    def _score_of(self, examples: list[Pair], weights: Tensor | None = None) -> float:
         cost = Hamming() if self.cost is None else self.cost
-        losses = (float(_losses(structure, y, cost).sum()) for structure, y in self._structures(examples))
-        return -sum(losses) / len(examples)
+        losses = torch.cat([_losses(structure, y, cost).cpu() for structure, y in self._structures(examples)])
+        weights = torch.ones_like(losses) if weights is None else weights.to(losses)
+        return -float(weights @ losses / weights.sum())
 
     def _score_at(self, weights: Tensor, problem: ModuleProblem | LinearModuleProblem, held_out: list[Pair]) -> float:
         self.weights_ = weights.numpy()

@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import numpy as np
+import torch
+from numpy.typing import ArrayLike
 from sklearn.model_selection import train_test_split
 from sklearn.utils import Tags as SklearnTags
 from sklearn.utils.validation import check_is_fitted
@@ -28,7 +30,7 @@ from structsmooth.estimators.tokens import (
 )
 from structsmooth.estimators.validation import EarlyStopping
 from structsmooth.kernels import Kernel, KernelName
-from structsmooth.metrics import entity_scores
+from structsmooth.metrics import MatchCounts, entity_scores
 from structsmooth.problems import LinearProblem
 from structsmooth.sequences import Sequences
 from structsmooth.solvers import Certificate
@@ -146,20 +148,31 @@ class SequenceTagger(TaggerWeights):
         tags.input_tags.two_d_array, tags.target_tags.required = False, True
         return tags
 
-    def fit(self, X: Sequence[Any], y: Sequence[Sequence[Tag]]) -> "SequenceTagger":
-        """Train on tagged sentences; empty ones are left out."""
-        sentences, tags = check_sentences(X, y)
+    def fit(
+        self, X: Sequence[Any], y: Sequence[Sequence[Tag]], sample_weight: ArrayLike | None = None
+    ) -> "SequenceTagger":
+        """Train on tagged sentences; empty ones are left out.
+
+        Args:
+            X: sentences.
+            y: their tags.
+            sample_weight: weights of the sentences: one of weight 2 counts as two, one of weight 0 not at all.
+        """
+        sentences, tags, weights = check_sentences(X, y, sample_weight)
         self.tags_, early = Tags.of(tags, self.constraints), None
         if self.early_stopping:
             split = {"test_size": self.validation_fraction, "random_state": self._seed()}
-            sentences, held_out, tags, held_out_tags = train_test_split(sentences, tags, **split)
+            part, rest = train_test_split(np.arange(len(tags)), **split)
+            held_out, held_out_tags = ([own[i] for i in rest] for own in (sentences, tags))
+            sentences, tags = ([own[i] for i in part] for own in (sentences, tags))
+            weights = None if weights is None else weights[torch.from_numpy(part)]
             early = EarlyStopping(lambda w: self._score_at(w, held_out, held_out_tags), self.n_iter_no_change)
         self.features_, sequences = self._fit_features(sentences)
         labels = self.tags_.states(tags)
         data = (self.loss, sequences.lengths, labels, len(self.features_.names))
         start = self._last.start(*data) if self.warm_start and hasattr(self, "_last") else None
         default = "proximal-bcfw" if self.loss in ("hinge", "slack") else "casimir-svrg"
-        result = self._solve(self._problem(sequences, labels), default, start=start, early=early)
+        result = self._solve(self._problem(sequences, labels), default, start=start, early=early, sample_weight=weights)
         if self.warm_start:
             self._last = LastFit(*data, result.state)
         return self
@@ -189,20 +202,21 @@ class SequenceTagger(TaggerWeights):
 
         return self._over(X, marginals, list)
 
-    def score(self, X: Sequence[Any], y: Sequence[Sequence[Tag]]) -> float:
+    def score(self, X: Sequence[Any], y: Sequence[Sequence[Tag]], sample_weight: ArrayLike | None = None) -> float:
         """F1 of entities, as ``conlleval`` computes it, if tags are those of entities; else the share of right tags."""
-        sentences, tags = check_sentences(X, y)
-        found = self.predict(sentences)
-        if self.scheme_ is not None:
-            return entity_scores(strings(tags), strings(found)).f1
-        right = [a == b for own, gold in zip(found, tags, strict=True) for a, b in zip(own, gold, strict=True)]
-        return float(np.mean(right))
+        sentences, tags, weights = check_sentences(X, y, sample_weight)
+        matches = map(self._matches, tags, self.predict(sentences))
+        table = np.array([(own.correct, own.predicted, own.gold) for own in matches], dtype=np.float64)
+        correct, predicted, gold = (np.ones(len(table)) if weights is None else weights.numpy()) @ table
+        return float(2 * correct / (predicted + gold)) if correct else 0.0
 
-    def certify(self, X: Sequence[Any], y: Sequence[Sequence[Tag]]) -> Certificate:
+    def certify(
+        self, X: Sequence[Any], y: Sequence[Sequence[Tag]], sample_weight: ArrayLike | None = None
+    ) -> Certificate:
         """How far the weights are from the optimum on training data, by a dual bound of their own; for the hinge."""
         check_is_fitted(self, "weights_")
-        sentences, tags = check_sentences(X, y)
-        return self._certificate(self._problem(self.features_.encode(sentences), self.tags_.states(tags)))
+        sentences, tags, weights = check_sentences(X, y, sample_weight)
+        return self._certificate(self._problem(self.features_.encode(sentences), self.tags_.states(tags)), weights)
 
     def save(self, path: str | Path) -> None:
         """Write ``model.safetensors`` and ``model.json`` into a folder, which is made if need be.
@@ -239,6 +253,12 @@ class SequenceTagger(TaggerWeights):
         else:
             features = NumberRows.fit(sentences)
         return features, features.encode(sentences)
+
+    def _matches(self, gold: list[Tag], found: list[Tag]) -> MatchCounts:
+        """Entities of a sentence in gold and found tags, or tokens."""
+        if self.scheme_ is not None:
+            return entity_scores(strings([gold]), strings([found])).overall
+        return MatchCounts(sum(a == b for a, b in zip(gold, found, strict=True)), len(found), len(gold))
 
     def _score_at(self, weights: Tensor, X: Sequence[Any], y: Sequence[Sequence[Tag]]) -> float:
         self.weights_ = weights.numpy()

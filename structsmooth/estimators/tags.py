@@ -8,10 +8,12 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from structsmooth.costs import WeightedHamming
 from structsmooth.estimators.tokens import length
+from structsmooth.estimators.weights import Weighing
 from structsmooth.tag_schemes import TagScheme, TransitionMask, detect_scheme, transition_mask
 
 Tag = str | int
@@ -105,11 +107,13 @@ def as_sentences(X: Any) -> list[Any]:
     return list(X)
 
 
-def check_sentences(X: Any, y: Any) -> tuple[list[Any], list[list[Tag]]]:
-    """The sentences that have tokens, and their tags as Python's own strings and integers.
+def check_sentences(
+    X: Any, y: Any, sample_weight: ArrayLike | None = None
+) -> tuple[list[Any], list[list[Tag]], Tensor | None]:
+    """The sentences that have tokens and weight, their tags as Python's own strings and integers, and their weights.
 
     Raises:
-        ValueError: numbers of sentences or tokens that differ, or no token at all.
+        ValueError: numbers of sentences, tokens or weights that differ, no token at all, or weights below zero.
     """
     sentences, tags = as_sentences(X), [_plain(own) for own in as_sentences(y)]
     if len(sentences) != len(tags):
@@ -117,10 +121,11 @@ def check_sentences(X: Any, y: Any) -> tuple[list[Any], list[list[Tag]]]:
     for number, (sentence, own) in enumerate(zip(sentences, tags, strict=True)):
         if length(sentence) != len(own):
             raise ValueError(f"sentence {number} has {length(sentence)} tokens in X and {len(own)} tags in y")
-    full = [number for number, own in enumerate(tags) if own]
-    if not full:
+    weighing = Weighing.of(sample_weight, len(tags))
+    weighing = weighing.of_rows(np.array([place for place, i in enumerate(weighing.kept) if tags[i]], dtype=np.int64))
+    if not len(weighing.kept):
         raise ValueError("X must have a sentence with a token at least")
-    return [sentences[number] for number in full], [tags[number] for number in full]
+    return [sentences[i] for i in weighing.kept], [tags[i] for i in weighing.kept], weighing.weights
 
 
 def strings(tags: Sequence[Sequence[Tag]]) -> list[list[str]]:

@@ -13,7 +13,7 @@ from structsmooth.problems.linear.factor_graph.data import FactorGraphs
 from structsmooth.problems.linear.module import LinearModuleProblem
 from structsmooth.problems.module import LinearizedProblem, ModuleProblem
 from structsmooth.problems.partition import PartitionedProblem, partitioned
-from structsmooth.problems.sharding import sharded
+from structsmooth.problems.sharding import of_examples, sharded
 from structsmooth.problems.shifted import ShiftedProblem
 
 __all__ = [
@@ -37,6 +37,7 @@ __all__ = [
     "ShiftedProblem",
     "SmoothedIterate",
     "SparseChainProblem",
+    "of_examples",
     "partitioned",
     "respond",
     "sharded",

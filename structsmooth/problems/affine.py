@@ -55,8 +55,8 @@ class AffineBatch(ABC):
         """Losses of the examples: [b], differentiable once at least."""
 
     @abstractmethod
-    def oracle(self, w: Tensor, smoother: Smoother) -> Answer:
-        """One oracle call on each example."""
+    def oracle(self, w: Tensor, smoother: Smoother, importances: Tensor | None = None) -> Answer:
+        """One oracle call on each example, whose losses count by their importances [b] if there are any."""
 
     @abstractmethod
     def adjoint(self, statistics: Sequence[Tensor]) -> Tensor:
@@ -122,7 +122,7 @@ class AffineProblem(Problem):
 
     def _answer(self, batch: AffineBatch, w: Tensor, indices: Tensor, smoother: Smoother) -> Answer:
         self.oracle_calls += self.inferences(indices)
-        return batch.oracle(w, smoother)
+        return batch.oracle(w, smoother, self.importances(indices))
 
 
 def by_example(structure: Structure) -> tuple[Structure, bool]:

@@ -11,6 +11,7 @@ from torch import Tensor
 from structsmooth import processes
 from structsmooth.problems.bounds import Bounds, clip
 from structsmooth.problems.sharding import Shard, mean, reduced, replicated, shared_mean
+from structsmooth.problems.weighting import WeightedExamples, times
 from structsmooth.smoothing import Max, Smoother
 
 
@@ -46,7 +47,7 @@ class FullPass:
         return replace(self, gradient=processes.summed(self.gradient * share), **changes)
 
 
-class Problem(ABC):
+class Problem(WeightedExamples, ABC):
     """A finite sum of n losses in a weight vector w: 1-D, ``dim`` long.
 
     A problem owns the passes over the data, a solver the schedule. A subclass gives ``n``, ``dim``, ``start``,
@@ -56,6 +57,7 @@ class Problem(ABC):
 
     Attributes:
         n: number of examples.
+        sample_weight: weights of the examples, if they do not count alike; see :meth:`weighted`.
         dim: number of weights.
         batch_size: default number of examples per step.
         chunk_size: number of examples per batch in passes over all of them, unless steps take more.
@@ -68,7 +70,6 @@ class Problem(ABC):
         shard: the part of this process, where processes share passes; see :func:`~structsmooth.problems.sharded`.
     """
 
-    n: int
     dim: int
     batch_size: int = 1
     chunk_size: int = 32
@@ -86,11 +87,11 @@ class Problem(ABC):
 
     @abstractmethod
     def batch_losses(self, w: Tensor, indices: Tensor, smoother: Smoother) -> Tensor:
-        """Losses f_i(w) of the examples ``indices`` [b]: [b], differentiable with respect to ``w``."""
+        """Losses f_i(w) of the examples ``indices`` [b]: [b], differentiable; without the weights of the examples."""
 
     @abstractmethod
     def subset(self, indices: Tensor) -> "Problem":
-        """The same problem over some of its examples."""
+        """The same problem over some of its examples; ``structsmooth.problems.of_examples`` keeps their weights."""
 
     def share(self, indices: Tensor) -> "Problem":
         """The same problem over a large part of its examples, which are read when they are needed."""
@@ -261,29 +262,11 @@ class Problem(ABC):
 
     def _losses(self, w: Tensor, indices: Tensor, smoother: Smoother) -> Tensor:
         self.oracle_calls += self.inferences(indices)
-        return self.batch_losses(w, indices, smoother)
+        return times(self.batch_losses(w, indices, smoother), self.importances(indices))
 
     def chunks(self) -> Iterator[Tensor]:
         """The indices of all examples in batches."""
         return iter(torch.arange(self.n).split(max(self.batch_size, self.chunk_size)))
-
-
-class DerivedProblem(Problem):
-    """A problem over the examples of another, with its sizes and bounds, whose oracle calls count as its own."""
-
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
-        self.n, self.dim, self.smoother, self.bounds = problem.n, problem.dim, problem.smoother, problem.bounds
-        self.batch_size, self.chunk_size = problem.batch_size, problem.chunk_size
-
-    @property
-    def oracle_calls(self) -> int:
-        """Oracle calls of the other problem."""
-        return self.problem.oracle_calls
-
-    @oracle_calls.setter
-    def oracle_calls(self, calls: int) -> None:
-        self.problem.oracle_calls = calls
 
 
 def total(sums: list[Tensor]) -> float:

@@ -12,8 +12,10 @@ from torch.utils.data import Subset, default_collate
 from structsmooth.costs import Hamming
 from structsmooth.losses import StructuralHinge
 from structsmooth.problems.affine import AffineBatch, AffineProblem, Answer, by_example
-from structsmooth.problems.base import DerivedProblem, Problem
-from structsmooth.problems.sharding import Shard, replicated, shared_out
+from structsmooth.problems.base import Problem
+from structsmooth.problems.derived import DerivedProblem
+from structsmooth.problems.sharding import Shard, of_examples, replicated
+from structsmooth.problems.weighting import times
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.structures.base import PartCosts, Structure
 from structsmooth.structures.checks import require_count
@@ -127,11 +129,12 @@ class ModuleProblem(Problem):
         device = next(iter(self.parameters.values())).device
         return to_device(x, device), to_device(y, device)
 
-    @shared_out
+    @of_examples
     def subset(self, indices: Tensor) -> "ModuleProblem":
         """The same problem over some of its examples."""
         return self._over([self.dataset[i] for i in indices.tolist()])
 
+    @of_examples
     def share(self, indices: Tensor) -> "ModuleProblem":
         """The same problem over some of its examples, which are read from the dataset when they are needed."""
         return self._over(Subset(self.dataset, indices.tolist()))  # type: ignore[arg-type]
@@ -200,9 +203,9 @@ class _LinearizedBatch(AffineBatch):
             # Jᵀu as a function of u: linear, so that its derivative is J wherever u is.
             (self.transpose,) = torch.autograd.grad(self.moving, self.center, self.cotangents, create_graph=True)
 
-    def oracle(self, w: Tensor, smoother: Smoother) -> Answer:
+    def oracle(self, w: Tensor, smoother: Smoother, importances: Tensor | None = None) -> Answer:
         tangents = [tangent.requires_grad_() for tangent in self.tangents(w - self.center.detach())]
-        loss = self._moved_losses(tangents, smoother).sum()
+        loss = times(self._moved_losses(tangents, smoother), importances).sum()
         return Answer(loss.detach(), torch.autograd.grad(loss, tangents), self.by_example)
 
     def losses(self, w: Tensor, smoother: Smoother) -> Tensor:

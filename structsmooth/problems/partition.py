@@ -57,7 +57,7 @@ class PartitionedProblem(Problem):
 
     Attributes:
         own: the problem over the process's own examples.
-        part: share of the process's own examples in all.
+        part: share of the process's own examples in all, by their weights if they have any.
     """
 
     def __init__(self, own: Problem) -> None:
@@ -67,7 +67,7 @@ class PartitionedProblem(Problem):
             raise ValueError(f"problems of all processes must have the same dim and smoother, got {found}")
         self.own = own
         self.n, self.dim = sum(processes.gathered(own.n)), own.dim
-        self.part = own.n / self.n
+        self.part = own.mass / sum(processes.gathered(own.mass))
         self.smoother, self.bounds = own.smoother, own.bounds
         self.batch_size, self.chunk_size = own.batch_size, own.chunk_size
 

@@ -21,6 +21,16 @@ class Shareable(Protocol):
     n: int
     oracle_calls: int
     shard: "Shard | None"
+    sample_weight: Tensor | None
+
+    @property
+    def mass(self) -> float:
+        """Sum of the weights of the examples."""
+        ...
+
+    def weighted(self, sample_weight: Tensor) -> Any:
+        """The same problem with weights of examples."""
+        ...
 
     def share(self, indices: Tensor) -> Any:
         """The same problem over a large part of its examples."""
@@ -106,7 +116,7 @@ def reduced(reduction: Callable[[Any, float], Any]) -> Callable[[F], F]:
             mine = [argument[self.shard.rows] if isinstance(argument, Tensor) else argument for argument in arguments]
             result = getattr(own, method.__name__)(w, *mine, **options)
             self.oracle_calls += calls_of_all(w, own.oracle_calls - calls)
-            return reduction(result, own.n / self.n)
+            return reduction(result, own.mass / self.mass)
 
         return cast(F, shared_pass)
 
@@ -160,15 +170,22 @@ def replicated(method: F) -> F:
     return cast(F, same_everywhere)
 
 
-def shared_out(method: F) -> F:
-    """Decorate what makes another problem of a problem: processes share the passes of that one, too."""
+def of_examples(method: F) -> F:
+    """Decorate ``method(indices, ...)`` that makes a problem over some examples.
+
+    The examples keep their weights, and processes share the passes of the new problem, too. It may come in a tuple,
+    first.
+    """
 
     @functools.wraps(method)
-    def made(self: Shareable, *arguments: Any) -> Any:
-        result = method(self, *arguments)
-        if self.shard is None:
-            return result
-        return (sharded(result[0]), *result[1:]) if isinstance(result, tuple) else sharded(result)
+    def made(self: Shareable, indices: Tensor, *arguments: Any) -> Any:
+        result = method(self, indices, *arguments)
+        part, *others = result if isinstance(result, tuple) else (result,)
+        if self.sample_weight is not None:
+            part = part.weighted(self.sample_weight[indices])
+        if self.shard is not None:
+            part = sharded(part)
+        return (part, *others) if isinstance(result, tuple) else part
 
     return cast(F, made)
 

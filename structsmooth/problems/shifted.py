@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from structsmooth.problems.base import DerivedProblem, FullPass, Problem
+from structsmooth.problems.base import FullPass, Problem
+from structsmooth.problems.derived import DerivedProblem
 from structsmooth.smoothing import Smoother
 
 

@@ -57,9 +57,9 @@ class PoseProblem(LinearModuleProblem):
 class _Image(BlockBatch):
     """A single image, whose statistics a full pass can keep."""
 
-    def oracle(self, w: Tensor, smoother: Smoother) -> Answer:
+    def oracle(self, w: Tensor, smoother: Smoother, importances: Tensor | None = None) -> Answer:
         """One oracle call; statistics [1, ...]."""
-        answer = super().oracle(w, smoother)
+        answer = super().oracle(w, smoother, importances)
         return replace(answer, statistics=[m.unsqueeze(0) for m in answer.statistics], by_example=True)
 
     def adjoint(self, statistics: Sequence[Tensor]) -> Tensor:

@@ -53,6 +53,12 @@ def linearized(build: Callable[[], Problem]) -> Problem:
     return problem.linearize(problem.start())
 
 
+def weighted(build: Callable[[], Problem]) -> Problem:
+    """Weights that no two examples share."""
+    problem = build()
+    return problem.weighted(torch.linspace(0.5, 3.0, problem.n))
+
+
 def shifted(build: Callable[[], Problem]) -> Problem:
     problem = build()
     return ShiftedProblem(problem, problem.within_bounds(gaussian(problem, 5)))
@@ -75,6 +81,13 @@ MEMBERS: dict[str, Callable[[], Problem]] = {
     **{f"network {name}": build for name, build in PROBLEMS.items()},
     "network chain, likelihood": lambda: chain_problem(smoother=Entropy(1.0)),
     **{f"linearized {name}": lambda build=build: linearized(build) for name, build in PROBLEMS.items()},
+    "weighted sparse chain": lambda: weighted(random_problem),
+    "weighted sparse chain, likelihood": lambda: weighted(likelihood),
+    "weighted gram chain": lambda: weighted(random_gram_problem),
+    "weighted linear tree": lambda: weighted(lambda: problem_of("tree", chunk_size=4)),
+    "weighted network tree": lambda: weighted(PROBLEMS["tree"]),
+    "weighted linearized tree": lambda: weighted(lambda: linearized(PROBLEMS["tree"])),
+    "weighted and shifted sparse chain": lambda: weighted(lambda: shifted(random_problem)),
     "shifted sparse chain": lambda: shifted(random_problem),
     "shifted sparse chain, bounds": lambda: shifted(boxed),
     "shifted linear tree": lambda: shifted(lambda: problem_of("tree")),
@@ -101,8 +114,9 @@ def weights(problem: Problem, seed: int = 0) -> Tensor:
 
 
 def losses(problem: Problem, w: Tensor, smoother: Smoother) -> Tensor:
+    """Of all examples, by their weights: the objective is their mean."""
     with torch.no_grad():
-        return problem.batch_losses(w, torch.arange(problem.n), smoother)
+        return problem.batch_losses(w, torch.arange(problem.n), smoother) * problem.n * problem.shares
 
 
 def order(problem: Problem, steps: int = 9, size: int = 1) -> Tensor:
@@ -195,13 +209,13 @@ def test_copies_have_the_same_losses(problem: Problem) -> None:
 
 def test_parts_of_it_have_its_losses(problem: Problem) -> None:
     w, indices = weights(problem), torch.tensor([4, 1, 1, 2])
-    expected = losses(problem, w, problem.smoother)[indices]
+    expected = (losses(problem, w, problem.smoother) * problem.mass / problem.n)[indices]
     restricted, used = problem.restrict(indices, w)
     for part, v in ((problem.subset(indices), w), (problem.share(indices), w), (restricted, used)):
         assert (part.n, part.dim, part.smoother) == (4, len(v), problem.smoother)
         assert (part.batch_size, part.chunk_size) == (problem.batch_size, problem.chunk_size)
         assert getattr(part, "cost", None) == getattr(problem, "cost", None)
-        assert_close(losses(part, v, problem.smoother), expected, rtol=0, atol=1e-12)
+        assert_close(losses(part, v, problem.smoother) * part.mass / part.n, expected, rtol=0, atol=1e-12)
         assert (part.bounds is None) == (problem.bounds is None)
         assert torch.equal(part.within_bounds(v), v)
     assert problem.oracle_calls == 0

@@ -42,6 +42,10 @@ def dense() -> LinearModuleProblem:
     return LinearModuleProblem(LinearScore(sparse.features, 3, torch.float64), data, collate=collate, chunk_size=2)
 
 
+def weighted(problem: Problem) -> Problem:
+    return problem.weighted(torch.linspace(0.5, 3.0, problem.n))
+
+
 # n of the deep problems is odd: the shares differ.
 RUNS: dict[str, tuple[Callable[[], Problem], Any]] = {
     "deep SVRG": (small_networks.chain_problem, SVRG(learning_rate=0.1)),
@@ -50,6 +54,9 @@ RUNS: dict[str, tuple[Callable[[], Problem], Any]] = {
     "deep Adam": (small_networks.tree_problem, Adam()),
     "smooth deep SVRG": (lambda: small_networks.chain_problem(smoother=Entropy(1.0)), SVRG()),
     "graph cuts": (small_networks.graph_problem, ProxLinear(inner="svrg", inner_stop="gradient")),
+    "weighted deep Adam": (lambda: weighted(small_networks.tree_problem()), Adam()),
+    "weighted linear module BCFW": (lambda: weighted(dense()), BCFW(refresh=2)),
+    "weighted sparse chain": (lambda: weighted(random_problem()), CasimirSVRG()),
     "linear module": (dense, CasimirSVRG(mu=0.5)),
     "linear module BCFW": (dense, BCFW(steps="pairwise", refresh=2)),
     "sparse chain": (random_problem, SVRG(mu=0.5)),

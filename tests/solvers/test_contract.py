@@ -227,7 +227,7 @@ class TestRuns:
         assert history[-1].objective == pytest.approx(objective(problem, result.weights), rel=1e-12)
         assert all((row.step_size is None) == (case.solver in STEPS_OF_ANY_SIZE) for row in history)
         assert all((row.mu > 0) == isinstance(case.solver, SVRG | CasimirSVRG | ExcessiveGap) for row in history)
-        linear = case.problem in (small_problem, bounded_problem)
+        linear = isinstance(problem, SparseChainProblem)
         assert all((row.dual is not None) == (row.gap is not None) == linear for row in history)
         assert History.from_json_lines(history.to_json_lines().splitlines()) == history
 

@@ -37,9 +37,10 @@ def ascend(problem: BlockProblem, point: SmoothedIterate, block: int, lam: float
     gain = float(response.value - inner(augmented, own) - point.surplus[block])
     if gain <= 0:
         return
-    curvature = problem.feature_map.squared_norm(direction, block) / (lam * problem.n)
+    scale = problem.block_share(block) / lam
+    curvature = problem.feature_map.squared_norm(direction, block) * scale
     size = 1.0 if gain >= curvature else gain / curvature
-    problem.feature_map.add_adjoint(direction, block, -size / (lam * problem.n), point.weights)
+    problem.feature_map.add_adjoint(direction, block, -size * scale, point.weights)
     for m, d in zip(own, direction, strict=True):
         m += size * d
     point.surplus[block].lerp_(response.value - inner(augmented, response.statistics), size)

@@ -25,7 +25,8 @@ class LinearProblem(BlockProblem):
     examples into several. It is D(m) = (1/n) Σ ⟨ℓ_i, m_i⟩ − λh*(v), where n is the number of examples,
     v = −(1/(λn)) Σ B_iᵀ(m_i − ν(y_i)), and h*(v) = ½‖v‖², or the conjugate of :mod:`structsmooth.problems.bounds` if
     there are ``bounds``. At the weights w = v, clipped to the bounds, F(w) − D(m) is the sum of the block gaps
-    g_i = (1/n) max_s ⟨θ_i + ℓ_i, s − m_i⟩ (Osokin et al. 2016, section 2.3 and appendix H).
+    g_i = (1/n) max_s ⟨θ_i + ℓ_i, s − m_i⟩ (Osokin et al. 2016, section 2.3 and appendix H). Where examples have
+    weights, their shares take the place of 1/n throughout.
 
     A subclass has a feature map and gives, for each block, the oracle, the costs and the labels. The passes below are
     plain torch; a subclass may override them by faster ones that give the same iterates, away from ties.
@@ -71,15 +72,17 @@ class LinearProblem(BlockProblem):
 
     def expected_cost(self, statistics: Tensor) -> float:
         """(1/n) Σ ⟨ℓ_i, m_i⟩."""
-        costs = (inner(self.costs(b), self.block_statistics(statistics, b)) for b in range(self.blocks))
-        return sum(map(float, costs)) / self.n
+        costs = torch.stack(
+            [inner(self.costs(block), self.block_statistics(statistics, block)) for block in range(self.blocks)]
+        )
+        return float(self._shared(costs).sum())
 
     def dual_weights(self, statistics: Tensor, lam: float) -> Tensor:
         """v = −(1/(λn)) Σ B_iᵀ(m_i − ν(y_i)), [dim]; the weights of the dual iterate are these, within the bounds."""
         v = torch.zeros_like(self.start())
         for block in range(self.blocks):
             change = minus(self.block_statistics(statistics, block), self.label_parts(block))
-            self.feature_map.add_adjoint(change, block, -1 / (lam * self.n), v)
+            self.feature_map.add_adjoint(change, block, -self.block_share(block) / lam, v)
         return v
 
     @reduced(mean_rows)
@@ -89,8 +92,8 @@ class LinearProblem(BlockProblem):
         for block in range(self.blocks):
             augmented = self.augmented(w, block)
             towards = self.call(augmented, block).statistics
-            gaps.append(inner(augmented, minus(towards, self.block_statistics(statistics, block))) / self.n)
-        return torch.stack(gaps)
+            gaps.append(inner(augmented, minus(towards, self.block_statistics(statistics, block))))
+        return self._shared(torch.stack(gaps))
 
     @reduced(mean_rows)
     def block_margins(self, w: Tensor, statistics: Tensor) -> Tensor:
@@ -98,8 +101,8 @@ class LinearProblem(BlockProblem):
         margins = []
         for block in range(self.blocks):
             own = self.block_statistics(statistics, block)
-            margins.append(inner(self.augmented(w, block), minus(own, self.label_parts(block))) / self.n)
-        return torch.stack(margins)
+            margins.append(inner(self.augmented(w, block), minus(own, self.label_parts(block))))
+        return self._shared(torch.stack(margins))
 
     @reduced(rows)
     def best_statistics(self, w: Tensor) -> Tensor:
@@ -207,3 +210,7 @@ class LinearProblem(BlockProblem):
         point.lead.mul_(share)
         point.values[1] *= share
         return point
+
+    def _shared(self, values: Tensor) -> Tensor:
+        """Values of all blocks [blocks], times the shares of their examples."""
+        return values * self.block_shares.to(values)

@@ -10,6 +10,7 @@ from structsmooth.losses import StructuralHinge
 from structsmooth.problems.affine import AffineBatch, Answer, Parts, by_example
 from structsmooth.problems.linear.active_set import inner, minus
 from structsmooth.problems.linear.blocks import BlockProblem
+from structsmooth.problems.weighting import times
 from structsmooth.smoothing import Smoother
 from structsmooth.structures.base import PartCosts, Structure
 
@@ -25,18 +26,19 @@ class BlockBatch(AffineBatch):
         singles = (BlockBatch(self.problem, index) for index in self.indices.split(1))
         return torch.stack([_Loss.apply(w, single, smoother) for single in singles])
 
-    def oracle(self, w: Tensor, smoother: Smoother) -> Answer:
+    def oracle(self, w: Tensor, smoother: Smoother, importances: Tensor | None = None) -> Answer:
         """One oracle call on each block."""
         losses: list[Tensor] = []
         expected: list[Tensor] = []
         statistics: list[Tensor] = []
         for block in self.blocks:
+            factor = 1.0 if importances is None else self.problem.n * self.problem.block_share(block)
             problem, augmented = self.problem, self.problem.augmented(w, block)
             response = problem.oracle(augmented, block, smoother)
             labels, costs = problem.label_parts(block), problem.costs(block)
-            losses.append(response.value - inner(augmented, labels) + inner(costs, labels))
-            expected.append(inner(costs, response.statistics))
-            statistics += minus(response.statistics, labels)
+            losses.append(factor * (response.value - inner(augmented, labels) + inner(costs, labels)))
+            expected.append(factor * inner(costs, response.statistics))
+            statistics += (factor * change for change in minus(response.statistics, labels))
         return Answer(torch.stack(losses).sum(), statistics, False, torch.stack(expected).sum())
 
     def adjoint(self, statistics: Sequence[Tensor]) -> Tensor:
@@ -85,7 +87,7 @@ class StructureBatch(AffineBatch):
         losses: Tensor = StructuralHinge(smoother, self.cost, "none")(self.structure(w), self.y)
         return losses
 
-    def oracle(self, w: Tensor, smoother: Smoother) -> Answer:
+    def oracle(self, w: Tensor, smoother: Smoother, importances: Tensor | None = None) -> Answer:
         """One oracle call on each example."""
         self.w = w.detach().requires_grad_()
         own, has_rows = by_example(self.structure(self.w))
@@ -98,7 +100,7 @@ class StructureBatch(AffineBatch):
         costs = self.cost(structure, self.y) if callable(self.cost) else self.cost
         if costs is not None:
             costs = scale * costs if isinstance(costs, Tensor) else tuple(scale * own for own in costs)
-        loss = StructuralHinge(smoother, costs, "sum")(structure, self.y)
+        loss = times(StructuralHinge(smoother, costs, "none")(structure, self.y), importances).sum()
         *statistics, cost = torch.autograd.grad(loss, (*leaves, scale), materialize_grads=True)
         return Answer(loss.detach(), statistics, has_rows, cost)
 

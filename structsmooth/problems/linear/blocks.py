@@ -104,6 +104,20 @@ class BlockProblem(AffineProblem):
         """The blocks of some examples."""
         return indices.tolist()
 
+    @cached_property
+    def block_shares(self) -> Tensor:
+        """The shares of the examples that the blocks belong to: float64 [blocks]."""
+        if self.blocks == self.n:
+            return self.shares
+        shares = self.shares.new_empty(self.blocks)
+        for index in torch.arange(self.n).split(1):
+            shares[list(self.blocks_of(index))] = self.shares[index]
+        return shares
+
+    def block_share(self, block: int) -> float:
+        """The share of the example that a block belongs to, 1/n if all count alike."""
+        return float(self.block_shares[block])
+
     @abstractmethod
     def oracle(self, potentials: Parts, block: int, smoother: Smoother = Max()) -> Response:  # noqa: B008 - immutable
         """The max, top-K or exp oracle of a block under these potentials; see :func:`respond`."""

@@ -46,7 +46,7 @@ class ExponentiatedSteps:
 
     def step(self, point: GibbsIterate, block: int, tau: float, share: float) -> None:
         """One step on a block, in place, with gradients at z + share · (x − z)."""
-        problem, scale = self.problem, -1 / (self.lam * self.problem.n)
+        problem, scale = self.problem, -self.problem.block_share(block) / self.lam
         own = problem.block_statistics(point.statistics, block)
         logs = problem.block_statistics(point.log_potentials, block)
         augmented = problem.augmented(problem.within_bounds(point.weights + share * point.lead), block)
@@ -71,7 +71,7 @@ class ExponentiatedSteps:
         momentum = (tau - 1) / share
         problem.feature_map.add_adjoint(change, block, scale, point.weights)
         problem.feature_map.add_adjoint(change, block, scale * momentum, point.lead)
-        point.values.add_(point.values.new_tensor([gain, momentum * gain]), alpha=1 / problem.n)
+        point.values.add_(point.values.new_tensor([gain, momentum * gain]), alpha=problem.block_share(block))
         for old, new in ((own, response.statistics), (logs, towards)):
             for a, b in zip(old, new, strict=True):
                 a.copy_(b)

@@ -44,17 +44,18 @@ class BlockSteps:
         """An atom and the direction towards it: the best of the cache if its gap is large enough, or the oracle's."""
         if self.cache is not None:
             least = max(self.cache.factor * float(point.gaps[block]), self.cache.least)
-            atom = held.at_least(float(inner(augmented, own)) + self.problem.n * least, augmented)
+            least_gain = least / self.problem.block_share(block)
+            atom = held.at_least(float(inner(augmented, own)) + least_gain, augmented)
             if atom is not None:
                 return atom, _direction(held.parts(atom), own, augmented)
         response = self.problem.call(augmented, block)
         direction = _direction(response.statistics, own, augmented)
-        point.gaps[block] = (direction.gain / self.problem.n).clamp_min(0.0)
+        point.gaps[block] = (direction.gain * self.problem.block_share(block)).clamp_min(0.0)
         return response.atom, direction
 
     def _move(self, v: Tensor, direction: Direction, block: int) -> float:
         """Size of the step where the dual is largest; adds it to v, touching no more than the weights of the block."""
-        problem, scale = self.problem, -1 / (self.lam * self.problem.n)
+        problem, scale = self.problem, -self.problem.block_share(block) / self.lam
         rise = -scale * float(direction.gain)
         if rise <= 0:
             return 0.0

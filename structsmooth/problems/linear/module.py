@@ -17,7 +17,7 @@ from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.problems.linear.batches import StructureBatch
 from structsmooth.problems.linear.blocks import Response, VectorMap, respond
 from structsmooth.problems.module import Dataset, Labels, ModuleProblem
-from structsmooth.problems.sharding import shared_out
+from structsmooth.problems.sharding import of_examples
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.structures.base import PartCosts, Structure
 
@@ -154,11 +154,12 @@ class LinearModuleProblem(LinearProblem):
         x, labels = self.batch(indices)
         return StructureBatch(lambda w: self.structure(w, x), *self.module_problem.labels_and_cost(labels))
 
-    @shared_out
+    @of_examples
     def subset(self, indices: Tensor) -> "LinearModuleProblem":
         """The same problem over some of its examples."""
         return self._over(self.module_problem.subset(indices).dataset)
 
+    @of_examples
     def share(self, indices: Tensor) -> "LinearModuleProblem":
         """The same problem over a large part of its examples, which are read when they are needed."""
         return self._over(self.module_problem.share(indices).dataset)

@@ -92,16 +92,23 @@ def check_regularized(user: str, lam: float) -> None:
         raise ValueError(f"{user} needs lam > 0 for a dual; CasimirSVRG trains without one")
 
 
+def check_unweighted(user: str, problem: Problem) -> None:
+    """Raise ValueError for examples that do not count alike."""
+    if problem.sample_weight is not None:
+        raise ValueError(f"{user} takes no weights of examples; take BCFW, or ProximalBCFW")
+
+
 def soft_dual(user: str, problem: Problem, lam: float) -> SoftDual:
     """The dual of a factor graph problem over nodes and edges.
 
     Raises:
         TypeError: another problem.
-        ValueError: λ = 0.
+        ValueError: λ = 0, or weights of examples.
     """
     linear = checked_hinges(user, problem, lam)
     if not isinstance(linear, FactorGraphProblem):
         raise TypeError(f"{user} needs a FactorGraphProblem, got {type(problem).__name__}; take BCFW")
+    check_unweighted(user, linear)
     return SoftDual(linear, lam)
 
 

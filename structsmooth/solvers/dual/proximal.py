@@ -125,9 +125,9 @@ def _estimate_scale(problem: LinearProblem) -> float:
     for block in range(0, problem.blocks, -(-problem.blocks // _SAMPLE)):
         augmented = problem.augmented(w, block)
         towards = minus(problem.call(augmented, block).statistics, problem.label_parts(block))
-        square += problem.feature_map.squared_norm(towards, block)
+        square += problem.block_share(block) * problem.feature_map.squared_norm(towards, block)
         loss += float(inner(augmented, towards))
-    return square / (problem.n * loss) if loss > 0 else 0.0
+    return square / loss if loss > 0 else 0.0
 
 
 # Blocks on which κ_0 is estimated, about.

@@ -14,7 +14,7 @@ from structsmooth.problems.linear.factor_graph.soft import SoftDual, SoftSteps, 
 from structsmooth.problems.linear.module import LinearModuleProblem
 from structsmooth.smoothing import Max
 from structsmooth.solvers.checks import check_choices, check_number, check_positive
-from structsmooth.solvers.dual.base import DualSolver, checked_hinges, soft_dual
+from structsmooth.solvers.dual.base import DualSolver, check_unweighted, checked_hinges, soft_dual
 from structsmooth.solvers.state import State, empty
 
 Penalty = Literal["multipliers", "constant", "decreasing"]
@@ -145,7 +145,7 @@ class SoftBCFW(DualSolver[SoftBCFWState]):
         name = type(self).__name__
         if not isinstance(problem, LinearModuleProblem):
             return soft_dual(name, problem, lam)
-        checked_hinges(name, problem, lam)
+        check_unweighted(name, checked_hinges(name, problem, lam))
         if self.order != "examples":
             raise ValueError(f"order must be 'examples' for a LinearModuleProblem, got {self.order!r}")
         return ModuleSoftDual(problem, lam)

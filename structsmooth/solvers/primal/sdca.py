@@ -76,6 +76,6 @@ def _with_bound(problem: LinearProblem, lam: float, state: A) -> A:
         return state
     cost = problem.expected_cost(state.statistics)
     if not isinstance(problem.smoother, Max):
-        cost += float(state.surplus.sum()) / problem.n
+        cost += float(problem.block_shares.to(state.surplus) @ state.surplus)
     value = cost - float(state.plane.square().sum()) / (2 * lam)
     return replace(state, dual=value if state.dual is None else max(value, state.dual))

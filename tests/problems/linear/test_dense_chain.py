@@ -29,6 +29,7 @@ KINDS: dict[str, Callable[[], ChainProblem]] = {
     "dense": random_dense_problem,
     "dense, scaled": lambda: random_dense_problem(cost=NormalizedHamming(), transition_scale=2.0),
     "values, scaled": lambda: random_problem(valued=True, transition_scale=0.5),
+    "weighted": lambda: random_problem().weighted(torch.linspace(0.5, 3.0, 5)),
 }
 
 
@@ -62,8 +63,10 @@ def random_iterate(problem: ChainProblem) -> DualIterate:
 def test_losses_by_enumeration(problem: ChainProblem) -> None:
     w = random_weights(problem)
     margins = [torch.from_numpy(m) for m in EnumeratedProblem(problem).margins(w.numpy())]
-    assert problem.loss(w) == pytest.approx(sum(float(m.max()) for m in margins) / problem.n, abs=1e-12)
-    entropy = sum(float(0.5 * (m / 0.5).logsumexp(0)) for m in margins) / problem.n
+    shares = problem.shares.tolist()
+    hinges = sum(share * float(m.max()) for share, m in zip(shares, margins, strict=True))
+    assert problem.loss(w) == pytest.approx(hinges, abs=1e-12)
+    entropy = sum(share * float(0.5 * (m / 0.5).logsumexp(0)) for share, m in zip(shares, margins, strict=True))
     assert problem.loss(w, Entropy(0.5)) == pytest.approx(entropy, abs=1e-12)
 
 

@@ -237,6 +237,9 @@ def test_products_are_the_gradients(people):
         for statistics in (own.statistics, augmented):
             assert_close(problem.adjoint(statistics, block), plain.adjoint(statistics, block))
     for smoother in (Max(), L2(1.0, 3)):
+        weighted = torch.arange(1.0, problem.n + 1)
+        a, b = (q.weighted(weighted).full_pass(w, smoother, with_loss=True) for q in (problem, plain))
+        assert_close((a.gradient, a.loss, a.expected_cost), (b.gradient, b.loss, b.expected_cost))
         a, b = (q.full_pass(w, smoother, with_loss=True) for q in (problem, plain))
         assert_close((a.gradient, a.loss, a.expected_cost), (b.gradient, b.loss, b.expected_cost))
         v, batch = problem.within_bounds(-w), torch.tensor([1])

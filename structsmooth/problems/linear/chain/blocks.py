@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import replace
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import torch
 from torch import Tensor
@@ -18,6 +18,8 @@ from structsmooth.problems.linear.chain.data import ChainData, checked, smoothin
 from structsmooth.sequences import Sequences, check_labelled, pad
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.structures import LinearChain
+
+C = TypeVar("C", bound="ChainBlocks")
 
 
 class ChainBlocks(LinearProblem):
@@ -51,8 +53,14 @@ class ChainBlocks(LinearProblem):
         mistakes = torch.zeros(len(labels), dtype=torch.float64) if cost is None else cost.mistake_cost(labels, lengths)
         mistakes = checked("costs of mistakes", mistakes, torch.float64, len(labels))
         self.data = self.feature_map = self.data_type(
-            sequences, labels, mistakes, features, states, self.transition_scale
+            sequences, labels, mistakes, features, states, self.transition_scale, self.shares
         )
+
+    def weighted(self: C, sample_weight: Tensor) -> C:
+        """The same problem with weights of examples, also for the compiled passes."""
+        problem = super().weighted(sample_weight)
+        problem.data = problem.feature_map = replace(self.data, shares=problem.shares)
+        return problem
 
     def start(self) -> Tensor:
         """Zeros."""
@@ -104,4 +112,5 @@ class ChainBlocks(LinearProblem):
     def expected_cost(self, statistics: Tensor) -> float:
         """(1/n) Σ ⟨ℓ_i, m_i⟩."""
         right = self.data.checked_statistics(statistics)[self.data.token_rows()[0], self.labels]
-        return float(self.data.costs @ (1 - right)) / self.n
+        by_token = self.shares.repeat_interleave(self.sequences.lengths)
+        return float((by_token * self.data.costs) @ (1 - right))

@@ -66,7 +66,7 @@ def _mean_score(transition, length, unary, own):
 @compiled
 def gathered(data, weights):
     """Slots, rows and sums for :func:`gather`."""
-    features, sentence_offsets, _, _, _ = data
+    features, sentence_offsets, _, _, _, _ = data
     most = most_entries(features, sentence_offsets)
     return np.full(weights.shape[0], -1, np.int32), np.empty(most, np.int32), np.empty((most, weights.shape[1]))
 
@@ -77,7 +77,7 @@ def gather(first, length, data, node, slots, rows, sums):
 
     A feature that several tokens have gives one row, as norms need it. ``slots`` is -1 everywhere, before and after.
     """
-    features, _, _, _, _ = data
+    features, _, _, _, _, _ = data
     states, count = node.shape[1], 0
     for t in range(length):
         begin, end = entries(features, first + t)
@@ -299,10 +299,10 @@ def frank_wolfe_epoch(order, draws, data, weights, total, statistics, gaps, lam,
     """
     outputs, alphas, used = sets
     (kind, least), (caching, factor, least_gap) = steps, cache
-    n, states, capacity = gaps.shape[0], weights.shape[1], alphas.shape[1]
+    states, capacity = weights.shape[1], alphas.shape[1]
     work = workspace(data, states, 1)
     node, edge, unary, y = work.node, work.edge[0], work.unary, work.labels[0]
-    transition, transition_scale = work.transition, data[4]
+    transition, transition_scale, shares = work.transition, data[4], data[5]
     slots, rows, sums = gathered(data, weights)
     by_gap, averaged = draws.shape[0] > 0, remaining.shape[0] > 0
     tree, scores, calls = sum_tree(gaps[order] if by_gap else gaps[:0]), np.zeros(capacity), 0
@@ -313,18 +313,19 @@ def frank_wolfe_epoch(order, draws, data, weights, total, statistics, gaps, lam,
             break
         chosen = draw(tree, order.shape[0], draws[step]) if by_gap else step
         i = order[chosen]
+        share = shares[i]
         first, length, own = block(i, data, statistics)
         held, alpha, stamps = outputs[first * capacity : (first + length) * capacity], alphas[i], used[i]
         held = held.reshape((capacity, length))
         potentials(i, data, weights, 1.0, unary, transition)
         mean = _mean_score(transition, length, unary, own)
         hit = _held_scores(transition, unary, held, alpha, stamps, scores)
-        if caching and hit != NO_ATOM and scores[hit] - mean >= n * max(factor * gaps[i], least_gap):
+        if caching and hit != NO_ATOM and share * (scores[hit] - mean) >= max(factor * gaps[i], least_gap):
             gain = scores[hit] - mean
             y[:length] = held[hit]
         else:
             gain, calls = _oracle(transition, length, work) - mean, calls + 1
-            gaps[i] = max(gain, 0.0) / n
+            gaps[i] = max(gain, 0.0) * share
             if by_gap:
                 set_weight(tree, chosen, gaps[i])
         longest, away, weight, towards = 1.0, NO_ATOM, 1.0, True
@@ -335,8 +336,9 @@ def frank_wolfe_epoch(order, draws, data, weights, total, statistics, gaps, lam,
         _direction(y, length, own, held, alpha, (away, weight), towards, node, edge)
         count = gather(first, length, data, node, slots, rows, sums)
         norm2 = squared_norm(count, length, sums, node, edge, transition_scale)
-        size = longest if gain * lam * n >= longest * norm2 else gain * lam * n / norm2
-        change = -size / (lam * n)
+        curvature = norm2 * share / lam
+        size = longest if gain >= longest * curvature else gain / curvature
+        change = -size * share / lam
         _add(queue, count, length, rows, sums, node, edge, change, transition_scale, weights)
         if averaged:
             _add(queue, count, length, rows, sums, node, edge, change * remaining[step], transition_scale, total)
@@ -373,7 +375,7 @@ def _smoothed_answer(transition, length, own, surplus, smoothing, work):
 @entry_point
 def sdca_epoch(order, data, weights, statistics, surplus, smoothing, lam):
     """Steps of stochastic dual coordinate ascent towards the answers of a smoothed oracle, in place."""
-    n, transition_scale = surplus.shape[0], data[4]
+    transition_scale, shares = data[4], data[5]
     work = workspace(data, weights.shape[1], smoothing[1])
     transition, node, edge = work.transition, work.node, work.edge[0]
     slots, rows, sums = gathered(data, weights)
@@ -386,39 +388,40 @@ def sdca_epoch(order, data, weights, statistics, surplus, smoothing, lam):
             continue
         count = gather(first, length, data, node, slots, rows, sums)
         norm2 = squared_norm(count, length, sums, node, edge, transition_scale)
-        size = 1.0 if gain * lam * n >= norm2 else gain * lam * n / norm2
-        add_gathered(count, length, rows, sums, node, edge, -size / (lam * n), transition_scale, weights)
+        scale = shares[i] / lam
+        size = 1.0 if gain >= norm2 * scale else gain / (norm2 * scale)
+        add_gathered(count, length, rows, sums, node, edge, -size * scale, transition_scale, weights)
         move(own, length, size, node, edge)
         surplus[i] += size * (answered - surplus[i])
 
 
 @entry_point
-def block_gaps(data, weights, statistics, n, gaps):
-    """Block gaps of examples, of n in all."""
+def block_gaps(data, weights, statistics, gaps):
+    """Block gaps of examples."""
     work = workspace(data, weights.shape[1], 1)
-    transition = work.transition
+    transition, shares = work.transition, data[5]
     for i in range(gaps.shape[0]):
         _, length, own = block(i, data, statistics)
         potentials(i, data, weights, 1.0, work.unary, transition)
         mean = _mean_score(transition, length, work.unary, own)
-        gaps[i] = (_oracle(transition, length, work) - mean) / n
+        gaps[i] = (_oracle(transition, length, work) - mean) * shares[i]
 
 
 @entry_point
-def block_margins(data, weights, statistics, n, margins):
-    """Means of theta + costs under the statistics, less the scores of the labels, over n."""
+def block_margins(data, weights, statistics, margins):
+    """Means of theta + costs under the statistics, less the scores of the labels, times the shares of examples."""
     work = workspace(data, weights.shape[1], 1)
-    transition = work.transition
+    transition, shares = work.transition, data[5]
     for i in range(margins.shape[0]):
         _, length, own = block(i, data, statistics)
         labels = potentials(i, data, weights, 1.0, work.unary, transition)
-        margins[i] = (_mean_score(transition, length, work.unary, own) - labels) / n
+        margins[i] = (_mean_score(transition, length, work.unary, own) - labels) * shares[i]
 
 
 @entry_point
 def dual_weights(data, statistics, factor, out):
-    """out += factor * the sum of B^T(m - labels)."""
-    states = out.shape[1]
+    """out += factor * the sum of B^T(m - labels), each times the share of its example."""
+    states, shares = out.shape[1], data[5]
     work = workspace(data, states, 1)
     node, edge = work.node, work.edge[0]
     for i in range(data[1].shape[0] - 1):
@@ -426,4 +429,4 @@ def dual_weights(data, statistics, factor, out):
         node[:length] = own[:length]
         edge[:] = own[length:]
         subtract_labels(first, length, data[2], node, edge)
-        add_parts(first, length, data, node, edge, factor, out)
+        add_parts(first, length, data, node, edge, factor * shares[i], out)

@@ -50,7 +50,7 @@ def gibbs_pass(data, logs, statistics, log_partitions):
 @compiled
 def _augmented(i, data, weights, lead, share, out):
     """Cost-augmented potentials [T + S, S] of example i at weights + share * lead."""
-    features, sentence_offsets, labels, costs, transition_scale = data
+    features, sentence_offsets, labels, costs, transition_scale, _ = data
     rows, states = weights.shape
     first, end = sentence_offsets[i], sentence_offsets[i + 1]
     for token in range(first, end):
@@ -121,8 +121,8 @@ def exponentiated_epoch(order, taus, shares, data, vectors, gibbs, curvatures, v
     entropy, shrink and rounding.
     """
     (weights, lead), (logs, statistics, log_partitions), (lam, level, shrink, rounding) = vectors, gibbs, settings
-    _, _, labels, costs, transition_scale = data
-    n, states = log_partitions.shape[0], weights.shape[1]
+    _, _, labels, costs, transition_scale, of_examples = data
+    states = weights.shape[1]
     work, calls = workspace(data, states, 1), 0
     node, edge = work.node, work.edge[0]
     slots, rows, sums = gathered(data, weights)
@@ -130,12 +130,13 @@ def exponentiated_epoch(order, taus, shares, data, vectors, gibbs, curvatures, v
     towards = np.empty_like(augmented)
     for step in range(order.shape[0]):
         i = order[step]
+        share = of_examples[i]
         first, length, own = block(i, data, statistics)
         _, _, log = block(i, data, logs)
         size, curvature, log_z = length + states, curvatures[i], log_partitions[i]
         _augmented(i, data, weights, lead, shares[step], augmented)
         while True:
-            _tilt(log, augmented, taus[step] * curvature / (lam * n), level, size, towards)
+            _tilt(log, augmented, taus[step] * curvature * share / lam, level, size, towards)
             new_z, calls = _gibbs(towards[:size], length, work), calls + 1
             rise, score, scale = _change(own, length, log, towards, work)
             count = gather(first, length, data, node, slots, rows, sums)
@@ -148,11 +149,11 @@ def exponentiated_epoch(order, taus, shares, data, vectors, gibbs, curvatures, v
             gain -= costs[first + t] * node[t, labels[first + t]]
         if level > 0.0:
             gain += level * (new_z - score - log_z + _inner(log, own, size))
-        momentum, change = (taus[step] - 1.0) / shares[step], -1.0 / (lam * n)
+        momentum, change = (taus[step] - 1.0) / shares[step], -share / lam
         add_gathered(count, length, rows, sums, node, edge, change, transition_scale, weights)
         add_gathered(count, length, rows, sums, node, edge, change * momentum, transition_scale, lead)
-        values[0] += gain / n
-        values[1] += momentum * gain / n
+        values[0] += gain * share
+        values[1] += momentum * gain * share
         move(own, length, 1.0, node, edge)
         log[:] = towards[:size]
         log_partitions[i], curvatures[i] = new_z, shrink * curvature

@@ -17,8 +17,8 @@ from structsmooth.problems.linear.chain.compiled_features import entries, entry
 from structsmooth.structures.chain.compiled import exponentiate, log_partition, marginals, top_k, viterbi
 
 # Tuples that compiled passes take:
-#   data: features as in compiled_features, sentence offsets, labels of tokens, costs of mistakes at tokens, and
-#       transition_scale
+#   data: features as in compiled_features, sentence offsets, labels of tokens, costs of mistakes at tokens,
+#       transition_scale, and the share of each example in means over all
 #   smoothing: mu and k, the outputs of the top-K oracle (1: max), or 0 for the exp oracle
 #   decay: step size, shrink = 1 - c, and sums[g] = 1 + c + ... + c^(g-1)
 
@@ -66,7 +66,7 @@ def potentials(i, data, weights, scale, unary, transition):
     The transitions are a copy: several threads may change the weights, and a step that saw different transitions at
     different times would not know its gap.
     """
-    features, sentence_offsets, labels, costs, transition_scale = data
+    features, sentence_offsets, labels, costs, transition_scale, _ = data
     states = unary.shape[1]
     rows, ends = transition_of(weights), weights[-2:]
     first, last = sentence_offsets[i], sentence_offsets[i + 1] - 1
@@ -184,7 +184,7 @@ def add_label_parts_atomically(length, node, edge, factor, transition_scale, out
 @compiled
 def add_parts(first, length, data, node, edge, factor, out):
     """out += factor * B^T (node, edge) for the example whose tokens start at ``first``."""
-    features, _, _, _, transition_scale = data
+    features, _, _, _, transition_scale, _ = data
     states = node.shape[1]
     for t in range(length):
         nonzero = False
@@ -202,7 +202,7 @@ def add_parts(first, length, data, node, edge, factor, out):
 @compiled
 def _add_parts_atomically(first, length, data, node, edge, factor, out):
     """:func:`add_parts` while other threads do the same."""
-    features, _, _, _, transition_scale = data
+    features, _, _, _, transition_scale, _ = data
     for t in range(length):
         begin, end = entries(features, first + t)
         for s in range(node.shape[1]):
@@ -223,13 +223,13 @@ def subtract_labels(first, length, labels, node, edge):
 
 
 @entry_point
-def full_pass(data, weights, smoothing, n, node, edge, gradient):
+def full_pass(data, weights, smoothing, node, edge, gradient):
     """One oracle call on every example; statistics go to ``node`` [tokens, S] and ``edge`` [examples, S, S], if any.
 
-    Returns the sums of the smoothed loss, of the loss and of the expected cost, each over n, and adds that of the
-    gradient to ``gradient``. The examples may be a part of n.
+    Returns the sums of the smoothed loss, of the loss and of the expected cost, each times the share of its example,
+    and adds that of the gradient to ``gradient``.
     """
-    _, sentence_offsets, labels, costs, _ = data
+    _, sentence_offsets, labels, costs, _, shares = data
     states = weights.shape[1]
     work = workspace(data, states, smoothing[1])
     own, own_edge = work.node, work.edge[0]
@@ -239,16 +239,17 @@ def full_pass(data, weights, smoothing, n, node, edge, gradient):
         length = sentence_offsets[i + 1] - first
         score = potentials(i, data, weights, 1.0, work.unary, work.transition)
         smoothed, best = smoothed_max(work.transition, length, smoothing, work)
-        smoothed_loss += smoothed - score
-        loss += best - score
+        share = shares[i]
+        smoothed_loss += share * (smoothed - score)
+        loss += share * (best - score)
         for t in range(length):
-            cost += costs[first + t] * (1.0 - own[t, labels[first + t]])
+            cost += share * costs[first + t] * (1.0 - own[t, labels[first + t]])
         if edge.shape[0] > 0:
             node[first : first + length] = own[:length]
             edge[i] = own_edge
         subtract_labels(first, length, labels, own, own_edge)
-        add_parts(first, length, data, own, own_edge, 1.0 / n, gradient)
-    return smoothed_loss / n, loss / n, cost / n
+        add_parts(first, length, data, own, own_edge, share, gradient)
+    return smoothed_loss, loss, cost
 
 
 @inlined
@@ -265,9 +266,9 @@ def svrg_epoch(order, data, weights, drift, total, smoothing, node, edge, decay)
 
     Changes ``weights`` in place, and adds to ``total`` what the sparse terms contribute to the sum of the iterates.
     """
-    features, sentence_offsets, _, _, _ = data
+    features, sentence_offsets, _, _, _, of_examples = data
     step_size, shrink, sums = decay
-    rows, states = weights.shape
+    (rows, states), n = weights.shape, of_examples.shape[0]
     work = workspace(data, states, smoothing[1])
     statistics, edge_statistics = work.node, work.edge[0]
     seen = np.zeros(rows, np.int32)
@@ -294,24 +295,25 @@ def svrg_epoch(order, data, weights, drift, total, smoothing, node, edge, decay)
         for p in range(states):
             for s in range(states):
                 edge_statistics[p, s] -= edge[i, p, s]
+        own_step = step_size * n * of_examples[i]
         # The next dense step will shrink these terms, which it should not.
-        add_parts(first, length, data, statistics, edge_statistics, -step_size / (1.0 - shrink), weights)
+        add_parts(first, length, data, statistics, edge_statistics, -own_step / (1.0 - shrink), weights)
         # They live on, shrinking, in all iterates to come.
         remaining = order.shape[0] - step
-        add_parts(first, length, data, statistics, edge_statistics, -step_size * sums[remaining], total)
+        add_parts(first, length, data, statistics, edge_statistics, -own_step * sums[remaining], total)
     for r in range(rows):
         _catch_up(weights, drift, r, order.shape[0] - seen[r], step_size, shrink, sums)
 
 
 @entry_point
 def sgd_epoch(order, data, weights, total, smoothing, lam, steps, shares):
-    """Stochastic (sub)gradient steps w <- (1 - steps[t] lam) w - steps[t] B^T(statistics - labels), in place.
+    """Stochastic (sub)gradient steps w <- (1 - steps[t] lam) w - steps[t] n share B^T(statistics - labels), in place.
 
     ``total`` (zero on entry) becomes the sum of shares[t] times the iterate after step t. The weights are kept as
     scale * v, so that shrinking is free; ``total`` is corrected by what each step adds to v.
     """
-    _, sentence_offsets, labels, _, _ = data
-    work = workspace(data, weights.shape[1], smoothing[1])
+    _, sentence_offsets, labels, _, _, of_examples = data
+    work, n = workspace(data, weights.shape[1], smoothing[1]), of_examples.shape[0]
     scale, weight = 1.0, 0.0
     for step in range(order.shape[0]):
         i = order[step]
@@ -325,7 +327,7 @@ def sgd_epoch(order, data, weights, total, smoothing, lam, steps, shares):
             total[:] += weight * weights
             weights[:] *= scale
             scale, weight = 1.0, 0.0
-        factor = -steps[step] / scale
+        factor = -steps[step] * n * of_examples[i] / scale
         add_parts(first, length, data, work.node, work.edge[0], factor, weights)
         if shares[step] != 0.0 or weight != 0.0:
             add_parts(first, length, data, work.node, work.edge[0], -weight * factor, total)
@@ -341,8 +343,8 @@ def shared_sgd_epoch(order, data, weights, total, smoothing, scales, changes, re
     The weights stay as v, and nothing but ``queue`` [1], the number of steps taken, says which step comes next: step t
     sees scales[t] * v, adds changes[t] * B^T(statistics - labels) to v, and remaining[t] times that to ``total``.
     """
-    _, sentence_offsets, labels, _, _ = data
-    work = workspace(data, weights.shape[1], smoothing[1])
+    _, sentence_offsets, labels, _, _, of_examples = data
+    work, n = workspace(data, weights.shape[1], smoothing[1]), of_examples.shape[0]
     for _ in range(order.shape[0]):
         step = take_next(queue)
         if step >= order.shape[0]:
@@ -353,7 +355,7 @@ def shared_sgd_epoch(order, data, weights, total, smoothing, scales, changes, re
         potentials(i, data, weights, scales[step], work.unary, work.transition)
         smoothed_max(work.transition, length, smoothing, work)
         subtract_labels(first, length, labels, work.node, work.edge[0])
-        change = changes[step]
+        change = changes[step] * n * of_examples[i]
         _add_parts_atomically(first, length, data, work.node, work.edge[0], change, weights)
         if remaining[step] != 0.0:
             _add_parts_atomically(first, length, data, work.node, work.edge[0], change * remaining[step], total)

@@ -30,6 +30,7 @@ class ChainData:
     features: int  # number F of features
     states: int  # number S of labels
     transition_scale: float  # the feature of a transition where it occurs
+    shares: Tensor  # by which the sequences count in means over all, float64 [n]
 
     @property
     def n(self) -> int:
@@ -48,9 +49,9 @@ class ChainData:
 
     @cached_property
     def arrays(self) -> tuple[Any, ...]:
-        """Features, offsets of sequences, labels, costs, and the scale of transitions."""
+        """Features, offsets of sequences, labels, costs, the scale of transitions, and shares of sequences."""
         tensors = (self.sequences.offsets, self.labels, self.costs)
-        return _features(self.sequences), *map(_array, tensors), self.transition_scale
+        return _features(self.sequences), *map(_array, tensors), self.transition_scale, _array(self.shares)
 
     def parts(self, count: int) -> list["Part"]:
         """All sequences as consecutive parts of about equal numbers of tokens; at most so many."""
@@ -166,8 +167,8 @@ class Part:
     @property
     def arrays(self) -> tuple[Any, ...]:
         """As those of all sequences; tokens keep their numbers."""
-        features, offsets, *others = self.data.arrays
-        return features, offsets[self.begin : self.end + 1], *others
+        features, offsets, *others, shares = self.data.arrays
+        return features, offsets[self.begin : self.end + 1], *others, shares[self.begin : self.end]
 
     def examples(self, values: Tensor) -> Any:
         """Rows of these sequences, as an array."""

@@ -5,7 +5,7 @@ from torch import Tensor
 from structsmooth.costs import Cost, Hamming
 from structsmooth.problems.bounds import Bounds
 from structsmooth.problems.linear.chain.problem import ChainProblem
-from structsmooth.problems.sharding import shared_out
+from structsmooth.problems.sharding import of_examples
 from structsmooth.sequences import DenseSequences
 from structsmooth.smoothing import Max, Smoother
 
@@ -57,7 +57,7 @@ class DenseChainProblem(ChainProblem):
         width = sequences.features.shape[1]
         super().__init__(sequences, labels, width, states, cost, smoother, bounds, transition_scale)
 
-    @shared_out
+    @of_examples
     def subset(self, indices: Tensor) -> "DenseChainProblem":
         """The same problem over some of its examples."""
         tokens = self.sequences.tokens(indices)

@@ -10,7 +10,7 @@ from structsmooth.costs import Cost, Hamming
 from structsmooth.kernels import check_semidefinite, checked_gram
 from structsmooth.problems.linear.chain.blocks import ChainBlocks
 from structsmooth.problems.linear.chain.data import ChainData, checked
-from structsmooth.problems.sharding import shared_out
+from structsmooth.problems.sharding import of_examples
 from structsmooth.scores import linear_chain
 from structsmooth.sequences import DenseSequences
 from structsmooth.smoothing import Max
@@ -151,7 +151,7 @@ class GramChainProblem(ChainBlocks):
         sequences.check_features(self.features)
         return linear_chain(sequences, rows, self.transition_scale * transition, ends)
 
-    @shared_out
+    @of_examples
     def subset(self, indices: Tensor) -> "GramChainProblem":
         """The same problem over some of its examples, with coefficients for the tokens of all."""
         part = object.__new__(GramChainProblem)

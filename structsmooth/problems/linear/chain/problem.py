@@ -38,8 +38,8 @@ class ChainProblem(ChainBlocks):
         data, own = self.data, self.data.checked_statistics(statistics)
 
         def of(part: Part) -> Tensor:
-            v, factor = self.start(), -1 / (lam * self.n)
-            compiled_dual.dual_weights(part.arrays, part.statistics(own), factor, data.matrix(v))
+            v = self.start()
+            compiled_dual.dual_weights(part.arrays, part.statistics(own), -1 / lam, data.matrix(v))
             return v
 
         return summed(self._over_parts(of))
@@ -131,7 +131,7 @@ class ChainProblem(ChainBlocks):
         def of(part: Part) -> tuple[Tensor, tuple[float, float, float]]:
             gradient = torch.zeros_like(w)
             outputs = (node.numpy(), part.examples(edge), data.matrix(gradient))
-            inputs = (part.arrays, data.matrix(w), smoothing(smoother), self.n)
+            inputs = (part.arrays, data.matrix(w), smoothing(smoother))
             return gradient, compiled_primal.full_pass(*inputs, *outputs)
 
         gradients, values = zip(*self._over_parts(of), strict=True)
@@ -170,7 +170,7 @@ class ChainProblem(ChainBlocks):
         w, own, values = self.data.checked_vector("w", w), self.data.checked_statistics(statistics), w.new_empty(self.n)
 
         def of(part: Part) -> None:
-            loop(part.arrays, self.data.matrix(w), part.statistics(own), self.n, part.examples(values))
+            loop(part.arrays, self.data.matrix(w), part.statistics(own), part.examples(values))
 
         self._over_parts(of)
         return values

@@ -8,7 +8,7 @@ from torch import Tensor
 from structsmooth.costs import Cost, Hamming
 from structsmooth.problems.bounds import Bounds
 from structsmooth.problems.linear.chain.problem import ChainProblem
-from structsmooth.problems.sharding import shared_out
+from structsmooth.problems.sharding import of_examples
 from structsmooth.sequences import SparseSequences
 from structsmooth.smoothing import Max, Smoother
 
@@ -54,12 +54,12 @@ class SparseChainProblem(ChainProblem):
     ) -> None:
         super().__init__(sequences, labels, features, states, cost, smoother, bounds, transition_scale)
 
-    @shared_out
+    @of_examples
     def subset(self, indices: Tensor) -> "SparseChainProblem":
         """The same problem over some of its examples."""
         return self._over(indices, self.sequences.select(indices), self.features, self.bounds)
 
-    @shared_out
+    @of_examples
     def restrict(self, indices: Tensor, w: Tensor) -> "tuple[SparseChainProblem, Tensor]":
         """The same problem over some of its examples and the attributes that occur there, with their weights."""
         sequences = self.sequences.select(indices)

@@ -11,7 +11,7 @@ from structsmooth.problems.linear.blocks import Response
 from structsmooth.problems.linear.factor_graph.data import FactorGraphs
 from structsmooth.problems.linear.factor_graph.oracles import respond_exactly, respond_relaxed
 from structsmooth.problems.linear.factor_graph.scores import GraphScores
-from structsmooth.problems.sharding import shared_out
+from structsmooth.problems.sharding import of_examples
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.structures.checks import require_count
 
@@ -160,7 +160,7 @@ class FactorGraphProblem(LinearProblem):
         size = (own.stop - own.start) * self.states
         return vector[:size].view(-1, self.states), vector[size:].view(-1, self.states, self.states)
 
-    @shared_out
+    @of_examples
     def subset(self, indices: Tensor) -> "FactorGraphProblem":
         """The same problem over some of its examples."""
         return FactorGraphProblem(

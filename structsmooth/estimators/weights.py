@@ -1,0 +1,49 @@
+"""Weights of examples, as scikit-learn's estimators take them."""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils import check_array
+from torch import Tensor
+
+
+class Weighing(NamedTuple):
+    """The examples that have weight.
+
+    Attributes:
+        kept: their numbers, [k].
+        weights: their weights, float64 [k]; ``None`` if all examples count alike.
+    """
+
+    kept: NDArray[np.int64]
+    weights: Tensor | None
+
+    @classmethod
+    def of(cls, sample_weight: ArrayLike | None, n: int) -> "Weighing":
+        """Of n examples.
+
+        Args:
+            sample_weight: numbers of at least 0, [n], or one number; ``None`` for examples that count alike.
+            n: number of examples.
+
+        Raises:
+            ValueError: another number of weights, weights that are negative or not finite, or none above zero.
+        """
+        if sample_weight is None:
+            return cls(np.arange(n), None)
+        weights = check_array(sample_weight, ensure_2d=False, dtype=np.float64, input_name="sample_weight")
+        weights = np.full(n, weights) if weights.ndim == 0 else weights
+        if weights.shape != (n,):
+            raise ValueError(f"sample_weight.shape == {weights.shape}, expected {(n,)}")
+        if (weights < 0).any():
+            raise ValueError("Negative values in data passed to `sample_weight`: weights must be 0 or more")
+        (kept,) = weights.nonzero()
+        if not len(kept):
+            raise ValueError("sample_weight must be positive for one example at least")
+        return cls(kept, torch.from_numpy(weights[kept]))
+
+    def of_rows(self, rows: "NDArray[np.int64]") -> "Weighing":
+        """Of some of the examples that are kept, by their places among these."""
+        return Weighing(self.kept[rows], None if self.weights is None else self.weights[torch.from_numpy(rows)])
