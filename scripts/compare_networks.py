@@ -139,7 +139,7 @@ def collate(examples: list[Example]) -> tuple[tuple[Tensor, Tensor], Tensor]:
     """Sequences of different lengths as one batch."""
     inputs, labels = zip(*examples, strict=True)
     lengths = torch.tensor([len(own) for own in labels])
-    return (pad_sequence(inputs, batch_first=True), lengths), pad_sequence(labels, batch_first=True)
+    return (pad_sequence(list(inputs), batch_first=True), lengths), pad_sequence(list(labels), batch_first=True)
 
 
 def accuracy(problem: ModuleProblem) -> float:
