@@ -27,7 +27,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--data", default=os.environ.get("STRUCTSMOOTH_DATA"), help="folder of data (default: STRUCTSMOOTH_DATA)"
     )
     parser.add_argument("--out", default="runs/reproduce", help="pictures, tables and runs (default: runs/reproduce)")
-    parser.add_argument("--page", metavar="FILE", help="write a page of all summaries in --out, in Markdown")
+    parser.add_argument(
+        "--page", metavar="FILE", help="renew the sections of this page, in Markdown, by the summaries in --out"
+    )
     options = parser.parse_args(arguments)
     names = list(EXPERIMENTS) if options.names == ["all"] else options.names
     if unknown := sorted(set(names) - set(EXPERIMENTS)):

@@ -69,7 +69,10 @@ class Alike(Claim[Runs]):
         for lam, of_lam in runs.items():
             target, costs = _costs(of_lam, self.labels, self.cost, self.value)
             ratios.append(max(costs) / min(costs) if min(costs) else math.inf)
-            texts.append(f"{ratios[-1]:.2g} times the least {self.cost} at λ = {lam} (to {target:.3g})")
+            measured = _measured(of_lam, self.value)
+            ends = [median(measured(history[-1]) for history in of_lam[label]) for label in self.labels]
+            reached = f"to {target:.3g}; they end from {min(ends):.2g} to {max(ends):.2g}"
+            texts.append(f"{ratios[-1]:.2g} times the least {self.cost} at λ = {lam} ({reached})")
         return Reading(fmean(ratio <= self.within for ratio in ratios), f"at most {'; '.join(texts)}")
 
 
@@ -193,6 +196,17 @@ def _costs(
     of_lam: Mapping[str, Sequence[History]], labels: Sequence[str], cost: str, value: str
 ) -> tuple[float, list[float]]:
     """The best value that all runs of some solvers reach, and the median cost of each to get there."""
+    measured = _measured(of_lam, value)
+    target = max(min(map(measured, history)) for label in labels for history in of_lam[label])
+    paid = [
+        median(next(_COSTS[cost](row) for row in history if measured(row) <= target) for history in of_lam[label])
+        for label in labels
+    ]
+    return target, paid
+
+
+def _measured(of_lam: Mapping[str, Sequence[History]], value: str) -> Callable[[Row], float]:
+    """The value of a row; suboptimality is above the best lower bound of all runs."""
     bound = best_bound(history for histories in of_lam.values() for history in histories)
 
     def measured(row: Row) -> float:
@@ -203,9 +217,4 @@ def _costs(
         }[value]
         return math.inf if found is None or math.isnan(found) else found
 
-    target = max(min(map(measured, history)) for label in labels for history in of_lam[label])
-    paid = [
-        median(next(_COSTS[cost](row) for row in history if measured(row) <= target) for history in of_lam[label])
-        for label in labels
-    ]
-    return target, paid
+    return measured

@@ -46,7 +46,9 @@ def test_faster():
 
 
 def test_alike():
-    assert Alike("", ("a", "b"), value="gap").read(RUNS).share == 0.5
+    reading = Alike("", ("a", "b"), value="gap").read(RUNS)
+    assert reading.share == 0.5
+    assert "at λ = 1 (to 0.1; they end from 0.1 to 0.1)" in reading.seen
     assert Alike("", ("a", "b"), within=2.0, value="gap").read(RUNS).verdict == "holds"
 
 
@@ -137,13 +139,13 @@ def test_claims_are_about_solvers_of_the_command(experiment, quick):
         assert named <= set(labels)
 
 
-def small_experiment(folder):
+def small_experiment(folder, name="small", figure="Figure 0"):
     """Two solvers on three sentences."""
     (folder / "train.txt").write_text("Ada B-PER\nsleeps O\n\nParis B-LOC\nsleeps O\n\nit O\nrains O\n")
     solvers = "bcfw:sampling=uniform bcfw"
     return Command(
-        "small",
-        "Figure 0",
+        name,
+        figure,
         "Three sentences.",
         "",
         f"compare ner --train {{data}}/train.txt --bits 6 --lams 1 --seeds 0,1 --passes 3 --solvers {solvers}",
@@ -168,6 +170,19 @@ def test_from_the_command_to_the_page(tmp_path, blank_pictures):
     assert "Of 1 claims, 1 hold, 0 hold in part, 0 do not hold here." in page
     assert "| Sampling makes no difference. | **holds** |" in page
     assert "Not run: `python -m scripts.reproduce other`" in page
+
+
+def test_a_page_keeps_the_sections_of_runs_that_are_gone(tmp_path, blank_pictures):
+    first, second = (small_experiment(tmp_path, name, f"Figure {name}") for name in ("first", "second"))
+    first.run(str(tmp_path), tmp_path / "before" / "first", quick=True)
+    write_page(tmp_path / "page.md", tmp_path / "before", {"A paper.": [first, second]})
+    second.run(str(tmp_path), tmp_path / "after" / "second", quick=True)
+    write_page(tmp_path / "page.md", tmp_path / "after", {"A paper.": [first, second]})
+    page = (tmp_path / "page.md").read_text()
+    assert "Of 2 claims, 2 hold" in page
+    assert page.count("### Figure first\n\nThree sentences.\n") == page.count("### Figure second\n\nThree") == 1
+    write_page(tmp_path / "page.md", tmp_path / "none", {"A paper.": [first, second]})
+    assert (tmp_path / "page.md").read_text() == page
 
 
 def test_study(tmp_path):
