@@ -23,7 +23,7 @@ class IncrementalState(GradientState):
     planes: Tensor = field(default_factory=empty)  # gradients g_i, [blocks, dim], as they are stored
     constants: Tensor = field(default_factory=empty)  # c_i: the plane of block i is c_i + ⟨g_i, w⟩, [blocks]
     shares: Tensor = field(default_factory=empty)  # of the blocks in the examples, [blocks]
-    first_step_size: float = 0.0  # the first η
+    seen: float = math.inf  # F in the last pass, with each loss where the step on its block saw it
     model_gap: float = math.inf  # of the last pass: the sum of the block gaps, each before the step on its block
 
     def observe(self, full: FullPass, lam: float) -> None:
@@ -46,6 +46,9 @@ class IncrementalProxLinear(GradientSolver[IncrementalState]):
     by one step of block-coordinate Frank-Wolfe on each block: w is the minimum of the model with planes in place of
     losses; the plane of the block moves towards the linearization of its loss at w, by an exact line search.
     So a pass costs the same oracle calls as one of :class:`~structsmooth.SGD`. Losses must not be negative.
+
+    η grows by a fifth after a pass whose steps saw a smaller objective than those of the pass before, and shrinks to
+    0.7 of itself after a pass whose steps saw a larger one. It grows to at most 0.4/λ.
 
     The weights are a weighted average of the iterates after each pass, see
     :func:`~structsmooth.solvers.averaging.newest_share`. The ``step_size`` of the history is the η of the next pass.
@@ -117,7 +120,6 @@ class IncrementalProxLinear(GradientSolver[IncrementalState]):
             planes=weights.new_zeros(len(blocks), len(weights), dtype=self.stored(weights)),
             constants=weights.new_zeros(len(blocks)),
             shares=weights.new_tensor([len(block) / problem.n for block in blocks]),
-            first_step_size=step_size,
         )
 
     def advance(
@@ -132,33 +134,29 @@ class IncrementalProxLinear(GradientSolver[IncrementalState]):
         for i in rng.permutation(len(blocks)):
             model.step(i, *problem.batch_loss_and_grad(model.weights, blocks[i], problem.smoother))
         passes = state.passes + 1
+        seen = float(model.loss) + lam / 2 * float(model.weights.square().sum())
         return replace(
             state,
             weights=torch.lerp(state.weights, model.weights, newest_share(passes, _DEGREE)),
-            step_size=self.next_step_size(lam, state),
+            step_size=self.next_step_size(lam, state, seen),
             passes=passes,
             iterate=model.weights,
             planes=model.planes,
             constants=model.constants,
+            seen=seen,
             model_gap=float(model.gap),
         )
 
-    def next_step_size(self, lam: float, state: IncrementalState) -> float:
-        """η grows by a part of the first η, up to limits by that and by λ."""
-        first = state.first_step_size
-        most = min(_MOST * first, _CAP / lam if lam > 0 else math.inf)
-        return max(state.step_size, min(state.step_size + _GROWTH * first, most))
+    def next_step_size(self, lam: float, state: IncrementalState, seen: float) -> float:
+        """η grows after a pass that saw a smaller F than the pass before, up to a limit by λ, and shrinks otherwise."""
+        if seen > state.seen:
+            return _FALL * state.step_size
+        most = _CAP / lam if lam > 0 else math.inf
+        return max(state.step_size, min(_GROWTH * state.step_size, most)) if seen < state.seen else state.step_size
 
     def restarted(self, state: IncrementalState) -> IncrementalState:
         """From the average: the last iterate may be where the explosion began."""
         return replace(state, iterate=state.weights)
-
-    def with_step_size(
-        self, problem: Problem, lam: float, state: IncrementalState, step_size: float
-    ) -> IncrementalState:
-        """The first η, and so the growth of η, in proportion."""
-        first = state.first_step_size * step_size / state.step_size
-        return replace(state, step_size=step_size, first_step_size=first)
 
     def metrics(self, state: IncrementalState) -> dict[str, float]:
         """Duality gap of the model, as estimated by the steps of the pass."""
@@ -171,7 +169,8 @@ class _Model:
     Attributes:
         weights: its minimum, [dim].
         curvature: a = λ + 1/η.
-        gap: sum of the block gaps so far, each before the step on its block.
+        loss: mean loss of the examples so far, each before the step on its block.
+        gap: sum of the block gaps so far, likewise.
     """
 
     def __init__(self, state: IncrementalState, lam: float) -> None:
@@ -179,7 +178,7 @@ class _Model:
         self.curvature = lam + 1 / state.step_size
         gradient, _ = mean_plane(self.planes, self.constants, self.shares)
         self.weights = (state.iterate / state.step_size - gradient) / self.curvature
-        self.gap = torch.zeros_like(self.constants[0])
+        self.loss = self.gap = torch.zeros_like(self.constants[0])
 
     def step(self, i: int, loss: Tensor, gradient: Tensor) -> None:
         """Move the plane of block i towards that of its loss at the minimum, to where the model's dual is largest."""
@@ -194,7 +193,8 @@ class _Model:
         self.constants[i] = value + step * (loss - value) - moved.to(gradient.dtype) @ self.weights
         self.weights = self.weights - share / self.curvature * (moved - plane)
         self.planes[i] = moved
-        self.gap += share * (loss - value)
+        self.loss = self.loss + share * loss
+        self.gap = self.gap + share * (loss - value)
 
 
 def mean_plane(planes: Tensor, constants: Tensor, shares: Tensor) -> tuple[Tensor, float]:
@@ -209,9 +209,8 @@ def mean_plane(planes: Tensor, constants: Tensor, shares: Tensor) -> tuple[Tenso
 _AT_ONCE = 64
 # Blocks on which the first η is estimated, at most.
 _SAMPLE = 100
-# η grows by this after each pass, to at most this, in units of the first η.
-_GROWTH = 0.5
-_MOST = 20.0
+# η is multiplied by these after passes whose steps saw a smaller or a larger F than those of the pass before.
+_GROWTH, _FALL = 1.2, 0.7
 # η is at most this, in units of 1/λ.
 _CAP = 0.4
 # Iterates count in the average by this power of their number.

@@ -1,6 +1,7 @@
 """Incremental prox-linear steps: the formulas, the bound, planes in fewer bits, and memory."""
 
 import math
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,32 +16,37 @@ from structsmooth.problems import ShiftedProblem
 from structsmooth.solvers.primal.incremental import mean_plane
 
 
-def by_hand(problem: Problem, lam: float, eta: float, passes: int, seed: int) -> tuple[Tensor, float]:
-    """Weights after some passes with a constant η, and the last sum of block gaps, from the formulas for each block."""
+def by_hand(problem: Problem, lam: float, eta: float, passes: int, seed: int) -> tuple[Tensor, float, list[float]]:
+    """Weights after some passes, the last sum of block gaps, and all η, from the formulas for each block."""
     blocks = np.array_split(np.random.default_rng(0).permutation(7), [3, 6])  # of 3, 3 and 1 examples
     shares = [len(block) / 7 for block in blocks]
     g, c, w = [torch.zeros(problem.dim).double() for _ in blocks], [0.0] * 3, problem.start()
+    etas, before = [eta], math.inf
     for passed in range(passes):
-        a, z, gap = lam + 1 / eta, w, 0.0
+        a, z, gap, seen = lam + 1 / eta, w, 0.0, 0.0
         w = (z / eta - sum(p * g_i for p, g_i in zip(shares, g, strict=True))) / a
         for i in np.random.default_rng([seed, passed]).permutation(3):
             f, gradient = problem.batch_loss_and_grad(w, torch.from_numpy(blocks[i]), problem.smoother)
             d, below = gradient - g[i], float(f - c[i] - g[i] @ w)
             c[i] += min(below, 0.0)
             gap += shares[i] * max(below, 0.0)
+            seen += shares[i] * float(f)
             gamma = min(max(below * a / (shares[i] * float(d @ d)), 0.0), 1.0)
             c[i] += gamma * (float(f - gradient @ w) - c[i])
             g[i], w = g[i] + gamma * d, w - gamma * shares[i] / a * d
-    return w, gap
+        seen += lam / 2 * float(w @ w)
+        eta, before = 0.7 * eta if seen > before else max(eta, min(1.2 * eta, 0.4 / lam)), seen
+        etas.append(eta)
+    return w, gap, etas
 
 
 @pytest.mark.parametrize("smoother", [Max(), Entropy(1.0)], ids=str)
-@pytest.mark.parametrize("eta", [0.3, 3.0])
+@pytest.mark.parametrize("eta", [0.3, 30.0])
 def test_steps_follow_the_formulas(smoother: Any, eta: float) -> None:
-    # With such λ, η does not grow.
-    result = IncrementalProxLinear(learning_rate=eta).solve(chain_problem(smoother=smoother), lam=4.0, passes=5, seed=2)
-    assert result.history.column("step_size") == [eta] * 6
-    expected, gap = by_hand(chain_problem(smoother=smoother), 4.0, eta, passes=5, seed=2)
+    solver = IncrementalProxLinear(learning_rate=eta)
+    result = solver.solve(chain_problem(smoother=smoother), lam=0.5, passes=8, seed=2)
+    expected, gap, etas = by_hand(chain_problem(smoother=smoother), 0.5, eta, passes=8, seed=2)
+    assert result.history.column("step_size") == pytest.approx(etas)
     torch.testing.assert_close(result.state.iterate, expected, rtol=0, atol=1e-10)
     assert result.history[-1].metrics["model_gap"] == pytest.approx(gap, abs=1e-10)
 
@@ -52,15 +58,28 @@ def test_weights_are_an_average_of_the_iterates() -> None:
     torch.testing.assert_close(moments[-1][0].weights, powers @ iterates / powers.sum(), rtol=0, atol=1e-12)
 
 
-def test_the_step_size_grows_up_to_its_limits() -> None:
-    def step_sizes(lam: float) -> list[float]:
-        history = IncrementalProxLinear(learning_rate=0.01).solve(small_problem(), lam=lam, passes=60).history
-        return [row.step_size or 0.0 for row in history]
+def test_the_step_size_follows_the_objective_that_the_steps_saw() -> None:
+    moments = moments_of(IncrementalProxLinear(learning_rate=0.3), chain_problem(), passes=40)
+    states = [state for state, _ in moments]
+    fell = [after.seen < before.seen for before, after in pairwise(states)]
+    expected = [
+        min(1.2 * state.step_size, 0.4 / LAM) if smaller else 0.7 * state.step_size
+        for state, smaller in zip(states, fell, strict=False)
+    ]
+    assert [state.step_size for state in states[1:]] == pytest.approx(expected)
+    assert set(fell) == {True, False}
 
-    by_first, by_lam = step_sizes(1e-3), step_sizes(16.0)
-    assert by_first[:4] == by_lam[:4] == pytest.approx([0.01, 0.015, 0.02, 0.025])
-    assert by_first[-1] == by_first[-2] == pytest.approx(0.2)
-    assert by_lam[-1] == by_lam[-2] == by_lam[4] == pytest.approx(0.4 / 16)
+
+def test_the_step_size_grows_up_to_a_limit_by_lam() -> None:
+    def step_sizes(eta: float) -> list[float | None]:
+        return (
+            IncrementalProxLinear(learning_rate=eta)
+            .solve(small_problem(), lam=16.0, passes=60)
+            .history.column("step_size")
+        )
+
+    assert max(step_sizes(0.01)) == pytest.approx(0.4 / 16)
+    assert max(step_sizes(1.0)) == 1.0  # as given
 
 
 def test_planes_bound_the_minimum_of_the_model() -> None:
