@@ -84,10 +84,11 @@ def tree_problem() -> ModuleProblem:
     return ModuleProblem(Branches().double(), data, batch_size=3)
 
 
-def candidates_problem() -> ModuleProblem:
+def candidates_problem(dtype: torch.dtype = torch.float64) -> ModuleProblem:
     torch.manual_seed(0)
-    data = [(x, (y, y != torch.arange(5))) for x, y in examples(lambda g: torch.randint(4, (), generator=g), parts=5)]
-    return ModuleProblem(Choice().double(), data, cost=None, batch_size=3)
+    labeled = examples(lambda g: torch.randint(4, (), generator=g), parts=5)
+    data = [(x.to(dtype), (y, y != torch.arange(5))) for x, y in labeled]
+    return ModuleProblem(Choice().to(dtype), data, cost=None, batch_size=3)
 
 
 def graph_problem() -> ModuleProblem:

@@ -10,13 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from structsmooth import processes
 from structsmooth.history import History, Row
 from structsmooth.problems.base import FullPass, Problem
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.solvers.checks import check_number
 from structsmooth.solvers.state import Callback, Progress, Result, S, State, Status, Work
 from structsmooth.solvers.step_control import StepControl
-from structsmooth.structures.checks import use_plain_numbers
+from structsmooth.structures.checks import NonFiniteScoresError, use_plain_numbers
 
 
 @dataclass(frozen=True)
@@ -181,20 +182,34 @@ class Run(Generic[S]):
 
     def _step(self, budget: int) -> bool:
         """Make a pass and accept or undo it; whether there still is a step size to try."""
-        trial = self.advance(budget)
-        evaluation = self._evaluate(trial)
+        work = Work()
+        try:
+            with work.counted(self.problem):
+                trial = self.advance(budget)
+                evaluation = self._evaluate(trial)
+        except NonFiniteScoresError:
+            # Of several processes, the others may not have noticed.
+            if self._control is None or processes.count() > 1:
+                raise
+            lost = replace(self.state)
+            lost.charge(work)
+            return self._undo(self._control, lost)
         row = self._record(trial, evaluation)
         if self._control is not None:
             if self._control.exploded(row, self.history):
-                if self._retries == self._control.retries:
-                    return False
-                self._retries += 1
-                self.state = self._control.retried(self.state, trial)
-                return True
+                return self._undo(self._control, trial)
             trial = self._control.steered(self.state, trial, row, evaluation.full, self.history)
         self._kept = self._reusable(evaluation, trial)
         del evaluation
         self._accept(trial, row)
+        return True
+
+    def _undo(self, control: StepControl[Any], exploded: S) -> bool:
+        """Forget an exploded pass, but not its work, and halve the step size; whether that may still be tried."""
+        if self._retries == control.retries:
+            return False
+        self._retries += 1
+        self.state = control.retried(self.state, exploded)
         return True
 
     def _evaluate(self, state: S) -> Evaluation:

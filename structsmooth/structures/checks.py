@@ -13,6 +13,10 @@ Backend = Literal["auto", "compiled", "torch"]
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
+class NonFiniteScoresError(ValueError):
+    """Scores with NaN or +inf, such as those of weights that have exploded."""
+
+
 def plain_number(value: Any) -> Any:
     """A number of NumPy, such as ``np.float32(0.1)``, as Python's own; any other value as it is."""
     return value.item() if isinstance(value, np.generic) else value
@@ -87,10 +91,10 @@ def require_labels(y: Tensor, states: int) -> None:
 
 
 def require_below_infinity(name: str, scores: Tensor, used: Callable[[], Tensor] | None = None) -> None:
-    """Raise ``ValueError`` for NaN or +inf among the scores or, if not all of them matter, among those ``used``."""
+    """Raise ``NonFiniteScoresError`` for NaN or +inf among the scores or, if not all matter, among those ``used``."""
     # One reduction in the usual case.
     if not (_below_infinity(scores) or (used and _below_infinity(used()))):
-        raise ValueError(f"{name} must not contain NaN or +inf")
+        raise NonFiniteScoresError(f"{name} must not contain NaN or +inf")
 
 
 def _below_infinity(scores: Tensor) -> bool:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from scipy.optimize import minimize
 from scipy.special import logsumexp, softmax
+from small_networks import candidates_problem
 from small_problems import EnumeratedProblem, random_problem
 from solver_cases import LAM, LENGTHS, PRIMAL, STATES, crf, objective, optimum, small_problem
 from torch import Tensor
@@ -30,6 +31,7 @@ from structsmooth import (
 )
 from structsmooth.sequences import pad
 from structsmooth.solvers import Solver
+from structsmooth.solvers.primal.gradient import GradientSolver
 
 every_variant = pytest.mark.parametrize("name", PRIMAL)
 some_solvers = pytest.mark.parametrize(
@@ -176,6 +178,18 @@ def test_an_exploding_pass_is_undone(name: str) -> None:
     # Without a proximal term, incremental steps are those of block-coordinate Frank-Wolfe, which do not explode.
     assert isinstance(solver, IncrementalProxLinear) or history[1].step_size < 1e3
     assert all(b <= 2 * min(objectives[: k + 1]) for k, b in enumerate(objectives[1:]))
+
+
+@pytest.mark.parametrize("solver", [SGD(), SGD(schedule="constant"), Adam()], ids=["sgd", "constant", "adam"])
+def test_a_pass_whose_scores_overflow_is_undone(solver: GradientSolver[Any]) -> None:
+    """Structures refuse scores that are not finite: here products of weights in single precision."""
+    problem = candidates_problem(torch.float32)
+    result = replace(solver, learning_rate=1e25).solve(problem, lam=1e-3, passes=3)
+    assert result.status is Status.DIVERGED
+    assert torch.equal(result.weights, problem.start())
+    assert result.state.oracle_calls > 40  # each attempt has its own
+    history = replace(solver, learning_rate=1e11).solve(problem, lam=1e-3, passes=30).history
+    assert history[-1].objective < history[0].objective
 
 
 @pytest.mark.parametrize("n", [2, 3, 7, 150, 300])
