@@ -1,6 +1,5 @@
 """The command ``compare``: solvers side by side on one problem."""
 
-import re
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ from structsmooth.cli.comparison import best_settings, comparison_table, gaps_ta
 from structsmooth.cli.data import TrainingData, add_data_flags, add_task_flags
 from structsmooth.cli.flags import parse_solvers
 from structsmooth.cli.keeper import Keeper
+from structsmooth.cli.logs import Logs, add_log_flags, file_name, logs
 from structsmooth.cli.model import ModelDirectory
 from structsmooth.cli.report import progress_bar
 from structsmooth.cli.stages import PRESENTATION, stage
@@ -70,8 +70,9 @@ def compare(options: Namespace) -> int:
         _check(problem, runs, options.passes)
     histories: dict[str, dict[str, list[History]]] = {text: {label: [] for label in solvers} for text in lams}
     try:
-        for run in runs:
-            histories[run.lam_text][run.label].append(_history(run, data, options.passes))
+        with logs(options) as written:
+            for run in runs:
+                histories[run.lam_text][run.label].append(_history(run, data, options.passes, written))
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"interrupted; saved in {options.out}: the same command continues") from None
     title = f"{options.task}: n = {problem.n:,}, {problem.dim:,} weights, train: {data.files['train']}, "
@@ -119,6 +120,7 @@ def add_compare(parser: ArgumentParser, arguments: Sequence[str]) -> None:
         "lowest objective among those whose metric on the development data is within 1 %% of the best",
     )
     group.add_argument("--out", metavar="DIR", help="tables, figures and runs (default: runs/compare-TASK)")
+    add_log_flags(parser, "pass of each run")
     if (found := add_task_flags(parser, "compare", arguments)) is not None:
         task, name = found
         parser.set_defaults(lams=task.lam, passes=task.passes, out=f"runs/compare-{name}")
@@ -157,7 +159,7 @@ def _runs(
     options: Namespace, solvers: Mapping[str, Solver[Any]], lams: Mapping[str, float], settings: dict[str, Any]
 ) -> Iterator[_Run]:
     for (text, lam), (label, solver), seed in product(lams.items(), solvers.items(), _seeds(options)):
-        path = Path(options.out, "runs", _file_name(label), _file_name(text), str(seed))
+        path = Path(options.out, "runs", file_name(label), file_name(text), str(seed))
         own = {"solver": label, "lam": lam, "seed": seed} | asdict(solver)
         yield _Run(label, solver, text, lam, seed, settings | own, ModelDirectory(path))
 
@@ -181,9 +183,11 @@ def _rehearse(run: _Run, few: Problem, passes: int) -> None:
         raise ValueError(f"{run.label} at λ = {run.lam_text}: {error}") from error
 
 
-def _history(run: _Run, data: TrainingData, passes: int) -> History:
+def _history(run: _Run, data: TrainingData, passes: int, written: Logs) -> History:
     """The history of a run up to some passes; passes that were not saved are made now."""
     resume = run.directory.load_checkpoint(run.solver, run.settings)
+    names = {"solver": run.label, "lam": run.lam_text, "seed": run.seed}
+    written.keep((row.as_dict() for row in (resume[1] if resume else ()) if row.passes <= passes), **names)
 
     def measure(progress: Progress[Any]) -> None:
         for split, held_out in data.held_out.items():
@@ -194,7 +198,12 @@ def _history(run: _Run, data: TrainingData, passes: int) -> History:
     bar = progress_bar(passes, headline, str(run), done=resume[0].passes if resume else 0)
     with bar as draw, Keeper(lambda progress: run.directory.save_checkpoint(progress, run.settings)) as keeper:
         result = run.solver.solve(
-            data.problem, lam=run.lam, passes=passes, seed=run.seed, callbacks=(measure, keeper, draw), resume=resume
+            data.problem,
+            lam=run.lam,
+            passes=passes,
+            seed=run.seed,
+            callbacks=(measure, keeper, written.callback(**names), draw),
+            resume=resume,
         )
     if result.status is Status.INTERRUPTED:
         raise KeyboardInterrupt
@@ -218,7 +227,7 @@ def _write_report(
         name = names[text]
         runs = _best_settings(all_runs, data) if options.best else all_runs
         sections += [f"## {name}", comparison_table(runs, metrics)]
-        picture = out / f"lam-{_file_name(text)}.png"
+        picture = out / f"lam-{file_name(text)}.png"
         plot_comparison(runs, picture, n=data.problem.n, metrics=metrics, bands=options.bands, title=name)
     oracles = {label: _oracle(solver, data.problem) for label, solver in solvers.items()}
     gaps = gaps_table({names[text]: runs for text, runs in histories.items()}, oracles, data.problem.n)
@@ -226,7 +235,7 @@ def _write_report(
     report = "\n\n".join(sections) + "\n"
     write_atomic(out / "table.md", report)
     print(report)
-    print(f"saved in {out}: table.md, " + ", ".join(f"lam-{_file_name(text)}.png" for text in lams))
+    print(f"saved in {out}: table.md, " + ", ".join(f"lam-{file_name(text)}.png" for text in lams))
 
 
 def _best_settings(runs: Mapping[str, Sequence[History]], data: TrainingData) -> Mapping[str, Sequence[History]]:
@@ -249,7 +258,3 @@ def _seeds(options: Namespace) -> list[int]:
         return [int(text) for text in _listed(options.seeds)]
     except ValueError:
         raise ValueError(f"--seeds must be whole numbers with commas between them, got {options.seeds!r}") from None
-
-
-def _file_name(text: str) -> str:
-    return re.sub(r"[^\w.,=-]", "-", text)

@@ -1,9 +1,55 @@
-"""Folds of cross-validation that keep texts whole."""
+"""What a search trains and measures on: folds of cross-validation that keep texts whole, or development data."""
 
+from argparse import Namespace
 from collections.abc import Sequence
 from itertools import pairwise
 
 import torch
+
+from structsmooth.cli.data import HeldOut
+from structsmooth.cli.stages import stage
+from structsmooth.problems import Problem
+from structsmooth.tasks import FittedTask, Task, load_task
+from structsmooth.tasks.files import checksum
+
+
+class Splits:
+    """Training and held-out data: folds of the training data, or the training data and the development data."""
+
+    def __init__(self, options: Namespace) -> None:
+        if options.dev is not None and (options.train is None or options.folds is not None):
+            raise ValueError("--dev needs --train, and takes the place of --folds")
+        self.train = options.train or load_task(options.task).default_files()["train"]
+        self.dev, self.count, self.seed = options.dev, options.folds or 5, options.seed
+        self.names = ["dev"] if self.dev else [f"fold-{i + 1}" for i in range(self.count)]
+        self.files = {"train": self.train} | ({"dev": self.dev} if self.dev else {"folds": self.count})
+        self.files |= {f"{name} checksum": checksum(path) for name, path in self.files.items() if name != "folds"}
+        self._task: Task | None = None
+        self._made: dict[str, tuple[FittedTask, Problem, HeldOut]] = {}
+
+    def of(self, task: Task, name: str) -> tuple[FittedTask, Problem, HeldOut]:
+        """The task fitted to the training data of a split, its problem, and held-out data; the last task's are kept."""
+        if task != self._task:
+            self._task, self._made = task, {}
+            with stage(f"reading {self.train}"):
+                self._examples = task.read(self.train, "train")
+            self._folds = (
+                [] if self.dev else folds(task.texts(self._examples), len(self._examples), self.count, self.seed)
+            )
+        if name not in self._made:
+            with stage(f"encoding {name}"):
+                self._made[name] = self._split(task, name)
+        return self._made[name]
+
+    def _split(self, task: Task, name: str) -> tuple[FittedTask, Problem, HeldOut]:
+        if self.dev:
+            fitted = task.fit(self._examples)
+            return fitted, fitted.problem(self._examples), HeldOut(fitted.read(self.dev, "dev"))
+        out = self._folds[self.names.index(name)]
+        left = set(range(len(self._examples))) - set(out)
+        kept = [self._examples[i] for i in sorted(left)]
+        fitted = task.fit(kept)
+        return fitted, fitted.problem(kept), HeldOut([self._examples[i] for i in out])
 
 
 def folds(texts: Sequence[int] | None, n: int, count: int, seed: int) -> list[list[int]]:

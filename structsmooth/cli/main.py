@@ -94,7 +94,8 @@ def train(options: Namespace) -> int:
     done = resume[0].passes if resume else 0
     bar = progress_bar(options.passes, data.headline, done=done)
     with bar as draw, logs(options) as written, keep as keeper:
-        callbacks: tuple[Callback, ...] = (_measuring(data), keeper, *written, draw)
+        written.keep(row.as_dict() for row in (resume[1] if resume else ()))
+        callbacks: tuple[Callback, ...] = (_measuring(data), keeper, written.callback(), draw)
         result = solver.solve(
             problem, lam=lam, passes=options.passes, seed=options.seed, callbacks=callbacks, resume=resume
         )

@@ -16,6 +16,7 @@ from structsmooth import BCFW, RegularizationPath, SolutionPath, Status
 from structsmooth.checkpoint import write_atomic
 from structsmooth.cli.data import SPLITS, TrainingData, add_data_flags, add_task_flags
 from structsmooth.cli.flags import parse_solvers
+from structsmooth.cli.logs import Logs, add_log_flags, logs
 from structsmooth.cli.report import markdown_table, terminal_bar
 from structsmooth.cli.stages import stage
 from structsmooth.plots import plot_path, plot_path_costs
@@ -33,14 +34,19 @@ _INTERRUPTED = 130
 def path(options: Namespace) -> int:
     """Compute the solutions of a task for all λ of a range, and measure them."""
     data = TrainingData.read(options)
+    with logs(options) as written:
+        return _computed(data, options, written)
+
+
+def _computed(data: TrainingData, options: Namespace, written: Logs) -> int:
     problem = data.problem
     lam_min, lam_max = _range(options, data.task.task.lam, problem.n)
     epsilon = 0.01 * problem.loss(problem.start()) if options.epsilon is None else options.epsilon
     algorithm = RegularizationPath(epsilon, options.kappa, options.verified, _solver(options.solver))
     with stage(f"solving for λ down to {lam_min:.3g}"), _progress_bar(lam_min) as draw:
-        found = algorithm.solve(
-            problem, lam_min=lam_min, lam_max=lam_max, passes=options.passes, seed=options.seed, callbacks=[draw]
-        )
+        limits = {"passes": options.passes, "seed": options.seed}
+        callbacks = [draw, _log_of_path(written, _name(options.verified))]
+        found = algorithm.solve(problem, lam_min=lam_min, lam_max=lam_max, callbacks=callbacks, **limits)
     print(f"{options.task}: n = {problem.n}, {problem.dim} weights, ε = {epsilon:.4g}")
     print(f"{found.message}\n")
     with stage("measuring"):
@@ -56,7 +62,7 @@ def path(options: Namespace) -> int:
         return _INTERRUPTED
     if options.grid or options.kappas:
         with stage("solving other paths and grids"):
-            runs = compared(problem, algorithm, found, (lam_min, lam_max), options)
+            runs = compared(problem, algorithm, found, (lam_min, lam_max), options, written)
         print("\n" + costs_table(runs, problem.n))
         plot_path_costs(runs, directory / "costs.png", n=problem.n, title=f"{options.task}: ε = {epsilon:.3g}")
         costs = {name: [asdict(point) for point in points] for name, points in runs.items()}
@@ -99,14 +105,16 @@ def compared(
     found: SolutionPath,
     lams: tuple[float, float],
     options: Namespace,
+    written: Logs,
 ) -> dict[str, Sequence[Breakpoint]]:
     """The path, paths for other κ between the same λ, and searches on a grid with the same tolerance."""
     lam_min, lam_max = lams
     limits = {"passes": options.passes, "seed": options.seed}
-    runs: dict[str, Sequence[Breakpoint]] = {"path" if found.verified else "heuristic path": found.breakpoints}
+    runs: dict[str, Sequence[Breakpoint]] = {_name(found.verified): found.breakpoints}
     for kappa in options.kappas:
-        other = replace(algorithm, kappa=kappa).solve(problem, lam_min=lam_min, lam_max=lam_max, **limits)
-        runs[f"path, κ = {kappa:g}"] = other.breakpoints
+        name, other = f"path, κ = {kappa:g}", replace(algorithm, kappa=kappa)
+        callbacks = [_log_of_path(written, name)]
+        runs[name] = other.solve(problem, lam_min=lam_min, lam_max=lam_max, callbacks=callbacks, **limits).breakpoints
     if options.grid:
         lowest = max(lam_min, found.end)
         grid = [lam for lam in _GRID if lowest <= lam <= found.top]
@@ -116,7 +124,13 @@ def compared(
             )
         for name, warm in (("grid with warm starts", True), ("grid", False)):
             runs[name] = grid_search(
-                problem, grid, epsilon=found.epsilon, solver=algorithm.solver, warm_start=warm, **limits
+                problem,
+                grid,
+                epsilon=found.epsilon,
+                solver=algorithm.solver,
+                warm_start=warm,
+                callbacks=[_log_of_grid(written, name)],
+                **limits,
             )
     return {name: points for name, points in runs.items() if points}
 
@@ -155,8 +169,21 @@ def add_path(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     run.add_argument(
         "--kappas", type=_numbers, default=[], metavar="K,...", help="compare with paths for these values of --kappa"
     )
+    add_log_flags(parser, "breakpoint and λ of a grid")
     if (found := add_task_flags(parser, "path", arguments)) is not None:
         parser.set_defaults(out=f"runs/{found[1]}-path")
+
+
+def _name(verified: bool) -> str:
+    return "path" if verified else "heuristic path"
+
+
+def _log_of_grid(written: Logs, run: str) -> Callable[[Breakpoint], None]:
+    return lambda point: written.write(asdict(point), run=run)
+
+
+def _log_of_path(written: Logs, run: str) -> Callable[[SolutionPath], None]:
+    return lambda found: written.write(asdict(found.breakpoints[-1]), run=run)
 
 
 def _solver(text: str) -> BCFW:

@@ -13,6 +13,9 @@ from structsmooth.tasks.base import Predictions
 from structsmooth.tasks.json_lines import write_json_lines
 from structsmooth.tasks.trained import load
 
+# What tasks override that have files of a kind.
+_METHODS = {"pictures": "draw", "masks": "save_mask"}
+
 
 def predict(options: Namespace) -> int:
     """Predict the outputs of a file, or of standard input."""
@@ -21,6 +24,9 @@ def predict(options: Namespace) -> int:
     if options.masks and not options.json:
         raise ValueError("--masks needs --json, whose lines name the files")
     model = load(options.model)
+    for flag, method in _METHODS.items():
+        if getattr(options, flag) and getattr(type(model.task), method) is getattr(FittedTask, method):
+            raise ValueError(f"--{flag}: {type(model.task.task).__name__} has no {flag}")
     from_pipe = options.file == "-"
     with stage(f"reading {'standard input' if from_pipe else options.file}"):
         examples = model.task.read(sys.stdin if from_pipe else options.file)

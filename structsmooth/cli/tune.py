@@ -15,21 +15,21 @@ from typing import Any
 import torch
 
 from structsmooth.checkpoint import write_atomic
-from structsmooth.cli.data import HeldOut, add_data_flags
+from structsmooth.cli.data import add_data_flags
 from structsmooth.cli.flags import from_flags
-from structsmooth.cli.folds import folds
+from structsmooth.cli.folds import Splits
+from structsmooth.cli.logs import Logs, add_log_flags, file_name, logs
 from structsmooth.cli.report import markdown_table, progress_bar
-from structsmooth.cli.stages import PRESENTATION, stage
+from structsmooth.cli.stages import PRESENTATION
 from structsmooth.plots import plot_tuning
-from structsmooth.problems import Problem
 from structsmooth.solvers import SOLVERS, Status
-from structsmooth.tasks import FittedTask, Task, load_task
-from structsmooth.tasks.files import checksum
+from structsmooth.solvers.state import Callback
+from structsmooth.tasks import Task, load_task
 from structsmooth.tasks.trained import parse_lam
 
 # Options that runs do not depend on, and flags of train that have no place in a grid.
 _NOT_SETTINGS = {"run", "command", "out", "resume", "overwrite", "train", "dev", "test", *PRESENTATION}
-_NOT_TUNED = ("--test", "--resume", "--overwrite", "--log-json", "--csv", "--tensorboard")
+_NOT_TUNED = ("--test", "--resume", "--overwrite")
 
 # Options of ``train``, from its arguments.
 Parse = Callable[[Sequence[str]], Namespace]
@@ -88,13 +88,14 @@ def tune(options: Namespace) -> int:
     if options.out is None:
         options.out = f"runs/tune-{options.task.rpartition(':')[2].lower()}"
     settings = _settings(options)
-    splits = _Splits(options)
+    splits = Splits(options)
     outcomes = []
     try:
-        for setting in settings:
-            runs = [_run(setting, splits, name, Path(options.out)) for name in splits.names]
-            scores = [run["metrics"].get(setting.task.headline, math.nan) for run in runs]
-            outcomes.append(Outcome(setting, scores, runs))
+        with logs(options) as written:
+            for setting in settings:
+                runs = [_run(setting, splits, name, Path(options.out), written) for name in splits.names]
+                scores = [run["metrics"].get(setting.task.headline, math.nan) for run in runs]
+                outcomes.append(Outcome(setting, scores, runs))
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
             f"interrupted; finished runs are in {options.out}; the same command continues"
@@ -119,6 +120,7 @@ def add_tune(parser: ArgumentParser, parse: Parse) -> None:
     group.add_argument("--random", type=int, metavar="N", help="try only N settings of the grid, drawn at random")
     group.add_argument("--seed", type=int, default=0, help="of folds, draws and training (default: 0)")
     group.add_argument("--out", metavar="DIR", help="table, figure and runs (default: runs/tune-TASK)")
+    add_log_flags(parser, "pass of each run")
     parser.set_defaults(parse=parse, choices=[])
 
 
@@ -177,53 +179,17 @@ def _settings(options: Namespace) -> list[Setting]:
     return settings
 
 
-class _Splits:
-    """Training and held-out data: folds of the training data, or the training data and the development data."""
-
-    def __init__(self, options: Namespace) -> None:
-        if options.dev is not None and (options.train is None or options.folds is not None):
-            raise ValueError("--dev needs --train, and takes the place of --folds")
-        self.train = options.train or load_task(options.task).default_files()["train"]
-        self.dev, self.count, self.seed = options.dev, options.folds or 5, options.seed
-        self.names = ["dev"] if self.dev else [f"fold-{i + 1}" for i in range(self.count)]
-        self.files = {"train": self.train} | ({"dev": self.dev} if self.dev else {"folds": self.count})
-        self.files |= {f"{name} checksum": checksum(path) for name, path in self.files.items() if name != "folds"}
-        self._task: Task | None = None
-        self._made: dict[str, tuple[FittedTask, Problem, HeldOut]] = {}
-
-    def of(self, task: Task, name: str) -> tuple[FittedTask, Problem, HeldOut]:
-        """The task fitted to the training data of a split, its problem, and held-out data; the last task's are kept."""
-        if task != self._task:
-            self._task, self._made = task, {}
-            with stage(f"reading {self.train}"):
-                self._examples = task.read(self.train, "train")
-            self._folds = (
-                [] if self.dev else folds(task.texts(self._examples), len(self._examples), self.count, self.seed)
-            )
-        if name not in self._made:
-            with stage(f"encoding {name}"):
-                self._made[name] = self._split(task, name)
-        return self._made[name]
-
-    def _split(self, task: Task, name: str) -> tuple[FittedTask, Problem, HeldOut]:
-        if self.dev:
-            fitted = task.fit(self._examples)
-            return fitted, fitted.problem(self._examples), HeldOut(fitted.read(self.dev, "dev"))
-        out = self._folds[self.names.index(name)]
-        left = set(range(len(self._examples))) - set(out)
-        kept = [self._examples[i] for i in sorted(left)]
-        fitted = task.fit(kept)
-        return fitted, fitted.problem(kept), HeldOut([self._examples[i] for i in out])
-
-
-def _run(setting: Setting, splits: _Splits, name: str, out: Path) -> dict[str, Any]:
+def _run(setting: Setting, splits: Splits, name: str, out: Path, written: Logs) -> dict[str, Any]:
     """What a run left; it is made now if it was not finished before."""
     settings = {key: value for key, value in vars(setting.options).items() if key not in _NOT_SETTINGS}
     settings = json.loads(json.dumps(settings | splits.files | {"split": name}))
-    path = out / "runs" / _file_name(str(setting)) / f"{name}.json"
+    path = out / "runs" / file_name(str(setting)) / f"{name}.json"
+    names = {"setting": str(setting), "split": name}
     if path.exists():
-        return _finished(path, settings)
-    run = _trained(setting, splits, name)
+        run = _finished(path, settings)
+        written.keep(run.get("history", ()), **names)
+        return run
+    run = _trained(setting, splits, name, written.callback(**names))
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, json.dumps({"settings": settings, **run}, indent=1))
     return run
@@ -243,12 +209,12 @@ def _finished(path: Path, settings: dict[str, Any]) -> dict[str, Any]:
     return run
 
 
-def _trained(setting: Setting, splits: _Splits, name: str) -> dict[str, Any]:
+def _trained(setting: Setting, splits: Splits, name: str, log: Callback) -> dict[str, Any]:
     options = setting.options
     fitted, problem, held_out = splits.of(setting.task, name)
     solver, lam = from_flags(SOLVERS[options.solver], options), parse_lam(options.lam, problem.n)
     with progress_bar(options.passes, "", f"{setting}, {name}") as draw:
-        result = solver.solve(problem, lam=lam, passes=options.passes, seed=options.seed, callbacks=(draw,))
+        result = solver.solve(problem, lam=lam, passes=options.passes, seed=options.seed, callbacks=(log, draw))
     if result.status is Status.INTERRUPTED:
         raise KeyboardInterrupt
     diverged = result.status is Status.DIVERGED
@@ -258,10 +224,11 @@ def _trained(setting: Setting, splits: _Splits, name: str) -> dict[str, Any]:
         "message": result.message,
         "passes": last.passes,
         "seconds": last.seconds,
+        "history": [row.as_dict() for row in result.history],
     }
 
 
-def _write_report(options: Namespace, splits: _Splits, outcomes: Sequence[Outcome]) -> None:
+def _write_report(options: Namespace, splits: Splits, outcomes: Sequence[Outcome]) -> None:
     out, best, headline = Path(options.out), outcomes[0], outcomes[0].setting.task.headline
     title = f"{options.task}: {headline} on {'dev' if splits.dev else f'{splits.count} folds'}, seed {options.seed}"
     report = f"{title}, best first\n\n{table(outcomes, headline)}\n"
@@ -292,7 +259,3 @@ def _points(outcomes: Sequence[Outcome]) -> Iterator[tuple[Mapping[str, str], li
     for outcome in outcomes:
         if not math.isnan(outcome.score):
             yield outcome.setting.values, outcome.scores
-
-
-def _file_name(text: str) -> str:
-    return re.sub(r"[^\w.,=-]", "-", text)

@@ -1,8 +1,8 @@
 """HTML that tasks make of their examples, in which text of data never becomes markup."""
 
-from structsmooth.markup.blocks import Block, Drawing, Matrix, Table
+from structsmooth.markup.blocks import Block, Drawing, Matrix, Table, weight_table
 from structsmooth.markup.elements import Markup, element, joined
-from structsmooth.markup.examples import Verdict, alternatives, chips, hue, verdict, views
+from structsmooth.markup.examples import Verdict, alternatives, chips, hue, swatch, verdict, views
 from structsmooth.markup.pictures import diverging, picture
 
 __all__ = [
@@ -19,6 +19,8 @@ __all__ = [
     "hue",
     "joined",
     "picture",
+    "swatch",
     "verdict",
     "views",
+    "weight_table",
 ]

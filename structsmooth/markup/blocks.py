@@ -1,6 +1,6 @@
 """Tables and figures of a report, as data."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,3 +63,22 @@ class Drawing:
 
 Block = Table | Matrix | Drawing
 """A part of a report."""
+
+
+def weight_table(
+    caption: str, header: Sequence[str], names: Iterable[Sequence[str]], weights: Iterable[float]
+) -> Table:
+    """Named weights in a table, those farthest from zero first.
+
+    Args:
+        caption: what it shows.
+        header: headings of the columns of names; the weights follow them.
+        names: a row of names for each weight.
+        weights: the numbers.
+
+    Example:
+        >>> weight_table("Weights", ["feature"], [["length"], ["distance"]], [0.5, -2.0]).rows
+        [('distance', '-2'), ('length', '+0.5')]
+    """
+    ordered = sorted(zip(names, weights, strict=True), key=lambda pair: -abs(pair[1]))
+    return Table(caption, (*header, "weight"), [(*name, f"{weight:+.3g}") for name, weight in ordered])

@@ -48,6 +48,12 @@ def hue(number: int) -> str:
     return f"--hue: {(210 + number * _GOLDEN) % 360:.0f}"
 
 
+def swatch(colour: Sequence[int], *content: str) -> Markup:
+    """A patch of a colour, RGB from 0 to 255, and what it means."""
+    box = element("span", class_="swatch", style=f"background: rgb({', '.join(map(str, colour))})")
+    return element("span", box, *content, class_="chip plain")
+
+
 def views(*pictures: tuple[str, Markup]) -> Markup:
     """Pictures side by side, each with its caption."""
     return element("div", *(_captioned(*one) for one in pictures), class_="views")

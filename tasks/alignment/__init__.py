@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from structsmooth.markup import Markup
+from structsmooth.markup import Block, Markup, weight_table
 from structsmooth.problems import LinearModuleProblem
 from structsmooth.structures import Matching
 from structsmooth.tasks.alignment.data import Link, SentencePair, read_pairs
-from structsmooth.tasks.alignment.features import GROUPS, pair_features
+from structsmooth.tasks.alignment.features import GROUPS, feature_names, pair_features
 from structsmooth.tasks.alignment.lexicon import Lexicon
 from structsmooth.tasks.alignment.picture import draw_alignment, pair_markup
 from structsmooth.tasks.alignment.results import known_links, measures, table
@@ -90,6 +90,11 @@ class FittedAlignment(FittedTask):
     def show_example(self, example: SentencePair, ranked: Sequence[tuple[float, Sequence[Link]]]) -> Markup:
         """A grid of words with the links that are right, wrong or missed."""
         return pair_markup(example, ranked)
+
+    def show_weights(self, weights: Tensor, examples: Sequence[SentencePair]) -> list[Block]:
+        """Weights of the features of pairs of words, with their groups."""
+        caption = "Weights of features of pairs of words: positive ones speak for a link"
+        return [weight_table(caption, ("feature", "group"), feature_names(self.task.groups), weights.tolist())]
 
     def to_dict(self) -> dict[str, Any]:
         """The options and the lexicon, as plain JSON."""

@@ -10,8 +10,37 @@ from structsmooth.tasks.alignment.data import SentencePair
 from structsmooth.tasks.alignment.lexicon import Lexicon
 
 Features = NDArray[np.float64]
-GROUPS = ("dice", "model1", "position", "spelling", "frequency", "neighbours")
-_PREFIX, _SUFFIX = 4, 3
+_PREFIX, _SUFFIX, _ALIKE = 4, 3, 0.7
+_BINS = (0.05, 0.1, 0.2, 0.4)
+
+NAMES = {
+    "dice": ("Dice", "√ Dice", "Dice / largest of the target word", "Dice / largest of the source word"),
+    "model1": ("source given target", "target given source", "√ product", "product"),
+    "position": (
+        "distance from the diagonal",
+        "distance²",
+        "√ distance",
+        *(f"distance below {width}" for width in _BINS),
+        "both first or both last",
+    ),
+    "spelling": (
+        "same word",
+        "same punctuation",
+        f"same first {_PREFIX} letters",
+        f"same last {_SUFFIX} letters",
+        "common subsequence",
+        f"common subsequence above {_ALIKE}",
+        "both with digits",
+        "both punctuation",
+        "one punctuation",
+        "one with digits",
+        "difference of lengths",
+    ),
+    "frequency": ("rank of the source word", "rank of the target word", "difference of ranks"),
+    "neighbours": ("Dice before", "Dice after", "Model 1 before", "Model 1 after"),
+}
+"""Features of each group, as :func:`pair_features` orders them."""
+GROUPS = tuple(NAMES)
 
 
 def pair_features(lexicon: Lexicon, pair: SentencePair, groups: Sequence[str] = GROUPS) -> Features:
@@ -31,6 +60,11 @@ def pair_features(lexicon: Lexicon, pair: SentencePair, groups: Sequence[str] = 
     return np.stack([*planes, np.ones_like(dice)], 2)
 
 
+def feature_names(groups: Sequence[str] = GROUPS) -> list[tuple[str, str]]:
+    """The name and the group of each feature that :func:`pair_features` gives."""
+    return [*((name, group) for group in GROUPS if group in groups for name in NAMES[group]), ("constant", "")]
+
+
 def _share(table: Features, axis: int) -> Features:
     """Entries as multiples of the largest of their row or column."""
     share: Features = table / np.maximum(table.max(axis, keepdims=True), 1e-12)
@@ -41,7 +75,7 @@ def _position(rows: int, columns: int) -> list[Features]:
     """Distance from the diagonal, its powers and its bins, and whether both words are first or last."""
     at = [(np.arange(count) + 0.5) / count for count in (rows, columns)]
     distance = np.abs(np.subtract.outer(*at))
-    bins = [(distance < width).astype(np.float64) for width in (0.05, 0.1, 0.2, 0.4)]
+    bins = [(distance < width).astype(np.float64) for width in _BINS]
     ends = np.zeros((rows, columns))
     ends[0, 0] = ends[-1, -1] = 1.0
     return [distance, distance**2, np.sqrt(distance), *bins, ends]
@@ -66,7 +100,7 @@ def _alike(f: str, e: str) -> tuple[float, ...]:
         float(all(words) and f[:_PREFIX] == e[:_PREFIX] and short >= _PREFIX),
         float(all(words) and f[-_SUFFIX:] == e[-_SUFFIX:] and short > _SUFFIX),
         ratio,
-        float(ratio > 0.7),
+        float(ratio > _ALIKE),
         float(all(digits)),
         float(all(marks)),
         float(marks[0] != marks[1]),

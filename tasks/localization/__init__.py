@@ -209,7 +209,7 @@ class Localization(Task):
         backbone = load_backbone(self.backbone, self.backbone_weights)
         features = BoxFeatures(backbone, self.features_cache, self.feature_dtype)
         examples = make_examples(wanted, self._selective_search(), features, faults)
-        for label in sorted({*classes} - {example.label for example in examples}):
+        for label in sorted({*classes} - {label for _, label in wanted}):
             faults.add("class without images that have exactly one of it", label)
         name = path if isinstance(path, str) else "standard input"
         if not examples:

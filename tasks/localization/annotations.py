@@ -9,9 +9,7 @@ from structsmooth.tasks.localization.box_table import read_box_table
 from structsmooth.tasks.localization.coco import read_coco
 from structsmooth.tasks.localization.images import AnnotatedImage, Faults, ImageFile
 from structsmooth.tasks.localization.voc import read_voc, voc_years
-from structsmooth.tasks.segmentation.pictures import read_listed
-
-_SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp"}
+from structsmooth.tasks.segmentation.pictures import File, images_of, is_image, read_listed
 
 
 def read_annotations(source: str | TextIO, folder: str | None = None) -> tuple[list[AnnotatedImage], Faults]:
@@ -32,15 +30,15 @@ def read_annotations(source: str | TextIO, folder: str | None = None) -> tuple[l
 
     Raises:
         FileNotFoundError: no such file, or no such split.
-        ValueError: a malformed file, with path and line; none of the above; or two listed images of one name.
+        ValueError: a malformed file, with path and line; none of the above; or two images of one name.
     """
     if not isinstance(source, str):
         return read_listed(source, _at), Faults()
     path, split = split_part(source)
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file")
-    if path.is_dir() or zipfile.is_zipfile(path):
-        root = path if path.is_dir() else zipfile.Path(path)
+    root = _root(path)
+    if root.is_dir():
         years = voc_years(root)
         if years:
             return read_voc(source, years, split)
@@ -49,8 +47,8 @@ def read_annotations(source: str | TextIO, folder: str | None = None) -> tuple[l
     if split is not None:
         raise ValueError(f"{source}: only data in the layout of PASCAL VOC have splits")
     beside = path.parent if folder is None else Path(folder)
-    if path.suffix.lower() in _SUFFIXES:
-        return [AnnotatedImage(path.name, ImageFile(str(path)))], Faults()
+    if is_image(path):
+        return [_image(path)], Faults()
     readers = {".csv": read_box_table, ".json": read_coco}
     if path.suffix.lower() not in readers:
         raise ValueError(f"{path}: expected a folder or zip archive, a .csv or .json file, or an image")
@@ -59,21 +57,20 @@ def read_annotations(source: str | TextIO, folder: str | None = None) -> tuple[l
 
 def _at(name: str) -> list[AnnotatedImage]:
     """The image at a path, or the images of a folder or archive there by their own names."""
-    path = Path(name)
-    if path.is_dir():
-        return _unlabelled(path)
-    return _unlabelled(zipfile.Path(path)) if zipfile.is_zipfile(path) else [AnnotatedImage(name, ImageFile(name))]
+    root = _root(Path(name))
+    return _unlabelled(root) if root.is_dir() else [_image(root)]
 
 
-def _unlabelled(root: Path | zipfile.Path) -> list[AnnotatedImage]:
-    """The images of a folder or archive, in ``images/`` or beside it, in the order of their names."""
-    folders = [root / "images", root] if (root / "images").is_dir() else [root]
-    for folder in folders:
-        files = sorted((file for file in folder.iterdir() if _is_image(file.name)), key=lambda file: file.name)
-        if files:
-            return [AnnotatedImage(file.name, ImageFile.at(file)) for file in files]
-    raise ValueError(f"{root}: no images, neither as in PASCAL VOC, nor in images/, nor beside it")
+def _root(path: Path) -> File:
+    """The root of a zip archive, or else what is at the path."""
+    return zipfile.Path(path) if zipfile.is_zipfile(path) else path
 
 
-def _is_image(name: str) -> bool:
-    return Path(name).suffix.lower() in _SUFFIXES
+def _unlabelled(root: File) -> list[AnnotatedImage]:
+    """The images of a folder or archive, in the order of their names."""
+    return [_image(file) for _, file in sorted(images_of(root).items())]
+
+
+def _image(file: File) -> AnnotatedImage:
+    """An image whose objects are not known, which has the name of its file."""
+    return AnnotatedImage(file.name, ImageFile.at(file))

@@ -22,6 +22,7 @@ from structsmooth.tasks.pose.picture import drawn_pose, person_markup
 from structsmooth.tasks.pose.problem import PoseProblem
 from structsmooth.tasks.pose.results import found_by_joint, measures, table
 from structsmooth.tasks.pose.score import PoseScore
+from structsmooth.tasks.pose.shown import filter_pictures, spring_table
 from structsmooth.tasks.pose.skeleton import Skeleton
 from structsmooth.tasks.progress import tracked
 from structsmooth.tasks.segmentation.pictures import read_listed, save_png
@@ -91,6 +92,13 @@ class FittedPose(FittedTask):
         shares = found_by_joint(examples, outputs, self.task.ends)
         rows = [(joint, f"{share:.1%}") for joint, share in shares.items()]
         return [Table("Joints found within 0.2 times the size of the person", ("joint", "found"), rows)]
+
+    def show_weights(self, weights: Tensor, examples: Sequence[Person]) -> list[Block]:
+        """The springs along each limb, and the filters of the joints as pictures."""
+        module = self._module()
+        nn.utils.vector_to_parameters(weights, module.parameters())
+        filters = filter_pictures(self.skeleton.names, module.filters, self.task.window)
+        return [spring_table(self.skeleton, module.springs), filters]
 
     @classmethod
     def from_learned(cls, task: Task, learned: Mapping[str, Any]) -> FittedTask:

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from structsmooth.tasks.segmentation.pictures import opencv
 
-_BINS = 9
-FEATURES = _BINS + 4 + 1
+BINS = 9
+FEATURES = BINS + 4 + 1
 """Of a cell: orientations, contrasts to the four blocks around it, and whether it is outside the image."""
 
 
@@ -69,10 +69,10 @@ def oriented_gradients(image: NDArray[np.uint8], side: int) -> NDArray[np.float6
     padded = cv2.copyMakeBorder(image, side, side, side, side, cv2.BORDER_REPLICATE)
     height, width = (size // side for size in padded.shape[:2])
     cell, block = (side, side), (2 * side, 2 * side)
-    descriptor = cv2.HOGDescriptor((width * side, height * side), block, cell, cell, _BINS)
+    descriptor = cv2.HOGDescriptor((width * side, height * side), block, cell, cell, BINS)
     # By x and y of the block, then by x and y of the cell in it.
-    blocks = descriptor.compute(padded).reshape(width - 1, height - 1, 2, 2, _BINS)
+    blocks = descriptor.compute(padded).reshape(width - 1, height - 1, 2, 2, BINS)
     around = [blocks[1 - x : width - 1 - x, 1 - y : height - 1 - y, x, y] for x in (0, 1) for y in (0, 1)]
     histograms = np.stack(around, 2).transpose(1, 0, 2, 3).astype(np.float64)
     inside = np.zeros((*histograms.shape[:2], 1))
-    return np.concatenate([histograms.mean(2), histograms.sum(3) / _BINS, inside], 2)
+    return np.concatenate([histograms.mean(2), histograms.sum(3) / BINS, inside], 2)

@@ -145,6 +145,12 @@ class FittedScenes(FittedTask):
         counts = confusion([truth(scene) for scene in examples], outputs, len(self.classes))
         return class_blocks(self.classes, counts)
 
+    def show_weights(self, weights: Tensor, examples: Sequence[Scene]) -> list[Block]:
+        """Weights of the probabilities of classes and of the features of edges."""
+        from structsmooth.tasks.scenes.shown import weight_blocks
+
+        return weight_blocks(self.classes, weights, self.task.graph)
+
     @classmethod
     def from_learned(cls, task: Task, learned: Mapping[str, Any]) -> FittedTask:
         """The segmenter with the regressions that ``to_dict`` gave."""

@@ -23,6 +23,11 @@ _DOUBT = 0.01
 # How fast agreement fades with the squared contrast of a border.
 _FADING = (10.0, 40.0, 160.0)
 EDGE_FEATURES = 1 + len(_FADING)
+EDGE_NAMES = (
+    [("border", "length"), *(("border", f"length, fading with contrast at rate {rate:g}") for rate in _FADING)],
+    [("fine in coarse", "constant"), ("fine in coarse", "size of the fine one")],
+)
+"""The edge and the feature of each weight, by type of edges; the second type has no other features."""
 # Images that are predicted together: their tables of pairs should stay in the caches of the processor.
 _BATCH = 4
 # Sweeps of message passing.
@@ -130,12 +135,20 @@ def problem(examples: Sequence[Labelled], kind: Graph) -> FactorGraphProblem:
     )
 
 
+def edge_types_of(kind: Graph) -> list[int]:
+    """The types of the edges in graphs of a kind."""
+    return [t for t, with_it in enumerate(("adjacency", "stars")) if kind in (with_it, "both")]
+
+
+def split_weights(weights: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+    """Weights of nodes [2, C, 2C + 1], the last those of a constant, and of edges [2, EDGE_FEATURES], by type."""
+    unary, pairwise = weights.tensor_split([2 * classes * (2 * classes + 1)])
+    return unary.view(2, classes, -1), pairwise.view(2, EDGE_FEATURES)
+
+
 def batches(graphs: Sequence[SceneGraph], weights: Tensor) -> Iterator[tuple[list[int], FactorGraph]]:
     """Bound structures of graphs of similar size, with the numbers of the graphs."""
-    inputs = graphs[0].features.shape[1]
-    states = inputs // 2
-    count = 2 * states * (inputs + 1)
-    unary, pairwise = weights[:count].view(2, states, -1), weights[count:].view(2, EDGE_FEATURES)
+    unary, pairwise = split_weights(weights, graphs[0].features.shape[1] // 2)
     order = sorted(range(len(graphs)), key=lambda i: (len(graphs[i].edges), len(graphs[i].types)))
     for begin in range(0, len(order), _BATCH):
         own = order[begin : begin + _BATCH]

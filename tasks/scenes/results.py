@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from structsmooth.markup import Block, Markup, Matrix, Table, element, joined, views
+from structsmooth.markup import Block, Markup, Matrix, Table, element, joined, swatch, views
 from structsmooth.tasks.scenes.data import Scene
 from structsmooth.tasks.segmentation.pictures import embedded, opencv, save_png
 
@@ -90,7 +90,7 @@ def scene_markup(scene: Scene, found: Labels, names: Sequence[str]) -> Markup:
     for kind, labels in shown.items():
         pictures.append((f"{kind} classes", embedded(_tinted(scene, labels, names), f"{kind} classes of {scene.name}")))
     colours = _colours(names)[:, ::-1].tolist()
-    legend = [_swatch(names[label], colours[label]) for label in _present(list(shown.values()), names)]
+    legend = [swatch(colours[label], names[label]) for label in _present(list(shown.values()), names)]
     return joined([views(*pictures), element("p", *legend, class_="chips")])
 
 
@@ -129,11 +129,6 @@ def _tinted(scene: Scene, labels: Labels, names: Sequence[str]) -> NDArray[np.ui
 def _present(shown: Sequence[Labels], names: Sequence[str]) -> list[int]:
     """The classes that occur."""
     return sorted({int(label) for labels in shown for label in np.unique(labels) if label < len(names)})
-
-
-def _swatch(name: str, colour: Sequence[int]) -> Markup:
-    box = element("span", class_="swatch", style=f"background: rgb({', '.join(map(str, colour))})")
-    return element("span", box, name, class_="chip plain")
 
 
 def _ious(counts: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -124,6 +124,14 @@ class FittedSegmentation(FittedTask):
         names = ["background", "object"]
         return [Matrix("Pixels by gold and predicted label", names, names, counts, "gold", "predicted", counts=True)]
 
+    def show_weights(self, weights: Tensor, examples: Sequence[Picture]) -> list[Block]:
+        """Weights of colours and places, and of borders if they have scores."""
+        from structsmooth.tasks.segmentation.shown import pairwise_matrix, unary_blocks
+
+        unary, pairwise = weights.tensor_split([self.vocabulary.unary_size])
+        blocks = unary_blocks(self.vocabulary, unary)
+        return [*blocks, pairwise_matrix(pairwise)] if self.task.pairwise else blocks
+
     @classmethod
     def from_learned(cls, task: Task, learned: Mapping[str, Any]) -> FittedTask:
         """The segmenter with the vocabulary that ``to_dict`` gave."""

@@ -3,7 +3,6 @@
 Needs OpenCV: ``pip install structsmooth[images]``.
 """
 
-import os
 import zipfile
 import zlib
 from collections import Counter
@@ -19,7 +18,7 @@ from structsmooth import markup
 from structsmooth.checkpoint import write_atomic
 from structsmooth.tasks.files import select
 
-_SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp"}
+_SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp"}
 File = Path | zipfile.Path
 """A file or folder, on disk or in a zip file."""
 
@@ -102,7 +101,7 @@ def opened(source: Path) -> File:
     """
     if not source.exists():
         raise FileNotFoundError(f"{source}: no such folder, zip file or image")
-    if source.is_dir() or source.suffix.lower() in _SUFFIXES:
+    if source.is_dir() or is_image(source):
         return source
     try:
         return zipfile.Path(source)
@@ -128,13 +127,18 @@ def by_stem(root: File, folder: str) -> dict[str, File]:
     """Images in a folder by their stem; ``ValueError`` if two have the same."""
     found: dict[str, File] = {}
     for file in (root / folder).iterdir() if (root / folder).is_dir() else ():
-        stem, suffix = os.path.splitext(file.name)
-        if suffix.lower() not in _SUFFIXES or not file.is_file():
+        stem = Path(file.name).stem
+        if not (is_image(file) and file.is_file()):
             continue
         if stem in found:
             raise ValueError(f"{root / folder}: {found[stem].name} and {file.name} have the same name")
         found[stem] = file
     return found
+
+
+def is_image(file: File) -> bool:
+    """Whether the suffix of a file is that of an image."""
+    return Path(file.name).suffix.lower() in _SUFFIXES
 
 
 def read_image(file: File) -> NDArray[np.uint8]:

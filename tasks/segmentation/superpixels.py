@@ -21,10 +21,12 @@ Image = NDArray[np.uint8]
 _SIDE, _RULER, _LEAST_PERCENT, _ITERATIONS = 12, 20.0, 25, 10
 # Dense descriptors: every _STRIDE pixels, of squares of 4 x 4 cells, with 8 directions of the gradient.
 _STRIDE, _CELL, _CELLS, _DIRECTIONS = 4, 4, 4, 8
-_GRID = 6
+GRID = 6
+"""Places are the cells of a grid of so many rows and columns over the image."""
 # For k-means: number of descriptors and colours taken from an image, and of iterations.
 _SAMPLE, _KMEANS_ITERATIONS = 400, 20
-_SCALES = 2.0 ** np.arange(-1, 6)
+SCALES = 2.0 ** np.arange(-1, 6)
+"""Rates at which pairwise features fade with the distance of histograms."""
 
 
 @dataclass(frozen=True)
@@ -126,12 +128,12 @@ class Vocabulary:
     @property
     def unary_size(self) -> int:
         """Number F of unary features."""
-        return 1 + 3 * (len(self.colours) + len(self.textures) + _GRID**2)
+        return 1 + 3 * (len(self.colours) + len(self.textures) + GRID**2)
 
     @property
     def pairwise_size(self) -> int:
         """Number P of pairwise features."""
-        return 1 + 6 * len(_SCALES)
+        return 1 + 6 * len(SCALES)
 
     def histograms(self, image: Image, parts: Superpixels) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Counts of the colours [N, C] of all pixels, and of textures [N, D], in each superpixel."""
@@ -151,8 +153,8 @@ class Vocabulary:
         height, width = parts.labels.shape
         colour, texture = self.histograms(image, parts)
         rows, columns = np.indices((height, width)).reshape(2, -1)
-        cells = rows * _GRID // height * _GRID + columns * _GRID // width
-        place = parts.histograms(rows, columns, cells, _GRID**2)
+        cells = rows * GRID // height * GRID + columns * GRID // width
+        place = parts.histograms(rows, columns, cells, GRID**2)
         unary, similar = [np.ones((len(parts.sizes), 1))], [np.ones((len(parts.edges), 1))]
         a, b = parts.edges.T
         for members in parts.neighbourhoods():
@@ -160,7 +162,7 @@ class Vocabulary:
                 histogram = _normalized(members @ counts)
                 unary.append(np.sqrt(histogram))
                 if compared:
-                    similar.append(np.exp(-_SCALES * _chi_square(histogram[a], histogram[b])[:, None]))
+                    similar.append(np.exp(-SCALES * _chi_square(histogram[a], histogram[b])[:, None]))
         size = (parts.sizes / parts.sizes.mean())[:, None]
         length = (parts.borders / np.sqrt(parts.sizes.mean()))[:, None]
         return Features(

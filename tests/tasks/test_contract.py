@@ -200,6 +200,20 @@ class TestFittedTask:
         with pytest.raises(ValueError, match="line 2: not a prediction of"):
             read_json_lines(trained.fitted, [lines[0], "{}"])
 
+    def test_images_have_the_same_name_alone_in_lists_and_in_folders(self, trained, tmp_path):
+        folder = Path(trained.case.write(tmp_path, False))
+        files = sorted((folder if folder.is_dir() else folder.parent).rglob("*.png"))
+        if not files:
+            return
+
+        def named(source):
+            return [trained.fitted.input_to_json(example)["image"] for example in trained.fitted.read(source)]
+
+        (alone,) = {*named(str(files[0]))}
+        assert alone in (files[0].name, files[0].stem)
+        assert {*named(io.StringIO(f"{files[0]}\n"))} == {alone}
+        assert alone in named(str(files[0].parent))
+
     def test_masks_are_files_that_lines_name(self, trained, tmp_path):
         example, stream = trained.examples[:1], io.StringIO()
         (ranked,) = predictions = trained.fitted.predict(trained.weights, example, 2)

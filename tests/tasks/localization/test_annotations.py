@@ -209,7 +209,7 @@ def test_images_without_annotations(tmp_path):
     assert list(content(str(tmp_path)).items()) == [("a.JPG", None), ("b.png", None)]
     assert content(str(tmp_path / "b.png")) == {"b.png": None}
     one, other = str(tmp_path / "b.png"), str(tmp_path / "a.JPG")
-    assert content(io.StringIO(f"{one}\n\n{other}\n")) == {one: None, other: None}
+    assert content(io.StringIO(f"{one}\n\n{other}\n")) == {"b.png": None, "a.JPG": None}
 
 
 def test_what_is_no_source(tmp_path):
@@ -222,7 +222,7 @@ def test_what_is_no_source(tmp_path):
         read_annotations(f"{tmp_path}#train")
     with zipfile.ZipFile(tmp_path / "other.zip", "w") as archive:
         archive.writestr("a.txt", "")
-    with pytest.raises(ValueError, match="no images, neither as in PASCAL VOC"):
+    with pytest.raises(ValueError, match="no images, neither in images/ nor beside it"):
         read_annotations(str(tmp_path / "other.zip"))
 
 
@@ -288,15 +288,19 @@ def test_images_of_folders_and_archives(tmp_path, inside, kind, source):
 
 def test_nothing_to_predict_is_refused(tmp_path):
     for source in (str(tmp_path), io.StringIO(f"{tmp_path}\n")):
-        with pytest.raises(ValueError, match="no images, neither as in PASCAL VOC"):
+        with pytest.raises(ValueError, match="no images, neither in images/ nor beside it"):
             read_annotations(source)
     with pytest.raises(ValueError, match="standard input: expected lines with paths of images"):
         read_annotations(io.StringIO("\n"))
 
 
-def test_listed_images_of_one_name_are_refused(tmp_path):
+def test_images_of_one_name_are_refused(tmp_path):
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "x.png").write_bytes(png())
-    with pytest.raises(ValueError, match="two images have the name x"):
-        read_annotations(io.StringIO(f"{tmp_path / 'a'}\n{tmp_path / 'b'}\n"))
+    for name in ("", "x.png"):
+        with pytest.raises(ValueError, match=r"two images have the name x\.png"):
+            read_annotations(io.StringIO(f"{tmp_path / 'a' / name}\n{tmp_path / 'b' / name}\n"))
+    (tmp_path / "a" / "x.gif").write_bytes(png())
+    with pytest.raises(ValueError, match=r"x\.\w+ and x\.\w+ have the same name"):
+        read_annotations(str(tmp_path / "a"))

@@ -125,6 +125,16 @@ def test_no_image_of_a_class_is_refused(task):
         task(classes=["cow"]).read("train.csv")
 
 
+def test_what_is_said_of_missing_files_is_not_of_classes(task, folder, capsys):
+    objects = {"gone": [("dog", (1, 1, 9, 9))]}
+    (folder / "gone.csv").write_text(rows(objects))
+    (folder / "some.csv").write_text(rows(PICTURES | objects))
+    with pytest.raises(ValueError, match=r"^gone\.csv: no images to use; unreadable file \(.*\): gone\.png$"):
+        task(classes=["dog"]).read("gone.csv")
+    assert len(task(classes=["dog"]).read("some.csv")) == 6
+    assert "class without" not in capsys.readouterr().err
+
+
 def test_training_and_evaluation_need_boxes(task, folder):
     model = task(classes=["dog"])
     examples = model.read(str(folder), "predict")
@@ -338,5 +348,7 @@ def test_commands(cache, folder, capsys):
 def test_tasks_without_pictures_say_so(tmp_path, capsys):
     (tmp_path / "words.txt").write_text("Ada B-PER\nmet O\n\nParis B-LOC\n")
     assert main(["train", "ner", "--train", "words.txt", "--bits", "8", "--passes", "1", "--out", "ner"]) == 0
-    assert main(["predict", "ner", "words.txt", "--output", "out.txt", "--pictures", "pictures"]) == 2
-    assert "NER has no pictures of its predictions" in capsys.readouterr().err
+    for flags in (["--pictures", "new"], ["--json", "--masks", "new"]):
+        assert main(["predict", "ner", "nowhere.txt", *flags]) == 2  # before the file is read
+        assert f"{flags[-2]}: NER has no {flags[-2].removeprefix('--')}" in capsys.readouterr().err
+    assert not Path("new").exists()

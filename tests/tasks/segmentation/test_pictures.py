@@ -6,6 +6,7 @@ import cv2
 import numpy as np
 import pytest
 from images import SIZE, ellipse, write, write_all, zipped
+from PIL import Image
 
 from structsmooth.tasks.segmentation.pictures import Picture, overlay, read_listed, read_pictures
 
@@ -87,6 +88,14 @@ def test_paths_line_by_line(tmp_path: Path) -> None:
     assert [picture.name for picture in pictures] == ["e00", "e01", "e02"]
     with pytest.raises(ValueError, match="two images have the name e00"):
         read_listed([first, first], read_pictures)
+
+
+def test_gif_files_are_images(tmp_path: Path) -> None:
+    Image.new("RGB", (8, 6), (200, 30, 90)).save(tmp_path / "a.gif")
+    (picture,) = read_pictures(str(tmp_path))
+    assert picture.name == "a"
+    assert (picture.image == [90, 30, 200]).all()
+    assert picture.image.shape == (6, 8, 3)
 
 
 def test_refuses_files_that_are_no_images(tmp_path: Path) -> None:
