@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -151,18 +151,18 @@ def table(
     return "\n".join(lines)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Parse the command line and compare."""
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("--train", metavar="FILE", help="as of structsmooth train localization")
-    parser.add_argument("--test", metavar="FILE", help="likewise; both or none")
+def add_comparison_flags(parser: ArgumentParser, examples: str, out: str) -> None:
+    """Options that comparisons at equal oracle calls share."""
     parser.add_argument("--solvers", nargs="+", metavar="SOLVER", help="(default: a list for each score)")
-    parser.add_argument("--calls", type=int, default=60, help="oracle calls for each image (default: 60)")
-    parser.add_argument("--limit", type=int, help="training images of a class, at most (default: all)")
+    parser.add_argument("--calls", type=int, default=60, help=f"oracle calls for each of the {examples} (default: 60)")
+    parser.add_argument("--limit", type=int, help=f"number of {examples}, at most (default: all)")
     parser.add_argument("--lam", default="1/n", metavar="C", help="λ, a number or c/n (default: 1/n)")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="(default: 0 1 2)")
-    parser.add_argument("--out", default="runs/compare-localization", metavar="DIR", help="where runs are kept")
-    add_flags(parser, "options of localization", Localization)
+    parser.add_argument("--out", default=out, metavar="DIR", help="where runs are kept")
+
+
+def start(parser: ArgumentParser, compare: Callable[[Namespace], None], arguments: Sequence[str] | None) -> None:
+    """Parse the command line and compare; ends the program on bad input, and if interrupted."""
     options = parser.parse_args(arguments)
     if (options.train is None) != (options.test is None):
         parser.error("give both --train and --test, or none")
@@ -172,6 +172,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit("interrupted: the same command goes on")
     except (ValueError, OSError, ImportError) as error:
         sys.exit(f"error: {error}")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Compare solvers on object localization."""
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument("--train", metavar="FILE", help="as of structsmooth train localization")
+    parser.add_argument("--test", metavar="FILE", help="likewise; both or none")
+    add_comparison_flags(parser, "training images of a class", "runs/compare-localization")
+    add_flags(parser, "options of localization", Localization)
+    start(parser, compare, arguments)
 
 
 if __name__ == "__main__":
