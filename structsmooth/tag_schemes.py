@@ -63,7 +63,7 @@ def split_tag(tag: str) -> Tag:
     if tag == "O":
         return _OUTSIDE
     if prefix not in ("B", "I", "E", "S") or not entity_type:
-        expected = "O, or B-, I-, E- or S- and a type, such as B-PER (SequenceTagger takes other tags, too)"
+        expected = "O, or B-, I-, E- or S- and a type, such as B-PER (for others: --scheme plain, or SequenceTagger)"
         raise ValueError(f"bad tag {tag!r}: expected {expected}")
     return Tag(prefix, entity_type)
 

@@ -7,7 +7,8 @@ if find_spec("sklearn") is None:
 
 from structsmooth.estimators.multiclass import MulticlassSVM
 from structsmooth.estimators.multilabel import MultiLabelClassifier
+from structsmooth.estimators.segmenter import GraphSegmenter
 from structsmooth.estimators.structured import StructuredEstimator
 from structsmooth.estimators.tagger import SequenceTagger
 
-__all__ = ["MultiLabelClassifier", "MulticlassSVM", "SequenceTagger", "StructuredEstimator"]
+__all__ = ["GraphSegmenter", "MultiLabelClassifier", "MulticlassSVM", "SequenceTagger", "StructuredEstimator"]

@@ -16,11 +16,12 @@ from torch import Tensor
 
 from structsmooth.estimators.matrices import as_tensor
 from structsmooth.estimators.validation import EarlyStopping
-from structsmooth.history import History
+from structsmooth.history import History, Row
 from structsmooth.problems import Problem
-from structsmooth.solvers import BCFW, SOLVERS, Certificate, Progress, Result, Solver, State, Status, certify
+from structsmooth.solvers import BCFW, SGD, SOLVERS, Adam, Certificate, Progress, Result, Solver, State, Status, certify
 from structsmooth.solvers.dual.base import DualSolver
 from structsmooth.solvers.dual.bcfw import BCFWState
+from structsmooth.solvers.state import Work
 from structsmooth.tasks.trained import parse_lam
 
 SolverLike = str | Solver[Any]
@@ -53,6 +54,7 @@ class SolvedEstimator(BaseEstimator):
     n_iter_: float
     lam_: float
     history_: History
+    _stream: State
 
     def _solve(
         self,
@@ -74,6 +76,8 @@ class SolvedEstimator(BaseEstimator):
             sample_weight: weights of the examples, [n], if they do not count alike.
         """
         solver = self._solver(default, hyperparameters or {})
+        if hasattr(self, "_stream"):
+            del self._stream
         if sample_weight is not None:
             problem = problem.weighted(sample_weight)
         lam = parse_lam(str(self.lam), problem.mass, "lam")
@@ -90,6 +94,32 @@ class SolvedEstimator(BaseEstimator):
         self.objective_, self.n_iter_ = row.objective, result.history[-1].passes
         self.gap_ = np.nan if row.gap is None else row.gap
         return result
+
+    def _solve_more(self, problem: Problem) -> None:
+        """One pass over a batch of a stream, which continues where the batch before it ended.
+
+        Args:
+            problem: the finite sum over the batch. ``objective_`` and the new row of ``history_`` are of this one.
+
+        Raises:
+            ValueError: a solver that keeps something for every example, or λ as a share of their number.
+        """
+        solver = self._solver("sgd", {})
+        if type(solver) not in (SGD, Adam):
+            raise ValueError(f"partial_fit needs the solver sgd or adam, which keep no examples; got {self.solver!r}")
+        if isinstance(self.lam, str):
+            raise ValueError(f"partial_fit needs lam as a number, since a stream has no n; got {self.lam!r}")
+        solver.check(problem, self.lam)
+        seed, state, work = self._seed(), getattr(self, "_stream", None), Work()
+        with work.counted(problem):
+            state = solver.first_state(problem, self.lam, None, seed) if state is None else state
+            state = solver.advance(problem, self.lam, state, np.random.default_rng([seed, state.passes]), 1)
+        state.charge(work)
+        objective = problem.loss(state.weights) + self.lam / 2 * float(state.weights.square().sum())
+        row = Row(state.passes, state.oracle_calls, state.seconds, objective, step_size=state.step_size)
+        self.history_ = History([*(self.history_ if hasattr(self, "_stream") else []), row])
+        self._stream, self.weights_, self.lam_ = state, state.weights.numpy(force=True), self.lam
+        self.objective_, self.gap_, self.n_iter_ = objective, np.nan, row.passes
 
     def _solver(self, default: str, hyperparameters: dict[str, Any]) -> Solver[Any]:
         if isinstance(self.solver, Solver):

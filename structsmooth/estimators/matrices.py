@@ -17,8 +17,8 @@ MatrixLike = Any
 
 
 def is_matrix(value: Any) -> bool:
-    """Whether a value is a sparse matrix, or an array or tensor with two dimensions."""
-    return sparse.issparse(value) or (hasattr(value, "ndim") and hasattr(value, "shape") and value.ndim == 2)
+    """Whether a value has two dimensions: an array, tensor, sparse matrix or data frame."""
+    return len(getattr(value, "shape", ())) == 2
 
 
 def stacked(matrices: Sequence[Any], width: int | None = None) -> Any:

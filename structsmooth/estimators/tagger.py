@@ -16,6 +16,7 @@ from structsmooth.estimators import tagger_files
 from structsmooth.estimators.base import LastFit, SolverLike
 from structsmooth.estimators.chain_losses import Loss, chain_problem
 from structsmooth.estimators.matrices import fitted_kernel, stacked
+from structsmooth.estimators.streams import stream_of
 from structsmooth.estimators.tagger_weights import TaggerWeights
 from structsmooth.estimators.tags import Constraints, Tag, Tags, as_sentences, check_sentences, strings
 from structsmooth.estimators.tokens import (
@@ -175,6 +176,22 @@ class SequenceTagger(TaggerWeights):
         result = self._solve(self._problem(sequences, labels), default, start=start, early=early, sample_weight=weights)
         if self.warm_start:
             self._last = LastFit(*data, result.state)
+        return self
+
+    def partial_fit(
+        self, X: Sequence[Any], y: Sequence[Sequence[Tag]], classes: Sequence[Tag] | None = None
+    ) -> "SequenceTagger":
+        """Make one pass over a batch of a stream, by SGD or Adam; step sizes and averages continue those of others.
+
+        Args:
+            X: sentences that are matrices [T, F], such as those of :class:`sklearn.feature_extraction.FeatureHasher`.
+            y: their tags.
+            classes: all tags of the stream; the first call needs them, and begins a new stream.
+        """
+        sentences, tags, _ = check_sentences(X, y)
+        if not hasattr(self, "_stream"):
+            self.tags_, self.features_ = stream_of(self, sentences, classes)
+        self._solve_more(self._problem(self.features_.encode(sentences), self.tags_.states(tags)))
         return self
 
     def predict(self, X: Sequence[Any]) -> list[list[Tag]]:

@@ -49,9 +49,7 @@ class FittedSegmentation(FittedTask):
             covered = encoded.parts.counts(_truth(picture))
             data.append((encoded.x, torch.from_numpy(2 * covered > encoded.parts.sizes).long()))
         module = self._module()
-        lower = torch.cat([torch.full_like(module.unary, -torch.inf), torch.zeros_like(module.pairwise)])
-        bounds = (lower.detach(), torch.full_like(lower, torch.inf))
-        return LinearModuleProblem(module, data, balanced_cost, bounds=bounds, chunk_size=1)
+        return LinearModuleProblem(module, data, balanced_cost, bounds=module.bounds(), chunk_size=1)
 
     def predict(self, weights: Tensor, examples: Sequence[Picture], k: int = 1) -> Predictions:
         """The k best segmentations of each image with their scores: bool [H, W]."""

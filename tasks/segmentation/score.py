@@ -35,6 +35,11 @@ class SuperpixelScore(ScoreModule):
         self.unary = nn.Parameter(torch.zeros(unary, dtype=torch.float64))
         self.pairwise = nn.Parameter(torch.zeros(pairwise, dtype=torch.float64))
 
+    def bounds(self) -> tuple[Tensor, Tensor]:
+        """Lower and upper bounds of the weights, [F + P] each, that keep scores supermodular."""
+        lower = torch.cat([torch.full_like(self.unary, -torch.inf), torch.zeros_like(self.pairwise)]).detach()
+        return lower, torch.full_like(lower, torch.inf)
+
     def forward(self, x: tuple[Tensor, Tensor, Tensor, Tensor]) -> SuperpixelGraph:
         """The graph of a batch of one image.
 

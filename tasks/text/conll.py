@@ -37,7 +37,7 @@ def read_conll(path: str | PathLike[str] | TextIO, *, tagged: bool = True) -> li
     return list(read_corpus(path, tagged=tagged))
 
 
-def read_corpus(path: str | PathLike[str] | TextIO, *, tagged: bool = True) -> Corpus:
+def read_corpus(path: str | PathLike[str] | TextIO, *, tagged: bool = True, plain: bool = False) -> Corpus:
     """The corpus of a column file, as in CoNLL-2003 (word, pos, chunk, tag) and CoNLL-2000 (word, pos, tag).
 
     White space separates columns, blank lines and ``-DOCSTART-`` lines separate sentences. Files are UTF-8,
@@ -46,6 +46,7 @@ def read_corpus(path: str | PathLike[str] | TextIO, *, tagged: bool = True) -> C
     Args:
         path: the file, or an open text stream.
         tagged: the last column has the tags; otherwise all columns after the first are columns of the sentences.
+        plain: tags may be any strings, and not those of entities alone.
 
     Raises:
         ValueError: a line has another number of columns than the first, a bad tag or bytes that are not UTF-8 (the
@@ -53,7 +54,7 @@ def read_corpus(path: str | PathLike[str] | TextIO, *, tagged: bool = True) -> C
         OSError: the file cannot be read, or does not exist (:class:`FileNotFoundError`).
     """
     name = str(path) if isinstance(path, (str, PathLike)) else str(getattr(path, "name", "<stream>"))
-    parsed, numbers = _ParsedLines(tagged), array("i")
+    parsed, numbers = _ParsedLines(tagged, plain), array("i")
     try:
         with _opened(path) as file:
             for lines in _lines(file, name):
@@ -71,8 +72,8 @@ def read_corpus(path: str | PathLike[str] | TextIO, *, tagged: bool = True) -> C
 class _ParsedLines(dict[bytes, int]):
     """The number of the token of each line, which is parsed when it is first seen; separators have numbers below 0."""
 
-    def __init__(self, tagged: bool) -> None:
-        self._tagged = tagged
+    def __init__(self, tagged: bool, plain: bool) -> None:
+        self._tagged, self._plain = tagged, plain
         self._columns: int | None = None
         self.distinct: dict[Token, int] = {}
 
@@ -95,7 +96,8 @@ class _ParsedLines(dict[bytes, int]):
         elif len(row) < 2:
             raise ValueError("expected a word and a tag, got one column")
         else:
-            split_tag(row[-1])
+            if not self._plain:
+                split_tag(row[-1])
             token = Token(row[0], tuple(row[1:-1]), row[-1])
         self._columns = len(row)
         return token

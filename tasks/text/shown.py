@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from structsmooth.markup import Markup, Matrix, Table, alternatives, element, hue, joined
-from structsmooth.metrics import EntityScores
+from structsmooth.metrics import MatchCounts
 
 # Attributes of a tag that are shown, and differences between two taggings that are spelled out.
 _ATTRIBUTES, _DIFFERENCES = 8, 4
@@ -39,13 +39,13 @@ def sentence_markup(
     return joined([element("p", spaced, class_="tokens"), alternatives(ranked, describe)])
 
 
-def entity_table(scores: EntityScores) -> Table:
-    """Precision, recall and F1 of each type of entity."""
+def scores_table(title: str, kind: str, scores: Mapping[str, MatchCounts], overall: MatchCounts) -> Table:
+    """Precision, recall and F1 of each kind of entity or token."""
     rows = [
         (name, f"{c.precision:.1%}", f"{c.recall:.1%}", f"{c.f1:.1%}", f"{c.gold:,}", f"{c.predicted:,}")
-        for name, c in [*scores.by_type.items(), ("all", scores.overall)]
+        for name, c in [*scores.items(), ("all", overall)]
     ]
-    return Table("Entities by type", ("type", "precision", "recall", "F1", "gold", "predicted"), rows)
+    return Table(title, (kind, "precision", "recall", "F1", "gold", "predicted"), rows)
 
 
 def confusion(gold: Sequence[Tags], found: Sequence[Tags]) -> Matrix:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, ClassVar, TextIO
+from typing import Any, ClassVar, Literal, TextIO
 
 import numpy as np
 import torch
@@ -24,8 +24,12 @@ from structsmooth.tasks.text.attributes import Templates
 from structsmooth.tasks.text.conll import read_corpus, write_conll
 from structsmooth.tasks.text.corpus import Corpus, Sentence, Token
 from structsmooth.tasks.text.encoders import AttributeEncoder, DictionaryEncoder, HashingEncoder, encoder_from_dict
-from structsmooth.tasks.text.shown import confusion, entity_table, sentence_markup, weightiest_attributes
+from structsmooth.tasks.text.plain import TagScores
+from structsmooth.tasks.text.shown import confusion, scores_table, sentence_markup, weightiest_attributes
 from structsmooth.tasks.text.windows import Windows
+
+Scheme = Literal["IO", "IOB1", "BIO", "BIOES", "plain"]
+"""A scheme of tags of entities, or plain tags, which are taken as they are."""
 
 _UNTAGGED = "these sentences have no tags: training and evaluation need them in the last column"
 
@@ -42,7 +46,7 @@ class FittedTagging(FittedTask):
     def read(self, path: str | TextIO, split: Split = "predict") -> Corpus:
         """Sentences of a file with the columns of the training data; files to predict may lack the last column."""
         tagged = split != "predict"
-        corpus = read_corpus(path, tagged=tagged)
+        corpus = read_corpus(path, tagged=tagged, plain=self._scheme is None)
         found = 1 + tagged + len(corpus.distinct[0].columns)
         if found == self.columns and not tagged:
             return replace(corpus, distinct=[Token(word, cells[:-1], cells[-1]) for word, cells, _ in corpus.distinct])
@@ -84,14 +88,19 @@ class FittedTagging(FittedTask):
         return SparseChainProblem(sequences, labels, *sizes, self.task.cost, transition_scale=scale)
 
     def predict(self, weights: Tensor, examples: Sequence[Sentence], k: int = 1) -> Predictions:
-        """The k best well-formed tag sequences of each sentence with their scores."""
-        mask, scale = transition_mask(self.tags, self._scheme), self.task.transition_scale
+        """The k best tag sequences of each sentence with their scores, well-formed unless tags are plain."""
+        mask = None if self._scheme is None else transition_mask(self.tags, self._scheme)
+        scale = self.task.transition_scale
         ranked_labels = best_labels(self._sequences(examples), weights, len(self.tags), k, mask, scale)
         return [[(score, [self.tags[state] for state in y]) for score, y in ranked] for ranked in ranked_labels]
 
     def measure(self, examples: Sequence[Sentence], outputs: Sequence[list[str]]) -> tuple[dict[str, float], str]:
-        """Precision, recall and F1 of entities, as ``conlleval`` computes them, and F1 of tokens outside O."""
-        scores = entity_scores([_gold(sentence) for sentence in examples], outputs)
+        """Precision, recall and F1 of entities, as ``conlleval`` computes them, and F1 of tokens outside O.
+
+        Plain tags have accuracy and macro F1.
+        """
+        gold = [_gold(sentence) for sentence in examples]
+        scores = TagScores.of(gold, outputs) if self._scheme is None else entity_scores(gold, outputs)
         return scores.as_dict(), str(scores)
 
     def write(self, examples: Sequence[Sentence], predictions: Predictions, stream: TextIO) -> None:
@@ -116,9 +125,13 @@ class FittedTagging(FittedTask):
         return sum(a != b for a, b in zip(self._in_scheme(example), output, strict=True))
 
     def show_results(self, examples: Sequence[Sentence], outputs: Sequence[list[str]]) -> list[Block]:
-        """Scores of each type of entity, and which tags are taken for which."""
+        """Scores of each type of entity, or of each plain tag, and which tags are taken for which."""
         gold = [self._in_scheme(sentence) for sentence in examples]
-        return [entity_table(entity_scores(gold, outputs)), confusion(gold, outputs)]
+        if self._scheme is None:
+            plain = TagScores.of(gold, outputs)
+            return [scores_table("Tokens by tag", "tag", plain.by_tag, plain.overall), confusion(gold, outputs)]
+        scores = entity_scores(gold, outputs)
+        return [scores_table("Entities by type", "type", scores.by_type, scores.overall), confusion(gold, outputs)]
 
     def show_weights(self, weights: Tensor, examples: Sequence[Sentence]) -> list[Block]:
         """Scores of pairs of tags, and the attributes with the largest weights, of those that can be named."""
@@ -146,12 +159,14 @@ class FittedTagging(FittedTask):
 
     def _in_scheme(self, sentence: Sentence) -> list[str]:
         """The tags of a sentence in the scheme of the tagger."""
-        return entity_tags(entities(_gold(sentence)), len(sentence), self._scheme)
+        gold = _gold(sentence)
+        return gold if self._scheme is None else entity_tags(entities(gold), len(sentence), self._scheme)
 
     @property
-    def _scheme(self) -> TagScheme:
+    def _scheme(self) -> TagScheme | None:
+        """The scheme; ``None`` for plain tags."""
         assert self.task.scheme is not None
-        return self.task.scheme
+        return None if self.task.scheme == "plain" else self.task.scheme
 
     @cached_property
     def _sequences(self) -> Latest[SparseSequences]:
@@ -164,7 +179,8 @@ class Tagging(Task):
 
     Args:
         bits: attributes are hashed to 2**bits buckets; 0 makes an exact dictionary of the attributes of training data.
-        scheme: tags are converted to this scheme, by default the scheme of the training data.
+        scheme: tags are converted to this scheme, by default the scheme of the training data; plain tags, such as parts
+            of speech, are taken as they are, in any order, and measured by accuracy.
         attributes_cache: folder where the encoded training data are kept and mapped from, for data larger than memory.
         transition_scale: factor of the scores of pairs of tags; the larger it is, the less they are regularized.
 
@@ -173,15 +189,15 @@ class Tagging(Task):
     """
 
     bits: int = 18
-    scheme: TagScheme | None = None
+    scheme: Scheme | None = None
     attributes_cache: str | None = field(default=None, metadata={"metavar": "DIR"})
     transition_scale: float = 1.0
 
     files: ClassVar[str] = (
         "A line for each token, a blank line after each sentence; the word is first and the tag last, as in "
-        "EU NNP B-ORG. Tags are O, B-PER, I-PER and so on. Files to predict need no tags."
+        "EU NNP B-ORG. Tags are O, B-PER, I-PER and so on, or any others with --scheme plain. Files to predict need no "
+        "tags."
     )
-    headline: ClassVar[str] = "f1"
     cost: ClassVar[Cost]
     fitted_type: ClassVar[type[FittedTask]] = FittedTagging
 
@@ -193,13 +209,18 @@ class Tagging(Task):
             raise ValueError(f"transition_scale must be positive, got {self.transition_scale}")
 
     @property
+    def headline(self) -> str:  # type: ignore[override]
+        """F1 of entities, or accuracy of plain tags."""
+        return "accuracy" if self.scheme == "plain" else "f1"
+
+    @property
     @abstractmethod
     def templates(self) -> Templates:
         """The attributes of tokens."""
 
     def read(self, path: str | TextIO, split: Split = "train") -> Corpus:
         """Sentences of a column file."""
-        return read_corpus(path, tagged=split != "predict")
+        return read_corpus(path, tagged=split != "predict", plain=self.scheme == "plain")
 
     def texts(self, examples: Sequence[Sentence]) -> list[int] | None:
         """The documents of sentences, if the file has ``-DOCSTART-`` lines between them."""
@@ -212,8 +233,8 @@ class Tagging(Task):
         scheme = self.scheme or detect_scheme(_gold_by_sentence(corpus))
         encoder = HashingEncoder(self.bits) if self.bits else DictionaryEncoder.fit(corpus, self.templates)
         # O makes sure that every sentence has a well-formed tagging.
-        tags = sorted({"O", *_well_formed(corpus, scheme)[0]})
-        return FittedTagging(replace(self, scheme=scheme), encoder, tags, 2 + len(corpus.distinct[0].columns))
+        tags = set(map(_gold_tag, corpus.distinct)) if scheme == "plain" else {"O", *_well_formed(corpus, scheme)[0]}
+        return FittedTagging(replace(self, scheme=scheme), encoder, sorted(tags), 2 + len(corpus.distinct[0].columns))
 
 
 def _gold(sentence: Sentence) -> list[str]:
@@ -242,10 +263,13 @@ def _gold_tag(token: Token) -> str:
     return token.tag
 
 
-def _labels(corpus: Corpus, scheme: TagScheme, tags: Sequence[str]) -> Tensor:
+def _labels(corpus: Corpus, scheme: TagScheme | None, tags: Sequence[str]) -> Tensor:
     """The states of all tokens."""
     index = {tag: state for state, tag in enumerate(tags)}
-    well_formed, which = _well_formed(corpus, scheme)
-    if unknown := set(well_formed) - index.keys():
+    if scheme is None:
+        found, which = list(map(_gold_tag, corpus.distinct)), corpus.tokens
+    else:
+        found, which = _well_formed(corpus, scheme)
+    if unknown := set(found) - index.keys():
         raise ValueError(f"tags that the training data did not have: {', '.join(sorted(unknown))}")
-    return torch.from_numpy(np.array([index[tag] for tag in well_formed])[which])
+    return torch.from_numpy(np.array([index[tag] for tag in found])[which])

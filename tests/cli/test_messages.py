@@ -113,7 +113,7 @@ def test_without_tensorboard_the_error_says_what_to_install(capsys, monkeypatch)
 @pytest.mark.parametrize(
     ("name", "text", "task", "advice"),
     [
-        ("tags.txt", "runs VBZ\n", "ner", "(SequenceTagger takes other tags, too)"),
+        ("tags.txt", "runs VBZ\n", "ner", "(for others: --scheme plain, or SequenceTagger)"),
         ("table.csv", "height,tall\n1.9,1\n", "multilabel", "in CSV as columns named label:NAME"),
         ("table.csv", "height;label:tall\n1.9;1\n", "multilabel", "features are numbers, and commas separate them"),
         ("pairs.txt", "la maison ||| the house\n", "alignment", "as in la maison ||| the house ||| 0-0 1-1"),

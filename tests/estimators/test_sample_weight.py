@@ -10,13 +10,20 @@ from sklearn.model_selection import GridSearchCV
 from torch import Tensor, nn
 
 from structsmooth import Candidates, ScoreModule
-from structsmooth.estimators import MulticlassSVM, MultiLabelClassifier, SequenceTagger, StructuredEstimator
+from structsmooth.estimators import (
+    GraphSegmenter,
+    MulticlassSVM,
+    MultiLabelClassifier,
+    SequenceTagger,
+    StructuredEstimator,
+)
 
 TIMES = np.array([2, 1, 0, 3, 1, 1, 0, 2, 1, 1])
 REPEATED = np.repeat(np.arange(10), TIMES)
 ROWS = np.random.default_rng(0).normal(size=(10, 3))
 CLASSES = np.arange(10) % 3
 SENTENCES = list(np.random.default_rng(1).normal(size=(10, 4, 3)))
+PATH = np.array([[0, 1], [1, 2], [2, 3]])
 TAGS = [["A", "B", "A", "B"], ["B", "B", "A", "A"]] * 5
 
 
@@ -37,6 +44,7 @@ class Classes(ScoreModule):
 CASES: dict[str, tuple[Callable[..., Any], Any, Any]] = {
     "classes": (MulticlassSVM, ROWS, CLASSES),
     "label sets": (MultiLabelClassifier, ROWS, np.column_stack([CLASSES > 0, ROWS[:, 0] > 0]).astype(int)),
+    "graphs": (GraphSegmenter, [(own, PATH) for own in SENTENCES], [np.array(own) for own in TAGS]),
     "tags": (SequenceTagger, SENTENCES, TAGS),
     "CRF": (lambda **settings: SequenceTagger(loss="crf", **settings), SENTENCES, TAGS),
     "module": (lambda **settings: StructuredEstimator(Classes(), **settings), ROWS, CLASSES),

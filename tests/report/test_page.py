@@ -123,7 +123,7 @@ def test_learned_weights_are_shown(made, page):
 
 
 def test_metrics_are_those_of_the_task(made, page, tmp_path):
-    assert any(text.replace(" ", "_") == made[0].task_type.headline for text in page.texts)
+    assert any(text.replace(" ", "_") == made[0].task(tmp_path).headline for text in page.texts)
 
 
 def scripts(text: str) -> list[str]:

@@ -179,6 +179,13 @@ def test_benchmark_threads_compares_with_one(data, capsys):
     assert all(row["passes"] == "3" for row in table[9:])
 
 
+def test_benchmark_jobs_times_searches_and_fits(data, capsys):
+    assert load("benchmark_jobs").main(["--train", data, "--jobs", "1", "--trials", "1"]) == 0
+    table = rows(capsys.readouterr().out)
+    assert [row["work"] for row in table] == ["first grid search", "grid search", "fit"]
+    assert all(float(row["wall s"]) > 0 for row in table)
+
+
 def test_benchmark_deformable_times_every_grid(capsys):
     assert load("benchmark_deformable").main(["--grids", "3x4", "5x5", "--nodes", "3", "--repeats", "1"]) == 0
     table = rows(capsys.readouterr().out)
