@@ -41,7 +41,7 @@ class Weighing(NamedTuple):
             raise ValueError("Negative values in data passed to `sample_weight`: weights must be 0 or more")
         (kept,) = weights.nonzero()
         if not len(kept):
-            raise ValueError("sample_weight must be positive for one example at least")
+            raise ValueError("sample_weight must not be zero for all examples")
         return cls(kept, torch.from_numpy(weights[kept]))
 
     def of_rows(self, rows: "NDArray[np.int64]") -> "Weighing":
