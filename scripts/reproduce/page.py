@@ -13,8 +13,8 @@ _HEAD = """# What the papers say, and what is seen here
 
 Each section is an experiment of one of the papers: what the paper says of it, what was measured, and a command.
 Costs of two solvers are compared at the best value that both reach with every seed, as a multiple: below 1, the solver
-that should need less does so. The time of each experiment is that of one thread. `python -m scripts.reproduce NAME`
-runs one, and `--page docs/reproduction.md` renews its section.
+that should need less does so. The time of each experiment is that of one thread, in part beside other work.
+`python -m scripts.reproduce NAME` runs one, and `--page docs/reproduction.md` renews its section.
 """
 _PLURAL = {"holds": "hold", "holds in part": "hold in part", "does not hold here": "do not hold here"}
 

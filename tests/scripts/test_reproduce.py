@@ -49,7 +49,9 @@ def test_alike():
     reading = Alike("", ("a", "b"), value="gap").read(RUNS)
     assert reading.share == 0.5
     assert "at λ = 1 (to 0.1; they end from 0.1 to 0.1)" in reading.seen
-    assert Alike("", ("a", "b"), within=2.0, value="gap").read(RUNS).verdict == "holds"
+    assert Alike("", ("a", "b"), within=2.0, value="gap").read({"1": RUNS["1"]}).verdict == "holds"
+    far = {"1": {"a": [run(0.3, 0.2)], "b": [run(0.3, 0.01)]}}
+    assert Alike("", ("a", "b"), within=2.0, value="gap").read(far).verdict == "holds in part"
 
 
 def test_more_alike():
