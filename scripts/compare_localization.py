@@ -39,7 +39,6 @@ _SOLVERS = {
         "svrg:k=10,learning_rate=0.001",
         "sgd:learning_rate=0.001",
         "adam:learning_rate=0.0001",
-        "incremental-prox-linear",
         "proximal-bcfw",
         "bcfw",
         "frank-wolfe",
@@ -153,7 +152,7 @@ def table(
 
 def add_comparison_flags(parser: ArgumentParser, examples: str, out: str) -> None:
     """Options that comparisons at equal oracle calls share."""
-    parser.add_argument("--solvers", nargs="+", metavar="SOLVER", help="(default: a list for each score)")
+    parser.add_argument("--solvers", nargs="+", metavar="SOLVER", help="(default: the list of the script)")
     parser.add_argument("--calls", type=int, default=60, help=f"oracle calls for each of the {examples} (default: 60)")
     parser.add_argument("--limit", type=int, help=f"number of {examples}, at most (default: all)")
     parser.add_argument("--lam", default="1/n", metavar="C", help="λ, a number or c/n (default: 1/n)")

@@ -54,7 +54,7 @@ class SolvedEstimator(BaseEstimator):
     n_iter_: float
     lam_: float
     history_: History
-    _stream: State
+    _stream: State | None = None  # of the batches that partial_fit was given
 
     def _solve(
         self,
@@ -76,8 +76,7 @@ class SolvedEstimator(BaseEstimator):
             sample_weight: weights of the examples, [n], if they do not count alike.
         """
         solver = self._solver(default, hyperparameters or {})
-        if hasattr(self, "_stream"):
-            del self._stream
+        self._stream = None
         if sample_weight is not None:
             problem = problem.weighted(sample_weight)
         lam = parse_lam(str(self.lam), problem.mass, "lam")
@@ -110,14 +109,14 @@ class SolvedEstimator(BaseEstimator):
         if isinstance(self.lam, str):
             raise ValueError(f"partial_fit needs lam as a number, since a stream has no n; got {self.lam!r}")
         solver.check(problem, self.lam)
-        seed, state, work = self._seed(), getattr(self, "_stream", None), Work()
+        seed, state, work = self._seed(), self._stream, Work()
         with work.counted(problem):
             state = solver.first_state(problem, self.lam, None, seed) if state is None else state
             state = solver.advance(problem, self.lam, state, np.random.default_rng([seed, state.passes]), 1)
         state.charge(work)
         objective = problem.loss(state.weights) + self.lam / 2 * float(state.weights.square().sum())
         row = Row(state.passes, state.oracle_calls, state.seconds, objective, step_size=state.step_size)
-        self.history_ = History([*(self.history_ if hasattr(self, "_stream") else []), row])
+        self.history_ = History([row] if self._stream is None else [*self.history_, row])
         self._stream, self.weights_, self.lam_ = state, state.weights.numpy(force=True), self.lam
         self.objective_, self.gap_, self.n_iter_ = objective, np.nan, row.passes
 

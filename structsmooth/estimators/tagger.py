@@ -189,7 +189,7 @@ class SequenceTagger(TaggerWeights):
             classes: all tags of the stream; the first call needs them, and begins a new stream.
         """
         sentences, tags, _ = check_sentences(X, y)
-        if not hasattr(self, "_stream"):
+        if self._stream is None:
             self.tags_, self.features_ = stream_of(self, sentences, classes)
         self._solve_more(self._problem(self.features_.encode(sentences), self.tags_.states(tags)))
         return self

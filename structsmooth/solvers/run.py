@@ -186,7 +186,7 @@ class Run(Generic[S]):
         try:
             with work.counted(self.problem):
                 trial = self.advance(budget)
-                evaluation = self._evaluate(trial)
+            evaluation = self._evaluate(trial)
         except NonFiniteScoresError:
             # Of several processes, the others may not have noticed.
             if self._control is None or processes.count() > 1:

@@ -28,7 +28,7 @@ from structsmooth.tasks.text.plain import TagScores
 from structsmooth.tasks.text.shown import confusion, scores_table, sentence_markup, weightiest_attributes
 from structsmooth.tasks.text.windows import Windows
 
-Scheme = Literal["IO", "IOB1", "BIO", "BIOES", "plain"]
+Scheme = Literal[TagScheme, "plain"]
 """A scheme of tags of entities, or plain tags, which are taken as they are."""
 
 _UNTAGGED = "these sentences have no tags: training and evaluation need them in the last column"
