@@ -57,6 +57,11 @@ def share(n: int) -> range:
     return range(rank() * n // count(), (rank() + 1) * n // count())
 
 
+def owner(i: int, n: int) -> int:
+    """The process whose :func:`share` of ``range(n)`` has ``i``."""
+    return ((i + 1) * count() - 1) // n
+
+
 def share_out(items: Iterable[T]) -> list[T]:
     """The items that belong to this process: every N-th, so that runs of similar items are divided evenly."""
     return list(items)[rank() :: count()]
@@ -88,9 +93,14 @@ def summed(own: Tensor) -> Tensor:
 
 def from_first(own: Tensor) -> Tensor:
     """The tensor of the first process; the others pass one of the same shape."""
-    first = own.clone()
-    _together(distributed.broadcast, first, 0)
-    return first
+    return from_one(own, 0)
+
+
+def from_one(own: Tensor, rank: int) -> Tensor:
+    """The tensor of one process; the others pass one of the same shape."""
+    its = own.clone()
+    _together(distributed.broadcast, its, rank)
+    return its
 
 
 def stacked_rows(own: Tensor) -> Tensor:

@@ -152,15 +152,21 @@ class EnumeratedProblem:
         """min F: the primal quadratic program with a slack for each example and a constraint for each output."""
         return self.objective(self.minimizer(lam), lam)
 
-    def minimizer(self, lam: float) -> NDArray[np.float64]:
-        """The weights that solve it, within the bounds of the problem."""
+    def minimizer(self, lam: float | NDArray[np.float64], center: Any = 0.0) -> NDArray[np.float64]:
+        """The weights that solve it, within the bounds of the problem.
+
+        The regularizer may be any Σ_j λ_j/2 (w_j − c_j)².
+        """
         n, dim = self.problem.n, self.problem.dim
         slack = np.repeat(np.eye(n), [len(costs) for costs in self.costs], axis=0)
         matrix, costs = np.hstack([-np.vstack(self.differences), slack]), np.concatenate(self.costs)
         free = torch.full((dim,), torch.inf)
         lower, upper = self.problem.bounds or (-free, free)
         solution = minimize(
-            lambda v: (lam / 2 * v[:dim] @ v[:dim] + v[dim:].mean(), np.r_[lam * v[:dim], np.full(n, 1 / n)]),
+            lambda v: (
+                (lam / 2 * (v[:dim] - center)) @ (v[:dim] - center) + v[dim:].mean(),
+                np.r_[lam * (v[:dim] - center), np.full(n, 1 / n)],
+            ),
             np.r_[np.zeros(dim), np.full(n, costs.max())],
             jac=True,
             method="SLSQP",

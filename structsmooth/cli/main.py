@@ -80,7 +80,7 @@ def train(options: Namespace) -> int:
     """Train a model for a task and save it; ``--resume`` continues an interrupted run."""
     directory, solver = ModelDirectory(options.out), from_flags(SOLVERS[options.solver], options)
     directory.claim(resume=options.resume, overwrite=options.overwrite)
-    data = TrainingData.read(options, solver.state_type.partitioned)
+    data = TrainingData.read(options, solver.partitions)
     problem, lam = data.problem, parse_lam(options.lam, data.problem.n)
     settings = {name: value for name, value in vars(options).items() if name not in _NOT_SETTINGS} | data.files
     settings["train checksum"] = checksum(data.files["train"])
@@ -89,7 +89,7 @@ def train(options: Namespace) -> int:
     resume = directory.load_checkpoint(solver, settings) if options.resume else None
     processes.wait()  # all have read the checkpoint that the first is about to write
     # Processes that save parts of a state must save the same pass.
-    patience = 0.0 if solver.state_type.partitioned else PATIENCE
+    patience = 0.0 if solver.state_type.partitioned and processes.count() > 1 else PATIENCE
     keep = Keeper(lambda progress: directory.save_checkpoint(progress, settings), patience)
     done = resume[0].passes if resume else 0
     bar = progress_bar(options.passes, data.headline, done=done)

@@ -31,6 +31,9 @@ class Algorithm(ABC, Generic[S]):
     takes_kernels: ClassVar[bool] = False
     """Whether the solver works for any inner product of weights."""
 
+    partitions: ClassVar[bool] = False
+    """Whether each of several processes has only its own examples; else all have all examples."""
+
     def __post_init__(self) -> None:
         use_plain_numbers(self)
         check_number("gap_tolerance", self.gap_tolerance)

@@ -74,7 +74,7 @@ class State:
         dual: lower bound on the optimum; ``None`` as long as there is none.
         evaluation: the full pass that evaluated these weights, where the next pass begins with the same one. A run
             lends it to :meth:`Solver.advance`; it is never saved.
-        partitioned: whether each of several processes has only its own examples, and a state of them.
+        partitioned: whether each of several processes may have a part of the state, which it saves by itself.
     """
 
     partitioned: ClassVar[bool] = False

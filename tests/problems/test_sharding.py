@@ -1,6 +1,7 @@
 """Two processes make the run of one."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,8 @@ def run(build: Callable[[], Problem], solver: Any) -> Result:
 def run_all() -> dict[str, Any]:
     results: dict[str, Any] = {name: summary(run(*pair)) for name, pair in RUNS.items()}
     few = sharded(random_problem(lengths=(3,))).shard is None
-    return results | {"pieces": pieces(), "steps": steps(), "few": few, "drift": drift()}
+    others = {"pieces": pieces(), "steps": steps(), "planes": planes(), "few": few, "drift": drift()}
+    return results | others
 
 
 def summary(result: Result) -> tuple[torch.Tensor, list[dict[str, Any]]]:
@@ -128,6 +130,16 @@ def steps() -> list[tuple[int, int]]:
         problem.batch_loss_and_grad(problem.start(), torch.arange(size), Max())
         found.append((len(read), problem.oracle_calls - calls))
     return found
+
+
+def planes() -> tuple[list[int], bool]:
+    """Blocks whose planes are here, among one and among three; whether a run resumes from them as if unbroken."""
+    rows, problem, solver = [], sharded(small_networks.chain_problem()), IncrementalProxLinear()
+    for size in (7, 3):
+        half = replace(solver, batch_size=size).solve(problem, lam=LAM, passes=2)
+        rows.append(len(half.state.gradients))
+    resumed = solver.solve(problem, lam=LAM, passes=4, resume=(half.state, half.history))
+    return rows, torch.equal(resumed.weights, solver.solve(problem, lam=LAM, passes=4).weights)
 
 
 def drift() -> str:
@@ -174,6 +186,10 @@ def test_passes_are_those_of_one_process(both: list[dict[str, Any]]) -> None:
 
 def test_each_process_takes_a_part_of_a_step(both: list[dict[str, Any]]) -> None:
     assert [results["steps"] for results in both] == [[(1, 1), (2, 5)], [(1, 1), (3, 5)]]
+
+
+def test_each_process_has_planes_of_its_own_blocks(both: list[dict[str, Any]]) -> None:
+    assert [results["planes"] for results in both] == [([1, 1], True), ([1, 2], True)]
 
 
 def test_more_processes_than_examples_share_nothing(both: list[dict[str, Any]]) -> None:

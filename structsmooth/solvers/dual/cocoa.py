@@ -64,6 +64,7 @@ class CoCoA(BCFW):
 
     state_type: ClassVar[type[BCFWState]] = CoCoAState
     takes_kernels: ClassVar[bool] = False
+    partitions: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

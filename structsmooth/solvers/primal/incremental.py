@@ -2,36 +2,49 @@
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from structsmooth import processes
 from structsmooth.problems.base import FullPass, Problem
 from structsmooth.solvers.averaging import newest_share
 from structsmooth.solvers.checks import check_choices, check_positive
 from structsmooth.solvers.primal.gradient import GradientSolver, GradientState
+from structsmooth.solvers.primal.planes import Planes
 from structsmooth.solvers.state import empty
 
 
 @dataclass
 class IncrementalState(GradientState):
-    """Adds the last iterate (``weights`` is the average), and the planes; ``step_size`` is the η of the next pass."""
+    """Adds the last iterate (``weights`` is the average), and the planes; ``step_size`` is the η of the next pass.
+
+    Processes that share passes have the gradients of their own planes; all else is the same in all of them.
+    """
+
+    partitioned: ClassVar[bool] = True
 
     iterate: Tensor = field(default_factory=empty)
-    planes: Tensor = field(default_factory=empty)  # gradients g_i, [blocks, dim], as they are stored
-    constants: Tensor = field(default_factory=empty)  # c_i: the plane of block i is c_i + ⟨g_i, w⟩, [blocks]
-    shares: Tensor = field(default_factory=empty)  # of the blocks in the examples, [blocks]
+    gradients: Tensor = field(default_factory=empty)  # these three are the planes
+    constants: Tensor = field(default_factory=empty)
+    shares: Tensor = field(default_factory=empty)
+    scales: Tensor = field(default_factory=empty)  # D of the first pass, if estimated: later ones take it from planes
     seen: float = math.inf  # F in the last pass, with each loss where the step on its block saw it
     model_gap: float = math.inf  # of the last pass: the sum of the block gaps, each before the step on its block
+
+    @property
+    def planes(self) -> Planes:
+        """One for each block."""
+        return Planes(self.gradients, self.constants, self.shares)
 
     def observe(self, full: FullPass, lam: float) -> None:
         """Improve the lower bound by the planes, too, which bound convex losses if nothing has rounded them."""
         before = self.dual
         super().observe(full, lam)
-        if self.dual is not None and self.planes.dtype == self.weights.dtype:
-            gradient, constant = mean_plane(self.planes, self.constants, self.shares)
+        if self.dual is not None and self.gradients.dtype == self.weights.dtype:
+            gradient, constant = self.planes.mean()
             bound = constant - float(gradient @ gradient) / (2 * lam)
             self.dual = max(self.dual, bound, self.dual if before is None else before)
 
@@ -42,10 +55,14 @@ class IncrementalProxLinear(GradientSolver[IncrementalState]):
 
     Each block B_i, a fixed batch of examples, keeps a plane c_i + ⟨g_i, w⟩: an average of linearizations of its mean
     loss at earlier iterates. A pass minimizes the convex model
-    Σ_i (|B_i|/n) h_i(w) + (λ/2)‖w‖² + (1/2η)‖w − z‖², with z the weights before the pass and h_i the linearized loss,
-    by one step of block-coordinate Frank-Wolfe on each block: w is the minimum of the model with planes in place of
-    losses; the plane of the block moves towards the linearization of its loss at w, by an exact line search.
-    So a pass costs the same oracle calls as one of :class:`~structsmooth.SGD`. Losses must not be negative.
+    Σ_i (|B_i|/n) h_i(w) + (λ/2)‖w‖² + (1/2η) Σ_j D_j (w_j − z_j)², with z the weights before the pass and h_i the
+    linearized loss, by one step of block-coordinate Frank-Wolfe on each block: w is the minimum of the model with
+    planes in place of losses; the plane of the block moves towards the linearization of its loss at w, by an exact line
+    search. So a pass costs the same oracle calls as one of :class:`~structsmooth.SGD`. Losses must not be negative.
+
+    The scale D_j of weight j is the root mean square of its gradients g_ij over all planes, in units of that of all
+    weights; at least a tenth, and 1 as long as planes are zero. So weights that few examples change, such as embeddings
+    of rare words, may move as far as others. D_j/η is at least 2.5 λ.
 
     η grows by a fifth after a pass whose steps saw a smaller objective than those of the pass before, and shrinks to
     0.7 of itself after a pass whose steps saw a larger one. It grows to at most 0.4/λ.
@@ -78,7 +95,7 @@ class IncrementalProxLinear(GradientSolver[IncrementalState]):
     def check(self, problem: Problem, lam: float) -> None:
         """Refuse bounds, and planes that take too much memory."""
         super().check(problem, lam)
-        blocks, dtype = self.steps_per_pass(problem), self.stored(problem.start())
+        blocks, dtype = self.own_blocks(problem), self.stored(problem.start())
         needed = 2 * blocks * problem.dim * dtype.itemsize / 2**30
         if needed > self.memory:
             raise ValueError(
@@ -101,14 +118,27 @@ class IncrementalProxLinear(GradientSolver[IncrementalState]):
         """Number of blocks."""
         return math.ceil(problem.n / self.examples_per_step(problem))
 
-    def estimate_step_size(self, problem: Problem, lam: float, weights: Tensor, seed: int) -> float:
-        """The η under which a first step takes a linearized loss to zero, by mean losses and gradients of blocks."""
-        blocks = self.blocks(problem)
-        losses = squares = 0.0
+    def own_blocks(self, problem: Problem) -> int:
+        """Number of blocks whose planes this process has: its share, if processes share passes and all can have one."""
+        blocks = self.steps_per_pass(problem)
+        return blocks if problem.shard is None or blocks < processes.count() else len(processes.share(blocks))
+
+    def first_state(self, problem: Problem, lam: float, start: Any, seed: int) -> IncrementalState:
+        """The given weights; η, if it is not given, and the first scales from losses and gradients of some blocks.
+
+        This is the η under which a first step takes a linearized loss to zero, on average.
+        """
+        if self.learning_rate is not None:
+            return super().first_state(problem, lam, start, seed)
+        weights, blocks = self.first_weights(problem, start), self.blocks(problem)
+        losses, squares = 0.0, torch.zeros_like(problem.start())
         for block in blocks[:_SAMPLE]:
             loss, gradient = problem.batch_loss_and_grad(weights, block, problem.smoother)
-            losses, squares = losses + float(loss), squares + float(gradient.square().sum())
-        return len(blocks) * losses / squares if squares > 0 and 0 < losses < math.inf else 1.0
+            losses, squares = losses + float(loss), squares + gradient.square()
+        scales = scales_of(squares)
+        norms = float((squares / scales).sum())
+        step_size = len(blocks) * losses / norms if norms > 0 and 0 < losses < math.inf else 1.0
+        return replace(self.begin(problem, lam, weights, step_size), scales=scales)
 
     def begin(self, problem: Problem, lam: float, weights: Tensor, step_size: float) -> IncrementalState:
         """The given weights; planes are zero, below all losses."""
@@ -117,7 +147,7 @@ class IncrementalProxLinear(GradientSolver[IncrementalState]):
             weights,
             step_size,
             iterate=weights,
-            planes=weights.new_zeros(len(blocks), len(weights), dtype=self.stored(weights)),
+            gradients=weights.new_zeros(self.own_blocks(problem), len(weights), dtype=self.stored(weights)),
             constants=weights.new_zeros(len(blocks)),
             shares=weights.new_tensor([len(block) / problem.n for block in blocks]),
         )
@@ -126,11 +156,13 @@ class IncrementalProxLinear(GradientSolver[IncrementalState]):
         self, problem: Problem, lam: float, state: IncrementalState, rng: np.random.Generator, budget: int
     ) -> IncrementalState:
         """One pass."""
-        model, blocks = _Model(state, lam), self.blocks(problem)
-        if len(blocks) != len(model.planes):
+        blocks, own = self.blocks(problem), self.own_blocks(problem)
+        if (len(state.constants), len(state.gradients)) != (len(blocks), own):
             raise ValueError(
-                f"the state has planes of {len(model.planes)} blocks, but this batch_size gives {len(blocks)}"
+                f"the state has planes of {len(state.gradients)} of {len(state.constants)} blocks, but this batch_size "
+                f"and number of processes give {own} of {len(blocks)}"
             )
+        model = _Model(state, lam)
         for i in rng.permutation(len(blocks)):
             model.step(i, *problem.batch_loss_and_grad(model.weights, blocks[i], problem.smoother))
         passes = state.passes + 1
@@ -141,8 +173,9 @@ class IncrementalProxLinear(GradientSolver[IncrementalState]):
             step_size=self.next_step_size(lam, state, seen),
             passes=passes,
             iterate=model.weights,
-            planes=model.planes,
-            constants=model.constants,
+            gradients=model.planes.gradients,
+            constants=model.planes.constants,
+            scales=empty(),
             seen=seen,
             model_gap=float(model.gap),
         )
@@ -164,54 +197,53 @@ class IncrementalProxLinear(GradientSolver[IncrementalState]):
 
 
 class _Model:
-    """The model of a pass with planes in place of losses: Σ shares_i (c_i + ⟨g_i, w⟩) + (λ/2)‖w‖² + (1/2η)‖w − z‖².
+    """The model of a pass with planes in place of losses: Σ shares_i (c_i + ⟨g_i, w⟩) + (λ/2)‖w‖² + (1/2η)‖w − z‖²_D.
 
     Attributes:
         weights: its minimum, [dim].
-        curvature: a = λ + 1/η.
+        inverse: 1/a for its curvatures a = λ + D/η, [dim].
         loss: mean loss of the examples so far, each before the step on its block.
         gap: sum of the block gaps so far, likewise.
     """
 
     def __init__(self, state: IncrementalState, lam: float) -> None:
-        self.planes, self.constants, self.shares = state.planes.clone(), state.constants.clone(), state.shares
-        self.curvature = lam + 1 / state.step_size
-        gradient, _ = mean_plane(self.planes, self.constants, self.shares)
-        self.weights = (state.iterate / state.step_size - gradient) / self.curvature
-        self.loss = self.gap = torch.zeros_like(self.constants[0])
+        self.planes = state.planes.copy()
+        gradient, _ = self.planes.mean()
+        scales = state.scales if len(state.scales) else scales_of(self.planes.mean_square())
+        proximal = (scales / state.step_size).clamp(min=lam / _CAP)
+        self.inverse = 1 / (lam + proximal)
+        self.weights = (proximal * state.iterate - gradient) * self.inverse
+        self.loss = self.gap = torch.zeros_like(state.shares[0])
 
     def step(self, i: int, loss: Tensor, gradient: Tensor) -> None:
         """Move the plane of block i towards that of its loss at the minimum, to where the model's dual is largest."""
-        plane, share = self.planes[i].to(gradient.dtype), self.shares[i]
+        plane, share = self.planes.gradient(i), self.planes.shares[i]
         # Where scores are not linear, the plane may have come above the loss: then it is lowered to it.
-        value = torch.minimum(self.constants[i] + plane @ self.weights, loss)
+        value = torch.minimum(self.planes.constants[i] + plane @ self.weights, loss)
         direction = gradient - plane
-        step = self.curvature * (loss - value) / (share * (direction @ direction))
+        step = (loss - value) / (share * (direction @ (self.inverse * direction)))
         step = step.nan_to_num(0.0).clamp(0, 1)  # no direction, no step
-        moved = torch.add(plane, direction.mul_(step)).to(self.planes.dtype)
+        moved = torch.add(plane, direction.mul_(step)).to(self.planes.gradients.dtype).to(plane.dtype)
         # Storage rounds the gradient, but not the value at these weights.
-        self.constants[i] = value + step * (loss - value) - moved.to(gradient.dtype) @ self.weights
-        self.weights = self.weights - share / self.curvature * (moved - plane)
-        self.planes[i] = moved
+        constant = value + step * (loss - value) - moved @ self.weights
+        self.weights = self.weights - share * self.inverse * (moved - plane)
+        self.planes.move(i, moved, constant)
         self.loss = self.loss + share * loss
         self.gap = self.gap + share * (loss - value)
 
 
-def mean_plane(planes: Tensor, constants: Tensor, shares: Tensor) -> tuple[Tensor, float]:
-    """Gradient [dim] and constant of the mean of all planes."""
-    gradient = torch.zeros(planes.shape[1], dtype=constants.dtype, device=planes.device)
-    for some, of_them in zip(planes.split(_AT_ONCE), shares.split(_AT_ONCE), strict=True):  # a cast takes memory
-        gradient += of_them @ some.to(gradient.dtype)
-    return gradient, float(constants @ shares)
+def scales_of(squares: Tensor) -> Tensor:
+    """D [dim], given mean squares of gradients [dim] in any unit; ones if all are zero."""
+    return (squares / squares.mean() + _LEAST_SCALE**2).sqrt().nan_to_num(1.0)
 
 
-# Planes that are cast from how they are stored at the same time.
-_AT_ONCE = 64
 # Blocks on which the first η is estimated, at most.
 _SAMPLE = 100
 # η is multiplied by these after passes whose steps saw a smaller or a larger F than those of the pass before.
 _GROWTH, _FALL = 1.2, 0.7
 # η is at most this, in units of 1/λ.
 _CAP = 0.4
+# Least scale of a weight, in units of their root mean square.
+_LEAST_SCALE = 0.1
 # Iterates count in the average by this power of their number.
-_DEGREE = 4
+_DEGREE = 8

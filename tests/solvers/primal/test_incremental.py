@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 import torch
 from small_networks import Chain, chain_problem, examples
+from small_problems import EnumeratedProblem
 from solver_cases import LAM, moments_of, objective, small_problem
 from torch import Tensor
 
-from structsmooth import SVRG, Entropy, IncrementalProxLinear, Max, ModuleProblem, Problem
-from structsmooth.problems import ShiftedProblem
-from structsmooth.solvers.primal.incremental import mean_plane
+from structsmooth import Entropy, IncrementalProxLinear, Max, ModuleProblem, Problem
+from structsmooth.solvers.primal.incremental import scales_of
+from structsmooth.solvers.primal.planes import Planes
 
 
 def by_hand(problem: Problem, lam: float, eta: float, passes: int, seed: int) -> tuple[Tensor, float, list[float]]:
@@ -23,15 +24,18 @@ def by_hand(problem: Problem, lam: float, eta: float, passes: int, seed: int) ->
     g, c, w = [torch.zeros(problem.dim).double() for _ in blocks], [0.0] * 3, problem.start()
     etas, before = [eta], math.inf
     for passed in range(passes):
-        a, z, gap, seen = lam + 1 / eta, w, 0.0, 0.0
-        w = (z / eta - sum(p * g_i for p, g_i in zip(shares, g, strict=True))) / a
+        square, total = (sum(p * g_i**power for p, g_i in zip(shares, g, strict=True)) for power in (2, 1))
+        scales = (square / square.mean() + 0.01).sqrt() if passed else torch.ones_like(w)
+        proximal, gap, seen = torch.maximum(scales / eta, torch.tensor(lam / 0.4)), 0.0, 0.0
+        a = lam + proximal
+        w = (proximal * w - total) / a
         for i in np.random.default_rng([seed, passed]).permutation(3):
             f, gradient = problem.batch_loss_and_grad(w, torch.from_numpy(blocks[i]), problem.smoother)
             d, below = gradient - g[i], float(f - c[i] - g[i] @ w)
             c[i] += min(below, 0.0)
             gap += shares[i] * max(below, 0.0)
             seen += shares[i] * float(f)
-            gamma = min(max(below * a / (shares[i] * float(d @ d)), 0.0), 1.0)
+            gamma = min(max(below / (shares[i] * float(d @ (d / a))), 0.0), 1.0)
             c[i] += gamma * (float(f - gradient @ w) - c[i])
             g[i], w = g[i] + gamma * d, w - gamma * shares[i] / a * d
         seen += lam / 2 * float(w @ w)
@@ -51,10 +55,32 @@ def test_steps_follow_the_formulas(smoother: Any, eta: float) -> None:
     assert result.history[-1].metrics["model_gap"] == pytest.approx(gap, abs=1e-10)
 
 
+def test_the_first_step_size_makes_the_linearized_loss_of_a_typical_step_zero() -> None:
+    problem = chain_problem(batch_size=1)
+    state = moments_of(IncrementalProxLinear(), problem, passes=1)[0][0]
+    answers = [problem.batch_loss_and_grad(problem.start(), torch.tensor([i]), Max()) for i in range(7)]
+    squares = torch.stack([gradient.square() for _, gradient in answers]).mean(0)
+    torch.testing.assert_close(state.scales, (squares / squares.mean() + 0.01).sqrt(), rtol=1e-12, atol=0)
+    # A full step on a block with zero planes changes its linearized loss by -η/n ⟨g, g/D⟩.
+    fall = state.step_size / 7 * torch.stack([g @ (g / state.scales) for _, g in answers]).mean()
+    assert float(fall) == pytest.approx(float(torch.stack([loss for loss, _ in answers]).mean()), rel=1e-12)
+
+
+def test_scales_are_the_root_mean_square_of_gradients_over_their_mean() -> None:
+    gradients = torch.tensor([[3.0, 0.0, 1.0], [3.0, 0.0, -5.0]]).double()
+    squares = Planes(gradients, torch.zeros(2).double(), torch.tensor([0.25, 0.75]).double()).mean_square()
+    assert squares.tolist() == [9.0, 0.0, 19.0]
+    mean = 28 / 3
+    assert scales_of(squares).tolist() == pytest.approx(
+        [math.sqrt(9 / mean + 0.01), 0.1, math.sqrt(19 / mean + 0.01)], rel=1e-12
+    )
+    assert scales_of(torch.zeros(3)).tolist() == [1.0, 1.0, 1.0]
+
+
 def test_weights_are_an_average_of_the_iterates() -> None:
     moments = moments_of(IncrementalProxLinear(), chain_problem(), passes=4)
     iterates = torch.stack([state.iterate for state, _ in moments[1:]])
-    powers = torch.tensor([math.perm(t + 3, 4) for t in range(1, 5)]).double()
+    powers = torch.tensor([math.perm(t + 7, 8) for t in range(1, 5)]).double()
     torch.testing.assert_close(moments[-1][0].weights, powers @ iterates / powers.sum(), rtol=0, atol=1e-12)
 
 
@@ -87,14 +113,18 @@ def test_planes_bound_the_minimum_of_the_model() -> None:
     problem = small_problem()
     moments = moments_of(IncrementalProxLinear(gap_tolerance=0), problem, 60)
     for before, after in [(moments[at][0], moments[at + 1][0]) for at in (0, 2, 8, 59)]:
-        kappa, u = 1 / before.step_size, after.iterate
-        model = ShiftedProblem.proximal(problem, LAM, kappa, before.iterate)
-        best = SVRG(mu=1e-3).solve(model, lam=LAM + kappa, passes=100).weights + model.origin
+        u, center = after.iterate, before.iterate
+        scales = before.scales if len(before.scales) else scales_of(before.planes.mean_square())
+        curvature = (scales / before.step_size).clamp(min=LAM / 0.4)
 
-        def proximity(w: Tensor, kappa: float = kappa, center: Tensor = before.iterate) -> float:
-            return kappa / 2 * float((w - center).square().sum())
+        def proximity(w: Tensor, curvature: Tensor = curvature, center: Tensor = center) -> float:
+            return float(curvature / 2 @ (w - center).square())
 
-        gradient, constant = mean_plane(after.planes, after.constants, after.shares)
+        total = LAM + curvature
+        best = torch.from_numpy(
+            EnumeratedProblem(problem).minimizer(total.numpy(), (curvature * center / total).numpy())
+        )
+        gradient, constant = after.planes.mean()
         bound = constant + float(gradient @ u + LAM / 2 * u @ u) + proximity(u)
         reached = objective(problem, best) + proximity(best)
         assert bound <= reached + 1e-9
@@ -114,7 +144,7 @@ def test_a_pass_calls_the_oracle_once_for_each_example() -> None:
 def test_planes_in_fewer_bits(planes: Any) -> None:
     exact = IncrementalProxLinear().solve(chain_problem(), lam=LAM, passes=30)
     rounded = IncrementalProxLinear(planes=planes).solve(chain_problem(), lam=LAM, passes=30)
-    assert rounded.state.planes.dtype == getattr(torch, planes)
+    assert rounded.state.gradients.dtype == getattr(torch, planes)
     assert not torch.equal(exact.weights, rounded.weights)
     assert rounded.history[-1].objective == pytest.approx(exact.history[-1].objective, rel=0.03)
 
@@ -141,7 +171,7 @@ def test_parameters_of_several_types(dtype: torch.dtype) -> None:
     data = examples(lambda generator: torch.randint(2, (5,), generator=generator), parts=5)
     problem = ModuleProblem(module, data, batch_size=3)
     result = IncrementalProxLinear().solve(problem, lam=0.01, passes=30)
-    assert result.state.planes.dtype == result.weights.dtype == torch.float64
+    assert result.state.gradients.dtype == result.weights.dtype == torch.float64
     assert result.history[-1].objective < 0.6 * result.history[0].objective
     problem.load(result.weights)
     assert module.hidden.weight.dtype == dtype
@@ -149,7 +179,7 @@ def test_parameters_of_several_types(dtype: torch.dtype) -> None:
 
 def test_a_state_of_other_blocks_is_refused() -> None:
     short = IncrementalProxLinear(batch_size=2).solve(chain_problem(), lam=LAM, passes=1)
-    with pytest.raises(ValueError, match="planes of 4 blocks, but this batch_size gives 2"):
+    with pytest.raises(ValueError, match=r"planes of 4 of 4 blocks, but .* give 2 of 2"):
         IncrementalProxLinear(batch_size=4).solve(chain_problem(), lam=LAM, resume=(short.state, short.history))
 
 
