@@ -70,6 +70,26 @@ class LinearProblem(BlockProblem):
         """Statistics of all blocks that are the parts of their labels: the tensors of each, end to end, [size]."""
         return torch.cat([flat(self.label_parts(block)) for block in range(self.blocks)])
 
+    def packed(self, statistics: Tensor) -> Tensor:
+        """Statistics as states of ``BCFW`` keep them: here one vector [size], in a subclass perhaps less memory.
+
+        All methods that take statistics of this problem take packed ones too.
+        """
+        return self.unpacked(statistics)
+
+    def packed_labels(self) -> Tensor:
+        """The packed statistics of the labels."""
+        return self.label_statistics()
+
+    def unpacked(self, statistics: Tensor) -> Tensor:
+        """Statistics as one vector [size], also if they are packed."""
+        if not statistics.is_floating_point():
+            raise TypeError(
+                f"statistics must be floating point for a {type(self).__name__}, got {statistics.dtype}: packed ones "
+                "of another problem, whose unpacked(statistics) gives the vector"
+            )
+        return statistics
+
     def expected_cost(self, statistics: Tensor) -> float:
         """(1/n) Σ ⟨ℓ_i, m_i⟩."""
         costs = torch.stack(
@@ -150,6 +170,7 @@ class LinearProblem(BlockProblem):
         """
         self.check_threads(threads)
         point = DualIterate(*(tensor.clone() for tensor in vars(point).values()))
+        point = replace(point, statistics=self.unpacked(point.statistics))
         total = None if shares is None else torch.zeros_like(point.weights)
         block_steps = BlockSteps(self, lam, steps, cache)
         for step, choice in enumerate(order):

@@ -108,7 +108,7 @@ class BCFW(DualSolver[BCFWState]):
         """The labels, or the dual iterate of ``start``, with unknown gaps."""
         linear = self.linear(problem, lam)
         if start is None:
-            return self.begin(linear, lam, linear.label_statistics(), linear.label_sets(self.capacity))
+            return self.begin(linear, lam, linear.packed_labels(), linear.label_sets(self.capacity))
         if not isinstance(start, BCFWState):
             raise TypeError(
                 f"start must be a BCFWState, got {type(start).__name__}: a dual has no point for all weights"
@@ -145,8 +145,9 @@ class BCFW(DualSolver[BCFWState]):
             t = torch.arange(state.steps + 1, new.steps + 1, dtype=torch.float64)
             shares, old_share = averaging_shares(t, degree=1)
         calls, cache = linear.oracle_calls, self.criterion(linear, state)
+        point = replace(state.point, statistics=linear.packed(state.statistics))
         point, total = linear.frank_wolfe_epoch(
-            state.point, order, lam=lam, steps=self.steps, shares=shares, cache=cache, threads=threads
+            point, order, lam=lam, steps=self.steps, shares=shares, cache=cache, threads=threads
         )
         new.hits += linear.blocks - (linear.oracle_calls - calls)
         new.iterate, new.statistics, new.gaps = point.weights, point.statistics, point.gaps
@@ -199,6 +200,7 @@ class BCFW(DualSolver[BCFWState]):
         self, problem: LinearProblem, lam: float, statistics: Tensor, sets: tuple[Tensor, Tensor, Tensor]
     ) -> BCFWState:
         """State before the first pass, with those of the active sets and caches that the steps need."""
+        statistics = problem.packed(statistics)
         v = problem.dual_weights(statistics, lam)
         gaps = torch.full((problem.blocks,), math.inf).to(v)
         cost = problem.expected_cost(statistics)

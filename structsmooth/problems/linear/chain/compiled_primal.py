@@ -11,7 +11,7 @@ from collections import namedtuple
 
 import numpy as np
 
-from structsmooth.compiled.atomic import add_atomically, take_next
+from structsmooth.compiled.atomic import add_atomically, take
 from structsmooth.compiled.jit import compiled, entry_point, inlined
 from structsmooth.problems.linear.chain.compiled_features import entries, entry
 from structsmooth.structures.chain.compiled import exponentiate, log_partition, marginals, top_k, viterbi
@@ -346,7 +346,7 @@ def shared_sgd_epoch(order, data, weights, total, smoothing, scales, changes, re
     _, sentence_offsets, labels, _, _, of_examples = data
     work, n = workspace(data, weights.shape[1], smoothing[1]), of_examples.shape[0]
     for _ in range(order.shape[0]):
-        step = take_next(queue)
+        step = take(queue, 1)
         if step >= order.shape[0]:
             break
         i = order[step]

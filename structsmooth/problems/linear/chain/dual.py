@@ -11,6 +11,7 @@ from structsmooth.compiled.threads import on_threads
 from structsmooth.problems.linear.active_set import LEAST_REST, Cache, DualIterate, Steps
 from structsmooth.problems.linear.ascent import SmoothedIterate
 from structsmooth.problems.linear.chain.data import ChainData, checked, smoothing
+from structsmooth.problems.linear.chain.packed import Changes, packed, unpacked
 from structsmooth.problems.linear.exponentiated import GibbsIterate, rounding_of
 from structsmooth.smoothing import Smoother
 
@@ -33,7 +34,8 @@ def frank_wolfe_epoch(
     from structsmooth.problems.linear.chain import compiled_dual  # numba loads with the first pass
 
     start = data.checked_vector("point.weights", point.weights)
-    statistics = data.checked_statistics(point.statistics).clone()
+    before = packed(data, point.statistics)
+    changes = Changes(data, before)
     gaps = checked("point.gaps", point.gaps, torch.float64, data.n).clone()
     examples, draws = _checked_choices(data, order)
     w, total, remaining = start.clone(), start.new_empty(0), start.new_empty(0)
@@ -44,7 +46,7 @@ def frank_wolfe_epoch(
     needed = steps != "fw" or cache is not None
     none = torch.empty(data.n, 0, dtype=torch.int32)
     sets = _checked_sets(data, point) if needed else (none.view(-1).to(data.label_type), none.double(), none)
-    iterate = (data.matrix(w), data.matrix(total), statistics.numpy(), gaps.numpy())
+    iterate = (data.matrix(w), data.matrix(total), before.arrays, changes.arrays, gaps.numpy())
     held, kind = tuple(tensor.numpy() for tensor in sets), (_STEPS[steps], LEAST_REST)
     criterion = (False, 0.0, 0.0) if cache is None else (True, float(cache.factor), float(cache.least))
     settings = (draws.numpy(), data.arrays, *iterate, float(lam), remaining.numpy(), held, kind, criterion)
@@ -60,7 +62,10 @@ def frank_wolfe_epoch(
         calls = sum(on_threads(lambda thread: steps_on(owned[thread], queue), len(owned)))
     if needed:
         point = replace(point, outputs=sets[0], alphas=sets[1], stamps=sets[2])
-    new = replace(point, weights=w, statistics=statistics.view(-1), gaps=gaps)
+    statistics = changes.packed().words
+    if point.statistics.is_floating_point():
+        statistics = unpacked(data, statistics)
+    new = replace(point, weights=w, statistics=statistics, gaps=gaps)
     return new, None if shares is None else total, calls
 
 

@@ -14,6 +14,7 @@ from structsmooth.problems.linear.ascent import SmoothedIterate
 from structsmooth.problems.linear.chain import dual, primal
 from structsmooth.problems.linear.chain.blocks import ChainBlocks
 from structsmooth.problems.linear.chain.data import Part, smoothing, summed
+from structsmooth.problems.linear.chain.packed import packed, packed_labels, unpacked
 from structsmooth.problems.linear.chain.primal import ChainPass
 from structsmooth.problems.linear.exponentiated import GibbsIterate, entropy_level
 from structsmooth.problems.sharding import mean_rows, reduced, replicated, rows
@@ -31,15 +32,39 @@ class ChainProblem(ChainBlocks):
     label. The passes take float64 vectors [dim] and int64 orders [steps, b], and refuse all others.
     """
 
+    def packed(self, statistics: Tensor) -> Tensor:
+        """Statistics in less memory, without loss, where the steps on them are compiled."""
+        return packed(self.data, statistics).words if self._packs else self.unpacked(statistics)
+
+    def packed_labels(self) -> Tensor:
+        """Those of the labels."""
+        return packed_labels(self.data).words if self._packs else self.label_statistics()
+
+    def unpacked(self, statistics: Tensor) -> Tensor:
+        """Statistics as one vector [size]."""
+        return unpacked(self.data, statistics)
+
+    @property
+    def _packs(self) -> bool:
+        """Processes exchange statistics as vectors."""
+        return self.bounds is None and self.shard is None
+
+    def expected_cost(self, statistics: Tensor) -> float:
+        """(1/n) Σ ⟨ℓ_i, m_i⟩, compiled."""
+        from structsmooth.problems.linear.chain import compiled_dual
+
+        own = packed(self.data, statistics)
+        return sum(self._over_parts(lambda p: compiled_dual.expected_cost(p.arrays, self.states, own.part(p))))
+
     def dual_weights(self, statistics: Tensor, lam: float) -> Tensor:
         """v = −(1/(λn)) Σ B_iᵀ(m_i − ν(y_i)), [dim], compiled."""
         from structsmooth.problems.linear.chain import compiled_dual
 
-        data, own = self.data, self.data.checked_statistics(statistics)
+        data, own = self.data, packed(self.data, statistics)
 
         def of(part: Part) -> Tensor:
             v = self.start()
-            compiled_dual.dual_weights(part.arrays, part.statistics(own), -1 / lam, data.matrix(v))
+            compiled_dual.dual_weights(part.arrays, own.part(part), -1 / lam, data.matrix(v))
             return v
 
         return summed(self._over_parts(of))
@@ -167,10 +192,10 @@ class ChainProblem(ChainBlocks):
 
     def _block_values(self, loop: Callable[..., None], w: Tensor, statistics: Tensor) -> Tensor:
         """What a compiled loop over examples computes of weights and statistics: [n]."""
-        w, own, values = self.data.checked_vector("w", w), self.data.checked_statistics(statistics), w.new_empty(self.n)
+        w, own, values = self.data.checked_vector("w", w), packed(self.data, statistics), w.new_empty(self.n)
 
         def of(part: Part) -> None:
-            loop(part.arrays, self.data.matrix(w), part.statistics(own), part.examples(values))
+            loop(part.arrays, self.data.matrix(w), own.part(part), part.examples(values))
 
         self._over_parts(of)
         return values
