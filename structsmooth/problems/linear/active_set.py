@@ -137,7 +137,7 @@ class DualIterate:
         outputs: atoms that the blocks hold, see :meth:`LinearProblem.label_sets`; empty where steps need none.
         alphas: weights of the active sets among them, [blocks, capacity].
         stamps: marks of the caches among them, int32 [blocks, capacity]; see
-            :class:`ActiveSet`.
+            :class:`ActiveSet`. They may be empty if there are no caches.
     """
 
     weights: Tensor

@@ -29,7 +29,7 @@ class BCFWState(State):
     gaps: Tensor = field(default_factory=empty)
     outputs: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int32))
     alphas: Tensor = field(default_factory=lambda: torch.zeros(0, 0, dtype=torch.float64))
-    stamps: Tensor = field(default_factory=lambda: torch.zeros(0, 0, dtype=torch.int32))
+    stamps: Tensor = field(default_factory=lambda: _NO_STAMPS)
     gap: float = 0.0  # sum of the block gaps that the last pass over all blocks found
     refreshes: int = 0  # passes over all blocks, after the first, that brought the gaps up to date
     hits: int = 0  # steps towards an output of the cache so far; all others called the oracle
@@ -43,6 +43,9 @@ class BCFWState(State):
 
 
 B = TypeVar("B", bound=BCFWState)
+
+# Of solvers without a cache.
+_NO_STAMPS = torch.zeros(0, 0, dtype=torch.int32)
 
 
 @dataclass(frozen=True)
@@ -115,7 +118,9 @@ class BCFW(DualSolver[BCFWState]):
             )
         if start.alphas.shape[1] != self.capacity:
             return self.state_at(linear, lam, start.statistics)
-        stamps = torch.maximum(start.stamps, (start.alphas > 0).int())
+        stamps = (start.alphas > 0).int()
+        if len(start.stamps):
+            stamps = torch.maximum(start.stamps, stamps)
         return self.begin(linear, lam, start.statistics, (start.outputs, start.alphas, stamps))
 
     def state_at(self, problem: LinearProblem, lam: float, statistics: Tensor) -> BCFWState:
@@ -146,6 +151,8 @@ class BCFW(DualSolver[BCFWState]):
             shares, old_share = averaging_shares(t, degree=1)
         calls, cache = linear.oracle_calls, self.criterion(linear, state)
         point = replace(state.point, statistics=linear.packed(state.statistics))
+        if not self.cache:  # states of older versions have stamps nevertheless
+            point = replace(point, stamps=_NO_STAMPS)
         point, total = linear.frank_wolfe_epoch(
             point, order, lam=lam, steps=self.steps, shares=shares, cache=cache, threads=threads
         )
@@ -153,7 +160,7 @@ class BCFW(DualSolver[BCFWState]):
         new.iterate, new.statistics, new.gaps = point.weights, point.statistics, point.gaps
         new.outputs, new.alphas, new.stamps = point.outputs, point.alphas, point.stamps
         new.cost = linear.expected_cost(new.statistics)
-        new.weights = linear.within_bounds(new.iterate if total is None else old_share * state.weights + total)
+        new.weights = linear.within_bounds(new.iterate if total is None else (old_share * state.weights).add_(total))
         if self._sees_all(state):
             new.gap = float(new.gaps.sum())
             new.refreshes += state.passes > 0 and (self.sampling == "gap" or self.cache)
@@ -209,7 +216,9 @@ class BCFW(DualSolver[BCFWState]):
             outputs, alphas, stamps = sets
             # Steps without active sets would leave these weights behind.
             state.alphas = torch.zeros_like(alphas) if self.steps == "fw" else alphas
-            state.outputs, state.stamps = outputs, stamps if self.cache else torch.zeros_like(stamps)
+            state.outputs = outputs
+            if self.cache:
+                state.stamps = stamps
         return valued(state, problem, lam)
 
 

@@ -26,7 +26,7 @@ from structsmooth.structures.chain.compiled import viterbi
 
 # Tuples that compiled passes take:
 #   sets: outputs that are held [tokens * C], their weights [n, C], and their stamps [n, C]: 0 for what is not in the
-#       cache, and the larger, the later it was of use
+#       cache, and the larger, the later it was of use; or one row of zeros for all, if there are no caches
 #   steps: 0 for Frank-Wolfe, 1 for pairwise, 2 for away steps, and the least weight that counts of what no slot holds
 #   smoothing: as in compiled_primal
 #   cache: whether there is one, the factor of the block gap as last seen and the least gap that its outputs must have
@@ -338,7 +338,8 @@ def frank_wolfe_epoch(
         begin, past = rows_of(i, offsets, states)
         first, length = offsets[i], offsets[i + 1] - offsets[i]
         read_changed(i, begin, past, packed, changes, own)
-        held, alpha, stamps = outputs[first * capacity : (first + length) * capacity], alphas[i], used[i]
+        held, alpha = outputs[first * capacity : (first + length) * capacity], alphas[i]
+        stamps = used[i if used.shape[0] > 1 else 0]
         held = held.reshape((capacity, length))
         potentials(i, data, weights, 1.0, unary, transition)
         mean = _mean_score(transition, length, unary, own)
