@@ -65,7 +65,7 @@ def frank_wolfe_epoch(
     if needed and len(point.stamps):
         point = replace(point, stamps=sets[2])
     statistics = changes.packed().words
-    if point.statistics.is_floating_point():
+    if point.statistics.dtype != statistics.dtype:
         statistics = unpacked(data, statistics)
     new = replace(point, weights=w, statistics=statistics, gaps=gaps)
     return new, None if shares is None else total, calls

@@ -33,6 +33,8 @@ class Packed:
         sizes = _sizes(data.n, rows, entries)
         words = torch.empty(_HEADER + sum(sizes), dtype=torch.int64)
         words[:_HEADER] = torch.tensor([data.digest, data.n, rows, data.states, entries])
+        for narrow in words[_HEADER:].split(sizes)[1:3]:
+            narrow[-1:] = 0  # what the last word has beyond them: equal statistics are equal words
         return cls(words)
 
     @cached_property
@@ -51,7 +53,7 @@ class Packed:
 
 def packed(data: ChainData, statistics: Tensor) -> Packed:
     """The packed form of statistics, which may have it already."""
-    if statistics.dtype == torch.int64:
+    if _is_packed(statistics):
         return _checked(data, statistics)
     from structsmooth.problems.linear.chain import compiled_packed
 
@@ -69,7 +71,7 @@ def packed_labels(data: ChainData) -> Packed:
 
 def unpacked(data: ChainData, statistics: Tensor) -> Tensor:
     """Statistics as one vector of float64, which they may be already."""
-    if statistics.dtype != torch.int64:
+    if not _is_packed(statistics):
         return statistics
     from structsmooth.problems.linear.chain import compiled_packed
 
@@ -111,6 +113,10 @@ def _filled(data: ChainData, fill: Callable[[tuple[Any, ...]], None]) -> Packed:
     full = Packed.room(data, int(counted.arrays[0][-1]))
     fill(full.arrays)
     return full
+
+
+def _is_packed(statistics: Tensor) -> bool:
+    return isinstance(statistics, Tensor) and statistics.dtype == torch.int64
 
 
 def _checked(data: ChainData, words: Tensor) -> Packed:
