@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from structsmooth.problems.base import Problem
+from structsmooth.problems.base import FullPass, Problem
 from structsmooth.problems.linear.active_set import Cache, DualIterate, Steps
 from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.solvers.averaging import averaging_shares
@@ -165,6 +165,11 @@ class BCFW(DualSolver[BCFWState]):
             new.gap = float(new.gaps.sum())
             new.refreshes += state.passes > 0 and (self.sampling == "gap" or self.cache)
         return new
+
+    def evaluate(self, problem: Problem, lam: float, state: BCFWState) -> FullPass:
+        """The loss alone: the dual iterate needs no gradient."""
+        loss = problem.loss(state.weights)
+        return FullPass(state.weights, self.smoother(state), loss, empty(), loss)
 
     def metrics(self, state: BCFWState) -> dict[str, float]:
         """The sum of the block gaps as last seen, the share of steps without an oracle call, and refreshes so far."""

@@ -227,7 +227,7 @@ def full_pass(data, weights, smoothing, node, edge, gradient):
     """One oracle call on every example; statistics go to ``node`` [tokens, S] and ``edge`` [examples, S, S], if any.
 
     Returns the sums of the smoothed loss, of the loss and of the expected cost, each times the share of its example,
-    and adds that of the gradient to ``gradient``.
+    and adds that of the gradient to ``gradient``, if it has rows.
     """
     _, sentence_offsets, labels, costs, _, shares = data
     states = weights.shape[1]
@@ -247,8 +247,9 @@ def full_pass(data, weights, smoothing, node, edge, gradient):
         if edge.shape[0] > 0:
             node[first : first + length] = own[:length]
             edge[i] = own_edge
-        subtract_labels(first, length, labels, own, own_edge)
-        add_parts(first, length, data, own, own_edge, share, gradient)
+        if gradient.shape[0] > 0:
+            subtract_labels(first, length, labels, own, own_edge)
+            add_parts(first, length, data, own, own_edge, share, gradient)
     return smoothed_loss, loss, cost
 
 

@@ -17,7 +17,7 @@ from structsmooth.problems.linear.chain.data import Part, smoothing, summed
 from structsmooth.problems.linear.chain.packed import packed, packed_labels, unpacked
 from structsmooth.problems.linear.chain.primal import ChainPass
 from structsmooth.problems.linear.exponentiated import GibbsIterate, entropy_level
-from structsmooth.problems.sharding import mean_rows, reduced, replicated, rows
+from structsmooth.problems.sharding import mean, mean_rows, reduced, replicated, rows
 from structsmooth.smoothing import Max, Smoother
 
 R = TypeVar("R")
@@ -138,31 +138,23 @@ class ChainProblem(ChainBlocks):
         self.oracle_calls += calls
         return point
 
+    @reduced(mean)
     def loss(self, w: Tensor, smoother: Smoother | None = None) -> float:
         """(1/n) Σ f_i(w), without the regularizer; under the problem's own smoother if none is given."""
-        return self.full_pass(w, smoother or self.smoother, with_statistics=False).smoothed_loss
+        w = self.data.checked_vector("w", w)
+        none = w.new_empty(0, self.states)
+        (smoothed, _, _), _ = self._passed(w, smoother or self.smoother, none, none[:, :, None], w.new_empty(0))
+        return smoothed
 
     @reduced(FullPass.reduced)
     def full_pass(
         self, w: Tensor, smoother: Smoother, *, with_loss: bool = False, with_statistics: bool = True
     ) -> FullPass:
         """As in :meth:`Problem.full_pass`; a loss without smoothing comes with it."""
-        from structsmooth.problems.linear.chain import compiled_primal
-
-        data, w = self.data, self.data.checked_vector("w", w)
+        w = self.data.checked_vector("w", w)
         kept = (len(self.labels), self.n) if with_statistics else (0, 0)
         node, edge = w.new_empty(kept[0], self.states), w.new_empty(kept[1], self.states, self.states)
-
-        def of(part: Part) -> tuple[Tensor, tuple[float, float, float]]:
-            gradient = torch.zeros_like(w)
-            outputs = (node.numpy(), part.examples(edge), data.matrix(gradient))
-            inputs = (part.arrays, data.matrix(w), smoothing(smoother))
-            return gradient, compiled_primal.full_pass(*inputs, *outputs)
-
-        gradients, values = zip(*self._over_parts(of), strict=True)
-        gradient = summed(gradients)
-        self.oracle_calls += self.n
-        smoothed, hinge, cost = map(sum, zip(*values, strict=True))
+        (smoothed, hinge, cost), gradient = self._passed(w, smoother, node, edge, w)
         wanted = with_loss or smoother == self.smoother
         loss = hinge if isinstance(self.smoother, Max) else self.own_loss(w, smoother, smoothed, wanted)
         full = FullPass(w.clone(), smoother, smoothed, gradient, loss, cost)
@@ -189,6 +181,26 @@ class ChainProblem(ChainBlocks):
         result = primal.sgd_epoch(self.data, w, order[:, 0], **settings)
         self.oracle_calls += len(order)
         return result
+
+    def _passed(
+        self, w: Tensor, smoother: Smoother, node: Tensor, edge: Tensor, like: Tensor
+    ) -> tuple[tuple[float, float, float], Tensor]:
+        """Means of the smoothed loss, the loss and the cost, and the gradient, a vector ``like`` the weights or empty.
+
+        Statistics go to ``node`` and ``edge``, if these have room.
+        """
+        from structsmooth.problems.linear.chain import compiled_primal
+
+        def of(part: Part) -> tuple[Tensor, tuple[float, float, float]]:
+            gradient = torch.zeros_like(like)
+            outputs = (node.numpy(), part.examples(edge), self.data.matrix(gradient))
+            inputs = (part.arrays, self.data.matrix(w), smoothing(smoother))
+            return gradient, compiled_primal.full_pass(*inputs, *outputs)
+
+        gradients, values = zip(*self._over_parts(of), strict=True)
+        self.oracle_calls += self.n
+        smoothed, hinge, cost = map(sum, zip(*values, strict=True))
+        return (smoothed, hinge, cost), summed(gradients)
 
     def _block_values(self, loop: Callable[..., None], w: Tensor, statistics: Tensor) -> Tensor:
         """What a compiled loop over examples computes of weights and statistics: [n]."""
