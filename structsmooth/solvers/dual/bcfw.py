@@ -16,6 +16,9 @@ from structsmooth.solvers.checks import check_choices, check_number
 from structsmooth.solvers.dual.base import DualSolver
 from structsmooth.solvers.state import State, empty
 
+# Of states without a cache.
+_NO_STAMPS = torch.zeros(0, 0, dtype=torch.int32)
+
 
 @dataclass
 class BCFWState(State):
@@ -43,9 +46,6 @@ class BCFWState(State):
 
 
 B = TypeVar("B", bound=BCFWState)
-
-# Of solvers without a cache.
-_NO_STAMPS = torch.zeros(0, 0, dtype=torch.int32)
 
 
 @dataclass(frozen=True)

@@ -124,7 +124,7 @@ def _checked(data: ChainData, words: Tensor) -> Packed:
     words = checked("statistics", words, torch.int64, -1)
     own = [data.digest, data.n, len(data.labels) + data.n * data.states, data.states]
     *header, entries = words[:_HEADER].tolist() or [0]
-    if header != own or len(words) != _HEADER + sum(_sizes(*own[1:3], entries)):
+    if header != own or len(words) != _HEADER + sum(_sizes(own[1], own[2], entries)):
         raise ValueError(
             f"statistics must be of {data.n} sequences with {len(data.labels)} tokens and {data.states} labels, "
             "got packed ones of others"

@@ -1,6 +1,6 @@
 """Linear chains over features of tokens, with compiled passes in the space of parts (CPU, float64)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -21,6 +21,7 @@ from structsmooth.problems.sharding import mean, mean_rows, reduced, replicated,
 from structsmooth.smoothing import Max, Smoother
 
 R = TypeVar("R")
+Means = tuple[float, float, float]
 
 
 class ChainProblem(ChainBlocks):
@@ -54,7 +55,12 @@ class ChainProblem(ChainBlocks):
         from structsmooth.problems.linear.chain import compiled_dual
 
         own = packed(self.data, statistics)
-        return sum(self._over_parts(lambda p: compiled_dual.expected_cost(p.arrays, self.states, own.part(p))))
+
+        def of(part: Part) -> float:
+            cost: float = compiled_dual.expected_cost(part.arrays, self.states, own.part(part))
+            return cost
+
+        return sum(self._over_parts(of))
 
     def dual_weights(self, statistics: Tensor, lam: float) -> Tensor:
         """v = −(1/(λn)) Σ B_iᵀ(m_i − ν(y_i)), [dim], compiled."""
@@ -143,7 +149,7 @@ class ChainProblem(ChainBlocks):
         """(1/n) Σ f_i(w), without the regularizer; under the problem's own smoother if none is given."""
         w = self.data.checked_vector("w", w)
         none = w.new_empty(0, self.states)
-        (smoothed, _, _), _ = self._passed(w, smoother or self.smoother, none, none[:, :, None], w.new_empty(0))
+        (smoothed, _, _), _ = self._passed(w, smoother or self.smoother, none, none[:, :, None], none)
         return smoothed
 
     @reduced(FullPass.reduced)
@@ -160,6 +166,21 @@ class ChainProblem(ChainBlocks):
         full = FullPass(w.clone(), smoother, smoothed, gradient, loss, cost)
         full = replace(full, expected_cost=self.own_cost(full))
         return ChainPass(**vars(full), node=node, edge=edge) if with_statistics else full
+
+    def losses_and_grads(
+        self, w: Tensor, batches: Iterable[Tensor], smoother: Smoother
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """As in :meth:`Problem.losses_and_grads`, compiled for batches of one example."""
+        data, w = replace(self.data, shares=self.n * self.shares), self.data.checked_vector("w", w)
+        none = w.new_empty(0, self.states)
+        for batch in batches:
+            if len(batch) > 1:
+                yield self.batch_loss_and_grad(w, batch, smoother)
+            else:
+                example = Part(data, int(batch), int(batch) + 1)
+                (loss, _, _), gradient = _passed(example, w, smoother, none, none[:, :, None], w)
+                self.oracle_calls += 1
+                yield w.new_tensor(loss), gradient
 
     @replicated
     def svrg_epoch(self, snapshot: FullPass, order: Tensor, **settings: Any) -> tuple[Tensor, Tensor]:
@@ -183,23 +204,13 @@ class ChainProblem(ChainBlocks):
         return result
 
     def _passed(
-        self, w: Tensor, smoother: Smoother, node: Tensor, edge: Tensor, like: Tensor
-    ) -> tuple[tuple[float, float, float], Tensor]:
-        """Means of the smoothed loss, the loss and the cost, and the gradient, a vector ``like`` the weights or empty.
-
-        Statistics go to ``node`` and ``edge``, if these have room.
-        """
-        from structsmooth.problems.linear.chain import compiled_primal
-
-        def of(part: Part) -> tuple[Tensor, tuple[float, float, float]]:
-            gradient = torch.zeros_like(like)
-            outputs = (node.numpy(), part.examples(edge), self.data.matrix(gradient))
-            inputs = (part.arrays, self.data.matrix(w), smoothing(smoother))
-            return gradient, compiled_primal.full_pass(*inputs, *outputs)
-
-        gradients, values = zip(*self._over_parts(of), strict=True)
+        self, w: Tensor, smoother: Smoother, node: Tensor, edge: Tensor, gradient: Tensor
+    ) -> tuple[Means, Tensor]:
+        """Means over all examples, and the gradient; see :func:`_passed`."""
+        own = self._over_parts(lambda part: _passed(part, w, smoother, node, edge, gradient))
+        means, gradients = zip(*own, strict=True)
         self.oracle_calls += self.n
-        smoothed, hinge, cost = map(sum, zip(*values, strict=True))
+        smoothed, hinge, cost = map(sum, zip(*means, strict=True))
         return (smoothed, hinge, cost), summed(gradients)
 
     def _block_values(self, loop: Callable[..., None], w: Tensor, statistics: Tensor) -> Tensor:
@@ -216,3 +227,18 @@ class ChainProblem(ChainBlocks):
         """What a compiled pass gives for parts of the examples, as many as threads share it."""
         parts = self.data.parts(threads.of_passes())
         return threads.on_threads(lambda k: of(parts[k]), len(parts))
+
+
+def _passed(
+    part: Part, w: Tensor, smoother: Smoother, node: Tensor, edge: Tensor, gradient: Tensor
+) -> tuple[Means, Tensor]:
+    """Means of the smoothed loss, the loss and the cost over some examples, and the gradient, if there is room for it.
+
+    Statistics go to ``node`` and ``edge``, if these have rows. The gradient is a new tensor shaped as ``gradient``.
+    """
+    from structsmooth.problems.linear.chain import compiled_primal
+
+    gradient = torch.zeros_like(gradient)
+    outputs = (node.numpy(), part.examples(edge), part.data.matrix(gradient))
+    means: Means = compiled_primal.full_pass(part.arrays, part.data.matrix(w), smoothing(smoother), *outputs)
+    return means, gradient
