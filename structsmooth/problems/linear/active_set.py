@@ -132,7 +132,8 @@ class DualIterate:
 
     Attributes:
         weights: v = −(1/(λn)) Σ B_iᵀ(m_i − ν(y_i)), [dim]; clipped to the bounds they are the weights.
-        statistics: m_i of all blocks, see :meth:`LinearProblem.label_statistics`.
+        statistics: m_i of all blocks, see :meth:`LinearProblem.label_statistics`; or packed, see
+            :meth:`LinearProblem.packed`.
         gaps: block gaps g_i, each as of the last oracle call on its block, [blocks].
         outputs: atoms that the blocks hold, see :meth:`LinearProblem.label_sets`; empty where steps need none.
         alphas: weights of the active sets among them, [blocks, capacity].

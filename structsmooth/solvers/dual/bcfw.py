@@ -24,7 +24,8 @@ _NO_STAMPS = torch.zeros(0, 0, dtype=torch.int32)
 class BCFWState(State):
     """Adds the dual iterate; its tensors are described at :class:`~structsmooth.problems.DualIterate`.
 
-    Gaps that are not known are infinite. ``weights`` are v within the bounds, or the average.
+    Gaps that are not known are infinite. ``weights`` are v within the bounds, or the average. Some problems pack the
+    statistics; ``problem.unpacked(state.statistics)`` is the vector.
     """
 
     iterate: Tensor = field(default_factory=empty)  # v
@@ -150,11 +151,8 @@ class BCFW(DualSolver[BCFWState]):
             t = torch.arange(state.steps + 1, new.steps + 1, dtype=torch.float64)
             shares, old_share = averaging_shares(t, degree=1)
         calls, cache = linear.oracle_calls, self.criterion(linear, state)
-        point = replace(state.point, statistics=linear.packed(state.statistics))
-        if not self.cache:  # states of older versions have stamps nevertheless
-            point = replace(point, stamps=_NO_STAMPS)
         point, total = linear.frank_wolfe_epoch(
-            point, order, lam=lam, steps=self.steps, shares=shares, cache=cache, threads=threads
+            self._start(linear, state), order, lam=lam, steps=self.steps, shares=shares, cache=cache, threads=threads
         )
         new.hits += linear.blocks - (linear.oracle_calls - calls)
         new.iterate, new.statistics, new.gaps = point.weights, point.statistics, point.gaps
@@ -165,6 +163,11 @@ class BCFW(DualSolver[BCFWState]):
             new.gap = float(new.gaps.sum())
             new.refreshes += state.passes > 0 and (self.sampling == "gap" or self.cache)
         return new
+
+    def _start(self, problem: LinearProblem, state: BCFWState) -> DualIterate:
+        """The point of a state in as little memory as possible; states of older versions take more."""
+        point = replace(state.point, statistics=problem.packed(state.statistics))
+        return point if self.cache else replace(point, stamps=_NO_STAMPS)
 
     def evaluate(self, problem: Problem, lam: float, state: BCFWState) -> FullPass:
         """The loss alone: the dual iterate needs no gradient."""

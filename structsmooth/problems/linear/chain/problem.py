@@ -178,7 +178,7 @@ class ChainProblem(ChainBlocks):
                 yield self.batch_loss_and_grad(w, batch, smoother)
             else:
                 example = Part(data, int(batch), int(batch) + 1)
-                (loss, _, _), gradient = _passed(example, w, smoother, none, none[:, :, None], w)
+                (loss, _, _), gradient = _pass_over(example, w, smoother, none, none[:, :, None], w)
                 self.oracle_calls += 1
                 yield w.new_tensor(loss), gradient
 
@@ -206,8 +206,8 @@ class ChainProblem(ChainBlocks):
     def _passed(
         self, w: Tensor, smoother: Smoother, node: Tensor, edge: Tensor, gradient: Tensor
     ) -> tuple[Means, Tensor]:
-        """Means over all examples, and the gradient; see :func:`_passed`."""
-        own = self._over_parts(lambda part: _passed(part, w, smoother, node, edge, gradient))
+        """Means over all examples, and the gradient; see :func:`_pass_over`."""
+        own = self._over_parts(lambda part: _pass_over(part, w, smoother, node, edge, gradient))
         means, gradients = zip(*own, strict=True)
         self.oracle_calls += self.n
         smoothed, hinge, cost = map(sum, zip(*means, strict=True))
@@ -229,7 +229,7 @@ class ChainProblem(ChainBlocks):
         return threads.on_threads(lambda k: of(parts[k]), len(parts))
 
 
-def _passed(
+def _pass_over(
     part: Part, w: Tensor, smoother: Smoother, node: Tensor, edge: Tensor, gradient: Tensor
 ) -> tuple[Means, Tensor]:
     """Means of the smoothed loss, the loss and the cost over some examples, and the gradient, if there is room for it.
