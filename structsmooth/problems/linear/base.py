@@ -92,6 +92,7 @@ class LinearProblem(BlockProblem):
 
     def expected_cost(self, statistics: Tensor) -> float:
         """(1/n) Σ ⟨ℓ_i, m_i⟩."""
+        statistics = self.unpacked(statistics)
         costs = torch.stack(
             [inner(self.costs(block), self.block_statistics(statistics, block)) for block in range(self.blocks)]
         )
@@ -99,7 +100,7 @@ class LinearProblem(BlockProblem):
 
     def dual_weights(self, statistics: Tensor, lam: float) -> Tensor:
         """v = −(1/(λn)) Σ B_iᵀ(m_i − ν(y_i)), [dim]; the weights of the dual iterate are these, within the bounds."""
-        v = torch.zeros_like(self.start())
+        statistics, v = self.unpacked(statistics), torch.zeros_like(self.start())
         for block in range(self.blocks):
             change = minus(self.block_statistics(statistics, block), self.label_parts(block))
             self.feature_map.add_adjoint(change, block, -self.block_share(block) / lam, v)
@@ -108,7 +109,7 @@ class LinearProblem(BlockProblem):
     @reduced(mean_rows)
     def block_gaps(self, w: Tensor, statistics: Tensor) -> Tensor:
         """The block gaps g_i, by one oracle call on each block: [blocks]."""
-        gaps = []
+        statistics, gaps = self.unpacked(statistics), []
         for block in range(self.blocks):
             augmented = self.augmented(w, block)
             towards = self.call(augmented, block).statistics
@@ -118,7 +119,7 @@ class LinearProblem(BlockProblem):
     @reduced(mean_rows)
     def block_margins(self, w: Tensor, statistics: Tensor) -> Tensor:
         """(1/n) ⟨θ_i + ℓ_i, m_i − ν(y_i)⟩ of all blocks: [blocks]. With the block gaps they sum to (1/n) Σ f_i(w)."""
-        margins = []
+        statistics, margins = self.unpacked(statistics), []
         for block in range(self.blocks):
             own = self.block_statistics(statistics, block)
             margins.append(inner(self.augmented(w, block), minus(own, self.label_parts(block))))

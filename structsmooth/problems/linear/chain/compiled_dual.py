@@ -12,7 +12,7 @@ from structsmooth.compiled.atomic import add_atomically, take
 from structsmooth.compiled.jit import compiled, entry_point, inlined
 from structsmooth.compiled.sampling import draw, set_weight, sum_tree
 from structsmooth.problems.linear.chain.compiled_features import entries, entry, most_entries
-from structsmooth.problems.linear.chain.compiled_packed import change, read, read_changed, rows_of
+from structsmooth.problems.linear.chain.compiled_packed import read, read_changed, rows_of, write_changed
 from structsmooth.problems.linear.chain.compiled_primal import (
     add_label_parts,
     add_label_parts_atomically,
@@ -362,13 +362,12 @@ def frank_wolfe_epoch(
         norm2 = squared_norm(count, length, sums, node, edge, transition_scale)
         curvature = norm2 * share / lam
         size = longest if gain >= longest * curvature else gain / curvature
-        factor_of_sums = -size * share / lam
-        _add(queue, count, length, rows, sums, node, edge, factor_of_sums, transition_scale, weights)
+        change = -size * share / lam
+        _add(queue, count, length, rows, sums, node, edge, change, transition_scale, weights)
         if averaged:
-            share_of_sums = factor_of_sums * remaining[step]
-            _add(queue, count, length, rows, sums, node, edge, share_of_sums, transition_scale, total)
+            _add(queue, count, length, rows, sums, node, edge, change * remaining[step], transition_scale, total)
         move(own, length, size, node, edge)
-        change(i, begin, past, own, changes)
+        write_changed(i, begin, past, own, changes)
         if kind > 0:
             _reweight(y, away, towards, size, longest, held, alpha, stamps)
         if caching:

@@ -137,7 +137,7 @@ def read_changed(i, begin, end, packed, changes, rows):
 
 
 @inlined
-def change(i, begin, end, rows, changes):
+def write_changed(i, begin, end, rows, changes):
     """New rows of example i."""
     kinds, columns, values, where, room, used = changes
     entries = _mark(rows, kinds[begin:end])

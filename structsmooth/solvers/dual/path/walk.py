@@ -87,7 +87,7 @@ class Walk:
             gaps = (self.state.gaps + (1 - ratio) * self.margins).clamp_min_(0.0)  # (12)
             self.state = replace(
                 self.state,
-                statistics=torch.lerp(self._labels, self._statistics, ratio),
+                statistics=torch.lerp(self._labels, self.problem.unpacked(self.state.statistics), ratio),
                 gaps=gaps,
                 gap=float(gaps.sum()),
                 alphas=ratio * self.state.alphas,  # the weight they lack, now that of the labels, is in the rest
@@ -111,7 +111,7 @@ class Walk:
         """Measure the weights as they would be stored, by an oracle call on every example."""
         with self.work.counted(self.problem):
             weights = self.state.weights.float().to(self.state.weights)
-            self._measure(weights, self.problem.block_gaps(weights, self._statistics))
+            self._measure(weights, self.problem.block_gaps(weights, self.state.statistics))
 
     def estimate(self) -> None:
         """Measure the weights as if block gaps still were as last seen."""
@@ -123,14 +123,9 @@ class Walk:
         costs = (self.passes, self.work.oracle_calls, self.work.seconds)
         return Breakpoint(self.lam, self.gap, self.loss, self.objective, *costs)
 
-    @property
-    def _statistics(self) -> Tensor:
-        """Those of the state, as one vector."""
-        return self.problem.unpacked(self.state.statistics)
-
     def _measure(self, weights: Tensor, gaps: Tensor) -> None:
         assert self.state.dual is not None
-        self.weights, self.margins = weights, self.problem.block_margins(weights, self._statistics)
+        self.weights, self.margins = weights, self.problem.block_margins(weights, self.state.statistics)
         self.loss = float((gaps + self.margins).sum())
         self.objective = self.loss + self.lam / 2 * float(weights @ weights)
         self.gap = self.objective - self.state.dual
