@@ -14,7 +14,7 @@ from structsmooth.problems.linear.ascent import SmoothedIterate
 from structsmooth.problems.linear.chain import dual, primal
 from structsmooth.problems.linear.chain.blocks import ChainBlocks
 from structsmooth.problems.linear.chain.data import Part, smoothing, summed
-from structsmooth.problems.linear.chain.packed import packed, packed_labels, unpacked
+from structsmooth.problems.linear.chain.packed import packed, packed_labels
 from structsmooth.problems.linear.chain.primal import ChainPass
 from structsmooth.problems.linear.exponentiated import GibbsIterate, entropy_level
 from structsmooth.problems.sharding import mean, mean_rows, reduced, replicated, rows
@@ -40,10 +40,6 @@ class ChainProblem(ChainBlocks):
     def packed_labels(self) -> Tensor:
         """Those of the labels."""
         return packed_labels(self.data).words if self._packs else self.label_statistics()
-
-    def unpacked(self, statistics: Tensor) -> Tensor:
-        """Statistics as one vector [size]."""
-        return unpacked(self.data, statistics)
 
     @property
     def _packs(self) -> bool:
