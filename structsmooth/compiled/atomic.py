@@ -25,15 +25,16 @@ def add_atomically(typing: Any, array: Any, row: Any, column: Any, value: Any) -
 
 
 @intrinsic
-def take_next(typing: Any, counter: Any) -> Any:
-    """The number in an int64 array [1], which becomes larger by 1: no two threads get the same."""
+def take(typing: Any, counter: Any, number: Any) -> Any:
+    """The value of an int64 array [1], which becomes larger by ``number``: what one thread takes, no other gets."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        zero, one = (context.get_constant(types.intp, number) for number in (0, 1))
-        pointer = _pointer(context, builder, (*signature.args, types.intp), (*arguments, zero), 1)
-        return builder.atomic_rmw("add", pointer, one, "monotonic")
+        zero = context.get_constant(types.intp, 0)
+        pointer = _pointer(context, builder, (signature.args[0], types.intp), (arguments[0], zero), 1)
+        number = context.cast(builder, arguments[1], signature.args[1], types.int64)
+        return builder.atomic_rmw("add", pointer, number, "monotonic")
 
-    return types.int64(counter), generate
+    return types.int64(counter, number), generate
 
 
 def _pointer(context: Any, builder: Any, kinds: Any, arguments: Any, dimensions: int) -> Any:

@@ -1,7 +1,7 @@
 """Finite sums F(w) = (1/n) Σ f_i(w) + (λ/2)‖w‖²: what solvers see of a learning problem."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -181,6 +181,12 @@ class Problem(WeightedExamples, ABC):
 
         loss, gradient = shared_mean(self, indices, means)
         return loss, gradient
+
+    def losses_and_grads(
+        self, w: Tensor, batches: Iterable[Tensor], smoother: Smoother
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """What :meth:`batch_loss_and_grad` gives for each of several batches, one after the other."""
+        return (self.batch_loss_and_grad(w, batch, smoother) for batch in batches)
 
     def gradient_change(self, w: Tensor, snapshot: FullPass, indices: Tensor) -> Tensor:
         """Change of the gradient from the snapshot to ``w``: [dim]; of the mean loss over some examples.

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from structsmooth.problems.base import FullPass
@@ -34,4 +35,4 @@ class DualPoint:
             return self
         step = (lam * rise - float(self.gradient @ direction)) / curvature
         step = min(max(step, 0.0), 1.0)
-        return DualPoint(direction.mul_(step).add_(self.gradient), self.cost + step * rise)
+        return DualPoint(torch.add(self.gradient, direction, alpha=step, out=direction), self.cost + step * rise)

@@ -520,7 +520,8 @@ def test_refuses_a_start_of_another_problem_or_solver(solver: type[Solver[Any]])
     problem, other = small_problem(), random_problem()
     if solver in DUAL:
         foreign: Any = solver().solve(other, lam=1, passes=1).state
-        message = r"statistics must have shape \(78,\), got \(84,\)|start must be of 27 weights, got one of 30"
+        shapes = r"statistics must (have shape \(78,\), got \(84,\)|be of 5 sequences with 11 tokens)"
+        message = f"{shapes}|start must be of 27 weights, got one of 30"
         accepted = BCFW if issubclass(solver, BCFW) else solver
         wrong, kind = problem.start(), f"start must be a {accepted.__name__}State, got Tensor"
     elif solver in FROM_ONE_START:

@@ -132,12 +132,13 @@ class DualIterate:
 
     Attributes:
         weights: v = −(1/(λn)) Σ B_iᵀ(m_i − ν(y_i)), [dim]; clipped to the bounds they are the weights.
-        statistics: m_i of all blocks, see :meth:`LinearProblem.label_statistics`.
+        statistics: m_i of all blocks, see :meth:`LinearProblem.label_statistics`; or packed, see
+            :meth:`LinearProblem.packed`.
         gaps: block gaps g_i, each as of the last oracle call on its block, [blocks].
         outputs: atoms that the blocks hold, see :meth:`LinearProblem.label_sets`; empty where steps need none.
         alphas: weights of the active sets among them, [blocks, capacity].
         stamps: marks of the caches among them, int32 [blocks, capacity]; see
-            :class:`ActiveSet`.
+            :class:`ActiveSet`. They may be empty if there are no caches.
     """
 
     weights: Tensor

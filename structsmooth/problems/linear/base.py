@@ -70,8 +70,29 @@ class LinearProblem(BlockProblem):
         """Statistics of all blocks that are the parts of their labels: the tensors of each, end to end, [size]."""
         return torch.cat([flat(self.label_parts(block)) for block in range(self.blocks)])
 
+    def packed(self, statistics: Tensor) -> Tensor:
+        """Statistics as states of ``BCFW`` keep them: here one vector [size], in a subclass perhaps less memory.
+
+        All methods that take statistics of this problem take packed ones too.
+        """
+        return self.unpacked(statistics)
+
+    def packed_labels(self) -> Tensor:
+        """The packed statistics of the labels."""
+        return self.label_statistics()
+
+    def unpacked(self, statistics: Tensor) -> Tensor:
+        """Statistics as one vector [size], also if they are packed."""
+        if not statistics.is_floating_point():
+            raise TypeError(
+                f"statistics must be floating point for a {type(self).__name__}, got {statistics.dtype}: packed ones "
+                "of another problem, whose unpacked(statistics) gives the vector"
+            )
+        return statistics
+
     def expected_cost(self, statistics: Tensor) -> float:
         """(1/n) Σ ⟨ℓ_i, m_i⟩."""
+        statistics = self.unpacked(statistics)
         costs = torch.stack(
             [inner(self.costs(block), self.block_statistics(statistics, block)) for block in range(self.blocks)]
         )
@@ -79,7 +100,7 @@ class LinearProblem(BlockProblem):
 
     def dual_weights(self, statistics: Tensor, lam: float) -> Tensor:
         """v = −(1/(λn)) Σ B_iᵀ(m_i − ν(y_i)), [dim]; the weights of the dual iterate are these, within the bounds."""
-        v = torch.zeros_like(self.start())
+        statistics, v = self.unpacked(statistics), torch.zeros_like(self.start())
         for block in range(self.blocks):
             change = minus(self.block_statistics(statistics, block), self.label_parts(block))
             self.feature_map.add_adjoint(change, block, -self.block_share(block) / lam, v)
@@ -88,7 +109,7 @@ class LinearProblem(BlockProblem):
     @reduced(mean_rows)
     def block_gaps(self, w: Tensor, statistics: Tensor) -> Tensor:
         """The block gaps g_i, by one oracle call on each block: [blocks]."""
-        gaps = []
+        statistics, gaps = self.unpacked(statistics), []
         for block in range(self.blocks):
             augmented = self.augmented(w, block)
             towards = self.call(augmented, block).statistics
@@ -98,7 +119,7 @@ class LinearProblem(BlockProblem):
     @reduced(mean_rows)
     def block_margins(self, w: Tensor, statistics: Tensor) -> Tensor:
         """(1/n) ⟨θ_i + ℓ_i, m_i − ν(y_i)⟩ of all blocks: [blocks]. With the block gaps they sum to (1/n) Σ f_i(w)."""
-        margins = []
+        statistics, margins = self.unpacked(statistics), []
         for block in range(self.blocks):
             own = self.block_statistics(statistics, block)
             margins.append(inner(self.augmented(w, block), minus(own, self.label_parts(block))))
@@ -150,6 +171,7 @@ class LinearProblem(BlockProblem):
         """
         self.check_threads(threads)
         point = DualIterate(*(tensor.clone() for tensor in vars(point).values()))
+        point = replace(point, statistics=self.unpacked(point.statistics))
         total = None if shares is None else torch.zeros_like(point.weights)
         block_steps = BlockSteps(self, lam, steps, cache)
         for step, choice in enumerate(order):

@@ -171,7 +171,7 @@ class BlockProblem(AffineProblem):
         begin, end = self._atom_offsets[block : block + 2]
         capacity = point.alphas.shape[1]
         atoms = point.outputs[begin * capacity : end * capacity].view(capacity, end - begin)
-        alphas, stamps = (t[block] if capacity else t.new_zeros(0) for t in (point.alphas, point.stamps))
+        alphas, stamps = (t[block] if t.numel() else t.new_zeros(capacity) for t in (point.alphas, point.stamps))
 
         def plain(atoms: Tensor) -> Tensor:
             return atoms if atoms.is_floating_point() else atoms.long()

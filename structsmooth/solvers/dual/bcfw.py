@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from structsmooth.problems.base import Problem
+from structsmooth.problems.base import FullPass, Problem
 from structsmooth.problems.linear.active_set import Cache, DualIterate, Steps
 from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.solvers.averaging import averaging_shares
@@ -16,12 +16,16 @@ from structsmooth.solvers.checks import check_choices, check_number
 from structsmooth.solvers.dual.base import DualSolver
 from structsmooth.solvers.state import State, empty
 
+# Of states without a cache.
+_NO_STAMPS = torch.zeros(0, 0, dtype=torch.int32)
+
 
 @dataclass
 class BCFWState(State):
     """Adds the dual iterate; its tensors are described at :class:`~structsmooth.problems.DualIterate`.
 
-    Gaps that are not known are infinite. ``weights`` are v within the bounds, or the average.
+    Gaps that are not known are infinite. ``weights`` are v within the bounds, or the average. Some problems pack the
+    statistics; ``problem.unpacked(state.statistics)`` is the vector.
     """
 
     iterate: Tensor = field(default_factory=empty)  # v
@@ -29,7 +33,7 @@ class BCFWState(State):
     gaps: Tensor = field(default_factory=empty)
     outputs: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int32))
     alphas: Tensor = field(default_factory=lambda: torch.zeros(0, 0, dtype=torch.float64))
-    stamps: Tensor = field(default_factory=lambda: torch.zeros(0, 0, dtype=torch.int32))
+    stamps: Tensor = field(default_factory=lambda: _NO_STAMPS)
     gap: float = 0.0  # sum of the block gaps that the last pass over all blocks found
     refreshes: int = 0  # passes over all blocks, after the first, that brought the gaps up to date
     hits: int = 0  # steps towards an output of the cache so far; all others called the oracle
@@ -108,14 +112,16 @@ class BCFW(DualSolver[BCFWState]):
         """The labels, or the dual iterate of ``start``, with unknown gaps."""
         linear = self.linear(problem, lam)
         if start is None:
-            return self.begin(linear, lam, linear.label_statistics(), linear.label_sets(self.capacity))
+            return self.begin(linear, lam, linear.packed_labels(), linear.label_sets(self.capacity))
         if not isinstance(start, BCFWState):
             raise TypeError(
                 f"start must be a BCFWState, got {type(start).__name__}: a dual has no point for all weights"
             )
         if start.alphas.shape[1] != self.capacity:
             return self.state_at(linear, lam, start.statistics)
-        stamps = torch.maximum(start.stamps, (start.alphas > 0).int())
+        stamps = (start.alphas > 0).int()
+        if len(start.stamps):
+            stamps = torch.maximum(start.stamps, stamps)
         return self.begin(linear, lam, start.statistics, (start.outputs, start.alphas, stamps))
 
     def state_at(self, problem: LinearProblem, lam: float, statistics: Tensor) -> BCFWState:
@@ -146,17 +152,27 @@ class BCFW(DualSolver[BCFWState]):
             shares, old_share = averaging_shares(t, degree=1)
         calls, cache = linear.oracle_calls, self.criterion(linear, state)
         point, total = linear.frank_wolfe_epoch(
-            state.point, order, lam=lam, steps=self.steps, shares=shares, cache=cache, threads=threads
+            self._start(linear, state), order, lam=lam, steps=self.steps, shares=shares, cache=cache, threads=threads
         )
         new.hits += linear.blocks - (linear.oracle_calls - calls)
         new.iterate, new.statistics, new.gaps = point.weights, point.statistics, point.gaps
         new.outputs, new.alphas, new.stamps = point.outputs, point.alphas, point.stamps
         new.cost = linear.expected_cost(new.statistics)
-        new.weights = linear.within_bounds(new.iterate if total is None else old_share * state.weights + total)
+        new.weights = linear.within_bounds(new.iterate if total is None else (old_share * state.weights).add_(total))
         if self._sees_all(state):
             new.gap = float(new.gaps.sum())
             new.refreshes += state.passes > 0 and (self.sampling == "gap" or self.cache)
         return new
+
+    def _start(self, problem: LinearProblem, state: BCFWState) -> DualIterate:
+        """The point of a state in as little memory as possible; states of older versions take more."""
+        point = replace(state.point, statistics=problem.packed(state.statistics))
+        return point if self.cache else replace(point, stamps=_NO_STAMPS)
+
+    def evaluate(self, problem: Problem, lam: float, state: BCFWState) -> FullPass:
+        """The loss alone: the dual iterate needs no gradient."""
+        loss = problem.loss(state.weights)
+        return FullPass(state.weights, self.smoother(state), loss, empty(), loss)
 
     def metrics(self, state: BCFWState) -> dict[str, float]:
         """The sum of the block gaps as last seen, the share of steps without an oracle call, and refreshes so far."""
@@ -199,6 +215,7 @@ class BCFW(DualSolver[BCFWState]):
         self, problem: LinearProblem, lam: float, statistics: Tensor, sets: tuple[Tensor, Tensor, Tensor]
     ) -> BCFWState:
         """State before the first pass, with those of the active sets and caches that the steps need."""
+        statistics = problem.packed(statistics)
         v = problem.dual_weights(statistics, lam)
         gaps = torch.full((problem.blocks,), math.inf).to(v)
         cost = problem.expected_cost(statistics)
@@ -207,7 +224,9 @@ class BCFW(DualSolver[BCFWState]):
             outputs, alphas, stamps = sets
             # Steps without active sets would leave these weights behind.
             state.alphas = torch.zeros_like(alphas) if self.steps == "fw" else alphas
-            state.outputs, state.stamps = outputs, stamps if self.cache else torch.zeros_like(stamps)
+            state.outputs = outputs
+            if self.cache:
+                state.stamps = stamps
         return valued(state, problem, lam)
 
 

@@ -85,10 +85,11 @@ class ProximalBCFW(BCFW):
         shifted = replace(state, iterate=torch.lerp(state.iterate, state.center, kappa / (lam + kappa)), kappa=kappa)
         new = self.step_through(linear, lam + kappa, shifted, rng)
         new.center = linear.within_bounds(new.iterate)
-        new.iterate = new.iterate + kappa / lam * (new.iterate - state.center)
+        new.iterate = (new.iterate - state.center).mul_(kappa / lam).add_(new.iterate)
         new = valued(new, linear, lam)
         assert new.dual is not None
-        new.distance = new.cost - new.dual - lam * linear.inner(new.center, new.iterate - new.center / 2)
+        overlap = linear.inner(new.center, new.iterate) - linear.inner(new.center, new.center) / 2
+        new.distance = new.cost - new.dual - lam * overlap
         return self._safeguarded(new, state)
 
     def strength(self, state: ProximalBCFWState, lam: float) -> float:

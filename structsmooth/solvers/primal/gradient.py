@@ -166,8 +166,7 @@ def few_losses(problem: Problem, weights: Tensor, seed: int, batch_size: int) ->
     chosen = torch.from_numpy(np.random.default_rng(seed).permutation(problem.n)[:size])
     sample, weights = problem.restrict(chosen, weights)
     losses, squares = [], []
-    for batch in torch.arange(sample.n).split(batch_size):
-        loss, gradient = sample.batch_loss_and_grad(weights, batch, problem.smoother)
+    for loss, gradient in sample.losses_and_grads(weights, torch.arange(sample.n).split(batch_size), problem.smoother):
         losses.append(float(loss))
         squares.append(float(gradient.square().sum()))
     problem.oracle_calls += sample.oracle_calls

@@ -89,7 +89,7 @@ class SGD(GradientSolver[SGDState]):
             shares=shares,
             threads=self.threads,
         )
-        weights = old_share * state.weights + total if self.average else iterate
+        weights = (old_share * state.weights).add_(total) if self.average else iterate
         return replace(state, weights=weights, iterate=iterate, steps=state.steps + len(order), passes=state.passes + 1)
 
     def step_sizes(self, t: Tensor, steps_per_pass: int, lam: float, first: float) -> Tensor:

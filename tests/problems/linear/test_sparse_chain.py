@@ -389,3 +389,18 @@ def test_refuses_an_unknown_smoother() -> None:
     problem.full_pass(problem.start(), Other())  # a kind of Max
     with pytest.raises(TypeError, match="compiled chain passes know Max, L2 and Entropy, got function"):
         problem.full_pass(problem.start(), lambda structure: structure.max()[0])
+
+
+@every_smoother
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("size", [1, 2])
+def test_losses_and_gradients_of_batches_are_the_default(smoother: Smoother, weighted: bool, size: int) -> None:
+    problem = random_problem()
+    if weighted:
+        problem = problem.weighted(torch.linspace(0.5, 3, problem.n, dtype=torch.float64))
+    w, batches = random_weights(problem), torch.tensor([4, 0, 2, 2]).split(size)
+    compiled, calls = list(problem.losses_and_grads(w, batches, smoother)), problem.oracle_calls
+    default = list(Problem.losses_and_grads(problem, w, batches, smoother))
+    assert calls == problem.oracle_calls - calls == 4
+    for own, expected in zip(compiled, default, strict=True):
+        assert_close(own, expected, **EXACTLY)

@@ -247,7 +247,7 @@ def test_active_sets_are_what_the_statistics_are_made_of(steps: Steps) -> None:
     """With room for every output nothing is left for the rest."""
     problem = small_problem()
     state, _ = moments_of(BCFW(steps=steps, capacity=27, gap_tolerance=0), problem, passes=60)[-1]
-    statistics = torch.zeros_like(state.statistics)
+    statistics = torch.zeros_like(problem.label_statistics())
     tokens, begin = 0, 0
     for i, length in enumerate(LENGTHS):
         outputs = state.outputs[27 * tokens : 27 * (tokens + length)].view(27, length).long()
@@ -255,7 +255,7 @@ def test_active_sets_are_what_the_statistics_are_made_of(steps: Steps) -> None:
         statistics[begin : begin + len(parts[0])] = state.alphas[i] @ torch.stack(parts)
         tokens, begin = tokens + length, begin + len(parts[0])
     assert_close(state.alphas.sum(1), torch.ones(problem.n, dtype=torch.float64), rtol=0, atol=1e-12)
-    assert_close(statistics, state.statistics, rtol=0, atol=1e-10)
+    assert_close(statistics, problem.unpacked(state.statistics), rtol=0, atol=1e-10)
     assert (state.alphas > 0).sum() > problem.n
 
 

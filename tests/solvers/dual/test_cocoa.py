@@ -1,7 +1,7 @@
 """CoCoA over two processes beside BCFW in one."""
 
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -59,9 +59,11 @@ def own_part(problem: LinearProblem) -> LinearProblem:
 def run_all() -> dict[str, Any]:
     results: dict[str, Any] = {}
     for name, (build, solver, passes) in RUNS.items():
-        problem = partitioned(own_part(build()))
+        own = own_part(build())
+        problem = partitioned(own)
         moments = moments_of(solver, problem, passes)
         state, history = moments[-1]
+        state = replace(state, statistics=own.unpacked(state.statistics))
         results[name] = {"state": state.split(), "rows": without_time(history)}
         if len(moments) > BROKEN and not solver.threads > 1:
             resumed = solver.solve(problem, lam=LAM, passes=2 * BROKEN, resume=moments[BROKEN])

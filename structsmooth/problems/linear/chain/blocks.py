@@ -15,6 +15,7 @@ from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.problems.linear.batches import StructureBatch
 from structsmooth.problems.linear.blocks import Response, respond
 from structsmooth.problems.linear.chain.data import ChainData, checked, smoothing
+from structsmooth.problems.linear.chain.packed import unpacked
 from structsmooth.sequences import Sequences, check_labelled, pad
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.structures import LinearChain
@@ -108,6 +109,10 @@ class ChainBlocks(LinearProblem):
     def label_statistics(self) -> Tensor:
         """Parts of the labels; T rows of S nodes, then S rows of summed edges for each example, flat."""
         return self.data.label_statistics()
+
+    def unpacked(self, statistics: Tensor) -> Tensor:
+        """Statistics as one vector [size], also if another problem of these sequences has packed them."""
+        return unpacked(self.data, statistics)
 
     def expected_cost(self, statistics: Tensor) -> float:
         """(1/n) Σ ⟨ℓ_i, m_i⟩."""

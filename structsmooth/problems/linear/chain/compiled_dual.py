@@ -1,16 +1,18 @@
 """Block-coordinate Frank-Wolfe over linear chains (Osokin et al. 2016), in the space of parts.
 
-Statistics are [tokens + n * S, S]: T rows of nodes and S of summed edges for each example. An example holds C outputs
-at most: its active set are those of weight alpha > 0, its cache those with a stamp. Examples, weights and workspaces
-are those of :mod:`structsmooth.problems.linear.chain.compiled_primal`.
+Statistics are T rows of nodes and S of summed edges for each example, packed as in
+:mod:`structsmooth.problems.linear.chain.compiled_packed` or all together, [tokens + n * S, S]. An example holds C
+outputs at most: its active set are those of weight alpha > 0, its cache those with a stamp. Examples, weights and
+workspaces are those of :mod:`structsmooth.problems.linear.chain.compiled_primal`.
 """
 
 import numpy as np
 
-from structsmooth.compiled.atomic import add_atomically, take_next
+from structsmooth.compiled.atomic import add_atomically, take
 from structsmooth.compiled.jit import compiled, entry_point, inlined
 from structsmooth.compiled.sampling import draw, set_weight, sum_tree
 from structsmooth.problems.linear.chain.compiled_features import entries, entry, most_entries
+from structsmooth.problems.linear.chain.compiled_packed import read, read_changed, rows_of, write_changed
 from structsmooth.problems.linear.chain.compiled_primal import (
     add_label_parts,
     add_label_parts_atomically,
@@ -24,7 +26,7 @@ from structsmooth.structures.chain.compiled import viterbi
 
 # Tuples that compiled passes take:
 #   sets: outputs that are held [tokens * C], their weights [n, C], and their stamps [n, C]: 0 for what is not in the
-#       cache, and the larger, the later it was of use
+#       cache, and the larger, the later it was of use; or one row of zeros for all, if there are no caches
 #   steps: 0 for Frank-Wolfe, 1 for pairwise, 2 for away steps, and the least weight that counts of what no slot holds
 #   smoothing: as in compiled_primal
 #   cache: whether there is one, the factor of the block gap as last seen and the least gap that its outputs must have
@@ -41,6 +43,21 @@ def block(i, data, statistics):
     first = offsets[i]
     length = offsets[i + 1] - first
     return first, length, statistics[first + i * states : first + length + (i + 1) * states]
+
+
+@compiled
+def room(work, states):
+    """Room for the statistics of the longest example."""
+    return np.empty((work.node.shape[0] + states, states))
+
+
+@compiled
+def read_block(i, offsets, packed, rows):
+    """Where the tokens of example i start, their number, and its own statistics, in ``rows``."""
+    starts, kinds, columns, values = packed
+    begin, end = rows_of(i, offsets, rows.shape[1])
+    read(kinds[begin:end], columns, values, starts[i], rows)
+    return offsets[i], offsets[i + 1] - offsets[i]
 
 
 @compiled
@@ -147,7 +164,7 @@ def _add(queue, count, length, rows, sums, node, edge, factor, transition_scale,
 @inlined
 def _next_step(queue, turn):
     """The step that a thread makes when it is its turn."""
-    return turn if queue is None else take_next(queue)
+    return turn if queue is None else take(queue, 1)
 
 
 @compiled
@@ -288,9 +305,12 @@ def _reweight(y, away, towards, size, longest, held, alpha, stamps):
 
 
 @entry_point
-def frank_wolfe_epoch(order, draws, data, weights, total, statistics, gaps, lam, remaining, sets, steps, cache, queue):
+def frank_wolfe_epoch(
+    order, draws, data, weights, total, packed, changes, gaps, lam, remaining, sets, steps, cache, queue
+):
     """Block-coordinate Frank-Wolfe steps (Algorithms 1 to 5), in place; returns the number of oracle calls.
 
+    ``changes`` have what becomes of the packed statistics, which stay as they are.
     ``order`` has the example of each step; with ``draws``, these choose among its examples by their gaps. ``total``
     becomes the sum of what each step changes, times ``remaining``; without ``remaining`` it stays as it is.
 
@@ -302,8 +322,9 @@ def frank_wolfe_epoch(order, draws, data, weights, total, statistics, gaps, lam,
     states, capacity = weights.shape[1], alphas.shape[1]
     work = workspace(data, states, 1)
     node, edge, unary, y = work.node, work.edge[0], work.unary, work.labels[0]
-    transition, transition_scale, shares = work.transition, data[4], data[5]
+    transition, offsets, transition_scale, shares = work.transition, data[1], data[4], data[5]
     slots, rows, sums = gathered(data, weights)
+    own = room(work, states)
     by_gap, averaged = draws.shape[0] > 0, remaining.shape[0] > 0
     tree, scores, calls = sum_tree(gaps[order] if by_gap else gaps[:0]), np.zeros(capacity), 0
     end = draws.shape[0] if by_gap else order.shape[0]
@@ -314,8 +335,11 @@ def frank_wolfe_epoch(order, draws, data, weights, total, statistics, gaps, lam,
         chosen = draw(tree, order.shape[0], draws[step]) if by_gap else step
         i = order[chosen]
         share = shares[i]
-        first, length, own = block(i, data, statistics)
-        held, alpha, stamps = outputs[first * capacity : (first + length) * capacity], alphas[i], used[i]
+        begin, past = rows_of(i, offsets, states)
+        first, length = offsets[i], offsets[i + 1] - offsets[i]
+        read_changed(i, begin, past, packed, changes, own)
+        held, alpha = outputs[first * capacity : (first + length) * capacity], alphas[i]
+        stamps = used[i if used.shape[0] > 1 else 0]
         held = held.reshape((capacity, length))
         potentials(i, data, weights, 1.0, unary, transition)
         mean = _mean_score(transition, length, unary, own)
@@ -343,6 +367,7 @@ def frank_wolfe_epoch(order, draws, data, weights, total, statistics, gaps, lam,
         if averaged:
             _add(queue, count, length, rows, sums, node, edge, change * remaining[step], transition_scale, total)
         move(own, length, size, node, edge)
+        write_changed(i, begin, past, own, changes)
         if kind > 0:
             _reweight(y, away, towards, size, longest, held, alpha, stamps)
         if caching:
@@ -396,37 +421,51 @@ def sdca_epoch(order, data, weights, statistics, surplus, smoothing, lam):
 
 
 @entry_point
-def block_gaps(data, weights, statistics, gaps):
+def block_gaps(data, weights, packed, gaps):
     """Block gaps of examples."""
     work = workspace(data, weights.shape[1], 1)
-    transition, shares = work.transition, data[5]
+    own, transition, offsets, shares = room(work, weights.shape[1]), work.transition, data[1], data[5]
     for i in range(gaps.shape[0]):
-        _, length, own = block(i, data, statistics)
+        _, length = read_block(i, offsets, packed, own)
         potentials(i, data, weights, 1.0, work.unary, transition)
         mean = _mean_score(transition, length, work.unary, own)
         gaps[i] = (_oracle(transition, length, work) - mean) * shares[i]
 
 
 @entry_point
-def block_margins(data, weights, statistics, margins):
+def block_margins(data, weights, packed, margins):
     """Means of theta + costs under the statistics, less the scores of the labels, times the shares of examples."""
     work = workspace(data, weights.shape[1], 1)
-    transition, shares = work.transition, data[5]
+    own, transition, offsets, shares = room(work, weights.shape[1]), work.transition, data[1], data[5]
     for i in range(margins.shape[0]):
-        _, length, own = block(i, data, statistics)
+        _, length = read_block(i, offsets, packed, own)
         labels = potentials(i, data, weights, 1.0, work.unary, transition)
         margins[i] = (_mean_score(transition, length, work.unary, own) - labels) * shares[i]
 
 
 @entry_point
-def dual_weights(data, statistics, factor, out):
+def expected_cost(data, states, packed):
+    """Sum of the costs under the statistics, each times the share of its example."""
+    _, offsets, labels, costs, _, shares = data
+    own, total = room(workspace(data, states, 1), states), 0.0
+    for i in range(shares.shape[0]):
+        first, length = read_block(i, offsets, packed, own)
+        cost = 0.0
+        for t in range(length):
+            cost += costs[first + t] * (1.0 - own[t, labels[first + t]])
+        total += shares[i] * cost
+    return total
+
+
+@entry_point
+def dual_weights(data, packed, factor, out):
     """out += factor * the sum of B^T(m - labels), each times the share of its example."""
-    states, shares = out.shape[1], data[5]
+    states, offsets, shares = out.shape[1], data[1], data[5]
     work = workspace(data, states, 1)
-    node, edge = work.node, work.edge[0]
-    for i in range(data[1].shape[0] - 1):
-        first, length, own = block(i, data, statistics)
+    own, node, edge = room(work, states), work.node, work.edge[0]
+    for i in range(shares.shape[0]):
+        first, length = read_block(i, offsets, packed, own)
         node[:length] = own[:length]
-        edge[:] = own[length:]
+        edge[:] = own[length : length + states]
         subtract_labels(first, length, data[2], node, edge)
         add_parts(first, length, data, node, edge, factor * shares[i], out)

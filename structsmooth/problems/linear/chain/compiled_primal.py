@@ -11,7 +11,7 @@ from collections import namedtuple
 
 import numpy as np
 
-from structsmooth.compiled.atomic import add_atomically, take_next
+from structsmooth.compiled.atomic import add_atomically, take
 from structsmooth.compiled.jit import compiled, entry_point, inlined
 from structsmooth.problems.linear.chain.compiled_features import entries, entry
 from structsmooth.structures.chain.compiled import exponentiate, log_partition, marginals, top_k, viterbi
@@ -227,7 +227,7 @@ def full_pass(data, weights, smoothing, node, edge, gradient):
     """One oracle call on every example; statistics go to ``node`` [tokens, S] and ``edge`` [examples, S, S], if any.
 
     Returns the sums of the smoothed loss, of the loss and of the expected cost, each times the share of its example,
-    and adds that of the gradient to ``gradient``.
+    and adds that of the gradient to ``gradient``, if it has rows.
     """
     _, sentence_offsets, labels, costs, _, shares = data
     states = weights.shape[1]
@@ -247,8 +247,9 @@ def full_pass(data, weights, smoothing, node, edge, gradient):
         if edge.shape[0] > 0:
             node[first : first + length] = own[:length]
             edge[i] = own_edge
-        subtract_labels(first, length, labels, own, own_edge)
-        add_parts(first, length, data, own, own_edge, share, gradient)
+        if gradient.shape[0] > 0:
+            subtract_labels(first, length, labels, own, own_edge)
+            add_parts(first, length, data, own, own_edge, share, gradient)
     return smoothed_loss, loss, cost
 
 
@@ -346,7 +347,7 @@ def shared_sgd_epoch(order, data, weights, total, smoothing, scales, changes, re
     _, sentence_offsets, labels, _, _, of_examples = data
     work, n = workspace(data, weights.shape[1], smoothing[1]), of_examples.shape[0]
     for _ in range(order.shape[0]):
-        step = take_next(queue)
+        step = take(queue, 1)
         if step >= order.shape[0]:
             break
         i = order[step]

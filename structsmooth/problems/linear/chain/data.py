@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
+from zlib import crc32
 
 import torch
 from torch import Tensor
@@ -46,6 +47,11 @@ class ChainData:
     def label_type(self) -> torch.dtype:
         """Of the labels of outputs that examples hold: the smallest that will do."""
         return torch.uint8 if self.states <= 256 else torch.int32
+
+    @cached_property
+    def digest(self) -> int:
+        """Of the lengths of sequences, by which statistics know whose they are."""
+        return crc32(_array(self.sequences.offsets))
 
     @cached_property
     def arrays(self) -> tuple[Any, ...]:
@@ -173,10 +179,6 @@ class Part:
     def examples(self, values: Tensor) -> Any:
         """Rows of these sequences, as an array."""
         return values[self.begin : self.end].numpy()
-
-    def statistics(self, statistics: Tensor) -> Any:
-        """Rows of statistics from the first of these sequences on; token t of all has row t in those of the part."""
-        return statistics[self.begin * self.data.states :].numpy()
 
 
 def _features(sequences: Sequences) -> tuple[Any, ...]:

@@ -11,6 +11,7 @@ from structsmooth.compiled.threads import on_threads
 from structsmooth.problems.linear.active_set import LEAST_REST, Cache, DualIterate, Steps
 from structsmooth.problems.linear.ascent import SmoothedIterate
 from structsmooth.problems.linear.chain.data import ChainData, checked, smoothing
+from structsmooth.problems.linear.chain.packed import Changes, packed, unpacked
 from structsmooth.problems.linear.exponentiated import GibbsIterate, rounding_of
 from structsmooth.smoothing import Smoother
 
@@ -33,7 +34,8 @@ def frank_wolfe_epoch(
     from structsmooth.problems.linear.chain import compiled_dual  # numba loads with the first pass
 
     start = data.checked_vector("point.weights", point.weights)
-    statistics = data.checked_statistics(point.statistics).clone()
+    before = packed(data, point.statistics)
+    changes = Changes(data, before)
     gaps = checked("point.gaps", point.gaps, torch.float64, data.n).clone()
     examples, draws = _checked_choices(data, order)
     w, total, remaining = start.clone(), start.new_empty(0), start.new_empty(0)
@@ -43,8 +45,8 @@ def frank_wolfe_epoch(
         total = start * shares.sum()
     needed = steps != "fw" or cache is not None
     none = torch.empty(data.n, 0, dtype=torch.int32)
-    sets = _checked_sets(data, point) if needed else (none.view(-1).to(data.label_type), none.double(), none)
-    iterate = (data.matrix(w), data.matrix(total), statistics.numpy(), gaps.numpy())
+    sets = _checked_sets(data, point, cache) if needed else (none.view(-1).to(data.label_type), none.double(), none)
+    iterate = (data.matrix(w), data.matrix(total), before.arrays, changes.arrays, gaps.numpy())
     held, kind = tuple(tensor.numpy() for tensor in sets), (_STEPS[steps], LEAST_REST)
     criterion = (False, 0.0, 0.0) if cache is None else (True, float(cache.factor), float(cache.least))
     settings = (draws.numpy(), data.arrays, *iterate, float(lam), remaining.numpy(), held, kind, criterion)
@@ -59,8 +61,13 @@ def frank_wolfe_epoch(
         owned, queue = _owned(examples, draws, threads), np.zeros(1, np.int64)
         calls = sum(on_threads(lambda thread: steps_on(owned[thread], queue), len(owned)))
     if needed:
-        point = replace(point, outputs=sets[0], alphas=sets[1], stamps=sets[2])
-    new = replace(point, weights=w, statistics=statistics.view(-1), gaps=gaps)
+        point = replace(point, outputs=sets[0], alphas=sets[1])
+    if needed and len(point.stamps):
+        point = replace(point, stamps=sets[2])
+    statistics = changes.packed().words
+    if point.statistics.dtype != statistics.dtype:
+        statistics = unpacked(data, statistics)
+    new = replace(point, weights=w, statistics=statistics, gaps=gaps)
     return new, None if shares is None else total, calls
 
 
@@ -122,10 +129,13 @@ def exponentiated_epoch(
     return GibbsIterate(w, lead, logs.view(-1), statistics.view(-1), log_partitions, curvatures, values), calls
 
 
-def _checked_sets(data: ChainData, point: DualIterate) -> tuple[Tensor, Tensor, Tensor]:
-    """Copies of what the examples hold."""
+def _checked_sets(data: ChainData, point: DualIterate, cache: Cache | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Copies of what the examples hold; a row of zeros if no example has a cache."""
     alphas = checked("point.alphas", point.alphas, torch.float64, data.n, -1).clone()
-    stamps = checked("point.stamps", point.stamps, torch.int32, *alphas.shape).clone()
+    if cache is None and not len(point.stamps):
+        stamps = torch.zeros(1, alphas.shape[1], dtype=torch.int32)
+    else:
+        stamps = checked("point.stamps", point.stamps, torch.int32, *alphas.shape).clone()
     # Older versions kept wider ones.
     own = point.outputs.to(data.label_type) if point.outputs.dtype == torch.int32 else point.outputs
     outputs = checked("point.outputs", own, data.label_type, len(data.labels) * alphas.shape[1]).clone()

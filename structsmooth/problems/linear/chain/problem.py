@@ -1,6 +1,6 @@
 """Linear chains over features of tokens, with compiled passes in the space of parts (CPU, float64)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -14,12 +14,14 @@ from structsmooth.problems.linear.ascent import SmoothedIterate
 from structsmooth.problems.linear.chain import dual, primal
 from structsmooth.problems.linear.chain.blocks import ChainBlocks
 from structsmooth.problems.linear.chain.data import Part, smoothing, summed
+from structsmooth.problems.linear.chain.packed import packed, packed_labels
 from structsmooth.problems.linear.chain.primal import ChainPass
 from structsmooth.problems.linear.exponentiated import GibbsIterate, entropy_level
-from structsmooth.problems.sharding import mean_rows, reduced, replicated, rows
+from structsmooth.problems.sharding import mean, mean_rows, reduced, replicated, rows
 from structsmooth.smoothing import Max, Smoother
 
 R = TypeVar("R")
+Means = tuple[float, float, float]
 
 
 class ChainProblem(ChainBlocks):
@@ -31,15 +33,40 @@ class ChainProblem(ChainBlocks):
     label. The passes take float64 vectors [dim] and int64 orders [steps, b], and refuse all others.
     """
 
+    def packed(self, statistics: Tensor) -> Tensor:
+        """Statistics in less memory, without loss, where the steps on them are compiled."""
+        return packed(self.data, statistics).words if self._packs else self.unpacked(statistics)
+
+    def packed_labels(self) -> Tensor:
+        """Those of the labels."""
+        return packed_labels(self.data).words if self._packs else self.label_statistics()
+
+    @property
+    def _packs(self) -> bool:
+        """Processes exchange statistics as vectors."""
+        return self.bounds is None and self.shard is None
+
+    def expected_cost(self, statistics: Tensor) -> float:
+        """(1/n) Σ ⟨ℓ_i, m_i⟩, compiled."""
+        from structsmooth.problems.linear.chain import compiled_dual
+
+        own = packed(self.data, statistics)
+
+        def of(part: Part) -> float:
+            cost: float = compiled_dual.expected_cost(part.arrays, self.states, own.part(part))
+            return cost
+
+        return sum(self._over_parts(of))
+
     def dual_weights(self, statistics: Tensor, lam: float) -> Tensor:
         """v = −(1/(λn)) Σ B_iᵀ(m_i − ν(y_i)), [dim], compiled."""
         from structsmooth.problems.linear.chain import compiled_dual
 
-        data, own = self.data, self.data.checked_statistics(statistics)
+        data, own = self.data, packed(self.data, statistics)
 
         def of(part: Part) -> Tensor:
             v = self.start()
-            compiled_dual.dual_weights(part.arrays, part.statistics(own), -1 / lam, data.matrix(v))
+            compiled_dual.dual_weights(part.arrays, own.part(part), -1 / lam, data.matrix(v))
             return v
 
         return summed(self._over_parts(of))
@@ -113,36 +140,43 @@ class ChainProblem(ChainBlocks):
         self.oracle_calls += calls
         return point
 
+    @reduced(mean)
     def loss(self, w: Tensor, smoother: Smoother | None = None) -> float:
         """(1/n) Σ f_i(w), without the regularizer; under the problem's own smoother if none is given."""
-        return self.full_pass(w, smoother or self.smoother, with_statistics=False).smoothed_loss
+        w = self.data.checked_vector("w", w)
+        none = w.new_empty(0, self.states)
+        (smoothed, _, _), _ = self._passed(w, smoother or self.smoother, none, none[:, :, None], none)
+        return smoothed
 
     @reduced(FullPass.reduced)
     def full_pass(
         self, w: Tensor, smoother: Smoother, *, with_loss: bool = False, with_statistics: bool = True
     ) -> FullPass:
         """As in :meth:`Problem.full_pass`; a loss without smoothing comes with it."""
-        from structsmooth.problems.linear.chain import compiled_primal
-
-        data, w = self.data, self.data.checked_vector("w", w)
+        w = self.data.checked_vector("w", w)
         kept = (len(self.labels), self.n) if with_statistics else (0, 0)
         node, edge = w.new_empty(kept[0], self.states), w.new_empty(kept[1], self.states, self.states)
-
-        def of(part: Part) -> tuple[Tensor, tuple[float, float, float]]:
-            gradient = torch.zeros_like(w)
-            outputs = (node.numpy(), part.examples(edge), data.matrix(gradient))
-            inputs = (part.arrays, data.matrix(w), smoothing(smoother))
-            return gradient, compiled_primal.full_pass(*inputs, *outputs)
-
-        gradients, values = zip(*self._over_parts(of), strict=True)
-        gradient = summed(gradients)
-        self.oracle_calls += self.n
-        smoothed, hinge, cost = map(sum, zip(*values, strict=True))
+        (smoothed, hinge, cost), gradient = self._passed(w, smoother, node, edge, w)
         wanted = with_loss or smoother == self.smoother
         loss = hinge if isinstance(self.smoother, Max) else self.own_loss(w, smoother, smoothed, wanted)
         full = FullPass(w.clone(), smoother, smoothed, gradient, loss, cost)
         full = replace(full, expected_cost=self.own_cost(full))
         return ChainPass(**vars(full), node=node, edge=edge) if with_statistics else full
+
+    def losses_and_grads(
+        self, w: Tensor, batches: Iterable[Tensor], smoother: Smoother
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """As in :meth:`Problem.losses_and_grads`, compiled for batches of one example."""
+        data, w = replace(self.data, shares=self.n * self.shares), self.data.checked_vector("w", w)
+        none = w.new_empty(0, self.states)
+        for batch in batches:
+            if len(batch) > 1:
+                yield self.batch_loss_and_grad(w, batch, smoother)
+            else:
+                example = Part(data, int(batch), int(batch) + 1)
+                (loss, _, _), gradient = _pass_over(example, w, smoother, none, none[:, :, None], w)
+                self.oracle_calls += 1
+                yield w.new_tensor(loss), gradient
 
     @replicated
     def svrg_epoch(self, snapshot: FullPass, order: Tensor, **settings: Any) -> tuple[Tensor, Tensor]:
@@ -165,12 +199,22 @@ class ChainProblem(ChainBlocks):
         self.oracle_calls += len(order)
         return result
 
+    def _passed(
+        self, w: Tensor, smoother: Smoother, node: Tensor, edge: Tensor, gradient: Tensor
+    ) -> tuple[Means, Tensor]:
+        """Means over all examples, and the gradient; see :func:`_pass_over`."""
+        own = self._over_parts(lambda part: _pass_over(part, w, smoother, node, edge, gradient))
+        means, gradients = zip(*own, strict=True)
+        self.oracle_calls += self.n
+        smoothed, hinge, cost = map(sum, zip(*means, strict=True))
+        return (smoothed, hinge, cost), summed(gradients)
+
     def _block_values(self, loop: Callable[..., None], w: Tensor, statistics: Tensor) -> Tensor:
         """What a compiled loop over examples computes of weights and statistics: [n]."""
-        w, own, values = self.data.checked_vector("w", w), self.data.checked_statistics(statistics), w.new_empty(self.n)
+        w, own, values = self.data.checked_vector("w", w), packed(self.data, statistics), w.new_empty(self.n)
 
         def of(part: Part) -> None:
-            loop(part.arrays, self.data.matrix(w), part.statistics(own), part.examples(values))
+            loop(part.arrays, self.data.matrix(w), own.part(part), part.examples(values))
 
         self._over_parts(of)
         return values
@@ -179,3 +223,18 @@ class ChainProblem(ChainBlocks):
         """What a compiled pass gives for parts of the examples, as many as threads share it."""
         parts = self.data.parts(threads.of_passes())
         return threads.on_threads(lambda k: of(parts[k]), len(parts))
+
+
+def _pass_over(
+    part: Part, w: Tensor, smoother: Smoother, node: Tensor, edge: Tensor, gradient: Tensor
+) -> tuple[Means, Tensor]:
+    """Means of the smoothed loss, the loss and the cost over some examples, and the gradient, if there is room for it.
+
+    Statistics go to ``node`` and ``edge``, if these have rows. The gradient is a new tensor shaped as ``gradient``.
+    """
+    from structsmooth.problems.linear.chain import compiled_primal
+
+    gradient = torch.zeros_like(gradient)
+    outputs = (node.numpy(), part.examples(edge), part.data.matrix(gradient))
+    means: Means = compiled_primal.full_pass(part.arrays, part.data.matrix(w), smoothing(smoother), *outputs)
+    return means, gradient

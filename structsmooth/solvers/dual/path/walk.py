@@ -87,7 +87,7 @@ class Walk:
             gaps = (self.state.gaps + (1 - ratio) * self.margins).clamp_min_(0.0)  # (12)
             self.state = replace(
                 self.state,
-                statistics=torch.lerp(self._labels, self.state.statistics, ratio),
+                statistics=torch.lerp(self._labels, self.problem.unpacked(self.state.statistics), ratio),
                 gaps=gaps,
                 gap=float(gaps.sum()),
                 alphas=ratio * self.state.alphas,  # the weight they lack, now that of the labels, is in the rest

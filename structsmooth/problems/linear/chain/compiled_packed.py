@@ -1,0 +1,172 @@
+"""Rows of statistics, packed: most have a single 1, or nothing at all, and need no numbers.
+
+Packed statistics are a tuple of arrays: ``starts`` [n + 1], ``kinds`` of rows [tokens + n * S], and ``columns`` and
+``values`` of entries. A row of kind s >= 0 has a single 1 in column s; one of kind -1 - k has k entries. Those of
+example i begin at starts[i], row after row.
+"""
+
+import numpy as np
+
+from structsmooth.compiled.atomic import take
+from structsmooth.compiled.jit import compiled, entry_point, inlined
+
+EMPTY = -1
+
+
+@inlined
+def rows_of(i, offsets, states):
+    """The first row of example i, and the end of its rows: nodes of its tokens, then S rows of edges."""
+    return offsets[i] + i * states, offsets[i + 1] + (i + 1) * states
+
+
+@inlined
+def _entries(kind):
+    """Number of entries of a row."""
+    return EMPTY - kind if kind < EMPTY else 0
+
+
+@inlined
+def _kind(row):
+    entries, column = 0, EMPTY
+    for s in range(row.shape[0]):
+        if row[s] != 0.0:
+            entries += 1
+            column = s if row[s] == 1.0 else column
+    return column if entries == 1 and column >= 0 else EMPTY - entries
+
+
+@compiled
+def _mark(rows, kinds):
+    """Kinds of rows; returns the number of their entries."""
+    entries = 0
+    for r in range(kinds.shape[0]):
+        kinds[r] = _kind(rows[r])
+        entries += _entries(kinds[r])
+    return entries
+
+
+@compiled
+def _write(rows, kinds, columns, values, start):
+    """Entries of rows of known kinds, from ``start`` on."""
+    for r in range(kinds.shape[0]):
+        if kinds[r] < EMPTY:
+            for s in range(rows.shape[1]):
+                if rows[r, s] != 0.0:
+                    columns[start], values[start] = s, rows[r, s]
+                    start += 1
+
+
+@compiled
+def read(kinds, columns, values, start, rows):
+    """Rows of some kinds, whose entries begin at ``start``."""
+    for r in range(kinds.shape[0]):
+        for s in range(rows.shape[1]):
+            rows[r, s] = 0.0
+        if kinds[r] >= 0:
+            rows[r, kinds[r]] = 1.0
+        for _ in range(_entries(kinds[r])):
+            rows[r, columns[start]] = values[start]
+            start += 1
+
+
+@compiled
+def _label_rows(labels, rows):
+    """Parts of the labels of one example."""
+    length = labels.shape[0]
+    rows[:] = 0.0
+    for t in range(length):
+        rows[t, labels[t]] = 1.0
+        if t > 0:
+            rows[length + labels[t - 1], labels[t]] += 1.0
+
+
+@entry_point
+def pack(rows, offsets, packed):
+    """Starts and kinds of rows; where there is room for entries, these too."""
+    starts, kinds, columns, values = packed
+    starts[0] = 0
+    for i in range(offsets.shape[0] - 1):
+        begin, end = rows_of(i, offsets, rows.shape[1])
+        starts[i + 1] = starts[i] + _mark(rows[begin:end], kinds[begin:end])
+        if columns.shape[0] > 0:
+            _write(rows[begin:end], kinds[begin:end], columns, values, starts[i])
+
+
+@entry_point
+def pack_labels(labels, states, offsets, packed):
+    """:func:`pack` of the parts of labels."""
+    starts, kinds, columns, values = packed
+    longest = 0
+    for i in range(offsets.shape[0] - 1):
+        longest = max(longest, offsets[i + 1] - offsets[i])
+    rows = np.empty((longest + states, states))
+    starts[0] = 0
+    for i in range(offsets.shape[0] - 1):
+        begin, end = rows_of(i, offsets, states)
+        own = rows[: end - begin]
+        _label_rows(labels[offsets[i] : offsets[i + 1]], own)
+        starts[i + 1] = starts[i] + _mark(own, kinds[begin:end])
+        if columns.shape[0] > 0:
+            _write(own, kinds[begin:end], columns, values, starts[i])
+
+
+@entry_point
+def unpack(packed, offsets, rows):
+    """All rows."""
+    starts, kinds, columns, values = packed
+    for i in range(offsets.shape[0] - 1):
+        begin, end = rows_of(i, offsets, rows.shape[1])
+        read(kinds[begin:end], columns, values, starts[i], rows[begin:end])
+
+
+# While steps change statistics, the entries of an example stay where they are until a step on it. The first puts them
+# into new ones, as many as there are. If they outgrow that room, they get room for all that its rows may ever have.
+# The tuple of changes has kinds, columns and values of the new entries, where those of an example begin in them (-1:
+# nowhere), the room it has there, and the number of entries that are in use [1].
+
+
+@inlined
+def read_changed(i, begin, end, packed, changes, rows):
+    """Rows of example i, which steps may have changed."""
+    starts, _, old_columns, old_values = packed
+    kinds, columns, values, where, _, _ = changes
+    if where[i] < 0:
+        read(kinds[begin:end], old_columns, old_values, starts[i], rows)
+    else:
+        read(kinds[begin:end], columns, values, where[i], rows)
+
+
+@inlined
+def write_changed(i, begin, end, rows, changes):
+    """New rows of example i."""
+    kinds, columns, values, where, room, used = changes
+    entries = _mark(rows, kinds[begin:end])
+    if where[i] < 0 or entries > room[i]:
+        room[i] = entries if where[i] < 0 else (end - begin) * rows.shape[1]
+        where[i] = take(used, room[i])
+    _write(rows, kinds[begin:end], columns, values, where[i])
+
+
+@entry_point
+def count_changed(offsets, states, kinds, starts):
+    """Starts of entries in the order of their examples."""
+    starts[0] = 0
+    for i in range(offsets.shape[0] - 1):
+        begin, end = rows_of(i, offsets, states)
+        starts[i + 1] = starts[i]
+        for r in range(begin, end):
+            starts[i + 1] += _entries(kinds[r])
+
+
+@entry_point
+def gather_changed(packed, changes, starts, columns, values):
+    """Entries in the order of their examples."""
+    old_starts, _, old_columns, old_values = packed
+    _, new_columns, new_values, where, _, _ = changes
+    for i in range(where.shape[0]):
+        entries, start = starts[i + 1] - starts[i], starts[i]
+        for e in range(entries):
+            if where[i] < 0:
+                columns[start + e], values[start + e] = old_columns[old_starts[i] + e], old_values[old_starts[i] + e]
+            else:
+                columns[start + e], values[start + e] = new_columns[where[i] + e], new_values[where[i] + e]

@@ -1,0 +1,137 @@
+"""Statistics of linear chains, packed: what states of a run keep for large data."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from structsmooth.problems.linear.chain.data import ChainData, Part, checked
+
+# A digest of the lengths of sequences, and numbers of sequences, rows, states and entries.
+_HEADER = 5
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Statistics of all sequences, of which few rows have more than a single 1.
+
+    A label that is certain has a row with a single 1, and most transitions do not occur at all: such rows take two
+    bytes. All values are kept as they are.
+    """
+
+    words: Tensor
+    """Everything in one tensor, int64 [words]: what states hold."""
+
+    @classmethod
+    def room(cls, data: ChainData, entries: int) -> "Packed":
+        """Packed statistics whose values are still to be filled in."""
+        rows = len(data.labels) + data.n * data.states
+        sizes = _sizes(data.n, rows, entries)
+        words = torch.empty(_HEADER + sum(sizes), dtype=torch.int64)
+        words[:_HEADER] = torch.tensor([data.digest, data.n, rows, data.states, entries])
+        for narrow in words[_HEADER:].split(sizes)[1:3]:
+            narrow[-1:] = 0  # what the last word has beyond them: equal statistics are equal words
+        return cls(words)
+
+    @cached_property
+    def arrays(self) -> tuple[Any, ...]:
+        """Starts, kinds, columns and values, as compiled passes take them."""
+        _, n, rows, _, entries = self.words[:_HEADER].tolist()
+        starts, kinds, columns, values = self.words[_HEADER:].split(_sizes(n, rows, entries))
+        narrow = (kinds.view(torch.int16)[:rows], columns.view(torch.int16)[:entries])
+        return tuple(part.numpy() for part in (starts, *narrow, values.view(torch.float64)))
+
+    def part(self, part: Part) -> tuple[Any, ...]:
+        """The arrays of some sequences; token t of all has kind t there."""
+        starts, kinds, columns, values = self.arrays
+        return starts[part.begin : part.end + 1], kinds[part.begin * part.data.states :], columns, values
+
+
+def packed(data: ChainData, statistics: Tensor) -> Packed:
+    """The packed form of statistics, which may have it already."""
+    if _is_packed(statistics):
+        return _checked(data, statistics)
+    from structsmooth.problems.linear.chain import compiled_packed
+
+    rows, offsets = data.checked_statistics(statistics).numpy(), data.arrays[1]
+    return _filled(data, lambda arrays: compiled_packed.pack(rows, offsets, arrays))
+
+
+def packed_labels(data: ChainData) -> Packed:
+    """Those of the labels."""
+    from structsmooth.problems.linear.chain import compiled_packed
+
+    _, offsets, labels, *_ = data.arrays
+    return _filled(data, lambda arrays: compiled_packed.pack_labels(labels, data.states, offsets, arrays))
+
+
+def unpacked(data: ChainData, statistics: Tensor) -> Tensor:
+    """Statistics as one vector of float64, which they may be already."""
+    if not _is_packed(statistics):
+        return statistics
+    from structsmooth.problems.linear.chain import compiled_packed
+
+    rows = torch.empty(len(data.labels) + data.n * data.states, data.states, dtype=torch.float64)
+    compiled_packed.unpack(_checked(data, statistics).arrays, data.arrays[1], rows.numpy())
+    return rows.view(-1)
+
+
+class Changes:
+    """What the steps of an epoch make of packed statistics, which stay as they are.
+
+    There is room for all that rows may ever have, of which the system provides no more than what is used.
+    """
+
+    def __init__(self, data: ChainData, before: Packed) -> None:
+        self.data, self.before = data, before
+        kinds = before.arrays[1].copy()
+        most = 2 * len(kinds) * data.states
+        room = (np.empty(most, np.int16), np.empty(most, np.float64))
+        places = (np.full(data.n, -1), np.empty(data.n, np.int64), np.zeros(1, np.int64))
+        self.arrays = (kinds, *room, *places)
+
+    def packed(self) -> Packed:
+        """The statistics after the epoch."""
+        from structsmooth.problems.linear.chain import compiled_packed
+
+        starts, kinds = np.empty(self.data.n + 1, np.int64), self.arrays[0]
+        compiled_packed.count_changed(self.data.arrays[1], self.data.states, kinds, starts)
+        after = Packed.room(self.data, int(starts[-1]))
+        after.arrays[0][:], after.arrays[1][:] = starts, kinds
+        compiled_packed.gather_changed(self.before.arrays, self.arrays, *after.arrays[::2], after.arrays[3])
+        return after
+
+
+def _filled(data: ChainData, fill: Callable[[tuple[Any, ...]], None]) -> Packed:
+    """What a compiled pass fills in: first starts and kinds, then entries too."""
+    counted = Packed.room(data, 0)
+    fill(counted.arrays)
+    full = Packed.room(data, int(counted.arrays[0][-1]))
+    fill(full.arrays)
+    return full
+
+
+def _is_packed(statistics: Tensor) -> bool:
+    return isinstance(statistics, Tensor) and statistics.dtype == torch.int64
+
+
+def _checked(data: ChainData, words: Tensor) -> Packed:
+    """Packed statistics, if they are of these sequences."""
+    words = checked("statistics", words, torch.int64, -1)
+    own = [data.digest, data.n, len(data.labels) + data.n * data.states, data.states]
+    *header, entries = words[:_HEADER].tolist() or [0]
+    if header != own or len(words) != _HEADER + sum(_sizes(own[1], own[2], entries)):
+        raise ValueError(
+            f"statistics must be of {data.n} sequences with {len(data.labels)} tokens and {data.states} labels, "
+            "got packed ones of others"
+        )
+    return Packed(words)
+
+
+def _sizes(n: int, rows: int, entries: int) -> list[int]:
+    """Words that starts, kinds, columns and values take."""
+    return [n + 1, -(-rows // 4), -(-entries // 4), entries]
