@@ -1,10 +1,11 @@
 """Tagging of CoNLL column files: what named entities and chunks have in common."""
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import pairwise
+from operator import iadd
 from typing import Any, ClassVar, Literal, TextIO
 
 import numpy as np
@@ -12,18 +13,25 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from structsmooth import processes
 from structsmooth.costs import Cost
 from structsmooth.markup import Block, Markup
 from structsmooth.metrics import entity_scores
 from structsmooth.problems import SparseChainProblem
 from structsmooth.sequences import SparseSequences
-from structsmooth.tag_schemes import TagScheme, detect_scheme, entities, entity_tags, transition_mask
-from structsmooth.tasks.base import FittedTask, Latest, Predictions, Split, Task
+from structsmooth.tag_schemes import TagScheme, detect_scheme, entities, entity_tags, joint_scheme, transition_mask
+from structsmooth.tasks.base import FittedTask, Latest, Predictions, Split, Task, own_share
 from structsmooth.tasks.chains import best_labels, transition_matrix, write_scores
 from structsmooth.tasks.text.attributes import Templates
 from structsmooth.tasks.text.conll import read_corpus, write_conll
 from structsmooth.tasks.text.corpus import Corpus, Sentence, Token
-from structsmooth.tasks.text.encoders import AttributeEncoder, DictionaryEncoder, HashingEncoder, encoder_from_dict
+from structsmooth.tasks.text.encoders import (
+    AttributeEncoder,
+    DictionaryEncoder,
+    HashingEncoder,
+    attribute_counts,
+    encoder_from_dict,
+)
 from structsmooth.tasks.text.plain import TagScores
 from structsmooth.tasks.text.shown import confusion, scores_table, sentence_markup, weightiest_attributes
 from structsmooth.tasks.text.windows import Windows
@@ -229,12 +237,26 @@ class Tagging(Task):
 
     def fit(self, examples: Sequence[Sentence]) -> FittedTagging:
         """The tagger with the attributes and tags of training sentences."""
-        corpus = Corpus.of(examples)
-        scheme = self.scheme or detect_scheme(_gold_by_sentence(corpus))
-        encoder = HashingEncoder(self.bits) if self.bits else DictionaryEncoder.fit(corpus, self.templates)
+        return self._fitted(Corpus.of(examples), lambda own: [own])
+
+    def fit_own(self, path: str) -> tuple[FittedTagging, Corpus]:
+        """The tagger with the attributes and tags of all sentences, of which each process parses its own alone."""
+        plain = self.scheme == "plain"
+        own = processes.unanimous(lambda: read_corpus(path, plain=plain, share=own_share))
+        return self._fitted(own, processes.gathered), own
+
+    def _fitted(self, corpus: Corpus, gathered: Callable[[Any], list[Any]]) -> FittedTagging:
+        """The tagger of this corpus and of those of others, whose findings are ``gathered`` with its own."""
+        scheme = self.scheme or joint_scheme(gathered(detect_scheme(_gold_by_sentence(corpus))))
+        if self.bits:
+            encoder: AttributeEncoder = HashingEncoder(self.bits)
+        else:
+            counts = reduce(iadd, gathered(attribute_counts(corpus, self.templates)))
+            encoder = DictionaryEncoder.of_counts(counts)
         # O makes sure that every sentence has a well-formed tagging.
         tags = set(map(_gold_tag, corpus.distinct)) if scheme == "plain" else {"O", *_well_formed(corpus, scheme)[0]}
-        return FittedTagging(replace(self, scheme=scheme), encoder, sorted(tags), 2 + len(corpus.distinct[0].columns))
+        columns = 2 + len(corpus.distinct[0].columns)
+        return FittedTagging(replace(self, scheme=scheme), encoder, sorted(set().union(*gathered(tags))), columns)
 
 
 def _gold(sentence: Sentence) -> list[str]:
