@@ -103,11 +103,12 @@ def part_of(share: Callable[[int], range], whole: Iterable[bytes]) -> Part:
             columns = len(_loose_cells(block, starts[first[0]]))
         begins.append(np.stack([byte + starts[first], line + first]))
         byte, line, separated = byte + len(block), line + len(starts), separating[-1]
-    bytes_and_lines = np.concatenate([*begins, [[byte], [line]]], axis=1)
-    bytes_and_lines[:, 0] = 0
-    count = bytes_and_lines.shape[1] - 1
-    own = share(count) if count else range(0)
-    (start, lines), (stop, _) = bytes_and_lines[:, [own.start, own.stop]].T.tolist()
+    places = np.concatenate([*begins, [[byte], [line]]], axis=1)  # of all sentences, and of the end
+    if places.shape[1] == 1:
+        return Part()  # no share has any sentence: all of the file is to be refused
+    places[:, 0] = 0
+    own = share(places.shape[1] - 1)
+    (start, lines), (stop, _) = places[:, [own.start, own.stop]].T.tolist()
     return Part(start, stop, lines, columns)
 
 
