@@ -4,7 +4,7 @@
 `torchrun --nproc-per-node 2 scripts/benchmark_processes.py` two. The problem is that of the task `ner` on a column
 file, such as CoNLL-2003, with λ = 10/n. The first process prints the tables. Seconds are those of steps and sums,
 without evaluations. Memory is that of the first process: its examples, its state after the run, and the peak of all
-that the process ever had, with the libraries and with the text of all examples.
+that the process ever had, with the libraries and the text of its examples.
 """
 
 from __future__ import annotations
@@ -30,9 +30,8 @@ _SOLVERS = ["cocoa", "cocoa:sampling=uniform,steps=fw"]
 
 def own_problem(options: Any) -> SparseChainProblem:
     """The problem over the examples of this process."""
-    task = NER(rich=options.rich, bits=options.bits)
-    examples = task.read(options.train, "train")
-    problem = task.fit(examples).problem([examples[i] for i in processes.share(len(examples))])
+    task, examples = NER(rich=options.rich, bits=options.bits).fit_own(options.train)
+    problem = task.problem(examples)
     assert isinstance(problem, SparseChainProblem)
     return problem
 

@@ -615,7 +615,7 @@ def test_info(capsys):
             training("--solver", "casimir-svrg", "--lipschitz", "1", "--learning-rate", "1"),
             "give lipschitz or learning_rate, not both",
         ),
-        (training("--lam", "0"), "ProximalBCFW needs lam > 0 for a dual; CasimirSVRG trains without one"),
+        (training("--lam", "0", "--solver", "bcfw"), "BCFW needs lam > 0 for a dual; CasimirSVRG trains without one"),
         (training("--solver", "sgd", "--lam", "0"), 'schedule="inverse"'),
         (training(out="train.txt"), "train.txt"),
         (["evaluate", "nosuch", "test.txt"], "nosuch: no model.json; train a model with --out nosuch"),
