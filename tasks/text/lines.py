@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from io import BytesIO
+from io import BufferedReader, BytesIO
 from os import PathLike
 from sys import intern
 from typing import BinaryIO, NamedTuple, TextIO, cast
@@ -53,16 +53,16 @@ def opened(source: str | PathLike[str] | TextIO) -> Iterator[BinaryIO]:
         refuse_folder(source)
         with tracked_file(source, f"reading {os.path.basename(source)}") as file:
             archive = file.peek(len(_GZIP_MAGIC)).startswith(_GZIP_MAGIC)
-            yield _behind_mark(cast(BinaryIO, gzip.GzipFile(fileobj=file) if archive else file))
+            yield _behind_mark(gzip.GzipFile(fileobj=file) if archive else file)
     else:
         # Standard input may have let undecodable bytes pass, escaped: they come back and are refused later.
-        yield _behind_mark(BytesIO(source.read().encode("utf-8", "surrogateescape")))
+        yield _behind_mark(BufferedReader(BytesIO(source.read().encode("utf-8", "surrogateescape"))))
 
 
-def _behind_mark(file: BinaryIO) -> BinaryIO:
-    if file.read(len(codecs.BOM_UTF8)) != codecs.BOM_UTF8:
-        file.seek(0)
-    return file
+def _behind_mark(text: BufferedReader | gzip.GzipFile) -> BinaryIO:
+    if text.peek(len(codecs.BOM_UTF8)).startswith(codecs.BOM_UTF8):
+        text.read(len(codecs.BOM_UTF8))
+    return cast(BinaryIO, text)
 
 
 def blocks(file: BinaryIO, name: str, part: Part) -> Iterator[bytes]:
@@ -72,7 +72,8 @@ def blocks(file: BinaryIO, name: str, part: Part) -> Iterator[bytes]:
         ValueError: the text is too large, or a line too long.
     """
     number, size, rest = part.lines + 1, part.start, b""
-    file.seek(part.start, os.SEEK_CUR)
+    if part.start:  # pipes cannot seek
+        file.seek(part.start, os.SEEK_CUR)
     while block := file.read(min(_BLOCK, part.stop - size)):
         size += len(block)
         if size > _LARGEST:

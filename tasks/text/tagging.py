@@ -226,27 +226,28 @@ class Tagging(Task):
     def templates(self) -> Templates:
         """The attributes of tokens."""
 
-    def read(self, path: str | TextIO, split: Split = "train") -> Corpus:
-        """Sentences of a column file."""
-        return read_corpus(path, tagged=split != "predict", plain=self.scheme == "plain")
+    def read(self, path: str | TextIO, split: Split = "train", share: Callable[[int], range] | None = None) -> Corpus:
+        """Sentences of a column file, or neighbours among them: see :func:`read_corpus`."""
+        return read_corpus(path, tagged=split != "predict", plain=self.scheme == "plain", share=share)
 
     def texts(self, examples: Sequence[Sentence]) -> list[int] | None:
         """The documents of sentences, if the file has ``-DOCSTART-`` lines between them."""
         documents = examples.documents if isinstance(examples, Corpus) else None
         return documents.tolist() if documents is not None and documents[0] < documents[-1] else None
 
-    def fit(self, examples: Sequence[Sentence]) -> FittedTagging:
-        """The tagger with the attributes and tags of training sentences."""
-        return self._fitted(Corpus.of(examples), lambda own: [own])
-
     def fit_own(self, path: str) -> tuple[FittedTagging, Corpus]:
-        """The tagger with the attributes and tags of all sentences, of which each process parses its own alone."""
-        plain = self.scheme == "plain"
-        own = processes.unanimous(lambda: read_corpus(path, plain=plain, share=own_share))
-        return self._fitted(own, processes.gathered), own
+        """The tagger of all sentences, of which each process parses its own alone."""
+        own = processes.unanimous(lambda: self.read(path, "train", own_share))
+        return self.fit(own, processes.gathered), own
 
-    def _fitted(self, corpus: Corpus, gathered: Callable[[Any], list[Any]]) -> FittedTagging:
-        """The tagger of this corpus and of those of others, whose findings are ``gathered`` with its own."""
+    def fit(
+        self, examples: Sequence[Sentence], gathered: Callable[[Any], list[Any]] = lambda own: [own]
+    ) -> FittedTagging:
+        """The tagger with the attributes and tags of training sentences.
+
+        ``gathered`` is given what these sentences say, and returns what the sentences of all processes say.
+        """
+        corpus = Corpus.of(examples)
         scheme = self.scheme or joint_scheme(gathered(detect_scheme(_gold_by_sentence(corpus))))
         if self.bits:
             encoder: AttributeEncoder = HashingEncoder(self.bits)

@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -219,6 +220,14 @@ def test_undecodable_standard_input(errors: str) -> None:
 def test_bad_row_of_standard_input() -> None:
     with pytest.raises(ValueError, match=r"^<stdin>:2: expected 2 columns, got 1"):
         read_conll(named_stream(b"a O\nb\n", "strict"))
+
+
+def test_reads_pipes() -> None:
+    reading, writing = os.pipe()
+    os.write(writing, FOUR_COLUMNS.encode())
+    os.close(writing)
+    assert read_conll(f"/dev/fd/{reading}") == [EU, PETER]
+    os.close(reading)
 
 
 # Shares of a file, as processes read them.
