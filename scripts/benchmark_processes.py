@@ -4,16 +4,18 @@
 `torchrun --nproc-per-node 2 scripts/benchmark_processes.py` two. The problem is that of the task `ner` on a column
 file, such as CoNLL-2003, with λ = 10/n. The first process prints the tables. Seconds are those of steps and sums,
 without evaluations. Memory is that of the first process: its examples, its state after the run, and the peak of all
-that the process ever had, with the libraries and with the text of all examples.
+that the process ever had, with the libraries and the text of its examples. Two lines before the table say what reading
+took. `--whole` lets each process parse all sentences, and drop those of others, as tasks do that cannot read a part.
 """
 
 from __future__ import annotations
 
 import resource
 import sys
+import time
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -22,19 +24,36 @@ from structsmooth.cli.flags import parse_solvers
 from structsmooth.history import History
 from structsmooth.problems import partitioned
 from structsmooth.solvers import Progress, State, Stop
-from structsmooth.tasks import NER
+from structsmooth.tasks import NER, Task
 from structsmooth.tasks.trained import parse_lam
 
 _SOLVERS = ["cocoa", "cocoa:sampling=uniform,steps=fw"]
 
 
-def own_problem(options: Any) -> SparseChainProblem:
-    """The problem over the examples of this process."""
-    task = NER(rich=options.rich, bits=options.bits)
-    examples = task.read(options.train, "train")
-    problem = task.fit(examples).problem([examples[i] for i in processes.share(len(examples))])
+class Spent(NamedTuple):
+    """What a process has used so far: CPU seconds, and megabytes at its peak."""
+
+    seconds: float
+    megabytes: float
+
+    @classmethod
+    def now(cls) -> Spent:
+        """So far."""
+        return cls(time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3)
+
+    def since(self, start: Spent) -> str:
+        """What was used after ``start``."""
+        return f"{self.seconds - start.seconds:.1f} CPU seconds, peak {self.megabytes - start.megabytes:.0f} MB higher"
+
+
+def own_problem(options: Any) -> tuple[SparseChainProblem, list[str]]:
+    """The problem over the examples of this process, and what it took to read them and to compute their features."""
+    task, start = NER(rich=options.rich, bits=options.bits), Spent.now()
+    fitted, examples = Task.fit_own(task, options.train) if options.whole else task.fit_own(options.train)
+    read = Spent.now()
+    problem = fitted.problem(examples)
     assert isinstance(problem, SparseChainProblem)
-    return problem
+    return problem, [f"reading: {read.since(start)}", f"with features: {Spent.now().since(start)}"]
 
 
 def megabytes(*tensors: torch.Tensor) -> float:
@@ -67,6 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--train", default=NER.default_files()["train"], metavar="FILE", help="column file")
     parser.add_argument("--rich", action="store_true", help="all attributes of the task, instead of the paper's")
     parser.add_argument("--bits", type=int, default=NER.bits, help="log2 of the number of attributes")
+    parser.add_argument("--whole", action="store_true", help="let each process parse all sentences")
     parser.add_argument("--lam", default="10/n", help="λ (default: 10/n)")
     parser.add_argument("--solvers", nargs="+", default=_SOLVERS, help=f"default: {' '.join(_SOLVERS)}")
     parser.add_argument("--gap", type=float, default=0.05, help="duality gap to reach (default: 0.05)")
@@ -80,7 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise Stop
 
     with processes.joined():
-        own = own_problem(options)
+        own, reading = own_problem(options)
         problem, data = partitioned(own), own.sequences
         lam = parse_lam(options.lam, problem.n)
         rows = []
@@ -91,9 +111,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             rows.append(row(label, result.history, result.state, options))
         if processes.rank() == 0:
             examples = megabytes(data.attributes, data.token_offsets, data.offsets, own.labels, own.data.costs)
-            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
             print(f"{problem.n:,} examples, {problem.dim:,} weights; {own.n:,} examples in the first process,")
-            print(f"{examples:.0f} MB; peak of that process {peak:.0f} MB\n")
+            print(f"{examples:.0f} MB; peak of that process {Spent.now().megabytes:.0f} MB", *reading, "", sep="\n")
             titles = ["solver", "processes", *(f"dual at {passes}" for passes in options.at), "last gap"]
             titles += [f"passes to {options.gap}", "seconds to it", "seconds a pass", "state, MB"]
             print(f"| {' | '.join(titles)} |\n|{' --- |' * len(titles)}")

@@ -84,6 +84,23 @@ def concatenated(own: Sequence[T]) -> list[T]:
     return [item for part in gathered(list(own)) for item in part]
 
 
+def unanimous(work: Callable[[], T]) -> T:
+    """The result of work that every process does on data of its own.
+
+    Raises:
+        ValueError, OSError: the work failed in some process. All processes raise the error of the first that failed,
+            so none waits for one that has ended.
+    """
+    failure: Exception | None = None
+    try:
+        result = work()
+    except (ValueError, OSError) as error:
+        failure = error
+    for failed in filter(None, gathered(failure)):
+        raise failed
+    return result
+
+
 def summed(own: Tensor) -> Tensor:
     """Sum over processes, the same in all of them; has the shape of ``own``."""
     total = own.clone()

@@ -19,6 +19,7 @@ BIOES   B at the start, I in the middle, E at the end, S for an entity of one to
 ======  ==============================================================================
 """
 
+# Schemes that mark more boundaries come later.
 _PREFIXES: dict[TagScheme, str] = {"IO": "IO", "IOB1": "IOB", "BIO": "BIO", "BIOES": "BIOES"}
 
 
@@ -140,6 +141,14 @@ def detect_scheme(tags: Iterable[Sequence[str]]) -> TagScheme:
     if "B" not in prefixes:
         return "IO"
     return "IOB1" if all(_allowed(*pair, "IOB1") for pair in pairs) else "BIO"
+
+
+def joint_scheme(schemes: Iterable[TagScheme]) -> TagScheme:
+    """What :func:`detect_scheme` guesses for all sentences, from its guesses for parts of them.
+
+    One tag or pair of tags decides for a scheme that marks more boundaries.
+    """
+    return max(schemes, key=list(_PREFIXES).index)
 
 
 def transition_mask(tags: Sequence[str], scheme: TagScheme) -> TransitionMask:

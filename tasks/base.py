@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Generic, Literal, TextIO, TypeVar
 
 from torch import Tensor
 
+from structsmooth import processes
 from structsmooth.markup import Block, Markup, alternatives, element, joined
 from structsmooth.problems import Problem
 from structsmooth.structures.checks import use_plain_numbers
@@ -76,6 +77,20 @@ class Task(ABC):
     @abstractmethod
     def fit(self, examples: Sequence[Any]) -> "FittedTask":
         """The task with the features and labels of training examples."""
+
+    def fit_own(self, path: str) -> tuple["FittedTask", Sequence[Any]]:
+        """The task with the features and labels of all examples of a training file, and this process's own examples.
+
+        Every process that joined calls it. Here each reads the whole file and drops the examples of the others. A task
+        whose readers can skip them, and that can put together what processes learn, overrides this.
+
+        Raises:
+            ValueError: as for :meth:`read`, in all processes; or fewer examples than processes.
+            OSError: a file that some process cannot read.
+        """
+        examples = self.read(path, "train")
+        own = own_share(len(examples))
+        return self.fit(examples), [examples[i] for i in own]
 
     def texts(self, examples: Sequence[Any]) -> Sequence[int] | None:
         """The number of the text, or other group, of each example, which cross-validation keeps whole.
@@ -201,6 +216,17 @@ class FittedTask(ABC):
     def from_learned(cls, task: Task, learned: Mapping[str, Any]) -> "FittedTask":
         """The fitted task from its task and the other entries of :meth:`to_dict`."""
         return cls(task, **learned)
+
+
+def own_share(n: int) -> range:
+    """The numbers of this process's own examples.
+
+    Raises:
+        ValueError: fewer examples than processes.
+    """
+    if n < processes.count():
+        raise ValueError(f"{processes.count()} processes need an example each, got {n} examples in all")
+    return processes.share(n)
 
 
 def _plain(value: Any) -> Any:

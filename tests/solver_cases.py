@@ -220,10 +220,12 @@ def record(into: list[tuple[Any, History]]) -> Callable[[Progress[Any]], None]:
     return lambda progress: into.append((replace(progress.state), History(progress.history)))
 
 
-def moments_of(solver: Solver[Any], problem: Problem, passes: int = 25, **options: Any) -> list[tuple[Any, History]]:
+def moments_of(
+    solver: Solver[Any], problem: Problem, passes: int = 25, lam: float = LAM, **options: Any
+) -> list[tuple[Any, History]]:
     """State and history after every pass, as a callback sees them."""
     moments: list[tuple[State, History]] = []
-    solver.solve(problem, lam=LAM, passes=passes, callbacks=[record(moments)], **options)
+    solver.solve(problem, lam=lam, passes=passes, callbacks=[record(moments)], **options)
     return moments
 
 

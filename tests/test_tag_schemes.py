@@ -14,6 +14,7 @@ from structsmooth.tag_schemes import (
     detect_scheme,
     entities,
     entity_tags,
+    joint_scheme,
     split_tag,
     transition_mask,
 )
@@ -24,6 +25,7 @@ TAGS: dict[TagScheme, list[str]] = {
     for scheme, prefixes in zip(SCHEMES, ["I", "IB", "BI", "BIES"], strict=True)
 }
 any_tags = st.lists(st.sampled_from(TAGS["BIOES"]), max_size=12)
+few_tags = st.sampled_from(SCHEMES).flatmap(lambda scheme: st.lists(st.sampled_from(TAGS[scheme]), max_size=3))
 
 
 @st.composite
@@ -178,6 +180,11 @@ def test_detect_scheme_recovers_the_scheme(scheme: TagScheme, case: tuple[list[E
     adjacent = [Entity("X", 0, 2), Entity("X", 2, 3)]  # shows any scheme
     sentences = [entity_tags(found, length, scheme), entity_tags(adjacent, 3, scheme)]
     assert detect_scheme(sentences) == scheme
+
+
+@given(st.lists(st.lists(few_tags, max_size=3), min_size=1, max_size=3))
+def test_schemes_of_parts_make_that_of_all(parts: list[list[list[str]]]) -> None:
+    assert joint_scheme(map(detect_scheme, parts)) == detect_scheme(sentence for part in parts for sentence in part)
 
 
 # Which tag may follow which, by hand, over the tags of TAGS in their order: a row for the first of the two,

@@ -88,10 +88,7 @@ class TrainingData:
         if files and "train" not in files:
             raise ValueError("--train is needed with --dev or --test")
         files = files or task.default_files()
-        with stage(f"reading {files['train']}"):
-            examples = task.read(files["train"], "train")
-        with stage(f"finding the features and labels of {len(examples):,} examples"):
-            fitted = task.fit(examples)
+        fitted, examples = _own(task, files["train"]) if partition else _all(task, files["train"])
         if not isinstance(fitted, getattr(task, "fitted_type", ())):
             name = type(fitted).__name__
             raise TypeError(f"{type(task).__name__} needs fitted_type = {name}, which its saved models are loaded as")
@@ -99,7 +96,7 @@ class TrainingData:
             split: HeldOut.read(fitted, files[split], split) for split in _HELD_OUT if split in files
         }
         with stage(f"encoding {len(examples):,} examples"):
-            problem = _partitioned(fitted, examples) if partition else sharded(fitted.problem(examples))
+            problem = (partitioned if partition else sharded)(fitted.problem(examples))
         return cls(files, fitted, problem, held_out)
 
     @property
@@ -112,8 +109,17 @@ class TrainingData:
         return f"{split} {self.headline}"
 
 
-def _partitioned(task: FittedTask, examples: Sequence[Any]) -> Problem:
-    """Features of the process's own examples alone."""
-    if len(examples) < processes.count():
-        raise ValueError(f"{processes.count()} processes need an example each, got {len(examples)} examples in all")
-    return partitioned(task.problem([examples[i] for i in processes.share(len(examples))]))
+def _all(task: Task, path: str) -> tuple[FittedTask, Sequence[Any]]:
+    """The fitted task of training data, and all its examples."""
+    with stage(f"reading {path}"):
+        examples = task.read(path, "train")
+    with stage(f"finding the features and labels of {len(examples):,} examples"):
+        return task.fit(examples), examples
+
+
+def _own(task: Task, path: str) -> tuple[FittedTask, Sequence[Any]]:
+    """The fitted task of training data, and the examples of this process."""
+    if processes.count() == 1:
+        return _all(task, path)
+    with stage(f"reading the examples of each process in {path}, and finding the features and labels of all"):
+        return task.fit_own(path)

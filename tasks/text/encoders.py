@@ -123,13 +123,14 @@ class DictionaryEncoder(AttributeEncoder):
     @classmethod
     def fit(cls, sentences: Sequence[Sentence], templates: Templates, *, min_count: int = 1) -> "DictionaryEncoder":
         """An encoder that knows the attributes that at least ``min_count`` tokens of training sentences have."""
-        counts = Counter[str]()
-        for template, found in _combinations(Corpus.of(sentences), templates):
-            for values, count in zip(found.distinct, found.counts, strict=True):
-                for attribute in template.spell(*values):
-                    counts[attribute] += count
+        return cls.of_counts(attribute_counts(sentences, templates), min_count=min_count)
+
+    @classmethod
+    def of_counts(cls, counts: Counter[str], *, min_count: int = 1) -> "DictionaryEncoder":
+        """An encoder that knows the attributes that were counted often enough."""
+        known = sorted(attribute for attribute, count in counts.items() if count >= min_count)
         # Frequent attributes first: their weights then lie close together in memory.
-        return cls([attribute for attribute, count in counts.most_common() if count >= min_count])
+        return cls(sorted(known, key=counts.__getitem__, reverse=True))
 
     @property
     def size(self) -> int:
@@ -147,6 +148,16 @@ class DictionaryEncoder(AttributeEncoder):
     @cached_property
     def _ids(self) -> dict[str, int]:
         return {attribute: index for index, attribute in enumerate(self.attributes)}
+
+
+def attribute_counts(sentences: Sequence[Sentence], templates: Templates) -> Counter[str]:
+    """How many tokens of some sentences have each attribute."""
+    counts = Counter[str]()
+    for template, found in _combinations(Corpus.of(sentences), templates):
+        for values, count in zip(found.distinct, found.counts, strict=True):
+            for attribute in template.spell(*values):
+                counts[attribute] += count
+    return counts
 
 
 def encoder_from_dict(data: Mapping[str, Any]) -> AttributeEncoder:

@@ -1,10 +1,11 @@
 """Tagging of CoNLL column files: what named entities and chunks have in common."""
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import pairwise
+from operator import iadd
 from typing import Any, ClassVar, Literal, TextIO
 
 import numpy as np
@@ -12,18 +13,25 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from structsmooth import processes
 from structsmooth.costs import Cost
 from structsmooth.markup import Block, Markup
 from structsmooth.metrics import entity_scores
 from structsmooth.problems import SparseChainProblem
 from structsmooth.sequences import SparseSequences
-from structsmooth.tag_schemes import TagScheme, detect_scheme, entities, entity_tags, transition_mask
-from structsmooth.tasks.base import FittedTask, Latest, Predictions, Split, Task
+from structsmooth.tag_schemes import TagScheme, detect_scheme, entities, entity_tags, joint_scheme, transition_mask
+from structsmooth.tasks.base import FittedTask, Latest, Predictions, Split, Task, own_share
 from structsmooth.tasks.chains import best_labels, transition_matrix, write_scores
 from structsmooth.tasks.text.attributes import Templates
 from structsmooth.tasks.text.conll import read_corpus, write_conll
 from structsmooth.tasks.text.corpus import Corpus, Sentence, Token
-from structsmooth.tasks.text.encoders import AttributeEncoder, DictionaryEncoder, HashingEncoder, encoder_from_dict
+from structsmooth.tasks.text.encoders import (
+    AttributeEncoder,
+    DictionaryEncoder,
+    HashingEncoder,
+    attribute_counts,
+    encoder_from_dict,
+)
 from structsmooth.tasks.text.plain import TagScores
 from structsmooth.tasks.text.shown import confusion, scores_table, sentence_markup, weightiest_attributes
 from structsmooth.tasks.text.windows import Windows
@@ -218,23 +226,38 @@ class Tagging(Task):
     def templates(self) -> Templates:
         """The attributes of tokens."""
 
-    def read(self, path: str | TextIO, split: Split = "train") -> Corpus:
-        """Sentences of a column file."""
-        return read_corpus(path, tagged=split != "predict", plain=self.scheme == "plain")
+    def read(self, path: str | TextIO, split: Split = "train", share: Callable[[int], range] | None = None) -> Corpus:
+        """Sentences of a column file, or neighbours among them: see :func:`read_corpus`."""
+        return read_corpus(path, tagged=split != "predict", plain=self.scheme == "plain", share=share)
 
     def texts(self, examples: Sequence[Sentence]) -> list[int] | None:
         """The documents of sentences, if the file has ``-DOCSTART-`` lines between them."""
         documents = examples.documents if isinstance(examples, Corpus) else None
         return documents.tolist() if documents is not None and documents[0] < documents[-1] else None
 
-    def fit(self, examples: Sequence[Sentence]) -> FittedTagging:
-        """The tagger with the attributes and tags of training sentences."""
+    def fit_own(self, path: str) -> tuple[FittedTagging, Corpus]:
+        """The tagger of all sentences, of which each process parses its own alone."""
+        own = processes.unanimous(lambda: self.read(path, "train", own_share))
+        return self.fit(own, processes.gathered), own
+
+    def fit(
+        self, examples: Sequence[Sentence], gathered: Callable[[Any], list[Any]] = lambda own: [own]
+    ) -> FittedTagging:
+        """The tagger with the attributes and tags of training sentences.
+
+        ``gathered`` is given what these sentences say, and returns what the sentences of all processes say.
+        """
         corpus = Corpus.of(examples)
-        scheme = self.scheme or detect_scheme(_gold_by_sentence(corpus))
-        encoder = HashingEncoder(self.bits) if self.bits else DictionaryEncoder.fit(corpus, self.templates)
+        scheme = self.scheme or joint_scheme(gathered(detect_scheme(_gold_by_sentence(corpus))))
+        if self.bits:
+            encoder: AttributeEncoder = HashingEncoder(self.bits)
+        else:
+            counts = reduce(iadd, gathered(attribute_counts(corpus, self.templates)))
+            encoder = DictionaryEncoder.of_counts(counts)
         # O makes sure that every sentence has a well-formed tagging.
         tags = set(map(_gold_tag, corpus.distinct)) if scheme == "plain" else {"O", *_well_formed(corpus, scheme)[0]}
-        return FittedTagging(replace(self, scheme=scheme), encoder, sorted(tags), 2 + len(corpus.distinct[0].columns))
+        columns = 2 + len(corpus.distinct[0].columns)
+        return FittedTagging(replace(self, scheme=scheme), encoder, sorted(set().union(*gathered(tags))), columns)
 
 
 def _gold(sentence: Sentence) -> list[str]:

@@ -459,9 +459,21 @@ def test_killed_cocoa_goes_on_from_the_parts_of_its_processes(capsys):
     assert len(first["gaps"]) + len(second["gaps"]) == 36
 
 
+def test_error_in_the_examples_of_one_process_ends_all(folder):
+    code = "import sys; from structsmooth.cli import main; sys.exit(main())"
+    with (folder / "train.txt").open("a") as file:
+        file.write("\none too many O\n")
+    place = (folder / "train.txt").read_text().count("\n")
+    for status, output, errors in two_processes.ended(two_processes.started(code, *training("--solver", "cocoa"))):
+        assert (status, output) == (2, "")
+        (error,) = (line for line in errors.splitlines() if not is_stage(line))
+        assert error == f"structsmooth: error: train.txt:{place}: expected 2 columns, got 4"
+
+
 def test_processes_without_examples_are_refused(monkeypatch, capsys):
     monkeypatch.setattr(processes, "count", lambda: 37)
     monkeypatch.setattr(processes, "rank", lambda: 0)
+    monkeypatch.setattr(processes, "gathered", lambda own: [own])
     assert "37 processes need an example each, got 36" in refused(training("--solver", "cocoa"), capsys)
 
 
@@ -603,7 +615,7 @@ def test_info(capsys):
             training("--solver", "casimir-svrg", "--lipschitz", "1", "--learning-rate", "1"),
             "give lipschitz or learning_rate, not both",
         ),
-        (training("--lam", "0"), "ProximalBCFW needs lam > 0 for a dual; CasimirSVRG trains without one"),
+        (training("--lam", "0", "--solver", "bcfw"), "BCFW needs lam > 0 for a dual; CasimirSVRG trains without one"),
         (training("--solver", "sgd", "--lam", "0"), 'schedule="inverse"'),
         (training(out="train.txt"), "train.txt"),
         (["evaluate", "nosuch", "test.txt"], "nosuch: no model.json; train a model with --out nosuch"),

@@ -326,7 +326,7 @@ def test_usual_solvers_are_those_that_can_solve_the_problem(capsys):
     options = ["--train", "train.txt", "--bits", "8", "--lams", "0", "--seeds", "0", "--passes", "2", "--out", "out"]
     assert main(["compare", "ner", *options]) == 0
     captured = capsys.readouterr()
-    assert [row["solver"] for row in rows(captured.out)["0"][0]] == ["casimir-svrg", "svrg"]
+    assert [row["solver"] for row in rows(captured.out)["0"][0]] == ["proximal-bcfw", "casimir-svrg", "svrg"]
     assert "structsmooth: bcfw is left out: BCFW needs lam > 0" in captured.err
     assert "structsmooth: sgd is left out: " in captured.err
 

@@ -20,7 +20,8 @@ from structsmooth.solvers.state import empty
 class ProximalBCFWState(BCFWState):
     """Adds the proximal term. ``iterate`` is v, the weights of the statistics at λ, and ``weights`` are near them.
 
-    ``dual`` is the best bound so far, which may be of earlier statistics.
+    ``dual`` is the best bound so far, which may be of earlier statistics. For λ = 0 ``iterate`` is that of λ = 1, and
+    there is no ``dual``.
     """
 
     center: Tensor = field(default_factory=empty)  # prox-center z; ``weights``, if these are no average
@@ -53,6 +54,9 @@ class ProximalBCFW(BCFW):
     ``refresh`` passes and the distance of w and v is more than four times the sum of block gaps: it is then the
     proximal term that holds w back. As κ vanishes, passes become those of BCFW.
 
+    It also takes λ = 0, unlike BCFW, since inner problems have a dual even so. Then F has none: there is no bound, κ
+    stays as it is, and a run makes all its passes.
+
     Args:
         kappa: strength κ of the proximal term, at first. If not given, the largest of λ, the geometric mean of λ and
             κ_0, and κ_0/10. With κ_0 in place of λ, a typical first step of BCFW would be a full one:
@@ -67,25 +71,31 @@ class ProximalBCFW(BCFW):
         super().__post_init__()
         check_positive(self, "kappa")
 
+    def linear(self, problem: Problem, lam: float) -> LinearProblem:
+        """The problem, known to have a dual with a proximal term."""
+        return super().linear(problem, _divisor(lam))
+
     def begin(
         self, problem: LinearProblem, lam: float, statistics: Tensor, sets: tuple[Tensor, Tensor, Tensor]
     ) -> BCFWState:
         """As for BCFW, with the weights as the prox-center and an estimate of κ_0."""
-        state = super().begin(problem, lam, statistics, sets)
+        state = super().begin(problem, _divisor(lam), statistics, sets)
         assert isinstance(state, ProximalBCFWState)
         scale = _estimate_scale(problem) if self.kappa is None else 0.0
-        return replace(state, center=state.weights, scale=scale)
+        return replace(state, center=state.weights, scale=scale, dual=state.dual if lam > 0 else None)
 
     def advance(
         self, problem: Problem, lam: float, state: BCFWState, rng: np.random.Generator, budget: int
     ) -> BCFWState:
         """One pass of BCFW on the objective with its proximal term, around the weights of the last pass."""
         assert isinstance(state, ProximalBCFWState)
-        linear, kappa = self.linear(problem, lam), self.strength(state, lam)
-        shifted = replace(state, iterate=torch.lerp(state.iterate, state.center, kappa / (lam + kappa)), kappa=kappa)
-        new = self.step_through(linear, lam + kappa, shifted, rng)
+        linear, kappa, divisor = self.linear(problem, lam), self.strength(state, lam), _divisor(lam)
+        begin = (kappa * state.center).add_(state.iterate, alpha=divisor).div_(lam + kappa)
+        new = self.step_through(linear, lam + kappa, replace(state, iterate=begin, kappa=kappa), rng)
         new.center = linear.within_bounds(new.iterate)
-        new.iterate = (new.iterate - state.center).mul_(kappa / lam).add_(new.iterate)
+        new.iterate = (new.iterate - state.center).mul_(kappa / divisor).add_(new.iterate, alpha=lam / divisor)
+        if lam == 0:
+            return new
         new = valued(new, linear, lam)
         assert new.dual is not None
         overlap = linear.inner(new.center, new.iterate) - linear.inner(new.center, new.center) / 2
@@ -94,7 +104,7 @@ class ProximalBCFW(BCFW):
 
     def strength(self, state: ProximalBCFWState, lam: float) -> float:
         """κ of the next pass."""
-        first = self.kappa or max(lam, math.sqrt(lam * state.scale), _LEAST * state.scale)
+        first = self.kappa or max(lam, math.sqrt(lam * state.scale), _LEAST * state.scale) or 1.0
         return math.ldexp(first, -state.halvings)
 
     def metrics(self, state: BCFWState) -> dict[str, float]:
@@ -103,6 +113,8 @@ class ProximalBCFW(BCFW):
         if metrics and isinstance(state, ProximalBCFWState):
             metrics["estimated_gap"] += state.distance
             metrics["kappa"] = state.kappa
+            if state.dual is None:  # block gaps are of the inner problem alone
+                del metrics["estimated_gap"]
         return metrics
 
     def _safeguarded(self, new: ProximalBCFWState, old: ProximalBCFWState) -> ProximalBCFWState:
@@ -117,6 +129,11 @@ class ProximalBCFW(BCFW):
         if held_back and new.passes - new.last_rise >= self.refresh:
             new.halvings, new.last_rise = new.halvings + 1, new.passes
         return new
+
+
+def _divisor(lam: float) -> float:
+    """λ, by which v is divided, unless λ = 0."""
+    return lam or 1.0
 
 
 def _estimate_scale(problem: LinearProblem) -> float:

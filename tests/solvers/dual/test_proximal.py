@@ -1,6 +1,7 @@
 """Proximal block-coordinate Frank-Wolfe: the gap and its parts, the inner problem, the strength of the term."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -76,6 +77,35 @@ def test_kappa_is_the_geometric_mean_of_lambda_and_the_scale_of_the_data() -> No
 def test_a_problem_that_zero_weights_solve() -> None:
     """Without cost all gradients are zero at the start, and κ_0 is undefined."""
     result = ProximalBCFW().solve(small_problem(cost=None), lam=LAM, passes=3)
+    assert result.history[-1].objective == 0
+
+
+@pytest.mark.parametrize("bounded", [False, True])
+def test_the_least_loss_without_a_regularizer(bounded: bool) -> None:
+    problem = bounded_problem() if bounded else small_problem()
+    result = ProximalBCFW().solve(problem, lam=0, passes=300)
+    optimum = EnumeratedProblem(problem).optimum(0)
+    assert result.history[0].objective > optimum + 0.3
+    assert result.history[-1].objective == pytest.approx(optimum, rel=0, abs=1e-5)
+    assert problem.bounds is None or torch.equal(result.weights, problem.within_bounds(result.weights))
+
+
+@every_variant
+def test_without_a_regularizer_there_is_no_bound(solver: ProximalBCFW) -> None:
+    problem = small_problem()
+    states, histories = zip(*moments_of(solver, problem, passes=12, lam=0), strict=True)
+    for before, state in pairwise(states):
+        v = problem.dual_weights(state.statistics, state.kappa)  # at λ = κ, for the inner problem
+        assert_close(state.center, before.center + v, rtol=0, atol=1e-10)
+        assert state.kappa == pytest.approx((solver.kappa or state.scale / 10), rel=1e-12)
+    assert {(row.dual, row.gap) for row in histories[-1]} == {(None, None)}
+    assert "estimated_gap" not in histories[-1][-1].metrics
+    resumed = solver.solve(problem, lam=0, passes=12, resume=(states[6], histories[6]))
+    assert torch.equal(resumed.weights, states[-1].weights)
+
+
+def test_nothing_to_learn_without_a_regularizer() -> None:
+    result = ProximalBCFW().solve(small_problem(cost=None), lam=0, passes=3)
     assert result.history[-1].objective == 0
 
 

@@ -2,14 +2,17 @@
 
 import gzip
 import io
+import os
 import re
+from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from structsmooth.tasks.text.conll import Sentence, read_conll, write_conll
+from structsmooth.tasks.text.conll import Sentence, read_conll, read_corpus, write_conll
 
 FOUR_COLUMNS = """\
 -DOCSTART- -X- O O
@@ -169,7 +172,7 @@ def test_refuses_what_would_fill_the_memory(archive: bool, tmp_path: Path, monke
     content = FOUR_COLUMNS.encode() * 20_000
     path = write(tmp_path, gzip.compress(content) if archive else content)
     assert len(read_conll(path)) == 40_000
-    monkeypatch.setattr("structsmooth.tasks.text.conll._LARGEST", 1 << 20)
+    monkeypatch.setattr("structsmooth.tasks.text.lines._LARGEST", 1 << 20)
     with pytest.raises(ValueError, match=f"^{re.escape(str(path))}: more than 1 MiB of text; give a part of it$"):
         read_conll(path)
 
@@ -182,7 +185,7 @@ def test_refuses_endless_lines(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("block", [3, 4, 7, 1000])
 def test_lines_may_span_blocks(block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("structsmooth.tasks.text.conll._BLOCK", block)
+    monkeypatch.setattr("structsmooth.tasks.text.lines._BLOCK", block)
     assert read_conll(write(tmp_path, "\ufeff" + FOUR_COLUMNS.replace("EU", "E\u00dc"))) == [
         Sentence(["E\u00dc", "rejects"], EU.columns, EU.tags),
         PETER,
@@ -217,3 +220,57 @@ def test_undecodable_standard_input(errors: str) -> None:
 def test_bad_row_of_standard_input() -> None:
     with pytest.raises(ValueError, match=r"^<stdin>:2: expected 2 columns, got 1"):
         read_conll(named_stream(b"a O\nb\n", "strict"))
+
+
+def test_reads_pipes() -> None:
+    reading, writing = os.pipe()
+    os.write(writing, FOUR_COLUMNS.encode())
+    os.close(writing)
+    assert read_conll(f"/dev/fd/{reading}") == [EU, PETER]
+    os.close(reading)
+
+
+# Shares of a file, as processes read them.
+
+ROWS = [b"a O", b"b\tB-X", b"- O", b"\xc3\xa9 O", b" c I-X\r"]
+SEPARATORS = [b"", b" \t", b"\r", b"\x1c", b"-DOCSTART- -X- O", b"\x1c-DOCSTART-"]
+ERRORS = [b"a b O", b"a bad", b"alone", b"\xff O", b"-DOCSTART- \xff"]
+lines = st.one_of(st.sampled_from(ROWS), st.sampled_from(SEPARATORS), st.sampled_from([*SEPARATORS, *ERRORS]))
+layouts = st.lists(lines, max_size=12).map(b"\n".join)
+
+
+def share(rank: int, count: int) -> Callable[[int], range]:
+    return lambda n: range(rank * n // count, (rank + 1) * n // count)
+
+
+def outcome(path: Path, share: Callable[[int], range] | None = None) -> list[Sentence] | str:
+    """The sentences of a file or of a part of it, or the error."""
+    try:
+        return list(read_corpus(path, share=share))
+    except ValueError as error:
+        return str(error)
+
+
+@settings(deadline=None)
+@given(content=layouts, mark=st.sampled_from([b"", b"\xef\xbb\xbf"]), block=st.sampled_from([1, 5, 1 << 18]))
+def test_shares_make_the_whole(content: bytes, mark: bytes, block: int) -> None:
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("structsmooth.tasks.text.lines._BLOCK", block)
+        path = write(Path(folder), mark + content)
+        whole = outcome(path)
+        for count in (1, 2, 3):
+            parts = [outcome(path, share(rank, count)) for rank in range(count)]
+            empty = f"{path}: no sentences"
+            errors = [part for part in parts if isinstance(part, str) and part != empty]
+            if isinstance(whole, str):
+                assert errors[:1] == ([] if whole == empty else [whole])
+            else:
+                assert not errors
+                assert [sentence for part in parts if part != empty for sentence in part] == whole
+
+
+def test_lines_of_other_shares_are_not_parsed(tmp_path: Path) -> None:
+    path = write(tmp_path, gzip.compress(FOUR_COLUMNS.replace("Peter NNP", "Peter").encode()), "corpus.gz")
+    assert read_corpus(path, share=lambda n: range(n - 1))[:] == [EU]
+    with pytest.raises(ValueError, match=r"corpus.gz:6: expected 4 columns, got 3"):
+        read_corpus(path, share=lambda n: range(n - 1, n))

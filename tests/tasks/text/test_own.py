@@ -1,0 +1,122 @@
+"""Two processes that each read their own sentences, beside one that reads all."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from two_processes import ended, started
+
+from structsmooth import CoCoA
+from structsmooth.problems import partitioned
+from structsmooth.tasks import NER, Task
+from structsmooth.tasks.text.tagging import Tagging
+
+# The second half has tags, words and a mark of the scheme that the first has not, and shares some of its words.
+SENTENCES = [
+    "Ada NNP I-PER\nmet VBD O\nBob NNP I-PER\n",
+    "Bob NNP I-PER\nleft VBD O\n. . O\n",
+    "Ada NNP I-PER\nleft VBD O\n",
+    "Acme NNP I-ORG\nInc NNP I-ORG\nBob NNP I-PER\nmet VBD O\nAda NNP B-PER\n",
+    "Oslo NNP I-LOC\n. . O\n",
+]
+TASKS: dict[str, Tagging] = {
+    "dictionary": NER(bits=0),
+    "hashes": NER(bits=8),
+    "plain tags": NER(bits=0, scheme="plain"),
+    "another scheme": NER(bits=0, scheme="BIOES"),
+}
+MALFORMED = {
+    "first.txt": ["a b c d\n", *SENTENCES],
+    "last.txt": [*SENTENCES, "a b I-X\nb I-X\n"],
+    "both.txt": ["a b I-X\nb I-X\n", *SENTENCES, "a b c\n"],
+    "empty.txt": [],
+    "one.txt": SENTENCES[:1],
+}
+
+
+def run_all(folder: Path) -> dict[str, Any]:
+    """What each task finds and learns, and errors."""
+    path = str(folder / "train.txt")
+    results: dict[str, Any] = {"errors": {name: error_of(str(folder / name)) for name in (*MALFORMED, "nowhere.txt")}}
+    for name, task in TASKS.items():
+        fitted, own = task.fit_own(path)
+        whole, dropped = Task.fit_own(task, path)  # reads all, and drops what others have
+        weights = [
+            CoCoA().solve(partitioned(one.problem(examples)), lam=0.1, passes=5).weights
+            for one, examples in ((fitted, own), (whole, dropped))
+        ]
+        results[name] = {
+            "fitted": fitted.to_dict(),
+            "own": [sentence.words for sentence in own],
+            "dropped": [sentence.words for sentence in dropped],
+            "same weights": torch.equal(*weights),
+        }
+    return results
+
+
+def error_of(path: str) -> str:
+    try:
+        NER().fit_own(path)
+    except (ValueError, OSError) as error:
+        return str(error)
+    return "none"
+
+
+CODE = """
+import json, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+import test_own
+from structsmooth import processes
+with processes.joined():
+    results = test_own.run_all(Path(sys.argv[1]))
+    Path(sys.argv[1], f"{processes.rank()}.json").write_text(json.dumps(results))
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("shares")
+    for name, sentences in {"train.txt": SENTENCES, **MALFORMED}.items():
+        (folder / name).write_text("\n".join(sentences))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def both(folder: Path) -> list[dict[str, Any]]:
+    """Results of two processes."""
+    for status, _, messages in ended(started(CODE, str(folder), str(Path(__file__).parent))):
+        assert status == 0, messages
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_both_learn_what_one_process_learns(both: list[dict[str, Any]], folder: Path, name: str) -> None:
+    task = TASKS[name]
+    expected = task.fit(task.read(str(folder / "train.txt"))).to_dict()
+    assert [results[name]["fitted"] for results in both] == [expected, expected]
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_each_has_its_own_sentences(both: list[dict[str, Any]], name: str) -> None:
+    first, second = (results[name] for results in both)
+    assert first["own"] == first["dropped"]
+    assert second["own"] == second["dropped"]
+    words = [[row.split()[0] for row in sentence.splitlines()] for sentence in SENTENCES]
+    assert [first["own"], second["own"]] == [words[:2], words[2:]]
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_training_is_that_of_processes_that_read_all(both: list[dict[str, Any]], name: str) -> None:
+    assert all(results[name]["same weights"] for results in both)
+
+
+def test_all_raise_the_first_error_of_the_file(both: list[dict[str, Any]], folder: Path) -> None:
+    errors = both[0]["errors"]
+    assert errors == both[1]["errors"]
+    few = "2 processes need an example each, got 1 examples in all"
+    for name, error in errors.items():
+        assert error == (few if name == "one.txt" else error_of(str(folder / name)))
+        assert error != "none"
