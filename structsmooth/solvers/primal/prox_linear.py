@@ -68,12 +68,11 @@ class ProxLinear(GradientSolver[ProxLinearState]):
 
     Args:
         learning_rate: step size η. If not given, it adapts. At first the proximal term is a tenth of the loss after the
-            gradient step that would make the linearized loss zero. With BCFW, η is doubled when F decreased by more
-            than three quarters of F(w_{k-1}) minus the dual bound of the model, and halved when it decreased by less
-            than a quarter of that minus ``estimated_model_gap``, or increased. With SVRG, η decreases when F at the
-            candidate is above the model, which cannot happen below the inverse curvature of the scores (Assumption 33),
-            and increases when the proximal term held the candidate back and was far above the error of the model; by a
-            factor of at most ten. This evaluates the model, by one more call on each example.
+            gradient step that would make the linearized loss zero. Then η decreases when F at the candidate is above
+            the model, which cannot happen below the inverse curvature of the scores (Assumption 33), and increases
+            when the proximal term held the candidate back and was far above the error of the model; by a factor of at
+            most ten. With BCFW, the dual bound of the model tells in most iterations, without evaluating the model: η
+            is doubled when F decreased by more than three quarters of what the bound allows.
         mu: level of smoothing μ at the start. If not given, 1 for the adaptive and 0.03 for the constant schedule.
         k: number of outputs of the top-K oracle (ℓ₂ smoothing).
         smoothing: ``"l2"`` for the top-K oracle or ``"entropy"`` for the exp oracle.
@@ -128,7 +127,7 @@ class ProxLinear(GradientSolver[ProxLinearState]):
 
     @property
     def oracle(self) -> str:
-        """The oracle of the inner solver."""
+        """That of the inner solver."""
         return "max" if self.ascends else ORACLES[self.smoothing]
 
     def inner_solver(self, mu: float) -> SmoothedSolver[Any]:
@@ -263,18 +262,19 @@ class ProxLinear(GradientSolver[ProxLinearState]):
         self, new: ProxLinearState, state: ProxLinearState, found: "_Found", objective: float, lam: float
     ) -> None:
         """η and L_0 of the next iteration."""
+        decrease = state.objective - objective
+        if self.learning_rate is not None:
+            new.lipschitz *= 1 if decrease >= 0 else 2
+            return
+        most = None if found.bound is None else state.objective - found.bound
+        if most is not None and (change := change_by_bound(decrease, most, new.seen_gap)):
+            new.step_size *= change
+            return
+        linearized = found.linear.loss(found.candidate) + lam / 2 * float(found.candidate.square().sum())
+        gain, proximity = state.objective - linearized, new.mapping**2 * state.step_size / 2
         rounding = _ROUNDING * torch.finfo(new.weights.dtype).eps * abs(objective)
-        decrease, adaptive = state.objective - objective, self.learning_rate is None
-        if found.bound is not None:
-            if adaptive:
-                new.step_size *= change_by_bound(decrease, state.objective - found.bound, new.seen_gap, rounding)
-        elif adaptive:
-            linearized = found.linear.loss(found.candidate) + lam / 2 * float(found.candidate.square().sum())
-            gain, proximity = state.objective - linearized, new.mapping**2 * state.step_size / 2
-            new.step_size *= change_by_error(objective - linearized, proximity, gain, rounding)
-            new.lipschitz *= 1 if gain >= proximity else 2
-        elif not decrease >= 0:
-            new.lipschitz *= 2
+        new.step_size *= change_by_error(objective - linearized, proximity, gain, rounding)
+        new.lipschitz *= 1 if gain >= proximity else 2
 
 
 @dataclass

@@ -8,8 +8,10 @@ from structsmooth.problems.base import FullPass
 _HELD = 0.1
 # By the error of the linearization, η changes by this factor, at most.
 _MOST = 10.0
-# By the dual bound, it changes by this one, outside these shares of the decrease that the dual bound allows.
-_STEP, _LITTLE, _MUCH = 2.0, 0.25, 0.75
+# It grows by this one if F decreases by more than so much of what the dual bound allows.
+_GROWTH, _MUCH = 2.0, 0.75
+# A decrease of less than this part of what it is at least, for a right model, leaves a doubt.
+_LITTLE = 0.25
 
 
 def first_step_length(full: FullPass) -> float:
@@ -21,16 +23,16 @@ def first_step_length(full: FullPass) -> float:
     return loss / (2 * _HELD * square) if square > 0 and 0 < loss < math.inf else 1.0
 
 
-def change_by_bound(decrease: float, most: float, gap: float, rounding: float) -> float:
+def change_by_bound(decrease: float, most: float, gap: float) -> float | None:
     """Factor for η, from the decrease of F, the most that the dual bound of the model allows, and the model's gap.
 
-    At the candidate, the model has decreased by what the bound allows less the gap.
+    At the candidate, the model has decreased by what the bound allows less the gap. If F has decreased by far less, the
+    model may be wrong there, or the gap, which is an estimate: ``None`` for that doubt.
     """
-    if most <= rounding:
-        return 1.0
-    if not decrease >= _LITTLE * max(most - gap, 0.0):
-        return 1 / _STEP
-    return _STEP if decrease > _MUCH * most else 1.0
+    least = most - gap
+    if not decrease >= min(least, _LITTLE * least):
+        return None
+    return _GROWTH if decrease > _MUCH * most > 0 else 1.0
 
 
 def change_by_error(error: float, proximity: float, gain: float, rounding: float) -> float:
