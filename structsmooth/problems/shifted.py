@@ -72,7 +72,8 @@ class ShiftedProblem(DerivedProblem):
     ) -> FullPass:
         """The full pass of the problem, in these coordinates."""
         kept = {"with_loss": with_loss, "with_statistics": with_statistics}
-        return self.moved(self.problem.full_pass(self.origin + w, smoother, **kept))
+        full = self.moved(self.problem.full_pass(self.origin + w, smoother, **kept))
+        return replace(full, weights=w.clone())
 
     def moved(self, full: FullPass) -> FullPass:
         """A full pass of the problem, in these coordinates."""

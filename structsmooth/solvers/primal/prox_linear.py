@@ -22,10 +22,7 @@ from structsmooth.solvers.state import empty
 
 @dataclass
 class ProxLinearState(GradientState):
-    """After iteration k: ``weights`` is w_k, ``step_size`` is η.
-
-    BCFW keeps its :class:`~structsmooth.solvers.primal.proximal_dual.BlockStatistics`.
-    """
+    """After iteration k: ``weights`` is w_k, ``step_size`` is η."""
 
     iteration: int = 0  # k
     objective: float = math.inf  # F(w_k)
@@ -33,7 +30,7 @@ class ProxLinearState(GradientState):
     lipschitz: float = 0.0  # L_0
     mu: float = 0.0  # μ_k
     mapping: float = 0.0  # norm of the gradient mapping ϱ_η(w_{k-1}), with the candidate ŵ_k for the exact minimum
-    statistics: Tensor = field(default_factory=empty)
+    statistics: Tensor = field(default_factory=empty)  # of BCFW, with sizes and constants; see BlockStatistics
     sizes: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
     constants: Tensor = field(default_factory=empty)
     seen_gap: float = 0.0  # of model k, by the last pass of BCFW
@@ -241,7 +238,8 @@ class ProxLinear(GradientSolver[ProxLinearState]):
                 if state.model_gap <= state.tolerance / state.iteration:
                     break
         state.seen_gap = float(point.gap)
-        state.statistics, state.sizes, state.constants = vars(point.blocks).values()
+        blocks = point.blocks
+        state.statistics, state.sizes, state.constants = blocks.statistics, blocks.sizes, blocks.constants
         return _Found(point.weights, linear, float(point.value))
 
     def _descend(

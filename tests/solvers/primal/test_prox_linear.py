@@ -361,6 +361,22 @@ class Fixed(ScoreModule):
         return LinearChain(torch.asinh(self.scores).expand(len(x), 3, 2) * 3 + x, torch.zeros(2, 2))
 
 
+def test_refuses_to_resume_with_other_blocks() -> None:
+    result = ProxLinear().solve(sines(), lam=LAM, passes=2)
+    with pytest.raises(ValueError, match="the state has statistics of 5 blocks, but this batch_size gives 3"):
+        ProxLinear(batch_size=2).solve(sines(), lam=LAM, passes=4, resume=(result.state, result.history))
+
+
+@pytest.mark.parametrize("name", ["mu", "k", "smoothing", "schedule", "lipschitz", "warm_start"])
+def test_hyperparameters_of_svrg_choose_it(name: str) -> None:
+    other = {"mu": 0.5, "k": 7, "smoothing": "entropy", "schedule": "constant", "lipschitz": 2.0}
+    given: dict[str, Any] = {name: other.get(name, "extrapolation")}
+    assert ProxLinear().ascends
+    assert not ProxLinear(**given).ascends
+    with pytest.raises(ValueError, match=f'{name} must have its default with inner="bcfw": only SVRG has it'):
+        ProxLinear(inner="bcfw", **given)
+
+
 def test_needs_a_linearization() -> None:
     with pytest.raises(NotImplementedError, match="has no linearization"):
         ProxLinear().solve(Opaque(), lam=LAM)
