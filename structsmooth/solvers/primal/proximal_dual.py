@@ -91,9 +91,9 @@ class ProximalDual:
 
     def point(self, blocks: BlockStatistics) -> ProximalPoint:
         """The point with some statistics, by one pass over the examples without the oracle."""
-        kept, own = len(blocks.sizes), len(self.examples)
-        if kept != own:
-            raise ValueError(f"the state has statistics of {kept} blocks, but this batch_size gives {own}")
+        kept, made = len(blocks.sizes), len(self.examples)
+        if kept != made:
+            raise ValueError(f"the state has statistics of {kept} blocks, but this batch_size gives {made}")
         slope, constant = torch.zeros_like(self.center), self.center.new_zeros(())
         for examples, own in zip(self.examples, _split(blocks), strict=True):
             if len(own):
