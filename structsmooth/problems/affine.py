@@ -108,7 +108,7 @@ class AffineProblem(Problem):
             answer = self.answer(batch, w, indices, smoother)
             gradient += batch.adjoint(answer.statistics)
             losses.append(answer.loss)
-            if answer.hinge is not None and isinstance(self.smoother, Max):
+            if with_loss and answer.hinge is not None and isinstance(self.smoother, Max):
                 hinges.append(answer.hinge)
             if answer.cost is not None:
                 costs.append(answer.cost)
