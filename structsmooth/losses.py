@@ -81,14 +81,22 @@ class StructuralHinge(nn.Module):
 
     def forward(self, structure: Structure, y: Tensor) -> Tensor:
         """Loss of labels ``y`` [B, ...] under ``structure``: a scalar, or [B] without reduction."""
-        gold = structure.score(y)
-        augmented = structure if self.cost is None else structure.cost_augmented(y, self.cost)
-        losses = torch.where(gold > -torch.inf, self.smoother(augmented) - gold, torch.inf)
+        losses, _ = self.with_hinge(structure, y)
         if self.reduction == "none":
             return losses
         if self.reduction == "token":
             return losses.sum() / lengths_of(structure, y).sum()
         return losses.mean() if self.reduction == "mean" else losses.sum()
+
+    def with_hinge(self, structure: Structure, y: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Losses [B] and, if the same oracle call gives them, those without smoothing, without gradient: [B]."""
+        gold = structure.score(y)
+        augmented = structure if self.cost is None else structure.cost_augmented(y, self.cost)
+        smoothed, largest = self.smoother.with_max(augmented)
+        losses = torch.where(gold > -torch.inf, smoothed - gold, torch.inf)
+        if largest is None:
+            return losses, None
+        return losses, torch.where(gold > -torch.inf, largest - gold, torch.inf).detach()
 
     def extra_repr(self) -> str:
         """Settings, for printing."""
@@ -131,9 +139,9 @@ class SlackRescaledHinge(StructuralHinge):
         super().__init__(smoother, RescaledMargin(), reduction)
         self.mistakes = cost
 
-    def forward(self, structure: Structure, y: Tensor) -> Tensor:
-        """Loss of labels ``y`` [B, ...] under ``structure``: a scalar, or [B] without reduction."""
-        return super().forward(slack_rescaled(structure, y, self.mistakes), y)
+    def with_hinge(self, structure: Structure, y: Tensor) -> tuple[Tensor, Tensor | None]:
+        """As in :meth:`StructuralHinge.with_hinge`."""
+        return super().with_hinge(slack_rescaled(structure, y, self.mistakes), y)
 
     def extra_repr(self) -> str:
         """Settings, for printing."""

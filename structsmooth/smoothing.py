@@ -21,6 +21,10 @@ class Smoother(ABC):
     def __call__(self, structure: Structure) -> Tensor:
         """h_μ of the scores of all outputs: [B], differentiable."""
 
+    def with_max(self, structure: Structure) -> tuple[Tensor, Tensor | None]:
+        """h_μ(θ) and, if the same oracle call gives it, the largest score, without gradient: [B] each."""
+        return self(structure), None
+
     def with_mu(self: T, mu: float) -> T:
         """The same smoother with another level of smoothing; ``Max``, which has none, returns itself."""
         return self
@@ -33,6 +37,11 @@ class Max(Smoother):
     def __call__(self, structure: Structure) -> Tensor:
         """The largest score."""
         return structure.max()[0]
+
+    def with_max(self, structure: Structure) -> tuple[Tensor, Tensor | None]:
+        """The largest score, twice."""
+        largest = self(structure)
+        return largest, largest.detach()
 
 
 @dataclass(frozen=True)
@@ -66,13 +75,17 @@ class L2(Smoother):
 
     def __call__(self, structure: Structure) -> Tensor:
         """h_μ of the K best scores."""
+        return self.with_max(structure)[0]
+
+    def with_max(self, structure: Structure) -> tuple[Tensor, Tensor | None]:
+        """h_μ of the K best scores, and the best of them."""
         values, _ = structure.topk(self.k)
         best = values.detach()
         u = simplex_projection(torch.where(best[:, :1] > -torch.inf, best, 0.0) / self.mu)
         # By Danskin's theorem, u is constant in the gradient.
         inner = torch.where(u > 0, u * torch.where(u > 0, values, 0.0), 0.0).sum(-1)
         smoothed = inner - self.mu / 2 * (u.square().sum(-1) - 1)
-        return torch.where(best[:, 0] > -torch.inf, smoothed, -torch.inf)
+        return torch.where(best[:, 0] > -torch.inf, smoothed, -torch.inf), best[:, 0]
 
     def is_exact(self, structure: Structure) -> Tensor:
         """Whether the top-K strategy equals full ℓ₂ smoothing (Proposition 4): bool [B]."""

@@ -170,8 +170,11 @@ CASES: dict[str, Case] = {
     "incremental, absurd rate": Case(IncrementalProxLinear(learning_rate=1e6), passes=10),
     "incremental, network": Case(IncrementalProxLinear(), chain_problem, 10),
     "incremental, float16": Case(IncrementalProxLinear(planes="float16", batch_size=2), chain_problem, 6),
-    "prox-linear": Case(ProxLinear(inner_passes=2), passes=8),
-    "prox-linear, sines": Case(ProxLinear(inner_passes=2), sines, 8),
+    "prox-linear": Case(ProxLinear(), passes=8),
+    "prox-linear, network": Case(ProxLinear(), chain_problem, 8),
+    "prox-linear, network, gradient": Case(ProxLinear(inner_stop="gradient"), chain_problem, 8),
+    "prox-linear, casimir": Case(ProxLinear(inner="casimir-svrg", inner_passes=2), passes=8),
+    "prox-linear, casimir, sines": Case(ProxLinear(inner="casimir-svrg", inner_passes=2), sines, 8),
     "prox-linear, sines, svrg": Case(
         ProxLinear(learning_rate=1.0, inner="svrg", accept="always", inner_passes=2), sines, 8
     ),

@@ -225,6 +225,19 @@ def test_nothing_allowed_is_minus_infinity_without_gradient(definition: Definiti
     assert_close(unary_gradient[1].sum(-1), torch.full((2,), 2.0, dtype=torch.float64))
 
 
+@given(potentials=small_chains(), mu=mus, k=st.integers(1, 5))
+def test_the_max_of_the_same_oracle_call(potentials: Potentials, mu: float, k: int) -> None:
+    chain = LinearChain(*potentials)
+    for smoother in (Max(), L2(mu, k), Entropy(mu)):
+        smoothed, largest = smoother.with_max(chain)
+        assert torch.equal(smoothed, smoother(chain))
+        if isinstance(smoother, Entropy):
+            assert largest is None
+        else:
+            assert largest is not None
+            assert_close(largest, chain.max()[0], rtol=0, atol=1e-10)
+
+
 @every_smoother
 def test_with_mu_changes_nothing_else(definition: Definition) -> None:
     smoother = definition.build(1.0, 7)

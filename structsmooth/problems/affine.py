@@ -9,7 +9,7 @@ from torch import Tensor
 
 from structsmooth.problems.base import FullPass, Problem, total
 from structsmooth.problems.sharding import reduced, shared_mean
-from structsmooth.smoothing import Smoother
+from structsmooth.smoothing import Max, Smoother
 from structsmooth.structures.base import Structure
 
 Parts = tuple[Tensor, ...]
@@ -43,12 +43,19 @@ class Answer:
 
     loss: Tensor  # Σ f_i, []
     statistics: Sequence[Tensor]  # gradients of Σ f_i in the potentials that depend on the weights
-    by_example: bool  # whether each of these has a row for each example
+    constant: Tensor  # Σ f_i less ⟨potentials, statistics⟩: costs, and scores that do not depend on the weights, []
+    by_example: bool  # whether each of the statistics has a row for each example
+    hinge: Tensor | None = None  # Σ f_i without smoothing, [], if the same call gives it
     cost: Tensor | None = None  # Σ ⟨ℓ_i, m_i⟩, [], m_i the statistics of the outputs; linear problems only
 
 
 class AffineBatch(ABC):
     """Some examples, with potentials a_i + B_i w."""
+
+    @property
+    @abstractmethod
+    def moving(self) -> Sequence[Tensor]:
+        """The potentials that depend on the weights, at some weights: statistics have their shapes."""
 
     @abstractmethod
     def losses(self, w: Tensor, smoother: Smoother) -> Tensor:
@@ -60,7 +67,15 @@ class AffineBatch(ABC):
 
     @abstractmethod
     def adjoint(self, statistics: Sequence[Tensor]) -> Tensor:
-        """Σ B_iᵀ m_i: [dim]; once after an answer, for statistics in its shapes."""
+        """Σ B_iᵀ m_i: [dim]; once, before or after an answer."""
+
+    def plane(self, statistics: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """Slope [dim] and constant [] of Σ ⟨a_i + B_i w, m_i⟩ as a function of w; once, like the adjoint.
+
+        Here for a_i = 0.
+        """
+        slope = self.adjoint(statistics)
+        return slope, slope.new_zeros(())
 
 
 class AffineProblem(Problem):
@@ -85,13 +100,16 @@ class AffineProblem(Problem):
         """As in :meth:`Problem.full_pass`."""
         gradient = torch.zeros_like(w)
         losses: list[Tensor] = []
+        hinges: list[Tensor] = []
         costs: list[Tensor] = []
         rows: list[Parts] = []
         for indices in self.chunks():
             batch = self.affine_batch(indices)
-            answer = self._answer(batch, w, indices, smoother)
+            answer = self.answer(batch, w, indices, smoother)
             gradient += batch.adjoint(answer.statistics)
             losses.append(answer.loss)
+            if with_loss and answer.hinge is not None and isinstance(self.smoother, Max):
+                hinges.append(answer.hinge)
             if answer.cost is not None:
                 costs.append(answer.cost)
             if with_statistics and answer.by_example:
@@ -102,7 +120,7 @@ class AffineProblem(Problem):
             smoother,
             smoothed,
             gradient / self.n,
-            self.own_loss(w, smoother, smoothed, with_loss),
+            total(hinges) / self.n if hinges else self.own_loss(w, smoother, smoothed, with_loss),
             total(costs) / self.n if costs else None,
             statistics=rows or None,
         )
@@ -112,15 +130,16 @@ class AffineProblem(Problem):
 
         def mean_change(own: Tensor) -> tuple[Tensor]:
             batch = self.affine_batch(own)
-            now = self._answer(batch, w, own, snapshot.smoother).statistics
+            now = self.answer(batch, w, own, snapshot.smoother).statistics
             then = snapshot.batch(own, now) if isinstance(snapshot, StatisticsPass) else None
             if then is None:
-                then = self._answer(batch, snapshot.weights, own, snapshot.smoother).statistics
+                then = self.answer(batch, snapshot.weights, own, snapshot.smoother).statistics
             return (batch.adjoint([a - b for a, b in zip(now, then, strict=True)]) / len(own),)
 
         return shared_mean(self, indices, mean_change)[0]
 
-    def _answer(self, batch: AffineBatch, w: Tensor, indices: Tensor, smoother: Smoother) -> Answer:
+    def answer(self, batch: AffineBatch, w: Tensor, indices: Tensor, smoother: Smoother) -> Answer:
+        """One oracle call on each example of a batch, counted."""
         self.oracle_calls += self.inferences(indices)
         return batch.oracle(w, smoother, self.importances(indices))
 
@@ -129,3 +148,9 @@ def by_example(structure: Structure) -> tuple[Structure, bool]:
     """The structure with separate potentials for each example, if it has such a form; and whether it has."""
     batched = structure.batched()
     return (structure, False) if batched is None else (batched, True)
+
+
+def pairing(potentials: Sequence[Tensor], statistics: Sequence[Tensor]) -> Tensor:
+    """⟨θ, m⟩, []; forbidden parts have no statistics, so their −inf does not count."""
+    products = (torch.where(m != 0, p.detach() * m, 0.0).sum() for p, m in zip(potentials, statistics, strict=True))
+    return sum(products, torch.zeros(()))

@@ -1,7 +1,6 @@
 """Any torch module with any dataset as a finite sum, and its linearization: the model of the prox-linear algorithm."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -11,11 +10,11 @@ from torch.utils.data import Subset, default_collate
 
 from structsmooth.costs import Hamming
 from structsmooth.losses import StructuralHinge
-from structsmooth.problems.affine import AffineBatch, AffineProblem, Answer, by_example
+from structsmooth.problems.affine import AffineProblem
 from structsmooth.problems.base import Problem
 from structsmooth.problems.derived import DerivedProblem
+from structsmooth.problems.linearized import LinearizedBatch
 from structsmooth.problems.sharding import Shard, of_examples, replicated
-from structsmooth.problems.weighting import times
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.structures.base import PartCosts, Structure
 from structsmooth.structures.checks import require_count
@@ -109,9 +108,12 @@ class ModuleProblem(Problem):
 
     def structured_losses(self, structure: Structure, y: Labels, smoother: Smoother) -> Tensor:
         """Losses [b] of labels under a structure."""
+        return self.losses_and_hinges(structure, y, smoother)[0]
+
+    def losses_and_hinges(self, structure: Structure, y: Labels, smoother: Smoother) -> tuple[Tensor, Tensor | None]:
+        """The same and, if the same oracle call gives them, losses without smoothing, without gradient: [b]."""
         labels, cost = self.labels_and_cost(y)
-        losses: Tensor = StructuralHinge(smoother, cost, "none")(structure, labels)
-        return losses
+        return StructuralHinge(smoother, cost, "none").with_hinge(structure, labels)
 
     def labels_and_cost(self, labels: Labels) -> tuple[Tensor, PartCosts | Tensor | None]:
         """Labels, and the part costs that come with them or else the cost of the problem."""
@@ -177,9 +179,15 @@ class LinearizedProblem(DerivedProblem, AffineProblem):
         """w_k: [dim]."""
         return self.center.clone()
 
-    def affine_batch(self, indices: Tensor) -> "_LinearizedBatch":
+    def affine_batch(self, indices: Tensor) -> LinearizedBatch:
         """Some of the examples."""
-        return _LinearizedBatch(self.problem, self.center, indices)
+        x, y = self.problem.batch(indices)
+        return LinearizedBatch(
+            self.problem.module,
+            lambda w: self.problem.structure(w, x),
+            lambda structure, smoother: self.problem.losses_and_hinges(structure, y, smoother),
+            self.center,
+        )
 
     def linearize(self, w: Tensor) -> "LinearizedProblem":
         """The problem itself."""
@@ -188,68 +196,6 @@ class LinearizedProblem(DerivedProblem, AffineProblem):
     def subset(self, indices: Tensor) -> "LinearizedProblem":
         """The same problem over some of its examples."""
         return LinearizedProblem(self.problem.subset(indices), self.center)
-
-
-class _LinearizedBatch(AffineBatch):
-    """Potentials of some examples at w_k, and products with their Jacobian J."""
-
-    def __init__(self, problem: ModuleProblem, center: Tensor, indices: Tensor) -> None:
-        self.problem, self.center = problem, center.clone().requires_grad_()
-        x, self.y = problem.batch(indices)
-        with torch.enable_grad(), _twice_differentiable(problem.module):
-            self.structure, self.by_example = by_example(problem.structure(self.center, x))
-            self.moving = [p for p in self.structure.potentials if p.requires_grad]
-            self.cotangents = [torch.zeros_like(p, requires_grad=True) for p in self.moving]
-            # Jᵀu as a function of u: linear, so that its derivative is J wherever u is.
-            (self.transpose,) = torch.autograd.grad(self.moving, self.center, self.cotangents, create_graph=True)
-
-    def oracle(self, w: Tensor, smoother: Smoother, importances: Tensor | None = None) -> Answer:
-        tangents = [tangent.requires_grad_() for tangent in self.tangents(w - self.center.detach())]
-        loss = times(self._moved_losses(tangents, smoother), importances).sum()
-        return Answer(loss.detach(), torch.autograd.grad(loss, tangents), self.by_example)
-
-    def losses(self, w: Tensor, smoother: Smoother) -> Tensor:
-        return self._moved_losses(_Tangents.apply(w - self.center.detach(), self), smoother)
-
-    def _moved_losses(self, tangents: Sequence[Tensor], smoother: Smoother) -> Tensor:
-        """Losses [b] under potentials θ + tangents."""
-        rest = iter(tangents)
-        moved = (p.detach() + next(rest) if p.requires_grad else p for p in self.structure.potentials)
-        return self.problem.structured_losses(self.structure.replace(*moved), self.y, smoother)
-
-    def tangents(self, v: Tensor) -> tuple[Tensor, ...]:
-        """J v: a tensor for each of the potentials that depend on the weights."""
-        products: tuple[Tensor, ...] = torch.autograd.grad(
-            self.transpose, self.cotangents, v, retain_graph=True, materialize_grads=True
-        )
-        return products
-
-    def adjoint(self, statistics: Sequence[Tensor]) -> Tensor:
-        return torch.autograd.grad(self.moving, self.center, statistics, retain_graph=True)[0]
-
-
-class _Tangents(torch.autograd.Function):
-    """J v, whose backward pass is Jᵀ."""
-
-    @staticmethod
-    def forward(ctx: Any, v: Tensor, batch: _LinearizedBatch) -> tuple[Tensor, ...]:
-        ctx.batch = batch
-        return batch.tangents(v)
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, *u: Tensor) -> tuple[Tensor, None]:
-        return ctx.batch.adjoint(u), None
-
-
-@contextmanager
-def _twice_differentiable(module: nn.Module) -> Iterator[None]:
-    """Without cuDNN where it would run what it cannot differentiate twice."""
-    if not any(isinstance(part, nn.RNNBase) for part in module.modules()):
-        yield
-        return
-    with torch.backends.cudnn.flags(enabled=False):
-        yield
 
 
 def _check_module(module: nn.Module) -> None:

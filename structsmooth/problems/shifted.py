@@ -72,11 +72,15 @@ class ShiftedProblem(DerivedProblem):
     ) -> FullPass:
         """The full pass of the problem, in these coordinates."""
         kept = {"with_loss": with_loss, "with_statistics": with_statistics}
-        full = self.problem.full_pass(self.origin + w, smoother, **kept)
+        full = self.moved(self.problem.full_pass(self.origin + w, smoother, **kept))
+        return replace(full, weights=w.clone())
+
+    def moved(self, full: FullPass) -> FullPass:
+        """A full pass of the problem, in these coordinates."""
         cost = full.expected_cost
         # The scores of the origin are constants now, as costs are.
         cost = None if cost is None else cost + float(self.origin @ full.gradient)
-        return replace(full, weights=w.clone(), expected_cost=cost)
+        return replace(full, weights=full.weights - self.origin, expected_cost=cost)
 
     def svrg_epoch(
         self,

@@ -28,6 +28,9 @@ class Algorithm(ABC, Generic[S]):
 
     state_type: ClassVar[type[State]] = State
 
+    evaluates: ClassVar[bool] = False
+    """Whether ``first_state`` and ``advance`` evaluate the new state themselves, as a part of their work."""
+
     takes_kernels: ClassVar[bool] = False
     """Whether the solver works for any inner product of weights."""
 
@@ -144,8 +147,10 @@ class Run(Generic[S]):
         if not history:
             raise ValueError("resume must hold a history with a row at least, got an empty one")
         self.state, self.history = replace(state), History(history)
-        if self._evaluations_count and self._begins_next(state, self._smoother(state)):
-            self._kept = self._evaluate(state)  # an unbroken run has it at hand, and has counted it
+        counted = self._evaluations_count or self.solver.evaluates
+        if counted and self._begins_next(state, self._smoother(state)):
+            # An unbroken run has it at hand, and has counted it.
+            self._kept = Evaluation(self._evaluate(state).full, Work())
 
     def until(self, passes: int) -> Status:
         """Make passes up to the limit, convergence or divergence."""
@@ -177,7 +182,8 @@ class Run(Generic[S]):
         state = replace(self.state, evaluation=lent.full if lent else None)
         with work.counted(self.problem):
             trial = self.solver.advance(self.problem, self.lam, state, rng, budget)
-        trial.evaluation = None
+        if not self.solver.evaluates:
+            trial.evaluation = None
         trial.charge(work)
         if lent and not self._evaluations_count:
             trial.charge(lent.work)
@@ -217,6 +223,9 @@ class Run(Generic[S]):
 
     def _evaluate(self, state: S) -> Evaluation:
         work = Work()
+        if state.evaluation is not None:  # by the solver itself, and counted
+            full, state.evaluation = state.evaluation, None
+            return Evaluation(full, work)
         with work.counted(self.problem):
             full = self.solver.evaluate(self.problem, self.lam, state)
         return Evaluation(full, work)

@@ -73,7 +73,8 @@ class State:
         seconds: time so far.
         dual: lower bound on the optimum; ``None`` as long as there is none.
         evaluation: the full pass that evaluated these weights, where the next pass begins with the same one. A run
-            lends it to :meth:`Solver.advance`; it is never saved.
+            lends it to :meth:`Solver.advance`, and takes it from solvers that evaluate their states themselves; it is
+            never saved.
         partitioned: whether each of several processes may have a part of the state, which it saves by itself.
     """
 

@@ -136,6 +136,20 @@ def test_examples_that_share_potentials_are_asked_again(monkeypatch: pytest.Monk
     assert problem.oracle_calls - calls == 6
 
 
+@every_structure
+@pytest.mark.parametrize(("smoother", "passes"), [(Max(), 1), (L2(0.7, 3), 1), (Entropy(0.7), 2)], ids=str)
+def test_smoothed_and_plain_loss_by_one_oracle_call(name: str, smoother: Smoother, passes: int) -> None:
+    if name == "graph" and isinstance(smoother, Entropy):
+        return  # graph cuts have no exp oracle
+    problem = PROBLEMS[name]()
+    for weighted in (problem, problem.weighted(torch.linspace(0.5, 3.0, problem.n))):
+        linear, calls = weighted.linearize(problem.start()), weighted.oracle_calls
+        full = linear.full_pass(problem.start(), smoother, with_loss=True)
+        assert weighted.oracle_calls - calls == passes * problem.n
+        assert full.loss == pytest.approx(weighted.loss(problem.start()), rel=1e-12)
+        assert full.smoothed_loss == pytest.approx(weighted.loss(problem.start(), smoother), rel=1e-12)
+
+
 def test_it_is_convex_where_the_problem_is_not() -> None:
     problem = candidates_problem()
     linear = problem.linearize(problem.start())

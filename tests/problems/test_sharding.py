@@ -51,6 +51,7 @@ def weighted(problem: Problem) -> Problem:
 RUNS: dict[str, tuple[Callable[[], Problem], Any]] = {
     "deep SVRG": (small_networks.chain_problem, SVRG(learning_rate=0.1)),
     "deep prox-linear": (small_networks.chain_problem, ProxLinear()),
+    "deep prox-linear by Casimir": (small_networks.chain_problem, ProxLinear(inner="casimir-svrg")),
     "deep incremental": (small_networks.chain_problem, IncrementalProxLinear()),
     "deep Adam": (small_networks.tree_problem, Adam()),
     "smooth deep SVRG": (lambda: small_networks.chain_problem(smoother=Entropy(1.0)), SVRG()),

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from structsmooth.losses import StructuralHinge
-from structsmooth.problems.affine import AffineBatch, Answer, Parts, by_example
+from structsmooth.problems.affine import AffineBatch, Answer, Parts, by_example, pairing
 from structsmooth.problems.linear.active_set import inner, minus
 from structsmooth.problems.linear.blocks import BlockProblem
 from structsmooth.problems.weighting import times
@@ -21,6 +21,11 @@ class BlockBatch(AffineBatch):
     def __init__(self, problem: BlockProblem, indices: Tensor) -> None:
         self.problem, self.indices, self.blocks = problem, indices, problem.blocks_of(indices)
 
+    @property
+    def moving(self) -> Sequence[Tensor]:
+        """All potentials, at zero: the costs have their shapes."""
+        return [costs for block in self.blocks for costs in self.problem.costs(block)]
+
     def losses(self, w: Tensor, smoother: Smoother) -> Tensor:
         """Losses [b], differentiable once."""
         singles = (BlockBatch(self.problem, index) for index in self.indices.split(1))
@@ -30,16 +35,21 @@ class BlockBatch(AffineBatch):
         """One oracle call on each block."""
         losses: list[Tensor] = []
         expected: list[Tensor] = []
+        constants: list[Tensor] = []
         statistics: list[Tensor] = []
         for block in self.blocks:
             factor = 1.0 if importances is None else self.problem.n * self.problem.block_share(block)
             problem, augmented = self.problem, self.problem.augmented(w, block)
             response = problem.oracle(augmented, block, smoother)
             labels, costs = problem.label_parts(block), problem.costs(block)
+            cost = inner(costs, response.statistics)
             losses.append(factor * (response.value - inner(augmented, labels) + inner(costs, labels)))
-            expected.append(factor * inner(costs, response.statistics))
+            expected.append(factor * cost)
+            constants.append(factor * (response.value - inner(augmented, response.statistics) + cost))
             statistics += (factor * change for change in minus(response.statistics, labels))
-        return Answer(torch.stack(losses).sum(), statistics, False, torch.stack(expected).sum())
+        sums = (torch.stack(terms).sum() for terms in (losses, constants, expected))
+        loss, constant, cost = sums
+        return Answer(loss, statistics, constant, False, cost=cost)
 
     def adjoint(self, statistics: Sequence[Tensor]) -> Tensor:
         """Σ B_iᵀ m_i: [dim]."""
@@ -72,15 +82,26 @@ class StructureBatch(AffineBatch):
         structure: of the examples under weights w; differentiable.
         y: their labels.
         cost: task loss or part costs; ``None`` for no margin.
+        start: any weights.
     """
 
-    w: Tensor
-    moving: list[Tensor]
-
     def __init__(
-        self, structure: Callable[[Tensor], Structure], y: Tensor, cost: PartCosts | Tensor | Parts | None
+        self,
+        structure: Callable[[Tensor], Structure],
+        y: Tensor,
+        cost: PartCosts | Tensor | Parts | None,
+        start: Tensor,
     ) -> None:
-        self.structure, self.y, self.cost = structure, y, cost
+        self.structure, self.y, self.cost, self.w = structure, y, cost, start
+        self._moving: list[Tensor] | None = None
+
+    @property
+    def moving(self) -> Sequence[Tensor]:
+        """The potentials that depend on the weights, at those of the last answer or else at the start."""
+        if self._moving is None:
+            self._at(self.w)
+        assert self._moving is not None
+        return self._moving
 
     def losses(self, w: Tensor, smoother: Smoother) -> Tensor:
         """Losses [b]."""
@@ -89,9 +110,7 @@ class StructureBatch(AffineBatch):
 
     def oracle(self, w: Tensor, smoother: Smoother, importances: Tensor | None = None) -> Answer:
         """One oracle call on each example."""
-        self.w = w.detach().requires_grad_()
-        own, has_rows = by_example(self.structure(self.w))
-        self.moving = [p for p in own.potentials if p.requires_grad]
+        own, has_rows = self._at(w)
         # Leaves, so that there is a gradient in the potentials as well.
         structure = own.replace(*(p.detach().requires_grad_() if p.requires_grad else p for p in own.potentials))
         leaves = [p for p in structure.potentials if p.requires_grad]
@@ -100,12 +119,22 @@ class StructureBatch(AffineBatch):
         costs = self.cost(structure, self.y) if callable(self.cost) else self.cost
         if costs is not None:
             costs = scale * costs if isinstance(costs, Tensor) else tuple(scale * own for own in costs)
-        loss = times(StructuralHinge(smoother, costs, "none")(structure, self.y), importances).sum()
+        losses, hinges = StructuralHinge(smoother, costs, "none").with_hinge(structure, self.y)
+        loss, hinge = times(losses, importances).sum(), None if hinges is None else times(hinges, importances).sum()
         *statistics, cost = torch.autograd.grad(loss, (*leaves, scale), materialize_grads=True)
-        return Answer(loss.detach(), statistics, has_rows, cost)
+        loss = loss.detach()
+        return Answer(loss, statistics, loss - pairing(leaves, statistics), has_rows, hinge, cost)
 
     def adjoint(self, statistics: Sequence[Tensor]) -> Tensor:
         """Σ B_iᵀ m_i: [dim]."""
         if not self.moving:
             return torch.zeros_like(self.w)
         return torch.autograd.grad(self.moving, self.w, statistics)[0]
+
+    def _at(self, w: Tensor) -> tuple[Structure, bool]:
+        """The structure under weights, with separate potentials for each example if it has such a form."""
+        self.w = w.detach().requires_grad_()
+        with torch.enable_grad():
+            own, has_rows = by_example(self.structure(self.w))
+        self._moving = [p for p in own.potentials if p.requires_grad]
+        return own, has_rows

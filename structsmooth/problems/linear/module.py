@@ -152,7 +152,9 @@ class LinearModuleProblem(LinearProblem):
     def affine_batch(self, indices: Tensor) -> AffineBatch:
         """Some of the examples."""
         x, labels = self.batch(indices)
-        return StructureBatch(lambda w: self.structure(w, x), *self.module_problem.labels_and_cost(labels))
+        return StructureBatch(
+            lambda w: self.structure(w, x), *self.module_problem.labels_and_cost(labels), self.start()
+        )
 
     @of_examples
     def subset(self, indices: Tensor) -> "LinearModuleProblem":

@@ -27,6 +27,7 @@ from structsmooth import (
     Status,
 )
 from structsmooth.problems import ShiftedProblem
+from structsmooth.solvers.primal import prox_linear
 from structsmooth.solvers.primal.prox_linear import ProxLinearState
 
 LAM, N, OUTPUTS, DIM = 0.05, 5, 4, 2
@@ -78,14 +79,16 @@ class Iteration:
 def trace(solver: ProxLinear, problem: Problem, passes: int, monkeypatch: pytest.MonkeyPatch) -> list[Iteration]:
     states: list[ProxLinearState] = []
     candidates: list[Tensor] = []
-    find = ProxLinear._minimize
+    line_3 = "_ascend" if solver.ascends else "_descend"
+    find = getattr(ProxLinear, line_3)
 
-    def spy(self: ProxLinear, *arguments: Any) -> Tensor:
-        candidates.append(find(self, *arguments))
-        return candidates[-1]
+    def spy(self: ProxLinear, *arguments: Any) -> Any:
+        found = find(self, *arguments)
+        candidates.append(found.candidate)
+        return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(ProxLinear, "_minimize", spy)
+        patch.setattr(ProxLinear, line_3, spy)
         solver.solve(problem, lam=LAM, passes=passes, callbacks=[lambda progress: states.append(progress.state)])
     assert len(candidates) == len(states) - 1
     return [Iteration(a, b, c) for (a, b), c in zip(pairwise(states), candidates, strict=True)]
@@ -116,10 +119,11 @@ def test_bound_and_descent_of_theorem_35(monkeypatch: pytest.MonkeyPatch) -> Non
     assert mappings[-1] < 0.2 * mappings[0]
 
 
-@pytest.mark.parametrize("inner", ["casimir-svrg", "svrg"])
+@pytest.mark.parametrize("inner", ["bcfw", "casimir-svrg", "svrg"])
 def test_a_step_with_many_passes_is_the_exact_one(inner: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     problem = sines()
-    solver = ProxLinear(learning_rate=ETA, mu=0.01, k=OUTPUTS, inner=inner, inner_passes=150, lipschitz=100.0)
+    of_svrg = {} if inner == "bcfw" else {"mu": 0.01, "k": OUTPUTS, "lipschitz": 100.0}
+    solver = ProxLinear(learning_rate=ETA, inner=inner, inner_passes=150, **of_svrg)
     (it,) = trace(solver, problem, 150, monkeypatch)
     best = exact_step(problem, it.before.weights, ETA)
     # Smoothing costs μ/2 at most.
@@ -176,7 +180,7 @@ def test_acceptance(accept: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("lipschitz", [None, 1e-3])
 def test_an_explosion_halves_the_step_where_all_is_accepted(lipschitz: float | None) -> None:
-    solver = ProxLinear(learning_rate=1e4, lipschitz=lipschitz, accept="always")
+    solver = ProxLinear(learning_rate=1e4, inner="casimir-svrg", lipschitz=lipschitz, accept="always")
     history = solver.solve(candidates_problem(), lam=1e-3, passes=20).history
     assert history[0].step_size == 1e4 > 10 * history[1].step_size
     values = history.column("objective")
@@ -189,7 +193,7 @@ def test_step_lengths_follow_the_error_of_the_model(eta: float | None, monkeypat
     problem, factors = candidates_problem(), []
     solver = ProxLinear(k=OUTPUTS)
     if eta is not None:
-        monkeypatch.setattr(ProxLinear, "estimate_step_size", lambda *_: eta)
+        monkeypatch.setattr(prox_linear, "first_step_length", lambda _: eta)
     for it in trace(solver, problem, 25, monkeypatch):
         w, used = it.before.weights, it.before.step_size
         linearized = objective(problem.linearize(w), it.candidate)
@@ -211,8 +215,8 @@ def test_the_first_step_length_suits_the_scale_of_the_scores(scale: float) -> No
     inputs = [(x * scale, y) for x, y in problem.dataset]
     scaled = ModuleProblem(problem.module, inputs, batch_size=1)
     start = problem.start()
-    eta = ProxLinear().estimate_step_size(problem, 0.0, start, 0)
-    assert ProxLinear().estimate_step_size(scaled, 0.0, start / scale, 0) == pytest.approx(eta / scale**2)
+    eta = ProxLinear().first_state(problem, 0.0, start, 0).step_size
+    assert ProxLinear().first_state(scaled, 0.0, start / scale, 0).step_size == pytest.approx(eta / scale**2)
 
 
 @pytest.mark.parametrize("tolerance", [0.01, 0.001])
@@ -220,7 +224,9 @@ def test_the_gradient_rule_keeps_its_promise(tolerance: float, monkeypatch: pyte
     """F_η(ŵ_k; w_{k-1}) is within ε_0/k of its minimum, exactly so for an objective that is smooth itself."""
     hinges = sines()
     problem = ModuleProblem(hinges.module, hinges.dataset, None, 1, smoother=Entropy(1.0))
-    solver = ProxLinear(learning_rate=ETA, inner_stop="gradient", tolerance=tolerance, inner_passes=100)
+    solver = ProxLinear(
+        learning_rate=ETA, inner="casimir-svrg", inner_stop="gradient", tolerance=tolerance, inner_passes=100
+    )
     iterations = trace(solver, problem, 120, monkeypatch)[:10]
     for k, it in enumerate(iterations, 1):
         assert it.after.passes - it.before.passes < 100
@@ -259,16 +265,40 @@ def test_levels_of_smoothing(schedule: Any, levels: list[float]) -> None:
     assert all(value > 0 for value in history.column("gradient_mapping")[1:])
 
 
-def test_the_limit_cuts_the_last_iteration_short() -> None:
-    assert ProxLinear().solve(sines(), lam=LAM, passes=7).history.column("passes") == [0, 5, 7]
+@pytest.mark.parametrize(("inner", "passes"), [("bcfw", [0, 2, 4, 6, 7]), ("svrg", [0, 5, 7])])
+def test_the_limit_cuts_the_last_iteration_short(inner: Any, passes: list[int]) -> None:
+    assert ProxLinear(inner=inner).solve(sines(), lam=LAM, passes=7).history.column("passes") == passes
 
 
-def test_oracle_calls() -> None:
-    """In an iteration of Casimir-SVRG three for each pass, and two evaluations; at first a gradient and a loss."""
-    problem = sines()
-    solver = ProxLinear(lipschitz=10.0)
-    history = solver.solve(problem, lam=LAM, passes=10).history
-    assert history.column("oracle_calls") == [2 * N, (2 + 12) * N, (2 + 24) * N]
+@pytest.mark.parametrize("eta", [None, ETA])
+def test_oracle_calls(eta: float | None) -> None:
+    """An iteration takes two for each pass, of which one is the evaluation; and one for its model if η adapts."""
+    solver = ProxLinear(inner="casimir-svrg", schedule="constant", lipschitz=10.0, learning_rate=eta)
+    history = solver.solve(sines(), lam=LAM, passes=10).history
+    assert history.column("oracle_calls") == [
+        N,
+        (1 + (11 if eta is None else 10)) * N,
+        (1 + (22 if eta is None else 20)) * N,
+    ]
+
+
+def test_a_rejected_candidate_takes_another_pass_if_the_level_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    for schedule, more in (("adaptive", 1), ("constant", 0)):
+        solver = ProxLinear(learning_rate=100.0, lipschitz=0.1, schedule=schedule, k=OUTPUTS, inner_passes=1)
+        iterations = trace(solver, sines(), 20, monkeypatch)
+        assert len({torch.equal(it.before.weights, it.after.weights) for it in iterations}) == 2
+        for it in iterations:
+            rejected = torch.equal(it.before.weights, it.after.weights)
+            assert it.after.oracle_calls - it.before.oracle_calls == (2 + more * rejected) * N
+
+
+@pytest.mark.parametrize("inner_stop", ["budget", "gradient"])
+def test_oracle_calls_of_bcfw(inner_stop: Any) -> None:
+    """One for each pass and one for F, and one after each pass for the gap, where that is asked for."""
+    solver = ProxLinear(inner="bcfw", inner_passes=3, inner_stop=inner_stop, tolerance=1e-9)
+    history = solver.solve(sines(), lam=LAM, passes=6).history
+    each = 4 if inner_stop == "budget" else 7
+    assert history.column("oracle_calls") == [N, (1 + each) * N, (1 + 2 * each) * N]
 
 
 @pytest.mark.parametrize(("copies", "seen"), [(1, N), (24, 20)])
@@ -283,10 +313,10 @@ def test_the_first_constant_takes_a_few_examples(copies: int, seen: int, monkeyp
 
     monkeypatch.setattr(CasimirSVRG, "try_step_sizes", watched)
     problem = ModuleProblem(Sines(), list(sines().dataset) * copies, batch_size=1)
-    state = ProxLinear().first_state(problem, LAM, None, 0)
+    state = ProxLinear(inner="casimir-svrg").first_state(problem, LAM, None, 0)
     assert state.lipschitz > 0
     (calls,) = spent
-    assert problem.oracle_calls == 2 * problem.n + calls  # η and F(w_0) take a pass each
+    assert problem.oracle_calls == problem.n + calls  # η and F(w_0) take a pass
 
 
 # Graph cuts have no exp oracle.
@@ -315,7 +345,7 @@ def test_at_a_stationary_point_nothing_happens() -> None:
     """Labels win by far: the loss is zero, and so is the minimum of every model."""
     chain = ModuleProblem(Fixed(), [(torch.zeros(3, 2), torch.tensor([0, 1, 1]))], batch_size=1)
     result = ProxLinear().solve(chain, lam=0.0, passes=10)
-    assert result.history.column("objective") == [0.0] * 3
+    assert result.history.column("objective") == [0.0] * 6
     assert torch.equal(result.weights, chain.start())
     assert result.status is Status.PASS_LIMIT
 
@@ -329,6 +359,22 @@ class Fixed(ScoreModule):
 
     def forward(self, x: Tensor) -> LinearChain:
         return LinearChain(torch.asinh(self.scores).expand(len(x), 3, 2) * 3 + x, torch.zeros(2, 2))
+
+
+def test_refuses_to_resume_with_other_blocks() -> None:
+    result = ProxLinear().solve(sines(), lam=LAM, passes=2)
+    with pytest.raises(ValueError, match="the state has statistics of 5 blocks, but this batch_size gives 3"):
+        ProxLinear(batch_size=2).solve(sines(), lam=LAM, passes=4, resume=(result.state, result.history))
+
+
+@pytest.mark.parametrize("name", ["mu", "k", "smoothing", "schedule", "lipschitz", "warm_start"])
+def test_hyperparameters_of_svrg_choose_it(name: str) -> None:
+    other = {"mu": 0.5, "k": 7, "smoothing": "entropy", "schedule": "constant", "lipschitz": 2.0}
+    given: dict[str, Any] = {name: other.get(name, "extrapolation")}
+    assert ProxLinear().ascends
+    assert not ProxLinear(**given).ascends
+    with pytest.raises(ValueError, match=f'{name} must have its default with inner="bcfw": only SVRG has it'):
+        ProxLinear(inner="bcfw", **given)
 
 
 def test_needs_a_linearization() -> None:

@@ -78,7 +78,7 @@ class ChainBlocks(LinearProblem):
     def affine_batch(self, indices: Tensor) -> StructureBatch:
         """Some of the examples, padded, in plain torch."""
         labels = pad(self.labels[self.sequences.tokens(indices)], self.sequences.lengths[indices])
-        return StructureBatch(lambda w: self.structure(w, indices), labels, self.cost)
+        return StructureBatch(lambda w: self.structure(w, indices), labels, self.cost, self.start())
 
     def oracle(self, potentials: Parts, block: int, smoother: Smoother = Max()) -> Response:  # noqa: B008 - immutable
         """The oracle of :class:`~structsmooth.structures.LinearChain`."""

@@ -1,0 +1,113 @@
+"""Batches of linearized scores: products with Jacobians that are never formed."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from structsmooth.problems.affine import AffineBatch, Answer, by_example, pairing
+from structsmooth.problems.weighting import times
+from structsmooth.smoothing import Smoother
+from structsmooth.structures.base import Structure
+
+
+class LinearizedBatch(AffineBatch):
+    """Potentials of some examples at w_k, and products with their Jacobian J.
+
+    Args:
+        module: of the scores.
+        structure: of the examples under weights w; differentiable.
+        losses: those under a structure and a smoother and, if the same oracle call gives them, those without smoothing.
+        center: w_k, [dim].
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        structure: Callable[[Tensor], Structure],
+        losses: Callable[[Structure, Smoother], tuple[Tensor, Tensor | None]],
+        center: Tensor,
+    ) -> None:
+        self.module, self._losses, self.center = module, losses, center.clone().requires_grad_()
+        with torch.enable_grad(), _twice_differentiable(module):
+            self.structure, self.by_example = by_example(structure(self.center))
+        self._moving = [p for p in self.structure.potentials if p.requires_grad]
+
+    @property
+    def moving(self) -> Sequence[Tensor]:
+        """The potentials that depend on the weights, at w_k."""
+        return self._moving
+
+    def losses(self, w: Tensor, smoother: Smoother) -> Tensor:
+        """Losses [b]."""
+        return self._moved_losses(_Tangents.apply(w - self.center.detach(), self), smoother)[0]
+
+    def oracle(self, w: Tensor, smoother: Smoother, importances: Tensor | None = None) -> Answer:
+        """One oracle call on each example."""
+        tangents = [tangent.requires_grad_() for tangent in self.tangents(w - self.center.detach())]
+        losses, hinges = self._moved_losses(tangents, smoother)
+        loss, hinge = times(losses, importances).sum(), None if hinges is None else times(hinges, importances).sum()
+        statistics = torch.autograd.grad(loss, tangents)
+        moved = [p + tangent for p, tangent in zip(self.moving, tangents, strict=True)]
+        loss = loss.detach()
+        return Answer(loss, statistics, loss - pairing(moved, statistics), self.by_example, hinge)
+
+    def _moved_losses(self, tangents: Sequence[Tensor], smoother: Smoother) -> tuple[Tensor, Tensor | None]:
+        """Losses [b] under potentials θ + tangents, and those without smoothing."""
+        rest = iter(tangents)
+        moved = (p.detach() + next(rest) if p.requires_grad else p for p in self.structure.potentials)
+        return self._losses(self.structure.replace(*moved), smoother)
+
+    def tangents(self, v: Tensor) -> tuple[Tensor, ...]:
+        """J v: a tensor for each of the potentials that depend on the weights."""
+        if not v.any():
+            return tuple(map(torch.zeros_like, self.moving))
+        cotangents, transpose = self._transpose
+        products: tuple[Tensor, ...] = torch.autograd.grad(
+            transpose, cotangents, v, retain_graph=True, materialize_grads=True
+        )
+        return products
+
+    @cached_property
+    def _transpose(self) -> tuple[list[Tensor], Tensor]:
+        """Any u, and Jᵀu as a function of it: linear, so that its derivative is J wherever u is."""
+        cotangents = [torch.zeros_like(p, requires_grad=True) for p in self.moving]
+        with torch.enable_grad(), _twice_differentiable(self.module):
+            (product,) = torch.autograd.grad(self.moving, self.center, cotangents, create_graph=True)
+        return cotangents, product
+
+    def adjoint(self, statistics: Sequence[Tensor]) -> Tensor:
+        """Σ J_iᵀ m_i: [dim]."""
+        return torch.autograd.grad(self.moving, self.center, statistics, retain_graph=True)[0]
+
+    def plane(self, statistics: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """Here a_i = θ_i(w_k) − J w_k."""
+        slope = self.adjoint(statistics)
+        return slope, pairing(self.moving, statistics) - slope @ self.center.detach()
+
+
+class _Tangents(torch.autograd.Function):
+    """J v, whose backward pass is Jᵀ."""
+
+    @staticmethod
+    def forward(ctx: Any, v: Tensor, batch: LinearizedBatch) -> tuple[Tensor, ...]:
+        ctx.batch = batch
+        return batch.tangents(v)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *u: Tensor) -> tuple[Tensor, None]:
+        return ctx.batch.adjoint(u), None
+
+
+@contextmanager
+def _twice_differentiable(module: nn.Module) -> Iterator[None]:
+    """Without cuDNN where it would run what it cannot differentiate twice."""
+    if not any(isinstance(part, nn.RNNBase) for part in module.modules()):
+        yield
+        return
+    with torch.backends.cudnn.flags(enabled=False):
+        yield

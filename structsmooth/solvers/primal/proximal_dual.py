@@ -1,0 +1,179 @@
+"""Block-coordinate Frank-Wolfe on problems with affine potentials and a proximal term."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from structsmooth.problems.affine import AffineProblem
+from structsmooth.problems.base import Problem
+from structsmooth.problems.linear.active_set import flat, shaped
+from structsmooth.problems.module import LinearizedProblem, ModuleProblem
+from structsmooth.problems.sharding import Shard, replicated
+from structsmooth.solvers.state import empty
+
+
+@dataclass(frozen=True)
+class BlockStatistics:
+    """For each block of examples, a convex combination of answers of the oracle.
+
+    Answers consist of outputs, whatever the potentials were, so it stays one when the potentials change.
+
+    Attributes:
+        statistics: of all blocks, less those of the labels, in the shapes of their batches: end to end, flat.
+        sizes: how many of these numbers are a block's, [blocks]; none as long as it has the labels alone.
+        constants: of the losses less ⟨θ, statistics⟩, summed over the examples of each block, [blocks].
+    """
+
+    statistics: Tensor = field(default_factory=empty)
+    sizes: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
+    constants: Tensor = field(default_factory=empty)
+
+    @classmethod
+    def of_labels(cls, weights: Tensor, blocks: int) -> "BlockStatistics":
+        """The labels of all blocks, in the dtype and on the device of the weights."""
+        return cls(weights.new_zeros(0), torch.zeros(blocks, dtype=torch.int64), weights.new_zeros(blocks))
+
+
+@dataclass(frozen=True)
+class ProximalPoint:
+    """A point of the dual, and the weights that belong to it.
+
+    Attributes:
+        weights: the minimum of the objective with the planes of the blocks in place of their losses, [dim].
+        value: of the dual there, which is that minimum, [].
+        gap: sum of the gaps of all blocks in the last pass, each before the step on its block, [].
+        blocks: the statistics.
+    """
+
+    weights: Tensor
+    value: Tensor
+    gap: Tensor
+    blocks: BlockStatistics
+
+
+@dataclass(frozen=True)
+class ProximalDual:
+    """The dual of (1/n) Σ f_i(w) + (λ/2)‖w‖² + (1/2η)‖w − z‖² for f_i whose potentials are affine in the weights.
+
+    The statistics m of a block give a plane below its loss, ⟨θ(w), m⟩ plus a constant. A step on a block asks the
+    oracle for the plane that touches its loss at the weights, and moves towards it by exact line search, so the dual
+    never decreases.
+
+    Attributes:
+        problem: (1/n) Σ f_i.
+        lam: λ ≥ 0.
+        step_size: η.
+        center: z, [dim].
+        examples: those of each block.
+
+    Reference:
+        Lacoste-Julien et al. (2013), Algorithm 4.
+    """
+
+    problem: AffineProblem
+    lam: float
+    step_size: float
+    center: Tensor
+    examples: Sequence[Tensor]
+
+    @property
+    def shard(self) -> Shard | None:
+        """That of the problem."""
+        return self.problem.shard
+
+    @property
+    def convexity(self) -> float:
+        """λ + 1/η."""
+        return self.lam + 1 / self.step_size
+
+    def point(self, blocks: BlockStatistics) -> ProximalPoint:
+        """The point with some statistics, by one pass over the examples without the oracle."""
+        kept, made = len(blocks.sizes), len(self.examples)
+        if kept != made:
+            raise ValueError(f"the state has statistics of {kept} blocks, but this batch_size gives {made}")
+        slope, constant = torch.zeros_like(self.center), self.center.new_zeros(())
+        for examples, own in zip(self.examples, _split(blocks), strict=True):
+            if len(own):
+                batch = self.problem.affine_batch(examples)
+                own_slope, own_constant = batch.plane(shaped(own, tuple(batch.moving)))
+                slope, constant = slope + own_slope, constant + own_constant
+        slope, constant = slope / self.problem.n, (constant + blocks.constants.sum()) / self.problem.n
+        weights = (self.center / self.step_size - slope) / self.convexity
+        value = constant + slope @ weights + self.regularizer(weights)
+        return ProximalPoint(weights, value, value.new_tensor(torch.inf), blocks)
+
+    @replicated
+    def ascend(self, point: ProximalPoint, rng: np.random.Generator) -> ProximalPoint:
+        """One step on each block, in random order."""
+        steps = _Steps(self, point)
+        for i in rng.permutation(len(self.examples)):
+            steps.step(i)
+        return steps.point()
+
+    def gap(self, point: ProximalPoint) -> float:
+        """The duality gap at the weights of a point, by one oracle call on each example."""
+        return self.problem.loss(point.weights) + float(self.regularizer(point.weights) - point.value)
+
+    def regularizer(self, weights: Tensor) -> Tensor:
+        """(λ/2)‖w‖² + (1/2η)‖w − z‖², []."""
+        distance = (weights - self.center).square().sum()
+        return self.lam / 2 * weights.square().sum() + distance / (2 * self.step_size)
+
+
+class _Steps:
+    """Steps on the blocks of a point, which stays as it is."""
+
+    def __init__(self, dual: ProximalDual, start: ProximalPoint) -> None:
+        self.dual, self.weights, self.value = dual, start.weights, start.value
+        self.statistics, self.constants = [*_split(start.blocks)], start.blocks.constants.clone()
+        self.gap = torch.zeros_like(start.value)
+
+    def step(self, i: int) -> None:
+        """Move the statistics of a block towards the answer of the oracle, as far as the dual increases most."""
+        problem, examples = self.dual.problem, self.dual.examples[i]
+        batch = problem.affine_batch(examples)
+        answer = problem.answer(batch, self.weights, examples, problem.smoother)
+        towards = flat(tuple(answer.statistics))
+        own = self.statistics[i] if len(self.statistics[i]) else torch.zeros_like(towards)
+        slope, constant = batch.plane(shaped(towards - own, tuple(answer.statistics)))
+        rise = answer.constant - self.constants[i]
+        gap = (rise + constant + slope @ self.weights) / problem.n
+        curvature = slope @ slope / (self.dual.convexity * problem.n**2)
+        size = (gap / curvature).nan_to_num(0.0).clamp(0, 1)  # no direction, no step
+        self.statistics[i] = torch.lerp(own, towards, size)
+        self.constants[i] += size * rise
+        self.weights = self.weights - size / (self.dual.convexity * problem.n) * slope
+        self.value = self.value + size * (gap - size / 2 * curvature)
+        self.gap = self.gap + gap
+
+    def point(self) -> ProximalPoint:
+        """Where the steps have led."""
+        sizes = torch.tensor([len(own) for own in self.statistics])
+        blocks = BlockStatistics(torch.cat(self.statistics), sizes, self.constants)
+        return ProximalPoint(self.weights, self.value, self.gap, blocks)
+
+
+def _split(blocks: BlockStatistics) -> tuple[Tensor, ...]:
+    """The statistics of each block."""
+    parts: tuple[Tensor, ...] = blocks.statistics.split(blocks.sizes.tolist())
+    return parts
+
+
+def linearized(problem: Problem, weights: Tensor) -> AffineProblem:
+    """The linearization of a problem, with products with its Jacobians.
+
+    Raises:
+        TypeError: the problem has another kind of linearization.
+    """
+    linear = problem.linearize(weights)
+    if isinstance(linear, ModuleProblem):  # its scores are affine
+        return LinearizedProblem(linear, weights)
+    if not isinstance(linear, AffineProblem):
+        raise TypeError(
+            f'inner="bcfw" needs a linearization with statistics, got a {type(linear).__name__}; take '
+            'inner="casimir-svrg"'
+        )
+    return linear
