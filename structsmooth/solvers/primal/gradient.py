@@ -137,6 +137,12 @@ class GradientSolver(Solver[S], Steered[S]):
         steps, size = self.steps_per_pass(problem), self.examples_per_step(problem)
         return torch.from_numpy(rng.permutation(problem.n)[: steps * size]).view(steps, size)
 
+    def blocks(self, problem: Problem) -> tuple[Tensor, ...]:
+        """Batches whose examples stay the same, for solvers that keep something for each: a random partition."""
+        order = torch.from_numpy(np.random.default_rng(0).permutation(problem.n))
+        blocks: tuple[Tensor, ...] = order.split(self.examples_per_step(problem))
+        return blocks
+
     def steps_per_pass(self, problem: Problem) -> int:
         """Number of batches in a pass."""
         return problem.n // self.examples_per_step(problem)

@@ -108,12 +108,6 @@ class IncrementalProxLinear(GradientSolver[IncrementalState]):
         dtype: torch.dtype = weights.dtype if self.planes == "weights" else getattr(torch, self.planes)
         return dtype
 
-    def blocks(self, problem: Problem) -> tuple[Tensor, ...]:
-        """Examples of the blocks: the same random partition in every run."""
-        order = torch.from_numpy(np.random.default_rng(0).permutation(problem.n))
-        blocks: tuple[Tensor, ...] = order.split(self.examples_per_step(problem))
-        return blocks
-
     def steps_per_pass(self, problem: Problem) -> int:
         """Number of blocks."""
         return math.ceil(problem.n / self.examples_per_step(problem))

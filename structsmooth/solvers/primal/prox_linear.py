@@ -151,12 +151,6 @@ class ProxLinear(GradientSolver[ProxLinearState]):
         labels = vars(BlockStatistics.of_labels(weights, len(self.blocks(problem))))
         return ProxLinearState(weights, step_size, lipschitz=self.lipschitz or 0.0, mu=self._first_mu, **labels)
 
-    def blocks(self, problem: Problem) -> tuple[Tensor, ...]:
-        """Examples of the blocks of BCFW: the same random partition in every run."""
-        order = torch.from_numpy(np.random.default_rng(0).permutation(problem.n))
-        blocks: tuple[Tensor, ...] = order.split(self.examples_per_step(problem))
-        return blocks
-
     def evaluate(self, problem: Problem, lam: float, state: ProxLinearState) -> FullPass:
         """The pass that gives F; for SVRG on the linearized problem, where its first epoch will start."""
         smoother = problem.surrogate(self.smoother(state))
