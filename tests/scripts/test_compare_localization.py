@@ -23,14 +23,14 @@ def command(tmp_path, monkeypatch):
     data = str(boxed_images.write_all(tmp_path, pictures))
     files = ["--train", data, "--test", data, "--out", str(tmp_path / "runs")]
     features = ["--backbone", "tiny", "--features-cache", str(tmp_path / "features"), "--jobs", "1"]
-    return [*files, *features, "--class", "dog", "cat", "--limit", "3", "--calls", "21"]
+    return [*files, *features, "--class", "dog", "cat", "--limit", "3", "--calls", "23"]
 
 
 def tables(output: str) -> dict[str, dict[str, list[float]]]:
     """Rows of numbers by solver, for each measure."""
     found: dict[str, dict[str, list[float]]] = {}
     for line in output.splitlines():
-        if title := re.match(r"\w+: (\w+) after 21 oracle calls", line):
+        if title := re.match(r"\w+: (\w+) after 23 oracle calls", line):
             found[title[1]] = {}
         elif re.match(r"\| \S.* \| [\d.-]+ \|", line):
             name, *cells = [cell.strip() for cell in line.strip("|").split("|")]
@@ -52,7 +52,7 @@ def test_each_solver_has_as_many_oracle_calls(command, tmp_path, capsys):
     assert len(runs) == 2 * 2 * 3
     for path in runs:
         calls = History.load(path).column("oracle_calls")
-        assert calls[-1] == 3 * (21 if "-sgd" in path.name else 1 + 12)
+        assert calls[-1] == 3 * (23 if "-sgd" in path.name else 1 + 2 * 10)
     for label, column in (("dog", 0), ("cat", 1)):
         histories = [History.load(path) for path in runs if f"-{label}-sgd" in path.name]
         medians = {name: sorted(h[-1].as_dict()[name] for h in histories)[1] for name in measured}

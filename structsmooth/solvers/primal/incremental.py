@@ -31,6 +31,7 @@ class IncrementalState(GradientState):
     constants: Tensor = field(default_factory=empty)
     shares: Tensor = field(default_factory=empty)
     scales: Tensor = field(default_factory=empty)  # D of the first pass, if estimated: later ones take it from planes
+    first_step_size: float = 0.0  # η of the first pass
     seen: float = math.inf  # F in the last pass, with each loss where the step on its block saw it
     model_gap: float = math.inf  # of the last pass: the sum of the block gaps, each before the step on its block
 
@@ -65,7 +66,8 @@ class IncrementalProxLinear(GradientSolver[IncrementalState]):
     of rare words, may move as far as others. D_j/η is at least 2.5 λ.
 
     η grows by a fifth after a pass whose steps saw a smaller objective than those of the pass before, and shrinks to
-    0.7 of itself after a pass whose steps saw a larger one. It grows to at most 0.4/λ.
+    0.7 of itself after a pass whose steps saw a larger one. It grows to at most 0.4/λ, and never shrinks below a
+    twentieth of the first one: near an optimum, F rises in every second pass by chance.
 
     The weights are a weighted average of the iterates after each pass, see
     :func:`~structsmooth.solvers.averaging.newest_share`. The ``step_size`` of the history is the η of the next pass.
@@ -140,6 +142,7 @@ class IncrementalProxLinear(GradientSolver[IncrementalState]):
         return IncrementalState(
             weights,
             step_size,
+            first_step_size=step_size,
             iterate=weights,
             gradients=weights.new_zeros(self.own_blocks(problem), len(weights), dtype=self.stored(weights)),
             constants=weights.new_zeros(len(blocks)),
@@ -175,9 +178,9 @@ class IncrementalProxLinear(GradientSolver[IncrementalState]):
         )
 
     def next_step_size(self, lam: float, state: IncrementalState, seen: float) -> float:
-        """η grows after a pass that saw a smaller F than the pass before, up to a limit by λ, and shrinks otherwise."""
+        """η grows after a pass that saw a smaller F than the pass before, and shrinks otherwise, within limits."""
         if seen > state.seen:
-            return _FALL * state.step_size
+            return max(_FALL * state.step_size, min(state.step_size, _LEAST * state.first_step_size))
         most = _CAP / lam if lam > 0 else math.inf
         return max(state.step_size, min(_GROWTH * state.step_size, most)) if seen < state.seen else state.step_size
 
@@ -235,8 +238,8 @@ def scales_of(squares: Tensor) -> Tensor:
 _SAMPLE = 100
 # η is multiplied by these after passes whose steps saw a smaller or a larger F than those of the pass before.
 _GROWTH, _FALL = 1.2, 0.7
-# η is at most this, in units of 1/λ.
-_CAP = 0.4
+# η is at most this, in units of 1/λ, and at least this, in units of the first one.
+_CAP, _LEAST = 0.4, 0.05
 # Least scale of a weight, in units of their root mean square.
 _LEAST_SCALE = 0.1
 # Iterates count in the average by this power of their number.

@@ -132,7 +132,9 @@ def test_step_size_where_the_objective_rounds_below_zero(monkeypatch: pytest.Mon
 @pytest.mark.parametrize("loss", [-1e-17, 0.0, math.nan, math.inf])
 def test_step_size_where_losses_say_nothing(loss: float, monkeypatch: pytest.MonkeyPatch) -> None:
     problem, answer = random_problem(), (torch.tensor(loss), torch.ones(3))
-    monkeypatch.setattr(SparseChainProblem, "batch_loss_and_grad", lambda self, w, indices, smoother: answer)
+    monkeypatch.setattr(
+        SparseChainProblem, "losses_and_grads", lambda self, w, batches, smoother: [answer for _ in batches]
+    )
     assert SVRG().estimate_step_size(problem, 0.0, problem.start(), 0) == 2.5
 
 

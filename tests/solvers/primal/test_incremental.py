@@ -39,7 +39,8 @@ def by_hand(problem: Problem, lam: float, eta: float, passes: int, seed: int) ->
             c[i] += gamma * (float(f - gradient @ w) - c[i])
             g[i], w = g[i] + gamma * d, w - gamma * shares[i] / a * d
         seen += lam / 2 * float(w @ w)
-        eta, before = 0.7 * eta if seen > before else max(eta, min(1.2 * eta, 0.4 / lam)), seen
+        eta = max(0.7 * eta, min(eta, 0.05 * etas[0])) if seen > before else max(eta, min(1.2 * eta, 0.4 / lam))
+        before = seen
         etas.append(eta)
     return w, gap, etas
 
@@ -89,7 +90,7 @@ def test_the_step_size_follows_the_objective_that_the_steps_saw() -> None:
     states = [state for state, _ in moments]
     fell = [after.seen < before.seen for before, after in pairwise(states)]
     expected = [
-        min(1.2 * state.step_size, 0.4 / LAM) if smaller else 0.7 * state.step_size
+        min(1.2 * state.step_size, 0.4 / LAM) if smaller else max(0.7 * state.step_size, 0.05 * 0.3)
         for state, smaller in zip(states, fell, strict=False)
     ]
     assert [state.step_size for state in states[1:]] == pytest.approx(expected)
@@ -106,6 +107,14 @@ def test_the_step_size_grows_up_to_a_limit_by_lam() -> None:
 
     assert max(step_sizes(0.01)) == pytest.approx(0.4 / 16)
     assert max(step_sizes(1.0)) == 1.0  # as given
+
+
+def test_the_step_size_stays_above_a_part_of_the_first() -> None:
+    """Where F no longer falls, every second pass shrinks it."""
+    step_sizes = (
+        IncrementalProxLinear(gap_tolerance=0).solve(small_problem(), lam=LAM, passes=400).history.column("step_size")
+    )
+    assert min(step_sizes) == pytest.approx(0.05 * step_sizes[0])
 
 
 def test_planes_bound_the_minimum_of_the_model() -> None:
