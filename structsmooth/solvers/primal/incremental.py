@@ -78,7 +78,7 @@ class IncrementalProxLinear(GradientSolver[IncrementalState]):
         learning_rate: η of the first pass. If not given, such that the first steps make linearized losses zero.
         planes: type in which planes are stored: ``"weights"`` for that of the weights, or ``"float16"`` or
             ``"bfloat16"``.
-        memory: GiB that planes may take, of which there are two copies: blocks × dim numbers each.
+        memory: GiB that planes may take in a process, in two copies: dim numbers for each of its blocks.
 
     Reference:
         Lacoste-Julien et al. (2013), Algorithm 4, on the models of Pillutla et al. (2019), section 6.2.
