@@ -180,8 +180,8 @@ class Segmentation(Task):
     headline: ClassVar[str] = "iou"
     lam: ClassVar[str] = "10/n"
     passes: ClassVar[int] = 12
-    solver: ClassVar[str] = "bcfw"
-    hyperparameters: ClassVar[Mapping[str, Any]] = {"steps": "fw", "average": True}
+    solver: ClassVar[str] = "proximal-bcfw"
+    hyperparameters: ClassVar[Mapping[str, Any]] = {"steps": "fw"}
     fitted_type: ClassVar[type[FittedTask]] = FittedSegmentation
 
     def __post_init__(self) -> None:

@@ -51,8 +51,8 @@ class ProximalBCFW(BCFW):
     Block gaps sum to the duality gap of the inner problem, so a pass from z to w has
     F(w) − F* ≤ κ/(λ + κ) · (F(z) − F*) + Σ g_i(w, m): the iterates converge if block gaps vanish. That one pass is
     enough for this is observed and not proved. As a safeguard, κ is halved whenever the bound has not risen for
-    ``refresh`` passes and the distance of w and v is more than four times the sum of block gaps: it is then the
-    proximal term that holds w back. As κ vanishes, passes become those of BCFW.
+    ``refresh`` passes and the proximal term (κ/2)‖w − z‖² is larger than the sum of block gaps: inner problems are
+    then solved well enough, and it is the proximal term that holds w back. As κ vanishes, passes become those of BCFW.
 
     It also takes λ = 0, unlike BCFW, since inner problems have a dual even so. Then F has none: there is no bound, κ
     stays as it is, and a run makes all its passes.
@@ -100,7 +100,8 @@ class ProximalBCFW(BCFW):
         assert new.dual is not None
         overlap = linear.inner(new.center, new.iterate) - linear.inner(new.center, new.center) / 2
         new.distance = new.cost - new.dual - lam * overlap
-        return self._safeguarded(new, state)
+        step = new.center - state.center
+        return self._safeguarded(new, state, kappa / 2 * linear.inner(step, step))
 
     def strength(self, state: ProximalBCFWState, lam: float) -> float:
         """κ of the next pass."""
@@ -117,7 +118,7 @@ class ProximalBCFW(BCFW):
                 del metrics["estimated_gap"]
         return metrics
 
-    def _safeguarded(self, new: ProximalBCFWState, old: ProximalBCFWState) -> ProximalBCFWState:
+    def _safeguarded(self, new: ProximalBCFWState, old: ProximalBCFWState, proximity: float) -> ProximalBCFWState:
         """``new`` with the best bound so far, and with half of κ if the proximal term has held it back for long."""
         assert new.dual is not None
         assert old.dual is not None
@@ -125,7 +126,7 @@ class ProximalBCFW(BCFW):
             return replace(new, last_rise=new.passes)
         new.dual = old.dual
         # Gaps of a pass that samples are too small where it did not look.
-        held_back = new.distance > _HELD_BACK * max(float(new.gaps.sum()), float(old.gaps.sum()))
+        held_back = proximity > max(float(new.gaps.sum()), float(old.gaps.sum()))
         if held_back and new.passes - new.last_rise >= self.refresh:
             new.halvings, new.last_rise = new.halvings + 1, new.passes
         return new
@@ -152,5 +153,3 @@ def _estimate_scale(problem: LinearProblem) -> float:
 _SAMPLE = 30
 # Least κ in units of κ_0. For tiny λ the best κ is a constant of the data.
 _LEAST = 0.1
-# Distance over block gaps from which inner problems count as solved.
-_HELD_BACK = 4.0

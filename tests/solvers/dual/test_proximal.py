@@ -109,14 +109,14 @@ def test_nothing_to_learn_without_a_regularizer() -> None:
     assert result.history[-1].objective == 0
 
 
-def kappas_with_a_bound_out_of_reach(solver: ProximalBCFW) -> list[float]:
+def kappas_with_a_bound_out_of_reach(solver: ProximalBCFW, lam: float = LAM) -> list[float]:
     """κ of nine passes on, none of which raises the bound."""
     problem = small_problem()
-    state = solver.solve(problem, lam=LAM, passes=6).state
+    state = solver.solve(problem, lam=lam, passes=6).state
     assert isinstance(state, ProximalBCFWState)
     state, kappas = replace(state, dual=1e3, halvings=0, last_rise=state.passes), []
     for _ in range(9):
-        state = solver.advance(problem, LAM, state, np.random.default_rng(0), 1)
+        state = solver.advance(problem, lam, state, np.random.default_rng(0), 1)
         kappas.append(state.kappa)
     assert state.dual == 1e3
     return kappas
@@ -127,9 +127,11 @@ def test_a_large_kappa_is_halved_until_the_bound_rises() -> None:
     assert kappas == [1e3] * 4 + [5e2] * 4 + [2.5e2]
 
 
-def test_kappa_stays_where_the_block_gaps_are_what_is_left() -> None:
-    kappas = kappas_with_a_bound_out_of_reach(ProximalBCFW(kappa=1e-3, steps="fw", refresh=4, gap_tolerance=0))
-    assert kappas == [1e-3] * 9
+@pytest.mark.parametrize(("kappa", "lam"), [(1e-3, LAM), (0.1, 1e-4)])
+def test_kappa_stays_where_the_block_gaps_are_what_is_left(kappa: float, lam: float) -> None:
+    """Also with a tiny λ, where (λ/2)‖w − v‖² is many times the block gaps, and the proximal term a fraction of them."""
+    solver = ProximalBCFW(kappa=kappa, steps="fw", refresh=4, gap_tolerance=0)
+    assert kappas_with_a_bound_out_of_reach(solver, lam) == [kappa] * 9
 
 
 def test_an_absurd_kappa_costs_passes_only() -> None:

@@ -135,7 +135,7 @@ def test_command_line(tmp_path, capsys):
     options = ["--train", f"{path}#1-4", "--test", f"{path}#5", "--out", out, "--colours", "4", "--textures", "4"]
     assert main(["train", "segmentation", *options, "--passes", "3", "--lam", "10/n"]) == 0
     settings = json.loads((tmp_path / "run" / "model.json").read_text())["settings"]
-    assert (settings["solver"], settings["average"]) == ("bcfw", True)
+    assert (settings["solver"], settings["steps"]) == ("proximal-bcfw", "fw")
     assert "iou" in capsys.readouterr().out
     drawn = tmp_path / "drawn"
     assert main(["predict", out, f"{path}#5", "--pictures", str(drawn)]) == 0
