@@ -85,6 +85,11 @@ class AffineProblem(Problem):
     keeps them, so the steps of an epoch call the oracle at their own weights alone.
     """
 
+    @property
+    def affine(self) -> bool:
+        """Always."""
+        return True
+
     @abstractmethod
     def affine_batch(self, indices: Tensor) -> AffineBatch:
         """Some of the examples."""

@@ -104,6 +104,11 @@ class Problem(WeightedExamples, ABC):
         """
         return self.subset(indices), w
 
+    @property
+    def affine(self) -> bool:
+        """Whether scores are known to be affine in the weights, so that linearizing them changes nothing."""
+        return False
+
     def linearize(self, w: Tensor) -> "Problem":
         """The convex problem with scores linearized at ``w``: θ_i(w) + J_i · (u − w) for weights u.
 

@@ -25,6 +25,11 @@ class DerivedProblem(Problem):
         return derived
 
     @property
+    def affine(self) -> bool:
+        """As for the other problem."""
+        return self.problem.affine
+
+    @property
     def oracle_calls(self) -> int:
         """Oracle calls of the other problem."""
         return self.problem.oracle_calls

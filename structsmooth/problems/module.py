@@ -119,11 +119,16 @@ class ModuleProblem(Problem):
         """Labels, and the part costs that come with them or else the cost of the problem."""
         return (labels, self.cost) if isinstance(labels, Tensor) else labels
 
+    @property
+    def affine(self) -> bool:
+        """What the module says of its scores."""
+        return bool(getattr(self.module, "affine", False))
+
     def linearize(self, w: Tensor) -> Problem:
         """Scores linearized at ``w`` [dim]; the problem itself if the module says that its scores are ``affine``."""
         if w.shape != (self.dim,):
             raise ValueError(f"w must have shape [dim] = {(self.dim,)}, got {tuple(w.shape)}")
-        return self if getattr(self.module, "affine", False) else LinearizedProblem(self, w)
+        return self if self.affine else LinearizedProblem(self, w)
 
     def batch(self, indices: Tensor) -> tuple[Any, Labels]:
         """Inputs and labels of some examples, on the device of the parameters."""
@@ -188,6 +193,11 @@ class LinearizedProblem(DerivedProblem, AffineProblem):
             lambda structure, smoother: self.problem.losses_and_hinges(structure, y, smoother),
             self.center,
         )
+
+    @property
+    def affine(self) -> bool:
+        """Always."""
+        return True
 
     def linearize(self, w: Tensor) -> "LinearizedProblem":
         """The problem itself."""

@@ -61,6 +61,9 @@ class IncrementalProxLinear(GradientSolver[IncrementalState]):
     planes in place of losses; the plane of the block moves towards the linearization of its loss at w, by an exact line
     search. So a pass costs the same oracle calls as one of :class:`~structsmooth.SGD`. Losses must not be negative.
 
+    Where scores are not linear, old linearizations go out of date. If the gap of the last model was below a tenth of F,
+    they are what is left to improve: then a step moves its plane by a twentieth at least, so that it forgets them.
+
     The scale D_j of weight j is the root mean square of its gradients g_ij over all planes, in units of that of all
     weights; at least a tenth, and 1 as long as planes are zero. So weights that few examples change, such as embeddings
     of rare words, may move as far as others. D_j/η is at least 2.5 λ.
@@ -159,7 +162,8 @@ class IncrementalProxLinear(GradientSolver[IncrementalState]):
                 f"the state has planes of {len(state.gradients)} of {len(state.constants)} blocks, but this batch_size "
                 f"and number of processes give {own} of {len(blocks)}"
             )
-        model = _Model(state, lam)
+        solved = state.model_gap < _SOLVED * state.seen
+        model = _Model(state, lam, least_step=_FORGET if solved and not problem.affine else 0.0)
         for i in rng.permutation(len(blocks)):
             model.step(i, *problem.batch_loss_and_grad(model.weights, blocks[i], problem.smoother))
         passes = state.passes + 1
@@ -203,8 +207,8 @@ class _Model:
         gap: sum of the block gaps so far, likewise.
     """
 
-    def __init__(self, state: IncrementalState, lam: float) -> None:
-        self.planes = state.planes.copy()
+    def __init__(self, state: IncrementalState, lam: float, least_step: float) -> None:
+        self.planes, self.least_step = state.planes.copy(), least_step
         gradient, _ = self.planes.mean()
         scales = state.scales if len(state.scales) else scales_of(self.planes.mean_square())
         proximal = (scales / state.step_size).clamp(min=lam / _CAP)
@@ -219,7 +223,7 @@ class _Model:
         value = torch.minimum(self.planes.constants[i] + plane @ self.weights, loss)
         direction = gradient - plane
         step = (loss - value) / (share * (direction @ (self.inverse * direction)))
-        step = step.nan_to_num(0.0).clamp(0, 1)  # no direction, no step
+        step = step.nan_to_num(0.0).clamp(self.least_step, 1)  # no direction, no step
         moved = torch.add(plane, direction.mul_(step)).to(self.planes.gradients.dtype).to(plane.dtype)
         # Storage rounds the gradient, but not the value at these weights.
         constant = value + step * (loss - value) - moved @ self.weights
@@ -242,5 +246,7 @@ _GROWTH, _FALL = 1.2, 0.7
 _CAP, _LEAST = 0.4, 0.05
 # Least scale of a weight, in units of their root mean square.
 _LEAST_SCALE = 0.1
+# If the gap of the last model was below this share of F, steps move planes by this at least.
+_SOLVED, _FORGET = 0.1, 0.05
 # Iterates count in the average by this power of their number.
 _DEGREE = 8
