@@ -171,7 +171,8 @@ EXPERIMENTS = (
         "Figures 4 and 8a, a regularization path on HorseSeg-small",
         "All λ down to 2^-15 with ε = 0.1, on 147 horses of Weizmann in place of HorseSeg-small, by gap sampling.",
         "weizmann_horse",
-        "segmentation --train {data}/weizmann_horse/weizmann_horse_250.zip#1-147 --solver bcfw:steps=fw,average=true " + _ALL_LAMS,
+        "segmentation --train {data}/weizmann_horse/weizmann_horse_250.zip#1-147 "
+        f"--solver bcfw:steps=fw,average=true {_ALL_LAMS}",
         "--train {data}/weizmann_horse/weizmann_horse_250.zip#1-20 --lam-min 1",
     ),
     _path(

@@ -1,7 +1,7 @@
 """The prox-linear algorithm for scores that are not linear (Pillutla et al. 2019, Algorithm 5)."""
 
 import math
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -9,37 +9,21 @@ import torch
 from torch import Tensor
 
 from structsmooth.problems.base import FullPass, Problem
-from structsmooth.smoothing import Max, Smoother
+from structsmooth.smoothing import Smoother
 from structsmooth.solvers.checks import check_choices, check_number, check_positive
 from structsmooth.solvers.primal.casimir import CasimirSVRG
-from structsmooth.solvers.primal.gradient import GradientSolver, GradientState
-from structsmooth.solvers.primal.proximal_dual import BlockStatistics, ProximalDual, linearized
-from structsmooth.solvers.primal.smoothed_model import SmoothedModel
+from structsmooth.solvers.primal.gradient import GradientSolver
+from structsmooth.solvers.primal.prox_models import (
+    Candidate,
+    DualModels,
+    Models,
+    ProxLinearState,
+    SmoothedModels,
+    objective,
+)
+from structsmooth.solvers.primal.proximal_dual import BlockStatistics
 from structsmooth.solvers.primal.step_lengths import change_by_bound, change_by_error, first_step_length
 from structsmooth.solvers.primal.svrg import ORACLES, SVRG, SmoothedSolver
-from structsmooth.solvers.state import empty
-
-
-@dataclass
-class ProxLinearState(GradientState):
-    """After iteration k: ``weights`` is w_k, ``step_size`` is η."""
-
-    iteration: int = 0  # k
-    objective: float = math.inf  # F(w_k)
-    tolerance: float = 0.0  # ε_0
-    lipschitz: float = 0.0  # L_0
-    mu: float = 0.0  # μ_k
-    mapping: float = 0.0  # norm of the gradient mapping ϱ_η(w_{k-1}), with the candidate ŵ_k for the exact minimum
-    statistics: Tensor = field(default_factory=empty)  # of BCFW, with sizes and constants; see BlockStatistics
-    sizes: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
-    constants: Tensor = field(default_factory=empty)
-    seen_gap: float = 0.0  # of model k, by the last pass of BCFW
-    model_gap: float | None = None  # of model k at ŵ_k, where it has been evaluated
-
-    def observe(self, full: FullPass, lam: float) -> None:
-        """Learn F(w_k), too."""
-        super().observe(full, lam)
-        self.objective = _objective(full, lam)
 
 
 @dataclass(frozen=True)
@@ -134,16 +118,23 @@ class ProxLinear(GradientSolver[ProxLinearState]):
             return SVRG(**shared)
         return CasimirSVRG(schedule="constant", warm_start=self.warm_start, **shared)
 
+    @property
+    def models(self) -> Models:
+        """How models are minimized."""
+        if self.ascends:
+            return DualModels(self.blocks)
+        return SmoothedModels(self.inner_solver, self._first_mu, self.schedule == "adaptive")
+
     def first_state(self, problem: Problem, lam: float, start: Any, seed: int) -> ProxLinearState:
         """The given weights with their evaluation, η and L_0."""
         state = self.begin(problem, lam, self.first_weights(problem, start), self.learning_rate or 1.0)
         state.evaluation = self.evaluate(problem, lam, state)
-        state.objective = _objective(state.evaluation, lam)
+        state.objective = objective(state.evaluation, lam)
         state.tolerance = state.objective if self.tolerance is None else self.tolerance
         if self.learning_rate is None:
             state.step_size = first_step_length(state.evaluation)
-        if not self.ascends and self.lipschitz is None and math.isfinite(state.objective):
-            state.lipschitz = self._estimate_lipschitz(problem, lam, state, seed)
+        if self.lipschitz is None and math.isfinite(state.objective):
+            state.lipschitz = self.models.first_lipschitz(problem, lam, state, seed)
         return state
 
     def begin(self, problem: Problem, lam: float, weights: Tensor, step_size: float) -> ProxLinearState:
@@ -152,15 +143,12 @@ class ProxLinear(GradientSolver[ProxLinearState]):
         return ProxLinearState(weights, step_size, lipschitz=self.lipschitz or 0.0, mu=self._first_mu, **labels)
 
     def evaluate(self, problem: Problem, lam: float, state: ProxLinearState) -> FullPass:
-        """The pass that gives F; for SVRG on the linearized problem, where its first epoch will start."""
-        smoother = problem.surrogate(self.smoother(state))
-        linear = problem if self.ascends else problem.linearize(state.weights)
-        return linear.full_pass(state.weights, smoother, with_loss=True, with_statistics=not self.ascends)
+        """The pass that gives F, and that the next iteration may begin with."""
+        return self.models.evaluate(problem, state.weights, state.iteration + 1)
 
     def smoother(self, state: ProxLinearState) -> Smoother:
-        """Smoothing of the next model; none for BCFW."""
-        mu = self._first_mu / self._level(state.iteration + 1)
-        return Max() if self.ascends else self.inner_solver(mu).smooth(mu)
+        """Smoothing of that pass."""
+        return self.models.smoother(state.iteration + 1)
 
     def first_pass_at(self, state: ProxLinearState, lam: float) -> tuple[Tensor, Smoother]:
         """The evaluation; BCFW only needs it again where a candidate is rejected."""
@@ -170,18 +158,18 @@ class ProxLinear(GradientSolver[ProxLinearState]):
         self, problem: Problem, lam: float, state: ProxLinearState, rng: np.random.Generator, budget: int
     ) -> ProxLinearState:
         """One iteration: lines 3 and 4, then η and L_0 for the next."""
-        new = replace(state, iteration=state.iteration + 1, model_gap=None)
-        passes = min(self.inner_passes or (2 if self.ascends else 5), budget)
-        minimize = self._ascend if self.ascends else self._descend
-        found = minimize(problem, lam, new, rng, passes)
-        new.mapping = float((found.candidate - state.weights).norm()) / state.step_size
-        full = self.evaluate(problem, lam, replace(new, weights=found.candidate))
-        objective = _objective(full, lam)
-        if self.accept == "always" or objective <= state.objective:
-            new.weights, new.evaluation = found.candidate, full
+        models, new = self.models, replace(state, iteration=state.iteration + 1, model_gap=None)
+        passes = min(self.inner_passes or models.passes, budget)
+        tolerance = state.tolerance / new.iteration if self.inner_stop == "gradient" else None
+        candidate = models.minimize(problem, lam, new, rng, passes, tolerance)
+        new.mapping = float((candidate.weights - state.weights).norm()) / state.step_size
+        full = self.evaluate(problem, lam, replace(new, weights=candidate.weights))
+        reached = objective(full, lam)
+        if self.accept == "always" or reached <= state.objective:
+            new.weights, new.evaluation = candidate.weights, full
         elif state.evaluation is None or state.evaluation.smoother != full.smoother:
             new.evaluation = self.evaluate(problem, lam, new)
-        self._steer(new, state, found, objective, lam)
+        self._steer(new, state, candidate, reached, lam)
         return new
 
     def with_step_size(self, problem: Problem, lam: float, state: ProxLinearState, step_size: float) -> ProxLinearState:
@@ -190,11 +178,7 @@ class ProxLinear(GradientSolver[ProxLinearState]):
 
     def metrics(self, state: ProxLinearState) -> dict[str, float]:
         """Gradient mapping, and level of smoothing or gaps of the model."""
-        if not state.iteration:
-            return {}
-        own = {"estimated_model_gap": state.seen_gap} if self.ascends else {"inner_mu": state.mu}
-        exact = {} if state.model_gap is None else {"model_gap": state.model_gap}
-        return {"gradient_mapping": state.mapping} | own | exact
+        return {"gradient_mapping": state.mapping} | self.models.metrics(state) if state.iteration else {}
 
     @property
     def _first_mu(self) -> float:
@@ -204,89 +188,26 @@ class ProxLinear(GradientSolver[ProxLinearState]):
         """Hyperparameters that only SVRG has, and that have been set."""
         return [f.name for f in fields(self) if f.name in _SVRG and getattr(self, f.name) != f.default]
 
-    def _level(self, iteration: int) -> int:
-        """What μ is divided by and L_0 multiplied with."""
-        return iteration if self.schedule == "adaptive" else 1
-
-    def _estimate_lipschitz(self, problem: Problem, lam: float, state: ProxLinearState, seed: int) -> float:
-        """L_0, on a few examples: linearized scores take long, and iterations double L_0 where it is too small."""
-        few = problem.subset(torch.from_numpy(np.random.default_rng(seed).permutation(problem.n)[:_SAMPLE]))
-        model = SmoothedModel(few.linearize(state.weights), lam, state.step_size, state.weights)
-        tried = self.inner_solver(state.mu).try_step_sizes(model.problem, model.lam, model.start, seed)
-        problem.oracle_calls += few.oracle_calls
-        # The best: steps that are too long get shorter late here, once the model does not decrease at all.
-        return 1 / min(tried, key=lambda step_size: tried[step_size])
-
-    def _ascend(
-        self, problem: Problem, lam: float, state: ProxLinearState, rng: np.random.Generator, passes: int
-    ) -> "_Found":
-        """Line 3 by BCFW; counts passes in ``state``."""
-        linear = linearized(problem, state.weights)
-        dual = ProximalDual(linear, lam, state.step_size, state.weights, self.blocks(problem))
-        point = dual.point(BlockStatistics(state.statistics, state.sizes, state.constants))
-        for _ in range(passes):
-            point = dual.ascend(point, rng)
-            state.passes += 1
-            if self.inner_stop == "gradient":
-                state.model_gap = dual.gap(point)
-                if state.model_gap <= state.tolerance / state.iteration:
-                    break
-        state.seen_gap = float(point.gap)
-        blocks = point.blocks
-        state.statistics, state.sizes, state.constants = blocks.statistics, blocks.sizes, blocks.constants
-        return _Found(point.weights, linear, float(point.value))
-
-    def _descend(
-        self, problem: Problem, lam: float, state: ProxLinearState, rng: np.random.Generator, passes: int
-    ) -> "_Found":
-        """Line 3 by SVRG; counts passes in ``state``."""
-        first = state.evaluation or self.evaluate(problem, lam, replace(state, iteration=state.iteration - 1))
-        level = self._level(state.iteration)
-        state.mu = self._first_mu / level
-        model = SmoothedModel(problem.linearize(state.weights), lam, state.step_size, state.weights)
-        tolerance = state.tolerance / state.iteration if self.inner_stop == "gradient" else None
-        solver, lipschitz = self.inner_solver(state.mu), level * state.lipschitz
-        candidate, made = model.minimize(solver, lipschitz, first, rng, passes, tolerance)
-        state.passes += made
-        return _Found(candidate, model.linear)
-
     def _steer(
-        self, new: ProxLinearState, state: ProxLinearState, found: "_Found", objective: float, lam: float
+        self, new: ProxLinearState, state: ProxLinearState, candidate: Candidate, reached: float, lam: float
     ) -> None:
-        """η and L_0 of the next iteration."""
-        decrease = state.objective - objective
+        """η and L_0 of the next iteration, given F at the candidate."""
+        decrease = state.objective - reached
         if self.learning_rate is not None:
             new.lipschitz *= 1 if decrease >= 0 else 2
             return
-        most = None if found.bound is None else state.objective - found.bound
+        most = None if candidate.bound is None else state.objective - candidate.bound
         if most is not None and (change := change_by_bound(decrease, most, new.seen_gap)):
             new.step_size *= change
             return
-        linearized = found.linear.loss(found.candidate) + lam / 2 * float(found.candidate.square().sum())
+        linearized = candidate.linear.loss(candidate.weights) + lam / 2 * float(candidate.weights.square().sum())
         gain, proximity = state.objective - linearized, new.mapping**2 * state.step_size / 2
-        rounding = _ROUNDING * torch.finfo(new.weights.dtype).eps * abs(objective)
-        new.step_size *= change_by_error(objective - linearized, proximity, gain, rounding)
+        rounding = _ROUNDING * torch.finfo(new.weights.dtype).eps * abs(reached)
+        new.step_size *= change_by_error(reached - linearized, proximity, gain, rounding)
         new.lipschitz *= 1 if gain >= proximity else 2
-
-
-@dataclass
-class _Found:
-    """ŵ_k, the linearized problem and, from BCFW, a lower bound on model k."""
-
-    candidate: Tensor
-    linear: Problem
-    bound: float | None = None
-
-
-def _objective(full: FullPass, lam: float) -> float:
-    """F of an evaluation."""
-    assert full.loss is not None
-    return full.loss + lam / 2 * float(full.weights.square().sum())
 
 
 # Error of the difference of two objectives, in units in the last place.
 _ROUNDING = 16
-# Examples on which L_0 is estimated, at most.
-_SAMPLE = 20
 # Hyperparameters that BCFW has no use for.
 _SVRG = ("mu", "k", "smoothing", "schedule", "lipschitz", "warm_start")

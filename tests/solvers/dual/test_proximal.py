@@ -129,7 +129,7 @@ def test_a_large_kappa_is_halved_until_the_bound_rises() -> None:
 
 @pytest.mark.parametrize(("kappa", "lam"), [(1e-3, LAM), (0.1, 1e-4)])
 def test_kappa_stays_where_the_block_gaps_are_what_is_left(kappa: float, lam: float) -> None:
-    """Also with a tiny λ, where (λ/2)‖w − v‖² is many times the block gaps, and the proximal term a fraction of them."""
+    """Also with a tiny λ, where (λ/2)‖w − v‖² is many times the block gaps, and the proximal term a part of them."""
     solver = ProximalBCFW(kappa=kappa, steps="fw", refresh=4, gap_tolerance=0)
     assert kappas_with_a_bound_out_of_reach(solver, lam) == [kappa] * 9
 

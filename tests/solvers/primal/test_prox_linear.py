@@ -28,7 +28,7 @@ from structsmooth import (
 )
 from structsmooth.problems import ShiftedProblem
 from structsmooth.solvers.primal import prox_linear
-from structsmooth.solvers.primal.prox_linear import ProxLinearState
+from structsmooth.solvers.primal.prox_models import Models, ProxLinearState
 
 LAM, N, OUTPUTS, DIM = 0.05, 5, 4, 2
 # Scores are sines of inner products with unit vectors, so those of an output less those of the labels are 2-smooth.
@@ -79,16 +79,16 @@ class Iteration:
 def trace(solver: ProxLinear, problem: Problem, passes: int, monkeypatch: pytest.MonkeyPatch) -> list[Iteration]:
     states: list[ProxLinearState] = []
     candidates: list[Tensor] = []
-    line_3 = "_ascend" if solver.ascends else "_descend"
-    find = getattr(ProxLinear, line_3)
+    models = type(solver.models)
+    line_3 = models.minimize
 
-    def spy(self: ProxLinear, *arguments: Any) -> Any:
-        found = find(self, *arguments)
-        candidates.append(found.candidate)
-        return found
+    def spy(self: Models, *arguments: Any) -> Any:
+        candidate = line_3(self, *arguments)
+        candidates.append(candidate.weights)
+        return candidate
 
     with monkeypatch.context() as patch:
-        patch.setattr(ProxLinear, line_3, spy)
+        patch.setattr(models, "minimize", spy)
         solver.solve(problem, lam=LAM, passes=passes, callbacks=[lambda progress: states.append(progress.state)])
     assert len(candidates) == len(states) - 1
     return [Iteration(a, b, c) for (a, b), c in zip(pairwise(states), candidates, strict=True)]
