@@ -1,6 +1,7 @@
 """Integers that do not fit into memory: written once, and mapped into memory from then on."""
 
 import io
+import mmap
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -28,9 +29,19 @@ def mapped(path: Path, size: int, parts: Iterable[NDArray[np.int32]]) -> NDArray
         running = _Checksum()
         keep(path, lambda own: write_atomic(own, running.of(_pieces(size, parts))))
         keep(checksum, lambda own: write_atomic(own, f"{running.value:08x}"))
-    # Copy on write: torch asks for memory that may be written.
-    array: NDArray[np.int32] = np.load(path, mmap_mode="c")
-    return array
+    return _read(path)
+
+
+def _read(path: Path) -> NDArray[np.int32]:
+    with path.open("rb") as file:
+        np.lib.format.read_magic(file)
+        np.lib.format.read_array_header_1_0(file)
+        # Copy on write: torch asks for memory that may be written.
+        pages, begin = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY), file.tell()
+    # Steps take examples in random order. Pages around them, read ahead, would drive others out if memory is short.
+    if hasattr(mmap, "MADV_RANDOM"):
+        pages.madvise(mmap.MADV_RANDOM)
+    return np.frombuffer(pages, np.int32, offset=begin)
 
 
 def _pieces(size: int, parts: Iterable[NDArray[np.int32]]) -> Iterator[bytes]:
