@@ -264,6 +264,13 @@ def test_a_linearization_touches_the_problem(problem: Problem) -> None:
         assert linear is problem
 
 
+def test_problems_whose_scores_are_affine_say_so(problem: Problem) -> None:
+    """Linearized elsewhere, only these have the same losses."""
+    linear, w = problem.linearize(weights(problem)), weights(problem, seed=1)
+    assert linear.affine
+    assert problem.affine == (linear.loss(w) == pytest.approx(problem.loss(w), rel=0, abs=1e-10))
+
+
 @pytest.mark.parametrize("asked", [Max(), L2(0.7, 3)], ids=str)
 def test_a_pass_of_a_linear_problem_is_a_point_of_the_dual(problem: Problem, asked: Smoother) -> None:
     """f_i(w) = ⟨ℓ_i, m_i⟩ + ⟨w, ∇f_i⟩ for the statistics m_i of a maximum: the tangent at w bounds f from below."""
