@@ -16,6 +16,7 @@ from structsmooth.solvers.primal.gradient import GradientSolver
 from structsmooth.solvers.primal.prox_models import (
     Candidate,
     DualModels,
+    Limits,
     Models,
     ProxLinearState,
     SmoothedModels,
@@ -159,9 +160,9 @@ class ProxLinear(GradientSolver[ProxLinearState]):
     ) -> ProxLinearState:
         """One iteration: lines 3 and 4, then η and L_0 for the next."""
         models, new = self.models, replace(state, iteration=state.iteration + 1, model_gap=None)
-        passes = min(self.inner_passes or models.passes, budget)
         tolerance = state.tolerance / new.iteration if self.inner_stop == "gradient" else None
-        candidate = models.minimize(problem, lam, new, rng, passes, tolerance)
+        limits = Limits(min(self.inner_passes or models.passes, budget), tolerance)
+        candidate = models.minimize(problem, lam, new, rng, limits)
         new.mapping = float((candidate.weights - state.weights).norm()) / state.step_size
         full = self.evaluate(problem, lam, replace(new, weights=candidate.weights))
         reached = objective(full, lam)

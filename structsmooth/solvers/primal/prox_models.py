@@ -4,10 +4,11 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
+from numpy.random import Generator
 from torch import Tensor
 
 from structsmooth.problems.base import FullPass, Problem
@@ -41,6 +42,13 @@ class ProxLinearState(GradientState):
         self.objective = objective(full, lam)
 
 
+class Limits(NamedTuple):
+    """Passes on a model, and how near its minimum they may end before; one more call on each example tells."""
+
+    passes: int
+    tolerance: float | None
+
+
 @dataclass
 class Candidate:
     """ŵ_k, the linearized problem and, from BCFW, a lower bound on model k."""
@@ -69,13 +77,7 @@ class Models(ABC):
 
     @abstractmethod
     def minimize(
-        self,
-        problem: Problem,
-        lam: float,
-        state: ProxLinearState,
-        rng: np.random.Generator,
-        passes: int,
-        tolerance: float | None,
+        self, problem: Problem, lam: float, state: ProxLinearState, rng: Generator, limits: Limits
     ) -> Candidate:
         """Line 3 of iteration k.
 
@@ -84,8 +86,7 @@ class Models(ABC):
             lam: λ.
             state: of iteration k, with w_{k-1}; passes, and what the next model starts from, are kept there.
             rng: of the order of examples.
-            passes: limit on passes.
-            tolerance: stop when the model is within it of its minimum; one more call on each example tells, every pass.
+            limits: when to stop.
         """
 
     @abstractmethod
@@ -118,24 +119,18 @@ class DualModels(Models):
         return problem.full_pass(weights, problem.surrogate(Max()), with_loss=True, with_statistics=False)
 
     def minimize(
-        self,
-        problem: Problem,
-        lam: float,
-        state: ProxLinearState,
-        rng: np.random.Generator,
-        passes: int,
-        tolerance: float | None,
+        self, problem: Problem, lam: float, state: ProxLinearState, rng: Generator, limits: Limits
     ) -> Candidate:
         """Until the duality gap is small enough, if there is a tolerance."""
         linear = linearized(problem, state.weights)
         dual = ProximalDual(linear, lam, state.step_size, state.weights, self.blocks(problem))
         point = dual.point(BlockStatistics(state.statistics, state.sizes, state.constants))
-        for _ in range(passes):
+        for _ in range(limits.passes):
             point = dual.ascend(point, rng)
             state.passes += 1
-            if tolerance is not None:
+            if limits.tolerance is not None:
                 state.model_gap = dual.gap(point)
-                if state.model_gap <= tolerance:
+                if state.model_gap <= limits.tolerance:
                     break
         state.seen_gap = float(point.gap)
         blocks = point.blocks
@@ -179,20 +174,14 @@ class SmoothedModels(Models):
         return problem.linearize(weights).full_pass(weights, smoother, with_loss=True)
 
     def minimize(
-        self,
-        problem: Problem,
-        lam: float,
-        state: ProxLinearState,
-        rng: np.random.Generator,
-        passes: int,
-        tolerance: float | None,
+        self, problem: Problem, lam: float, state: ProxLinearState, rng: Generator, limits: Limits
     ) -> Candidate:
         """Until the gradient of the smoothed model is small enough, if there is a tolerance."""
         first = state.evaluation or self.evaluate(problem, state.weights, state.iteration)
         level = self.level(state.iteration)
         state.mu = self.first_mu / level
         model = SmoothedModel(problem.linearize(state.weights), lam, state.step_size, state.weights)
-        weights, made = model.minimize(self.solver(state.mu), level * state.lipschitz, first, rng, passes, tolerance)
+        weights, made = model.minimize(self.solver(state.mu), level * state.lipschitz, first, rng, *limits)
         state.passes += made
         return Candidate(weights, model.linear)
 
