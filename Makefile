@@ -15,7 +15,8 @@ BIN := .venv/bin
 
 NUMERICAL := tests/compiled tests/models/test_bilstm.py tests/problems tests/solvers tests/structures \
   tests/test_costs.py tests/test_history.py tests/test_layers.py tests/test_losses.py tests/test_metrics.py \
-  tests/test_kernels.py tests/test_scores.py tests/test_sequences.py tests/test_slack_rescaling.py tests/test_smoothing.py
+  tests/test_kernels.py tests/test_processes.py tests/test_scores.py tests/test_sequences.py \
+  tests/test_slack_rescaling.py tests/test_smoothing.py
 IN_PARALLEL := --numprocesses=auto --dist=worksteal
 PORTABLE := ATEN_CPU_CAPABILITY=default NUMBA_CPU_NAME=generic NUMBA_CACHE_DIR=$(CURDIR)/build/numba-portable \
   TORCHINDUCTOR_CACHE_DIR=$(CURDIR)/build/inductor-portable OPENBLAS_CORETYPE=Prescott MKL_CBWR=COMPATIBLE

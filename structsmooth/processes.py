@@ -36,10 +36,15 @@ def joined() -> Iterator[None]:
         torch.cuda.set_device(local_rank)
     with _noticing_losses():
         distributed.init_process_group("cpu:gloo,cuda:nccl" if own_devices else "gloo", timeout=_PATIENCE)
+    # The end of a group waits for its threads, which may need the interpreter's lock to release tensors. In PyTorch 2.5
+    # the group holds that lock meanwhile, and its backend does not, so the backend has to be what ends last.
+    assert distributed.group.WORLD is not None
+    backend = distributed.group.WORLD._get_backend(torch.device("cpu"))
     try:
         yield
     finally:
         distributed.destroy_process_group()
+        del backend
 
 
 def count() -> int:
