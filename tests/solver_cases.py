@@ -86,7 +86,7 @@ PROXIMAL = {
     "proximal-bcfw, uniform, fw": ProximalBCFW(steps="fw", sampling="uniform", gap_tolerance=0),
     "proximal-bcfw, away, few outputs": ProximalBCFW(steps="away", capacity=1, gap_tolerance=0),
     "proximal-bcfw, cache": ProximalBCFW(cache=True, gap_tolerance=0),
-    "proximal-bcfw, average": ProximalBCFW(average=True, gap_tolerance=0),
+    "proximal-bcfw, last": ProximalBCFW(average=False, gap_tolerance=0),
     "proximal-bcfw, given kappa": ProximalBCFW(kappa=20 * LAM, gap_tolerance=0),
 }
 

@@ -146,10 +146,7 @@ class BCFW(DualSolver[BCFWState]):
 
     def _steps(self, linear: LinearProblem, lam: float, state: B, order: Tensor, threads: int) -> B:
         new = replace(state, passes=state.passes + 1, steps=state.steps + linear.blocks)
-        shares, old_share = None, 0.0
-        if self.average:
-            t = torch.arange(state.steps + 1, new.steps + 1, dtype=torch.float64)
-            shares, old_share = averaging_shares(t, degree=1)
+        shares, old_share = self.averaging(state.steps, new.steps)
         calls, cache = linear.oracle_calls, self.criterion(linear, state)
         point, total = linear.frank_wolfe_epoch(
             self._start(linear, state), order, lam=lam, steps=self.steps, shares=shares, cache=cache, threads=threads
@@ -163,6 +160,12 @@ class BCFW(DualSolver[BCFWState]):
             new.gap = float(new.gaps.sum())
             new.refreshes += state.passes > 0 and (self.sampling == "gap" or self.cache)
         return new
+
+    def averaging(self, begin: int, end: int) -> tuple[Tensor | None, float]:
+        """Shares of the iterates after step ``begin`` in the average after step ``end``, and of the average before."""
+        if not self.average:
+            return None, 0.0
+        return averaging_shares(torch.arange(begin + 1, end + 1, dtype=torch.float64), degree=1)
 
     def _start(self, problem: LinearProblem, state: BCFWState) -> DualIterate:
         """The point of a state in as little memory as possible; states of older versions take more."""

@@ -11,6 +11,7 @@ from torch import Tensor
 from structsmooth.problems.base import Problem
 from structsmooth.problems.linear.active_set import inner, minus
 from structsmooth.problems.linear.base import LinearProblem
+from structsmooth.solvers.averaging import newest_share
 from structsmooth.solvers.checks import check_positive
 from structsmooth.solvers.dual.bcfw import BCFW, BCFWState, valued
 from structsmooth.solvers.state import empty
@@ -20,11 +21,11 @@ from structsmooth.solvers.state import empty
 class ProximalBCFWState(BCFWState):
     """Adds the proximal term. ``iterate`` is v, the weights of the statistics at λ, and ``weights`` are near them.
 
-    ``dual`` is the best bound so far, which may be of earlier statistics. For λ = 0 ``iterate`` is that of λ = 1, and
-    there is no ``dual``.
+    These are the average of the prox-centers, or the last one. ``dual`` is the best bound so far, which may be of
+    earlier statistics. For λ = 0 ``iterate`` is that of λ = 1, and there is no ``dual``.
     """
 
-    center: Tensor = field(default_factory=empty)  # prox-center z; ``weights``, if these are no average
+    center: Tensor = field(default_factory=empty)  # prox-center z
     scale: float = 0.0  # estimate of κ_0
     kappa: float = 0.0  # κ of the last pass
     halvings: int = 0  # of κ so far
@@ -54,6 +55,9 @@ class ProximalBCFW(BCFW):
     ``refresh`` passes and the proximal term (κ/2)‖w − z‖² is larger than the sum of block gaps: inner problems are
     then solved well enough, and it is the proximal term that holds w back. As κ vanishes, passes become those of BCFW.
 
+    The weights are an average of the prox-centers, in proportion to the eighth power of their number, so mostly of the
+    last ninth of them. It evens out what the last steps of a pass do, at the cost of one addition of vectors.
+
     It also takes λ = 0, unlike BCFW, since inner problems have a dual even so. Then F has none: there is no bound, κ
     stays as it is, and a run makes all its passes.
 
@@ -61,9 +65,11 @@ class ProximalBCFW(BCFW):
         kappa: strength κ of the proximal term, at first. If not given, the largest of λ, the geometric mean of λ and
             κ_0, and κ_0/10. With κ_0 in place of λ, a typical first step of BCFW would be a full one:
             κ_0 = Σ ‖B_iᵀ(s_i − ν(y_i))‖² / (n Σ f_i(0)), over a few blocks i with outputs s_i of the oracle.
+        average: return the average of the prox-centers instead of the last one.
     """
 
     kappa: float | None = None
+    average: bool = True
 
     state_type: ClassVar[type[BCFWState]] = ProximalBCFWState
 
@@ -93,6 +99,8 @@ class ProximalBCFW(BCFW):
         begin = (kappa * state.center).add_(state.iterate, alpha=divisor).div_(lam + kappa)
         new = self.step_through(linear, lam + kappa, replace(state, iterate=begin, kappa=kappa), rng)
         new.center = linear.within_bounds(new.iterate)
+        if self.average:
+            new.weights = torch.lerp(state.weights, new.center, newest_share(new.passes, _DEGREE))
         new.iterate = (new.iterate - state.center).mul_(kappa / divisor).add_(new.iterate, alpha=lam / divisor)
         if lam == 0:
             return new
@@ -102,6 +110,10 @@ class ProximalBCFW(BCFW):
         new.distance = new.cost - new.dual - lam * overlap
         step = new.center - state.center
         return self._safeguarded(new, state, kappa / 2 * linear.inner(step, step))
+
+    def averaging(self, begin: int, end: int) -> tuple[Tensor | None, float]:
+        """None of single steps."""
+        return None, 0.0
 
     def strength(self, state: ProximalBCFWState, lam: float) -> float:
         """κ of the next pass."""
@@ -153,3 +165,5 @@ def _estimate_scale(problem: LinearProblem) -> float:
 _SAMPLE = 30
 # Least κ in units of κ_0. For tiny λ the best κ is a constant of the data.
 _LEAST = 0.1
+# Prox-centers count in the average by this power of their number.
+_DEGREE = 8

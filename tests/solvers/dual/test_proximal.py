@@ -43,6 +43,15 @@ def test_the_gap_is_the_sum_of_the_block_gaps_and_the_distance(solver: ProximalB
     assert state.distance > 0
 
 
+@every_variant
+def test_the_weights_are_an_average_of_the_prox_centers(solver: ProximalBCFW) -> None:
+    states = [state for state, _ in moments_of(solver, small_problem(), passes=6)]
+    average = states[0].weights
+    for number, state in enumerate(states[1:], start=1):
+        average = (number - 1) / (number + 8) * average + 9 / (number + 8) * state.center
+        assert_close(state.weights, average if solver.average else state.center, rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize("bounded", [False, True])
 def test_a_pass_raises_the_dual_of_the_inner_problem(bounded: bool) -> None:
     """min over w of (1/n) Σ (⟨θ_i + ℓ_i, m_i⟩ − score of y_i) + (λ/2)‖w‖² + (κ/2)‖w − z‖², within the bounds."""
