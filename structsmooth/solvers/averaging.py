@@ -5,6 +5,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+SETTLED = 8
+"""Degree of averages of prox-centers, each after a whole pass: mostly of the last ninth of them."""
+
 
 def newest_share(t: Any, degree: int = 12) -> Any:
     """Share of the newest of ``t`` iterates in their polynomial-decay average (Shamir and Zhang 2013, section 4).

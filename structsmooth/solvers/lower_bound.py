@@ -1,22 +1,18 @@
-"""Lower bounds on the optimum from primal passes."""
+"""Lower bounds on the optimum from any points of the dual."""
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
-
-from structsmooth.problems.base import FullPass
 
 
 @dataclass
 class DualPoint:
-    """A feasible point of the dual of a linear problem, improved by every full pass.
+    """A feasible point of the dual of a linear problem, as much of it as its bound needs.
 
-    The statistics m_i of any full pass are dual feasible, with value D(m) = c − ‖g‖²/(2λ), where c = (1/n) Σ ⟨ℓ_i, m_i⟩
-    and g = (1/n) Σ B_iᵀ(m_i − ν(y_i)). Both are linear in m, so the best point between the last one and a new pass is
-    the maximum of a quadratic in one variable: no oracle is called, and only g and c are stored. D never decreases. If
-    the objective has a smoother h of its own, c also contains −h*(m). That is concave: between two points D is no less
-    than this quadratic.
+    Statistics m_i have the bound D(m) = c − ‖g‖²/(2λ), where c = (1/n) Σ ⟨ℓ_i, m_i⟩ and g = (1/n) Σ B_iᵀ(m_i − ν(y_i)).
+    Both are linear in m, so the best combination of several points is the maximum of a quadratic in a few variables: no
+    oracle is called, and only g and c are stored. If the objective has a smoother h of its own, c also contains
+    −h*(m). That is concave: between two points D is no less than this quadratic.
     """
 
     gradient: Tensor  # g, [dim]; zeros for the labels themselves, m = ν(y), whose bound is 0
@@ -26,13 +22,40 @@ class DualPoint:
         """The bound D(m) ≤ min F."""
         return self.cost - float(self.gradient @ self.gradient) / (2 * lam)
 
-    def improved(self, new: FullPass, lam: float) -> "DualPoint":
-        """The best convex combination of this point and the statistics of a full pass."""
-        assert new.expected_cost is not None
-        direction, rise = new.gradient - self.gradient, new.expected_cost - self.cost
-        curvature = float(direction @ direction)
-        if curvature == 0:
-            return self
-        step = (lam * rise - float(self.gradient @ direction)) / curvature
-        step = min(max(step, 0.0), 1.0)
-        return DualPoint(torch.add(self.gradient, direction, alpha=step, out=direction), self.cost + step * rise)
+    def improved(self, new: "DualPoint", lam: float) -> "DualPoint":
+        """The best convex combination of this point, a new one and the labels, which is better than each of them."""
+        a, b = self.gradient, new.gradient
+        products = [float(x @ y) / lam for x, y in ((a, a), (a, b), (b, b))]
+        own, other = best_mixture((self.cost, new.cost), (products[0], products[1], products[2]))
+        return DualPoint((own * a).add_(b, alpha=other), own * self.cost + other * new.cost)
+
+
+def best_mixture(costs: tuple[float, float], products: tuple[float, float, float]) -> tuple[float, float]:
+    """The largest s c₁ + t c₂ − ½(s² p₁₁ + 2st p₁₂ + t² p₂₂) with s, t ≥ 0 and s + t ≤ 1: where it is, (s, t).
+
+    Args:
+        costs: c₁ and c₂.
+        products: p₁₁, p₁₂ and p₂₂.
+    """
+    (first, second), (own, mixed, other) = costs, products
+
+    def value(mixture: tuple[float, float]) -> float:
+        s, t = mixture
+        return s * first + t * second - (s * s * own + 2 * s * t * mixed + t * t * other) / 2
+
+    # The maxima of the sides, and that of the plane if it is inside.
+    along = _ratio(second - first + own - mixed, own - 2 * mixed + other)
+    mixtures = [(1 - along, along), (_ratio(first, own), 0.0), (0.0, _ratio(second, other))]
+    determinant = own * other - mixed * mixed
+    if determinant > 0:
+        s, t = (first * other - second * mixed) / determinant, (second * own - first * mixed) / determinant
+        if s > 0 and t > 0 and s + t < 1:
+            mixtures.append((s, t))
+    return max(mixtures, key=value)
+
+
+def _ratio(rise: float, curvature: float) -> float:
+    """The maximum of rise·t − ½ curvature·t² for t in [0, 1]."""
+    if rise <= 0:
+        return 0.0
+    return 1.0 if rise >= curvature else rise / curvature

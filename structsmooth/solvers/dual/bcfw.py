@@ -45,6 +45,15 @@ class BCFWState(State):
         """The dual iterate as a problem takes it."""
         return DualIterate(self.iterate, self.statistics, self.gaps, self.outputs, self.alphas, self.stamps)
 
+    def towards_labels(self: "B", ratio: float) -> "B":
+        """What statistics that are closer to the labels by a ratio, with λ smaller by it, have beside their gaps.
+
+        The weights stay as they are.
+        """
+        assert self.dual is not None
+        alphas = ratio * self.alphas  # the weight they lack, now that of the labels, is in the rest
+        return replace(self, alphas=alphas, cost=ratio * self.cost, dual=ratio * self.dual)
+
 
 B = TypeVar("B", bound=BCFWState)
 

@@ -9,28 +9,39 @@ import torch
 from torch import Tensor
 
 from structsmooth.problems.base import Problem
+from structsmooth.problems.bounds import line_search
 from structsmooth.problems.linear.active_set import inner, minus
 from structsmooth.problems.linear.base import LinearProblem
-from structsmooth.solvers.averaging import newest_share
+from structsmooth.solvers.averaging import SETTLED, newest_share
 from structsmooth.solvers.checks import check_positive
 from structsmooth.solvers.dual.bcfw import BCFW, BCFWState, valued
+from structsmooth.solvers.lower_bound import best_mixture
 from structsmooth.solvers.state import empty
+
+_Point = tuple[Tensor, float]  # of the dual: v and the cost
 
 
 @dataclass
 class ProximalBCFWState(BCFWState):
     """Adds the proximal term. ``iterate`` is v, the weights of the statistics at λ, and ``weights`` are near them.
 
-    These are the average of the prox-centers, or the last one. ``dual`` is the best bound so far, which may be of
-    earlier statistics. For λ = 0 ``iterate`` is that of λ = 1, and there is no ``dual``.
+    These are the average of the prox-centers, or the last one. ``dual`` is the bound of a mixture of the statistics so
+    far. For λ = 0 ``iterate`` is that of λ = 1, and there is no ``dual``.
     """
 
     center: Tensor = field(default_factory=empty)  # prox-center z
     scale: float = 0.0  # estimate of κ_0
     kappa: float = 0.0  # κ of the last pass
     halvings: int = 0  # of κ so far
-    last_rise: int = 0  # pass that raised the dual last, or that halved κ
+    highest: float = 0.0  # largest D(m) of statistics so far
+    last_rise: int = 0  # pass whose statistics raised it last, or that halved κ
+    mixed_iterate: Tensor = field(default_factory=empty)  # v of the mixture; empty for the labels
+    mixed_cost: float = 0.0  # its (1/n) Σ ⟨ℓ_i, m_i⟩
     distance: float = 0.0  # (λ/2)‖w − v‖², or its generalization to bounds: the part of the gap that is no block's
+
+    def towards_labels(self, ratio: float) -> "ProximalBCFWState":
+        """As for BCFW, with the mixture, too."""
+        return replace(super().towards_labels(ratio), highest=ratio * self.highest, mixed_cost=ratio * self.mixed_cost)
 
 
 @dataclass(frozen=True)
@@ -44,14 +55,15 @@ class ProximalBCFW(BCFW):
     needs no smoothing: inner problems with λ + κ in place of λ are better conditioned, and since statistics are kept,
     one pass is enough for each.
 
-    Statistics are a point of the dual of F itself, whatever κ is, so the bound D(m) = (1/n) Σ ⟨ℓ_i, m_i⟩ − λh*(v) of
-    every pass is valid. It may fall from pass to pass, and the largest one counts. The gap is
-    F(w) − D(m) = Σ g_i(w, m) + (λ/2)‖w − v‖²: what Frank-Wolfe has left to do, and how far the proximal points have to
-    go.
+    Statistics are a point of the dual of F itself, whatever κ is, so D(m) = (1/n) Σ ⟨ℓ_i, m_i⟩ − λh*(v) is a lower
+    bound after every pass. The gap is F(w) − D(m) = Σ g_i(w, m) + (λ/2)‖w − v‖²: what Frank-Wolfe has left to do, and
+    how far the proximal points have to go. D(m) may fall from pass to pass, since v = w + (κ/λ)(w − z) depends on the
+    last steps. Mixtures even that out: the bound is that of the best mixture of the labels, the last mixture and the
+    new statistics, of which only v and the cost are needed.
 
     Block gaps sum to the duality gap of the inner problem, so a pass from z to w has
     F(w) − F* ≤ κ/(λ + κ) · (F(z) − F*) + Σ g_i(w, m): the iterates converge if block gaps vanish. That one pass is
-    enough for this is observed and not proved. As a safeguard, κ is halved whenever the bound has not risen for
+    enough for this is observed and not proved. As a safeguard, κ is halved whenever D(m) has not risen for
     ``refresh`` passes and the proximal term (κ/2)‖w − z‖² is larger than the sum of block gaps: inner problems are
     then solved well enough, and it is the proximal term that holds w back. As κ vanishes, passes become those of BCFW.
 
@@ -88,7 +100,10 @@ class ProximalBCFW(BCFW):
         state = super().begin(problem, _divisor(lam), statistics, sets)
         assert isinstance(state, ProximalBCFWState)
         scale = _estimate_scale(problem) if self.kappa is None else 0.0
-        return replace(state, center=state.weights, scale=scale, dual=state.dual if lam > 0 else None)
+        if lam == 0:
+            return replace(state, center=state.weights, scale=scale, dual=None)
+        assert state.dual is not None
+        return replace(state, center=state.weights, scale=scale, highest=state.dual)
 
     def advance(
         self, problem: Problem, lam: float, state: BCFWState, rng: np.random.Generator, budget: int
@@ -100,7 +115,7 @@ class ProximalBCFW(BCFW):
         new = self.step_through(linear, lam + kappa, replace(state, iterate=begin, kappa=kappa), rng)
         new.center = linear.within_bounds(new.iterate)
         if self.average:
-            new.weights = torch.lerp(state.weights, new.center, newest_share(new.passes, _DEGREE))
+            new.weights = torch.lerp(state.weights, new.center, newest_share(new.passes, SETTLED))
         new.iterate = (new.iterate - state.center).mul_(kappa / divisor).add_(new.iterate, alpha=lam / divisor)
         if lam == 0:
             return new
@@ -109,7 +124,8 @@ class ProximalBCFW(BCFW):
         overlap = linear.inner(new.center, new.iterate) - linear.inner(new.center, new.center) / 2
         new.distance = new.cost - new.dual - lam * overlap
         step = new.center - state.center
-        return self._safeguarded(new, state, kappa / 2 * linear.inner(step, step))
+        self._safeguard(new, state, kappa / 2 * linear.inner(step, step))
+        return _bounded(new, state, linear, lam)
 
     def averaging(self, begin: int, end: int) -> tuple[Tensor | None, float]:
         """None of single steps."""
@@ -130,18 +146,44 @@ class ProximalBCFW(BCFW):
                 del metrics["estimated_gap"]
         return metrics
 
-    def _safeguarded(self, new: ProximalBCFWState, old: ProximalBCFWState, proximity: float) -> ProximalBCFWState:
-        """``new`` with the best bound so far, and with half of κ if the proximal term has held it back for long."""
+    def _safeguard(self, new: ProximalBCFWState, old: ProximalBCFWState, proximity: float) -> None:
+        """Halve κ if the proximal term has held the statistics of ``new`` back for long."""
         assert new.dual is not None
-        assert old.dual is not None
-        if new.dual > old.dual:
-            return replace(new, last_rise=new.passes)
-        new.dual = old.dual
+        if new.dual > old.highest:
+            new.highest, new.last_rise = new.dual, new.passes
+            return
         # Gaps of a pass that samples are too small where it did not look.
         held_back = proximity > max(float(new.gaps.sum()), float(old.gaps.sum()))
         if held_back and new.passes - new.last_rise >= self.refresh:
             new.halvings, new.last_rise = new.halvings + 1, new.passes
-        return new
+
+
+def _bounded(new: ProximalBCFWState, old: ProximalBCFWState, problem: LinearProblem, lam: float) -> ProximalBCFWState:
+    """``new`` with the bound of the best mixture of the labels, the mixture of ``old`` and its own statistics."""
+    assert old.dual is not None
+    before = old.mixed_iterate if len(old.mixed_iterate) else torch.zeros_like(new.iterate)
+    own, other = _shares(problem, lam, (before, old.mixed_cost), (new.iterate, new.cost))
+    mixed, cost = (own * before).add_(new.iterate, alpha=other), own * old.mixed_cost + other * new.cost
+    dual = max(old.dual, cost - lam * problem.conjugate(mixed))
+    return replace(new, mixed_iterate=mixed, mixed_cost=cost, dual=dual)
+
+
+def _shares(problem: LinearProblem, lam: float, old: _Point, new: _Point) -> tuple[float, float]:
+    """Shares of two points of the dual in the best mixture with the labels; within bounds, nearly the best."""
+    (u, a), (v, b) = old, new
+    if problem.bounds is None:
+        return best_mixture((a, b), (lam * problem.inner(u, u), lam * problem.inner(u, v), lam * problem.inner(v, v)))
+    labels = (torch.zeros_like(v), 0.0)
+    scale = _search(problem, lam, labels, new)
+    share = _search(problem, lam, old, (scale * v, scale * b))
+    return 1 - share, share * scale
+
+
+def _search(problem: LinearProblem, lam: float, begin: _Point, end: _Point) -> float:
+    """Share of ``end`` where the dual is largest between two points."""
+    (u, a), (v, b) = begin, end
+    rise = (b - a) / lam - float(problem.within_bounds(u) @ (v - u))
+    return line_search(rise, u, v - u, 1.0, problem.bounds)
 
 
 def _divisor(lam: float) -> float:
@@ -165,5 +207,3 @@ def _estimate_scale(problem: LinearProblem) -> float:
 _SAMPLE = 30
 # Least κ in units of κ_0. For tiny λ the best κ is a constant of the data.
 _LEAST = 0.1
-# Prox-centers count in the average by this power of their number.
-_DEGREE = 8

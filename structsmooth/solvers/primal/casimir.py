@@ -22,7 +22,7 @@ from structsmooth.solvers.step_control import StepControl
 
 @dataclass
 class CasimirState(AscentState):
-    """After outer iteration k: ``weights`` is w_k."""
+    """After outer iteration k: ``weights`` is w_k, or for hinges an average of those up to w_k by dual ascent."""
 
     iteration: int = 0  # k
     alpha: float = 1.0  # α_k
@@ -30,7 +30,6 @@ class CasimirState(AscentState):
     kappa: float = 0.0  # κ
     lipschitz: float = 0.0  # the Lipschitz constant that κ follows from
     least_mu: float = 0.0  # bound that μ_k does not fall below yet
-    center: Tensor = field(default_factory=empty)  # prox-center z_k
     previous_center: Tensor = field(default_factory=empty)  # z_{k-1}
 
 
@@ -43,7 +42,8 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
     By stochastic dual coordinate ascent, on linear problems: an iteration is one pass, with μ_k = μ/k and κ_k = κ, from
     the statistics of the last one, and z_k = w_k. A step calls the smoothed oracle once and has an exact line search,
     so there is no step size; see :meth:`LinearProblem.sdca_epoch <structsmooth.LinearProblem.sdca_epoch>`. λ may be 0,
-    and the objective may be smooth.
+    and the objective may be smooth. For hinges, the weights are an average of the prox-centers, in proportion to the
+    eighth power of their number, and for smooth losses the last one.
 
     By SVRG, on any problem: an iteration is one epoch or more, then extrapolates to z_k (Algorithm 4). Schedules
     (Table 3), with q = λ/(λ + κ):

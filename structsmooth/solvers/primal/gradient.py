@@ -37,8 +37,12 @@ class GradientState(SteeredState):
         """Improve the lower bound; without an expected cost, or with λ = 0, there is none."""
         if full.expected_cost is None or lam == 0:
             return
-        gradient = self.dual_gradient if len(self.dual_gradient) else torch.zeros_like(full.gradient)
-        point = DualPoint(gradient, self.dual_cost).improved(full, lam)
+        self.raise_bound(DualPoint(full.gradient, full.expected_cost), lam)
+
+    def raise_bound(self, new: DualPoint, lam: float) -> None:
+        """Improve the lower bound by a point of the dual."""
+        gradient = self.dual_gradient if len(self.dual_gradient) else torch.zeros_like(new.gradient)
+        point = DualPoint(gradient, self.dual_cost).improved(new, lam)
         self.dual_gradient, self.dual_cost, self.dual = point.gradient, point.cost, point.value(lam)
 
 

@@ -12,6 +12,7 @@ from structsmooth import processes
 from structsmooth.problems.base import FullPass, Problem
 from structsmooth.solvers.averaging import newest_share
 from structsmooth.solvers.checks import check_choices, check_positive
+from structsmooth.solvers.lower_bound import DualPoint
 from structsmooth.solvers.primal.gradient import GradientSolver, GradientState
 from structsmooth.solvers.primal.planes import Planes
 from structsmooth.solvers.state import empty
@@ -42,12 +43,9 @@ class IncrementalState(GradientState):
 
     def observe(self, full: FullPass, lam: float) -> None:
         """Improve the lower bound by the planes, too, which bound convex losses if nothing has rounded them."""
-        before = self.dual
         super().observe(full, lam)
         if self.dual is not None and self.gradients.dtype == self.weights.dtype:
-            gradient, constant = self.planes.mean()
-            bound = constant - float(gradient @ gradient) / (2 * lam)
-            self.dual = max(self.dual, bound, self.dual if before is None else before)
+            self.raise_bound(DualPoint(*self.planes.mean()), lam)
 
 
 @dataclass(frozen=True)

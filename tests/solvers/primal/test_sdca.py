@@ -25,6 +25,7 @@ from structsmooth import (
     SparseChainProblem,
 )
 from structsmooth.problems import SmoothedIterate
+from structsmooth.solvers.lower_bound import DualPoint
 
 every_smoother = pytest.mark.parametrize("smoother", [Max(), L2(0.7, 3), L2(5.0, 100), Entropy(0.5)], ids=str)
 
@@ -99,13 +100,25 @@ def test_closes_the_gap(smoothing: Any, seed: int) -> None:
     assert history.column("oracle_calls") == [3 + 5 * k for k in range(301)]  # an estimate, then one call a step
 
 
-def test_the_bound_is_that_of_the_statistics() -> None:
-    problem, best = small_problem(), 0.0
+def test_the_bound_is_that_of_a_mixture_of_statistics() -> None:
+    problem, best, point = small_problem(), 0.0, DualPoint(small_problem().start())
     for state, history in moments_of(CasimirSVRG(gap_tolerance=0), problem, 6):
         v = problem.dual_weights(state.statistics, LAM)
-        best = max(best, problem.expected_cost(state.statistics) - LAM / 2 * float(v @ v))
-        assert history[-1].dual == pytest.approx(best, abs=1e-12)
         assert_close(state.plane, -LAM * v, rtol=0, atol=1e-12)
+        cost = problem.expected_cost(state.statistics)
+        best, point = max(best, cost - LAM / 2 * float(v @ v)), point.improved(DualPoint(-LAM * v, cost), LAM)
+        assert history[-1].dual == pytest.approx(point.value(LAM), abs=1e-12)
+        assert history[-1].dual >= best - 1e-12
+
+
+@pytest.mark.parametrize("problem", [small_problem(), crf()], ids=["hinges", "likelihood"])
+def test_weights_of_hinges_are_an_average_of_the_prox_centers(problem: SparseChainProblem) -> None:
+    average = problem.start()
+    for number, (state, _) in enumerate(moments_of(CasimirSVRG(gap_tolerance=0), problem, 6)):
+        average = torch.lerp(average, state.center, 9 / (number + 8)) if number else average
+        expected = average if isinstance(problem.smoother, Max) else state.center
+        assert_close(state.weights, expected, rtol=0, atol=1e-12)
+    assert float((average - state.center).abs().max()) > 1e-3
 
 
 def test_schedule() -> None:

@@ -82,17 +82,13 @@ class Walk:
     def lower(self, lam: float) -> None:
         """Go to a smaller λ with the same weights, by statistics closer to the labels (Proposition 1)."""
         ratio = lam / self.lam  # ρ
-        assert self.state.dual is not None
         with self.work.counted(self.problem):
             gaps = (self.state.gaps + (1 - ratio) * self.margins).clamp_min_(0.0)  # (12)
             self.state = replace(
-                self.state,
+                self.state.towards_labels(ratio),
                 statistics=torch.lerp(self._labels, self.problem.unpacked(self.state.statistics), ratio),
                 gaps=gaps,
                 gap=float(gaps.sum()),
-                alphas=ratio * self.state.alphas,  # the weight they lack, now that of the labels, is in the rest
-                cost=ratio * self.state.cost,
-                dual=ratio * self.state.dual,
             )
         self.lam = lam
 
