@@ -25,8 +25,8 @@ class DualPoint:
     def improved(self, new: "DualPoint", lam: float) -> "DualPoint":
         """The best convex combination of this point, a new one and the labels, which is better than each of them."""
         a, b = self.gradient, new.gradient
-        products = [float(x @ y) / lam for x, y in ((a, a), (a, b), (b, b))]
-        own, other = best_mixture((self.cost, new.cost), (products[0], products[1], products[2]))
+        products = float(a @ a) / lam, float(a @ b) / lam, float(b @ b) / lam
+        own, other = best_mixture((self.cost, new.cost), products)
         return DualPoint((own * a).add_(b, alpha=other), own * self.cost + other * new.cost)
 
 

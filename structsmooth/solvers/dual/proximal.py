@@ -37,7 +37,7 @@ class ProximalBCFWState(BCFWState):
     last_rise: int = 0  # pass whose statistics raised it last, or that halved κ
     mixed_iterate: Tensor = field(default_factory=empty)  # v of the mixture; empty for the labels
     mixed_cost: float = 0.0  # its (1/n) Σ ⟨ℓ_i, m_i⟩
-    distance: float = 0.0  # (λ/2)‖w − v‖², or its generalization to bounds: the part of the gap that is no block's
+    distance: float = 0.0  # F(z) less the bound and all block gaps; for the bound D(m) it is (λ/2)‖z − v‖²
 
     def towards_labels(self, ratio: float) -> "ProximalBCFWState":
         """As for BCFW, with the mixture, too."""
@@ -120,12 +120,13 @@ class ProximalBCFW(BCFW):
         if lam == 0:
             return new
         new = valued(new, linear, lam)
+        step = new.center - state.center
+        self._safeguard(new, state, kappa / 2 * linear.inner(step, step))
+        new = _mixed(new, state, linear, lam)
         assert new.dual is not None
         overlap = linear.inner(new.center, new.iterate) - linear.inner(new.center, new.center) / 2
         new.distance = new.cost - new.dual - lam * overlap
-        step = new.center - state.center
-        self._safeguard(new, state, kappa / 2 * linear.inner(step, step))
-        return _bounded(new, state, linear, lam)
+        return new
 
     def averaging(self, begin: int, end: int) -> tuple[Tensor | None, float]:
         """None of single steps."""
@@ -158,7 +159,7 @@ class ProximalBCFW(BCFW):
             new.halvings, new.last_rise = new.halvings + 1, new.passes
 
 
-def _bounded(new: ProximalBCFWState, old: ProximalBCFWState, problem: LinearProblem, lam: float) -> ProximalBCFWState:
+def _mixed(new: ProximalBCFWState, old: ProximalBCFWState, problem: LinearProblem, lam: float) -> ProximalBCFWState:
     """``new`` with the bound of the best mixture of the labels, the mixture of ``old`` and its own statistics."""
     assert old.dual is not None
     before = old.mixed_iterate if len(old.mixed_iterate) else torch.zeros_like(new.iterate)

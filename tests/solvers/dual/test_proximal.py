@@ -32,16 +32,20 @@ def test_the_gap_is_the_sum_of_the_block_gaps_and_the_distance(solver: ProximalB
     best, optimum = 0.0, EnumeratedProblem(problem).optimum(LAM)
     for state, history in moments_of(solver, problem, passes=15):
         assert_close(problem.dual_weights(state.statistics, LAM), state.iterate, rtol=0, atol=1e-10)
-        gap = EnumeratedProblem(problem).objective(state.center.numpy(), LAM) - dual(problem, state)
-        gaps = problem.block_gaps(state.center, state.statistics)
-        assert gap == pytest.approx(float(gaps.sum()) + state.distance, rel=0, abs=1e-9)
-        assert state.distance >= -1e-12
+        objective, bound = EnumeratedProblem(problem).objective(state.center.numpy(), LAM), history[-1].dual
+        gaps, distance = problem.block_gaps(state.center, state.statistics), state.distance if state.passes else 0.0
+        assert objective - bound == pytest.approx(float(gaps.sum()) + distance, rel=0, abs=1e-9)
+        of_statistics = distance + bound - dual(problem, state)
+        assert of_statistics >= -1e-12
+        if not bounded:
+            step = state.center - state.iterate
+            assert of_statistics == pytest.approx(LAM / 2 * float(step @ step), rel=0, abs=1e-9)
         best = max(best, dual(problem, state))
         assert state.highest == pytest.approx(best, rel=0, abs=1e-10)
         assert best - 1e-10 <= history[-1].dual <= optimum + 1e-9
         assert history.column("dual") == sorted(history.column("dual"))
         assert solver.average or torch.equal(state.weights, state.center)
-    assert state.distance > 0
+    assert of_statistics > 0
 
 
 @pytest.mark.parametrize("bounded", [False, True])
