@@ -18,7 +18,20 @@ from structsmooth.estimators.matrices import as_tensor
 from structsmooth.estimators.validation import EarlyStopping
 from structsmooth.history import History, Row
 from structsmooth.problems import Problem
-from structsmooth.solvers import BCFW, SGD, SOLVERS, Adam, Certificate, Progress, Result, Solver, State, Status, certify
+from structsmooth.solvers import (
+    BCFW,
+    SGD,
+    SOLVERS,
+    Adam,
+    Certificate,
+    Progress,
+    ProximalBCFW,
+    Result,
+    Solver,
+    State,
+    Status,
+    certify,
+)
 from structsmooth.solvers.dual.base import DualSolver
 from structsmooth.solvers.dual.bcfw import BCFWState
 from structsmooth.solvers.state import Work
@@ -137,9 +150,8 @@ class SolvedEstimator(BaseEstimator):
 
     def _certificate(self, problem: Problem, sample_weight: Tensor | None = None) -> Certificate:
         problem = problem if sample_weight is None else problem.weighted(sample_weight)
-        return certify(
-            problem, self._weights.to(problem.start()), self.lam_, solver=BCFW(gap_tolerance=min(self.tol, 1e-3))
-        )
+        solver = ProximalBCFW(gap_tolerance=min(self.tol, 1e-3))
+        return certify(problem, self._weights.to(problem.start()), self.lam_, solver=solver)
 
     @property
     def _weights(self) -> Tensor:

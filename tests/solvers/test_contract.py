@@ -61,7 +61,6 @@ from structsmooth.checkpoint import load_state, save_state
 from structsmooth.compiled import clock
 from structsmooth.history import Row
 from structsmooth.solvers import Progress, Solver, State, Stop
-from structsmooth.solvers.dual.proximal import ProximalBCFWState
 
 DUAL = (BCFW, ProximalBCFW, FrankWolfe, CuttingPlane, NSlackCuttingPlane)  # which start from the states of other runs
 FROM_ONE_START = (ExcessiveGap, ExponentiatedGradient, Extragradient)
@@ -264,10 +263,7 @@ class TestRuns:
         first = case.solver.solve(problem, lam=LAM, passes=2, start=start).history[0]
         assert first.passes == 0
         if isinstance(start, State):
-            # The mixture that gave the last bound stays behind: it would be wrong for another problem.
-            mixed = isinstance(start, ProximalBCFWState)
-            dual = BCFW().first_state(problem, LAM, start, 0).dual if mixed else start.dual
-            assert first.dual == pytest.approx(dual, abs=1e-12) != 0
+            assert first.dual == pytest.approx(start.dual, abs=1e-12) != 0
         else:
             assert first.objective == pytest.approx(objective(problem, start), rel=1e-12)
         assert all(torch.equal(copies[name], tensor) for name, tensor in before.items())

@@ -1,8 +1,8 @@
-"""A certificate for any weights: a lower bound on the optimum by block-coordinate Frank-Wolfe."""
+"""A certificate for any weights: a lower bound on the optimum by a solver of the dual."""
 
 import math
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from torch import Tensor
@@ -11,6 +11,7 @@ from structsmooth.problems.base import Problem
 from structsmooth.solvers.checks import check_number
 from structsmooth.solvers.dual.base import checked_hinges
 from structsmooth.solvers.dual.bcfw import BCFW, BCFWState
+from structsmooth.solvers.dual.proximal import ProximalBCFW
 from structsmooth.solvers.state import Work
 
 
@@ -21,8 +22,8 @@ class Certificate:
     Attributes:
         objective: F(w).
         dual: D(m) ≤ min F at the dual point that was found.
-        slack: the duality gap of that point at its own weights: no dual is larger than ``dual`` by more.
-        passes: Frank-Wolfe passes that found it.
+        slack: the duality gap of the weights that the solver came to: no dual is larger than ``dual`` by more.
+        passes: passes of the solver of the dual that found it.
         oracle_calls: inferences, including those for F(w) and the slack.
         seconds: time of these inferences and passes.
         state: the dual point. It serves as ``start`` for other weights, and for other λ.
@@ -43,7 +44,7 @@ class Certificate:
 
     @property
     def least(self) -> float:
-        """The suboptimality is at least this: the weights of the dual point are better by as much."""
+        """The suboptimality is at least this: the weights that the solver came to are better by as much."""
         return max(self.gap - self.slack, 0.0)
 
     def __str__(self) -> str:
@@ -61,7 +62,7 @@ def certify(
     accuracy: float = 0.1,
     passes: int = 100,
     seed: int = 0,
-    solver: BCFW = BCFW(steps="pairwise"),  # noqa: B008 - immutable
+    solver: BCFW = ProximalBCFW(),  # noqa: B008 - immutable
     start: BCFWState | None = None,
 ) -> Certificate:
     """Bound the distance of any weights from the optimum of (1/n) Σ f_i(w) + (λ/2)‖w‖².
@@ -78,7 +79,7 @@ def certify(
         accuracy: relative accuracy of the gap; at least 0.
         passes: limit on passes; 0 for the bound of the start.
         seed: of the order of examples.
-        solver: solver of the dual; whether it averages does not matter.
+        solver: solver of the dual.
         start: ``state`` of another certificate or run on this problem, for this λ or another.
 
     Raises:
@@ -100,7 +101,6 @@ def certify(
     passes, seed = check_number("passes", passes, integer=True), check_number("seed", seed, integer=True)
     checked_hinges("certify", problem, lam)
     work = Work()
-    solver = replace(solver, average=False)  # an average is no point of the dual
 
     def dual() -> float:
         assert state.dual is not None  # known for every dual iterate
@@ -120,8 +120,8 @@ def certify(
             while state.passes < passes:
                 rng = np.random.default_rng([seed, state.passes])
                 state = solver.advance(problem, lam, state, rng, passes - state.passes)
-                # Block gaps as last seen cost nothing, and say when it is time to compute the current ones.
-                if accurate(float(state.gaps.sum())) and accurate(slack()):
+                # An estimate by the block gaps as last seen costs nothing, and says when to compute the current ones.
+                if accurate(solver.metrics(state)["estimated_gap"]) and accurate(slack()):
                     break
         last = slack()
     return Certificate(objective, dual(), last, state.passes, work.oracle_calls, work.seconds, state)

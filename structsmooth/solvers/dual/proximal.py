@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -17,8 +17,6 @@ from structsmooth.solvers.checks import check_positive
 from structsmooth.solvers.dual.bcfw import BCFW, BCFWState, valued
 from structsmooth.solvers.lower_bound import best_mixture
 from structsmooth.solvers.state import empty
-
-_Point = tuple[Tensor, float]  # of the dual: v and the cost
 
 
 @dataclass
@@ -35,13 +33,20 @@ class ProximalBCFWState(BCFWState):
     halvings: int = 0  # of κ so far
     highest: float = 0.0  # largest D(m) of statistics so far
     last_rise: int = 0  # pass whose statistics raised it last, or that halved κ
-    mixed_iterate: Tensor = field(default_factory=empty)  # v of the mixture; empty for the labels
+    mixed_gradient: Tensor = field(default_factory=empty)  # −λv of the mixture; empty for the labels
     mixed_cost: float = 0.0  # its (1/n) Σ ⟨ℓ_i, m_i⟩
+    lam: float = 0.0  # λ of ``iterate``
     distance: float = 0.0  # F(z) less the bound and all block gaps; for the bound D(m) it is (λ/2)‖z − v‖²
 
     def towards_labels(self, ratio: float) -> "ProximalBCFWState":
         """As for BCFW, with the mixture, too."""
-        return replace(super().towards_labels(ratio), highest=ratio * self.highest, mixed_cost=ratio * self.mixed_cost)
+        return replace(
+            super().towards_labels(ratio),
+            highest=ratio * self.highest,
+            mixed_gradient=ratio * self.mixed_gradient,
+            mixed_cost=ratio * self.mixed_cost,
+            lam=ratio * self.lam,
+        )
 
 
 @dataclass(frozen=True)
@@ -103,7 +108,19 @@ class ProximalBCFW(BCFW):
         if lam == 0:
             return replace(state, center=state.weights, scale=scale, dual=None)
         assert state.dual is not None
-        return replace(state, center=state.weights, scale=scale, highest=state.dual)
+        return replace(state, center=state.weights, scale=scale, highest=state.dual, lam=lam)
+
+    def first_state(self, problem: Problem, lam: float, start: Any, seed: int) -> BCFWState:
+        """As for BCFW, with the mixture of ``start`` if its statistics have the costs and gradients that they had."""
+        state = super().first_state(problem, lam, start, seed)
+        assert isinstance(state, ProximalBCFWState)
+        if state.dual is None or not isinstance(start, ProximalBCFWState) or not len(start.mixed_gradient):
+            return state
+        same = _agree(lam * state.iterate, start.lam * start.iterate) and math.isclose(state.cost, start.cost)
+        if not same:  # as with other costs or features: the mixture would be wrong
+            return state
+        dual = max(state.dual, _value(self.linear(problem, lam), lam, start.mixed_gradient, start.mixed_cost))
+        return replace(state, mixed_gradient=start.mixed_gradient, mixed_cost=start.mixed_cost, dual=dual)
 
     def advance(
         self, problem: Problem, lam: float, state: BCFWState, rng: np.random.Generator, budget: int
@@ -162,29 +179,47 @@ class ProximalBCFW(BCFW):
 def _mixed(new: ProximalBCFWState, old: ProximalBCFWState, problem: LinearProblem, lam: float) -> ProximalBCFWState:
     """``new`` with the bound of the best mixture of the labels, the mixture of ``old`` and its own statistics."""
     assert old.dual is not None
-    before = old.mixed_iterate if len(old.mixed_iterate) else torch.zeros_like(new.iterate)
+    before = old.mixed_gradient if len(old.mixed_gradient) else torch.zeros_like(new.iterate)
     own, other = _shares(problem, lam, (before, old.mixed_cost), (new.iterate, new.cost))
-    mixed, cost = (own * before).add_(new.iterate, alpha=other), own * old.mixed_cost + other * new.cost
-    dual = max(old.dual, cost - lam * problem.conjugate(mixed))
-    return replace(new, mixed_iterate=mixed, mixed_cost=cost, dual=dual)
+    gradient = (own * before).add_(new.iterate, alpha=-lam * other)
+    cost = own * old.mixed_cost + other * new.cost
+    dual = max(old.dual, _value(problem, lam, gradient, cost))
+    return replace(new, mixed_gradient=gradient, mixed_cost=cost, dual=dual)
 
 
-def _shares(problem: LinearProblem, lam: float, old: _Point, new: _Point) -> tuple[float, float]:
-    """Shares of two points of the dual in the best mixture with the labels; within bounds, nearly the best."""
-    (u, a), (v, b) = old, new
+def _value(problem: LinearProblem, lam: float, gradient: Tensor, cost: float) -> float:
+    """The dual of a mixture."""
     if problem.bounds is None:
-        return best_mixture((a, b), (lam * problem.inner(u, u), lam * problem.inner(u, v), lam * problem.inner(v, v)))
-    labels = (torch.zeros_like(v), 0.0)
-    scale = _search(problem, lam, labels, new)
-    share = _search(problem, lam, old, (scale * v, scale * b))
+        return cost - problem.inner(gradient, gradient) / (2 * lam)
+    return cost - lam * problem.conjugate(gradient / -lam)
+
+
+def _shares(
+    problem: LinearProblem, lam: float, mixture: tuple[Tensor, float], statistics: tuple[Tensor, float]
+) -> tuple[float, float]:
+    """Shares of a mixture, by g and cost, and of statistics, by v and cost, in the best mixture with the labels.
+
+    Within bounds they are nearly the best.
+    """
+    (g, own), (v, other) = mixture, statistics
+    if problem.bounds is None:
+        products = problem.inner(g, g) / lam, -problem.inner(g, v), lam * problem.inner(v, v)
+        return best_mixture((own, other), products)
+    u, labels = g / -lam, torch.zeros_like(v)
+    scale = _search(problem, labels, v, other / lam)
+    share = _search(problem, u, scale * v, (scale * other - own) / lam)
     return 1 - share, share * scale
 
 
-def _search(problem: LinearProblem, lam: float, begin: _Point, end: _Point) -> float:
-    """Share of ``end`` where the dual is largest between two points."""
-    (u, a), (v, b) = begin, end
-    rise = (b - a) / lam - float(problem.within_bounds(u) @ (v - u))
-    return line_search(rise, u, v - u, 1.0, problem.bounds)
+def _search(problem: LinearProblem, begin: Tensor, end: Tensor, rise: float) -> float:
+    """Share of ``end`` where the dual is largest between two v, given the rise of the cost over λ."""
+    towards = end - begin
+    return line_search(rise - float(problem.within_bounds(begin) @ towards), begin, towards, 1.0, problem.bounds)
+
+
+def _agree(a: Tensor, b: Tensor) -> bool:
+    """Whether two vectors differ by rounding alone."""
+    return float((a - b).norm()) <= math.sqrt(torch.finfo(a.dtype).eps) * float(a.norm())
 
 
 def _divisor(lam: float) -> float:

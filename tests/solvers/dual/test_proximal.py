@@ -53,15 +53,16 @@ def test_the_bound_is_that_of_a_mixture_of_statistics(bounded: bool) -> None:
     problem, solver = bounded_problem() if bounded else small_problem(), ProximalBCFW(kappa=200 * LAM, gap_tolerance=0)
     states = [state for state, _ in moments_of(solver, problem, passes=8)]
     for before, state in pairwise(states):
-        points = torch.stack([state.iterate, before.mixed_iterate if before.passes else 0 * state.iterate], 1)
-        shares = torch.linalg.lstsq(points, state.mixed_iterate[:, None]).solution[:, 0]
+        mixture = before.mixed_gradient if before.passes else 0 * state.iterate
+        points = torch.stack([-LAM * state.iterate, mixture], 1)
+        shares = torch.linalg.lstsq(points, state.mixed_gradient[:, None]).solution[:, 0]
         if before.passes == 0:
             shares[1] = 0
         assert shares.min() >= -1e-12 <= 1 + 1e-12 - shares.sum()
-        assert_close(points @ shares, state.mixed_iterate, rtol=0, atol=1e-10)
+        assert_close(points @ shares, state.mixed_gradient, rtol=0, atol=1e-10)
         cost = shares @ shares.new_tensor([state.cost, before.mixed_cost])
         assert state.mixed_cost == pytest.approx(float(cost), rel=0, abs=1e-10)
-        value = state.mixed_cost - LAM * conjugate(state.mixed_iterate, problem.bounds)
+        value = state.mixed_cost - LAM * conjugate(state.mixed_gradient / -LAM, problem.bounds)
         assert state.dual == pytest.approx(value, rel=0, abs=1e-12)
     assert states[4].dual > states[4].highest + 0.01
 
@@ -69,10 +70,34 @@ def test_the_bound_is_that_of_a_mixture_of_statistics(bounded: bool) -> None:
 def test_a_state_without_a_mixture_begins_one() -> None:
     """States of versions without mixtures have none."""
     problem, solver = small_problem(), ProximalBCFW(gap_tolerance=0)
-    state = replace(solver.solve(problem, lam=LAM, passes=5).state, mixed_iterate=torch.zeros(0), mixed_cost=0.0)
+    state = replace(solver.solve(problem, lam=LAM, passes=5).state, mixed_gradient=torch.zeros(0), mixed_cost=0.0)
     assert isinstance(state, ProximalBCFWState)
     new = solver.advance(problem, LAM, state, np.random.default_rng(0), 1)
     assert new.dual >= state.dual
+
+
+@pytest.mark.parametrize("bounded", [False, True])
+@pytest.mark.parametrize("lam", [LAM / 3, LAM, 2 * LAM])
+def test_a_start_hands_its_mixture_on(bounded: bool, lam: float) -> None:
+    problem = bounded_problem() if bounded else small_problem()
+    solver = ProximalBCFW(kappa=20 * LAM, gap_tolerance=0)
+    start = solver.solve(problem, lam=LAM, passes=8).state
+    first = solver.solve(problem, lam=lam, passes=0, start=start).history[0]
+    value = start.mixed_cost - lam * conjugate(start.mixed_gradient / -lam, problem.bounds)
+    statistics = BCFW().first_state(problem, lam, start, 0)
+    assert first.dual == pytest.approx(max(value, statistics.dual), rel=0, abs=1e-12)
+    assert first.dual <= EnumeratedProblem(problem).optimum(lam) + 1e-9
+
+
+def test_a_start_from_a_problem_with_other_costs_hands_no_mixture_on() -> None:
+    """Its statistics alone count, and their bound is one of the new problem."""
+    solver = ProximalBCFW(kappa=20 * LAM, gap_tolerance=0)
+    start = solver.solve(small_problem(), lam=LAM, passes=8).state
+    for problem in (small_problem(cost=NormalizedHamming()), small_problem().weighted(torch.arange(1.0, 6.0))):
+        state = solver.first_state(problem, LAM, start, 0)
+        assert isinstance(state, ProximalBCFWState)
+        assert len(state.mixed_gradient) == 0
+        assert state.dual == pytest.approx(dual(problem, state), rel=0, abs=1e-10)
 
 
 @every_variant
