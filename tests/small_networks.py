@@ -27,6 +27,18 @@ class Chain(ScoreModule):
         return LinearChain(unary.masked_fill(forbidden, -torch.inf), self.transition)
 
 
+class Words(ScoreModule):
+    """Learned embeddings of many words, of which a sentence has few."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.hidden, self.unary = nn.Embedding(150, 3), nn.Linear(3, 3), nn.Linear(3, 3)
+        self.transition = nn.Parameter(torch.zeros(3, 3))
+
+    def forward(self, x: Tensor) -> LinearChain:
+        return LinearChain(self.unary(torch.tanh(self.hidden(self.embedding(x)))), self.transition)
+
+
 class Branches(ScoreModule):
     """A tree whose pairwise scores are constants."""
 
@@ -76,6 +88,12 @@ def chain_problem(batch_size: int = 3, smoother: Smoother | None = None) -> Modu
     # Without the label that is forbidden at the first position.
     data = examples(lambda generator: torch.randint(2, (5,), generator=generator), parts=5)
     return ModuleProblem(Chain().double(), data, batch_size=batch_size, smoother=smoother or Max())
+
+
+def words_problem(batch_size: int = 2, smoother: Smoother | None = None) -> ModuleProblem:
+    torch.manual_seed(0)
+    data = [(torch.randint(150, (5,)), torch.randint(3, (5,))) for _ in range(7)]
+    return ModuleProblem(Words().double(), data, batch_size=batch_size, smoother=smoother or Max())
 
 
 def tree_problem() -> ModuleProblem:

@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 import torch
-from small_networks import chain_problem
+from small_networks import chain_problem, words_problem
 from small_problems import EnumeratedProblem, random_problem
 from torch import Tensor, nn
 
@@ -170,6 +170,8 @@ CASES: dict[str, Case] = {
     "incremental, absurd rate": Case(IncrementalProxLinear(learning_rate=1e6), passes=10),
     "incremental, network": Case(IncrementalProxLinear(), chain_problem, 10),
     "incremental, float16": Case(IncrementalProxLinear(planes="float16", batch_size=2), chain_problem, 6),
+    "incremental, sparse": Case(IncrementalProxLinear(), words_problem, 6),
+    "incremental, sparse float16": Case(IncrementalProxLinear(planes="float16", batch_size=1), words_problem, 6),
     "prox-linear": Case(ProxLinear(), passes=8),
     "prox-linear, network": Case(ProxLinear(), chain_problem, 8),
     "prox-linear, network, gradient": Case(ProxLinear(inner_stop="gradient"), chain_problem, 8),

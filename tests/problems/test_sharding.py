@@ -53,6 +53,11 @@ RUNS: dict[str, tuple[Callable[[], Problem], Any]] = {
     "deep prox-linear": (small_networks.chain_problem, ProxLinear()),
     "deep prox-linear by Casimir": (small_networks.chain_problem, ProxLinear(inner="casimir-svrg")),
     "deep incremental": (small_networks.chain_problem, IncrementalProxLinear()),
+    "sparse incremental": (small_networks.words_problem, IncrementalProxLinear()),
+    "sparse incremental of single examples": (
+        small_networks.words_problem,
+        IncrementalProxLinear(batch_size=1, planes="float16", learning_rate=0.3),
+    ),
     "deep Adam": (small_networks.tree_problem, Adam()),
     "smooth deep SVRG": (lambda: small_networks.chain_problem(smoother=Entropy(1.0)), SVRG()),
     "graph cuts": (small_networks.graph_problem, ProxLinear(inner="svrg", inner_stop="gradient")),
@@ -86,7 +91,8 @@ def run(build: Callable[[], Problem], solver: Any) -> Result:
 def run_all() -> dict[str, Any]:
     results: dict[str, Any] = {name: summary(run(*pair)) for name, pair in RUNS.items()}
     few = sharded(random_problem(lengths=(3,))).shard is None
-    others = {"pieces": pieces(), "steps": steps(), "planes": planes(), "few": few, "drift": drift()}
+    planes_of = {"dense": planes(small_networks.chain_problem), "sparse": planes(small_networks.words_problem)}
+    others = {"pieces": pieces(), "steps": steps(), "planes": planes_of, "few": few, "drift": drift()}
     return results | others
 
 
@@ -133,12 +139,12 @@ def steps() -> list[tuple[int, int]]:
     return found
 
 
-def planes() -> tuple[list[int], bool]:
+def planes(build: Callable[[], Problem]) -> tuple[list[int], bool]:
     """Blocks whose planes are here, among one and among three; whether a run resumes from them as if unbroken."""
-    rows, problem, solver = [], sharded(small_networks.chain_problem()), IncrementalProxLinear()
+    rows, problem, solver = [], sharded(build()), IncrementalProxLinear(batch_size=3)
     for size in (7, 3):
         half = replace(solver, batch_size=size).solve(problem, lam=LAM, passes=2)
-        rows.append(len(half.state.gradients))
+        rows.append(len(half.state.planes.gradients))
     resumed = solver.solve(problem, lam=LAM, passes=4, resume=(half.state, half.history))
     return rows, torch.equal(resumed.weights, solver.solve(problem, lam=LAM, passes=4).weights)
 
@@ -189,8 +195,9 @@ def test_each_process_takes_a_part_of_a_step(both: list[dict[str, Any]]) -> None
     assert [results["steps"] for results in both] == [[(1, 1), (2, 5)], [(1, 1), (3, 5)]]
 
 
-def test_each_process_has_planes_of_its_own_blocks(both: list[dict[str, Any]]) -> None:
-    assert [results["planes"] for results in both] == [([1, 1], True), ([1, 2], True)]
+@pytest.mark.parametrize("storage", ["dense", "sparse"])
+def test_each_process_has_planes_of_its_own_blocks(both: list[dict[str, Any]], storage: str) -> None:
+    assert [results["planes"][storage] for results in both] == [([1, 1], True), ([1, 2], True)]
 
 
 def test_more_processes_than_examples_share_nothing(both: list[dict[str, Any]]) -> None:

@@ -14,7 +14,7 @@ from structsmooth.solvers.averaging import newest_share
 from structsmooth.solvers.checks import check_choices, check_positive
 from structsmooth.solvers.lower_bound import DualPoint
 from structsmooth.solvers.primal.gradient import GradientSolver, GradientState
-from structsmooth.solvers.primal.planes import Planes
+from structsmooth.solvers.primal.planes import DenseGradients, Gradients, Packed, Planes, SparseGradients
 from structsmooth.solvers.state import empty
 
 
@@ -28,8 +28,10 @@ class IncrementalState(GradientState):
     partitioned: ClassVar[bool] = True
 
     iterate: Tensor = field(default_factory=empty)
-    gradients: Tensor = field(default_factory=empty)  # these three are the planes
-    constants: Tensor = field(default_factory=empty)
+    gradients: Tensor = field(default_factory=empty)  # these three are the gradients of the planes, packed
+    columns: Tensor = field(default_factory=empty)
+    sizes: Tensor = field(default_factory=empty)
+    constants: Tensor = field(default_factory=empty)  # and these two all else of the planes
     shares: Tensor = field(default_factory=empty)
     scales: Tensor = field(default_factory=empty)  # D of the first pass, if estimated: later ones take it from planes
     first_step_size: float = 0.0  # η of the first pass
@@ -39,7 +41,8 @@ class IncrementalState(GradientState):
     @property
     def planes(self) -> Planes:
         """One for each block."""
-        return Planes(self.gradients, self.constants, self.shares)
+        packed = Packed(self.gradients, self.columns, self.sizes)
+        return Planes(packed.unpacked(len(self.weights)), self.constants, self.shares)
 
     def observe(self, full: FullPass, lam: float) -> None:
         """Improve the lower bound by the planes, too, which bound convex losses if nothing has rounded them."""
@@ -70,6 +73,9 @@ class IncrementalProxLinear(GradientSolver[IncrementalState]):
     0.7 of itself after a pass whose steps saw a larger one. It grows to at most 0.4/λ, and never shrinks below a
     twentieth of the first one: near an optimum, F rises in every second pass by chance.
 
+    Where gradients are mostly zero, as with embeddings of words, planes are sparse: a block keeps the weights for which
+    it has had a gradient, and steps work on these alone. The solver chooses by gradients of some blocks at the start.
+
     The weights are a weighted average of the iterates after each pass, see
     :func:`~structsmooth.solvers.averaging.newest_share`. The ``step_size`` of the history is the η of the next pass.
     Its metric ``model_gap`` is the duality gap of the model, as estimated by the steps: the sum of the block gaps, each
@@ -79,7 +85,9 @@ class IncrementalProxLinear(GradientSolver[IncrementalState]):
         learning_rate: η of the first pass. If not given, such that the first steps make linearized losses zero.
         planes: type in which planes are stored: ``"weights"`` for that of the weights, or ``"float16"`` or
             ``"bfloat16"``.
-        memory: GiB that planes may take in a process, in two copies: dim numbers for each of its blocks.
+        memory: GiB that planes may take in a process while a pass is made. Each of its blocks takes dim numbers, in two
+            copies. If planes are sparse it takes a number and four bytes for each nonzero, in three copies; as many
+            nonzeros are expected as gradients have at the start.
 
     Reference:
         Lacoste-Julien et al. (2013), Algorithm 4, on the models of Pillutla et al. (2019), section 6.2.
@@ -94,17 +102,6 @@ class IncrementalProxLinear(GradientSolver[IncrementalState]):
         super().__post_init__()
         check_choices(self, "planes")
         check_positive(self, "memory")
-
-    def check(self, problem: Problem, lam: float) -> None:
-        """Refuse bounds, and planes that take too much memory."""
-        super().check(problem, lam)
-        blocks, dtype = self.own_blocks(problem), self.stored(problem.start())
-        needed = 2 * blocks * problem.dim * dtype.itemsize / 2**30
-        if needed > self.memory:
-            raise ValueError(
-                f"planes of {blocks} blocks of {problem.dim} weights take {needed:.3g} GiB, in two copies of {dtype}, "
-                f"and memory is {self.memory:.3g}: take a larger batch_size, planes of fewer bits, or give more memory"
-            )
 
     def stored(self, weights: Tensor) -> torch.dtype:
         """Type of the planes."""
@@ -121,44 +118,72 @@ class IncrementalProxLinear(GradientSolver[IncrementalState]):
         return blocks if problem.shard is None or blocks < processes.count() else len(processes.share(blocks))
 
     def first_state(self, problem: Problem, lam: float, start: Any, seed: int) -> IncrementalState:
-        """The given weights; η, if it is not given, and the first scales from losses and gradients of some blocks.
+        """The given weights, and what losses and gradients of some blocks give.
 
-        This is the η under which a first step takes a linearized loss to zero, on average.
+        They give the storage of planes; and if η is not given, the η under which a first step takes a linearized loss
+        to zero, on average, and the first scales.
         """
-        if self.learning_rate is not None:
-            return super().first_state(problem, lam, start, seed)
-        weights, blocks = self.first_weights(problem, start), self.blocks(problem)
-        losses, squares = 0.0, torch.zeros_like(problem.start())
-        for block in blocks[:_SAMPLE]:
+        weights, given = self.first_weights(problem, start), self.learning_rate
+        sample = self.blocks(problem)[: _SAMPLE if given is None else _FEW]
+        losses, squares, supports = 0.0, torch.zeros_like(problem.start()), []
+        for block in sample:
             loss, gradient = problem.batch_loss_and_grad(weights, block, problem.smoother)
             losses, squares = losses + float(loss), squares + gradient.square()
+            supports.append(int(gradient.count_nonzero()))
+        gradients = self.first_gradients(problem, weights, supports).packed()._asdict()
+        if given is not None:
+            return replace(self.begin(problem, lam, weights, given), **gradients)
         scales = scales_of(squares)
         norms = float((squares / scales).sum())
-        step_size = len(blocks) * losses / norms if norms > 0 and 0 < losses < math.inf else 1.0
-        return replace(self.begin(problem, lam, weights, step_size), scales=scales)
+        step_size = len(sample) * losses / norms if norms > 0 and 0 < losses < math.inf else 1.0
+        return replace(self.begin(problem, lam, weights, step_size), scales=scales, **gradients)
+
+    def first_gradients(self, problem: Problem, weights: Tensor, supports: list[int]) -> Gradients:
+        """Those of zero planes, given the numbers of nonzeros in gradients of some blocks, stored as these suggest.
+
+        Raises:
+            ValueError: planes take too much memory.
+        """
+        blocks, dtype = self.own_blocks(problem), self.stored(weights)
+        told = [size for size in supports if size]  # a gradient of zero, of a loss of zero, tells nothing
+        nonzeros = sum(told) / len(told) if told else problem.dim
+        dense = DenseGradients.memory(blocks, problem.dim, dtype)
+        sparse = SparseGradients.memory(blocks, nonzeros, dtype)
+        is_sparse = sparse < _SPARSE * dense
+        needed = (sparse if is_sparse else dense) / 2**30
+        if needed > self.memory:
+            some = f", of which {nonzeros:.0f} are not zero," if is_sparse else ""
+            raise ValueError(
+                f"planes of {blocks} blocks of {problem.dim} weights{some} take {needed:.3g} GiB, with the copies of a "
+                f"pass, in {dtype}, and memory is {self.memory:.3g}: take a larger batch_size, planes of fewer bits, "
+                "or give more memory"
+            )
+        kind = SparseGradients if is_sparse else DenseGradients
+        return kind.zeros(blocks, weights, dtype)
 
     def begin(self, problem: Problem, lam: float, weights: Tensor, step_size: float) -> IncrementalState:
-        """The given weights; planes are zero, below all losses."""
+        """The given weights; planes are zero, below all losses, and sparse."""
         blocks = self.blocks(problem)
+        gradients = SparseGradients.zeros(self.own_blocks(problem), weights, self.stored(weights))
         return IncrementalState(
             weights,
             step_size,
             first_step_size=step_size,
             iterate=weights,
-            gradients=weights.new_zeros(self.own_blocks(problem), len(weights), dtype=self.stored(weights)),
             constants=weights.new_zeros(len(blocks)),
             shares=weights.new_tensor([len(block) / problem.n for block in blocks]),
+            **gradients.packed()._asdict(),
         )
 
     def advance(
         self, problem: Problem, lam: float, state: IncrementalState, rng: np.random.Generator, budget: int
     ) -> IncrementalState:
         """One pass."""
-        blocks, own = self.blocks(problem), self.own_blocks(problem)
-        if (len(state.constants), len(state.gradients)) != (len(blocks), own):
+        blocks, own, planes = self.blocks(problem), self.own_blocks(problem), state.planes
+        if (len(planes), len(planes.gradients)) != (len(blocks), own):
             raise ValueError(
-                f"the state has planes of {len(state.gradients)} of {len(state.constants)} blocks, but this batch_size "
-                f"and number of processes give {own} of {len(blocks)}"
+                f"the state has planes of {len(planes.gradients)} of {len(planes)} blocks, but this batch_size and "
+                f"number of processes give {own} of {len(blocks)}"
             )
         solved = state.model_gap < _SOLVED * state.seen
         model = _Model(state, lam, least_step=_FORGET if solved and not problem.affine else 0.0)
@@ -172,7 +197,7 @@ class IncrementalProxLinear(GradientSolver[IncrementalState]):
             step_size=self.next_step_size(lam, state, seen),
             passes=passes,
             iterate=model.weights,
-            gradients=model.planes.gradients,
+            **model.planes.gradients.packed()._asdict(),
             constants=model.planes.constants,
             scales=empty(),
             seen=seen,
@@ -216,17 +241,18 @@ class _Model:
 
     def step(self, i: int, loss: Tensor, gradient: Tensor) -> None:
         """Move the plane of block i towards that of its loss at the minimum, to where the model's dual is largest."""
-        plane, share = self.planes.gradient(i), self.planes.shares[i]
+        where, plane = self.planes.part(i, gradient)
+        share, weights, inverse = self.planes.shares[i], self.weights[where], self.inverse[where]
         # Where scores are not linear, the plane may have come above the loss: then it is lowered to it.
-        value = torch.minimum(self.planes.constants[i] + plane @ self.weights, loss)
-        direction = gradient - plane
-        step = (loss - value) / (share * (direction @ (self.inverse * direction)))
+        value = torch.minimum(self.planes.constants[i] + plane @ weights, loss)
+        direction = gradient[where] - plane
+        step = (loss - value) / (share * (direction @ (inverse * direction)))
         step = step.nan_to_num(0.0).clamp(self.least_step, 1)  # no direction, no step
         moved = torch.add(plane, direction.mul_(step)).to(self.planes.gradients.dtype).to(plane.dtype)
         # Storage rounds the gradient, but not the value at these weights.
-        constant = value + step * (loss - value) - moved @ self.weights
-        self.weights = self.weights - share * self.inverse * (moved - plane)
-        self.planes.move(i, moved, constant)
+        constant = value + step * (loss - value) - moved @ weights
+        self.weights[where] = weights - (share * inverse).mul_(moved - plane)
+        self.planes.move(i, where, moved, constant)
         self.loss = self.loss + share * loss
         self.gap = self.gap + share * (loss - value)
 
@@ -236,8 +262,10 @@ def scales_of(squares: Tensor) -> Tensor:
     return (squares / squares.mean() + _LEAST_SCALE**2).sqrt().nan_to_num(1.0)
 
 
-# Blocks on which the first η is estimated, at most.
-_SAMPLE = 100
+# Blocks on which the first η is estimated, at most, and those that tell the storage of planes, if η is given.
+_SAMPLE, _FEW = 100, 10
+# Planes are sparse if they then take less than this part of the memory: supports may grow to twice the first ones.
+_SPARSE = 0.5
 # η is multiplied by these after passes whose steps saw a smaller or a larger F than those of the pass before.
 _GROWTH, _FALL = 1.2, 0.7
 # η is at most this, in units of 1/λ, and at least this, in units of the first one.

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 from small_networks import Chain, chain_problem, examples
-from small_problems import EnumeratedProblem
+from small_problems import EnumeratedProblem, random_problem
 from solver_cases import LAM, moments_of, objective, small_problem
 from torch import Tensor
 
 from structsmooth import Entropy, IncrementalProxLinear, Max, ModuleProblem, Problem
 from structsmooth.solvers.primal.incremental import scales_of
-from structsmooth.solvers.primal.planes import Planes
+from structsmooth.solvers.primal.planes import DenseGradients, Planes
 
 
 def by_hand(problem: Problem, lam: float, eta: float, passes: int, seed: int) -> tuple[Tensor, float, list[float]]:
@@ -72,7 +72,7 @@ def test_the_first_step_size_makes_the_linearized_loss_of_a_typical_step_zero() 
 
 
 def test_scales_are_the_root_mean_square_of_gradients_over_their_mean() -> None:
-    gradients = torch.tensor([[3.0, 0.0, 1.0], [3.0, 0.0, -5.0]]).double()
+    gradients = DenseGradients(torch.tensor([[3.0, 0.0, 1.0], [3.0, 0.0, -5.0]]).double())
     squares = Planes(gradients, torch.zeros(2).double(), torch.tensor([0.25, 0.75]).double()).mean_square()
     assert squares.tolist() == [9.0, 0.0, 19.0]
     mean = 28 / 3
@@ -150,7 +150,15 @@ def test_a_pass_calls_the_oracle_once_for_each_example() -> None:
     estimated = IncrementalProxLinear(batch_size=2).solve(chain_problem(), lam=LAM, passes=3).history
     assert estimated.column("oracle_calls") == [7, 14, 21, 28]
     given = IncrementalProxLinear(learning_rate=0.1).solve(chain_problem(), lam=LAM, passes=3).history
-    assert given.column("oracle_calls") == [0, 7, 14, 21]
+    assert given.column("oracle_calls") == [7, 14, 21, 28]
+
+
+def test_a_given_step_size_leaves_few_calls_before_the_first_pass() -> None:
+    """They tell whether planes are sparse."""
+    problem = random_problem(lengths=(2,) * 30)
+    for learning_rate, calls in ((None, 30), (0.1, 10)):
+        solver = IncrementalProxLinear(learning_rate=learning_rate, batch_size=1)
+        assert solver.solve(problem, lam=LAM, passes=0).history[0].oracle_calls == calls
 
 
 @pytest.mark.parametrize("planes", ["float16", "bfloat16"])
