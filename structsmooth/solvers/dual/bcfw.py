@@ -46,9 +46,9 @@ class BCFWState(State):
         return DualIterate(self.iterate, self.statistics, self.gaps, self.outputs, self.alphas, self.stamps)
 
     def towards_labels(self: "B", ratio: float) -> "B":
-        """What statistics that are closer to the labels by a ratio, with λ smaller by it, have beside their gaps.
+        """The state for λ times a ratio below 1 with the same weights, but for statistics and gaps.
 
-        The weights stay as they are.
+        Its statistics are closer to those of the labels by this ratio (Proposition 1).
         """
         assert self.dual is not None
         alphas = ratio * self.alphas  # the weight they lack, now that of the labels, is in the rest
