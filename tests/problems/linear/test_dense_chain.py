@@ -133,7 +133,9 @@ def test_two_threads_certify_what_one_does() -> None:
     one = BCFW(gap_tolerance=1e-3).solve(problem, lam=0.1, passes=200)
     two = BCFW(gap_tolerance=1e-3, threads=2).solve(problem, lam=0.1, passes=200)
     assert one.status is two.status is Status.CONVERGED
-    assert one.history[-1].objective == pytest.approx(two.history[-1].objective, abs=1e-3)
+    first, second = one.history[-1], two.history[-1]
+    assert max(first.dual, second.dual) <= min(first.objective, second.objective)
+    assert first.objective == pytest.approx(second.objective, rel=1.01e-3)  # as their gaps imply
 
 
 def test_subset_keeps_the_settings() -> None:
