@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-SETTLED = 8
-"""Degree of averages of prox-centers, each after a whole pass: mostly of the last ninth of them."""
+ONE_A_PASS = 8
+"""Degree of averages of one iterate a pass: mostly of the last ninth of them."""
 
 
 def newest_share(t: Any, degree: int = 12) -> Any:

@@ -23,7 +23,7 @@ class DualPoint:
         return self.cost - float(self.gradient @ self.gradient) / (2 * lam)
 
     def improved(self, new: "DualPoint", lam: float) -> "DualPoint":
-        """The best convex combination of this point, a new one and the labels, which is better than each of them."""
+        """The best convex combination of this point, a new one and the labels, which is no worse than any."""
         a, b = self.gradient, new.gradient
         products = float(a @ a) / lam, float(a @ b) / lam, float(b @ b) / lam
         own, other = best_mixture((self.cost, new.cost), products)

@@ -12,7 +12,7 @@ from structsmooth.problems.base import Problem
 from structsmooth.problems.bounds import line_search
 from structsmooth.problems.linear.active_set import inner, minus
 from structsmooth.problems.linear.base import LinearProblem
-from structsmooth.solvers.averaging import SETTLED, newest_share
+from structsmooth.solvers.averaging import ONE_A_PASS, newest_share
 from structsmooth.solvers.checks import check_positive
 from structsmooth.solvers.dual.bcfw import BCFW, BCFWState, valued
 from structsmooth.solvers.lower_bound import best_mixture
@@ -132,7 +132,7 @@ class ProximalBCFW(BCFW):
         new = self.step_through(linear, lam + kappa, replace(state, iterate=begin, kappa=kappa), rng)
         new.center = linear.within_bounds(new.iterate)
         if self.average:
-            new.weights = torch.lerp(state.weights, new.center, newest_share(new.passes, SETTLED))
+            new.weights = torch.lerp(state.weights, new.center, newest_share(new.passes, ONE_A_PASS))
         new.iterate = (new.iterate - state.center).mul_(kappa / divisor).add_(new.iterate, alpha=lam / divisor)
         if lam == 0:
             return new

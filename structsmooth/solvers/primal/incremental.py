@@ -10,7 +10,7 @@ from torch import Tensor
 
 from structsmooth import processes
 from structsmooth.problems.base import FullPass, Problem
-from structsmooth.solvers.averaging import newest_share
+from structsmooth.solvers.averaging import ONE_A_PASS, newest_share
 from structsmooth.solvers.checks import check_choices, check_positive
 from structsmooth.solvers.lower_bound import DualPoint
 from structsmooth.solvers.primal.gradient import GradientSolver, GradientState
@@ -193,7 +193,7 @@ class IncrementalProxLinear(GradientSolver[IncrementalState]):
         seen = float(model.loss) + lam / 2 * float(model.weights.square().sum())
         return replace(
             state,
-            weights=torch.lerp(state.weights, model.weights, newest_share(passes, _DEGREE)),
+            weights=torch.lerp(state.weights, model.weights, newest_share(passes, ONE_A_PASS)),
             step_size=self.next_step_size(lam, state, seen),
             passes=passes,
             iterate=model.weights,
@@ -274,5 +274,3 @@ _CAP, _LEAST = 0.4, 0.05
 _LEAST_SCALE = 0.1
 # If the gap of the last model was below this share of F, steps move planes by this at least.
 _SOLVED, _FORGET = 0.1, 0.05
-# Iterates count in the average by this power of their number.
-_DEGREE = 8

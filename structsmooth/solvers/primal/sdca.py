@@ -10,7 +10,7 @@ from structsmooth.problems.base import FullPass
 from structsmooth.problems.linear.ascent import SmoothedIterate
 from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.smoothing import Max, Smoother
-from structsmooth.solvers.averaging import SETTLED, newest_share
+from structsmooth.solvers.averaging import ONE_A_PASS, newest_share
 from structsmooth.solvers.lower_bound import DualPoint
 from structsmooth.solvers.primal.svrg import SmoothedState
 from structsmooth.solvers.state import empty
@@ -64,7 +64,7 @@ def proximal_pass(problem: LinearProblem, lam: float, state: A, smoother: Smooth
     point = problem.sdca_epoch(start, order, lam=lam + kappa, smoother=smoother)
     new = replace(
         state,
-        weights=torch.lerp(state.weights, point.weights, newest_share(passes, SETTLED)) if hinges else point.weights,
+        weights=torch.lerp(state.weights, point.weights, newest_share(passes, ONE_A_PASS)) if hinges else point.weights,
         center=point.weights,
         statistics=point.statistics,
         surplus=point.surplus,

@@ -111,6 +111,16 @@ def test_the_bound_is_that_of_a_mixture_of_statistics() -> None:
         assert history[-1].dual >= best - 1e-12
 
 
+def test_a_state_of_a_version_without_centers_goes_on_from_its_weights() -> None:
+    problem, solver = crf(), CasimirSVRG(gap_tolerance=0)  # weights and prox-centers are the same
+    state = solver.solve(problem, lam=LAM, passes=3).state
+    new, old = (
+        solver.advance(problem, LAM, s, np.random.default_rng(0), 1)
+        for s in (state, replace(state, center=torch.zeros(0)))
+    )
+    assert torch.equal(new.weights, old.weights)
+
+
 @pytest.mark.parametrize("problem", [small_problem(), crf()], ids=["hinges", "likelihood"])
 def test_weights_of_hinges_are_an_average_of_the_prox_centers(problem: SparseChainProblem) -> None:
     average = problem.start()
