@@ -4,7 +4,7 @@ import csv
 import json
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -64,6 +64,15 @@ class History(list[Row]):
     def column(self, name: str) -> list[Any]:
         """Values of one column or metric, ``None`` where a row has none."""
         return [row.as_dict().get(name) for row in self]
+
+    def best(self) -> Row:
+        """The row with the smallest objective, the last among equals, with the best lower bound of all rows."""
+        return self.bounded(min(reversed(self), key=lambda row: math.inf if math.isnan(row.objective) else row.objective))
+
+    def bounded(self, row: Row) -> Row:
+        """A row with the best lower bound of all rows."""
+        dual = max((other.dual for other in self if other.dual is not None), default=None)
+        return row if dual is None else replace(row, dual=dual, gap=row.objective - dual)
 
     def to_json_lines(self) -> str:
         """One JSON object per row."""

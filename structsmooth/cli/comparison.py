@@ -71,28 +71,28 @@ def best_settings(
 
 
 def _best(labels: Sequence[str], runs: Mapping[str, Sequence[History]], metric: str | None, sign: int) -> str:
-    last = {label: [history[-1] for history in runs[label]] for label in labels}
+    returned = {label: [history.best() for history in runs[label]] for label in labels}
     good: Sequence[str] = labels
     if metric is not None:
-        scores = {label: sign * median(row.metrics[metric] for row in rows) for label, rows in last.items()}
+        scores = {label: sign * median(row.metrics[metric] for row in rows) for label, rows in returned.items()}
         best = max(scores.values())
         good = [label for label in labels if scores[label] >= best - _BEHIND * abs(best)]
-    return min(good, key=lambda label: median(row.objective for row in last[label]))
+    return min(good, key=lambda label: median(row.objective for row in returned[label]))
 
 
 def _final(runs: Mapping[str, Sequence[History]], metrics: Sequence[str], bound: float) -> str:
     header = ["solver", "passes", "oracle calls", "seconds", "objective", "gap", "suboptimality", *metrics]
     rows = []
     for label, histories in runs.items():
-        last = [history[-1] for history in histories]
-        columns = [[row.metrics.get(metric) for row in last] for metric in metrics]
+        returned = [history.best() for history in histories]
+        columns = [[row.metrics.get(metric) for row in returned] for metric in metrics]
         rows.append(
             [
                 label,
-                *_cost(last),
-                _cell([row.objective for row in last], "{:.6f}"),
-                _cell([row.gap for row in last], "{:.2g}"),
-                _cell([row.objective - bound for row in last], "{:.2g}"),
+                *_cost([history[-1] for history in histories]),
+                _cell([row.objective for row in returned], "{:.6f}"),
+                _cell([row.gap for row in returned], "{:.2g}"),
+                _cell([row.objective - bound for row in returned], "{:.2g}"),
                 *(_cell(column, "{:.4f}") for column in columns),
             ]
         )

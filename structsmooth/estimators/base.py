@@ -99,9 +99,9 @@ class SolvedEstimator(BaseEstimator):
         if result.status is Status.INTERRUPTED:
             raise KeyboardInterrupt
         misses_tolerance = result.status not in (Status.CONVERGED, Status.STOPPED) and solver.gap_tolerance > 0
-        if misses_tolerance and result.history[-1].gap is not None:
+        if misses_tolerance and result.row.gap is not None:
             warnings.warn(f"{type(self).__name__}: {result.message}", ConvergenceWarning, stacklevel=3)
-        weights, row = (early.best.weights, early.best.row) if early else (result.weights, result.history[-1])
+        weights, row = (early.best.weights, early.best.row) if early else (result.weights, result.row)
         self.weights_, self.history_, self.lam_ = weights.numpy(force=True), result.history, lam
         self.objective_, self.n_iter_ = row.objective, result.history[-1].passes
         self.gap_ = np.nan if row.gap is None else row.gap

@@ -93,10 +93,10 @@ def _certificate(model: TrainedModel, history: History) -> Markup:
     """What is known of the distance from the optimum."""
     if not history:
         return element("p", model.description["message"], class_="certificate")
-    last = history[-1]
-    line = f"Objective {last.objective:.6g}"
-    if last.dual is not None and last.gap is not None:
-        line += f", at least {last.dual:.6g} for any weights: at most {last.gap:.3g} above the optimum."
+    row = history.best()
+    line = f"Objective {row.objective:.6g}"
+    if row.dual is not None and row.gap is not None:
+        line += f", at least {row.dual:.6g} for any weights: at most {row.gap:.3g} above the optimum."
     else:
         line += "; no lower bound is known."
     return element("p", line, class_="certificate")

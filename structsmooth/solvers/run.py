@@ -15,7 +15,7 @@ from structsmooth.history import History, Row
 from structsmooth.problems.base import FullPass, Problem
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.solvers.checks import check_number
-from structsmooth.solvers.state import Callback, Progress, Result, S, State, Status, Work
+from structsmooth.solvers.state import Callback, Progress, Result, S, State, Status, Work, empty
 from structsmooth.solvers.step_control import StepControl
 from structsmooth.structures.checks import NonFiniteScoresError, use_plain_numbers
 
@@ -161,18 +161,39 @@ class Run(Generic[S]):
         return Status.CONVERGED if self._converged() else Status.PASS_LIMIT
 
     def result(self, status: Status) -> Result:
-        """The last accepted weights, with a sentence on why there are no better ones."""
-        last = self.history[-1]
-        gap = "" if last.gap is None else f", duality gap {last.gap:.2g}"
-        reached = f"objective {last.objective:.6g}{gap} after {last.passes} passes"
+        """The best weights of the run, with a sentence on why there are no better ones."""
+        row, last = self._best, self.history[-1]
+        gap = "" if row.gap is None else f", duality gap {row.gap:.2g}"
+        reached = f"objective {row.objective:.6g}{gap} after {row.passes} passes"
+        if row.passes < last.passes:
+            reached += f", the best of {last.passes}"
         advice = {
             Status.CONVERGED: "the gap is below the tolerance",
-            Status.PASS_LIMIT: "more passes would give a smaller objective",
+            Status.PASS_LIMIT: self._prospect(row),
             Status.STOPPED: "a callback asked for it",
-            Status.INTERRUPTED: "stopped on request; these are the weights of the last complete pass",
+            Status.INTERRUPTED: "stopped on request",
             Status.DIVERGED: f"no step size worked in {self._retries} halvings; check the scale of the features",
         }[status]
-        return Result(self.state.weights, self.history, status, f"{status.value}: {reached}; {advice}", self.state)
+        message = f"{status.value}: {reached}; {advice}"
+        return Result(self.state.best_weights, row, self.history, status, message, self.state)
+
+    @property
+    def _best(self) -> Row:
+        """The row of the weights that a run returns, with the best bound of all rows."""
+        if not len(self.state.best):  # also in states of versions that returned the last weights
+            return self.history.bounded(self.history[-1])
+        return self.history.best()
+
+    def _prospect(self, row: Row) -> str:
+        """What more passes would do, as far as the last ones tell."""
+        last = self.history[-1]
+        if last.passes == 0:
+            return "no pass was made"
+        if row.passes == last.passes:
+            return "more passes would give a smaller objective"
+        if row.gap is not None:
+            return "more passes would give a smaller gap"
+        return f"the objective has not decreased since pass {row.passes}"
 
     def advance(self, budget: int) -> S:
         """One pass of the solver, or more up to ``budget``, from the last accepted state."""
@@ -251,6 +272,8 @@ class Run(Generic[S]):
         )
 
     def _accept(self, state: S, row: Row) -> None:
+        improved = not self.history or row.objective <= self.history.best().objective
+        state.best = empty() if improved else self.state.best_weights
         self.state = state
         self.history.append(row)
         for callback in self.callbacks:
@@ -278,5 +301,5 @@ class Run(Generic[S]):
         return self._control is not None and self._control.patience is not None
 
     def _converged(self) -> bool:
-        last = self.history[-1]
-        return last.gap is not None and last.gap <= self.solver.gap_tolerance * last.objective
+        row = self._best
+        return row.gap is not None and row.gap <= self.solver.gap_tolerance * row.objective

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -29,7 +29,8 @@ class Result:
     """What a solver returns.
 
     Attributes:
-        weights: [dim]; the last row of ``history`` describes them.
+        weights: [dim]; those of the row with the smallest objective, which need not be the last pass.
+        row: the row of ``history`` that describes them, with the best lower bound of the run.
         history: one row per recorded pass.
         status: why the solver stopped.
         message: the same as a sentence.
@@ -37,6 +38,7 @@ class Result:
     """
 
     weights: Tensor
+    row: Row
     history: History
     status: Status
     message: str
@@ -72,6 +74,7 @@ class State:
         oracle_calls: inferences so far.
         seconds: time so far.
         dual: lower bound on the optimum; ``None`` as long as there is none.
+        best: the weights of the best pass so far, [dim], which a run keeps; empty if they are the current ones.
         evaluation: the full pass that evaluated these weights, where the next pass begins with the same one. A run
             lends it to :meth:`Solver.advance`, and takes it from solvers that evaluate their states themselves; it is
             never saved.
@@ -86,7 +89,13 @@ class State:
     oracle_calls: int = 0
     seconds: float = 0.0
     dual: float | None = None
+    best: Tensor = field(default_factory=lambda: empty())
     evaluation: FullPass | None = None
+
+    @property
+    def best_weights(self) -> Tensor:
+        """The weights of the best pass so far, [dim]."""
+        return self.best if len(self.best) else self.weights
 
     def observe(self, full: FullPass, lam: float) -> None:
         """Learn from a full pass; nothing here. A state without a dual iterate improves its lower bound."""
