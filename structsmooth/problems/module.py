@@ -10,17 +10,19 @@ from torch.utils.data import Subset, default_collate
 
 from structsmooth.costs import Hamming
 from structsmooth.losses import StructuralHinge
-from structsmooth.problems.affine import AffineProblem
-from structsmooth.problems.base import Problem
+from structsmooth.problems.affine import AffineProblem, StatisticsPass
+from structsmooth.problems.base import FullPass, Problem
 from structsmooth.problems.derived import DerivedProblem
 from structsmooth.problems.linearized import LinearizedBatch
-from structsmooth.problems.sharding import Shard, of_examples, replicated
+from structsmooth.problems.sharding import Shard, of_examples, replicated, shared_mean
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.structures.base import PartCosts, Structure
 from structsmooth.structures.checks import require_count
 
 # Labels of a batch, alone or with part costs.
 Labels = Tensor | tuple[Tensor, Tensor]
+# Examples of a step at most, and steps of a pass at least, where nobody says how many.
+_BATCH, _STEPS = 16, 20
 
 
 class Dataset(Protocol):
@@ -47,7 +49,7 @@ class ModuleProblem(Problem):
         module: maps a batch of inputs to a structure; see :class:`structsmooth.scores.ScoreModule`.
         dataset: pairs (x, y); or (x, (y, costs)) with part costs for each example, such as 1 − IoU of candidate boxes.
         cost: task loss; ``None`` for no margin. Not used where examples bring their own.
-        batch_size: examples per stochastic step.
+        batch_size: examples per stochastic step; a twentieth of all, at most 16, if not given.
         collate: puts a list of pairs together into a batch (x, y); torch's default if not given.
         smoother: of the objective; see :class:`~structsmooth.problems.Problem`.
         chunk_size: examples per batch in passes over all, if steps do not have more; few where inputs are large.
@@ -70,7 +72,7 @@ class ModuleProblem(Problem):
         module: nn.Module,
         dataset: Dataset | Sequence[tuple[Any, Any]],
         cost: PartCosts | None = Hamming(),  # noqa: B008 - immutable
-        batch_size: int = 16,
+        batch_size: int | None = None,
         collate: Callable[[list[Any]], tuple[Any, Labels]] = default_collate,
         smoother: Smoother = Max(),  # noqa: B008 - immutable
         chunk_size: int = 32,
@@ -78,7 +80,8 @@ class ModuleProblem(Problem):
         self.smoother = smoother
         self.module, self.dataset, self.cost, self.collate = module, dataset, cost, collate
         self.n = require_count("number of examples", len(dataset))
-        self.batch_size = require_count("batch_size", batch_size)
+        size = min(_BATCH, -(-self.n // _STEPS)) if batch_size is None else batch_size
+        self.batch_size = require_count("batch_size", size)
         self.chunk_size = require_count("chunk_size", chunk_size)
         self.parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
         self.dim = require_count("number of trainable parameters", sum(p.numel() for p in self.parameters.values()))
@@ -106,6 +109,15 @@ class ModuleProblem(Problem):
         structure: Structure = functional_call(self.module, self._unflatten(w) | buffers, (x,))
         return structure
 
+    def linearized_batch(self, center: Tensor, x: Any, y: Labels) -> LinearizedBatch:
+        """A batch of examples with scores linearized at ``center``, [dim]."""
+        return LinearizedBatch(
+            self.module,
+            lambda w: self.structure(w, x),
+            lambda structure, smoother: self.losses_and_hinges(structure, y, smoother),
+            center,
+        )
+
     def structured_losses(self, structure: Structure, y: Labels, smoother: Smoother) -> Tensor:
         """Losses [b] of labels under a structure."""
         return self.losses_and_hinges(structure, y, smoother)[0]
@@ -118,6 +130,29 @@ class ModuleProblem(Problem):
     def labels_and_cost(self, labels: Labels) -> tuple[Tensor, PartCosts | Tensor | None]:
         """Labels, and the part costs that come with them or else the cost of the problem."""
         return (labels, self.cost) if isinstance(labels, Tensor) else labels
+
+    def full_pass(
+        self, w: Tensor, smoother: Smoother, *, with_loss: bool = False, with_statistics: bool = True
+    ) -> FullPass:
+        """As in :meth:`Problem.full_pass`; statistics are those of the linearization at ``w``, whose pass is the same."""
+        if with_statistics:
+            return LinearizedProblem(self, w).full_pass(w, smoother, with_loss=with_loss)
+        return super().full_pass(w, smoother, with_loss=with_loss, with_statistics=False)
+
+    def gradient_change(self, w: Tensor, snapshot: FullPass, indices: Tensor) -> Tensor:
+        """As in :meth:`Problem.gradient_change`; one oracle call per example if the snapshot keeps statistics."""
+        if not isinstance(snapshot, StatisticsPass) or snapshot.statistics is None:
+            return super().gradient_change(w, snapshot, indices)
+
+        def mean_change(own: Tensor) -> tuple[Tensor]:
+            x, y = self.batch(own)
+            here, there = self.linearized_batch(w, x, y), self.linearized_batch(snapshot.weights, x, y)
+            now = LinearizedProblem(self, w).answer(here, w, own, snapshot.smoother).statistics
+            then = snapshot.batch(own, now)
+            assert then is not None
+            return ((here.adjoint(now) - there.adjoint(then)) / len(own),)
+
+        return shared_mean(self, indices, mean_change)[0]
 
     @property
     def affine(self) -> bool:
@@ -186,13 +221,7 @@ class LinearizedProblem(DerivedProblem, AffineProblem):
 
     def affine_batch(self, indices: Tensor) -> LinearizedBatch:
         """Some of the examples."""
-        x, y = self.problem.batch(indices)
-        return LinearizedBatch(
-            self.problem.module,
-            lambda w: self.problem.structure(w, x),
-            lambda structure, smoother: self.problem.losses_and_hinges(structure, y, smoother),
-            self.center,
-        )
+        return self.problem.linearized_batch(self.center, *self.problem.batch(indices))
 
     @property
     def affine(self) -> bool:

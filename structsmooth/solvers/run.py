@@ -172,7 +172,7 @@ class Run(Generic[S]):
             Status.PASS_LIMIT: self._prospect(row),
             Status.STOPPED: "a callback asked for it",
             Status.INTERRUPTED: "stopped on request",
-            Status.DIVERGED: f"no step size worked in {self._retries} halvings; check the scale of the features",
+            Status.DIVERGED: f"no step size worked in {self._retries} tries; check the scale of the features",
         }[status]
         message = f"{status.value}: {reached}; {advice}"
         return Result(self.state.best_weights, row, self.history, status, message, self.state)
@@ -223,23 +223,24 @@ class Run(Generic[S]):
                 raise
             lost = replace(self.state)
             lost.charge(work)
-            return self._undo(self._control, lost)
+            return self._undo(self._control, lost, 0.5)
         row = self._record(trial, evaluation)
         if self._control is not None:
-            if self._control.exploded(row, self.history):
-                return self._undo(self._control, trial)
+            factor = self._control.shorter(row, self.history, self._retries)
+            if factor is not None:
+                return self._undo(self._control, trial, factor)
             trial = self._control.steered(self.state, trial, row, evaluation.full, self.history)
         self._kept = self._reusable(evaluation, trial)
         del evaluation
         self._accept(trial, row)
         return True
 
-    def _undo(self, control: StepControl[Any], exploded: S) -> bool:
-        """Forget an exploded pass, but not its work, and halve the step size; whether that may still be tried."""
+    def _undo(self, control: StepControl[Any], undone: S, factor: float) -> bool:
+        """Forget a pass, but not its work, and take a part of the step size; whether that may still be tried."""
         if self._retries == control.retries:
             return False
         self._retries += 1
-        self.state = control.retried(self.state, exploded)
+        self.state = control.retried(self.state, undone, factor)
         return True
 
     def _evaluate(self, state: S) -> Evaluation:

@@ -1,4 +1,4 @@
-"""Control of step sizes during a run: explosions are undone, and step sizes that no longer help are halved."""
+"""Control of step sizes during a run: passes that go up are undone, and step sizes that no longer help are halved."""
 
 from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
@@ -9,6 +9,8 @@ from structsmooth.solvers.state import State
 
 # An objective this many times the best so far is an explosion.
 _EXPLOSION = 2.0
+# First passes above the start that are undone, each for steps a quarter as long.
+_FIRST, _SHORTER = 3, 0.25
 # Passes in a row without a new best objective that halve the step size; two evaluations at least.
 _IDLE = 10
 
@@ -47,14 +49,14 @@ class Steered(Protocol[S]):
 class StepControl(Generic[S]):
     """Halves the step size of a solver where a pass shows that it is too large: it costs passes, not the run.
 
-    A pass that makes the objective explode, or not finite, is undone and repeated with half the step size. With
-    ``patience``, the step size is also halved for the next pass when passes stop making progress.
+    A pass that makes the objective explode, or not finite, is undone and repeated with half the step size; a first pass
+    that ends above the start, with a quarter, up to three times, after which noise is to blame. With ``patience``, the step size is also halved for the next pass when passes stop making progress.
 
     Attributes:
         solver: whose step size it is.
         problem: what the solver minimizes.
         lam: λ.
-        retries: exploded passes that may be undone in a run.
+        retries: passes that may be undone in a run.
         patience: passes in a row without decrease that halve the step size; ``None`` for any number. If given,
             evaluations steer the step size, and count as work of the solver.
         least: for passes that stall, step sizes stay above this, in units of 1/(λt) after t steps. Steps that shrink
@@ -68,16 +70,28 @@ class StepControl(Generic[S]):
     patience: int | None = None
     least: float = 0.5
 
-    def exploded(self, row: Row, history: History) -> bool:
+    def shorter(self, row: Row, history: History, undone: int) -> float | None:
+        """By how much shorter steps are to repeat the pass of ``row``; ``None`` if it stands.
+
+        Args:
+            row: of the pass.
+            history: the rows before it.
+            undone: how many passes of the run have been undone.
+        """
+        if len(history) == 1 and undone < _FIRST and not row.objective <= history[0].objective:
+            return _SHORTER
+        return 0.5 if self._exploded(row, history) else None
+
+    def _exploded(self, row: Row, history: History) -> bool:
         """Whether the objective of ``row`` is far above the best so far, or not finite."""
         objectives = [before.objective for before in history]
         # The best is not so near zero that every ripple would count as an explosion.
         best = max(min(objectives), 0.01 * objectives[0])
         return not row.objective <= _EXPLOSION * best
 
-    def retried(self, state: S, exploded: S) -> S:
-        """``state``, from which the exploded pass is tried again with half the step size."""
-        again = self._halved(self.solver.restarted(state))
+    def retried(self, state: S, exploded: S, factor: float) -> S:
+        """``state``, from which the exploded pass is tried again with a part of the step size."""
+        again = self._scaled(self.solver.restarted(state), factor)
         # The work was done, though its result is thrown away.
         again.oracle_calls, again.seconds = exploded.oracle_calls, exploded.seconds
         return again
@@ -95,7 +109,7 @@ class StepControl(Generic[S]):
         after.stalls = after.idle = 0
         steps = after.passes * self.solver.steps_per_pass(self.problem)
         shortest = self.least / (self.lam * steps) if self.lam > 0 else 0.0
-        return self._halved(after) if after.step_size / 2 >= shortest else after
+        return self._scaled(after, 0.5) if after.step_size / 2 >= shortest else after
 
-    def _halved(self, state: S) -> S:
-        return self.solver.with_step_size(self.problem, self.lam, state, state.step_size / 2)
+    def _scaled(self, state: S, factor: float) -> S:
+        return self.solver.with_step_size(self.problem, self.lam, state, factor * state.step_size)
