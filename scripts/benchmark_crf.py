@@ -27,8 +27,8 @@ from torch import Tensor
 from structsmooth import CasimirSVRG, Entropy, ExponentiatedGradient, SparseChainProblem
 from structsmooth.compiled import clock
 from structsmooth.solvers import Solver
+from structsmooth.solvers.checks import parse_lam
 from structsmooth.tasks import NER
-from structsmooth.tasks.trained import parse_lam
 
 _ACCURACIES = (1e-2, 1e-3, 1e-4, 1e-5)
 _START, _STOP = "start", "stop"

@@ -59,6 +59,7 @@ class Perceptron(ScoreModule):
         self.transition = nn.Parameter(torch.zeros(_STATES, _STATES))
 
     def forward(self, x: Tensor) -> LinearChain:
+        """Chains over inputs [B, T, F]."""
         return LinearChain(self.unary(torch.tanh(self.hidden(x))), self.transition)
 
 
@@ -72,6 +73,7 @@ class Ranking(ScoreModule):
         self.weights = nn.Parameter(torch.zeros(_FEATURES, dtype=torch.float64))
 
     def forward(self, x: Tensor) -> Candidates:
+        """Scores of inputs [B, M, F]."""
         return Candidates(x @ self.weights)
 
 
@@ -86,6 +88,7 @@ class Regions(ScoreModule):
         self.register_buffer("reward", 0.3 * torch.eye(2, dtype=torch.float64))
 
     def forward(self, x: Tensor) -> BinaryGraph:
+        """Grids of inputs [B, 9, F]."""
         unary = self.linear(x)
         return BinaryGraph(unary, _GRID, self.reward.expand(len(x), len(_GRID), 2, 2))
 

@@ -24,8 +24,8 @@ from structsmooth.cli.flags import parse_solvers
 from structsmooth.history import History
 from structsmooth.problems import partitioned
 from structsmooth.solvers import Progress, State, Stop
+from structsmooth.solvers.checks import parse_lam
 from structsmooth.tasks import NER, Task
-from structsmooth.tasks.trained import parse_lam
 
 _SOLVERS = ["cocoa", "cocoa:sampling=uniform,steps=fw"]
 

@@ -26,8 +26,8 @@ from structsmooth.cli.flags import parse_solvers
 from structsmooth.compiled.threads import sharing_passes
 from structsmooth.smoothing import Max
 from structsmooth.solvers import Progress, Stop
+from structsmooth.solvers.checks import parse_lam
 from structsmooth.tasks import NER
-from structsmooth.tasks.trained import parse_lam
 
 _SOLVERS = ["bcfw", "bcfw:sampling=uniform,steps=fw", "proximal-bcfw", "sgd"]
 

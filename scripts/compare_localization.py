@@ -29,8 +29,8 @@ from structsmooth.checkpoint import write_atomic
 from structsmooth.cli.flags import add_flags, from_flags, parse_solvers
 from structsmooth.problems import Problem
 from structsmooth.solvers import Progress, Solver, Stop
+from structsmooth.solvers.checks import parse_lam
 from structsmooth.tasks import Localization
-from structsmooth.tasks.trained import parse_lam
 
 _SOLVERS = {
     "linear": [

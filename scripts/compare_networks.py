@@ -26,10 +26,10 @@ from scripts.compare_localization import add_comparison_flags, check_settings, r
 from structsmooth import History, LinearChain, ModuleProblem, ScoreModule
 from structsmooth.checkpoint import write_atomic
 from structsmooth.cli.flags import parse_solvers
+from structsmooth.solvers.checks import parse_lam
 from structsmooth.tasks import NER, OCR
 from structsmooth.tasks.ocr.letters import ALPHABET, PIXELS
 from structsmooth.tasks.text.conll import Sentence
-from structsmooth.tasks.trained import parse_lam
 
 Example = tuple[Tensor, Tensor]
 """Inputs of tokens, [T] or [T, F], and their labels [T]."""

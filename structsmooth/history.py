@@ -67,7 +67,8 @@ class History(list[Row]):
 
     def best(self) -> Row:
         """The row with the smallest objective, the last among equals, with the best lower bound of all rows."""
-        return self.bounded(min(reversed(self), key=lambda row: math.inf if math.isnan(row.objective) else row.objective))
+        finite = [row for row in self if math.isfinite(row.objective)] or self
+        return self.bounded(min(reversed(finite), key=lambda row: row.objective))
 
     def bounded(self, row: Row) -> Row:
         """A row with the best lower bound of all rows."""

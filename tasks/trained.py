@@ -11,6 +11,7 @@ from torch import Tensor
 from structsmooth import __version__
 from structsmooth.checkpoint import load_state, save_state, write_atomic
 from structsmooth.solvers import SOLVERS, Solver
+from structsmooth.solvers.checks import parse_lam
 from structsmooth.solvers.state import Callback
 from structsmooth.tasks import TASKS, FittedTask, Task, load_task
 from structsmooth.tasks.base import Predictions, Split
@@ -147,18 +148,6 @@ def train(
     return TrainedModel(
         fitted, result.weights, description | {"status": result.status.value, "message": result.message}
     )
-
-
-def parse_lam(text: str, n: float, flag: str = "--lam") -> float:
-    """λ from ``"0.1"`` or ``"10/n"``."""
-    number, _, denominator = str(text).partition("/")
-    try:
-        value = float(number)
-    except ValueError:
-        value = -1.0
-    if denominator not in ("", "n") or not 0 <= value < float("inf"):
-        raise ValueError(f"{flag} must be a number or c/n with c >= 0, got {text!r}")
-    return value / n if denominator else value
 
 
 def _name(task: type[Task]) -> str:

@@ -24,9 +24,9 @@ from structsmooth.plots import Bands, plot_comparison
 from structsmooth.problems import Problem
 from structsmooth.smoothing import Max
 from structsmooth.solvers import SOLVERS, Progress, Solver, Status
+from structsmooth.solvers.checks import parse_lam
 from structsmooth.tasks import load_task
 from structsmooth.tasks.files import checksum
-from structsmooth.tasks.trained import parse_lam
 
 # Options that may change when a comparison goes on: which runs there are, how long they are, and what is shown.
 _NOT_SETTINGS = {"run", "command", "out", "solvers", "lams", "seeds", "passes", "bands", "best", *PRESENTATION}

@@ -28,10 +28,11 @@ from structsmooth.cli.show import add_show, show
 from structsmooth.cli.stages import PRESENTATION, add_verbosity_flags, chosen_verbosity, stage
 from structsmooth.cli.tune import add_tune, tune
 from structsmooth.solvers import SOLVERS, Progress, Result, Status
+from structsmooth.solvers.checks import parse_lam
 from structsmooth.solvers.state import Callback
 from structsmooth.tasks import TASKS, Task, load_task
 from structsmooth.tasks.files import checksum
-from structsmooth.tasks.trained import TrainedModel, describe, load, parse_lam
+from structsmooth.tasks.trained import TrainedModel, describe, load
 from structsmooth.verbosity import speaking
 
 # Options that may change when a run is resumed.

@@ -22,7 +22,7 @@ from structsmooth.cli.stages import stage
 from structsmooth.plots import plot_path, plot_path_costs
 from structsmooth.problems import Problem
 from structsmooth.solvers import Breakpoint, grid_search
-from structsmooth.tasks.trained import parse_lam
+from structsmooth.solvers.checks import parse_lam
 
 # The paper's values of λ for the search that a path is compared with.
 _GRID = [2.0**k for k in range(15, -16, -1)]

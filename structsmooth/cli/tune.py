@@ -23,9 +23,9 @@ from structsmooth.cli.report import markdown_table, progress_bar
 from structsmooth.cli.stages import PRESENTATION
 from structsmooth.plots import plot_tuning
 from structsmooth.solvers import SOLVERS, Status
+from structsmooth.solvers.checks import parse_lam
 from structsmooth.solvers.state import Callback
 from structsmooth.tasks import Task, load_task
-from structsmooth.tasks.trained import parse_lam
 
 # Options that runs do not depend on, and flags of train that have no place in a grid.
 _NOT_SETTINGS = {"run", "command", "out", "resume", "overwrite", "train", "dev", "test", *PRESENTATION}

@@ -32,10 +32,10 @@ from structsmooth.solvers import (
     Status,
     certify,
 )
+from structsmooth.solvers.checks import parse_lam
 from structsmooth.solvers.dual.base import DualSolver
 from structsmooth.solvers.dual.bcfw import BCFWState
 from structsmooth.solvers.state import Work
-from structsmooth.tasks.trained import parse_lam
 
 SolverLike = str | Solver[Any]
 

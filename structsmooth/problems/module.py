@@ -134,7 +134,7 @@ class ModuleProblem(Problem):
     def full_pass(
         self, w: Tensor, smoother: Smoother, *, with_loss: bool = False, with_statistics: bool = True
     ) -> FullPass:
-        """As in :meth:`Problem.full_pass`; statistics are those of the linearization at ``w``, whose pass is the same."""
+        """As in :meth:`Problem.full_pass`; with statistics it is that of the linearization at ``w``, which is equal."""
         if with_statistics:
             return LinearizedProblem(self, w).full_pass(w, smoother, with_loss=with_loss)
         return super().full_pass(w, smoother, with_loss=with_loss, with_statistics=False)

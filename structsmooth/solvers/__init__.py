@@ -22,6 +22,7 @@ from structsmooth.solvers.primal.incremental import IncrementalProxLinear
 from structsmooth.solvers.primal.prox_linear import ProxLinear
 from structsmooth.solvers.primal.sgd import SGD
 from structsmooth.solvers.primal.svrg import SVRG
+from structsmooth.solvers.progress import PrintProgress
 from structsmooth.solvers.state import Progress, Result, State, Status, Stop
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "FrankWolfe",
     "IncrementalProxLinear",
     "NSlackCuttingPlane",
+    "PrintProgress",
     "Progress",
     "ProxLinear",
     "ProximalBCFW",

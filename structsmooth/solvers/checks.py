@@ -18,6 +18,25 @@ def check_number(name: str, value: Any, *, integer: bool = False, positive: bool
     return value
 
 
+def parse_lam(lam: str | float, n: float, name: str = "lam") -> float:
+    """λ ≥ 0 from a number, or from text such as ``"0.1"`` or ``"10/n"`` for ``n`` examples.
+
+    Raises:
+        TypeError: neither a number nor text.
+        ValueError: λ < 0, or text of another form.
+    """
+    if not isinstance(lam, str):
+        return float(check_number(name, lam))
+    number, _, denominator = lam.partition("/")
+    try:
+        value = float(number)
+    except ValueError:
+        value = -1.0
+    if denominator.strip() not in ("", "n") or not 0 <= value < math.inf:
+        raise ValueError(f'{name} must be a number or c/n with c >= 0, such as 0.1 or "10/n", got {lam!r}')
+    return value / n if denominator else value
+
+
 def check_inner_product(user: str, problem: Problem, takes_kernels: bool = False) -> None:
     """Raise ``TypeError`` for a problem whose weights have an inner product that its user does not know."""
     if not (problem.euclidean or takes_kernels):

@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from structsmooth.problems.base import Problem
-from structsmooth.solvers.checks import check_number
+from structsmooth.solvers.checks import check_number, parse_lam
 from structsmooth.solvers.dual.base import checked_hinges
 from structsmooth.solvers.dual.bcfw import BCFW, BCFWState
 from structsmooth.solvers.dual.proximal import ProximalBCFW
@@ -57,7 +57,7 @@ class Certificate:
 def certify(
     problem: Problem,
     weights: Tensor,
-    lam: float,
+    lam: float | str,
     *,
     accuracy: float = 0.1,
     passes: int = 100,
@@ -75,7 +75,7 @@ def certify(
     Args:
         problem: a linear problem of hinges.
         weights: w, [dim], converted to the dtype and device of ``problem.start()``.
-        lam: λ > 0.
+        lam: λ > 0, a number or text such as ``"1/n"``.
         accuracy: relative accuracy of the gap; at least 0.
         passes: limit on passes; 0 for the bound of the start.
         seed: of the order of examples.
@@ -97,7 +97,7 @@ def certify(
         >>> bool(certificate.least <= certificate.gap < 0.01)
         True
     """
-    lam, accuracy = check_number("lam", lam), check_number("accuracy", accuracy)
+    lam, accuracy = parse_lam(lam, problem.mass), check_number("accuracy", accuracy)
     passes, seed = check_number("passes", passes, integer=True), check_number("seed", seed, integer=True)
     checked_hinges("certify", problem, lam)
     work = Work()
