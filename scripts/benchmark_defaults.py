@@ -81,6 +81,7 @@ class Regions(ScoreModule):
     """Linear scores of the cells of a grid, whose neighbours are rewarded for equal labels."""
 
     affine = True
+    reward: Tensor
 
     def __init__(self) -> None:
         super().__init__()

@@ -96,8 +96,8 @@ class SlackRescaledScores(ScoreModule):
         >>> data = [(torch.eye(3)[[i % 3, 0, 1]], torch.tensor([i % 2, 0, 1])) for i in range(6)]
         >>> module = SlackRescaledScores(LinearScore(3, 2, torch.float32))
         >>> problem = LinearModuleProblem(module, [((x, y), y) for x, y in data], RescaledMargin())
-        >>> history = BCFW().solve(problem, lam=1.0, passes=10).history
-        >>> bool(history[-1].gap < history[0].gap)
+        >>> result = BCFW().solve(problem, lam=1.0, passes=10)
+        >>> bool(result.row.gap < result.history[0].gap)
         True
     """
 

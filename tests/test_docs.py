@@ -3,6 +3,7 @@
 import doctest
 import importlib
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,14 @@ def test_code_blocks_run(path, code, tmp_path, monkeypatch):
     write_modules(path, tmp_path)
     torch.manual_seed(0)
     exec(compile(code, str(path), "exec"), {"__name__": "example"})
+
+
+def test_every_pass_of_the_first_example_improves():
+    (code,) = [code for _, code in python_blocks(ROOT / "README.md") if "CasimirSVRG" in code]
+    names = {"__name__": "example"}
+    exec(compile(code, "README.md", "exec"), names)
+    objectives = names["result"].history.column("objective")
+    assert all(after < 0.99 * before for before, after in pairwise(objectives))
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)

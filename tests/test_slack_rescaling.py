@@ -330,7 +330,7 @@ def test_a_linear_problem_has_a_dual() -> None:
     problem = LinearModuleProblem(module, PAIRS, RescaledMargin())
     for steps in ("fw", "pairwise"):
         result = BCFW(gap_tolerance=0.0, steps=steps).solve(problem, lam=1.0, passes=40)
-        last = result.history[-1]
+        last = result.row
         assert last.gap is not None
         assert 0 <= last.gap < 0.05 * last.objective
     problem.load(result.weights)

@@ -162,20 +162,7 @@ class Run(Generic[S]):
 
     def result(self, status: Status) -> Result:
         """The best weights of the run, with a sentence on why there are no better ones."""
-        row, last = self._best, self.history[-1]
-        gap = "" if row.gap is None else f", duality gap {row.gap:.2g}"
-        reached = f"objective {row.objective:.6g}{gap} after {row.passes} passes"
-        if row.passes < last.passes:
-            reached += f", the best of {last.passes}"
-        advice = {
-            Status.CONVERGED: "the gap is below the tolerance",
-            Status.PASS_LIMIT: self._prospect(row),
-            Status.STOPPED: "a callback asked for it",
-            Status.INTERRUPTED: "stopped on request",
-            Status.DIVERGED: f"no step size worked in {self._retries} tries; check the scale of the features",
-        }[status]
-        message = f"{status.value}: {reached}; {advice}"
-        return Result(self.state.best_weights, row, self.history, status, message, self.state)
+        return Result.of(self.state, self._best, self.history, status, self._retries)
 
     @property
     def _best(self) -> Row:
@@ -183,17 +170,6 @@ class Run(Generic[S]):
         if not len(self.state.best):  # also in states of versions that returned the last weights
             return self.history.bounded(self.history[-1])
         return self.history.best()
-
-    def _prospect(self, row: Row) -> str:
-        """What more passes would do, as far as the last ones tell."""
-        last = self.history[-1]
-        if last.passes == 0:
-            return "no pass was made"
-        if row.passes == last.passes:
-            return "more passes would give a smaller objective"
-        if row.gap is not None:
-            return "more passes would give a smaller gap"
-        return f"the objective has not decreased since pass {row.passes}"
 
     def advance(self, budget: int) -> S:
         """One pass of the solver, or more up to ``budget``, from the last accepted state."""

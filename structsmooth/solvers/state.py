@@ -44,6 +44,41 @@ class Result:
     message: str
     state: "State"
 
+    @classmethod
+    def of(cls, state: "State", row: Row, history: History, status: Status, retries: int) -> "Result":
+        """The best weights of a run, with a sentence on why there are no better ones.
+
+        Args:
+            state: after the last pass.
+            row: of the best weights.
+            history: of the run.
+            status: why it ended.
+            retries: how many passes were undone.
+        """
+        gap = "" if row.gap is None else f", duality gap {row.gap:.2g}"
+        reached = f"objective {row.objective:.6g}{gap} after {row.passes} passes"
+        if row.passes < history[-1].passes:
+            reached += f", the best of {history[-1].passes}"
+        advice = {
+            Status.CONVERGED: "the gap is below the tolerance",
+            Status.PASS_LIMIT: _prospect(row, history[-1]),
+            Status.STOPPED: "a callback asked for it",
+            Status.INTERRUPTED: "stopped on request",
+            Status.DIVERGED: f"no step size worked in {retries} tries; check the scale of the features",
+        }[status]
+        return cls(state.best_weights, row, history, status, f"{status.value}: {reached}; {advice}", state)
+
+
+def _prospect(best: Row, last: Row) -> str:
+    """What more passes would do, as far as the last ones tell."""
+    if last.passes == 0:
+        return "no pass was made"
+    if best.passes == last.passes:
+        return "more passes would give a smaller objective"
+    if best.gap is not None:
+        return "more passes would give a smaller gap"
+    return f"the objective has not decreased since pass {best.passes}"
+
 
 @dataclass
 class Work:

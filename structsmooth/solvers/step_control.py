@@ -50,8 +50,8 @@ class StepControl(Generic[S]):
     """Halves the step size of a solver where a pass shows that it is too large: it costs passes, not the run.
 
     A pass that makes the objective explode, or not finite, is undone and repeated with half the step size; a first pass
-    that ends above the start, with a quarter, up to three times, since noise may be the reason. With ``patience``, the step size is
-    also halved for the next pass when passes stop making progress.
+    that ends above the start, with a quarter, up to three times, since noise may be the reason. With ``patience``, the
+    step size is also halved for the next pass when passes stop making progress.
 
     Attributes:
         solver: whose step size it is.

@@ -167,7 +167,7 @@ def best_objective() -> float:
     """Of the problem of the test below, almost."""
     problem = chain_problem(batch_size=1)
     linear = problem.linearize(problem.start())
-    return min(s.solve(linear, lam=0.1, passes=60).history[-1].objective for s in (CasimirSVRG(), SVRG()))
+    return min(s.solve(linear, lam=0.1, passes=60).row.objective for s in (CasimirSVRG(), SVRG()))
 
 
 @pytest.mark.parametrize("solver", [CasimirSVRG(), SVRG(), SGD()], ids=lambda s: type(s).__name__)
@@ -176,7 +176,7 @@ def test_convex_solvers_run_on_it(solver: Any) -> None:
     linear = problem.linearize(problem.start())
     result = solver.solve(linear, lam=0.1, passes=30)
     first = result.history[0].objective
-    assert result.history[-1].objective - best_objective() < 0.1 * (first - best_objective())
+    assert result.row.objective - best_objective() < 0.1 * (first - best_objective())
 
 
 def test_a_likelihood_stays_one() -> None:
@@ -200,7 +200,7 @@ def test_recurrent_modules() -> None:
     assert_close(unary[inside], ((chains[0] - chains[1]) / 2e-4)[inside], rtol=0, atol=1e-6)
     assert torch.equal(transition, v[:9].view(3, 3).expand(6, 3, 3))
     result = SVRG().solve(linear, lam=0.01, passes=5)
-    assert result.history[-1].objective < result.history[0].objective
+    assert result.row.objective < result.history[0].objective
 
 
 def test_affine_problems_are_their_own_linearization() -> None:

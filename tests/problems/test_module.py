@@ -148,7 +148,7 @@ def test_training_leaves_the_module_alone_until_load(network: Network, examples:
     assert all(torch.equal(tensor, before[name]) for name, tensor in network.state_dict().items())
     assert all(p.grad is None for p in network.parameters())
     objective = problem.loss(result.weights) + 0.005 * float(result.weights.square().sum())
-    assert result.history[-1].objective == pytest.approx(objective, rel=1e-12)
+    assert result.row.objective == pytest.approx(objective, rel=1e-12)
     assert objective < 0.8 * result.history[0].objective
     problem.load(result.weights)
     x, y = (torch.stack(column) for column in zip(*examples, strict=True))
@@ -240,7 +240,7 @@ def test_single_precision() -> None:
     assert_close(full.gradient.double(), sparse.full_pass(w, L2(0.7, 3)).gradient, rtol=0, atol=1e-5)
     result = CasimirSVRG().solve(single, lam=0.1, passes=15)
     assert result.weights.dtype == torch.float32
-    assert result.history[-1].objective < 0.8 * result.history[0].objective
+    assert result.row.objective < 0.8 * result.history[0].objective
 
 
 def test_restricted_problem_has_all_weights() -> None:

@@ -53,7 +53,7 @@ class Words(LinearProblem):
 @pytest.mark.parametrize("solver", [SVRG(mu=0.01), BCFW(sampling="uniform"), BCFW(sampling="uniform", cache=True)])
 def test_solvers_take_it(solver: SVRG | BCFW) -> None:
     result = solver.solve(Words(X, GOLD), lam=0.1, passes=60)
-    scores, last = X @ result.weights.view(3, 4).T, result.history[-1]
+    scores, last = X @ result.weights.view(3, 4).T, result.row
     hinges = (scores + 1 - GOLD).amax(2) - (scores * GOLD).sum(2)
     assert last.objective == pytest.approx(float(hinges.sum(1).mean() + 0.05 * result.weights.square().sum()))
     assert 0 <= last.gap < 0.05 * last.objective

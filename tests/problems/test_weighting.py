@@ -107,9 +107,9 @@ def test_points_of_the_dual_are_those_over_repeated_examples(build: Callable[[],
 def test_solvers_reach_the_optimum_over_repeated_examples(name: str) -> None:
     (solver, within), problem = SOLVERS[name], random_problem()
     many = repeated(problem)
-    best = BCFW(gap_tolerance=1e-6).solve(many, lam=LAM, passes=1000).history[-1]
+    best = BCFW(gap_tolerance=1e-6).solve(many, lam=LAM, passes=1000).row
     result = solver.solve(problem.weighted(TIMES), lam=LAM, passes=300)
-    w, last = result.weights, result.history[-1]
+    w, last = result.weights, result.row
     objective = many.loss(w) + LAM / 2 * float(w @ w)
     assert last.objective == pytest.approx(objective, abs=1e-9)
     assert objective <= best.objective + within
@@ -122,7 +122,7 @@ def test_likelihoods_have_weights_too() -> None:
     best = CasimirSVRG().solve(repeated(problem), lam=LAM, passes=60)
     for solver in (CasimirSVRG(), ExponentiatedGradient(), CasimirSVRG(inner="sdca")):
         found = solver.solve(problem.weighted(TIMES), lam=LAM, passes=60)
-        assert found.history[-1].objective == pytest.approx(best.history[-1].objective, abs=1e-3)
+        assert found.row.objective == pytest.approx(best.row.objective, abs=1e-3)
 
 
 def test_weights_go_with_examples() -> None:
@@ -151,4 +151,4 @@ def test_solvers_that_know_no_weights_say_so(solver: Solver[Any]) -> None:
     problem = FactorGraphProblem(graphs, states=2).weighted(torch.tensor([1.0, 2.0]))
     with pytest.raises(ValueError, match="weights of examples"):
         solver.solve(problem, lam=LAM, passes=1)
-    assert BCFW().solve(problem, lam=LAM, passes=20).history[-1].gap < 0.1
+    assert BCFW().solve(problem, lam=LAM, passes=20).row.gap < 0.1

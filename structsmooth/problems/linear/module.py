@@ -75,8 +75,8 @@ class LinearModuleProblem(LinearProblem):
         ...         return Candidates(self.linear(x))
         >>> data = [(torch.eye(4)[i % 4], torch.tensor(i % 3)) for i in range(12)]
         >>> problem = LinearModuleProblem(Classes(), data)
-        >>> history = BCFW().solve(problem, lam=0.1, passes=50).history
-        >>> bool(history[-1].gap < 0.01 * history[0].gap)
+        >>> result = BCFW().solve(problem, lam=0.1, passes=50)
+        >>> bool(result.row.gap < 0.01 * result.history[0].gap)
         True
     """
 

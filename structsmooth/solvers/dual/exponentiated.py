@@ -78,7 +78,7 @@ class ExponentiatedGradient(DualSolver[ExponentiatedGradientState]):
         >>> from structsmooth import LinearChain, LinearModuleProblem, LinearScore
         >>> data = [(x, x.argmax(1)) for x in torch.randn(20, 5, 3, dtype=torch.float64)]
         >>> problem = LinearModuleProblem(LinearScore(3, 3, torch.float64), data)
-        >>> last = ExponentiatedGradient().solve(problem, lam=0.1, passes=60).history[-1]
+        >>> last = ExponentiatedGradient().solve(problem, lam=0.1, passes=60).row
         >>> last.gap < 0.01 * last.objective
         True
     """

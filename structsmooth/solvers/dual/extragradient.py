@@ -63,7 +63,7 @@ class Extragradient(DualSolver[ExtragradientState]):
         >>> from structsmooth import LinearChain, LinearModuleProblem, LinearScore
         >>> data = [(x, x.argmax(1)) for x in torch.randn(20, 5, 3, dtype=torch.float64)]
         >>> problem = LinearModuleProblem(LinearScore(3, 3, torch.float64), data)
-        >>> last = Extragradient().solve(problem, lam=0.1, passes=100).history[-1]
+        >>> last = Extragradient().solve(problem, lam=0.1, passes=100).row
         >>> last.gap < 0.1 * last.objective
         True
     """

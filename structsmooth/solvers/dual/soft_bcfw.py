@@ -107,8 +107,8 @@ class SoftBCFW(DualSolver[SoftBCFWState]):
         ...     edge_offsets=3 * torch.arange(5),
         ... )
         >>> problem = FactorGraphProblem(graphs, states=5, pairwise="table")
-        >>> hard = SoftBCFW().solve(problem, lam=0.1, passes=300).history[-1]
-        >>> soft = SoftBCFW(rho=1.0, penalty="constant").solve(problem, lam=0.1, passes=300).history[-1]
+        >>> hard = SoftBCFW().solve(problem, lam=0.1, passes=300).row
+        >>> soft = SoftBCFW(rho=1.0, penalty="constant").solve(problem, lam=0.1, passes=300).row
         >>> bool(hard.dual <= hard.objective < soft.dual <= soft.objective)
         True
 

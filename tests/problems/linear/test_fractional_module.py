@@ -105,7 +105,7 @@ SOLVERS = {
 @pytest.mark.parametrize("solver", SOLVERS.values(), ids=SOLVERS.keys())
 def test_solvers_of_the_dual_reach_the_optimum(solver: BCFW) -> None:
     result = solver.solve(module_problem(2), lam=LAM, passes=1000)
-    last, least = result.history[-1], relaxed_optimum(graph_problem(2), LAM)
+    last, least = result.row, relaxed_optimum(graph_problem(2), LAM)
     assert last.gap is not None
     assert -1e-12 <= last.gap < 1e-6
     assert last.objective == pytest.approx(least, abs=2e-6)
@@ -113,7 +113,7 @@ def test_solvers_of_the_dual_reach_the_optimum(solver: BCFW) -> None:
 
 
 def test_more_states_by_linear_programs() -> None:
-    last = BCFW(gap_tolerance=0).solve(module_problem(3, "lp"), lam=2.0, passes=20).history[-1]
+    last = BCFW(gap_tolerance=0).solve(module_problem(3, "lp"), lam=2.0, passes=20).row
     least = relaxed_optimum(graph_problem(3), 2.0)
     assert last.dual is not None
     assert last.dual - 1e-7 <= least <= last.objective + 1e-7

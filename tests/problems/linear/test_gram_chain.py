@@ -197,6 +197,6 @@ def test_accepts_gram_matrices_without_full_rank() -> None:
     x = torch.tensor([[1.0, 2.0], [1.0, 2.0], [0.5, 0.0]], dtype=torch.float64)
     problem = GramChainProblem(x @ x.T, torch.tensor([0, 1, 1]), torch.tensor([1, 2]), states=2)
     assert isinstance(problem, LinearProblem)
-    last = ExcessiveGap().solve(problem, lam=1.0, passes=50).history[-1]
+    last = ExcessiveGap().solve(problem, lam=1.0, passes=50).row
     assert last.gap is not None
     assert last.gap <= 1e-3 * last.objective

@@ -88,7 +88,7 @@ def test_resumes() -> None:
     first = SEVERAL.solve(problem, lam=LAM, passes=2)
     result = SEVERAL.solve(problem, lam=LAM, passes=30, resume=(first.state, first.history))
     assert [row.passes for row in result.history] == list(range(31))
-    assert certify(problem, result.weights, LAM).dual <= result.history[-1].objective + 1e-9
+    assert certify(problem, result.weights, LAM).dual <= result.row.objective + 1e-9
 
 
 def test_is_a_flag() -> None:

@@ -175,7 +175,7 @@ def test_reaches_the_optimum_of_the_quadratic_program(steps: Any, space: str) ->
     problem = problem_of(space)
     best = optimum(problem, space)
     result = BCFW(steps=steps, gap_tolerance=2e-2).solve(problem, lam=LAM, passes=500)
-    last = result.history[-1]
+    last = result.row
     assert last.dual is not None
     assert last.dual <= best + 1e-7
     assert best <= last.objective + 1e-7
@@ -328,7 +328,7 @@ def test_single_precision() -> None:
     data = [(x.float(), y) for x, y in examples((), [0, 1, 2, 3])]
     result = BCFW(gap_tolerance=1e-2).solve(LinearModuleProblem(module, data), lam=LAM, passes=300)
     assert result.weights.dtype == torch.float32
-    assert result.history[-1].objective == pytest.approx(optimum(problem_of("classes"), "classes"), rel=1e-2)
+    assert result.row.objective == pytest.approx(optimum(problem_of("classes"), "classes"), rel=1e-2)
 
 
 def test_training_leaves_the_module_alone_until_load() -> None:

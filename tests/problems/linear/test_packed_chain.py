@@ -138,7 +138,7 @@ def test_states_in_files(tmp_path: Path) -> None:
     loaded = solver.state_type.joined(*load_state(tmp_path / "state"))
     result = solver.solve(problem, lam=LAM, passes=6, resume=(loaded, history))
     assert torch.equal(result.state.statistics, moments[6][0].statistics)
-    assert torch.equal(result.weights, moments[6][0].weights)
+    assert torch.equal(result.state.weights, moments[6][0].weights)
 
 
 def test_stamps_are_those_of_a_cache() -> None:

@@ -152,7 +152,7 @@ def test_the_dual_is_that_of_a_quadratic_program(bounded: bool, seed: int) -> No
         options={"ftol": 1e-14, "maxiter": 1000},
     )
     result = BCFW(steps="pairwise", gap_tolerance=0.01).solve(problem, lam=LAM, passes=3000)
-    last = result.history[-1]
+    last = result.row
     assert result.status is Status.CONVERGED
     assert last.dual - 1e-8 <= -solution.fun <= last.dual + last.gap + 1e-8
     distance = float((result.weights - torch.from_numpy(columns @ solution.x)).norm())
@@ -264,7 +264,7 @@ def test_active_sets_reach_an_accuracy_that_frank_wolfe_does_not(steps: Steps) -
     """They leave outputs behind; Frank-Wolfe steps take ever smaller steps towards them and back."""
     problem = small_problem()
     gaps = [
-        BCFW(sampling="uniform", steps=kind, gap_tolerance=0).solve(problem, lam=LAM, passes=400).history[-1].gap
+        BCFW(sampling="uniform", steps=kind, gap_tolerance=0).solve(problem, lam=LAM, passes=400).row.gap
         for kind in ("fw", steps)
     ]
     assert gaps[1] < 1e-2 * gaps[0]
@@ -362,7 +362,7 @@ def test_gap_sampling_keeps_to_the_hard_example() -> None:
         expected = torch.full((k + 1,), math.sqrt(0.5) / k, dtype=torch.float64)
         expected[k] = 1
         assert_close(results[sampling].weights, expected, rtol=0, atol=1e-6)
-    calls = {name: result.history[-1].oracle_calls for name, result in results.items()}
+    calls = {name: result.row.oracle_calls for name, result in results.items()}
     assert calls["uniform"] == n * k
     assert calls["gap"] <= 3 * n
 
@@ -492,7 +492,7 @@ def test_stale_gaps_do_not_mislead_gap_sampling() -> None:
         solver = BCFW(sampling=sampling, gap_tolerance=0)
         result = solver.solve(two_classes(), lam=1 / (40 * c), passes=200, callbacks=[stop])
         assert result.status is Status.STOPPED, sampling
-        calls[sampling] = result.history[-1].oracle_calls
+        calls[sampling] = result.row.oracle_calls
     assert calls["gap"] <= 1.5 * calls["uniform"]
 
 

@@ -176,7 +176,7 @@ def test_resumed_runs_are_unbroken(both: list[dict[str, Any]], name: str) -> Non
 
 def test_processes_reach_the_optimum_of_one(both: list[dict[str, Any]]) -> None:
     last = both[0]["to the optimum"]["rows"][-1]
-    alone = BCFW(gap_tolerance=2e-7).solve(small_problem(), lam=LAM, passes=3000).history[-1]
+    alone = BCFW(gap_tolerance=2e-7).solve(small_problem(), lam=LAM, passes=3000).row
     assert alone.gap is not None
     assert 0 <= last["gap"] <= 1e-6
     assert abs(last["objective"] - alone.objective) <= last["gap"] + alone.gap

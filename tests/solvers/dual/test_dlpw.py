@@ -107,7 +107,7 @@ def test_the_step_size_is_estimated_or_given() -> None:
     problem = random_problem(2, "potts", True)
     given = DLPW(learning_rate=0.25).solve(problem, lam=LAM, passes=1)
     assert given.history[-1].step_size == 0.25
-    assert DLPW().solve(problem, lam=LAM, passes=1).history[-1].step_size > 0
+    assert DLPW().solve(problem, lam=LAM, passes=1).row.step_size > 0
     assert DualLoss(SoftDual(problem, LAM)).polyak_step_size() == pytest.approx(polyak(problem))
 
 
@@ -156,7 +156,7 @@ def test_the_objective_is_not_that_of_the_weights_alone() -> None:
     assert len(gaps) == 7
     assert all(gap >= -1e-9 for gap in gaps)
     assert max(gaps) > 1e-3
-    assert problem.oracle_calls == result.history[-1].oracle_calls == 6 * problem.n
+    assert problem.oracle_calls == result.row.oracle_calls == 6 * problem.n
 
 
 @pytest.mark.parametrize("passes", [0, 2])

@@ -163,7 +163,7 @@ def test_trains_conditional_random_fields(seed: int) -> None:
     least = minimize(value_and_gradient, np.zeros(problem.dim), jac=True, method="L-BFGS-B", options=options).fun
     for accelerated in (True, False):
         solver = ExponentiatedGradient(accelerated=accelerated, gap_tolerance=1e-9)
-        last = solver.solve(problem, lam=LAM, passes=80).history[-1]
+        last = solver.solve(problem, lam=LAM, passes=80).row
         assert -1e-12 <= last.gap <= 1e-9 * last.objective
         assert last.dual - 1e-9 <= least <= last.objective + 1e-9
 
@@ -171,7 +171,7 @@ def test_trains_conditional_random_fields(seed: int) -> None:
 def test_acceleration_needs_fewer_passes() -> None:
     problem = random_problem((4,) * 12, states=3, features=20, seed=4)
     fast, slow = (
-        ExponentiatedGradient(accelerated=accelerated, gap_tolerance=0).solve(problem, lam=0.005, passes=60).history[-1]
+        ExponentiatedGradient(accelerated=accelerated, gap_tolerance=0).solve(problem, lam=0.005, passes=60).row
         for accelerated in (True, False)
     )
     assert fast.gap < slow.gap / 3
@@ -203,8 +203,8 @@ def test_any_structure_with_an_exp_oracle() -> None:
     x = torch.randn(8, 4, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     problem = LinearModuleProblem(Boxes(), [(rows, torch.tensor(i % 4)) for i, rows in enumerate(x)])
     result = ExponentiatedGradient(gap_tolerance=0).solve(problem, lam=LAM, passes=60)
-    assert 0 <= result.history[-1].gap < 1e-2 * result.history[-1].objective
-    assert result.history[-1].objective == pytest.approx(objective(problem, result.weights))
+    assert 0 <= result.row.gap < 1e-2 * result.row.objective
+    assert result.row.objective == pytest.approx(objective(problem, result.weights))
 
 
 class Pixels(ScoreModule):

@@ -143,7 +143,7 @@ def test_kappa_is_the_geometric_mean_of_lambda_and_the_scale_of_the_data() -> No
 def test_a_problem_that_zero_weights_solve() -> None:
     """Without cost all gradients are zero at the start, and κ_0 is undefined."""
     result = ProximalBCFW().solve(small_problem(cost=None), lam=LAM, passes=3)
-    assert result.history[-1].objective == 0
+    assert result.row.objective == 0
 
 
 @pytest.mark.parametrize("bounded", [False, True])
@@ -152,7 +152,7 @@ def test_the_least_loss_without_a_regularizer(bounded: bool) -> None:
     result = ProximalBCFW().solve(problem, lam=0, passes=300)
     optimum = EnumeratedProblem(problem).optimum(0)
     assert result.history[0].objective > optimum + 0.3
-    assert result.history[-1].objective == pytest.approx(optimum, rel=0, abs=1e-5)
+    assert result.row.objective == pytest.approx(optimum, rel=0, abs=1e-5)
     assert problem.bounds is None or torch.equal(result.weights, problem.within_bounds(result.weights))
 
 
@@ -167,12 +167,12 @@ def test_without_a_regularizer_there_is_no_bound(solver: ProximalBCFW) -> None:
     assert {(row.dual, row.gap) for row in histories[-1]} == {(None, None)}
     assert "estimated_gap" not in histories[-1][-1].metrics
     resumed = solver.solve(problem, lam=0, passes=12, resume=(states[6], histories[6]))
-    assert torch.equal(resumed.weights, states[-1].weights)
+    assert torch.equal(resumed.state.weights, states[-1].weights)
 
 
 def test_nothing_to_learn_without_a_regularizer() -> None:
     result = ProximalBCFW().solve(small_problem(cost=None), lam=0, passes=3)
-    assert result.history[-1].objective == 0
+    assert result.row.objective == 0
 
 
 def kappas_with_a_dual_out_of_reach(solver: ProximalBCFW, lam: float = LAM) -> list[float]:
@@ -205,7 +205,7 @@ def test_an_absurd_kappa_costs_passes_only() -> None:
     optimum = EnumeratedProblem(problem).optimum(LAM)
     solver = ProximalBCFW(kappa=1e4, refresh=1, gap_tolerance=0)
     result = solver.solve(problem, lam=LAM, passes=300)
-    assert result.history[-1].gap < 1e-3 * optimum
+    assert result.row.gap < 1e-3 * optimum
 
 
 def test_estimates_include_the_distance() -> None:
@@ -219,8 +219,8 @@ def test_goes_on_from_a_state_of_bcfw_and_the_other_way() -> None:
     for first, second in ((BCFW(), ProximalBCFW()), (ProximalBCFW(), BCFW())):
         problem = small_problem()
         state = replace(first, gap_tolerance=0).solve(problem, lam=LAM, passes=100).state
-        cold = replace(second, gap_tolerance=0).solve(problem, lam=LAM, passes=5).history[-1]
-        warm = replace(second, gap_tolerance=0).solve(problem, lam=LAM, passes=5, start=state).history[-1]
+        cold = replace(second, gap_tolerance=0).solve(problem, lam=LAM, passes=5).row
+        warm = replace(second, gap_tolerance=0).solve(problem, lam=LAM, passes=5, start=state).row
         assert warm.gap < cold.gap
 
 
@@ -232,7 +232,7 @@ def calls_to(gap: float, solver: BCFW, problem: SparseChainProblem, lam: float) 
         if row.gap is not None and row.gap <= gap * row.objective:
             raise Stop
 
-    return solver.solve(problem, lam=lam, passes=3000, callbacks=[stop]).history[-1].oracle_calls
+    return solver.solve(problem, lam=lam, passes=3000, callbacks=[stop]).row.oracle_calls
 
 
 def test_needs_fewer_calls_than_bcfw_at_small_lambda() -> None:

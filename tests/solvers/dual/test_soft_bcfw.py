@@ -49,14 +49,14 @@ def soft_optimum(form: tuple[int, str, bool], rho: float, gap: float = 1e-7) -> 
     solver = SoftBCFW(rho=rho, penalty="constant", gap_tolerance=gap)
     result = solver.solve(problem_of(form), lam=LAM, passes=5000)
     assert result.status is Status.CONVERGED
-    return result.history[-1]
+    return result.row
 
 
 @every_form
 def test_multipliers_solve_the_hard_problem(form: tuple[int, str, bool]) -> None:
     least = least_objective(form)
     result = SoftBCFW(rho=2.0, gap_tolerance=1e-3).solve(problem_of(form), lam=LAM, passes=2000)
-    last = result.history[-1]
+    last = result.row
     assert result.status is Status.CONVERGED
     assert last.dual <= least + 1e-7
     assert least <= last.objective + 1e-7
@@ -116,7 +116,7 @@ def test_rate_of_the_paper(form: tuple[int, str, bool]) -> None:
 def test_forests_are_trained_exactly(form: tuple[int, str, bool]) -> None:
     """The relaxation of a forest is tight: the optimum is that of the structural support vector machine."""
     graphs = random_graphs((3, 1, 4, 2), form[0], forests=True)
-    exact = BCFW(gap_tolerance=1e-4).solve(problem_of(form, graphs=graphs), lam=LAM, passes=500).history[-1]
+    exact = BCFW(gap_tolerance=1e-4).solve(problem_of(form, graphs=graphs), lam=LAM, passes=500).row
     soft = SoftBCFW(rho=2.0, gap_tolerance=1e-3).solve(problem_of(form, graphs=graphs), lam=LAM, passes=2000)
     assert soft.status is Status.CONVERGED
     assert exact.dual <= soft.history[-1].objective + 1e-9
@@ -144,7 +144,7 @@ def test_history(solver: SoftBCFW) -> None:
             assert row.objective == pytest.approx(row.metrics["hard_objective"], abs=1e-12)
             assert row.dual - 1e-7 <= least <= row.objective + 1e-7
     assert all(a <= b + 1e-12 for a, b in pairwise(result.history.column("dual")))
-    assert result.history[-1].gap < 0.5 * result.history[0].gap
+    assert result.row.gap < 0.5 * result.history[0].gap
     state = seen[-1][0]
     assert_close(SoftDual(problem, LAM).weights(state.point), result.weights, rtol=0, atol=1e-10)
 
@@ -222,7 +222,7 @@ def test_nodes_without_edges_and_single_states() -> None:
     for states in (1, 2):
         result = SoftBCFW(gap_tolerance=1e-6).solve(FactorGraphProblem(graphs, states), lam=LAM, passes=300)
         assert result.status is Status.CONVERGED
-        assert math.isfinite(result.history[-1].objective)
+        assert math.isfinite(result.row.objective)
 
 
 BAD: list[tuple[dict[str, Any], type[Exception], str]] = [

@@ -110,7 +110,7 @@ def test_multipliers_reach_the_optimum_of_the_relaxation(relaxed: bool) -> None:
     problem = graphs_problem(2)
     least = relaxed_optimum(problem, LAM)
     result = SoftBCFW(rho=2.0, sweeps=3).solve(module_problem(problem, relaxed=relaxed), lam=LAM, passes=150)
-    last = result.history[-1]
+    last = result.row
     assert last.dual - 1e-7 <= least <= last.objective + 1e-7
     assert last.gap < 0.05 * result.history[0].objective
 
@@ -154,9 +154,9 @@ def test_tables_may_be_shared_and_weights_float32() -> None:
     problem = LinearModuleProblem(Shared(), shared_data())
     result = SoftBCFW(sweeps=3).solve(problem, lam=0.05, passes=60)
     assert result.weights.dtype == torch.float32
-    assert result.history[-1].gap < 0.1 * result.history[0].objective
+    assert result.row.gap < 0.1 * result.history[0].objective
     dual = ModuleSoftDual(problem, 0.05)
-    assert_close(dual.weights(result.state.point), result.weights, rtol=1e-4, atol=1e-5)
+    assert_close(dual.weights(result.state.point), result.state.weights, rtol=1e-4, atol=1e-5)
     problem.load(result.weights)
     x, y = problem.batch(torch.arange(8))
     assert torch.equal(problem.module(x).max()[1], y)

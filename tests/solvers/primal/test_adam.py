@@ -37,5 +37,5 @@ def test_an_absurd_learning_rate_is_halved_until_nothing_explodes() -> None:
     problem = random_problem((3, 1, 2, 3, 2), 3, 4)
     result = Adam(learning_rate=1e6).solve(problem, lam=LAM, passes=60)
     assert result.status is Status.PASS_LIMIT
-    assert result.history[-1].step_size < 1
+    assert result.row.step_size < 1
     assert all(row.objective <= 2 * result.history[0].objective for row in result.history)

@@ -338,7 +338,7 @@ def test_a_likelihood_in_single_precision() -> None:
     single = ModuleProblem(problem.module.float(), data, None, 3, smoother=Entropy(1.0))
     result = ProxLinear().solve(single, lam=1e-3, passes=25)
     assert result.weights.dtype == torch.float32
-    assert result.history[-1].objective < 0.7 * result.history[0].objective
+    assert result.row.objective < 0.7 * result.history[0].objective
 
 
 def test_at_a_stationary_point_nothing_happens() -> None:

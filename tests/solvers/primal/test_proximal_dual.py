@@ -189,9 +189,9 @@ def test_affine_scores_have_the_optimum_of_bcfw(affine: bool) -> None:
     best = BCFW(gap_tolerance=1e-6).solve(LinearModuleProblem(module, data, collate=collate), lam=LAM, passes=3000)
     module.affine = affine
     problem = ModuleProblem(module, data, batch_size=SIZE, collate=collate)
-    last = ProxLinear().solve(problem, lam=LAM, passes=400).history[-1]
-    assert best.history[-1].dual <= last.objective + 1e-9
-    assert last.objective == pytest.approx(best.history[-1].objective, rel=1e-3)
+    last = ProxLinear().solve(problem, lam=LAM, passes=400).row
+    assert best.row.dual <= last.objective + 1e-9
+    assert last.objective == pytest.approx(best.row.objective, rel=1e-3)
 
 
 def test_needs_statistics() -> None:

@@ -214,6 +214,6 @@ def test_refuses_what_would_corrupt_memory() -> None:
 def test_without_regularizer_labels_that_can_be_separated_are() -> None:
     problem: SparseChainProblem = small_problem(3)
     result = CasimirSVRG().solve(problem, lam=0, passes=60)
-    assert result.history[-1].objective < 0.01 * result.history[0].objective
-    assert result.history[-1].dual is None
+    assert result.row.objective < 0.01 * result.history[0].objective
+    assert result.row.dual is None
     assert math.isfinite(result.weights.norm())

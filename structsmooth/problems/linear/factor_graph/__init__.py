@@ -64,7 +64,7 @@ class FactorGraphProblem(LinearProblem):
         >>> problem.dim  # four features and a bias for each label, and one pair
         11
         >>> result = SoftBCFW().solve(problem, lam=0.01, passes=200)
-        >>> result.history[-1].gap < 0.01
+        >>> result.row.gap < 0.01
         True
     """
 
