@@ -281,8 +281,8 @@ def test_potentials_that_are_zero_for_all_weights() -> None:
     problem = LinearModuleProblem(Frozen(torch.zeros(2, 2)), data)
     assert problem.dim == 2 * FEATURES + 2
     assert problem.adjoint(problem.label_parts(0), 0).shape == (problem.dim,)
-    history = BCFW(gap_tolerance=1e-2).solve(problem, lam=LAM, passes=500).history
-    assert history[-1].gap < 0.02 * history[0].objective
+    result = BCFW(gap_tolerance=1e-2).solve(problem, lam=LAM, passes=500)
+    assert result.row.gap < 0.02 * result.history[0].objective
 
 
 class Nonlinear(Classes):

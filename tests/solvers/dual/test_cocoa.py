@@ -67,7 +67,7 @@ def run_all() -> dict[str, Any]:
         results[name] = {"state": state.split(), "rows": without_time(history)}
         if len(moments) > BROKEN and not solver.threads > 1:
             resumed = solver.solve(problem, lam=LAM, passes=2 * BROKEN, resume=moments[BROKEN])
-            results[name] |= {"resumed": resumed.weights, "unbroken": moments[2 * BROKEN][0].weights}
+            results[name] |= {"resumed": resumed.state.weights, "unbroken": moments[2 * BROKEN][0].weights}
     return results | {"errors": errors()}
 
 

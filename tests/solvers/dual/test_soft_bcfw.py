@@ -146,7 +146,7 @@ def test_history(solver: SoftBCFW) -> None:
     assert all(a <= b + 1e-12 for a, b in pairwise(result.history.column("dual")))
     assert result.row.gap < 0.5 * result.history[0].gap
     state = seen[-1][0]
-    assert_close(SoftDual(problem, LAM).weights(state.point), result.weights, rtol=0, atol=1e-10)
+    assert_close(SoftDual(problem, LAM).weights(state.point), result.state.weights, rtol=0, atol=1e-10)
 
 
 @every_variant

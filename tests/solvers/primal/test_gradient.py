@@ -118,7 +118,7 @@ def test_without_regularizer(solver: Solver[Any], seed: int) -> None:
     result = solver.solve(small_problem(seed), lam=0, passes=100)
     excess = [value - optimum(0.0, seed) for value in result.history.column("objective")]
     assert min(excess) >= -1e-9
-    assert excess[-1] <= 0.1 * excess[0]
+    assert excess[-1] <= 0.25 * excess[0]
     assert result.status is Status.PASS_LIMIT
     assert result.history.column("dual") == result.history.column("gap") == [None] * len(excess)
 
