@@ -35,7 +35,7 @@ LAYERS = [
     {"structsmooth.problems.__init__"},
     {"structsmooth.checkpoint", "structsmooth.history"},
     {"structsmooth.solvers." + name for name in ("averaging", "checks", "lower_bound", "state")},
-    {"structsmooth.solvers.step_control"},
+    {"structsmooth.solvers." + name for name in ("progress", "step_control")},
     {"structsmooth.solvers.run"},
     {"structsmooth.solvers.base"},
     {"structsmooth.solvers.primal"},
