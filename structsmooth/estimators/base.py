@@ -1,5 +1,6 @@
 """What the estimators have in common: a problem is solved, and what is known of the solution becomes attributes."""
 
+import sys
 import warnings
 from dataclasses import dataclass
 from numbers import Integral
@@ -24,7 +25,7 @@ from structsmooth.solvers import (
     SOLVERS,
     Adam,
     Certificate,
-    Progress,
+    PrintProgress,
     ProximalBCFW,
     Result,
     Solver,
@@ -92,10 +93,15 @@ class SolvedEstimator(BaseEstimator):
         self._stream = None
         if sample_weight is not None:
             problem = problem.weighted(sample_weight)
-        lam = parse_lam(str(self.lam), problem.mass, "lam")
-        callbacks = [*([_print_progress] if self.verbose else []), *([early] if early else [])]
+        lam = parse_lam(self.lam, problem.mass)
+        shown = [PrintProgress(self.max_iter, sys.stdout)] if self.verbose else []
+        callbacks = [*([early] if early else []), *shown]
         settings: dict[str, Any] = {"passes": self.max_iter, "seed": self._seed(), "callbacks": callbacks}
-        result = solver.solve(problem, lam=lam, start=_start(solver, start), **settings)
+        try:
+            result = solver.solve(problem, lam=lam, start=_start(solver, start), **settings)
+        finally:
+            for line in shown:
+                line.finish()
         if result.status is Status.INTERRUPTED:
             raise KeyboardInterrupt
         misses_tolerance = result.status not in (Status.CONVERGED, Status.STOPPED) and solver.gap_tolerance > 0
@@ -188,9 +194,3 @@ def _start(solver: Solver[Any], state: State | None) -> State | Tensor | None:
     if state is None or isinstance(solver, BCFW):
         return state if isinstance(state, BCFWState) else None
     return None if isinstance(solver, DualSolver) else state.weights
-
-
-def _print_progress(progress: Progress[Any]) -> None:
-    row = progress.row
-    gap = "" if row.gap is None else f", duality gap {row.gap:.3g}"
-    print(f"pass {row.passes:g}: objective {row.objective:.6g}{gap}, {row.seconds:.1f} s")

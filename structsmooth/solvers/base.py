@@ -83,4 +83,7 @@ class Solver(Algorithm[S]):
             if not run.history:
                 raise
             status = Status.INTERRUPTED
+        finally:
+            for line in shown:
+                line.finish()
         return run.result(status)

@@ -37,6 +37,11 @@ def parse_lam(lam: str | float, n: float, name: str = "lam") -> float:
     return value / n if denominator else value
 
 
+def positive_lam(lam: str | float, n: float, name: str) -> float:
+    """λ > 0, as :func:`parse_lam` reads it."""
+    return float(check_number(name, parse_lam(lam, n, name), positive=True))
+
+
 def check_inner_product(user: str, problem: Problem, takes_kernels: bool = False) -> None:
     """Raise ``TypeError`` for a problem whose weights have an inner product that its user does not know."""
     if not (problem.euclidean or takes_kernels):

@@ -9,10 +9,12 @@ from structsmooth.solvers.state import Progress
 
 
 class PrintProgress:
-    """Prints pass, objective, duality gap, time and the time left: one line that is rewritten, or a line for each pass.
+    """Prints pass, objective, duality gap, metrics, time and time left: a line that is rewritten, or one for each pass.
+
+    Metrics are those that callbacks before this one have added to the row.
 
     Args:
-        passes: limit on passes of the run, for the time left.
+        passes: limit on passes of the run, for the time left. The run may end earlier if it has a duality gap.
         file: where to print; standard error if not given. A line is rewritten on a terminal only.
 
     Example:
@@ -40,14 +42,20 @@ class PrintProgress:
         if not file.isatty():
             print(line, file=file, flush=True)
             return
-        end = "\n" if self._passes is not None and progress.row.passes >= self._passes else ""
-        print(f"\r{line:{self._width}}", file=file, end=end, flush=True)
+        print(f"\r{line:{self._width}}", file=file, end="", flush=True)
         self._width = len(line)
+
+    def finish(self) -> None:
+        """End the line on the terminal, after a run; the next run begins another."""
+        if self._width:
+            print(file=self._file or sys.stderr, flush=True)
+        self._width, self._first = 0, None
 
     def _line(self, row: Row) -> str:
         number = f"{row.passes:g}" if self._passes is None else f"{row.passes:g} of {self._passes}"
         gap = "" if row.gap is None else f", duality gap {row.gap:.3g}"
-        return f"pass {number}: objective {row.objective:.6g}{gap}, {row.seconds:.1f} s{self._left(row)}"
+        metrics = "".join(f", {name} {value:.4g}" for name, value in row.metrics.items())
+        return f"pass {number}: objective {row.objective:.6g}{gap}{metrics}, {row.seconds:.1f} s{self._left(row)}"
 
     def _left(self, row: Row) -> str:
         """The time that is left, from the passes after the first, which takes longer than the others."""
@@ -59,4 +67,5 @@ class PrintProgress:
         passes, then = self._first
         if row.passes <= passes:
             return ""
-        return f", {(now - then) / (row.passes - passes) * (self._passes - row.passes):.0f} s left"
+        left = (now - then) / (row.passes - passes) * (self._passes - row.passes)
+        return f", {left:.0f} s left" if row.gap is None else f", at most {left:.0f} s left"

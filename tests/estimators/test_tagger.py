@@ -343,7 +343,7 @@ def test_solvers_have_names(solver, capsys):
     assert tagger.history_[-1].passes == 2
     assert tagger.gap_ > 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split(":")[0] for line in lines] == ["pass 0", "pass 1", "pass 2"]
+    assert [line.split(":")[0] for line in lines] == ["pass 0 of 2", "pass 1 of 2", "pass 2 of 2"]
     assert solver in SOLVERS
 
 

@@ -341,6 +341,18 @@ def test_warm_starts_save_oracle_calls_and_paths_have_more_values() -> None:
     assert len(path.breakpoints) > len(lams)
 
 
+def test_paths_and_grids_take_lam_as_a_share_of_the_examples() -> None:
+    problem = small_problem()
+    n = problem.n
+    path, same = (
+        RegularizationPath(EPSILON).solve(small_problem(), lam_min=least, lam_max=most)
+        for least, most in (("0.5/n", "4/n"), (0.5 / n, 4 / n))
+    )
+    assert path.top == 4 / n
+    assert [point.lam for point in path.breakpoints] == [point.lam for point in same.breakpoints]
+    assert [row.lam for row in grid_search(problem, ["2/n", 1 / n, "0.5/n"])] == [2 / n, 1 / n, 0.5 / n]
+
+
 def test_too_few_passes_of_a_grid_show_in_its_gaps() -> None:
     (row,) = grid_search(small_problem(), [0.05], epsilon=1e-6, passes=1)
     assert row.gap > 1e-6
@@ -403,7 +415,11 @@ def test_a_picture(tmp_path: Path) -> None:
         (lambda p: RegularizationPath().solve(p, lam_min=0.0), "lam_min must be positive"),
         (lambda p: RegularizationPath().solve(p, lam_min=0.1, lam_max=0.01), "lam_max must be at least lam_min"),
         (lambda p: RegularizationPath().solve(p, lam_min=0.1, passes=-1), "passes must be at least 0"),
+        (lambda p: RegularizationPath().solve(p, lam_min="0/n"), "lam_min must be positive"),
+        (lambda p: RegularizationPath().solve(p, lam_min="1/m"), "lam_min must be a number or c/n with c >= 0"),
         (lambda p: grid_search(p, [0.1, 0.2]), "lams must be positive and falling"),
+        (lambda p: grid_search(p, ["1/n", "2/n"]), "lams must be positive and falling, got 1/n, 2/n"),
+        (lambda p: grid_search(p, ["a tenth"]), "lams must be a number or c/n"),
         (lambda p: RegularizationPath().solve(small_problem(cost=None), lam_min=0.1), "zero weights as its optimum"),
     ],
 )

@@ -5,6 +5,7 @@ from contextlib import suppress
 from itertools import pairwise
 
 from structsmooth.problems.base import Problem
+from structsmooth.solvers.checks import parse_lam
 from structsmooth.solvers.dual.bcfw import BCFW
 from structsmooth.solvers.dual.path.solution import Breakpoint
 from structsmooth.solvers.dual.path.walk import Walk
@@ -12,7 +13,7 @@ from structsmooth.solvers.dual.path.walk import Walk
 
 def grid_search(
     problem: Problem,
-    lams: Sequence[float],
+    lams: Sequence[float | str],
     *,
     epsilon: float = 0.1,
     solver: BCFW = BCFW(),  # noqa: B008 - immutable
@@ -25,7 +26,7 @@ def grid_search(
 
     Args:
         problem: a linear problem of hinges.
-        lams: values of λ, falling.
+        lams: values of λ, falling: numbers or text such as ``"10/n"``.
         epsilon: ε.
         solver: solver of the dual.
         warm_start: start from the weights for the last λ, not from zero.
@@ -40,11 +41,12 @@ def grid_search(
     Returns:
         A row for each λ; Ctrl-C returns the rows there are.
     """
-    if not all(lam > 0 for lam in lams) or any(a <= b for a, b in pairwise(lams)):
+    values = [parse_lam(lam, problem.mass, "lams") for lam in lams]
+    if not all(lam > 0 for lam in values) or any(a <= b for a, b in pairwise(values)):
         raise ValueError(f"lams must be positive and falling, got {', '.join(map(str, lams))}")
     walk, rows = Walk(problem, solver, passes, seed), list[Breakpoint]()
     with suppress(KeyboardInterrupt):
-        for lam in lams:
+        for lam in values:
             if warm_start and rows:
                 walk.lower(lam)
             else:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from structsmooth.problems.base import Problem
 from structsmooth.problems.bounds import is_cone
-from structsmooth.solvers.checks import check_number
+from structsmooth.solvers.checks import check_number, positive_lam
 from structsmooth.solvers.dual.base import checked_hinges
 from structsmooth.solvers.dual.bcfw import BCFW
 from structsmooth.solvers.dual.path.solution import SolutionPath
@@ -67,8 +67,8 @@ class RegularizationPath:
         self,
         problem: Problem,
         *,
-        lam_min: float,
-        lam_max: float | None = None,
+        lam_min: float | str,
+        lam_max: float | str | None = None,
         passes: int = 1000,
         seed: int = 0,
         callbacks: Iterable[Callable[[SolutionPath], None]] = (),
@@ -77,8 +77,9 @@ class RegularizationPath:
 
         Args:
             problem: a linear problem of hinges.
-            lam_min: λ_min > 0.
-            lam_max: where to begin. If not given, or larger than necessary, the path has weights for all larger λ too.
+            lam_min: λ_min > 0, a number or text such as ``"0.1/n"``.
+            lam_max: where to begin, in the same form. If not given, or larger than necessary, the path has weights for
+                all larger λ too.
             passes: limit on passes for one breakpoint; the path ends where they do not suffice.
             seed: of the order of examples; same seed, same path.
             callbacks: called with the path so far after every breakpoint; their time does not count.
@@ -91,9 +92,9 @@ class RegularizationPath:
         Returns:
             A :class:`SolutionPath`. Ctrl-C returns the breakpoints found so far.
         """
-        lam_min = check_number("lam_min", lam_min, positive=True)
+        lam_min = positive_lam(lam_min, problem.mass, "lam_min")
         if lam_max is not None:
-            lam_max = check_number("lam_max", lam_max, positive=True)
+            lam_max = positive_lam(lam_max, problem.mass, "lam_max")
             if lam_max < lam_min:
                 raise ValueError(f"lam_max must be at least lam_min = {lam_min}, got {lam_max}")
         if not is_cone(problem.bounds):
