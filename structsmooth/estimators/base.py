@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from structsmooth.estimators.matrices import as_tensor
-from structsmooth.estimators.validation import EarlyStopping
+from structsmooth.estimators.validation import EarlyStopping, ValidationScores
 from structsmooth.history import History, Row
 from structsmooth.problems import Problem
 from structsmooth.solvers import (
@@ -76,7 +76,7 @@ class SolvedEstimator(BaseEstimator):
         default: str,
         hyperparameters: dict[str, Any] | None = None,
         start: State | None = None,
-        early: EarlyStopping | None = None,
+        validation: ValidationScores | None = None,
         sample_weight: Tensor | None = None,
     ) -> Result:
         """Solve a problem by the solver that the parameters choose, and keep what is known of the solution.
@@ -86,7 +86,7 @@ class SolvedEstimator(BaseEstimator):
             default: name of the solver for ``"auto"``.
             hyperparameters: of that solver.
             start: state of another run on the same problem, from which solvers start that can.
-            early: what may stop the run, and then has the weights to keep.
+            validation: scores of held-out examples. Early stopping may end the run, and has the weights to keep.
             sample_weight: weights of the examples, [n], if they do not count alike.
         """
         solver = self._solver(default, hyperparameters or {})
@@ -95,7 +95,7 @@ class SolvedEstimator(BaseEstimator):
             problem = problem.weighted(sample_weight)
         lam = parse_lam(self.lam, problem.mass)
         shown = [PrintProgress(self.max_iter, sys.stdout)] if self.verbose else []
-        callbacks = [*([early] if early else []), *shown]
+        callbacks = [*([validation] if validation else []), *shown]
         settings: dict[str, Any] = {"passes": self.max_iter, "seed": self._seed(), "callbacks": callbacks}
         try:
             result = solver.solve(problem, lam=lam, start=_start(solver, start), **settings)
@@ -107,7 +107,8 @@ class SolvedEstimator(BaseEstimator):
         misses_tolerance = result.status not in (Status.CONVERGED, Status.STOPPED) and solver.gap_tolerance > 0
         if misses_tolerance and result.row.gap is not None:
             warnings.warn(f"{type(self).__name__}: {result.message}", ConvergenceWarning, stacklevel=3)
-        weights, row = (early.best.weights, early.best.row) if early else (result.weights, result.row)
+        best = validation.best if isinstance(validation, EarlyStopping) else result
+        weights, row = best.weights, best.row
         self.weights_, self.history_, self.lam_ = weights.numpy(force=True), result.history, lam
         self.objective_, self.n_iter_ = row.objective, result.history[-1].passes
         self.gap_ = np.nan if row.gap is None else row.gap

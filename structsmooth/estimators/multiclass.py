@@ -1,5 +1,6 @@
 """Multi-class support vector machines in the form of scikit-learn."""
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -25,7 +26,9 @@ class MulticlassSVM(ClassifierMixin, SolvedEstimator):
 
     The loss of an example is max_j (1[j ≠ y] + s_j) − s_y for the scores s of all classes together, and the objective
     is the mean loss plus (λ/2)‖w‖². An example is a chain of length one, so training takes the compiled passes of
-    chains, which store classes² numbers for each example. Intercepts are regularized like other weights.
+    chains, which store classes² numbers for each example. An intercept is the sum of two weights, those of the first
+    and of the last position of a chain, so it is penalized half as much as other weights. The objective is that of
+    ``LinearSVC(multi_class="crammer_singer", intercept_scaling=2**0.5)``, divided by C·n.
 
     Args:
         lam: λ, a number or ``"c/n"``. It is 1/(C·n) for the C of :class:`sklearn.svm.LinearSVC`.
@@ -34,6 +37,8 @@ class MulticlassSVM(ClassifierMixin, SolvedEstimator):
         gamma: γ of the kernel; ``"scale"`` for 1 / (F · variance of the features).
         degree: of polynomial kernels.
         landmarks: number of examples that a kernel compares others to; all different ones if not given.
+        class_weight: weights of examples by their class, which multiply ``sample_weight``; ``"balanced"`` for
+            n / (S · count). They are 1 if not given, and for classes that are not named.
         solver: ``"auto"``, a name in ``structsmooth.solvers.SOLVERS``, or a solver, which keeps its own tolerance.
         max_iter: limit on passes over the data.
         tol: relative duality gap to reach.
@@ -65,6 +70,7 @@ class MulticlassSVM(ClassifierMixin, SolvedEstimator):
         gamma: float | Literal["scale"] = "scale",
         degree: int = 3,
         landmarks: int | None = None,
+        class_weight: Mapping[Any, float] | Literal["balanced"] | None = None,
         solver: SolverLike = "auto",
         max_iter: int = 1000,
         tol: float = 1e-3,
@@ -76,6 +82,7 @@ class MulticlassSVM(ClassifierMixin, SolvedEstimator):
         self.gamma = gamma
         self.degree = degree
         self.landmarks = landmarks
+        self.class_weight = class_weight
         self.solver = solver
         self.max_iter = max_iter
         self.tol = tol
@@ -100,13 +107,14 @@ class MulticlassSVM(ClassifierMixin, SolvedEstimator):
         """
         X, y, weights = self._validated(X, y, sample_weight)
         check_classification_targets(y)
-        self.classes_, states = np.unique(y, return_inverse=True)
+        self.classes_ = np.unique(y)
         if len(self.classes_) < 2:
             raise ValueError(f"y must have two classes at least, got 1 class: {self.classes_.tolist()}")
+        X, states, weights = self._weighted(X, y, weights)
         if self.kernel is not None:
             settings = (self.kernel, self.gamma, self.degree, self.landmarks, self._seed())
             self.kernel_ = fitted_kernel(*settings, X)
-        self._solve(self._problem(X, torch.from_numpy(states.astype(np.int64))), "proximal-bcfw", sample_weight=weights)
+        self._solve(self._problem(X, states), "proximal-bcfw", sample_weight=weights)
         return self
 
     def decision_function(self, X: MatrixLike) -> NDArray[np.float64]:
@@ -133,7 +141,8 @@ class MulticlassSVM(ClassifierMixin, SolvedEstimator):
         X, y, weights = self._validated(X, y, sample_weight, reset=False)
         if not np.isin(y, self.classes_).all():
             raise ValueError(f"y must have the classes of training, {self.classes_.tolist()}")
-        return self._certificate(self._problem(X, torch.from_numpy(np.searchsorted(self.classes_, y))), weights)
+        X, states, weights = self._weighted(X, y, weights)
+        return self._certificate(self._problem(X, states), weights)
 
     @property
     def coef_(self) -> NDArray[np.float64]:
@@ -153,11 +162,17 @@ class MulticlassSVM(ClassifierMixin, SolvedEstimator):
 
     def _validated(
         self, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike | None, *, reset: bool = True
-    ) -> tuple[Any, Any, Tensor | None]:
+    ) -> tuple[Any, NDArray[Any], Tensor | None]:
         """The examples that have weight, with their labels and weights."""
         rows, labels = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, reset=reset)
         kept, weights = Weighing.of(sample_weight, len(labels))
         return rows[kept], labels[kept], weights
+
+    def _weighted(self, X: Any, y: NDArray[Any], weights: Tensor | None) -> tuple[Any, Tensor, Tensor | None]:
+        """Features, states and weights of the examples whose classes have weight."""
+        states = np.searchsorted(self.classes_, y).astype(np.int64)
+        kept, weights = Weighing.by_class(weights, self.class_weight, self.classes_, states)
+        return X[kept], torch.from_numpy(states[kept]), weights
 
     def _problem(self, X: Any, states: Tensor) -> SparseChainProblem | DenseChainProblem:
         """The finite sum over chains of length one."""

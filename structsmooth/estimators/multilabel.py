@@ -20,6 +20,7 @@ from structsmooth.tasks import Multilabel
 from structsmooth.tasks.multilabel import FittedMultilabel, Scaling
 from structsmooth.tasks.multilabel.data import Example
 from structsmooth.tasks.multilabel.label_graph import LabelPairs
+from structsmooth.tasks.multilabel.ranking import RankedSets
 
 
 class MultiLabelClassifier(ClassifierMixin, SolvedEstimator):
@@ -135,6 +136,25 @@ class MultiLabelClassifier(ClassifierMixin, SolvedEstimator):
             for ranked in self._sets(X, k)
         ]
 
+    def decision_function(self, X: MatrixLike) -> NDArray[np.float64]:
+        """By how much the best set with a label scores more than the best set without it, in the shape of predictions.
+
+        Positive for the labels of the best set; zero for labels that no training example has.
+
+        Raises:
+            NotImplementedError: so many labels with so many pairs that exact inference would take too long.
+        """
+        try:
+            margins = self._sets(X, 1).margins()
+        except NotImplementedError as error:
+            raise NotImplementedError(
+                f"decision_function needs exact inference, which {len(self.fitted_.labels)} labels with "
+                f'{len(self.fitted_.edges)} pairs do not allow; take edges="tree", edges="none" or fewer pairs'
+            ) from error
+        found = np.zeros((len(margins), len(self._values)))
+        found[:, self._known] = margins.numpy()
+        return found[:, 0] if self._is_column else found
+
     def certify(self, X: MatrixLike, y: MatrixLike, sample_weight: ArrayLike | None = None) -> Certificate:
         """How far the weights are from the optimum on training data, by a dual bound of exact or relaxed inference."""
         check_is_fitted(self, "weights_")
@@ -205,7 +225,7 @@ class MultiLabelClassifier(ClassifierMixin, SolvedEstimator):
         known = [[position[a], position[b]] for a, b in sorted(pairs) if a in position and b in position]
         return replace(fitted, edges=known)
 
-    def _sets(self, X: MatrixLike, k: int) -> Sequence[list[tuple[float, Any]]]:
+    def _sets(self, X: MatrixLike, k: int) -> RankedSets:
         weights = self._weights
         X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
         return self.fitted_.predict(weights, _examples(X), k)

@@ -6,12 +6,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils import check_array
+from sklearn.utils import Tags, check_array
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from structsmooth.costs import Hamming
 from structsmooth.estimators.base import SolvedEstimator, SolverLike
+from structsmooth.estimators.outputs import Outputs
 from structsmooth.estimators.weights import Weighing
 from structsmooth.problems import LinearModuleProblem
 from structsmooth.solvers import Certificate
@@ -77,6 +78,11 @@ class GraphSegmenter(SolvedEstimator):
         self.random_state = random_state
         self.verbose = verbose
 
+    def __sklearn_tags__(self) -> Tags:
+        tags: Tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array, tags.target_tags.required = False, True
+        return tags
+
     def fit(self, X: Sequence[Any], y: Sequence[ArrayLike], sample_weight: ArrayLike | None = None) -> "GraphSegmenter":
         """Train on labelled graphs.
 
@@ -96,7 +102,8 @@ class GraphSegmenter(SolvedEstimator):
 
     def predict(self, X: Sequence[Any]) -> list[NDArray[Any]]:
         """The best labels of each graph, [N], or of each image, [H, W]."""
-        return [self.classes_[graph.max()[1][0].numpy()].reshape(shape) for graph, shape in self._structures(X)]
+        labels = ((graph.max()[1][0].numpy(), shape) for graph, shape in self._structures(X))
+        return Outputs(self.classes_[best].reshape(shape) for best, shape in labels)
 
     def decision_function(self, X: Sequence[Any]) -> list[NDArray[np.float64]]:
         """By how much the best labels with the second class at a node score more than the best with the first."""

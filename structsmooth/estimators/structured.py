@@ -9,12 +9,14 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.model_selection import train_test_split
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 from torch.utils.data import default_collate
 
 from structsmooth.costs import Hamming
 from structsmooth.estimators.base import SolvedEstimator, SolverLike
+from structsmooth.estimators.outputs import Outputs
 from structsmooth.estimators.validation import EarlyStopping
 from structsmooth.estimators.weights import Weighing
 from structsmooth.problems import LinearModuleProblem, ModuleProblem
@@ -110,6 +112,11 @@ class StructuredEstimator(SolvedEstimator):
         self.n_iter_no_change = n_iter_no_change
         self.verbose = verbose
 
+    def __sklearn_tags__(self) -> Tags:
+        tags: Tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array, tags.target_tags.required = False, True
+        return tags
+
     def fit(self, X: Sequence[Any], y: Sequence[Any], sample_weight: ArrayLike | None = None) -> "StructuredEstimator":
         """Train a copy of the module.
 
@@ -129,7 +136,7 @@ class StructuredEstimator(SolvedEstimator):
             early = EarlyStopping(lambda w: self._score_at(w, problem, held_out), self.n_iter_no_change)
         problem = self._problem(examples)
         default = "proximal-bcfw" if isinstance(problem, LinearModuleProblem) else "incremental-prox-linear"
-        self._solve(problem, default, early=early, sample_weight=weights)
+        self._solve(problem, default, validation=early, sample_weight=weights)
         problem.load(self._weights)
         return self
 
@@ -138,7 +145,7 @@ class StructuredEstimator(SolvedEstimator):
         ranked = self.predict_top_k(X, 1)
         if [] in ranked:
             raise ValueError(f"input {ranked.index([])} has no output: all of its scores are -inf")
-        found = [best[0][1] for best in ranked]
+        found = Outputs(best[0][1] for best in ranked)
         return np.stack(found) if len({output.shape for output in found}) == 1 else found
 
     def predict_top_k(self, X: Sequence[Any], k: int) -> list[list[tuple[float, NDArray[Any]]]]:

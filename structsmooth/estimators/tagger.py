@@ -15,21 +15,12 @@ from torch import Tensor
 from structsmooth.estimators import tagger_files
 from structsmooth.estimators.base import LastFit, SolverLike
 from structsmooth.estimators.chain_losses import Loss, chain_problem
-from structsmooth.estimators.matrices import fitted_kernel, stacked
+from structsmooth.estimators.outputs import Outputs
 from structsmooth.estimators.streams import stream_of
 from structsmooth.estimators.tagger_weights import TaggerWeights
 from structsmooth.estimators.tags import Constraints, Tag, Tags, as_sentences, check_sentences, strings
-from structsmooth.estimators.tokens import (
-    DictFeatures,
-    KernelRows,
-    NumberRows,
-    Template,
-    TokenFeatures,
-    WordFeatures,
-    kind_of,
-    length,
-)
-from structsmooth.estimators.validation import EarlyStopping
+from structsmooth.estimators.tokens import KernelSettings, Template, fit_features, length
+from structsmooth.estimators.validation import EarlyStopping, ValidationScores
 from structsmooth.kernels import Kernel, KernelName
 from structsmooth.metrics import MatchCounts, entity_scores
 from structsmooth.problems import LinearProblem
@@ -150,30 +141,44 @@ class SequenceTagger(TaggerWeights):
         return tags
 
     def fit(
-        self, X: Sequence[Any], y: Sequence[Sequence[Tag]], sample_weight: ArrayLike | None = None
+        self,
+        X: Sequence[Any],
+        y: Sequence[Sequence[Tag]],
+        X_dev: Sequence[Any] | None = None,
+        y_dev: Sequence[Sequence[Tag]] | None = None,
+        *,
+        sample_weight: ArrayLike | None = None,
     ) -> "SequenceTagger":
         """Train on tagged sentences; empty ones are left out.
 
         Args:
             X: sentences.
             y: their tags.
+            X_dev: sentences to score after every pass, as ``validation_score`` in ``history_``. With
+                ``early_stopping``, they are the ones that choose the weights, and all of X trains.
+            y_dev: their tags.
             sample_weight: weights of the sentences: one of weight 2 counts as two, one of weight 0 not at all.
         """
+        if (X_dev is None) != (y_dev is None):
+            raise ValueError("X_dev and y_dev must be given both or not at all; weights go by name: sample_weight=...")
         sentences, tags, weights = check_sentences(X, y, sample_weight)
-        self.tags_, early = Tags.of(tags, self.constraints), None
-        if self.early_stopping:
+        self.tags_, held_out = Tags.of(tags, self.constraints), None
+        if X_dev is not None:
+            held_out = check_sentences(X_dev, y_dev)[:2]
+        elif self.early_stopping:
             split = {"test_size": self.validation_fraction, "random_state": self._seed()}
             part, rest = train_test_split(np.arange(len(tags)), **split)
-            held_out, held_out_tags = ([own[i] for i in rest] for own in (sentences, tags))
+            held_out = [sentences[i] for i in rest], [tags[i] for i in rest]
             sentences, tags = ([own[i] for i in part] for own in (sentences, tags))
             weights = None if weights is None else weights[torch.from_numpy(part)]
-            early = EarlyStopping(lambda w: self._score_at(w, held_out, held_out_tags), self.n_iter_no_change)
-        self.features_, sequences = self._fit_features(sentences)
+        kernel = self.kernel and KernelSettings(self.kernel, self.gamma, self.degree, self.landmarks, self._seed())
+        self.features_, sequences = fit_features(sentences, self.template, kernel)
         labels = self.tags_.states(tags)
         data = (self.loss, sequences.lengths, labels, len(self.features_.names))
         start = self._last.start(*data) if self.warm_start and hasattr(self, "_last") else None
         default = "proximal-bcfw" if self.loss in ("hinge", "slack") else "casimir-svrg"
-        result = self._solve(self._problem(sequences, labels), default, start=start, early=early, sample_weight=weights)
+        problem, validation = self._problem(sequences, labels), self._validation(*held_out) if held_out else None
+        result = self._solve(problem, default, start=start, validation=validation, sample_weight=weights)
         if self.warm_start:
             self._last = LastFit(*data, result.state)
         return self
@@ -196,7 +201,7 @@ class SequenceTagger(TaggerWeights):
 
     def predict(self, X: Sequence[Any]) -> list[list[Tag]]:
         """The best tags of each sentence, well-formed under ``constraints``."""
-        return [ranked[0][1] for ranked in self.predict_top_k(X, 1)]
+        return Outputs(ranked[0][1] for ranked in self.predict_top_k(X, 1))
 
     def predict_top_k(self, X: Sequence[Any], k: int) -> list[list[tuple[float, list[Tag]]]]:
         """The k best taggings of each sentence with their scores, best first; fewer where there are no more."""
@@ -254,32 +259,20 @@ class SequenceTagger(TaggerWeights):
         tagger: SequenceTagger = tagger_files.load(cls, Path(path))
         return tagger
 
-    def _fit_features(self, sentences: list[Any]) -> tuple[TokenFeatures, Sequences]:
-        """The features of training sentences, and these sentences encoded."""
-        kind = kind_of(sentences)
-        if kind == DictFeatures.kind and self.kernel is None:
-            return DictFeatures.fit_encode(sentences)
-        features: TokenFeatures
-        if self.kernel is not None:
-            if kind != NumberRows.kind:
-                raise ValueError(f"a kernel needs sentences that are matrices [tokens, features], got {kind}")
-            settings = (self.kernel, self.gamma, self.degree, self.landmarks, self._seed())
-            features = KernelRows(fitted_kernel(*settings, stacked(sentences)))
-        elif kind == WordFeatures.kind:
-            features = WordFeatures.fit(sentences, self.template)
-        else:
-            features = NumberRows.fit(sentences)
-        return features, features.encode(sentences)
+    def _validation(self, X: Sequence[Any], y: Sequence[Sequence[Tag]]) -> ValidationScores:
+        """The callback that scores held-out sentences, and may stop the run."""
+
+        def score_at(weights: Tensor) -> float:
+            self.weights_ = weights.numpy()
+            return self.score(X, y)
+
+        return EarlyStopping(score_at, self.n_iter_no_change) if self.early_stopping else ValidationScores(score_at)
 
     def _matches(self, gold: list[Tag], found: list[Tag]) -> MatchCounts:
         """Entities of a sentence in gold and found tags, or tokens."""
         if self.scheme_ is not None:
             return entity_scores(strings([gold]), strings([found])).overall
         return MatchCounts(sum(a == b for a, b in zip(gold, found, strict=True)), len(found), len(gold))
-
-    def _score_at(self, weights: Tensor, X: Sequence[Any], y: Sequence[Sequence[Tag]]) -> float:
-        self.weights_ = weights.numpy()
-        return self.score(X, y)
 
     def _problem(self, sequences: Sequences, labels: Tensor) -> LinearProblem:
         """The finite sum over sentences."""
@@ -291,6 +284,6 @@ class SequenceTagger(TaggerWeights):
         weights, sentences = self._weights, as_sentences(X)
         full = [sentence for sentence in sentences if length(sentence)]
         if not full:
-            return [empty() for _ in sentences]
+            return Outputs(empty() for _ in sentences)
         found = iter(of(*self.features_.scored(full, weights, len(self.tags_.names))))
-        return [next(found) if length(sentence) else empty() for sentence in sentences]
+        return Outputs(next(found) if length(sentence) else empty() for sentence in sentences)

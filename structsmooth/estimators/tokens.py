@@ -4,15 +4,22 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
 from sklearn.feature_extraction import DictVectorizer
 from torch import Tensor
 
-from structsmooth.estimators.matrices import as_tensor, dense_sequences, is_matrix, sparse_sequences, stacked
-from structsmooth.kernels import FittedKernel
+from structsmooth.estimators.matrices import (
+    as_tensor,
+    dense_sequences,
+    fitted_kernel,
+    is_matrix,
+    sparse_sequences,
+    stacked,
+)
+from structsmooth.kernels import FittedKernel, Kernel, KernelName
 from structsmooth.sequences import DenseSequences, Sequences
 from structsmooth.tasks.text.attributes import PLAIN, RICH, Templates
 from structsmooth.tasks.text.chunking import Chunking
@@ -20,6 +27,7 @@ from structsmooth.tasks.text.corpus import Corpus, Sentence
 from structsmooth.tasks.text.encoders import DictionaryEncoder
 
 Template = Literal["rich", "plain", "chunking"]
+_PLAIN = {str, bool, int, float}  # values of features that cannot hold bytes
 _TEMPLATES: dict[str, Templates] = {"rich": RICH, "plain": PLAIN, "chunking": Chunking().templates}
 
 
@@ -83,7 +91,10 @@ class WordFeatures(TokenFeatures):
 
 
 class DictFeatures(TokenFeatures):
-    """Features of dictionaries, as those of sklearn-crfsuite: booleans, numbers, strings, or several strings."""
+    """Features of dictionaries, as those of sklearn-crfsuite: booleans, numbers, strings, or several strings.
+
+    Bytes are strings in UTF-8.
+    """
 
     kind = "dicts"
 
@@ -176,6 +187,44 @@ class KernelRows(TokenFeatures):
         return DenseSequences.of(rows, torch.tensor([sentence.shape[0] for sentence in sentences]))
 
 
+class KernelSettings(NamedTuple):
+    """What :func:`~structsmooth.estimators.matrices.fitted_kernel` needs besides rows of numbers."""
+
+    kernel: KernelName | Kernel
+    gamma: float | str
+    degree: int
+    landmarks: int | None
+    seed: int
+
+
+def fit_features(
+    sentences: Sequence[Any], template: str, kernel: KernelSettings | None
+) -> tuple[TokenFeatures, Sequences]:
+    """The features of training sentences, and these sentences encoded.
+
+    Args:
+        sentences: none of them empty.
+        template: of words.
+        kernel: of rows of numbers, if any.
+
+    Raises:
+        ValueError: sentences of no known kind, or others than matrices for a kernel.
+    """
+    kind = kind_of(sentences)
+    if kind == DictFeatures.kind and kernel is None:
+        return DictFeatures.fit_encode(sentences)
+    features: TokenFeatures
+    if kernel is not None:
+        if kind != NumberRows.kind:
+            raise ValueError(f"a kernel needs sentences that are matrices [tokens, features], got {kind}")
+        features = KernelRows(fitted_kernel(*kernel, stacked(sentences)))
+    elif kind == WordFeatures.kind:
+        features = WordFeatures.fit(sentences, template)
+    else:
+        features = NumberRows.fit(sentences)
+    return features, features.encode(sentences)
+
+
 def kind_of(sentences: Sequence[Any]) -> str:
     """Whether tokens are words, dictionaries or rows of numbers, by the first one.
 
@@ -225,9 +274,19 @@ def _columns(token: Any) -> tuple[Any, ...]:
     return token if isinstance(token, tuple) else (token,)
 
 
-def _dictionaries(sentences: Sequence[Any]) -> list[Mapping[str, Any]]:
+def _dictionaries(sentences: Sequence[Any]) -> Sequence[Mapping[Any, Any]]:
+    """The tokens of all sentences, with text in place of bytes."""
     tokens = list(chain.from_iterable(sentences))
     strange = next((token for token in tokens if not isinstance(token, Mapping)), None)
     if strange is not None:
         raise ValueError(f"tokens must be dictionaries of features, as in training; got {strange!r}")
-    return tokens
+    values = set(map(type, chain.from_iterable(token.values() for token in tokens)))
+    plain = values <= _PLAIN and bytes not in map(type, chain.from_iterable(tokens))
+    return tokens if plain else [{_text(key): _text(value) for key, value in token.items()} for token in tokens]
+
+
+def _text(value: Any) -> Any:
+    """Bytes as text, and several values as a list of such."""
+    if isinstance(value, bytes):
+        return value.decode()
+    return list(map(_text, value)) if isinstance(value, list | tuple | set | frozenset) else value

@@ -1,4 +1,4 @@
-"""Early stopping: training ends when the score of held-out sentences no longer rises."""
+"""Scores of examples that are held out, and early stopping: training ends when they no longer rise."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -17,8 +17,23 @@ class Best(NamedTuple):
     row: Row
 
 
-class EarlyStopping:
-    """A callback that adds ``validation_score`` to the history, and ends a run when it has not risen for some passes.
+class ValidationScores:
+    """A callback that adds ``validation_score`` to the history.
+
+    Args:
+        score: of weights; the more the better.
+    """
+
+    def __init__(self, score: Callable[[Tensor], float]) -> None:
+        self._score = score
+
+    def __call__(self, progress: Progress[Any]) -> None:
+        """Score the weights of a pass."""
+        progress.row.metrics["validation_score"] = self._score(progress.state.weights)
+
+
+class EarlyStopping(ValidationScores):
+    """Ends a run when the score has not risen for some passes.
 
     Args:
         score: of weights; the more the better.
@@ -30,12 +45,14 @@ class EarlyStopping:
     def __init__(self, score: Callable[[Tensor], float], patience: int) -> None:
         if patience < 1:
             raise ValueError(f"n_iter_no_change must be at least 1, got {patience}")
-        self._score, self._patience = score, patience
+        super().__init__(score)
+        self._patience = patience
 
     def __call__(self, progress: Progress[Any]) -> None:
-        """Score the weights of a pass."""
+        """Score the weights of a pass, and keep them if they are the best."""
+        super().__call__(progress)
         row, weights = progress.row, progress.state.weights
-        score = row.metrics["validation_score"] = self._score(weights)
+        score = row.metrics["validation_score"]
         if not hasattr(self, "best") or score > self.best.score:
             self.best = Best(score, weights, row)
         elif row.passes - self.best.row.passes >= self._patience:

@@ -1,11 +1,12 @@
 """Weights of examples, as scikit-learn's estimators take them."""
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils import check_array
+from sklearn.utils import check_array, compute_class_weight
 from torch import Tensor
 
 
@@ -43,6 +44,34 @@ class Weighing(NamedTuple):
         if not len(kept):
             raise ValueError("sample_weight must not be zero for all examples")
         return cls(kept, torch.from_numpy(weights[kept]))
+
+    @classmethod
+    def by_class(
+        cls,
+        weights: Tensor | None,
+        class_weight: Mapping[Any, float] | str | None,
+        classes: NDArray[Any],
+        states: NDArray[np.int64],
+    ) -> "Weighing":
+        """Weights of examples, multiplied by those of their classes as in :class:`sklearn.svm.LinearSVC`.
+
+        Args:
+            weights: of the examples, [n].
+            class_weight: weights by class; ``"balanced"`` for those in inverse proportion to the weight of a class.
+            classes: [S].
+            states: numbers of the classes of the examples, [n].
+
+        Raises:
+            ValueError: weights below zero or of unknown classes, or another text.
+        """
+        if class_weight is None:
+            return cls(np.arange(len(states)), weights)
+        own = np.ones(len(states)) if weights is None else weights.numpy()
+        if isinstance(class_weight, str) and class_weight == "balanced":
+            shares = own.sum() / (len(classes) * np.bincount(states, own, len(classes)))
+        else:
+            shares = compute_class_weight(class_weight, classes=classes, y=classes[states])
+        return cls.of(own * shares[states], len(own))
 
     def of_rows(self, rows: "NDArray[np.int64]") -> "Weighing":
         """Of some of the examples that are kept, by their places among these."""

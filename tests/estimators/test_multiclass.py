@@ -32,6 +32,38 @@ def test_it_minimizes_what_crammer_and_singer_do(data):
     assert own.certify(X, y).least <= own.gap_ <= 1e-6 * own.objective_
 
 
+@pytest.mark.parametrize("class_weight", [{"a": 3.0, "b": 0.25}, "balanced"])
+def test_weights_of_classes_are_those_of_scikit_learn(data, class_weight):
+    """They multiply the losses of examples, and leave λ = 1/(C·n) as it is where n is the sum of the weights."""
+    X, y = data
+    own = MulticlassSVM(lam="2/n", tol=1e-6, class_weight=class_weight).fit(X, y)
+    settings = {"multi_class": "crammer_singer", "C": 0.5, "intercept_scaling": 2**0.5, "tol": 1e-7}
+    other = LinearSVC(**settings, class_weight=class_weight, max_iter=10**6).fit(X, y)
+    np.testing.assert_allclose(own.coef_, other.coef_, atol=0.01)
+    assert own.certify(X, y).least <= own.gap_ <= 1e-6 * own.objective_
+
+
+def test_balanced_classes_have_equal_weight(data):
+    """Also after other weights: of the classes, not of the examples."""
+    X, y = data
+    weights = np.arange(len(y)) % 3
+    totals = {name: weights[y == name].sum() for name in "abc"}
+    by_hand = {name: weights.sum() / (3 * total) for name, total in totals.items()}
+    balanced, same = (
+        MulticlassSVM(lam="1/n", tol=1e-6, class_weight=own).fit(X, y, sample_weight=weights)
+        for own in ("balanced", by_hand)
+    )
+    np.testing.assert_allclose(balanced.coef_, same.coef_, atol=1e-9)
+
+
+def test_classes_without_weight_are_left_out_but_known(data):
+    X, y = data
+    svm = MulticlassSVM(class_weight={"c": 0.0}, tol=1e-6).fit(X, y)
+    assert svm.classes_.tolist() == ["a", "b", "c"]
+    light = MulticlassSVM(class_weight={"c": 1e-9}, tol=1e-6).fit(X, y)
+    assert svm.objective_ == pytest.approx(light.objective_, rel=1e-4)
+
+
 def test_arrays_sparse_matrices_and_data_frames_are_the_same_problem(data):
     X, y = data
     expected = MulticlassSVM(tol=1e-6).fit(X, y)
@@ -75,6 +107,12 @@ def test_texts_in_a_pipeline():
 
 
 def test_other_classes_are_refused():
+    with pytest.raises(ValueError, match="not in class_weight"):
+        MulticlassSVM(class_weight={"d": 2.0}).fit(np.eye(2), ["a", "b"])
+    with pytest.raises(ValueError, match="class_weight"):
+        MulticlassSVM(class_weight="equal").fit(np.eye(2), ["a", "b"])
+    with pytest.raises(ValueError, match="weights must be 0 or more"):
+        MulticlassSVM(class_weight={"a": -1.0}).fit(np.eye(2), ["a", "b"])
     with pytest.raises(ValueError, match=r"the classes of training, \['a', 'b'\]"):
         MulticlassSVM().fit(np.eye(2), ["a", "b"]).certify(np.eye(2), ["a", "c"])
     with pytest.raises(ValueError, match=r"two classes at least, got 1 class: \['a'\]"):

@@ -1,13 +1,15 @@
 """The multi-label classifier: the problem of the task, pairs of labels, kinds of input, scikit-learn's tools."""
 
 import itertools
+import warnings
 
 import joblib
 import numpy as np
 import pandas as pd
 import pytest
 from scipy import sparse
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.metrics import get_scorer, roc_auc_score
 from sklearn.model_selection import GridSearchCV
 
 from structsmooth import SoftBCFW
@@ -180,3 +182,37 @@ def test_scores_of_sets_are_exact(data):
     pairs = sets[:, classifier.edges_].prod(2) @ classifier.edge_weights_
     scores = (unit @ classifier.coef_.T + classifier.intercept_) @ sets.T + pairs
     assert np.array_equal(classifier.predict(X), sets[scores.argmax(1)])
+
+
+@pytest.mark.parametrize("edges", ["full", "tree", "none"])
+def test_margins_are_differences_of_the_best_sets_with_and_without_a_label(data, edges):
+    X, Y = data
+    classifier = MultiLabelClassifier(edges=edges, **QUICK).fit(X, Y)
+    margins = classifier.decision_function(X)
+    assert np.array_equal(margins > 0, classifier.predict(X))
+    for ranked, own in zip(classifier.predict_top_k(X, 8), margins, strict=True):
+        for label in range(3):
+            best = [max(score for score, y in ranked if y[label] == present) for present in (0, 1)]
+            assert own[label] == pytest.approx(best[1] - best[0])
+    assert roc_auc_score(Y, margins) == pytest.approx(get_scorer("roc_auc")(classifier, X, Y)) != 0.5
+
+
+def test_margins_have_the_shape_of_labels(data):
+    X, Y = data
+    wide = MultiLabelClassifier(**QUICK).fit(X, np.insert(Y, 1, 0, axis=1)).decision_function(X)
+    assert wide.shape == (30, 4)
+    assert not wide[:, 1].any()
+    column, vector = (MultiLabelClassifier(**QUICK).fit(X, y).decision_function(X) for y in (Y[:, :1], Y[:, 0]))
+    assert np.array_equal(column[:, 0], vector)
+
+
+def test_margins_need_exact_inference():
+    generator = np.random.default_rng(0)
+    X, Y = generator.normal(size=(20, 3)), generator.integers(2, size=(20, 25))
+    classifier = MultiLabelClassifier(edges="full", max_iter=1, tol=0.9)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        classifier.fit(X, Y)
+    with pytest.raises(NotImplementedError, match="which 25 labels with 300 pairs do not allow; take edges="):
+        classifier.decision_function(X)
+    assert classifier.set_params(edges="tree", tol=0.9).fit(X, Y).decision_function(X).shape == (20, 25)

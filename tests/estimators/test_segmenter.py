@@ -8,7 +8,7 @@ import joblib
 import numpy as np
 import pytest
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, KFold, cross_val_predict
 
 from structsmooth.estimators import GraphSegmenter
 
@@ -73,6 +73,13 @@ def test_classes_may_have_any_names() -> None:
     assert [own.tolist() for own in segmenter.predict(GRAPHS)] == [
         np.array(["sky", "tree"])[own].tolist() for own in numbered
     ]
+
+
+def test_cross_validated_predictions_of_graphs_of_all_sizes() -> None:
+    masks = [np.arange(size) > 1 for size in (3, 3, 4, 5)]
+    graphs = [(own[:, None] - 0.5, np.column_stack([np.arange(len(own) - 1), np.arange(1, len(own))])) for own in masks]
+    found = cross_val_predict(GraphSegmenter(lam="0.1/n"), graphs, masks, cv=KFold(4))
+    assert [own.tolist() for own in found] == [own.tolist() for own in masks]
 
 
 def test_grid_searches_and_pickles() -> None:

@@ -4,8 +4,9 @@ import joblib
 import numpy as np
 import pytest
 import torch
+from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, cross_val_predict
 from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 
@@ -83,6 +84,8 @@ def test_outputs_of_several_lengths():
     assert [len(own) for own in found] == [len(own) for own in outputs]
     wrong = sum(int((own != y.numpy()).sum()) for own, y in zip(found, outputs, strict=True))
     assert estimator.score(inputs, outputs) == -wrong / 16
+    joined = cross_val_predict(clone(estimator), inputs, outputs, cv=3)
+    assert [len(own) for own in joined] == [len(own) for own in outputs]
 
 
 def test_deep_scores():

@@ -12,7 +12,7 @@ import torch
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, KFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
@@ -81,6 +81,20 @@ def test_dictionaries_may_hold_several_strings_and_unknown_features(fitted):
     assert {*tagger.features_.names} == {"has=a", "has=b"}
     known, more = [[{"title": True, "length": 0.75}]], [[{"title": True, "length": 0.75, "word": "Eve", "new": 3}]]
     assert fitted.predict_top_k(known, 3) == fitted.predict_top_k(more, 3)
+
+
+def test_bytes_are_strings(fitted):
+    """As values, in lists of values, and as names, as in CRFsuite."""
+    as_bytes = [
+        [{b"word": token["word"].encode(), "title": token["title"], "length": token["length"]} for token in tokens]
+        for tokens in DICTS
+    ]
+    tagger = SequenceTagger(lam="1/n").fit(as_bytes, TAGS)
+    assert tagger.features_.names == fitted.features_.names
+    assert tagger.predict_top_k(as_bytes, 2) == fitted.predict_top_k(DICTS, 2) == fitted.predict_top_k(as_bytes, 2)
+    several = SequenceTagger(lam="1/n").fit([[{"has": [b"a", "\u0436".encode()]}, {"has": (b"b",)}]], [["x", "y"]])
+    assert {*several.features_.names} == {"has=a", "has=\u0436", "has=b"}
+    assert SequenceTagger(lam="1/n").fit([[{"empty": b""}, {}]], [["x", "y"]]).features_.names == ["empty="]
 
 
 CORNERS = np.array(list(itertools.product([0.0, 1.0], repeat=2)))
@@ -246,6 +260,21 @@ def test_grid_search_pipelines_and_pickles(fitted, tmp_path):
     assert joblib.load(tmp_path / "tagger.joblib").predict(DICTS) == TAGS
 
 
+@pytest.mark.parametrize("cv", [2, 4], ids=["two folds", "one sentence each"])
+def test_cross_validated_predictions_are_lists_of_tags(cv):
+    """In one fold all sentences may be equally long, in another not."""
+    X, y = [WORDS[i] for i in (1, 2, 0, 3)], [TAGS[i] for i in (1, 2, 0, 3)]
+    tagger = SequenceTagger(lam="1/n")
+    found = cross_val_predict(tagger, X, y, cv=cv)
+    expected = [
+        own
+        for train, test in KFold(cv).split(X)
+        for own in tagger.fit([X[i] for i in train], [y[i] for i in train]).predict([X[i] for i in test])
+    ]
+    assert found.shape == (4,)
+    assert found.tolist() == expected
+
+
 @pytest.mark.parametrize(
     ("settings", "X"),
     [
@@ -393,6 +422,33 @@ def test_early_stopping_keeps_the_best_weights():
         tagger.set_params(n_iter_no_change=0).fit(X, y)
     with pytest.raises(ValueError, match="the resulting train set will be empty"):
         tagger.set_params(n_iter_no_change=3).fit(X[:1], y[:1])
+
+
+def test_dev_sentences_are_scored_after_every_pass(capsys):
+    tagger = SequenceTagger(lam="1/n", tol=0.0, max_iter=3, solver="sgd", verbose=1)
+    tagger.fit(WORDS, TAGS, WORDS[:1], TAGS[:1])
+    scores = tagger.history_.column("validation_score")
+    assert len(scores) == 4
+    assert scores[-1] == tagger.score(WORDS[:1], TAGS[:1]) == 1.0
+    assert ", validation_score 1, " in capsys.readouterr().out.splitlines()[-1]
+    plain = SequenceTagger(lam="1/n", tol=0.0, max_iter=3, solver="sgd").fit(WORDS, TAGS)
+    assert np.array_equal(plain.weights_, tagger.weights_), "scores alone change nothing"
+
+
+def test_dev_sentences_choose_the_weights_with_early_stopping():
+    settings = {"lam": "0.01/n", "tol": 0.0, "n_iter_no_change": 3, "max_iter": 50}
+    tagger = SequenceTagger(early_stopping=True, **settings).fit(WORDS, TAGS, X_dev=WORDS[2:], y_dev=TAGS[2:])
+    scores = tagger.history_.column("validation_score")
+    assert len(scores) == scores.index(max(scores)) + 4
+    assert tagger.history_[0].objective == pytest.approx(11 / 4), "all sentences train"
+
+
+def test_dev_sentences_need_their_tags():
+    for arguments in ((WORDS,), (None, TAGS), (np.ones(4),)):
+        with pytest.raises(ValueError, match="X_dev and y_dev must be given both or not at all; weights go by name"):
+            SequenceTagger().fit(WORDS, TAGS, *arguments)
+    with pytest.raises(ValueError, match="X has 4 sentences and y has 2"):
+        SequenceTagger().fit(WORDS, TAGS, WORDS, TAGS[:2])
 
 
 def test_an_interrupt_ends_the_program_too(monkeypatch):
