@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -12,10 +12,10 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
-from torch.utils.data import default_collate
 
 from structsmooth.costs import Hamming
 from structsmooth.estimators.base import SolvedEstimator, SolverLike
+from structsmooth.estimators.collating import Collate, Pair
 from structsmooth.estimators.outputs import Outputs
 from structsmooth.estimators.validation import EarlyStopping
 from structsmooth.estimators.weights import Weighing
@@ -26,7 +26,7 @@ from structsmooth.solvers import Certificate
 from structsmooth.structures import Structure
 from structsmooth.structures.base import PartCosts, lengths_of
 
-Pair = tuple[Any, Any]
+T = TypeVar("T")
 
 
 class StructuredEstimator(SolvedEstimator):
@@ -45,8 +45,10 @@ class StructuredEstimator(SolvedEstimator):
         solver: ``"auto"`` for proximal BCFW where scores are affine and for incremental prox-linear steps elsewhere;
             a name in ``structsmooth.solvers.SOLVERS``; or a solver, which keeps its own tolerance.
         batch_size: examples per step, and per batch of predictions.
-        collate: puts a list of pairs (x, y) together into a batch; y is ``None`` for predictions. If not given, inputs
-            and outputs are stacked.
+        collate: puts a list of pairs (x, y) together into a batch (X, y), as for a torch ``DataLoader``. Where outputs
+            are to be predicted, y is that of a training example, and not used. A function ``collate(X, y=None)`` gets
+            lists of inputs and of outputs instead, and ``None`` for outputs to be predicted. If not given, inputs and
+            outputs are stacked.
         max_iter: limit on passes over the data.
         tol: relative duality gap to reach.
         random_state: of the order of examples.
@@ -76,6 +78,7 @@ class StructuredEstimator(SolvedEstimator):
     """
 
     module_: nn.Module
+    _collate: Collate
 
     def __init__(
         self,
@@ -86,7 +89,7 @@ class StructuredEstimator(SolvedEstimator):
         lam: float | str = "1/n",
         solver: SolverLike = "auto",
         batch_size: int = 16,
-        collate: Callable[[list[Any]], Pair] | None = None,
+        collate: Callable[..., Pair] | None = None,
         max_iter: int = 100,
         tol: float = 1e-2,
         random_state: Any = 0,
@@ -128,6 +131,7 @@ class StructuredEstimator(SolvedEstimator):
         if not (self.warm_start and hasattr(self, "module_")):
             self.module_ = deepcopy(self.module)
         (examples, weights), early = self._weighted_pairs(X, y, sample_weight), None
+        self._collate = Collate(self.collate, [output for _, output in examples])
         if self.early_stopping:
             split = {"test_size": self.validation_fraction, "random_state": self._seed()}
             part, rest = train_test_split(np.arange(len(examples)), **split)
@@ -152,7 +156,9 @@ class StructuredEstimator(SolvedEstimator):
         """The k best outputs of each input with their scores, best first; fewer where there are no more."""
         check_is_fitted(self, "weights_")
         ranked = []
-        for structure, _ in self._structures(self._pairs(X)):
+        inputs = [x for x, _ in self._pairs(X)]
+        for number, batch in enumerate(self._batches(inputs)):
+            structure = self._structure(self._collate.inputs(batch, check=number == 0))
             values, y = structure.topk(k) if k > 1 else (own.unsqueeze(1) for own in structure.max())
             for scores, outputs, length in zip(
                 values.tolist(), y, lengths_of(structure, y[:, 0]).tolist(), strict=True
@@ -176,8 +182,7 @@ class StructuredEstimator(SolvedEstimator):
         """The finite sum over examples."""
         linear = getattr(self.module_, "affine", False)
         kind = LinearModuleProblem if linear else ModuleProblem
-        collate = self.collate or default_collate
-        return kind(self.module_, examples, self.cost, self.batch_size, collate, self.smoother)
+        return kind(self.module_, examples, self.cost, self.batch_size, self._collate, self.smoother)
 
     def _pairs(self, X: Sequence[Any], y: Sequence[Any] | None = None) -> list[Pair]:
         """Inputs with their outputs, or with ``None``; real numbers in the dtype of the module."""
@@ -195,18 +200,23 @@ class StructuredEstimator(SolvedEstimator):
         kept, weights = Weighing.of(sample_weight, len(pairs))
         return [pairs[i] for i in kept], weights
 
-    def _structures(self, examples: list[Pair]) -> Iterator[tuple[Structure, Any]]:
-        """The structures and labels of batches of examples under the trained module, in evaluation mode."""
-        device, collate = next(self.module_.parameters()).device, self.collate or _stacked
-        for begin in range(0, len(examples), self.batch_size):
-            x, y = collate(examples[begin : begin + self.batch_size])
-            with torch.no_grad(), _evaluating(self.module_):
-                structure = self.module_(to_device(x, device))
-            yield structure, y if y is None else to_device(y, device)
+    def _batches(self, examples: Sequence[T]) -> Iterator[Sequence[T]]:
+        return (examples[begin : begin + self.batch_size] for begin in range(0, len(examples), self.batch_size))
+
+    def _structure(self, x: Any) -> Structure:
+        """The structure of a batch of inputs under the trained module, in evaluation mode."""
+        with torch.no_grad(), _evaluating(self.module_):
+            structure: Structure = self.module_(to_device(x, self._device))
+        return structure
+
+    @property
+    def _device(self) -> torch.device:
+        return next(self.module_.parameters()).device
 
     def _score_of(self, examples: list[Pair], weights: Tensor | None = None) -> float:
         cost = Hamming() if self.cost is None else self.cost
-        losses = torch.cat([_losses(structure, y, cost).cpu() for structure, y in self._structures(examples)])
+        batches = map(self._collate, self._batches(examples))
+        losses = torch.cat([_losses(self._structure(x), to_device(y, self._device), cost).cpu() for x, y in batches])
         weights = torch.ones_like(losses) if weights is None else weights.to(losses)
         return -float(weights @ losses / weights.sum())
 
@@ -238,12 +248,6 @@ def _losses(structure: Structure, y: Tensor, cost: PartCosts) -> Tensor:
 def _trimmed(y: Tensor, length: int) -> NDArray[Any]:
     """An output without padding."""
     return np.asarray((y[:length] if y.dim() else y).numpy(force=True))
-
-
-def _stacked(pairs: list[Pair]) -> Pair:
-    """A batch of inputs, with their outputs if they are known."""
-    inputs, outputs = zip(*pairs, strict=True)
-    return default_collate(list(inputs)), None if outputs[0] is None else default_collate(list(outputs))
 
 
 def _as_input(x: Any, dtype: torch.dtype) -> Any:

@@ -43,9 +43,20 @@ class Tagger(ScoreModule):
 
 
 def padded(pairs):
+    """As for a ``DataLoader``: it knows no pairs without outputs."""
     inputs, outputs = zip(*pairs, strict=True)
     x = pad_sequence(inputs, batch_first=True), torch.tensor([len(own) for own in inputs])
-    return x, None if outputs[0] is None else pad_sequence(outputs, batch_first=True)
+    return x, pad_sequence(outputs, batch_first=True)
+
+
+def padded_apart(X, y=None):
+    x = pad_sequence(X, batch_first=True), torch.tensor([len(own) for own in X])
+    return x, None if y is None else pad_sequence(y, batch_first=True)
+
+
+def padded_by_outputs(pairs):
+    (features, _), labels = padded(pairs)
+    return (features, torch.tensor([len(own) for _, own in pairs])), labels
 
 
 def ranker(**settings):
@@ -76,16 +87,26 @@ def test_arrays_and_lists_are_the_same_problem():
         )
 
 
-def test_outputs_of_several_lengths():
+@pytest.mark.parametrize("collate", [padded, padded_apart])
+def test_outputs_of_several_lengths(collate):
     inputs = [X[i, : 1 + i % 4] for i in range(16)]
     outputs = [Y[i, : 1 + i % 4] for i in range(16)]
-    estimator = StructuredEstimator(Tagger(), lam="0.1/n", collate=padded, batch_size=5).fit(inputs, outputs)
+    estimator = StructuredEstimator(Tagger(), lam="0.1/n", collate=collate, batch_size=5).fit(inputs, outputs)
     found = estimator.predict(inputs)
     assert [len(own) for own in found] == [len(own) for own in outputs]
     wrong = sum(int((own != y.numpy()).sum()) for own, y in zip(found, outputs, strict=True))
     assert estimator.score(inputs, outputs) == -wrong / 16
     joined = cross_val_predict(clone(estimator), inputs, outputs, cv=3)
     assert [len(own) for own in joined] == [len(own) for own in outputs]
+
+
+def test_predictions_do_not_depend_on_outputs_that_stand_in():
+    inputs = [X[i, : 1 + i % 4] for i in range(16)]
+    outputs = [Y[i, : 1 + i % 4] for i in range(16)]
+    estimator = StructuredEstimator(Tagger(), lam="0.1/n", collate=padded_by_outputs).fit(inputs, outputs)
+    assert estimator.score(inputs, outputs) <= 0, "with outputs, nothing stands in"
+    with pytest.raises(ValueError, match=r"the same inputs whatever the outputs are.* collate\(X, y=None\)"):
+        estimator.predict(inputs)
 
 
 def test_deep_scores():
