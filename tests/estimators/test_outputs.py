@@ -23,7 +23,7 @@ def test_outputs_are_joined_to_rows_of_arrays():
 
 
 def test_otherwise_they_are_lists():
-    assert [["a", "b"], ["c", "d"]] == PAIRS
+    assert PAIRS == [["a", "b"], ["c", "d"]]
     assert_array_equal(np.array(PAIRS), np.array(list(PAIRS)))
     assert_array_equal(np.concatenate(PAIRS), ["a", "b", "c", "d"])
     assert_array_equal(np.stack([PAIRS, PAIRS]), np.stack([list(PAIRS)] * 2))
