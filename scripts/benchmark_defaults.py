@@ -83,8 +83,6 @@ class Regions(ScoreModule):
     affine = True
     reward: Tensor
 
-    reward: Tensor
-
     def __init__(self) -> None:
         super().__init__()
         self.linear = nn.Linear(_FEATURES, 2, bias=False, dtype=torch.float64)
