@@ -151,7 +151,7 @@ class ProximalBCFW(BCFW):
 
     def strength(self, state: ProximalBCFWState, lam: float) -> float:
         """κ of the next pass."""
-        first = self.kappa or max(lam, math.sqrt(lam * state.scale), _LEAST * state.scale) or 1.0
+        first = self.kappa or kappa_of(lam, state.scale)
         return math.ldexp(first, -state.halvings)
 
     def metrics(self, state: BCFWState) -> dict[str, float]:
@@ -225,6 +225,11 @@ def _agree(a: Tensor, b: Tensor) -> bool:
 def _divisor(lam: float) -> float:
     """λ, by which v is divided, unless λ = 0."""
     return lam or 1.0
+
+
+def kappa_of(lam: float, scale: float) -> float:
+    """κ by default, for λ and κ_0."""
+    return max(lam, math.sqrt(lam * scale), _LEAST * scale) or 1.0
 
 
 def _estimate_scale(problem: LinearProblem) -> float:

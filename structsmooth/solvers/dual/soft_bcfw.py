@@ -1,5 +1,6 @@
 """Block-coordinate Frank-Wolfe under soft agreement of nodes and edges (Meshi, Srebro and Hazan 2015)."""
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
@@ -13,15 +14,18 @@ from structsmooth.problems.linear.factor_graph.point import SoftPoint
 from structsmooth.problems.linear.factor_graph.soft import SoftDual, SoftSteps, SoftValues
 from structsmooth.problems.linear.module import LinearModuleProblem
 from structsmooth.smoothing import Max
+from structsmooth.solvers.averaging import ONE_A_PASS, newest_share
 from structsmooth.solvers.checks import check_choices, check_number, check_positive
 from structsmooth.solvers.dual.base import DualSolver, check_unweighted, checked_hinges, soft_dual
+from structsmooth.solvers.dual.proximal import kappa_of
+from structsmooth.solvers.lower_bound import DualPoint
 from structsmooth.solvers.state import State, empty
 
 Penalty = Literal["multipliers", "constant", "decreasing"]
 Order = Literal["examples", "uniform"]
 
 # ρ by default, per mean number of edges of a node.
-_PER_DEGREE = 0.75
+_PER_DEGREE = 0.375
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,16 +33,27 @@ class SoftPass(FullPass):
     """The evaluation of a dual point: no inference, but the maxima of all blocks."""
 
     values: SoftValues
-    bound: float  # lower bound on the optimum of the problem that is solved
+    near: tuple[Tensor, float] | None  # a dual point of the hard problem, if that is what is solved
 
 
 @dataclass
 class SoftBCFWState(State):
-    """Adds the dual point, see :class:`~structsmooth.problems.linear.factor_graph.point.SoftPoint`, and its values."""
+    """Adds the dual point, see :class:`~structsmooth.problems.linear.factor_graph.point.SoftPoint`, and its values.
+
+    With multipliers, ``iterate`` is v = Ψμ, the weights of the marginals at λ, and ``weights`` and ``messages`` are
+    averages of the prox-centers w and δ. With other penalties, ``weights`` is Ψμ.
+    """
 
     nodes: Tensor = field(default_factory=empty)
     edges: Tensor = field(default_factory=empty)
-    multipliers: Tensor = field(default_factory=empty)
+    multipliers: Tensor = field(default_factory=empty)  # δ of the last pass, or δ̄
+    iterate: Tensor = field(default_factory=empty)
+    center: Tensor = field(default_factory=empty)  # w of the last pass
+    messages: Tensor = field(default_factory=empty)
+    scale: float = 0.0  # κ_0
+    kappa: float = 0.0  # of the last pass
+    mixed_gradient: Tensor = field(default_factory=empty)  # of the best mixture of marginals so far
+    mixed_cost: float = 0.0
     rho: float = 0.0  # of the last pass
     soft_objective: float = 0.0  # g_ρ
     soft_dual: float = 0.0  # f_ρ
@@ -48,14 +63,21 @@ class SoftBCFWState(State):
     @property
     def point(self) -> SoftPoint:
         """The dual point as a problem takes it."""
-        return SoftPoint(self.weights, self.nodes, self.edges, self.multipliers)
+        own = self.iterate if len(self.iterate) else self.weights
+        return SoftPoint(own, self.nodes, self.edges, self.multipliers)
 
     def observe(self, full: FullPass, lam: float) -> None:
         """Keep the values of the point, and the best lower bound."""
         assert isinstance(full, SoftPass)
         self.soft_objective, self.soft_dual = full.values.soft, full.values.dual
         self.hard_objective, self.disagreement = full.values.hard, full.values.disagreement
-        self.dual = full.bound if self.dual is None else max(self.dual, full.bound)
+        bound = full.values.dual
+        if full.near is not None:
+            new = DualPoint(*full.near)
+            before = self.mixed_gradient if len(self.mixed_gradient) else torch.zeros_like(new.gradient)
+            mixed = DualPoint(before, self.mixed_cost).improved(new, lam)
+            self.mixed_gradient, self.mixed_cost, bound = mixed.gradient, mixed.cost, mixed.value(lam)
+        self.dual = bound if self.dual is None else max(self.dual, bound)
 
 
 @dataclass(frozen=True)
@@ -70,13 +92,21 @@ class SoftBCFW(DualSolver[SoftBCFWState]):
     over factor graphs, where a step sweeps an example and moves the weights once. A run starts from the labels, w = 0,
     or from the state of another run on the same problem, for this λ or another.
 
+    By default, the problem of the local polytope itself is solved, by proximal points on both the weights and the
+    messages δ: a pass goes up the dual of g(w, δ) + (κ/2)‖w − z‖² + (ρ/(2n))‖δ − δ̄‖², from the marginals of the last
+    pass, and its w and δ are the centers z and δ̄ of the next. So messages and weights keep pace, whatever λ is: without
+    the first term, weights run ahead of messages if λ is small, and the objective rises far above its start. As in
+    :class:`~structsmooth.ProximalBCFW`, one pass for each center is observed to be enough, and not proved; weights and
+    messages are averages of the centers, mostly of the last ninth. The objective of the history is g at these averages,
+    an upper bound on the hinges of the local polytope at the weights, and the dual is that of the best mixture of
+    marginals that agree, near those of the iterates; of their agreement on edges, the best counts. Metrics are
+    ``disagreement``, the root mean square of μ_c − μ_i, ``rho`` and ``kappa``.
+
     With a constant penalty, the objective of the history is g_ρ(w, δ) = g(w, δ) + (ρ/(2n))‖δ‖², an upper bound on that
-    of the local polytope. Its dual f_ρ never decreases, and the gap is the sum of the block gaps. With multipliers or a
-    decreasing penalty, the problem of the local polytope itself is solved: the objective is g(w, δ), and the dual is
-    the best so far of marginals that agree, near those of the iterate; of their agreement on edges, the best counts.
-    The history has g_ρ, f_ρ, g and the root mean square of disagreements as metrics ``soft_objective``, ``soft_dual``,
-    ``hard_objective`` and ``disagreement``. No oracle is called: maximizing once over every block of an example counts
-    as one call.
+    of the local polytope. Its dual f_ρ never decreases, and the gap is the sum of the block gaps. A decreasing penalty
+    tends to the local polytope as well. Metrics are g_ρ, f_ρ, g and the disagreement as ``soft_objective``,
+    ``soft_dual``, ``hard_objective`` and ``disagreement``, and ``rho``. No oracle is called with any penalty:
+    maximizing once over every block of an example counts as one call.
 
     ``SoftBCFW(rho=rho, penalty="constant", steps="fw", order="uniform")`` is Algorithm 1 of the paper, except that ρ is
     for each example: the paper's ρ, times the number of examples. On binary graphs and on forests, exact inference or
@@ -84,11 +114,13 @@ class SoftBCFW(DualSolver[SoftBCFWState]):
 
     Args:
         rho: ρ > 0, for each example: with smaller values, nodes and edges agree more closely, and progress is slower.
-            If not given, it is 3/4 of the mean number of edges of a node, or 1 without edges: a node divides its score
+            If not given, it is 3/8 of the mean number of edges of a node, or 1 without edges: a node divides its score
             among its edges, so the more edges it has, the smaller are their messages.
-        penalty: ``"multipliers"`` add (μ_c − μ_i)/ρ to multipliers of the constraints before every pass, which makes
+        penalty: ``"multipliers"`` add (μ_c − μ_i)/ρ to multipliers of the constraints after every pass, which makes
             nodes and edges agree in the end, whatever ρ is; ``"constant"`` keeps ρ fixed, as in the paper;
             ``"decreasing"`` divides it by √k in pass k, which is far slower than multipliers.
+        kappa: κ > 0, strength of the proximal term on weights, for multipliers alone. If not given, it is that of
+            :class:`~structsmooth.ProximalBCFW`, from the best labels of nodes at zero weights.
         steps: ``"fw"`` from the marginals of a block towards its best state; ``"pairwise"`` from the worst state that
             they hold towards it.
         order: ``"examples"`` for all blocks of one example in turn, nodes first, and examples in random order;
@@ -122,14 +154,17 @@ class SoftBCFW(DualSolver[SoftBCFWState]):
     steps: SoftSteps = "pairwise"
     order: Order = "examples"
     sweeps: int = 1
+    kappa: float | None = None
 
     state_type: ClassVar[type[SoftBCFWState]] = SoftBCFWState
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_positive(self, "rho")
+        check_positive(self, "rho", "kappa")
         check_number("sweeps", self.sweeps, integer=True, positive=True)
         check_choices(self, "penalty", "steps", "order")
+        if self.kappa is not None and not self._proximal:
+            raise ValueError(f"kappa needs penalty='multipliers', which has a proximal term, got {self.penalty!r}")
 
     @property
     def oracle(self) -> str:
@@ -151,9 +186,10 @@ class SoftBCFW(DualSolver[SoftBCFWState]):
         return ModuleSoftDual(problem, lam)
 
     def first_state(self, problem: Problem, lam: float, start: Any, seed: int) -> SoftBCFWState:
-        """The labels (line 1), or the dual point of ``start``."""
+        """The labels (line 1), or the marginals, weights and messages of ``start``."""
         dual = self.soft(problem, lam)
         labels = point = dual.labels()
+        center = labels.weights
         if start is not None:
             if not isinstance(start, SoftBCFWState):
                 raise TypeError(f"start must be a SoftBCFWState, got {type(start).__name__}")
@@ -164,27 +200,50 @@ class SoftBCFW(DualSolver[SoftBCFWState]):
                         f"start must have {name} of shape {tuple(expected.shape)}, got {tuple(own.shape)}: "
                         "it is of another problem"
                     )
-            point = replace(start.point, weights=dual.weights(start.point))
-            if self.penalty != "multipliers":
-                point = replace(point, multipliers=labels.multipliers)
-        return SoftBCFWState(**vars(point), rho=self.strength(dual, 0))
+            point, center = replace(start.point, weights=dual.weights(start.point)), start.weights
+        rho = self.strength(dual, 0)
+        if not self._proximal:
+            return SoftBCFWState(**vars(replace(point, multipliers=labels.multipliers)), rho=rho)
+        if isinstance(start, SoftBCFWState):
+            known = len(start.messages) == len(labels.multipliers)  # else of a run with another penalty
+            messages = start.messages if known else dual.with_multipliers(point, start.rho).multipliers
+            point = replace(point, multipliers=messages)
+        return SoftBCFWState(
+            **vars(replace(point, weights=center)),
+            iterate=point.weights,
+            center=center,
+            messages=point.multipliers,
+            scale=dual.scale() if self.kappa is None else 0.0,
+            rho=rho,
+        )
 
     def advance(
         self, problem: Problem, lam: float, state: SoftBCFWState, rng: np.random.Generator, budget: int
     ) -> SoftBCFWState:
         """One pass: a step on every block, on average or exactly, so many times."""
-        dual, point = self.soft(problem, lam), state.point
-        rho = self.strength(dual, state.passes)
-        if self.penalty == "multipliers":
-            point = dual.with_multipliers(point, rho)
-        if isinstance(dual, ModuleSoftDual) or self.order == "examples":
-            order = torch.from_numpy(rng.permutation(problem.n))
-            point = dual.sweep_examples(point, order, rho, self.steps, self.sweeps)
-        else:
-            order = torch.from_numpy(rng.integers(dual.blocks, size=self.sweeps * dual.blocks))
-            point = dual.sweep_blocks(point, order, rho, self.steps)
-        problem.oracle_calls += self.sweeps * problem.n
-        return replace(state, **vars(point), rho=rho, passes=state.passes + 1)
+        if not self._proximal:
+            dual = self.soft(problem, lam)
+            rho = self.strength(dual, state.passes)
+            point = self._pass(dual, state.point, rho, rng)
+            return replace(state, **vars(point), rho=rho, passes=state.passes + 1)
+        kappa = self.kappa or kappa_of(lam, state.scale)
+        dual = self.soft(problem, lam + kappa)
+        begin = (kappa * state.center).add_(state.iterate, alpha=lam).div_(lam + kappa)
+        point = self._pass(dual, replace(state.point, weights=begin), state.rho, rng)
+        point = dual.with_multipliers(point, state.rho)
+        newest = newest_share(state.passes + 1, ONE_A_PASS)
+        return replace(
+            state,
+            weights=torch.lerp(state.weights, point.weights, newest),
+            nodes=point.nodes,
+            edges=point.edges,
+            multipliers=point.multipliers,
+            iterate=(point.weights - state.center).mul_(kappa / lam).add_(point.weights),
+            center=point.weights,
+            messages=torch.lerp(state.messages, point.multipliers, newest),
+            kappa=kappa,
+            passes=state.passes + 1,
+        )
 
     def strength(self, dual: SoftDual | ModuleSoftDual, passes: int) -> float:
         """ρ of the pass after so many."""
@@ -192,17 +251,40 @@ class SoftBCFW(DualSolver[SoftBCFWState]):
         return rho / (1 + passes) ** 0.5 if self.penalty == "decreasing" else rho
 
     def evaluate(self, problem: Problem, lam: float, state: SoftBCFWState) -> SoftPass:
-        """The values of the dual point; nothing is inferred."""
-        dual = self.soft(problem, lam)
-        values = dual.values(state.point, state.rho)
-        if self.penalty == "constant":
-            objective, bound = values.soft, values.dual
+        """The values of the dual point, or of the averages; nothing is inferred."""
+        dual, near = self.soft(problem, lam), None
+        if self._proximal:
+            averages = replace(state.point, weights=state.weights, multipliers=state.messages)
+            values, near = dual.values(averages, math.inf), dual.near(state.point)
+            objective = values.hard
+        elif self.penalty == "decreasing":
+            values, near = dual.values(state.point, state.rho), dual.near(state.point)
+            objective = values.hard
         else:
-            objective, bound = values.hard, dual.bound(state.point)
+            values = dual.values(state.point, state.rho)
+            objective = values.soft
         loss = objective - lam / 2 * float(state.weights.square().sum())
-        return SoftPass(state.weights, Max(), loss, empty(), loss, values=values, bound=bound)
+        return SoftPass(state.weights, Max(), loss, empty(), loss, values=values, near=near)
 
     def metrics(self, state: SoftBCFWState) -> dict[str, float]:
-        """Values of the soft and of the hard problem, how much nodes and edges disagree, and ρ."""
-        names = ("soft_objective", "soft_dual", "hard_objective", "disagreement", "rho")
+        """How much nodes and edges disagree, ρ and κ; or the values of the soft and of the hard problem."""
+        soft = ("soft_objective", "soft_dual", "hard_objective")
+        names = ("disagreement", "rho", *(("kappa",) if self._proximal else soft))
         return {name: getattr(state, name) for name in names}
+
+    @property
+    def _proximal(self) -> bool:
+        """Whether proximal points solve the hard problem."""
+        return self.penalty == "multipliers"
+
+    def _pass(
+        self, dual: SoftDual | ModuleSoftDual, point: SoftPoint, rho: float, rng: np.random.Generator
+    ) -> SoftPoint:
+        """Steps on blocks in the order of the solver."""
+        problem = dual.problem
+        problem.oracle_calls += self.sweeps * problem.n
+        if isinstance(dual, ModuleSoftDual) or self.order == "examples":
+            order = torch.from_numpy(rng.permutation(problem.n))
+            return dual.sweep_examples(point, order, rho, self.steps, self.sweeps)
+        order = torch.from_numpy(rng.integers(dual.blocks, size=self.sweeps * dual.blocks))
+        return dual.sweep_blocks(point, order, rho, self.steps)

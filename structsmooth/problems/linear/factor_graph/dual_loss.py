@@ -50,15 +50,8 @@ class DualLoss:
 
     def polyak_step_size(self) -> float:
         """Mean loss over mean squared gradient at zero weights and messages."""
-        problem = self.dual.problem
-        losses, norms = 0.0, 0.0
-        for block in range(min(problem.n, 100)):
-            nodes = problem.graphs.nodes_of(block)
-            worst, wrong = problem.feature_map.constants[nodes].max(1)
-            parts = zip(problem.parts(wrong, block), problem.label_parts(block), strict=True)
-            losses += float(worst.sum())
-            norms += problem.feature_map.squared_norm(tuple(a - b for a, b in parts), block)
-        return losses / norms if losses > 0 and norms > 0 else 1.0
+        scale = self.dual.scale()
+        return 1 / (self.dual.problem.n * scale) if scale > 0 else 1.0
 
     def visit(self, point: MessagePoint, order: Tensor, done: int, eta: float, temperature: float) -> MessagePoint:
         """For each example of an order, a sweep of star updates, then a step η/(1 + ληt); ``done`` is the first t."""

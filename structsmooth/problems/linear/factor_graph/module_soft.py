@@ -7,11 +7,12 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from structsmooth.problems.affine import Parts
 from structsmooth.problems.linear.factor_graph.data import FactorGraphs
 from structsmooth.problems.linear.factor_graph.point import SoftPoint
-from structsmooth.problems.linear.factor_graph.soft import LEAST_WEIGHT, SoftSteps, SoftValues, largest_on_line
+from structsmooth.problems.linear.factor_graph.soft import LEAST_WEIGHT, SoftSteps, SoftValues, sample
 from structsmooth.problems.linear.module import LinearModuleProblem
 from structsmooth.structures.factor_graph import FactorGraph
 
@@ -138,13 +139,25 @@ class ModuleSoftDual:
         square = self.lam / 2 * float(point.weights.double().square().sum())
         return SoftValues.of(total, self.problem.n, square, rho, point.multipliers.numel())
 
-    def bound(self, point: SoftPoint) -> float:
-        """A bound f(μ') ≤ min G on the hard problem, by marginals μ' that agree, between the labels and the point."""
+    def near(self, point: SoftPoint) -> tuple[Tensor, float]:
+        """Marginals μ' that agree, near those of a point: (1/n) Σ Bᵀ(μ' − ν(y)) [dim], and their mean cost."""
         near = point.agreeing(self.graphs, 0)
-        near = replace(near, weights=self.weights(near))
         own = (self._own(near, i) for i in range(self.problem.n))
         cost = sum(_inner(graph.costs, (one.nodes, one.edges)) for graph, one in zip(self._graphs, own, strict=True))
-        return largest_on_line(cost / self.problem.n, self.lam * float(near.weights.double().square().sum()))
+        return -self.lam * self.weights(near).double(), cost / self.problem.n
+
+    def scale(self) -> float:
+        """κ_0, as that of ``SoftDual``."""
+        zero, labels, norm, loss = torch.zeros_like(self.problem.start()), self.labels(), 0.0, 0.0
+        for i in sample(self.problem.n):
+            (w, potentials), own, states = self._potentials(zero, i), self._own(labels, i), self._known.states
+            augmented = self._augmented(potentials, i)
+            best = one_hot(augmented[0].argmax(1), states).double()
+            pairs = torch.einsum("es,er->esr", *best[self._graphs[i].edges].unbind(1))
+            change = replace(own, nodes=best - own.nodes, edges=pairs - own.edges)
+            loss += max(0.0, _inner(augmented, (change.nodes, change.edges)))
+            norm += float(_adjoint(w, potentials, change).double().square().sum())
+        return norm / (self.problem.n * loss) if loss > 0 else 0.0
 
     def sweep_examples(
         self, point: SoftPoint, order: Tensor, rho: float, steps: SoftSteps = "pairwise", sweeps: int = 1

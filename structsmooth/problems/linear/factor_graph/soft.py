@@ -106,18 +106,35 @@ class SoftDual:
         return SoftValues.of(sums, self.problem.n, square, rho, entries)
 
     def bound(self, point: SoftPoint) -> float:
-        """A bound f(μ') ≤ min G on the hard problem, by marginals μ' that agree.
+        """A bound f(μ') ≤ min G on the hard problem, by marginals μ' on the way from the labels to :meth:`near`."""
+        gradient, cost = self.near(point)
+        return largest_on_line(cost, float(gradient @ gradient) / self.lam)
 
-        They are on the way from the labels to marginals near those of the point. There, links have the agreement that
-        leaves the smallest weights of edges: between what it was and the least or the most that nodes allow, by the
-        same share for all links of a type.
+    def near(self, point: SoftPoint) -> tuple[Tensor, float]:
+        """Marginals μ' that agree, near those of a point: (1/n) Σ Bᵀ(μ' − ν(y)) [dim], and their mean cost.
+
+        Links have the agreement that leaves the smallest weights of edges: between what it was and the least or the
+        most that nodes allow, by the same share for all links of a type.
         """
         scores, near, total = self.problem.feature_map, self._passes.agreeing(point), self.problem.start()
         scores.add_nodes(near.nodes, slice(0, None), 1.0, total)
         scores.views(total)[1].copy_(_nearest(near, scores.views(scores.label_sum)[1]))
-        w = self._weights_of(total)
         cost = float(scores.constants.flatten() @ near.nodes.flatten())
-        return largest_on_line(cost / self.problem.n, self.lam * float(w @ w))
+        return (total - scores.label_sum) / self.problem.n, cost / self.problem.n
+
+    def scale(self) -> float:
+        """κ_0, at which a typical first step of an example would be a full one; 0 if no label costs anything.
+
+        It is Σ ‖B_iᵀ(s_i − ν(y_i))‖² / (n Σ f_i), over some examples, with s_i the best labels at zero weights.
+        """
+        problem, norm, loss = self.problem, 0.0, 0.0
+        for block in sample(problem.n):
+            nodes = problem.graphs.nodes_of(block)
+            worst, wrong = problem.feature_map.constants[nodes].max(1)
+            parts = zip(problem.parts(wrong, block), problem.label_parts(block), strict=True)
+            loss += float(worst.sum())
+            norm += problem.feature_map.squared_norm(tuple(a - b for a, b in parts), block)
+        return norm / (problem.n * loss) if loss > 0 else 0.0
 
     def sweep_examples(
         self, point: SoftPoint, order: Tensor, rho: float, steps: SoftSteps = "pairwise", sweeps: int = 1
@@ -150,6 +167,11 @@ def largest_on_line(rise: float, curvature: float) -> float:
     """The largest value of rise · t − curvature · t²/2 for t in [0, 1]."""
     size = 1.0 if rise >= curvature else max(rise, 0.0) / curvature
     return rise * size - curvature * size**2 / 2
+
+
+def sample(n: int) -> range:
+    """Numbers of a hundred examples or fewer, at equal distances."""
+    return range(0, n, -(-n // 100))
 
 
 def _copy(point: SoftPoint) -> SoftPoint:
