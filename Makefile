@@ -24,7 +24,7 @@ PORTABLE := ATEN_CPU_CAPABILITY=default NUMBA_CPU_NAME=generic NUMBA_CACHE_DIR=$
 .PHONY: demo test coverage lint docs test-portable test-oldest
 
 demo: .venv/installed
-	$(BIN)/structsmooth train ner --out runs/demo --overwrite
+	$(BIN)/structsmooth train ner --words-only --out runs/demo --overwrite
 
 test: lint docs
 	$(BIN)/pytest $(IN_PARALLEL)

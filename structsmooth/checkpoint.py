@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
+
+_BLOCK = 1 << 20
 
 
 def write_atomic(path: str | Path, data: bytes | str | Iterable[bytes]) -> None:
@@ -48,6 +51,31 @@ def load_values(path: str | Path) -> dict[str, Any]:
     """The values alone of what :func:`load_state` loads, with the same errors: tensors are not read."""
     with _opened(path) as file:
         return _values(file)
+
+
+def file_checksum(path: str | Path) -> str:
+    """CRC-32 of the bytes of a file, as eight hexadecimal digits."""
+    value = 0
+    with open(path, "rb") as file:
+        while piece := file.read(_BLOCK):
+            value = zlib.crc32(piece, value)
+    return f"{value:08x}"
+
+
+def check_file(path: str | Path, checksum: str | None) -> None:
+    """Refuse a file whose bytes have changed since its checksum was taken; ``None`` is one that was not.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: another checksum.
+    """
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"{path}: no such file")
+    if checksum is not None and (found := file_checksum(path)) != checksum:
+        raise ValueError(
+            f"{path}: its bytes are not those that were saved (checksum {found}, expected {checksum}): "
+            "copy the folder again from where it was saved, or train anew"
+        )
 
 
 @contextmanager

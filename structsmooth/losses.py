@@ -80,7 +80,12 @@ class StructuralHinge(nn.Module):
         return cls(L2(mu, k), None, reduction)
 
     def forward(self, structure: Structure, y: Tensor) -> Tensor:
-        """Loss of labels ``y`` [B, ...] under ``structure``: a scalar, or [B] without reduction."""
+        """Loss of labels ``y`` [B, ...] under ``structure``: a scalar, or [B] without reduction.
+
+        Raises:
+            TypeError: no structure, or no tensor of labels; swapped arguments.
+        """
+        check_arguments(structure, y)
         losses, _ = self.with_hinge(structure, y)
         if self.reduction == "none":
             return losses
@@ -101,6 +106,26 @@ class StructuralHinge(nn.Module):
     def extra_repr(self) -> str:
         """Settings, for printing."""
         return f"smoother={self.smoother}, cost={self.cost}, reduction={self.reduction!r}"
+
+
+def check_arguments(structure: object, y: object) -> None:
+    """Raise ``TypeError`` unless a loss is called with a structure and a tensor of labels, in this order."""
+    if isinstance(structure, Structure) and isinstance(y, Tensor):
+        return
+    if isinstance(y, Structure):
+        raise TypeError(f"the arguments are swapped: the {type(y).__name__} comes first, as in loss(structure, labels)")
+    require_structure(structure, "the first argument of a loss")
+    raise TypeError(f"labels must be a tensor of integers, got {type(y).__name__}: torch.as_tensor makes one")
+
+
+def require_structure(value: object, what: str) -> None:
+    """Raise ``TypeError`` unless a value, which is said to be ``what``, is a structure."""
+    if not isinstance(value, Structure):
+        found = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+        raise TypeError(
+            f"{what} must be a structure bound to its potentials, got {found}: wrap scores in a structure, as in "
+            "LinearChain(unary, transition)"
+        )
 
 
 class SlackRescaledHinge(StructuralHinge):

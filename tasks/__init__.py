@@ -4,6 +4,7 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from structsmooth.spelling import suggestion
 from structsmooth.tasks.base import FittedTask, Task
 
 if TYPE_CHECKING:  # a task loads when it is asked for, and with it what only its data need
@@ -54,7 +55,8 @@ def load_task(name: str) -> type[Task]:
     """
     module, _, attribute = TASKS.get(name, name).partition(":")
     if not attribute:
-        raise ValueError(f"unknown task {name!r}: expected one of {', '.join(TASKS)}, or package.module:ClassName")
+        asked = f"unknown task {name!r}{suggestion(name, TASKS)}"
+        raise ValueError(f"{asked}: expected one of {', '.join(TASKS)}, or package.module:ClassName")
     if name not in TASKS and "" not in sys.path:
         sys.path.insert(0, "")  # a user's own module may be in the working directory
     try:

@@ -21,6 +21,9 @@ Split = Literal["train", "dev", "test", "predict"]
 Predictions = Sequence[list[tuple[float, Any]]]
 """The best outputs of each example with their scores, best first."""
 
+# Labels that a warning names.
+_NAMED = 8
+
 
 @dataclass(frozen=True)
 class Task(ABC):
@@ -117,9 +120,14 @@ class FittedTask(ABC):
 
     Args:
         task: the task, with the options that fitting settled.
+
+    Attributes:
+        takes_text: whether :meth:`examples` takes lines of text.
     """
 
     task: Task
+
+    takes_text: ClassVar[bool] = False
 
     def read(self, path: str | TextIO, split: Split = "predict") -> Sequence[Any]:
         """Examples of a file, as :meth:`Task.read` gives them."""
@@ -144,6 +152,13 @@ class FittedTask(ABC):
         Raises:
             ValueError: examples without labels.
         """
+
+    def unseen_labels(self, examples: Sequence[Any]) -> Mapping[str, int]:
+        """How often each label occurs in labelled examples that training examples did not have.
+
+        A model cannot predict them. Here none; a task whose labels come from its training data overrides this.
+        """
+        return {}
 
     @abstractmethod
     def write(self, examples: Sequence[Any], predictions: Predictions, stream: TextIO) -> None:
@@ -216,6 +231,20 @@ class FittedTask(ABC):
     def from_learned(cls, task: Task, learned: Mapping[str, Any]) -> "FittedTask":
         """The fitted task from its task and the other entries of :meth:`to_dict`."""
         return cls(task, **learned)
+
+
+def unseen_warning(task: FittedTask, examples: Sequence[Any]) -> str:
+    """What to say of labels of examples that training examples did not have; nothing if there are none."""
+    unseen = task.unseen_labels(examples)
+    if not unseen:
+        return ""
+    frequent = sorted(unseen, key=lambda name: (-unseen[name], name))
+    named = ", ".join(f"{name} ({unseen[name]:,})" for name in frequent[:_NAMED])
+    more = f" and {len(unseen) - _NAMED:,} others" if len(unseen) > _NAMED else ""
+    return (
+        f"{sum(unseen.values()):,} labels do not occur in the training data, so that the model cannot predict them: "
+        f"{named}{more}"
+    )
 
 
 def own_share(n: int) -> range:

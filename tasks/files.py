@@ -91,9 +91,9 @@ def read_lines(path: str | Path) -> list[str]:
 
     Raises:
         ValueError: a folder, or a file that is no text, with its path.
-        OSError: a file that cannot be read.
+        OSError: a file that cannot be read, or does not exist.
     """
-    refuse_folder(path)
+    expect_file(path)
     try:
         with open(path, encoding="utf-8-sig") as lines:
             return [line.rstrip("\n") for line in lines]
@@ -101,10 +101,18 @@ def read_lines(path: str | Path) -> list[str]:
         raise ValueError(f"{path}: expected text in UTF-8 ({error.reason} at byte {error.start})") from None
 
 
-def refuse_folder(path: str | os.PathLike[str]) -> None:
-    """Raise ``ValueError`` for a folder where a file is expected."""
+def expect_file(path: str | os.PathLike[str]) -> None:
+    """Refuse what is not there, and a folder where a file is expected.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: a folder.
+    """
     if os.path.isdir(path):
         raise ValueError(f"{path}: expected a file, got a folder")
+    if not os.path.exists(path):
+        where = "" if os.path.isabs(path) else f" in {os.getcwd()}"
+        raise FileNotFoundError(f"{path}: no such file{where}; check the path")
 
 
 def load_arrays(path: str) -> dict[str, NDArray[Any]]:
@@ -114,7 +122,7 @@ def load_arrays(path: str) -> dict[str, NDArray[Any]]:
         ValueError: not such a file, with its path.
         FileNotFoundError: no such file.
     """
-    refuse_folder(path)
+    expect_file(path)
     try:
         with open(path, "rb") as file:
             if not zipfile.is_zipfile(file):

@@ -1,6 +1,7 @@
 """Trained models: a fitted task with its weights, in Python and in the files of ``structsmooth train``."""
 
 import json
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -9,14 +10,16 @@ from typing import Any
 from torch import Tensor
 
 from structsmooth import __version__
-from structsmooth.checkpoint import load_state, save_state, write_atomic
+from structsmooth.checkpoint import check_file, file_checksum, load_state, save_state, write_atomic
 from structsmooth.solvers import SOLVERS, Solver
 from structsmooth.solvers.checks import parse_lam
 from structsmooth.solvers.state import Callback
 from structsmooth.tasks import TASKS, FittedTask, Task, load_task
-from structsmooth.tasks.base import Predictions, Split
+from structsmooth.tasks.base import Predictions, Split, unseen_warning
 
 _KEYS = {"structsmooth", "task", "settings", "n", "lam", "message", "metrics", "trained"}
+_NOT_SHOWN = {"structsmooth", "trained", "checksum"}
+_WEIGHTS = "model.safetensors"
 
 
 @dataclass(frozen=True)
@@ -47,10 +50,14 @@ class TrainedModel:
     def score(self, examples: str | Path | Sequence[Any]) -> dict[str, float]:
         """Metrics of the best outputs of labelled examples.
 
+        Warns of labels that the training data did not have.
+
         Raises:
             ValueError: examples without labels.
         """
         labelled = self._examples(examples, "test")
+        if warning := unseen_warning(self.task, labelled):
+            warnings.warn(warning, stacklevel=2)
         return self.task.measure(labelled, self.predict(labelled))[0]
 
     def save(self, path: str | Path) -> None:
@@ -58,12 +65,19 @@ class TrainedModel:
         folder = Path(path)
         folder.mkdir(parents=True, exist_ok=True)
         model = {"structsmooth": __version__, **self.description, "trained": self.task.to_dict()}
-        save_state(folder / "model.safetensors", {"weights": self.weights}, {"dim": len(self.weights)})
+        save_state(folder / _WEIGHTS, {"weights": self.weights}, {"dim": len(self.weights)})
+        model["checksum"] = file_checksum(folder / _WEIGHTS)
         write_atomic(folder / "model.json", json.dumps(model, indent=1))
 
     def _examples(self, examples: str | Path | Sequence[Any], split: Split) -> Sequence[Any]:
         if isinstance(examples, (str, Path)):
-            return self.task.read(str(examples), split)
+            try:
+                return self.task.read(str(examples), split)
+            except FileNotFoundError as error:
+                if not self.task.takes_text:
+                    raise
+                message = f"{error}; text goes into a list, as in predict([{str(examples)!r}])"
+                raise FileNotFoundError(message) from None
         return self.task.examples(examples)
 
 
@@ -74,12 +88,14 @@ def load(path: str | Path) -> TrainedModel:
 
     Raises:
         FileNotFoundError: no model in the folder.
-        ValueError: a damaged file.
+        ValueError: a damaged file, or one whose bytes have changed since the model was saved.
     """
     description = describe(path)
-    tensors, _ = load_state(Path(path) / "model.safetensors")
+    file = Path(path) / _WEIGHTS
+    check_file(file, description.get("checksum"))  # version 0.2 wrote none
+    tensors, _ = load_state(file)
     task = load_task(description["task"]).from_dict(description["trained"])
-    shown = {name: value for name, value in description.items() if name not in ("structsmooth", "trained")}
+    shown = {name: value for name, value in description.items() if name not in _NOT_SHOWN}
     return TrainedModel(task, tensors["weights"], shown)
 
 
@@ -105,7 +121,7 @@ def describe(path: str | Path) -> dict[str, Any]:
 
 def train(
     task: Task,
-    examples: Sequence[Any],
+    examples: str | Path | Sequence[Any],
     *,
     solver: Solver[Any] | None = None,
     lam: str | float | None = None,
@@ -117,7 +133,7 @@ def train(
 
     Args:
         task: the task with its options.
-        examples: labelled examples, as ``task.read`` gives them.
+        examples: labelled examples, as ``task.read`` gives them, or the path of a file of them.
         solver: the task's default solver if not given.
         lam: λ, a number or ``"c/n"``; the task's default if not given.
         passes: limit on passes; the task's default if not given.
@@ -125,17 +141,22 @@ def train(
         callbacks: called after every pass with a :class:`~structsmooth.solvers.Progress`.
 
     Raises:
+        TypeError: no task, but its name or its class.
         ValueError: examples without labels, a bad λ, or a solver that does not suit the task.
+        OSError: a file that cannot be read, or does not exist.
 
     Example:
         >>> from structsmooth.tasks import NER
-        >>> ner = NER()
-        >>> sentences = ner.read(ner.default_files()["train"])
-        >>> model = train(ner, sentences, passes=3)
-        >>> tags = model.predict([[("Wellesley", "NNP", "-"), ("Bank", "NNP", "-")]])  # words, with their other columns
-        >>> model.score(sentences)["f1"] > 0.9
+        >>> files = NER.default_files()
+        >>> model = train(NER(words_only=True), files["train"], passes=3)
+        >>> tags = model.predict(["The Bank of New York"])
+        >>> model.score(files["train"])["f1"] > 0.9
         True
     """
+    if not isinstance(task, Task):
+        raise TypeError(_no_task(task))
+    if isinstance(examples, (str, Path)):
+        examples = task.read(str(examples), "train")
     solver = SOLVERS[task.solver](**task.hyperparameters) if solver is None else solver
     fitted, text = task.fit(examples), str(task.lam if lam is None else lam)
     problem = fitted.problem(examples)
@@ -148,6 +169,16 @@ def train(
     return TrainedModel(
         fitted, result.weights, description | {"status": result.status.value, "message": result.message}
     )
+
+
+def _no_task(given: object) -> str:
+    """What to give instead of something that is no task."""
+    remedy = "as in structsmooth.tasks.NER()"
+    if isinstance(given, str):
+        remedy = f"as in structsmooth.tasks.load_task({given!r})()"
+    elif isinstance(given, type) and issubclass(given, Task):
+        remedy = f"{given.__name__}()"
+    return f"task must be a Task, an object with its options, {remedy}; got {given!r}"
 
 
 def _name(task: type[Task]) -> str:

@@ -16,6 +16,7 @@ LAYERS = [
         "structsmooth.kernels",
         "structsmooth.processes",
         "structsmooth.sequences",
+        "structsmooth.spelling",
         "structsmooth.verbosity",
     },
     {

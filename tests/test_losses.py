@@ -18,6 +18,7 @@ from structsmooth import (
     Hamming,
     LinearChain,
     NormalizedHamming,
+    SlackRescaledHinge,
     StructuralHinge,
     Structure,
     simplex_projection,
@@ -222,6 +223,18 @@ def test_hinge_of_a_choice_is_the_multiclass_hinge(cost: Cost) -> None:
 def test_a_missing_oracle_is_named(oracle: str) -> None:
     with pytest.raises(NotImplementedError, match=rf"Choice has no exact {oracle} oracle; use .* L2"):
         getattr(Choice(torch.zeros(1, 1, 2)), oracle)()
+
+
+@pytest.mark.parametrize("loss", [StructuralHinge(), StructuralHinge.crf(), SlackRescaledHinge()], ids=repr)
+def test_arguments_of_other_kinds_are_refused(loss: StructuralHinge) -> None:
+    scores, y = torch.zeros(1, 3, 2), torch.zeros(1, 3, dtype=torch.int64)
+    chain = LinearChain(scores, torch.zeros(2, 2))
+    with pytest.raises(TypeError, match=r"^the arguments are swapped: the LinearChain comes first, as in loss\(struct"):
+        loss(y, chain)
+    with pytest.raises(TypeError, match=r"first argument .* got a tensor of shape \(1, 3, 2\): wrap scores .* LinearC"):
+        loss(scores, y)
+    with pytest.raises(TypeError, match=r"^labels must be a tensor of integers, got list: torch.as_tensor makes one$"):
+        loss(chain, [[0, 1, 1]])  # type: ignore[arg-type]
 
 
 def test_settings_are_printed() -> None:

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from structsmooth import processes
 from structsmooth.cli.flags import add_flags, from_flags
-from structsmooth.cli.stages import stage
+from structsmooth.cli.stages import counted, stage, warn
 from structsmooth.problems import Problem, partitioned, sharded
 from structsmooth.tasks import FittedTask, Task, load_task
-from structsmooth.tasks.base import Split
+from structsmooth.tasks.base import Split, unseen_warning
 
 SPLITS = ("train", "dev", "test")
 _HELD_OUT: tuple[Split, ...] = ("dev", "test")
@@ -60,7 +60,10 @@ class HeldOut:
     def read(cls, task: FittedTask, path: str, split: Split) -> "HeldOut":
         """Labelled examples of a file."""
         with stage(f"reading {path}"):
-            return cls(task.read(path, split))
+            examples = task.read(path, split)
+        if warning := unseen_warning(task, examples):
+            warn(f"{path}: {warning}")
+        return cls(examples)
 
     def measure(self, task: FittedTask, weights: Tensor) -> tuple[dict[str, float], str]:
         """Metrics of the best outputs under ``weights`` by name, and a table of them."""
@@ -95,7 +98,7 @@ class TrainingData:
         held_out: dict[str, HeldOut] = {
             split: HeldOut.read(fitted, files[split], split) for split in _HELD_OUT if split in files
         }
-        with stage(f"encoding {len(examples):,} examples"):
+        with stage(f"encoding {counted(len(examples), 'example')}"):
             problem = (partitioned if partition else sharded)(fitted.problem(examples))
         return cls(files, fitted, problem, held_out)
 
@@ -113,7 +116,7 @@ def _all(task: Task, path: str) -> tuple[FittedTask, Sequence[Any]]:
     """The fitted task of training data, and all its examples."""
     with stage(f"reading {path}"):
         examples = task.read(path, "train")
-    with stage(f"finding the features and labels of {len(examples):,} examples"):
+    with stage(f"finding the features and labels of {counted(len(examples), 'example')}"):
         return task.fit(examples), examples
 
 

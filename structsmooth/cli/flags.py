@@ -2,13 +2,14 @@
 
 import inspect
 import re
-from argparse import ArgumentParser, BooleanOptionalAction, Namespace
-from collections.abc import Mapping, Sequence
+from argparse import ArgumentParser, ArgumentTypeError, BooleanOptionalAction, Namespace
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields
 from types import MappingProxyType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from structsmooth.solvers import SOLVERS, Solver
+from structsmooth.spelling import suggestion
 
 T = TypeVar("T")
 
@@ -35,6 +36,22 @@ def add_flags(parser: ArgumentParser, title: str, cls: type, defaults: Mapping[s
             group.add_argument(flag, dest=f.name, default=default, help=text, **_parsing(hints[f.name]) | settings)
 
 
+def known_solver(name: str) -> str:
+    """The name of a solver, as a type of flags."""
+    if name not in SOLVERS:
+        asked = f"invalid choice: {name!r}{suggestion(name, SOLVERS)}"
+        raise ArgumentTypeError(f"{asked}: expected one of {', '.join(SOLVERS)}")
+    return name
+
+
+def unrecognized(others: Sequence[str], known: Iterable[str]) -> str:
+    """What is said of arguments that no flag takes; ``known`` are the flags."""
+    flags = list(known)
+    return "unrecognized arguments: " + " ".join(
+        other + (suggestion(other, flags) if other.startswith("--") else "") for other in others
+    )
+
+
 def from_flags(cls: type[T], options: Namespace) -> T:
     """The instance of a dataclass that parsed flags describe; fields without a flag keep their defaults."""
     return cls(**{f.name: getattr(options, f.name) for f in fields(cls) if f.name in options})  # type: ignore[arg-type]
@@ -53,7 +70,8 @@ def parse_solvers(texts: Sequence[str], defaults: Mapping[str, Any] = _NONE) -> 
     for label in _solver_specs(texts):
         name, _, options = label.partition(":")
         if name not in SOLVERS:
-            raise ValueError(f"unknown solver {name!r} in --solvers: expected one of {', '.join(SOLVERS)}")
+            asked = f"unknown solver {name!r} in --solvers{suggestion(name, SOLVERS)}"
+            raise ValueError(f"{asked}: expected one of {', '.join(SOLVERS)}")
         if label in solvers:
             raise ValueError(f"--solvers has {label} twice")
         given = dict(_hyperparameter(name, option) for option in options.split(",") if option)
@@ -84,7 +102,8 @@ def _hyperparameter(solver: str, option: str) -> tuple[str, Any]:
     flag, _, text = option.partition("=")
     name, names = flag.replace("-", "_"), [f.name for f in fields(SOLVERS[solver])]
     if name not in names:
-        raise ValueError(f"{solver} has no option {flag!r}: expected one of {', '.join(names)}")
+        asked = f"{solver} has no option {flag!r}{suggestion(name, names)}"
+        raise ValueError(f"{asked}: expected one of {', '.join(names)}")
     parsing = _parsing(get_type_hints(SOLVERS[solver])[name])
     if "type" in parsing:
         try:

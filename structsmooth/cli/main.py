@@ -16,7 +16,7 @@ from structsmooth.cli.certify import add_certify, certify
 from structsmooth.cli.compare import add_compare, compare
 from structsmooth.cli.data import HeldOut, TrainingData, add_data_flags, add_task_flags
 from structsmooth.cli.doctor import add_doctor, doctor
-from structsmooth.cli.flags import add_flags, from_flags
+from structsmooth.cli.flags import add_flags, from_flags, known_solver, unrecognized
 from structsmooth.cli.keeper import PATIENCE, Keeper
 from structsmooth.cli.layout import EXAMPLES, Layout
 from structsmooth.cli.logs import add_log_flags, logs
@@ -25,7 +25,7 @@ from structsmooth.cli.path import add_path, path
 from structsmooth.cli.predict import add_predict, predict
 from structsmooth.cli.report import history_table, progress_bar
 from structsmooth.cli.show import add_show, show
-from structsmooth.cli.stages import PRESENTATION, add_verbosity_flags, chosen_verbosity, stage
+from structsmooth.cli.stages import PRESENTATION, add_verbosity_flags, chosen_verbosity, counted, stage
 from structsmooth.cli.tune import add_tune, tune
 from structsmooth.solvers import SOLVERS, Progress, Result, Status
 from structsmooth.solvers.checks import parse_lam
@@ -57,12 +57,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (ValueError, TypeError, OSError, ImportError) as error:
-        print(f"structsmooth: error: {error}", file=sys.stderr)
+        print(f"structsmooth: error: {_sentence(error)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as stop:
         if os.environ.get("RANK", "0") == "0":  # all processes of torchrun are interrupted
             print(f"structsmooth: {str(stop) or 'interrupted before the first pass; nothing to save'}", file=sys.stderr)
         return _INTERRUPTED
+
+
+def _sentence(error: Exception) -> str:
+    """An error in words: those of the operating system begin with a number."""
+    if isinstance(error, OSError) and error.strerror is not None and error.filename is not None:
+        reason = "no such file or folder; check the path" if isinstance(error, FileNotFoundError) else error.strerror
+        return f"{error.filename}: {reason}"
+    return str(error)
 
 
 @contextmanager
@@ -141,7 +149,7 @@ def evaluate(options: Namespace) -> int:
     """Measure a trained model on a labelled file."""
     model = load(options.model)
     held_out = HeldOut.read(model.task, options.file, "test")
-    with stage(f"predicting {len(held_out.examples):,} examples"):
+    with stage(f"predicting {counted(len(held_out.examples), 'example')}"):
         _, table = held_out.measure(model.task, model.weights)
     print(table)
     return 0
@@ -165,8 +173,10 @@ def _parsed(arguments: Sequence[str]) -> Namespace:
     options, others = expected.parse_known_args(arguments)
     if "choices" in options:
         options.choices = others
+    elif len(others) == 1 and "file" in options and options.file in (None, "-") and not others[0].startswith("--"):
+        options.file = others[0]  # argparse looks for an optional file before the flags alone
     elif others:
-        expected.error(f"unrecognized arguments: {' '.join(others)}")
+        expected.error(unrecognized(others, (f"--{name.replace('_', '-')}" for name in vars(options))))
     return options
 
 
@@ -211,7 +221,7 @@ def _add_train(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     add_data_flags(parser)
     run = parser.add_argument_group("run")
     help_solver = f"one of {', '.join(SOLVERS)} (default: set by the task)"
-    run.add_argument("--solver", choices=list(SOLVERS), metavar="SOLVER", help=help_solver)
+    run.add_argument("--solver", type=known_solver, metavar="SOLVER", help=help_solver)
     run.add_argument("--lam", metavar="C", help="regularization λ, a number or c/n (default: set by the task)")
     run.add_argument("--passes", type=int, help="passes over the data (default: set by the task)")
     run.add_argument("--seed", type=int, default=0, help="same seed, same result (default: 0)")
@@ -232,7 +242,7 @@ def _add_train(parser: ArgumentParser, arguments: Sequence[str]) -> None:
 def _chosen_solver(arguments: Sequence[str], task: type[Task]) -> str:
     """The solver that the arguments name, found before its flags are known, or else the solver of the task."""
     early = ArgumentParser("structsmooth train", add_help=False, allow_abbrev=False)
-    early.add_argument("--solver", choices=list(SOLVERS))
+    early.add_argument("--solver", type=known_solver)
     return early.parse_known_args(arguments)[0].solver or task.solver
 
 

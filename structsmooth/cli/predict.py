@@ -7,9 +7,10 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, TextIO
 
-from structsmooth.cli.stages import stage
+from structsmooth.cli.stages import counted, stage
 from structsmooth.tasks import FittedTask
 from structsmooth.tasks.base import Predictions
+from structsmooth.tasks.files import read_lines
 from structsmooth.tasks.json_lines import write_json_lines
 from structsmooth.tasks.trained import load
 
@@ -27,10 +28,9 @@ def predict(options: Namespace) -> int:
     for flag, method in _METHODS.items():
         if getattr(options, flag) and getattr(type(model.task), method) is getattr(FittedTask, method):
             raise ValueError(f"--{flag}: {type(model.task.task).__name__} has no {flag}")
-    from_pipe = options.file == "-"
-    with stage(f"reading {'standard input' if from_pipe else options.file}"):
-        examples = model.task.read(sys.stdin if from_pipe else options.file)
-    with stage(f"predicting {len(examples):,} examples"):
+    with stage(f"reading {'standard input' if options.file == '-' else options.file}"):
+        examples = _read(model.task, options.file, options.text)
+    with stage(f"predicting {counted(len(examples), 'example')}"):
         predictions = model.alternatives(examples, options.top)
     if options.pictures:
         model.task.draw(examples, predictions, Path(options.pictures))
@@ -43,12 +43,24 @@ def add_predict(parser: ArgumentParser) -> None:
     """Arguments of the command."""
     parser.add_argument("model", metavar="DIR", help="model directory, the --out of structsmooth train")
     parser.add_argument("file", metavar="FILE", nargs="?", default="-", help="data (default: standard input)")
+    help_text = "the data are lines of text, each a sentence (default: found out from the data)"
+    parser.add_argument("--text", action="store_true", help=help_text)
     help_top = "write the K best outputs with their scores; in column files the best is the first added column"
     parser.add_argument("--top", type=int, default=1, metavar="K", help=help_top)
     parser.add_argument("--output", metavar="FILE", help="where to write (default: standard output)")
     parser.add_argument("--json", action="store_true", help="write a line of JSON for each example")
     parser.add_argument("--masks", metavar="DIR", help="with --json: also save masks of images as PNG files")
     parser.add_argument("--pictures", metavar="DIR", help="also save pictures of the predictions")
+
+
+def _read(task: FittedTask, file: str, text: bool) -> Sequence[Any]:
+    """The examples of a file or of standard input."""
+    if not text:
+        return task.read(sys.stdin if file == "-" else file)
+    if not task.takes_text:
+        raise ValueError(f"--text: {type(task.task).__name__} does not take lines of text")
+    lines = sys.stdin if file == "-" else read_lines(file)
+    return task.examples([line for line in lines if line.strip()])
 
 
 def _write(

@@ -47,6 +47,22 @@ def stage(text: str) -> Iterator[None]:
         tell(f"{text}: {time.perf_counter() - started:.1f} s")
 
 
+def counted(count: int, what: str) -> str:
+    """A number of things in words.
+
+    Example:
+        >>> counted(1, "example"), counted(1200, "example")
+        ('1 example', '1,200 examples')
+    """
+    return f"{count:,} {what}" + ("" if count == 1 else "s")
+
+
+def warn(text: str) -> None:
+    """Warn on standard error, unless commands are to be quiet."""
+    if verbosity() is not Verbosity.QUIET:
+        tell(f"warning: {text}")
+
+
 def tell(text: str) -> None:
     """Write a line to standard error."""
     print(f"structsmooth: {text}", file=sys.stderr, flush=True)

@@ -56,6 +56,30 @@ def sparse_sequences(rows: Any, lengths: Sequence[int]) -> SparseSequences:
     )
 
 
+def require_finite(rows: Any, lengths: Sequence[int], names: Sequence[str]) -> None:
+    """Raise ``ValueError`` for a feature that is not finite, by its name, token and sentence.
+
+    Args:
+        rows: of all tokens, an array or a matrix in compressed rows.
+        lengths: of the sentences.
+        names: of the features.
+    """
+    values = rows.data if sparse.issparse(rows) else rows
+    if np.isfinite(values).all():
+        return
+    found = sparse.coo_matrix(rows)  # of which NaN and infinities are entries
+    places = np.flatnonzero(~np.isfinite(found.data))
+    place = places[np.argmin(found.row[places])]
+    row, name, value = int(found.row[place]), names[found.col[place]], found.data[place]
+    ends = np.cumsum(lengths)
+    sentence = int(np.searchsorted(ends, row, side="right"))
+    token = row - int(ends[sentence]) + lengths[sentence]
+    raise ValueError(
+        f"features must be finite numbers, got {value} for {name!r} of token {token} in sentence {sentence}: "
+        "leave out what is unknown, or replace it"
+    )
+
+
 def fitted_kernel(
     kernel: KernelName | Kernel, gamma: float | str, degree: int, landmarks: int | None, seed: int, rows: Any
 ) -> FittedKernel:

@@ -16,6 +16,7 @@ from structsmooth.estimators.matrices import (
     dense_sequences,
     fitted_kernel,
     is_matrix,
+    require_finite,
     sparse_sequences,
     stacked,
 )
@@ -108,7 +109,7 @@ class DictFeatures(TokenFeatures):
         """The features that occur in training sentences, and these sentences encoded, by one reading."""
         features = cls()
         rows = features.vectorizer.fit_transform(_dictionaries(sentences))
-        return features, sparse_sequences(rows, list(map(len, sentences)))
+        return features, features._sequences(rows, sentences)
 
     @property
     def names(self) -> list[str]:
@@ -118,7 +119,12 @@ class DictFeatures(TokenFeatures):
 
     def encode(self, sentences: Sequence[Any]) -> Sequences:
         """The known features of each token with their values."""
-        return sparse_sequences(self.vectorizer.transform(_dictionaries(sentences)), list(map(len, sentences)))
+        return self._sequences(self.vectorizer.transform(_dictionaries(sentences)), sentences)
+
+    def _sequences(self, rows: Any, sentences: Sequence[Any]) -> Sequences:
+        lengths = list(map(len, sentences))
+        require_finite(rows, lengths, self.names)
+        return sparse_sequences(rows, lengths)
 
     def to_dict(self) -> dict[str, Any]:
         """The names."""
@@ -146,6 +152,7 @@ class NumberRows(TokenFeatures):
     def encode(self, sentences: Sequence[Any]) -> Sequences:
         """The rows of each sentence."""
         rows, lengths = stacked(sentences, self.width), [sentence.shape[0] for sentence in sentences]
+        require_finite(rows, lengths, self.names)
         return dense_sequences(rows, lengths) if isinstance(rows, np.ndarray) else sparse_sequences(rows, lengths)
 
     def to_dict(self) -> dict[str, Any]:

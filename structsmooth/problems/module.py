@@ -9,7 +9,7 @@ from torch.func import functional_call
 from torch.utils.data import Subset, default_collate
 
 from structsmooth.costs import Hamming
-from structsmooth.losses import StructuralHinge
+from structsmooth.losses import StructuralHinge, require_structure
 from structsmooth.problems.affine import AffineProblem, StatisticsPass
 from structsmooth.problems.base import FullPass, Problem
 from structsmooth.problems.derived import DerivedProblem
@@ -107,6 +107,7 @@ class ModuleProblem(Problem):
         """The structure of a batch of inputs under weights ``w``; differentiable."""
         buffers = {name: buffer.clone() for name, buffer in self.module.named_buffers()}
         structure: Structure = functional_call(self.module, self._unflatten(w) | buffers, (x,))
+        require_structure(structure, f"the forward of {type(self.module).__name__}")
         return structure
 
     def linearized_batch(self, center: Tensor, x: Any, y: Labels) -> LinearizedBatch:

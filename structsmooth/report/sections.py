@@ -9,6 +9,7 @@ from structsmooth.history import History
 from structsmooth.markup import Block, Drawing, Markup, Matrix, Table, element
 from structsmooth.report.choice import most_uncertain, most_wrong
 from structsmooth.report.figures import AXES, curves, heat_map
+from structsmooth.tasks.base import unseen_warning
 from structsmooth.tasks.trained import TrainedModel
 
 # Outputs of each example that is shown.
@@ -54,7 +55,9 @@ def results(model: TrainedModel, examples: Sequence[Any], outputs: Sequence[Any]
     rows = [(name.replace("_", " "), f"{value:.4f}") for name, value in metrics.items()]
     origin = element("p", f"{len(examples):,} examples", *([" of ", element("code", source)] if source else []))
     blocks: list[Block] = [Table("Metrics", ("metric", "value"), rows), *model.task.show_results(examples, outputs)]
-    return _section("results", "Results", origin, *_drawn(blocks))
+    unseen = unseen_warning(model.task, examples)
+    notes = [element("p", f"{unseen}.", class_="note")] if unseen else []
+    return _section("results", "Results", origin, *notes, *_drawn(blocks))
 
 
 def wrong(model: TrainedModel, examples: Sequence[Any], outputs: Sequence[Any], count: int) -> Markup:

@@ -1,6 +1,7 @@
 """Multi-label classification: sets of labels, scored one by one and in pairs."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -90,6 +91,10 @@ class FittedMultilabel(FittedTask):
         """F1, Hamming loss and others; see :func:`~structsmooth.tasks.multilabel.results.measures`."""
         truth, found = self._truth(examples), self._table(outputs)
         return measures(truth, found), table(self.labels, truth, found)
+
+    def unseen_labels(self, examples: Sequence[Example]) -> Mapping[str, int]:
+        """How many examples have each label that training examples did not have."""
+        return Counter(name for example in examples for name in _given(example) if name not in self.labels)
 
     def write(self, examples: Sequence[Example], predictions: Predictions, stream: TextIO) -> None:
         """A line of JSON for each example: its sets of labels with their scores, best first, and margins of labels.

@@ -4,7 +4,7 @@ A template spells the attributes that depend on a few cells near a token, such a
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import NamedTuple
 
@@ -85,18 +85,36 @@ COLUMNS: dict[str, Column] = {
     "chunk": lambda token: _present(token.chunk),
     "outline": lambda token: _outline(token.word),
 }
+_FIRST, _SECOND = "pos", "chunk"
 
 
-def window(column: str) -> Templates:
-    """Attributes of the values of a column up to two tokens away: ``word``, ``pos``, ``chunk`` or ``outline``."""
-    spell = _spell_word if column == "word" else partial(_spell_column, column)
-    return tuple(Template((Cell(column, offset),), partial(spell, offset)) for offset in range(-WINDOW, WINDOW + 1))
+def column(name: str) -> Column:
+    """What a column says of a token: one of ``COLUMNS``, or ``column3`` for the third of the file, and so on."""
+    return COLUMNS[name] if name in COLUMNS else _numbered(int(name.removeprefix("column")))
 
 
-def joint(column: str, *offsets: int) -> Template:
+@lru_cache
+def _numbered(number: int) -> Column:
+    # Words have number 1, and the columns between words and tags come behind them.
+    return lambda token: _present(token.columns[number - 2]) if number - 2 < len(token.columns) else None
+
+
+def column_names(count: int, chunks: bool) -> list[str]:
+    """Names of columns between words and tags: parts of speech, chunks unless the second is not, and numbered ones."""
+    second = _SECOND if chunks else "column3"
+    return [_FIRST, second, *(f"column{number}" for number in range(4, count + 2))][:count]
+
+
+def window(name: str) -> Templates:
+    """Attributes of the values of a column, by its name, up to two tokens away."""
+    spell = _spell_word if name == "word" else partial(_spell_column, name)
+    return tuple(Template((Cell(name, offset),), partial(spell, offset)) for offset in range(-WINDOW, WINDOW + 1))
+
+
+def joint(name: str, *offsets: int) -> Template:
     """One attribute of the values of a column at some offsets, from -2 to 2; the outside of the sentence is empty."""
-    name = "|".join(f"{column}[{offset}]" for offset in offsets)
-    return Template(tuple(Cell(column, offset) for offset in offsets), partial(_spell_joint, name))
+    spelled = "|".join(f"{name}[{offset}]" for offset in offsets)
+    return Template(tuple(Cell(name, offset) for offset in offsets), partial(_spell_joint, spelled))
 
 
 BIAS = Template((), lambda: ("bias",))
@@ -123,9 +141,21 @@ def columns_of(templates: Templates) -> set[str]:
     return {cell.column for template in templates for cell in template.cells}
 
 
+def for_columns(templates: Templates, names: Sequence[str]) -> Templates:
+    """Templates for sentences with some columns: without those of others, and with windows of what none looks at.
+
+    Args:
+        templates: those of a task.
+        names: of the columns between words and tags.
+    """
+    there = {"word", "outline", *names}
+    own = tuple(template for template in templates if {cell.column for cell in template.cells} <= there)
+    return own + tuple(t for name in names if name not in columns_of(templates) for t in window(name))
+
+
 def sentence_attributes(sentence: Sentence, templates: Templates) -> list[list[str]]:
     """Attributes of each token of a sentence; columns that it lacks, or fills with hyphens, have none."""
-    columns = {name: list(map(COLUMNS[name], sentence.tokens)) for name in columns_of(templates)}
+    columns = {name: list(map(column(name), sentence.tokens)) for name in columns_of(templates)}
 
     def value(cell: Cell, token: int) -> Value:
         position = token + cell.offset

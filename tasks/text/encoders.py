@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from structsmooth.sequences import SparseSequences
 from structsmooth.tasks.progress import tracked
-from structsmooth.tasks.text.attributes import COLUMNS, WINDOW, Template, Templates
+from structsmooth.tasks.text.attributes import WINDOW, Template, Templates, column
 from structsmooth.tasks.text.corpus import Corpus, Sentence
 from structsmooth.tasks.text.mapped import mapped
 from structsmooth.tasks.text.windows import Combinations, Windows
@@ -183,7 +183,7 @@ def _combinations(corpus: Corpus, templates: Templates) -> Iterator[tuple[Templa
     """What each template finds in a corpus."""
     windows = Windows(corpus, WINDOW)
     for template in templates:
-        cells = [(COLUMNS[column], offset) for column, offset in template.cells]
+        cells = [(column(name), offset) for name, offset in template.cells]
         yield template, windows.combinations(cells)
 
 

@@ -5,7 +5,7 @@ import gzip
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from io import BufferedReader, BytesIO
 from os import PathLike
@@ -15,7 +15,7 @@ from typing import BinaryIO, NamedTuple, TextIO, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from structsmooth.tasks.files import refuse_folder
+from structsmooth.tasks.files import expect_file
 from structsmooth.tasks.progress import tracked_file
 
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -24,12 +24,13 @@ _BLOCK = 1 << 18
 _LONGEST_LINE = 1 << 20
 _LARGEST = 512 << 20  # bytes of text; tokens that all differ would take over twenty times as much memory
 _END = ord("\n")
-# Whether a line that begins with a byte may separate sentences: those are white space, and a hyphen.
-_MAY_SEPARATE = np.isin(np.arange(256), list(b"- \t\r\v\f\x1c\x1d\x1e\x1f"))
+# Whether a line that begins with a byte may separate sentences: those are white space, a hyphen, and a number sign.
+_MAY_SEPARATE = np.isin(np.arange(256), list(b"-# \t\r\v\f\x1c\x1d\x1e\x1f"))
 
 _NONE = np.empty((2, 0), dtype=np.int64)
 
-_cells_of_unicode = re.compile(r"[^ \t\r\n\v\f]+").findall
+_BLANKS = " \t\r\n\v\f"
+_cells_of_unicode = re.compile(f"[^{_BLANKS}]+").findall
 
 
 class Part(NamedTuple):
@@ -50,7 +51,7 @@ class Part(NamedTuple):
 def opened(source: str | PathLike[str] | TextIO) -> Iterator[BinaryIO]:
     """The text of a file or stream as bytes, without a byte order mark."""
     if isinstance(source, (str, PathLike)):
-        refuse_folder(source)
+        expect_file(source)
         with tracked_file(source, f"reading {os.path.basename(source)}") as file:
             archive = file.peek(len(_GZIP_MAGIC)).startswith(_GZIP_MAGIC)
             yield _behind_mark(gzip.GzipFile(fileobj=file) if archive else file)
@@ -88,17 +89,40 @@ def blocks(file: BinaryIO, name: str, part: Part) -> Iterator[bytes]:
         yield rest + b"\n"
 
 
-def part_of(share: Callable[[int], range], whole: Iterable[bytes]) -> Part:
+def cells(line: str) -> list[str]:
+    """The columns of a line: between tabs where there are any, else between other ASCII white space.
+
+    Words may contain no-break spaces, and spaces in rows with tabs. Cells between two tabs may be empty.
+    """
+    ascii_only = line.isascii()
+    if "\t" in line:
+        blanks = None if ascii_only else _BLANKS
+        stripped = line.strip(blanks)
+        found = [cell.strip(blanks) for cell in stripped.split("\t")] if stripped else []
+    else:
+        found = line.split() if ascii_only else _cells_of_unicode(line)
+    return list(map(intern, found))  # a corpus repeats them over and over
+
+
+def separates(row: Sequence[str]) -> bool:
+    """Whether a row of cells stands between sentences."""
+    return not row or row[0] == _DOCUMENT_START
+
+
+def part_of(
+    share: Callable[[int], range], whole: Iterable[bytes], separates: Callable[[Sequence[str]], bool] = separates
+) -> Part:
     """The lines of some neighbouring sentences; each sentence has all lines up to the next.
 
     Args:
         share: the numbers of the sentences, given how many there are.
         whole: the blocks of the file.
+        separates: whether a row of cells stands between sentences.
     """
     begins, byte, line, separated, columns = [_NONE], 0, 0, True, None
     for block in whole:
         starts = _line_starts(block)
-        separating = _separating(block, starts)
+        separating = _separating(block, starts, separates)
         first = np.flatnonzero(~separating & np.append(separated, separating[:-1]))
         if columns is None and len(first):
             columns = len(_loose_cells(block, starts[first[0]]))
@@ -118,7 +142,9 @@ def _line_starts(block: bytes) -> NDArray[np.int64]:
     return np.append(0, ends[:-1] + 1)
 
 
-def _separating(block: bytes, starts: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _separating(
+    block: bytes, starts: NDArray[np.int64], separates: Callable[[Sequence[str]], bool]
+) -> NDArray[np.bool_]:
     """Which lines of a block separate sentences."""
     first = np.frombuffer(block, dtype=np.uint8)[starts]
     separating: NDArray[np.bool_] = first == _END
@@ -130,14 +156,3 @@ def _separating(block: bytes, starts: NDArray[np.int64]) -> NDArray[np.bool_]:
 def _loose_cells(block: bytes, start: int) -> list[str]:
     """The columns of the line that begins somewhere; bytes that are not UTF-8 are refused when the line is parsed."""
     return cells(block[start : block.index(b"\n", start)].decode(errors="replace"))
-
-
-def cells(line: str) -> list[str]:
-    """The columns of a line. Only ASCII white space separates them: words may contain no-break spaces."""
-    found = line.split() if line.isascii() else _cells_of_unicode(line)
-    return list(map(intern, found))  # a corpus repeats them over and over
-
-
-def separates(row: list[str]) -> bool:
-    """Whether a row of cells stands between sentences."""
-    return not row or row[0] == _DOCUMENT_START

@@ -594,6 +594,7 @@ def test_info(capsys):
     ("arguments", "message"),
     [
         (["train", "nosuch"], "unknown task 'nosuch': expected one of ner"),
+        (["train", "chunkin"], "unknown task 'chunkin' (did you mean chunking?): expected one of ner"),
         (["train", "json:loads"], "task 'json:loads' must be a subclass"),
         (["train", "ner", "--train", "nosuch.txt"], "nosuch.txt"),
         (["train", "ner", "--train", "."], ".: expected a file, got a folder"),
@@ -659,6 +660,8 @@ def test_bad_input_to_a_model_is_refused_in_one_line(folder, capsys):
         (["train"], "required: TASK"),
         (["train", "ner", "--passes", "many"], "argument --passes: invalid int value: 'many'"),
         (["train", "ner", "--solver", "newton"], "argument --solver: invalid choice: 'newton'"),
+        (["train", "ner", "--solver", "bfcw"], "invalid choice: 'bfcw' (did you mean bcfw?): expected one of"),
+        (["train", "ner", "--lamb", "1"], "unrecognized arguments: --lamb (did you mean --lam?) 1"),
         (["train", "ner", "--solver", "sgd", "--kappa", "1"], "unrecognized arguments: --kappa 1"),
         (["train", "ner", "--solv", "sgd", "--t0", "2"], "unrecognized arguments: --solv sgd --t0 2"),
         (["train", "ner", "--scheme", "XYZ"], "argument --scheme: invalid choice: 'XYZ'"),

@@ -285,6 +285,8 @@ def test_other_data_are_refused(folder, capsys):
     ("options", "message"),
     [
         (["--solvers", "newton"], "unknown solver 'newton' in --solvers: expected one of casimir-svrg, bcfw"),
+        (["--solvers", "bfcw"], "unknown solver 'bfcw' in --solvers (did you mean bcfw?): expected one of"),
+        (["--solvers", "bcfw:stps=away"], "bcfw has no option 'stps' (did you mean steps?): expected one of"),
         (["--solvers", "sgd:kappa=1"], "sgd has no option 'kappa': expected one of gap_tolerance"),
         (["--solvers", "svrg:mu=much"], "svrg: mu must be of type FLOAT, got 'much'"),
         (["--solvers", "svrg:mu=-1"], "svrg:mu=-1: mu must be positive and finite, got -1.0"),

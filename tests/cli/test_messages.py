@@ -39,7 +39,7 @@ def test_off_a_terminal_each_stage_is_a_line(capsys):
     assert estimate.startswith("a pass takes ")
     assert (measuring, saving) == ("measuring ...", "saving the model and its curves ...")
     assert main(["predict", "model", "words.txt"]) == 0
-    assert messages(capsys) == ["reading words.txt ...", "predicting 1 examples ..."]
+    assert messages(capsys) == ["reading words.txt ...", "predicting 1 example ..."]
     assert main(["evaluate", "model", "train.txt"]) == 0
     assert messages(capsys) == ["reading train.txt ...", "predicting 2 examples ..."]
     assert main(["certify", "model", "--passes", "1"]) == 0
@@ -125,8 +125,25 @@ def test_files_of_first_users_are_refused_with_advice(name, text, task, advice, 
     assert capsys.readouterr().err.endswith(f"{advice}\n")
 
 
-def test_a_sentence_on_one_line_is_refused_with_advice(capsys):
+def test_a_sentence_on_one_line_is_tagged(capsys):
     assert main([*TRAIN, "--quiet"]) == 0
     Path("sentence.txt").write_text("she sang to Ada\n")
-    assert main(["predict", "model", "sentence.txt", "--quiet"]) == 2
-    assert capsys.readouterr().err.endswith("got 4: a line has one token\n")
+    capsys.readouterr()
+    assert main(["predict", "model", "sentence.txt", "--quiet"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines() if line] == ["she", "sang", "to", "Ada"]
+
+
+@pytest.mark.parametrize("command", [["train", "ner", "--train"], ["predict", "model"], ["evaluate", "model"]])
+def test_missing_files_have_no_numbers(command, capsys):
+    assert main([*TRAIN, "--quiet"]) == 0
+    assert main([*command, "nowhere.txt", "--quiet"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("structsmooth: error: nowhere.txt: no such file in ")
+    assert "Errno" not in error
+
+
+def test_errors_of_the_system_are_sentences(capsys):
+    assert main([*TRAIN, "--quiet", "--csv", "train.txt/passes.csv"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("structsmooth: error: train.txt")
+    assert "Errno" not in error

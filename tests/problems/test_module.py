@@ -267,6 +267,12 @@ def test_refuses_nothing_to_train(change: dict[str, Any], message: str, examples
         ModuleProblem(**{"module": LinearScore(4, 3), "dataset": examples} | change)
 
 
+def test_refuses_modules_that_return_scores(examples: list[Example]) -> None:
+    problem = ModuleProblem(nn.Linear(4, 3), examples)
+    with pytest.raises(TypeError, match=r"^the forward of Linear must be a structure .* got a tensor of shape .*wrap"):
+        problem.loss(problem.start())
+
+
 class Mixed(ScoreModule):
     """A body in half precision under a head that is not, with tied weights."""
 

@@ -339,6 +339,11 @@ CASES: Refusals = {
         TypeError,
         "unmatched_columns must be floating point",
     ),
+    "rows that outnumber columns": (
+        lambda: Matching(torch.zeros(1, 3, 2)),
+        ValueError,
+        r"with 1 <= N <= M, got \(1, 3, 2\): where rows outnumber columns, give unmatched_rows, the scores \[B, N\]",
+    ),
     "unmatched columns on another device": (
         lambda: matching(unmatched_columns=torch.zeros(B, M, device="meta")),
         ValueError,

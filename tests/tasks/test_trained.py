@@ -1,6 +1,7 @@
 """Trained models in Python: the models of the command line, and what goes in and out."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,61 @@ def test_refusals(file: str) -> None:
         load("nowhere")
     with pytest.raises(ValueError, match="these sentences have no tags"):
         trained(file, passes=1).score(UNTAGGED)
+
+
+def test_examples_to_train_on_may_be_a_file(file: str) -> None:
+    task = NER(bits=8)
+    assert torch.equal(train(task, file, passes=2).weights, train(task, task.read(file), passes=2).weights)
+    with pytest.raises(FileNotFoundError, match=r"nowhere\.txt: no such file"):
+        train(task, "nowhere.txt")
+
+
+@pytest.mark.parametrize(
+    ("task", "remedy"),
+    [
+        ("ner", r"as in structsmooth.tasks.load_task\('ner'\)\(\); got 'ner'"),
+        (NER, r"its options, NER\(\); got <class"),
+        (None, r"as in structsmooth.tasks.NER\(\); got None"),
+    ],
+)
+def test_what_is_no_task_is_refused_with_the_remedy(task: object, remedy: str, file: str) -> None:
+    with pytest.raises(TypeError, match=remedy):
+        train(task, file)  # type: ignore[arg-type]
+
+
+def test_weights_whose_bytes_have_changed_are_refused(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    trained(file, passes=1).save("saved")
+    weights = Path("saved/model.safetensors")
+    good = weights.read_bytes()
+    weights.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
+    with pytest.raises(ValueError, match=r"model\.safetensors: its bytes are not those that were saved .* train anew"):
+        load("saved")
+    assert main(["predict", "saved", file]) == 2
+    assert "copy the folder again" in capsys.readouterr().err
+    weights.write_bytes(good)
+    load("saved")
+    weights.unlink()
+    with pytest.raises(FileNotFoundError, match=r"model\.safetensors: no such file"):
+        load("saved")
+
+
+def test_labels_that_training_data_lack_are_counted(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("new.txt").write_text("Acme NNP B-FIRM\nInc NNP I-FIRM\n\nAda NNP B-PER\nBob NNP B-FIRM\n")
+    warning = (
+        "4 labels do not occur in the training data, so that the model cannot predict them: "
+        "B-FIRM (2), B-PER (1), I-FIRM (1)"
+    )
+    model = trained(file, passes=1)
+    with pytest.warns(UserWarning, match=f"^{re.escape(warning)}$"):
+        assert model.score("new.txt")["recall"] == 0.0
+    assert main(["train", "ner", "--train", file, "--test", "new.txt", "--bits", "8", "--out", "model"]) == 0
+    assert f"structsmooth: warning: new.txt: {warning}\n" in capsys.readouterr().err
+    assert main(["evaluate", "model", "new.txt"]) == 0
+    assert warning in capsys.readouterr().err
+    assert main(["show", "model", "new.txt"]) == 0
+    assert warning in Path("model/report.html").read_text()
+    assert main(["evaluate", "model", file]) == 0
+    assert "warning" not in capsys.readouterr().err
 
 
 def test_the_package_has_load_and_train():

@@ -103,7 +103,10 @@ class Matching(Structure):
         all_matched = "unmatched_rows" not in names
         if weights.dim() != 3 or 0 in weights.shape[1:] or (all_matched and weights.shape[1] > weights.shape[2]):
             wanted = "1 <= N <= M" if all_matched else "N, M >= 1"
-            raise ValueError(f"weights must have shape [B, N, M] with {wanted}, got {tuple(weights.shape)}")
+            message = f"weights must have shape [B, N, M] with {wanted}, got {tuple(weights.shape)}"
+            if weights.dim() == 3 and 0 not in weights.shape[1:]:
+                message += ": where rows outnumber columns, give unmatched_rows, the scores [B, N] of no partner"
+            raise ValueError(message)
         for name, dimensions, size in zip(_UNMATCHED, ("[B, N]", "[B, M]"), weights.shape[1:], strict=True):
             if name in names:
                 scores = getattr(self, name)

@@ -233,6 +233,7 @@ def test_labels_and_features_that_are_new_are_left_out(tmp_path):
     found = [ranked[0][1] for ranked in fitted.predict(result.weights, new)]
     assert found == [("a",)]
     assert fitted.measure(new, found)[0]["subset_accuracy"] == 1.0
+    assert fitted.unseen_labels(new) == {"unheard": 1}
 
 
 def test_full_graphs_of_many_labels_are_relaxed():

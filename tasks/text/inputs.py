@@ -1,0 +1,170 @@
+"""What a tagger reads of each word beside its tag: columns, or the word alone, of files, lists or text."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, TextIO
+
+from structsmooth.tag_schemes import split_tag
+from structsmooth.tasks.text.attributes import Templates, column_names, for_columns
+from structsmooth.tasks.text.conll import read_laid_out
+from structsmooth.tasks.text.corpus import Corpus, Sentence, Token
+from structsmooth.tasks.text.layouts import Columns, Layout, Text, Universal, is_universal, text_cells
+from structsmooth.tasks.text.words import Splitter, clitics_of
+
+Words = Sentence | str | Sequence[str | Sequence[str]]
+"""A sentence; a line of text; or tokens: words, or tuples of a word and its columns."""
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The columns that a tagger reads, and how it takes sentences that lack some.
+
+    Args:
+        columns: number of columns of its training files, from words to tags.
+        names: of the columns between words and tags that it reads: none, if it reads words alone; ``None`` in models of
+            version 0.2, which read the columns of their templates.
+        example: cells of a row of its training data, without the tag.
+        clitics: parts of words that are tokens of their own in its training data.
+    """
+
+    columns: int
+    names: list[str] | None = None
+    example: list[str] = field(default_factory=list)
+    clitics: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, corpus: Corpus, words_only: bool) -> "Inputs":
+        """What a tagger of training sentences reads."""
+        first = corpus.distinct[0]
+        names = column_names(len(first.columns), chunks=_has_chunks(corpus))
+        clitics = sorted(clitics_of(word for word, _, _ in corpus.distinct))
+        return cls(2 + len(first.columns), [] if words_only else names, [first.word, *first.columns], clitics)
+
+    @classmethod
+    def joined(cls, parts: Sequence["Inputs"]) -> "Inputs":
+        """What taggers of all parts of a corpus read."""
+        clitics = sorted({clitic for part in parts for clitic in part.clitics})
+        names = max(part.names or [] for part in parts)  # "column3" before "chunk", which some part contradicts
+        return replace(parts[0], names=names, clitics=clitics)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Inputs":
+        """The inverse of :meth:`to_dict`."""
+        return cls(**values)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as plain JSON."""
+        return asdict(self)
+
+    @property
+    def words_alone(self) -> bool:
+        """Whether bare words are enough."""
+        return self.names == []
+
+    def templates(self, templates: Templates) -> Templates:
+        """Templates of the columns that are read, with windows of those that no template looks at."""
+        return templates if self.names is None else for_columns(templates, self.names)
+
+    def read(self, path: str | TextIO, tags: Sequence[str]) -> Corpus:
+        """Sentences of a file to predict.
+
+        Args:
+            path: a column file with or without tags; for a tagger of words alone also CoNLL-U, a word in each line, or
+                lines of text, each a sentence.
+            tags: that the tagger knows.
+
+        Raises:
+            ValueError: columns that the file lacks, with their names and an example.
+        """
+        known, name = frozenset(tags), path if isinstance(path, str) else "standard input"
+
+        def whole(row: Sequence[str]) -> bool:
+            if self.words_alone:
+                return len(row) == 1 or (len(row) == self.columns and row[-1] in known)
+            return self.columns - 1 <= len(row) <= self.columns
+
+        def choose(name: str, begin: bytes) -> Layout:
+            if is_universal(name, begin):
+                return Universal()
+            found = text_cells(begin, whole)
+            if found is None:
+                return Columns(tagged=False)
+            if not self.words_alone:
+                raise ValueError(self._other(name, found))
+            return Text(Splitter(self.clitics))
+
+        corpus = read_laid_out(path, choose)
+        found = 1 + len(corpus.distinct[0].columns)
+        if found == self.columns:
+            return replace(corpus, distinct=[Token(word, cells[:-1], cells[-1]) for word, cells, _ in corpus.distinct])
+        if found != self.columns - 1 and not (found == 1 and self.words_alone):
+            raise ValueError(self._other(name, found))
+        return corpus
+
+    def check(self, corpus: Corpus, name: str) -> Corpus:
+        """A corpus with tags, if it has the columns of the training data.
+
+        Raises:
+            ValueError: it has others.
+        """
+        found = 2 + len(corpus.distinct[0].columns)
+        if not self.words_alone and found != self.columns:
+            raise ValueError(f"{name}: expected {self.columns} columns, as in training; got {found}")
+        return corpus
+
+    def sentence(self, tokens: Words) -> Sentence:
+        """A sentence of what Python has.
+
+        Raises:
+            ValueError: no token, or a token without all columns of the training data.
+        """
+        if isinstance(tokens, Sentence):
+            return tokens
+        if isinstance(tokens, str):
+            if not self.words_alone:
+                raise ValueError(f"{tokens!r} is a line of text. {self._needed()}")
+            tokens = Splitter(self.clitics).words(tokens)
+        rows = [(token,) if isinstance(token, str) else tuple(token) for token in tokens]
+        if not rows:
+            raise ValueError("a sentence must have a token at least")
+        count = 1 if self.words_alone and len(rows[0]) == 1 else self.columns - 1
+        for row in rows:
+            if len(row) != count:
+                needed = "" if self.words_alone else f". {self._needed()}"
+                wanted = "1 column" if count == 1 else f"{count} columns"
+                raise ValueError(f"a token must have {wanted}, as in training without the tags, got {row}{needed}")
+        words, *columns = map(list, zip(*rows, strict=True))
+        return Sentence(words, columns)
+
+    def _other(self, name: str, found: int) -> str:
+        """What is wrong with a file of other columns than those of training."""
+        allowed = f"{self.columns} columns, as in training, or {self.columns - 1} without tags"
+        if self.words_alone:
+            return f"{name}: expected {allowed}, or words alone; got {found}. If these are lines of text, give --text"
+        return f"{name}: expected {allowed}; got {found}. {self._needed()}"
+
+    def _needed(self) -> str:
+        """What each word needs, with an example, and how to do without."""
+        if not self.names:
+            return "Give a word in each line"
+        *others, last = self.names
+        listed = f"{', '.join(others)} and {last}" if others else last
+        example = f", as in {' '.join(self.example)}" if self.example else ""
+        cells = ", ".join(map(repr, self.example))
+        python = f" (in Python, a tuple such as ({cells}))" if self.example else ""
+        return (
+            f"This tagger needs {listed} of each word{example}{python}; "
+            "one trained with --words-only (words_only=True) takes words alone and text"
+        )
+
+
+def _has_chunks(corpus: Corpus) -> bool:
+    """Whether the third column may hold tags of chunks; hyphens stand where there are none."""
+    return all(map(_is_chunk, {token.chunk for token in corpus.distinct}))
+
+
+def _is_chunk(cell: str) -> bool:
+    try:
+        return cell == "-" or bool(split_tag(cell))
+    except ValueError:
+        return False

@@ -1,0 +1,208 @@
+"""Layouts of files of tokens: what a line says in columns, in CoNLL-U, and in lines of text."""
+
+import re
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+from typing import Literal, get_args
+
+from structsmooth.tag_schemes import split_tag
+from structsmooth.tasks.text.corpus import Token
+from structsmooth.tasks.text.lines import cells, separates
+from structsmooth.tasks.text.words import Splitter
+
+SEPARATOR, DOCUMENT, SKIPPED = -1, -2, -3
+"""What a line without a token does: it ends a sentence, or a document, or nothing."""
+
+UniversalColumn = Literal["upos", "xpos", "feats", "deprel"]
+"""The columns of CoNLL-U that a tagger can learn."""
+
+_UNIVERSAL = {"upos": 3, "xpos": 4, "feats": 5, "deprel": 7}
+_UNIVERSAL_COLUMNS = 10
+_IDENTIFIER = re.compile(r"(\d+)([-.]\d+)?")  # of a word; of several words, or of an empty node
+_WORD, _UNANNOTATED = 1, "_"
+_SNIFFED = 1000  # lines
+
+
+class Layout(ABC):
+    """What the lines of a file say.
+
+    Attributes:
+        columns: number of columns of all rows, as soon as it is known.
+    """
+
+    columns: int | None = None
+
+    def lines(self, block: bytes) -> Iterable[bytes]:
+        """The lines to parse of a block of whole lines."""
+        return block[:-1].split(b"\n")
+
+    def complete(self, numbers: Sequence[int]) -> int:
+        """How many lines of the file the results for parsed lines are of."""
+        return len(numbers)
+
+    @abstractmethod
+    def separates(self, row: Sequence[str]) -> bool:
+        """Whether a row of cells stands between sentences."""
+
+    @abstractmethod
+    def parse(self, line: str) -> Token | int:
+        """The token of a line, or ``SEPARATOR``, ``DOCUMENT`` or ``SKIPPED``.
+
+        Raises:
+            ValueError: a malformed line.
+        """
+
+
+class Columns(Layout):
+    """A token per line, white space or tabs between its columns.
+
+    Args:
+        tagged: the last column has the tags.
+        plain: tags may be any strings, and not those of entities alone.
+    """
+
+    def __init__(self, tagged: bool, plain: bool = False) -> None:
+        self._tagged, self._plain = tagged, plain
+
+    def separates(self, row: Sequence[str]) -> bool:
+        """Blank lines and ``-DOCSTART-`` lines do."""
+        return separates(row)
+
+    def parse(self, line: str) -> Token | int:
+        """The token of a row, unless it has another number of columns than rows before, or no tag."""
+        row = cells(line)
+        if separates(row):
+            return DOCUMENT if row else SEPARATOR
+        if self.columns not in (None, len(row)):
+            raise ValueError(f"expected {self.columns} columns, got {len(row)}")
+        if "" in row:
+            place = row.index("") + 1
+            raise ValueError(f"column {place} is empty: fill it, with a hyphen for instance; one tab separates columns")
+        if not self._tagged:
+            token = Token(row[0], tuple(row[1:]))
+        elif len(row) < 2:
+            raise ValueError("expected a word and a tag, got one column")
+        else:
+            self._check(row[-1])
+            token = Token(row[0], tuple(row[1:-1]), row[-1])
+        self.columns = len(row)
+        return token
+
+    def _check(self, tag: str) -> None:
+        if " " in tag:
+            raise ValueError(f"the tag {tag!r} has a space: separate all columns of a row by tabs, or none")
+        if not self._plain:
+            split_tag(tag)
+
+
+class Universal(Layout):
+    """CoNLL-U: ten columns between tabs, comments, and rows of several words or of no word, which are left out.
+
+    Args:
+        column: that has the tags; words alone are read if it is not given.
+    """
+
+    columns = _UNIVERSAL_COLUMNS
+
+    def __init__(self, column: UniversalColumn | None = None) -> None:
+        self._column = column
+
+    def separates(self, row: Sequence[str]) -> bool:
+        """Blank lines do, and comments, which precede the words of a sentence."""
+        return not row or row[0].startswith("#")
+
+    def parse(self, line: str) -> Token | int:
+        """The form of a word and its tag."""
+        if not line.strip():
+            return SEPARATOR
+        if line.startswith("#"):
+            return DOCUMENT if line[1:].split()[:1] == ["newdoc"] else SEPARATOR
+        row = cells(line)
+        identifier = _IDENTIFIER.fullmatch(row[0])
+        if len(row) != _UNIVERSAL_COLUMNS or identifier is None:
+            raise ValueError(
+                f"expected a row of CoNLL-U: {_UNIVERSAL_COLUMNS} columns between tabs, the first a number; "
+                f"got {len(row)} from {row[0]!r}"
+            )
+        if identifier[2]:
+            return SKIPPED
+        if self._column is None:
+            return Token(row[_WORD])
+        tag = row[_UNIVERSAL[self._column]]
+        if tag == _UNANNOTATED and self._column != "feats":
+            others = ", ".join(name for name in _UNIVERSAL if name != self._column)
+            raise ValueError(f"the word {row[_WORD]!r} has no {self._column}: choose another column ({others})")
+        return Token(row[_WORD], (), tag)
+
+
+class Text(Layout):
+    """Lines of text, each a sentence, whose words are split as ``splitter`` does."""
+
+    columns = 1
+
+    def __init__(self, splitter: Splitter) -> None:
+        self._splitter = splitter
+
+    def lines(self, block: bytes) -> Iterable[bytes]:
+        """The words of each line, and an empty line behind them."""
+        for line in super().lines(block):
+            for word in self._splitter.words(line.decode()):
+                yield word.encode()
+            yield b""
+
+    def complete(self, numbers: Sequence[int]) -> int:
+        """As many as there are separators."""
+        return sum(number == SEPARATOR for number in numbers)
+
+    def separates(self, row: Sequence[str]) -> bool:
+        """Every line is a sentence, so only blank ones stand between them."""
+        return not row
+
+    def parse(self, line: str) -> Token | int:
+        """A word."""
+        return Token(line) if line else SEPARATOR
+
+
+def is_universal(name: str, begin: bytes) -> bool:
+    """Whether a file is CoNLL-U, by its name or by its first row.
+
+    Args:
+        name: of the file.
+        begin: its first lines.
+    """
+    if name.removesuffix(".gz").endswith(".conllu"):
+        return True
+    rows = (row for row in _rows(begin) if row and not row[0].startswith("#"))
+    first = next(rows, [])
+    return len(first) == _UNIVERSAL_COLUMNS and _IDENTIFIER.fullmatch(first[0]) is not None
+
+
+def text_cells(begin: bytes, whole: Callable[[Sequence[str]], bool]) -> int | None:
+    """The cells of the first row of a file with lines of text, and not a word with its columns in each line.
+
+    ``None`` for files in columns, which have the same number of columns in nearly all rows. A single row of several
+    cells is text, unless it is a whole row of columns.
+
+    Args:
+        begin: the first lines of the file.
+        whole: whether a row has the columns that it should.
+    """
+    rows = [row for row in _rows(begin) if not separates(row)]
+    counts = Counter(map(len, rows))
+    if all(map(whole, rows)) or max(counts) == 1:
+        return None
+    varied = len(rows) == 1 or 2 * max(counts.values()) <= len(rows)
+    return len(rows[0]) if varied else None
+
+
+def universal_columns() -> str:
+    """The names of the columns of CoNLL-U that a tagger can learn."""
+    *names, last = get_args(UniversalColumn)
+    return f"{', '.join(names)} or {last}"
+
+
+def _rows(begin: bytes) -> Iterable[list[str]]:
+    lines = islice(begin.split(b"\n"), _SNIFFED)
+    return (cells(line.decode(errors="replace")) for line in lines)
