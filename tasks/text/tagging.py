@@ -1,27 +1,178 @@
 """Tagging of files of sentences: what named entities and chunks have in common."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import cached_property, reduce
 from operator import iadd
 from typing import Any, ClassVar, Literal, TextIO
 
+from torch import Tensor
+
 from structsmooth import processes
 from structsmooth.costs import Cost
-from structsmooth.tag_schemes import TagScheme, detect_scheme, joint_scheme
-from structsmooth.tasks.base import FittedTask, Split, Task, own_share
+from structsmooth.markup import Block, Markup
+from structsmooth.metrics import entity_scores
+from structsmooth.problems import SparseChainProblem
+from structsmooth.sequences import SparseSequences
+from structsmooth.tag_schemes import TagScheme, detect_scheme, entities, entity_tags, joint_scheme, transition_mask
+from structsmooth.tasks.base import FittedTask, Latest, Predictions, Split, Task, own_share
+from structsmooth.tasks.chains import best_labels, transition_matrix, write_scores
 from structsmooth.tasks.text.attributes import Templates
-from structsmooth.tasks.text.conll import read_corpus
+from structsmooth.tasks.text.conll import read_corpus, separator_of, write_conll
 from structsmooth.tasks.text.corpus import Corpus, Sentence
-from structsmooth.tasks.text.encoders import AttributeEncoder, DictionaryEncoder, HashingEncoder, attribute_counts
-from structsmooth.tasks.text.fitted import FittedTagging
+from structsmooth.tasks.text.encoders import (
+    AttributeEncoder,
+    DictionaryEncoder,
+    HashingEncoder,
+    attribute_counts,
+    encoder_from_dict,
+)
 from structsmooth.tasks.text.inputs import Inputs
 from structsmooth.tasks.text.layouts import UniversalColumn
-from structsmooth.tasks.text.tags import gold_by_sentence, gold_tag, well_formed
+from structsmooth.tasks.text.plain import TagScores
+from structsmooth.tasks.text.shown import confusion, scores_table, sentence_markup, weightiest_attributes
+from structsmooth.tasks.text.tags import gold_by_sentence, gold_tag, gold_tags, labels_of, unknown_tags, well_formed
 
 Scheme = Literal[TagScheme, "plain"]
 """A scheme of tags of entities, or plain tags, which are taken as they are."""
+
+
+@dataclass(frozen=True)
+class FittedTagging(FittedTask):
+    """A tagger with the attributes, the tags, which are its states, and what it reads."""
+
+    task: "Tagging"
+    encoder: AttributeEncoder
+    tags: list[str]
+    inputs: Inputs
+
+    takes_text: ClassVar[bool] = True
+
+    def read(self, path: str | TextIO, split: Split = "predict") -> Corpus:
+        """Sentences of a file as :meth:`Tagging.read` reads it; files to predict may lack the tags.
+
+        Raises:
+            ValueError: columns of the training data that the file lacks.
+        """
+        if split == "predict":
+            return self.inputs.read(path, self.tags)
+        return self.inputs.check(self.task.read(path, split), path if isinstance(path, str) else "standard input")
+
+    def examples(self, inputs: Sequence[Any]) -> Sequence[Sentence]:
+        """Sentences, also from lists of tokens: words, or tuples of words and the other columns before the tag.
+
+        If the tagger needs words alone, a sentence may also be a line of text.
+
+        Raises:
+            ValueError: a sentence without tokens, or a token without all columns of the training data.
+        """
+        return inputs if isinstance(inputs, Corpus) else list(map(self.inputs.sentence, inputs))
+
+    def problem(self, examples: Sequence[Sentence]) -> SparseChainProblem:
+        """Structural hinge losses of the linear chain."""
+        corpus = Corpus.of(examples)
+        labels = labels_of(corpus, self._scheme, self.tags)
+        sequences = self.encoder.encode(corpus, self._templates, self.task.attributes_cache)
+        sizes, scale = (self.encoder.size, len(self.tags)), self.task.transition_scale
+        return SparseChainProblem(sequences, labels, *sizes, self.task.cost, transition_scale=scale)
+
+    def predict(self, weights: Tensor, examples: Sequence[Sentence], k: int = 1) -> Predictions:
+        """The k best tag sequences of each sentence with their scores, well-formed unless tags are plain."""
+        mask = None if self._scheme is None else transition_mask(self.tags, self._scheme)
+        scale = self.task.transition_scale
+        ranked_labels = best_labels(self._sequences(examples), weights, len(self.tags), k, mask, scale)
+        return [[(score, [self.tags[state] for state in y]) for score, y in ranked] for ranked in ranked_labels]
+
+    def measure(self, examples: Sequence[Sentence], outputs: Sequence[list[str]]) -> tuple[dict[str, float], str]:
+        """Precision, recall and F1 of entities, as ``conlleval`` computes them, and F1 of tokens outside O.
+
+        Plain tags have accuracy and macro F1.
+        """
+        gold = [gold_tags(sentence) for sentence in examples]
+        scores = TagScores.of(gold, outputs) if self._scheme is None else entity_scores(gold, outputs)
+        return scores.as_dict(), str(scores)
+
+    def unseen_labels(self, examples: Sequence[Sentence]) -> Mapping[str, int]:
+        """How many tokens have each tag, in the scheme of the tagger, that it does not know."""
+        return unknown_tags(Corpus.of(examples), self._scheme, self.tags)
+
+    def write(self, examples: Sequence[Sentence], predictions: Predictions, stream: TextIO) -> None:
+        """Column file: after the columns that were read, a column for each alternative, the best one first.
+
+        Where there are several, a comment line before the sentence has their scores in the same order. A sentence with
+        fewer possible taggings gets fewer columns.
+        """
+        separator = separator_of(examples)
+        for sentence, ranked in zip(examples, predictions, strict=True):
+            write_scores(ranked, stream)
+            *others, last = [tags for _, tags in ranked]
+            gold = [] if sentence.tags is None else [sentence.tags]
+            write_conll([Sentence(sentence.words, [*sentence.columns, *gold, *others])], [last], stream, separator)
+
+    def show_example(self, example: Sentence, ranked: Sequence[tuple[float, list[str]]]) -> Markup:
+        """Words with their tags in colours, with the right tag where the predicted one is wrong."""
+        gold = None if example.tags is None else self._in_scheme(example)
+        return sentence_markup(example.words, gold, ranked, self.tags)
+
+    def mistake(self, example: Sentence, output: list[str]) -> float:
+        """Number of wrong tags."""
+        return sum(a != b for a, b in zip(self._in_scheme(example), output, strict=True))
+
+    def show_results(self, examples: Sequence[Sentence], outputs: Sequence[list[str]]) -> list[Block]:
+        """Scores of each type of entity, or of each plain tag, and which tags are taken for which."""
+        gold = [self._in_scheme(sentence) for sentence in examples]
+        if self._scheme is None:
+            plain = TagScores.of(gold, outputs)
+            return [scores_table("Tokens by tag", "tag", plain.by_tag, plain.overall), confusion(gold, outputs)]
+        scores = entity_scores(gold, outputs)
+        return [scores_table("Entities by type", "type", scores.by_type, scores.overall), confusion(gold, outputs)]
+
+    def show_weights(self, weights: Tensor, examples: Sequence[Sentence]) -> list[Block]:
+        """Scores of pairs of tags, and the attributes with the largest weights, of those that can be named."""
+        pairs = transition_matrix(weights, self.tags, self.task.transition_scale, "tag")
+        names = self.encoder.names(examples, self._templates)
+        rows = weights.detach().view(-1, len(self.tags))[: self.encoder.size]
+        return [pairs, *weightiest_attributes(rows, names, self.tags)]
+
+    def input_to_json(self, example: Sentence) -> dict[str, Any]:
+        """Its ``tokens``."""
+        return {"tokens": list(example.words)}
+
+    def output_to_json(self, output: list[str]) -> dict[str, Any]:
+        """Its ``tags``."""
+        return {"tags": output}
+
+    def output_from_json(self, values: Mapping[str, Any]) -> list[str]:
+        """The inverse of :meth:`output_to_json`."""
+        return [str(tag) for tag in values["tags"]]
+
+    @classmethod
+    def from_learned(cls, task: Task, learned: Mapping[str, Any]) -> FittedTask:
+        """The tagger with the attributes, the tags and the columns that ``to_dict`` gave."""
+        # Version 0.2 knew the number of columns alone.
+        inputs = Inputs.from_dict(learned["inputs"]) if "inputs" in learned else Inputs(learned["columns"])
+        encoder = encoder_from_dict(learned["encoder"])
+        return super().from_learned(task, {"encoder": encoder, "tags": learned["tags"], "inputs": inputs})
+
+    def _in_scheme(self, sentence: Sentence) -> list[str]:
+        """The tags of a sentence in the scheme of the tagger."""
+        gold = gold_tags(sentence)
+        return gold if self._scheme is None else entity_tags(entities(gold), len(sentence), self._scheme)
+
+    @property
+    def _scheme(self) -> TagScheme | None:
+        """The scheme; ``None`` for plain tags."""
+        assert self.task.scheme is not None
+        return None if self.task.scheme == "plain" else self.task.scheme
+
+    @property
+    def _templates(self) -> Templates:
+        return self.inputs.templates(self.task.templates)
+
+    @cached_property
+    def _sequences(self) -> Latest[SparseSequences]:
+        return Latest(lambda examples: self.encoder.encode(examples, self._templates))
 
 
 @dataclass(frozen=True)

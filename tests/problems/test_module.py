@@ -268,7 +268,7 @@ def test_refuses_nothing_to_train(change: dict[str, Any], message: str, examples
 
 
 def test_refuses_modules_that_return_scores(examples: list[Example]) -> None:
-    problem = ModuleProblem(nn.Linear(4, 3), examples)
+    problem = ModuleProblem(nn.Linear(4, 3).double(), examples)
     with pytest.raises(TypeError, match=r"^the forward of Linear must be a structure .* got a tensor of shape .*wrap"):
         problem.loss(problem.start())
 
