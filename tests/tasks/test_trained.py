@@ -78,7 +78,7 @@ def test_sentences_may_be_plain_lists(file: str) -> None:
 
 
 def test_refusals(file: str) -> None:
-    with pytest.raises(ValueError, match="lam must be a number or c/n with c >= 0, such as .*, got 'ten'"):
+    with pytest.raises(ValueError, match=r"lam must be a number or c/n with c >= 0, such as .*, got 'ten'"):
         trained(file, lam="ten")
     with pytest.raises(FileNotFoundError, match="nowhere: no model"):
         load("nowhere")
