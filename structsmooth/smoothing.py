@@ -49,7 +49,8 @@ class L2(Smoother):
     """ℓ₂ smoothing by the top-K strategy: max over u in the simplex of ⟨u, z⟩ − (μ/2)(‖u‖² − 1), z the K best scores.
 
     0 ≤ h_μ − h ≤ μ/2. The projection onto the simplex is sparse. If at most K outputs would get weight, the top-K
-    strategy is exact; see :meth:`is_exact`.
+    strategy is exact; see :meth:`is_exact`. Values are twice differentiable, where the K best outputs and the support
+    of the projection are unique.
 
     Args:
         mu: level of smoothing, > 0, in units of the score.
@@ -80,12 +81,19 @@ class L2(Smoother):
     def with_max(self, structure: Structure) -> tuple[Tensor, Tensor | None]:
         """h_μ of the K best scores, and the best of them."""
         values, _ = structure.topk(self.k)
-        best = values.detach()
-        u = simplex_projection(torch.where(best[:, :1] > -torch.inf, best, 0.0) / self.mu)
-        # By Danskin's theorem, u is constant in the gradient.
-        inner = torch.where(u > 0, u * torch.where(u > 0, values, 0.0), 0.0).sum(-1)
-        smoothed = inner - self.mu / 2 * (u.square().sum(-1) - 1)
-        return torch.where(best[:, 0] > -torch.inf, smoothed, -torch.inf), best[:, 0]
+        best = values.detach()[:, :1]
+        feasible = best > -torch.inf
+        largest = torch.where(feasible, best, 0.0)
+        support = simplex_projection(torch.where(feasible, values.detach(), 0.0) / self.mu) > 0
+        # Where the support stays the same, h_μ is a quadratic function, and autograd finds all of its derivatives: the
+        # first is u = 1/s + (z - mean)/μ, with s the size of the support. Scores below the largest lose no digits.
+        size = support.sum(-1, keepdim=True).to(values.dtype)
+        below = torch.where(support, values - largest, 0.0)
+        mean = below.sum(-1, keepdim=True) / size
+        deviations = torch.where(support, below - mean, 0.0)
+        smoothed = largest + mean + deviations.square().sum(-1, keepdim=True) / (2 * self.mu)
+        smoothed = smoothed + self.mu / 2 * (1 - 1 / size)
+        return torch.where(feasible, smoothed, -torch.inf).squeeze(-1), best.squeeze(-1)
 
     def is_exact(self, structure: Structure) -> Tensor:
         """Whether the top-K strategy equals full ℓ₂ smoothing (Proposition 4): bool [B]."""

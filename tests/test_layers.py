@@ -18,8 +18,11 @@ from structsmooth import (
     BinaryGraph,
     Candidates,
     DeformableTree,
+    Entropy,
     LinearChain,
     Matching,
+    Max,
+    Smoother,
     StructuralHinge,
     Structure,
     Subwindows,
@@ -225,10 +228,11 @@ def test_a_compiled_backend_asked_for_cannot_be_transformed() -> None:
         torch.func.grad(lambda u: LinearChain(u, u[0, :S], backend="compiled").logsumexp().sum())(normal(B, T, S))
 
 
+@pytest.mark.parametrize("smoother", [Entropy(1.0), L2(5.0, 4)], ids=["entropy", "l2"])
 @both_backends
-def test_gradients_of_the_exp_oracle_can_be_penalized(backend: str) -> None:
+def test_gradients_of_smooth_losses_can_be_penalized(backend: str, smoother: Smoother) -> None:
     """Double backward through module and oracle; the directional derivative against finite differences."""
-    tagger, loss = Tagger(backend).double(), StructuralHinge.crf()
+    tagger, loss = Tagger(backend).double(), StructuralHinge(smoother)
     x = X.double().requires_grad_()
 
     def penalty() -> Tensor:
@@ -244,7 +248,27 @@ def test_gradients_of_the_exp_oracle_can_be_penalized(backend: str) -> None:
         values.append(penalty().detach())
         with torch.no_grad():
             tagger.transition -= sign * step * direction
+    assert second.any()
     assert_close((second * direction).sum(), (values[0] - values[1]) / (2 * step), rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:FutureWarning")  # that of torch for jvp
+@every_loss
+@pytest.mark.parametrize("build", BATCHED.values(), ids=BATCHED)
+def test_hessians(build: Callable[[Tensor], Structure], loss: StructuralHinge) -> None:
+    """Against differences of gradients; they are zero where the loss is piecewise linear."""
+    structure = build(normal(B, T, S).double())
+    scores, *others = structure.potentials
+    y = labels(structure)
+
+    def total(scores: Tensor) -> Tensor:
+        return loss(structure.replace(scores, *others), y).sum()
+
+    hessian = torch.func.hessian(total)(scores).view(scores.numel(), *scores.shape)
+    step = 1e-6 * torch.eye(scores.numel(), dtype=scores.dtype).view(-1, *scores.shape)
+    gradient = torch.func.vmap(torch.func.grad(total))
+    assert_close(hessian, (gradient(scores + step) - gradient(scores - step)) / 2e-6, rtol=1e-6, atol=1e-8)
+    assert bool(hessian.any()) == (not isinstance(loss.smoother, Max))
 
 
 @every_loss

@@ -166,6 +166,23 @@ def test_second_derivatives(member: Member, oracle: str, forbidden: float) -> No
     assert torch.autograd.gradgradcheck(finite, free, fast_mode=True)
 
 
+@every()
+def test_second_derivatives_of_the_projection(member: Member) -> None:
+    """ℓ₂ smoothing is quadratic where its support and the K best outputs stay the same."""
+    instance = member.random("tiny")
+    potentials, build = potentials_of(instance), member.on(instance)
+    smoother = L2(4.0, K)
+
+    def smoothed(*potentials: Tensor) -> Tensor:
+        return smoother(build(*potentials))
+
+    inputs = [scores.requires_grad_() for scores in potentials]
+    gradients = torch.autograd.grad(smoothed(*inputs).sum(), inputs, create_graph=True)
+    curvature = torch.autograd.grad(torch.stack([g.square().sum() for g in gradients]).sum(), inputs)
+    assert any(slope.any() for slope in curvature)
+    assert torch.autograd.gradgradcheck(smoothed, inputs, fast_mode=True)
+
+
 @every_oracle()
 def test_an_example_without_outputs_has_no_gradient(member: Member, oracle: str) -> None:
     instance = member.random("medium")
