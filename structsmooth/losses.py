@@ -10,6 +10,8 @@ from structsmooth.smoothing import L2, Entropy, Max, Smoother
 from structsmooth.structures.base import PartCosts, Structure, lengths_of
 
 Reduction = Literal["mean", "sum", "none", "token"]
+# A default must be a plain value for torch.compile to build a loss inside a compiled function.
+Margin = PartCosts | Tensor | tuple[Tensor, ...] | Literal["hamming"]
 
 
 class StructuralHinge(nn.Module):
@@ -19,7 +21,8 @@ class StructuralHinge(nn.Module):
 
     Args:
         smoother: ``Max()`` for the hinge itself, ``L2(mu, k)`` or ``Entropy(mu)`` for a smoothed hinge.
-        cost: task loss that sets the margin, as in :meth:`Structure.cost_augmented`; ``None`` for no margin.
+        cost: task loss that sets the margin, as in :meth:`Structure.cost_augmented`. ``"hamming"`` is ``Hamming()``;
+            ``None`` is no margin.
         reduction: over the batch: ``"mean"``, ``"sum"``, ``"none"``, or ``"token"`` for the sum divided by the number
             of variables, padding and masked positions apart. Means over nothing are NaN, as in torch.
 
@@ -38,7 +41,7 @@ class StructuralHinge(nn.Module):
     def __init__(
         self,
         smoother: Smoother | None = None,
-        cost: PartCosts | Tensor | tuple[Tensor, ...] | None = Hamming(),  # noqa: B008 - immutable
+        cost: Margin | None = "hamming",
         reduction: Reduction = "mean",
     ) -> None:
         super().__init__()
@@ -47,7 +50,7 @@ class StructuralHinge(nn.Module):
         if not (smoother is None or isinstance(smoother, Smoother)):
             raise TypeError(f"smoother must be a Smoother, got {type(smoother).__name__}")
         self.smoother = Max() if smoother is None else smoother
-        self.cost = cost
+        self.cost = _hamming(cost) if isinstance(cost, str) else cost
         self.reduction = reduction
 
     if TYPE_CHECKING:
@@ -68,7 +71,7 @@ class StructuralHinge(nn.Module):
     @classmethod
     def softmax_margin(
         cls,
-        cost: PartCosts | Tensor | tuple[Tensor, ...] = Hamming(),  # noqa: B008 - immutable
+        cost: Margin = "hamming",
         reduction: Reduction = "mean",
     ) -> "StructuralHinge":
         """Softmax-margin (Gimpel and Smith 2010): exp oracle with cost."""
@@ -138,8 +141,8 @@ class SlackRescaledHinge(StructuralHinge):
 
     Args:
         smoother: ``Max()`` for the hinge itself, ``L2(mu, k)`` or ``Entropy(mu)`` for a smoothed hinge.
-        cost: task loss ℓ that is the same for all mistakes in an example, such as ``Hamming()`` and
-            ``NormalizedHamming()``.
+        cost: task loss ℓ that is the same for all mistakes in an example, such as ``Hamming()``, which is also
+            ``"hamming"``, and ``NormalizedHamming()``.
         reduction: as for :class:`StructuralHinge`.
 
     Reference:
@@ -156,9 +159,10 @@ class SlackRescaledHinge(StructuralHinge):
     def __init__(
         self,
         smoother: Smoother | None = None,
-        cost: Cost = Hamming(),  # noqa: B008 - immutable
+        cost: Cost | Literal["hamming"] = "hamming",
         reduction: Reduction = "mean",
     ) -> None:
+        cost = _hamming(cost) if isinstance(cost, str) else cost
         if not isinstance(cost, Cost):
             raise TypeError(f"slack rescaling needs a Cost of wrong labels, got {type(cost).__name__}")
         super().__init__(smoother, RescaledMargin(), reduction)
@@ -171,3 +175,10 @@ class SlackRescaledHinge(StructuralHinge):
     def extra_repr(self) -> str:
         """Settings, for printing."""
         return f"smoother={self.smoother}, cost={self.mistakes}, reduction={self.reduction!r}"
+
+
+def _hamming(name: str) -> Hamming:
+    """The cost of that name."""
+    if name != "hamming":
+        raise TypeError(f'cost must be a cost, part costs, "hamming" or None, got {name!r}')
+    return Hamming()

@@ -22,6 +22,7 @@ from structsmooth import (
     LinearChain,
     Matching,
     Max,
+    SlackRescaledHinge,
     Smoother,
     StructuralHinge,
     Structure,
@@ -107,6 +108,27 @@ def test_training_steps_compile_as_one_graph(backend: str) -> None:
     torch.compiler.reset()
     compiled = torch.compile(run, fullgraph=True, backend="aot_eager")
     assert_close(losses_and_gradients(compiled, tagger), losses_and_gradients(run, tagger))
+
+
+BUILT = {
+    "hinge": StructuralHinge,
+    "smoothed": lambda: StructuralHinge(L2(0.5, 3).with_mu(0.7)),
+    "softmax_margin": StructuralHinge.softmax_margin,
+    "weighted": lambda: StructuralHinge(cost=WeightedHamming((1.0, 2.0, 0.5))),
+    "slack": SlackRescaledHinge,
+}
+
+
+@pytest.mark.parametrize("build", BUILT.values(), ids=BUILT)
+def test_losses_can_be_built_inside_compiled_functions(build: Callable[[], StructuralHinge]) -> None:
+    chain = Tagger("torch")(X[:, :3]).detach()
+
+    def run(unary: Tensor) -> Tensor:
+        return build()(chain.replace(unary, chain.transition), Y[:, :3])
+
+    torch.compiler.reset()
+    compiled = torch.compile(run, fullgraph=True, backend="aot_eager")
+    assert_close(compiled(chain.unary), run(chain.unary))
 
 
 @pytest.mark.skipif(not any(map(shutil.which, ("g++", "clang++"))), reason="inductor needs a C++ compiler")

@@ -240,3 +240,10 @@ def test_arguments_of_other_kinds_are_refused(loss: StructuralHinge) -> None:
 def test_settings_are_printed() -> None:
     expected = "StructuralHinge(smoother=L2(mu=1.0, k=5), cost=None, reduction='mean')"
     assert repr(StructuralHinge.sparsemap()) == expected
+
+
+@pytest.mark.parametrize("loss", [StructuralHinge, SlackRescaledHinge])
+def test_the_cost_by_its_name(loss: type[StructuralHinge]) -> None:
+    assert repr(loss(cost="hamming")) == repr(loss(cost=Hamming())) == repr(loss())
+    with pytest.raises(TypeError, match="cost must be a cost, part costs, \"hamming\" or None, got 'haming'"):
+        loss(cost="haming")

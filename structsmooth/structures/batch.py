@@ -96,11 +96,16 @@ class Batch:
         """Names of the tensors with a row for each example."""
         return self.potential_names + self.row_names
 
+    def attributes(self) -> dict[str, Any]:
+        """All attributes by name, but cached properties."""
+        if not torch.compiler.is_compiling():
+            return {name: value for name, value in vars(self).items() if name not in self._cached}
+        # torch 2.5 does not trace vars(), and 2.11 traces no attributes but those that are named.
+        return {name: getattr(self, name) for name in self._assigned if hasattr(self, name)}
+
     def _tensors(self) -> dict[str, Tensor]:
         """All tensors that the batch was made of."""
-        names = self._assigned if torch.compiler.is_compiling() else vars(self)  # torch 2.5 does not trace vars()
-        own = {name: getattr(self, name, None) for name in names if name not in self._cached}
-        return {name: value for name, value in own.items() if isinstance(value, Tensor)}
+        return {name: value for name, value in self.attributes().items() if isinstance(value, Tensor)}
 
     def _mapped(self: B, function: Callable[[str, Tensor], Tensor], names: tuple[str, ...] | None = None) -> B:
         """A copy with other tensors, of the given names or of all."""
@@ -123,9 +128,8 @@ class Batch:
                 batch.__dict__.pop(name, None)
             return batch
         batch = object.__new__(type(self))
-        for name in self._assigned:  # torch 2.11 and older trace no attributes but those that are named
-            if hasattr(self, name):
-                setattr(batch, name, getattr(self, name))
+        for name, value in self.attributes().items():
+            setattr(batch, name, value)
         return batch
 
 

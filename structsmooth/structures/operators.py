@@ -50,13 +50,13 @@ cpu_operator = functools.partial(operator, device="cpu")
 
 
 def _opaque(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, opaque to ``torch.compile`` if that is in use."""
+    """The function, opaque to ``torch.compile`` if that is in use; results are contiguous, as tracing expects them."""
 
     @functools.wraps(function)
     def call(*arguments: Any) -> Any:
-        if "torch._dynamo" in sys.modules:
-            return torch.compiler.disable(function)(*arguments)
-        return function(*arguments)
+        run = torch.compiler.disable(function) if "torch._dynamo" in sys.modules else function
+        results = run(*arguments)
+        return results.contiguous() if isinstance(results, Tensor) else tuple(r.contiguous() for r in results)
 
     return call
 

@@ -51,8 +51,26 @@ class TopK(Semiring):
 
     def sum(self, values: Tensor, dim: int) -> Tensor:
         """The k largest over ``dim`` and the slots; a stable sort, so that ties go to the lowest index."""
-        merged = values.movedim(dim, -2).flatten(-2)
-        return merged.sort(dim=-1, descending=True, stable=True).values[..., : self.k]
+        return _sorted(values.movedim(dim, -2)).values[..., : self.k]
+
+    def find(self, values: Tensor, ranks: Tensor) -> tuple[Tensor, Tensor]:
+        """Where :meth:`sum` took the values of the given ranks from: the way back along the best alternatives.
+
+        Args:
+            values: [..., A, R], with leading dimensions that broadcast to those of the ranks.
+            ranks: int64 [...], of a value in the sum over A.
+
+        Returns:
+            Indices of alternatives [...], and slots [...].
+        """
+        order = _sorted(values).indices.expand(*ranks.shape, -1)
+        place = order.gather(-1, ranks.unsqueeze(-1)).squeeze(-1)
+        return place // values.shape[-1], place % values.shape[-1]
+
+
+def _sorted(values: Tensor) -> torch.return_types.sort:
+    """All values [..., A, R] of each list in descending order."""
+    return values.flatten(-2).sort(dim=-1, descending=True, stable=True)
 
 
 # Semiring sum [B, R] of the scores of all outputs, from potentials of nodes and edges.
@@ -111,6 +129,12 @@ def outside_inference_mode(function: Callable[..., R], *tensors: Tensor) -> R:
         return function(*tensors)
     with torch.inference_mode(False):
         return function(*(tensor.clone() for tensor in tensors))
+
+
+def softmax(scores: Tensor, dim: int) -> Tensor:
+    """``torch.softmax`` with zeros instead of NaN, and without gradient, where every score is -inf."""
+    possible = (scores > -torch.inf).any(dim, keepdim=True)
+    return torch.where(possible, torch.where(possible, scores, 0.0).softmax(dim), 0.0)
 
 
 def logsumexp(values: Tensor, dim: int) -> Tensor:

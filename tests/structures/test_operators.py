@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from enumerated_factor_graphs import random_factor_graphs
 from enumeration import (
     FORMS,
     random_chains,
@@ -21,6 +22,8 @@ from torch import Tensor, fx
 from structsmooth.structures import LinearChain
 from structsmooth.structures.chain import operators as chain
 from structsmooth.structures.deformable_tree import operators as deformable_tree
+from structsmooth.structures.factor_graph import operators as factor_graph
+from structsmooth.structures.factor_graph import relaxed_operators as relaxed
 from structsmooth.structures.graph_cut import operators as graph_cut
 from structsmooth.structures.matching import operators as matching
 from structsmooth.structures.subwindows import operators as subwindows
@@ -81,6 +84,19 @@ def calls() -> dict[str, tuple[Any, tuple[Any, ...]]]:
         "matching max_marginals": (matching.max_marginals, inputs),
         "matching max_marginals_gradient": (matching.max_marginals_gradient, constants),
     }
+    for name, extra in {"forests": 0, "cycles": 2}.items():
+        unary, edges, pairwise, *masks = random_factor_graphs(2, 4, extra, 2)
+        inputs = *differentiable(unary, pairwise), edges, *masks
+        uniform = torch.full((2, 3, 4), 0.4, dtype=torch.float64)
+        constants = unary.detach(), pairwise.detach(), edges, *masks
+        cases |= {
+            f"factor_graph top_k of {name}": (factor_graph.top_k, (*inputs, 3, 2**18, 1000)),
+            f"factor_graph marginals of {name}": (factor_graph.marginals, (*inputs, 2**18)),
+            f"factor_graph max_marginals of {name}": (factor_graph.max_marginals, (*inputs, 2**18)),
+            f"factor_graph sample of {name}": (factor_graph.sample, (*constants, uniform, 2**18)),
+            f"local_polytope largest of {name}": (relaxed.largest, (*inputs, [], "messages", 1e-6, 100)),
+            f"local_polytope logsumexp of {name}": (relaxed.logsumexp, (*constants, 100)),
+        }
     (scores,) = differentiable(random_scores(torch.Generator().manual_seed(0), False, 0.0)(1, 5, 6))
     return cases | {"subwindows top_k": (subwindows.top_k, (scores, 3, 1000))}
 

@@ -179,7 +179,7 @@ def max_marginals(unary: Tensor, transition: Tensor, lengths: Tensor) -> Tensor:
 
 
 def _like_sample(unary: Tensor, transition: Tensor, lengths: Tensor, uniform: Tensor) -> Tensor:
-    return torch.empty_like(uniform, dtype=torch.int64)
+    return uniform.new_empty(uniform.shape, dtype=torch.int64)
 
 
 @cpu_operator("chain_sample", _like_sample)

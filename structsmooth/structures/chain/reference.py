@@ -1,17 +1,14 @@
 """Oracles of the linear chain in plain torch: one recursion over a semiring, from which every query is derived.
 
-The readable reference, on any device and twice differentiable. Statistics are the gradient of a value with respect to
-zeros added to the potentials, so the caller's tensors stay untouched. Shapes: unary [B, T, S], transition
-[1 or B, 1 or T-1, S, S], mask [B, T], true on the first ``length`` positions; scores at padding may be anything.
+The readable reference, on any device and twice differentiable. The recursion goes forward; marginals, the best outputs
+and samples go back through its messages. Shapes: unary [B, T, S], transition [1 or B, 1 or T-1, S, S], mask [B, T],
+true on the first ``length`` positions; scores at padding may be anything.
 """
-
-from functools import partial
 
 import torch
 from torch import Tensor
 
-from structsmooth.structures import semirings
-from structsmooth.structures.semirings import Log, Semiring, TopK, inverse_cdf
+from structsmooth.structures.semirings import Log, Semiring, TopK, inverse_cdf, softmax
 
 
 def check_lengths(lengths: Tensor, steps: int) -> None:
@@ -82,14 +79,47 @@ def logsumexp(unary: Tensor, transition: Tensor, mask: Tensor) -> Tensor:
 
 
 def marginals(unary: Tensor, transition: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Marginals [B, T, S] and [B, T-1, S, S], differentiable."""
-    return semirings.marginals(partial(recursion, mask=mask), *masked(unary, transition, mask))
+    """Marginals [B, T, S] and [B, T-1, S, S], differentiable: forward filtering, backward smoothing."""
+    unary, edges = masked(unary, transition, mask)
+    messages = _messages(Log(), unary, edges, mask)
+    nodes = [softmax(messages[-1].squeeze(-1), 1)]
+    pairs: list[Tensor] = []
+    for t in range(unary.shape[1] - 2, -1, -1):
+        # The distribution of y_t given y_{t+1} times that of y_{t+1}.
+        both = softmax(messages[t] + edges[:, t], 1) * nodes[0].unsqueeze(1)
+        inside = mask[:, t + 1]
+        pairs.insert(0, torch.where(inside[:, None, None], both, 0.0))
+        # Beyond its end, a sequence keeps its last message.
+        nodes.insert(0, torch.where(inside.unsqueeze(-1), both.sum(2), nodes[0]))
+    node = torch.where(mask.unsqueeze(-1), torch.stack(nodes, 1), 0.0)
+    return node, torch.stack(pairs, 1) if pairs else edges
 
 
 def top_k(unary: Tensor, transition: Tensor, mask: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Values [B, k] and outputs [B, k, T], 0 at padding."""
-    values, y = semirings.top_k(partial(recursion, mask=mask), *masked(unary, transition, mask), k)
-    return values, y * mask.unsqueeze(1)
+    """Values [B, k] and outputs [B, k, T], 0 at padding: forward messages, and back along their best alternatives."""
+    best = TopK(k)
+    unary, edges = masked(unary, transition, mask)
+    messages = _messages(best, unary, edges, mask)
+    values = best.sum(messages[-1], 1)
+    values = torch.where(values > -torch.inf, values, -torch.inf)
+    y = _backward(best, messages, edges, mask)
+    return values, torch.where(mask.unsqueeze(1) & (values > -torch.inf).unsqueeze(-1), y, 0)
+
+
+@torch.no_grad()
+def _backward(best: TopK, messages: list[Tensor], edges: Tensor, mask: Tensor) -> Tensor:
+    """The labels [B, k, T] of the best outputs, from the last position to the first."""
+    batch, _, states, _ = edges.shape
+    slots = torch.arange(best.k, device=edges.device).expand(batch, -1)
+    label, rank = best.find(messages[-1].unsqueeze(1), slots)
+    y = [label]
+    for t in range(len(messages) - 2, -1, -1):
+        scores = edges[:, t].mT.gather(1, label.unsqueeze(-1).expand(-1, -1, states))
+        found = best.find(messages[t].unsqueeze(1) + scores.unsqueeze(-1), rank)
+        inside = mask[:, t + 1, None]
+        label, rank = torch.where(inside, found[0], label), torch.where(inside, found[1], rank)
+        y.insert(0, label)
+    return torch.stack(y, 2)
 
 
 def max_marginals(unary: Tensor, transition: Tensor, mask: Tensor) -> Tensor:

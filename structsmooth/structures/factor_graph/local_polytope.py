@@ -1,20 +1,13 @@
 """The local polytope of a factor graph as an output space, so that losses and solvers work on the relaxation."""
 
-from typing import ClassVar
+from typing import ClassVar, cast
 
-import torch
 from torch import Tensor
 
 from structsmooth.structures.base import check_k
+from structsmooth.structures.factor_graph import relaxed_operators
 from structsmooth.structures.factor_graph.graph import FactorGraph
-from structsmooth.structures.factor_graph.messages import Messages, with_penalties
 from structsmooth.structures.factor_graph.relaxation import RelaxationMethod
-from structsmooth.structures.factor_graph.roof_duality import optimum
-
-# Sweeps between two looks at how far message passing has come.
-_ROUND = 10
-# Largest difference between the distributions of nodes and edges at which they count as equal.
-_AGREEMENT = 1e-9
 
 
 class LocalPolytope(FactorGraph):
@@ -58,21 +51,17 @@ class LocalPolytope(FactorGraph):
         tolerance: float = 1e-6,
         max_sweeps: int = 500,
     ) -> None:
-        vars(self).update(vars(graph))  # which is checked
+        for name, value in graph.attributes().items():  # which are checked
+            setattr(self, name, value)
         self.method: RelaxationMethod = method
         self.tolerance, self.max_sweeps = tolerance, max_sweeps
 
     def max(self) -> tuple[Tensor, Tensor]:
         """The optimum of the relaxation [B], whose gradient is its distributions, and rounded labels [B, N]."""
-        if self._may_cut:
-            unary, pairwise, layout = self._scores()
-            if bool(unary.isfinite().all()) and bool(pairwise.isfinite().all()):
-                # There is no need of messages, nor of better labels: a cut of each example is enough.
-                node, edge = optimum(unary.detach(), pairwise.detach(), layout)
-                value = (unary * node).sum((1, 2)) + (pairwise * edge).sum((1, 2, 3))
-                return value.to(self._dtype), (node[..., 1] > node[..., 0]).long()
-        relaxation = self.relaxed(self.method, tolerance=self.tolerance, max_sweeps=self.max_sweeps)
-        return relaxation.value, relaxation.labels
+        value, labels, _, _ = relaxed_operators.largest(
+            *self._expanded, self._factors, self.method, float(self.tolerance), int(self.max_sweeps)
+        )
+        return value, labels[:, : self.unary.shape[1]]
 
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
         """As :meth:`max`, for k = 1.
@@ -87,22 +76,13 @@ class LocalPolytope(FactorGraph):
 
     def logsumexp(self) -> Tensor:
         """The least smoothed dual, [B]; differentiable once."""
-        unary, pairwise, layout = self._scores()
-        finite, least = with_penalties(unary, pairwise, layout)
-        one = torch.ones(len(unary), dtype=torch.float64, device=unary.device)
-        value = finite.dual(self._messages(finite, one), one)
-        return torch.where(value > least, value, -torch.inf).to(self._dtype)
+        value, _, _ = relaxed_operators.logsumexp(*self._expanded, int(self.max_sweeps))
+        return cast(Tensor, value)
 
     def marginals(self) -> tuple[Tensor, ...]:
         """Distributions of the parts at the least smoothed dual; not differentiable."""
-        finite, least = with_penalties(*self.detach()._scores())
-        one = torch.ones_like(finite.unary[:, 0, 0])
-        deltas = self._messages(finite, one)
-        feasible = finite.dual(deltas, one) > least
-        node, edge = finite.softmax(deltas, one)
-        node = torch.where(feasible[:, None, None], node, 0.0)
-        edge = torch.where(feasible[:, None, None, None], edge, 0.0)
-        return self._contracted(node.to(self._dtype), edge.to(self._dtype))
+        _, node, edge = relaxed_operators.logsumexp(*self._expanded, int(self.max_sweeps))
+        return self._contracted(node, edge)
 
     def max_marginals(self) -> Tensor:
         """Not known."""
@@ -113,17 +93,8 @@ class LocalPolytope(FactorGraph):
         raise self._no_oracle("sample")
 
     @property
-    def _may_cut(self) -> bool:
-        """Whether the relaxation is a minimum cut, on the CPU."""
-        binary = self.unary.shape[-1] == 2 and self.factors is None and self.unary.device.type == "cpu"
-        return binary and self.method in ("auto", "cut")
-
-    def _messages(self, problem: Messages, tau: Tensor) -> Tensor:
-        """The messages of the least dual at temperatures ``tau``."""
-        with torch.no_grad():
-            deltas = problem.zero()
-            for _ in range(0, self.max_sweeps, _ROUND):
-                deltas = problem.sweep(deltas, tau, _ROUND)
-                if bool(problem.disagreement(problem.softmax(deltas, tau)) <= _AGREEMENT):
-                    break
-        return deltas
+    def _factors(self) -> list[Tensor]:
+        """What rounding needs to know of factors, if there are any."""
+        if self.factors is None:
+            return []
+        return [self.scopes, self.transitions, self._owners, self._pairs, self.factors.detach()]

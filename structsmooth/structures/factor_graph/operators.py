@@ -215,7 +215,7 @@ def max_marginals(
 
 
 def _like_sample(unary: Tensor, *others: Any) -> Tensor:
-    return torch.empty_like(others[4], dtype=torch.int64)
+    return unary.new_empty(others[4].shape, dtype=torch.int64)
 
 
 @operator("factor_graph_sample", _like_sample)

@@ -116,7 +116,7 @@ def max_marginals(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor
 
 
 def _like_sample(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor, uniform: Tensor) -> Tensor:
-    return torch.empty_like(uniform, dtype=torch.int64)
+    return uniform.new_empty(uniform.shape, dtype=torch.int64)
 
 
 @cpu_operator("tree_sample", _like_sample)

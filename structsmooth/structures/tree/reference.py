@@ -1,18 +1,16 @@
 """Oracles of trees in plain torch: one recursion over a semiring, from which every query is derived.
 
-The readable reference, on any device and twice differentiable. Statistics are the gradient of a value with respect to
-zeros added to the potentials, so the caller's tensors stay untouched. Trees of a batch may have different shapes: nodes
-are put in an order in which parents come first, and every step of the recursion handles one position of all examples.
+The readable reference, on any device and twice differentiable. The recursion goes up; marginals, the best outputs and
+samples go down through its messages. Trees of a batch may have different shapes: nodes are put in an order in which
+parents come first, and every step of the recursion handles one position of all examples.
 """
 
-from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from structsmooth.structures import semirings
-from structsmooth.structures.semirings import Log, Semiring, TopK, inverse_cdf
+from structsmooth.structures.semirings import Log, Semiring, TopK, inverse_cdf, softmax
 
 
 class Forest(NamedTuple):
@@ -106,13 +104,66 @@ def logsumexp(unary: Tensor, pairwise: Tensor, forest: Forest) -> Tensor:
 
 
 def marginals(unary: Tensor, pairwise: Tensor, forest: Forest) -> tuple[Tensor, Tensor]:
-    """Marginals [B, N, S] and [B, N, S, S], differentiable."""
-    return semirings.marginals(partial(recursion, forest=forest), unary, pairwise)
+    """Marginals [B, N, S] and [B, N, S, S], differentiable: upward messages, downward conditional distributions."""
+    unary, pairwise = arranged(unary, pairwise, forest)
+    _, count, states = unary.shape
+    inside = _upward(Log(), unary, pairwise, forest).inside.squeeze(-1)
+    nodes, pairs = torch.zeros_like(inside), [torch.zeros_like(pairwise[:, :0])]
+    feasible = inside[:, -1, :1] > -torch.inf
+    top = torch.where(feasible, torch.eye(1, states, dtype=unary.dtype, device=unary.device), 0.0)
+    nodes = nodes.slice_scatter(top.unsqueeze(1), 1, count)
+    for t in range(count):
+        parent = forest.parents[:, t].view(-1, 1, 1).expand(-1, 1, states)
+        above = nodes.gather(1, parent).squeeze(1).unsqueeze(-1)
+        both = above * softmax(inside[:, None, t] + pairwise[:, t], 2)
+        nodes = nodes.slice_scatter(both.sum(1, keepdim=True), 1, t, t + 1)
+        pairs.append(both.unsqueeze(1))
+    own = torch.where(forest.real.unsqueeze(-1), nodes[:, :-1], 0.0)
+    edges = torch.where(forest.hangs[:, :, None, None], torch.cat(pairs, 1), 0.0)
+    return _rearranged(own, forest), _rearranged(edges, forest)
+
+
+def _rearranged(values: Tensor, forest: Forest) -> Tensor:
+    """Values [B, N, ...] of the nodes at each position as values of each node."""
+    index = forest.nodes.view(*forest.nodes.shape, *[1] * (values.dim() - 2)).expand_as(values)
+    return torch.zeros_like(values).scatter(1, index, values)
 
 
 def top_k(unary: Tensor, pairwise: Tensor, forest: Forest, k: int) -> tuple[Tensor, Tensor]:
-    """Values [B, k] and outputs [B, k, N]."""
-    return semirings.top_k(partial(recursion, forest=forest), unary, pairwise, k)
+    """Values [B, k] and outputs [B, k, N]: upward messages, and down along their best alternatives."""
+    best = TopK(k)
+    unary, pairwise = arranged(unary, pairwise, forest)
+    messages = _upward(best, unary, pairwise, forest)
+    values = messages.inside[:, -1, 0]
+    values = torch.where(values > -torch.inf, values, -torch.inf)
+    y = _downward(best, messages, pairwise, forest)
+    y = torch.where(forest.real.unsqueeze(1) & (values > -torch.inf).unsqueeze(-1), y, 0)
+    return values, _rearranged(y.mT, forest).mT
+
+
+@torch.no_grad()
+def _downward(best: TopK, messages: Messages, pairwise: Tensor, forest: Forest) -> Tensor:
+    """The labels [B, k, N] of the best outputs, by position, from the roots to the leaves."""
+    batch, count, states, _ = pairwise.shape
+    inside, sent, before = messages
+    slots = torch.arange(best.k, device=pairwise.device)
+    ranks = torch.nn.functional.pad(slots[:, None], (count, 0)).expand(
+        batch, -1, -1
+    )  # among the lists of each position
+    y = torch.zeros_like(ranks)  # all roots hang on a node of one state
+    for t in range(count):
+        parent = forest.parents[:, t].view(-1, 1, 1).expand(-1, best.k, 1)
+        label, rank = y.gather(2, parent), ranks.gather(2, parent).squeeze(2)
+        left, right = (m.gather(1, label.expand(-1, -1, best.k)) for m in (before[t], sent[t]))
+        rest, own = best.find(left.unsqueeze(-1) + right.unsqueeze(-2), rank)
+        # Siblings come in the reverse of the order in which they were joined.
+        ranks = ranks.scatter(2, parent, torch.where(forest.real[:, t, None], rest, rank).unsqueeze(2))
+        scores = pairwise[:, t].gather(1, label.expand(-1, -1, states)).unsqueeze(-1)
+        found = best.find(inside[:, None, t] + scores, own)
+        y, ranks = (
+            old.slice_scatter(new.unsqueeze(2), 2, t, t + 1) for old, new in zip((y, ranks), found, strict=True)
+        )
+    return y[..., :-1]
 
 
 def max_marginals(unary: Tensor, pairwise: Tensor, forest: Forest) -> Tensor:
@@ -137,8 +188,7 @@ def max_marginals(unary: Tensor, pairwise: Tensor, forest: Forest) -> Tensor:
         outside = outside.scatter(1, parent, above.unsqueeze(1)).slice_scatter(own.unsqueeze(1), 1, t, t + 1)
     result = torch.stack(values, 1)
     result = torch.where(result > -torch.inf, result, -torch.inf)
-    result = torch.where(forest.real.unsqueeze(-1), result, 0.0)
-    return torch.zeros_like(result).scatter(1, forest.nodes.unsqueeze(-1).expand_as(result), result)
+    return _rearranged(torch.where(forest.real.unsqueeze(-1), result, 0.0), forest)
 
 
 def sample(unary: Tensor, pairwise: Tensor, forest: Forest, uniform: Tensor) -> Tensor:
