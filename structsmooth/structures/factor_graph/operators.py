@@ -7,6 +7,7 @@ Shapes: unary [B, N, S], pairwise [B, E, S, S], edges int64 [B, E, 2], node_mask
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -144,15 +145,53 @@ def _marginals_backward(
     if grad is not None:
         grad_unary, grad_pairwise = grad[:, None, None] * node, grad[:, None, None, None] * edge
     if grad_node is not None or grad_edge is not None:
-        plan = _plan(unary, layout, ctx.max_table)  # transforms of torch.func read no values
-
-        def run(unary: Tensor, pairwise: Tensor) -> tuple[Tensor, Tensor]:
-            _, node, edge = _run_marginals(unary, pairwise, *plan)
-            return node.to(unary), edge.to(unary)
-
-        second = hessian_product(run, (unary, pairwise), (grad_node, grad_edge))
+        weights = (torch.zeros_like(m) if w is None else w for w, m in ((grad_node, node), (grad_edge, edge)))
+        second = weighted_hessian(unary, pairwise, *layout, *weights, ctx.max_table)
         grad_unary, grad_pairwise = grad_unary + second[0], grad_pairwise + second[1]
     return grad_unary, grad_pairwise, *[None] * 4
+
+
+def _like_potentials(unary: Tensor, pairwise: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
+    return unary.new_empty(unary.shape), pairwise.new_empty(pairwise.shape)
+
+
+def _hessian_product(
+    plan: tuple[Layout, list[Group]], unary: Tensor, pairwise: Tensor, *weights: Tensor
+) -> tuple[Tensor, ...]:
+    def run(unary: Tensor, pairwise: Tensor) -> tuple[Tensor, Tensor]:
+        _, node, edge = _run_marginals(unary, pairwise, *plan)
+        return node.to(unary), edge.to(unary)
+
+    return hessian_product(run, (unary, pairwise), weights)
+
+
+def _save_weights(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    *tensors, ctx.max_table = inputs
+    ctx.save_for_backward(*tensors)
+
+
+def _hessian_backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    unary, pairwise, *layout, grad_node, grad_edge = ctx.saved_tensors
+    product = partial(_hessian_product, _plan(unary, layout, ctx.max_table))
+    gradients = torch.func.vjp(product, unary, pairwise, grad_node, grad_edge)[1](grads)
+    return *gradients[:2], None, None, None, *gradients[2:], None
+
+
+@operator("factor_graph_weighted_hessian", _like_potentials, _hessian_backward, _save_weights)
+def weighted_hessian(
+    unary: Tensor,
+    pairwise: Tensor,
+    edges: Tensor,
+    node_mask: Tensor,
+    edge_mask: Tensor,
+    grad_node: Tensor,
+    grad_edge: Tensor,
+    max_table: int,
+) -> tuple[Tensor, Tensor]:
+    """Gradients of ⟨grads, marginals⟩: a product with second derivatives of the log-partition function."""
+    plan = _plan(unary, (edges, node_mask, edge_mask), max_table)  # transforms of torch.func read no values
+    node, edge = _hessian_product(plan, unary, pairwise, grad_node, grad_edge)
+    return node, edge
 
 
 @operator("factor_graph_marginals", _like_marginals, _marginals_backward, _save_marginals)
@@ -165,11 +204,7 @@ def marginals(
     return log_z.to(unary), node.to(unary), edge.to(unary)
 
 
-def _like_max_marginals_gradient(unary: Tensor, pairwise: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
-    return unary.new_empty(unary.shape), pairwise.new_empty(pairwise.shape)
-
-
-@operator("factor_graph_max_marginals_gradient", _like_max_marginals_gradient)
+@operator("factor_graph_max_marginals_gradient", _like_potentials)
 def max_marginals_gradient(
     unary: Tensor,
     pairwise: Tensor,
