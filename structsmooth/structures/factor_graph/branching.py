@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from structsmooth.structures.factor_graph import roof_duality
+from structsmooth.structures.factor_graph.descent import solve
 from structsmooth.structures.factor_graph.layout import Layout
-from structsmooth.structures.factor_graph.messages import Messages, solve, with_penalties
+from structsmooth.structures.factor_graph.messages import Messages, with_penalties
 from structsmooth.structures.search import SearchSpace
 
 # Sweeps of message passing for the bounds of a search.

@@ -212,8 +212,8 @@ class FactorGraph(Structure):
         Args:
             method: ``"tree"``: dynamic programming, for graphs without cycles; ``"cut"``: roof duality, one minimum
                 cut, for two states; ``"messages"``: block coordinate descent on the dual, which leaves an interval, on
-                any device; ``"lp"``: HiGHS, for small graphs (needs scipy). ``"auto"`` takes the first of the first
-                three that suits the batch.
+                any device; ``"lp"``: HiGHS, for small graphs (needs scipy). ``"auto"`` takes the first of these three
+                that suits an example, and ``"lp"`` for up to 16,384 labels and pairs if messages leave an interval.
             tolerance: width of the interval, relative to the bound, at which message passing stops.
             max_sweeps: limit on its sweeps over the nodes.
 

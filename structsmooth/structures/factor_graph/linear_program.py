@@ -16,21 +16,25 @@ def solve(problem: Messages) -> tuple[Marginals, Tensor]:
         ImportError: scipy is not installed.
     """
     node, edge, deltas = torch.zeros_like(problem.unary), torch.zeros_like(problem.pairwise), problem.zero()
-    for b in range(len(node)):
+    for b, allowed in enumerate(zip(*problem.allowed(), strict=True)):
         own = problem.layout.node_mask[b].nonzero()[:, 0].cpu()
         edges = problem.layout.edge_mask[b].nonzero()[:, 0].cpu()
         position = torch.full((problem.unary.shape[1],), -1).scatter(0, own, torch.arange(len(own)))
         pairs = position[problem.layout.edges[b].cpu()[edges]]
-        answer = _solve_one(
-            problem.unary[b].cpu()[own].numpy(), problem.pairwise[b].cpu()[edges].numpy(), pairs.numpy()
-        )
-        for target, rows, values in zip((node, edge, deltas), (own, edges, edges), answer, strict=True):
-            target[b, rows] = torch.from_numpy(values).to(target)
+        rows = (own, edges)
+        unary, pairwise = (t[b].cpu()[r].numpy() for t, r in zip((problem.unary, problem.pairwise), rows, strict=True))
+        free = np.concatenate([t.cpu()[r].numpy().ravel() for t, r in zip(allowed, rows, strict=True)])
+        answer = _solve_one(unary, pairwise, pairs.numpy(), free)
+        for target, index, values in zip((node, edge, deltas), (own, edges, edges), answer, strict=True):
+            target[b, index] = torch.from_numpy(values).to(target)
     return Marginals(node, edge), deltas
 
 
-def _solve_one(unary: Any, pairwise: Any, pairs: Any) -> tuple[Any, Any, Any]:
-    """Variables are μ_i(s), then μ_e(s, t); rows say that nodes sum to 1, then that edges agree with both ends."""
+def _solve_one(unary: Any, pairwise: Any, pairs: Any, free: Any) -> tuple[Any, Any, Any]:
+    """Variables are μ_i(s), then μ_e(s, t); rows say that nodes sum to 1, then that edges agree with both ends.
+
+    Variables that are not ``free`` have penalties, and so are zero unless nothing is allowed.
+    """
     try:
         from scipy.optimize import linprog
         from scipy.sparse import coo_array
@@ -55,11 +59,23 @@ def _solve_one(unary: Any, pairwise: Any, pairs: Any) -> tuple[Any, Any, Any]:
     size = nodes * states + edge.size
     table = coo_array(
         (np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))), shape=(nodes + agree.size, size)
-    ).tocsr()
+    ).tocsc()
     bound = np.concatenate([np.ones(nodes), np.zeros(agree.size)])
-    answer = linprog(-np.concatenate([unary.ravel(), pairwise.ravel()]), A_eq=table, b_eq=bound, method="highs")
+    scores = np.concatenate([unary.ravel(), pairwise.ravel()])
+    # With penalties in place of what is forbidden, there always is an answer.
+    for kept in (np.flatnonzero(free), np.arange(size)):
+        if len(kept):
+            answer = linprog(-scores[kept], A_eq=table[:, kept], b_eq=bound, method="highs")
+            if answer.status != _INFEASIBLE:
+                break
     if answer.status != 0:
         raise RuntimeError(f"HiGHS did not solve the relaxation: {answer.message}")
+    point = np.zeros(size)
+    point[kept] = answer.x
     # Minimization of -θ: a dual variable of agreement is minus what the edge takes from itself.
     messages = -answer.eqlin.marginals[nodes:].reshape(edges, 2, states)
-    return answer.x[: node.size].reshape(node.shape), answer.x[node.size :].reshape(edge.shape), messages
+    return point[: node.size].reshape(node.shape), point[node.size :].reshape(edge.shape), messages
+
+
+# The status of linprog.
+_INFEASIBLE = 2

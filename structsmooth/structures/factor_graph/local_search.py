@@ -1,6 +1,6 @@
 """Local search for good labels of graphs with factors: moves of one node, or of the scope of one factor."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -19,6 +19,10 @@ class LocalSearch:
 
     automata: Automata
     scores: Tensor  # of final states, [B, F, Q], float64
+
+    def rows(self, index: Tensor) -> "LocalSearch":
+        """That of some of the examples."""
+        return LocalSearch(replace(self.automata, scopes=self.automata.scopes[index]), self.scores[index])
 
     def __call__(self, problem: Messages, y: Tensor) -> Tensor:
         """Labels [B, N + M] of the graph ``problem`` at which no move that is tried improves the score.

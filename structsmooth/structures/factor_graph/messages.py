@@ -1,4 +1,4 @@
-"""Message passing on the dual of the relaxation, in torch: block coordinate descent with certified intervals.
+"""The dual of the relaxation as a function of messages, and sweeps of block coordinate descent on it, in torch.
 
 Scores are float64 and finite: unary [B, N, S] and pairwise [B, E, S, S], with zeros where there is no node or edge.
 Messages δ are [B, E, 2, S]: what edge e gives to its ends a and b, and takes from itself. The dual bound is
@@ -8,11 +8,10 @@ Messages δ are [B, E, 2, S]: what edge e gives to its ends a and b, and takes f
 with max replaced by τ log Σ exp(·/τ) at a temperature τ > 0 (Sontag et al. 2011; Meshi et al. 2012).
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -23,15 +22,22 @@ from structsmooth.structures.factor_graph.layout import Layout, colors
 from structsmooth.structures.factor_graph.rounding import with_marginals
 from structsmooth.structures.semirings import logsumexp
 
-# Sweeps between two looks at the interval.
-_ROUND = 10
-
 
 class Marginals(NamedTuple):
     """A point of the local polytope."""
 
     node: Tensor  # [B, N, S]
     edge: Tensor  # [B, E, S, S]
+
+
+class Search(Protocol):
+    """Improves labels [B, N] where nodes cannot move one by one."""
+
+    def __call__(self, problem: "Messages", y: Tensor) -> Tensor:
+        """Labels that score no less."""
+
+    def rows(self, index: Tensor) -> "Search":
+        """That of some of the examples."""
 
 
 @dataclass(frozen=True)
@@ -43,14 +49,32 @@ class Messages:
         pairwise: [B, E, S, S].
         layout: which nodes and edges there are.
         least: a value [B] that every allowed output exceeds, if scores have penalties.
-        search: improves labels in place of :meth:`improved`, where nodes cannot move one by one.
+        search: in place of :meth:`improved`, if nodes cannot move one by one.
     """
 
     unary: Tensor
     pairwise: Tensor
     layout: Layout
     least: Tensor | None = None
-    search: "Callable[[Messages, Tensor], Tensor] | None" = None
+    search: Search | None = None
+
+    def rows(self, index: Tensor) -> "Messages":
+        """Those of some of the examples."""
+        least = None if self.least is None else self.least[index]
+        search = None if self.search is None else self.search.rows(index)
+        return Messages(self.unary[index], self.pairwise[index], self.layout.rows(index), least, search)
+
+    def allowed(self) -> tuple[Tensor, Tensor]:
+        """Which labels of nodes [B, N, S] and pairs [B, E, S, S] exist and have no penalty."""
+        node, edge = self.layout.node_mask.unsqueeze(-1), self.layout.edge_mask[:, :, None, None]
+        if self.least is None:
+            return node.expand_as(self.unary), edge.expand_as(self.pairwise)
+        return node & (self.unary > self.least[:, None, None]), edge & (self.pairwise > self.least[:, None, None, None])
+
+    def variables(self) -> Tensor:
+        """Number of labels and pairs that are allowed, [B]."""
+        node, edge = self.allowed()
+        return node.flatten(1).sum(1) + edge.flatten(1).sum(1)
 
     @cached_property
     def color(self) -> Tensor:
@@ -202,7 +226,7 @@ class Messages:
 
 
 def with_penalties(
-    unary: Tensor, pairwise: Tensor, layout: Layout, search: Callable[[Messages, Tensor], Tensor] | None = None
+    unary: Tensor, pairwise: Tensor, layout: Layout, search: Search | None = None
 ) -> tuple[Messages, Tensor]:
     """The problem with large penalties instead of -inf, and a value [B] that every allowed output exceeds.
 
@@ -220,56 +244,6 @@ def with_penalties(
 def _size(scores: Tensor) -> Tensor:
     """Sum of the absolute values that are finite, [B]."""
     return torch.where(scores > -torch.inf, scores.abs(), 0.0).sum(1)
-
-
-class Interval(NamedTuple):
-    """What message passing knows of the optimum of the relaxation."""
-
-    marginals: Marginals  # the best point found, of value [B]
-    value: Tensor
-    dual: Tensor  # the best bound, [B], at the messages
-    deltas: Tensor
-
-
-def solve(problem: Messages, tolerance: float, max_sweeps: int) -> Interval:
-    """Bracket the optimum of the relaxation, by a round of descent at temperature 0, then at falling temperatures.
-
-    Descent without smoothing solves what is easy and may else stop above the optimum. At a temperature it does not
-    stop, and the distributions of nodes and edges come near a point of the local polytope. Temperatures follow the
-    width of the interval.
-    """
-    zero = problem.unary.new_zeros(len(problem.unary))
-    deltas, made = problem.sweep(problem.zero(), zero, _ROUND), _ROUND
-    node, _ = problem.reparameterized(deltas)
-    marginals = problem.vertex(problem.improved(node.argmax(-1), sweeps=5))
-    best = Interval(marginals, problem.value(marginals), problem.dual(deltas), deltas)
-    parts = problem.layout.node_mask.sum(1) + 2 * problem.layout.edge_mask.sum(1)
-    # The smoothed bound is above the bound by τ log S for each node, and twice that for each edge, at most.
-    slack = parts.clamp_min(1) * math.log(max(2, problem.unary.shape[-1]))
-    while made < max_sweeps and not bool((best.dual - best.value <= tolerance * (1 + best.dual.abs())).all()):
-        # A value with penalties says nothing of the width.
-        value = best.value if problem.least is None else torch.maximum(best.value, problem.least)
-        tau = (2 * (best.dual - value) / slack).clamp_min(1e-12)
-        deltas = problem.sweep(deltas, tau, _ROUND)
-        made += _ROUND
-        best = _better(best, problem, deltas, problem.projected(problem.softmax(deltas, tau)))
-    return best
-
-
-def _better(best: Interval, problem: Messages, deltas: Tensor, marginals: Marginals) -> Interval:
-    """The best of both sides, example by example."""
-    value, dual = problem.value(marginals), problem.dual(deltas)
-    higher, lower = value > best.value, dual < best.dual
-    node, edge = (
-        torch.where(higher.view(-1, *[1] * (new.dim() - 1)), new, old)
-        for new, old in zip(marginals, best.marginals, strict=True)
-    )
-    return Interval(
-        Marginals(node, edge),
-        torch.where(higher, value, best.value),
-        torch.where(lower, dual, best.dual),
-        torch.where(lower[:, None, None, None], deltas, best.deltas),
-    )
 
 
 def largest(scores: Tensor, tau: Tensor | None) -> Tensor:

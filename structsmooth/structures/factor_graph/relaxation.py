@@ -1,6 +1,6 @@
 """The linear programming relaxation of the max oracle: the best point of the local polytope."""
 
-from collections.abc import Callable
+import importlib.util
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, get_args
 
@@ -8,11 +8,19 @@ import torch
 from torch import Tensor
 
 from structsmooth.structures.factor_graph import roof_duality
+from structsmooth.structures.factor_graph.descent import solve
 from structsmooth.structures.factor_graph.layout import Forest, Layout, forest, tree, turned
-from structsmooth.structures.factor_graph.messages import Marginals, Messages, solve, with_penalties
+from structsmooth.structures.factor_graph.messages import Marginals, Messages, Search, with_penalties
 
 RelaxationMethod = Literal["auto", "tree", "cut", "messages", "lp"]
 
+# A point of the local polytope, and messages.
+Solution = tuple[Marginals, Tensor]
+
+# Distributions that may be positive, of nodes and edges: the most that a linear program has.
+_MOST_VARIABLES = 2**14
+# Sweeps before a linear program: what is easy takes no more of them.
+_FEW_SWEEPS = 20
 # A value this close to its bound, relative to both, is the optimum up to rounding.
 _TIGHT = 1e-9
 
@@ -98,7 +106,7 @@ def relax(
     method: RelaxationMethod,
     tolerance: float,
     max_sweeps: int,
-    search: Callable[[Messages, Tensor], Tensor] | None = None,
+    search: Search | None = None,
 ) -> Relaxation:
     """The relaxation under float64 scores with -inf, zero where there is no node or edge; on any device."""
     if method not in get_args(RelaxationMethod):
@@ -141,30 +149,59 @@ def _rounded(problem: Messages, guess: Tensor) -> Tensor:
     return torch.where(better.unsqueeze(-1), others, labels)
 
 
-def _solved(problem: Messages, method: RelaxationMethod, tolerance: float, max_sweeps: int) -> tuple[Marginals, Tensor]:
+def _solved(problem: Messages, method: RelaxationMethod, tolerance: float, max_sweeps: int) -> Solution:
     """A point of the local polytope and messages: optimal, but for message passing."""
+    if method == "messages":
+        found = solve(problem, tolerance, max_sweeps)
+        return found.marginals, found.deltas
     if method == "lp":
-        from structsmooth.structures.factor_graph import linear_program  # scipy is optional
-
-        return linear_program.solve(problem)
-    if method in ("auto", "tree"):
-        as_forest = forest(problem.layout)
-        if bool(as_forest.is_forest.all()):
-            return _by_tree(problem, as_forest)
-        if method == "tree":
-            b = int(as_forest.is_forest.long().argmin())
-            raise ValueError(f'method="tree" needs graphs without cycles; example {b} has one: use "auto"')
-    states = problem.unary.shape[-1]
+        return _by_program(problem)
+    is_forest, states = forest(problem.layout).is_forest, problem.unary.shape[-1]
+    if method == "tree" and not bool(is_forest.all()):
+        b = int(is_forest.long().argmin())
+        raise ValueError(f'method="tree" needs graphs without cycles; example {b} has one: use "auto"')
     if method == "cut" and states != 2:
         raise ValueError(f'method="cut" needs two states, got {states}: use "auto"')
-    if method != "messages" and states == 2:
+    if method != "cut" and bool(is_forest.all()):
+        return _by_tree(problem)
+    if states == 2:
         return roof_duality.solve(problem)
-    found = solve(problem, tolerance, max_sweeps)
-    return found.marginals, found.deltas
+    rest = _in_general(problem.rows(~is_forest), tolerance, max_sweeps)
+    solution = problem.vertex(torch.zeros_like(problem.color)), problem.zero()
+    solution = _with_rows(solution, ~is_forest, rest)
+    return _with_rows(solution, is_forest, _by_tree(problem.rows(is_forest)))
 
 
-def _by_tree(problem: Messages, as_forest: Forest) -> tuple[Marginals, Tensor]:
+def _in_general(problem: Messages, tolerance: float, max_sweeps: int) -> Solution:
+    """Graphs with cycles and any numbers of states: by messages, and by linear programs where graphs are small.
+
+    A program of up to so many variables takes less time than the sweeps that would close the interval, if they can.
+    """
+    small = (problem.variables() <= _MOST_VARIABLES) & (importlib.util.find_spec("scipy") is not None)
+    found = solve(problem, tolerance, min(max_sweeps, _FEW_SWEEPS) if bool(small.all()) else max_sweeps)
+    wide = small & (found.dual - found.value > tolerance * (1 + found.dual.abs()))
+    solution = found.marginals, found.deltas
+    return _with_rows(solution, wide, _by_program(problem.rows(wide))) if bool(wide.any()) else solution
+
+
+def _with_rows(solution: Solution, chosen: Tensor, rows: Solution) -> Solution:
+    """A solution with that of the chosen examples [B] in their places."""
+    (node, edge), deltas = solution
+    tensors = ((node, rows[0].node), (edge, rows[0].edge), (deltas, rows[1]))
+    node, edge, deltas = (old.index_put((chosen,), new) for old, new in tensors)
+    return Marginals(node, edge), deltas
+
+
+def _by_program(problem: Messages) -> Solution:
+    """Exactly, by HiGHS."""
+    from structsmooth.structures.factor_graph import linear_program  # scipy is optional
+
+    return linear_program.solve(problem)
+
+
+def _by_tree(problem: Messages) -> Solution:
     """Dynamic programming: outputs alone are optimal."""
+    as_forest = forest(problem.layout)
     _, y = tree(problem.unary, problem.pairwise, as_forest, problem.layout.node_mask).max()
     return problem.vertex(y), forest_messages(problem, as_forest)
 
