@@ -1,11 +1,18 @@
-"""Default settings on many small problems: no run returns weights that are worse than its start or than its best row."""
+"""Default settings on many small problems: no run returns worse weights than its start, or than its best row has."""
 
 from itertools import product
 from typing import Any
 
 import pytest
-from scripts.benchmark_defaults import FAMILIES, LINEAR_SOLVERS, MODULE_SOLVERS, examples, linear_problem, module_problem
 
+from scripts.benchmark_defaults import (
+    FAMILIES,
+    LINEAR_SOLVERS,
+    MODULE_SOLVERS,
+    examples,
+    linear_problem,
+    module_problem,
+)
 from structsmooth.cli.flags import parse_solvers
 from structsmooth.problems import Problem
 from structsmooth.solvers import Solver
