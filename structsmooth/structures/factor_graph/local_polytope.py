@@ -33,6 +33,7 @@ class LocalPolytope(FactorGraph):
         Meshi, Srebro and Hazan (2015), Eqs. (2) to (4); Meshi, Jaakkola and Globerson (2012); Hazan and Urtasun (2010).
 
     Example:
+        >>> import torch
         >>> from structsmooth import Entropy, FactorGraph, StructuralHinge
         >>> unary = torch.tensor([[[0.0, 0.5], [0.0, 0.2], [0.0, 0.1]]], requires_grad=True)
         >>> graph = FactorGraph(unary, torch.tensor([[0, 1], [1, 2], [2, 0]]), -torch.eye(2))
