@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from structsmooth.costs import Cost, Hamming, RescaledMargin, slack_rescaled
 from structsmooth.smoothing import L2, Entropy, Max, Smoother
 from structsmooth.structures.base import PartCosts, Structure, lengths_of
+from structsmooth.structures.checks import ForbiddenLabelsError, can_read_values
 
 Reduction = Literal["mean", "sum", "none", "token"]
 # A default must be a plain value for torch.compile to build a loss inside a compiled function.
@@ -17,7 +18,9 @@ Margin = PartCosts | Tensor | tuple[Tensor, ...] | Literal["hamming"]
 class StructuralHinge(nn.Module):
     """h_μ(θ + ℓ(y, ·)) − ⟨θ, ν(y)⟩: the structural hinge loss and, depending on the settings, related losses.
 
-    Convex in θ, to be minimized, and non-negative for a cost with ℓ(y, y) = 0. It is +inf if the labels are forbidden.
+    Convex in θ, to be minimized, and non-negative for a cost with ℓ(y, y) = 0. Parts may be forbidden by scores of
+    -inf, but not those of the labels: that is an error under ``validate_args`` of the structure, and a loss of +inf
+    without it and inside ``torch.compile``.
 
     Args:
         smoother: ``Max()`` for the hinge itself, ``L2(mu, k)`` or ``Entropy(mu)`` for a smoothed hinge.
@@ -87,6 +90,7 @@ class StructuralHinge(nn.Module):
 
         Raises:
             TypeError: no structure, or no tensor of labels; swapped arguments.
+            ValueError: labels of the wrong shape or values, or labels with score -inf; it names the example.
         """
         check_arguments(structure, y)
         losses, _ = self.with_hinge(structure, y)
@@ -99,6 +103,8 @@ class StructuralHinge(nn.Module):
     def with_hinge(self, structure: Structure, y: Tensor) -> tuple[Tensor, Tensor | None]:
         """Losses [B] and, if the same oracle call gives them, those without smoothing, without gradient: [B]."""
         gold = structure.score(y)
+        if structure.validate_args and can_read_values():
+            _check_allowed(gold)
         augmented = structure if self.cost is None else structure.cost_augmented(y, self.cost)
         smoothed, largest = self.smoother.with_max(augmented)
         losses = torch.where(gold > -torch.inf, smoothed - gold, torch.inf)
@@ -135,8 +141,8 @@ class SlackRescaledHinge(StructuralHinge):
     """h_μ of ℓ(y, y') (1 + score(y') − score(y)): the structural hinge loss with slack rescaling.
 
     For :class:`~structsmooth.LinearChain` and :class:`~structsmooth.Tree`, by the exact oracles of
-    :class:`~structsmooth.SlackRescaled`. Like :class:`StructuralHinge` with a cost, it is convex, an upper bound on the
-    cost of the best output and +inf for forbidden labels. But all outputs have the same margin, 1, and the cost
+    :class:`~structsmooth.SlackRescaled`. Like :class:`StructuralHinge` with a cost, it is convex and an upper bound on
+    the cost of the best output, and labels must not be forbidden. But all outputs have the same margin, 1, and the cost
     multiplies what is lacking: an output with many mistakes that scores low enough does not matter.
 
     Args:
@@ -182,3 +188,10 @@ def _hamming(name: str) -> Hamming:
     if name != "hamming":
         raise TypeError(f'cost must be a cost, part costs, "hamming" or None, got {name!r}')
     return Hamming()
+
+
+def _check_allowed(gold: Tensor) -> None:
+    """Raise ``ForbiddenLabelsError`` for scores of labels [B] that are -inf."""
+    forbidden = gold == -torch.inf
+    if bool(forbidden.any()):
+        raise ForbiddenLabelsError(int(forbidden.long().argmax()))

@@ -1,6 +1,7 @@
 """Losses against enumeration; their sign, convexity, reduction and gradients."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -51,10 +52,10 @@ def labels(potentials: Potentials, seed: int = 0) -> Tensor:
     return torch.randint(unary.shape[2], unary.shape[:2], generator=generator)
 
 
-def each(name: str, potentials: Potentials, y: Tensor) -> Tensor:
+def each(name: str, potentials: Potentials, y: Tensor, **settings: Any) -> Tensor:
     """A loss without reduction."""
     loss = LOSSES[name][0]
-    return StructuralHinge(loss.smoother, loss.cost, reduction="none")(LinearChain(*potentials), y)
+    return StructuralHinge(loss.smoother, loss.cost, reduction="none")(LinearChain(*potentials, **settings), y)
 
 
 def enumerated(name: str, potentials: Potentials, y: Tensor) -> Tensor:
@@ -87,11 +88,15 @@ def test_losses_match_enumeration(name: str, potentials: Potentials, seed: int) 
 @every_loss
 @given(potentials=small_chains(), seed=st.integers(0, 10**6))
 def test_losses_are_not_negative_nor_nan(name: str, potentials: Potentials, seed: int) -> None:
-    """They are +inf where the labels are forbidden, even if everything else is."""
+    """Without checks they are +inf where the labels are forbidden, even if everything else is; with them, an error."""
     y = labels(potentials, seed)
-    losses = each(name, potentials, y)
+    losses, forbidden = each(name, potentials, y, validate_args=False), LinearChain(*potentials).score(y) == -INF
     assert (losses >= -1e-12).all()
-    assert torch.equal(losses == INF, LinearChain(*potentials).score(y) == -INF)
+    assert torch.equal(losses == INF, forbidden)
+    if forbidden.any():
+        example = int(forbidden.long().argmax())
+        with pytest.raises(ValueError, match=f"labels of example {example} of the batch are forbidden"):
+            each(name, potentials, y)
 
 
 @every_loss
@@ -146,7 +151,9 @@ def test_gradient_of_the_likelihood_is_marginals_minus_parts(potentials: Potenti
     )
     edges = per_edge.expand(len(unary), unary.shape[1] - 1, *transition.shape[-2:])
     loss = StructuralHinge.crf(reduction="none")
-    _, gradients = vjp(lambda *scores: loss(LinearChain(*scores, lengths), y), (unary, edges), allowed.double())
+    _, gradients = vjp(
+        lambda *scores: loss(LinearChain(*scores, lengths, validate_args=False), y), (unary, edges), allowed.double()
+    )
     for gradient, marginals, parts in zip(gradients, chain.marginals(), chain.parts(y), strict=True):
         assert_close(gradient[allowed], (marginals - parts)[allowed])
 

@@ -11,6 +11,7 @@ from structsmooth.problems.base import FullPass, Problem, total
 from structsmooth.problems.sharding import reduced, shared_mean
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.structures.base import Structure
+from structsmooth.structures.checks import numbered
 
 Parts = tuple[Tensor, ...]
 """A tensor for each kind of part: potentials, part costs, statistics."""
@@ -146,7 +147,8 @@ class AffineProblem(Problem):
     def answer(self, batch: AffineBatch, w: Tensor, indices: Tensor, smoother: Smoother) -> Answer:
         """One oracle call on each example of a batch, counted."""
         self.oracle_calls += self.inferences(indices)
-        return batch.oracle(w, smoother, self.importances(indices))
+        with numbered(self.numbers(indices)):
+            return batch.oracle(w, smoother, self.importances(indices))
 
 
 def by_example(structure: Structure) -> tuple[Structure, bool]:

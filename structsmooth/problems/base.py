@@ -13,6 +13,7 @@ from structsmooth.problems.bounds import Bounds, clip
 from structsmooth.problems.sharding import Shard, mean, reduced, replicated, shared_mean
 from structsmooth.problems.weighting import WeightedExamples, times
 from structsmooth.smoothing import Max, Smoother
+from structsmooth.structures.checks import numbered
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,7 @@ class Problem(WeightedExamples, ABC):
         bounds: lower and upper bounds of the weights, [dim] each, infinite where there is none; ``None`` without box
             constraints.
         oracle_calls: number of inferences so far.
+        origins: numbers of the examples in the problem that this is a part of; ``None`` if it is none.
         shard: the part of this process, where processes share passes; see :func:`~structsmooth.problems.sharded`.
     """
 
@@ -76,6 +78,7 @@ class Problem(WeightedExamples, ABC):
     smoother: Smoother = Max()
     bounds: Bounds | None = None
     oracle_calls: int = 0
+    origins: Tensor | None = None
     shard: Shard | None = None
 
     euclidean: ClassVar[bool] = True
@@ -130,6 +133,10 @@ class Problem(WeightedExamples, ABC):
     def inferences(self, indices: Tensor) -> int:
         """Number of oracle calls that some examples take: one each."""
         return len(indices)
+
+    def numbers(self, indices: Tensor) -> Tensor:
+        """Numbers of some examples for messages: those in the problem that this may be a part of."""
+        return indices if self.origins is None else self.origins[indices.cpu()]
 
     def surrogate(self, smoother: Smoother) -> Smoother:
         """The smoother that solvers take: ``smoother`` for hinges, the problem's own where the objective is smooth."""
@@ -273,7 +280,8 @@ class Problem(WeightedExamples, ABC):
 
     def _losses(self, w: Tensor, indices: Tensor, smoother: Smoother) -> Tensor:
         self.oracle_calls += self.inferences(indices)
-        return times(self.batch_losses(w, indices, smoother), self.importances(indices))
+        with numbered(self.numbers(indices)):
+            return times(self.batch_losses(w, indices, smoother), self.importances(indices))
 
     def chunks(self) -> Iterator[Tensor]:
         """The indices of all examples in batches."""

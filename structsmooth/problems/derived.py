@@ -16,7 +16,7 @@ class DerivedProblem(Problem):
         self.problem = problem
         self.n, self.dim, self.smoother, self.bounds = problem.n, problem.dim, problem.smoother, problem.bounds
         self.batch_size, self.chunk_size = problem.batch_size, problem.chunk_size
-        self.sample_weight = problem.sample_weight
+        self.sample_weight, self.origins = problem.sample_weight, problem.origins
 
     def weighted(self: D, sample_weight: Tensor) -> D:
         """The same problem with weights of examples, also for the passes of the other problem."""

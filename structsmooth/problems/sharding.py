@@ -40,6 +40,10 @@ class Shareable(Protocol):
         """Number of oracle calls that some examples take."""
         ...
 
+    def numbers(self, indices: Tensor) -> Tensor:
+        """Numbers of some examples for messages."""
+        ...
+
 
 P = TypeVar("P", bound=Shareable)
 F = TypeVar("F", bound=Callable[..., Any])
@@ -173,14 +177,15 @@ def replicated(method: F) -> F:
 def of_examples(method: F) -> F:
     """Decorate ``method(indices, ...)`` that makes a problem over some examples.
 
-    The examples keep their weights, and processes share the passes of the new problem, too. It may come in a tuple,
-    first.
+    The examples keep their weights and, for messages, their numbers. Processes share the passes of the new problem,
+    too. It may come in a tuple, first.
     """
 
     @functools.wraps(method)
     def made(self: Shareable, indices: Tensor, *arguments: Any) -> Any:
         result = method(self, indices, *arguments)
         part, *others = result if isinstance(result, tuple) else (result,)
+        part.origins = self.numbers(indices)
         if self.sample_weight is not None:
             part = part.weighted(self.sample_weight[indices])
         if self.shard is not None:

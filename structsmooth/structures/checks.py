@@ -1,6 +1,7 @@
 """Checks of arguments that structures share. Messages name the argument, the requirement and what was received."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any, Literal
 
@@ -15,6 +16,33 @@ _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 class NonFiniteScoresError(ValueError):
     """Scores with NaN or +inf, such as those of weights that have exploded."""
+
+
+class ForbiddenLabelsError(ValueError):
+    """Labels that no output may have: their score is -inf.
+
+    Args:
+        example: the number of the example in its batch, or among all.
+        among: what it is one of: ``"the batch"`` or ``"the problem"``.
+    """
+
+    def __init__(self, example: int, among: str = "the batch") -> None:
+        self.example, self.among = example, among
+        super().__init__(
+            f"labels of example {example} of {among} are forbidden: their score is -inf. "
+            "Correct them, leave the example out, or allow the parts that they have"
+        )
+
+
+@contextmanager
+def numbered(examples: Tensor) -> Iterator[None]:
+    """Name an example with forbidden labels by its number among all, if the batch has these ``examples`` [b]."""
+    try:
+        yield
+    except ForbiddenLabelsError as error:
+        if error.among != "the batch":
+            raise
+        raise ForbiddenLabelsError(int(examples[error.example]), "the problem") from None
 
 
 def plain_number(value: Any) -> Any:

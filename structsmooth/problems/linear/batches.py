@@ -10,6 +10,7 @@ from structsmooth.losses import StructuralHinge
 from structsmooth.problems.affine import AffineBatch, Answer, Parts, by_example, pairing
 from structsmooth.problems.linear.active_set import inner, minus
 from structsmooth.problems.linear.blocks import BlockProblem
+from structsmooth.problems.linear.constants import Constants
 from structsmooth.problems.weighting import times
 from structsmooth.smoothing import Smoother
 from structsmooth.structures.base import PartCosts, Structure
@@ -76,13 +77,14 @@ class _Loss(torch.autograd.Function):
 
 
 class StructureBatch(AffineBatch):
-    """Some examples as one structure with potentials that are linear in the weights, by automatic differentiation.
+    """Some examples as one structure with potentials that are affine in the weights, by automatic differentiation.
 
     Args:
         structure: of the examples under weights w; differentiable.
         y: their labels.
         cost: task loss or part costs; ``None`` for no margin.
         start: any weights.
+        offsets: finite constants of the potentials, see :func:`offsets_of`.
     """
 
     def __init__(
@@ -91,8 +93,9 @@ class StructureBatch(AffineBatch):
         y: Tensor,
         cost: PartCosts | Tensor | Parts | None,
         start: Tensor,
+        offsets: Parts | None = None,
     ) -> None:
-        self.structure, self.y, self.cost, self.w = structure, y, cost, start
+        self.structure, self.y, self.cost, self.w, self.offsets = structure, y, cost, start, offsets
         self._moving: list[Tensor] | None = None
 
     @property
@@ -119,6 +122,10 @@ class StructureBatch(AffineBatch):
         costs = self.cost(structure, self.y) if callable(self.cost) else self.cost
         if costs is not None:
             costs = scale * costs if isinstance(costs, Tensor) else tuple(scale * own for own in costs)
+        if self.offsets is not None:  # they count as costs do, and for the labels too
+            structure = structure.replace(
+                *(p + (scale - 1) * own for p, own in zip(structure.potentials, self.offsets, strict=True))
+            )
         losses, hinges = StructuralHinge(smoother, costs, "none").with_hinge(structure, self.y)
         loss, hinge = times(losses, importances).sum(), None if hinges is None else times(hinges, importances).sum()
         *statistics, cost = torch.autograd.grad(loss, (*leaves, scale), materialize_grads=True)
@@ -131,10 +138,25 @@ class StructureBatch(AffineBatch):
             return torch.zeros_like(self.w)
         return torch.autograd.grad(self.moving, self.w, statistics)[0]
 
+    def plane(self, statistics: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """Here a_i are the constants of the potentials that depend on the weights."""
+        if self.offsets is None:
+            return super().plane(statistics)
+        if self._moving is None:
+            self._at(self.w)
+        own = [offset for offset, moves in zip(self.offsets, self._moves, strict=True) if moves]
+        return self.adjoint(statistics), pairing(own, statistics).to(self.w)
+
     def _at(self, w: Tensor) -> tuple[Structure, bool]:
         """The structure under weights, with separate potentials for each example if it has such a form."""
         self.w = w.detach().requires_grad_()
         with torch.enable_grad():
             own, has_rows = by_example(self.structure(self.w))
+        self._moves = [p.requires_grad for p in own.potentials]
         self._moving = [p for p in own.potentials if p.requires_grad]
         return own, has_rows
+
+
+def offsets_of(structure: Structure) -> Parts | None:
+    """Finite potentials of a structure whose weights are all zero, with rows for examples if it has such a form."""
+    return Constants.of(tuple(p.detach() for p in by_example(structure)[0].potentials)).offsets

@@ -14,12 +14,14 @@ from structsmooth.problems.affine import AffineBatch, Parts
 from structsmooth.problems.bounds import Bounds, checked_bounds
 from structsmooth.problems.linear.active_set import flat, shaped
 from structsmooth.problems.linear.base import LinearProblem
-from structsmooth.problems.linear.batches import StructureBatch
+from structsmooth.problems.linear.batches import StructureBatch, offsets_of
 from structsmooth.problems.linear.blocks import Response, VectorMap, respond
+from structsmooth.problems.linear.constants import Constants
 from structsmooth.problems.module import Dataset, Labels, ModuleProblem
 from structsmooth.problems.sharding import of_examples
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.structures.base import PartCosts, Structure
+from structsmooth.structures.checks import ForbiddenLabelsError
 
 
 @dataclass(frozen=True)
@@ -29,22 +31,35 @@ class _Example:
     x: Any
     y: Tensor
     structure: Structure  # bound to potentials of zero, which require gradients
-    costs: Parts  # ℓ_i in the shapes of the potentials
+    constants: Constants  # of the potentials, in their shapes
+    costs: Parts  # ℓ_i and the finite constants, in the shapes of the potentials
     parts: Parts  # ν(y_i) in the shapes of the potentials
+
+    @property
+    def label_score(self) -> float:
+        """The score of the labels with all weights zero."""
+        return self.constants.score(self.parts)
 
 
 class LinearModuleProblem(LinearProblem):
-    """The finite sum of a :class:`ModuleProblem` whose potentials are linear in the parameters: it has a dual.
+    """The finite sum of a :class:`ModuleProblem` whose potentials are affine in the parameters: it has a dual.
 
     So every solver takes it. Potentials may have any linear form, may be shared by parts (transitions [S, S]), and may
     come with any structure: parts are the gradient of its score, the adjoint is the gradient of its potentials. Solvers
-    of the dual keep the input, costs and parts of every example they have seen. Over a
+    of the dual keep the input, costs and parts of every example they have seen.
+
+    What potentials have with all parameters zero is constant. Parts of −inf are forbidden, as by a mask on transitions
+    or by :class:`~structsmooth.AtMostOne`: they belong to the output space, not to the dual, and the labels must not
+    have them. Finite constants c_i, such as the scores of a layer that is not trained, are an offset of the scores: the
+    dual has ⟨ℓ_i + c_i, m_i⟩ − ⟨c_i, ν(y_i)⟩ in the place of ⟨ℓ_i, m_i⟩. Gaps are certified as without constants.
+
+    Over a
     :class:`~structsmooth.structures.LocalPolytope` the objective has the hinges of the relaxation, and the atoms of the
     dual are statistics.
 
     Args:
         module: maps a batch of inputs to a structure; see :class:`structsmooth.scores.ScoreModule`. Nothing but the
-            potentials of the structure may depend on the parameters.
+            finite potentials of the structure may depend on the parameters.
         dataset: pairs (x, y); or (x, (y, costs)) with part costs for each example.
         cost: task loss; ``None`` for no margin.
         batch_size: examples per stochastic step of primal solvers.
@@ -57,8 +72,8 @@ class LinearModuleProblem(LinearProblem):
 
     Raises:
         TypeError: a size that is no int.
-        ValueError: potentials that are not linear in the parameters, such as those of layers with a bias that is not
-            trained, or bounds that leave no weights; also where :class:`ModuleProblem` raises it.
+        ValueError: potentials that are not affine in the parameters, or bounds that leave no weights; also where
+            :class:`ModuleProblem` raises it. Solvers raise it for forbidden labels, and name the example.
 
     Reference:
         Osokin et al. (2016), section 2.
@@ -98,7 +113,8 @@ class LinearModuleProblem(LinearProblem):
         self.bounds = checked_bounds(bounds, self.start())
         self.feature_map = _AutogradFeatures(self)
         self._examples: dict[int, _Example] = {}
-        self._check_linear()
+        self._plain = torch.zeros(self.n, dtype=torch.bool)  # examples that are known to have no finite constants
+        self._check_affine()
 
     def start(self) -> Tensor:
         """The module's parameters as they are now: [dim]."""
@@ -118,11 +134,17 @@ class LinearModuleProblem(LinearProblem):
 
     def oracle(self, potentials: Parts, block: int, smoother: Smoother = Max()) -> Response:  # noqa: B008 - immutable
         """The oracle of the structure of an example."""
-        return respond(self.example(block).structure.replace(*potentials), smoother)
+        example = self.example(block)
+        return respond(example.structure.replace(*example.constants.with_barriers(potentials)), smoother)
 
     def costs(self, block: int) -> Parts:
-        """ℓ_i in the shapes of the potentials."""
+        """ℓ_i and the finite constants of the potentials, in their shapes."""
         return self.example(block).costs
+
+    def expected_cost(self, statistics: Tensor) -> float:
+        """(1/n) Σ ⟨ℓ_i + c_i, m_i⟩ − ⟨c_i, ν(y_i)⟩, with the constants c_i of the potentials."""
+        labels = torch.tensor([self.example(block).label_score for block in range(self.blocks)], dtype=torch.float64)
+        return super().expected_cost(statistics) - float(self._shared(labels).sum())
 
     def label_atom(self, block: int) -> Tensor:
         """The labels of an example, flat; their statistics for a fractional structure."""
@@ -152,9 +174,12 @@ class LinearModuleProblem(LinearProblem):
     def affine_batch(self, indices: Tensor) -> AffineBatch:
         """Some of the examples."""
         x, labels = self.batch(indices)
-        return StructureBatch(
-            lambda w: self.structure(w, x), *self.module_problem.labels_and_cost(labels), self.start()
-        )
+        start, offsets = self.start(), None
+        if not bool(self._plain[indices].all()):
+            offsets = offsets_of(self.structure(torch.zeros_like(start), x))
+        self._plain[indices] = offsets is None
+        settings = (*self.module_problem.labels_and_cost(labels), start, offsets)
+        return StructureBatch(lambda w: self.structure(w, x), *settings)
 
     @of_examples
     def subset(self, indices: Tensor) -> "LinearModuleProblem":
@@ -189,17 +214,18 @@ class LinearModuleProblem(LinearProblem):
         y, cost = self.module_problem.labels_and_cost(labels)
         with torch.no_grad():
             structure = self.structure(torch.zeros_like(self.start()), x)
-        if any(bool((p != 0).any()) for p in structure.potentials):
-            raise ValueError(
-                f"module must be linear in its parameters: with all of them zero, potentials of example {i} are not. "
-                "Train its bias, or take ModuleProblem"
-            )
+        constants = Constants.of(structure.potentials)
         structure = structure.replace(*(torch.zeros_like(p).requires_grad_() for p in structure.potentials))
         y = structure.checked_labels(y)  # 0 at padding
         augmented = structure if cost is None else structure.cost_augmented(y, cost)
-        return _Example(x, y, structure, tuple(p.detach() for p in augmented.potentials), _parts(structure, y))
+        costs, parts = tuple(p.detach() for p in augmented.potentials), _parts(structure, y)
+        if constants.forbid(parts):
+            raise ForbiddenLabelsError(int(self.numbers(torch.tensor(i))), "the problem")
+        if constants.offsets is not None:
+            costs = tuple(p + own for p, own in zip(costs, constants.offsets, strict=True))
+        return _Example(x, y, structure, constants, costs, parts)
 
-    def _check_linear(self) -> None:
+    def _check_affine(self) -> None:
         """θ(a/2 + b/2) = θ(a)/2 + θ(b)/2 for the first example and random weights within the bounds."""
         generator, zero = torch.Generator().manual_seed(0), torch.zeros_like(self.start())
         a, b = (torch.randn(len(zero), generator=generator).to(zero) for _ in range(2))
@@ -208,7 +234,15 @@ class LinearModuleProblem(LinearProblem):
         for c, p, q in zip(of_sum, of_a, of_b, strict=True):
             scale = max(1.0, *(float(t.abs().max()) for t in (p, q))) if p.numel() else 1.0
             if p.numel() and not float((2 * c - p - q).abs().max()) <= math.sqrt(torch.finfo(c.dtype).eps) * scale:
-                raise ValueError("module must be linear in its parameters: potentials of sums of weights are not sums")
+                raise ValueError(
+                    "module must be linear in its parameters, up to constants: potentials of means of weights are not "
+                    "means. Take ModuleProblem"
+                )
+        if not self.example(0).constants.has_barriers_of(self.structure(a, self.example(0).x).potentials):
+            raise ValueError(
+                "module must forbid the same parts whatever its parameters are: other potentials are not finite with "
+                "all of them zero than with random ones"
+            )
 
 
 class _AutogradFeatures(VectorMap):
@@ -229,7 +263,8 @@ class _AutogradFeatures(VectorMap):
         # A copy, since the graph stays for the adjoint, while solvers change w in place.
         w = w.detach().clone().requires_grad_()
         with torch.enable_grad():
-            potentials = self.problem.structure(w, self.problem.example(block).x).potentials
+            example = self.problem.example(block)
+            potentials = example.constants.without(self.problem.structure(w, example.x).potentials)
         self.graph = (block, w, potentials)
         return tuple(p.detach() for p in potentials)
 

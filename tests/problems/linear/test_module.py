@@ -294,14 +294,6 @@ class Nonlinear(Classes):
         return Candidates(self.function(super().forward(x).scores))
 
 
-@pytest.mark.parametrize(
-    "transition", [torch.eye(2), torch.tensor([[0.0, -torch.inf], [0.0, 0.0]])], ids=["bias", "forbidden"]
-)
-def test_refuses_affine_modules(transition: Tensor) -> None:
-    with pytest.raises(ValueError, match="with all of them zero, potentials of example 0 are not"):
-        LinearModuleProblem(Frozen(transition), examples((3,), labelings(3)))
-
-
 @pytest.mark.parametrize("function", [torch.tanh, torch.relu, torch.abs, torch.square], ids=lambda f: f.__name__)
 def test_refuses_modules_that_are_not_linear(function: Callable[[Tensor], Tensor]) -> None:
     with pytest.raises(ValueError, match="module must be linear in its parameters"):

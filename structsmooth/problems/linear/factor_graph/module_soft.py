@@ -17,6 +17,8 @@ from structsmooth.problems.linear.module import LinearModuleProblem
 from structsmooth.structures.factor_graph import FactorGraph
 
 _FORM = (0, False)  # for compiled steps: all states have scores, and edges have tables
+# The score of what is forbidden, where steps multiply it by marginals of zero.
+_FORBIDDEN = -1e30
 
 
 class _Graph(NamedTuple):
@@ -26,15 +28,20 @@ class _Graph(NamedTuple):
     kept_edges: Tensor
     labels: Tensor  # [N]
     edges: Tensor  # [E, 2]
-    costs: Parts  # of labels [N, S] and of pairs [E, S, S], float64
+    costs: Parts  # of labels [N, S] and of pairs [E, S, S], with constants and what is forbidden, float64
+    label_score: float  # of the constants
 
     @classmethod
-    def of(cls, structure: FactorGraph, y: Tensor, costs: Parts) -> "_Graph":
+    def of(cls, problem: LinearModuleProblem, i: int) -> "_Graph":
+        example = problem.example(i)
+        structure = example.structure.detach()
+        assert isinstance(structure, FactorGraph)
         kept, kept_edges = structure.node_mask[0].nonzero()[:, 0], structure.edge_mask[0].nonzero()[:, 0]
         number = structure.node_mask[0].cumsum(0) - 1
         edges = number[structure.edges.view(-1, 2)[kept_edges]]
-        graph = cls(kept, kept_edges, y[0][kept], edges, ())
-        return graph._replace(costs=graph.without_padding(structure.replace(*costs)))
+        graph = cls(kept, kept_edges, example.y[0][kept], edges, (), example.label_score)
+        nodes, pairs = graph.without_padding(structure.replace(*example.constants.with_barriers(example.costs)))
+        return graph._replace(costs=(nodes.clamp_min(_FORBIDDEN), pairs.clamp_min(_FORBIDDEN)))
 
     def without_padding(self, structure: FactorGraph) -> tuple[Tensor, Tensor]:
         """Potentials of nodes [N, S] and edges [E, S, S] in float64; differentiable."""
@@ -45,6 +52,10 @@ class _Graph(NamedTuple):
         """Entries of the labels: [N] and [E]."""
         a, b = self.labels[self.edges].unbind(1)
         return nodes[torch.arange(len(nodes)), self.labels], edges[torch.arange(len(edges)), a, b]
+
+    def cost(self, nodes: Tensor, edges: Tensor) -> float:
+        """⟨ℓ + c, μ⟩ − ⟨c, ν(y)⟩ of marginals μ, with the constants c."""
+        return _inner(self.costs, (nodes, edges)) - self.label_score
 
     def arrays(self, nodes: Tensor, edges: Tensor) -> tuple[Any, ...]:
         """Potentials as compiled steps take them: weights of a feature of one, for each statistic its own."""
@@ -133,17 +144,20 @@ class ModuleSoftDual:
         for i, graph in enumerate(self._graphs):
             arrays, own = graph.arrays(*self._augmented(self._potentials(point.weights, i)[1], i)), self._own(point, i)
             compiled_soft.values(*arrays, _arrays(own), 1 / rho, _FORM, sums.numpy())
-            sums[0] += sum(float(part.sum()) for part in graph.at_labels(*graph.costs))
-            sums[2] = _inner(graph.costs, (own.nodes, own.edges))
+            sums[0] += sum(float(part.sum()) for part in graph.at_labels(*graph.costs)) - graph.label_score
+            sums[2] = graph.cost(own.nodes, own.edges)
             total += sums
         square = self.lam / 2 * float(point.weights.double().square().sum())
         return SoftValues.of(total, self.problem.n, square, rho, point.multipliers.numel())
 
     def near(self, point: SoftPoint) -> tuple[Tensor, float]:
-        """Marginals μ' that agree, near those of a point: (1/n) Σ Bᵀ(μ' − ν(y)) [dim], and their mean cost."""
+        """Marginals μ' that agree, near those of a point: (1/n) Σ Bᵀ(μ' − ν(y)) [dim], and their mean cost.
+
+        If these have forbidden pairs, the cost is so negative that the labels alone are the better bound.
+        """
         near = point.agreeing(self.graphs, 0)
         own = (self._own(near, i) for i in range(self.problem.n))
-        cost = sum(_inner(graph.costs, (one.nodes, one.edges)) for graph, one in zip(self._graphs, own, strict=True))
+        cost = sum(graph.cost(one.nodes, one.edges) for graph, one in zip(self._graphs, own, strict=True))
         return -self.lam * self.weights(near).double(), cost / self.problem.n
 
     def scale(self) -> float:
@@ -208,8 +222,10 @@ class ModuleSoftDual:
         """Weights that require a gradient, and the potentials of an example under them, without padding."""
         w = w.detach().clone().requires_grad_()
         with torch.enable_grad():
-            structure = self.problem.structure(w, self.problem.example(i).x)
+            example = self.problem.example(i)
+            structure = self.problem.structure(w, example.x)
             assert isinstance(structure, FactorGraph)
+            structure = structure.replace(*example.constants.without(structure.potentials))
             return w, self._graphs[i].without_padding(structure)
 
     def _augmented(self, potentials: Parts, i: int) -> tuple[Tensor, Tensor]:
@@ -242,7 +258,7 @@ def _graph(problem: LinearModuleProblem, i: int) -> _Graph:
         raise TypeError(f"SoftBCFW needs a FactorGraph in every example, got {type(example.structure).__name__}")
     if example.structure.factors is not None:
         raise ValueError("SoftBCFW takes no factors of more than two nodes; take BCFW over a LocalPolytope")
-    return _Graph.of(example.structure.detach(), example.y, example.costs)
+    return _Graph.of(problem, i)
 
 
 def _offsets(rows: list[Tensor]) -> Tensor:

@@ -165,7 +165,9 @@ class SoftDual:
 
 def largest_on_line(rise: float, curvature: float) -> float:
     """The largest value of rise · t − curvature · t²/2 for t in [0, 1]."""
-    size = 1.0 if rise >= curvature else max(rise, 0.0) / curvature
+    if rise <= 0:
+        return 0.0
+    size = 1.0 if rise >= curvature else rise / curvature
     return rise * size - curvature * size**2 / 2
 
 
