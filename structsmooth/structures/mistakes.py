@@ -29,7 +29,7 @@ class ByMistakes:
 
     def logsumexp(self) -> Tensor:
         """Log-partition functions [B, N + 1] of the outputs with each number of mistakes."""
-        return self.recursion(semirings.Log(), self.unary, self.edges).squeeze(-1)
+        return semirings.log_partition(self.recursion, self.unary, self.edges)
 
     def topk(self, k: int, choice: Choice) -> tuple[Tensor, Tensor]:
         """Scores [B, k] and labels [B, k, N] of chosen outputs."""
@@ -38,7 +38,8 @@ class ByMistakes:
             scores = self.recursion(semiring, unary, edges)
             return scores.flatten(1).gather(1, choice(scores.detach()))
 
-        return semirings.top_k(chosen, self.unary, self.edges, k)
+        values, (labels, _) = semirings.top_k(chosen, k, self.unary, self.edges)
+        return values, labels.argmax(-1)
 
 
 def counted(values: Tensor, wrong: Tensor, most: int) -> Tensor:

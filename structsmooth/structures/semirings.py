@@ -5,8 +5,8 @@ is defined by how it embeds a score and how it sums.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -73,38 +73,141 @@ def _sorted(values: Tensor) -> torch.return_types.sort:
     return values.flatten(-2).sort(dim=-1, descending=True, stable=True)
 
 
-# Semiring sum [B, R] of the scores of all outputs, from potentials of nodes and edges.
-Recursion = Callable[[Semiring, Tensor, Tensor], Tensor]
+class Draw(Semiring):
+    """Sums are log-sum-exp, and their gradient goes to one alternative, drawn with its probability.
+
+    So the gradient of the sum over all outputs is the indicator of a sample, if an output uses each value at most once.
+
+    Args:
+        generator: source of random numbers; torch's global one if not given.
+    """
+
+    def __init__(self, generator: torch.Generator | None = None) -> None:
+        self.generator = generator
+
+    def sum(self, values: Tensor, dim: int) -> Tensor:
+        """Log-sum-exp over ``dim``."""
+        total: Tensor = _Drawn.apply(values, dim, self.generator)
+        return total
 
 
-def marginals(recursion: Recursion, unary: Tensor, edges: Tensor) -> tuple[Tensor, Tensor]:
-    """Marginals in the shapes of both potentials, differentiable: the gradient of the log-partition function."""
+class _Drawn(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, dim: int, generator: torch.Generator | None) -> Tensor:
+        ctx.save_for_backward(values)
+        ctx.dim, ctx.generator = dim, generator
+        return logsumexp(values, dim)
 
-    def gradient(unary: Tensor, edges: Tensor) -> tuple[Tensor, Tensor]:
-        def log_partition(node: Tensor, edge: Tensor) -> Tensor:
-            return recursion(Log(), unary + node, edges + edge).sum()
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        (values,), dim, generator = ctx.saved_tensors, ctx.dim, ctx.generator
+        source = values.device if generator is None else generator.device
+        uniform = torch.rand(grad.shape, generator=generator, dtype=torch.float64, device=source).to(values.device)
+        drawn = inverse_cdf(values.movedim(dim, -1), uniform)
+        return torch.zeros_like(values).scatter(dim, drawn.unsqueeze(dim), grad.unsqueeze(dim)), None, None
 
-        node, edge = torch.func.grad(log_partition, (0, 1))(torch.zeros_like(unary), torch.zeros_like(edges))
-        return node, edge
 
-    return outside_inference_mode(gradient, unary, edges)
+# Semiring sum [B, R] of the scores of all outputs, from a semiring and potentials, [B, ...] each.
+Recursion = Callable[..., Tensor]
 
 
-def top_k(recursion: Recursion, unary: Tensor, edges: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Values [B, k] and outputs [B, k, N] for unary scores [B, N, S]; outputs are read off the gradients of values."""
-    values = recursion(TopK(k), unary, edges)
+def log_partition(recursion: Recursion, *potentials: Tensor) -> Tensor:
+    """The exp oracle of a recursion: log Σ exp score, [B]; twice differentiable.
+
+    Args:
+        recursion: ``recursion(semiring, *potentials)``, the semiring sum [B, R] of the scores of all outputs.
+        potentials: θ, [B, ...] each.
+    """
+    return recursion(Log(), *potentials).squeeze(-1)
+
+
+def marginals(recursion: Recursion, *potentials: Tensor) -> tuple[Tensor, ...]:
+    """Marginals in the shapes of the potentials, differentiable: the gradient of the log-partition function.
+
+    Args:
+        recursion: as for :func:`log_partition`.
+        potentials: θ, [B, ...] each.
+    """
+
+    def gradient(*potentials: Tensor) -> tuple[Tensor, ...]:
+        def total(*shifts: Tensor) -> Tensor:
+            return log_partition(recursion, *_shifted(potentials, shifts)).sum()
+
+        found: tuple[Tensor, ...] = torch.func.grad(total, tuple(range(len(potentials))))(*_zeros(potentials))
+        return found
+
+    return outside_inference_mode(gradient, *potentials)
+
+
+def top_k(recursion: Recursion, k: int, *potentials: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """The top-K oracle of a recursion, and its max oracle for k = 1.
+
+    Args:
+        recursion: as for :func:`log_partition`.
+        k: number of outputs.
+        potentials: θ, [B, ...] each.
+
+    Returns:
+        Scores [B, k] of the best outputs, best first, differentiable; -inf where there are fewer. And the indicators
+        of their parts, a tensor [B, k, ...] for each of the potentials: the gradients of the scores. They are zero
+        where there is no output.
+    """
+    values = recursion(TopK(k), *potentials)
     values = torch.where(values > -torch.inf, values, -torch.inf)
 
-    def outputs(unary: Tensor, edges: Tensor) -> Tensor:
-        def totals(node: Tensor) -> Tensor:
-            return recursion(TopK(k), unary + node, edges).sum(0)
+    def indicators(*potentials: Tensor) -> tuple[Tensor, ...]:
+        def totals(*shifts: Tensor) -> Tensor:
+            return recursion(TopK(k), *_shifted(potentials, shifts)).sum(0)
 
-        pullback = torch.func.vjp(totals, torch.zeros_like(unary))[1]
-        slots = torch.eye(k, dtype=unary.dtype, device=unary.device)
-        return torch.stack([pullback(slot)[0].argmax(-1) for slot in slots], 1)
+        pullback = torch.func.vjp(totals, *_zeros(potentials))[1]
+        slots = torch.eye(k, dtype=values.dtype, device=values.device)
+        return tuple(torch.stack(own, 1) for own in zip(*map(pullback, slots), strict=True))
 
-    y = outside_inference_mode(outputs, unary.detach(), edges.detach())
-    return values, torch.where(values.unsqueeze(-1) > -torch.inf, y, 0)
+    parts = outside_inference_mode(indicators, *(potential.detach() for potential in potentials))
+    return values, _where_possible(values.detach(), parts)
+
+
+def sample(
+    recursion: Recursion, n: int, *potentials: Tensor, generator: torch.Generator | None = None
+) -> tuple[Tensor, ...]:
+    """Exact, independent samples of the Gibbs distribution: one pass forward, and one back for each sample.
+
+    Args:
+        recursion: as for :func:`log_partition`; an output uses each of the values that it sums at most once, as where
+            parts are put together in one way.
+        n: number of samples of each example.
+        potentials: θ, [B, ...] each.
+        generator: source of random numbers; torch's global one if not given.
+
+    Returns:
+        The indicators of their parts, a tensor [B, n, ...] for each of the potentials; zero for examples without
+        outputs.
+    """
+
+    def indicators(*potentials: Tensor) -> tuple[Tensor, ...]:
+        with torch.enable_grad():
+            shifts = [zero.requires_grad_() for zero in _zeros(potentials)]
+            total = recursion(Draw(generator), *_shifted(potentials, shifts)).squeeze(-1)
+            draws = [torch.autograd.grad(total.sum(), shifts, retain_graph=True) for _ in range(n)]
+        parts = tuple(torch.stack(own, 1) for own in zip(*draws, strict=True))
+        return _where_possible(total.detach().unsqueeze(1), parts)
+
+    return outside_inference_mode(indicators, *(potential.detach() for potential in potentials))
+
+
+def _zeros(potentials: Iterable[Tensor]) -> list[Tensor]:
+    return list(map(torch.zeros_like, potentials))
+
+
+def _shifted(potentials: Iterable[Tensor], shifts: Iterable[Tensor]) -> list[Tensor]:
+    return [potential + shift for potential, shift in zip(potentials, shifts, strict=True)]
+
+
+def _where_possible(values: Tensor, parts: Iterable[Tensor]) -> tuple[Tensor, ...]:
+    """Indicators [B, K, ...], or zeros where values [B, K or 1] are -inf."""
+    possible = values > -torch.inf
+    return tuple(torch.where(possible.view(*possible.shape, *[1] * (own.dim() - 2)), own, 0.0) for own in parts)
 
 
 def inverse_cdf(scores: Tensor, uniform: Tensor) -> Tensor:

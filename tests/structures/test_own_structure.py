@@ -8,7 +8,8 @@ from torch.testing import assert_close
 
 from structsmooth import L2, SVRG, Entropy, Hamming, Max, ModuleProblem, Smoother, Structure
 from structsmooth.smoothing import simplex_projection
-from structsmooth.structures.semirings import Log, Semiring, top_k
+from structsmooth.structures import semirings
+from structsmooth.structures.semirings import Semiring
 
 
 class Pairs(Structure):
@@ -19,7 +20,7 @@ class Pairs(Structure):
     def __init__(self, unary: Tensor) -> None:
         self.unary = unary
 
-    def recursion(self, semiring: Semiring, unary: Tensor, _: Tensor) -> Tensor:
+    def recursion(self, semiring: Semiring, unary: Tensor) -> Tensor:
         sums = semiring.embed(torch.tensor([[0.0, -torch.inf, -torch.inf]]).to(unary))  # 0 to 2 items are taken
         for leave, take in unary.permute(1, 2, 0)[..., None, None]:
             sums = semiring.sum(torch.stack([sums + leave, pad(sums, (0, 0, 1, -1), value=-torch.inf) + take], 1), 1)
@@ -32,10 +33,11 @@ class Pairs(Structure):
         return (one_hot(y, 2).to(self.unary.dtype),)
 
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
-        return top_k(self.recursion, self.unary, self.unary.new_zeros(0), k)
+        values, (taken,) = semirings.top_k(self.recursion, k, self.unary)
+        return values, taken.argmax(-1)
 
     def logsumexp(self) -> Tensor:
-        return self.recursion(Log(), self.unary, self.unary).squeeze(1)
+        return semirings.log_partition(self.recursion, self.unary)
 
 
 class Scores(torch.nn.Linear):
