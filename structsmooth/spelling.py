@@ -13,5 +13,6 @@ def suggestion(name: object, known: Iterable[str]) -> str:
         >>> suggestion("newton", ["bcfw", "sgd"])
         ''
     """
-    near = get_close_matches(str(name), list(known), n=1)
-    return f" (did you mean {near[0]}?)" if near else ""
+    bare = {other.lstrip("-"): other for other in known}  # what all flags begin with does not make them similar
+    near = get_close_matches(str(name).lstrip("-"), list(bare), n=1)
+    return f" (did you mean {bare[near[0]]}?)" if near else ""

@@ -36,6 +36,7 @@ class Task(ABC):
     Attributes:
         summary: one line for the list of tasks.
         files: what data files look like, in a sentence or two for the help of commands.
+        example: flags of data files, for the example in the help of ``train``.
         headline: the metric to watch, among the metrics that ``measure`` returns.
         headline_is_error: whether smaller values are better.
         lam: λ that worked, as ``"c/n"`` or a number.
@@ -47,6 +48,7 @@ class Task(ABC):
 
     summary: ClassVar[str]
     files: ClassVar[str] = ""
+    example: ClassVar[str] = "--train train.txt --test test.txt"
     headline: ClassVar[str]
     headline_is_error: ClassVar[bool] = False
     lam: ClassVar[str] = "1/n"

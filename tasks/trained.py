@@ -39,6 +39,11 @@ class TrainedModel:
     weights: Tensor
     description: dict[str, Any]
 
+    @property
+    def watched(self) -> str:
+        """The data that were measured after each pass of training: dev, test, or held-out if it is not known."""
+        return next((split for split in ("dev", "test") if split in self.description["metrics"]), "held-out")
+
     def predict(self, examples: str | Path | Sequence[Any]) -> list[Any]:
         """The best output of each example."""
         return [ranked[0][1] for ranked in self.alternatives(examples, 1)]

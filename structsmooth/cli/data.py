@@ -107,6 +107,16 @@ class TrainingData:
         """The metric to watch."""
         return self.task.task.headline
 
+    @property
+    def watched(self) -> str | None:
+        """The split to watch during training: dev data if there are any, else test data."""
+        return next((split for split in _HELD_OUT if split in self.held_out), None)
+
+    @property
+    def watched_metric(self) -> str:
+        """The name of the metric to watch, with its split."""
+        return self.headline if self.watched is None else self.metric(self.watched)
+
     def metric(self, split: str) -> str:
         """The name of the metric to watch on a split."""
         return f"{split} {self.headline}"

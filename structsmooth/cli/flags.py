@@ -46,10 +46,9 @@ def known_solver(name: str) -> str:
 
 def unrecognized(others: Sequence[str], known: Iterable[str]) -> str:
     """What is said of arguments that no flag takes; ``known`` are the flags."""
-    flags = list(known)
-    return "unrecognized arguments: " + " ".join(
-        other + (suggestion(other, flags) if other.startswith("--") else "") for other in others
-    )
+    flags = dict.fromkeys(known)
+    shown = (other + (suggestion(other, flags) if other.startswith("--") else "") for other in others)
+    return f"unrecognized arguments: {' '.join(shown)}"
 
 
 def from_flags(cls: type[T], options: Namespace) -> T:

@@ -90,7 +90,7 @@ def train(options: Namespace) -> int:
     directory, solver = ModelDirectory(options.out), from_flags(SOLVERS[options.solver], options)
     directory.claim(resume=options.resume, overwrite=options.overwrite)
     data = TrainingData.read(options, solver.partitions)
-    problem, lam = data.problem, parse_lam(options.lam, data.problem.n)
+    problem, lam = data.problem, parse_lam(options.lam, data.problem.n, "--lam")
     settings = {name: value for name, value in vars(options).items() if name not in _NOT_SETTINGS} | data.files
     settings["train checksum"] = checksum(data.files["train"])
     if solver.state_type.partitioned:
@@ -101,7 +101,7 @@ def train(options: Namespace) -> int:
     patience = 0.0 if solver.state_type.partitioned and processes.count() > 1 else PATIENCE
     keep = Keeper(lambda progress: directory.save_checkpoint(progress, settings), patience)
     done = resume[0].passes if resume else 0
-    bar = progress_bar(options.passes, data.headline, done=done)
+    bar = progress_bar(options.passes, data.headline, done=done, shown=data.watched_metric)
     with bar as draw, logs(options) as written, keep as keeper:
         written.keep(row.as_dict() for row in (resume[1] if resume else ()))
         callbacks: tuple[Callback, ...] = (_measuring(data), keeper, written.callback(), draw)
@@ -124,11 +124,11 @@ def train(options: Namespace) -> int:
 
 def _measuring(data: TrainingData) -> Callback:
     """Measure after every pass, on dev data if there are any."""
-    watched = data.held_out.get("dev", data.held_out.get("test"))
 
     def measure(progress: Progress[Any]) -> None:
-        if watched is not None:
-            progress.row.metrics.update(watched.measure(data.task, progress.state.weights)[0])
+        if data.watched is not None:
+            held_out = data.held_out[data.watched]
+            progress.row.metrics.update(held_out.measure(data.task, progress.state.weights)[0])
 
     return measure
 
@@ -136,7 +136,7 @@ def _measuring(data: TrainingData) -> Callback:
 def _report(data: TrainingData, result: Result) -> dict[str, dict[str, float]]:
     """Print the history, and metrics of the weights on all held-out data; returns the metrics by split."""
     console = Console()
-    console.print(history_table(result.history, data.headline))
+    console.print(history_table(result.history, data.headline, data.watched_metric))
     console.print(result.message, highlight=False)
     metrics = {}
     for split, held_out in data.held_out.items():
@@ -196,7 +196,7 @@ def parser(arguments: Sequence[str] = ()) -> ArgumentParser:
         settings |= {"description": text, "epilog": f"{notes}example:\n  {EXAMPLES[run.__name__]}"}
         command = commands.add_parser(run.__name__, help=text.splitlines()[0], formatter_class=Layout, **settings)
         command.set_defaults(run=run)
-        if run is not info:
+        if run not in (info, train):  # that of train comes last in its help
             add_verbosity_flags(command)
         return command
 
@@ -220,23 +220,26 @@ def _add_train(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     parser.add_argument("task", metavar="TASK", help="a task below, or your own as package.module:ClassName")
     add_data_flags(parser)
     run = parser.add_argument_group("run")
-    help_solver = f"one of {', '.join(SOLVERS)} (default: set by the task)"
-    run.add_argument("--solver", type=known_solver, metavar="SOLVER", help=help_solver)
+    run.add_argument("--out", metavar="DIR", help="model directory (default: runs/TASK)")
     run.add_argument("--lam", metavar="C", help="regularization λ, a number or c/n (default: set by the task)")
     run.add_argument("--passes", type=int, help="passes over the data (default: set by the task)")
     run.add_argument("--seed", type=int, default=0, help="same seed, same result (default: 0)")
-    run.add_argument("--out", metavar="DIR", help="model directory (default: runs/TASK)")
     present = run.add_mutually_exclusive_group()
     present.add_argument("--resume", action="store_true", help="continue from the checkpoint in --out, if there is one")
     present.add_argument("--overwrite", action="store_true", help="replace the model or run in --out, if there is one")
+    help_solver = f"one of {', '.join(SOLVERS)} (default: set by the task)"
+    run.add_argument("--solver", type=known_solver, metavar="SOLVER", help=help_solver)
+    if (found := add_task_flags(parser, "train", arguments)) is not None:
+        task, name = found
+        solver = _chosen_solver(arguments, task)
+        defaults = task.hyperparameters if solver == task.solver else {}
+        add_flags(parser, f"hyperparameters of {solver} (--solver selects another solver)", SOLVERS[solver], defaults)
+        parser.set_defaults(solver=solver, lam=task.lam, passes=task.passes, out=f"runs/{name}")
+        parser.usage, parser.epilog = f"structsmooth train {arguments[1]} [options]", None
+        example = f"structsmooth train {arguments[1]} --out runs/mine \\\n    {task.example}"
+        parser.description = f"{task.summary}\n\nexample:\n  {example}"
     add_log_flags(parser)
-    if (found := add_task_flags(parser, "train", arguments)) is None:
-        return
-    task, name = found
-    solver = _chosen_solver(arguments, task)
-    defaults = task.hyperparameters if solver == task.solver else {}
-    add_flags(parser, f"hyperparameters of {solver} (--solver selects another solver)", SOLVERS[solver], defaults)
-    parser.set_defaults(solver=solver, lam=task.lam, passes=task.passes, out=f"runs/{name}")
+    add_verbosity_flags(parser)
 
 
 def _chosen_solver(arguments: Sequence[str], task: type[Task]) -> str:

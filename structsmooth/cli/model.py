@@ -92,7 +92,9 @@ class ModelDirectory:
         write_atomic(self.path / "history.jsonl", history.to_json_lines())
         about = model.description
         title = f"{about['task']}: {about['settings']['solver']}, λ = {about['lam']:.3g}"
-        plot_history(history, self.path / "curves.png", model.task.task.headline, title)
+        metric = model.task.task.headline
+        label = f"{model.watched} {metric.replace('_', ' ').upper()}"
+        plot_history(history, self.path / "curves.png", metric, title, label)
         return ["model", "history.jsonl", "curves.png", *model.task.draw_model(model.weights, self.path)]
 
     def _holds_run(self) -> bool:

@@ -18,9 +18,9 @@ from rich.progress import Progress as ProgressBar
 from rich.table import Table
 
 from structsmooth.cli.stages import tell
-from structsmooth.compiled import clock
 from structsmooth.history import History
 from structsmooth.solvers import Progress
+from structsmooth.solvers.progress import TimeLeft
 from structsmooth.solvers.state import Callback
 from structsmooth.tasks.progress import shown_on
 from structsmooth.verbosity import Verbosity, verbosity
@@ -37,7 +37,9 @@ def terminal_bar(*columns: ProgressColumn, total: float | None = None, done: int
 
 
 @contextmanager
-def progress_bar(passes: int, headline: str, label: str = "training", done: int = 0) -> Iterator[Callback]:
+def progress_bar(
+    passes: int, headline: str, label: str = "training", done: int = 0, shown: str | None = None
+) -> Iterator[Callback]:
     """A callback that shows the progress of a run: a bar on a terminal, and elsewhere how long it will take.
 
     Args:
@@ -45,6 +47,7 @@ def progress_bar(passes: int, headline: str, label: str = "training", done: int 
         headline: the metric to show.
         label: what is being done.
         done: passes that were made before.
+        shown: what the metric is called; its name if not given.
     """
     estimate = _Estimate(passes, label, done)
     columns = (TextColumn(label), MofNCompleteColumn(), BarColumn(), TextColumn("{task.description}"))
@@ -52,7 +55,7 @@ def progress_bar(passes: int, headline: str, label: str = "training", done: int 
 
         def draw(progress: Progress[Any]) -> None:
             row = progress.row
-            metric = f"  {headline} {row.metrics[headline]:.4f}" if headline in row.metrics else ""
+            metric = f"  {shown or headline} {row.metrics[headline]:.4f}" if headline in row.metrics else ""
             text = f"objective {row.objective:.4f}{metric}"
             update(completed=row.passes, description=text)
             estimate.tell_once(row.passes)
@@ -63,26 +66,24 @@ def progress_bar(passes: int, headline: str, label: str = "training", done: int 
 
 
 class _Estimate:
-    """How long the passes of a run will take, which is said off a terminal when the first has been made."""
+    """How long the passes of a run will take, which is said off a terminal when two have been made."""
 
     def __init__(self, passes: int, label: str, done: int) -> None:
-        self._passes, self._done, self._started = passes, done, clock.seconds()
+        self._done, self._time = done, TimeLeft(passes)
         self._wanted = verbosity() is not Verbosity.QUIET and not Console(stderr=True).is_terminal
         if self._wanted:
             tell(f"{label}, up to {passes} passes ...")
 
     def tell_once(self, made: float) -> None:
-        """After the first pass, without the time that compilation took."""
-        if self._wanted and made > self._done:
+        """After the second pass, unless it was the last."""
+        if self._wanted and made > self._done and (left := self._time.after(made)):
             self._wanted = False
-            seconds = (clock.seconds() - self._started) / (made - self._done)
-            left = seconds * (self._passes - made)
-            tell(f"a pass takes {seconds:.2g} s, and all that are left up to {left:.2g} s ...")
+            tell(f"a pass takes {self._time.pace:.2g} s, and all that are left up to {left:.2g} s ...")
 
 
-def history_table(history: History, headline: str) -> Table:
-    """Evenly spread rows of a history, with the last one."""
-    table = Table("passes", "oracle calls", "seconds", "objective", "lower bound", "gap", headline, box=None)
+def history_table(history: History, headline: str, label: str) -> Table:
+    """Evenly spread rows of a history, with the last one; ``label`` says what the metric is, and of which data."""
+    table = Table("passes", "oracle calls", "seconds", "objective", "lower bound", "gap", label, box=None)
     for column in table.columns:
         column.justify = "right"
     step = max(1, -(-len(history) // _ROWS))

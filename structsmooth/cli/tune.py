@@ -172,7 +172,7 @@ def _settings(options: Namespace) -> list[Setting]:
         values = {name: choice[-1].removeprefix("--") for name, choice in chosen.items() if len(grid[name]) > 1}
         parsed = options.parse(["train", options.task, *arguments])
         setting = Setting(values, arguments, parsed)
-        parse_lam(parsed.lam, 1)
+        parse_lam(parsed.lam, 1, "--lam")
         from_flags(SOLVERS[parsed.solver], parsed)
         _ = setting.task
         settings.append(setting)

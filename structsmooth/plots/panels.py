@@ -1,5 +1,6 @@
 """What pictures share: their panels and colours."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
@@ -23,3 +24,20 @@ def panel_grid(rows: int, columns: int, size: tuple[float, float], title: str) -
 def is_drawn(value: float | None, log: bool) -> bool:
     """Whether an axis, logarithmic or not, has a place for the value."""
     return value is not None and (value > 0 or not log)
+
+
+def limits_without_start(values: Sequence[float | None]) -> tuple[float, float] | None:
+    """Limits of a linear axis that leave out the first value, which is far from all others; ``None`` if it is not.
+
+    Example:
+        >>> limits_without_start([0.0, 0.80, 0.84, 0.85])
+        (0.79, 0.86)
+        >>> limits_without_start([0.78, 0.80, 0.84, 0.85])
+    """
+    first, *others = [value for value in values if value is not None] or [0.0]
+    if len(others) < 2 or (low := min(others)) == (high := max(others)):
+        return None
+    if low - (high - low) <= first <= high + (high - low):
+        return None
+    margin = 0.2 * (high - low)
+    return round(low - margin, 6), round(high + margin, 6)

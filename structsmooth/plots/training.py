@@ -5,39 +5,45 @@ from pathlib import Path
 from typing import Any
 
 from structsmooth.history import History
-from structsmooth.plots.panels import COLOURS, is_drawn, panel_grid
+from structsmooth.plots.panels import COLOURS, is_drawn, limits_without_start, panel_grid
 
 _AXES = {"passes": "passes over the data", "oracle_calls": "oracle calls", "seconds": "seconds"}
 
 
-def plot_history(history: History, path: str | Path, metric: str = "f1", title: str = "") -> None:
+def plot_history(
+    history: History, path: str | Path, metric: str = "f1", title: str = "", label: str | None = None
+) -> None:
     """Draw objective, duality gap and a metric against passes, oracle calls and seconds.
 
-    A gap that the solver estimates is drawn beside the true one.
+    A gap that the solver estimates is drawn beside the true one. The axis of the metric need not reach the start of the
+    run, if that is far from all other rows.
 
     Args:
         history: a run with at least one row.
         path: picture file; its ending gives the format.
         metric: shown in the last row of panels, unless no row of the history has it.
         title: above all panels.
+        label: of the axis of the metric; its name in capitals if not given.
 
     Raises:
         ValueError: an empty history.
     """
     if not history:
         raise ValueError("history must have at least one row")
-    panels = {"objective": "objective", "gap": "duality gap", metric: metric.upper()}
-    panels = {name: label for name, label in panels.items() if any(v is not None for v in history.column(name))}
+    panels = {"objective": "objective", "gap": "duality gap", metric: label or metric.upper()}
+    panels = {name: text for name, text in panels.items() if any(v is not None for v in history.column(name))}
     figure, grid = panel_grid(len(panels), len(_AXES), (10, 2.6 * len(panels)), title)
-    for row, (name, label) in zip(grid, panels.items(), strict=True):
+    for row, (name, text) in zip(grid, panels.items(), strict=True):
         for panel, axis in zip(row, _AXES, strict=True):
             _draw(panel, history.column(axis), history.column(name), log=name != metric)
             if name == "gap" and any(value is not None for value in history.column("estimated_gap")):
                 _draw(panel, history.column(axis), history.column("estimated_gap"), True, COLOURS[1], "estimated")
                 panel.legend()
-        row[0].set_ylabel(label)
-    for panel, label in zip(grid[-1], _AXES.values(), strict=True):
-        panel.set_xlabel(label)
+        row[0].set_ylabel(text)
+        if name == metric and (limits := limits_without_start(history.column(name))):
+            row[0].set_ylim(limits)
+    for panel, text in zip(grid[-1], _AXES.values(), strict=True):
+        panel.set_xlabel(text)
     figure.savefig(path, dpi=120)
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from structsmooth.history import History
 from structsmooth.markup import Markup, Matrix, element
-from structsmooth.plots.panels import COLOURS, is_drawn
+from structsmooth.plots.panels import COLOURS, is_drawn, limits_without_start
 
 AXES = {"passes": "passes over the data", "seconds": "seconds", "oracle_calls": "oracle calls"}
 """Columns of a history to draw others against, with their names."""
@@ -24,6 +24,9 @@ _WRITTEN = 12
 _STRONGEST = 0.8
 # Height of a row, smallest and largest width of a column, room for axes, and width of a letter, in pixels.
 _ROW, _NARROW, _WIDE, _MARGIN, _LETTER = 22, 12, 52, 60, 7
+# Height of the bar of colours with its text, and the opacities in it, of 255.
+_SCALE = 70
+_LEVELS = range(0, round(255 * _STRONGEST) + 1, 4)
 
 
 def bokeh() -> ModuleType:
@@ -43,18 +46,19 @@ def library() -> Markup:
     return Markup(bokeh().resources.Resources(mode="inline", components=["bokeh"]).render())
 
 
-def curves(history: History, headline: str) -> list[Markup]:
+def curves(history: History, headline: str, data: str = "held-out") -> list[Markup]:
     """Objective with its lower bound, duality gap, and a held-out metric, against what the reader chooses of ``AXES``.
 
     Args:
         history: a run with at least one row.
         headline: name of the metric.
+        data: that it was measured on.
     """
     bounded = " and lower bound" if _rows(history, "dual") else ""
     panels = {
         f"Objective{bounded}": ("objective", "dual"),
         "Duality gap": ("gap",),
-        f"{headline.replace('_', ' ')} on held-out data": (headline,),
+        f"{headline.replace('_', ' ')} on {data} data": (headline,),
     }
     drawn = {caption: [name for name in names if _rows(history, name)] for caption, names in panels.items()}
     return [_figure(_curve(history, names), caption) for caption, names in drawn.items() if names]
@@ -95,6 +99,7 @@ def heat_map(matrix: Matrix) -> Markup:
     tips = [(f"{matrix.row_title} → {matrix.column_title}", "@row → @column")]
     tips += [("count", "@value{0,0}"), ("share", "@share{0.0%}")] if matrix.counts else [("score", "@value{0.000}")]
     plot.add_tools(models.HoverTool(renderers=[drawn], tooltips=tips))
+    plot.add_layout(_scale(matrix), "below")
     _label(plot.xaxis[0], matrix.columns, math.pi / 3 if max(map(len, matrix.columns)) > 2 else 0.0)
     _label(plot.yaxis[0], matrix.rows, 0.0)
     plot.grid.visible = False
@@ -108,6 +113,8 @@ def _curve(history: History, names: Sequence[str]) -> Any:
     axes = {"x_axis_label": AXES["passes"], "y_axis_type": scale}
     plot = bokeh().plotting.figure(height=260, sizing_mode="stretch_width", tools="", toolbar_location=None, **axes)
     plot.xaxis[0].name = "chosen"
+    if scale == "linear" and (limits := limits_without_start(history.column(names[0]))):
+        plot.y_range = models.Range1d(*limits)
     labels = {"dual": "lower bound"}
     for name, colour in zip(names, COLOURS, strict=False):
         source = models.ColumnDataSource({key: _rows(history, name).column(key) for key in (*AXES, name)})
@@ -137,8 +144,12 @@ def _shares(matrix: Matrix) -> NDArray[np.float64]:
     if matrix.counts:
         whole: NDArray[np.float64] = values / np.maximum(values.sum(1, keepdims=True), 1)
         return whole
-    largest = float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
-    return np.asarray(values / max(largest, 1e-300))
+    return np.asarray(values / max(_largest(values), 1e-300))
+
+
+def _largest(values: NDArray[Any]) -> float:
+    """The largest absolute value."""
+    return float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
 
 
 def _size(matrix: Matrix) -> dict[str, int]:
@@ -146,7 +157,26 @@ def _size(matrix: Matrix) -> dict[str, int]:
     left, above = (_LETTER * max(map(len, names)) + _MARGIN for names in (matrix.rows, matrix.columns))
     count = len(matrix.columns)
     widths = {"min_width": _NARROW * count + left, "max_width": max(_WIDE * count + left, 260)}
-    return {"height": _ROW * len(matrix.rows) + above} | widths
+    return {"height": _ROW * len(matrix.rows) + above + _SCALE} | widths
+
+
+def _scale(matrix: Matrix) -> Any:
+    """What the colours of a heat map mean: a bar of them with numbers."""
+    models = bokeh().models
+    falling, rising = ([f"{colour}{level:02x}" for level in _LEVELS] for colour in (COLOURS[1], COLOURS[0]))
+    high = 1.0 if matrix.counts else _largest(matrix.values) or 1.0
+    low = 0.0 if matrix.counts else -high
+    return models.ColorBar(
+        color_mapper=models.LinearColorMapper(
+            palette=rising if matrix.counts else falling[::-1] + rising, low=low, high=high
+        ),
+        formatter=models.NumeralTickFormatter(format="0%" if matrix.counts else "0.[00]"),
+        ticker=models.FixedTicker(ticks=[low, (low + high) / 2, high]),
+        title=f"share of the {matrix.row_title}" if matrix.counts else "score",
+        background_fill_alpha=0.0,
+        height=8,
+        bar_line_width=0,
+    )
 
 
 def _label(axis: Any, names: Sequence[str], turn: float) -> None:

@@ -6,6 +6,7 @@ const parts = {
   grid: ["grid_line_color"],
   legend: ["label_text_color"],
   text: ["text_color"],
+  scale: ["major_label_text_color", "title_text_color"],
 };
 
 function models() {
@@ -14,12 +15,12 @@ function models() {
 
 function kind(model) {
   if (model.type.endsWith("Axis")) return "axis";
-  return { Grid: "grid", Legend: "legend", Text: "text" }[model.type];
+  return { Grid: "grid", Legend: "legend", Text: "text", ColorBar: "scale" }[model.type];
 }
 
 function paint() {
   const style = getComputedStyle(document.documentElement);
-  const colours = { axis: "--muted", grid: "--rule", legend: "--text", text: "--text" };
+  const colours = { axis: "--muted", grid: "--rule", legend: "--text", text: "--text", scale: "--muted" };
   for (const model of models()) {
     const own = kind(model);
     if (!own) continue;

@@ -43,12 +43,13 @@ def write_report(
         raise ValueError(f"count must be at least 0, got {count}")
     scripts = library()
     history = history or History()
-    parts = [sections.summary(model, history)]
+    outputs = [ranked[0][1] for ranked in model.alternatives(examples, 1)] if examples else []
+    metrics = model.task.measure(examples, outputs)[0] if examples else {}
+    parts = [sections.summary(model, history, metrics)]
     if history:
         parts.append(sections.training(model, history))
     if examples:
-        outputs = [ranked[0][1] for ranked in model.alternatives(examples, 1)]
-        parts.append(sections.results(model, examples, outputs, source))
+        parts.append(sections.results(model, examples, outputs, metrics, source))
         if count:
             parts.append(sections.wrong(model, examples, outputs, count))
             parts.append(sections.uncertain(model, examples, count))

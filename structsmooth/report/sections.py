@@ -1,7 +1,7 @@
 """The sections of a report."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -18,15 +18,18 @@ _ALTERNATIVES = 5
 _SEARCHED = 1000
 
 
-def summary(model: TrainedModel, history: History) -> Markup:
-    """Task, solver and certificate, with the settings to unfold."""
+def summary(model: TrainedModel, history: History, metrics: Mapping[str, float]) -> Markup:
+    """Task, solver, the metric to watch and certificate, with the settings to unfold.
+
+    ``metrics`` are those of the examples of the page, if it has any.
+    """
     about = model.description
     facts = {
         "training examples": f"{about['n']:,}",
         "λ": f"{about['lam']:.4g}",
         "solver": about["settings"].get("solver", ""),
         "status": about.get("status", ""),
-    }
+    } | _headlines(model, metrics)
     pairs = [element("div", element("dt", name), element("dd", str(value))) for name, value in facts.items()]
     rows = [(name.replace("_", " "), str(value)) for name, value in about["settings"].items()]
     folded = element("details", element("summary", "Settings"), _table(Table("", ("setting", "value"), rows)))
@@ -45,15 +48,17 @@ def training(model: TrainedModel, history: History) -> Markup:
         for name, label in AXES.items()
     ]
     choice = element("fieldset", element("legend", "Drawn against"), *options, class_="choice")
-    drawn = element("div", *curves(history, model.task.task.headline), class_="panels")
+    drawn = element("div", *curves(history, model.task.task.headline, model.watched), class_="panels")
     return _section("training", "Training", choice, drawn)
 
 
-def results(model: TrainedModel, examples: Sequence[Any], outputs: Sequence[Any], source: str) -> Markup:
+def results(
+    model: TrainedModel, examples: Sequence[Any], outputs: Sequence[Any], metrics: Mapping[str, float], source: str
+) -> Markup:
     """Metrics of labelled examples, by class too where the task has classes."""
-    metrics, _ = model.task.measure(examples, outputs)
     rows = [(name.replace("_", " "), f"{value:.4f}") for name, value in metrics.items()]
-    origin = element("p", f"{len(examples):,} examples", *([" of ", element("code", source)] if source else []))
+    count = "1 example" if len(examples) == 1 else f"{len(examples):,} examples"
+    origin = element("p", count, *([" of ", element("code", source)] if source else []))
     blocks: list[Block] = [Table("Metrics", ("metric", "value"), rows), *model.task.show_results(examples, outputs)]
     unseen = unseen_warning(model.task, examples)
     notes = [element("p", f"{unseen}.", class_="note")] if unseen else []
@@ -63,12 +68,14 @@ def results(model: TrainedModel, examples: Sequence[Any], outputs: Sequence[Any]
 def wrong(model: TrainedModel, examples: Sequence[Any], outputs: Sequence[Any], count: int) -> Markup:
     """The examples that the model gets most wrong."""
     found = most_wrong(model, examples, outputs, count)
-    titles = [
-        f"cost {one.cost:.4g}" + ("" if one.violation is None else f", margin violated by {one.violation:.4g}")
-        for one in found
-    ]
+    titles = [f"cost {one.cost:.4g}{'' if one.violation is None else _violated(one.violation)}" for one in found]
     shown = _examples(model, examples, [one.index for one in found], titles)
-    lead = element("p", "By the cost of the best output, then by how much it violates the margin.", class_="note")
+    lead = element(
+        "p",
+        "By the cost of the best output, then by what the score of the right output lacks: it should exceed the score "
+        "of every other output by the cost of that output.",
+        class_="note",
+    )
     return _section("wrong", "Most wrong", *([lead, *shown] if shown else [element("p", "No example is wrong.")]))
 
 
@@ -90,6 +97,21 @@ def learned(model: TrainedModel, examples: Sequence[Any]) -> Markup:
     """What the weights say, if the task can show it."""
     blocks = model.task.show_weights(model.weights, examples)
     return _section("learned", "What the model has learned", *_drawn(blocks)) if blocks else Markup()
+
+
+def _violated(violation: float) -> str:
+    """By how much a margin is violated, in words."""
+    if violation <= 0:
+        return "; the right output scores as high as it should"
+    return f"; the score of the right output is {violation:.4g} lower than it should be"
+
+
+def _headlines(model: TrainedModel, metrics: Mapping[str, float]) -> dict[str, str]:
+    """The metric to watch, of the examples of the page, and of the data that training measured."""
+    name = model.task.task.headline
+    known = {"these examples": metrics, **model.description["metrics"]}
+    title = "F1" if name == "f1" else name.replace("_", " ")
+    return {f"{title}, {data}": f"{own[name]:.4f}" for data, own in known.items() if name in own}
 
 
 def _certificate(model: TrainedModel, history: History) -> Markup:

@@ -8,6 +8,33 @@ from structsmooth.history import Row
 from structsmooth.solvers.state import Progress
 
 
+class TimeLeft:
+    """How long the passes of a run will take, by those after the first, which takes longer than the others.
+
+    Args:
+        passes: limit on passes of the run.
+    """
+
+    def __init__(self, passes: float) -> None:
+        self._passes = passes
+        self._first: tuple[float, float] | None = None  # passes and time after the first pass that was made
+        self.pace: float | None = None
+
+    def after(self, made: float) -> float | None:
+        """Seconds for the passes that are left when so many have been made; ``None`` before the second new one.
+
+        Sets ``pace``, the seconds of a pass. Compilation does not count.
+        """
+        now = clock.seconds()
+        if self._first is None:
+            self._first = made, now
+        passes, then = self._first
+        if made <= passes:
+            return None
+        self.pace = (now - then) / (made - passes)
+        return self.pace * (self._passes - made)
+
+
 class PrintProgress:
     """Prints pass, objective, duality gap, metrics, time and time left: a line that is rewritten, or one for each pass.
 
@@ -33,7 +60,7 @@ class PrintProgress:
     def __init__(self, passes: int | None = None, file: TextIO | None = None) -> None:
         self._passes, self._file = passes, file
         self._width = 0  # of the line on the terminal
-        self._first: tuple[float, float] | None = None  # passes and time after the first pass that was made
+        self._time: TimeLeft | None = None
 
     def __call__(self, progress: Progress[Any]) -> None:
         """Print the row of a pass."""
@@ -49,7 +76,7 @@ class PrintProgress:
         """End the line on the terminal, after a run; the next run begins another."""
         if self._width:
             print(file=self._file or sys.stderr, flush=True)
-        self._width, self._first = 0, None
+        self._width, self._time = 0, None
 
     def _line(self, row: Row) -> str:
         number = f"{row.passes:g}" if self._passes is None else f"{row.passes:g} of {self._passes}"
@@ -58,14 +85,10 @@ class PrintProgress:
         return f"pass {number}: objective {row.objective:.6g}{gap}{metrics}, {row.seconds:.1f} s{self._left(row)}"
 
     def _left(self, row: Row) -> str:
-        """The time that is left, from the passes after the first, which takes longer than the others."""
         if self._passes is None or row.passes == 0:
             return ""
-        now = clock.seconds()
-        if self._first is None:
-            self._first = row.passes, now
-        passes, then = self._first
-        if row.passes <= passes:
+        self._time = self._time or TimeLeft(self._passes)
+        left = self._time.after(row.passes)
+        if left is None:
             return ""
-        left = (now - then) / (row.passes - passes) * (self._passes - row.passes)
         return f", {left:.0f} s left" if row.gap is None else f", at most {left:.0f} s left"

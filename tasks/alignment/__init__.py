@@ -174,6 +174,7 @@ class Alignment(Task):
         "A line for each pair of sentences, as in la maison ||| the house ||| 0-0 1-1, with links from 0; or "
         "FOLDER#NAME for sentences in NAME.f and NAME.e and links in NAME.align. No links to predict."
     )
+    example: ClassVar[str] = "--train 'hansards#test' --corpus 'hansards#train'"
     headline: ClassVar[str] = "aer"
     headline_is_error: ClassVar[bool] = True
     lam: ClassVar[str] = "1/n"

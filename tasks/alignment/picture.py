@@ -73,4 +73,5 @@ def _verdict(pair: SentencePair, link: Link, found: bool) -> Verdict | None:
 
 
 def _words(pair: SentencePair, link: Link) -> str:
-    return f"{pair.source[link[0]]} → {pair.target[link[1]]}"
+    source, target = link
+    return f"{pair.source[source]} (word {source + 1}) → {pair.target[target]} (word {target + 1})"

@@ -173,6 +173,7 @@ class Localization(Task):
         "A folder or zip file in the layout of PASCAL VOC, as PATH#train; a .csv file with the columns "
         "image,class,xmin,ymin,xmax,ymax; or a COCO .json file. Images alone to predict."
     )
+    example: ClassVar[str] = "--train 'VOC2007#train' --test 'VOC2007#val'"
     headline: ClassVar[str] = "corloc"
     lam: ClassVar[str] = "1/n"
     passes: ClassVar[int] = 30

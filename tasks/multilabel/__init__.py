@@ -220,6 +220,7 @@ class Multilabel(Task):
         "features; an .npz archive of X and Y; or text in the format of SVMlight, as in beach,urban 3:0.5 "
         "7:1."
     )
+    example: ClassVar[str] = "--train train.csv --test test.csv"
     headline: ClassVar[str] = "example_f1"
     lam: ClassVar[str] = "1/n"
     passes: ClassVar[int] = 50

@@ -144,6 +144,7 @@ class OCR(Task):
         "An .npz archive of pixels [letters, 128], labels [letters], word_start [words + 1] and word_fold "
         "[words]; PATH#1-9 selects folds."
     )
+    example: ClassVar[str] = "--train 'letters.npz#1-9' --test 'letters.npz#0'"
     headline: ClassVar[str] = "letter_error"
     headline_is_error: ClassVar[bool] = True
     lam: ClassVar[str] = "50/n"

@@ -155,6 +155,7 @@ class Pose(Task):
         "A folder or zip file with images/, one person each, and joints.csv with the columns file,joint,x,y; "
         "PATH#1-200 selects images. Images alone to predict."
     )
+    example: ClassVar[str] = "--train 'people.zip#1-200' --test 'people.zip#201-400'"
     headline: ClassVar[str] = "pck"
     lam: ClassVar[str] = "30/n"
     passes: ClassVar[int] = 20

@@ -202,6 +202,7 @@ class Scenes(Task):
         "A folder or zip file with images/, labels/, classes.txt and lists of stems, of which PATH#train "
         "names one. Images alone to predict."
     )
+    example: ClassVar[str] = "--train 'scenes.zip#train' --test 'scenes.zip#test'"
     headline: ClassVar[str] = "pixel_accuracy"
     lam: ClassVar[str] = "10"
     passes: ClassVar[int] = 40

@@ -177,6 +177,7 @@ class Segmentation(Task):
         "A folder or zip file with images/ and, of the same stems, masks/ (0 is background); PATH#1-200 "
         "selects images. Images alone to predict."
     )
+    example: ClassVar[str] = "--train 'horses.zip#1-200' --test 'horses.zip#201-250'"
     headline: ClassVar[str] = "iou"
     lam: ClassVar[str] = "10/n"
     passes: ClassVar[int] = 12

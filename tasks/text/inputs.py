@@ -86,7 +86,7 @@ class Inputs:
         def choose(name: str, begin: bytes) -> Layout:
             if is_universal(name, begin):
                 return Universal()
-            found = text_cells(begin, whole)
+            found = text_cells(begin, whole, known)
             if found is None:
                 return Columns(tagged=False)
             if not self.words_alone:
@@ -108,7 +108,7 @@ class Inputs:
             ValueError: it has others.
         """
         found = 2 + len(corpus.distinct[0].columns)
-        if not self.words_alone and found != self.columns:
+        if found != self.columns and not (found == 2 and self.words_alone):
             raise ValueError(f"{name}: expected {self.columns} columns, as in training; got {found}")
         return corpus
 

@@ -179,19 +179,20 @@ def is_universal(name: str, begin: bytes) -> bool:
     return len(first) == _UNIVERSAL_COLUMNS and _IDENTIFIER.fullmatch(first[0]) is not None
 
 
-def text_cells(begin: bytes, whole: Callable[[Sequence[str]], bool]) -> int | None:
+def text_cells(begin: bytes, whole: Callable[[Sequence[str]], bool], tags: frozenset[str]) -> int | None:
     """The cells of the first row of a file with lines of text, and not a word with its columns in each line.
 
     ``None`` for files in columns, which have the same number of columns in nearly all rows. A single row of several
-    cells is text, unless it is a whole row of columns.
+    cells is text, unless it is a whole row of columns, or ends in a tag.
 
     Args:
         begin: the first lines of the file.
         whole: whether a row has the columns that it should.
+        tags: that are known.
     """
     rows = [row for row in _rows(begin) if not separates(row)]
     counts = Counter(map(len, rows))
-    if all(map(whole, rows)) or max(counts) == 1:
+    if all(map(whole, rows)) or max(counts) == 1 or all(row[-1] in tags for row in rows):
         return None
     varied = len(rows) == 1 or 2 * max(counts.values()) <= len(rows)
     return len(rows[0]) if varied else None

@@ -32,7 +32,8 @@ def sentence_markup(
     tokens = [_token(word, tag, right, types) for word, tag, right in zip(words, found, gold or found, strict=True)]
 
     def describe(tags: Tags) -> str:
-        changed = [f"{w} → {t}" for w, t, own in zip(words, tags, found, strict=True) if t != own]
+        numbered = enumerate(zip(words, tags, found, strict=True), 1)
+        changed = [f"{w} (word {number}) → {t}" for number, (w, t, own) in numbered if t != own]
         return ", ".join(changed[:_DIFFERENCES]) + (" …" if len(changed) > _DIFFERENCES else "")
 
     spaced = joined(piece for token in tokens for piece in (token, " "))

@@ -35,6 +35,20 @@ def test_help_ends_with_the_example(command, capsys, monkeypatch):
     assert "``" not in text
 
 
+@pytest.mark.parametrize("task", TASKS)
+def test_help_of_a_task_begins_with_an_example_and_common_options(task, capsys, monkeypatch):
+    text = help_of(["train", task], capsys, monkeypatch)
+    (example,) = re.findall(rf"example:\n  structsmooth (train {task} .*)\\\n(.*)\n", text)
+    flags = shlex.split(" ".join(example))
+    options = parser(flags).parse_args(flags)
+    assert (options.task, options.out) == (task, "runs/mine")
+    assert options.train
+    assert f"usage: structsmooth train {task} [options]" in text
+    groups = ["example:", "data:", "run:", "  --out", "  --lam", "  --passes", "  --solver", "options of", "hyperparam"]
+    places = [text.index(f"\n{group}") for group in [*groups, "logs, ", "messages on standard error"]]
+    assert places == sorted(places)
+
+
 @pytest.mark.parametrize("command", EXAMPLES)
 def test_examples_are_accepted(command):
     program, *arguments = shlex.split(EXAMPLES[command])

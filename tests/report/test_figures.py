@@ -41,6 +41,30 @@ def test_curves_have_the_history():
     assert columns(gap)[0]["passes"] == [1, 2]
     assert columns(f1)[0]["f1"] == [0.75]
     assert "f1 on held-out data" in f1
+    assert "f1 on dev data" in curves(history(), "f1", "dev")[2]
+
+
+def plot_of(figure):
+    text = re.search(r'<script type="application/json">(.*)</script>', figure, re.S)[1]
+    return Document.from_json(json.loads(text)["doc"]).roots[0]
+
+
+def test_the_start_does_not_squash_the_curve():
+    values = [0.0, 0.80, 0.84, 0.85]
+    figure = curves(History([Row(i, i, i, 1.0, metrics={"f1": f1}) for i, f1 in enumerate(values)]), "f1")[1]
+    assert columns(figure)[0]["f1"] == values
+    assert (plot_of(figure).y_range.start, plot_of(figure).y_range.end) == (0.79, 0.86)
+
+
+@pytest.mark.parametrize(
+    ("counts", "low", "high", "title"), [(True, 0.0, 1.0, "share of the gold"), (False, -4.0, 4.0, "score")]
+)
+def test_heat_maps_have_a_scale(counts, low, high, title):
+    values = np.array([[2.0, np.nan], [-4.0, 0.0]]) if not counts else np.array([[3, 1], [0, 0]])
+    plot = plot_of(heat_map(Matrix("c", ["a", "b"], ["a", "b"], values, "gold", "found", counts)))
+    (bar,) = [layout for layout in plot.below if type(layout).__name__ == "ColorBar"]
+    assert (bar.color_mapper.low, bar.color_mapper.high, bar.title) == (low, high, title)
+    assert bar.ticker.ticks == [low, (low + high) / 2, high]
 
 
 def test_curves_leave_out_what_the_run_has_not():
