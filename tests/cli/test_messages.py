@@ -4,11 +4,13 @@ import csv
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from structsmooth.cli import main
-from structsmooth.history import History
+from structsmooth.cli.report import progress_bar
+from structsmooth.history import History, Row
 
 TRAIN = ["train", "ner", "--train", "train.txt", "--bits", "8", "--no-rich", "--out", "model", "--passes", "3"]
 
@@ -44,6 +46,38 @@ def test_off_a_terminal_each_stage_is_a_line(capsys):
     assert messages(capsys) == ["reading train.txt ...", "predicting 2 examples ..."]
     assert main(["certify", "model", "--passes", "1"]) == 0
     assert messages(capsys)[0] == "reading train.txt ..."
+
+
+def test_the_estimate_is_of_the_passes_after_the_first(capsys, monkeypatch):
+    times = iter([100.0, 103.0])  # after the first pass and the second one
+    monkeypatch.setattr("structsmooth.solvers.progress.clock.seconds", lambda: next(times))
+    with progress_bar(passes=6, headline="f1", done=2) as draw:
+        for made in (2, 3, 4, 5):
+            draw(SimpleNamespace(row=Row(made, 0, 0.0, 1.0)))
+    assert messages(capsys) == ["training, up to 6 passes ...", "a pass takes 3 s, and all that are left up to 6 s ..."]
+
+
+def test_one_pass_has_no_estimate(capsys):
+    assert main([*TRAIN[:-1], "1", "--gap-tolerance", "0"]) == 0
+    assert not any("a pass takes" in line for line in messages(capsys))
+
+
+@pytest.mark.parametrize(
+    ("files", "label"), [([], "f1"), (["--test"], "test f1"), (["--test", "--dev"], "dev f1")], ids=["", "test", "dev"]
+)
+def test_metrics_say_of_which_data_they_are(files, label, capsys):
+    data = [argument for flag in files for argument in (flag, "train.txt")]
+    assert main([*TRAIN, *data, "--verbose"]) == 0
+    captured = capsys.readouterr()
+    header = next(line for line in captured.out.splitlines() if "oracle calls" in line)
+    assert " ".join(header.split()).endswith(f"gap {label}")
+    if data:
+        assert f"  {label} 0." in captured.err
+        assert main(["show", "model", "train.txt"]) == 0
+        page = Path("model/report.html").read_text()
+        assert f"f1 on {label.split()[0]} data" in page
+        for name in ("these examples", *(flag.removeprefix("--") for flag in files)):
+            assert f"<dt>F1, {name}</dt><dd>" in page
 
 
 def test_quiet_commands_say_nothing(capsys, monkeypatch):

@@ -162,6 +162,20 @@ def test_the_command_writes_the_page(tmp_path, monkeypatch, capsys, blank_pictur
     assert "--examples must be at least 0" in capsys.readouterr().err
 
 
+def test_margins_are_explained_and_alternatives_have_positions(tmp_path):
+    (tmp_path / "train.txt").write_text("Ada NNP B-PER\nor CC O\nAda NNP B-PER\n\nran VBD O\n")
+    ner = small_tasks.NER.task(tmp_path)
+    examples = ner.read(str(tmp_path / "train.txt"))
+    fitted = ner.fit(examples)
+    about = {"task": "ner", "settings": {}, "n": 2, "lam": 0.1, "message": "", "metrics": {}}
+    model = TrainedModel(fitted, torch.zeros(fitted.problem(examples).dim, dtype=torch.float64), about)
+    write_report(model, tmp_path / "page.html", examples=examples)
+    texts = " ".join(Page((tmp_path / "page.html").read_text(encoding="utf-8")).texts)
+    assert "; the score of the right output is 3 lower than it should be" in texts
+    assert "Ada (word 1) → " in texts
+    assert "Ada (word 3) → " in texts
+
+
 def test_unlabelled_examples_are_refused(tmp_path):
     model, _ = untrained(small_tasks.OCR, tmp_path)
     unlabelled = model.task.read(small_tasks.OCR.write(tmp_path, False))
