@@ -5,13 +5,14 @@ from collections.abc import Callable
 import pytest
 import torch
 from enumeration import random_chains
-from structure_members import Member, changed, enumerated, every, potentials_of, rows, with_potentials
+from member import Member, changed, potentials_of, rows, with_potentials
+from structure_members import enumerated, every
 from torch import Tensor
 from torch.testing import assert_close
 
 from structsmooth import Cost, Hamming, LinearChain, NormalizedHamming, WeightedHamming
 
-WEIGHTS = (0.5, 2.0, 0.0, 1.5, 0.25)
+WEIGHTS = (0.5, 2.0, 0.0, 1.5, 0.25, 3.0, 1.0)
 # A cost for labels of some number of classes, and its definition.
 COSTS: dict[str, tuple[Callable[[int], Cost], Callable[[list[int], list[int]], float]]] = {
     "Hamming": (
@@ -38,18 +39,17 @@ def test_cost_of_every_output(member: Member, name: str) -> None:
     padded = hasattr(structure, "lengths")
     real = structure.mask if padded else torch.ones_like(y, dtype=torch.bool)
     y = torch.where(real, y, -100)
-    # No partner, -1, is one more class, the last.
-    classes = structure.potentials[0].flatten(y.dim()).shape[-1] + (
-        getattr(structure, "unmatched_rows", None) is not None
-    )
+    classes = structure.as_classes(y)[1]
     cost, definition = COSTS[name][0](classes), COSTS[name][1]
     augmented = structure.cost_augmented(y, cost)
     assert (augmented.potentials[0] >= 0).all()
     for b, outputs in enumerate(member.twin(*instance).outputs):
         copies = rows(with_potentials(instance, augmented.potentials), torch.full((len(outputs),), b))
-        scores = member.build(*copies).score(outputs)
+        augmented_copies = member.build(*copies)
+        scores = augmented_copies.score(outputs)
         allowed = scores > -torch.inf
-        labels, own = (t.flatten(1) % classes for t in (y[b][real[b]][None], outputs[allowed][:, real[b]]))
+        labels, own = structure.as_classes(y)[0][b : b + 1], augmented_copies.as_classes(outputs)[0][allowed]
+        labels, own = (t[:, real[b]].flatten(1) for t in (labels, own))
         expected = [definition(labels[0].tolist(), other) for other in own.tolist()]
         assert_close(scores[allowed], torch.tensor(expected, dtype=torch.float64))
         assert 0.0 in expected

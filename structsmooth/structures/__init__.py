@@ -20,7 +20,10 @@ from structsmooth.structures.factor_graph import (
 )
 from structsmooth.structures.graph_cut import BinaryGraph
 from structsmooth.structures.matching import Matching
+from structsmooth.structures.programs import DynamicProgram, Program, ProgramBuilder, cached_program
+from structsmooth.structures.projective_trees import ProjectiveTree
 from structsmooth.structures.search import SearchSpace
+from structsmooth.structures.segments import SemiMarkov
 from structsmooth.structures.slack import SlackRescaled
 from structsmooth.structures.subwindows import Subwindows
 from structsmooth.structures.tree import Tree
@@ -35,6 +38,7 @@ __all__ = [
     "Candidates",
     "Count",
     "DeformableTree",
+    "DynamicProgram",
     "Factor",
     "FactorGraph",
     "LinearChain",
@@ -42,13 +46,18 @@ __all__ = [
     "Matching",
     "PartCosts",
     "Potts",
+    "Program",
+    "ProgramBuilder",
+    "ProjectiveTree",
     "Relaxation",
     "SearchSpace",
+    "SemiMarkov",
     "SlackRescaled",
     "Structure",
     "Subwindows",
     "Table",
     "Tree",
     "best_max_marginal_first",
+    "cached_program",
     "lengths_from_mask",
 ]

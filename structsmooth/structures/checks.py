@@ -112,6 +112,18 @@ def require_outputs(y: Any, dimensions: str, name: str, scores: Tensor) -> None:
     require_device("y", y, name, scores)
 
 
+def lengths_or_all(lengths: Any, name: str, scores: Tensor) -> Tensor:
+    """Lengths [B] as int64 for scores [B, T, ...] called ``name``, all T if there are none; raises unless they fit."""
+    batch, steps = scores.shape[:2]
+    if lengths is None:
+        return torch.full((batch,), steps, dtype=torch.int64, device=scores.device)
+    require_integers("lengths", lengths)
+    require_shape("lengths", lengths, "[B]", (batch,))
+    require_device("lengths", lengths, name, scores)
+    long: Tensor = lengths.to(torch.int64)
+    return long
+
+
 def require_labels(y: Tensor, states: int) -> None:
     """Raise ``ValueError`` unless labels are from 0 to ``states`` - 1; reads their values."""
     if y.numel() and not 0 <= int(y.min()) <= int(y.max()) < states:

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
+from itertools import zip_longest
 from typing import Any, TypeVar
 
 import torch
@@ -9,10 +10,9 @@ from torch import Generator, Tensor
 
 from structsmooth.structures.batch import Batch
 from structsmooth.structures.checks import require_count
+from structsmooth.structures.noise import gumbel_noise, uniform_numbers
 
 D = TypeVar("D", bound="Distribution")
-
-_EULER = 0.5772156649015329  # the mean of the standard Gumbel distribution
 
 
 class Distribution(Batch, ABC):
@@ -46,6 +46,20 @@ class Distribution(Batch, ABC):
     @abstractmethod
     def marginals(self) -> tuple[Tensor, ...]:
         """Probabilities of the parts."""
+
+    @abstractmethod
+    def potential_costs(self, costs: Tensor) -> Tensor | tuple[Tensor, ...]:
+        """Costs of classes as costs of potentials."""
+
+    def class_marginals(self) -> Tensor:
+        """Probabilities of the classes of variables."""
+        return self.marginals()[0]
+
+    def class_costs(self, costs: Any) -> Tensor:
+        """The reverse of :meth:`potential_costs`."""
+        if not isinstance(costs, Tensor):
+            raise TypeError(f"cost must decompose over variables: a tensor of costs, got {type(costs).__name__}")
+        return costs
 
     @abstractmethod
     def _no_oracle(self, oracle: str) -> NotImplementedError:
@@ -87,7 +101,7 @@ class Distribution(Batch, ABC):
         n = require_count("n", n)
         first = self.potentials[0]
         with torch.no_grad():
-            return self.inverse_cdf(_uniform((len(first), n, *self._draws()), generator, first.device))
+            return self.inverse_cdf(uniform_numbers((len(first), n, *self._draws()), generator, first.device))
 
     def log_prob(self, y: Tensor) -> Tensor:
         """Log-probability of outputs ``y`` [B, ...]: [B], differentiable; -inf where they are forbidden.
@@ -200,17 +214,18 @@ class Distribution(Batch, ABC):
             >>> LinearChain(torch.zeros(1, 2, 2), never_twice_1).minimum_bayes_risk()
             (tensor([0.6667]), tensor([[0, 0]]))
         """
-        space, marginals = self._feasible(), self.marginals()[0]
-        first, *others = space.potentials
-        risk = torch.zeros_like(marginals)
-        for j in range(first.shape[-1]):
-            y = torch.full(first.shape[:-1], j, dtype=torch.int64, device=first.device)
-            costs = _mistakes(first, y) if cost is None else cost(space, y)
-            if not isinstance(costs, Tensor):
-                raise TypeError(f"cost must decompose over variables: a tensor of costs, got {type(costs).__name__}")
-            probability = marginals[..., j : j + 1]
-            risk = risk + probability * torch.where(probability > 0, costs, 0.0)
-        values, y = space.replace(first - risk, *others).max()
+        space, marginals = self._feasible(), self.class_marginals()
+        risk = marginals.sum(-1, keepdim=True) - marginals
+        for j in range(0 if cost is None else marginals.shape[-1]):
+            assert cost is not None
+            y = torch.full(marginals.shape[:-1], j, dtype=torch.int64, device=marginals.device)
+            probability, costs = marginals[..., j : j + 1], self.class_costs(cost(space, y))
+            expected = probability * torch.where(probability > 0, costs, 0.0)
+            risk = expected if j == 0 else risk + expected
+        lowered = self.potential_costs(-risk)
+        lowered = lowered if isinstance(lowered, tuple) else (lowered,)
+        pairs = zip_longest(space.potentials, lowered)
+        values, y = space.replace(*(p if minus is None else p + minus for p, minus in pairs)).max()
         return -values, y
 
     def perturb_and_max(self, n: int, generator: Generator | None = None) -> tuple[Tensor, Tensor]:
@@ -241,7 +256,7 @@ class Distribution(Batch, ABC):
         """
         n = require_count("n", n)
         first, *others = self.potentials
-        answers = [self.replace(first + _gumbel(first, generator), *others).max() for _ in range(n)]
+        answers = [self.replace(first + gumbel_noise(first, generator), *others).max() for _ in range(n)]
         values, outputs = zip(*answers, strict=True)
         return torch.stack(values, 1), torch.stack(outputs, 1)
 
@@ -279,22 +294,5 @@ def _require_outputs_of(structure: Any, other: Any) -> None:
         raise ValueError("other must have the lengths of this structure")
 
 
-def _mistakes(scores: Tensor, y: Tensor) -> Tensor:
-    """Hamming costs [..., S] of labels [...]."""
-    return (torch.arange(scores.shape[-1], device=y.device) != y.unsqueeze(-1)).to(scores.dtype)
-
-
 def _zeros(scores: Tensor) -> Tensor:
     return torch.zeros_like(scores, dtype=torch.promote_types(scores.dtype, torch.float32))
-
-
-def _uniform(shape: Iterable[int], generator: Generator | None, device: torch.device) -> Tensor:
-    """Numbers uniform on [0, 1), float64, drawn where the generator is."""
-    source = device if generator is None else generator.device
-    return torch.rand(tuple(shape), generator=generator, dtype=torch.float64, device=source).to(device)
-
-
-def _gumbel(scores: Tensor, generator: Generator | None) -> Tensor:
-    """Gumbel noise of mean zero in the shape of the scores, in at least float32."""
-    uniform = _uniform(scores.shape, generator, scores.device).clamp_min(torch.finfo(torch.float64).tiny)
-    return (-(-uniform.log()).log() - _EULER).to(_zeros(scores))

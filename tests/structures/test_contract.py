@@ -10,20 +10,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from member import Instance, Member, changed, potentials_of, rows, with_potentials
 from oracles import ORACLES, K, assert_lists, assert_same_oracles, assert_sorted_and_distinct
-from structure_members import (
-    MEMBERS,
-    Instance,
-    Member,
-    changed,
-    enumerated,
-    every,
-    every_oracle,
-    plans_when_built,
-    potentials_of,
-    rows,
-    with_potentials,
-)
+from program_members import PROGRAMS
+from structure_members import MEMBERS, enumerated, every, every_oracle, plans_when_built
 from torch import Tensor
 from torch.autograd.functional import vjp
 from torch.testing import assert_close
@@ -225,7 +215,9 @@ def test_topk_is_sorted_distinct_and_grows_at_the_end(ties: bool, member: Member
 # What must not matter.
 
 
-@every_oracle(lambda name, member, oracle: not any(n in name for n in ("Subwindows", "unmatched", "DeformableTree")))
+@every_oracle(
+    lambda name, member, oracle: not any(n in name for n in ("Subwindows", "unmatched", "DeformableTree", *PROGRAMS))
+)
 def test_scores_added_to_a_variable_or_an_edge_add_to_every_output(member: Member, oracle: str) -> None:
     instance = member.random("medium")
     potentials, generator = potentials_of(instance), torch.Generator().manual_seed(1)

@@ -5,8 +5,9 @@ import copy
 import numpy as np
 import pytest
 import torch
+from member import Member, potentials_of
 from oracles import K
-from structure_members import Member, every, potentials_of
+from structure_members import every
 from torch.autograd import forward_ad
 from torch.testing import assert_close
 

@@ -26,6 +26,8 @@ from structsmooth.structures.factor_graph import operators as factor_graph
 from structsmooth.structures.factor_graph import relaxed_operators as relaxed
 from structsmooth.structures.graph_cut import operators as graph_cut
 from structsmooth.structures.matching import operators as matching
+from structsmooth.structures.programs import operators as programs
+from structsmooth.structures.segments import segmentations
 from structsmooth.structures.subwindows import operators as subwindows
 from structsmooth.structures.tree import operators as tree
 
@@ -97,6 +99,21 @@ def calls() -> dict[str, tuple[Any, tuple[Any, ...]]]:
             f"local_polytope largest of {name}": (relaxed.largest, (*inputs, [], "messages", 1e-6, 100)),
             f"local_polytope logsumexp of {name}": (relaxed.logsumexp, (*constants, 100)),
         }
+    program = segmentations(3, 2, 2, False)
+    which, directions = torch.tensor([2, 1]), torch.ones(2, program.scores, dtype=torch.float64)
+    (theta,) = differentiable(random_scores(torch.Generator().manual_seed(1), False, 0.0)(2, program.scores))
+    uniform = torch.rand(2, 4, program.depth, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    cases |= {
+        "program top_k": (programs.top_k, (theta, which, program.handle, 3)),
+        "program marginals": (programs.marginals, (theta, which, program.handle)),
+        "program tangents": (programs.tangents, (theta.detach(), directions, which, program.handle)),
+        "program max_marginals": (programs.max_marginals, (theta, which, program.handle)),
+        "program max_marginals_gradient": (
+            programs.max_marginals_gradient,
+            (theta.detach(), directions, which, program.handle),
+        ),
+        "program sample": (programs.sample, (theta.detach(), which, uniform, program.handle)),
+    }
     (scores,) = differentiable(random_scores(torch.Generator().manual_seed(0), False, 0.0)(1, 5, 6))
     return cases | {"subwindows top_k": (subwindows.top_k, (scores, 3, 1000))}
 
@@ -113,7 +130,7 @@ def test_operators_are_registered_correctly(name: str) -> None:
 
 ORACLE_AND_GRADIENT = """
 import sys, torch
-from structsmooth.structures import BinaryGraph, DeformableTree, LinearChain, Matching, Subwindows, Tree
+from structsmooth.structures import BinaryGraph, DeformableTree, LinearChain, Matching, SemiMarkov, Subwindows, Tree
 unary, pairwise = torch.zeros(2, 3, 2, requires_grad=True), torch.zeros(2, 3, 2, 2)
 structures = [
     LinearChain(unary, pairwise[0, 0]),
@@ -122,6 +139,7 @@ structures = [
     Matching(unary.mT),
     DeformableTree(unary.unsqueeze(2), torch.zeros(3, 4), torch.tensor([-1, 0, 0])),
     Subwindows(unary),
+    SemiMarkov(unary, pairwise[0, 0], pairwise[0, 0]),
 ]
 sum(structure.max()[0].sum() for structure in structures).backward()
 print(*sys.modules)

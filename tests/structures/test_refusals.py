@@ -4,8 +4,9 @@ import re
 from typing import Any
 
 import torch
+from member import Member, potentials_of, rows, with_potentials
 from refusals import Refusals, refusing
-from structure_members import MEMBERS, Member, box_candidates, every, potentials_of, rows, with_potentials
+from structure_members import MEMBERS, box_candidates, every
 from torch import Tensor
 
 from structsmooth import Hamming, Structure

@@ -9,6 +9,7 @@ from structsmooth.structures import checks
 from structsmooth.structures.base import Structure, check_k, widened_pair
 from structsmooth.structures.chain import operators, reference
 from structsmooth.structures.chain.compaction import (
+    check_ends,
     compact_edges,
     compact_nodes,
     compact_order,
@@ -91,22 +92,13 @@ class LinearChain(Structure):
         self.check_shapes()
         self._mask = mask
         self._order: Tensor | None = None
-        self.lengths = self._checked_lengths(lengths) if mask is None else self._masked(mask, lengths)
+        self.lengths = checks.lengths_or_all(lengths, "unary", unary) if mask is None else self._masked(mask, lengths)
         super().__init__(validate_args)
         if self.validate_args and mask is None:
             reference.check_lengths(self.lengths, unary.shape[1])
         if start is not None or stop is not None:
-            self._check_ends(start=start, stop=stop)
+            check_ends(unary, self.validate_args, start=start, stop=stop)
             self.unary = with_ends(unary, self.mask, start, stop)
-
-    def _checked_lengths(self, lengths: Tensor | None) -> Tensor:
-        batch, steps, _ = self.unary.shape
-        if lengths is None:
-            lengths = torch.full((batch,), steps, dtype=torch.int64, device=self.unary.device)
-        checks.require_integers("lengths", lengths)
-        checks.require_shape("lengths", lengths, "[B]", (batch,))
-        checks.require_device("lengths", lengths, "unary", self.unary)
-        return lengths.to(torch.int64)
 
     def _masked(self, mask: Tensor, lengths: Tensor | None) -> Tensor:
         """Lengths of the sequences that the mask leaves."""
@@ -117,19 +109,6 @@ class LinearChain(Structure):
         checks.require_device("mask", mask, "unary", self.unary)
         self._order = compact_order(mask)
         return mask.sum(1)
-
-    def _check_ends(self, **ends: Tensor | None) -> None:
-        batch, _, states = self.unary.shape
-        for name, scores in ends.items():
-            if scores is not None:
-                checks.require_scores(name, scores)
-                if tuple(scores.shape) not in ((states,), (batch, states)):
-                    raise ValueError(
-                        f"{name} must have shape [S] or [B, S] with B, S = {batch}, {states}, got {tuple(scores.shape)}"
-                    )
-                checks.require_device(name, scores, "unary", self.unary)
-                if self.validate_args:
-                    checks.require_below_infinity(name, scores)
 
     def check_shapes(self) -> None:
         """Raise unless scores are [B, T, S] and [S, S], [B, S, S] or [B, T-1, S, S], on a device of the backend."""

@@ -7,6 +7,8 @@ it is the last one, which ends at the later of the two neighbours. Nothing waits
 import torch
 from torch import Tensor
 
+from structsmooth.structures import checks
+
 IGNORED = -100
 """The label of positions that are masked out, as in ``torch.nn.functional.cross_entropy``."""
 
@@ -43,6 +45,21 @@ def spread_labels(y: Tensor, order: Tensor, mask: Tensor) -> Tensor:
     """Labels [B, K, T] at the positions they came from, ``IGNORED`` where the mask is false."""
     moved = torch.zeros_like(y).scatter(2, order.unsqueeze(1).expand_as(y), y)
     return torch.where(mask.unsqueeze(1), moved, IGNORED)
+
+
+def check_ends(unary: Tensor, validate_args: bool, **ends: Tensor | None) -> None:
+    """Raise unless the scores of first and last labels fit to unary ones."""
+    batch, _, states = unary.shape
+    for name, scores in ends.items():
+        if scores is not None:
+            checks.require_scores(name, scores)
+            if tuple(scores.shape) not in ((states,), (batch, states)):
+                raise ValueError(
+                    f"{name} must have shape [S] or [B, S] with B, S = {batch}, {states}, got {tuple(scores.shape)}"
+                )
+            checks.require_device(name, scores, "unary", unary)
+            if validate_args:
+                checks.require_below_infinity(name, scores)
 
 
 def with_ends(unary: Tensor, mask: Tensor, start: Tensor | None, stop: Tensor | None) -> Tensor:

@@ -11,11 +11,11 @@ from torch import Tensor
 from structsmooth.structures.semirings import Log, Semiring, TopK, inverse_cdf, softmax
 
 
-def check_lengths(lengths: Tensor, steps: int) -> None:
-    """Lengths from 1 to T: compiled loops would read and write beyond their arrays."""
+def check_lengths(lengths: Tensor, steps: int, name: str = "T") -> None:
+    """Lengths from 1 to T, or what it is called: compiled loops would read and write beyond their arrays."""
     smallest, largest = lengths.aminmax() if lengths.numel() else (1, 1)
     if not 1 <= int(smallest) <= int(largest) <= steps:
-        raise ValueError(f"lengths must be from 1 to T = {steps}, got {lengths.tolist()}")
+        raise ValueError(f"lengths must be from 1 to {name} = {steps}, got {lengths.tolist()}")
 
 
 def length_mask(lengths: Tensor, steps: int) -> Tensor:

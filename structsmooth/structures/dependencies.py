@@ -1,0 +1,186 @@
+"""What dependency trees share, projective or not: potentials, outputs as heads and labels, costs."""
+
+from abc import abstractmethod
+
+import torch
+from torch import Tensor
+
+from structsmooth.structures import checks
+from structsmooth.structures.base import Structure, widened
+from structsmooth.structures.chain.reference import check_lengths, length_mask
+
+
+class Dependencies(Structure):
+    """Trees over the words of sentences, as outputs.
+
+    Shapes: arcs [B, n, n], root [B, n], labels [B, n, n, L]. A word has one of 1 + n L classes: 0 is the root, and
+    1 + h L + l is the head h with label l. A part is an index into the scores of arcs, h n L + m L + l, or n n L + m
+    for word m as a root.
+    """
+
+    potential_names: tuple[str, ...] = ("arcs", "root")
+    row_names = ("lengths",)
+    arcs: Tensor
+    root: Tensor
+    labels: Tensor | None = None
+    lengths: Tensor
+    single_root: bool
+
+    @abstractmethod
+    def _is_allowed(self, heads: Tensor) -> tuple[Tensor, str]:
+        """Which trees [B] are outputs, given heads [B, n] as places 0 (root) to n, and what outputs must be."""
+
+    def _bind(self, arcs: Tensor, root: Tensor, labels: Tensor | None, lengths: Tensor | None) -> None:
+        """Set the potentials and lengths, and check their shapes."""
+        self.arcs, self.root = arcs, root
+        if labels is not None:
+            self.labels = labels
+            self.potential_names = (*self.potential_names, "labels")
+        self.check_shapes()
+        self.lengths = checks.lengths_or_all(lengths, "arcs", arcs)
+
+    def check_shapes(self) -> None:
+        """Raise unless scores are [B, n, n], [B, n] and [B, n, n, L]."""
+        for name, scores in zip(self.potential_names, self.potentials, strict=True):
+            checks.require_scores(name, scores)
+            checks.require_device(name, scores, "arcs", self.arcs)
+        arcs = self.arcs
+        if arcs.dim() != 3 or arcs.shape[1] != arcs.shape[2] or not arcs.shape[1]:
+            raise ValueError(f"arcs must have shape [B, n, n] with n >= 1, got {tuple(arcs.shape)}")
+        checks.require_shape("root", self.root, "[B, n]", tuple(arcs.shape[:2]))
+        labels = self.labels
+        if labels is not None and (labels.dim() != 4 or labels.shape[:3] != arcs.shape or not labels.shape[3]):
+            raise ValueError(
+                f"labels must have shape [B, n, n, L] with L >= 1 and B, n = {len(arcs)}, {arcs.shape[1]}, "
+                f"got {tuple(labels.shape)}"
+            )
+
+    def check_values(self, name: str) -> None:
+        """Raise ``ValueError`` for NaN or +inf inside the sentences."""
+        used = {"arcs": self._possible, "root": self.mask}.get(name, self._possible)
+        scores = getattr(self, name)
+        checks.require_below_infinity(name, scores, lambda: scores[used])
+
+    def _check_lengths(self) -> None:
+        if self.validate_args:
+            check_lengths(self.lengths, self.arcs.shape[1], "n")
+
+    @property
+    def mask(self) -> Tensor:
+        """[B, n], true inside the sentences."""
+        return length_mask(self.lengths, self.arcs.shape[1])
+
+    @property
+    def _possible(self) -> Tensor:
+        """[B, n, n], true for pairs of different words inside the sentences."""
+        inside = self.mask
+        different = ~torch.eye(inside.shape[1], dtype=torch.bool, device=inside.device)
+        return inside.unsqueeze(2) & inside.unsqueeze(1) & different
+
+    @property
+    def _labels_per_arc(self) -> int:
+        return 1 if self.labels is None else self.labels.shape[3]
+
+    def _scores(self) -> tuple[Tensor, Tensor]:
+        """Scores of labelled arcs [B, n, n, L], -inf for impossible ones, and of roots [B, n], zero at padding."""
+        arcs = widened(self.arcs).unsqueeze(-1)
+        arcs = arcs if self.labels is None else arcs + widened(self.labels)
+        arcs = torch.where(self._possible.unsqueeze(-1), arcs, 0.0)
+        return arcs, torch.where(self.mask, widened(self.root), 0.0)
+
+    def heads(self, y: Tensor) -> Tensor:
+        """Heads [B, ..., n] of outputs: 0 for the root, h + 1 for word h; 0 at padding."""
+        return torch.where(y > 0, (y - 1) // self._labels_per_arc + 1, 0)
+
+    def relations(self, y: Tensor) -> Tensor:
+        """Labels [B, ..., n] of the arcs of outputs; 0 at roots and at padding."""
+        return torch.where(y > 0, (y - 1) % self._labels_per_arc, 0)
+
+    def encoded(self, heads: Tensor, relations: Tensor | None = None) -> Tensor:
+        """Outputs from heads as of :meth:`heads`, and labels; the reverse of these."""
+        relations = torch.zeros_like(heads) if relations is None else relations
+        return torch.where(heads > 0, (heads - 1) * self._labels_per_arc + 1 + relations, 0)
+
+    def checked_labels(self, y: Tensor) -> Tensor:
+        """Outputs as int64, with 0 at padding."""
+        checks.require_outputs(y, "[B, n]", "root", self.root)
+        y = torch.where(self.mask, y, 0).to(torch.int64)
+        if self.validate_args and y.numel():
+            checks.require_labels(y, 1 + self.arcs.shape[1] * self._labels_per_arc)
+            heads = self.heads(y)
+            trees = (heads <= self.lengths[:, None]).all(1) & self._reaches_root(heads)
+            roots = ((heads == 0) & self.mask).sum(1)
+            allowed, rule = self._is_allowed(heads)
+            for right, wanted in (
+                (trees, "trees"),
+                (roots == 1 if self.single_root else roots >= 1, "trees with one root; see single_root"),
+                (allowed, rule),
+            ):
+                if not bool(right.all()):
+                    b = int(right.long().argmin())
+                    raise ValueError(f"y must hold labels that make {wanted}, got heads {heads[b].tolist()}")
+        return y
+
+    @staticmethod
+    def _reaches_root(heads: Tensor) -> Tensor:
+        """Whether every word [B, n] descends from the root: [B]."""
+        above = torch.nn.functional.pad(heads, (1, 0))
+        for _ in range(heads.shape[1].bit_length()):
+            above = above.gather(1, above)
+        return (above == 0).all(1)
+
+    def as_classes(self, y: Tensor) -> tuple[Tensor, int]:
+        """Outputs, and the number 1 + n L of their classes."""
+        return y, 1 + self.arcs.shape[1] * self._labels_per_arc
+
+    def potential_costs(self, costs: Tensor) -> tuple[Tensor, ...]:
+        """Costs of classes, [B, n, 1 + n L], as costs of potentials."""
+        batch, words, _ = costs.shape
+        arcs = costs[..., 1:].reshape(batch, words, words, self._labels_per_arc).transpose(1, 2)
+        if self.labels is None:
+            return arcs.squeeze(-1), costs[..., 0]
+        return torch.zeros((), dtype=costs.dtype, device=costs.device), costs[..., 0], arcs
+
+    def class_marginals(self) -> Tensor:
+        """Probabilities [B, n, 1 + n L] of the classes of words."""
+        return self.class_costs(self.marginals())
+
+    def class_costs(self, costs: tuple[Tensor, ...]) -> Tensor:
+        """The reverse of :meth:`potential_costs`."""
+        arcs, root, *labels = costs
+        arcs = labels[0] if labels else arcs.unsqueeze(-1)
+        return torch.cat([root.unsqueeze(-1), arcs.transpose(1, 2).flatten(2)], -1)
+
+    def _parts_of(self, y: Tensor) -> Tensor:
+        """The part [B, n] of each word; the number of parts at padding."""
+        words, labels = self.arcs.shape[1], self._labels_per_arc
+        m = torch.arange(words, device=y.device)
+        arc = ((self.heads(y) - 1) * words + m) * labels + self.relations(y)
+        index = torch.where(y > 0, arc, words * words * labels + m)
+        return torch.where(self.mask, index, words * (words * labels + 1))
+
+    def _from_parts(self, used: Tensor) -> Tensor:
+        """Outputs [B, K, n] from parts [B, K, M], in any order."""
+        words, labels = self.arcs.shape[1], self._labels_per_arc
+        count = words * words * labels
+        h, m = used // (words * labels), used // labels % words
+        m = torch.where(used < count, m, used - count).clamp_max(words)
+        y = torch.where(used < count, 1 + h * labels + used % labels, 0)
+        return torch.zeros(*used.shape[:2], words + 1, dtype=torch.int64, device=y.device).scatter(2, m, y)[..., :words]
+
+    def _arcs_of_parts(self, values: Tensor) -> Tensor:
+        """The best [B, n, n] over labels, zero at padding, from values [B, parts]."""
+        batch, words, _ = self.arcs.shape
+        inside = self.mask
+        labels = self._labels_per_arc
+        best = values[:, : words * words * labels].view(batch, words, words, labels).amax(-1)
+        return torch.where(inside.unsqueeze(2) & inside.unsqueeze(1), best, 0.0)
+
+
+def crosses(heads: Tensor, mask: Tensor) -> Tensor:
+    """Whether arcs of the trees with these heads [B, n] cross each other, with the root left of all words: [B]."""
+    m = torch.arange(1, 1 + heads.shape[1], device=heads.device)
+    low, high = torch.minimum(heads, m), torch.maximum(heads, m)
+    low, high = torch.where(mask, low, 0), torch.where(mask, high, 0)
+    a, b, c, d = low.unsqueeze(2), high.unsqueeze(2), low.unsqueeze(1), high.unsqueeze(1)
+    return ((a < c) & (c < b) & (b < d)).flatten(1).any(1)

@@ -1,0 +1,56 @@
+"""Programs put together from groups of edges."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from structsmooth.structures.programs.program import Integers, Program
+
+
+class ProgramBuilder:
+    """Collects edges in groups, each given by arrays that broadcast, and makes a program of them.
+
+    Args:
+        scores: number of scores of the program.
+
+    Example:
+        A chain of 3 positions and 2 states, whose transitions are scores 0 to 3:
+
+        >>> t, before, after = np.ogrid[1:3, :2, :2]
+        >>> builder = ProgramBuilder(scores=4)
+        >>> builder.add(head=np.arange(2))  # the first position
+        >>> builder.add(head=2 * t + after, left=2 * (t - 1) + before, index=2 * before + after)
+        >>> builder.add(head=6, left=[4, 5])
+        >>> builder.build()
+        Program(7 nodes, 12 edges, 4 scores)
+    """
+
+    def __init__(self, scores: int) -> None:
+        self.scores = scores
+        self._columns: list[list[npt.NDArray[np.int64]]] = []
+
+    def add(
+        self,
+        head: Integers,
+        left: Integers = -1,
+        right: Integers = -1,
+        index: Integers = -1,
+        where: Any = True,
+    ) -> None:
+        """Edges, one for each entry of the arrays broadcast to one shape, in the order of memory.
+
+        Args:
+            head: the node that each edge leads into.
+            left: its first tail; -1 for none.
+            right: its second tail; -1 for none.
+            index: its score; -1 for none.
+            where: booleans, false for the entries that are no edge.
+        """
+        *columns, kept = np.broadcast_arrays(head, left, right, index, where)
+        self._columns.append([column[kept.astype(bool)].astype(np.int64) for column in columns])
+
+    def build(self, roots: Integers | None = None) -> Program:
+        """The program of all edges; ``roots`` as in :class:`Program`."""
+        head, left, right, index = (np.concatenate(parts) for parts in zip(*self._columns, strict=True))
+        return Program(head, left, right, index, scores=self.scores, roots=roots)

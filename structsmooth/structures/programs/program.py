@@ -1,0 +1,176 @@
+"""Dynamic programs as acyclic hypergraphs."""
+
+import weakref
+from collections.abc import Callable
+from functools import lru_cache, wraps
+from itertools import count
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Integers = npt.ArrayLike
+
+_LARGEST = 2**31 - 2  # of indices in int32, with a slot for what is missing
+
+
+class Program:
+    """An acyclic hypergraph whose derivations are the outputs of a structure.
+
+    Nodes are numbered from 0, and each edge has a head, at most two tails of lower number, and at most one score. The
+    value of a node is the sum, over the edges into it, of the score times the values of the tails: the largest one, the
+    log-sum-exp or another sum of a semiring. A derivation from a root takes one edge into the root, and again one edge
+    into each of its tails. Different derivations from a root must be different outputs.
+
+    A batch of examples shares one program. Smaller examples have a root of their own: if the nodes that they need are
+    those of the lowest numbers, they take no more time than they would alone.
+
+    Args:
+        head: the node that each edge leads into, integers [E], in any order.
+        left, right: the tails of each edge, integers [E], or one for all; -1 for none.
+        index: which of the scores each edge has, integers [E], or one for all; -1 for none.
+        scores: number of scores, P.
+        roots: root nodes, from which examples choose by their size: integers [R], or one. Default: the last node.
+
+    Attributes:
+        nodes, edges, scores: the numbers N, E and P.
+        longest: the largest number of scores in a derivation from a root, M; at least 1.
+        depth: the largest number of nodes in a derivation from a root, D.
+
+    Raises:
+        ValueError: edges whose tails do not have lower numbers than their heads, or indices that are out of range.
+
+    Example:
+        Both ways from 0 to 2, directly or by 1:
+
+        >>> program = Program(head=[0, 1, 2, 2], left=[-1, 0, 1, 0], index=[-1, 0, 1, 2], scores=3)
+        >>> program.nodes, program.longest
+        (3, 2)
+    """
+
+    def __init__(
+        self,
+        head: Integers,
+        left: Integers = -1,
+        right: Integers = -1,
+        index: Integers = -1,
+        *,
+        scores: int,
+        roots: Integers | None = None,
+    ) -> None:
+        columns = {"head": head, "left": left, "right": right, "index": index}
+        heads, lefts, rights, indices = _aligned(columns)
+        self.edges, self.scores = len(heads), scores
+        if not self.edges:
+            raise ValueError("head must name at least one edge: a program without edges has no derivation")
+        self.nodes = 1 + int(heads.max())
+        ends = np.asarray([self.nodes - 1] if roots is None else roots, dtype=np.int64).reshape(-1)
+        _check(heads, lefts, rights, indices, scores, ends)
+        # Edges of one head keep their order, which breaks ties.
+        order = np.argsort(heads, kind="stable")
+        rows = np.zeros(self.nodes + 1, np.int32)
+        np.cumsum(np.bincount(heads, minlength=self.nodes), out=rows[1:])
+        tails = (np.where(tail < 0, self.nodes, tail)[order].astype(np.int32) for tail in (lefts, rights))
+        self.arrays = (rows, *tails, np.where(indices < 0, scores, indices)[order].astype(np.int32))
+        self.roots = ends
+        self.level, self.depth, self.longest = self._measured()
+        self.handle = next(_numbers)
+        _alive[self.handle] = self
+
+    def _measured(self) -> tuple[npt.NDArray[np.int64], int, int]:
+        from structsmooth.structures.programs import compiled  # numba loads with the first program
+
+        level, visited, used = compiled.measure(self.arrays, self.scores)
+        return level, int(visited[self.roots].max()), max(1, int(used[self.roots].max()))
+
+    def __repr__(self) -> str:
+        return f"Program({self.nodes} nodes, {self.edges} edges, {self.scores} scores)"
+
+
+# Operators know programs by numbers, which graphs of torch.compile hold as constants.
+_numbers = count()
+_alive: "weakref.WeakValueDictionary[int, Program]" = weakref.WeakValueDictionary()
+_recipes: dict[int, Callable[[], Program]] = {}
+
+
+def program_of(handle: int) -> Program:
+    """The program of a number; one that a cache has dropped is built again."""
+    program = _alive.get(handle)
+    return program if program is not None else _recipes[handle]()
+
+
+def constant(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Mark a function, without loading ``torch.compile``, as one that this calls once with numbers, while it traces."""
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
+
+
+def cached_program(build: Callable[..., Program]) -> Callable[..., Program]:
+    """A function of sizes that builds a program, and remembers those that it has built last.
+
+    Args:
+        build: a function of integers, booleans and tuples of them that returns a :class:`Program`.
+
+    Example:
+        >>> @cached_program
+        ... def steps(length: int) -> Program:
+        ...     nodes = np.arange(length)
+        ...     return Program(head=nodes, left=nodes - 1, index=nodes, scores=length)
+        >>> steps(3) is steps(3)
+        True
+    """
+    handles: dict[tuple[Any, ...], int] = {}
+
+    @lru_cache(maxsize=64)
+    def remembered(*sizes: Any) -> Program:
+        program = build(*sizes)
+        program.handle = handles.setdefault(sizes, program.handle)
+        _alive[program.handle] = program
+        _recipes[program.handle] = lambda: remembered(*sizes)
+        return program
+
+    @wraps(build)
+    def of_sizes(*sizes: Any) -> Program:
+        return remembered(*sizes)
+
+    return constant(of_sizes)
+
+
+def _aligned(columns: dict[str, Integers]) -> list[npt.NDArray[np.int64]]:
+    """Columns of one length, as int64."""
+    arrays = {name: np.asarray(column) for name, column in columns.items()}
+    for name, array in arrays.items():
+        if array.size and array.dtype.kind not in "iu":
+            raise TypeError(f"{name} must hold integers, got {array.dtype}")
+    edges = arrays["head"].size
+    for name, array in arrays.items():
+        if array.size not in (1, edges):
+            raise ValueError(f"{name} must have one entry for each of {edges} edges, or one for all, got {array.size}")
+    return [np.broadcast_to(array.astype(np.int64).reshape(-1), edges) for array in arrays.values()]
+
+
+def _check(
+    head: npt.NDArray[np.int64],
+    left: npt.NDArray[np.int64],
+    right: npt.NDArray[np.int64],
+    index: npt.NDArray[np.int64],
+    scores: int,
+    roots: npt.NDArray[np.int64],
+) -> None:
+    nodes = 1 + int(head.max())
+    if max(nodes, scores, len(head)) > _LARGEST:
+        raise ValueError(f"a program has at most {_LARGEST} nodes, edges and scores")
+    for name, tail in (("left", left), ("right", right)):
+        wrong = (tail >= head) | (tail < -1)
+        if wrong.any():
+            e = int(wrong.argmax())
+            raise ValueError(
+                f"{name} must be -1 or a node of lower number than the head: edge {e} leads from {tail[e]} to {head[e]}"
+            )
+    if head.min() < 0:
+        raise ValueError(f"head must not be negative, got {head.min()}")
+    wrong = (index >= scores) | (index < -1)
+    if wrong.any():
+        raise ValueError(f"index must be -1 or from 0 to {scores - 1}, got {index[wrong.argmax()]}")
+    if not roots.size or roots.min() < 0 or roots.max() >= nodes:
+        raise ValueError(f"roots must be nodes from 0 to {nodes - 1}, got {roots.tolist()}")

@@ -1,0 +1,149 @@
+"""Oracles of programs in plain torch: one recursion over a semiring, level by level, from which every query is derived.
+
+The readable reference, on any device and twice differentiable. Shapes: scores [B, P] of a program, ``root`` [B], the
+places of the roots of examples among the levels. An output is the list [M] of the scores that its derivation uses,
+filled up with P.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from structsmooth.structures.programs.levels import Level, Levels
+from structsmooth.structures.semirings import Log, Semiring, TopK, inverse_cdf, outside_inference_mode
+
+
+def _values(semiring: Semiring, scores: Tensor, levels: Levels) -> Tensor:
+    """Semiring sums [B, 1 + N, R] of the derivations from each node, by places; the first is that of a missing tail."""
+    batch = len(scores)
+    padded = _padded(scores)
+    values = semiring.embed(scores.new_zeros(batch, 1))
+    for level in levels.levels:
+        below = values[:, level.left]
+        if level.right is not None:
+            below = _product(semiring, below, values[:, level.right])
+        sums = semiring.sum(below + padded[:, level.score].unsqueeze(-1), 2)
+        values = torch.cat([values, sums], 1)
+    return values
+
+
+def _padded(scores: Tensor) -> Tensor:
+    """Scores [B, P + 2], with 0 for a missing one and -inf for that of no edge."""
+    return pad(pad(scores, (0, 1)), (0, 1), value=-torch.inf)
+
+
+def _product(semiring: Semiring, left: Tensor, right: Tensor) -> Tensor:
+    return left + right if left.shape[-1] == 1 else semiring.product(left, right)
+
+
+def _at_root(values: Tensor, root: Tensor) -> Tensor:
+    """Of each example, the values [B, R] of its root."""
+    index = root.view(-1, 1, 1).expand(-1, 1, values.shape[-1])
+    return values.gather(1, index).squeeze(1)
+
+
+def logsumexp(scores: Tensor, root: Tensor, levels: Levels) -> Tensor:
+    """Log-partition function [B]."""
+    return _at_root(_values(Log(), scores, levels), root).squeeze(-1)
+
+
+def marginals(scores: Tensor, root: Tensor, levels: Levels) -> Tensor:
+    """Probabilities [B, P] of the scores, or expected numbers of their uses; differentiable."""
+
+    def gradient(scores: Tensor) -> Tensor:
+        own: Tensor = torch.func.grad(lambda moved: logsumexp(scores + moved, root, levels).sum())(
+            torch.zeros_like(scores)
+        )
+        return own
+
+    return outside_inference_mode(gradient, scores)
+
+
+def top_k(scores: Tensor, root: Tensor, levels: Levels, k: int, longest: int) -> tuple[Tensor, Tensor]:
+    """Values [B, k] and outputs [B, k, M], which are read off the gradients of the values."""
+    values = _at_root(_values(TopK(k), scores, levels), root)
+    values = torch.where(values > -torch.inf, values, -torch.inf)
+
+    def counts(scores: Tensor) -> Tensor:
+        def totals(moved: Tensor) -> Tensor:
+            return _at_root(_values(TopK(k), scores + moved, levels), root).sum(0)
+
+        pullback = torch.func.vjp(totals, torch.zeros_like(scores))[1]
+        return torch.stack([pullback(slot)[0] for slot in torch.eye(k).to(scores)], 1)
+
+    numbers = outside_inference_mode(counts, scores.detach())
+    return values, _listed(torch.where(values.unsqueeze(-1) > -torch.inf, numbers, 0.0), longest)
+
+
+def _listed(counts: Tensor, longest: int) -> Tensor:
+    """Lists [..., M] of the indices that are counted [..., P], each as often as it counts; P behind them."""
+    reached = counts.round().long().cumsum(-1)
+    places = torch.arange(longest, device=counts.device).expand(*counts.shape[:-1], longest)
+    return torch.searchsorted(reached, places.contiguous(), right=True)
+
+
+def max_marginals(scores: Tensor, root: Tensor, levels: Levels) -> Tensor:
+    """Largest value [B, P] of an output that uses each score."""
+    count = scores.shape[1]
+    values, padded = _values(TopK(1), scores, levels).squeeze(-1), _padded(scores)
+    around = torch.full_like(values, -torch.inf).scatter(1, root.unsqueeze(1), 0.0)
+    best = torch.full_like(padded, -torch.inf)
+    end = values.shape[1]
+    for level in reversed(levels.levels):
+        nodes = slice(end - len(level.score), end)
+        base = padded[:, level.score] + around[:, nodes].unsqueeze(-1)
+        left = values[:, level.left]
+        right = torch.zeros_like(left) if level.right is None else values[:, level.right]
+        best = _raised(best, level.score, base + left + right)
+        around = _raised(around, level.left, base + right)
+        if level.right is not None:
+            around = _raised(around, level.right, base + left)
+        end = nodes.start
+    return best[:, :count]
+
+
+def _raised(values: Tensor, places: Tensor, candidates: Tensor) -> Tensor:
+    """Values [B, V], each the largest of itself and the candidates [B, n, R] at its places [n, R]."""
+    index = places.flatten().expand(len(values), -1)
+    return values.scatter_reduce(1, index, candidates.flatten(1), "amax")
+
+
+def sample(scores: Tensor, root: Tensor, levels: Levels, uniform: Tensor, longest: int) -> Tensor:
+    """Outputs [B, n, M] at uniform numbers [B, n, D], one for each node of a derivation in the order of visits.
+
+    Those of an example without any are -1.
+    """
+    batch, n, depth = uniform.shape
+    values, padded = _values(Log(), scores, levels).squeeze(-1), _padded(scores)
+    nodes = levels.nodes
+    example = torch.arange(batch, device=scores.device)[:, None]
+    stack = torch.zeros(batch, n, depth + 2, dtype=torch.int64, device=scores.device)
+    stack[..., 1] = root[:, None]
+    top = torch.ones(batch, n, dtype=torch.int64, device=scores.device)
+    used = torch.full((batch, n, longest + 1), scores.shape[1], device=scores.device)
+    count = torch.zeros_like(top)
+    for d in range(depth):
+        # Place 0 of the stack holds the missing node, of which nothing follows.
+        node = stack.gather(2, top.unsqueeze(2)).squeeze(2)
+        edge = inverse_cdf(_scores_into(node, example, values, padded, nodes), uniform[..., d]).unsqueeze(-1)
+        index = nodes.score[node].gather(2, edge).squeeze(2)
+        real = (index < scores.shape[1]) & (top > 0)
+        used = used.scatter(2, torch.where(real, count, longest).unsqueeze(2), index.unsqueeze(2))
+        count = count + real
+        top = (top - 1).clamp_min(0)
+        for tails in (nodes.right, nodes.left):
+            if tails is not None:
+                tail = tails[node].gather(2, edge).squeeze(2)
+                top = top + (tail > 0)
+                # Without a tail, what is written is what stands there, the missing node at place 0 or a node.
+                kept = stack.gather(2, top.unsqueeze(2)).squeeze(2)
+                stack = stack.scatter(2, top.unsqueeze(2), torch.where(tail > 0, tail, kept).unsqueeze(2))
+    feasible = values.gather(1, root.unsqueeze(1)) > -torch.inf
+    return torch.where(feasible.unsqueeze(2), used[..., :longest], -1)
+
+
+def _scores_into(node: Tensor, example: Tensor, values: Tensor, padded: Tensor, nodes: Level) -> Tensor:
+    """Scores [B, n, R] of the edges into nodes [B, n]."""
+    rows = example.unsqueeze(2)
+    scores = padded[rows, nodes.score[node]] + values[rows, nodes.left[node]]
+    return scores if nodes.right is None else scores + values[rows, nodes.right[node]]

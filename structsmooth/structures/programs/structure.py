@@ -1,0 +1,191 @@
+"""Structures whose outputs are the derivations of a program."""
+
+from abc import abstractmethod
+from typing import Any, ClassVar, TypeVar
+
+import torch
+from torch import Tensor
+
+from structsmooth.structures import checks
+from structsmooth.structures.base import Structure, check_k, widened
+from structsmooth.structures.programs import operators, reference
+from structsmooth.structures.programs.levels import Levels, levels_of
+from structsmooth.structures.programs.program import Program
+from structsmooth.structures.semirings import outside_inference_mode
+
+S = TypeVar("S", bound="DynamicProgram")
+
+
+class DynamicProgram(Structure):
+    """Outputs that are the derivations of a :class:`~structsmooth.Program`: all oracles follow from it.
+
+    A subclass names its potentials in ``potential_names`` and defines
+
+    * :meth:`program`, the program for its sizes;
+    * :meth:`program_scores`, the scores of the program as a linear function of the potentials;
+    * :meth:`derivation`, the scores of the program that an output uses, and :meth:`outputs`, the reverse;
+    * :meth:`sizes`, if examples have different roots, and ``potential_dims``, if they may share potentials.
+
+    The oracles max, top-K and exp, max-marginals and samples take one compiled pass over the program for each example
+    on the CPU, on every core that torch may use, and sum in float64 whatever the dtype. On other devices, and with
+    ``backend="torch"``, they are plain torch, level by level. -inf forbids what it scores. An example without any
+    allowed output has value -inf, zero statistics and zero gradient. Ties go to the edges that the program names first.
+
+    For E edges, max and exp oracle take O(E) operations per example, top-K O(E + K N) to O(K E), and for edges with two
+    tails at worst O(K log K E).
+
+    Args:
+        validate_args: as for :class:`~structsmooth.Structure`.
+        backend: ``"compiled"`` (CPU only), ``"torch"``, or ``"auto"`` for the faster of the two.
+
+    Reference:
+        Huang (2008), on dynamic programs as hypergraphs; Huang and Chiang (2005), on their K best derivations; Li and
+        Eisner (2009), on first and second derivatives.
+    """
+
+    potential_dims: ClassVar[dict[str, int]] = {}  # of potentials that have fewer if all examples share them
+    backend: checks.Backend = "auto"
+
+    def __init__(self, validate_args: bool | None = None, backend: checks.Backend = "auto") -> None:
+        self.backend = backend
+        checks.check_backend(backend, self.potentials[0].device)
+        self.check_shapes()
+        super().__init__(validate_args)
+
+    @abstractmethod
+    def program(self) -> Program:
+        """The program: a :func:`~structsmooth.cached_program` function of sizes."""
+
+    @abstractmethod
+    def program_scores(self) -> Tensor:
+        """Scores [B, P] of the program: a linear function of the potentials, finite at padding."""
+
+    @abstractmethod
+    def derivation(self, y: Tensor) -> Tensor:
+        """The scores of the program that outputs ``y`` [B, ...] use: int64 [B, M], in any order; P for none."""
+
+    @abstractmethod
+    def outputs(self, used: Tensor) -> Tensor:
+        """The outputs [B, K, ...] that use the scores ``used`` [B, K, M], in any order; P for none."""
+
+    def sizes(self) -> Tensor:
+        """Which of the roots of the program each example has: int64 [B]. Default: the first."""
+        first = self.potentials[0]
+        return torch.zeros(len(first), dtype=torch.int64, device=first.device)
+
+    def batched(self: S) -> S:
+        """The same outputs with a row for each example in all potentials."""
+        batch = len(self.potentials[0])
+        rows = [p.expand(batch, *p.shape) if self._is_shared(n) else p for n, p in self.named_potentials()]
+        return self if all(new is old for new, old in zip(rows, self.potentials, strict=True)) else self.replace(*rows)
+
+    def score(self, y: Tensor) -> Tensor:
+        """Scores of outputs ``y``: [B], differentiable."""
+        used, scores = self.derivation(self.checked_labels(y)), self.program_scores()
+        real = used < scores.shape[1]
+        return torch.where(real, scores.gather(1, torch.where(real, used, 0)), 0.0).sum(1)
+
+    def parts(self, y: Tensor) -> tuple[Tensor, ...]:
+        """Indicators of the parts of outputs ``y``, or their numbers, in the shapes of :meth:`batched` potentials."""
+        used, scores = self.derivation(self.checked_labels(y)), self.program_scores()
+        ones = scores.new_ones(len(used), 1)
+        return self._statistics(operators.weighted_uses(ones, used.unsqueeze(1), scores.shape[1]))
+
+    def topk(self, k: int) -> tuple[Tensor, Tensor]:
+        """Top-K oracle: values [B, k] in descending order and distinct outputs [B, k, ...].
+
+        Values are -inf, and outputs 0, where fewer than k outputs have a finite score.
+        """
+        k, scores, program = check_k(k), self.program_scores(), self.program()
+        if self._compiled:
+            values, used = operators.top_k(scores, self.sizes(), program.handle, k)
+        else:
+            values, used = reference.top_k(scores, *self._rooted(program), k, program.longest)
+        y = self.outputs(used)
+        return values, torch.where((values > -torch.inf).view(*values.shape, *[1] * (y.dim() - 2)), y, 0)
+
+    def logsumexp(self) -> Tensor:
+        """Log-partition function [B]; twice differentiable."""
+        log_z: Tensor = self._log_z_and_parts()[0]
+        return log_z
+
+    def marginals(self) -> tuple[Tensor, ...]:
+        """Probabilities of the parts, or expected numbers, shaped as :meth:`parts`; differentiable."""
+        if self._compiled:
+            return self._statistics(self._log_z_and_parts()[1])
+        return self._statistics(reference.marginals(self.program_scores(), *self._rooted(self.program())))
+
+    def max_marginals(self) -> Tensor:
+        """Largest score of an output that has each of the first parts (Definition 13), shaped as :meth:`parts`."""
+        scores, program = self.program_scores(), self.program()
+        if self._compiled:
+            values = operators.max_marginals(scores, self.sizes(), program.handle)
+        else:
+            values = reference.max_marginals(scores, *self._rooted(program))
+        best = self.read_max_marginals(values)
+        return torch.where(best > -torch.inf, best, -torch.inf)  # without the gradient of what is impossible
+
+    def read_max_marginals(self, values: Tensor) -> Tensor:
+        """Max-marginals of the first potentials, from those [B, P] of the scores of the program.
+
+        As it is, the first scores must be the first potentials, in the same order.
+        """
+        first = self.potentials[0]
+        return values[:, : first[0].numel()].view(first.shape)
+
+    def inverse_cdf(self, uniform: Tensor) -> Tensor:
+        """Samples at uniform numbers, as in :class:`~structsmooth.structures.distribution.Distribution`."""
+        scores, program = self.program_scores(), self.program()
+        if self._compiled:
+            used = operators.sample(scores, self.sizes(), uniform, program.handle)
+        else:
+            used = reference.sample(scores, *self._rooted(program), uniform, program.longest)
+        feasible = used[..., 0] >= 0
+        y = self.outputs(torch.where(used >= 0, used, scores.shape[1]))
+        return torch.where(feasible.view(*feasible.shape, *[1] * (y.dim() - 2)), y, 0)
+
+    def _log_z_and_parts(self) -> Any:
+        scores, program = self.program_scores(), self.program()
+        if self._compiled:
+            return operators.marginals(scores, self.sizes(), program.handle)
+        return reference.logsumexp(scores, *self._rooted(program)), None
+
+    def _rooted(self, program: Program) -> tuple[Tensor, Levels]:
+        levels = levels_of(program.handle, self.potentials[0].device)
+        return levels.roots[self.sizes()], levels
+
+    def _statistics(self, parts: Tensor) -> tuple[Tensor, ...]:
+        """Statistics in the space of potentials, from those [B, P] of the scores: the adjoint of the linear map."""
+        whole = self.batched()
+
+        def scores(*potentials: Tensor) -> Tensor:
+            return whole.replace(*potentials).program_scores()
+
+        def pulled(parts: Tensor, *zeros: Tensor) -> tuple[Tensor, ...]:
+            statistics: tuple[Tensor, ...] = torch.func.vjp(scores, *zeros)[1](parts)
+            return statistics
+
+        return outside_inference_mode(
+            pulled, parts, *(torch.zeros_like(p, dtype=parts.dtype) for p in whole.potentials)
+        )
+
+    def _part_scores(self) -> tuple[Tensor, ...]:
+        return tuple(widened(p) for p in self.batched().potentials)
+
+    def _draws(self) -> tuple[int, ...]:
+        return (self.program().depth,)
+
+    @property
+    def _compiled(self) -> bool:
+        return checks.is_compiled(self.backend, self.potentials[0].device)
+
+    def named_potentials(self) -> list[tuple[str, Tensor]]:
+        """The potentials with their names."""
+        return list(zip(self.potential_names, self.potentials, strict=True))
+
+    def _is_shared(self, name: str) -> bool:
+        return bool(getattr(self, name).dim() < self.potential_dims.get(name, 0))
+
+    def _rows(self) -> tuple[str, ...]:
+        own = [name for name in self.potential_names if not self._is_shared(name)]
+        return (*own, *self.row_names)

@@ -1,0 +1,134 @@
+"""Projective dependency trees: parses whose arcs do not cross, by Eisner's algorithm."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from structsmooth.structures import checks
+from structsmooth.structures.dependencies import Dependencies, crosses
+from structsmooth.structures.programs import DynamicProgram, Program, ProgramBuilder, cached_program
+
+
+class ProjectiveTree(Dependencies, DynamicProgram):
+    """All projective dependency trees of sentences, bound to scores of arcs.
+
+    score(y) is the sum of the scores of the arcs of a tree, in which every word has a head that is another word or the
+    root, and no two arcs cross; the root stands left of all words. Arcs may have labels. An output is an int64 tensor
+    [B, n]: without labels the head of each word, 0 for the root and h + 1 for word h. With L labels it is 0 for the
+    root and 1 + h L + l for head h and label l; see :meth:`heads`, :meth:`relations` and :meth:`encoded`. Words at
+    padding are ignored in arguments and 0 in results. Complexity per example: max and exp oracle O(n³ + n² L), top-K
+    at worst K log K times that.
+
+    Backends, forbidden (-inf) scores and infeasible examples are as in :class:`~structsmooth.DynamicProgram`.
+
+    Args:
+        arcs: scores [B, n, n], floating point; entry [b, h, m] is for an arc from head h to its modifier m. The
+            diagonal is ignored.
+        root: scores [B, n] of each word as a child of the root.
+        labels: scores [B, n, n, L] of the labels of arcs, which add to those of ``arcs``; arcs of the root have none.
+        lengths: numbers of words [B], integers from 1 to n; all n if not given.
+        single_root: whether exactly one word is a child of the root; if not, one or several.
+        validate_args: whether to check values too. Default: ``Structure.validate_args_default``.
+        backend: ``"compiled"`` (CPU only), ``"torch"``, or ``"auto"`` for the faster of the two.
+
+    Raises:
+        TypeError: a tensor of the wrong dtype.
+        ValueError: wrong shapes or values, or tensors on different devices.
+
+    Reference:
+        Eisner (1996).
+
+    Example:
+        >>> arcs = torch.tensor([[[0.0, 0.0, 1.0], [2.0, 0.0, 3.0], [0.0, 1.0, 0.0]]])
+        >>> ProjectiveTree(arcs, torch.zeros(1, 3)).max()
+        (tensor([5.]), tensor([[2, 0, 2]]))
+    """
+
+    def __init__(
+        self,
+        arcs: Tensor,
+        root: Tensor,
+        labels: Tensor | None = None,
+        lengths: Tensor | None = None,
+        *,
+        single_root: bool = True,
+        validate_args: bool | None = None,
+        backend: checks.Backend = "auto",
+    ) -> None:
+        self.single_root = single_root
+        self._bind(arcs, root, labels, lengths)
+        super().__init__(validate_args, backend)
+        self._check_lengths()
+
+    def _is_allowed(self, heads: Tensor) -> tuple[Tensor, str]:
+        return ~crosses(heads, self.mask), "projective trees; SpanningTree takes all"
+
+    def program(self) -> Program:
+        """The program of :func:`projective_trees`."""
+        return projective_trees(self.arcs.shape[1], self._labels_per_arc, self.single_root)
+
+    def program_scores(self) -> Tensor:
+        """Scores of labelled arcs, [B, n n L], and of roots, [B, n]."""
+        arcs, root = self._scores()
+        return torch.cat([arcs.flatten(1), root], 1)
+
+    def sizes(self) -> Tensor:
+        """Lengths of the sentences, from 0 for one word."""
+        return self.lengths - 1
+
+    def derivation(self, y: Tensor) -> Tensor:
+        """One arc for each word."""
+        return self._parts_of(y)
+
+    def outputs(self, used: Tensor) -> Tensor:
+        """Classes of the words, 0 at padding."""
+        return self._from_parts(used)
+
+    def read_max_marginals(self, values: Tensor) -> Tensor:
+        """The largest score [B, n, n] of a tree with each arc; -inf on the diagonal, zero at padding."""
+        return self._arcs_of_parts(values)
+
+
+@cached_program
+def projective_trees(words: int, labels: int, single_root: bool) -> Program:
+    """Scores of arcs (head, modifier, label), then of roots. Roots of the program are the lengths from 1 to ``words``.
+
+    For the words i to j there are five nodes: two halves that meet, which an arc in one of two directions makes
+    incomplete trees with their heads at i or at j, and complete such trees, whose heads take no more modifiers inside.
+    """
+    arcs = words * words * labels
+    builder = ProgramBuilder(scores=arcs + words)
+
+    def span(kind: int, i: Any, j: Any) -> Any:
+        """Nodes by their last word, then from short to long; two more nodes end those of a last word."""
+        return 5 * (j * (j + 1) // 2 + j - i) + 2 * j + kind
+
+    met, incomplete_right, incomplete_left, complete_right, complete_left = range(5)
+
+    def prefix(kind: int, j: Any) -> Any:
+        """A tree of the words up to j below the root, whose last child of the root is word j, or any."""
+        return span(0, 0, j) + 5 + kind
+
+    i, j, k = np.ogrid[:words, :words, :words]
+    builder.add(span(met, i, j), span(complete_right, i, k), span(complete_left, k + 1, j), where=(i <= k) & (k < j))
+    i, j, label = np.ogrid[:words, :words, :labels]
+    for kind, h, m in ((incomplete_right, i, j), (incomplete_left, j, i)):
+        builder.add(span(kind, i, j), span(met, i, j), index=(h * words + m) * labels + label, where=i < j)
+    word = np.arange(words)
+    builder.add(span(complete_right, word, word))
+    builder.add(span(complete_left, word, word))
+    i, j, k = np.ogrid[:words, :words, :words]
+    right = span(incomplete_right, i, k), span(complete_right, k, j)
+    builder.add(span(complete_right, i, j), *right, where=(i < k) & (k <= j))
+    left = span(complete_left, i, k), span(incomplete_left, k, j)
+    builder.add(span(complete_left, i, j), *left, where=(i <= k) & (k < j))
+    k, j = np.ogrid[:words, :words]
+    rest = span(complete_right, k, j)
+    if single_root:
+        builder.add(prefix(1, j), span(complete_left, 0, k), rest, arcs + k, where=k <= j)
+    else:
+        builder.add(prefix(0, j), np.where(k > 0, prefix(1, k - 1), -1), span(complete_left, k, j), arcs + j, k <= j)
+        builder.add(prefix(1, j), prefix(0, k), rest, where=k <= j)
+    return builder.build(prefix(1, word))

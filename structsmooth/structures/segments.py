@@ -1,0 +1,247 @@
+"""Segmentations of sequences: semi-Markov models, with scores for positions, durations and neighbouring segments."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from structsmooth.structures import checks
+from structsmooth.structures.base import widened
+from structsmooth.structures.chain.compaction import check_ends, with_ends
+from structsmooth.structures.chain.reference import check_lengths, length_mask
+from structsmooth.structures.programs import DynamicProgram, Program, ProgramBuilder, cached_program
+
+
+class SemiMarkov(DynamicProgram):
+    """All ways to cut sequences into labelled segments of at most K positions.
+
+    score(y) is a sum over the segments: the unary scores of their label at all of their positions, the score of their
+    duration and, if there are any, of the segment itself; and over neighbouring segments, the transition between their
+    labels. An output is an int64 tensor [B, T]: the label where a segment starts, and -1 where it goes on. Neighbours
+    may have the same label, unless ``transition`` forbids it. Labels at padding are ignored in arguments and 0 in
+    results. Complexity per example: max and exp oracle O(T S (S + K)), top-K up to K times that.
+
+    Backends, forbidden (-inf) scores and infeasible examples are as in :class:`~structsmooth.DynamicProgram`.
+
+    Args:
+        unary: scores [B, T, S] of each label at each position, floating point.
+        transition: scores [S, S], [B, S, S] or [B, T-1, S, S]; entry [..., i, j] is for a segment of label i before one
+            of label j, and [:, t] for a boundary before position t + 1.
+        durations: scores [K, S] or [B, K, S]; entry [..., k, j] is for k + 1 positions of label j.
+        segments: scores [B, T, K, S]; entry [b, t, k, j] is for a segment of k + 1 positions from t on, of label j.
+            Those of segments that end behind the sequence are ignored.
+        lengths: sequence lengths [B], integers from 1 to T; all T if not given.
+        start: scores [S] or [B, S] of the first label of a sequence, which are added to its unary scores.
+        stop: scores [S] or [B, S] of the last label.
+        validate_args: whether to check values too. Default: ``Structure.validate_args_default``.
+        backend: ``"compiled"`` (CPU only), ``"torch"``, or ``"auto"`` for the faster of the two.
+
+    Raises:
+        TypeError: a tensor of the wrong dtype.
+        ValueError: wrong shapes or values, or tensors on different devices.
+
+    Reference:
+        Sarawagi and Cohen (2004).
+
+    Example:
+        >>> unary = torch.tensor([[[2.0, 0.0], [1.0, 0.0], [0.0, 3.0]]])
+        >>> durations = torch.tensor([[0.0, 0.0], [1.0, 0.0]])  # label 0 tends to last two positions
+        >>> SemiMarkov(unary, torch.zeros(2, 2), durations).max()
+        (tensor([7.]), tensor([[ 0, -1,  1]]))
+    """
+
+    potential_names: tuple[str, ...] = ("unary", "transition", "durations")
+    potential_dims = {"transition": 3, "durations": 3}  # noqa: RUF012 - never changed
+    row_names = ("lengths",)
+    segments: Tensor | None = None
+
+    def __init__(
+        self,
+        unary: Tensor,
+        transition: Tensor,
+        durations: Tensor,
+        segments: Tensor | None = None,
+        lengths: Tensor | None = None,
+        *,
+        start: Tensor | None = None,
+        stop: Tensor | None = None,
+        validate_args: bool | None = None,
+        backend: checks.Backend = "auto",
+    ) -> None:
+        self.unary, self.transition, self.durations = unary, transition, durations
+        if segments is not None:
+            self.segments = segments
+            self.potential_names = (*self.potential_names, "segments")
+        self.check_shapes()
+        self.lengths = checks.lengths_or_all(lengths, "unary", unary)
+        super().__init__(validate_args, backend)
+        if self.validate_args:
+            check_lengths(self.lengths, unary.shape[1])
+        if start is not None or stop is not None:
+            check_ends(unary, self.validate_args, start=start, stop=stop)
+            self.unary = with_ends(unary, self.mask, start, stop)
+
+    def check_shapes(self) -> None:
+        """Raise unless scores have the shapes of the arguments of the same names."""
+        for name, scores in zip(self.potential_names, self.potentials, strict=True):
+            checks.require_scores(name, scores)
+            checks.require_device(name, scores, "unary", self.unary)
+        if self.unary.dim() != 3 or 0 in self.unary.shape[1:]:
+            raise ValueError(f"unary must have shape [B, T, S] with T, S >= 1, got {tuple(self.unary.shape)}")
+        batch, steps, states = self.unary.shape
+        pairs = (states, states)
+        if tuple(self.transition.shape) not in (pairs, (batch, *pairs), (batch, steps - 1, *pairs)):
+            raise ValueError(
+                "transition must have shape [S, S], [B, S, S] or [B, T-1, S, S] with B, T, S = "
+                f"{batch}, {steps}, {states}, got {tuple(self.transition.shape)}"
+            )
+        longest = self.durations.shape[-2] if self.durations.dim() > 1 else 0
+        if not longest or tuple(self.durations.shape) not in ((longest, states), (batch, longest, states)):
+            raise ValueError(
+                "durations must have shape [K, S] or [B, K, S] with K >= 1 and B, S = "
+                f"{batch}, {states}, got {tuple(self.durations.shape)}"
+            )
+        if self.segments is not None:
+            checks.require_shape("segments", self.segments, "[B, T, K, S]", (batch, steps, longest, states))
+
+    def check_values(self, name: str) -> None:
+        """Raise ``ValueError`` for NaN or +inf inside the sequences."""
+        checks.require_below_infinity(name, getattr(self, name), lambda: self._masked()[name])
+
+    @property
+    def mask(self) -> Tensor:
+        """[B, T], true inside the sequences."""
+        return length_mask(self.lengths, self.unary.shape[1])
+
+    def _masked(self) -> dict[str, Tensor]:
+        """Potentials by name, in the dtype of sums, zero where they do not matter."""
+        scores, inside = {name: widened(p) for name, p in self.named_potentials()}, self.mask
+        scores["unary"] = torch.where(inside.unsqueeze(-1), scores["unary"], 0.0)
+        if self.transition.dim() == 4:
+            scores["transition"] = torch.where(inside[:, 1:, None, None], scores["transition"], 0.0)
+        if self.segments is not None:
+            ends = torch.arange(self.unary.shape[1], device=inside.device)[:, None]
+            ends = ends + torch.arange(1, 1 + self.durations.shape[-2], device=inside.device)
+            whole = (ends <= self.lengths[:, None, None]).unsqueeze(-1)
+            scores["segments"] = torch.where(whole, scores["segments"], 0.0)
+        return scores
+
+    def program(self) -> Program:
+        """The program of :func:`segmentations`."""
+        _, steps, states = self.unary.shape
+        return segmentations(steps, self.durations.shape[-2], states, self.transition.dim() == 4)
+
+    def program_scores(self) -> Tensor:
+        """Scores of all segments, [B, T K S], and of transitions."""
+        scores = self._masked()
+        batch, steps, states = self.unary.shape
+        longest = self.durations.shape[-2]
+        # Sums over windows, not differences of prefix sums, which would lose digits and give NaN for -inf.
+        t, k = torch.arange(steps, device=self.lengths.device), torch.arange(longest, device=self.lengths.device)
+        ends = (t[:, None] + k).flatten()
+        padded = pad(scores["unary"], (0, 0, 0, longest - 1))
+        segments = padded.index_select(1, ends).view(batch, steps, longest, states).cumsum(2)
+        durations = scores["durations"]
+        segments = segments + (durations if durations.dim() == 2 else durations.unsqueeze(1))
+        if self.segments is not None:
+            segments = segments + scores["segments"]
+        transition = scores["transition"]
+        transition = transition.expand(batch, *transition.shape) if transition.dim() == 2 else transition
+        return torch.cat([segments.flatten(1), transition.flatten(1)], 1)
+
+    def sizes(self) -> Tensor:
+        """Lengths of the sequences, from 0 for one position."""
+        return self.lengths - 1
+
+    def checked_labels(self, y: Tensor) -> Tensor:
+        """Labels as int64, with 0 at padding."""
+        checks.require_outputs(y, "[B, T]", "unary", self.unary)
+        y = torch.where(self.mask, y, 0).to(torch.int64)
+        if self.validate_args and y.numel():
+            states, longest = self.unary.shape[-1], self.durations.shape[-2]
+            if int(y.min()) < -1 or int(y.max()) >= states or int(y[:, 0].min()) < 0:
+                raise ValueError(
+                    f"y must hold labels from 0 to {states - 1} where segments start, the first position among them, "
+                    "and -1 where they go on"
+                )
+            if int(torch.where(self._starts(y), self._durations_at(y), 0).max()) > longest:
+                raise ValueError(f"y must have segments of at most K = {longest} positions")
+        return y
+
+    def _starts(self, y: Tensor) -> Tensor:
+        return (y >= 0) & self.mask
+
+    def _durations_at(self, y: Tensor) -> Tensor:
+        """Number of positions [B, T] up to the next segment."""
+        t = torch.arange(y.shape[1], device=y.device)
+        following = torch.where(self._starts(y), t, self.lengths[:, None]).flip(1).cummin(1).values.flip(1)
+        return torch.cat([following[:, 1:], self.lengths[:, None]], 1) - t
+
+    def as_classes(self, y: Tensor) -> tuple[Tensor, int]:
+        """The label of the segment that each position belongs to, [B, T], and the number of labels."""
+        t = torch.arange(y.shape[1], device=y.device)
+        return y.gather(1, torch.where(self._starts(y), t, 0).cummax(1).values), self.unary.shape[-1]
+
+    def derivation(self, y: Tensor) -> Tensor:
+        """Segments, and transitions before all but the first."""
+        _, steps, states = self.unary.shape
+        longest, none = self.durations.shape[-2], self.program().scores
+        t, starts, labels = torch.arange(steps, device=y.device), self._starts(y), self.as_classes(y)[0]
+        segments = (t * longest + self._durations_at(y) - 1) * states + y
+        pairs = steps * states * longest + labels[:, :-1] * states + y[:, 1:]
+        pairs = pairs + t[:-1] * states**2 if self.transition.dim() == 4 else pairs
+        return torch.cat([torch.where(starts, segments, none), torch.where(starts[:, 1:], pairs, none)], 1)
+
+    def outputs(self, used: Tensor) -> Tensor:
+        """Labels where segments start, -1 where they go on and 0 at padding."""
+        _, steps, states = self.unary.shape
+        longest = self.durations.shape[-2]
+        is_segment = used < steps * states * longest
+        position = torch.where(is_segment, used // (longest * states), steps)
+        y = torch.full((*used.shape[:2], steps + 1), -1, device=used.device)
+        y = y.scatter(2, position, used % states)[..., :steps]
+        return torch.where(self.mask.unsqueeze(1), y, 0)
+
+    def read_max_marginals(self, values: Tensor) -> Tensor:
+        """The largest score [B, T, S] of a segmentation in which each position has each label; zero on padding."""
+        batch, steps, states = self.unary.shape
+        longest = self.durations.shape[-2]
+        segments = values[:, : steps * longest * states].view(batch, steps, longest, states)
+        # Of segments that start at t and have more than k positions, the best.
+        longer = segments.flip(2).cummax(2).values.flip(2)
+        best = longer[:, :, 0]
+        for k in range(1, min(longest, steps)):
+            best = torch.maximum(best, pad(longer[:, :-k, k], (0, 0, k, 0), value=-torch.inf))
+        return torch.where(self.mask.unsqueeze(-1), best, 0.0)
+
+
+@cached_program
+def segmentations(steps: int, longest: int, states: int, per_boundary: bool) -> Program:
+    """Scores of segments (start, duration, label), then of transitions (boundary, if each has its own, label, label).
+
+    A node says that a segment of label s begins at t, or that one ends there; the former takes the transitions, so that
+    there are T S (S + K) edges and not T K S². Roots are the ends of the lengths from 1 to T.
+    """
+    segments, boundaries = steps * states * longest, steps - 1 if per_boundary else 1
+    builder = ProgramBuilder(scores=segments + boundaries * states**2)
+    block = 2 * states + 1
+
+    def ends(t: Any, s: Any) -> Any:
+        return states + (t - 1) * block + s
+
+    def begins(t: Any, s: Any) -> Any:
+        return ends(t, s) + np.where(t > 0, states + 1, block - states)
+
+    t, s, k = np.ogrid[1 : steps + 1, :states, 1 : longest + 1]
+    builder.add(head=np.arange(states))
+    start = np.maximum(t - k, 0)
+    builder.add(ends(t, s), begins(start, s), index=(start * longest + k - 1) * states + s, where=k <= t)
+    t, s, a = np.ogrid[1 : steps + 1, :states, :states]
+    pairs = segments + (t - 1) * per_boundary * states**2 + a * states + s
+    builder.add(begins(t, s), ends(t, a), index=pairs, where=t < steps)
+    t, s = np.ogrid[1 : steps + 1, :states]
+    final = ends(t, states)
+    builder.add(final, ends(t, s))
+    return builder.build(final.ravel())

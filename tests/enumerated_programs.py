@@ -1,0 +1,224 @@
+"""Small random structures whose outputs are the derivations of programs, and their enumeration."""
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from itertools import product
+
+import torch
+from enumeration import FORMS, Enumeration, random_scores
+from hypothesis import strategies as st
+from torch import Tensor
+
+
+class Counted(Enumeration):
+    """Structures whose outputs have each part a number of times: what an output contains is listed in Python.
+
+    Args:
+        tables: potentials with a batch dimension.
+        outputs: those of each example.
+        real: which variables are.
+        used: which of the first potentials are in use, if not all of real variables; broadcasts to them.
+    """
+
+    def __init__(
+        self, tables: tuple[Tensor, ...], outputs: list[Tensor], real: Tensor, used: Tensor | None = None
+    ) -> None:
+        self.real, self.used = real, real.unsqueeze(-1) if used is None else used
+        super().__init__(tables, outputs)
+
+    @abstractmethod
+    def contents(self, b: int, y: list[int]) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """The parts of an output of example b: the number of their table and their index in it."""
+
+    def _counts(self, b: int, y: Tensor) -> tuple[Tensor, ...]:
+        """[n, ...] each."""
+        counts = tuple(torch.zeros(len(y), *table.shape[1:], dtype=torch.float64) for table in self.tables)
+        for i, output in enumerate(y.tolist()):
+            for table, index in self.contents(b, output):
+                counts[table][(i, *index)] += 1
+        return counts
+
+    def _scores(self, b: int, y: Tensor) -> Tensor:
+        pairs = zip(self.tables, self._counts(b, y), strict=True)
+        return torch.stack([torch.where(n > 0, table[b] * n, 0.0).flatten(1).sum(1) for table, n in pairs]).sum(0)
+
+    def _parts(self, b: int, y: Tensor, weights: Tensor) -> tuple[Tensor, ...]:
+        return tuple(torch.tensordot(weights, counts, 1) for counts in self._counts(b, y))
+
+    def max_marginals(self) -> Tensor:
+        rows = []
+        for b, (y, scores) in enumerate(zip(self.outputs, self.scores, strict=True)):
+            having = torch.where(
+                self._counts(b, y)[0] > 0, scores.view(-1, *[1] * (self.tables[0].dim() - 1)), -torch.inf
+            )
+            best = having.max(0).values
+            rows.append(torch.where(best > -torch.inf, best, -torch.inf).masked_fill(~self.used[b], 0.0))
+        return torch.stack(rows)
+
+
+# Unary scores, transitions, durations, scores of segments, lengths.
+Segmentations = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
+
+
+def random_segmentations(
+    batch: int,
+    steps: int,
+    states: int,
+    longest: int,
+    form: str = FORMS[0],
+    seed: int = 0,
+    lengths: list[int] | None = None,
+    ties: bool = False,
+    forbidden: float = 0.0,
+) -> Segmentations:
+    """Semi-Markov models with random scores."""
+    generator = torch.Generator().manual_seed(seed)
+    scores = random_scores(generator, ties, forbidden)
+    shape = {"[S, S]": (), "[B, S, S]": (batch,), "[B, T-1, S, S]": (batch, steps - 1)}[form]
+    own = shape[:1] if form == FORMS[1] else ()
+    ends = torch.randint(1, steps + 1, (batch,), generator=generator) if lengths is None else torch.tensor(lengths)
+    return (
+        scores(batch, steps, states),
+        scores(*shape, states, states),
+        scores(*own, longest, states),
+        scores(batch, steps, longest, states),
+        ends,
+    )
+
+
+@st.composite
+def small_segmentations(draw: st.DrawFn, ties: bool | None = None, outputs: int = 300) -> Segmentations:
+    """At most 5 positions, 3 labels and about ``outputs`` outputs; some examples allow no output at all."""
+    sizes = [(t, s) for t, s in product(range(1, 6), range(1, 4)) if s * (1 + s) ** (t - 1) <= outputs]
+    steps, states = draw(st.sampled_from(sizes))
+    return random_segmentations(
+        draw(st.integers(5, 6)),  # never as many as labels
+        steps,
+        states,
+        draw(st.integers(1, steps + 1)),
+        draw(st.sampled_from(FORMS)),
+        draw(st.integers(0, 2**32 - 1)),
+        ties=draw(st.booleans()) if ties is None else ties,
+        forbidden=draw(st.sampled_from([0.0, 0.2, 0.5])),
+    )
+
+
+def segmentations_of(length: int, steps: int, states: int, longest: int) -> Tensor:
+    """All of them, [n, T], with 0 at padding."""
+    outputs = []
+    for y in product(range(-1, states), repeat=length):
+        starts = [t for t, label in enumerate(y) if label >= 0]
+        ends = [*starts[1:], length]
+        if starts[:1] == [0] and all(end - start <= longest for start, end in zip(starts, ends, strict=True)):
+            outputs.append([*y, *[0] * (steps - length)])
+    return torch.tensor(outputs).view(-1, steps)
+
+
+class EnumeratedSegmentations(Counted):
+    """The queries of a ``SemiMarkov``."""
+
+    def __init__(self, unary: Tensor, transition: Tensor, durations: Tensor, segments: Tensor, lengths: Tensor) -> None:
+        batch, steps, states = unary.shape
+        self.lengths, longest = lengths.tolist(), durations.shape[-2]
+        transition = transition.expand(batch, states, states) if transition.dim() == 2 else transition
+        tables = unary, transition, durations.expand(batch, longest, states), segments
+        outputs = [segmentations_of(length, steps, states, longest) for length in self.lengths]
+        super().__init__(tables, outputs, torch.arange(steps) < lengths[:, None])
+
+    def contents(self, b: int, y: list[int]) -> Iterator[tuple[int, tuple[int, ...]]]:
+        starts = [t for t, label in enumerate(y[: self.lengths[b]]) if label >= 0]
+        ends = [*starts[1:], self.lengths[b]]
+        for start, end in zip(starts, ends, strict=True):
+            label = y[start]
+            yield 2, (end - start - 1, label)
+            yield 3, (start, end - start - 1, label)
+            yield from ((0, (t, label)) for t in range(start, end))
+            if end < self.lengths[b]:
+                yield 1, (label, y[end]) if self.tables[1].dim() == 3 else (end - 1, label, y[end])
+
+
+Dependencies = tuple[Tensor, Tensor, Tensor, Tensor]  # scores of arcs, roots and labels, lengths
+
+
+def random_dependencies(
+    batch: int,
+    words: int,
+    labels: int,
+    seed: int = 0,
+    lengths: list[int] | None = None,
+    ties: bool = False,
+    forbidden: float = 0.0,
+) -> Dependencies:
+    """Sentences with random scores of their arcs."""
+    generator = torch.Generator().manual_seed(seed)
+    scores = random_scores(generator, ties, forbidden)
+    ends = torch.randint(1, words + 1, (batch,), generator=generator) if lengths is None else torch.tensor(lengths)
+    return scores(batch, words, words), scores(batch, words), scores(batch, words, words, labels), ends
+
+
+@st.composite
+def small_dependencies(draw: st.DrawFn, words: int = 3, ties: bool | None = None) -> Dependencies:
+    """Sentences with two labels; some examples allow no output at all."""
+    return random_dependencies(
+        draw(st.integers(1, 3)),
+        draw(st.integers(1, words)),
+        2,
+        draw(st.integers(0, 2**32 - 1)),
+        ties=draw(st.booleans()) if ties is None else ties,
+        forbidden=draw(st.sampled_from([0.0, 0.1, 0.4])),
+    )
+
+
+def is_tree(heads: tuple[int, ...]) -> bool:
+    """Whether all words descend from the root, 0."""
+    for word in range(1, len(heads) + 1):
+        seen = set()
+        while word and word not in seen:
+            seen.add(word)
+            word = heads[word - 1]
+        if word:
+            return False
+    return True
+
+
+def is_projective(heads: tuple[int, ...]) -> bool:
+    """Whether no two arcs cross; the root is left of all words."""
+    arcs = [sorted((m, h)) for m, h in enumerate(heads, 1)]
+    return not any(a < c < b < d for a, b in arcs for c, d in arcs)
+
+
+def trees_of(length: int, words: int, labels: int, projective: bool, single_root: bool) -> Tensor:
+    """All of them, [n, words], with 0 at padding: heads and labels as one number."""
+    outputs = []
+    for heads in product(range(length + 1), repeat=length):
+        if is_tree(heads) and (heads.count(0) == 1 or not single_root) and (is_projective(heads) or not projective):
+            choices = [[0] if h == 0 else [1 + (h - 1) * labels + label for label in range(labels)] for h in heads]
+            outputs += [[*y, *[0] * (words - length)] for y in product(*choices)]
+    return torch.tensor(outputs)
+
+
+class EnumeratedDependencies(Counted):
+    """The queries of a ``ProjectiveTree`` or a ``SpanningTree``."""
+
+    def __init__(
+        self,
+        arcs: Tensor,
+        root: Tensor,
+        labels: Tensor,
+        lengths: Tensor,
+        projective: bool = True,
+        single_root: bool = True,
+    ) -> None:
+        self.lengths, (_, words, _, self.labels) = lengths.tolist(), labels.shape
+        outputs = [trees_of(length, words, self.labels, projective, single_root) for length in self.lengths]
+        inside = torch.arange(words) < lengths[:, None]
+        super().__init__((arcs, root, labels), outputs, inside, inside[:, :, None] & inside[:, None])
+
+    def contents(self, b: int, y: list[int]) -> Iterator[tuple[int, tuple[int, ...]]]:
+        for m, code in enumerate(y[: self.lengths[b]]):
+            if code == 0:
+                yield 1, (m,)
+            else:
+                h, label = divmod(code - 1, self.labels)
+                yield 0, (h, m)
+                yield 2, (h, m, label)

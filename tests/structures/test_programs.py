@@ -1,0 +1,211 @@
+"""Programs and what is built of them: checks, caches, closed forms, and the structures' own options."""
+
+import gc
+from math import comb
+
+import numpy as np
+import pytest
+import torch
+from enumerated_programs import EnumeratedDependencies, random_dependencies, random_segmentations
+from enumeration import FORMS
+from oracles import ORACLES, assert_lists
+from torch import Tensor
+from torch.testing import assert_close
+
+from structsmooth import (
+    DynamicProgram,
+    LinearChain,
+    Program,
+    ProgramBuilder,
+    ProjectiveTree,
+    SemiMarkov,
+    cached_program,
+)
+from structsmooth.structures.programs.program import program_of
+
+both_backends = pytest.mark.parametrize("backend", ["compiled", "torch"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"head": []}, ValueError, "head must name at least one edge"),
+        ({"head": [0, 1], "left": [-1, 1]}, ValueError, "left must be -1 or a node of lower number .* from 1 to 1"),
+        ({"head": [0, 1], "right": [-1, 2]}, ValueError, "right must be -1 or a node of lower number"),
+        ({"head": [0, 1], "left": [-2, 0]}, ValueError, "left must be -1 or a node"),
+        ({"head": [-1, 1]}, ValueError, "left must be -1|head must not be negative"),
+        ({"head": [0, 1], "index": [0, 2]}, ValueError, "index must be -1 or from 0 to 1, got 2"),
+        ({"head": [0, 1, 2], "index": [0, 1]}, ValueError, "index must have one entry for each of 3 edges, .* got 2"),
+        ({"head": [0.0, 1.0]}, TypeError, "head must hold integers, got float64"),
+        ({"head": [0, 1], "roots": [2]}, ValueError, r"roots must be nodes from 0 to 1, got \[2\]"),
+    ],
+)
+def test_programs_are_checked(arguments: dict[str, object], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        Program(**arguments, scores=2)  # type: ignore[arg-type]
+
+
+def test_programs_measure_their_derivations() -> None:
+    program = Program(head=[0, 1, 1, 2], left=[-1, 0, -1, 1], right=[-1, -1, -1, 1], index=[-1, 0, 1, 2], scores=3)
+    assert (program.nodes, program.edges, program.longest, program.depth) == (3, 4, 3, 5)
+    assert repr(program) == "Program(3 nodes, 4 edges, 3 scores)"
+
+
+def test_a_cache_that_dropped_a_program_builds_it_again() -> None:
+    @cached_program
+    def steps(length: int) -> Program:
+        nodes = np.arange(length)
+        return Program(nodes, nodes - 1, index=nodes, scores=length)
+
+    first = steps(3)
+    handle = first.handle
+    assert steps(3) is first
+    assert program_of(handle) is first
+    for length in range(4, 100):
+        steps(length)
+    del first
+    gc.collect()
+    assert program_of(handle).scores == 3
+    assert steps(3).handle == handle
+
+
+class Coins(DynamicProgram):
+    """Heads or tails, where heads uses its score twice; y [B, 1]."""
+
+    potential_names = ("scores",)
+
+    def __init__(self, scores: Tensor, **options: object) -> None:
+        self.scores = scores
+        super().__init__(**options)  # type: ignore[arg-type]
+
+    def program(self) -> Program:
+        return coins()
+
+    def program_scores(self) -> Tensor:
+        return self.scores
+
+    def derivation(self, y: Tensor) -> Tensor:
+        return torch.where(y == 0, torch.zeros_like(y), torch.ones_like(y)).expand(-1, 2).where(y == 0, 2)
+
+    def outputs(self, used: Tensor) -> Tensor:
+        return (used == 2).all(2, keepdim=True).long()
+
+
+@cached_program
+def coins() -> Program:
+    return Program(head=[0, 1, 2, 2], left=[-1, 0, 1, -1], index=[-1, 0, 0, -1], scores=2)
+
+
+@both_backends
+def test_a_score_may_be_used_more_than_once_or_never(backend: str) -> None:
+    scores = torch.tensor([[1.0, 5.0], [-1.0, 5.0], [-torch.inf, 5.0]], dtype=torch.float64, requires_grad=True)
+    structure = Coins(scores, backend=backend)
+    values, y = structure.topk(2)
+    assert y.squeeze(2).tolist() == [[0, 1], [1, 0], [1, 0]]
+    assert_close(values, torch.tensor([[2.0, 0.0], [0.0, -2.0], [0.0, -torch.inf]]).double())
+    for k in range(2):
+        assert_close(structure.score(y[:, k]), values[:, k])
+    probability = torch.tensor([1 / (1 + np.exp(-2.0)), 1 / (1 + np.exp(2.0)), 0.0])
+    (marginals,) = structure.marginals()
+    assert_close(marginals, torch.stack([2 * probability, torch.zeros(3)], 1).double())
+    (gradient,) = torch.autograd.grad(structure.logsumexp().sum(), scores)
+    assert_close(gradient, marginals)
+    samples = structure.sample(1000, torch.Generator().manual_seed(0)).squeeze(2)
+    assert_close((samples == 0).double().mean(1), probability.double(), atol=0.05, rtol=0)
+
+
+@both_backends
+@pytest.mark.parametrize("single_root", [True, False])
+def test_numbers_of_projective_trees(single_root: bool, backend: str) -> None:
+    for n in range(1, 7):
+        zeros = torch.zeros(1, n, n, dtype=torch.float64)
+        tree = ProjectiveTree(zeros, zeros[:, 0], single_root=single_root, backend=backend)  # type: ignore[arg-type]
+        number = comb(3 * n - 2, n - 1) // n if single_root else comb(3 * n, n) // (2 * n + 1)
+        assert_close(tree.log_count().exp(), torch.tensor([float(number)]).double())
+
+
+@both_backends
+@pytest.mark.parametrize("forbidden", [0.0, 0.2])
+def test_several_roots_match_enumeration(forbidden: float, backend: str) -> None:
+    arcs, root, labels, lengths = random_dependencies(4, 4, 1, lengths=[4, 1, 3, 4], forbidden=forbidden)
+    tree = ProjectiveTree(arcs, root, labels, lengths, single_root=False, backend=backend)  # type: ignore[arg-type]
+    twin = EnumeratedDependencies(arcs, root, labels, lengths, single_root=False)
+    y = torch.zeros(4, 4, dtype=torch.int64)
+    for oracle in ORACLES:
+        assert_close(*(ORACLES[oracle](structure, y) for structure in (tree, twin)), rtol=1e-12, atol=1e-12)
+    assert_lists(tree, tree.topk(40), twin.topk(40)[0], y)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_segments_of_one_position_make_a_chain(form: str) -> None:
+    unary, transition, durations, _, lengths = random_segmentations(5, 6, 3, 1, form)
+    start, stop = torch.randn(3, dtype=torch.float64), torch.randn(5, 3, dtype=torch.float64)
+    ends = {"start": start, "stop": stop}
+    model = SemiMarkov(unary, transition, torch.zeros_like(durations), lengths=lengths, **ends)
+    chain = LinearChain(unary, transition, lengths, **ends)
+    for oracle in ("max", "topk", "logsumexp", "max_marginals"):
+        assert_close(ORACLES[oracle](model), ORACLES[oracle](chain))
+    assert torch.equal(model.max()[1], chain.max()[1])
+    assert_close(model.marginals()[0], chain.marginals()[0])
+
+
+def test_numbers_of_segmentations() -> None:
+    zeros = torch.zeros(1, 6, 3, dtype=torch.float64)
+    durations = torch.zeros(6, 3, dtype=torch.float64)
+    different = torch.zeros(3, 3, dtype=torch.float64).fill_diagonal_(-torch.inf)
+    assert_close(SemiMarkov(zeros, torch.zeros(3, 3), durations).log_count().exp(), torch.tensor([3.0 * 4**5]).double())
+    assert_close(SemiMarkov(zeros, different, durations).log_count().exp(), torch.tensor([3.0**6]).double())
+
+
+def test_labels_must_be_outputs() -> None:
+    model = SemiMarkov(torch.zeros(1, 4, 2), torch.zeros(2, 2), torch.zeros(2, 2))
+    for y, message in (
+        ([-1, 0, 0, 0], "where segments start, the first position among them"),
+        ([0, -1, -1, 1], "segments of at most K = 2 positions"),
+        ([0, 2, 0, 0], "labels from 0 to 1"),
+        ([0, -2, 0, 0], "labels from 0 to 1"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            model.score(torch.tensor([y]))
+    tree = ProjectiveTree(torch.zeros(1, 4, 4), torch.zeros(1, 4))
+    for y, message in (
+        ([2, 1, 0, 3], r"make trees, got heads \[2, 1, 0, 3\]"),
+        ([0, 0, 1, 1], "make trees with one root; see single_root"),
+        ([3, 4, 0, 3], "make projective trees; SpanningTree takes all"),
+        ([2, 0, 2, 5], "labels from 0 to 4"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            tree.score(torch.tensor([y]))
+    with pytest.raises(ValueError, match="make trees, got"):  # the last word is padding
+        ProjectiveTree(torch.zeros(1, 4, 4), torch.zeros(1, 4), lengths=torch.tensor([3])).score(
+            torch.tensor([[0, 4, 1, 0]])
+        )
+
+
+def test_lengths_are_checked_by_compiled_oracles() -> None:
+    zeros, lengths = torch.zeros(2, 3, 2), torch.tensor([3, 4])
+    model = SemiMarkov(zeros, torch.zeros(2, 2), torch.zeros(2, 2), lengths=lengths, validate_args=False)
+    with pytest.raises(ValueError, match=r"lengths must be from 1 to 3, got \[3, 4\]"):
+        model.max()
+
+
+def test_builders_take_arrays_that_broadcast() -> None:
+    builder = ProgramBuilder(scores=4)
+    t, before, after = np.ogrid[1:3, :2, :2]
+    builder.add(head=np.arange(2))
+    builder.add(2 * t + after, 2 * (t - 1) + before, index=2 * before + after)
+    builder.add(head=6, left=[4, 5])
+    program = builder.build()
+    assert (program.nodes, program.edges, program.longest) == (7, 12, 2)
+
+
+@both_backends
+def test_transforms_take_the_reference(backend: str) -> None:
+    unary = torch.randn(3, 4, 2, dtype=torch.float64)
+
+    def log_z(row: Tensor) -> Tensor:
+        return SemiMarkov(row[None], torch.zeros(2, 2), torch.zeros(3, 2)).logsumexp()[0]
+
+    expected = SemiMarkov(unary, torch.zeros(2, 2), torch.zeros(3, 2), backend=backend)  # type: ignore[arg-type]
+    assert_close(torch.func.vmap(log_z)(unary), expected.logsumexp())
+    assert_close(torch.func.vmap(torch.func.grad(log_z))(unary), expected.marginals()[0])
