@@ -21,7 +21,7 @@ LAYERS = [
     },
     {
         "structsmooth.structures." + name
-        for name in ("base", "batch", "checks", "distribution", "noise", "operators", "semirings")
+        for name in ("base", "batch", "checks", "containers", "distribution", "noise", "operators", "semirings")
     },
     {"structsmooth.structures"},
     {"structsmooth.costs", "structsmooth.metrics", "structsmooth.smoothing", "structsmooth.tag_schemes"},

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from structsmooth.structures.checks import plain_number
+from structsmooth.structures.containers import PARAMETERS, TensorFields, register
 
 B = TypeVar("B", bound="Batch")
 
@@ -21,13 +22,15 @@ class Batch:
 
     A subclass names the attributes that hold its potentials in ``potential_names``, and further tensors that have a row
     for each example in ``row_names``. All of its attributes are assigned by name in its methods: copies made inside
-    ``torch.compile`` have these alone.
+    ``torch.compile`` have these alone. Batches are pytrees, whose leaves are their tensors.
     """
 
     potential_names: tuple[str, ...] = ()  # an instance may have more than its class
     row_names: ClassVar[tuple[str, ...]] = ()
     _cached: ClassVar[tuple[str, ...]] = ()
     _assigned: ClassVar[tuple[str, ...]] = ()
+    __dataclass_fields__ = TensorFields()
+    __dataclass_params__ = PARAMETERS
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
@@ -35,6 +38,7 @@ class Batch:
         cls._cached = tuple(name for name, member in dict(members).items() if isinstance(member, cached_property))
         assigned = [_assigned(inspect.unwrap(member)) for _, member in members if isinstance(member, FunctionType)]
         cls._assigned = tuple(sorted(set().union(*assigned)))
+        register(cls)
 
     @property
     def potentials(self) -> tuple[Tensor, ...]:

@@ -1,0 +1,147 @@
+"""Modules that return structures, under data parallelism: two processes get the gradients of one.
+
+torch looks for tensors in the output of a module. What it overlooks it would not wait for, average or gather.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from enumeration import FORMS
+from member import Instance, Member, potentials_of, with_potentials
+from structure_members import MEMBERS, every
+from torch import Tensor, distributed, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.nn.parallel.distributed import _find_tensors  # where find_unused_parameters looks
+from torch.testing import assert_close
+from torch.utils import _pytree as pytree
+from two_processes import ended, started
+
+from structsmooth import L2, LinearChain, LocalPolytope, Max, SlackRescaled, Structure
+
+ROUNDS = 3  # a static graph is learned in the first
+Build = Callable[..., Structure]
+
+
+def rescaled(unary: Tensor, transition: Tensor, lengths: Tensor) -> SlackRescaled:
+    """A structure inside another."""
+    chain, y = LinearChain(unary, transition, lengths), torch.zeros(unary.shape[:2], dtype=torch.int64)
+    return SlackRescaled(chain, y, torch.ones(len(unary), dtype=unary.dtype))
+
+
+def cases() -> dict[str, tuple[Build, Instance]]:
+    """What makes a structure, and of what."""
+    members = {n: m for n, m in MEMBERS.items() if not n.startswith("LinearChain") or FORMS[0] in n}
+    graph, chain = MEMBERS["FactorGraph"], MEMBERS[f"LinearChain {FORMS[0]} compiled"]
+    return {name: (member.build, member.random("tiny")) for name, member in members.items()} | {
+        "LocalPolytope": (lambda *instance: LocalPolytope(graph.build(*instance)), graph.random("tiny")),
+        "SlackRescaled": (rescaled, chain.random("tiny")),
+    }
+
+
+class Scaled(nn.Module):
+    """A structure of potentials times factors, which depend on the input and on weights."""
+
+    def __init__(self, build: Build, instance: Instance) -> None:
+        super().__init__()
+        self.build, self.instance = build, instance
+        sizes = range(len(potentials_of(instance)))
+        self.weights = nn.ParameterList([torch.full((3,), 0.5 + 0.1 * i, dtype=torch.float64) for i in sizes])
+
+    def forward(self, x: Tensor) -> Structure:
+        pairs = zip(potentials_of(self.instance), self.weights, strict=True)
+        return self.build(*with_potentials(self.instance, [p * (1 + (x * own).mean()) for p, own in pairs]))
+
+
+class WithSpareLayer(Scaled):
+    """The same with weights that are not used."""
+
+    def __init__(self, build: Build, instance: Instance) -> None:
+        super().__init__(build, instance)
+        self.spare = nn.Linear(2, 2, dtype=torch.float64)
+
+
+def loss(structure: Structure) -> Tensor:
+    """A smoothed max, or the max where there are no two best outputs; of all examples together."""
+    smoother = Max() if isinstance(structure, LocalPolytope) else L2(3.0, 2)
+    return smoother(structure).sum()
+
+
+def inputs(rank: int) -> Tensor:
+    return torch.arange(3, dtype=torch.float64) - 0.7 * rank
+
+
+def sharded(module: nn.Module) -> nn.Module:
+    try:
+        from torch.distributed.fsdp import fully_shard
+    except ImportError:  # torch 2.5
+        from torch.distributed._composable.fsdp import fully_shard
+    return fully_shard(module, mesh=distributed.init_device_mesh("cpu", (2,)))
+
+
+MODES: dict[str, tuple[type[Scaled], Callable[[nn.Module], nn.Module]]] = {
+    "plain": (Scaled, DistributedDataParallel),
+    "static_graph": (Scaled, lambda module: DistributedDataParallel(module, static_graph=True)),
+    "find_unused_parameters": (
+        WithSpareLayer,
+        lambda module: DistributedDataParallel(module, find_unused_parameters=True),
+    ),
+    "fully_shard": (WithSpareLayer, sharded),
+}
+
+
+def train(mode: str, folder: str) -> None:
+    """One of the two processes: gradients of every structure in every round."""
+    distributed.init_process_group("gloo")
+    rank = distributed.get_rank()
+    kind, wrap = MODES[mode]
+    gradients = {}
+    for name, (build, instance) in cases().items():
+        module = kind(build, instance)
+        parallel = wrap(module)
+        for i in range(ROUNDS):
+            parallel.zero_grad()
+            loss(parallel(inputs(rank))).backward()
+            own = [parameter.grad for parameter in module.weights]
+            gradients[name, i] = [g.full_tensor() if hasattr(g, "full_tensor") else g for g in own]
+    torch.save(gradients, Path(folder) / f"{rank}.pt")
+    distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_two_processes_get_the_gradients_of_one(mode: str, tmp_path: Path) -> None:
+    code = f"import test_parallel_modules\ntest_parallel_modules.train({mode!r}, {str(tmp_path)!r})"
+    ends = ended(started(code))
+    assert [status for status, _, _ in ends] == [0, 0], ends
+    for rank in range(2):
+        found = torch.load(tmp_path / f"{rank}.pt", weights_only=True)
+        for name, (build, instance) in cases().items():
+            module = Scaled(build, instance)
+            total = torch.stack([loss(module(inputs(r))) for r in range(2)]).mean()
+            expected = list(torch.autograd.grad(total, list(module.weights)))
+            assert all(gradient.any() for gradient in expected), f"{name} does not depend on its weights"
+            for i in range(ROUNDS):
+                assert_close(found[name, i], expected, msg=lambda text, name=name: f"{name}: {text}")
+
+
+@every()
+def test_batches_are_pytrees_and_have_fields(member: Member) -> None:
+    structure = member.structure("tiny")
+    leaves, spec = pytree.tree_flatten(structure)
+    assert len(leaves) >= len(structure.potentials)
+    assert all(isinstance(leaf, Tensor) for leaf in leaves)
+    assert all(any(leaf is scores for leaf in leaves) for scores in structure.potentials)
+    assert {id(leaf) for leaf in leaves} == {id(tensor) for tensor in _find_tensors(structure)}
+    potentials = [id(scores) for scores in structure.potentials]
+    halved = pytree.tree_map(lambda t: t / 2 if id(t) in potentials else t, structure)
+    assert type(halved) is type(structure)
+    assert pytree.tree_structure(halved) == spec
+    expected = structure.replace(*(scores / 2 for scores in structure.potentials))
+    assert_close(halved.topk(2), expected.topk(2))
+
+
+def test_names_of_leaves() -> None:
+    pairs, _ = pytree.tree_flatten_with_path({"chain": LinearChain(torch.zeros(1, 2, 3), torch.zeros(3, 3))})
+    names = {pytree.keystr(path) for path, _ in pairs}
+    assert names == {"['chain'].unary", "['chain'].transition", "['chain'].lengths"}
