@@ -47,6 +47,7 @@ from structsmooth.solvers import (
     certify,
 )
 from structsmooth.structures import (
+    And,
     AtLeastOne,
     AtMostOne,
     Automaton,
@@ -62,6 +63,7 @@ from structsmooth.structures import (
     LinearChain,
     LocalPolytope,
     Matching,
+    Or,
     Potts,
     Program,
     ProgramBuilder,
@@ -99,6 +101,7 @@ __all__ = [
     "SGD",
     "SVRG",
     "Adam",
+    "And",
     "AtLeastOne",
     "AtMostOne",
     "Automaton",
@@ -141,6 +144,7 @@ __all__ = [
     "NSlackCuttingPlane",
     "NormalizedHamming",
     "OneMinusIoU",
+    "Or",
     "Potts",
     "Problem",
     "Program",

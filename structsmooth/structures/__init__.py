@@ -6,6 +6,7 @@ from structsmooth.structures.candidates import BoxCandidates, Candidates
 from structsmooth.structures.chain import LinearChain
 from structsmooth.structures.deformable_tree import DeformableTree
 from structsmooth.structures.factor_graph import (
+    And,
     AtLeastOne,
     AtMostOne,
     Automaton,
@@ -14,6 +15,7 @@ from structsmooth.structures.factor_graph import (
     Factor,
     FactorGraph,
     LocalPolytope,
+    Or,
     Potts,
     Relaxation,
     Table,
@@ -29,6 +31,7 @@ from structsmooth.structures.subwindows import Subwindows
 from structsmooth.structures.tree import Tree
 
 __all__ = [
+    "And",
     "AtLeastOne",
     "AtMostOne",
     "Automaton",
@@ -44,6 +47,7 @@ __all__ = [
     "LinearChain",
     "LocalPolytope",
     "Matching",
+    "Or",
     "PartCosts",
     "Potts",
     "Program",

@@ -254,7 +254,7 @@ TWO = torch.tensor([[0, 1], [1, 0]])
         (lambda: Table(torch.tensor([0, 1]), torch.zeros(2, 3, 3)), r"\[B, Q\] = \(3, 9\), got \(2, 9\)"),
         (
             lambda: Automaton(torch.tensor([0]), TWO, torch.zeros(2)),
-            r"transitions of factors\[0\] must have shape \[Q, 3\], got \(2, 2\)",
+            r"transitions of factors\[0\] must have shape \[Q, 3\], or \[k, Q, 3\] with k = 1 .*, got \(2, 2\)",
         ),
         (
             lambda: Automaton(torch.tensor([0]), torch.tensor([[0, 0, 2], [0, 1, 0]]), torch.zeros(2)),
@@ -281,7 +281,7 @@ def test_a_scope_without_its_padding_is_refused() -> None:
 
 def test_factors_that_are_too_large_say_what_else_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(binding, "_MOST_ENTRIES", 1000)
-    fault = r"auxiliary nodes of 27 states.* \(a Count or an Automaton in place of a Table\)"
+    fault = r"auxiliary nodes of 9 states.* \(a Count or an Automaton in place of a Table\)"
     with pytest.raises(MemoryError, match=fault):
         scattered([Table(torch.arange(3), torch.zeros(3, 3, 3))])
     assert scattered([AtMostOne(torch.arange(3))]).max()[0].shape == (3,)

@@ -8,9 +8,10 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from structsmooth.structures import checks
-from structsmooth.structures.factor_graph.expansion import Automata, automata
+from structsmooth.structures.factor_graph.expansion import Automata
 from structsmooth.structures.factor_graph.factors import Factor
 from structsmooth.structures.factor_graph.layout import Layout
+from structsmooth.structures.factor_graph.reading import automata
 
 # Largest number of entries of the pairwise tables of the expansion: 2 GiB in float64.
 _MOST_ENTRIES = 2**28
@@ -35,14 +36,21 @@ def bind(factors: Sequence[Factor], unary: Tensor, layout: Layout, validate_args
     ]
     scores, scopes, transitions = zip(*bound, strict=True)
     most, longest = (max(tensor.shape[-1] for tensor in tensors) for tensors in (scores, scopes))
+    places = longest if any(len(table) > 1 for table in transitions) else 1
     dtype = functools.reduce(torch.promote_types, (own.dtype for own in scores))
     own = automata(
         torch.stack([pad(scope, (0, longest - scope.shape[-1]), value=-1) for scope in scopes], 1),
-        torch.stack([pad(table, (0, 0, 0, most - len(table))) for table in transitions]),
+        torch.stack([_padded(table, places, most) for table in transitions]),
         [scope.shape[-1] for scope in scopes],
     )
     _check_size(own, layout)
     return torch.stack([pad(s.to(dtype), (0, most - s.shape[-1])) for s in scores], 1), own
+
+
+def _padded(transitions: Tensor, places: int, states: int) -> Tensor:
+    """Transitions [1 or k, Q, S] for so many places, and so many states of the automaton."""
+    own = pad(transitions, (0, 0, 0, states - transitions.shape[1]))
+    return own.expand(places, -1, -1) if len(own) == 1 else pad(own, (0, 0, 0, 0, 0, places - len(own)))
 
 
 def _check_size(own: Automata, layout: Layout) -> None:
@@ -60,7 +68,7 @@ def _check_size(own: Automata, layout: Layout) -> None:
 def _bind_one(
     name: str, factor: Factor, unary: Tensor, node_mask: Tensor, validate_args: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Scores [B, Q], scope [B, k] with padding at the end, and transitions [Q, S]."""
+    """Scores [B, Q], scope [B, k] with padding at the end, and transitions [1 or k, Q, S]."""
     if not isinstance(factor, Factor):
         raise TypeError(f"{name} must be a Factor, got {type(factor).__name__}")
     batch, _, states = unary.shape
@@ -73,14 +81,20 @@ def _bind_one(
     parts = {"scope": factor.scope, "transitions": transitions, "scores": scores}
     for part, tensor in parts.items():
         checks.require_device(f"{part} of {name}", tensor, "unary", unary)
-    if transitions.dim() != 2 or len(transitions) == 0 or transitions.shape[1] != states:
-        raise ValueError(f"transitions of {name} must have shape [Q, {states}], got {tuple(transitions.shape)}")
-    count = len(transitions)
+    size, shape = factor.scope.shape[-1], transitions.shape
+    if len(shape) not in (2, 3) or 0 in shape or shape[-1] != states or (len(shape) == 3 and shape[0] != size):
+        raise ValueError(
+            f"transitions of {name} must have shape [Q, {states}], or [k, Q, {states}] with k = {size} for places of "
+            f"its scope, got {tuple(shape)}"
+        )
+    count = shape[-2]
     outside = (transitions < 0) | (transitions >= count)
     if bool(outside.any()):
-        q, s = outside.nonzero()[0].tolist()
-        found = int(transitions[q, s])
-        raise ValueError(f"transitions of {name} must lead to states from 0 to {count - 1}; entry {q}, {s} is {found}")
+        entry = outside.nonzero()[0].tolist()
+        raise ValueError(
+            f"transitions of {name} must lead to states from 0 to {count - 1}; entry {', '.join(map(str, entry))} is "
+            f"{int(transitions[tuple(entry)])}"
+        )
     if scores.dim() not in (1, 2) or scores.shape[-1] != count or (scores.dim() == 2 and len(scores) not in (1, batch)):
         raise ValueError(
             f"scores of {name} must have shape [Q] = ({count},) or [B, Q] = {(batch, count)}, got {tuple(scores.shape)}"
@@ -92,7 +106,10 @@ def _bind_one(
     if validate_args:
         _check_scope(name, scope, node_mask)
     order = (scope < 0).to(torch.uint8).argsort(dim=1, stable=True)
-    return scores.expand(batch, -1), scope.gather(1, order), transitions.to(torch.int64)
+    padding = scope < 0
+    if len(shape) == 3 and bool((padding[:, :-1] & ~padding[:, 1:]).any()):
+        raise ValueError(f"scope of {name} must have padding at the end of rows: its places have their own transitions")
+    return scores.expand(batch, -1), scope.gather(1, order), transitions.to(torch.int64).reshape(-1, count, states)
 
 
 def _check_scope(name: str, scope: Tensor, node_mask: Tensor) -> None:

@@ -6,10 +6,14 @@ next place, where the automaton continues. The score of the final state stands a
 graphs correspond one to one, with equal scores, and the local polytope of the larger one is that of the factors with
 their own marginal polytopes.
 
-Shapes, beside those of the graph: F factors of Q states, M places in all, P reachable pairs.
+Automata that remember many labels, as those of tables do, are read from both ends: from some place onwards, states are
+the labels of this place and of all that follow, as digits of a number, this label the last. The scores of final states
+then stand at the edge in the middle, which sees both halves, so that a table of S^k scores has nodes of about S^(k/2)
+states.
+
+Shapes, beside those of the graph: F factors of Q states, M places in all, P reachable pairs, H factors in two halves.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -45,9 +49,11 @@ class Automata:
     """The factors of a batch without their scores. torch 2.5 traces no properties of named tuples."""
 
     scopes: Tensor  # nodes [B, F, K], followed by -1 at padding
-    transitions: Tensor  # [F, Q, S]
+    transitions: Tensor  # [F, 1, Q, S], or [F, K, Q, S] for each place of the scopes
     owners: Tensor  # the factor of each place, [M]; places are in order
     pairs: Tensor  # the pairs that each place can have, [M, P >= S], as state · S + label; -1 at padding
+    middles: Tensor  # the last place of the first half of each factor in two halves, [H]
+    halves: Tensor  # the final state for each pair of its halves, [H, P, P]; -1 at padding
 
     @property
     def exists(self) -> Tensor:
@@ -57,15 +63,15 @@ class Automata:
     def final_states(self, y: Tensor) -> Tensor:
         """States [B, F] in which the automata end on labels [B, N]."""
         state, states = torch.zeros_like(self.scopes[..., 0]), self.transitions.shape[-1]
-        for nodes in self.scopes.unbind(-1):
+        for i, nodes in enumerate(self.scopes.unbind(-1)):
             label = y.gather(1, nodes.clamp_min(0))
-            state = torch.where(nodes >= 0, self._next(state * states + label), state)
+            state = torch.where(nodes >= 0, self._next(state * states + label, i), state)
         return state
 
     def check_scores(self, scores: Tensor, unary: Tensor) -> None:
         """Raise ``TypeError`` or ``ValueError`` for scores of final states of a wrong dtype, shape or device."""
         checks.require_scores("factors", scores)
-        checks.require_shape("factors", scores, "[B, F, Q]", (*self.scopes.shape[:2], self.transitions.shape[1]))
+        checks.require_shape("factors", scores, "[B, F, Q]", (*self.scopes.shape[:2], self.transitions.shape[2]))
         checks.require_device("factors", scores, "unary", unary)
 
     def score(self, scores: Tensor, y: Tensor) -> Tensor:
@@ -75,19 +81,31 @@ class Automata:
 
     def parts(self, y: Tensor, dtype: torch.dtype) -> Tensor:
         """Indicators [B, F, Q] of the final states."""
-        return one_hot(self.final_states(y), self.transitions.shape[1]).to(dtype) * self.exists.unsqueeze(-1)
+        return one_hot(self.final_states(y), self.transitions.shape[2]).to(dtype) * self.exists.unsqueeze(-1)
 
     def possible(self) -> Tensor:
         """The final states, bool [B, F, Q], in which some labels end."""
-        return self.final(torch.ones(len(self.scopes), *self.pairs.shape, device=self.pairs.device)) > 0
+        batch, (_, wide) = len(self.scopes), self.pairs.shape
+        ones = torch.ones(batch, *self.pairs.shape, device=self.pairs.device)
+        return self._final(ones, ones.new_ones(batch, len(self.middles), wide, wide)) > 0
 
-    def final(self, pairs: Tensor) -> Tensor:
-        """Sums [B, F, Q] over the pairs with a final state, of values [B, M, P] of auxiliary nodes."""
-        (_, factors, _), count = self.scopes.shape, self.transitions.shape[1]
-        index = self.owners.unsqueeze(-1) * count + self._states
+    def final(self, node: Tensor, edge: Tensor) -> Tensor:
+        """Sums [B, F, Q] over all that end in a final state, of values of the expanded graph."""
+        places = len(self.owners)
+        middles = edge[:, edge.shape[1] - places + 1 :][:, self.middles]
+        return self._final(node[:, node.shape[1] - places :], middles)
+
+    def _final(self, pairs: Tensor, middles: Tensor) -> Tensor:
+        """The same of values [B, M, P] of auxiliary nodes, and [B, H, P, P] of edges in the middle."""
+        (_, factors, _), count = self.scopes.shape, self.transitions.shape[2]
         last = self._last.unsqueeze(-1) & (self.pairs >= 0)
         sums = pairs.new_zeros(len(pairs), factors * count)
-        sums = sums.scatter_add(1, index.flatten().expand(len(pairs), -1), torch.where(last, pairs, 0.0).flatten(1))
+        for states, owners, real, values in (
+            (self._states, self.owners[:, None], last, pairs),
+            (self.halves.clamp_min(0), self.owners[self.middles, None, None], self.halves >= 0, middles),
+        ):
+            index = (owners * count + states).flatten().expand(len(pairs), -1)
+            sums = sums.scatter_add(1, index, torch.where(real, values, 0.0).flatten(1))
         return sums.view(len(pairs), factors, count)
 
     def expanded(self, own: Expanded, scores: Tensor) -> Expanded:
@@ -96,8 +114,12 @@ class Automata:
         places, wide = self.pairs.shape
         final = scores[:, self.owners.unsqueeze(-1), self._states]
         auxiliary = torch.where(self._last.unsqueeze(-1), final, 0.0).masked_fill(self.pairs < 0, -torch.inf)
-        allowed = torch.cat([self._repeats(), self._continues()])
-        hard = torch.where(allowed, 0.0, -torch.inf).to(own.pairwise).expand(batch, -1, -1, -1)
+        hard = torch.cat([self._repeats(), self._continues()])
+        hard = torch.where(hard, 0.0, -torch.inf).to(own.pairwise).expand(batch, -1, -1, -1)
+        if len(self.middles):
+            joint = scores[:, self.owners[self.middles, None, None], self.halves.clamp_min(0)]
+            joint = torch.where(self.halves >= 0, joint, -torch.inf).to(own.pairwise)
+            hard = hard.index_copy(1, places + self.middles, joint)
         place = nodes + torch.arange(places, device=self.pairs.device).expand(batch, -1)
         joined = torch.stack([self._nodes.clamp_min(0), place], -1), torch.stack([place[:, :-1], place[:, 1:]], -1)
         real = self._nodes >= 0
@@ -113,54 +135,62 @@ class Automata:
     def labels_of_places(self, y: Tensor) -> Tensor:
         """The states [B, M] of the auxiliary nodes on labels [B, N]; 0 where there is none."""
         state, states = torch.zeros_like(self.scopes[..., 0]), self.transitions.shape[-1]
-        pairs = []
-        for nodes in self.scopes.unbind(-1):
-            label = y.gather(1, nodes.clamp_min(0))
-            state = torch.where(nodes >= 0, self._next(state * states + label), state)
-            pairs.append(torch.where(nodes >= 0, state * states + label, -2))
-        own = torch.stack(pairs, -1)[:, self.owners, self._positions]
+        labels = [y.gather(1, nodes.clamp_min(0)) for nodes in self.scopes.unbind(-1)]
+        before, onwards, rest = [], [], torch.zeros_like(state)
+        for i, (nodes, label) in enumerate(zip(self.scopes.unbind(-1), labels, strict=True)):
+            state = torch.where(nodes >= 0, self._next(state * states + label, i), state)
+            before.append(torch.where(nodes >= 0, state * states + label, -2))
+        for nodes, label in zip(reversed(self.scopes.unbind(-1)), reversed(labels), strict=True):
+            rest = torch.where(nodes >= 0, rest * states + label, rest)
+            onwards.append(rest)
+        ways = torch.stack([torch.stack(before, -1), torch.stack(onwards[::-1], -1)])
+        own = ways[self._second_half.long(), :, self.owners, self._positions].transpose(0, 1)
         return (own.unsqueeze(-1) == self.pairs).to(torch.uint8).argmax(-1)
 
     def given(self, scores: Tensor, y: Tensor) -> Tensor:
         """The score [B, F, K, S] of each factor for all labels of each of its nodes, given those of the others."""
-        states, (_, count, _) = self.transitions.shape[-1], self.transitions.shape
+        count, states = self.transitions.shape[2:]
         before = [torch.zeros_like(self.scopes[..., 0])]
         labels = [y.gather(1, nodes.clamp_min(0)) for nodes in self.scopes.unbind(-1)]
         real = [nodes >= 0 for nodes in self.scopes.unbind(-1)]
-        for label, own in zip(labels, real, strict=True):
-            before.append(torch.where(own, self._next(before[-1] * states + label), before[-1]))
+        for i, (label, own) in enumerate(zip(labels, real, strict=True)):
+            before.append(torch.where(own, self._next(before[-1] * states + label, i), before[-1]))
         every = torch.arange(states, device=y.device)
         rest, found = scores, []  # the score from each state of the automaton onwards
         state_of = torch.arange(count, device=y.device)
         for i in reversed(range(len(labels))):
-            then = self._next(before[i].unsqueeze(-1) * states + every)
+            then = self._next(before[i].unsqueeze(-1) * states + every, i)
             found.append(torch.where(real[i].unsqueeze(-1), rest.gather(2, then), 0.0))
-            onwards = rest.gather(2, self._next(state_of * states + labels[i].unsqueeze(-1)))
+            onwards = rest.gather(2, self._next(state_of * states + labels[i].unsqueeze(-1), i))
             rest = torch.where(real[i].unsqueeze(-1), onwards, rest)
         return torch.stack(found[::-1], 2)
 
     def best(self, scores: Tensor, nodes: Tensor) -> tuple[Tensor, Tensor]:
         """The best values [B, F] of each factor with scores [B, F, K, S] of its nodes, and labels [B, F, K]."""
-        (_, count, states), real = self.transitions.shape, self.scopes >= 0
-        then = self.transitions.flatten(1).expand(len(scores), -1, -1)
-        start = torch.arange(count, device=scores.device) == 0
+        states, real = self.transitions.shape[-1], self.scopes >= 0
+        start = torch.arange(scores.shape[-1], device=scores.device) == 0
         values = [torch.where(start, 0.0, -torch.inf).to(scores).expand_as(scores)]
         steps = []
         for i in range(nodes.shape[2]):
             steps.append((values[-1].unsqueeze(-1) + nodes[:, :, i].unsqueeze(2)).flatten(2))
+            then = self._table(i).expand(len(scores), -1, -1)
             reached = torch.full_like(scores, -torch.inf).scatter_reduce(2, then, steps[-1], "amax")
             values.append(torch.where(real[:, :, i, None], reached, values[-1]))
         best, state = (values[-1] + scores).max(-1)
         labels = []
         for i in reversed(range(nodes.shape[2])):
-            leading = torch.where(then == state.unsqueeze(-1), steps[i], -torch.inf).argmax(-1)
+            leading = torch.where(self._table(i) == state.unsqueeze(-1), steps[i], -torch.inf).argmax(-1)
             labels.append(leading % states)
             state = torch.where(real[:, :, i], leading // states, state)
         return best, torch.stack(labels[::-1], -1)
 
-    def _next(self, pairs: Tensor) -> Tensor:
-        """States after pairs (state, label) of each factor, [B, F] or [B, F, n]."""
-        then = self.transitions.flatten(1).expand(len(pairs), -1, -1)
+    def _table(self, place: int) -> Tensor:
+        """States after each pair (state, label) at a place of the scopes: [F, Q · S]."""
+        return self.transitions[:, min(place, self.transitions.shape[1] - 1)].flatten(1)
+
+    def _next(self, pairs: Tensor, place: int) -> Tensor:
+        """States after pairs (state, label) of each factor at a place, [B, F] or [B, F, n]."""
+        then = self._table(place).expand(len(pairs), -1, -1)
         return then.gather(2, pairs.flatten(2) if pairs.dim() == 3 else pairs.unsqueeze(-1)).view_as(pairs)
 
     @property
@@ -176,8 +206,14 @@ class Automata:
 
     @property
     def _last(self) -> Tensor:
-        """Which places are the last of their scopes, bool [B, M]."""
-        return self._positions + 1 == (self.scopes >= 0).sum(-1)[:, self.owners]
+        """Which places are the last of their scopes, bool [B, M]; none of factors in two halves."""
+        return (self._positions + 1 == (self.scopes >= 0).sum(-1)[:, self.owners]) & ~self._second_half
+
+    @property
+    def _second_half(self) -> Tensor:
+        """Which places are read from the end, bool [M]."""
+        begin = torch.full_like(self.owners, len(self.owners)).scatter(0, self.owners[self.middles], self.middles)
+        return torch.arange(len(self.owners), device=self.owners.device) > begin[self.owners]
 
     @property
     def _states(self) -> Tensor:
@@ -195,26 +231,11 @@ class Automata:
         return (self._labels.unsqueeze(-2) == label) & (self.pairs >= 0).unsqueeze(-2)
 
     def _continues(self) -> Tensor:
-        """Which pairs can follow each pair at the next place, bool [M - 1, P, P]."""
+        """Which pairs can follow each pair at the next place, bool [M - 1, P, P]; of middles, nothing."""
         states, labels, real = self._states, self._labels, self.pairs >= 0
-        then = self.transitions[self.owners[1:, None, None], states[:-1].unsqueeze(-1), labels[1:].unsqueeze(-2)]
-        return (then == states[1:].unsqueeze(-2)) & real[:-1].unsqueeze(-1) & real[1:].unsqueeze(-2)
-
-
-def automata(scopes: Tensor, transitions: Tensor, sizes: Sequence[int]) -> Automata:
-    """The factors with these scopes [B, F, K], of at most ``sizes`` nodes, and transitions [F, Q, S]."""
-    (factors, count, states), longest, device = transitions.shape, max(sizes), transitions.device
-    then = (transitions * states + torch.arange(states, device=device)).flatten(1)
-    reached = torch.arange(count, device=device).expand(factors, -1) == 0
-    found = []
-    for _ in range(longest):
-        steps = reached.unsqueeze(-1).expand(-1, -1, states).flatten(1)
-        found.append(torch.zeros_like(then).scatter_add(1, then, steps.long()) > 0)
-        reached = found[-1].unflatten(1, (count, states)).any(-1)
-    owners = torch.arange(factors, device=device).repeat_interleave(torch.tensor(sizes, device=device))
-    positions = torch.cat([torch.arange(size, device=device) for size in sizes])
-    own = torch.stack(found, 1)[owners, positions]
-    most = int(own.sum(-1).amax())
-    order = (~own).to(torch.uint8).argsort(dim=1, stable=True)[:, :most]
-    pairs = pad(torch.where(own.gather(1, order), order, -1), (0, max(0, states - most)), value=-1)
-    return Automata(scopes, transitions, owners, pairs)
+        place = self._positions.clamp_max(self.transitions.shape[1] - 1)[1:, None, None]
+        then = self.transitions[self.owners[1:, None, None], place, states[:-1].unsqueeze(-1), labels[1:].unsqueeze(-2)]
+        forwards = then == states[1:].unsqueeze(-2)
+        backwards = states[:-1].unsqueeze(-1) == self.pairs[1:].unsqueeze(-2)
+        follows = torch.where(self._second_half[1:, None, None], backwards, forwards)
+        return follows & real[:-1].unsqueeze(-1) & real[1:].unsqueeze(-2)

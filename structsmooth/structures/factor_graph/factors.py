@@ -53,8 +53,8 @@ class Factor(ABC):
         """The automaton for nodes of S labels.
 
         Returns:
-            The next state, integers [Q, S], from each of Q states by each label; and the scores [Q] or [B, Q] of the
-            final states, floating point, where -inf forbids.
+            The next state, integers [Q, S], from each of Q states by each label, or [k, Q, S] with a table for each
+            place of the scope; and the scores [Q] or [B, Q] of the final states, floating point, where -inf forbids.
         """
 
 
@@ -64,7 +64,8 @@ class Automaton(Factor):
 
     Args:
         scope: as for :class:`Factor`.
-        transitions: the next state, integers [Q, S], from each state by each label; the first state is 0.
+        transitions: the next state, integers [Q, S], from each state by each label, or [k, Q, S] with a table for each
+            place of the scope, whose padding then is at the end of rows; the first state is 0.
         scores: of the final states, [Q] or [B, Q], differentiable; -inf forbids.
     """
 
@@ -74,87 +75,6 @@ class Automaton(Factor):
     def automaton(self, states: int) -> tuple[Tensor, Tensor]:
         """Itself."""
         return self.transitions, self.scores
-
-
-@dataclass(frozen=True, eq=False)
-class Count(Factor):
-    """A score of the number of nodes with one label.
-
-    Args:
-        scope: as for :class:`Factor`.
-        scores: entry [..., n] for n nodes, the last for any larger number too; [Q] or [B, Q], differentiable.
-        label: which.
-
-    Reference:
-        Gupta, Diwan and Sarawagi (2007), cardinality potentials.
-    """
-
-    scores: Tensor
-    label: int = 1
-
-    def automaton(self, states: int) -> tuple[Tensor, Tensor]:
-        """The state is the number of nodes so far, up to the largest that matters."""
-        checks.require_scores("scores", self.scores)
-        return _counting(self.scope, self.scores.shape[-1], states, self.label), self.scores
-
-
-@dataclass(frozen=True, eq=False)
-class AtMostOne(Factor):
-    """At most one node of the scope has a label.
-
-    Args:
-        scope: as for :class:`Factor`.
-        label: which.
-
-    Example:
-        >>> from structsmooth import AtMostOne, FactorGraph
-        >>> unary = torch.tensor([[[0.0, 3.0], [0.0, 2.0], [0.0, 1.0]]])
-        >>> no_edges, no_tables = torch.zeros(0, 2, dtype=torch.int64), torch.zeros(0, 2, 2)
-        >>> graph = FactorGraph(unary, no_edges, no_tables, factors=[AtMostOne(torch.arange(3))])
-        >>> graph.max()[1], graph.log_count().exp().round()
-        (tensor([[1, 0, 0]]), tensor([4.]))
-    """
-
-    label: int = 1
-
-    def automaton(self, states: int) -> tuple[Tensor, Tensor]:
-        """States are none, one, more."""
-        return _counting(self.scope, 3, states, self.label), _allowed(self.scope, 0, 2, 3)
-
-
-@dataclass(frozen=True, eq=False)
-class AtLeastOne(Factor):
-    """At least one node of the scope has a label.
-
-    Args:
-        scope: as for :class:`Factor`.
-        label: which.
-    """
-
-    label: int = 1
-
-    def automaton(self, states: int) -> tuple[Tensor, Tensor]:
-        """States are none, some."""
-        return _counting(self.scope, 2, states, self.label), _allowed(self.scope, 1, 2, 2)
-
-
-@dataclass(frozen=True, eq=False)
-class Budget(Factor):
-    """At most so many nodes of the scope have a label.
-
-    Args:
-        scope: as for :class:`Factor`.
-        most: the largest number, >= 1.
-        label: which.
-    """
-
-    most: int
-    label: int = 1
-
-    def automaton(self, states: int) -> tuple[Tensor, Tensor]:
-        """The state is the number of nodes so far."""
-        most = checks.require_count("most", self.most)
-        return _counting(self.scope, most + 2, states, self.label), _allowed(self.scope, 0, most + 1, most + 2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,21 +134,3 @@ class Table(Factor):
             )
         joint = torch.arange(states ** (size + 1), device=self.scope.device)
         return (joint % states**size).view(-1, states), self.scores.flatten(-size)
-
-
-def _counting(scope: Tensor, count: int, states: int, label: int) -> Tensor:
-    """Transitions of an automaton that counts one label, up to ``count`` - 1."""
-    label = checks.plain_number(label)
-    if isinstance(label, bool) or not isinstance(label, int):
-        raise TypeError(f"label must be an int, got {type(label).__name__}")
-    if not 0 <= label < states:
-        raise ValueError(f"label must be from 0 to {states - 1}, got {label}")
-    transitions = torch.arange(count, device=scope.device).unsqueeze(1).repeat(1, states)
-    transitions[:, label] = (transitions[:, label] + 1).clamp_max(count - 1)
-    return transitions
-
-
-def _allowed(scope: Tensor, begin: int, end: int, count: int) -> Tensor:
-    """Scores of final states of which some are allowed; float32, so that no sum becomes wider by them."""
-    state = torch.arange(count, device=scope.device)
-    return torch.where((state >= begin) & (state < end), 0.0, -torch.inf).to(torch.float32)

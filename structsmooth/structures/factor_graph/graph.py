@@ -106,7 +106,7 @@ class FactorGraph(Structure):
             self.potential_names = ("unary", "pairwise", "factors")
             self.factors, own = bind(factors, unary, self._layout, self.validate_args)
             self.scopes, self.transitions = own.scopes, own.transitions
-            self._owners, self._pairs = own.owners, own.pairs
+            self._owners, self._pairs, self._middles, self._halves = own.owners, own.pairs, own.middles, own.halves
             if self.validate_args:
                 self.check_values("factors")
 
@@ -259,7 +259,7 @@ class FactorGraph(Structure):
 
     @property
     def _automata(self) -> Automata:
-        return Automata(self.scopes, self.transitions, self._owners, self._pairs)
+        return Automata(self.scopes, self.transitions, self._owners, self._pairs, self._middles, self._halves)
 
     @property
     def _expanded(self) -> Expanded:
@@ -272,7 +272,7 @@ class FactorGraph(Structure):
         if self.factors is None:
             return node, edge
         (_, nodes, states), edges = self.unary.shape, self.edges.shape[-2]
-        return node[:, :nodes, :states], edge[:, :edges, :states, :states], self._automata.final(node[:, nodes:])
+        return node[:, :nodes, :states], edge[:, :edges, :states, :states], self._automata.final(node, edge)
 
     def _joint(self, y: Tensor) -> Tensor:
         """Joint states at the edges [B, E]."""

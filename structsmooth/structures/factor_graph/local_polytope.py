@@ -98,4 +98,4 @@ class LocalPolytope(FactorGraph):
         """What rounding needs to know of factors, if there are any."""
         if self.factors is None:
             return []
-        return [self.scopes, self.transitions, self._owners, self._pairs, self.factors.detach()]
+        return [*vars(self._automata).values(), self.factors.detach()]

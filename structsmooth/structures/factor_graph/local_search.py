@@ -30,7 +30,7 @@ class LocalSearch:
         A factor moves its scope to the labels that are best for itself and the nodes, by dynamic programming.
         """
         nodes = problem.unary.shape[1] - len(self.automata.owners)
-        penalty = problem.unary.flatten(1).amin(1)
+        penalty = torch.minimum(problem.unary.flatten(1).amin(1), problem.pairwise.flatten(1).amin(1))
         own = _Problem(problem, self.automata, torch.maximum(self.scores, penalty[:, None, None]), nodes)
         y = own.ascended(y[:, :nodes].clamp_max(self.automata.transitions.shape[-1] - 1))
         for _ in range(2 * len(self.automata.transitions) + 2):

@@ -1,0 +1,64 @@
+"""How automata read their scopes: the pairs that they can reach, in one run or from both ends."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from structsmooth.structures.factor_graph.expansion import Automata
+
+
+def automata(scopes: Tensor, transitions: Tensor, sizes: Sequence[int]) -> Automata:
+    """The factors with these scopes [B, F, K], of at most ``sizes`` nodes, and transitions [F, 1 or K, Q, S]."""
+    (factors, _, count, states), longest, device = transitions.shape, max(sizes), transitions.device
+    reached = torch.arange(count, device=device).expand(factors, -1) == 0
+    found = []
+    for i in range(longest):
+        table = transitions[:, min(i, transitions.shape[1] - 1)]
+        then = (table * states + torch.arange(states, device=device)).flatten(1)
+        steps = reached.unsqueeze(-1).expand(-1, -1, states).flatten(1)
+        found.append(torch.zeros_like(then).scatter_add(1, then, steps.long()) > 0)
+        reached = found[-1].unflatten(1, (count, states)).any(-1)
+    counts = torch.stack([own.sum(-1) for own in found], 1).tolist()
+    whole = (((scopes >= 0).sum(-1) % torch.tensor(sizes, device=device)) == 0).all(0).tolist()
+    halves = [_first_half(own[:k], states) if full else k for own, k, full in zip(counts, sizes, whole, strict=True)]
+    owners = torch.arange(factors, device=device).repeat_interleave(torch.tensor(sizes, device=device))
+    positions = torch.cat([torch.arange(size, device=device) for size in sizes])
+    own = torch.stack(found, 1)[owners, positions]
+    for m, (f, i) in enumerate(zip(owners.tolist(), positions.tolist(), strict=True)):
+        if i >= halves[f]:
+            own[m] = torch.arange(own.shape[1], device=device) < states ** (sizes[f] - i)
+    most = int(own.sum(-1).amax())
+    order = (~own).to(torch.uint8).argsort(dim=1, stable=True)[:, :most]
+    pairs = pad(torch.where(own.gather(1, order), order, -1), (0, max(0, states - most)), value=-1)
+    first, middles, joint = 0, [], [pairs.new_zeros(0, *2 * pairs.shape[1:])]
+    for f, (half, size) in enumerate(zip(halves, sizes, strict=True)):
+        if half < size:
+            middles.append(first + half - 1)
+            joint.append(_joint(transitions[f], pairs[middles[-1]], pairs[middles[-1] + 1], half, size)[None])
+        first += size
+    return Automata(scopes, transitions, owners, pairs, owners.new_tensor(middles, dtype=torch.int64), torch.cat(joint))
+
+
+def _first_half(counts: Sequence[int], states: int) -> int:
+    """How many places are read from the start, where they have so many pairs: all, unless half the states do."""
+    size = len(counts)
+    most = {
+        half: max(*counts[:half], states ** (size - half)) if half < size else max(counts)
+        for half in range(1, size + 1)
+    }
+    best = min(most, key=lambda half: (most[half], -half))
+    return best if 2 * most[best] <= most[size] else size
+
+
+def _joint(transitions: Tensor, first: Tensor, second: Tensor, half: int, size: int) -> Tensor:
+    """Final states [P, P] of pairs [P] at the end of the first half, and labels of the second half as a number [P]."""
+    states = transitions.shape[-1]
+    state, rest = (
+        (first.clamp_min(0) // states)[:, None].expand(-1, len(second)),
+        second.clamp_min(0).expand(len(first), -1),
+    )
+    for i in range(half, size):
+        state, rest = transitions[min(i, len(transitions) - 1), state, rest % states], rest // states
+    return torch.where((first >= 0)[:, None] & (second >= 0), state, -1)
