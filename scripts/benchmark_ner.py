@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if (options.train is None) != (options.test is None):
         parser.error("give --train and --test both, or neither for the embedded data")
     files = NER.default_files() if options.train is None else {"train": options.train, "test": options.test}
-    task = NER(bits=options.bits)
+    task = NER(bits=options.bits, train_constrained=options.train_constrained)
     console = Console(stderr=True, quiet=not sys.stderr.isatty())
     points: list[Point] = []
     with console.status("encoding") as status:
@@ -233,6 +233,9 @@ def _parser() -> ArgumentParser:
     parser.add_argument("--lam", default=NER.lam, metavar="C", help="our λ, a number or c/n (default: %(default)s)")
     parser.add_argument(
         "--bits", type=int, default=18, help="2**BITS buckets for our attributes, 0: exact (default: 18)"
+    )
+    parser.add_argument(
+        "--train-constrained", action="store_true", help="the outputs of our training are the well-formed taggings"
     )
     parser.add_argument(
         "--iterations",

@@ -16,10 +16,12 @@ from structsmooth import (
     GramChainProblem,
     Hamming,
     KernelFeatures,
+    LinearChain,
     SparseChainProblem,
     SparseSequences,
 )
 from structsmooth.problems.bounds import Bounds
+from structsmooth.tag_schemes import TransitionMask
 
 Example = tuple[Any, Tensor]
 ChainProblem = SparseChainProblem | DenseChainProblem
@@ -39,16 +41,30 @@ def random_problem(
     bounds: Bounds | None = None,
     valued: bool = False,
     transition_scale: float = 1.0,
+    mask: TransitionMask | None = None,
 ) -> SparseChainProblem:
-    """Tokens of 0 to 4 attributes, some of them repeated, with values if asked for; the last attribute never occurs."""
+    """Tokens of 0 to 4 attributes, some of them repeated, with values if asked for; the last attribute never occurs.
+
+    Labels keep to the mask, if there is one.
+    """
     generator = torch.Generator().manual_seed(seed)
     counts = torch.randint(5, (sum(lengths),), generator=generator)
     attributes = torch.randint(features - 1, (int(counts.sum()),), generator=generator, dtype=torch.int32)
     labels = torch.randint(states, (sum(lengths),), generator=generator)
     values = torch.randn(len(attributes), generator=generator) if valued else None
     sequences = SparseSequences(attributes, offsets(counts), offsets(torch.tensor(lengths)), values)
-    settings = {"bounds": bounds, "transition_scale": transition_scale}
-    return SparseChainProblem(sequences, labels, features, states, cost, **settings)
+    if mask is not None:
+        labels = torch.cat([_allowed(own, mask) for own in labels.split(list(lengths))])
+    return SparseChainProblem(
+        sequences, labels, features, states, cost, bounds=bounds, transition_scale=transition_scale, mask=mask
+    )
+
+
+def _allowed(labels: Tensor, mask: TransitionMask) -> Tensor:
+    """Labels that the mask allows, with as many of these as there may be."""
+    unary = torch.nn.functional.one_hot(labels, len(mask.start)).double()
+    chain = LinearChain(unary[None], mask.transition.double(), start=mask.start, stop=mask.stop)
+    return chain.max()[1][0]
 
 
 def random_dense_problem(

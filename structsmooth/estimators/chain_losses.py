@@ -11,6 +11,7 @@ from structsmooth.problems import DenseChainProblem, LinearModuleProblem, Linear
 from structsmooth.scores import LinearScore, SlackRescaledScores
 from structsmooth.sequences import DenseSequences, Sequences, SparseSequences
 from structsmooth.smoothing import Entropy, Max
+from structsmooth.tag_schemes import TransitionMask
 
 Loss = Literal["hinge", "slack", "crf", "softmax-margin"]
 Sizes = tuple[int, int]
@@ -18,7 +19,12 @@ Sizes = tuple[int, int]
 
 
 def chain_problem(
-    loss: Loss, sequences: Sequences, labels: Tensor, sizes: Sizes, cost: Cost | None = None
+    loss: Loss,
+    sequences: Sequences,
+    labels: Tensor,
+    sizes: Sizes,
+    cost: Cost | None = None,
+    mask: TransitionMask | None = None,
 ) -> LinearProblem:
     """The mean of a loss over labelled sequences, linear in weights [(F + S + 2)·S].
 
@@ -28,21 +34,25 @@ def chain_problem(
         labels: of all tokens, int64 [tokens].
         sizes: F and S.
         cost: task loss, the number of wrong labels if not given.
+        mask: which labels may follow each other; all if not given.
 
     Raises:
-        ValueError: an unknown loss, or a cost for one that has none or only the number of wrong labels.
+        ValueError: an unknown loss, a cost for one that has none or only the number of wrong labels, a mask for slack
+            rescaling, or labels that the mask forbids.
     """
     if loss not in get_args(Loss):
         raise ValueError(f"loss must be one of {', '.join(get_args(Loss))}, got {loss!r}")
     if loss in ("crf", "slack") and cost is not None:
         raise ValueError(f'class_weight needs the loss "hinge" or "softmax-margin", got {loss!r}')
+    if loss == "slack" and mask is not None:
+        raise ValueError('train_constrained needs the loss "hinge", "crf" or "softmax-margin", got "slack"')
     if loss == "slack":
         return _slack_rescaled(sequences, labels, sizes)
     settings = (sizes[1], None if loss == "crf" else cost or Hamming(), Max() if loss == "hinge" else Entropy(1.0))
     if isinstance(sequences, SparseSequences):
-        return SparseChainProblem(sequences, labels, sizes[0], *settings)
+        return SparseChainProblem(sequences, labels, sizes[0], *settings, mask=mask)
     assert isinstance(sequences, DenseSequences)
-    return DenseChainProblem(sequences.features, labels, sequences.lengths, *settings)
+    return DenseChainProblem(sequences.features, labels, sequences.lengths, *settings, mask=mask)
 
 
 def _slack_rescaled(sequences: Sequences, labels: Tensor, sizes: Sizes) -> LinearModuleProblem:

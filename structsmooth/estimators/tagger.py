@@ -48,6 +48,8 @@ class SequenceTagger(TaggerWeights):
         lam: λ, a number or ``"c/n"``. It is 2·c2/n for the c2 of CRFsuite, and 1/(C·n) for the C of an SVM.
         constraints: the scheme that predicted tags are well-formed in; ``"auto"`` for that of the training tags, if all
             of them are such tags and O is one; ``None`` for no constraints.
+        train_constrained: the constraints hold in training too, whose tags must keep to them; the marginals of
+            ``loss="crf"`` then are those of the model. Not for ``"slack"``.
         template: attributes of words: ``"rich"``, ``"plain"`` or ``"chunking"``.
         kernel: a kernel of rows of numbers: ``"rbf"``, ``"polynomial"``, ``"cosine-polynomial"`` or a function; see
             :class:`~structsmooth.KernelFeatures`. ``None`` for linear scores.
@@ -100,6 +102,7 @@ class SequenceTagger(TaggerWeights):
         loss: Loss = "hinge",
         lam: float | str = "10/n",
         constraints: Constraints | None = "auto",
+        train_constrained: bool = False,
         template: Template = "rich",
         kernel: KernelName | Kernel | None = None,
         gamma: float | Literal["scale"] = "scale",
@@ -119,6 +122,7 @@ class SequenceTagger(TaggerWeights):
         self.loss = loss
         self.lam = lam
         self.constraints = constraints
+        self.train_constrained = train_constrained
         self.template = template
         self.kernel = kernel
         self.gamma = gamma
@@ -277,7 +281,9 @@ class SequenceTagger(TaggerWeights):
     def _problem(self, sequences: Sequences, labels: Tensor) -> LinearProblem:
         """The finite sum over sentences."""
         cost = None if self.class_weight is None else self.tags_.weighted_cost(self.class_weight, labels)
-        return chain_problem(self.loss, sequences, labels, (len(self.features_.names), len(self.tags_.names)), cost)
+        mask = self.tags_.mask_of(labels.split(sequences.lengths.tolist())) if self.train_constrained else None
+        sizes = (len(self.features_.names), len(self.tags_.names))
+        return chain_problem(self.loss, sequences, labels, sizes, cost, mask)
 
     def _over(self, X: Sequence[Any], of: Callable[[Sequences, Tensor], list[T]], empty: Callable[[], T]) -> list[T]:
         """What a function gives for the sequences of sentences and weights; ``empty()`` for empty ones."""

@@ -64,6 +64,26 @@ class Tags:
             return None
         return transition_mask(list(map(str, self.names)), self.scheme)
 
+    def mask_of(self, sentences: Sequence[Tensor]) -> TransitionMask:
+        """The mask for training on sentences with these states, [T] each.
+
+        Raises:
+            ValueError: tags without constraints, or a sentence that does not keep to them.
+        """
+        if self.mask is None:
+            raise ValueError(
+                "train_constrained needs tags of entities, O among them, and constraints that are not None"
+            )
+        for states in sentences:
+            forbidden = self.mask.transition[states[:-1], states[1:]].isinf()
+            if bool(forbidden.any() or self.mask.start[states[0]].isinf() or self.mask.stop[states[-1]].isinf()):
+                wrong = " ".join(map(str, self.named(states.tolist())))
+                raise ValueError(
+                    f"train_constrained needs tags that are well-formed in the scheme {self.scheme}, got the sentence "
+                    f"{wrong}; entity_tags(entities(tags), len(tags), scheme) gives well-formed ones"
+                )
+        return self.mask
+
     def states(self, tags: Sequence[Sequence[Tag]]) -> Tensor:
         """The states of all tokens of sentences: int64 [tokens].
 

@@ -15,7 +15,15 @@ from structsmooth.markup import Block, Markup
 from structsmooth.metrics import entity_scores
 from structsmooth.problems import SparseChainProblem
 from structsmooth.sequences import SparseSequences
-from structsmooth.tag_schemes import TagScheme, detect_scheme, entities, entity_tags, joint_scheme, transition_mask
+from structsmooth.tag_schemes import (
+    TagScheme,
+    TransitionMask,
+    detect_scheme,
+    entities,
+    entity_tags,
+    joint_scheme,
+    transition_mask,
+)
 from structsmooth.tasks.base import FittedTask, Latest, Predictions, Split, Task, own_share
 from structsmooth.tasks.chains import best_labels, transition_matrix, write_scores
 from structsmooth.tasks.text.attributes import Templates
@@ -75,13 +83,13 @@ class FittedTagging(FittedTask):
         labels = labels_of(corpus, self._scheme, self.tags)
         sequences = self.encoder.encode(corpus, self._templates, self.task.attributes_cache)
         sizes, scale = (self.encoder.size, len(self.tags)), self.task.transition_scale
-        return SparseChainProblem(sequences, labels, *sizes, self.task.cost, transition_scale=scale)
+        mask = self._mask if self.task.train_constrained else None
+        return SparseChainProblem(sequences, labels, *sizes, self.task.cost, transition_scale=scale, mask=mask)
 
     def predict(self, weights: Tensor, examples: Sequence[Sentence], k: int = 1) -> Predictions:
         """The k best tag sequences of each sentence with their scores, well-formed unless tags are plain."""
-        mask = None if self._scheme is None else transition_mask(self.tags, self._scheme)
         scale = self.task.transition_scale
-        ranked_labels = best_labels(self._sequences(examples), weights, len(self.tags), k, mask, scale)
+        ranked_labels = best_labels(self._sequences(examples), weights, len(self.tags), k, self._mask, scale)
         return [[(score, [self.tags[state] for state in y]) for score, y in ranked] for ranked in ranked_labels]
 
     def measure(self, examples: Sequence[Sentence], outputs: Sequence[list[str]]) -> tuple[dict[str, float], str]:
@@ -167,6 +175,11 @@ class FittedTagging(FittedTask):
         return None if self.task.scheme == "plain" else self.task.scheme
 
     @property
+    def _mask(self) -> TransitionMask | None:
+        """Which tags may follow each other; ``None`` for plain tags."""
+        return None if self._scheme is None else transition_mask(self.tags, self._scheme)
+
+    @property
     def _templates(self) -> Templates:
         return self.inputs.templates(self.task.templates)
 
@@ -187,6 +200,8 @@ class Tagging(Task):
         transition_scale: factor of the scores of pairs of tags; the larger it is, the less they are regularized.
         column: files are CoNLL-U, and this column has the tags, which are plain; attributes are those of words alone.
         words_only: leave columns between words and tags aside, so that the tagger also takes bare words and text.
+        train_constrained: the outputs of training are the well-formed taggings alone, as those of prediction always are
+            unless tags are plain.
 
     Attributes:
         cost: task loss of the structural hinge.
@@ -198,6 +213,7 @@ class Tagging(Task):
     transition_scale: float = 1.0
     column: UniversalColumn | None = None
     words_only: bool = False
+    train_constrained: bool = False
 
     files: ClassVar[str] = (
         "A line for each token, a blank line after each sentence; the word is first and the tag last, as in "
@@ -214,6 +230,8 @@ class Tagging(Task):
             raise ValueError(f"bits must be from 1 to 30, or 0 for a dictionary, got {self.bits}")
         if self.column is not None and self.scheme not in (None, "plain"):
             raise ValueError(f"the column {self.column} has plain tags: leave out the scheme {self.scheme}")
+        if self.train_constrained and self.plain:
+            raise ValueError("plain tags have no scheme: leave train_constrained out")
         if self.transition_scale <= 0:
             raise ValueError(f"transition_scale must be positive, got {self.transition_scale}")
 

@@ -45,6 +45,41 @@ def fitted():
     return SequenceTagger(lam="1/n").fit(DICTS, TAGS)
 
 
+@pytest.mark.parametrize("loss", ["hinge", "crf", "softmax-margin"])
+def test_trains_on_well_formed_taggings_alone(loss):
+    settings = {"loss": loss, "lam": "0.1/n", "tol": 1e-4, "train_constrained": True}
+    tagger, rows = SequenceTagger(**settings).fit(DICTS, TAGS), SequenceTagger(**settings)
+    assert tagger.predict(DICTS) == TAGS
+    rows.fit(matrices(tagger), TAGS)  # dense features
+    assert rows.objective_ == pytest.approx(tagger.objective_, rel=1e-3)
+    free = clone(tagger).set_params(train_constrained=False).fit(DICTS, TAGS)
+    assert tagger.objective_ < free.objective_  # of fewer outputs
+    if loss == "crf":
+        likelihood = 0.0
+        for tokens, tags in zip(DICTS, TAGS, strict=True):
+            [ranked] = tagger.predict_top_k([tokens], 100)  # all that are well-formed
+            scores = np.array([score for score, _ in ranked])
+            gold = next(score for score, found in ranked if found == tags)
+            likelihood += np.logaddexp.reduce(scores) - gold
+        regularizer = 0.05 / len(DICTS) * float(np.square(tagger.weights_).sum())
+        assert likelihood / len(DICTS) + regularizer == pytest.approx(tagger.objective_, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("settings", "tags", "message"),
+    [
+        ({}, [["O", "I-PER", "O", "O"], *TAGS[1:]], "scheme BIO, got the sentence O I-PER O O; entity_tags"),
+        ({}, [["I-PER", "O", "O", "B-PER"], *TAGS[1:]], "scheme BIO, got the sentence I-PER O O B-PER; entity_tags"),
+        ({"constraints": None}, TAGS, "train_constrained needs tags of entities, O among them, and constraints"),
+        ({"loss": "slack"}, TAGS, 'train_constrained needs the loss "hinge", "crf" or "softmax-margin", got "slack"'),
+    ],
+    ids=["inside", "start", "no constraints", "slack"],
+)
+def test_refuses_to_train_constrained(settings, tags, message):
+    with pytest.raises(ValueError, match=message):
+        SequenceTagger(train_constrained=True, **settings).fit(DICTS, tags)
+
+
 def test_words_have_the_attributes_of_the_task():
     """The same problem, solver and seed as the task: the same weights."""
     sentences = [Sentence(words, [], tags) for words, tags in zip(WORDS, TAGS, strict=True)]

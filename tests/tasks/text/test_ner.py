@@ -4,12 +4,13 @@ import io
 from itertools import pairwise
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from small_tasks import entities as corpus
 from small_tasks import untagged
 
-from structsmooth import CasimirSVRG
+from structsmooth import CasimirSVRG, Entropy
 from structsmooth.tag_schemes import entities, entity_tags
 from structsmooth.tasks import NER
 from structsmooth.tasks.text.conll import Sentence, read_conll
@@ -47,6 +48,27 @@ def test_measure_sees_mistakes(path):
     task, sentences, _ = trained(path)
     metrics, _ = task.measure(sentences, [["O"] * len(sentence) for sentence in sentences])
     assert metrics["f1"] == metrics["recall"] == 0.0
+
+
+@pytest.mark.parametrize("scheme", ["IO", "IOB1", "BIO", "BIOES"])
+def test_trains_on_well_formed_taggings_alone(path, scheme):
+    free, _, _ = trained(path, scheme=scheme)
+    fitted, sentences, weights = trained(path, scheme=scheme, train_constrained=True)
+    problem, unconstrained = (own.problem(sentences) for own in (fitted, free))
+    chain = problem.structure(weights, torch.arange(problem.n))
+    outputs = [
+        [fitted.tags[state] for state in y[:length]] for y, length in zip(chain.max()[1], chain.lengths, strict=True)
+    ]
+    assert outputs == [ranked[0][1] for ranked in fitted.predict(weights, sentences)]
+    assert all(entity_tags(entities(tags), len(tags), scheme) == tags for tags in outputs)
+    # Fewer outputs have a smaller loss; IO and IOB1 forbid nothing or little.
+    losses = [p.loss(-weights, Entropy(1.0)) for p in (problem, unconstrained)]
+    assert losses[0] < losses[1] if scheme in ("BIO", "BIOES") else losses[0] <= losses[1] + 1e-12
+
+
+def test_plain_tags_have_no_constraints():
+    with pytest.raises(ValueError, match="plain tags have no scheme: leave train_constrained out"):
+        NER(scheme="plain", train_constrained=True)
 
 
 @pytest.mark.parametrize("scheme", ["IO", "IOB1", "BIO", "BIOES"])

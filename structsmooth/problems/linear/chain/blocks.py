@@ -14,11 +14,13 @@ from structsmooth.problems.bounds import Bounds, checked_bounds
 from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.problems.linear.batches import StructureBatch
 from structsmooth.problems.linear.blocks import Response, respond
-from structsmooth.problems.linear.chain.data import ChainData, checked, smoothing
+from structsmooth.problems.linear.chain.data import ChainData, checked, checked_mask, smoothing
 from structsmooth.problems.linear.chain.packed import unpacked
 from structsmooth.sequences import Sequences, check_labelled, pad
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.structures import LinearChain
+from structsmooth.structures.checks import ForbiddenLabelsError
+from structsmooth.tag_schemes import TransitionMask
 
 C = TypeVar("C", bound="ChainBlocks")
 
@@ -38,6 +40,7 @@ class ChainBlocks(LinearProblem):
         smoother: Smoother,
         bounds: Bounds | None,
         transition_scale: float,
+        mask: TransitionMask | None,
     ) -> None:
         check_labelled(sequences, labels, features, states)
         smoothing(smoother)  # refuses what compiled passes do not know
@@ -53,9 +56,13 @@ class ChainBlocks(LinearProblem):
         lengths = torch.repeat_interleave(sequences.lengths, sequences.lengths)
         mistakes = torch.zeros(len(labels), dtype=torch.float64) if cost is None else cost.mistake_cost(labels, lengths)
         mistakes = checked("costs of mistakes", mistakes, torch.float64, len(labels))
+        self.mask = checked_mask(mask, states)
         self.data = self.feature_map = self.data_type(
-            sequences, labels, mistakes, features, states, self.transition_scale, self.shares
+            sequences, labels, mistakes, features, states, self.transition_scale, self.shares, self.mask
         )
+        wrong = self.data.forbidden_labels()
+        if wrong is not None:
+            raise ForbiddenLabelsError(wrong, "the problem")
 
     def weighted(self: C, sample_weight: Tensor) -> C:
         """The same problem with weights of examples, also for the compiled passes."""
@@ -73,7 +80,7 @@ class ChainBlocks(LinearProblem):
 
     def structure(self, w: Tensor, indices: Tensor) -> LinearChain:
         """Chains of some examples under weights ``w``; differentiable."""
-        return self.data.chain(w, indices)
+        return self.data.chain(w, self.sequences.select(indices), self.mask)
 
     def affine_batch(self, indices: Tensor) -> StructureBatch:
         """Some of the examples, padded, in plain torch."""
@@ -83,7 +90,11 @@ class ChainBlocks(LinearProblem):
     def oracle(self, potentials: Parts, block: int, smoother: Smoother = Max()) -> Response:  # noqa: B008 - immutable
         """The oracle of :class:`~structsmooth.structures.LinearChain`."""
         unary, transition = potentials
-        response = respond(LinearChain(unary[None], transition), smoother)
+        chain = LinearChain(unary[None], transition)
+        if self.mask is not None:
+            allowed, start, stop = self.mask
+            chain = LinearChain(unary[None], transition + allowed, start=start, stop=stop)
+        response = respond(chain, smoother)
         nodes, edges = response.statistics
         return replace(response, statistics=(nodes[0], edges))
 

@@ -83,7 +83,7 @@ def _mean_score(transition, length, unary, own):
 @compiled
 def gathered(data, weights):
     """Slots, rows and sums for :func:`gather`."""
-    features, sentence_offsets, _, _, _, _ = data
+    features, sentence_offsets, _, _, _, _, _ = data
     most = most_entries(features, sentence_offsets)
     return np.full(weights.shape[0], -1, np.int32), np.empty(most, np.int32), np.empty((most, weights.shape[1]))
 
@@ -94,7 +94,7 @@ def gather(first, length, data, node, slots, rows, sums):
 
     A feature that several tokens have gives one row, as norms need it. ``slots`` is -1 everywhere, before and after.
     """
-    features, _, _, _, _, _ = data
+    features, _, _, _, _, _, _ = data
     states, count = node.shape[1], 0
     for t in range(length):
         begin, end = entries(features, first + t)
@@ -446,7 +446,7 @@ def block_margins(data, weights, packed, margins):
 @entry_point
 def expected_cost(data, states, packed):
     """Sum of the costs under the statistics, each times the share of its example."""
-    _, offsets, labels, costs, _, shares = data
+    _, offsets, labels, costs, _, shares, _ = data
     own, total = room(workspace(data, states, 1), states), 0.0
     for i in range(shares.shape[0]):
         first, length = read_block(i, offsets, packed, own)

@@ -17,8 +17,7 @@ from structsmooth.problems.linear.chain.compiled_dual import (
     squared_norm,
 )
 from structsmooth.problems.linear.chain.compiled_features import entries, entry
-from structsmooth.problems.linear.chain.compiled_primal import workspace
-from structsmooth.structures.chain.compiled import exponentiate, log_partition, marginals
+from structsmooth.problems.linear.chain.compiled_primal import sum_product, workspace
 
 
 @compiled
@@ -27,21 +26,33 @@ def _gibbs(logs, length, work):
     states = logs.shape[1]
     edges = logs[length:].reshape((1, states, states))
     work.edge[:] = 0.0
-    exponentiate(edges, work.shift, work.exponential)
-    tables = (work.exponential, work.shift)
-    log_z = log_partition(logs, edges, tables[0], tables[1], length, work.alpha, work.scaled, work.total)
-    marginals(edges, tables[0], length, work.alpha, work.scaled, work.total, work.node, work.edge)
-    return log_z
+    return sum_product(logs, edges, length, work)
+
+
+@inlined
+def add_forbidden(forbidden, length, out):
+    """Scores of what is forbidden, added to potentials [T + S, S]."""
+    states = out.shape[1]
+    for s in range(states):
+        out[0, s] += forbidden[states, s]
+        out[length - 1, s] += forbidden[states + 1, s]
+        for p in range(states):
+            out[length + p, s] += forbidden[p, s]
 
 
 @entry_point
 def gibbs_pass(data, logs, statistics, log_partitions):
-    """Statistics and log-partition functions of all examples under their log-potentials."""
-    states = logs.shape[1]
+    """Statistics and log-partition functions of all examples under their log-potentials.
+
+    Log-potentials of what is forbidden are set.
+    """
+    states, forbidden = logs.shape[1], data[6]
     work = workspace(data, states, 1)
     for i in range(log_partitions.shape[0]):
         _, length, log = block(i, data, logs)
         _, _, own = block(i, data, statistics)
+        if forbidden.shape[0] > 0:
+            add_forbidden(forbidden, length, log)
         log_partitions[i] = _gibbs(log, length, work)
         own[:length] = work.node[:length]
         own[length:] = work.edge[0]
@@ -50,7 +61,7 @@ def gibbs_pass(data, logs, statistics, log_partitions):
 @compiled
 def _augmented(i, data, weights, lead, share, out):
     """Cost-augmented potentials [T + S, S] of example i at weights + share * lead."""
-    features, sentence_offsets, labels, costs, transition_scale, _ = data
+    features, sentence_offsets, labels, costs, transition_scale, _, forbidden = data
     rows, states = weights.shape
     first, end = sentence_offsets[i], sentence_offsets[i + 1]
     for token in range(first, end):
@@ -70,6 +81,8 @@ def _augmented(i, data, weights, lead, share, out):
         r = rows - states - 2 + p
         for s in range(states):
             out[end - first + p, s] = transition_scale * (weights[r, s] + share * lead[r, s])
+    if forbidden.shape[0] > 0:
+        add_forbidden(forbidden, end - first, out)
 
 
 @inlined
@@ -121,7 +134,7 @@ def exponentiated_epoch(order, taus, shares, data, vectors, gibbs, curvatures, v
     entropy, shrink and rounding.
     """
     (weights, lead), (logs, statistics, log_partitions), (lam, level, shrink, rounding) = vectors, gibbs, settings
-    _, _, labels, costs, transition_scale, of_examples = data
+    _, _, labels, costs, transition_scale, of_examples, _ = data
     states = weights.shape[1]
     work, calls = workspace(data, states, 1), 0
     node, edge = work.node, work.edge[0]

@@ -18,9 +18,14 @@ from structsmooth.structures.chain.compiled import exponentiate, log_partition, 
 
 # Tuples that compiled passes take:
 #   data: features as in compiled_features, sentence offsets, labels of tokens, costs of mistakes at tokens,
-#       transition_scale, and the share of each example in means over all
+#       transition_scale, the share of each example in means over all, and scores of what is forbidden [S + 2, S]: of
+#       transitions, first labels and last labels, FORBIDDEN or 0; without rows if nothing is forbidden
 #   smoothing: mu and k, the outputs of the top-K oracle (1: max), or 0 for the exp oracle
 #   decay: step size, shrink = 1 - c, and sums[g] = 1 + c + ... + c^(g-1)
+
+# Finite, so that its product with statistics, which are 0 there, is 0. No score of a weight comes near.
+FORBIDDEN = -1e30
+_LEAST = -1e20
 
 Workspace = namedtuple(
     "Workspace", "unary transition node edge score back values labels shares alpha scaled total exponential shift"
@@ -66,7 +71,7 @@ def potentials(i, data, weights, scale, unary, transition):
     The transitions are a copy: several threads may change the weights, and a step that saw different transitions at
     different times would not know its gap.
     """
-    features, sentence_offsets, labels, costs, transition_scale, _ = data
+    features, sentence_offsets, labels, costs, transition_scale, _, forbidden = data
     states = unary.shape[1]
     rows, ends = transition_of(weights), weights[-2:]
     first, last = sentence_offsets[i], sentence_offsets[i + 1] - 1
@@ -74,6 +79,10 @@ def potentials(i, data, weights, scale, unary, transition):
     for p in range(states):
         for s in range(states):
             transition[p, s] = scale * transition_scale * rows[p, s]
+    if forbidden.shape[0] > 0:
+        for p in range(states):
+            for s in range(states):
+                transition[p, s] += forbidden[p, s]
     for token in range(first, last + 1):
         t = token - first
         for s in range(states):
@@ -94,6 +103,10 @@ def potentials(i, data, weights, scale, unary, transition):
         for s in range(states):
             unary[t, s] = scale * unary[t, s] + costs[token]
         unary[t, label] -= costs[token]
+    if forbidden.shape[0] > 0:
+        for s in range(states):
+            unary[0, s] += forbidden[states, s]
+            unary[last - first, s] += forbidden[states + 1, s]
     return scale * nodes + edges
 
 
@@ -148,11 +161,29 @@ def _exp_oracle(transition, length, mu, work):
     best = viterbi(work.unary, edges, length, work.alpha, work.labels[0])
     edges = edges / mu
     work.unary[:length] /= mu
+    return mu * sum_product(work.unary, edges, length, work), best
+
+
+@inlined
+def _forbid(row, score):
+    """Forbidden scores of a row become ``score``: −inf tells the recursion that nothing is lost by them."""
+    for s in range(row.shape[0]):
+        if row[s] < _LEAST:
+            row[s] = score
+
+
+@compiled
+def sum_product(unary, edges, length, work):
+    """Log-partition function; statistics are added to ``work.edge`` and go to ``work.node``."""
+    _forbid(unary[0], -np.inf)
+    _forbid(unary[length - 1], -np.inf)
     exponentiate(edges, work.shift, work.exponential)
     tables = (work.exponential, work.shift)
-    log_z = log_partition(work.unary, edges, tables[0], tables[1], length, work.alpha, work.scaled, work.total)
+    log_z = log_partition(unary, edges, tables[0], tables[1], length, work.alpha, work.scaled, work.total)
     marginals(edges, tables[0], length, work.alpha, work.scaled, work.total, work.node, work.edge)
-    return mu * log_z, best
+    _forbid(unary[0], FORBIDDEN)
+    _forbid(unary[length - 1], FORBIDDEN)
+    return log_z
 
 
 @inlined
@@ -184,7 +215,7 @@ def add_label_parts_atomically(length, node, edge, factor, transition_scale, out
 @compiled
 def add_parts(first, length, data, node, edge, factor, out):
     """out += factor * B^T (node, edge) for the example whose tokens start at ``first``."""
-    features, _, _, _, transition_scale, _ = data
+    features, _, _, _, transition_scale, _, _ = data
     states = node.shape[1]
     for t in range(length):
         nonzero = False
@@ -202,7 +233,7 @@ def add_parts(first, length, data, node, edge, factor, out):
 @compiled
 def _add_parts_atomically(first, length, data, node, edge, factor, out):
     """:func:`add_parts` while other threads do the same."""
-    features, _, _, _, transition_scale, _ = data
+    features, _, _, _, transition_scale, _, _ = data
     for t in range(length):
         begin, end = entries(features, first + t)
         for s in range(node.shape[1]):
@@ -229,7 +260,7 @@ def full_pass(data, weights, smoothing, node, edge, gradient):
     Returns the sums of the smoothed loss, of the loss and of the expected cost, each times the share of its example,
     and adds that of the gradient to ``gradient``, if it has rows.
     """
-    _, sentence_offsets, labels, costs, _, shares = data
+    _, sentence_offsets, labels, costs, _, shares, _ = data
     states = weights.shape[1]
     work = workspace(data, states, smoothing[1])
     own, own_edge = work.node, work.edge[0]
@@ -267,7 +298,7 @@ def svrg_epoch(order, data, weights, drift, total, smoothing, node, edge, decay)
 
     Changes ``weights`` in place, and adds to ``total`` what the sparse terms contribute to the sum of the iterates.
     """
-    features, sentence_offsets, _, _, _, of_examples = data
+    features, sentence_offsets, _, _, _, of_examples, _ = data
     step_size, shrink, sums = decay
     (rows, states), n = weights.shape, of_examples.shape[0]
     work = workspace(data, states, smoothing[1])
@@ -313,7 +344,7 @@ def sgd_epoch(order, data, weights, total, smoothing, lam, steps, shares):
     ``total`` (zero on entry) becomes the sum of shares[t] times the iterate after step t. The weights are kept as
     scale * v, so that shrinking is free; ``total`` is corrected by what each step adds to v.
     """
-    _, sentence_offsets, labels, _, _, of_examples = data
+    _, sentence_offsets, labels, _, _, of_examples, _ = data
     work, n = workspace(data, weights.shape[1], smoothing[1]), of_examples.shape[0]
     scale, weight = 1.0, 0.0
     for step in range(order.shape[0]):
@@ -344,7 +375,7 @@ def shared_sgd_epoch(order, data, weights, total, smoothing, scales, changes, re
     The weights stay as v, and nothing but ``queue`` [1], the number of steps taken, says which step comes next: step t
     sees scales[t] * v, adds changes[t] * B^T(statistics - labels) to v, and remaining[t] times that to ``total``.
     """
-    _, sentence_offsets, labels, _, _, of_examples = data
+    _, sentence_offsets, labels, _, _, of_examples, _ = data
     work, n = workspace(data, weights.shape[1], smoothing[1]), of_examples.shape[0]
     for _ in range(order.shape[0]):
         step = take(queue, 1)

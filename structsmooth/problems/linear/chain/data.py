@@ -15,6 +15,7 @@ from structsmooth.scores import linear_chain
 from structsmooth.sequences import DenseSequences, Sequences, SparseSequences
 from structsmooth.smoothing import L2, Entropy, Max, Smoother
 from structsmooth.structures import LinearChain
+from structsmooth.tag_schemes import TransitionMask
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ class ChainData:
     states: int  # number S of labels
     transition_scale: float  # the feature of a transition where it occurs
     shares: Tensor  # by which the sequences count in means over all, float64 [n]
+    mask: TransitionMask | None = None  # 0, or −inf for what is forbidden
 
     @property
     def n(self) -> int:
@@ -55,9 +57,14 @@ class ChainData:
 
     @cached_property
     def arrays(self) -> tuple[Any, ...]:
-        """Features, offsets of sequences, labels, costs, the scale of transitions, and shares of sequences."""
-        tensors = (self.sequences.offsets, self.labels, self.costs)
-        return _features(self.sequences), *map(_array, tensors), self.transition_scale, _array(self.shares)
+        """Features, offsets of sequences, labels, costs, scale of transitions, shares, and what is forbidden."""
+        from structsmooth.problems.linear.chain.compiled_primal import FORBIDDEN
+
+        features, tensors = _features(self.sequences), (self.sequences.offsets, self.labels, self.costs)
+        forbidden = self.shares.new_empty(0, self.states)
+        if self.mask is not None:
+            forbidden = torch.cat([self.mask.transition, *(own[None] for own in self.mask[1:])]).clamp_min(FORBIDDEN)
+        return features, *map(_array, tensors), self.transition_scale, _array(self.shares), _array(forbidden)
 
     def parts(self, count: int) -> list["Part"]:
         """All sequences as consecutive parts of about equal numbers of tokens; at most so many."""
@@ -133,13 +140,27 @@ class ChainData:
 
     def scores(self, w: Tensor, block: int) -> Parts:
         """B_i w: unary potentials [T, S] and transitions [S, S]."""
-        chain = self.chain(w, torch.tensor([block]))
+        chain = self.chain(w, self.sequences.select(torch.tensor([block])), None)
         return chain.unary[0], chain.transition
 
-    def chain(self, w: Tensor, indices: Tensor) -> LinearChain:
-        """Chains of some sequences; differentiable."""
+    def chain(self, w: Tensor, sequences: Sequences, mask: TransitionMask | None) -> LinearChain:
+        """Chains of some sequences, whose outputs are those that the mask allows; differentiable."""
         rows, transition, ends = self.views(w)
-        return linear_chain(self.sequences.select(indices), rows, self.transition_scale * transition, ends)
+        transition = self.transition_scale * transition
+        if mask is not None:
+            transition, ends = transition + mask.transition, ends + torch.stack(mask[1:])
+        return linear_chain(sequences, rows, transition, ends)
+
+    def forbidden_labels(self) -> int | None:
+        """The first sequence whose labels the mask forbids, if there is one."""
+        if self.mask is None:
+            return None
+        offsets, sequence = self.sequences.offsets, torch.repeat_interleave(self.sequences.lengths)
+        scores = self.mask.transition[self.labels.roll(1), self.labels]
+        scores[offsets[:-1]] = self.mask.start[self.labels[offsets[:-1]]]
+        scores[offsets[1:] - 1] += self.mask.stop[self.labels[offsets[1:] - 1]]
+        found = sequence[scores == -torch.inf]
+        return int(found[0]) if len(found) else None
 
     def add_adjoint(self, m: Parts, block: int, scale: float, w: Tensor) -> None:
         """w += scale · B_iᵀm in place, for statistics [T, S] and summed edges [S, S]."""
@@ -173,8 +194,8 @@ class Part:
     @property
     def arrays(self) -> tuple[Any, ...]:
         """As those of all sequences; tokens keep their numbers."""
-        features, offsets, *others, shares = self.data.arrays
-        return features, offsets[self.begin : self.end + 1], *others, shares[self.begin : self.end]
+        features, offsets, *others, shares, forbidden = self.data.arrays
+        return features, offsets[self.begin : self.end + 1], *others, shares[self.begin : self.end], forbidden
 
     def examples(self, values: Tensor) -> Any:
         """Rows of these sequences, as an array."""
@@ -222,3 +243,18 @@ def smoothing(smoother: Smoother) -> tuple[float, int]:
     if isinstance(smoother, Max):
         return 1.0, 1
     raise TypeError(f"compiled chain passes know Max, L2 and Entropy, got {type(smoother).__name__}")
+
+
+def checked_mask(mask: TransitionMask | None, states: int) -> TransitionMask | None:
+    """The mask in float64, if its scores are 0 or −inf and of the right shapes."""
+    if mask is None:
+        return None
+    shapes = {"transition": (states, states), "start": (states,), "stop": (states,)}
+    for name, shape in shapes.items():
+        own = getattr(mask, name, None)
+        if not isinstance(own, Tensor) or own.shape != shape:
+            found = type(own).__name__ if not isinstance(own, Tensor) else f"shape {tuple(own.shape)}"
+            raise ValueError(f"mask must have a tensor {name} of shape {shape}, got {found}; see transition_mask")
+        if not bool(((own == 0) | (own == -torch.inf)).all()):
+            raise ValueError(f"mask must hold 0 for what is allowed and -inf for what is not, got others in {name}")
+    return TransitionMask(*(getattr(mask, name).detach().double() for name in shapes))

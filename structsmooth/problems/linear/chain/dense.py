@@ -8,6 +8,7 @@ from structsmooth.problems.linear.chain.problem import ChainProblem
 from structsmooth.problems.sharding import of_examples
 from structsmooth.sequences import DenseSequences
 from structsmooth.smoothing import Max, Smoother
+from structsmooth.tag_schemes import TransitionMask
 
 
 class DenseChainProblem(ChainProblem):
@@ -26,6 +27,7 @@ class DenseChainProblem(ChainProblem):
         smoother: smoother of the objective; see :class:`~structsmooth.problems.Problem`.
         bounds: lower and upper bounds of the weights, [dim] each; steps within bounds are plain torch.
         transition_scale: transitions score by their weights times c > 0, as in :class:`SparseChainProblem`.
+        mask: which labels may follow each other, begin and end, as in :class:`SparseChainProblem`.
 
     Raises:
         TypeError: features, labels or lengths of another dtype.
@@ -52,15 +54,22 @@ class DenseChainProblem(ChainProblem):
         smoother: Smoother = Max(),  # noqa: B008 - immutable
         bounds: Bounds | None = None,
         transition_scale: float = 1.0,
+        mask: TransitionMask | None = None,
     ) -> None:
         sequences = DenseSequences.of(features, lengths)
         width = sequences.features.shape[1]
-        super().__init__(sequences, labels, width, states, cost, smoother, bounds, transition_scale)
+        super().__init__(sequences, labels, width, states, cost, smoother, bounds, transition_scale, mask)
 
     @of_examples
     def subset(self, indices: Tensor) -> "DenseChainProblem":
         """The same problem over some of its examples."""
         tokens = self.sequences.tokens(indices)
         examples = (self.sequences.features[tokens], self.labels[tokens], self.sequences.lengths[indices])
-        cost, smoother, bounds, scale = self.cost, self.smoother, self.bounds, self.transition_scale
-        return DenseChainProblem(*examples, self.states, cost, smoother, bounds, scale)
+        cost, smoother, bounds, scale, mask = (
+            self.cost,
+            self.smoother,
+            self.bounds,
+            self.transition_scale,
+            self.mask,
+        )
+        return DenseChainProblem(*examples, self.states, cost, smoother, bounds, scale, mask)

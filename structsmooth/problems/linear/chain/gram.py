@@ -11,10 +11,10 @@ from structsmooth.kernels import check_semidefinite, checked_gram
 from structsmooth.problems.linear.chain.blocks import ChainBlocks
 from structsmooth.problems.linear.chain.data import ChainData, checked
 from structsmooth.problems.sharding import of_examples
-from structsmooth.scores import linear_chain
 from structsmooth.sequences import DenseSequences
 from structsmooth.smoothing import Max
 from structsmooth.structures import LinearChain
+from structsmooth.tag_schemes import TransitionMask
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,7 @@ class GramChainProblem(ChainBlocks):
         cost: task loss; ``None`` for no margin.
         transition_scale: transitions score by their weights times c > 0, as in
             :class:`~structsmooth.SparseChainProblem`.
+        mask: which labels may follow each other, begin and end, as in :class:`~structsmooth.SparseChainProblem`.
 
     Raises:
         TypeError: a matrix, labels or lengths of another dtype.
@@ -119,13 +120,14 @@ class GramChainProblem(ChainBlocks):
         states: int,
         cost: Cost | None = Hamming(),  # noqa: B008 - immutable
         transition_scale: float = 1.0,
+        mask: TransitionMask | None = None,
     ) -> None:
         checked("gram", gram, torch.float64, len(labels), len(labels))
         self.gram = checked_gram(gram)
         check_semidefinite(self.gram)
         offsets = DenseSequences.of(self.gram, lengths).offsets
         sequences = GramSequences(self.gram, offsets, torch.arange(len(gram)))
-        super().__init__(sequences, labels, len(gram), states, cost, Max(), None, transition_scale)
+        super().__init__(sequences, labels, len(gram), states, cost, Max(), None, transition_scale, mask)
 
     def inner(self, a: Tensor, b: Tensor) -> float:
         """⟨a, b⟩ = Σ_tu k(t, u) ⟨a_t, b_u⟩, and the usual product of the other weights."""
@@ -146,10 +148,9 @@ class GramChainProblem(ChainBlocks):
             ValueError: kernel values that are not finite or not of all training tokens, or lengths that do not sum to
                 the number of new tokens.
         """
-        rows, transition, ends = self.views(w)
         sequences = DenseSequences.of(kernel, lengths)
         sequences.check_features(self.features)
-        return linear_chain(sequences, rows, self.transition_scale * transition, ends)
+        return self.data.chain(w, sequences, self.mask)
 
     @of_examples
     def subset(self, indices: Tensor) -> "GramChainProblem":
@@ -158,6 +159,6 @@ class GramChainProblem(ChainBlocks):
         part.gram = self.gram
         sequences = self.sequences.select(indices)
         labels = self.labels[self.sequences.tokens(indices)]
-        settings = (self.features, self.states, self.cost, self.smoother, None, self.transition_scale)
+        settings = (self.features, self.states, self.cost, self.smoother, None, self.transition_scale, self.mask)
         ChainBlocks.__init__(part, sequences, labels, *settings)
         return part

@@ -11,6 +11,7 @@ from structsmooth.problems.linear.chain.problem import ChainProblem
 from structsmooth.problems.sharding import of_examples
 from structsmooth.sequences import SparseSequences
 from structsmooth.smoothing import Max, Smoother
+from structsmooth.tag_schemes import TransitionMask
 
 
 class SparseChainProblem(ChainProblem):
@@ -32,11 +33,14 @@ class SparseChainProblem(ChainProblem):
         bounds: lower and upper bounds of the weights, [dim] each; steps within bounds are plain torch.
         transition_scale: transitions score by their weights times c > 0. The larger c, the less they are regularized:
             λ‖w‖² = (λ/c²)‖c·w‖².
+        mask: which labels may follow each other, begin and end, such as that of :func:`~structsmooth.transition_mask`;
+            all if not given. No other labelling is an output, in training as in prediction.
 
     Raises:
         TypeError: labels that are not int64.
         ValueError: no sequences, labels or attribute ids out of range, another number of labels than of tokens, a cost
-            for another number of states, bounds that leave no weights, or a scale that is not positive.
+            for another number of states, bounds that leave no weights, a scale that is not positive, or labels that the
+            mask forbids.
     """
 
     sequences: SparseSequences
@@ -51,8 +55,9 @@ class SparseChainProblem(ChainProblem):
         smoother: Smoother = Max(),  # noqa: B008 - immutable
         bounds: Bounds | None = None,
         transition_scale: float = 1.0,
+        mask: TransitionMask | None = None,
     ) -> None:
-        super().__init__(sequences, labels, features, states, cost, smoother, bounds, transition_scale)
+        super().__init__(sequences, labels, features, states, cost, smoother, bounds, transition_scale, mask)
 
     @of_examples
     def subset(self, indices: Tensor) -> "SparseChainProblem":
@@ -73,7 +78,8 @@ class SparseChainProblem(ChainProblem):
     ) -> "SparseChainProblem":
         """The same problem over other attributes of some of its examples."""
         labels, settings = self.labels[self.sequences.tokens(indices)], (self.cost, self.smoother, bounds)
-        return SparseChainProblem(sequences, labels, features, self.states, *settings, self.transition_scale)
+        settings_of_scores = (self.transition_scale, self.mask)
+        return SparseChainProblem(sequences, labels, features, self.states, *settings, *settings_of_scores)
 
     def _rows(self, w: Tensor, attributes: Tensor) -> Tensor:
         """The part of a vector [dim] that belongs to some attributes, or to none."""
