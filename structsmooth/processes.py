@@ -1,10 +1,12 @@
 """The processes of a run, as ``torchrun`` starts them: joining them, dividing work, and combining results."""
 
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, TypeVar
+from uuid import uuid4
 
 import torch
 from torch import Tensor, distributed
@@ -13,6 +15,8 @@ T = TypeVar("T")
 
 # How long to wait for the work of others. If one of them dies, the wait fails at once, or torchrun ends all of them.
 _PATIENCE = timedelta(days=1)
+# Seconds between looks into the store while processes find each other.
+_POLL = 0.02
 
 
 @contextmanager
@@ -34,8 +38,11 @@ def joined() -> Iterator[None]:
     own_devices = 0 < local_count <= torch.cuda.device_count()
     if own_devices:
         torch.cuda.set_device(local_rank)
+    backends = "cpu:gloo,cuda:nccl" if own_devices else "gloo"
     with _noticing_losses():
-        distributed.init_process_group("cpu:gloo,cuda:nccl" if own_devices else "gloo", timeout=_PATIENCE)
+        store, own_rank, size = next(distributed.rendezvous("env://", timeout=_PATIENCE))
+        fresh = distributed.PrefixStore(_agreed_name(store, own_rank, size), store)
+        distributed.init_process_group(backends, store=fresh, rank=own_rank, world_size=size, timeout=_PATIENCE)
     # The end of a group waits for its threads, which may need the interpreter's lock to release tensors. In PyTorch 2.5
     # the group holds that lock meanwhile, and its backend does not, so the backend has to be what ends last.
     assert distributed.group.WORLD is not None
@@ -45,6 +52,34 @@ def joined() -> Iterator[None]:
     finally:
         distributed.destroy_process_group()
         del backend
+
+
+def _agreed_name(store: distributed.Store, rank: int, size: int) -> str:
+    """A name for this group of processes that no earlier group has had, the same in all of them.
+
+    ``torchrun`` starts processes again if one of them dies, with the store of those before, in which the addresses of
+    the dead are. The first process therefore names the group, and tells the name to those that are alive: a name that a
+    process receives answers a number that the process has just drawn. The counts of restarts would not do, since those
+    of several machines may differ.
+    """
+    name = own = uuid4().hex
+    others = range(1, size)
+    if rank > 0:
+        store.set(f"joins/{rank}", own)
+        while True:
+            if store.check([f"named/{own}"]):
+                name = store.get(f"named/{own}").decode()
+                store.set(f"heard/{name}/{rank}", "")
+                if store.check([f"complete/{name}"]):
+                    return name
+            time.sleep(_POLL)  # a first process that has died meanwhile is replaced by one that gives another name
+    while not all(store.check([f"heard/{name}/{other}"]) for other in others):
+        for other in others:
+            if store.check([f"joins/{other}"]):  # maybe of a dead process; its successor overwrites it
+                store.set(f"named/{store.get(f'joins/{other}').decode()}", name)
+        time.sleep(_POLL)
+    store.set(f"complete/{name}", "")
+    return name
 
 
 def count() -> int:
@@ -148,4 +183,5 @@ def _noticing_losses() -> Iterator[None]:
         yield
     except RuntimeError as error:
         reason = str(error).split(". ")[0]  # advice follows
-        raise ConnectionError(f"process {rank()} cannot reach the others, one may have ended ({reason})") from error
+        own = os.environ.get("RANK", rank())  # also before the processes have joined
+        raise ConnectionError(f"process {own} cannot reach the others, one may have ended ({reason})") from error

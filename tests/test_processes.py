@@ -1,6 +1,10 @@
 """Processes join and leave."""
 
+import pytest
+from torch.distributed import TCPStore
 from two_processes import ended, started
+
+from structsmooth import processes
 
 LEAVING = """
 import weakref
@@ -34,3 +38,57 @@ def test_the_group_ends_while_its_threads_release_tensors():
     """They need the interpreter's lock, which the end of the group must not hold."""
     ends = ended(started(RELEASING))
     assert [(status, output) for status, output, _ in ends] == [(0, "left\n")] * 2, ends
+
+
+STARTED_AGAIN = """
+import os, sys, time
+import torch
+from structsmooth import processes
+with processes.joined():
+    total = processes.summed(torch.tensor([processes.rank() + 1.0]))
+    print(f"sum {total.item():g}", flush=True)
+    if sys.argv[1] == "dies":
+        if processes.rank() == int(sys.argv[2]):
+            os.kill(os.getpid(), 9)
+        processes.wait()
+"""
+
+
+def test_processes_that_are_started_again_find_each_other():
+    """With the store of torchrun, which keeps what those before have written: addresses at which nobody listens."""
+    store = TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+    variables = {"MASTER_PORT": str(store.port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
+    for dying in ("0", "1"):
+        for status, output, errors in ended(started(STARTED_AGAIN, "dies", dying, **variables)):
+            assert output == "sum 3\n"
+            assert status == -9 or "cannot reach the others, one may have ended" in errors
+    ends = ended(started(STARTED_AGAIN, "lives", **variables))
+    assert [(status, output) for status, output, _ in ends] == [(0, "sum 3\n")] * 2, ends
+
+
+def test_a_process_that_dies_before_all_have_joined_is_replaced():
+    """Its name for the group, or its answer, may be in the store."""
+    store = TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+    variables = {"MASTER_PORT": str(store.port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
+    first, second = started(STARTED_AGAIN, "lives", **variables)
+    second.kill()  # most likely while it imports torch
+    second.communicate()
+    store.set("joins/1", "a process that has died")
+    store.wait(["named/a process that has died"])  # the first has answered it
+    first.kill()
+    first.communicate()
+    ends = ended(started(STARTED_AGAIN, "lives", **variables))
+    assert [(status, output) for status, output, _ in ends] == [(0, "sum 3\n")] * 2, ends
+
+
+def test_errors_name_the_process_before_it_has_joined(monkeypatch):
+    monkeypatch.setenv("RANK", "3")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    monkeypatch.setattr(processes.distributed, "rendezvous", unreachable)
+    match = r"^process 3 cannot reach the others, .* \(nobody listens\)$"
+    with pytest.raises(ConnectionError, match=match), processes.joined():
+        pass
+
+
+def unreachable(*_arguments, **_settings):
+    raise RuntimeError("nobody listens. Advice")

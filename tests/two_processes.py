@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 
-def started(code: str, *arguments: str) -> list[subprocess.Popen[str]]:
-    """Both, as torchrun would start them; they can import what tests can."""
+def started(code: str, *arguments: str, **variables: str) -> list[subprocess.Popen[str]]:
+    """Both, as torchrun would start them; they can import what tests can. Variables replace those of torchrun."""
     paths = os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")]))
     shared = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": free_port()}
     shared |= {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
@@ -18,7 +18,7 @@ def started(code: str, *arguments: str) -> list[subprocess.Popen[str]]:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, **shared, "RANK": rank, "LOCAL_RANK": rank},
+            env={**os.environ, **shared, "RANK": rank, "LOCAL_RANK": rank, **variables},
         )
         for rank in ("0", "1")
     ]
