@@ -5,11 +5,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
 import torch
 from torch import Tensor, distributed
+
+if TYPE_CHECKING:
+    from torch.distributed.distributed_c10d import Store
 
 T = TypeVar("T")
 
@@ -33,6 +36,8 @@ def joined() -> Iterator[None]:
     # that outlives this block releases tensors in its threads while the interpreter ends, which aborts the process.
     # Importing the module before there is a group avoids that.
     import torch.distributed.nn.functional
+    from torch.distributed.distributed_c10d import PrefixStore
+    from torch.distributed.rendezvous import rendezvous
 
     local_rank, local_count = (int(os.environ.get(name, 0)) for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE"))
     own_devices = 0 < local_count <= torch.cuda.device_count()
@@ -40,8 +45,8 @@ def joined() -> Iterator[None]:
         torch.cuda.set_device(local_rank)
     backends = "cpu:gloo,cuda:nccl" if own_devices else "gloo"
     with _noticing_losses():
-        store, own_rank, size = next(distributed.rendezvous("env://", timeout=_PATIENCE))
-        fresh = distributed.PrefixStore(_agreed_name(store, own_rank, size), store)
+        store, own_rank, size = next(rendezvous("env://", timeout=_PATIENCE))
+        fresh = PrefixStore(_agreed_name(store, own_rank, size), store)
         distributed.init_process_group(backends, store=fresh, rank=own_rank, world_size=size, timeout=_PATIENCE)
     # The end of a group waits for its threads, which may need the interpreter's lock to release tensors. In PyTorch 2.5
     # the group holds that lock meanwhile, and its backend does not, so the backend has to be what ends last.
@@ -54,7 +59,7 @@ def joined() -> Iterator[None]:
         del backend
 
 
-def _agreed_name(store: distributed.Store, rank: int, size: int) -> str:
+def _agreed_name(store: "Store", rank: int, size: int) -> str:
     """A name for this group of processes that no earlier group has had, the same in all of them.
 
     ``torchrun`` starts processes again if one of them dies, with the store of those before, in which the addresses of
@@ -68,7 +73,7 @@ def _agreed_name(store: distributed.Store, rank: int, size: int) -> str:
         store.set(f"joins/{rank}", own)
         while True:
             if store.check([f"named/{own}"]):
-                name = store.get(f"named/{own}").decode()
+                name = str(store.get(f"named/{own}").decode())
                 store.set(f"heard/{name}/{rank}", "")
                 if store.check([f"complete/{name}"]):
                     return name

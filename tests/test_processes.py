@@ -1,5 +1,7 @@
 """Processes join and leave."""
 
+from importlib import import_module
+
 import pytest
 from torch.distributed import TCPStore
 from two_processes import ended, started
@@ -84,7 +86,7 @@ def test_a_process_that_dies_before_all_have_joined_is_replaced():
 def test_errors_name_the_process_before_it_has_joined(monkeypatch):
     monkeypatch.setenv("RANK", "3")
     monkeypatch.setenv("WORLD_SIZE", "4")
-    monkeypatch.setattr(processes.distributed, "rendezvous", unreachable)
+    monkeypatch.setattr(import_module("torch.distributed.rendezvous"), "rendezvous", unreachable)
     match = r"^process 3 cannot reach the others, .* \(nobody listens\)$"
     with pytest.raises(ConnectionError, match=match), processes.joined():
         pass
