@@ -3,7 +3,16 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from structsmooth.costs import Cost, Hamming, NormalizedHamming, OneMinusIoU, RescaledMargin, WeightedHamming
+from structsmooth.costs import (
+    Cost,
+    Hamming,
+    NormalizedHamming,
+    OneMinusIoU,
+    RescaledMargin,
+    SegmentErrors,
+    SpanErrors,
+    WeightedHamming,
+)
 from structsmooth.history import History
 from structsmooth.kernels import KernelFeatures
 from structsmooth.losses import SlackRescaledHinge, StructuralHinge
@@ -55,6 +64,7 @@ from structsmooth.structures import (
     BoxCandidates,
     Budget,
     Candidates,
+    Constituents,
     Count,
     DeformableTree,
     DynamicProgram,
@@ -71,6 +81,7 @@ from structsmooth.structures import (
     SearchSpace,
     SemiMarkov,
     SlackRescaled,
+    SpanningTree,
     Structure,
     Subwindows,
     Table,
@@ -112,6 +123,7 @@ __all__ = [
     "CasimirSVRG",
     "Certificate",
     "CoCoA",
+    "Constituents",
     "Cost",
     "Count",
     "CuttingPlane",
@@ -157,6 +169,7 @@ __all__ = [
     "Result",
     "ScoreModule",
     "SearchSpace",
+    "SegmentErrors",
     "SemiMarkov",
     "SlackRescaled",
     "SlackRescaledHinge",
@@ -164,6 +177,8 @@ __all__ = [
     "Smoother",
     "SoftBCFW",
     "SolutionPath",
+    "SpanErrors",
+    "SpanningTree",
     "SparseChainProblem",
     "SparseSequences",
     "Status",

@@ -9,6 +9,8 @@ from torch import Tensor
 from structsmooth.structures.base import Structure, lengths_of
 from structsmooth.structures.candidates import BoxCandidates
 from structsmooth.structures.chain import LinearChain
+from structsmooth.structures.constituents import Constituents
+from structsmooth.structures.segments import SemiMarkov
 from structsmooth.structures.slack import SlackRescaled
 from structsmooth.structures.tree import Tree
 
@@ -41,12 +43,15 @@ class Cost(ABC):
             TypeError: a structure whose outputs are no labels.
             ValueError: a structure with another number of classes than the cost has.
         """
-        y, classes = structure.as_classes(y)
+        return structure.potential_costs(self.of_classes(structure, *structure.as_classes(y)))
+
+    def of_classes(self, structure: Structure, y: Tensor, classes: int) -> Tensor:
+        """Costs [B, ..., S] of the S classes of variables, where y [B, ...] are correct, in the dtype of the scores."""
         self.check_classes(classes)
         wrong = torch.arange(classes, device=y.device) != y.unsqueeze(-1)
         lengths = lengths_of(structure, y).view(-1, *[1] * (y.dim() - 1))
         costs = wrong * self.mistake_cost(y, lengths).unsqueeze(-1)
-        return structure.potential_costs(costs.to(structure.potentials[0].dtype))
+        return costs.to(structure.potentials[0].dtype)
 
 
 @dataclass(frozen=True)
@@ -92,6 +97,66 @@ class WeightedHamming(Cost):
         weights = torch.tensor(self.weights, dtype=torch.float64, device=y.device)
         # Labels at padding may have any value; their cost is never used.
         return weights[y.clamp(0, len(weights) - 1)]
+
+
+@dataclass(frozen=True)
+class SegmentErrors:
+    """The number of wrong segments plus that of missed ones: the cost of :class:`~structsmooth.SemiMarkov`.
+
+    A segment is correct if its label, its first and its last position are. The segment that covers the first position
+    of a missed one counts for it, so that the cost decomposes over segments.
+
+    Example:
+        >>> from structsmooth import SemiMarkov
+        >>> model = SemiMarkov(torch.zeros(1, 4, 2), torch.zeros(2, 2), torch.zeros(3, 2))
+        >>> gold = torch.tensor([[0, -1, 1, -1]])
+        >>> augmented = model.cost_augmented(gold, SegmentErrors())
+        >>> augmented.score(gold), augmented.score(torch.tensor([[0, -1, -1, 1]]))
+        (tensor([0.]), tensor([4.]))
+    """
+
+    def __call__(self, structure: Structure, y: Tensor) -> tuple[Tensor, ...]:
+        """Costs of segments [B, T, K, S], and 0 for all other potentials.
+
+        Raises:
+            TypeError: a structure other than ``SemiMarkov``.
+        """
+        if not isinstance(structure, SemiMarkov):
+            raise TypeError(f"SegmentErrors is a cost of SemiMarkov, got {type(structure).__name__}")
+        nothing = torch.zeros((), dtype=structure.unary.dtype, device=y.device)
+        correct = structure.indicators_of_segments(y).to(nothing.dtype)
+        # A gold segment is missed by every other one that covers its first position.
+        starts = torch.nn.functional.pad(correct.sum((2, 3)), (0, correct.shape[2] - 1))
+        covered = torch.stack([starts[:, k : k + y.shape[1]] for k in range(correct.shape[2])], 2).cumsum(2)
+        return nothing, nothing, nothing, 1 - 2 * correct + covered.unsqueeze(3)
+
+
+@dataclass(frozen=True)
+class SpanErrors:
+    """The number of wrong spans plus that of missed ones: the cost of :class:`~structsmooth.Constituents`.
+
+    A span is correct if its label, its first and its last word are. One with a wrong label counts twice, unlike in
+    :class:`Hamming`.
+
+    Example:
+        >>> from structsmooth import Constituents
+        >>> gold, other = torch.full((2, 1, 2, 2), -1)
+        >>> gold[0, 0, 1], other[0, 0, 1] = 0, 1
+        >>> augmented = Constituents(torch.zeros(1, 2, 2, 2)).cost_augmented(gold, SpanErrors())
+        >>> augmented.score(gold), augmented.score(other)
+        (tensor([0.]), tensor([2.]))
+    """
+
+    def __call__(self, structure: Structure, y: Tensor) -> tuple[Tensor, ...]:
+        """Costs of spans [B, n, n, L], and the number of gold spans [B] for the offset.
+
+        Raises:
+            TypeError: a structure other than ``Constituents``.
+        """
+        if not isinstance(structure, Constituents):
+            raise TypeError(f"SpanErrors is a cost of Constituents, got {type(structure).__name__}")
+        spans, _ = structure.parts(y)
+        return 1 - 2 * spans, spans.flatten(1).sum(1)
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,8 @@ class Counted(Enumeration):
 
     def _scores(self, b: int, y: Tensor) -> Tensor:
         pairs = zip(self.tables, self._counts(b, y), strict=True)
-        return torch.stack([torch.where(n > 0, table[b] * n, 0.0).flatten(1).sum(1) for table, n in pairs]).sum(0)
+        terms = [torch.where(n > 0, table[b] * n, 0.0).reshape(len(n), -1).sum(1) for table, n in pairs]
+        return torch.stack(terms).sum(0)
 
     def _parts(self, b: int, y: Tensor, weights: Tensor) -> tuple[Tensor, ...]:
         return tuple(torch.tensordot(weights, counts, 1) for counts in self._counts(b, y))
@@ -222,3 +223,66 @@ class EnumeratedDependencies(Counted):
                 h, label = divmod(code - 1, self.labels)
                 yield 0, (h, m)
                 yield 2, (h, m, label)
+
+
+Spans = tuple[Tensor, Tensor, Tensor]  # scores of spans, offsets, lengths
+
+
+def random_spans(
+    batch: int,
+    words: int,
+    labels: int,
+    seed: int = 0,
+    lengths: list[int] | None = None,
+    ties: bool = False,
+    forbidden: float = 0.0,
+) -> Spans:
+    """Sentences with random scores of their spans."""
+    generator = torch.Generator().manual_seed(seed)
+    scores = random_scores(generator, ties, forbidden)
+    ends = torch.randint(1, words + 1, (batch,), generator=generator) if lengths is None else torch.tensor(lengths)
+    return scores(batch, words, words, labels), random_scores(generator, ties, 0.0)(batch), ends
+
+
+@st.composite
+def small_spans(draw: st.DrawFn, words: int = 3, ties: bool | None = None) -> Spans:
+    """Sentences with at most two labels; some examples allow no output at all."""
+    return random_spans(
+        draw(st.integers(1, 3)),
+        draw(st.integers(1, words)),
+        draw(st.integers(1, 2)),
+        draw(st.integers(0, 2**32 - 1)),
+        ties=draw(st.booleans()) if ties is None else ties,
+        forbidden=draw(st.sampled_from([0.0, 0.2, 0.5])),
+    )
+
+
+def nested_spans_of(length: int, words: int, labels: int, binary: bool) -> Tensor:
+    """All sets of labelled spans, or all binary trees, [n, words, words] with -1 where there is no constituent."""
+    spans = [(i, j) for i in range(length) for j in range(i, length)]
+    outputs = []
+    for classes in product(range(-1, labels), repeat=len(spans)):
+        kept = [span for span, label in zip(spans, classes, strict=True) if label >= 0]
+        crossing = any(i < k <= j < m for i, j in kept for k, m in kept)
+        if not crossing and (len(kept) == 2 * length - 1 or not binary):
+            y = torch.full((words, words), -1)
+            for (i, j), label in zip(spans, classes, strict=True):
+                y[i, j] = label
+            outputs.append(y)
+    return torch.stack(outputs)
+
+
+class EnumeratedSpans(Counted):
+    """The queries of ``Constituents``."""
+
+    def __init__(self, spans: Tensor, offset: Tensor, lengths: Tensor, binary: bool = True) -> None:
+        self.lengths, (_, _, words, labels) = lengths.tolist(), spans.shape
+        outputs = [nested_spans_of(length, words, labels, binary) for length in self.lengths]
+        inside = torch.arange(words) < lengths[:, None]
+        real = (inside[:, :, None] & inside[:, None]).triu()
+        super().__init__((spans, offset), outputs, real)
+
+    def contents(self, b: int, y: list[list[int]]) -> Iterator[tuple[int, tuple[int, ...]]]:  # type: ignore[override]
+        yield 1, ()
+        for i, row in enumerate(y[: self.lengths[b]]):
+            yield from ((0, (i, j, label)) for j, label in enumerate(row[: self.lengths[b]]) if label >= 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -9,16 +10,19 @@ import torch
 from enumerated_programs import (
     EnumeratedDependencies,
     EnumeratedSegmentations,
+    EnumeratedSpans,
     random_dependencies,
     random_segmentations,
+    random_spans,
     small_dependencies,
     small_segmentations,
+    small_spans,
 )
 from enumeration import FORMS
 from member import Index, Instance, Member
 from torch import Tensor
 
-from structsmooth import ProjectiveTree, SemiMarkov
+from structsmooth import Constituents, ProjectiveTree, SemiMarkov, SpanningTree
 
 BACKENDS = ("compiled", "torch")
 
@@ -80,6 +84,7 @@ def semi_markov(backend: Any) -> Member:
     return Member(
         partial(SemiMarkov, backend=backend),
         EnumeratedSegmentations,
+        EnumeratedSpans,
         3,
         segmentations,
         lambda ties, many=False: small_segmentations(ties=ties, outputs=400 if many else 100),
@@ -133,7 +138,56 @@ def projective_tree(backend: Any) -> Member:
     )
 
 
+SPANNING_TREE = replace(
+    projective_tree("auto"), build=SpanningTree, twin=partial(EnumeratedDependencies, projective=False)
+)
+
+
+def spans(size: str, **options: Any) -> Instance:
+    lengths = {"least": [3, 2], "tiny": [3, 2], "medium": [5, 3, 6, 2, 4]}.get(size)
+    return random_spans(*DEPENDENCIES[size], lengths=lengths, **options)
+
+
+def binary_tree(spans: Tensor, offset: Tensor, lengths: Tensor | None = None, **options: Any) -> Constituents:
+    return Constituents(spans, lengths, offset=offset, binary=True, **options)
+
+
+def beginnings(scores: Tensor) -> Tensor:
+    """The tree whose constituents are single words and beginnings of the sentence."""
+    batch, words, _, labels = scores.shape
+    i, j = torch.arange(words, device=scores.device)[:, None], torch.arange(words, device=scores.device)
+    return torch.where((i == 0) | (i == j), (i + j) % labels, -1).repeat(batch, 1, 1)
+
+
+def used_by_spans(scores: Tensor, offset: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
+    inside = torch.arange(scores.shape[1]) < lengths[:, None]
+    return (inside[:, :, None] & inside[:, None]).triu()[..., None], torch.ones_like(offset, dtype=torch.bool)
+
+
+def spans_alone(b: int, scores: Tensor, offset: Tensor, lengths: Tensor) -> tuple[Instance, tuple[Index, ...]]:
+    row, own = slice(b, b + 1), slice(int(lengths[b]))
+    return (scores[row, own, own], offset[row], lengths[row]), ((own, own), ...)
+
+
+def constituents(backend: Any) -> Member:
+    return Member(
+        partial(binary_tree, backend=backend),
+        EnumeratedSpans,
+        3,
+        spans,
+        lambda ties, many=False: small_spans(3, ties=ties),
+        beginnings,
+        ordered=frozenset(),
+        block=(0,),
+        used=used_by_spans,
+        alone=spans_alone,
+        examples=20,
+    )
+
+
 PROGRAMS = {
     **{f"SemiMarkov {backend}": semi_markov(backend) for backend in BACKENDS},
     **{f"ProjectiveTree {backend}": projective_tree(backend) for backend in BACKENDS},
+    "SpanningTree": SPANNING_TREE,
+    **{f"Constituents {backend}": constituents(backend) for backend in BACKENDS},
 }

@@ -4,6 +4,7 @@ from structsmooth.structures.base import PartCosts, Structure, lengths_from_mask
 from structsmooth.structures.best_max_marginal_first import best_max_marginal_first
 from structsmooth.structures.candidates import BoxCandidates, Candidates
 from structsmooth.structures.chain import LinearChain
+from structsmooth.structures.constituents import Constituents
 from structsmooth.structures.deformable_tree import DeformableTree
 from structsmooth.structures.factor_graph import (
     And,
@@ -27,6 +28,7 @@ from structsmooth.structures.projective_trees import ProjectiveTree
 from structsmooth.structures.search import SearchSpace
 from structsmooth.structures.segments import SemiMarkov
 from structsmooth.structures.slack import SlackRescaled
+from structsmooth.structures.spanning_tree import SpanningTree
 from structsmooth.structures.subwindows import Subwindows
 from structsmooth.structures.tree import Tree
 
@@ -39,6 +41,7 @@ __all__ = [
     "BoxCandidates",
     "Budget",
     "Candidates",
+    "Constituents",
     "Count",
     "DeformableTree",
     "DynamicProgram",
@@ -57,6 +60,7 @@ __all__ = [
     "SearchSpace",
     "SemiMarkov",
     "SlackRescaled",
+    "SpanningTree",
     "Structure",
     "Subwindows",
     "Table",

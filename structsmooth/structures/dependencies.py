@@ -143,23 +143,24 @@ class Dependencies(Structure):
 
     def class_marginals(self) -> Tensor:
         """Probabilities [B, n, 1 + n L] of the classes of words."""
-        return self.class_costs(self.marginals())
-
-    def class_costs(self, costs: tuple[Tensor, ...]) -> Tensor:
-        """The reverse of :meth:`potential_costs`."""
-        arcs, root, *labels = costs
+        arcs, root, *labels = self.marginals()
         arcs = labels[0] if labels else arcs.unsqueeze(-1)
         return torch.cat([root.unsqueeze(-1), arcs.transpose(1, 2).flatten(2)], -1)
 
-    def _parts_of(self, y: Tensor) -> Tensor:
-        """The part [B, n] of each word; the number of parts at padding."""
+    def program_scores(self) -> Tensor:
+        """Scores [B, P] of labelled arcs and of roots."""
+        arcs, root = self._scores()
+        return torch.cat([arcs.flatten(1), root], 1)
+
+    def derivation(self, y: Tensor) -> Tensor:
+        """The part [B, n] of each word; P at padding."""
         words, labels = self.arcs.shape[1], self._labels_per_arc
         m = torch.arange(words, device=y.device)
         arc = ((self.heads(y) - 1) * words + m) * labels + self.relations(y)
         index = torch.where(y > 0, arc, words * words * labels + m)
         return torch.where(self.mask, index, words * (words * labels + 1))
 
-    def _from_parts(self, used: Tensor) -> Tensor:
+    def outputs(self, used: Tensor) -> Tensor:
         """Outputs [B, K, n] from parts [B, K, M], in any order."""
         words, labels = self.arcs.shape[1], self._labels_per_arc
         count = words * words * labels

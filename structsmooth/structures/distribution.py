@@ -55,12 +55,6 @@ class Distribution(Batch, ABC):
         """Probabilities of the classes of variables."""
         return self.marginals()[0]
 
-    def class_costs(self, costs: Any) -> Tensor:
-        """The reverse of :meth:`potential_costs`."""
-        if not isinstance(costs, Tensor):
-            raise TypeError(f"cost must decompose over variables: a tensor of costs, got {type(costs).__name__}")
-        return costs
-
     @abstractmethod
     def _no_oracle(self, oracle: str) -> NotImplementedError:
         """The error of an oracle that there is not."""
@@ -219,7 +213,11 @@ class Distribution(Batch, ABC):
         for j in range(0 if cost is None else marginals.shape[-1]):
             assert cost is not None
             y = torch.full(marginals.shape[:-1], j, dtype=torch.int64, device=marginals.device)
-            probability, costs = marginals[..., j : j + 1], self.class_costs(cost(space, y))
+            of_classes = getattr(cost, "of_classes", None)
+            costs = cost(space, y) if of_classes is None else of_classes(space, y, marginals.shape[-1])
+            if not isinstance(costs, Tensor):
+                raise TypeError(f"cost must decompose over variables: a tensor of costs, got {type(costs).__name__}")
+            probability = marginals[..., j : j + 1]
             expected = probability * torch.where(probability > 0, costs, 0.0)
             risk = expected if j == 0 else risk + expected
         lowered = self.potential_costs(-risk)
@@ -270,7 +268,8 @@ class Distribution(Batch, ABC):
         for probability, scores in zip(self.marginals(), part_scores, strict=True):
             used, forbidden = probability > 0, scores == -torch.inf
             terms = probability * torch.where(used & ~forbidden, scores, 0.0)
-            sums.append(torch.where(used & forbidden, -torch.inf, terms).flatten(1).sum(1))
+            terms = torch.where(used & forbidden, -torch.inf, terms)
+            sums.append(terms.flatten(1).sum(1) if terms.dim() > 1 else terms)
         return torch.stack(sums).sum(0)
 
     def _divergence(self: D, other: D, relative: bool) -> Tensor:

@@ -3,7 +3,6 @@
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from structsmooth.structures import checks
@@ -69,22 +68,9 @@ class ProjectiveTree(Dependencies, DynamicProgram):
         """The program of :func:`projective_trees`."""
         return projective_trees(self.arcs.shape[1], self._labels_per_arc, self.single_root)
 
-    def program_scores(self) -> Tensor:
-        """Scores of labelled arcs, [B, n n L], and of roots, [B, n]."""
-        arcs, root = self._scores()
-        return torch.cat([arcs.flatten(1), root], 1)
-
     def sizes(self) -> Tensor:
         """Lengths of the sentences, from 0 for one word."""
         return self.lengths - 1
-
-    def derivation(self, y: Tensor) -> Tensor:
-        """One arc for each word."""
-        return self._parts_of(y)
-
-    def outputs(self, used: Tensor) -> Tensor:
-        """Classes of the words, 0 at padding."""
-        return self._from_parts(used)
 
     def read_max_marginals(self, values: Tensor) -> Tensor:
         """The largest score [B, n, n] of a tree with each arc; -inf on the diagonal, zero at padding."""

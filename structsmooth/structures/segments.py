@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from structsmooth.structures import checks
-from structsmooth.structures.base import widened
+from structsmooth.structures.base import PartCosts, widened
 from structsmooth.structures.chain.compaction import check_ends, with_ends
 from structsmooth.structures.chain.reference import check_lengths, length_mask
 from structsmooth.structures.programs import DynamicProgram, Program, ProgramBuilder, cached_program
@@ -193,6 +193,28 @@ class SemiMarkov(DynamicProgram):
         pairs = steps * states * longest + labels[:, :-1] * states + y[:, 1:]
         pairs = pairs + t[:-1] * states**2 if self.transition.dim() == 4 else pairs
         return torch.cat([torch.where(starts, segments, none), torch.where(starts[:, 1:], pairs, none)], 1)
+
+    def indicators_of_segments(self, y: Tensor) -> Tensor:
+        """The segments of outputs ``y``, as the scores ``segments``: int64 [B, T, K, S]."""
+        shape = (*self.unary.shape[:2], *self.durations.shape[-2:])
+        used = self.derivation(self.checked_labels(y))[:, : shape[1]]
+        count = shape[1] * shape[2] * shape[3]
+        places = used.new_zeros(len(used), count + 1).scatter(1, used.clamp_max(count), 1)
+        return places[:, :count].view(shape)
+
+    def cost_augmented(self, y: Tensor, cost: PartCosts | Tensor | tuple[Tensor, ...]) -> "SemiMarkov":
+        """As in :class:`~structsmooth.Structure`; costs of segments make ``segments`` a potential."""
+        if self.segments is None and callable(cost):
+            costs = cost(self, y)
+            if isinstance(costs, tuple) and len(costs) == 1 + len(self.potential_names):
+                return self._with_segments().cost_augmented(y, costs)
+        return super().cost_augmented(y, cost)
+
+    def _with_segments(self) -> "SemiMarkov":
+        """The same with scores of segments, which are 0."""
+        zeros = self.unary.new_zeros(1, 1, 1, 1).expand(*self.unary.shape[:2], *self.durations.shape[-2:])
+        names = (*self.potential_names, "segments")
+        return self._changed({"segments": zeros, "potential_names": names})
 
     def outputs(self, used: Tensor) -> Tensor:
         """Labels where segments start, -1 where they go on and 0 at padding."""

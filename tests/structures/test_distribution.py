@@ -75,7 +75,7 @@ class Brute:
     """The queries, output by output, on top of an enumeration."""
 
     def __init__(self, member: Member, instance: Instance) -> None:
-        self.structure, self.twin = member.build(*instance), member.twin(*instance)
+        self.structure, self.twin = member.build(*instance, validate_args=False), member.twin(*instance)
 
     @property
     def log_p(self) -> list[Tensor]:
@@ -94,12 +94,13 @@ class Brute:
             return torch.stack([cost(self.structure, torch.full((batch,), int(j)))[b] for j in y]).double()
         classes, _ = self.structure[torch.full((len(y),), b)].as_classes(y)
         wrong = (classes[:, None] != classes) & self.twin.real[b]
-        return (wrong * cost.mistake_cost(classes, self.structure.lengths[b]).unsqueeze(1)).sum(-1)
+        costs = wrong * cost.mistake_cost(classes, self.structure.lengths[b]).unsqueeze(1)
+        return costs.flatten(2).sum(-1)
 
     def rows_of(self, y: Tensor) -> list[int]:
-        """Where the outputs stand in the enumeration."""
+        """Where the outputs stand in the enumeration; -1 for none, the zeros of an example without outputs."""
         pairs = zip(self.twin.outputs, self.structure.checked_labels(y), strict=True)
-        return [int((own == row).view(len(own), -1).all(1).nonzero()) for own, row in pairs]
+        return [next(iter((own == row).view(len(own), -1).all(1).nonzero()[:, 0].tolist()), -1) for own, row in pairs]
 
     def log_prob(self, y: Tensor) -> Tensor:
         return torch.stack([log_p[i] for log_p, i in zip(self.log_p, self.rows_of(y), strict=True)])
@@ -202,9 +203,8 @@ def test_costs_may_be_of_every_kind_of_part(member: Member) -> None:
     structure, y = member.build(*instance), labels(member, instance)
     pairs = zip(Brute(member, instance).log_p, member.twin(*with_potentials(instance, costs)).scores, strict=True)
     assert_close(structure.expected_cost(y, costs), torch.stack([expected(p, values) for p, values in pairs]))
-    if isinstance(structure.potential_costs(structure.class_marginals()), Tensor):  # else every cost is a tuple
-        with pytest.raises(TypeError, match="cost must decompose over variables: a tensor of costs, got tuple"):
-            structure.minimum_bayes_risk(lambda structure, y: costs)
+    with pytest.raises(TypeError, match="cost must decompose over variables: a tensor of costs, got tuple"):
+        structure.minimum_bayes_risk(lambda structure, y: costs)
 
 
 def test_costs_of_masked_candidates_may_be_anything() -> None:

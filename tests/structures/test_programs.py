@@ -6,19 +6,31 @@ from math import comb
 import numpy as np
 import pytest
 import torch
-from enumerated_programs import EnumeratedDependencies, random_dependencies, random_segmentations
+from enumerated_programs import (
+    EnumeratedDependencies,
+    EnumeratedSegmentations,
+    EnumeratedSpans,
+    random_dependencies,
+    random_segmentations,
+    random_spans,
+)
 from enumeration import FORMS
 from oracles import ORACLES, assert_lists
 from torch import Tensor
 from torch.testing import assert_close
 
 from structsmooth import (
+    Constituents,
     DynamicProgram,
+    Hamming,
     LinearChain,
     Program,
     ProgramBuilder,
     ProjectiveTree,
+    SegmentErrors,
     SemiMarkov,
+    SpanErrors,
+    StructuralHinge,
     cached_program,
 )
 from structsmooth.structures.programs.program import program_of
@@ -136,6 +148,29 @@ def test_several_roots_match_enumeration(forbidden: float, backend: str) -> None
     assert_lists(tree, tree.topk(40), twin.topk(40)[0], y)
 
 
+@both_backends
+@pytest.mark.parametrize(("forbidden", "ties"), [(0.0, False), (0.3, False), (0.0, True)])
+def test_nested_spans_match_enumeration(forbidden: float, ties: bool, backend: str) -> None:
+    spans, offset, lengths = random_spans(4, 3, 2, lengths=[3, 1, 2, 3], forbidden=forbidden, ties=ties)
+    structure = Constituents(spans, lengths, offset=offset, backend=backend)  # type: ignore[arg-type]
+    twin = EnumeratedSpans(spans, offset, lengths, binary=False)
+    y = torch.stack([outputs[-1] for outputs in twin.outputs])
+    for oracle in ORACLES:
+        assert_close(*(ORACLES[oracle](s, y) for s in (structure, twin)), rtol=1e-12, atol=1e-12)
+    assert_close(structure.parts(y), twin.parts(y))
+    assert_lists(structure, structure.topk(30), twin.topk(30)[0], y)
+
+
+@both_backends
+def test_numbers_of_constituency_trees(backend: str) -> None:
+    for n in range(1, 7):
+        zeros = torch.zeros(1, n, n, 1, dtype=torch.float64)
+        binary = Constituents(zeros, binary=True, backend=backend)  # type: ignore[arg-type]
+        assert_close(binary.log_count().exp(), torch.tensor([comb(2 * n - 2, n - 1) / n]).double())
+    nested = [Constituents(torch.zeros(1, n, n, 1)).log_count().exp().round().item() for n in range(1, 4)]
+    assert nested == [2, 8, 48]
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_segments_of_one_position_make_a_chain(form: str) -> None:
     unary, transition, durations, _, lengths = random_segmentations(5, 6, 3, 1, form)
@@ -176,6 +211,17 @@ def test_labels_must_be_outputs() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             tree.score(torch.tensor([y]))
+    crossing, missing = torch.full((2, 1, 3, 3), -1)
+    crossing[0, [0, 1], [1, 2]] = 0
+    missing[0, [0, 1, 2, 0], [0, 1, 2, 2]] = 0
+    spans = torch.zeros(1, 3, 3, 1)
+    for binary, wrong, message in (
+        (False, crossing, "nested spans; those of example 0 cross"),
+        (True, missing, "the 2 n - 1 spans of a binary tree"),
+        (False, missing + 1, "labels from 0 to 0, and -1"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            Constituents(spans, binary=binary).score(wrong)
     with pytest.raises(ValueError, match="make trees, got"):  # the last word is padding
         ProjectiveTree(torch.zeros(1, 4, 4), torch.zeros(1, 4), lengths=torch.tensor([3])).score(
             torch.tensor([[0, 4, 1, 0]])
@@ -209,3 +255,40 @@ def test_transforms_take_the_reference(backend: str) -> None:
     expected = SemiMarkov(unary, torch.zeros(2, 2), torch.zeros(3, 2), backend=backend)  # type: ignore[arg-type]
     assert_close(torch.func.vmap(log_z)(unary), expected.logsumexp())
     assert_close(torch.func.vmap(torch.func.grad(log_z))(unary), expected.marginals()[0])
+
+
+def test_errors_of_segments_and_spans_are_those_of_all_outputs() -> None:
+    unary, transition, durations, segments, lengths = (torch.zeros_like(t) for t in random_segmentations(2, 4, 2, 3))
+    lengths = torch.tensor([4, 3])
+    twin = EnumeratedSegmentations(unary, transition, durations, segments, lengths)
+    for scores in (None, segments):
+        for b, length in enumerate(lengths.tolist()):
+            for gold in twin.outputs[b][::7]:
+                model = SemiMarkov(unary, transition, durations, scores, lengths)
+                y = torch.stack([twin.outputs[e][0] if e != b else gold for e in range(2)])
+                augmented = model.cost_augmented(y, SegmentErrors())
+                for other in twin.outputs[b]:
+                    rows = torch.stack([y[e] if e != b else other for e in range(2)])
+                    wrong = len(set(pieces(gold, length)) ^ set(pieces(other, length)))
+                    assert augmented.score(rows).tolist() == [wrong if e == b else 0 for e in range(2)]
+    spans, offset, lengths = random_spans(1, 3, 2, lengths=[3])
+    structure = Constituents(torch.zeros_like(spans), lengths)
+    outputs = EnumeratedSpans(spans, offset, lengths, binary=False).outputs[0]
+    for gold in outputs[::50]:
+        missed = structure.cost_augmented(gold[None], SpanErrors())
+        classes = structure.cost_augmented(gold[None], Hamming())
+        for other in outputs[::7]:
+            both = (gold >= 0) & (other >= 0) & (gold != other)
+            differ = int((gold != other).sum())
+            assert missed.score(other[None]) == differ + int(both.sum())
+            assert classes.score(other[None]) == differ
+    with pytest.raises(TypeError, match="SegmentErrors is a cost of SemiMarkov, got Constituents"):
+        StructuralHinge(cost=SegmentErrors())(structure, outputs[:1])
+    with pytest.raises(TypeError, match="SpanErrors is a cost of Constituents, got SemiMarkov"):
+        StructuralHinge(cost=SpanErrors())(model, y)
+
+
+def pieces(y: Tensor, length: int) -> list[tuple[int, int, int]]:
+    """Starts, ends and labels of the segments of an output [T]."""
+    starts = [t for t in range(length) if y[t] >= 0]
+    return [(a, b, int(y[a])) for a, b in zip(starts, [*starts[1:], length], strict=True)]

@@ -13,10 +13,84 @@ from structsmooth.structures.programs.levels import Levels, levels_of
 from structsmooth.structures.programs.program import Program
 from structsmooth.structures.semirings import outside_inference_mode
 
-S = TypeVar("S", bound="DynamicProgram")
+S = TypeVar("S", bound="Derived")
 
 
-class DynamicProgram(Structure):
+class Derived(Structure):
+    """Outputs that are lists of scores, which are a linear function of the potentials.
+
+    With P scores and a linear map A, the score of an output that uses the scores u is ⟨A θ, u⟩, and its parts are Aᵀ u:
+    the adjoint is found by automatic differentiation.
+    """
+
+    potential_dims: ClassVar[dict[str, int]] = {}  # of potentials that have fewer if all examples share them
+
+    @abstractmethod
+    def program_scores(self) -> Tensor:
+        """Scores [B, P] of the program: a linear function of the potentials, finite at padding."""
+
+    @abstractmethod
+    def derivation(self, y: Tensor) -> Tensor:
+        """The scores of the program that outputs ``y`` [B, ...] use: int64 [B, M], in any order; P for none."""
+
+    @abstractmethod
+    def outputs(self, used: Tensor) -> Tensor:
+        """The outputs [B, K, ...] that use the scores ``used`` [B, K, M], in any order; P for none."""
+
+    def batched(self: S) -> S:
+        """The same outputs with a row for each example in all potentials."""
+        batch = len(self.potentials[0])
+        rows = [p.expand(batch, *p.shape) if self._is_shared(n) else p for n, p in self.named_potentials()]
+        return self if all(new is old for new, old in zip(rows, self.potentials, strict=True)) else self.replace(*rows)
+
+    def score(self, y: Tensor) -> Tensor:
+        """Scores of outputs ``y``: [B], differentiable."""
+        used, scores = self.derivation(self.checked_labels(y)), self.program_scores()
+        real = used < scores.shape[1]
+        return torch.where(real, scores.gather(1, torch.where(real, used, 0)), 0.0).sum(1)
+
+    def parts(self, y: Tensor) -> tuple[Tensor, ...]:
+        """Indicators of the parts of outputs ``y``, or their numbers, in the shapes of :meth:`batched` potentials."""
+        used, scores = self.derivation(self.checked_labels(y)), self.program_scores()
+        ones = scores.new_ones(len(used), 1)
+        return self._statistics(operators.weighted_uses(ones, used.unsqueeze(1), scores.shape[1]))
+
+    def named_potentials(self) -> list[tuple[str, Tensor]]:
+        """The potentials with their names."""
+        return list(zip(self.potential_names, self.potentials, strict=True))
+
+    def listed(self, values: Tensor, used: Tensor) -> tuple[Tensor, Tensor]:
+        """Values [B, K], and the outputs that use the scores ``used`` [B, K, M]; 0 where values are -inf."""
+        y = self.outputs(used)
+        return values, torch.where((values > -torch.inf).view(*values.shape, *[1] * (y.dim() - 2)), y, 0)
+
+    def _statistics(self, parts: Tensor) -> tuple[Tensor, ...]:
+        """Statistics in the space of potentials, from those [B, P] of the scores: the adjoint of the linear map."""
+        whole = self.batched()
+
+        def scores(*potentials: Tensor) -> Tensor:
+            return whole.replace(*potentials).program_scores()
+
+        def pulled(parts: Tensor, *zeros: Tensor) -> tuple[Tensor, ...]:
+            statistics: tuple[Tensor, ...] = torch.func.vjp(scores, *zeros)[1](parts)
+            return statistics
+
+        return outside_inference_mode(
+            pulled, parts, *(torch.zeros_like(p, dtype=parts.dtype) for p in whole.potentials)
+        )
+
+    def _part_scores(self) -> tuple[Tensor, ...]:
+        return tuple(widened(p) for p in self.batched().potentials)
+
+    def _is_shared(self, name: str) -> bool:
+        return bool(getattr(self, name).dim() < self.potential_dims.get(name, 0))
+
+    def _rows(self) -> tuple[str, ...]:
+        own = [name for name in self.potential_names if not self._is_shared(name)]
+        return (*own, *self.row_names)
+
+
+class DynamicProgram(Derived):
     """Outputs that are the derivations of a :class:`~structsmooth.Program`: all oracles follow from it.
 
     A subclass names its potentials in ``potential_names`` and defines
@@ -43,7 +117,6 @@ class DynamicProgram(Structure):
         Eisner (2009), on first and second derivatives.
     """
 
-    potential_dims: ClassVar[dict[str, int]] = {}  # of potentials that have fewer if all examples share them
     backend: checks.Backend = "auto"
 
     def __init__(self, validate_args: bool | None = None, backend: checks.Backend = "auto") -> None:
@@ -56,40 +129,10 @@ class DynamicProgram(Structure):
     def program(self) -> Program:
         """The program: a :func:`~structsmooth.cached_program` function of sizes."""
 
-    @abstractmethod
-    def program_scores(self) -> Tensor:
-        """Scores [B, P] of the program: a linear function of the potentials, finite at padding."""
-
-    @abstractmethod
-    def derivation(self, y: Tensor) -> Tensor:
-        """The scores of the program that outputs ``y`` [B, ...] use: int64 [B, M], in any order; P for none."""
-
-    @abstractmethod
-    def outputs(self, used: Tensor) -> Tensor:
-        """The outputs [B, K, ...] that use the scores ``used`` [B, K, M], in any order; P for none."""
-
     def sizes(self) -> Tensor:
         """Which of the roots of the program each example has: int64 [B]. Default: the first."""
         first = self.potentials[0]
         return torch.zeros(len(first), dtype=torch.int64, device=first.device)
-
-    def batched(self: S) -> S:
-        """The same outputs with a row for each example in all potentials."""
-        batch = len(self.potentials[0])
-        rows = [p.expand(batch, *p.shape) if self._is_shared(n) else p for n, p in self.named_potentials()]
-        return self if all(new is old for new, old in zip(rows, self.potentials, strict=True)) else self.replace(*rows)
-
-    def score(self, y: Tensor) -> Tensor:
-        """Scores of outputs ``y``: [B], differentiable."""
-        used, scores = self.derivation(self.checked_labels(y)), self.program_scores()
-        real = used < scores.shape[1]
-        return torch.where(real, scores.gather(1, torch.where(real, used, 0)), 0.0).sum(1)
-
-    def parts(self, y: Tensor) -> tuple[Tensor, ...]:
-        """Indicators of the parts of outputs ``y``, or their numbers, in the shapes of :meth:`batched` potentials."""
-        used, scores = self.derivation(self.checked_labels(y)), self.program_scores()
-        ones = scores.new_ones(len(used), 1)
-        return self._statistics(operators.weighted_uses(ones, used.unsqueeze(1), scores.shape[1]))
 
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
         """Top-K oracle: values [B, k] in descending order and distinct outputs [B, k, ...].
@@ -101,8 +144,7 @@ class DynamicProgram(Structure):
             values, used = operators.top_k(scores, self.sizes(), program.handle, k)
         else:
             values, used = reference.top_k(scores, *self._rooted(program), k, program.longest)
-        y = self.outputs(used)
-        return values, torch.where((values > -torch.inf).view(*values.shape, *[1] * (y.dim() - 2)), y, 0)
+        return self.listed(values, used)
 
     def logsumexp(self) -> Tensor:
         """Log-partition function [B]; twice differentiable."""
@@ -154,38 +196,9 @@ class DynamicProgram(Structure):
         levels = levels_of(program.handle, self.potentials[0].device)
         return levels.roots[self.sizes()], levels
 
-    def _statistics(self, parts: Tensor) -> tuple[Tensor, ...]:
-        """Statistics in the space of potentials, from those [B, P] of the scores: the adjoint of the linear map."""
-        whole = self.batched()
-
-        def scores(*potentials: Tensor) -> Tensor:
-            return whole.replace(*potentials).program_scores()
-
-        def pulled(parts: Tensor, *zeros: Tensor) -> tuple[Tensor, ...]:
-            statistics: tuple[Tensor, ...] = torch.func.vjp(scores, *zeros)[1](parts)
-            return statistics
-
-        return outside_inference_mode(
-            pulled, parts, *(torch.zeros_like(p, dtype=parts.dtype) for p in whole.potentials)
-        )
-
-    def _part_scores(self) -> tuple[Tensor, ...]:
-        return tuple(widened(p) for p in self.batched().potentials)
-
     def _draws(self) -> tuple[int, ...]:
         return (self.program().depth,)
 
     @property
     def _compiled(self) -> bool:
         return checks.is_compiled(self.backend, self.potentials[0].device)
-
-    def named_potentials(self) -> list[tuple[str, Tensor]]:
-        """The potentials with their names."""
-        return list(zip(self.potential_names, self.potentials, strict=True))
-
-    def _is_shared(self, name: str) -> bool:
-        return bool(getattr(self, name).dim() < self.potential_dims.get(name, 0))
-
-    def _rows(self) -> tuple[str, ...]:
-        own = [name for name in self.potential_names if not self._is_shared(name)]
-        return (*own, *self.row_names)

@@ -1,0 +1,1 @@
+"""What :class:`~structsmooth.SpanningTree` computes with: contraction of cycles, and elimination of words."""
