@@ -27,7 +27,8 @@ class Program:
 
     Args:
         head: the node that each edge leads into, integers [E], in any order.
-        left, right: the tails of each edge, integers [E], or one for all; -1 for none.
+        left: the first tail of each edge, integers [E], or one for all; -1 for none.
+        right: the second tail, likewise.
         index: which of the scores each edge has, integers [E], or one for all; -1 for none.
         scores: number of scores, P.
         roots: root nodes, from which examples choose by their size: integers [R], or one. Default: the last node.
