@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # a task loads when it is asked for, and with it what only it
     from structsmooth.tasks.pose import Pose
     from structsmooth.tasks.scenes import Scenes
     from structsmooth.tasks.segmentation import Segmentation
+    from structsmooth.tasks.segments import Segments
     from structsmooth.tasks.text.chunking import Chunking
     from structsmooth.tasks.text.ner import NER
 
@@ -30,6 +31,7 @@ __all__ = [
     "Pose",
     "Scenes",
     "Segmentation",
+    "Segments",
     "Task",
     "load_task",
 ]
@@ -44,6 +46,7 @@ TASKS = {
     "alignment": "structsmooth.tasks.alignment:Alignment",
     "localization": "structsmooth.tasks.localization:Localization",
     "pose": "structsmooth.tasks.pose:Pose",
+    "segments": "structsmooth.tasks.segments:Segments",
 }
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import pose_images
 import pytest
 import scene_images
+import signals
 
 from structsmooth import BCFW, CasimirSVRG, SoftBCFW
 from structsmooth.solvers import Solver
@@ -490,4 +491,40 @@ POSE = Case(
     passes=15,
     default_data=("lspet",),
 )
-CASES = [NER, CHUNKING, OCR, MULTILABEL, ALIGNMENT, SEGMENTATION, SCENES, LOCALIZATION, POSE]
+
+# Segments of time series.
+
+
+def write_signals(folder: Path, labelled: bool) -> str:
+    return signals.save(folder) if labelled else signals.save(folder, "new.npz", segments=None)
+
+
+def spoiled_signals(folder: Path) -> tuple[str, str]:
+    rows = [[0, 3, 9, 0], [0, 8, 12, 1]]
+    return signals.save(folder, "bad.npz", segments=np.array(rows)), ": segment 8 to 12 of series s0 overlaps"
+
+
+def read_segments(text: str, examples: Sequence[Any]) -> list[tuple[Any, ...]]:
+    rows = [row for row in csv.DictReader(io.StringIO(text)) if row["rank"] == "1"]
+    return [
+        tuple((int(row["start"]), int(row["stop"]), row["label"]) for row in rows if row["series"] == example.name)
+        for example in examples
+    ]
+
+
+SEGMENTS = Case(
+    "segments",
+    write_signals,
+    spoiled_signals,
+    gold=lambda series: series.segments,
+    key=tuple,
+    read_back=read_segments,
+    reached={"boundary_f1": 0.95, "segment_f1": 1.0, "accuracy": 0.97},
+    unlabelled="s0 has no segments",
+    settings={"layers": 1, "width": 5},
+    variants=({"layers": 2, "hidden": 3}, {"model": "semi-markov"}, {"step": 2, "any_order": True}),
+    lam=0.1,
+    passes=40,
+    default_data=("ludb/ludb.npz",),
+)
+CASES = [NER, CHUNKING, OCR, MULTILABEL, ALIGNMENT, SEGMENTATION, SCENES, LOCALIZATION, POSE, SEGMENTS]

@@ -48,7 +48,7 @@ LAYERS = [
     {"structsmooth.tasks"},
     {
         "structsmooth.tasks." + room
-        for room in ("localization", "multilabel", "ocr", "pose", "scenes", "segmentation", "text")
+        for room in ("localization", "multilabel", "ocr", "pose", "scenes", "segmentation", "segments", "text")
     },
     {"structsmooth.tasks.__init__"},
     {"structsmooth.tasks.trained"},

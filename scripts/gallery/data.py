@@ -36,6 +36,8 @@ _JOINTS = {
     "hip": (0, 10),
     "foot": (4, 40),
 }
+# Size and height of a wave, and samples to the next one.
+_WAVES = ((10, 0.2, 4), (9, 1.0, 8), (18, 0.35, 0))
 _LIMBS = (("head", "neck"), ("neck", "left_hand"), ("neck", "right_hand"), ("neck", "hip"), ("hip", "foot"))
 
 
@@ -162,6 +164,32 @@ def figures(folder: Path, seed: int) -> str:
         lines += [f"{number:02}.png,{name},{x},{y}" for name, (x, y) in joints.items()]
     (folder / "joints.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return str(folder)
+
+
+def beats(folder: Path, seed: int) -> str:
+    """Waves of made-up heartbeats over noise and drift: an archive for the task ``segments``."""
+    rng = np.random.default_rng(seed)
+    signal, segments, length, series = [], [], 400, 20
+    for number in range(series):
+        own = rng.normal(0, 0.05, length) + 0.15 * np.sin(np.arange(length) / rng.uniform(40, 80))
+        at = int(rng.integers(5, 40))
+        while at + 90 < length:
+            for label, (size, height, gap) in enumerate(_WAVES):
+                stop = at + size + int(rng.integers(-2, 3))
+                own[at:stop] += height * rng.uniform(0.6, 1.2) * np.sin(np.linspace(0, np.pi, stop - at)) ** 2
+                segments.append((number, at, stop, label))
+                at = stop + gap + int(rng.integers(0, 8))
+            at += int(rng.integers(15, 45))
+        signal.append(own)
+    np.savez(
+        folder / "beats.npz",
+        signal=np.concatenate(signal),
+        series_start=length * np.arange(series + 1),
+        segments=np.array(segments),
+        labels=np.array(["P", "QRS", "T"]),
+        rate=np.array(100.0),
+    )
+    return str(folder / "beats.npz")
 
 
 def _letter(letter: str, rng: np.random.Generator) -> Pixels:

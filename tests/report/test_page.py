@@ -113,6 +113,7 @@ def test_draws_examples_of_its_kind(made):
         "ocr": 'class="letters"',
         "multilabel": 'class="chips"',
         "alignment": 'class="grid"',
+        "segments": "<polyline",
     }
     assert drawn.get(case.name, "data:image/") in shown
     assert 'class="alternatives"' in shown

@@ -1,0 +1,278 @@
+"""Segments of time series, such as the waves of an electrocardiogram."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Literal, TextIO, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+
+from structsmooth.markup import Block, Markup, Matrix
+from structsmooth.problems import LinearModuleProblem, ModuleProblem
+from structsmooth.tasks.base import FittedTask, Predictions, Split, Task
+from structsmooth.tasks.files import data_file
+from structsmooth.tasks.progress import tracked
+from structsmooth.tasks.segments.data import read_series, write_segments
+from structsmooth.tasks.segments.grammar import Grammar, longest
+from structsmooth.tasks.segments.picture import draw_series, series_markup
+from structsmooth.tasks.segments.results import Measures, segment_table, wrong_boundaries
+from structsmooth.tasks.segments.score import Parts, SegmentScore, batched
+from structsmooth.tasks.segments.series import Segment, Series, Stretch, known_segments, resampled
+
+Model = Literal["chain", "semi-markov"]
+
+
+@dataclass(frozen=True)
+class FittedSegments(FittedTask):
+    """A segmenter with what it knows of its training data.
+
+    Args:
+        task: the task.
+        grammar: labels, and which segments follow each other.
+        channels: number of channels of the signal.
+        longest: positions of the longest segment.
+    """
+
+    task: "Segments"
+    grammar: Grammar
+    channels: int
+    longest: int
+
+    def problem(self, examples: Sequence[Series]) -> ModuleProblem | LinearModuleProblem:
+        """Structural hinge losses of the marked stretches of all series; the cost is the number of wrong positions."""
+        data = [
+            (self._part(series, stretch), torch.from_numpy(self._y(series, stretch)))
+            for series in map(self._resampled, examples)
+            for stretch in series.marked
+        ]
+        if not data:
+            raise ValueError("there are no marked stretches to train on")
+        problem = LinearModuleProblem if self.task.layers == 1 else ModuleProblem
+        return problem(self.module(), data, collate=_collate)
+
+    def predict(self, weights: Tensor, examples: Sequence[Series], k: int = 1) -> Predictions:
+        """The k best segmentations of each series with their scores, stretches without marks included."""
+        module = self.module()
+        nn.utils.vector_to_parameters(weights, module.parameters())
+        return [self._segmented(module, series, k) for series in tracked(examples, "predicting")]
+
+    def measure(self, examples: Sequence[Series], outputs: Sequence[Sequence[Segment]]) -> tuple[dict[str, float], str]:
+        """F1 of boundaries and of segments, and the share of samples with the right label."""
+        measures = Measures.of(examples, outputs, self.task.tolerance)
+        return measures.metrics(), measures.table()
+
+    def unseen_labels(self, examples: Sequence[Series]) -> Mapping[str, int]:
+        """How often each label occurs that training series did not have."""
+        names = [s.label for series in examples for s in series.segments or () if s.label not in self.grammar.labels]
+        return {name: names.count(name) for name in {*names}}
+
+    def write(self, examples: Sequence[Series], predictions: Predictions, stream: TextIO) -> None:
+        """A table of segments; see :func:`~structsmooth.tasks.segments.data.write_segments`."""
+        rows = (
+            (series.name, rank, segments)
+            for series, ranked in zip(examples, predictions, strict=True)
+            for rank, (_, segments) in enumerate(ranked, 1)
+        )
+        write_segments(rows, stream)
+
+    def input_to_json(self, example: Series) -> dict[str, Any]:
+        """Its name, ``series``."""
+        return {"series": example.name}
+
+    def output_to_json(self, output: Sequence[Segment]) -> dict[str, Any]:
+        """Its ``segments``: first sample, sample after the last one, and label."""
+        return {"segments": [list(segment) for segment in output]}
+
+    def output_from_json(self, values: Mapping[str, Any]) -> tuple[Segment, ...]:
+        """The inverse of :meth:`output_to_json`."""
+        return tuple(Segment(*segment) for segment in values["segments"])
+
+    def draw(self, examples: Sequence[Series], predictions: Predictions, folder: Path) -> None:
+        """A PNG file of each series, by its number and name: the signal over bands of segments."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for number, (series, ranked) in enumerate(zip(examples, predictions, strict=True), 1):
+            draw_series(series, ranked[0][1], self.grammar.labels, folder / f"{number:04}.png")
+
+    def show_example(self, example: Series, ranked: Sequence[tuple[float, Sequence[Segment]]]) -> Markup:
+        """The signal over bands of the segments that were found and, if they are known, of those that should be."""
+        return series_markup(example, ranked, self.grammar.labels)
+
+    def mistake(self, example: Series, output: Sequence[Segment]) -> float:
+        """The number of boundaries that are missed or wrong."""
+        return wrong_boundaries(example, output, self.task.tolerance)
+
+    def show_results(self, examples: Sequence[Series], outputs: Sequence[Sequence[Segment]]) -> list[Block]:
+        """The metrics of each label."""
+        return [segment_table(Measures.of(examples, outputs, self.task.tolerance))]
+
+    def show_weights(self, weights: Tensor, examples: Sequence[Series]) -> list[Block]:
+        """Scores of pairs of states, and of the durations of segments if the model has them."""
+        module, names = self.module(), self.grammar.names()
+        nn.utils.vector_to_parameters(weights, module.parameters())
+        scores = (module.transition + module.transition_mask).detach().double()
+        pairs = scores.where(scores.isfinite(), torch.nan).numpy()
+        blocks: list[Block] = [Matrix("Scores of pairs of states", names, names, pairs, "state", "next state")]
+        if module.longest is not None:
+            sizes = [str(size * self.task.step) for size in range(1, module.longest + 1)]
+            durations = module.durations.detach().double().numpy().T
+            caption = "Scores of durations, in samples"
+            blocks.append(Matrix(caption, self.grammar.labels, sizes, durations, "label", "duration"))
+        return blocks
+
+    def to_dict(self) -> dict[str, Any]:
+        """The options and what was learned, as plain JSON."""
+        learned = {"grammar": asdict(self.grammar), "channels": self.channels, "longest": self.longest}
+        return asdict(self.task) | learned
+
+    @classmethod
+    def from_learned(cls, task: Task, learned: Mapping[str, Any]) -> FittedTask:
+        """The segmenter with the grammar that ``to_dict`` gave."""
+        return super().from_learned(task, {**learned, "grammar": Grammar(**learned["grammar"])})
+
+    def module(self) -> SegmentScore:
+        """The score module with its first weights."""
+        task = self.task
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(task.seed)
+            sizes = (task.width, task.hidden, task.layers)
+            return SegmentScore(self.grammar, self.channels, *sizes, self.longest if task.has_durations else None)
+
+    def _resampled(self, series: Series) -> Series:
+        if series.signal.shape[1] != self.channels:
+            raise ValueError(
+                f"series {series.name} must have {self.channels} channels, as in training, got {series.signal.shape[1]}"
+            )
+        return resampled(series, self.task.step)
+
+    def _part(self, series: Series, stretch: Stretch) -> Parts:
+        """A stretch of a series, with all that the score sees, as a batch of one."""
+        signal = series.signal
+        if self.task.normalize:
+            scale = np.maximum(signal.std(axis=0), np.float32(1e-6))
+            signal = ((signal - np.median(signal, axis=0)) / scale).astype(np.float32)
+        margin = self.task.layers * (self.task.width // 2)
+        seen = np.pad(signal, ((margin, margin), (0, 0)))[stretch[0] : stretch[1] + 2 * margin]
+        lengths, begins = torch.tensor([stretch[1] - stretch[0]]), torch.tensor([stretch[0] == 0])
+        return torch.from_numpy(seen[None]), lengths, begins
+
+    def _y(self, series: Series, stretch: Stretch) -> NDArray[np.int64]:
+        return (self.grammar.starts if self.task.has_durations else self.grammar.states)(series, stretch)
+
+    def _segmented(self, module: SegmentScore, series: Series, k: int) -> list[tuple[float, tuple[Segment, ...]]]:
+        """The k best segmentations of a series.
+
+        Several sequences of states may be the same segments: they differ in what lies before the first one. There are
+        at most L + 1 such sequences, so that k (L + 1) of them are k different segmentations, if there are so many.
+        """
+        resampled = self._resampled(series)
+        with torch.no_grad():
+            structure = module(self._part(resampled, (0, len(resampled.signal))))
+            values, outputs = structure.topk(1 if k == 1 else k * (len(self.grammar.labels) + 1))
+        found: dict[tuple[Segment, ...], float] = {}
+        for score, y in zip(values[0].tolist(), outputs[0].tolist(), strict=True):
+            if score > -torch.inf and len(found) < k:
+                segments = self.grammar.segments(y, not self.task.has_durations)
+                found.setdefault(tuple(self._in_samples(segments, series)), score)
+        return [(score, segments) for segments, score in found.items()]
+
+    def _in_samples(self, segments: Sequence[Segment], series: Series) -> Iterator[Segment]:
+        step, length = self.task.step, len(series.signal)
+        return (Segment(start * step, min(stop * step, length), label) for start, stop, label in segments)
+
+
+@dataclass(frozen=True)
+class Segments(Task):
+    """Labelled segments of time series, by chains or semi-Markov models over convolutions of the signal.
+
+    Stretches that nobody has marked are left out of the training, and what is found there is not measured.
+
+    Args:
+        model: what segments are scored by: the states of neighbouring positions alone (chain), or also their duration
+            (semi-markov). Segments of one label that touch are one in a chain.
+        step: samples of which the mean is one position; boundaries are found with this precision.
+        width: positions that a convolution covers, an odd number.
+        layers: number of convolutions, with ReLU between them; with 1, scores are linear, and the training is convex.
+        hidden: channels between convolutions.
+        normalize: whether each channel of each series is centered at its median and divided by its standard deviation.
+        any_order: whether segments may follow each other as they never do in the training data.
+        tolerance: greatest distance of a boundary from the true one that counts as right, in seconds or what other unit
+            of time the rate has.
+        rate: samples a second of files that do not say.
+        seed: same seed, same first weights.
+    """
+
+    model: Model = "chain"
+    step: int = 1
+    width: int = 25
+    layers: int = 3
+    hidden: int = 16
+    normalize: bool = True
+    any_order: bool = False
+    tolerance: float = 0.15
+    rate: float = 1.0
+    seed: int = field(default=0, metadata={"flag": None})
+
+    summary: ClassVar[str] = "labelled segments of time series, such as the waves of electrocardiograms"
+    files: ClassVar[str] = (
+        "A .csv table with a line for each sample: columns of numbers, label, and series if there are several; or an "
+        ".npz archive of signal, series_start, labels and segments. PATH#1-140 selects series."
+    )
+    example: ClassVar[str] = "--train 'ludb.npz#1-140' --test 'ludb.npz#161-200' --step 5"
+    headline: ClassVar[str] = "boundary_f1"
+    lam: ClassVar[str] = "0.01/n"
+    passes: ClassVar[int] = 30
+    solver: ClassVar[str] = "adam"
+    fitted_type: ClassVar[type[FittedTask]] = FittedSegments
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.model not in get_args(Model):
+            raise ValueError(f"model must be one of {', '.join(get_args(Model))}, got {self.model!r}")
+        for name in ("step", "width", "layers", "hidden"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.width % 2 == 0:
+            raise ValueError(f"width must be odd, so that a position is in the middle, got {self.width}")
+        if not 0 <= self.tolerance < float("inf"):
+            raise ValueError(f"tolerance must be a number from 0, got {self.tolerance}")
+        if not 0 < self.rate < float("inf"):
+            raise ValueError(f"rate must be positive, got {self.rate}")
+
+    @property
+    def has_durations(self) -> bool:
+        """Whether durations of segments have scores."""
+        return self.model == "semi-markov"
+
+    @classmethod
+    def default_files(cls) -> dict[str, str]:
+        """Recordings 1 to 140 and 161 to 200 of LUDB, in the folder of larger data sets."""
+        parts = {"train": "1-140", "test": "161-200"}
+        return {split: data_file("segments", f"ludb/ludb.npz#{part}") for split, part in parts.items()}
+
+    def read(self, path: str | TextIO, split: Split = "train") -> list[Series]:
+        """Series of a table or an archive; see :func:`~structsmooth.tasks.segments.data.read_series`."""
+        examples = read_series(path, self.rate)
+        for series in examples if split != "predict" else ():
+            known_segments(series)
+        return examples
+
+    def texts(self, examples: Sequence[Series]) -> list[int] | None:
+        """The numbers of recordings, if they are known."""
+        numbers = [series.recording for series in examples if series.recording is not None]
+        return numbers if len(numbers) == len(examples) else None
+
+    def fit(self, examples: Sequence[Series]) -> FittedSegments:
+        """The segmenter, with labels, their order and the longest duration."""
+        series = [resampled(own, self.step) for own in examples]
+        grammar = Grammar.of(series, self.any_order)
+        return FittedSegments(self, grammar, series[0].signal.shape[1], longest(series))
+
+
+def _collate(examples: list[tuple[Parts, Tensor]]) -> tuple[Parts, Tensor]:
+    """A batch of parts of signals, and their states, 0 at padding."""
+    parts, states = zip(*examples, strict=True)
+    return batched(parts), pad_sequence(list(states), True)

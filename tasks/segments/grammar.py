@@ -1,0 +1,149 @@
+"""Which segments follow each other: the states of sequence models, and what training data never have."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from structsmooth.tasks.segments.series import Segment, Series, Stretch, known_segments
+
+
+@dataclass(frozen=True)
+class Grammar:
+    """States of a sequence model of segments, and their order.
+
+    For L labels there are 2L + 1 states: state l is a segment of label l, state L + l what lies between a segment of
+    label l and the next one, and the last state what lies before the first segment. So pairs of states tell which
+    segments follow each other, whatever lies between them.
+
+    Attributes:
+        labels: names of the L labels.
+        pairs: pairs of states that follow each other where the state changes, or where a segment touches another of the
+            same label.
+        first: states that a series begins with.
+        previous: for each label, the state of what most often lies before a segment of it, if something does.
+    """
+
+    labels: list[str]
+    pairs: list[list[int]]
+    first: list[int]
+    previous: list[int]
+
+    @classmethod
+    def of(cls, examples: Sequence[Series], any_order: bool = False) -> "Grammar":
+        """What examples have; or everything, in any order.
+
+        Raises:
+            ValueError: examples without segments.
+        """
+        labels = sorted({segment.label for series in examples for segment in known_segments(series)})
+        if not labels:
+            raise ValueError("these series have no segments to learn from: none is marked")
+        size, start = len(labels), 2 * len(labels)
+        before = [Counter[int]() for _ in labels]
+        for series in examples:
+            for stretch in series.marked:
+                own = [labels.index(segment.label) for segment in _within(series, stretch)]
+                for earlier, later in pairwise(own):
+                    before[later][size + earlier] += 1
+        previous = [max(own, key=lambda state: (own[state], -state)) if own else start for own in before]
+        if any_order:
+            every = [[a, b] for a in range(start + 1) for b in range(size)] + [[a, size + a] for a in range(size)]
+            return cls(labels, sorted(every), list(range(start + 1)), previous)
+        bare = cls(labels, [], [], previous)
+        parts = [bare.parts(series, stretch) for series in examples for stretch in series.marked]
+        states = [[state for *_, state in own] for own in parts]
+        pairs = sorted({pair for own in states for pair in pairwise(own)})
+        begins = {own[0] for own, ((begin, *_), *_) in zip(states, parts, strict=True) if begin == 0}
+        first = begins or {state for own in states for state in own}
+        return cls(labels, [list(pair) for pair in pairs], sorted(first), previous)
+
+    @property
+    def size(self) -> int:
+        """Number of states."""
+        return 2 * len(self.labels) + 1
+
+    def parts(self, series: Series, stretch: Stretch) -> list[tuple[int, int, int]]:
+        """The segments of a marked stretch and what lies between them: start, stop and state.
+
+        What lies before the first segment has the last state if the series begins there. If something unknown is before
+        it, it has the state of what most often lies before such a segment.
+        """
+        segments, labels = _within(series, stretch), len(self.labels)
+        known = segments and stretch[0] > 0
+        state = self.previous[self.labels.index(segments[0].label)] if known else 2 * labels
+        found, at = [], stretch[0]
+        for start, stop, name in segments:
+            if at < start:
+                found.append((at, start, state))
+            label = self.labels.index(name)
+            found.append((start, stop, label))
+            state, at = labels + label, stop
+        if at < stretch[1]:
+            found.append((at, stretch[1], state))
+        return found
+
+    def states(self, series: Series, stretch: Stretch) -> NDArray[np.int64]:
+        """The state of each position of a marked stretch."""
+        parts = self.parts(series, stretch)
+        return np.repeat([state for *_, state in parts], [stop - start for start, stop, _ in parts]).astype(np.int64)
+
+    def starts(self, series: Series, stretch: Stretch) -> NDArray[np.int64]:
+        """The label where a segment starts, -1 where it goes on, and the state of other positions, which are alone."""
+        y = self.states(series, stretch)
+        for start, stop, state in self.parts(series, stretch):
+            if state < len(self.labels):
+                y[start - stretch[0] + 1 : stop - stretch[0]] = -1
+        return y
+
+    def segments(self, y: Sequence[int], repeats: bool) -> tuple[Segment, ...]:
+        """The segments of states.
+
+        Args:
+            y: a state for each position, or -1 where a segment goes on.
+            repeats: whether a segment of several positions has one state for each.
+        """
+        edges = [t for t, state in enumerate(y) if t == 0 or (state != y[t - 1] if repeats else state >= 0)]
+        spans = pairwise([*edges, len(y)])
+        return tuple(Segment(a, b, self.labels[y[a]]) for a, b in spans if y[a] < len(self.labels))
+
+    def transition_mask(self, repeats: bool) -> Tensor:
+        """0 for pairs of states that may follow each other, −inf for others: float64 [S, S].
+
+        Args:
+            repeats: whether a segment of several positions has one state for each.
+        """
+        mask = torch.full((self.size, self.size), -torch.inf, dtype=torch.float64)
+        for a, b in self.pairs:
+            mask[a, b] = 0.0
+        stay = range(self.size) if repeats else range(len(self.labels), self.size)
+        mask[list(stay), list(stay)] = 0.0
+        return mask
+
+    def first_mask(self) -> Tensor:
+        """0 for states that a series may begin with, −inf for others: float64 [S]."""
+        mask = torch.full((self.size,), -torch.inf, dtype=torch.float64)
+        mask[self.first] = 0.0
+        return mask
+
+    def names(self) -> list[str]:
+        """What states are, for people."""
+        return [*self.labels, *(f"after {label}" for label in self.labels), "before all"]
+
+
+def _within(series: Series, stretch: Stretch) -> list[Segment]:
+    return [segment for segment in known_segments(series) if stretch[0] <= segment.start and segment.stop <= stretch[1]]
+
+
+def longest(examples: Sequence[Series]) -> int:
+    """Positions of the longest segment."""
+    return max(_durations(examples))
+
+
+def _durations(examples: Sequence[Series]) -> Iterator[int]:
+    return (segment.stop - segment.start for series in examples for segment in known_segments(series))

@@ -1,0 +1,155 @@
+"""How well segments and their boundaries are found."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from structsmooth.markup import Table
+from structsmooth.tasks.segments.series import Segment, Series, known_segments
+
+
+@dataclass
+class Counts:
+    """Things that are there, that were found, and both."""
+
+    gold: int = 0
+    found: int = 0
+    right: int = 0
+
+    @property
+    def precision(self) -> float:
+        """Share of what was found that is there; 1 if nothing was found."""
+        return self.right / self.found if self.found else 1.0
+
+    @property
+    def recall(self) -> float:
+        """Share of what is there that was found; 1 if nothing is there."""
+        return self.right / self.gold if self.gold else 1.0
+
+    @property
+    def f1(self) -> float:
+        """Harmonic mean of both."""
+        return 2 * self.right / (self.gold + self.found) if self.gold + self.found else 1.0
+
+    def __add__(self, other: "Counts") -> "Counts":
+        return Counts(self.gold + other.gold, self.found + other.found, self.right + other.right)
+
+
+@dataclass
+class Measures:
+    """Counts of all series.
+
+    Attributes:
+        boundaries: of each label.
+        segments: of each label.
+        samples: marked ones, and those whose label was found, which may be none.
+    """
+
+    boundaries: dict[str, Counts] = field(default_factory=dict)
+    segments: dict[str, Counts] = field(default_factory=dict)
+    samples: list[int] = field(default_factory=lambda: [0, 0])
+
+    @classmethod
+    def of(cls, examples: Sequence[Series], outputs: Sequence[Sequence[Segment]], tolerance: float) -> "Measures":
+        """Counts of found segments.
+
+        A boundary is right if one of the same kind, start or stop, and of the same label is at most ``tolerance`` units
+        of time away; each counts once. A segment is right if more than half of the union with one of the same label is
+        common to both. What was found where nobody has marked anything does not count, unless it is right.
+
+        Raises:
+            ValueError: series without segments.
+        """
+        names = {s.label for series in examples for s in known_segments(series)}
+        names |= {s.label for own in outputs for s in own}
+        measures = cls({name: Counts() for name in sorted(names)}, {name: Counts() for name in sorted(names)})
+        for series, found in zip(examples, outputs, strict=True):
+            measures._add(series, found, tolerance)
+        return measures
+
+    def metrics(self) -> dict[str, float]:
+        """``boundary_f1`` and ``segment_f1`` over all labels; ``accuracy``, the share of samples of the right label."""
+        boundaries, segments = (sum(counts.values(), Counts()) for counts in (self.boundaries, self.segments))
+        right, all_samples = self.samples
+        accuracy = right / all_samples if all_samples else 1.0
+        return {"boundary_f1": boundaries.f1, "segment_f1": segments.f1, "accuracy": accuracy}
+
+    def table(self) -> str:
+        """Metrics of each label and of all."""
+        lines = ["                    boundaries                    segments"]
+        lines.append(f"{'':12}{'precision  recall     F1':>26}{'precision  recall     F1':>28}{'gold':>8}")
+        rows = [(name, self.boundaries[name], self.segments[name]) for name in self.boundaries]
+        rows.append(("all", sum(self.boundaries.values(), Counts()), sum(self.segments.values(), Counts())))
+        for name, *both in rows:
+            shares = "".join(f"{c.precision:11.2%} {c.recall:7.2%} {c.f1:7.2%} " for c in both)
+            lines.append(f"{name:10.10}{shares}{both[1].gold:7}")
+        return "\n".join([*lines, f"accuracy  {self.metrics()['accuracy']:11.2%}"])
+
+    def _add(self, series: Series, found: Sequence[Segment], tolerance: float) -> None:
+        gold, limit = known_segments(series), tolerance * series.rate
+        for name in self.boundaries:
+            true, own = ([s for s in segments if s.label == name] for segments in (gold, found))
+            edges = ([[s.start for s in segments], [s.stop - 1 for s in segments]] for segments in (true, own))
+            for right_edges, own_edges in zip(*edges, strict=True):
+                matched = list(_matched(right_edges, own_edges, limit))
+                counted = sum(_is_marked(series, t) for b, t in enumerate(own_edges) if b not in matched)
+                self.boundaries[name] = self.boundaries[name] + Counts(len(true), len(matched) + counted, len(matched))
+            right = [s for s in own if any(_iou(s, other) > 0.5 for other in true)]
+            counted = sum(_is_marked(series, (s.start + s.stop) // 2) for s in own if s not in right)
+            self.segments[name] = self.segments[name] + Counts(len(true), len(right) + counted, len(right))
+        marked = sum(stop - start for start, stop in series.marked)
+        self.samples[0] += marked - _wrong_samples(series, found)
+        self.samples[1] += marked
+
+
+def wrong_boundaries(series: Series, found: Sequence[Segment], tolerance: float) -> int:
+    """Boundaries that are missed or wrong."""
+    counts = sum(Measures.of([series], [found], tolerance).boundaries.values(), Counts())
+    return counts.gold + counts.found - 2 * counts.right
+
+
+def _matched(true: Sequence[int], own: Sequence[int], limit: float) -> Iterator[int]:
+    """Numbers of those found that have partners: as many as possible. Both are in order."""
+    partner = 0
+    for number, sample in enumerate(own):
+        while partner < len(true) and true[partner] < sample - limit:
+            partner += 1
+        if partner < len(true) and true[partner] <= sample + limit:
+            yield number
+            partner += 1
+
+
+def _iou(a: Segment, b: Segment) -> float:
+    common = min(a.stop, b.stop) - max(a.start, b.start)
+    return max(common, 0) / (a.stop - a.start + b.stop - b.start - max(common, 0))
+
+
+def _is_marked(series: Series, sample: int) -> bool:
+    return any(start <= sample < stop for start, stop in series.marked)
+
+
+def _wrong_samples(series: Series, found: Sequence[Segment]) -> int:
+    """Marked samples whose label was not found."""
+    gold = labels_of(series.segments or (), len(series.signal))
+    own = labels_of(found, len(series.signal))
+    return sum(a != b for start, stop in series.marked for a, b in zip(gold[start:stop], own[start:stop], strict=True))
+
+
+def labels_of(segments: Sequence[Segment], length: int) -> list[str]:
+    """The label of each sample; empty where there is none."""
+    labels = [""] * length
+    for start, stop, name in segments:
+        labels[start:stop] = [name] * (stop - start)
+    return labels
+
+
+def segment_table(measures: Measures) -> Table:
+    """F1 of the boundaries and segments of each label."""
+    rows = [
+        (name, *(f"{share:.2%}" for c in (own, measures.segments[name]) for share in (c.precision, c.recall, c.f1)))
+        for name, own in measures.boundaries.items()
+    ]
+    header = (
+        "label",
+        *(f"{what} {name}" for what in ("boundary", "segment") for name in ("precision", "recall", "F1")),
+    )
+    return Table("Boundaries and segments by label", header, rows)

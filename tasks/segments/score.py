@@ -1,0 +1,76 @@
+"""The score of segmentations: convolutions over the signal, transitions, and durations."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+
+from structsmooth.scores import ScoreModule
+from structsmooth.structures import LinearChain, SemiMarkov
+from structsmooth.tasks.segments.grammar import Grammar
+
+Parts = tuple[Tensor, Tensor, Tensor]
+"""Parts of signals, with as many more positions on both sides as the score sees, [B, T + margin, C]; their lengths
+without these, int64 [B]; and whether each is the begin of its series, bool [B]."""
+
+
+class SegmentScore(ScoreModule):
+    """Sequences of states, or of segments of at most K positions, scored by convolutions over the signal.
+
+    With one layer, scores are linear in the parameters, which are zero at first. Transitions that the grammar does not
+    have are forbidden, and so are states that a series does not begin with.
+
+    Args:
+        grammar: the states.
+        channels: of the signal.
+        width: positions that a convolution covers.
+        hidden: channels between layers.
+        layers: number of convolutions.
+        longest: K; states of positions alone if not given.
+    """
+
+    transition_mask: Tensor
+    first_mask: Tensor
+    duration_mask: Tensor
+
+    def __init__(
+        self, grammar: Grammar, channels: int, width: int, hidden: int, layers: int, longest: int | None = None
+    ) -> None:
+        super().__init__()
+        self.affine = layers == 1
+        dtype = torch.float64 if self.affine else torch.float32
+        sizes = [channels, *[hidden] * (layers - 1), grammar.size]
+        self.convolutions = nn.ModuleList(nn.Conv1d(a, b, width, dtype=dtype) for a, b in pairwise(sizes))
+        self.transition = nn.Parameter(torch.zeros(grammar.size, grammar.size, dtype=dtype))
+        if longest is not None:
+            self.durations = nn.Parameter(torch.zeros(longest, len(grammar.labels), dtype=dtype))
+            alone = torch.full((longest, grammar.size - len(grammar.labels)), -torch.inf, dtype=dtype)
+            alone[0] = 0.0
+            self.register_buffer("duration_mask", alone)
+        if self.affine:
+            for parameter in self.convolutions.parameters():
+                nn.init.zeros_(parameter)
+        self.longest = longest
+        self.register_buffer("transition_mask", grammar.transition_mask(repeats=longest is None).to(dtype))
+        self.register_buffer("first_mask", grammar.first_mask().to(dtype))
+
+    def forward(self, x: Parts) -> LinearChain | SemiMarkov:
+        """The segmentations of parts of signals."""
+        signal, lengths, begins = x
+        unary = signal.to(self.transition.dtype).mT
+        for layer, convolution in enumerate(self.convolutions):
+            unary = convolution(unary.relu() if layer else unary)
+        transition = self.transition + self.transition_mask
+        start = torch.where(begins[:, None], self.first_mask, 0.0)
+        if self.longest is None:
+            return LinearChain(unary.mT, transition, lengths, start=start, validate_args=False)
+        durations = torch.cat([self.durations, self.duration_mask], 1)
+        return SemiMarkov(unary.mT, transition, durations, lengths=lengths, start=start, validate_args=False)
+
+
+def batched(parts: Sequence[Parts]) -> Parts:
+    """Several parts, padded."""
+    signals, lengths, begins = zip(*parts, strict=True)
+    return pad_sequence([own for signal in signals for own in signal], True), torch.cat(lengths), torch.cat(begins)
