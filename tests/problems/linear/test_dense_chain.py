@@ -133,7 +133,7 @@ def test_two_threads_certify_what_one_does() -> None:
     one = BCFW(gap_tolerance=1e-3).solve(problem, lam=0.1, passes=200)
     two = BCFW(gap_tolerance=1e-3, threads=2).solve(problem, lam=0.1, passes=200)
     assert one.status is two.status is Status.CONVERGED
-    first, second = one.history[-1], two.history[-1]
+    first, second = one.row, two.row
     assert max(first.dual, second.dual) <= min(first.objective, second.objective)
     assert first.objective == pytest.approx(second.objective, rel=1.01e-3)  # as their gaps imply
 
