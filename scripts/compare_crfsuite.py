@@ -1,9 +1,10 @@
-"""The tutorial job of sklearn-crfsuite, with SequenceTagger and with CRFsuite: entity F1 and CPU seconds.
+"""The tutorial job of sklearn-crfsuite, with SequenceTagger and with CRFsuite: F1 or accuracy, and CPU seconds.
 
 Features are those of its tutorial on CoNLL-2002: dictionaries of the lower-cased word, its last letters, whether it is
-a title, upper case or digits, its part of speech, the same of its neighbours, and the ends of sentences. CRFsuite
-minimizes the loss of a CRF by L-BFGS, or makes passive-aggressive steps (pa), which have no regularization. Seconds of
-fitting and predicting include what either library makes of the dictionaries. CRFsuite is optional:
+a title, upper case or digits, its part of speech, the same of its neighbours, and the ends of sentences. One more
+tagger of ours gets bare words. CRFsuite minimizes the loss of a CRF by L-BFGS, or makes passive-aggressive steps (pa),
+which have no regularization. Seconds of fitting and predicting include what either library makes of its input. With
+--column upos, files are CoNLL-U, and tags are parts of speech, which are scored by accuracy. CRFsuite is optional:
 pip install 'structsmooth[benchmarks]'.
 """
 
@@ -14,10 +15,10 @@ import tempfile
 import time
 import warnings
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import torch
 from sklearn.exceptions import ConvergenceWarning
@@ -26,22 +27,26 @@ from structsmooth.estimators import SequenceTagger
 from structsmooth.metrics import entity_scores
 from structsmooth.tasks import NER
 from structsmooth.tasks.text.conll import Sentence
+from structsmooth.tasks.text.layouts import UniversalColumn
 
 Features = dict[str, str | bool | float]
+Measure = Callable[[list[list[str]], list[list[str]]], float]
+_ON_WORDS = "SequenceTagger() on words"
 
 
 class Tagged(NamedTuple):
-    """Sentences as dictionaries of features, and their tags."""
+    """Sentences as dictionaries of features, and as words, and their tags."""
 
     X: list[list[Features]]
+    words: list[list[str]]
     y: list[list[str]]
 
 
 class Score(NamedTuple):
-    """F1 of a tagger, CPU seconds to fit and to predict, and iterations or passes."""
+    """F1 or accuracy of a tagger, CPU seconds to fit and to predict, and iterations or passes."""
 
     tagger: str
-    f1: float
+    score: float
     fit: float
     predict: float
     passes: str
@@ -86,7 +91,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if (options.train is None) != (options.test is None):
         parser.error("give --train and --test both, or neither for the embedded data")
     files = NER.default_files() if options.train is None else {"train": options.train, "test": options.test}
-    train, test = (tagged(files[split]) for split in ("train", "test"))
+    if options.column and options.train is None:
+        parser.error("give --train and --test in CoNLL-U with --column")
+    train, test = (tagged(files[split], options.column) for split in ("train", "test"))
     SequenceTagger(max_iter=1, tol=0.0).fit(train.X[:2], train.y[:2])  # compiles
     SequenceTagger(max_iter=1, tol=0.0, loss="crf").fit(train.X[:2], train.y[:2])
     with tempfile.TemporaryDirectory() as folder:
@@ -94,7 +101,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(
             f"train: {files['train']}, {len(train.X):,} sentences; test: {files['test']}, {len(test.X):,} sentences\n"
         )
-        print(table([measured(name, tagger, train, test) for name, tagger in taggers.items()]))
+        name, measure = ("accuracy", accuracy) if options.column else ("F1", entity_f1)
+        print(table(name, measured(taggers, train, test, measure)))
     return 0
 
 
@@ -120,37 +128,51 @@ def _form(prefix: str, sentence: Sentence, position: int) -> Features:
     }
 
 
-def tagged(path: str) -> Tagged:
-    """The sentences of a column file."""
-    sentences = list(NER().read(path, "train"))
+def tagged(path: str, column: UniversalColumn | None = None) -> Tagged:
+    """The sentences of a file, in columns or in CoNLL-U."""
+    sentences = list(NER(column=column).read(path, "train"))
     X = [[features(sentence, position) for position in range(len(sentence))] for sentence in sentences]
-    return Tagged(X, [sentence.tags or [] for sentence in sentences])
+    return Tagged(X, [sentence.words for sentence in sentences], [sentence.tags or [] for sentence in sentences])
 
 
-def measured(name: str, tagger: Any, train: Tagged, test: Tagged) -> Score:
-    """F1 on test sentences and CPU seconds of a tagger that is trained here."""
-    started = time.process_time()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # the table has the gap
-        tagger.fit(train.X, train.y)
-    trained = time.process_time()
-    found = tagger.predict(test.X)
-    done = time.process_time()
-    passes = f"{tagger.n_iter_}, gap {tagger.gap_ / tagger.objective_:.1%}" if hasattr(tagger, "gap_") else ""
-    return Score(name, entity_scores(test.y, found).f1, trained - started, done - trained, passes)
+def entity_f1(y: list[list[str]], found: list[list[str]]) -> float:
+    """F1 of entities."""
+    return entity_scores(y, found).f1
 
 
-def table(scores: Sequence[Score]) -> str:
+def accuracy(y: list[list[str]], found: list[list[str]]) -> float:
+    """The share of tokens whose tag was found."""
+    pairs = [pair for own, tags in zip(y, found, strict=True) for pair in zip(own, tags, strict=True)]
+    return sum(own == tag for own, tag in pairs) / len(pairs)
+
+
+def measured(taggers: dict[str, Any], train: Tagged, test: Tagged, measure: Measure) -> Iterator[Score]:
+    """Scores on test sentences and CPU seconds of taggers that are trained here."""
+    for name, tagger in taggers.items():
+        X, X_test = (train.words, test.words) if name == _ON_WORDS else (train.X, test.X)
+        started = time.process_time()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # the table has the gap
+            tagger.fit(X, train.y)
+        trained = time.process_time()
+        found = tagger.predict(X_test)
+        done = time.process_time()
+        passes = f"{tagger.n_iter_}, gap {tagger.gap_ / tagger.objective_:.1%}" if hasattr(tagger, "gap_") else ""
+        yield Score(name, measure(test.y, found), trained - started, done - trained, passes)
+
+
+def table(measure: str, scores: Iterable[Score]) -> str:
     """The scores as Markdown."""
-    lines = ["| tagger | F1 | fit, CPU s | predict, CPU s | passes |", "| --- | ---: | ---: | ---: | ---: |"]
-    lines += [f"| {s.tagger} | {s.f1:.2%} | {s.fit:.1f} | {s.predict:.1f} | {s.passes or '-'} |" for s in scores]
+    lines = [f"| tagger | {measure} | fit, CPU s | predict, CPU s | passes |", "| --- | ---: | ---: | ---: | ---: |"]
+    lines += [f"| {s.tagger} | {s.score:.2%} | {s.fit:.1f} | {s.predict:.1f} | {s.passes or '-'} |" for s in scores]
     return "\n".join(lines)
 
 
 def _ours(options: Namespace) -> dict[str, Any]:
-    """The default tagger, and one with CRFsuite's objective."""
+    """The default tagger on words and on dictionaries, and one with CRFsuite's objective."""
     lam = f"{2 * options.c2:g}/n"
     return {
+        _ON_WORDS: SequenceTagger(random_state=options.seed),
         "SequenceTagger()": SequenceTagger(random_state=options.seed),
         f"SequenceTagger(loss='crf', lam='{lam}')": SequenceTagger(loss="crf", lam=lam, random_state=options.seed),
     }
@@ -180,6 +202,7 @@ def _parser() -> ArgumentParser:
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("--train", metavar="FILE", help="training data in CoNLL columns (default: embedded)")
     parser.add_argument("--test", metavar="FILE", help="held-out data in the same columns (default: embedded)")
+    parser.add_argument("--column", choices=get_args(UniversalColumn), help="files are CoNLL-U, with the tags here")
     parser.add_argument("--c2", type=float, default=0.1, help="CRFsuite's c2; our CRF has λ = 2·c2/n (default: 0.1)")
     parser.add_argument("--iterations", type=int, default=100, help="limit of CRFsuite's iterations (default: 100)")
     parser.add_argument("--seed", type=int, default=0, help="of our taggers (default: 0)")

@@ -263,12 +263,12 @@ def test_benchmark_ner_with_crfsuite(data, tmp_path, capsys):
 def test_compare_crfsuite_trains_the_same_features(data, capsys):
     assert load("compare_crfsuite").main(["--train", data, "--test", data, "--iterations", "20"]) == 0
     table = rows(capsys.readouterr().out)
-    names = ["SequenceTagger()", "SequenceTagger(loss='crf', lam='0.2/n')"]
+    names = ["SequenceTagger() on words", "SequenceTagger()", "SequenceTagger(loss='crf', lam='0.2/n')"]
     theirs = ["CRFsuite, c1=0.1, c2=0.1", "CRFsuite, c1=0, c2=0.1"]
     theirs += ["CRFsuite, pa, 4 iterations", "CRFsuite, pa, 20 iterations"]
     assert [row["tagger"] for row in table] == [*names, *theirs]
     assert {row["F1"] for row in table} == {"100.00%"}
-    assert all("gap 0." in row["passes"] for row in table[:2])
+    assert all("gap " in row["passes"] for row in table[:3])
 
 
 def test_compare_crfsuite_without_crfsuite(data, capsys, monkeypatch):
@@ -276,7 +276,16 @@ def test_compare_crfsuite_without_crfsuite(data, capsys, monkeypatch):
     assert load("compare_crfsuite").main(["--train", data, "--test", data]) == 0
     output = capsys.readouterr().out
     assert "python-crfsuite is not installed" in output
-    assert len(rows(output)) == 2
+    assert len(rows(output)) == 3
+
+
+def test_compare_crfsuite_reads_parts_of_speech(tmp_path, capsys):
+    path = tmp_path / "words.conllu"
+    row = "{}\t{}\t_\t{}\t_\t_\t_\t_\t_\t_\n"
+    path.write_text((row.format(1, "she", "PRON") + row.format(2, "sang", "VERB") + "\n") * 6)
+    files = ["--train", str(path), "--test", str(path)]
+    assert load("compare_crfsuite").main([*files, "--column", "upos", "--iterations", "5"]) == 0
+    assert {row["accuracy"] for row in rows(capsys.readouterr().out)} == {"100.00%"}
 
 
 def test_benchmark_crf_minimizes_the_objective_of_crfsuite(data, capsys):
