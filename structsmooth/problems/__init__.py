@@ -11,6 +11,7 @@ from structsmooth.problems.linear.exponentiated import GibbsIterate
 from structsmooth.problems.linear.factor_graph import FactorGraphProblem
 from structsmooth.problems.linear.factor_graph.data import FactorGraphs
 from structsmooth.problems.linear.module import LinearModuleProblem
+from structsmooth.problems.linear.programs import PairFeatures, PartRows, ProgramParts, ProgramProblem, arcs_of
 from structsmooth.problems.module import LinearizedProblem, ModuleProblem
 from structsmooth.problems.partition import PartitionedProblem, partitioned
 from structsmooth.problems.sharding import of_examples, sharded
@@ -30,13 +31,18 @@ __all__ = [
     "LinearProblem",
     "LinearizedProblem",
     "ModuleProblem",
+    "PairFeatures",
+    "PartRows",
     "PartitionedProblem",
     "Parts",
     "Problem",
+    "ProgramParts",
+    "ProgramProblem",
     "Response",
     "ShiftedProblem",
     "SmoothedIterate",
     "SparseChainProblem",
+    "arcs_of",
     "of_examples",
     "partitioned",
     "respond",

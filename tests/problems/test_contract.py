@@ -8,6 +8,7 @@ import pytest
 import torch
 from linear_problems import SPACES, problem_of
 from small_networks import PROBLEMS, chain_problem
+from small_parsers import pair_problem, row_problem
 from small_problems import collate, dense_examples, random_dense_problem, random_gram_problem, random_problem
 from torch import Tensor
 from torch.testing import assert_close
@@ -75,6 +76,11 @@ MEMBERS: dict[str, Callable[[], Problem]] = {
     "gram chain, scaled": lambda: random_gram_problem(cost=NormalizedHamming(), transition_scale=0.5),
     "sparse chain, likelihood": likelihood,
     "sparse chain, bounds": boxed,
+    "program, rows": row_problem,
+    "program, pairs": pair_problem,
+    "program, pairs, bounds": lambda: pair_problem(bounds=(torch.full((64,), -0.3), torch.full((64,), 0.4))),
+    "program, pairs, likelihood": lambda: pair_problem(costs=None, smoother=Entropy(1.0)),
+    "weighted program, rows": lambda: weighted(row_problem),
     **{f"linear {space}": lambda space=space: problem_of(space, chunk_size=4) for space in SPACES},
     "linear classes, smooth": lambda: problem_of("classes", L2(0.5, 2), chunk_size=4),
     "network of linear scores": linear_scores,

@@ -22,6 +22,7 @@ from structsmooth.problems.linear.chain.compiled_primal import (
     subtract_labels,
     workspace,
 )
+from structsmooth.problems.linear.compiled_active_set import NO_ATOM, choice, reweight, slot
 from structsmooth.structures.chain.compiled import viterbi
 
 # Tuples that compiled passes take:
@@ -32,8 +33,6 @@ from structsmooth.structures.chain.compiled import viterbi
 #   cache: whether there is one, the factor of the block gap as last seen and the least gap that its outputs must have
 # The queue of an epoch is a counter of the steps that threads have taken [1], or None for one thread, which is compiled
 # apart: it neither counts nor adds atomically.
-
-NO_ATOM = -1
 
 
 @compiled
@@ -183,33 +182,6 @@ def _held_scores(transition, unary, held, alpha, stamps, scores):
     return best
 
 
-@compiled
-def _away_atom(alpha, scores, mean, least):
-    """The worst atom, its weight and its score; atom number ``capacity`` is what the active set has no output for."""
-    capacity, total, worst = alpha.shape[0], 0.0, -1
-    rest = 1.0
-    for c in range(capacity):
-        if alpha[c] > 0.0:
-            rest -= alpha[c]
-            total += alpha[c] * scores[c]
-            if worst < 0 or scores[c] < scores[worst]:
-                worst = c
-    if rest > least and (worst < 0 or (mean - total) / rest < scores[worst]):
-        return capacity, rest, (mean - total) / rest
-    return worst, alpha[worst], scores[worst]
-
-
-@inlined
-def _choice(kind, gain, mean, alpha, scores, least):
-    """A direction: gain, longest step, the atom to go away from, its weight, and whether to go towards an output."""
-    away, weight, score = _away_atom(alpha, scores, mean, least)
-    if kind == 1:
-        return gain + mean - score, weight, away, weight, True
-    if mean - score > gain and weight < 1.0 - least:
-        return mean - score, weight / (1.0 - weight), away, weight, False
-    return gain, 1.0, NO_ATOM, 1.0, True
-
-
 @inlined
 def _add_output(y, length, factor, node, edge):
     """(node, edge) += factor * the parts of an output."""
@@ -272,38 +244,6 @@ def move(own, length, size, node, edge):
             own[length + p, s] += size * edge[p, s]
 
 
-@compiled
-def _slot(y, held, alpha, stamps):
-    """Slot of output y: its own, or that of the least weight, among these the one of the least stamp."""
-    length, least = held.shape[1], 0
-    for c in range(held.shape[0]):
-        same = alpha[c] > 0.0 or stamps[c] > 0
-        for t in range(length):
-            same = same and held[c, t] == y[t]
-        if same:
-            return c
-        if alpha[c] < alpha[least] or (alpha[c] == alpha[least] and stamps[c] < stamps[least]):
-            least = c
-    for t in range(length):
-        held[least, t] = y[t]
-    alpha[least] = 0.0  # its statistics stay, as part of what no slot holds
-    stamps[least] = 0
-    return least
-
-
-@compiled
-def _reweight(y, away, towards, size, longest, held, alpha, stamps):
-    """Weights of the active set after a step."""
-    if away == NO_ATOM or not towards:
-        scale = 1.0 - size if towards else 1.0 + size
-        for c in range(alpha.shape[0]):
-            alpha[c] *= scale
-    if 0 <= away < alpha.shape[0]:
-        alpha[away] = 0.0 if size == longest else max(alpha[away] - size, 0.0)
-    if towards:
-        alpha[_slot(y, held, alpha, stamps)] += size
-
-
 @entry_point
 def frank_wolfe_epoch(
     order, draws, data, weights, total, packed, changes, gaps, lam, remaining, sets, steps, cache, queue
@@ -354,7 +294,7 @@ def frank_wolfe_epoch(
                 set_weight(tree, chosen, gaps[i])
         longest, away, weight, towards = 1.0, NO_ATOM, 1.0, True
         if kind > 0:
-            gain, longest, away, weight, towards = _choice(kind, gain, mean, alpha, scores, least)
+            gain, longest, away, weight, towards = choice(kind, gain, mean, alpha, scores, least)
         if gain <= 0.0:
             continue
         _direction(y, length, own, held, alpha, (away, weight), towards, node, edge)
@@ -369,10 +309,9 @@ def frank_wolfe_epoch(
         move(own, length, size, node, edge)
         write_changed(i, begin, past, own, changes)
         if kind > 0:
-            _reweight(y, away, towards, size, longest, held, alpha, stamps)
+            reweight(y, away, towards, size, longest, held, alpha, stamps)
         if caching:
-            slot = _slot(y, held, alpha, stamps)
-            stamps[slot] = stamps.max() + 1
+            stamps[slot(y, held, alpha, stamps)] = stamps.max() + 1
     return calls
 
 

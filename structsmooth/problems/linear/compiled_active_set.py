@@ -1,0 +1,67 @@
+"""Active sets and caches of outputs in slots, compiled, as in :mod:`structsmooth.problems.linear.active_set`.
+
+Outputs are rows of integers. A slot of weight ``alpha`` > 0 is in the active set, a slot with a stamp in the cache.
+"""
+
+from structsmooth.compiled.jit import compiled, inlined
+
+NO_ATOM = -1
+
+
+@compiled
+def _away_atom(alpha, scores, mean, least):
+    """The worst atom, its weight and its score; atom number ``capacity`` is what the active set has no output for."""
+    capacity, total, worst = alpha.shape[0], 0.0, -1
+    rest = 1.0
+    for c in range(capacity):
+        if alpha[c] > 0.0:
+            rest -= alpha[c]
+            total += alpha[c] * scores[c]
+            if worst < 0 or scores[c] < scores[worst]:
+                worst = c
+    if rest > least and (worst < 0 or (mean - total) / rest < scores[worst]):
+        return capacity, rest, (mean - total) / rest
+    return worst, alpha[worst], scores[worst]
+
+
+@inlined
+def choice(kind, gain, mean, alpha, scores, least):
+    """A direction: gain, longest step, the atom to go away from, its weight, and whether to go towards an output."""
+    away, weight, score = _away_atom(alpha, scores, mean, least)
+    if kind == 1:
+        return gain + mean - score, weight, away, weight, True
+    if mean - score > gain and weight < 1.0 - least:
+        return mean - score, weight / (1.0 - weight), away, weight, False
+    return gain, 1.0, NO_ATOM, 1.0, True
+
+
+@compiled
+def slot(y, held, alpha, stamps):
+    """Slot of output y: its own, or that of the least weight, among these the one of the least stamp."""
+    length, least = held.shape[1], 0
+    for c in range(held.shape[0]):
+        same = alpha[c] > 0.0 or stamps[c] > 0
+        for t in range(length):
+            same = same and held[c, t] == y[t]
+        if same:
+            return c
+        if alpha[c] < alpha[least] or (alpha[c] == alpha[least] and stamps[c] < stamps[least]):
+            least = c
+    for t in range(length):
+        held[least, t] = y[t]
+    alpha[least] = 0.0  # its statistics stay, as part of what no slot holds
+    stamps[least] = 0
+    return least
+
+
+@compiled
+def reweight(y, away, towards, size, longest, held, alpha, stamps):
+    """Weights of the active set after a step."""
+    if away == NO_ATOM or not towards:
+        scale = 1.0 - size if towards else 1.0 + size
+        for c in range(alpha.shape[0]):
+            alpha[c] *= scale
+    if 0 <= away < alpha.shape[0]:
+        alpha[away] = 0.0 if size == longest else max(alpha[away] - size, 0.0)
+    if towards:
+        alpha[slot(y, held, alpha, stamps)] += size

@@ -1,0 +1,307 @@
+"""Passes over examples whose outputs are derivations of a program, with sparse features of their parts.
+
+Statistics are a number for each part, those of all examples end to end. Outputs are the numbers of their parts within
+the example, in rising order, with -1 in front where there are fewer than the most that an output may have.
+"""
+
+from collections import namedtuple
+
+import numpy as np
+
+from structsmooth.compiled.jit import compiled, entry_point
+from structsmooth.compiled.sampling import draw, set_weight, sum_tree
+from structsmooth.problems.linear.compiled_active_set import NO_ATOM, choice, reweight, slot
+from structsmooth.problems.linear.programs.compiled_features import add_features, clear, columns_of, squared_norm
+from structsmooth.structures.programs.compiled import follow, max_product
+
+# Tuples that compiled passes take:
+#   data: the arrays of a program; (its depth, its longest derivation, its number of scores); features of parts, and the
+#       most that a part has; (offsets of the parts of examples [n + 1], the score of each part, roots [n], parts of the
+#       labels, offsets of the outputs of examples [n + 1], costs of parts); shares of examples [n]
+#   sets, steps, cache: as in structsmooth.problems.linear.chain.compiled_dual
+
+Work = namedtuple("Work", "theta parts value choices stack used scores direction touched y room")
+
+
+@compiled
+def workspace(data):
+    """Room for one example at a time; all scores of the program are forbidden."""
+    program, (depth, longest, scores), _, most, examples, _ = data
+    nodes, largest, length = program[0].shape[0] - 1, 0, 0
+    for i in range(examples[0].shape[0] - 1):
+        largest = max(largest, examples[0][i + 1] - examples[0][i])
+        length = max(length, examples[4][i + 1] - examples[4][i])
+    theta = np.full(scores + 1, -np.inf)
+    theta[scores] = 0.0
+    return Work(
+        theta,
+        np.full(scores + 1, -1, np.int32),
+        np.empty(nodes + 1),
+        np.empty(nodes, np.int32),
+        np.empty(depth + 1, np.int32),
+        np.empty(longest, np.int32),
+        np.empty(largest),
+        np.empty(largest),
+        np.empty(largest, np.int32),
+        np.empty(length, np.int32),
+        np.empty(max(most, 1), np.int32),
+    )
+
+
+@compiled
+def augmented(i, data, weights, scale, work):
+    """Scores of the parts of example i plus ``scale`` times their costs, in ``work.scores``; returns their number."""
+    features, offsets, costs = data[2], data[4][0], data[4][5]
+    begin, count = offsets[i], offsets[i + 1] - offsets[i]
+    for p in range(count):
+        score = scale * costs[begin + p]
+        for q in range(columns_of(features, begin + p, work.room)):
+            score += weights[work.room[q]]
+        work.scores[p] = score
+    return count
+
+
+@compiled
+def best(i, data, work):
+    """The largest score of an output under ``work.scores``; the output goes to ``work.y``."""
+    program, sizes, examples = data[0], data[1], data[4]
+    begin, end, root, missing = examples[0][i], examples[0][i + 1], examples[2][i], sizes[2]
+    places, length = examples[1], examples[4][i + 1] - examples[4][i]
+    theta, parts, used, y = work.theta, work.parts, work.used, work.y
+    for p in range(end - begin):
+        theta[places[begin + p]] = work.scores[p]
+        parts[places[begin + p]] = p
+    max_product(program, theta, root, work.value, work.choices)
+    for j in range(length):
+        used[j] = missing
+    if work.value[root] > -np.inf:
+        follow(program, missing, work.choices, root, work.stack, used)
+    for j in range(length):  # sorted by insertion
+        part, k = parts[used[j]], j
+        while k > 0 and y[k - 1] > part:
+            y[k] = y[k - 1]
+            k -= 1
+        y[k] = part
+    for p in range(end - begin):
+        theta[places[begin + p]] = -np.inf
+    return work.value[root]
+
+
+@compiled
+def _add_output(y, length, factor, direction):
+    for j in range(length):
+        if y[j] >= 0:
+            direction[y[j]] += factor
+
+
+@compiled
+def _output_score(y, length, scores):
+    total = 0.0
+    for j in range(length):
+        if y[j] >= 0:
+            total += scores[y[j]]
+    return total
+
+
+@compiled
+def _mean_score(scores, own, count):
+    total = 0.0
+    for p in range(count):
+        total += scores[p] * own[p]
+    return total
+
+
+@compiled
+def _touch(work, count):
+    """Which parts the direction moves, in ``work.touched``; returns their number."""
+    number = 0
+    for p in range(count):
+        if work.direction[p] != 0.0:
+            work.touched[number] = p
+            number += 1
+    return number
+
+
+@compiled
+def _held_scores(scores, held, alpha, stamps, found):
+    """Scores of the outputs that are held; returns the best of the cache, or none."""
+    hit = NO_ATOM
+    for c in range(held.shape[0]):
+        if alpha[c] > 0.0 or stamps[c] > 0:
+            found[c] = _output_score(held[c], held.shape[1], scores)
+            if stamps[c] > 0 and (hit == NO_ATOM or found[c] > found[hit]):
+                hit = c
+    return hit
+
+
+@compiled
+def _set_direction(y, length, count, own, held, alpha, away, weight, towards, direction):
+    """direction = s - m, s - a or m - a, with the output s, the statistics m and the atom a of a number and weight."""
+    factor = 1.0 if not towards else 0.0 if away != NO_ATOM else -1.0
+    for p in range(count):
+        direction[p] = factor * own[p]
+    if towards:
+        _add_output(y, length, 1.0, direction)
+    if 0 <= away < alpha.shape[0]:
+        _add_output(held[away], length, -1.0, direction)
+    elif away != NO_ATOM:  # what no slot holds
+        for p in range(count):
+            direction[p] -= own[p] / weight
+        for c in range(alpha.shape[0]):
+            if alpha[c] > 0.0:
+                _add_output(held[c], length, alpha[c] / weight, direction)
+
+
+@entry_point
+def frank_wolfe_epoch(order, draws, data, weights, total, statistics, gaps, lam, remaining, sets, steps, cache):
+    """Block-coordinate Frank-Wolfe steps (Osokin et al. 2016, Algorithms 1 to 5), in place; returns the oracle calls.
+
+    Arguments are those of :func:`structsmooth.problems.linear.chain.compiled_dual.frank_wolfe_epoch`.
+    """
+    outputs, alphas, stamped = sets
+    (kind, least), (caching, factor, least_gap) = steps, cache
+    features, (offsets, _, _, _, output_offsets, _), shares = data[2], data[4], data[5]
+    work, capacity = workspace(data), alphas.shape[1]
+    sums, found = np.zeros(weights.shape[0]), np.zeros(capacity)
+    scores, direction, touched, room, y = work.scores, work.direction, work.touched, work.room, work.y
+    by_gap, averaged = draws.shape[0] > 0, remaining.shape[0] > 0
+    tree, calls = sum_tree(gaps[order] if by_gap else gaps[:0]), 0
+    for step in range(draws.shape[0] if by_gap else order.shape[0]):
+        chosen = draw(tree, order.shape[0], draws[step]) if by_gap else step
+        i = order[chosen]
+        begin, first, share = offsets[i], output_offsets[i], shares[i]
+        length = output_offsets[i + 1] - first
+        held, alpha = outputs[first * capacity : (first + length) * capacity], alphas[i]
+        stamps = stamped[i if stamped.shape[0] > 1 else 0]
+        held = held.reshape((capacity, length))
+        count = augmented(i, data, weights, 1.0, work)
+        own = statistics[begin : begin + count]
+        mean = _mean_score(scores, own, count)
+        hit = _held_scores(scores, held, alpha, stamps, found)
+        if caching and hit != NO_ATOM and share * (found[hit] - mean) >= max(factor * gaps[i], least_gap):
+            gain = found[hit] - mean
+            y[:length] = held[hit]
+        else:
+            gain, calls = best(i, data, work) - mean, calls + 1
+            gaps[i] = max(gain, 0.0) * share
+            if by_gap:
+                set_weight(tree, chosen, gaps[i])
+        longest, away, weight, towards = 1.0, NO_ATOM, 1.0, True
+        if kind > 0:
+            gain, longest, away, weight, towards = choice(kind, gain, mean, alpha, found, least)
+        if gain <= 0.0:
+            continue
+        _set_direction(y, length, count, own, held, alpha, away, weight, towards, direction)
+        number = _touch(work, count)
+        add_features(features, begin, direction, touched, number, room, sums, 1.0)
+        curvature = squared_norm(features, begin, direction, touched, number, room, sums) * share / lam
+        size = longest if gain >= longest * curvature else gain / curvature
+        change = -size * share / lam
+        add_features(features, begin, direction, touched, number, room, weights, change)
+        if averaged:
+            add_features(features, begin, direction, touched, number, room, total, change * remaining[step])
+        clear(features, begin, touched, number, room, sums)
+        for j in range(number):
+            own[touched[j]] += size * direction[touched[j]]
+        if kind > 0:
+            reweight(y, away, towards, size, longest, held, alpha, stamps)
+        if caching:
+            stamps[slot(y, held, alpha, stamps)] = stamps.max() + 1
+    return calls
+
+
+@entry_point
+def full_pass(data, weights, gradient, begin, end):
+    """Sums of losses and of costs of the best outputs of examples, times shares; adds to the gradient if it has rows.
+
+    The losses are f(w) = max <theta + costs, s> - <theta, labels>.
+    """
+    features, (offsets, _, _, labels, output_offsets, costs), shares = data[2], data[4], data[5]
+    work, loss, cost = workspace(data), 0.0, 0.0
+    for i in range(begin, end):
+        first, length = output_offsets[i], output_offsets[i + 1] - output_offsets[i]
+        gold, own = labels[first : first + length], costs[offsets[i] : offsets[i + 1]]
+        count = augmented(i, data, weights, 1.0, work)
+        margin = _output_score(gold, length, work.scores) - _output_score(gold, length, own)
+        loss += shares[i] * (best(i, data, work) - margin)
+        cost += shares[i] * _output_score(work.y, length, own)
+        if gradient.shape[0] > 0:
+            work.direction[:count] = 0.0
+            _add_output(work.y, length, 1.0, work.direction)
+            _add_output(gold, length, -1.0, work.direction)
+            number = _touch(work, count)
+            add_features(features, offsets[i], work.direction, work.touched, number, work.room, gradient, shares[i])
+    return loss, cost
+
+
+@entry_point
+def largest_scores(data, scores, values):
+    """The largest score of an output of each example, given scores of all parts."""
+    work, offsets = workspace(data), data[4][0]
+    for i in range(values.shape[0]):
+        work.scores[: offsets[i + 1] - offsets[i]] = scores[offsets[i] : offsets[i + 1]]
+        values[i] = best(i, data, work)
+
+
+@entry_point
+def block_gaps(data, weights, statistics, gaps):
+    """Block gaps of examples."""
+    work, offsets, shares = workspace(data), data[4][0], data[5]
+    for i in range(gaps.shape[0]):
+        count = augmented(i, data, weights, 1.0, work)
+        mean = _mean_score(work.scores, statistics[offsets[i] : offsets[i + 1]], count)
+        gaps[i] = (best(i, data, work) - mean) * shares[i]
+
+
+@entry_point
+def dual_weights(data, statistics, factor, out):
+    """out += factor * the sum of B^T(m - labels), each times the share of its example."""
+    features, (offsets, _, _, labels, output_offsets, _), shares = data[2], data[4], data[5]
+    work = workspace(data)
+    for i in range(shares.shape[0]):
+        count = offsets[i + 1] - offsets[i]
+        work.direction[:count] = statistics[offsets[i] : offsets[i + 1]]
+        gold = labels[output_offsets[i] : output_offsets[i + 1]]
+        _add_output(gold, gold.shape[0], -1.0, work.direction)
+        number = _touch(work, count)
+        add_features(features, offsets[i], work.direction, work.touched, number, work.room, out, factor * shares[i])
+
+
+@entry_point
+def expected_cost(data, statistics):
+    """Sum of the costs under the statistics, each times the share of its example."""
+    offsets, costs, shares, total = data[4][0], data[4][5], data[5], 0.0
+    for i in range(shares.shape[0]):
+        begin, end = offsets[i], offsets[i + 1]
+        total += shares[i] * _mean_score(costs[begin:end], statistics[begin:end], end - begin)
+    return total
+
+
+@entry_point
+def part_scores(features, most, begin, weights, scores):
+    """Scores of parts from number ``begin`` on."""
+    room = np.empty(max(most, 1), np.int32)
+    for p in range(scores.shape[0]):
+        total = 0.0
+        for q in range(columns_of(features, begin + p, room)):
+            total += weights[room[q]]
+        scores[p] = total
+
+
+@entry_point
+def add_adjoint(features, most, begin, direction, factor, out):
+    """out += factor * B^T direction of parts from number ``begin`` on."""
+    room = np.empty(max(most, 1), np.int32)
+    touched = np.flatnonzero(direction).astype(np.int32)
+    add_features(features, begin, direction, touched, touched.shape[0], room, out, factor)
+
+
+@entry_point
+def norm_of_adjoint(features, most, begin, direction, sums):
+    """|B^T direction|^2 of parts from number ``begin`` on; ``sums`` [dim] is zero before and after."""
+    room = np.empty(max(most, 1), np.int32)
+    touched = np.flatnonzero(direction).astype(np.int32)
+    add_features(features, begin, direction, touched, touched.shape[0], room, sums, 1.0)
+    total = squared_norm(features, begin, direction, touched, touched.shape[0], room, sums)
+    clear(features, begin, touched, touched.shape[0], room, sums)
+    return total

@@ -1,0 +1,71 @@
+"""The features of parts: rows that are stored, or hashes that are computed where they are needed.
+
+Features are one of the tuples
+
+- (columns, row offsets): part p has the features columns[row_offsets[p] : row_offsets[p + 1]], each of value 1;
+- (first, second, keys of firsts, keys of seconds, keys of distances, keys of betweens, shift): part p is about the
+  tokens first[p] and second[p]. Its features are the upper bits of sums of keys: one for each column of the first three
+  tables of keys, and for the last of these columns, as many as the fourth table has, one for each token between.
+
+Their number is known when a loop is compiled, which leaves nothing to decide in it.
+"""
+
+import numpy as np
+
+from structsmooth.compiled.jit import compiled
+
+
+@compiled
+def columns_of(features, part, room):
+    """Writes the features of a part to ``room``, and returns their number."""
+    if len(features) == 2:
+        begin = features[1][part]
+        count = features[1][part + 1] - begin
+        for q in range(count):
+            room[q] = features[0][begin + q]
+        return count
+    first, second, distances, shift = features[0][part], features[1][part], features[4], features[6]
+    of_first, of_second, reach = features[2][first], features[3][second], distances.shape[0] // 2
+    of_distance = distances[min(max(second - first, -reach), reach) + reach]
+    between, templates = features[5], of_first.shape[0]
+    count = templates - between.shape[1]
+    for k in range(count):
+        room[k] = np.uint32(of_first[k] + of_second[k] + of_distance[k]) >> shift
+    q, low, high = count, min(first, second), max(first, second)
+    for k in range(count, templates):
+        ends = of_first[k] + of_second[k] + of_distance[k]
+        for token in range(low + 1, high):
+            room[q] = np.uint32(ends + between[token, k - count]) >> shift
+            q += 1
+    return q
+
+
+@compiled
+def add_features(features, begin, direction, touched, number, room, out, factor):
+    """out += factor * B^T direction, for the parts of an example that starts at ``begin``; ``touched`` ones alone."""
+    for j in range(number):
+        p = touched[j]
+        change = factor * direction[p]
+        for q in range(columns_of(features, begin + p, room)):
+            out[room[q]] += change
+
+
+@compiled
+def squared_norm(features, begin, direction, touched, number, room, sums):
+    """|B^T direction|^2, where ``sums`` holds B^T direction."""
+    total = 0.0
+    for j in range(number):
+        p = touched[j]
+        own = 0.0
+        for q in range(columns_of(features, begin + p, room)):
+            own += sums[room[q]]
+        total += direction[p] * own
+    return total
+
+
+@compiled
+def clear(features, begin, touched, number, room, sums):
+    """Zeros in ``sums`` at the features of ``touched`` parts."""
+    for j in range(number):
+        for q in range(columns_of(features, begin + touched[j], room)):
+            sums[room[q]] = 0.0

@@ -1,0 +1,289 @@
+"""Structural hinge losses over the derivations of programs, with sparse features of their parts (CPU, float64)."""
+
+from typing import Any, Literal, TypeVar
+
+import torch
+from torch import Tensor
+
+from structsmooth.compiled import threads
+from structsmooth.problems.affine import Parts
+from structsmooth.problems.base import FullPass
+from structsmooth.problems.bounds import Bounds, checked_bounds
+from structsmooth.problems.linear.active_set import LEAST_REST, Cache, DualIterate, Steps
+from structsmooth.problems.linear.base import LinearProblem
+from structsmooth.problems.linear.blocks import Response, respond
+from structsmooth.problems.linear.chain.data import checked
+from structsmooth.problems.linear.programs.feature_map import SparseMap
+from structsmooth.problems.linear.programs.parts import PairFeatures, PartRows, ProgramParts
+from structsmooth.problems.linear.programs.structure import PartScores
+from structsmooth.problems.sharding import mean, mean_rows, of_examples, reduced, replicated
+from structsmooth.smoothing import Max, Smoother
+
+P = TypeVar("P", bound="ProgramProblem")
+
+_STEPS = {"fw": 0, "pairwise": 1, "away": 2}  # as compiled passes take them
+
+
+class ProgramProblem(LinearProblem):
+    """Structural hinge losses over outputs that are derivations of a program, with sparse features of their parts.
+
+    The score of an output is the sum of the scores of its parts, and that of a part the sum of the weights of its
+    features: :class:`~structsmooth.PartRows` stores them, :class:`~structsmooth.PairFeatures` computes them where they
+    are needed. Full passes for losses, gaps and gradients without smoothing, and steps of
+    :class:`~structsmooth.BCFW` and :class:`~structsmooth.ProximalBCFW`, are compiled; they take float64 vectors [dim].
+    Steps of other solvers, and all that is smoothed, are plain torch.
+
+    Args:
+        parts: the program, and the parts of the n examples.
+        features: of all parts.
+        labels: how often the labels have each part, int64 [parts].
+        costs: part costs ℓ_i, float64 [parts]. The default is 1 for each part that the labels do not have: for trees,
+            the number of wrong heads. ``None`` for no margin.
+        smoother: smoother of the objective; see :class:`~structsmooth.problems.Problem`.
+        bounds: lower and upper bounds of the weights, [dim] each; steps within bounds are plain torch.
+
+    Raises:
+        TypeError: tensors of the wrong dtype.
+        ValueError: tensors of the wrong shape, or labels that are no output.
+
+    Example:
+        The best of two ways from 0 to 2, directly or by 1, of which each part has a feature of its own:
+
+        >>> from structsmooth import BCFW, PartRows, Program, ProgramParts
+        >>> program = Program(head=[0, 1, 2, 2], left=[-1, 0, 1, 0], index=[-1, 0, 1, 2], scores=3)
+        >>> parts = ProgramParts(program, torch.tensor([2]), torch.tensor([0, 3]), torch.arange(3).int())
+        >>> features = PartRows(torch.arange(3).int(), torch.arange(4), features=3)
+        >>> problem = ProgramProblem(parts, features, labels=torch.tensor([1, 1, 0]))
+        >>> BCFW().solve(problem, lam=0.1, passes=5).weights > 0
+        tensor([ True,  True, False])
+    """
+
+    def __init__(
+        self,
+        parts: ProgramParts,
+        features: PartRows | PairFeatures,
+        labels: Tensor,
+        costs: Tensor | Literal["mistakes"] | None = "mistakes",
+        smoother: Smoother = Max(),  # noqa: B008 - immutable
+        bounds: Bounds | None = None,
+    ) -> None:
+        count = len(parts.scores)
+        if len(features) != count:
+            raise ValueError(f"features must be of {count} parts, got {len(features)}")
+        checked("labels", labels, torch.int64, count)
+        if costs is None:
+            costs = torch.zeros(count, dtype=torch.float64)
+        elif isinstance(costs, str):
+            if costs != "mistakes":
+                raise ValueError(f'costs must be "mistakes", None or a tensor, got {costs!r}')
+            costs = (labels == 0).double()
+        self.program_parts, self.part_features, self.smoother = parts, features, smoother
+        self.part_labels, self.part_costs = labels, checked("costs", costs, torch.float64, count)
+        self.n, self.dim = len(parts), features.features
+        self.bounds = checked_bounds(bounds, self.start())
+        self._outputs, self._ends = self._packed_outputs()
+        self.feature_map = SparseMap(parts, features)
+        self._most = features.most
+        self._check_labels()
+
+    def start(self) -> Tensor:
+        """Zeros."""
+        return torch.zeros(self.dim, dtype=torch.float64)
+
+    def structure(self, potentials: Tensor, block: int) -> PartScores:
+        """The outputs of an example, bound to scores [P] of its parts."""
+        parts = self.program_parts
+        places, length = parts.scores[parts.of(block)].long(), int(parts.longest[block])
+        return PartScores(potentials[None], parts.program, places, int(parts.roots[block]), length)
+
+    def oracle(self, potentials: Parts, block: int, smoother: Smoother = Max()) -> Response:  # noqa: B008 - immutable
+        """The oracle of the program."""
+        response = respond(self.structure(potentials[0], block), smoother)
+        return Response(response.value, (response.statistics[0][0],), response.atom)
+
+    def costs(self, block: int) -> Parts:
+        """ℓ_i: costs [P] of the parts of an example."""
+        return (self.part_costs[self.program_parts.of(block)],)
+
+    def label_atom(self, block: int) -> Tensor:
+        """Numbers of the parts of the labels within the example, in rising order, with -1 in front: int64 [m]."""
+        return self._outputs[self._ends[block] : self._ends[block + 1]].long()
+
+    def label_parts(self, block: int) -> Parts:
+        """How often the labels have each part, [P]."""
+        return (self.part_labels[self.program_parts.of(block)].double(),)
+
+    def parts(self, atom: Tensor, block: int) -> Parts:
+        """How often an output has each part, [P]."""
+        begin, end = self.program_parts.offsets[block : block + 2].tolist()
+        return (torch.bincount(atom[atom >= 0], minlength=end - begin).double(),)
+
+    def label_statistics(self) -> Tensor:
+        """Parts of the labels, [parts]."""
+        return self.part_labels.double()
+
+    def expected_cost(self, statistics: Tensor) -> float:
+        """(1/n) Σ ⟨ℓ_i, m_i⟩, compiled."""
+        from structsmooth.problems.linear.programs import compiled
+
+        cost: float = compiled.expected_cost(self._arrays, self._checked_statistics(statistics).numpy())
+        return cost
+
+    def dual_weights(self, statistics: Tensor, lam: float) -> Tensor:
+        """v = −(1/(λn)) Σ B_iᵀ(m_i − ν(y_i)), [dim], compiled."""
+        from structsmooth.problems.linear.programs import compiled
+
+        v = self.start()
+        compiled.dual_weights(self._arrays, self._checked_statistics(statistics).numpy(), -1 / lam, v.numpy())
+        return v
+
+    @reduced(mean_rows)
+    def block_gaps(self, w: Tensor, statistics: Tensor) -> Tensor:
+        """The block gaps g_i of all examples, by one oracle call on each: [n], compiled."""
+        from structsmooth.problems.linear.programs import compiled
+
+        w, gaps = self._checked_vector("w", w), torch.empty(self.n, dtype=torch.float64)
+        compiled.block_gaps(self._arrays, w.numpy(), self._checked_statistics(statistics).numpy(), gaps.numpy())
+        self.oracle_calls += self.n
+        return gaps
+
+    @reduced(mean)
+    def loss(self, w: Tensor, smoother: Smoother | None = None) -> float:
+        """(1/n) Σ f_i(w), compiled without smoothing."""
+        if not isinstance(smoother or self.smoother, Max):
+            return super().loss(w, smoother)
+        return self._passed(w, w.new_empty(0))[0]
+
+    @reduced(FullPass.reduced)
+    def full_pass(
+        self, w: Tensor, smoother: Smoother, *, with_loss: bool = False, with_statistics: bool = True
+    ) -> FullPass:
+        """As in :meth:`Problem.full_pass`, compiled without smoothing; it keeps no statistics."""
+        if not isinstance(smoother, Max):
+            return super().full_pass(w, smoother, with_loss=with_loss, with_statistics=with_statistics)
+        gradient = self.start()
+        loss, cost = self._passed(w, gradient)
+        own = self.own_loss(w, smoother, loss, with_loss)
+        return FullPass(w.clone(), smoother, loss, gradient, own, cost if isinstance(self.smoother, Max) else None)
+
+    @replicated
+    def frank_wolfe_epoch(
+        self,
+        point: DualIterate,
+        order: Tensor,
+        *,
+        lam: float,
+        steps: Steps = "fw",
+        shares: Tensor | None = None,
+        cache: Cache | None = None,
+        threads: int = 1,
+    ) -> tuple[DualIterate, Tensor | None]:
+        """The epoch of :meth:`LinearProblem.frank_wolfe_epoch`, compiled where there are no bounds."""
+        self.check_threads(threads)
+        if self.bounds is not None or not isinstance(self.smoother, Max):
+            return super().frank_wolfe_epoch(point, order, lam=lam, steps=steps, shares=shares, cache=cache)
+        from structsmooth.problems.linear.programs import compiled
+
+        w = self._checked_vector("point.weights", point.weights).clone()
+        statistics = self._checked_statistics(point.statistics).clone()
+        gaps = checked("point.gaps", point.gaps, torch.float64, self.n).clone()
+        blocks, draws = torch.arange(self.n), torch.empty(0, dtype=torch.float64)
+        if order.dtype == torch.float64:
+            draws = order
+        else:
+            blocks = checked("order [steps]", order, torch.int64, -1)
+        total, remaining = w.new_empty(0), w.new_empty(0)
+        if shares is not None:
+            total = w * shares.sum()
+            remaining = shares.flip(0).cumsum(0).flip(0)
+        needed = steps != "fw" or cache is not None
+        outputs, alphas, stamps = (own.clone() for own in (point.outputs, point.alphas, point.stamps))
+        if not needed:
+            outputs, alphas = torch.empty(0, dtype=torch.int32), w.new_empty(self.n, 0)
+        held = stamps if len(stamps) else torch.zeros(1, alphas.shape[1], dtype=torch.int32)
+        self.oracle_calls += compiled.frank_wolfe_epoch(
+            blocks.numpy(),
+            draws.numpy(),
+            self._arrays,
+            w.numpy(),
+            total.numpy(),
+            statistics.numpy(),
+            gaps.numpy(),
+            float(lam),
+            remaining.numpy(),
+            (outputs.numpy(), alphas.numpy(), held.numpy()),
+            (_STEPS[steps], LEAST_REST),
+            (False, 0.0, 0.0) if cache is None else (True, float(cache.factor), float(cache.least)),
+        )
+        sets = (outputs, alphas, stamps) if needed else (point.outputs, point.alphas, point.stamps)
+        return DualIterate(w, statistics, gaps, *sets), None if shares is None else total
+
+    @of_examples
+    def subset(self: P, indices: Tensor) -> P:
+        """The same problem over some of its examples."""
+        parts, rows = self.program_parts.select(indices)
+        features, labels, costs = self.part_features.select(rows), self.part_labels[rows], self.part_costs[rows]
+        return type(self)(parts, features, labels, costs, self.smoother, self.bounds)
+
+    def _packed_outputs(self) -> tuple[Tensor, Tensor]:
+        """The parts of the labels of all examples, int32 with -1 in front, and their offsets [n + 1]."""
+        parts, labels = self.program_parts, self.part_labels
+        if bool((labels < 0).any()):
+            raise ValueError("labels must not be negative: they say how often the labels have each part")
+        lengths = parts.longest
+        ends = torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
+        example = torch.repeat_interleave(parts.offsets.diff())
+        used = torch.repeat_interleave(labels)
+        counts = torch.bincount(example[used], minlength=len(parts))
+        if bool((counts > lengths).any()):
+            i = int((counts > lengths).nonzero()[0])
+            raise ValueError(f"labels of example {i} have {int(counts[i])} parts: outputs have at most {lengths[i]}")
+        rank = torch.arange(len(used)) - torch.repeat_interleave(counts.cumsum(0) - counts, counts)
+        outputs = torch.full((int(ends[-1]),), -1, dtype=torch.int32)
+        outputs[(ends[1:] - counts)[example[used]] + rank] = (used - parts.offsets[example[used]]).int()
+        return outputs, ends
+
+    def _check_labels(self) -> None:
+        """The labels are an output if the best one, by the number of parts that it shares with them, has all."""
+        from structsmooth.problems.linear.programs import compiled
+
+        known, values = self.part_labels > 0, torch.empty(self.n, dtype=torch.float64)
+        scores = torch.where(known, 1.0, -1.0 - self.program_parts.program.longest).double()
+        compiled.largest_scores(self._arrays, scores.numpy(), values.numpy())
+        example = torch.repeat_interleave(self.program_parts.offsets.diff())
+        counts = torch.bincount(example, self.part_labels.double(), self.n)
+        if bool((values != counts).any()):
+            raise ValueError(f"labels of example {int((values != counts).long().argmax())} are no output of it")
+
+    @property
+    def _arrays(self) -> tuple[Any, ...]:
+        """What all compiled passes take."""
+        parts, program = self.program_parts, self.program_parts.program
+        sizes = (program.depth, program.longest, program.scores)
+        tensors = (parts.offsets, parts.scores, parts.roots, self._outputs, self._ends, self.part_costs)
+        examples = tuple(tensor.numpy() for tensor in tensors)
+        return program.arrays, sizes, self.part_features.arrays, self._most, examples, self.shares.numpy()
+
+    def _passed(self, w: Tensor, gradient: Tensor) -> tuple[float, float]:
+        """Mean loss and cost of the best outputs; the gradient is added if there is room for it."""
+        from structsmooth.problems.linear.programs import compiled
+
+        w, arrays, count = self._checked_vector("w", w), self._arrays, min(threads.of_passes(), self.n)
+        cuts = [self.n * k // count for k in range(count + 1)]
+        own = [gradient, *(torch.zeros_like(gradient) for _ in range(count - 1))]
+
+        def of(k: int) -> tuple[float, float]:
+            sums: tuple[float, float] = compiled.full_pass(arrays, w.numpy(), own[k].numpy(), cuts[k], cuts[k + 1])
+            return sums
+
+        losses, costs = zip(*threads.on_threads(of, count), strict=True)
+        for other in own[1:]:
+            gradient += other
+        self.oracle_calls += self.n
+        return sum(losses), sum(costs)
+
+    def _checked_vector(self, name: str, w: Tensor) -> Tensor:
+        return checked(name, w, torch.float64, self.dim)
+
+    def _checked_statistics(self, statistics: Tensor) -> Tensor:
+        return checked("statistics", self.unpacked(statistics), torch.float64, len(self.part_labels))
