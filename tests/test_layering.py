@@ -31,7 +31,7 @@ LAYERS = [
     {"structsmooth.problems.derived"},
     {"structsmooth.problems"},
     {"structsmooth.problems.linear"},
-    {"structsmooth.problems.linear.factor_graph", "structsmooth.problems.linear.chain"},
+    {"structsmooth.problems.linear." + room for room in ("chain", "factor_graph", "programs")},
     {"structsmooth.problems.linear.__init__"},
     {"structsmooth.problems.__init__"},
     {"structsmooth.checkpoint", "structsmooth.history"},

@@ -11,10 +11,11 @@ from torch.nn.functional import one_hot
 from structsmooth.costs import Cost
 from structsmooth.problems.affine import Parts
 from structsmooth.problems.bounds import Bounds, checked_bounds
+from structsmooth.problems.linear.arrays import checked
 from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.problems.linear.batches import StructureBatch
 from structsmooth.problems.linear.blocks import Response, respond
-from structsmooth.problems.linear.chain.data import ChainData, checked, checked_mask, smoothing
+from structsmooth.problems.linear.chain.data import ChainData, checked_mask, smoothing
 from structsmooth.problems.linear.chain.packed import unpacked
 from structsmooth.sequences import Sequences, check_labelled, pad
 from structsmooth.smoothing import Max, Smoother

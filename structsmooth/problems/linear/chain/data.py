@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from structsmooth.problems.affine import Parts
+from structsmooth.problems.linear.arrays import checked
 from structsmooth.scores import linear_chain
 from structsmooth.sequences import DenseSequences, Sequences, SparseSequences
 from structsmooth.smoothing import L2, Entropy, Max, Smoother
@@ -214,17 +215,6 @@ def _features(sequences: Sequences) -> tuple[Any, ...]:
 
 def _array(tensor: Tensor) -> Any:
     return tensor.contiguous().numpy()
-
-
-def checked(name: str, tensor: Tensor, dtype: torch.dtype, *shape: int) -> Tensor:
-    """A contiguous tensor, if it has what compiled code expects; a size of -1 stands for any."""
-    if not isinstance(tensor, Tensor):
-        raise TypeError(f"{name} must be a torch.Tensor, got {type(tensor).__name__}")
-    if (tensor.dtype, tensor.device.type) != (dtype, "cpu"):
-        raise TypeError(f"{name} must be {dtype} on the CPU, got {tensor.dtype} on {tensor.device}")
-    if tensor.dim() != len(shape) or any(size not in (-1, own) for size, own in zip(shape, tensor.shape, strict=True)):
-        raise ValueError(f"{name} must have shape {shape}, got {tuple(tensor.shape)}")
-    return tensor.detach().contiguous()
 
 
 def summed(vectors: Sequence[Tensor]) -> Tensor:

@@ -9,8 +9,9 @@ from torch import Tensor
 
 from structsmooth.compiled.threads import on_threads
 from structsmooth.problems.linear.active_set import LEAST_REST, Cache, DualIterate, Steps
+from structsmooth.problems.linear.arrays import checked
 from structsmooth.problems.linear.ascent import SmoothedIterate
-from structsmooth.problems.linear.chain.data import ChainData, checked, smoothing
+from structsmooth.problems.linear.chain.data import ChainData, smoothing
 from structsmooth.problems.linear.chain.packed import Changes, packed, unpacked
 from structsmooth.problems.linear.exponentiated import GibbsIterate, rounding_of
 from structsmooth.smoothing import Smoother

@@ -8,8 +8,9 @@ from torch import Tensor
 
 from structsmooth.costs import Cost, Hamming
 from structsmooth.kernels import check_semidefinite, checked_gram
+from structsmooth.problems.linear.arrays import checked
 from structsmooth.problems.linear.chain.blocks import ChainBlocks
-from structsmooth.problems.linear.chain.data import ChainData, checked
+from structsmooth.problems.linear.chain.data import ChainData
 from structsmooth.problems.sharding import of_examples
 from structsmooth.sequences import DenseSequences
 from structsmooth.smoothing import Max

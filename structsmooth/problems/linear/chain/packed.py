@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from structsmooth.problems.linear.chain.data import ChainData, Part, checked
+from structsmooth.problems.linear.arrays import checked
+from structsmooth.problems.linear.chain.data import ChainData, Part
 
 # A digest of the lengths of sequences, and numbers of sequences, rows, states and entries.
 _HEADER = 5

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from structsmooth.problems.base import FullPass
+from structsmooth.problems.linear.arrays import checked
 from structsmooth.problems.linear.chain import hogwild
-from structsmooth.problems.linear.chain.data import ChainData, checked, smoothing
+from structsmooth.problems.linear.chain.data import ChainData, smoothing
 from structsmooth.smoothing import Smoother
 
 

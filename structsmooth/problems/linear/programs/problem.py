@@ -10,9 +10,9 @@ from structsmooth.problems.affine import Parts
 from structsmooth.problems.base import FullPass
 from structsmooth.problems.bounds import Bounds, checked_bounds
 from structsmooth.problems.linear.active_set import LEAST_REST, Cache, DualIterate, Steps
+from structsmooth.problems.linear.arrays import checked
 from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.problems.linear.blocks import Response, respond
-from structsmooth.problems.linear.chain.data import checked
 from structsmooth.problems.linear.programs.feature_map import SparseMap
 from structsmooth.problems.linear.programs.parts import PairFeatures, PartRows, ProgramParts
 from structsmooth.problems.linear.programs.structure import PartScores
