@@ -216,7 +216,7 @@ class Segments(Task):
     rate: float = 1.0
     seed: int = field(default=0, metadata={"flag": None})
 
-    summary: ClassVar[str] = "labelled segments of time series, such as the waves of electrocardiograms"
+    summary: ClassVar[str] = "labelled segments of time series, such as heartbeats"
     files: ClassVar[str] = (
         "A .csv table with a line for each sample: columns of numbers, label, and series if there are several; or an "
         ".npz archive of signal, series_start, labels and segments. PATH#1-140 selects series."
