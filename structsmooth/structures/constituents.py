@@ -80,7 +80,8 @@ class Constituents(DynamicProgram):
 
     def check_values(self, name: str) -> None:
         """Raise ``ValueError`` for NaN or +inf inside the sentences."""
-        checks.require_below_infinity(name, getattr(self, name), lambda: self.spans[self.mask])
+        scores = getattr(self, name)
+        checks.require_below_infinity(name, scores, lambda: scores[self.mask] if scores is self.spans else scores)
 
     @property
     def mask(self) -> Tensor:

@@ -1,6 +1,7 @@
 """Bad potentials, labels, costs and k are refused by every structure, in its constructor and by its methods."""
 
 import re
+from inspect import signature
 from typing import Any
 
 import torch
@@ -49,13 +50,15 @@ def calls_with_bad_potentials(member: Member) -> Refusals:
     instance = member.random("tiny")
     structure, potentials = member.build(*instance), potentials_of(instance)
     used = member.used(*instance) if member.used else [torch.ones_like(p, dtype=torch.bool) for p in potentials]
+    parameters = signature(type(structure)).parameters.values()
+    optional = {parameter.name for parameter in parameters if parameter.default is None}
     cases: Refusals = {}
     for i, name in enumerate(structure.potential_names):
         for defect, (bad, error, message) in bad_potentials(name, potentials[i], used[i]).items():
             wrong = [*potentials[:i], bad, *potentials[i + 1 :]]
             arguments = with_potentials(instance, wrong)
             # One tensor alone may be anywhere, boxes need scores that they fit, and what has a default may be left out.
-            excused = {"elsewhere": len(instance) == 1, "None": hasattr(type(structure), name)}
+            excused = {"elsewhere": len(instance) == 1, "None": name in optional}
             if member.build is not box_candidates and not excused.get(defect):
                 cases[f"{name}: {defect}"] = (lambda a=arguments: member.build(*a), error, message)
             cases[f"replacing {name}: {defect}"] = (lambda p=wrong: structure.replace(*p), error, message)
