@@ -199,8 +199,13 @@ def _augmented(scores: Tensor, costs: Tensor) -> Tensor:
 
 
 def lengths_of(structure: Structure, y: Tensor) -> Tensor:
-    """Number of variables of each example, [B]: the structure's ``lengths``, or as many as outputs ``y`` have."""
-    lengths = getattr(structure, "lengths", None)
+    """Number of variables of each example, [B]: the structure's ``lengths``, or as many as outputs ``y`` have.
+
+    Where variables are pairs of positions, such as spans, they are those of the structure's ``mask``.
+    """
+    lengths, mask = getattr(structure, "lengths", None), getattr(structure, "mask", None)
+    if lengths is not None and isinstance(mask, Tensor) and mask.dim() > 2:
+        return mask.flatten(1).sum(1)
     if lengths is None:
         return torch.full(y.shape[:1], math.prod(y.shape[1:]), device=y.device)
     return torch.as_tensor(lengths)
