@@ -12,6 +12,7 @@ if TYPE_CHECKING:  # a task loads when it is asked for, and with it what only it
     from structsmooth.tasks.localization import Localization
     from structsmooth.tasks.multilabel import Multilabel
     from structsmooth.tasks.ocr import OCR
+    from structsmooth.tasks.parsing import Parsing
     from structsmooth.tasks.pose import Pose
     from structsmooth.tasks.scenes import Scenes
     from structsmooth.tasks.segmentation import Segmentation
@@ -28,6 +29,7 @@ __all__ = [
     "FittedTask",
     "Localization",
     "Multilabel",
+    "Parsing",
     "Pose",
     "Scenes",
     "Segmentation",
@@ -46,6 +48,7 @@ TASKS = {
     "alignment": "structsmooth.tasks.alignment:Alignment",
     "localization": "structsmooth.tasks.localization:Localization",
     "pose": "structsmooth.tasks.pose:Pose",
+    "parsing": "structsmooth.tasks.parsing:Parsing",
     "segments": "structsmooth.tasks.segments:Segments",
 }
 

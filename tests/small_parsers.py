@@ -1,5 +1,6 @@
 """Small problems over projective trees with sparse features of their arcs, and the enumeration of the trees."""
 
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -7,7 +8,7 @@ import torch
 from torch import Tensor
 
 from structsmooth import PairFeatures, PartRows, ProgramParts, ProgramProblem
-from structsmooth.problems import arcs_of
+from structsmooth.problems import arcs_of, behind_arcs
 
 LENGTHS = torch.tensor([3, 1, 4, 2, 3])
 BITS = 6
@@ -43,8 +44,8 @@ def random_trees(lengths: Tensor, seed: int = 0, single_root: bool = True) -> Te
     return labels
 
 
-def random_pairs(lengths: Tensor, seed: int = 0) -> PairFeatures:
-    """Four templates for arcs and two more for the words between."""
+def random_pairs(lengths: Tensor, seed: int = 0, labels: int = 0) -> PairFeatures:
+    """Four templates for arcs and two more for the words between; with labels, two of the four are theirs."""
     generator = torch.Generator().manual_seed(seed)
 
     def keys(rows: int, columns: int) -> Tensor:
@@ -55,13 +56,39 @@ def random_pairs(lengths: Tensor, seed: int = 0) -> PairFeatures:
     begin = torch.repeat_interleave(places[:-1], offsets.diff())
     tokens = int(places[-1])
     tables = (keys(tokens, 6), keys(tokens, 6), keys(5, 6), keys(tokens, 2))
-    return PairFeatures((begin + heads).int(), (begin + modifiers).int(), *tables, bits=BITS)
+    pairs = PairFeatures((begin + heads).int(), (begin + modifiers).int(), *tables, bits=BITS)
+    if not labels:
+        return pairs
+    # Each word with itself, once for every label, whose features are those of the first two columns alone.
+    arcs, offsets = behind_arcs(lengths, labels)
+    words = torch.arange(tokens)[torch.ones(tokens).bool().index_fill_(0, places[:-1], False)].repeat_interleave(labels)
+    first, second = (torch.empty(int(offsets[-1]), dtype=torch.int32) for _ in range(2))
+    kinds, is_arc = torch.zeros_like(first), torch.zeros_like(first).bool().index_fill_(0, arcs, True)
+    first[arcs], second[arcs] = pairs.first, pairs.second
+    first[~is_arc] = second[~is_arc] = words.int()
+    kinds[~is_arc] = torch.arange(1, labels + 1).repeat(int(lengths.sum())).int()
+    columns = torch.tensor([[2, 6], *[[0, 2]] * labels])
+    return replace(pairs, first=first, second=second, kinds=kinds, kind_keys=keys(1 + labels, 6), kind_columns=columns)
 
 
 def pair_problem(single_root: bool = True, **settings: Any) -> ProgramProblem:
     labels = random_trees(LENGTHS, single_root=single_root)
     parts = ProgramParts.projective_trees(LENGTHS, single_root)
     return ProgramProblem(parts, random_pairs(LENGTHS), labels, **settings)
+
+
+def labelled_problem(labels: int = 3, **settings: Any) -> ProgramProblem:
+    """Trees whose words also have one of three labels each."""
+    generator = torch.Generator().manual_seed(5)
+    arcs, offsets = behind_arcs(LENGTHS, labels)
+    every = torch.zeros(int(offsets[-1]), dtype=torch.int64)
+    is_arc = torch.zeros(len(every)).bool().index_fill_(0, arcs, True)
+    words = int(LENGTHS.sum())
+    chosen = torch.zeros(words, labels, dtype=torch.int64)
+    chosen[torch.arange(words), torch.randint(labels, (words,), generator=generator)] = 1
+    every[arcs], every[~is_arc] = random_trees(LENGTHS), chosen.flatten()
+    parts = ProgramParts.projective_trees(LENGTHS, labels=labels)
+    return ProgramProblem(parts, random_pairs(LENGTHS, labels=labels), every, **settings)
 
 
 def row_problem(**settings: Any) -> ProgramProblem:
@@ -90,10 +117,14 @@ def feature_matrix(problem: ProgramProblem) -> Tensor:
         for table in (features.first_keys, features.second_keys, features.distance_keys, features.between_keys)
     )
     reach, plain = len(distances) // 2, first.shape[1] - between.shape[1]
-    for p, (a, b) in enumerate(zip(features.first.tolist(), features.second.tolist(), strict=True)):
-        sums = first[a] + second[b] + distances[min(max(b - a, -reach), reach) + reach]
-        columns = sums[:plain].tolist()
-        for c in range(min(a, b) + 1, max(a, b)):
+    kinds = torch.zeros_like(features.first) if features.kinds is None else features.kinds
+    for p, (a, b, kind) in enumerate(zip(features.first, features.second, kinds, strict=True)):
+        sums = first[a] + second[b] + distances[min(max(int(b - a), -reach), reach) + reach]
+        begin, end = 0, first.shape[1]
+        if features.kind_keys is not None and features.kind_columns is not None:
+            sums, (begin, end) = sums + features.kind_keys.long()[kind], features.kind_columns[kind].tolist()
+        columns = sums[begin : min(plain, end)].tolist()
+        for c in range(min(a, b) + 1, max(a, b)) if end > plain else ():
             columns += (sums[plain:] + between[c]).tolist()
         for column in columns:
             matrix[p, column % 2**32 >> 32 - features.bits] += 1

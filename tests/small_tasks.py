@@ -15,12 +15,14 @@ import pose_images
 import pytest
 import scene_images
 import signals
+import treebanks
 
 from structsmooth import BCFW, CasimirSVRG, SoftBCFW
 from structsmooth.solvers import Solver
 from structsmooth.tasks import FittedTask, Task, load_task
 from structsmooth.tasks.localization import Detection
 from structsmooth.tasks.localization.box_features import BACKBONES
+from structsmooth.tasks.parsing.data import read_trees
 from structsmooth.tasks.text.conll import read_conll
 
 NAMES = {"John Smith": "PER", "Ada": "PER", "Acme Corp": "ORG", "New York City": "LOC"}
@@ -527,4 +529,35 @@ SEGMENTS = Case(
     passes=40,
     default_data=("ludb/ludb.npz",),
 )
-CASES = [NER, CHUNKING, OCR, MULTILABEL, ALIGNMENT, SEGMENTATION, SCENES, LOCALIZATION, POSE, SEGMENTS]
+# Dependency trees.
+
+
+def spoiled_treebank(folder: Path) -> tuple[str, str]:
+    (folder / "bad.conllu").write_text(treebanks.conllu().replace("\tsees\t", "\t", 1))
+    return str(folder / "bad.conllu"), ":5: expected a row of CoNLL-U"
+
+
+PARSING = Case(
+    "parsing",
+    treebanks.write,
+    spoiled_treebank,
+    gold=lambda sentence: sentence.tree,
+    key=lambda tree: (tree.heads, _shortened(tree.relations)),
+    read_back=lambda text, _: [
+        (sentence.tree.heads, sentence.tree.relations) for sentence in read_trees(io.StringIO(text)) if sentence.tree
+    ],
+    reached={"uas": 1.0, "las": 1.0},
+    unlabelled="these sentences have no trees",
+    settings={"bits": 12},
+    variants=({"labelled": False}, {"subtypes": True, "pos": "xpos"}),
+    lam=1e-2,
+    passes=40,
+    default_data=("ud_english_ewt/train.conllu.gz", "ud_english_ewt/test.conllu.gz"),
+)
+
+
+def _shortened(relations: Sequence[str]) -> tuple[str, ...]:
+    return tuple(relation.partition(":")[0] for relation in relations)
+
+
+CASES = [NER, CHUNKING, OCR, MULTILABEL, ALIGNMENT, SEGMENTATION, SCENES, LOCALIZATION, POSE, SEGMENTS, PARSING]

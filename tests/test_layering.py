@@ -50,6 +50,7 @@ LAYERS = [
         "structsmooth.tasks." + room
         for room in ("localization", "multilabel", "ocr", "pose", "scenes", "segmentation", "segments", "text")
     },
+    {"structsmooth.tasks.parsing"},
     {"structsmooth.tasks.__init__"},
     {"structsmooth.tasks.trained"},
     {"structsmooth.estimators", "structsmooth.report"},

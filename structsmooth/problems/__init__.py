@@ -11,7 +11,14 @@ from structsmooth.problems.linear.exponentiated import GibbsIterate
 from structsmooth.problems.linear.factor_graph import FactorGraphProblem
 from structsmooth.problems.linear.factor_graph.data import FactorGraphs
 from structsmooth.problems.linear.module import LinearModuleProblem
-from structsmooth.problems.linear.programs import PairFeatures, PartRows, ProgramParts, ProgramProblem, arcs_of
+from structsmooth.problems.linear.programs import (
+    PairFeatures,
+    PartRows,
+    ProgramParts,
+    ProgramProblem,
+    arcs_of,
+    behind_arcs,
+)
 from structsmooth.problems.module import LinearizedProblem, ModuleProblem
 from structsmooth.problems.partition import PartitionedProblem, partitioned
 from structsmooth.problems.sharding import of_examples, sharded
@@ -43,6 +50,7 @@ __all__ = [
     "SmoothedIterate",
     "SparseChainProblem",
     "arcs_of",
+    "behind_arcs",
     "of_examples",
     "partitioned",
     "respond",

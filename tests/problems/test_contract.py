@@ -8,7 +8,7 @@ import pytest
 import torch
 from linear_problems import SPACES, problem_of
 from small_networks import PROBLEMS, chain_problem
-from small_parsers import pair_problem, row_problem
+from small_parsers import labelled_problem, pair_problem, row_problem
 from small_problems import collate, dense_examples, random_dense_problem, random_gram_problem, random_problem
 from torch import Tensor
 from torch.testing import assert_close
@@ -78,6 +78,7 @@ MEMBERS: dict[str, Callable[[], Problem]] = {
     "sparse chain, bounds": boxed,
     "program, rows": row_problem,
     "program, pairs": pair_problem,
+    "program, labels": labelled_problem,
     "program, pairs, bounds": lambda: pair_problem(bounds=(torch.full((64,), -0.3), torch.full((64,), 0.4))),
     "program, pairs, likelihood": lambda: pair_problem(costs=None, smoother=Entropy(1.0)),
     "weighted program, rows": lambda: weighted(row_problem),

@@ -114,6 +114,7 @@ def test_draws_examples_of_its_kind(made):
         "multilabel": 'class="chips"',
         "alignment": 'class="grid"',
         "segments": "<polyline",
+        "parsing": "<path",
     }
     assert drawn.get(case.name, "data:image/") in shown
     assert 'class="alternatives"' in shown

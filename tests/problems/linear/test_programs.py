@@ -1,11 +1,21 @@
 """Sparse features of the parts of programs: enumeration, a module over the same trees, and plain torch steps."""
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import pytest
 import torch
-from small_parsers import LENGTHS, feature_matrix, pair_problem, random_pairs, random_trees, row_problem, trees
+from small_parsers import (
+    LENGTHS,
+    feature_matrix,
+    labelled_problem,
+    pair_problem,
+    random_pairs,
+    random_trees,
+    row_problem,
+    trees,
+)
 from torch import Tensor, nn
 from torch.testing import assert_close
 
@@ -34,6 +44,7 @@ KINDS: dict[str, Callable[[], ProgramProblem]] = {
     "pairs": pair_problem,
     "several roots": lambda: pair_problem(single_root=False),
     "costs": lambda: pair_problem(costs=torch.rand(39, generator=torch.Generator().manual_seed(4)).double()),
+    "labels": labelled_problem,
     "weighted": lambda: pair_problem().weighted(torch.linspace(0.5, 3.0, 5)),
 }
 
@@ -50,14 +61,17 @@ def random_weights(problem: ProgramProblem, seed: int = 0) -> Tensor:
 def every_tree(problem: ProgramProblem) -> list[Tensor]:
     """Parts of all outputs of each example, float64 [outputs, P]."""
     heads, modifiers, offsets = arcs_of(LENGTHS)
-    single = bool(
-        (torch.bincount(torch.repeat_interleave(offsets.diff()), (heads == 0) * problem.part_labels) == 1).all()
-    )
+    single = problem.program_parts.program is ProgramParts.projective_trees(LENGTHS).program
     outputs = []
     for i, words in enumerate(LENGTHS.tolist()):
         own = slice(offsets[i], offsets[i + 1])
         every = torch.tensor(trees(words, single))
-        outputs.append((every[:, modifiers[own] - 1] == heads[own]).double())
+        arcs = (every[:, modifiers[own] - 1] == heads[own]).double()
+        labels = problem.program_parts.alternatives
+        if labels:
+            chosen = torch.eye(labels)[torch.tensor(list(product(range(labels), repeat=words)))].flatten(1).double()
+            arcs = torch.cat([arcs.repeat_interleave(len(chosen), 0), chosen.repeat(len(arcs), 1)], 1)
+        outputs.append(arcs)
     return outputs
 
 
@@ -222,6 +236,12 @@ PROGRAM = Program(head=[0, 1, 2, 2], left=[-1, 0, 1, 0], index=[-1, 0, 1, 2], sc
         ({"scores": torch.tensor([0, 1, 3]).int()}, ValueError, "scores must be from 0 to 2, got 0 to 3"),
         ({"offsets": torch.tensor([0, 2])}, ValueError, "offsets must rise from 0 to the number of scores, 3"),
         ({"offsets": torch.tensor([0, 1, 3])}, ValueError, "offsets must have one entry more than roots"),
+        ({"choices": torch.tensor([1]), "alternatives": 2}, ValueError, "parts of choices must be the last"),
+        (
+            {"choices": torch.tensor([-1]), "alternatives": 2},
+            ValueError,
+            "choices must be numbers from 0, one",
+        ),
     ],
 )
 def test_refuses_parts_that_do_not_fit(change: dict[str, Any], error: type[Exception], message: str) -> None:
@@ -248,12 +268,18 @@ def test_refuses_rows_that_do_not_fit(change: dict[str, Any], error: type[Except
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"first": torch.tensor([0])}, TypeError, "first and second must be int32, got torch.int64"),
-        ({"second": torch.tensor([0, 1]).int()}, ValueError, "must have the same shapes"),
+        ({"first": torch.tensor([0])}, TypeError, r"first must be int32 \[parts\], got torch.int64"),
+        ({"second": torch.tensor([0, 1]).int()}, TypeError, r"second must be int32 \[parts\]"),
         ({"second": torch.tensor([2]).int()}, ValueError, "second must be from 0 to 1"),
-        ({"first_keys": torch.zeros(2, 3)}, TypeError, "first_keys must be a matrix of uint32, got torch.float32"),
-        ({"distance_keys": torch.zeros(2, 3, dtype=torch.uint32)}, ValueError, r"shape \[2R \+ 1, K\] with K = 3"),
-        ({"between_keys": torch.zeros(2, 4, dtype=torch.uint32)}, ValueError, r"with 2 tokens and J <= 3"),
+        ({"kinds": torch.tensor([1]).int()}, ValueError, "kinds must be from 0 to 0"),
+        (
+            {"first_keys": torch.zeros(2, 3)},
+            TypeError,
+            r"first_keys must be uint32 of shape \(2, 3\), got",
+        ),
+        ({"distance_keys": torch.zeros(2, 3, dtype=torch.uint32)}, ValueError, r"shape \[2R \+ 1, K\]"),
+        ({"between_keys": torch.zeros(2, 4, dtype=torch.uint32)}, ValueError, r"\[tokens, J\] with J <= K = 3"),
+        ({"kind_columns": torch.tensor([[0, 4]])}, ValueError, "rising pairs of numbers from 0 to 3 for 1 kinds"),
         ({"bits": 31}, ValueError, "bits must be from 1 to 30, got 31"),
     ],
 )

@@ -15,9 +15,10 @@ from structsmooth.problems.linear.programs.compiled_features import add_features
 from structsmooth.structures.programs.compiled import follow, max_product
 
 # Tuples that compiled passes take:
-#   data: the arrays of a program; (its depth, its longest derivation, its number of scores); features of parts, and the
-#       most that a part has; (offsets of the parts of examples [n + 1], the score of each part, roots [n], parts of the
-#       labels, offsets of the outputs of examples [n + 1], costs of parts); shares of examples [n]
+#   data: the arrays of a program; (its depth, its longest derivation, its number of scores, alternatives of a choice);
+#       features of parts, and the most that a part has; (offsets of the parts of examples [n + 1], the score of each
+#       part, roots [n], choices [n], parts of the labels, offsets of the outputs of examples [n + 1], costs of parts);
+#       shares of examples [n]
 #   sets, steps, cache: as in structsmooth.problems.linear.chain.compiled_dual
 
 Work = namedtuple("Work", "theta parts value choices stack used scores direction touched y room")
@@ -26,11 +27,11 @@ Work = namedtuple("Work", "theta parts value choices stack used scores direction
 @compiled
 def workspace(data):
     """Room for one example at a time; all scores of the program are forbidden."""
-    program, (depth, longest, scores), _, most, examples, _ = data
+    program, (depth, longest, scores, _), _, most, examples, _ = data
     nodes, largest, length = program[0].shape[0] - 1, 0, 0
     for i in range(examples[0].shape[0] - 1):
         largest = max(largest, examples[0][i + 1] - examples[0][i])
-        length = max(length, examples[4][i + 1] - examples[4][i])
+        length = max(length, examples[5][i + 1] - examples[5][i])
     theta = np.full(scores + 1, -np.inf)
     theta[scores] = 0.0
     return Work(
@@ -51,7 +52,7 @@ def workspace(data):
 @compiled
 def augmented(i, data, weights, scale, work):
     """Scores of the parts of example i plus ``scale`` times their costs, in ``work.scores``; returns their number."""
-    features, offsets, costs = data[2], data[4][0], data[4][5]
+    features, offsets, costs = data[2], data[4][0], data[4][6]
     begin, count = offsets[i], offsets[i + 1] - offsets[i]
     for p in range(count):
         score = scale * costs[begin + p]
@@ -65,26 +66,36 @@ def augmented(i, data, weights, scale, work):
 def best(i, data, work):
     """The largest score of an output under ``work.scores``; the output goes to ``work.y``."""
     program, sizes, examples = data[0], data[1], data[4]
-    begin, end, root, missing = examples[0][i], examples[0][i + 1], examples[2][i], sizes[2]
-    places, length = examples[1], examples[4][i + 1] - examples[4][i]
+    begin, root, missing, alternatives = examples[0][i], examples[2][i], sizes[2], sizes[3]
+    places, choices, length = examples[1], examples[3][i], examples[5][i + 1] - examples[5][i]
+    count, derived = examples[0][i + 1] - begin - choices * alternatives, length - choices
     theta, parts, used, y = work.theta, work.parts, work.used, work.y
-    for p in range(end - begin):
+    for p in range(count):
         theta[places[begin + p]] = work.scores[p]
         parts[places[begin + p]] = p
     max_product(program, theta, root, work.value, work.choices)
-    for j in range(length):
+    for j in range(derived):
         used[j] = missing
     if work.value[root] > -np.inf:
         follow(program, missing, work.choices, root, work.stack, used)
-    for j in range(length):  # sorted by insertion
+    for j in range(derived):  # sorted by insertion
         part, k = parts[used[j]], j
         while k > 0 and y[k - 1] > part:
             y[k] = y[k - 1]
             k -= 1
         y[k] = part
-    for p in range(end - begin):
+    for p in range(count):
         theta[places[begin + p]] = -np.inf
-    return work.value[root]
+    total = work.value[root]
+    for j in range(choices):
+        first = count + j * alternatives
+        part = first
+        for p in range(first + 1, first + alternatives):
+            if work.scores[p] > work.scores[part]:
+                part = p
+        y[derived + j] = part
+        total += work.scores[part]
+    return total
 
 
 @compiled
@@ -160,7 +171,7 @@ def frank_wolfe_epoch(order, draws, data, weights, total, statistics, gaps, lam,
     """
     outputs, alphas, stamped = sets
     (kind, least), (caching, factor, least_gap) = steps, cache
-    features, (offsets, _, _, _, output_offsets, _), shares = data[2], data[4], data[5]
+    features, (offsets, _, _, _, _, output_offsets, _), shares = data[2], data[4], data[5]
     work, capacity = workspace(data), alphas.shape[1]
     sums, found = np.zeros(weights.shape[0]), np.zeros(capacity)
     scores, direction, touched, room, y = work.scores, work.direction, work.touched, work.room, work.y
@@ -216,7 +227,7 @@ def full_pass(data, weights, gradient, begin, end):
 
     The losses are f(w) = max <theta + costs, s> - <theta, labels>.
     """
-    features, (offsets, _, _, labels, output_offsets, costs), shares = data[2], data[4], data[5]
+    features, (offsets, _, _, _, labels, output_offsets, costs), shares = data[2], data[4], data[5]
     work, loss, cost = workspace(data), 0.0, 0.0
     for i in range(begin, end):
         first, length = output_offsets[i], output_offsets[i + 1] - output_offsets[i]
@@ -256,7 +267,7 @@ def block_gaps(data, weights, statistics, gaps):
 @entry_point
 def dual_weights(data, statistics, factor, out):
     """out += factor * the sum of B^T(m - labels), each times the share of its example."""
-    features, (offsets, _, _, labels, output_offsets, _), shares = data[2], data[4], data[5]
+    features, (offsets, _, _, _, labels, output_offsets, _), shares = data[2], data[4], data[5]
     work = workspace(data)
     for i in range(shares.shape[0]):
         count = offsets[i + 1] - offsets[i]
@@ -270,7 +281,7 @@ def dual_weights(data, statistics, factor, out):
 @entry_point
 def expected_cost(data, statistics):
     """Sum of the costs under the statistics, each times the share of its example."""
-    offsets, costs, shares, total = data[4][0], data[4][5], data[5], 0.0
+    offsets, costs, shares, total = data[4][0], data[4][6], data[5], 0.0
     for i in range(shares.shape[0]):
         begin, end = offsets[i], offsets[i + 1]
         total += shares[i] * _mean_score(costs[begin:end], statistics[begin:end], end - begin)

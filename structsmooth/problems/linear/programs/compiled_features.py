@@ -3,19 +3,18 @@
 Features are one of the tuples
 
 - (columns, row offsets): part p has the features columns[row_offsets[p] : row_offsets[p + 1]], each of value 1;
-- (first, second, keys of firsts, keys of seconds, keys of distances, keys of betweens, shift): part p is about the
-  tokens first[p] and second[p]. Its features are the upper bits of sums of keys: one for each column of the first three
-  tables of keys, and for the last of these columns, as many as the fourth table has, one for each token between.
+- (first, second, kinds, keys of firsts, keys of seconds, keys of distances, keys of kinds, columns of kinds, keys of
+  betweens, shift): those of :class:`structsmooth.PairFeatures`, which drop ``shift`` bits of sums of keys.
 
 Their number is known when a loop is compiled, which leaves nothing to decide in it.
 """
 
 import numpy as np
 
-from structsmooth.compiled.jit import compiled
+from structsmooth.compiled.jit import compiled, uncounted
 
 
-@compiled
+@uncounted
 def columns_of(features, part, room):
     """Writes the features of a part to ``room``, and returns their number."""
     if len(features) == 2:
@@ -24,18 +23,20 @@ def columns_of(features, part, room):
         for q in range(count):
             room[q] = features[0][begin + q]
         return count
-    first, second, distances, shift = features[0][part], features[1][part], features[4], features[6]
-    of_first, of_second, reach = features[2][first], features[3][second], distances.shape[0] // 2
-    of_distance = distances[min(max(second - first, -reach), reach) + reach]
-    between, templates = features[5], of_first.shape[0]
-    count = templates - between.shape[1]
-    for k in range(count):
-        room[k] = np.uint32(of_first[k] + of_second[k] + of_distance[k]) >> shift
-    q, low, high = count, min(first, second), max(first, second)
-    for k in range(count, templates):
-        ends = of_first[k] + of_second[k] + of_distance[k]
+    first, second, kind, distances = features[0][part], features[1][part], features[2][part], features[5]
+    of_first, of_second, of_kind = features[3][first], features[4][second], features[6][kind]
+    reach = distances.shape[0] // 2
+    of_distance, between, shift = distances[min(max(second - first, -reach), reach) + reach], features[8], features[9]
+    begin, end = features[7][kind]
+    plain, q = min(end, of_first.shape[0] - between.shape[1]), 0
+    for k in range(begin, plain):
+        room[q] = np.uint32(of_first[k] + of_second[k] + of_distance[k] + of_kind[k]) >> shift
+        q += 1
+    low, high = min(first, second), max(first, second)
+    for k in range(max(begin, plain), end):
+        ends = of_first[k] + of_second[k] + of_distance[k] + of_kind[k]
         for token in range(low + 1, high):
-            room[q] = np.uint32(ends + between[token, k - count]) >> shift
+            room[q] = np.uint32(ends + between[token, k - plain]) >> shift
             q += 1
     return q
 

@@ -6,13 +6,14 @@ import torch
 from torch import Tensor
 
 from structsmooth.problems.affine import Parts
-from structsmooth.problems.linear.programs.parts import PairFeatures, PartRows, ProgramParts
+from structsmooth.problems.linear.programs.features import PartFeatures
+from structsmooth.problems.linear.programs.parts import ProgramParts
 
 
 class SparseMap:
     """Scores of parts as sums of the weights of their features."""
 
-    def __init__(self, parts: ProgramParts, features: PartRows | PairFeatures) -> None:
+    def __init__(self, parts: ProgramParts, features: PartFeatures) -> None:
         self.program_parts, self.features, self.most = parts, features, features.most
         self._sums: Any = None
 

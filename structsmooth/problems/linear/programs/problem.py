@@ -14,8 +14,9 @@ from structsmooth.problems.linear.arrays import checked
 from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.problems.linear.blocks import Response, respond
 from structsmooth.problems.linear.programs.feature_map import SparseMap
-from structsmooth.problems.linear.programs.parts import PairFeatures, PartRows, ProgramParts
-from structsmooth.problems.linear.programs.structure import PartScores
+from structsmooth.problems.linear.programs.features import PartFeatures
+from structsmooth.problems.linear.programs.parts import ProgramParts
+from structsmooth.problems.linear.programs.structure import PartScores, with_choices
 from structsmooth.problems.sharding import mean, mean_rows, of_examples, reduced, replicated
 from structsmooth.smoothing import Max, Smoother
 
@@ -38,7 +39,7 @@ class ProgramProblem(LinearProblem):
         features: of all parts.
         labels: how often the labels have each part, int64 [parts].
         costs: part costs ℓ_i, float64 [parts]. The default is 1 for each part that the labels do not have: for trees,
-            the number of wrong heads. ``None`` for no margin.
+            the number of wrong heads, and of wrong labels of words. ``None`` for no margin.
         smoother: smoother of the objective; see :class:`~structsmooth.problems.Problem`.
         bounds: lower and upper bounds of the weights, [dim] each; steps within bounds are plain torch.
 
@@ -61,7 +62,7 @@ class ProgramProblem(LinearProblem):
     def __init__(
         self,
         parts: ProgramParts,
-        features: PartRows | PairFeatures,
+        features: PartFeatures,
         labels: Tensor,
         costs: Tensor | Literal["mistakes"] | None = "mistakes",
         smoother: Smoother = Max(),  # noqa: B008 - immutable
@@ -92,9 +93,13 @@ class ProgramProblem(LinearProblem):
 
     def structure(self, potentials: Tensor, block: int) -> PartScores:
         """The outputs of an example, bound to scores [P] of its parts."""
-        parts = self.program_parts
-        places, length = parts.scores[parts.of(block)].long(), int(parts.longest[block])
-        return PartScores(potentials[None], parts.program, places, int(parts.roots[block]), length)
+        parts, choices = self.program_parts, int(self.program_parts.numbers_of_choices[block])
+        program, root, places = parts.program, int(parts.roots[block]), parts.scores[parts.of(block)].long()
+        if choices:
+            places = torch.where(places < 0, program.scores + (places < 0).cumsum(0) - 1, places)
+            program = with_choices(program.handle, root, choices, parts.alternatives)
+            root = program.nodes - 1
+        return PartScores(potentials[None], program, places, root, int(parts.longest[block]))
 
     def oracle(self, potentials: Parts, block: int, smoother: Smoother = Max()) -> Response:  # noqa: B008 - immutable
         """The oracle of the program."""
@@ -259,8 +264,9 @@ class ProgramProblem(LinearProblem):
     def _arrays(self) -> tuple[Any, ...]:
         """What all compiled passes take."""
         parts, program = self.program_parts, self.program_parts.program
-        sizes = (program.depth, program.longest, program.scores)
-        tensors = (parts.offsets, parts.scores, parts.roots, self._outputs, self._ends, self.part_costs)
+        sizes = (program.depth, program.longest, program.scores, parts.alternatives)
+        labels = (self._outputs, self._ends, self.part_costs)
+        tensors = (parts.offsets, parts.scores, parts.roots, parts.numbers_of_choices, *labels)
         examples = tuple(tensor.numpy() for tensor in tensors)
         return program.arrays, sizes, self.part_features.arrays, self._most, examples, self.shares.numpy()
 

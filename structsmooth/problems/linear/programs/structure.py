@@ -1,9 +1,11 @@
 """The outputs of one example of a program problem, as a structure."""
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from structsmooth.structures.programs import DynamicProgram, Program
+from structsmooth.structures.programs import DynamicProgram, Program, ProgramBuilder, cached_program
+from structsmooth.structures.programs.program import program_of
 
 
 class PartScores(DynamicProgram):
@@ -51,3 +53,19 @@ class PartScores(DynamicProgram):
         y = parts[used].sort(-1)[0]
         missing = self.length - y.shape[-1]
         return torch.nn.functional.pad(y, (missing, 0), value=-1) if missing > 0 else y[..., -self.length :]
+
+
+@cached_program
+def with_choices(handle: int, root: int, choices: int, alternatives: int) -> Program:
+    """A program whose derivations have one from a root of another, and choose one of more scores so many times."""
+    program = program_of(handle)
+    rows, left, right, index = program.arrays
+    edges, nodes, scores = rows[root + 1], program.nodes, program.scores
+    head, choice = np.repeat(np.arange(root + 1), np.diff(rows[: root + 2])), np.arange(choices)
+    node = root + 1 + 2 * choice  # of each choice; the next one is for all up to it
+    builder = ProgramBuilder(scores + choices * alternatives)
+    first, second = (np.where(tail == nodes, -1, tail)[:edges] for tail in (left, right))
+    builder.add(head, first, second, np.where(index == scores, -1, index)[:edges])
+    builder.add(node[:, None], index=scores + alternatives * choice[:, None] + np.arange(alternatives))
+    builder.add(node + 1, np.append(root, node[:-1] + 1), node)
+    return builder.build()

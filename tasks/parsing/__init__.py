@@ -1,0 +1,247 @@
+"""Dependency parsing: the head of each word of a sentence and its relation to it, as a tree."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, TextIO
+
+import torch
+from torch import Tensor
+
+from structsmooth.markup import Block, Markup, Matrix, Table
+from structsmooth.problems import ProgramParts, ProgramProblem, arcs_of, behind_arcs
+from structsmooth.structures import ProjectiveTree
+from structsmooth.tasks.base import FittedTask, Predictions, Split, Task
+from structsmooth.tasks.files import data_file
+from structsmooth.tasks.parsing.data import Sentence, Tree, known_tree, projectivized, read_trees, write_tree
+from structsmooth.tasks.parsing.features import (
+    PartOfSpeech,
+    Tokens,
+    all_features,
+    arc_features,
+    pair_weights,
+    relation_features,
+)
+from structsmooth.tasks.parsing.picture import draw_tree, tree_markup
+from structsmooth.tasks.parsing.results import Attachments, header, shortened, wrong_words
+from structsmooth.tasks.progress import tracked
+
+# Sentences of a batch of predictions.
+_BATCH = 128
+
+
+@dataclass(frozen=True)
+class FittedParsing(FittedTask):
+    """A parser with the relations and parts of speech of its training data.
+
+    Args:
+        task: the task.
+        relations: that words may have to their heads; none if they are not learned.
+        tags: parts of speech.
+        single_root: whether exactly one word of a sentence has the root as its head, as in all training data.
+    """
+
+    task: "Parsing"
+    relations: list[str]
+    tags: list[str]
+    single_root: bool
+
+    def examples(self, inputs: Sequence[Any]) -> Sequence[Sentence]:
+        """Sentences, also from lists of pairs of a word and its part of speech.
+
+        Raises:
+            ValueError: a sentence without words, or something else than pairs.
+        """
+        return [one if isinstance(one, Sentence) else _from_pairs(one) for one in inputs]
+
+    def problem(self, examples: Sequence[Sentence]) -> ProgramProblem:
+        """Structural hinge losses of trees; the cost is the number of wrong heads and, if learned, wrong relations."""
+        trees = [known_tree(sentence) for sentence in examples]
+        heads = [projectivized(tree.heads) for tree in tracked(trees, "trees")]
+        tokens, labels = Tokens.of(examples, self.task.pos), len(self.relations)
+        parts = ProgramParts.projective_trees(tokens.lengths, self.single_root, labels)
+        arc_heads, modifiers, _ = arcs_of(tokens.lengths)
+        flat = torch.tensor([head for own in heads for head in own])
+        word = (tokens.lengths.cumsum(0) - tokens.lengths).repeat_interleave(tokens.lengths**2) + modifiers - 1
+        used = (flat[word] == arc_heads).long()
+        if not labels:
+            return ProgramProblem(parts, arc_features(tokens, self.task.bits), used)
+        # Relations are learned from the heads that words have in the treebank.
+        known = torch.tensor([head for tree in trees for head in tree.heads])
+        numbers = {name: number for number, name in enumerate(self.relations)}
+        names = [shortened(name, self.task.subtypes) for tree in trees for name in tree.relations]
+        chosen = torch.tensor([numbers.get(name, -1) for name in names])
+        arcs, offsets = behind_arcs(tokens.lengths, labels)
+        every, is_arc = torch.zeros(int(offsets[-1]), dtype=torch.int64), torch.zeros(int(offsets[-1])).bool()
+        is_arc[arcs] = True
+        every[arcs] = used
+        every[~is_arc] = (chosen[:, None] == torch.arange(labels)).flatten().long()
+        features = all_features(tokens, known, self.task.bits, self.relations)
+        return ProgramProblem(parts, features, every)
+
+    def predict(self, weights: Tensor, examples: Sequence[Sentence], k: int = 1) -> Predictions:
+        """The k best trees of each sentence with the scores of their arcs, and the best relations to heads."""
+        starts = tracked(range(0, len(examples), _BATCH), "parsing")
+        return [ranked for at in starts for ranked in self._parsed(weights, examples[at : at + _BATCH], k)]
+
+    def measure(self, examples: Sequence[Sentence], outputs: Sequence[Tree]) -> tuple[dict[str, float], str]:
+        """Unlabelled and labelled attachment scores of all words, punctuation included, and both by relation."""
+        scores = Attachments.of(examples, outputs, self.task.subtypes)
+        return scores.as_dict(self.task.labelled), scores.table(self.task.labelled)
+
+    def unseen_labels(self, examples: Sequence[Sentence]) -> Mapping[str, int]:
+        """How many words have each relation that training examples did not have."""
+        if not self.task.labelled:
+            return {}
+        words = Attachments.of(examples, [known_tree(one) for one in examples], self.task.subtypes).words
+        return {name: count for name, count in words.items() if name not in self.relations}
+
+    def write(self, examples: Sequence[Sentence], predictions: Predictions, stream: TextIO) -> None:
+        """CoNLL-U: the sentences as they were read, with the best tree, and then with the next best ones.
+
+        Where there are several, a comment says which of them a tree is, and its score.
+        """
+        for sentence, ranked in zip(examples, predictions, strict=True):
+            for rank, (score, tree) in enumerate(ranked, 1):
+                comments = [f"parse = {rank} of {len(ranked)}", f"score = {score:.6g}"] if len(ranked) > 1 else []
+                write_tree(sentence, tree, comments, stream)
+
+    def input_to_json(self, example: Sentence) -> dict[str, Any]:
+        """Its ``words``."""
+        return {"words": list(example.words)}
+
+    def output_to_json(self, output: Tree) -> dict[str, Any]:
+        """Its ``heads``, 0 for the root, and ``relations``."""
+        return {"heads": list(output.heads), "relations": list(output.relations)}
+
+    def output_from_json(self, values: Mapping[str, Any]) -> Tree:
+        """The inverse of :meth:`output_to_json`."""
+        return Tree(tuple(map(int, values["heads"])), tuple(map(str, values["relations"])))
+
+    def draw(self, examples: Sequence[Sentence], predictions: Predictions, folder: Path) -> None:
+        """A PNG file of each sentence, by its number: arcs over words, and the right ones below where they differ."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for number, (sentence, ranked) in enumerate(zip(examples, predictions, strict=True), 1):
+            draw_tree(sentence, ranked[0][1], self.task.labelled, folder / f"{number:04}.png")
+
+    def show_example(self, example: Sentence, ranked: Sequence[tuple[float, Tree]]) -> Markup:
+        """The arcs of the tree over the words."""
+        return tree_markup(example, ranked, self.task.labelled, self.task.subtypes)
+
+    def mistake(self, example: Sentence, output: Tree) -> float:
+        """Number of words with a wrong head or relation."""
+        return wrong_words(example, output, self.task.labelled, self.task.subtypes)
+
+    def show_results(self, examples: Sequence[Sentence], outputs: Sequence[Tree]) -> list[Block]:
+        """Attachment scores by relation."""
+        labelled, scores = self.task.labelled, Attachments.of(examples, outputs, self.task.subtypes)
+        return [Table("Words by their known relation", header(labelled), scores.rows(labelled))]
+
+    def show_weights(self, weights: Tensor, examples: Sequence[Sentence]) -> list[Block]:
+        """Scores of arcs between two parts of speech, whatever else holds of them."""
+        values = pair_weights(weights, self.tags, self.task.bits)
+        caption = "Scores of arcs by the parts of speech of head and modifier"
+        return [Matrix(caption, ["root", *self.tags], self.tags, values, "head", "modifier")]
+
+    def _parsed(self, weights: Tensor, sentences: Sequence[Sentence], k: int) -> Predictions:
+        """The k best trees of some sentences."""
+        tokens = Tokens.of(sentences, self.task.pos)
+        heads, modifiers, offsets = arcs_of(tokens.lengths)
+        sentence, words = torch.repeat_interleave(offsets.diff()), int(tokens.lengths.max())
+        scores = torch.zeros(len(sentences), words + 1, words, dtype=torch.float64)
+        scores[sentence, heads, modifiers - 1] = arc_features(tokens, self.task.bits).scores(weights)
+        structure = ProjectiveTree(scores[:, 1:], scores[:, 0], lengths=tokens.lengths, single_root=self.single_root)
+        values, y = structure.topk(k)
+        ranks = [
+            self._related(
+                weights, tokens, torch.cat([own[:n] for own, n in zip(y[:, rank], tokens.lengths, strict=True)])
+            )
+            for rank in range(k)
+        ]
+        found: list[list[tuple[float, Any]]] = []
+        begins = (tokens.lengths.cumsum(0) - tokens.lengths).tolist()
+        for b, (begin, own) in enumerate(zip(begins, values.tolist(), strict=True)):
+            end = begin + len(sentences[b])
+            trees = [Tree(tuple(heads[begin:end]), tuple(names[begin:end])) for heads, names in ranks]
+            found.append([(score, tree) for score, tree in zip(own, trees, strict=True) if score > -torch.inf])
+        return found
+
+    def _related(self, weights: Tensor, tokens: Tokens, heads: Tensor) -> tuple[list[int], list[str]]:
+        """Heads of all words, and the best relations to them."""
+        if not self.relations:
+            return heads.tolist(), ["_"] * len(heads)
+        features = relation_features(tokens, heads, self.task.bits, self.relations)
+        best = features.scores(weights).view(-1, len(self.relations)).argmax(1)
+        return heads.tolist(), [self.relations[number] for number in best.tolist()]
+
+
+@dataclass(frozen=True)
+class Parsing(Task):
+    """Dependency parsing: a projective tree over the words of a sentence, from words and parts of speech.
+
+    Args:
+        labelled: whether relations of words to their heads are learned and found, too.
+        subtypes: whether relations include what follows a colon, as in nsubj:pass.
+        pos: column of CoNLL-U with the parts of speech.
+        bits: features are hashed to 2**bits buckets.
+
+    Reference:
+        McDonald, Crammer and Pereira (2005), "Online Large-Margin Training of Dependency Parsers".
+    """
+
+    labelled: bool = True
+    subtypes: bool = False
+    pos: PartOfSpeech = "upos"
+    bits: int = 22
+
+    summary: ClassVar[str] = "dependency trees of sentences with parts of speech"
+    files: ClassVar[str] = (
+        "CoNLL-U, as treebanks of Universal Dependencies have it, plain or compressed by gzip: ten columns between "
+        "tabs for each word, a blank line after each sentence. Heads and relations may be _ in files to predict."
+    )
+    example: ClassVar[str] = "--train en_ewt-ud-train.conllu --test en_ewt-ud-test.conllu"
+    lam: ClassVar[str] = "10/n"
+    passes: ClassVar[int] = 12
+    solver: ClassVar[str] = "proximal-bcfw"
+    fitted_type: ClassVar[type[FittedTask]] = FittedParsing
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 1 <= self.bits <= 30:
+            raise ValueError(f"bits must be from 1 to 30, got {self.bits}")
+
+    @property
+    def headline(self) -> str:  # type: ignore[override]
+        """The labelled attachment score, or the unlabelled one."""
+        return "las" if self.labelled else "uas"
+
+    @classmethod
+    def default_files(cls) -> dict[str, str]:
+        """Training and test data of UD English EWT, which do not come with the package."""
+        return {split: data_file("parsing", f"ud_english_ewt/{split}.conllu.gz") for split in ("train", "test")}
+
+    def read(self, path: str | TextIO, split: Split = "train") -> list[Sentence]:
+        """Sentences of a treebank; see :func:`~structsmooth.tasks.parsing.data.read_trees`."""
+        sentences = read_trees(path, labelled=split != "predict")
+        for sentence in sentences if split != "predict" else ():
+            known_tree(sentence)
+        return sentences
+
+    def fit(self, examples: Sequence[Sentence]) -> FittedParsing:
+        """The parser with the relations and parts of speech of the examples."""
+        trees = [sentence.tree for sentence in examples if sentence.tree is not None]
+        names = {shortened(name, self.subtypes) for tree in trees for name in tree.relations}
+        tags = {tag for sentence in examples for tag in getattr(sentence, self.pos)}
+        single = all(tree.heads.count(0) == 1 for tree in trees)
+        return FittedParsing(self, sorted(names) if self.labelled else [], sorted(tags), single)
+
+
+def _from_pairs(pairs: Any) -> Sentence:
+    """A sentence of pairs of a word and its part of speech."""
+    if isinstance(pairs, str) or not pairs or not all(isinstance(p, (tuple, list)) and len(p) == 2 for p in pairs):
+        raise ValueError(
+            "a sentence must be a list of pairs of a word and its part of speech, as in [('birds', 'NOUN'), "
+            f"('sing', 'VERB')]; got {pairs!r}"
+        )
+    words, tags = zip(*pairs, strict=True)
+    return Sentence(tuple(map(str, words)), tuple(map(str, tags)), tuple(map(str, tags)))

@@ -1,0 +1,211 @@
+"""Treebanks in CoNLL-U: sentences with parts of speech and dependency trees."""
+
+import gzip
+import re
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TextIO
+
+import numpy as np
+
+from structsmooth.tasks.text.lines import Part, blocks, cells, opened
+
+_COLUMNS, _FORM, _UPOS, _XPOS, _HEAD, _DEPREL = 10, 1, 3, 4, 6, 7
+_UNKNOWN = "_"
+_IDENTIFIER = re.compile(r"(\d+)([-.]\d+)?")  # of a word; of several words, or of an empty node
+
+
+class Tree(NamedTuple):
+    """A dependency tree, as a label or as an output.
+
+    Attributes:
+        heads: of each word, 0 for the root and i for word number i, counted from 1.
+        relations: of each word to its head.
+    """
+
+    heads: tuple[int, ...]
+    relations: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A sentence with parts of speech.
+
+    Attributes:
+        words: the words.
+        upos: universal parts of speech, ``_`` where they are unknown.
+        xpos: parts of speech of the treebank, likewise.
+        tree: the tree; ``None`` if it is unknown.
+        lines: of the file, comments and rows of several words included; none if the sentence is from no file.
+    """
+
+    words: tuple[str, ...]
+    upos: tuple[str, ...]
+    xpos: tuple[str, ...]
+    tree: Tree | None = None
+    lines: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+
+def read_trees(path: str | TextIO, labelled: bool = True) -> list[Sentence]:
+    """The sentences of a file in CoNLL-U, plain or compressed by gzip.
+
+    Args:
+        path: the file, or an open text stream.
+        labelled: whether trees are read. Otherwise columns of heads and relations are left aside.
+
+    Raises:
+        ValueError: a malformed line or a sentence whose heads are no tree, with the path and the line; no sentence at
+            all; or a damaged archive.
+        OSError: a file that cannot be read, or does not exist.
+    """
+    name = path if isinstance(path, str) else str(getattr(path, "name", "<stream>"))
+    sentences: list[Sentence] = []
+    rows: list[str] = []
+    try:
+        with opened(path) as file:
+            number = 0
+            for number, line in enumerate(_lines(file, name), 1):
+                if line.strip():
+                    rows.append(line)
+                elif rows:
+                    sentences += _sentence(rows, name, number - len(rows), labelled)
+                    rows = []
+            if rows:
+                sentences += _sentence(rows, name, number + 1 - len(rows), labelled)
+    except UnicodeDecodeError as error:
+        place = sum(len(s.lines) + 1 for s in sentences) + len(rows) + 1
+        raise ValueError(f"{name}:{place}: byte {error.object[error.start]:#x} is not {error.encoding}") from None
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise ValueError(f"{name}: damaged gzip archive: {error}") from error
+    if not sentences:
+        raise ValueError(f"{name}: no sentences")
+    return sentences
+
+
+def write_tree(sentence: Sentence, tree: Tree, comments: Sequence[str], stream: TextIO) -> None:
+    """Write a sentence with a tree in CoNLL-U: all that was read, with other heads and relations.
+
+    Enhanced dependencies, which belong to another tree, are left out.
+
+    Args:
+        sentence: the sentence.
+        tree: of its words.
+        comments: lines to add before the words.
+        stream: to write to.
+    """
+    lines = sentence.lines or [
+        "\t".join([str(i), word, "_", upos, xpos, *"_____"])
+        for i, (word, upos, xpos) in enumerate(zip(sentence.words, sentence.upos, sentence.xpos, strict=True), 1)
+    ]
+    found = zip(tree.heads, tree.relations, strict=True)
+    own = [line for line in lines if line.startswith("#")]
+    own += [f"# {comment}" for comment in comments]
+    for line in lines[len(own) - len(comments) :]:
+        row = cells(line)
+        if row[0].isdigit():
+            head, relation = next(found)
+            row[_HEAD : _HEAD + 3] = [str(head), relation, _UNKNOWN]
+        own.append("\t".join(row))
+    stream.write("\n".join(own) + "\n\n")
+
+
+def known_tree(sentence: Sentence) -> Tree:
+    """The tree of a sentence.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if sentence.tree is None:
+        raise ValueError(
+            "these sentences have no trees: training and evaluation need them, as heads and relations in columns 7 and "
+            "8 of CoNLL-U"
+        )
+    return sentence.tree
+
+
+def is_projective(heads: Sequence[int]) -> bool:
+    """Whether no two arcs cross, with the root before the first word."""
+    return not _crossing(heads).any()
+
+
+def projectivized(heads: Sequence[int]) -> tuple[int, ...]:
+    """A projective tree near another: the shortest of the arcs that cross moves up to the head of its head, repeatedly.
+
+    No further word becomes a child of the root, if the root has one.
+
+    Reference:
+        Nivre and Nilsson (2005), "Pseudo-Projective Dependency Parsing".
+    """
+    own = list(heads)
+    while (crossing := _crossing(own)).any():
+        movable = [m for m in np.flatnonzero(crossing).tolist() if own[m] and own[own[m] - 1]]
+        movable = movable or [m for m in np.flatnonzero(crossing).tolist() if own[m]]
+        word = min(movable, key=lambda m: abs(own[m] - m - 1))
+        own[word] = own[own[word] - 1]
+    return tuple(own)
+
+
+def _crossing(heads: Sequence[int]) -> "np.typing.NDArray[np.bool_]":
+    """Which words have arcs that cross others."""
+    head, word = np.array(heads), np.arange(1, len(heads) + 1)
+    low, high = np.minimum(head, word), np.maximum(head, word)
+    inside = (low[:, None] < low) & (low < high[:, None]) & (high[:, None] < high)
+    crossing: np.typing.NDArray[np.bool_] = (inside | inside.T).any(1)
+    return crossing
+
+
+def _lines(file: "object", name: str) -> Iterator[str]:
+    for block in blocks(file, name, Part()):  # type: ignore[arg-type]
+        for line in block[:-1].split(b"\n"):
+            yield line.decode()
+
+
+def _sentence(lines: list[str], name: str, first: int, labelled: bool) -> list[Sentence]:
+    """The sentence of some lines, of which the first has a number; none if there are only comments."""
+    rows, places = [], []
+    for place, line in enumerate(lines, first):
+        if line.startswith("#"):
+            continue
+        row = cells(line)
+        identifier = _IDENTIFIER.fullmatch(row[0])
+        if len(row) != _COLUMNS or identifier is None:
+            raise ValueError(
+                f"{name}:{place}: expected a row of CoNLL-U: {_COLUMNS} columns between tabs, the first a number; got "
+                f"{len(row)} from {row[0]!r}"
+            )
+        if identifier[2]:
+            continue
+        if int(identifier[1]) != len(rows) + 1:
+            raise ValueError(f"{name}:{place}: expected word number {len(rows) + 1}, got {identifier[1]}")
+        rows.append(row)
+        places.append(place)
+    if not rows:
+        return []
+    words, upos, xpos = (tuple(row[column] for row in rows) for column in (_FORM, _UPOS, _XPOS))
+    tree = _tree(rows, name, places) if labelled else None
+    return [Sentence(words, upos, xpos, tree, tuple(lines))]
+
+
+def _tree(rows: Sequence[Sequence[str]], name: str, places: Sequence[int]) -> Tree | None:
+    """The tree of the rows of words; ``None`` if no word has a head."""
+    if all(row[_HEAD] == _UNKNOWN for row in rows):
+        return None
+    heads = []
+    for number, (row, place) in enumerate(zip(rows, places, strict=True), 1):
+        head = row[_HEAD]
+        if not head.isdecimal() or int(head) > len(rows) or int(head) == number:
+            raise ValueError(
+                f"{name}:{place}: expected another word's number from 0 to {len(rows)} as head, got {head!r}"
+            )
+        heads.append(int(head))
+    above = [0, *heads]
+    for _ in heads:
+        above = [heads[a - 1] if a else 0 for a in above]
+    if any(above):
+        place = places[next(m for m, a in enumerate(above[1:]) if a)]
+        raise ValueError(f"{name}:{place}: expected heads that make a tree: this word is not below the root")
+    return Tree(tuple(heads), tuple(row[_DEPREL] for row in rows))

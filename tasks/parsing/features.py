@@ -1,0 +1,202 @@
+"""Features of arcs and of their relations: templates of words and parts of speech, as keys of hashes."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal
+from zlib import crc32
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from structsmooth.problems import PairFeatures, arcs_of, behind_arcs
+from structsmooth.tasks.parsing.data import Sentence
+
+PartOfSpeech = Literal["upos", "xpos"]
+
+# A template joins some of: the word or the part of speech (w, p) of the head or the modifier (h, m) or of a neighbour
+# (h-1, m+1), and the signed distance between head and modifier (d).
+_PAIRS = (
+    "hw hp mw mp",
+    "hp mw mp",
+    "hw mw mp",
+    "hw hp mp",
+    "hw hp mw",
+    "hw mw",
+    "hp mp",
+    "hw hp",
+    "mw mp",
+    "hw",
+    "mw",
+    "hp",
+    "mp",
+    *(f"hp h{a}p mp m{b}p" for a in ("-1", "+1") for b in ("-1", "+1")),
+)
+ARCS = (*_PAIRS, *(f"{pair} d" for pair in _PAIRS))
+"""Templates of arcs (McDonald, Crammer and Pereira 2005)."""
+BETWEEN = ("hp mp",)
+"""Templates of arcs that also have the part of speech of a word between head and modifier, one for each such word."""
+RELATIONS = (
+    "hw hp mw mp",
+    "hw mp",
+    "hp mw",
+    "hw mw",
+    "hp mp d",
+    "hw mp d",
+    "hp mw d",
+    "mw mp",
+    "hw hp",
+    "mp m-1p m+1p d",
+    "hp mp m-1w",
+    "hp mp m+1w",
+    "hp h-1p h+1p mp d",
+)
+"""Templates of the relation of a word to its head."""
+
+_FIELD = re.compile(r"([hm])([+-]\d)?([wp])")
+_REACH, _EXACT, _FAR = 11, 5, 10  # distances up to 5 count as they are, then those up to 10, then all others
+_ROOT, _OUTSIDE = "<root>", np.uint64(0x51ED270B)
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """The words of sentences with a root before the words of each, as numbers.
+
+    Attributes:
+        lengths: of the sentences, int64 [n].
+        values: by the letter of a field, a number for each token: uint64 [tokens].
+        sentence: of each token, [tokens].
+    """
+
+    lengths: Tensor
+    values: dict[str, NDArray[np.uint64]]
+    sentence: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, sentences: Sequence[Sentence], pos: PartOfSpeech) -> "Tokens":
+        """Those of some sentences; words count in lower case."""
+        number = cache(lambda text: crc32(text.encode()))
+        words = [number(word) for s in sentences for word in (_ROOT, *map(str.lower, s.words))]
+        tags = [number(tag) for s in sentences for tag in (_ROOT, *getattr(s, pos))]
+        lengths = torch.tensor([len(s) for s in sentences])
+        sentence = np.repeat(np.arange(len(sentences)), lengths.numpy() + 1)
+        return cls(lengths, {"w": np.array(words, np.uint64), "p": np.array(tags, np.uint64)}, sentence)
+
+    @property
+    def begins(self) -> Tensor:
+        """The root of each sentence: int64 [n]."""
+        return (self.lengths + 1).cumsum(0) - self.lengths - 1
+
+    def neighbours(self, offset: int, letter: str) -> NDArray[np.uint64]:
+        """Values of the tokens so many places behind, of the same sentence."""
+        at = np.arange(len(self.sentence)) + offset
+        near = np.clip(at, 0, len(at) - 1)
+        inside = (near == at) & (self.sentence[near] == self.sentence)
+        return np.where(inside, self.values[letter][near], _OUTSIDE)
+
+
+def pair_features(
+    tokens: Tokens, first: Tensor, second: Tensor, bits: int, kinds: Tensor | None = None, relations: Sequence[str] = ()
+) -> PairFeatures:
+    """Features of parts about the tokens ``first`` and ``second``: arcs, kind 0, and relations, from kind 1."""
+    templates = [*RELATIONS, *ARCS, *BETWEEN]
+    columns = range(len(templates))
+    distances = np.arange(-_REACH, _REACH + 1)
+    size = np.where(abs(distances) <= _EXACT, abs(distances), np.where(abs(distances) <= _FAR, _EXACT + 1, _EXACT + 2))
+    buckets = (np.sign(distances) * size + _REACH).astype(np.uint64)
+    directions = (np.sign(distances) + 1).astype(np.uint64)
+    between = len(RELATIONS) + len(ARCS)
+    of_distance = [
+        _key(buckets, k, 3) if "d" in templates[k].split() else np.zeros(len(distances), np.uint32)
+        for k in columns[:between]
+    ]
+    of_distance += [_key(directions, k, 3) for k in columns[between:]]
+    names = np.array([crc32(name.encode()) for name in relations], np.uint64)
+    of_kind = np.stack([np.append(np.uint32(0), _key(names, k, 4)) for k in columns], 1)
+    return PairFeatures(
+        first.int(),
+        second.int(),
+        *(_table([_of_role(tokens, templates[k], role, k) for k in columns]) for role in "hm"),
+        distance_keys=_table(of_distance),
+        between_keys=_table([_key(tokens.values["p"], k, 5) for k in columns[between:]]),
+        bits=bits,
+        kinds=None if kinds is None else kinds.int(),
+        kind_keys=torch.from_numpy(of_kind),
+        kind_columns=torch.tensor([[len(RELATIONS), len(templates)], *[[0, len(RELATIONS)]] * len(relations)]),
+    )
+
+
+def arc_features(tokens: Tokens, bits: int) -> PairFeatures:
+    """Features of all arcs, in the order of :func:`~structsmooth.problems.arcs_of`."""
+    heads, modifiers, offsets = arcs_of(tokens.lengths)
+    begins = torch.repeat_interleave(tokens.begins, offsets.diff())
+    return pair_features(tokens, begins + heads, begins + modifiers, bits)
+
+
+def relation_features(tokens: Tokens, heads: Tensor, bits: int, relations: Sequence[str]) -> PairFeatures:
+    """Features of all relations of all words to given heads [words], word by word."""
+    first, second, kinds = _labelled(tokens, heads, len(relations))
+    return pair_features(tokens, first, second, bits, kinds, relations)
+
+
+def all_features(tokens: Tokens, heads: Tensor, bits: int, relations: Sequence[str]) -> PairFeatures:
+    """Features of the arcs of each sentence, and then of the relations of its words to given heads [words]."""
+    arc_heads, modifiers, arc_offsets = arcs_of(tokens.lengths)
+    begins = torch.repeat_interleave(tokens.begins, arc_offsets.diff())
+    arcs, offsets = behind_arcs(tokens.lengths, len(relations))
+    is_arc = torch.zeros(int(offsets[-1]), dtype=torch.bool).index_fill_(0, arcs, True)
+    first, second, kinds = (torch.zeros(len(is_arc), dtype=torch.int32) for _ in range(3))
+    first[is_arc], second[is_arc] = (begins + arc_heads).int(), (begins + modifiers).int()
+    for parts, own in zip((first, second, kinds), _labelled(tokens, heads, len(relations)), strict=True):
+        parts[~is_arc] = own.int()
+    return pair_features(tokens, first, second, bits, kinds, relations)
+
+
+def _labelled(tokens: Tokens, heads: Tensor, relations: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Head, word and kind of all relations of words."""
+    begins = torch.repeat_interleave(tokens.begins, tokens.lengths)
+    words = torch.arange(len(tokens.sentence))
+    words = words[~torch.isin(words, tokens.begins)]
+    kinds = torch.arange(1, relations + 1).repeat(len(heads))
+    return (begins + heads).repeat_interleave(relations), words.repeat_interleave(relations), kinds
+
+
+def _of_role(tokens: Tokens, template: str, role: str, column: int) -> NDArray[np.uint32]:
+    """Keys of what a template takes of the head (h) or the modifier (m): uint32 [tokens]."""
+    joined = np.full(len(tokens.sentence), ord(role), np.uint64)
+    for field in template.split():
+        match = _FIELD.fullmatch(field)
+        if match is not None and match[1] == role:
+            joined = _mixed(joined + tokens.neighbours(int(match[2] or 0), match[3]), 0)
+    return _key(joined, column, ord(role))
+
+
+def _table(columns: Sequence[NDArray[np.uint32]]) -> Tensor:
+    return torch.from_numpy(np.stack(columns, 1))
+
+
+def _key(values: NDArray[np.uint64], column: int, salt: int) -> NDArray[np.uint32]:
+    """Random numbers that are the same for equal values, and different ones in each column and for each salt."""
+    return (_mixed(_mixed(values, column + 1), salt) >> np.uint64(32)).astype(np.uint32)
+
+
+def _mixed(values: NDArray[np.uint64], seed: int) -> NDArray[np.uint64]:
+    """A permutation of the 64-bit numbers that spreads every bit over all (the finalizer of splitmix64)."""
+    x = (values + np.uint64(seed * 0x632BE59BD9B4E019 % 2**64)) * np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def pair_weights(weights: Tensor, tags: Sequence[str], bits: int) -> NDArray[np.float64]:
+    """Weights of the template of two parts of speech alone, of head (the root first) and modifier."""
+    values = np.array([crc32(tag.encode()) for tag in (_ROOT, *tags)], np.uint64)
+    tokens = Tokens(torch.tensor([len(tags)]), {"w": values, "p": values}, np.zeros(len(values), np.int64))
+    column = len(RELATIONS) + ARCS.index("hp mp")
+    of_head, of_modifier = (_of_role(tokens, "hp mp", role, column) for role in "hm")
+    buckets = (of_head[:, None] + of_modifier[1:]) >> np.uint32(32 - bits)
+    own: NDArray[np.float64] = weights.detach().numpy()[buckets.astype(np.int64)]
+    return own

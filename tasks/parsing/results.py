@@ -1,0 +1,87 @@
+"""How well sentences are parsed."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from structsmooth.tasks.parsing.data import Sentence, Tree, known_tree
+
+
+@dataclass(frozen=True)
+class Attachments:
+    """How many words have the right head, and the right relation too, by their known relation.
+
+    Attributes:
+        words: number of words of each relation.
+        heads: number of those with the right head.
+        relations: number of those that have the right relation to it, too.
+        trees: number of sentences, and of those whose heads are all right.
+    """
+
+    words: Counter[str]
+    heads: Counter[str]
+    relations: Counter[str]
+    trees: tuple[int, int]
+
+    @classmethod
+    def of(cls, sentences: Sequence[Sentence], trees: Sequence[Tree], subtypes: bool) -> "Attachments":
+        """Those of found trees of labelled sentences; without subtypes, relations count up to a colon.
+
+        Raises:
+            ValueError: a sentence without a tree.
+        """
+        words: Counter[str] = Counter()
+        heads: Counter[str] = Counter()
+        relations: Counter[str] = Counter()
+        whole = 0
+        for sentence, tree in zip(sentences, trees, strict=True):
+            gold = known_tree(sentence)
+            whole += gold.heads == tree.heads
+            found = zip(gold.heads, gold.relations, tree.heads, tree.relations, strict=True)
+            for head, relation, own_head, own_relation in found:
+                name = shortened(relation, subtypes)
+                words[name] += 1
+                if head == own_head:
+                    heads[name] += 1
+                    relations[name] += name == shortened(own_relation, subtypes)
+        return cls(words, heads, relations, (len(sentences), whole))
+
+    def as_dict(self, labelled: bool) -> dict[str, float]:
+        """Shares of words with the right head, ``uas``, and relation, ``las``; of sentences with all right heads."""
+        total = max(self.words.total(), 1)
+        scores = {"uas": self.heads.total() / total}
+        if labelled:
+            scores["las"] = self.relations.total() / total
+        return scores | {"whole_trees": self.trees[1] / max(self.trees[0], 1)}
+
+    def rows(self, labelled: bool) -> list[tuple[str, ...]]:
+        """A row for each relation, the most frequent ones first: shares of right heads, and of right relations too."""
+        kinds = (self.heads, self.relations)[: 1 + labelled]
+        ranked = sorted(self.words.items(), key=lambda pair: (-pair[1], pair[0]))
+        return [(name, *(f"{own[name] / count:.1%}" for own in kinds), f"{count:,}") for name, count in ranked]
+
+    def table(self, labelled: bool) -> str:
+        """All metrics and the rows, as text."""
+        lines = [f"{name:12} {value:8.2%}" for name, value in self.as_dict(labelled).items()]
+        rows = [header(labelled), *self.rows(labelled)]
+        return "\n".join([*lines, "", *(f"{row[0]:12}" + "".join(f"{cell:>9}" for cell in row[1:]) for row in rows)])
+
+
+def header(labelled: bool) -> tuple[str, ...]:
+    """Headings of the columns of :meth:`Attachments.rows`."""
+    return ("relation", "UAS", *(["LAS"] if labelled else []), "words")
+
+
+def shortened(relation: str, subtypes: bool) -> str:
+    """A relation, without its subtype unless these count: ``nsubj`` for ``nsubj:pass``."""
+    return relation if subtypes else relation.partition(":")[0]
+
+
+def wrong_words(sentence: Sentence, tree: Tree, labelled: bool, subtypes: bool) -> int:
+    """How many words have a wrong head, or a wrong relation if these are found too."""
+    gold = known_tree(sentence)
+    pairs = zip(gold.heads, gold.relations, tree.heads, tree.relations, strict=True)
+    return sum(
+        head != own or (labelled and shortened(relation, subtypes) != shortened(other, subtypes))
+        for head, relation, own, other in pairs
+    )
