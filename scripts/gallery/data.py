@@ -166,6 +166,33 @@ def figures(folder: Path, seed: int) -> str:
     return str(folder)
 
 
+def clauses(folder: Path, seed: int) -> str:
+    """Made-up sentences of a subject, a verb, an object and a place: a treebank for the task ``parsing``."""
+    rng = np.random.default_rng(seed)
+    nouns, adjectives = ["cat", "bird", "child", "friend", "garden", "river"], ["old", "small", "red", "quiet"]
+
+    def phrase(relation: str, preposition: str = "") -> list[tuple[str, str, str, int]]:
+        """Words with their parts of speech, relations and heads, by place in the phrase; its own is -1."""
+        words = [*([(preposition, "ADP", "case")] if preposition else []), ("the", "DET", "det")]
+        words += [(str(rng.choice(adjectives)), "ADJ", "amod")] * int(rng.integers(2))
+        return [(*word, len(words)) for word in words] + [(str(rng.choice(nouns)), "NOUN", relation, -1)]
+
+    sentences = []
+    for _ in range(40):
+        subject, verb = phrase("nsubj"), [(str(rng.choice(["sees", "likes", "follows"])), "VERB", "root", -1)]
+        place = phrase("obl", str(rng.choice(["in", "near"]))) if rng.integers(2) else []
+        rows: list[str] = []
+        for part in (subject, verb, phrase("obj"), place, [(".", "PUNCT", "punct", -1)]):
+            begin = len(rows)
+            for word, tag, relation, head in part:
+                number = begin + head + 1 if head >= 0 else 0 if relation == "root" else len(subject) + 1
+                rows.append(f"{len(rows) + 1}\t{word}\t_\t{tag}\t_\t_\t{number}\t{relation}\t_\t_")
+        sentences.append("\n".join(rows))
+    path = folder / "clauses.conllu"
+    path.write_text("\n\n".join(sentences) + "\n\n", encoding="utf-8")
+    return str(path)
+
+
 def beats(folder: Path, seed: int) -> str:
     """Waves of made-up heartbeats over noise and drift: an archive for the task ``segments``."""
     rng = np.random.default_rng(seed)

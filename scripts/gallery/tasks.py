@@ -53,6 +53,7 @@ TASKS = {
     "multilabel": Shown(data.weather, {"scaling": "standard"}),
     "alignment": Shown(data.translations),
     "localization": Shown(data.balls, {"proposals": 150, "jobs": 1, "head": "linear"}, {"passes": 10}),
+    "parsing": Shown(data.clauses, {"bits": 16}),
     "segments": Shown(data.beats, {"tolerance": 0.03}),
     "pose": Shown(data.figures, {"cell": 6, "window": 3, "torso": "neck,hip"}, {"lam": "1/n"}),
 }

@@ -5,7 +5,7 @@ import re
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TextIO
+from typing import BinaryIO, NamedTuple, TextIO
 
 import numpy as np
 
@@ -158,15 +158,16 @@ def _crossing(heads: Sequence[int]) -> "np.typing.NDArray[np.bool_]":
     return crossing
 
 
-def _lines(file: "object", name: str) -> Iterator[str]:
-    for block in blocks(file, name, Part()):  # type: ignore[arg-type]
+def _lines(file: BinaryIO, name: str) -> Iterator[str]:
+    for block in blocks(file, name, Part()):
         for line in block[:-1].split(b"\n"):
             yield line.decode()
 
 
 def _sentence(lines: list[str], name: str, first: int, labelled: bool) -> list[Sentence]:
     """The sentence of some lines, of which the first has a number; none if there are only comments."""
-    rows, places = [], []
+    rows: list[list[str]] = []
+    places: list[int] = []
     for place, line in enumerate(lines, first):
         if line.startswith("#"):
             continue

@@ -119,7 +119,8 @@ def pair_features(
     return PairFeatures(
         first.int(),
         second.int(),
-        *(_table([_of_role(tokens, templates[k], role, k) for k in columns]) for role in "hm"),
+        first_keys=_table([_of_role(tokens, templates[k], "h", k) for k in columns]),
+        second_keys=_table([_of_role(tokens, templates[k], "m", k) for k in columns]),
         distance_keys=_table(of_distance),
         between_keys=_table([_key(tokens.values["p"], k, 5) for k in columns[between:]]),
         bits=bits,
