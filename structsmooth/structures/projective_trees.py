@@ -40,6 +40,7 @@ class ProjectiveTree(Dependencies, DynamicProgram):
         Eisner (1996).
 
     Example:
+        >>> import torch
         >>> arcs = torch.tensor([[[0.0, 0.0, 1.0], [2.0, 0.0, 3.0], [0.0, 1.0, 0.0]]])
         >>> ProjectiveTree(arcs, torch.zeros(1, 3)).max()
         (tensor([5.]), tensor([[2, 0, 2]]))

@@ -217,7 +217,8 @@ def frank_wolfe_epoch(order, draws, data, weights, total, statistics, gaps, lam,
         if kind > 0:
             reweight(y, away, towards, size, longest, held, alpha, stamps)
         if caching:
-            stamps[slot(y, held, alpha, stamps)] = stamps.max() + 1
+            place = slot(y, held, alpha, stamps)  # which may clear a stamp
+            stamps[place] = stamps.max() + 1
     return calls
 
 
