@@ -506,7 +506,8 @@ def test_numbers_of_numpy_are_numbers(solver: type[Solver[Any]]) -> None:
     [
         ("lam", -0.1, ValueError, "lam must be at least 0 and finite, got -0.1"),
         ("lam", math.nan, ValueError, "lam must be at least 0 and finite, got nan"),
-        ("lam", "1", TypeError, "lam must be a number, got str"),
+        ("lam", [1], TypeError, "lam must be a number, got list"),
+        ("lam", "one", ValueError, "lam must be a number or c/n with c >= 0, .* got 'one'"),
         ("passes", -1, ValueError, "passes must be at least 0, got -1"),
         ("passes", 2.5, TypeError, "passes must be an int, got float"),
         ("seed", -1, ValueError, "seed must be at least 0, got -1"),

@@ -156,7 +156,7 @@ def test_the_objective_is_not_that_of_the_weights_alone() -> None:
     assert len(gaps) == 7
     assert all(gap >= -1e-9 for gap in gaps)
     assert max(gaps) > 1e-3
-    assert problem.oracle_calls == result.row.oracle_calls == 6 * problem.n
+    assert problem.oracle_calls == result.history[-1].oracle_calls == 6 * problem.n
 
 
 @pytest.mark.parametrize("passes", [0, 2])
