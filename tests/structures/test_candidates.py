@@ -100,7 +100,10 @@ def test_hinge_with_a_cost_of_each_candidate(smoother: Any) -> None:
     expected = smoother(Candidates(scores + costs, mask)) - scores.gather(1, y[:, None]).squeeze(1)
     assert_close(loss(Candidates(scores, mask), y), expected)
     assert (expected >= 0).all()
-    assert (StructuralHinge(smoother)(Candidates(scores, mask), (~mask).long().argmax(1)) == torch.inf).all()
+    forbidden = (~mask).long().argmax(1)
+    with pytest.raises(ValueError, match="labels of example 0 of the batch are forbidden"):
+        loss(Candidates(scores, mask), forbidden)
+    assert (loss(Candidates(scores, mask, validate_args=False), forbidden) == torch.inf).all()
 
 
 # Bad input.

@@ -362,7 +362,7 @@ def test_gap_sampling_keeps_to_the_hard_example() -> None:
         expected = torch.full((k + 1,), math.sqrt(0.5) / k, dtype=torch.float64)
         expected[k] = 1
         assert_close(results[sampling].weights, expected, rtol=0, atol=1e-6)
-    calls = {name: result.row.oracle_calls for name, result in results.items()}
+    calls = {name: result.history[-1].oracle_calls for name, result in results.items()}
     assert calls["uniform"] == n * k
     assert calls["gap"] <= 3 * n
 
@@ -492,7 +492,7 @@ def test_stale_gaps_do_not_mislead_gap_sampling() -> None:
         solver = BCFW(sampling=sampling, gap_tolerance=0)
         result = solver.solve(two_classes(), lam=1 / (40 * c), passes=200, callbacks=[stop])
         assert result.status is Status.STOPPED, sampling
-        calls[sampling] = result.row.oracle_calls
+        calls[sampling] = result.history[-1].oracle_calls
     assert calls["gap"] <= 1.5 * calls["uniform"]
 
 

@@ -232,7 +232,7 @@ def calls_to(gap: float, solver: BCFW, problem: SparseChainProblem, lam: float) 
         if row.gap is not None and row.gap <= gap * row.objective:
             raise Stop
 
-    return solver.solve(problem, lam=lam, passes=3000, callbacks=[stop]).row.oracle_calls
+    return solver.solve(problem, lam=lam, passes=3000, callbacks=[stop]).history[-1].oracle_calls
 
 
 def test_needs_fewer_calls_than_bcfw_at_small_lambda() -> None:

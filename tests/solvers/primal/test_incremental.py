@@ -57,7 +57,7 @@ def test_steps_follow_the_formulas(smoother: Any, eta: float, affine: bool) -> N
     expected, gap, etas = by_hand(problem, 0.5, eta, passes=12, seed=2)
     assert result.history.column("step_size") == pytest.approx(etas)
     torch.testing.assert_close(result.state.iterate, expected, rtol=0, atol=1e-10)
-    assert result.row.metrics["model_gap"] == pytest.approx(gap, abs=1e-10)
+    assert result.history[-1].metrics["model_gap"] == pytest.approx(gap, abs=1e-10)
 
 
 def test_the_first_step_size_makes_the_linearized_loss_of_a_typical_step_zero() -> None:
