@@ -1,5 +1,6 @@
 """Output spaces bound to potentials, and their inference oracles."""
 
+from structsmooth.structures.alignments import Alignment
 from structsmooth.structures.base import PartCosts, Structure, lengths_from_mask
 from structsmooth.structures.best_max_marginal_first import best_max_marginal_first
 from structsmooth.structures.candidates import BoxCandidates, Candidates
@@ -23,16 +24,19 @@ from structsmooth.structures.factor_graph import (
 )
 from structsmooth.structures.graph_cut import BinaryGraph
 from structsmooth.structures.matching import Matching
+from structsmooth.structures.paths import PathGraph, Paths
 from structsmooth.structures.programs import DynamicProgram, Program, ProgramBuilder, cached_program
 from structsmooth.structures.projective_trees import ProjectiveTree
 from structsmooth.structures.search import SearchSpace
 from structsmooth.structures.segments import SemiMarkov
 from structsmooth.structures.slack import SlackRescaled
 from structsmooth.structures.spanning_tree import SpanningTree
+from structsmooth.structures.subsets import Subset
 from structsmooth.structures.subwindows import Subwindows
 from structsmooth.structures.tree import Tree
 
 __all__ = [
+    "Alignment",
     "And",
     "AtLeastOne",
     "AtMostOne",
@@ -52,6 +56,8 @@ __all__ = [
     "Matching",
     "Or",
     "PartCosts",
+    "PathGraph",
+    "Paths",
     "Potts",
     "Program",
     "ProgramBuilder",
@@ -62,6 +68,7 @@ __all__ = [
     "SlackRescaled",
     "SpanningTree",
     "Structure",
+    "Subset",
     "Subwindows",
     "Table",
     "Tree",

@@ -211,6 +211,22 @@ def test_benchmark_cuts_times_every_oracle(capsys):
     assert all(float(cell) > 0 for row in table for cell in row.values())
 
 
+@pytest.mark.filterwarnings("ignore:.*torch_struct.* does not define `arg_constraints`")
+@pytest.mark.parametrize("largest", ["0", "1e6"])
+def test_benchmark_programs_times_every_oracle(largest, capsys):
+    sizes = ["--batch", "2", "--words", "4", "--segments", "5x2x3", "--repeats", "1", "--largest", largest]
+    assert load("benchmark_programs").main(sizes) == 0
+    table = rows(capsys.readouterr().out)
+    assert [(row["structure"], row["edges"]) for row in table] == [
+        ("constituency, n = 4", "24"),
+        ("projective, one root, n = 4", "60"),
+        ("semi-Markov, T = 5, K = 2, S = 3", "81"),
+    ]
+    for row in table[2 if largest == "0" else 0 :]:
+        for oracle in ("exp", "max", "top-5"):
+            assert re.fullmatch(r"[\d.]+, [\d.]+ ns" + (r" \([\d.]+x\)" if largest != "0" else ""), row[oracle])
+
+
 def test_benchmark_chain_of_a_file(data, capsys):
     assert load("benchmark_chain").main(["--file", data, "--sweep-n", "4", "--sweep-K", "2", "--repeats", "1"]) == 0
     output = capsys.readouterr().out

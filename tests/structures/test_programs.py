@@ -20,10 +20,13 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from structsmooth import (
+    Alignment,
     Constituents,
     DynamicProgram,
     Hamming,
     LinearChain,
+    PathGraph,
+    Paths,
     Program,
     ProgramBuilder,
     ProjectiveTree,
@@ -31,6 +34,7 @@ from structsmooth import (
     SemiMarkov,
     SpanErrors,
     StructuralHinge,
+    Subset,
     cached_program,
 )
 from structsmooth.structures.programs.program import program_of
@@ -292,3 +296,148 @@ def pieces(y: Tensor, length: int) -> list[tuple[int, int, int]]:
     """Starts, ends and labels of the segments of an output [T]."""
     starts = [t for t in range(length) if y[t] >= 0]
     return [(a, b, int(y[a])) for a, b in zip(starts, [*starts[1:], length], strict=True)]
+
+
+def assert_oracles(structure: DynamicProgram, outputs: Tensor) -> None:
+    """All oracles of a structure of one example against its outputs [n, ...], scored one by one."""
+    rows = structure[torch.zeros(len(outputs), dtype=torch.int64)]
+    scores = rows.score(outputs)
+    allowed = scores > -torch.inf
+    values, y = structure.topk(len(outputs) + 1)
+    assert_close(values[0, : len(outputs)], scores.sort(descending=True).values)
+    assert values[0, -1] == -torch.inf
+    assert len(y[0, : int(allowed.sum())].flatten(1).unique(dim=0)) == allowed.sum()
+    assert_close(structure.logsumexp()[0], scores[allowed].logsumexp(0))
+    p, parts = scores.softmax(0), rows.parts(outputs)
+    for marginals, own in zip(structure.marginals(), parts, strict=True):
+        assert_close(marginals[0], torch.tensordot(p, own, 1))
+    first = parts[0]
+    having = torch.where(first > 0, scores.view(-1, *[1] * (first.dim() - 1)), -torch.inf)
+    assert_close(structure.max_marginals()[0], having.amax(0))
+    assert torch.autograd.gradgradcheck(
+        lambda *potentials: structure.replace(*potentials).logsumexp(),
+        [potential.requires_grad_() for potential in structure.potentials],
+        fast_mode=True,
+    )
+
+
+def product_of(count: int, choices: int) -> Tensor:
+    return torch.cartesian_prod(*[torch.arange(choices)] * count).view(-1, count)
+
+
+@both_backends
+@pytest.mark.parametrize("size", [0, 2, (1, 3), (4, 9)])
+def test_subsets_match_enumeration(size: int | tuple[int, int], backend: str) -> None:
+    unary = torch.randn(2, 4, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    low, high = (size, size) if isinstance(size, int) else size
+    subset = Subset(unary, size, torch.tensor([4, 3]), backend=backend)  # type: ignore[arg-type]
+    taken = product_of(4, 2)
+    fits = (taken.sum(1) >= low) & (taken.sum(1) <= high)
+    assert_oracles(Subset(unary[:1], size, backend=backend), taken[fits])  # type: ignore[arg-type]
+    number = [sum(comb(n, k) for k in range(low, high + 1)) for n in (4, 3)]
+    assert_close(subset.log_count().exp(), torch.tensor(number).double())
+    assert subset.mask.tolist() == [[True] * 4, [True] * 3 + [False]]
+    if number[1]:
+        hinge = StructuralHinge(cost=Hamming(), reduction="none")(subset, subset.max()[1])
+        assert (hinge >= 0).all()
+
+
+def test_subsets_refuse_other_sizes() -> None:
+    unary = torch.zeros(1, 3, 2)
+    with pytest.raises(ValueError, match="size must be a number >= 0, or the least and the largest number, got -1"):
+        Subset(unary, -1)
+    with pytest.raises(ValueError, match="y must take from 1 to 1 items, got \\[2\\]"):
+        Subset(unary, 1).score(torch.tensor([[1, 1, 0]]))
+    with pytest.raises(ValueError, match=r"unary must have shape \[B, N, 2\]"):
+        Subset(unary[..., 0], 1)
+
+
+@both_backends
+def test_paths_match_enumeration(backend: str) -> None:
+    edges = [[4, 1], [1, 3], [4, 2], [2, 3], [1, 2], [1, 2], [3, 0], [5, 4]]  # node 5 is behind the source
+    graph = PathGraph(edges, source=4, target=3)
+    weights = torch.randn(1, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    chosen = [[0, 1], [2, 3], [0, 4, 3], [0, 5, 3]]
+    y = torch.stack([torch.zeros(8, dtype=torch.int64).index_fill(0, torch.tensor(path), 1) for path in chosen])
+    structure = Paths(weights, graph, offset=torch.ones(1).double(), backend=backend)  # type: ignore[arg-type]
+    assert_oracles(structure, y)
+    for gold in y:
+        augmented = structure.cost_augmented(gold[None], Hamming())
+        for other in y:
+            differ = (gold != other).sum()
+            assert_close(augmented.score(other[None]) - structure.score(other[None]), differ[None].double())
+    risk, best = structure.minimum_bayes_risk()
+    p = torch.stack([structure.log_prob(path[None]).exp()[0] for path in y])
+    risks = torch.stack([(p * (y != path).sum(1)).sum() for path in y])
+    assert_close(risk[0], risks.min())
+    assert torch.equal(best[0], y[risks.argmin()])
+
+
+def test_graphs_of_paths_have_no_cycles() -> None:
+    with pytest.raises(ValueError, match=r"edges must form no cycle; nodes \[1, 2\]"):
+        PathGraph([[0, 1], [1, 2], [2, 1]], 0, 2)
+    with pytest.raises(ValueError, match=r"edges must be nodes >= 0 in pairs"):
+        PathGraph([0, 1], 0, 1)
+    with pytest.raises(ValueError, match=r"weights must have shape \[B, E\] with E = 1"):
+        Paths(torch.zeros(1, 2), PathGraph([[0, 1]], 0, 1))
+
+
+def grid_paths_of(steps: int, width: int, moves: tuple[tuple[int, int], ...]) -> Tensor:
+    """All paths through a grid, [n, T, U]."""
+    outputs = []
+
+    def extend(y: Tensor, t: int, u: int) -> None:
+        if (t, u) == (steps - 1, width - 1):
+            outputs.append(y)
+        for m, (along, across) in enumerate(moves):
+            if t + along < steps and u + across < width:
+                longer = y.clone()
+                longer[t + along, u + across] = m + 1
+                extend(longer, t + along, u + across)
+
+    start = torch.zeros(steps, width, dtype=torch.int64)
+    start[0, 0] = len(moves) + 1
+    extend(start, 0, 0)
+    return torch.stack(outputs)
+
+
+@both_backends
+@pytest.mark.parametrize("moves", [((1, 0), (0, 1), (1, 1)), ((1, 0), (1, 1)), ((1, 0), (1, 2), (0, 1))])
+def test_alignments_match_enumeration(moves: tuple[tuple[int, int], ...], backend: str) -> None:
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randn(2, 4, 3, dtype=torch.float64, generator=generator)
+    move_scores = torch.randn(2, 4, 3, len(moves), dtype=torch.float64, generator=generator)
+    outputs = grid_paths_of(4, 3, moves)
+    one = Alignment(scores[:1], moves, move_scores[:1], backend=backend)  # type: ignore[arg-type]
+    assert_oracles(one, outputs)
+    both = Alignment(scores, moves, lengths=torch.tensor([[4, 3], [3, 2]]), backend=backend)  # type: ignore[arg-type]
+    alone = Alignment(scores[1:, :3, :2], moves, backend=backend)  # type: ignore[arg-type]
+    assert_close(both.logsumexp()[1:], alone.logsumexp())
+    assert torch.equal(both.max()[1][1:, :3, :2], alone.max()[1])
+    assert not both.max()[1][1, 3:].any()
+    assert not both.marginals()[0][1, :, 2:].any()
+
+
+def test_alignments_give_the_edit_distance() -> None:
+    first, second = "kitten", "sitting"
+    cells = torch.zeros(1, len(first) + 1, len(second) + 1)
+    moves = torch.full((1, *cells.shape[1:], 3), -1.0)
+    for t, a in enumerate(first, 1):
+        for u, b in enumerate(second, 1):
+            moves[0, t, u, 2] = 0.0 if a == b else -1.0
+    assert Alignment(cells, move_scores=moves).max()[0] == -3
+
+
+def test_alignments_refuse_wrong_moves() -> None:
+    scores = torch.zeros(1, 2, 2)
+    for moves in ((), ((0, 0),), ((1, -1),)):
+        with pytest.raises(ValueError, match="moves must be pairs of steps"):
+            Alignment(scores, moves)
+    with pytest.raises(ValueError, match="moves must differ"):
+        Alignment(scores, ((1, 1), (1, 1)))
+    with pytest.raises(ValueError, match="lengths must be from 1 to T, U"):
+        Alignment(scores, lengths=torch.tensor([[3, 1]]))
+    with pytest.raises(TypeError, match="outputs of Alignment are no labels"):
+        Alignment(scores).cost_augmented(Alignment(scores).max()[1], Hamming())
+    with pytest.raises(TypeError, match="outputs of Alignment are no labels"):
+        Alignment(scores).minimum_bayes_risk()

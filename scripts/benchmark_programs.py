@@ -1,0 +1,173 @@
+"""Time of structures that are dynamic programs, beside torch-struct and by edge of their programs.
+
+Scores are float32 with gradients, on one thread. Exp is the log-partition function, max the best output, top-5 the five
+best ones; each with the gradient of its values. torch-struct, which is optional (pip install
+'structsmooth[benchmarks]'), does the same with its semirings. Cells are medians in milliseconds of the processor time
+of the process, which other work on the machine changes less than the time on the clock; then the nanoseconds for each
+edge and example and, in brackets, how many times as long torch-struct takes. The floor is one pass over the indices of
+all edges. Semi-Markov models of torch-struct have tensors of T K S³ numbers for each example: it gets a single example,
+whose time is multiplied, and is left out where these numbers are too many (see --largest).
+"""
+
+from __future__ import annotations
+
+import time
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from importlib import import_module
+from statistics import median
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from structsmooth import Constituents, DynamicProgram, ProjectiveTree, SemiMarkov
+
+_ORACLES: dict[str, Callable[[DynamicProgram], Tensor]] = {
+    "exp": lambda structure: structure.logsumexp(),
+    "max": lambda structure: structure.max()[0],
+    "top-5": lambda structure: structure.topk(5)[0],
+}
+# Marginals, and the gradients of the best scores: properties and methods that differentiate.
+_THEIRS: dict[str, Callable[[Any], object]] = {
+    "exp": lambda distribution: distribution.marginals,
+    "max": lambda distribution: distribution.argmax,
+    "top-5": lambda distribution: distribution.topk(5),
+}
+
+
+class Case(NamedTuple):
+    """Scores of B examples, which get gradients, with their structure and the distribution of torch-struct.
+
+    ``examples`` are those that torch-struct gets, and ``numbers`` the size of its tensors for them.
+    """
+
+    name: str
+    scores: tuple[Tensor, ...]
+    structure: Callable[..., DynamicProgram]
+    distribution: Callable[[Any], Any]
+    examples: int
+    numbers: int = 0
+
+
+def cases(batch: int, words: Sequence[int], segments: Sequence[tuple[int, int, int]]) -> Iterator[Case]:
+    """Binary trees, projective trees with one root, and semi-Markov models of T, K and S."""
+    generator = torch.Generator().manual_seed(0)
+
+    def random(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator).requires_grad_()
+
+    for n in words:
+        spans, arcs, root = random(batch, n, n, 1), random(batch, n, n), random(batch, n)
+        yield Case(f"constituency, n = {n}", (spans,), _binary, partial(_tree_crf, spans), batch)
+        yield Case(
+            f"projective, one root, n = {n}", (arcs, root), _projective, partial(_dependency_crf, arcs, root), batch
+        )
+    for steps, longest, states in segments:
+        scores = random(batch, steps, states), random(states, states), random(longest, states)
+        name = f"semi-Markov, T = {steps}, K = {longest}, S = {states}"
+        edges = random(1, steps - 1, longest, states, states)
+        yield Case(name, scores, _semi_markov, partial(_semi_markov_crf, edges), 1, edges.numel() * states)
+
+
+def _binary(spans: Tensor) -> Constituents:
+    return Constituents(spans, binary=True, validate_args=False)
+
+
+def _projective(arcs: Tensor, root: Tensor) -> ProjectiveTree:
+    return ProjectiveTree(arcs, root, validate_args=False)
+
+
+def _semi_markov(*scores: Tensor) -> SemiMarkov:
+    return SemiMarkov(*scores, validate_args=False)
+
+
+def _tree_crf(spans: Tensor, module: Any) -> Any:
+    return module.TreeCRF(spans)
+
+
+def _dependency_crf(arcs: Tensor, root: Tensor, module: Any) -> Any:
+    """Their diagonal holds the scores of roots."""
+    diagonal = torch.eye(arcs.shape[1], dtype=torch.bool)
+    return module.DependencyCRF(torch.where(diagonal, root.unsqueeze(1), arcs), multiroot=False)
+
+
+def _semi_markov_crf(edges: Tensor, module: Any) -> Any:
+    return module.SemiMarkovCRF(edges)
+
+
+def milliseconds(run: Callable[[], object], repeats: int) -> float:
+    """Median processor time of a call, after one that compiles."""
+    run()
+    times = []
+    for _ in range(repeats):
+        begin = time.process_time()
+        run()
+        times.append(1e3 * (time.process_time() - begin))
+    return median(times)
+
+
+def with_gradient(case: Case, oracle: str) -> None:
+    """The values of an oracle of ours, and the gradient of their sum."""
+    torch.autograd.grad(_ORACLES[oracle](case.structure(*case.scores)).sum(), case.scores)
+
+
+def floor(structure: DynamicProgram, repeats: int) -> float:
+    """Nanoseconds an edge for a pass over the indices of a program."""
+    columns = structure.program().arrays[1:]
+
+    def read() -> list[int]:
+        return [int(column.sum(dtype=np.int64)) for column in columns]
+
+    return 1e6 * milliseconds(read, repeats) / len(columns[0])
+
+
+def cell(case: Case, oracle: str, edges: int, module: Any, repeats: int) -> str:
+    """Our time, by edge, and how many times as long as ours that of torch-struct is, if it is there."""
+    batch = len(case.scores[0])
+    own = milliseconds(lambda: with_gradient(case, oracle), repeats)
+    text = f"{own:.2f}, {1e6 * own / edges / batch:.1f} ns"
+    if module is None:
+        return text
+    other = milliseconds(lambda: _THEIRS[oracle](case.distribution(module)), 1) * batch / case.examples
+    return f"{text} ({other / own:.1f}x)"
+
+
+def _numbers(text: str) -> tuple[int, int, int]:
+    steps, longest, states = (int(number) for number in text.split("x"))
+    return steps, longest, states
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure every structure and print the table."""
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument("--batch", type=int, default=32, help="number of examples (default: %(default)s)")
+    parser.add_argument("--words", type=int, nargs="*", default=[20, 40], help="lengths of sentences")
+    sizes = [(50, 8, 9), (200, 20, 10)]
+    parser.add_argument("--segments", type=_numbers, nargs="*", default=sizes, help="sizes TxKxS, such as 50x8x9")
+    parser.add_argument("--repeats", type=int, default=5, help="calls of which the median is (default: %(default)s)")
+    parser.add_argument(
+        "--largest", type=float, default=1e6, help="most numbers of torch-struct (default: %(default)g)"
+    )
+    options = parser.parse_args(arguments)
+    torch.set_num_threads(1)
+    peer = None
+    with suppress(ImportError):
+        peer = import_module("torch_struct")
+    print(f"| structure | edges | floor | {' | '.join(_ORACLES)} |")
+    print("| --- | ---: | ---: |" + " ---: |" * len(_ORACLES))
+    for case in cases(options.batch, options.words, options.segments):
+        structure = case.structure(*case.scores)
+        edges = structure.program().edges
+        module = peer if case.numbers <= options.largest else None
+        cells = [cell(case, oracle, edges, module, options.repeats) for oracle in _ORACLES]
+        row = (case.name, str(edges), f"{floor(structure, options.repeats):.1f} ns", *cells)
+        print(f"| {' | '.join(row)} |", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,169 @@
+"""Monotone alignments of two sequences: edit distance, time warping, forced alignment."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from structsmooth.structures import checks
+from structsmooth.structures.base import widened
+from structsmooth.structures.programs import DynamicProgram, Program, ProgramBuilder, cached_program
+
+Moves = tuple[tuple[int, int], ...]
+
+_NO_LABELS = "outputs of Alignment are no labels: give costs of cells as a tensor to cost_augmented"
+_STEPS: Moves = ((1, 0), (0, 1), (1, 1))
+
+
+class Alignment(DynamicProgram):
+    """All monotone paths through a grid from its first to its last cell, bound to scores of cells and moves.
+
+    The cells of a path say which positions of two sequences belong together. score(y) is the sum of the scores of its
+    cells and of the moves by which it enters them. An output is an int64 tensor [B, T, U]: m + 1 at a cell entered by
+    move m, M + 1 at the first cell, and 0 elsewhere. Complexity per example: max and exp oracle O(T U M) for M moves,
+    top-K up to K times that.
+
+    Backends, forbidden (-inf) scores and infeasible examples are as in :class:`~structsmooth.DynamicProgram`.
+
+    Args:
+        scores: scores [B, T, U] of cells, floating point.
+        moves: the steps (along T, along U) that a path may take, each >= 0 and not (0, 0). By default, to the next
+            position of one of the sequences or of both, as for the edit distance; ``((1, 0), (1, 1))`` aligns each
+            position of the first sequence to one of the second one, in order.
+        move_scores: scores [B, T, U, M] of entering a cell by a move; 0 if not given.
+        lengths: lengths of both sequences, integers [B, 2] from 1 to T and from 1 to U; all if not given.
+        validate_args: whether to check values too. Default: ``Structure.validate_args_default``.
+        backend: ``"compiled"`` (CPU only), ``"torch"``, or ``"auto"`` for the faster of the two.
+
+    Raises:
+        TypeError: a tensor of the wrong dtype.
+        ValueError: wrong shapes, moves or values, or tensors on different devices.
+
+    Reference:
+        Sakoe and Chiba (1978).
+
+    Example:
+        >>> scores = torch.tensor([[[0.0, -9.0, -9.0], [-9.0, 0.0, -9.0], [-9.0, 0.0, -9.0], [-9.0, -9.0, 0.0]]])
+        >>> value, y = Alignment(scores).max()
+        >>> value, (y > 0).nonzero()[:, 1:].tolist()
+        (tensor([0.]), [[0, 0], [1, 1], [2, 1], [3, 2]])
+    """
+
+    potential_names: tuple[str, ...] = ("scores",)
+    row_names = ("lengths",)
+    move_scores: Tensor | None = None
+
+    def __init__(
+        self,
+        scores: Tensor,
+        moves: Moves = _STEPS,
+        move_scores: Tensor | None = None,
+        lengths: Tensor | None = None,
+        *,
+        validate_args: bool | None = None,
+        backend: checks.Backend = "auto",
+    ) -> None:
+        self.scores, self.moves = scores, tuple((int(t), int(u)) for t, u in moves)
+        if not self.moves or any(min(move) < 0 or move == (0, 0) for move in self.moves):
+            raise ValueError(f"moves must be pairs of steps >= 0 other than (0, 0), got {moves}")
+        if len(set(self.moves)) < len(self.moves):
+            raise ValueError(f"moves must differ, got {moves}")
+        if move_scores is not None:
+            self.move_scores = move_scores
+            self.potential_names = ("scores", "move_scores")
+        self.check_shapes()
+        whole = torch.tensor(scores.shape[1:]).to(scores.device)
+        self.lengths = whole.expand(len(scores), 2) if lengths is None else lengths
+        checks.require_integers("lengths", self.lengths)
+        checks.require_shape("lengths", self.lengths, "[B, 2]", (len(scores), 2))
+        checks.require_device("lengths", self.lengths, "scores", scores)
+        super().__init__(validate_args, backend)
+        if self.validate_args and bool(((self.lengths < 1) | (self.lengths > whole)).any()):
+            raise ValueError(f"lengths must be from 1 to T, U = {tuple(scores.shape[1:])}, got {self.lengths.tolist()}")
+
+    def check_shapes(self) -> None:
+        """Raise unless scores are [B, T, U] and [B, T, U, M]."""
+        for name, scores in self.named_potentials():
+            checks.require_scores(name, scores)
+            checks.require_device(name, scores, "scores", self.scores)
+        if self.scores.dim() != 3 or 0 in self.scores.shape[1:]:
+            raise ValueError(f"scores must have shape [B, T, U] with T, U >= 1, got {tuple(self.scores.shape)}")
+        if self.move_scores is not None:
+            shape = (*self.scores.shape, len(self.moves))
+            checks.require_shape("move_scores", self.move_scores, "[B, T, U, M]", shape)
+
+    def check_values(self, name: str) -> None:
+        """Raise ``ValueError`` for NaN or +inf inside the grids."""
+        scores = getattr(self, name)
+        checks.require_below_infinity(name, scores, lambda: scores[self.mask])
+
+    @property
+    def mask(self) -> Tensor:
+        """[B, T, U], true for the cells of examples."""
+        t, u = (torch.arange(size, device=self.scores.device) for size in self.scores.shape[1:])
+        return (t < self.lengths[:, :1]).unsqueeze(2) & (u < self.lengths[:, 1:]).unsqueeze(1)
+
+    def program(self) -> Program:
+        """The program of :func:`grid_paths`."""
+        return grid_paths(*self.scores.shape[1:], self.moves)
+
+    def program_scores(self) -> Tensor:
+        """Scores of cells with the moves into them, [B, T U (M + 1)]; the last one is for starting there."""
+        inside = self.mask.unsqueeze(3)
+        cells = torch.where(inside, widened(self.scores).unsqueeze(3), 0.0).expand(-1, -1, -1, len(self.moves) + 1)
+        if self.move_scores is not None:
+            moves = torch.where(inside, widened(self.move_scores), 0.0)
+            cells = cells + torch.nn.functional.pad(moves, (0, 1))
+        return cells.flatten(1)
+
+    def sizes(self) -> Tensor:
+        """The last cell of each example."""
+        return (self.lengths[:, 0] - 1) * self.scores.shape[2] + self.lengths[:, 1] - 1
+
+    def checked_labels(self, y: Tensor) -> Tensor:
+        """Outputs as int64, with 0 at padding."""
+        checks.require_outputs(y, "[B, T, U]", "scores", self.scores)
+        y = torch.where(self.mask, y, 0).to(torch.int64)
+        if self.validate_args:
+            checks.require_labels(y, len(self.moves) + 2)
+        return y
+
+    def as_classes(self, y: Tensor) -> tuple[Tensor, int]:
+        """Moves are no labels: costs must be tensors."""
+        raise TypeError(_NO_LABELS)
+
+    def class_marginals(self) -> Tensor:
+        """Moves are no labels."""
+        raise TypeError(_NO_LABELS)
+
+    def derivation(self, y: Tensor) -> Tensor:
+        """The cells of the path with their moves."""
+        classes = len(self.moves) + 1
+        cell = torch.arange(y[0].numel(), device=y.device)
+        return torch.where(y.flatten(1) > 0, cell * classes + y.flatten(1) - 1, len(cell) * classes)
+
+    def outputs(self, used: Tensor) -> Tensor:
+        """Moves into the cells of the path."""
+        steps, width = self.scores.shape[1:]
+        classes = len(self.moves) + 1
+        y = torch.zeros(*used.shape[:2], steps * width + 1, dtype=torch.int64, device=used.device)
+        y = y.scatter(2, used // classes, used % classes + 1)[..., :-1]
+        return y.view(*used.shape[:2], steps, width)
+
+    def read_max_marginals(self, values: Tensor) -> Tensor:
+        """The largest score [B, T, U] of a path through each cell; zero at padding."""
+        best = values.view(*self.scores.shape, len(self.moves) + 1).amax(3)
+        return torch.where(self.mask, best, 0.0)
+
+
+@cached_program
+def grid_paths(steps: int, width: int, moves: Moves) -> Program:
+    """Scores of cells (t, u) with a move into them, or the start. Roots are all cells."""
+    classes = len(moves) + 1
+    builder = ProgramBuilder(scores=steps * width * classes)
+    t, u = np.ogrid[:steps, :width]
+    cell = t * width + u
+    builder.add(head=0, index=classes - 1)
+    for m, (along, across) in enumerate(moves):
+        before = cell - along * width - across
+        builder.add(cell, before, index=cell * classes + m, where=(t >= along) & (u >= across))
+    return builder.build(np.arange(steps * width))
