@@ -179,3 +179,10 @@ def check_backend(backend: Any, device: torch.device) -> None:
 def is_compiled(backend: Backend, device: torch.device) -> bool:
     """Whether to use the compiled oracles, which are faster on the CPU but know no transforms of ``torch.func``."""
     return backend == "compiled" or (backend == "auto" and device.type == "cpu" and not _in_transform())
+
+
+def is_exporting() -> bool:
+    """Whether ``torch.export`` traces the call; torch 2.5 tells of exports that are not strict alone."""
+    if hasattr(torch.compiler, "is_exporting"):
+        return torch.compiler.is_exporting()
+    return torch.compiler.is_compiling() and not torch.compiler.is_dynamo_compiling()

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from structsmooth.structures.base import Structure, check_k, widened
-from structsmooth.structures.checks import refuse_transforms, require_count
+from structsmooth.structures.checks import is_exporting, refuse_transforms, require_count
 
 Subset = TypeVar("Subset")
 
@@ -128,6 +128,11 @@ class SearchSpace(Structure, Generic[Subset]):
         Values are -inf, and outputs 0, where fewer than k outputs have a finite score.
         """
         k = check_k(k)
+        if is_exporting():
+            raise NotImplementedError(
+                f"{type(self).__name__} searches in Python, which torch.export does not trace: export the module that "
+                "scores, and search outside"
+            )
         scores = self.potentials[0]
         if len(scores) == 0:
             raise ValueError("a search space needs at least one example")

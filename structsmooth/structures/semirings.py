@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from structsmooth.structures.checks import is_exporting
+
 R = TypeVar("R")
 
 
@@ -226,8 +228,16 @@ def inverse_cdf(scores: Tensor, uniform: Tensor) -> Tensor:
 def outside_inference_mode(function: Callable[..., R], *tensors: Tensor) -> R:
     """A function that differentiates, called on tensors: under ``torch.inference_mode``, on copies without it.
 
-    Transforms of ``torch.func`` return zeros there in torch 2.4.
+    Transforms of ``torch.func`` return zeros there in torch 2.4, and tensors without values under ``torch.export``.
+
+    Raises:
+        NotImplementedError: under ``torch.export``.
     """
+    if is_exporting():
+        raise NotImplementedError(
+            "torch.export does not trace the gradients by which this oracle finds its answer: export logsumexp, which "
+            'needs none, or max and topk with backend="compiled", where they are operators'
+        )
     if torch.compiler.is_compiling() or not torch.is_inference_mode_enabled():
         return function(*tensors)
     with torch.inference_mode(False):
