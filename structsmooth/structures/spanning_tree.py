@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from structsmooth.structures.base import check_k
+from structsmooth.structures.checks import refuse_transforms
 from structsmooth.structures.dependencies import Dependencies
 from structsmooth.structures.programs.structure import Derived
 from structsmooth.structures.semirings import inverse_cdf, logsumexp, outside_inference_mode
@@ -122,6 +123,8 @@ class SpanningTree(Dependencies, Derived):
         return sums.to(dtype), root.to(dtype)
 
     def _arguments(self) -> tuple[Tensor, Tensor, int, int, bool]:
+        """Those of the operators."""
+        refuse_transforms("The max oracle of SpanningTree")
         return self.program_scores(), self.lengths, self.arcs.shape[1], self._labels_per_arc, self.single_root
 
     def _is_allowed(self, heads: Tensor) -> tuple[Tensor, str]:
