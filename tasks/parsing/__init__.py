@@ -10,7 +10,7 @@ from torch import Tensor
 
 from structsmooth.markup import Block, Markup, Matrix, Table
 from structsmooth.problems import ProgramParts, ProgramProblem, arcs_of, behind_arcs
-from structsmooth.structures import ProjectiveTree
+from structsmooth.structures import ProjectiveTree, SpanningTree
 from structsmooth.tasks.base import FittedTask, Predictions, Split, Task
 from structsmooth.tasks.files import data_file
 from structsmooth.tasks.parsing.data import Sentence, Tree, known_tree, projectivized, read_trees, write_tree
@@ -150,7 +150,8 @@ class FittedParsing(FittedTask):
         sentence, words = torch.repeat_interleave(offsets.diff()), int(tokens.lengths.max())
         scores = torch.zeros(len(sentences), words + 1, words, dtype=torch.float64)
         scores[sentence, heads, modifiers - 1] = arc_features(tokens, self.task.bits).scores(weights)
-        structure = ProjectiveTree(scores[:, 1:], scores[:, 0], lengths=tokens.lengths, single_root=self.single_root)
+        kind = ProjectiveTree if self.task.projective else SpanningTree
+        structure = kind(scores[:, 1:], scores[:, 0], lengths=tokens.lengths, single_root=self.single_root)
         values, y = structure.topk(k)
         ranks = [
             self._related(
@@ -177,10 +178,12 @@ class FittedParsing(FittedTask):
 
 @dataclass(frozen=True)
 class Parsing(Task):
-    """Dependency parsing: a projective tree over the words of a sentence, from words and parts of speech.
+    """Dependency parsing: a tree over the words of a sentence, from words and parts of speech.
 
     Args:
         labelled: whether relations of words to their heads are learned and found, too.
+        projective: whether arcs of predicted trees must not cross. The model is the same: training searches projective
+            trees.
         subtypes: whether relations include what follows a colon, as in nsubj:pass.
         pos: column of CoNLL-U with the parts of speech.
         bits: features are hashed to 2**bits buckets.
@@ -190,6 +193,7 @@ class Parsing(Task):
     """
 
     labelled: bool = True
+    projective: bool = True
     subtypes: bool = False
     pos: PartOfSpeech = "upos"
     bits: int = 22

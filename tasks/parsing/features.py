@@ -19,23 +19,13 @@ PartOfSpeech = Literal["upos", "xpos"]
 
 # A template joins some of: the word or the part of speech (w, p) of the head or the modifier (h, m) or of a neighbour
 # (h-1, m+1), and the signed distance between head and modifier (d).
-_PAIRS = (
-    "hw hp mw mp",
-    "hp mw mp",
-    "hw mw mp",
-    "hw hp mp",
-    "hw hp mw",
-    "hw mw",
-    "hp mp",
-    "hw hp",
-    "mw mp",
-    "hw",
-    "mw",
-    "hp",
-    "mp",
+_NEAR = ("hp mp", "hw mw", "hw hp mw", "hw hp mp", "hw mw mp", "hp mw mp", "hw hp mw mp")
+_FAR = (
+    *("hw", "mw", "hp", "mp", "hw hp", "mw mp"),
+    *("hp h-1p mp", "hp h+1p mp", "hp mp m-1p", "hp mp m+1p"),
     *(f"hp h{a}p mp m{b}p" for a in ("-1", "+1") for b in ("-1", "+1")),
 )
-ARCS = (*_PAIRS, *(f"{pair} d" for pair in _PAIRS))
+ARCS = (*_NEAR, *(f"{template} d" for template in (*_NEAR, *_FAR)))
 """Templates of arcs (McDonald, Crammer and Pereira 2005)."""
 BETWEEN = ("hp mp",)
 """Templates of arcs that also have the part of speech of a word between head and modifier, one for each such word."""
@@ -57,7 +47,7 @@ RELATIONS = (
 """Templates of the relation of a word to its head."""
 
 _FIELD = re.compile(r"([hm])([+-]\d)?([wp])")
-_REACH, _EXACT, _FAR = 11, 5, 10  # distances up to 5 count as they are, then those up to 10, then all others
+_REACH, _EXACT, _MIDDLE = 11, 5, 10  # distances up to 5 count as they are, then those up to 10, then all others
 _ROOT, _OUTSIDE = "<root>", np.uint64(0x51ED270B)
 
 
@@ -105,7 +95,7 @@ def pair_features(
     templates = [*RELATIONS, *ARCS, *BETWEEN]
     columns = range(len(templates))
     distances = np.arange(-_REACH, _REACH + 1)
-    size = np.where(abs(distances) <= _EXACT, abs(distances), np.where(abs(distances) <= _FAR, _EXACT + 1, _EXACT + 2))
+    size = np.minimum(abs(distances), _EXACT + (abs(distances) > _EXACT) + (abs(distances) > _MIDDLE))
     buckets = (np.sign(distances) * size + _REACH).astype(np.uint64)
     directions = (np.sign(distances) + 1).astype(np.uint64)
     between = len(RELATIONS) + len(ARCS)

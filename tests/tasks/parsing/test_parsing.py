@@ -224,6 +224,19 @@ def test_several_roots_are_learned_where_treebanks_have_them(tmp_path):
     assert fitted.problem(task.read(str(path))).n == len(treebanks.sentences())
 
 
+def test_trees_may_cross_if_they_need_not_be_projective(parser):
+    """Random weights, so that some of the best trees cross."""
+    weights = torch.randn(1 << 12, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    within, free = (
+        Parsing(labelled=False, projective=projective, bits=12).fit(parser.examples).predict(weights, parser.examples)
+        for projective in (True, False)
+    )
+    assert all(is_projective(tree.heads) for ((_, tree),) in within)
+    assert not all(is_projective(tree.heads) for ((_, tree),) in free)
+    for ((score, _),), ((highest, tree),) in zip(within, free, strict=True):
+        assert score == pytest.approx(highest) if is_projective(tree.heads) else score < highest
+
+
 def test_refuses_bits_without_buckets():
     with pytest.raises(ValueError, match="bits must be from 1 to 30, got 0"):
         Parsing(bits=0)
