@@ -205,7 +205,7 @@ class Parsing(Task):
     )
     example: ClassVar[str] = "--train en_ewt-ud-train.conllu --test en_ewt-ud-test.conllu"
     lam: ClassVar[str] = "10/n"
-    passes: ClassVar[int] = 12
+    passes: ClassVar[int] = 8
     solver: ClassVar[str] = "proximal-bcfw"
     fitted_type: ClassVar[type[FittedTask]] = FittedParsing
 
