@@ -93,7 +93,7 @@ class SolvedEstimator(BaseEstimator):
         self._stream = None
         if sample_weight is not None:
             problem = problem.weighted(sample_weight)
-        lam = parse_lam(self.lam, problem.mass)
+        lam = parse_lam(self._lam_rule, problem.mass)
         shown = [PrintProgress(self.max_iter, sys.stdout)] if self.verbose else []
         callbacks = [*([validation] if validation else []), *shown]
         settings: dict[str, Any] = {"passes": self.max_iter, "seed": self._seed(), "callbacks": callbacks}
@@ -159,6 +159,11 @@ class SolvedEstimator(BaseEstimator):
         problem = problem if sample_weight is None else problem.weighted(sample_weight)
         solver = ProximalBCFW(gap_tolerance=min(self.tol, 1e-3))
         return certify(problem, self._weights.to(problem.start()), self.lam_, solver=solver)
+
+    @property
+    def _lam_rule(self) -> float | str:
+        """λ, or what to compute it by."""
+        return self.lam
 
     @property
     def _weights(self) -> Tensor:

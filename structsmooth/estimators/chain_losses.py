@@ -14,8 +14,14 @@ from structsmooth.smoothing import Entropy, Max
 from structsmooth.tag_schemes import TransitionMask
 
 Loss = Literal["hinge", "slack", "crf", "softmax-margin"]
+HINGES = ("hinge", "slack")
 Sizes = tuple[int, int]
 """Numbers of features and of states."""
+
+
+def default_lam(loss: Loss) -> str:
+    """λ that works for most data, as a rule: likelihoods need less of it than hinges."""
+    return "3/n" if loss in HINGES else "0.3/n"
 
 
 def chain_problem(

@@ -69,7 +69,7 @@ class MultiLabelClassifier(ClassifierMixin, SolvedEstimator):
         edges: LabelPairs | Sequence[tuple[int, int]] = "auto",
         scaling: Scaling = "unit",
         rho: float | None = None,
-        lam: float | str = "1/n",
+        lam: float | str = "0.1/n",
         solver: SolverLike = "auto",
         max_iter: int = 500,
         tol: float = 1e-2,

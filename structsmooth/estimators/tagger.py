@@ -14,7 +14,7 @@ from torch import Tensor
 
 from structsmooth.estimators import tagger_files
 from structsmooth.estimators.base import LastFit, SolverLike
-from structsmooth.estimators.chain_losses import Loss, chain_problem
+from structsmooth.estimators.chain_losses import HINGES, Loss, chain_problem, default_lam
 from structsmooth.estimators.outputs import Outputs
 from structsmooth.estimators.streams import stream_of
 from structsmooth.estimators.tagger_weights import TaggerWeights
@@ -45,7 +45,8 @@ class SequenceTagger(TaggerWeights):
         loss: ``"hinge"`` for the structural SVM with the number of wrong tags as cost; ``"crf"`` for the likelihood of
             a conditional random field; ``"softmax-margin"`` for the likelihood with this cost; ``"slack"`` for the
             hinge with slack rescaling, whose passes are plain torch: for few sentences and features.
-        lam: λ, a number or ``"c/n"``. It is 2·c2/n for the c2 of CRFsuite, and 1/(C·n) for the C of an SVM.
+        lam: λ, a number or ``"c/n"``; ``"auto"`` for ``"3/n"`` with a hinge, and ``"0.3/n"`` with a likelihood. It is
+            2·c2/n for the c2 of CRFsuite, and 1/(C·n) for the C of an SVM.
         constraints: the scheme that predicted tags are well-formed in; ``"auto"`` for that of the training tags, if all
             of them are such tags and O is one; ``None`` for no constraints.
         train_constrained: the constraints hold in training too, whose tags must keep to them; the marginals of
@@ -100,7 +101,7 @@ class SequenceTagger(TaggerWeights):
         self,
         *,
         loss: Loss = "hinge",
-        lam: float | str = "10/n",
+        lam: float | str = "auto",
         constraints: Constraints | None = "auto",
         train_constrained: bool = False,
         template: Template = "rich",
@@ -180,7 +181,7 @@ class SequenceTagger(TaggerWeights):
         labels = self.tags_.states(tags)
         data = (self.loss, sequences.lengths, labels, len(self.features_.names))
         start = self._last.start(*data) if self.warm_start and hasattr(self, "_last") else None
-        default = "proximal-bcfw" if self.loss in ("hinge", "slack") else "casimir-svrg"
+        default = "proximal-bcfw" if self.loss in HINGES else "casimir-svrg"
         problem, validation = self._problem(sequences, labels), self._validation(*held_out) if held_out else None
         result = self._solve(problem, default, start=start, validation=validation, sample_weight=weights)
         if self.warm_start:
@@ -262,6 +263,10 @@ class SequenceTagger(TaggerWeights):
         """
         tagger: SequenceTagger = tagger_files.load(cls, Path(path))
         return tagger
+
+    @property
+    def _lam_rule(self) -> float | str:
+        return default_lam(self.loss) if self.lam == "auto" else self.lam
 
     def _validation(self, X: Sequence[Any], y: Sequence[Sequence[Tag]]) -> ValidationScores:
         """The callback that scores held-out sentences, and may stop the run."""

@@ -67,6 +67,10 @@ def test_edges_are_pairs_of_columns(data, edges, expected):
             assert score == pytest.approx(y @ (classifier.coef_ @ x + classifier.intercept_) + pairs)
 
 
+def test_the_default_lam_is_a_tenth_of_an_example(data):
+    assert MultiLabelClassifier(tol=0.3).fit(*data).lam_ == pytest.approx(0.1 / 30)
+
+
 def test_a_tree_joins_all_labels(data):
     classifier = MultiLabelClassifier(edges="tree", **QUICK).fit(*data)
     assert len(classifier.edges_) == 2

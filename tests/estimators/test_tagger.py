@@ -198,6 +198,13 @@ def test_slack_rescaling_multiplies_by_the_cost(X):
     assert tagger.certify(X, y).least <= tagger.gap_ <= 0.01 * tagger.objective_
 
 
+@pytest.mark.parametrize(("loss", "rule"), [("hinge", 3), ("slack", 3), ("crf", 0.3), ("softmax-margin", 0.3)])
+def test_the_default_lam_goes_by_the_loss_and_the_number_of_sentences(loss, rule):
+    tagger = SequenceTagger(loss=loss, max_iter=0, tol=0.0).fit(WORDS, TAGS)
+    assert tagger.lam_ == pytest.approx(rule / 4)
+    assert clone(tagger).set_params(lam="1/n").fit(WORDS, TAGS).lam_ == 0.25
+
+
 def test_marginals_are_those_of_the_scores(fitted):
     X = [DICTS[0][:2]]
     scores = taggings(fitted, X)

@@ -304,6 +304,18 @@ def test_compare_crfsuite_reads_parts_of_speech(tmp_path, capsys):
     assert {row["accuracy"] for row in rows(capsys.readouterr().out)} == {"100.00%"}
 
 
+def test_benchmark_lams_measures_both_estimators(data, capsys):
+    options = ["--train", data, "--test", data, "--sizes", "2", "--examples", "20", "--seeds", "1"]
+    assert load("benchmark_lams").main(options) == 0
+    tagged, labelled = capsys.readouterr().out.split("\n\n")
+    assert [row["loss"] for row in rows(tagged)] == ["hinge", "crf"]
+    (row,) = rows(labelled)
+    assert row["examples"] == "20"
+    shares = [float(cell.rstrip("%")) for name, cell in row.items() if name != "examples"]
+    assert len(shares) == 6
+    assert all(0 < share <= 100 for share in shares)
+
+
 def test_benchmark_crf_minimizes_the_objective_of_crfsuite(data, capsys):
     options = ["--train", data, "--lam", "1/n", "--bits", "8", "--passes", "40", "--iterations", "200"]
     assert load("benchmark_crf").main(options) == 0

@@ -1,0 +1,86 @@
+"""How good the default λ of the estimators are: F1 on held-out data for λ around them.
+
+Taggers learn the first sentences of the embedded filings, or of column files, from the words alone; F1 is that of
+entities. Multi-label classifiers learn the first half of data sets that scikit-learn makes up
+(``make_multilabel_classification``), and F1 is the mean over examples; scikit-learn's logistic regressions, one for
+each label, stand beside them.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.datasets import make_multilabel_classification
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import f1_score
+from sklearn.multioutput import MultiOutputClassifier
+
+from structsmooth.cli.report import markdown_table
+from structsmooth.estimators import MultiLabelClassifier, SequenceTagger
+from structsmooth.tasks import NER
+
+_LAMS = ("10/n", "3/n", "1/n", "0.3/n", "0.1/n")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print both tables."""
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore", ConvergenceWarning)
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument("--train", metavar="FILE", help="training data in CoNLL columns (default: embedded)")
+    parser.add_argument("--test", metavar="FILE", help="held-out data in the same columns (default: embedded)")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[300, 10**6], help="numbers of sentences")
+    parser.add_argument("--examples", type=int, nargs="+", default=[100, 1000], help="numbers of examples")
+    parser.add_argument("--seeds", type=int, default=5, help="number of data sets of each size (default: 5)")
+    options = parser.parse_args(arguments)
+    files = NER.default_files()
+    train, test = (
+        _sentences(path or files[split]) for split, path in (("train", options.train), ("test", options.test))
+    )
+    print(markdown_table(["sentences", "loss", *_LAMS], list(tagger_rows(train, test, options.sizes))))
+    print()
+    columns = ["examples", *_LAMS, "logistic regressions"]
+    print(markdown_table(columns, list(classifier_rows(options.examples, options.seeds))))
+    return 0
+
+
+def tagger_rows(train: Any, test: Any, sizes: Iterable[int]) -> Iterable[list[str]]:
+    """F1 of entities of taggers that learn some of the sentences, for each loss and λ."""
+    for size in sizes:
+        X, y = train[0][:size], train[1][:size]
+        for loss in ("hinge", "crf"):
+            taggers = (SequenceTagger(loss=loss, lam=lam, max_iter=100) for lam in _LAMS)
+            yield [f"{len(X):,}", loss, *(f"{tagger.fit(X, y).score(*test):.1%}" for tagger in taggers)]
+
+
+def classifier_rows(sizes: Iterable[int], seeds: int) -> Iterable[list[str]]:
+    """F1 of classifiers for each λ, and of logistic regressions: the mean over data sets."""
+    for size in sizes:
+        models = [MultiLabelClassifier(lam=lam) for lam in _LAMS]
+        models.append(MultiOutputClassifier(LogisticRegression(max_iter=1000)))
+        found = [
+            [f1_score(Y[size:], model.fit(X[:size], Y[:size]).predict(X[size:]), average="samples") for model in models]
+            for X, Y in (_labelled(2 * size, seed) for seed in range(seeds))
+        ]
+        yield [f"{size:,}", *(f"{f1:.1%}" for f1 in np.mean(found, axis=0))]
+
+
+def _labelled(size: int, seed: int) -> tuple[Any, Any]:
+    X, Y = make_multilabel_classification(size, allow_unlabeled=False, random_state=seed)
+    return X, Y
+
+
+def _sentences(path: str) -> tuple[list[list[str]], list[list[str]]]:
+    found = list(NER().read(path, "train"))
+    return [sentence.words for sentence in found], [sentence.tags or [] for sentence in found]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
