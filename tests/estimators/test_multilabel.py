@@ -219,4 +219,4 @@ def test_margins_need_exact_inference():
         classifier.fit(X, Y)
     with pytest.raises(NotImplementedError, match="which 25 labels with 300 pairs do not allow; take edges="):
         classifier.decision_function(X)
-    assert classifier.set_params(edges="tree", tol=0.9).fit(X, Y).decision_function(X).shape == (20, 25)
+    assert classifier.set_params(edges="tree", lam="1/n", tol=0.9).fit(X, Y).decision_function(X).shape == (20, 25)

@@ -88,7 +88,7 @@ def test_scores_count_examples_by_their_weights(case: tuple[Callable[..., Any], 
 
 
 def test_early_stopping_keeps_the_weights_of_the_training_part() -> None:
-    tagger = SequenceTagger(early_stopping=True, validation_fraction=0.3, max_iter=5, tol=0.5)
+    tagger = SequenceTagger(lam="10/n", early_stopping=True, validation_fraction=0.3, max_iter=5, tol=0.5)
     tagger.fit(SENTENCES, TAGS, sample_weight=np.arange(1.0, 11.0))
     assert 10 / 49 <= tagger.lam_ <= 10 / 28  # seven sentences of ten
 
