@@ -94,7 +94,7 @@ class Brute:
             return torch.stack([cost(self.structure, torch.full((batch,), int(j)))[b] for j in y]).double()
         classes, _ = self.structure[torch.full((len(y),), b)].as_classes(y)
         wrong = (classes[:, None] != classes) & self.twin.real[b]
-        costs = wrong * cost.mistake_cost(classes, self.structure.lengths[b]).unsqueeze(1)
+        costs = wrong * cost.mistake_cost(classes, self.twin.real[b].sum()).unsqueeze(1)
         return costs.flatten(2).sum(-1)
 
     def rows_of(self, y: Tensor) -> list[int]:
