@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from itertools import product
 
 import torch
-from enumeration import FORMS, Enumeration, random_scores
+from enumeration import FORMS, Enumeration, all_labelings, random_scores
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -286,3 +286,181 @@ class EnumeratedSpans(Counted):
         yield 1, ()
         for i, row in enumerate(y[: self.lengths[b]]):
             yield from ((0, (i, j, label)) for j, label in enumerate(row[: self.lengths[b]]) if label >= 0)
+
+
+Grids = tuple[Tensor, Tensor, Tensor, Tensor]  # scores of cells and of moves, offsets, lengths
+MOVES = ((1, 0), (0, 1), (1, 1))
+
+
+def random_grids(
+    batch: int,
+    steps: int,
+    width: int,
+    seed: int = 0,
+    lengths: list[int] | None = None,
+    ties: bool = False,
+    forbidden: float = 0.0,
+) -> Grids:
+    """Pairs of sequences with random scores; the first ones may have padding."""
+    generator = torch.Generator().manual_seed(seed)
+    scores = random_scores(generator, ties, forbidden)
+    ends = torch.randint(1, steps + 1, (batch,), generator=generator) if lengths is None else torch.tensor(lengths)
+    return (
+        scores(batch, steps, width),
+        scores(batch, steps, width, len(MOVES)),
+        random_scores(generator, ties, 0.0)(batch),
+        torch.stack([ends, torch.full_like(ends, width)], 1),
+    )
+
+
+@st.composite
+def small_grids(draw: st.DrawFn, ties: bool | None = None) -> Grids:
+    """At most 4 x 3 cells, so 25 paths; some examples allow none."""
+    return random_grids(
+        draw(st.integers(1, 3)),
+        draw(st.integers(1, 4)),
+        draw(st.integers(1, 3)),
+        draw(st.integers(0, 2**32 - 1)),
+        ties=draw(st.booleans()) if ties is None else ties,
+        forbidden=draw(st.sampled_from([0.0, 0.1, 0.4])),
+    )
+
+
+def grid_paths_of(
+    steps: int, width: int, moves: tuple[tuple[int, int], ...], shape: tuple[int, int] | None = None
+) -> Tensor:
+    """All paths through a grid, [n, T, U], which may have padding."""
+    outputs = []
+
+    def extend(y: Tensor, t: int, u: int) -> None:
+        if (t, u) == (steps - 1, width - 1):
+            outputs.append(y)
+        for m, (along, across) in enumerate(moves):
+            if t + along < steps and u + across < width:
+                longer = y.clone()
+                longer[t + along, u + across] = m + 1
+                extend(longer, t + along, u + across)
+
+    start = torch.zeros(shape or (steps, width), dtype=torch.int64)
+    start[0, 0] = len(moves) + 1
+    extend(start, 0, 0)
+    return torch.stack(outputs)
+
+
+class EnumeratedGridPaths(Counted):
+    """The queries of an ``Alignment`` with ``MOVES``."""
+
+    def __init__(self, scores: Tensor, move_scores: Tensor, offset: Tensor, lengths: Tensor) -> None:
+        _, steps, width = scores.shape
+        outputs = [grid_paths_of(*own, MOVES, (steps, width)) for own in lengths.tolist()]
+        self.lengths = lengths[:, 0].tolist()
+        real = (torch.arange(steps) < lengths[:, :1]).unsqueeze(2).expand(scores.shape)
+        super().__init__((scores, move_scores, offset), outputs, real, real)
+
+    def contents(self, b: int, y: list[list[int]]) -> Iterator[tuple[int, tuple[int, ...]]]:  # type: ignore[override]
+        yield 2, ()
+        for t, row in enumerate(y[: self.lengths[b]]):
+            for u, entered in enumerate(row):
+                if entered:
+                    yield 0, (t, u)
+                if 0 < entered <= len(MOVES):
+                    yield 1, (t, u, entered - 1)
+
+
+Weights = tuple[Tensor, Tensor]  # scores of edges, offsets
+
+
+def path_edges(count: int) -> list[list[int]]:
+    """An odd number of edges of a graph: from each of its nodes to the next, and to the one behind that."""
+    return [[e // 2, e // 2 + 1 + e % 2] for e in range(count)]
+
+
+def random_weights(batch: int, edges: int, seed: int = 0, ties: bool = False, forbidden: float = 0.0) -> Weights:
+    """Random scores of the edges of a graph."""
+    generator = torch.Generator().manual_seed(seed)
+    scores = random_scores(generator, ties, forbidden)
+    return scores(batch, edges), random_scores(generator, ties, 0.0)(batch)
+
+
+@st.composite
+def small_weights(draw: st.DrawFn, ties: bool | None = None) -> Weights:
+    """Graphs of at most 13 edges; some examples allow no path."""
+    return random_weights(
+        draw(st.integers(1, 3)),
+        draw(st.sampled_from(range(1, 15, 2))),
+        draw(st.integers(0, 2**32 - 1)),
+        ties=draw(st.booleans()) if ties is None else ties,
+        forbidden=draw(st.sampled_from([0.0, 0.1, 0.4])),
+    )
+
+
+def paths_of(edges: int) -> Tensor:
+    """All paths from the first to the last node of :func:`path_edges`, [n, E]."""
+    outputs = []
+
+    def extend(used: list[int], node: int) -> None:
+        if node == edges // 2 + 1:
+            outputs.append([int(e in used) for e in range(edges)])
+        for e, (start, end) in enumerate(path_edges(edges)):
+            if start == node:
+                extend([*used, e], end)
+
+    extend([], 0)
+    return torch.tensor(outputs)
+
+
+class EnumeratedPaths(Counted):
+    """The queries of ``Paths`` in :func:`path_edges`."""
+
+    def __init__(self, weights: Tensor, offset: Tensor) -> None:
+        everywhere = torch.ones(weights.shape, dtype=torch.bool)
+        super().__init__((weights, offset), [paths_of(weights.shape[1])] * len(weights), everywhere, everywhere)
+
+    def contents(self, b: int, y: list[int]) -> Iterator[tuple[int, tuple[int, ...]]]:
+        yield 1, ()
+        yield from ((0, (e,)) for e, taken in enumerate(y) if taken)
+
+
+Items = tuple[Tensor, Tensor]  # scores of leaving and taking items, lengths
+SIZE = (1, 2)  # of subsets
+
+
+def random_items(
+    batch: int,
+    items: int,
+    seed: int = 0,
+    lengths: list[int] | None = None,
+    ties: bool = False,
+    forbidden: float = 0.0,
+) -> Items:
+    """Random scores of items."""
+    generator = torch.Generator().manual_seed(seed)
+    scores = random_scores(generator, ties, forbidden)
+    ends = torch.randint(1, items + 1, (batch,), generator=generator) if lengths is None else torch.tensor(lengths)
+    return scores(batch, items, 2), ends
+
+
+@st.composite
+def small_items(draw: st.DrawFn, ties: bool | None = None) -> Items:
+    """At most 5 items; some examples allow no subset."""
+    return random_items(
+        draw(st.integers(1, 3)),
+        draw(st.integers(1, 5)),
+        draw(st.integers(0, 2**32 - 1)),
+        ties=draw(st.booleans()) if ties is None else ties,
+        forbidden=draw(st.sampled_from([0.0, 0.2, 0.5])),
+    )
+
+
+class EnumeratedSubsets(Counted):
+    """The queries of a ``Subset`` of 1 or 2 items."""
+
+    def __init__(self, unary: Tensor, lengths: Tensor) -> None:
+        items, self.lengths = unary.shape[1], lengths.tolist()
+        y = all_labelings(items, 2)
+        fits = (y.sum(1) >= SIZE[0]) & (y.sum(1) <= SIZE[1])
+        outputs = [y[fits & (y[:, length:] == 0).all(1)] for length in self.lengths]
+        super().__init__((unary,), outputs, torch.arange(items) < lengths[:, None])
+
+    def contents(self, b: int, y: list[int]) -> Iterator[tuple[int, tuple[int, ...]]]:
+        yield from ((0, (v, taken)) for v, taken in enumerate(y[: self.lengths[b]]))

@@ -8,21 +8,42 @@ from typing import Any
 
 import torch
 from enumerated_programs import (
+    MOVES,
+    SIZE,
     EnumeratedDependencies,
+    EnumeratedGridPaths,
+    EnumeratedPaths,
     EnumeratedSegmentations,
     EnumeratedSpans,
+    EnumeratedSubsets,
+    path_edges,
     random_dependencies,
+    random_grids,
+    random_items,
     random_segmentations,
     random_spans,
+    random_weights,
     small_dependencies,
+    small_grids,
+    small_items,
     small_segmentations,
     small_spans,
+    small_weights,
 )
 from enumeration import FORMS
 from member import Index, Instance, Member
 from torch import Tensor
 
-from structsmooth import Constituents, ProjectiveTree, SemiMarkov, SpanningTree
+from structsmooth import (
+    Alignment,
+    Constituents,
+    PathGraph,
+    Paths,
+    ProjectiveTree,
+    SemiMarkov,
+    SpanningTree,
+    Subset,
+)
 
 BACKENDS = ("compiled", "torch")
 
@@ -43,6 +64,16 @@ DEPENDENCIES = {
     "long": (4, 16, 2),
     "large": (9, 16, 2),
 }
+GRIDS = {
+    "single": (2, 1, 1),
+    "least": (2, 3, 2),
+    "tiny": (2, 4, 3),
+    "medium": (5, 7, 6),
+    "long": (4, 40, 30),
+    "large": (9, 50, 40),
+}
+EDGES = {"single": (2, 1), "least": (2, 5), "tiny": (2, 7), "medium": (5, 15), "long": (4, 99), "large": (9, 999)}
+ITEMS = {"single": (2, 1), "least": (2, 3), "tiny": (2, 4), "medium": (5, 7), "long": (4, 50), "large": (9, 500)}
 
 
 def cyclic(first: Tensor) -> Tensor:
@@ -184,9 +215,124 @@ def constituents(backend: Any) -> Member:
     )
 
 
+def grids(size: str, **options: Any) -> Instance:
+    lengths = {"least": [3, 2], "tiny": [4, 2], "medium": [5, 3, 6, 2, 4]}.get(size)
+    return random_grids(*GRIDS[size], lengths=lengths, **options)
+
+
+def aligned(
+    scores: Tensor,
+    move_scores: Tensor | None = None,
+    offset: Tensor | None = None,
+    lengths: Tensor | None = None,
+    **options: Any,
+) -> Alignment:
+    return Alignment(scores, MOVES, move_scores, lengths, offset=offset, **options)
+
+
+def along_the_border(scores: Tensor) -> Tensor:
+    """The first row, then the last column: a path for every length of the first sequence."""
+    _, steps, width = scores.shape
+    t, u = torch.arange(steps, device=scores.device)[:, None], torch.arange(width, device=scores.device)
+    y = torch.where(t == 0, 2, torch.where(u == width - 1, 1, 0))
+    return torch.where((t == 0) & (u == 0), len(MOVES) + 1, y).repeat(len(scores), 1, 1)
+
+
+def used_by_grid(scores: Tensor, move_scores: Tensor, offset: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
+    cells = (torch.arange(scores.shape[1]) < lengths[:, :1])[:, :, None]
+    return cells, cells[..., None], torch.ones_like(offset, dtype=torch.bool)
+
+
+def grid_alone(
+    b: int, scores: Tensor, move_scores: Tensor, offset: Tensor, lengths: Tensor
+) -> tuple[Instance, tuple[Index, ...]]:
+    row, own = slice(b, b + 1), slice(int(lengths[b, 0]))
+    return (scores[row, own], move_scores[row, own], offset[row], lengths[row]), (own, own, ...)
+
+
+def alignment(backend: Any) -> Member:
+    return Member(
+        partial(aligned, backend=backend),
+        EnumeratedGridPaths,
+        1,
+        grids,
+        lambda ties, many=False: small_grids(ties=ties),
+        along_the_border,
+        ordered=frozenset(),
+        block=(0,),
+        used=used_by_grid,
+        alone=grid_alone,
+        examples=20,
+    )
+
+
+GRAPHS = {edges: PathGraph(path_edges(edges), 0, edges // 2 + 1) for edges in (*range(1, 16, 2), 99, 999)}
+
+
+def paths_in(weights: Tensor, offset: Tensor | None = None, **options: Any) -> Paths:
+    edges = weights.shape[-1] if isinstance(weights, Tensor) and weights.dim() else 1
+    return Paths(weights, GRAPHS.get(edges, GRAPHS[1]), offset=offset, **options)
+
+
+def every_node(weights: Tensor) -> Tensor:
+    """The path by all nodes."""
+    e = torch.arange(weights.shape[1], device=weights.device)
+    return (1 - e % 2).repeat(len(weights), 1)
+
+
+def paths(backend: Any) -> Member:
+    return Member(
+        partial(paths_in, backend=backend),
+        EnumeratedPaths,
+        1,
+        lambda size, **options: random_weights(*EDGES[size], **options),
+        lambda ties, many=False: small_weights(ties=ties),
+        every_node,
+        ordered=frozenset(),
+        block=(0,),
+        used=lambda weights, offset: (torch.ones(1, 1, dtype=torch.bool), torch.ones(1, dtype=torch.bool)),
+        examples=20,
+    )
+
+
+def items(size: str, **options: Any) -> Instance:
+    lengths = {"least": [3, 2], "tiny": [4, 2], "medium": [6, 3, 5, 2, 4]}.get(size)
+    return random_items(*ITEMS[size], lengths=lengths, **options)
+
+
+def one_or_two(unary: Tensor, lengths: Tensor | None = None, **options: Any) -> Subset:
+    return Subset(unary, SIZE, lengths, **options)
+
+
+def first_item(unary: Tensor) -> Tensor:
+    return (torch.arange(unary.shape[1], device=unary.device) == 0).long().repeat(len(unary), 1)
+
+
+def subset(backend: Any) -> Member:
+    return Member(
+        partial(one_or_two, backend=backend),
+        EnumeratedSubsets,
+        1,
+        items,
+        lambda ties, many=False: small_items(ties=ties),
+        first_item,
+        ordered=frozenset(),
+        block=(0,),
+        used=lambda unary, lengths: ((torch.arange(unary.shape[1]) < lengths[:, None])[..., None],),
+        alone=lambda b, unary, lengths: (
+            (unary[b : b + 1, : lengths[b]], lengths[b : b + 1]),
+            (slice(int(lengths[b])),),
+        ),
+        examples=20,
+    )
+
+
 PROGRAMS = {
     **{f"SemiMarkov {backend}": semi_markov(backend) for backend in BACKENDS},
     **{f"ProjectiveTree {backend}": projective_tree(backend) for backend in BACKENDS},
     "SpanningTree": SPANNING_TREE,
     **{f"Constituents {backend}": constituents(backend) for backend in BACKENDS},
+    **{f"Alignment {backend}": alignment(backend) for backend in BACKENDS},
+    **{f"Paths {backend}": paths(backend) for backend in BACKENDS},
+    **{f"Subset {backend}": subset(backend) for backend in BACKENDS},
 }

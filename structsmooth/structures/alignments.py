@@ -10,7 +10,6 @@ from structsmooth.structures.programs import DynamicProgram, Program, ProgramBui
 
 Moves = tuple[tuple[int, int], ...]
 
-_NO_LABELS = "outputs of Alignment are no labels: give costs of cells as a tensor to cost_augmented"
 _STEPS: Moves = ((1, 0), (0, 1), (1, 1))
 
 
@@ -31,6 +30,7 @@ class Alignment(DynamicProgram):
             position of the first sequence to one of the second one, in order.
         move_scores: scores [B, T, U, M] of entering a cell by a move; 0 if not given.
         lengths: lengths of both sequences, integers [B, 2] from 1 to T and from 1 to U; all if not given.
+        offset: a score [B] of every output, which costs use; 0 if not given.
         validate_args: whether to check values too. Default: ``Structure.validate_args_default``.
         backend: ``"compiled"`` (CPU only), ``"torch"``, or ``"auto"`` for the faster of the two.
 
@@ -48,9 +48,8 @@ class Alignment(DynamicProgram):
         (tensor([0.]), [[0, 0], [1, 1], [2, 1], [3, 2]])
     """
 
-    potential_names: tuple[str, ...] = ("scores",)
+    potential_names = ("scores", "move_scores", "offset")
     row_names = ("lengths",)
-    move_scores: Tensor | None = None
 
     def __init__(
         self,
@@ -59,6 +58,7 @@ class Alignment(DynamicProgram):
         move_scores: Tensor | None = None,
         lengths: Tensor | None = None,
         *,
+        offset: Tensor | None = None,
         validate_args: bool | None = None,
         backend: checks.Backend = "auto",
     ) -> None:
@@ -67,10 +67,10 @@ class Alignment(DynamicProgram):
             raise ValueError(f"moves must be pairs of steps >= 0 other than (0, 0), got {moves}")
         if len(set(self.moves)) < len(self.moves):
             raise ValueError(f"moves must differ, got {moves}")
-        if move_scores is not None:
-            self.move_scores = move_scores
-            self.potential_names = ("scores", "move_scores")
-        self.check_shapes()
+        self._check_grid()
+        zero = widened(scores).new_zeros(())
+        self.move_scores = zero.expand(*scores.shape, len(self.moves)) if move_scores is None else move_scores
+        self.offset = zero.expand(len(scores)) if offset is None else offset
         whole = torch.tensor(scores.shape[1:]).to(scores.device)
         self.lengths = whole.expand(len(scores), 2) if lengths is None else lengths
         checks.require_integers("lengths", self.lengths)
@@ -80,21 +80,25 @@ class Alignment(DynamicProgram):
         if self.validate_args and bool(((self.lengths < 1) | (self.lengths > whole)).any()):
             raise ValueError(f"lengths must be from 1 to T, U = {tuple(scores.shape[1:])}, got {self.lengths.tolist()}")
 
-    def check_shapes(self) -> None:
-        """Raise unless scores are [B, T, U] and [B, T, U, M]."""
-        for name, scores in self.named_potentials():
-            checks.require_scores(name, scores)
-            checks.require_device(name, scores, "scores", self.scores)
+    def _check_grid(self) -> None:
+        checks.require_scores("scores", self.scores)
         if self.scores.dim() != 3 or 0 in self.scores.shape[1:]:
             raise ValueError(f"scores must have shape [B, T, U] with T, U >= 1, got {tuple(self.scores.shape)}")
-        if self.move_scores is not None:
-            shape = (*self.scores.shape, len(self.moves))
-            checks.require_shape("move_scores", self.move_scores, "[B, T, U, M]", shape)
+
+    def check_shapes(self) -> None:
+        """Raise unless scores are [B, T, U], [B, T, U, M] and [B]."""
+        self._check_grid()
+        moves, offset = (*self.scores.shape, len(self.moves)), (len(self.scores),)
+        for name, wanted, shape in (("move_scores", "[B, T, U, M]", moves), ("offset", "[B]", offset)):
+            scores = getattr(self, name)
+            checks.require_scores(name, scores)
+            checks.require_shape(name, scores, wanted, shape)
+            checks.require_device(name, scores, "scores", self.scores)
 
     def check_values(self, name: str) -> None:
         """Raise ``ValueError`` for NaN or +inf inside the grids."""
         scores = getattr(self, name)
-        checks.require_below_infinity(name, scores, lambda: scores[self.mask])
+        checks.require_below_infinity(name, scores, lambda: scores if name == "offset" else scores[self.mask])
 
     @property
     def mask(self) -> Tensor:
@@ -109,11 +113,10 @@ class Alignment(DynamicProgram):
     def program_scores(self) -> Tensor:
         """Scores of cells with the moves into them, [B, T U (M + 1)]; the last one is for starting there."""
         inside = self.mask.unsqueeze(3)
-        cells = torch.where(inside, widened(self.scores).unsqueeze(3), 0.0).expand(-1, -1, -1, len(self.moves) + 1)
-        if self.move_scores is not None:
-            moves = torch.where(inside, widened(self.move_scores), 0.0)
-            cells = cells + torch.nn.functional.pad(moves, (0, 1))
-        return cells.flatten(1)
+        moves = torch.nn.functional.pad(torch.where(inside, widened(self.move_scores), 0.0), (0, 1))
+        scores = (torch.where(inside, widened(self.scores).unsqueeze(3), 0.0) + moves).flatten(1)
+        start = torch.arange(scores.shape[1], device=scores.device) == len(self.moves)
+        return scores + torch.where(start, widened(self.offset).unsqueeze(1), 0.0)
 
     def sizes(self) -> Tensor:
         """The last cell of each example."""
@@ -128,17 +131,24 @@ class Alignment(DynamicProgram):
         return y
 
     def as_classes(self, y: Tensor) -> tuple[Tensor, int]:
-        """Moves are no labels: costs must be tensors."""
-        raise TypeError(_NO_LABELS)
+        """Outputs, and the number M + 2 of the classes of a cell: not on the path, entered by a move, the first."""
+        return y, len(self.moves) + 2
+
+    def potential_costs(self, costs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Costs of classes, [B, T, U, M + 2], as costs of cells, of moves and of all outputs."""
+        none, moves, first = costs[..., 0], costs[..., 1:-1], costs[..., -1]
+        return first - none, moves - first.unsqueeze(3), torch.where(self.mask, none, 0.0).flatten(1).sum(1)
 
     def class_marginals(self) -> Tensor:
-        """Moves are no labels."""
-        raise TypeError(_NO_LABELS)
+        """Probabilities [B, T, U, M + 2] of the classes of cells; zero at padding."""
+        cells, moves, feasible = self.marginals()
+        none = torch.where(self.mask, feasible[:, None, None] - cells, 0.0)
+        return torch.cat([none.unsqueeze(3), moves, (cells - moves.sum(3)).unsqueeze(3)], 3)
 
     def derivation(self, y: Tensor) -> Tensor:
         """The cells of the path with their moves."""
         classes = len(self.moves) + 1
-        cell = torch.arange(y[0].numel(), device=y.device)
+        cell = torch.arange(y.shape[1] * y.shape[2], device=y.device)
         return torch.where(y.flatten(1) > 0, cell * classes + y.flatten(1) - 1, len(cell) * classes)
 
     def outputs(self, used: Tensor) -> Tensor:

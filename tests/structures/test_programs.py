@@ -10,6 +10,7 @@ from enumerated_programs import (
     EnumeratedDependencies,
     EnumeratedSegmentations,
     EnumeratedSpans,
+    grid_paths_of,
     random_dependencies,
     random_segmentations,
     random_spans,
@@ -382,25 +383,6 @@ def test_graphs_of_paths_have_no_cycles() -> None:
         Paths(torch.zeros(1, 2), PathGraph([[0, 1]], 0, 1))
 
 
-def grid_paths_of(steps: int, width: int, moves: tuple[tuple[int, int], ...]) -> Tensor:
-    """All paths through a grid, [n, T, U]."""
-    outputs = []
-
-    def extend(y: Tensor, t: int, u: int) -> None:
-        if (t, u) == (steps - 1, width - 1):
-            outputs.append(y)
-        for m, (along, across) in enumerate(moves):
-            if t + along < steps and u + across < width:
-                longer = y.clone()
-                longer[t + along, u + across] = m + 1
-                extend(longer, t + along, u + across)
-
-    start = torch.zeros(steps, width, dtype=torch.int64)
-    start[0, 0] = len(moves) + 1
-    extend(start, 0, 0)
-    return torch.stack(outputs)
-
-
 @both_backends
 @pytest.mark.parametrize("moves", [((1, 0), (0, 1), (1, 1)), ((1, 0), (1, 1)), ((1, 0), (1, 2), (0, 1))])
 def test_alignments_match_enumeration(moves: tuple[tuple[int, int], ...], backend: str) -> None:
@@ -437,7 +419,3 @@ def test_alignments_refuse_wrong_moves() -> None:
         Alignment(scores, ((1, 1), (1, 1)))
     with pytest.raises(ValueError, match="lengths must be from 1 to T, U"):
         Alignment(scores, lengths=torch.tensor([[3, 1]]))
-    with pytest.raises(TypeError, match="outputs of Alignment are no labels"):
-        Alignment(scores).cost_augmented(Alignment(scores).max()[1], Hamming())
-    with pytest.raises(TypeError, match="outputs of Alignment are no labels"):
-        Alignment(scores).minimum_bayes_risk()

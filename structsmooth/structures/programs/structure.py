@@ -121,8 +121,8 @@ class DynamicProgram(Derived):
 
     def __init__(self, validate_args: bool | None = None, backend: checks.Backend = "auto") -> None:
         self.backend = backend
-        checks.check_backend(backend, self.potentials[0].device)
         self.check_shapes()
+        checks.check_backend(backend, self.potentials[0].device)
         super().__init__(validate_args)
 
     @abstractmethod
@@ -173,7 +173,7 @@ class DynamicProgram(Derived):
         As it is, the first scores must be the first potentials, in the same order.
         """
         first = self.potentials[0]
-        return values[:, : first[0].numel()].view(first.shape)
+        return values[:, : first.shape[1:].numel()].view(first.shape)
 
     def inverse_cdf(self, uniform: Tensor) -> Tensor:
         """Samples at uniform numbers, as in :class:`~structsmooth.structures.distribution.Distribution`."""
