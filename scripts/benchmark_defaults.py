@@ -37,9 +37,9 @@ from structsmooth import (
 from structsmooth.checkpoint import write_atomic
 from structsmooth.cli.flags import parse_solvers
 from structsmooth.cli.report import markdown_table
+from structsmooth.messages import tracked
 from structsmooth.problems import Problem
 from structsmooth.solvers import Progress, Solver, Stop
-from structsmooth.tasks.progress import tracked
 
 MODULE_SOLVERS = "incremental-prox-linear prox-linear casimir-svrg svrg sgd adam"
 LINEAR_SOLVERS = (

@@ -25,12 +25,12 @@ from typing import Any
 import torch
 
 from structsmooth.cli.flags import parse_solvers
+from structsmooth.files import DATA_VARIABLE, data_file
 from structsmooth.solvers import SOLVERS, Progress
 from structsmooth.solvers.checks import parse_lam
 from structsmooth.tasks import NER, Chunking
-from structsmooth.tasks.files import DATA_VARIABLE, data_file
-from structsmooth.tasks.text.corpus import Sentence
 from structsmooth.tasks.text.tagging import Tagging
+from structsmooth.text.corpus import Sentence
 
 _TASKS: dict[str, tuple[type[Tagging], str]] = {
     "ner": (NER, "conll2003/eng.train.gz"),

@@ -22,13 +22,13 @@ import torch
 from rich.console import Console
 
 from structsmooth import SGD, CasimirSVRG
-from structsmooth.metrics import entity_scores
 from structsmooth.problems import FullPass, Problem
 from structsmooth.solvers import Progress, Solver, Status
 from structsmooth.solvers.checks import parse_lam
 from structsmooth.tasks import NER, FittedTask
-from structsmooth.tasks.text.attributes import RICH, sentence_attributes
-from structsmooth.tasks.text.conll import Sentence
+from structsmooth.text.corpus import Sentence
+from structsmooth.text.scores import entity_scores
+from structsmooth.text.templates import RICH, sentence_attributes
 
 _SOLVERS: dict[str, Solver[Any]] = {"casimir-svrg": CasimirSVRG(gap_tolerance=0.0), "sgd": SGD(gap_tolerance=0.0)}
 _PASSES_SHOWN = (1, 2, 5, 10, 20, 50, 100)

@@ -24,10 +24,10 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 
 from structsmooth.estimators import SequenceTagger
-from structsmooth.metrics import entity_scores
 from structsmooth.tasks import NER
-from structsmooth.tasks.text.conll import Sentence
-from structsmooth.tasks.text.layouts import UniversalColumn
+from structsmooth.text.corpus import Sentence
+from structsmooth.text.layouts import UniversalColumn
+from structsmooth.text.scores import entity_scores
 
 Features = dict[str, str | bool | float]
 Measure = Callable[[list[list[str]], list[list[str]]], float]

@@ -19,10 +19,10 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from structsmooth import SoftBCFW
+from structsmooth.models.label_sets import LabelPairs
 from structsmooth.tasks import Multilabel
 from structsmooth.tasks.multilabel import FittedMultilabel
 from structsmooth.tasks.multilabel.data import Example
-from structsmooth.tasks.multilabel.label_graph import LabelPairs
 
 _METRICS = {"hamming": min, "example_f1": max, "subset_accuracy": max, "micro_f1": max, "macro_f1": max}
 # From training examples and λn to a fitted task and weights.

@@ -29,7 +29,7 @@ from structsmooth.cli.flags import parse_solvers
 from structsmooth.solvers.checks import parse_lam
 from structsmooth.tasks import NER, OCR
 from structsmooth.tasks.ocr.letters import ALPHABET, PIXELS
-from structsmooth.tasks.text.conll import Sentence
+from structsmooth.text.corpus import Sentence
 
 Example = tuple[Tensor, Tensor]
 """Inputs of tokens, [T] or [T, F], and their labels [T]."""

@@ -32,11 +32,11 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pad_sequence
 
 from structsmooth import L2, Entropy, LinearChain, StructuralHinge
-from structsmooth.metrics import entity_scores
 from structsmooth.models import BiLSTMTagger
-from structsmooth.tag_schemes import entities, entity_tags
 from structsmooth.tasks import NER
-from structsmooth.tasks.text.conll import Sentence
+from structsmooth.text.corpus import Sentence
+from structsmooth.text.schemes import entities, entity_tags
+from structsmooth.text.scores import entity_scores
 
 Loss = Callable[[LinearChain, Tensor], Tensor]
 

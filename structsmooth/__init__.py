@@ -1,114 +1,126 @@
 """Deep structured prediction by smoothed inference: structures, losses, problems and solvers for PyTorch."""
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from structsmooth.costs import (
-    Cost,
-    Hamming,
-    NormalizedHamming,
-    OneMinusIoU,
-    RescaledMargin,
-    SegmentErrors,
-    SpanErrors,
-    WeightedHamming,
-)
-from structsmooth.history import History
-from structsmooth.kernels import KernelFeatures
-from structsmooth.losses import SlackRescaledHinge, StructuralHinge
-from structsmooth.problems import (
-    DenseChainProblem,
-    FactorGraphProblem,
-    FactorGraphs,
-    GramChainProblem,
-    LinearModuleProblem,
-    LinearProblem,
-    ModuleProblem,
-    PairFeatures,
-    PartRows,
-    Problem,
-    ProgramParts,
-    ProgramProblem,
-    SparseChainProblem,
-)
-from structsmooth.scores import LinearScore, ScoreModule, SlackRescaledScores
-from structsmooth.sequences import DenseSequences, SparseSequences
-from structsmooth.smoothing import L2, Entropy, Max, Smoother, simplex_projection
-from structsmooth.solvers import (
-    BCFW,
-    DLPW,
-    SGD,
-    SVRG,
-    Adam,
-    CasimirSVRG,
-    Certificate,
-    CoCoA,
-    CuttingPlane,
-    ExcessiveGap,
-    ExponentiatedGradient,
-    Extragradient,
-    FrankWolfe,
-    IncrementalProxLinear,
-    NSlackCuttingPlane,
-    ProximalBCFW,
-    ProxLinear,
-    RegularizationPath,
-    Result,
-    SoftBCFW,
-    SolutionPath,
-    Status,
-    certify,
-)
-from structsmooth.structures import (
-    Alignment,
-    And,
-    AtLeastOne,
-    AtMostOne,
-    Automaton,
-    BinaryGraph,
-    BoxCandidates,
-    Budget,
-    Candidates,
-    Constituents,
-    Count,
-    DeformableTree,
-    DynamicProgram,
-    Factor,
-    FactorGraph,
-    LinearChain,
-    LocalPolytope,
-    Matching,
-    Or,
-    PathGraph,
-    Paths,
-    Potts,
-    Program,
-    ProgramBuilder,
-    ProjectiveTree,
-    SearchSpace,
-    SemiMarkov,
-    SlackRescaled,
-    SpanningTree,
-    Structure,
-    Subset,
-    Subwindows,
-    Table,
-    Tree,
-    best_max_marginal_first,
-    cached_program,
-    lengths_from_mask,
-)
-from structsmooth.tag_schemes import transition_mask
-
-# Tasks build on all of the above, and load when they are asked for.
+# Names load when they are asked for, and torch with the first of them: the command line answers --help without it.
 if TYPE_CHECKING:
+    from structsmooth.costs import (
+        Cost,
+        Hamming,
+        NormalizedHamming,
+        OneMinusIoU,
+        RescaledMargin,
+        SegmentErrors,
+        SpanErrors,
+        WeightedHamming,
+    )
+    from structsmooth.history import History
+    from structsmooth.kernels import KernelFeatures
+    from structsmooth.losses import SlackRescaledHinge, StructuralHinge
+    from structsmooth.problems import (
+        DenseChainProblem,
+        FactorGraphProblem,
+        FactorGraphs,
+        GramChainProblem,
+        LinearModuleProblem,
+        LinearProblem,
+        ModuleProblem,
+        PairFeatures,
+        PartRows,
+        Problem,
+        ProgramParts,
+        ProgramProblem,
+        SparseChainProblem,
+    )
+    from structsmooth.scores import LinearScore, ScoreModule, SlackRescaledScores
+    from structsmooth.sequences import DenseSequences, SparseSequences
+    from structsmooth.smoothing import L2, Entropy, Max, Smoother, simplex_projection
+    from structsmooth.solvers import (
+        BCFW,
+        DLPW,
+        SGD,
+        SVRG,
+        Adam,
+        CasimirSVRG,
+        Certificate,
+        CoCoA,
+        CuttingPlane,
+        ExcessiveGap,
+        ExponentiatedGradient,
+        Extragradient,
+        FrankWolfe,
+        IncrementalProxLinear,
+        NSlackCuttingPlane,
+        ProximalBCFW,
+        ProxLinear,
+        RegularizationPath,
+        Result,
+        SoftBCFW,
+        SolutionPath,
+        Status,
+        certify,
+    )
+    from structsmooth.structures import (
+        Alignment,
+        And,
+        AtLeastOne,
+        AtMostOne,
+        Automaton,
+        BinaryGraph,
+        BoxCandidates,
+        Budget,
+        Candidates,
+        Constituents,
+        Count,
+        DeformableTree,
+        DynamicProgram,
+        Factor,
+        FactorGraph,
+        LinearChain,
+        LocalPolytope,
+        Matching,
+        Or,
+        PathGraph,
+        Paths,
+        Potts,
+        Program,
+        ProgramBuilder,
+        ProjectiveTree,
+        SearchSpace,
+        SemiMarkov,
+        SlackRescaled,
+        SpanningTree,
+        Structure,
+        Subset,
+        Subwindows,
+        Table,
+        Tree,
+        best_max_marginal_first,
+        cached_program,
+        lengths_from_mask,
+    )
     from structsmooth.tasks.trained import load, train
+    from structsmooth.text.schemes import transition_mask
 else:
+    # Where public names are found, in this order.
+    _HOMES = (
+        "structures costs smoothing losses sequences scores kernels problems solvers history text.schemes tasks.trained"
+    )
 
     def __getattr__(name: str) -> Any:
-        if name in ("load", "train"):
-            return getattr(import_module("structsmooth.tasks.trained"), name)
+        if name in __all__:
+            for home in _HOMES.split():
+                module = import_module(f"structsmooth.{home}")
+                if hasattr(module, name):
+                    return globals().setdefault(name, getattr(module, name))
+        elif not name.startswith("_") and find_spec(f"structsmooth.{name}"):
+            return import_module(f"structsmooth.{name}")
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})
 
 
 __version__ = "0.2.0"

@@ -1,7 +1,7 @@
 """Score modules: they map an input to a structure bound to its potentials."""
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -40,6 +40,18 @@ class ScoreModule(nn.Module, ABC):
     @abstractmethod
     def forward(self, x: Any) -> Structure:
         """Structure over the outputs of the inputs ``x``."""
+
+
+class TransitionMask(NamedTuple):
+    """Scores to add to a chain: 0 for the labels that may follow each other, minus infinity for the others.
+
+    Entry [i, j] of ``transition`` [S, S] is for label i followed by label j; ``start`` and ``stop`` [S] are for the
+    first and the last label of a sequence.
+    """
+
+    transition: Tensor
+    start: Tensor
+    stop: Tensor
 
 
 class LinearScore(ScoreModule):

@@ -65,7 +65,7 @@ class Task(ABC):
         """Data files to use when none are given, by split: train, test.
 
         Raises:
-            ValueError: the task comes without data; see :func:`~structsmooth.tasks.files.data_file`.
+            ValueError: the task comes without data; see :func:`~structsmooth.files.data_file`.
             FileNotFoundError: no such file.
         """
         raise ValueError(f"{cls.__name__} comes without data: give --train")

@@ -21,7 +21,7 @@ from structsmooth import (
     SparseSequences,
 )
 from structsmooth.problems.bounds import Bounds
-from structsmooth.tag_schemes import TransitionMask
+from structsmooth.scores import TransitionMask
 
 Example = tuple[Any, Tensor]
 ChainProblem = SparseChainProblem | DenseChainProblem

@@ -23,7 +23,7 @@ from structsmooth.tasks import FittedTask, Task, load_task
 from structsmooth.tasks.localization import Detection
 from structsmooth.tasks.localization.box_features import BACKBONES
 from structsmooth.tasks.parsing.data import read_trees
-from structsmooth.tasks.text.conll import read_conll
+from structsmooth.text.conll import read_conll
 
 NAMES = {"John Smith": "PER", "Ada": "PER", "Acme Corp": "ORG", "New York City": "LOC"}
 SUBJECTS = ["The DT B-NP\nold JJ I-NP\ncat NN I-NP", "He PRP B-NP", "Mary NNP B-NP"]

@@ -16,6 +16,7 @@ import structsmooth.markup
 import structsmooth.models
 import structsmooth.report
 import structsmooth.tasks
+import structsmooth.text
 from structsmooth.cli import main
 
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
@@ -97,6 +98,7 @@ PACKAGES = [
     structsmooth.models,
     structsmooth.report,
     structsmooth.tasks,
+    structsmooth.text,
 ]
 
 

@@ -1,12 +1,55 @@
 """Importing the library is cheap: dependencies that only parts of it need are imported on first use."""
 
+import ast
 import subprocess
 import sys
+from importlib import import_module
+
+import pytest
+from source_tree import ROOT
+
+import structsmooth
 
 DEFERRED = {"matplotlib", "numba", "rich", "scipy", "sklearn", "torchvision"}
 
 
-def test_import_defers_heavy_dependencies():
-    code = "import sys, structsmooth; print(*sys.modules)"
-    imported = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
-    assert DEFERRED.isdisjoint(imported.split())
+def imported_by(code: str) -> set[str]:
+    """The modules that some code imports in a process of its own."""
+    printed = subprocess.run(
+        [sys.executable, "-c", f"{code}\nimport sys; print(*sys.modules)"], check=True, capture_output=True, text=True
+    )
+    return {*printed.stdout.splitlines()[-1].split()}
+
+
+@pytest.mark.parametrize(
+    ("code", "deferred"),
+    [
+        ("import structsmooth", {"torch", "numpy", *DEFERRED}),
+        ("import structsmooth; structsmooth.BCFW, structsmooth.LinearChain", DEFERRED),
+    ],
+    ids=["names", "what they stand for"],
+)
+def test_import_defers_heavy_dependencies(code: str, deferred: set[str]) -> None:
+    assert deferred.isdisjoint(imported_by(code))
+
+
+def test_names_are_what_type_checkers_see() -> None:
+    (block,) = [
+        node
+        for node in ast.parse((ROOT / "structsmooth" / "__init__.py").read_text(encoding="utf-8")).body
+        if isinstance(node, ast.If)
+    ]
+    seen = {
+        name.name: node.module or "" for node in block.body if isinstance(node, ast.ImportFrom) for name in node.names
+    }
+    assert sorted(seen) == sorted(structsmooth.__all__)
+    assert {*structsmooth.__all__} <= {*dir(structsmooth)}
+    for name, module in seen.items():
+        assert getattr(structsmooth, name) is getattr(import_module(module), name)
+
+
+def test_packages_are_attributes_and_other_names_are_not() -> None:
+    code = "import structsmooth; print(structsmooth.solvers.SOLVERS['bcfw'].__name__)"
+    assert "structsmooth.solvers" in imported_by(code)
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = structsmooth.nothing  # type: ignore[attr-defined]

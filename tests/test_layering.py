@@ -13,18 +13,19 @@ LAYERS = [
     {
         "structsmooth.compiled",
         "structsmooth.data",
+        "structsmooth.files",
         "structsmooth.kernels",
         "structsmooth.processes",
         "structsmooth.sequences",
         "structsmooth.spelling",
-        "structsmooth.verbosity",
+        "structsmooth.messages",
     },
     {
         "structsmooth.structures." + name
         for name in ("base", "batch", "checks", "containers", "distribution", "noise", "operators", "semirings")
     },
     {"structsmooth.structures"},
-    {"structsmooth.costs", "structsmooth.metrics", "structsmooth.smoothing", "structsmooth.tag_schemes"},
+    {"structsmooth.costs", "structsmooth.metrics", "structsmooth.smoothing"},
     {"structsmooth.losses", "structsmooth.scores"},
     {"structsmooth.problems.bounds", "structsmooth.problems.sharding", "structsmooth.problems.weighting"},
     {"structsmooth.problems.base"},
@@ -44,6 +45,7 @@ LAYERS = [
     {"structsmooth.solvers.__init__"},
     {"structsmooth"},
     {"structsmooth.models"},
+    {"structsmooth.text"},
     {"structsmooth.markup", "structsmooth.plots"},
     {"structsmooth.tasks"},
     {
@@ -110,6 +112,20 @@ def test_imports_point_down():
             if imported and HEIGHT[imported] > HEIGHT.get(importer or "", len(LAYERS)):
                 upward.append(f"{path.relative_to(ROOT)}:{line} imports {imported}")
     assert not upward, "imports must point down:\n" + "\n".join(upward)
+
+
+def test_estimators_need_no_task():
+    """Whoever takes a part of the library for other tasks takes the estimators with it."""
+    files = {name.removesuffix(".__init__"): path for name, path in modules(EVERYTHING).items()}
+    needed = [name for name in files if nearest(name, ["structsmooth.estimators"])]
+    for module in needed:  # grows meanwhile
+        path = files[module]
+        inside = f"{module}.__init__" if path.name == "__init__.py" else module
+        found = (nearest(name, files) for _, name in imports(inside, path))
+        needed += {name for name in found if name is not None} - {*needed}
+    tasks = sorted(name for name in needed if nearest(name, ["structsmooth.tasks"]))
+    assert len(needed) > 50
+    assert not tasks, f"estimators import tasks: {tasks}"
 
 
 def test_imports_have_no_circle():

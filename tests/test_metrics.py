@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from seqeval.metrics import accuracy_score, f1_score, precision_score, recall_score
 
-from structsmooth.metrics import EntityScores, MatchCounts, average_precision, entity_scores
+from structsmooth.metrics import MatchCounts, average_precision
+from structsmooth.text.scores import EntityScores, entity_scores
 
 TAGS = ["O", *(f"{prefix}-{type_}" for prefix in "BIES" for type_ in ("PER", "LOC"))]
 GOLD = [["B-PER", "I-PER", "O", "B-LOC"], ["O", "B-LOC", "I-LOC", "B-ORG"]]

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from scripts.gallery import solvers, structures, tasks
-from structsmooth.tasks.files import DATA_VARIABLE
+from structsmooth.files import DATA_VARIABLE
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -15,12 +15,12 @@ import numpy as np
 from PIL import Image
 
 from scripts.gallery import data
+from structsmooth.files import DATA_VARIABLE
 from structsmooth.history import History
 from structsmooth.markup import Markup, element
 from structsmooth.report import write_report
 from structsmooth.solvers import Progress
 from structsmooth.tasks import load_task
-from structsmooth.tasks.files import DATA_VARIABLE
 from structsmooth.tasks.trained import TrainedModel, train
 
 _WIDTH, _HEIGHT, _SCALE, _COLOURS = 760, 2000, 1.25, 160

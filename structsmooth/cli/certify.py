@@ -5,7 +5,7 @@ from argparse import ArgumentParser, Namespace
 
 from structsmooth import solvers
 from structsmooth.cli.stages import stage
-from structsmooth.tasks.files import checksum
+from structsmooth.files import checksum
 from structsmooth.tasks.trained import load
 
 

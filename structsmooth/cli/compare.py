@@ -19,6 +19,7 @@ from structsmooth.cli.logs import Logs, add_log_flags, file_name, logs
 from structsmooth.cli.model import ModelDirectory
 from structsmooth.cli.report import progress_bar
 from structsmooth.cli.stages import PRESENTATION, stage
+from structsmooth.files import checksum
 from structsmooth.history import History
 from structsmooth.plots import Bands, plot_comparison
 from structsmooth.problems import Problem
@@ -26,7 +27,6 @@ from structsmooth.smoothing import Max
 from structsmooth.solvers import SOLVERS, Progress, Solver, Status
 from structsmooth.solvers.checks import parse_lam
 from structsmooth.tasks import load_task
-from structsmooth.tasks.files import checksum
 
 # Options that may change when a comparison goes on: which runs there are, how long they are, and what is shown.
 _NOT_SETTINGS = {"run", "command", "out", "solvers", "lams", "seeds", "passes", "bands", "best", *PRESENTATION}

@@ -21,8 +21,8 @@ from rich.table import Table
 from structsmooth import __version__
 from structsmooth.cli.self_test import check_oracles, check_training
 from structsmooth.cli.stages import stage
+from structsmooth.files import DATA_VARIABLE
 from structsmooth.tasks import TASKS, load_task
-from structsmooth.tasks.files import DATA_VARIABLE
 
 # Modules that each optional extra of the package brings.
 EXTRAS = {

@@ -8,9 +8,9 @@ import torch
 
 from structsmooth.cli.data import HeldOut
 from structsmooth.cli.stages import stage
+from structsmooth.files import checksum
 from structsmooth.problems import Problem
 from structsmooth.tasks import FittedTask, Task, load_task
-from structsmooth.tasks.files import checksum
 
 
 class Splits:

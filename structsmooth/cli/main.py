@@ -27,13 +27,13 @@ from structsmooth.cli.report import history_table, progress_bar
 from structsmooth.cli.show import add_show, show
 from structsmooth.cli.stages import PRESENTATION, add_verbosity_flags, chosen_verbosity, counted, stage
 from structsmooth.cli.tune import add_tune, tune
+from structsmooth.files import checksum
+from structsmooth.messages import speaking
 from structsmooth.solvers import SOLVERS, Progress, Result, Status
 from structsmooth.solvers.checks import parse_lam
 from structsmooth.solvers.state import Callback
 from structsmooth.tasks import TASKS, Task, load_task
-from structsmooth.tasks.files import checksum
 from structsmooth.tasks.trained import TrainedModel, describe, load
-from structsmooth.verbosity import speaking
 
 # Options that may change when a run is resumed.
 _NOT_SETTINGS = {"run", "command", "out", "resume", "overwrite", "passes", *PRESENTATION}

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from structsmooth.cli.stages import counted, stage
+from structsmooth.files import read_lines
 from structsmooth.tasks import FittedTask
 from structsmooth.tasks.base import Predictions
-from structsmooth.tasks.files import read_lines
 from structsmooth.tasks.json_lines import write_json_lines
 from structsmooth.tasks.trained import load
 

@@ -19,11 +19,10 @@ from rich.table import Table
 
 from structsmooth.cli.stages import tell
 from structsmooth.history import History
+from structsmooth.messages import Verbosity, shown_on, verbosity
 from structsmooth.solvers import Progress
 from structsmooth.solvers.progress import TimeLeft
 from structsmooth.solvers.state import Callback
-from structsmooth.tasks.progress import shown_on
-from structsmooth.verbosity import Verbosity, verbosity
 
 _ROWS = 12
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.markup import escape
 
-from structsmooth.verbosity import Verbosity, verbosity
+from structsmooth.messages import Verbosity, verbosity
 
 # Flags of what is said and logged, which runs do not depend on.
 PRESENTATION = {"quiet", "verbose", "log_json", "csv", "tensorboard"}

@@ -14,7 +14,7 @@ from numba.core.caching import FunctionCache
 
 from structsmooth.compiled import clock
 from structsmooth.compiled.library import Pipeline
-from structsmooth.verbosity import Verbosity, verbosity
+from structsmooth.messages import Verbosity, verbosity
 
 try:
     import fcntl

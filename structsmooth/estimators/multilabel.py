@@ -1,10 +1,10 @@
 """Multi-label classification in the form of scikit-learn."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, get_args
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.base import ClassifierMixin
@@ -15,19 +15,15 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from structsmooth.estimators.base import SolvedEstimator, SolverLike
 from structsmooth.estimators.matrices import MatrixLike
 from structsmooth.estimators.weights import Weighing
+from structsmooth.models.label_sets import LabelPairs, LabelSets, RankedSets, Scaling, feature_scaling, label_pairs
 from structsmooth.solvers import Certificate
-from structsmooth.tasks import Multilabel
-from structsmooth.tasks.multilabel import FittedMultilabel, Scaling
-from structsmooth.tasks.multilabel.data import Example
-from structsmooth.tasks.multilabel.label_graph import LabelPairs
-from structsmooth.tasks.multilabel.ranking import RankedSets
 
 
 class MultiLabelClassifier(ClassifierMixin, SolvedEstimator):
     """Sets of labels that go together: linear scores of labels, and of pairs of labels that are both present.
 
-    The estimator of :class:`~structsmooth.tasks.Multilabel`. y is a matrix [n, L] with a column of two values, such as
-    0 and 1, for each label, or a data frame of such columns.
+    The model is that of the task :class:`~structsmooth.tasks.Multilabel`. y is a matrix [n, L] with a column of two
+    values, such as 0 and 1, for each label, or a data frame of such columns.
 
     Args:
         edges: which pairs of labels have a score: ``"full"`` for all, ``"tree"`` for those of a tree of labels that
@@ -113,26 +109,30 @@ class MultiLabelClassifier(ClassifierMixin, SolvedEstimator):
         X, table = X[kept], table[kept]
         self.label_names_ = [str(name) for name in (range(table.shape[1]) if names is None else names)]
         self._values = list(map(_two_values, table.T))
-        examples = _examples(X, _present(table, self._values))
         self._check_choices()
-        task = Multilabel(self.edges if isinstance(self.edges, str) else "none", self.scaling)
-        self.fitted_ = self._with_edges(task.fit(examples))
-        problem = self.fitted_.problem(examples)
+        present = _present(table, self._values)
+        self._known = np.flatnonzero(present.any(0))  # columns of the labels that training examples have
+        if not len(self._known):
+            raise ValueError("no example has a label")
+        x, present = _dense(X), present[:, self._known]
+        unit, scaling = self.scaling == "unit", feature_scaling(x, self.scaling)
+        self.model_ = LabelSets(len(self._known), self._pairs(present), *scaling, unit)
+        problem = self.model_.problem(x, present)
         if weights is None:
-            self._solve(problem, task.solver, {"rho": self.rho})
+            self._solve(problem, "soft-bcfw", {"rho": self.rho})
         else:
             self._solve(problem, "proximal-bcfw", sample_weight=weights)
         return self
 
     def predict(self, X: MatrixLike) -> NDArray[Any]:
         """The best set of labels of each example: in the shape of the labels of training, and in their values."""
-        found = self._decoded(np.array([self._row(ranked[0][1]) for ranked in self._sets(X, 1)]))
+        found = self._decoded(np.stack([self._row(ranked[0][1]) for ranked in self._sets(X, 1)]))
         return found[:, 0] if self._is_column else found
 
     def predict_top_k(self, X: MatrixLike, k: int) -> list[list[tuple[float, NDArray[Any]]]]:
         """The k best sets of each example with their scores, best first: rows [L]."""
         return [
-            [(score, self._decoded(self._row(names)[None])[0]) for score, names in ranked]
+            [(score, self._decoded(self._row(labels)[None])[0]) for score, labels in ranked]
             for ranked in self._sets(X, k)
         ]
 
@@ -148,8 +148,8 @@ class MultiLabelClassifier(ClassifierMixin, SolvedEstimator):
             margins = self._sets(X, 1).margins()
         except NotImplementedError as error:
             raise NotImplementedError(
-                f"decision_function needs exact inference, which {len(self.fitted_.labels)} labels with "
-                f'{len(self.fitted_.edges)} pairs do not allow; take edges="tree", edges="none" or fewer pairs'
+                f"decision_function needs exact inference, which {self.model_.count} labels with "
+                f'{len(self.model_.edges)} pairs do not allow; take edges="tree", edges="none" or fewer pairs'
             ) from error
         found = np.zeros((len(margins), len(self._values)))
         found[:, self._known] = margins.numpy()
@@ -160,8 +160,8 @@ class MultiLabelClassifier(ClassifierMixin, SolvedEstimator):
         check_is_fitted(self, "weights_")
         X, table = self._validated(X, y, reset=False)
         kept, weights = Weighing.of(sample_weight, len(table))
-        examples = _examples(X[kept], _present(table[kept], self._values))
-        return self._certificate(self.fitted_.problem(examples), weights)
+        present = _present(table[kept], self._values)[:, self._known]
+        return self._certificate(self.model_.problem(_dense(X[kept]), present), weights)
 
     @property
     def classes_(self) -> NDArray[Any] | list[NDArray[Any]]:
@@ -174,8 +174,8 @@ class MultiLabelClassifier(ClassifierMixin, SolvedEstimator):
     @property
     def edges_(self) -> NDArray[np.int64]:
         """Pairs of columns with a score, [E, 2]."""
-        check_is_fitted(self, "fitted_")
-        return self._known[np.array(self.fitted_.edges, dtype=np.int64).reshape(-1, 2)]
+        check_is_fitted(self, "model_")
+        return self._known[np.array(self.model_.edges, dtype=np.int64).reshape(-1, 2)]
 
     @property
     def edge_weights_(self) -> NDArray[np.float64]:
@@ -185,28 +185,24 @@ class MultiLabelClassifier(ClassifierMixin, SolvedEstimator):
     @property
     def coef_(self) -> NDArray[np.float64]:
         """Scores of features, as they are scaled, for each label: [L, F]."""
-        unary, own = self._split()[0][:, :-1], np.zeros((len(self._values), self.n_features_in_))
-        own[self._known, : unary.shape[1]] = unary
+        unary = self._split()[0][:, :-1]
+        own = np.zeros((len(self._values), self.n_features_in_))
+        own[self._known] = unary
         return own
 
     @property
     def intercept_(self) -> NDArray[np.float64]:
         """Scores of labels that do not depend on features: [L]."""
+        bias = self._split()[0][:, -1]
         own = np.zeros(len(self._values))
-        own[self._known] = self._split()[0][:, -1]
+        own[self._known] = bias
         return own
-
-    @property
-    def _known(self) -> NDArray[np.int64]:
-        """Columns of the labels that training examples have."""
-        return np.array([int(name) for name in self.fitted_.labels])
 
     def _split(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Weights of labels, the intercept last, and of pairs."""
         check_is_fitted(self, "weights_")
-        size = len(self.fitted_.labels) * (len(self.fitted_.mean) + 1)
-        unary, pairs = self.weights_[:size], self.weights_[size:]
-        return unary.reshape(len(self.fitted_.labels), -1), pairs[: len(self.fitted_.edges)]
+        unary, pairs = self.model_.split(torch.from_numpy(self.weights_))
+        return unary.numpy(), pairs.numpy()
 
     def _check_choices(self) -> None:
         if isinstance(self.edges, str) and self.edges not in get_args(LabelPairs):
@@ -214,26 +210,29 @@ class MultiLabelClassifier(ClassifierMixin, SolvedEstimator):
         if self.scaling not in get_args(Scaling):
             raise ValueError(f"scaling must be one of {', '.join(get_args(Scaling))}, got {self.scaling!r}")
 
-    def _with_edges(self, fitted: FittedMultilabel) -> FittedMultilabel:
-        """The task with the pairs of columns that were given, if any, but for labels that no example has."""
+    def _pairs(self, present: NDArray[np.bool_]) -> list[tuple[int, int]]:
+        """The pairs of known labels, by their places, that have a score: as chosen, or of the columns that were given.
+
+        Args:
+            present: which known labels examples have, [n, L].
+        """
         if isinstance(self.edges, str):
-            return fitted
-        count, position = len(self._values), {int(name): i for i, name in enumerate(fitted.labels)}
+            return label_pairs(present, self.edges)
+        count, position = len(self._values), {int(column): i for i, column in enumerate(self._known)}
         pairs = {tuple(sorted(map(int, pair))) for pair in self.edges}
         if any(len(pair) != 2 or not 0 <= pair[0] < pair[1] < count for pair in pairs):
             raise ValueError(f"edges must be pairs of different columns from 0 to {count - 1}, got {self.edges}")
-        known = [[position[a], position[b]] for a, b in sorted(pairs) if a in position and b in position]
-        return replace(fitted, edges=known)
+        return [(position[a], position[b]) for a, b in sorted(pairs) if a in position and b in position]
 
     def _sets(self, X: MatrixLike, k: int) -> RankedSets:
         weights = self._weights
         X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
-        return self.fitted_.predict(weights, _examples(X), k)
+        return self.model_.best(weights, _dense(X), k)
 
-    def _row(self, names: Sequence[str]) -> NDArray[np.bool_]:
-        """Which columns a set of labels has: [L]."""
+    def _row(self, labels: Sequence[int]) -> NDArray[np.bool_]:
+        """Which columns a set of known labels has: [L]."""
         row = np.zeros(len(self._values), dtype=np.bool_)
-        row[[int(name) for name in names]] = True
+        row[self._known] = labels
         return row
 
     def _decoded(self, present: NDArray[np.bool_]) -> NDArray[Any]:
@@ -268,17 +267,6 @@ def _two_values(column: NDArray[Any]) -> NDArray[Any]:
     return found
 
 
-def _examples(X: Any, present: NDArray[np.bool_] | None = None) -> list[Example]:
-    """Rows with the labels that are present, which are named by the numbers of their columns."""
-    labels: list[frozenset[str] | None] = [None] * X.shape[0]
-    if present is not None:
-        width = len(str(present.shape[1]))  # names sort as numbers do
-        labels = [frozenset(f"{j:0{width}}" for j in row.nonzero()[0]) for row in present]
-    if sparse.issparse(X):
-        rows = sparse.csr_matrix(X, copy=True)
-        rows.sum_duplicates()  # and sort
-        spans = zip(rows.indptr, rows.indptr[1:], strict=False)
-        features = [(rows.indices[a:b].astype(np.int64), rows.data[a:b]) for a, b in spans]
-    else:
-        features = [(np.arange(X.shape[1]), row) for row in X]
-    return [Example(*own, names) for own, names in zip(features, labels, strict=True)]
+def _dense(X: Any) -> NDArray[np.float64]:
+    """Features [n, F] as an array."""
+    return np.asarray(X.toarray() if sparse.issparse(X) else X)

@@ -14,10 +14,10 @@ from structsmooth.costs import Hamming
 from structsmooth.estimators.base import SolvedEstimator, SolverLike
 from structsmooth.estimators.outputs import Outputs
 from structsmooth.estimators.weights import Weighing
+from structsmooth.models.superpixels import SuperpixelScore
 from structsmooth.problems import LinearModuleProblem
 from structsmooth.solvers import Certificate
 from structsmooth.structures import BinaryGraph
-from structsmooth.tasks.segmentation.score import SuperpixelScore
 
 
 class GraphSegmenter(SolvedEstimator):

@@ -14,19 +14,18 @@ from torch import Tensor
 
 from structsmooth.estimators import tagger_files
 from structsmooth.estimators.base import LastFit, SolverLike
-from structsmooth.estimators.chain_losses import HINGES, Loss, chain_problem, default_lam
 from structsmooth.estimators.outputs import Outputs
-from structsmooth.estimators.streams import stream_of
+from structsmooth.estimators.sentences import as_sentences, check_sentences, stream_of, strings
 from structsmooth.estimators.tagger_weights import TaggerWeights
-from structsmooth.estimators.tags import Constraints, Tag, Tags, as_sentences, check_sentences, strings
 from structsmooth.estimators.tokens import KernelSettings, Template, fit_features, length
 from structsmooth.estimators.validation import EarlyStopping, ValidationScores
 from structsmooth.kernels import Kernel, KernelName
-from structsmooth.metrics import MatchCounts, entity_scores
+from structsmooth.metrics import MatchCounts
 from structsmooth.problems import LinearProblem
 from structsmooth.sequences import Sequences
 from structsmooth.solvers import Certificate
-from structsmooth.tasks.chains import best_labels, label_marginals
+from structsmooth.text.scores import entity_scores
+from structsmooth.text.tagger import HINGES, Constraints, Loss, Tag, Tagger, Tags, default_lam
 
 T = TypeVar("T")
 
@@ -210,12 +209,7 @@ class SequenceTagger(TaggerWeights):
 
     def predict_top_k(self, X: Sequence[Any], k: int) -> list[list[tuple[float, list[Tag]]]]:
         """The k best taggings of each sentence with their scores, best first; fewer where there are no more."""
-
-        def ranked(sequences: Sequences, weights: Tensor) -> list[list[tuple[float, list[Tag]]]]:
-            found = best_labels(sequences, weights, len(self.tags_.names), k, self.tags_.mask)
-            return [[(score, self.tags_.named(states)) for score, states in best] for best in found]
-
-        return self._over(X, ranked, lambda: [(0.0, [])])
+        return self._over(X, lambda sequences, weights: self._tagger.best(sequences, weights, k), lambda: [(0.0, [])])
 
     def predict_marginals(self, X: Sequence[Any]) -> list[list[dict[Tag, float]]]:
         """The probability of every tag at each token, under the Gibbs distribution of the scores.
@@ -224,7 +218,7 @@ class SequenceTagger(TaggerWeights):
         """
 
         def marginals(sequences: Sequences, weights: Tensor) -> list[list[dict[Tag, float]]]:
-            found = label_marginals(sequences, weights, len(self.tags_.names), self.tags_.mask)
+            found = self._tagger.marginals(sequences, weights)
             return [[dict(zip(self.tags_.names, row, strict=True)) for row in rows.tolist()] for rows in found]
 
         return self._over(X, marginals, list)
@@ -286,9 +280,11 @@ class SequenceTagger(TaggerWeights):
     def _problem(self, sequences: Sequences, labels: Tensor) -> LinearProblem:
         """The finite sum over sentences."""
         cost = None if self.class_weight is None else self.tags_.weighted_cost(self.class_weight, labels)
-        mask = self.tags_.mask_of(labels.split(sequences.lengths.tolist())) if self.train_constrained else None
-        sizes = (len(self.features_.names), len(self.tags_.names))
-        return chain_problem(self.loss, sequences, labels, sizes, cost, mask)
+        return self._tagger.problem(sequences, labels, self.loss, cost, constrained=self.train_constrained)
+
+    @property
+    def _tagger(self) -> Tagger:
+        return Tagger(self.tags_, len(self.features_.names))
 
     def _over(self, X: Sequence[Any], of: Callable[[Sequences, Tensor], list[T]], empty: Callable[[], T]) -> list[T]:
         """What a function gives for the sequences of sentences and weights; ``empty()`` for empty ones."""

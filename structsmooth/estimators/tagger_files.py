@@ -11,12 +11,12 @@ from torch import Tensor
 
 from structsmooth import __version__
 from structsmooth.checkpoint import load_state, save_state, write_atomic
-from structsmooth.estimators.tags import Tags
 from structsmooth.estimators.tokens import DictFeatures, KernelRows, NumberRows, TokenFeatures, WordFeatures
 from structsmooth.history import History
 from structsmooth.kernels import KernelFeatures
 from structsmooth.solvers import SOLVERS, Solver
-from structsmooth.tasks.text.encoders import DictionaryEncoder
+from structsmooth.text.encoders import DictionaryEncoder
+from structsmooth.text.tagger import Tags
 
 _FORMAT = "SequenceTagger"
 _LEARNED = ("objective_", "gap_", "n_iter_", "lam_")

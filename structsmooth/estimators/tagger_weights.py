@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from structsmooth.estimators.base import SolvedEstimator
-from structsmooth.estimators.tags import Tag, Tags
 from structsmooth.estimators.tokens import TokenFeatures
-from structsmooth.tag_schemes import TagScheme
+from structsmooth.text.schemes import TagScheme
+from structsmooth.text.tagger import Tag, Tags
 
 R = TypeVar("R")
 

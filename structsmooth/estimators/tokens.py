@@ -22,14 +22,13 @@ from structsmooth.estimators.matrices import (
 )
 from structsmooth.kernels import FittedKernel, Kernel, KernelName
 from structsmooth.sequences import DenseSequences, Sequences
-from structsmooth.tasks.text.attributes import PLAIN, RICH, Templates
-from structsmooth.tasks.text.chunking import Chunking
-from structsmooth.tasks.text.corpus import Corpus, Sentence
-from structsmooth.tasks.text.encoders import DictionaryEncoder
+from structsmooth.text.corpus import Corpus, Sentence
+from structsmooth.text.encoders import DictionaryEncoder
+from structsmooth.text.templates import CHUNKING, PLAIN, RICH, Templates
 
 Template = Literal["rich", "plain", "chunking"]
 _PLAIN = {str, bool, int, float}  # values of features that cannot hold bytes
-_TEMPLATES: dict[str, Templates] = {"rich": RICH, "plain": PLAIN, "chunking": Chunking().templates}
+_TEMPLATES: dict[str, Templates] = {"rich": RICH, "plain": PLAIN, "chunking": CHUNKING}
 
 
 class TokenFeatures(ABC):

@@ -9,7 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from structsmooth.files import data_file
 from structsmooth.markup import Block, Markup, weight_table
+from structsmooth.messages import tracked
 from structsmooth.problems import LinearModuleProblem
 from structsmooth.structures import Matching
 from structsmooth.tasks.alignment.data import Link, SentencePair, read_pairs
@@ -20,8 +22,6 @@ from structsmooth.tasks.alignment.results import known_links, measures, table
 from structsmooth.tasks.alignment.score import AlignmentScore, batched, padded
 from structsmooth.tasks.base import FittedTask, Predictions, Split, Task
 from structsmooth.tasks.chains import write_scores
-from structsmooth.tasks.files import data_file
-from structsmooth.tasks.progress import tracked
 
 # Labels of an example, and part costs of pairs and of source words without a link.
 _Labels = tuple[Tensor, tuple[Tensor, Tensor]]

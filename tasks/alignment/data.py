@@ -7,7 +7,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TextIO
 
-from structsmooth.tasks.files import read_lines, split_part
+from structsmooth.files import read_lines, split_part
 
 Link = tuple[int, int]
 

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from structsmooth.costs import OneMinusIoU
+from structsmooth.files import data_file
 from structsmooth.markup import Block, Markup
 from structsmooth.problems import LinearModuleProblem, ModuleProblem, Problem
 from structsmooth.tasks.base import FittedTask, Predictions, Split, Task
-from structsmooth.tasks.files import data_file
 from structsmooth.tasks.localization.annotations import read_annotations
 from structsmooth.tasks.localization.box_features import (
     BACKBONES,

@@ -4,7 +4,7 @@ import zipfile
 from pathlib import Path
 from typing import TextIO
 
-from structsmooth.tasks.files import split_part
+from structsmooth.files import split_part
 from structsmooth.tasks.localization.box_table import read_box_table
 from structsmooth.tasks.localization.coco import read_coco
 from structsmooth.tasks.localization.images import AnnotatedImage, Faults, ImageFile

@@ -15,11 +15,11 @@ from torch import Tensor, nn
 
 from structsmooth import processes
 from structsmooth.checkpoint import write_atomic
+from structsmooth.files import DATA_VARIABLE, data_file, keep
+from structsmooth.messages import tracked
 from structsmooth.models.backbones import PRETRAINED, AlexNetConv4, SqueezeNetFire9
-from structsmooth.tasks.files import DATA_VARIABLE, data_file, keep
 from structsmooth.tasks.localization.images import Faults, ImageFile, decode
 from structsmooth.tasks.localization.proposals import Proposals
-from structsmooth.tasks.progress import tracked
 
 FeatureType = Literal["float16", "float32"]
 

@@ -20,9 +20,9 @@ from torch import Tensor
 
 from structsmooth import processes
 from structsmooth.checkpoint import load_state, save_state
-from structsmooth.tasks.files import keep
+from structsmooth.files import keep
+from structsmooth.messages import tracked
 from structsmooth.tasks.localization.images import Faults, ImageFile, decode
-from structsmooth.tasks.progress import tracked
 
 SearchMode = Literal["fast", "quality"]
 

@@ -2,36 +2,48 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import compress
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TextIO
+from typing import Any, ClassVar, TextIO
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from structsmooth.files import data_file
 from structsmooth.markup import Block, Markup
-from structsmooth.problems import FactorGraphProblem, FactorGraphs
-from structsmooth.structures import FactorGraph
+from structsmooth.models.label_sets import (
+    Inference,
+    LabelPairs,
+    LabelSets,
+    RankedSets,
+    Scaling,
+    feature_scaling,
+    label_pairs,
+)
+from structsmooth.problems import FactorGraphProblem
 from structsmooth.tasks.base import FittedTask, Predictions, Split, Task
-from structsmooth.tasks.files import data_file
 from structsmooth.tasks.multilabel.data import Example, read_examples
-from structsmooth.tasks.multilabel.label_graph import LabelPairs, label_pairs
 from structsmooth.tasks.multilabel.picture import draw_label_graph, pair_blocks
-from structsmooth.tasks.multilabel.ranking import Ranked, RankedSets
 from structsmooth.tasks.multilabel.results import example_markup, label_table, measures, table
-from structsmooth.tasks.progress import tracked
 
-Scaling = Literal["unit", "standard", "none"]
-Inference = Literal["exact", "relaxed"]
+Ranked = list[tuple[float, tuple[str, ...]]]
 
-# Examples of a batch of predictions, and pairs of labels that they may have together.
-_BATCH = 256
-_BATCH_PAIRS = 2**19
-# Outputs up to which full graphs are solved exactly.
-_FEW_OUTPUTS = 2**16
+
+class NamedSets(list[Ranked]):
+    """The best sets of labels of each example with their scores, by the names of the labels.
+
+    Args:
+        sets: the same by numbers, which know their margins.
+        labels: the names.
+    """
+
+    def __init__(self, sets: RankedSets, labels: Sequence[str]) -> None:
+        super().__init__([[(score, tuple(compress(labels, row))) for score, row in ranked] for ranked in sets])
+        self.sets = sets
 
 
 @dataclass(frozen=True)
@@ -46,46 +58,14 @@ class FittedMultilabel(FittedTask):
 
     def problem(self, examples: Sequence[Example]) -> FactorGraphProblem:
         """Structural hinge losses of the label graphs; relaxed where their exact inference would be slow."""
-        n, count = len(examples), len(self.labels)
-        pairs = torch.tensor(self.edges, dtype=torch.int64).view(-1, 2)
-        graphs = FactorGraphs(
-            features=torch.from_numpy(self._features(examples)),
-            labels=torch.from_numpy(self._truth(examples)).long().flatten(),
-            node_offsets=count * torch.arange(n + 1),
-            edges=pairs,
-            edge_offsets=torch.tensor([0, len(pairs)]),
-            rows=torch.arange(n).repeat_interleave(count),
-            types=torch.arange(count).repeat(n),
-            edge_types=torch.arange(len(pairs)),
-            edge_sets=torch.zeros(n, dtype=torch.int64),  # one graph for all
-        )
-        return FactorGraphProblem(
-            graphs,
-            states=2,
-            pairwise="potts",  # pairs that are both present agree
-            reference=True,
-            node_types=count,
-            edge_types=len(pairs) or None,
-            inference=self._inference,
-        )
+        return self._model.problem(self._dense(examples), self._truth(examples))
 
-    def predict(self, weights: Tensor, examples: Sequence[Example], k: int = 1) -> RankedSets:
+    def predict(self, weights: Tensor, examples: Sequence[Example], k: int = 1) -> NamedSets:
         """The k best sets of labels of each example with their scores, in the order of the labels.
 
         Full graphs of many labels are relaxed, and the labels rounded, for k = 1; else they are searched.
         """
-        predictions: list[Ranked] = []
-        graphs = list(self._graphs(weights, examples))
-        for graph in tracked(graphs, "predicting"):
-            if self._is_exact or k > 1:
-                values, y = graph.topk(k)
-            else:
-                rounded = graph.relaxed().decode()
-                values, y = rounded.score.unsqueeze(1), rounded.labels.unsqueeze(1)
-            for scores, outputs in zip(values.tolist(), y.tolist(), strict=True):
-                ranked = zip(scores, outputs, strict=True)
-                predictions.append([(score, self._names(output)) for score, output in ranked if score > -torch.inf])
-        return RankedSets(predictions, graphs)
+        return NamedSets(self._model.best(weights, self._dense(examples), k), self.labels)
 
     def measure(self, examples: Sequence[Example], outputs: Sequence[tuple[str, ...]]) -> tuple[dict[str, float], str]:
         """F1, Hamming loss and others; see :func:`~structsmooth.tasks.multilabel.results.measures`."""
@@ -105,8 +85,8 @@ class FittedMultilabel(FittedTask):
         lines: list[dict[str, Any]] = [
             {"sets": [{"score": score, "labels": list(labels)} for score, labels in ranked]} for ranked in predictions
         ]
-        if isinstance(predictions, RankedSets) and self._is_exact:
-            for line, margins in zip(lines, predictions.margins().tolist(), strict=True):
+        if isinstance(predictions, NamedSets) and self._model.is_exact:
+            for line, margins in zip(lines, predictions.sets.margins().tolist(), strict=True):
                 line["margins"] = dict(zip(self.labels, margins, strict=True))
         stream.writelines(json.dumps(line) + "\n" for line in lines)
 
@@ -137,47 +117,19 @@ class FittedMultilabel(FittedTask):
         """Scores of pairs of labels."""
         return pair_blocks(self.labels, *self._pairs(weights))
 
-    @property
-    def _inference(self) -> Inference:
-        """Of training: as asked for, or what is fast."""
-        if self.task.inference == "auto":
-            return "exact" if self._is_exact else "relaxed"
-        return self.task.inference
-
-    @property
-    def _is_exact(self) -> bool:
-        """Whether exact inference is fast: few outputs, or a tree."""
-        return 2 ** len(self.labels) <= _FEW_OUTPUTS or len(self.edges) < len(self.labels)
-
-    def _graphs(self, weights: Tensor, examples: Sequence[Example]) -> Iterator[FactorGraph]:
-        """Batches of examples as graphs."""
-        unary, pairwise = self._split(weights)
-        tables = torch.zeros(len(self.edges), 2, 2, dtype=torch.float64)
-        tables[:, 1, 1] = pairwise
-        edges = torch.tensor(self.edges, dtype=torch.int64).view(-1, 2)
-        size = max(1, min(_BATCH, _BATCH_PAIRS // max(1, len(edges))))
-        for begin in range(0, len(examples), size):
-            x = torch.from_numpy(self._features(examples[begin : begin + size]))
-            scores = torch.nn.functional.pad(x, (0, 1), value=1.0) @ unary.T
-            yield FactorGraph(torch.stack([torch.zeros_like(scores), scores], -1), edges, tables)
+    @cached_property
+    def _model(self) -> LabelSets:
+        unit = self.task.scaling == "unit"
+        return LabelSets(len(self.labels), self.edges, self.mean, self.scale, unit, self.task.inference)
 
     def _pairs(self, weights: Tensor) -> tuple[list[tuple[int, int]], list[float]]:
         """Pairs of labels and their weights."""
-        pairwise: list[float] = self._split(weights)[1].tolist()
+        pairwise: list[float] = self._model.split(weights)[1].tolist()
         return [(a, b) for a, b in self.edges], pairwise
 
-    def _split(self, weights: Tensor) -> tuple[Tensor, Tensor]:
-        """Weights of labels [L, D + 1], the bias last, and of pairs."""
-        count, features = len(self.labels), len(self.mean) + 1
-        unary, pairwise = weights[: count * features], weights[count * features :]
-        return unary.view(count, features), pairwise[: len(self.edges)]  # one that nothing uses without pairs
-
-    def _features(self, examples: Sequence[Example]) -> NDArray[np.float64]:
-        """Scaled features [n, D]; what training examples did not have is left out."""
-        x = (_dense(examples, len(self.mean)) - np.array(self.mean)) / np.array(self.scale)
-        if self.task.scaling == "unit":
-            x /= np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
-        return np.asarray(x, dtype=np.float64)
+    def _dense(self, examples: Sequence[Example]) -> NDArray[np.float64]:
+        """Features [n, D]; what training examples did not have is left out."""
+        return _dense(examples, len(self.mean))
 
     def _truth(self, examples: Sequence[Example]) -> NDArray[np.bool_]:
         return self._table([tuple(_given(example)) for example in examples])
@@ -189,9 +141,6 @@ class FittedMultilabel(FittedTask):
         for row, own in zip(present, sets, strict=True):
             row[[position[name] for name in own if name in position]] = True
         return present
-
-    def _names(self, output: Sequence[int]) -> tuple[str, ...]:
-        return tuple(name for name, label in zip(self.labels, output, strict=True) if label)
 
 
 @dataclass(frozen=True)
@@ -212,7 +161,7 @@ class Multilabel(Task):
 
     pairs: LabelPairs = "auto"
     scaling: Scaling = "unit"
-    inference: Literal["auto", "exact", "relaxed"] = "auto"
+    inference: Inference = "auto"
 
     summary: ClassVar[str] = "sets of labels: scores of labels and of their pairs"
     files: ClassVar[str] = (
@@ -245,12 +194,8 @@ class Multilabel(Task):
         if not labels:
             raise ValueError("no example has a label")
         count = 1 + max((int(example.indices[-1]) for example in examples if len(example.indices)), default=0)
-        mean, scale = np.zeros(count), np.ones(count)
-        if self.scaling == "standard":
-            x = _dense(examples, count)
-            mean, deviation = x.mean(0), x.std(0)
-            scale = np.where(deviation > 1e-12, deviation, 1.0)
-        fitted = FittedMultilabel(self, labels, [], mean.tolist(), scale.tolist())
+        mean, scale = feature_scaling(_dense(examples, count), self.scaling)
+        fitted = FittedMultilabel(self, labels, [], mean, scale)
         pairs = label_pairs(fitted._truth(examples), self.pairs)
         return replace(fitted, edges=[list(pair) for pair in pairs])
 

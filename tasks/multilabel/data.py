@@ -10,7 +10,7 @@ from typing import Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from structsmooth.tasks.files import load_arrays, read_lines, split_part
+from structsmooth.files import load_arrays, read_lines, split_part
 
 # What the names of the columns of labels begin with.
 _LABEL = "label:"

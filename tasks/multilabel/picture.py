@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from structsmooth.markup import Block, Matrix, Table
-from structsmooth.tasks.multilabel.label_graph import spanning_tree
+from structsmooth.models.label_sets import spanning_tree
 
 # Of the palette of Okabe and Ito, which colour-blind readers can tell apart.
 _TOGETHER, _APART = "#0072B2", "#D55E00"

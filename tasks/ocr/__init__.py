@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from structsmooth.costs import NormalizedHamming
+from structsmooth.files import data_file
 from structsmooth.kernels import FittedKernel, KernelFeatures
 from structsmooth.markup import Block, Markup
+from structsmooth.models.chains import best_labels
 from structsmooth.problems import DenseChainProblem, SparseChainProblem
 from structsmooth.sequences import DenseSequences, SparseSequences
 from structsmooth.tasks.base import FittedTask, Predictions, Split, Task
-from structsmooth.tasks.chains import best_labels, transition_matrix, write_scores
-from structsmooth.tasks.files import data_file
+from structsmooth.tasks.chains import transition_matrix, write_scores
 from structsmooth.tasks.ocr.letters import ALPHABET, PIXELS, Word, read_words
 from structsmooth.tasks.ocr.shown import confusion, letter_table, pixel_weights, word_markup
 

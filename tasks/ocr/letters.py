@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from structsmooth.tasks.files import load_arrays, select
+from structsmooth.files import load_arrays, select
 
 PIXELS = 16 * 8
 ALPHABET = "abcdefghijklmnopqrstuvwxyz"

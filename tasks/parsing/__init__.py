@@ -8,11 +8,12 @@ from typing import Any, ClassVar, TextIO
 import torch
 from torch import Tensor
 
+from structsmooth.files import data_file
 from structsmooth.markup import Block, Markup, Matrix, Table
+from structsmooth.messages import tracked
 from structsmooth.problems import ProgramParts, ProgramProblem, arcs_of, behind_arcs
 from structsmooth.structures import ProjectiveTree, SpanningTree
 from structsmooth.tasks.base import FittedTask, Predictions, Split, Task
-from structsmooth.tasks.files import data_file
 from structsmooth.tasks.parsing.data import Sentence, Tree, known_tree, projectivized, read_trees, write_tree
 from structsmooth.tasks.parsing.features import (
     PartOfSpeech,
@@ -24,7 +25,6 @@ from structsmooth.tasks.parsing.features import (
 )
 from structsmooth.tasks.parsing.picture import draw_tree, tree_markup
 from structsmooth.tasks.parsing.results import Attachments, header, shortened, wrong_words
-from structsmooth.tasks.progress import tracked
 
 # Sentences of a batch of predictions.
 _BATCH = 128

@@ -9,7 +9,8 @@ from typing import BinaryIO, NamedTuple, TextIO
 
 import numpy as np
 
-from structsmooth.tasks.text.lines import Part, blocks, cells, opened
+from structsmooth.text.conll import Part, blocks, opened
+from structsmooth.text.layouts import cells
 
 _COLUMNS, _FORM, _UPOS, _XPOS, _HEAD, _DEPREL = 10, 1, 3, 4, 6, 7
 _UNKNOWN = "_"

@@ -13,9 +13,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from structsmooth.files import data_file
 from structsmooth.markup import Block, Markup, Table
+from structsmooth.messages import tracked
 from structsmooth.tasks.base import FittedTask, Latest, Predictions, Split, Task
-from structsmooth.tasks.files import data_file
 from structsmooth.tasks.pose.data import Joints, Person, known_joints, person_size, read_people
 from structsmooth.tasks.pose.features import Cells
 from structsmooth.tasks.pose.picture import drawn_pose, person_markup
@@ -24,7 +25,6 @@ from structsmooth.tasks.pose.results import found_by_joint, measures, table
 from structsmooth.tasks.pose.score import PoseScore
 from structsmooth.tasks.pose.shown import filter_pictures, spring_table
 from structsmooth.tasks.pose.skeleton import Skeleton
-from structsmooth.tasks.progress import tracked
 from structsmooth.tasks.segmentation.pictures import read_listed, save_png
 
 

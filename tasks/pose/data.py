@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from structsmooth.tasks.files import load_arrays, select
+from structsmooth.files import load_arrays, select
 from structsmooth.tasks.segmentation.pictures import File, images_of, opened, read_image
 
 Point = tuple[float, float]

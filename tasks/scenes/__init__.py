@@ -12,11 +12,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from structsmooth.files import data_file
 from structsmooth.markup import Block, Markup, alternatives, joined
+from structsmooth.messages import tracked
 from structsmooth.problems import FactorGraphProblem
 from structsmooth.tasks.base import FittedTask, Predictions, Split, Task
-from structsmooth.tasks.files import data_file
-from structsmooth.tasks.progress import tracked
 from structsmooth.tasks.scenes import graphs
 from structsmooth.tasks.scenes.data import Scene, read_scenes, truth
 from structsmooth.tasks.scenes.graphs import Graph

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from structsmooth.tasks.progress import tracked
+from structsmooth.messages import tracked
 from structsmooth.tasks.scenes.data import Scene, truth
 from structsmooth.tasks.scenes.logistic import fit_logistic, log_probabilities, out_of_fold
 from structsmooth.tasks.scenes.regions import Regions, describe

@@ -12,11 +12,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from structsmooth.files import data_file
 from structsmooth.markup import Block, Markup, Matrix, alternatives, joined, views
+from structsmooth.messages import tracked
+from structsmooth.models.superpixels import SuperpixelScore, balanced_cost
 from structsmooth.problems import LinearModuleProblem
 from structsmooth.tasks.base import FittedTask, Latest, Predictions, Split, Task
-from structsmooth.tasks.files import data_file
-from structsmooth.tasks.progress import tracked
 from structsmooth.tasks.segmentation.pictures import (
     Picture,
     embedded,
@@ -27,7 +28,6 @@ from structsmooth.tasks.segmentation.pictures import (
     run_lengths,
     save_png,
 )
-from structsmooth.tasks.segmentation.score import SuperpixelScore, balanced_cost
 
 if TYPE_CHECKING:  # OpenCV loads with the first image, not with the list of tasks
     from structsmooth.tasks.segmentation.superpixels import Superpixels, Vocabulary

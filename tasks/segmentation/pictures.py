@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from structsmooth import markup
 from structsmooth.checkpoint import write_atomic
-from structsmooth.tasks.files import select
+from structsmooth.files import select
 
 _SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp"}
 File = Path | zipfile.Path

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
+from structsmooth.files import data_file
 from structsmooth.markup import Block, Markup, Matrix
+from structsmooth.messages import tracked
 from structsmooth.problems import LinearModuleProblem, ModuleProblem
 from structsmooth.tasks.base import FittedTask, Predictions, Split, Task
-from structsmooth.tasks.files import data_file
-from structsmooth.tasks.progress import tracked
 from structsmooth.tasks.segments.data import read_series, write_segments
 from structsmooth.tasks.segments.grammar import Grammar, longest
 from structsmooth.tasks.segments.picture import draw_series, series_markup

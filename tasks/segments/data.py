@@ -9,7 +9,7 @@ from typing import Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from structsmooth.tasks.files import load_arrays, read_lines, select
+from structsmooth.files import load_arrays, read_lines, select
 from structsmooth.tasks.segments.series import Segment, Series
 
 UNKNOWN = "?"

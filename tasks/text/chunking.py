@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from structsmooth.costs import Cost, NormalizedHamming
-from structsmooth.tasks.files import data_file
-from structsmooth.tasks.text.attributes import BIAS, Templates, joint, window
+from structsmooth.files import data_file
 from structsmooth.tasks.text.tagging import Tagging
+from structsmooth.text.templates import CHUNKING, Templates
 
 
 @dataclass(frozen=True)
@@ -22,24 +22,12 @@ class Chunking(Tagging):
 
     bits: int = 0
 
+    templates: ClassVar[Templates] = CHUNKING
     summary: ClassVar[str] = "text chunking: linear chains on CoNLL column files"
     cost: ClassVar[Cost] = NormalizedHamming()
     lam: ClassVar[str] = "50/n"
     passes: ClassVar[int] = 20
     solver: ClassVar[str] = "proximal-bcfw"
-
-    @property
-    def templates(self) -> Templates:
-        """Windows, pairs and triples."""
-        return (
-            BIAS,
-            *window("word"),
-            joint("word", -1, 0),
-            joint("word", 0, 1),
-            *window("pos"),
-            *(joint("pos", first, first + 1) for first in range(-2, 2)),
-            *(joint("pos", first, first + 1, first + 2) for first in range(-2, 1)),
-        )
 
     @classmethod
     def default_files(cls) -> dict[str, str]:

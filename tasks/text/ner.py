@@ -5,8 +5,8 @@ from importlib.resources import files
 from typing import ClassVar
 
 from structsmooth.costs import Cost, Hamming
-from structsmooth.tasks.text.attributes import PLAIN, RICH, Templates
 from structsmooth.tasks.text.tagging import Tagging
+from structsmooth.text.templates import PLAIN, RICH, Templates
 
 
 @dataclass(frozen=True)

@@ -12,35 +12,38 @@ from torch import Tensor
 from structsmooth import processes
 from structsmooth.costs import Cost
 from structsmooth.markup import Block, Markup
-from structsmooth.metrics import entity_scores
 from structsmooth.problems import SparseChainProblem
 from structsmooth.sequences import SparseSequences
-from structsmooth.tag_schemes import (
-    TagScheme,
-    TransitionMask,
-    detect_scheme,
-    entities,
-    entity_tags,
-    joint_scheme,
-    transition_mask,
-)
 from structsmooth.tasks.base import FittedTask, Latest, Predictions, Split, Task, own_share
-from structsmooth.tasks.chains import best_labels, transition_matrix, write_scores
-from structsmooth.tasks.text.attributes import Templates
-from structsmooth.tasks.text.conll import read_corpus, separator_of, write_conll
-from structsmooth.tasks.text.corpus import Corpus, Sentence
-from structsmooth.tasks.text.encoders import (
+from structsmooth.tasks.chains import transition_matrix, write_scores
+from structsmooth.tasks.text.shown import confusion, scores_table, sentence_markup, weightiest_attributes
+from structsmooth.text.conll import read_corpus
+from structsmooth.text.corpus import Corpus, Sentence
+from structsmooth.text.encoders import (
     AttributeEncoder,
     DictionaryEncoder,
     HashingEncoder,
     attribute_counts,
     encoder_from_dict,
 )
-from structsmooth.tasks.text.inputs import Inputs
-from structsmooth.tasks.text.layouts import UniversalColumn
-from structsmooth.tasks.text.plain import TagScores
-from structsmooth.tasks.text.shown import confusion, scores_table, sentence_markup, weightiest_attributes
-from structsmooth.tasks.text.tags import gold_by_sentence, gold_tag, gold_tags, labels_of, unknown_tags, well_formed
+from structsmooth.text.inputs import Inputs
+from structsmooth.text.layouts import UniversalColumn, separator_of, write_conll
+from structsmooth.text.schemes import (
+    TagScheme,
+    detect_scheme,
+    entities,
+    entity_tags,
+    gold_by_sentence,
+    gold_tag,
+    gold_tags,
+    joint_scheme,
+    labels_of,
+    unknown_tags,
+    well_formed,
+)
+from structsmooth.text.scores import TagScores, entity_scores
+from structsmooth.text.tagger import Tagger, Tags
+from structsmooth.text.templates import Templates
 
 Scheme = Literal[TagScheme, "plain"]
 """A scheme of tags of entities, or plain tags, which are taken as they are."""
@@ -82,15 +85,14 @@ class FittedTagging(FittedTask):
         corpus = Corpus.of(examples)
         labels = labels_of(corpus, self._scheme, self.tags)
         sequences = self.encoder.encode(corpus, self._templates, self.task.attributes_cache)
-        sizes, scale = (self.encoder.size, len(self.tags)), self.task.transition_scale
-        mask = self._mask if self.task.train_constrained else None
-        return SparseChainProblem(sequences, labels, *sizes, self.task.cost, transition_scale=scale, mask=mask)
+        constrained = self.task.train_constrained
+        problem = self._tagger.problem(sequences, labels, cost=self.task.cost, constrained=constrained)
+        assert isinstance(problem, SparseChainProblem)
+        return problem
 
     def predict(self, weights: Tensor, examples: Sequence[Sentence], k: int = 1) -> Predictions:
         """The k best tag sequences of each sentence with their scores, well-formed unless tags are plain."""
-        scale = self.task.transition_scale
-        ranked_labels = best_labels(self._sequences(examples), weights, len(self.tags), k, self._mask, scale)
-        return [[(score, [self.tags[state] for state in y]) for score, y in ranked] for ranked in ranked_labels]
+        return self._tagger.best(self._sequences(examples), weights, k)
 
     def measure(self, examples: Sequence[Sentence], outputs: Sequence[list[str]]) -> tuple[dict[str, float], str]:
         """Precision, recall and F1 of entities, as ``conlleval`` computes them, and F1 of tokens outside O.
@@ -174,10 +176,10 @@ class FittedTagging(FittedTask):
         assert self.task.scheme is not None
         return None if self.task.scheme == "plain" else self.task.scheme
 
-    @property
-    def _mask(self) -> TransitionMask | None:
-        """Which tags may follow each other; ``None`` for plain tags."""
-        return None if self._scheme is None else transition_mask(self.tags, self._scheme)
+    @cached_property
+    def _tagger(self) -> Tagger:
+        scheme = self._scheme
+        return Tagger(Tags(self.tags, scheme, scheme is not None), self.encoder.size, self.task.transition_scale)
 
     @property
     def _templates(self) -> Templates:

@@ -21,8 +21,8 @@ from structsmooth.cli import main
 from structsmooth.cli.data import HeldOut
 from structsmooth.history import History
 from structsmooth.solvers import BCFW, SGD, SOLVERS, SVRG, CasimirSVRG, ProximalBCFW, ProxLinear
-from structsmooth.tasks.text.conll import read_conll
-from structsmooth.tasks.text.encoders import HashingEncoder
+from structsmooth.text.conll import read_conll
+from structsmooth.text.encoders import HashingEncoder
 
 COMPILING = "structsmooth: compiling inner loops"
 NAMES = ["John Smith/PER", "Ada/PER", "Acme Corp/ORG", "New York City/LOC", "Paris/LOC", "Initech/ORG"]

@@ -20,8 +20,8 @@ from structsmooth import BCFW, SGD
 from structsmooth.estimators import SequenceTagger
 from structsmooth.solvers import SOLVERS
 from structsmooth.tasks import NER
-from structsmooth.tasks.text.corpus import Sentence
 from structsmooth.tasks.trained import train
+from structsmooth.text.corpus import Sentence
 
 WORDS = [["Ada", "Li", "met", "Bo"], ["she", "sang"], ["Bo", "sang"], ["they", "met", "Ada"]]
 TAGS = [["B-PER", "I-PER", "O", "B-PER"], ["O", "O"], ["B-PER", "O"], ["O", "O", "B-PER"]]

@@ -18,8 +18,8 @@ from small_tasks import CASES, Case, Trained
 import structsmooth.tasks
 from structsmooth.cli import main
 from structsmooth.cli.flags import add_flags, from_flags
+from structsmooth.files import DATA_VARIABLE, split_part
 from structsmooth.tasks import FittedTask, Task, load_task
-from structsmooth.tasks.files import DATA_VARIABLE, split_part
 from structsmooth.tasks.json_lines import read_json_lines, write_json_lines
 
 SPLITS = ("train", "dev", "test")

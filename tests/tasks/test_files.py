@@ -2,11 +2,11 @@ import re
 
 import pytest
 
+from structsmooth.files import DATA_VARIABLE, checksum, data_file, read_lines, select
 from structsmooth.tasks.alignment.data import read_pairs
-from structsmooth.tasks.files import DATA_VARIABLE, checksum, data_file, read_lines, select
 from structsmooth.tasks.multilabel.data import read_examples
 from structsmooth.tasks.ocr.letters import read_words
-from structsmooth.tasks.text.conll import read_conll
+from structsmooth.text.conll import read_conll
 
 
 def test_parts_of_a_file(tmp_path):

@@ -33,7 +33,7 @@ from structsmooth import (
 )
 from structsmooth.problems.linear.active_set import DualIterate
 from structsmooth.problems.linear.ascent import SmoothedIterate
-from structsmooth.tag_schemes import TransitionMask
+from structsmooth.scores import TransitionMask
 
 EXACTLY, LAM, INF = {"rtol": 0.0, "atol": 1e-10}, 0.1, torch.inf
 TAGS = ["O", "B-A", "I-A", "E-A", "S-A"]

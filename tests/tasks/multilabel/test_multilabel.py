@@ -10,9 +10,9 @@ import torch
 from small_tasks import tagged, write_svmlight
 
 from structsmooth import SoftBCFW
+from structsmooth.models.label_sets import label_pairs, mutual_information, spanning_tree
 from structsmooth.tasks import Multilabel
 from structsmooth.tasks.multilabel.data import read_examples
-from structsmooth.tasks.multilabel.label_graph import label_pairs, mutual_information, spanning_tree
 from structsmooth.tasks.multilabel.picture import around
 from structsmooth.tasks.multilabel.results import measures
 

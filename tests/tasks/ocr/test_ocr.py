@@ -9,8 +9,8 @@ import torch
 from small_tasks import WORDS, save_letters
 
 from structsmooth import BCFW, NormalizedHamming
+from structsmooth.files import DATA_VARIABLE
 from structsmooth.tasks import OCR
-from structsmooth.tasks.files import DATA_VARIABLE
 from structsmooth.tasks.ocr.letters import Word
 
 

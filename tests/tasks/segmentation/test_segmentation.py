@@ -11,8 +11,8 @@ from images import SIZE, ellipse, write_all, zipped
 
 from structsmooth import BCFW, CasimirSVRG
 from structsmooth.cli import main
+from structsmooth.models.superpixels import SuperpixelGraph, balanced_cost
 from structsmooth.tasks import Segmentation
-from structsmooth.tasks.segmentation.score import SuperpixelGraph, balanced_cost
 
 
 @pytest.fixture(scope="module")

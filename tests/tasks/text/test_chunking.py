@@ -5,10 +5,10 @@ import torch
 from small_tasks import CHUNKS
 
 from structsmooth import BCFW, NormalizedHamming
+from structsmooth.files import DATA_VARIABLE
 from structsmooth.tasks import Chunking
-from structsmooth.tasks.files import DATA_VARIABLE
-from structsmooth.tasks.text.attributes import sentence_attributes
-from structsmooth.tasks.text.conll import Sentence
+from structsmooth.text.corpus import Sentence
+from structsmooth.text.templates import sentence_attributes
 
 
 @pytest.fixture

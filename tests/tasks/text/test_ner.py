@@ -11,9 +11,10 @@ from small_tasks import entities as corpus
 from small_tasks import untagged
 
 from structsmooth import CasimirSVRG, Entropy
-from structsmooth.tag_schemes import entities, entity_tags
 from structsmooth.tasks import NER
-from structsmooth.tasks.text.conll import Sentence, read_conll
+from structsmooth.text.conll import read_conll
+from structsmooth.text.corpus import Sentence
+from structsmooth.text.schemes import entities, entity_tags
 
 
 @pytest.fixture

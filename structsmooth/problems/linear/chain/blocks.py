@@ -17,11 +17,11 @@ from structsmooth.problems.linear.batches import StructureBatch
 from structsmooth.problems.linear.blocks import Response, respond
 from structsmooth.problems.linear.chain.data import ChainData, checked_mask, smoothing
 from structsmooth.problems.linear.chain.packed import unpacked
+from structsmooth.scores import TransitionMask
 from structsmooth.sequences import Sequences, check_labelled, pad
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.structures import LinearChain
 from structsmooth.structures.checks import ForbiddenLabelsError
-from structsmooth.tag_schemes import TransitionMask
 
 C = TypeVar("C", bound="ChainBlocks")
 

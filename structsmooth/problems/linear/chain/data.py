@@ -12,11 +12,10 @@ from torch import Tensor
 
 from structsmooth.problems.affine import Parts
 from structsmooth.problems.linear.arrays import checked
-from structsmooth.scores import linear_chain
+from structsmooth.scores import TransitionMask, linear_chain
 from structsmooth.sequences import DenseSequences, Sequences, SparseSequences
 from structsmooth.smoothing import L2, Entropy, Max, Smoother
 from structsmooth.structures import LinearChain
-from structsmooth.tag_schemes import TransitionMask
 
 
 @dataclass(frozen=True)

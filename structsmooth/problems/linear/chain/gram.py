@@ -12,10 +12,10 @@ from structsmooth.problems.linear.arrays import checked
 from structsmooth.problems.linear.chain.blocks import ChainBlocks
 from structsmooth.problems.linear.chain.data import ChainData
 from structsmooth.problems.sharding import of_examples
+from structsmooth.scores import TransitionMask
 from structsmooth.sequences import DenseSequences
 from structsmooth.smoothing import Max
 from structsmooth.structures import LinearChain
-from structsmooth.tag_schemes import TransitionMask
 
 
 @dataclass(frozen=True)

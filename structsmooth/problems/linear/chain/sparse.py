@@ -9,9 +9,9 @@ from structsmooth.costs import Cost, Hamming
 from structsmooth.problems.bounds import Bounds
 from structsmooth.problems.linear.chain.problem import ChainProblem
 from structsmooth.problems.sharding import of_examples
+from structsmooth.scores import TransitionMask
 from structsmooth.sequences import SparseSequences
 from structsmooth.smoothing import Max, Smoother
-from structsmooth.tag_schemes import TransitionMask
 
 
 class SparseChainProblem(ChainProblem):

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from structsmooth.tasks.text.corpus import Corpus, Sentence, Token
+from structsmooth.text.corpus import Corpus, Sentence, Token
 
 cells = st.sampled_from(["a", "b", "-"])
 

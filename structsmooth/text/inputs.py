@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TextIO
 
-from structsmooth.tag_schemes import split_tag
-from structsmooth.tasks.text.attributes import Templates, column_names, for_columns
-from structsmooth.tasks.text.conll import read_laid_out
-from structsmooth.tasks.text.corpus import Corpus, Sentence, Token
-from structsmooth.tasks.text.layouts import Columns, Layout, Text, Universal, is_universal, text_cells
-from structsmooth.tasks.text.words import Splitter, clitics_of
+from structsmooth.text.conll import read_laid_out
+from structsmooth.text.corpus import Corpus, Sentence, Token
+from structsmooth.text.layouts import Columns, Layout, Text, Universal, is_universal, text_cells
+from structsmooth.text.schemes import split_tag
+from structsmooth.text.templates import Templates, column_names, for_columns
+from structsmooth.text.words import Splitter, clitics_of
 
 Words = Sentence | str | Sequence[str | Sequence[str]]
 """A sentence; a line of text; or tokens: words, or tuples of a word and its columns."""

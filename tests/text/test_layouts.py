@@ -10,9 +10,11 @@ import pytest
 
 from structsmooth.cli import main
 from structsmooth.tasks import NER, Chunking
-from structsmooth.tasks.text.attributes import PLAIN, RICH, columns_of, for_columns, sentence_attributes, window
-from structsmooth.tasks.text.conll import Sentence, read_conll, read_corpus, write_conll
 from structsmooth.tasks.trained import TrainedModel, load, train
+from structsmooth.text.conll import read_conll, read_corpus
+from structsmooth.text.corpus import Sentence
+from structsmooth.text.layouts import write_conll
+from structsmooth.text.templates import PLAIN, RICH, columns_of, for_columns, sentence_attributes, window
 
 UNIVERSAL = """\
 # newdoc id = letters

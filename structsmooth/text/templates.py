@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import NamedTuple
 
-from structsmooth.tasks.text.corpus import Sentence
-from structsmooth.tasks.text.windows import Column, Value
+from structsmooth.text.corpus import Column, Sentence, Value
 
 WINDOW = 2
 """How far from its token a cell may be."""
@@ -134,6 +133,17 @@ RICH: Templates = (
 )
 """The plain set; affixes, lower-cased form and shape of the word; lower-cased forms and shapes of its neighbours; pairs
 and triples of adjacent values. These are about twice as many attributes."""
+CHUNKING: Templates = (
+    BIAS,
+    *window("word"),
+    joint("word", -1, 0),
+    joint("word", 0, 1),
+    *window("pos"),
+    *(joint("pos", first, first + 1) for first in range(-2, 2)),
+    *(joint("pos", first, first + 1, first + 2) for first in range(-2, 1)),
+)
+"""Words and parts of speech up to two tokens away, pairs of adjacent ones, and triples of parts of speech: those of
+Osokin et al. (2016), appendix I.2."""
 
 
 def columns_of(templates: Templates) -> set[str]:

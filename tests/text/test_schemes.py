@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from seqeval.metrics.sequence_labeling import get_entities
 
-from structsmooth.tag_schemes import (
+from structsmooth.text.schemes import (
     Entity,
     TagScheme,
     detect_scheme,

@@ -8,7 +8,7 @@ import pytest
 from structsmooth import CasimirSVRG
 from structsmooth.cli import main
 from structsmooth.tasks import NER, Chunking
-from structsmooth.tasks.text.plain import TagScores
+from structsmooth.text.scores import TagScores
 
 PARTS = "the DT\ndog NN\nsleeps VBZ\n\na DT\nbird NN\nsings VBZ\n. .\n\nAda NNP\nsings VBZ\n. .\n\n" * 3
 

@@ -1,6 +1,6 @@
 """Encoders of attributes: from sentences to sparse sequences of integers.
 
-Each combination of values is spelled and looked up once; see :mod:`structsmooth.tasks.text.windows`.
+Each combination of values is spelled and looked up once; see :mod:`structsmooth.text.corpus`.
 """
 
 import zlib
@@ -19,12 +19,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from structsmooth.messages import tracked
 from structsmooth.sequences import SparseSequences
-from structsmooth.tasks.progress import tracked
-from structsmooth.tasks.text.attributes import WINDOW, Template, Templates, column
-from structsmooth.tasks.text.corpus import Corpus, Sentence
-from structsmooth.tasks.text.mapped import mapped
-from structsmooth.tasks.text.windows import Combinations, Windows
+from structsmooth.text.corpus import Combinations, Corpus, Sentence, Windows
+from structsmooth.text.mapped import mapped
+from structsmooth.text.templates import WINDOW, Template, Templates, column
 
 _DROPPED = -1
 _BLOCK = 1 << 14  # tokens

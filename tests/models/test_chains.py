@@ -5,8 +5,8 @@ import torch
 from small_problems import random_problem, random_weights
 from torch.nn.functional import one_hot
 
-from structsmooth.tag_schemes import transition_mask
-from structsmooth.tasks.chains import best_labels, label_marginals
+from structsmooth.models.chains import best_labels, label_marginals
+from structsmooth.text.schemes import transition_mask
 
 
 @pytest.mark.parametrize("lengths", [(), (5,), (1,) * 600, (300, 1, 1, 400, 2), (1, 1, 70_000, 1, 1)])
@@ -26,7 +26,7 @@ def test_padding_is_bounded_and_changes_nothing(lengths: tuple[int, ...], monkey
     assert all(count == 1 or (count <= 256 and count * longest <= 1 << 16) for count, longest in shapes)
     assert sum(count for count, _ in shapes) == len(lengths)
     shapes.clear()
-    monkeypatch.setattr("structsmooth.tasks.chains._BATCH", 1)
+    monkeypatch.setattr("structsmooth.models.chains._BATCH", 1)
     assert best_labels(sequences, w, 2, 2) == found
     assert len(shapes) == len(lengths)
 

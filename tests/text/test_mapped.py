@@ -12,8 +12,8 @@ from small_tasks import CHUNKS, entities
 
 from structsmooth.problems import SparseChainProblem
 from structsmooth.tasks import NER, Chunking
-from structsmooth.tasks.text.mapped import mapped
 from structsmooth.tasks.text.tagging import Tagging
+from structsmooth.text.mapped import mapped
 
 WHOLE = np.arange(-3, 7, dtype=np.int32)
 

@@ -12,15 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from structsmooth.sequences import SparseSequences
-from structsmooth.tasks.text.attributes import PLAIN, RICH, Templates, joint, sentence_attributes, window
-from structsmooth.tasks.text.conll import Sentence
-from structsmooth.tasks.text.encoders import (
+from structsmooth.text.corpus import Sentence
+from structsmooth.text.encoders import (
     AttributeEncoder,
     DictionaryEncoder,
     HashingEncoder,
     encoder_from_dict,
     hash_attribute,
 )
+from structsmooth.text.templates import PLAIN, RICH, Templates, joint, sentence_attributes, window
 
 EU = Sentence(
     words=["EU", "rejects", "U.S.-based", "calls"],
@@ -167,7 +167,7 @@ def test_dictionary_encoder_keeps_the_attributes_it_knows(
 
 def test_tokens_are_encoded_by_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = HashingEncoder().encode([EU, BARE], RICH)
-    monkeypatch.setattr("structsmooth.tasks.text.encoders._BLOCK", 3)
+    monkeypatch.setattr("structsmooth.text.encoders._BLOCK", 3)
     assert token_ids(HashingEncoder().encode([EU, BARE], RICH)) == token_ids(whole)
 
 

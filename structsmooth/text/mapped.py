@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from structsmooth.checkpoint import write_atomic
-from structsmooth.tasks.files import keep
+from structsmooth.files import keep
 
 _BLOCK = 1 << 20
 

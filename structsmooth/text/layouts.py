@@ -1,16 +1,16 @@
-"""Layouts of files of tokens: what a line says in columns, in CoNLL-U, and in lines of text."""
+"""Layouts of files of tokens: what a line says in columns, in CoNLL-U and in lines of text, and how it is written."""
 
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
-from typing import Literal, get_args
+from sys import intern
+from typing import Literal, TextIO, get_args
 
-from structsmooth.tag_schemes import split_tag
-from structsmooth.tasks.text.corpus import Token
-from structsmooth.tasks.text.lines import cells, separates
-from structsmooth.tasks.text.words import Splitter
+from structsmooth.text.corpus import Corpus, Sentence, Token
+from structsmooth.text.schemes import split_tag
+from structsmooth.text.words import Splitter
 
 SEPARATOR, DOCUMENT, SKIPPED = -1, -2, -3
 """What a line without a token does: it ends a sentence, or a document, or nothing."""
@@ -23,6 +23,9 @@ _UNIVERSAL_COLUMNS = 10
 _IDENTIFIER = re.compile(r"(\d+)([-.]\d+)?")  # of a word; of several words, or of an empty node
 _WORD, _UNANNOTATED = 1, "_"
 _SNIFFED = 1000  # lines
+_DOCUMENT_START = "-DOCSTART-"
+_BLANKS = " \t\r\n\v\f"
+_cells_of_unicode = re.compile(f"[^{_BLANKS}]+").findall
 
 
 class Layout(ABC):
@@ -207,3 +210,54 @@ def universal_columns() -> str:
 def _rows(begin: bytes) -> Iterable[list[str]]:
     lines = islice(begin.split(b"\n"), _SNIFFED)
     return (cells(line.decode(errors="replace")) for line in lines)
+
+
+def cells(line: str) -> list[str]:
+    """The columns of a line: between tabs where there are any, else between other ASCII white space.
+
+    Words may contain no-break spaces, and spaces in rows with tabs. Cells between two tabs may be empty.
+    """
+    ascii_only = line.isascii()
+    if "\t" in line:
+        blanks = None if ascii_only else _BLANKS
+        stripped = line.strip(blanks)
+        found = [cell.strip(blanks) for cell in stripped.split("\t")] if stripped else []
+    else:
+        found = line.split() if ascii_only else _cells_of_unicode(line)
+    return list(map(intern, found))  # a corpus repeats them over and over
+
+
+def separates(row: Sequence[str]) -> bool:
+    """Whether a row of cells stands between sentences."""
+    return not row or row[0] == _DOCUMENT_START
+
+
+def write_conll(
+    sentences: Sequence[Sentence],
+    predicted_tags: Sequence[Sequence[str]],
+    stream: TextIO,
+    separator: str | None = None,
+) -> None:
+    """Write all columns of the sentences and a last one with the predicted tags.
+
+    The ``conlleval`` script reads this format if the sentences are tagged. ``separator`` stands between the columns:
+    that of :func:`separator_of` if it is not given.
+
+    Raises:
+        ValueError: the numbers of predicted tags and of tokens differ.
+    """
+    if len(sentences) != len(predicted_tags):
+        raise ValueError(f"got {len(sentences)} sentences, but tags of {len(predicted_tags)}")
+    between = separator_of(sentences) if separator is None else separator
+    for index, (sentence, predicted) in enumerate(zip(sentences, predicted_tags, strict=True)):
+        if len(predicted) != len(sentence):
+            raise ValueError(f"sentences[{index}] has {len(sentence)} tokens, got {len(predicted)} tags")
+        gold = [] if sentence.tags is None else [sentence.tags]
+        rows = zip(sentence.words, *sentence.columns, *gold, predicted, strict=True)
+        stream.write("".join(f"{between.join(row)}\n" for row in rows) + "\n")
+
+
+def separator_of(sentences: Sequence[Sentence]) -> str:
+    """What can separate the columns of some sentences: a space, or a tab where a cell has a space."""
+    tokens = Corpus.of(sentences).distinct
+    return "\t" if any(" " in cell for word, columns, _ in tokens for cell in (word, *columns)) else " "

@@ -1,0 +1,86 @@
+"""Predictions of linear chains from sequences and weights, in batches."""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from structsmooth.messages import tracked
+from structsmooth.scores import TransitionMask, linear_chain
+from structsmooth.sequences import Sequences as TokenSequences
+from structsmooth.structures import LinearChain
+
+# Sequences, and tokens with padding, of a batch: one long sequence would pad many.
+_BATCH, _TOKENS = 256, 1 << 16
+
+
+def best_labels(
+    sequences: TokenSequences,
+    weights: Tensor,
+    states: int,
+    k: int,
+    mask: TransitionMask | None = None,
+    transition_scale: float = 1.0,
+) -> list[list[tuple[float, list[int]]]]:
+    """The k best labellings of each sequence with their scores, best first; fewer where there are no more.
+
+    Args:
+        sequences: n sequences over F features.
+        weights: of a :class:`~structsmooth.SparseChainProblem` or :class:`~structsmooth.DenseChainProblem`,
+            (F + S + 2)·S.
+        states: number S of labels.
+        k: at least 1.
+        mask: which labels may follow each other, begin and end; all if not given.
+        transition_scale: that of the problem.
+    """
+    found = []
+    for chain in _chains(sequences, weights, states, mask, transition_scale):
+        values, y = chain.topk(k)
+        for length, scores, outputs in zip(chain.lengths.tolist(), values.tolist(), y.tolist(), strict=True):
+            ranked = zip(scores, outputs, strict=True)
+            found.append([(score, output[:length]) for score, output in ranked if score > -torch.inf])
+    return found
+
+
+def label_marginals(
+    sequences: TokenSequences,
+    weights: Tensor,
+    states: int,
+    mask: TransitionMask | None = None,
+    transition_scale: float = 1.0,
+) -> list[Tensor]:
+    """Probabilities of the labels of the tokens of each sequence, [T, S], for arguments as of :func:`best_labels`.
+
+    Those of the Gibbs distribution, in which the probability of a labelling is proportional to the exponential of its
+    score.
+    """
+    found = []
+    for chain in _chains(sequences, weights, states, mask, transition_scale):
+        nodes = chain.marginals()[0]
+        found += [own[:length] for own, length in zip(nodes, chain.lengths.tolist(), strict=True)]
+    return found
+
+
+def _chains(
+    sequences: TokenSequences, weights: Tensor, states: int, mask: TransitionMask | None, transition_scale: float
+) -> Iterator[LinearChain]:
+    """The chains of all sequences, in batches."""
+    rows, transition, ends = weights.view(-1, states).tensor_split([-states - 2, -2])
+    transition = transition_scale * transition
+    if mask is not None:
+        transition = transition + mask.transition.to(weights)
+        ends = ends + torch.stack([mask.start, mask.stop]).to(weights)
+    for indices in tracked(list(_batches(sequences.lengths.tolist())), "predicting"):
+        yield linear_chain(sequences.select(torch.tensor(indices)), rows, transition, ends)
+
+
+def _batches(lengths: Sequence[int]) -> Iterator[range]:
+    """Ranges of consecutive sequences: as many as a batch may have, but at least one."""
+    begin, longest = 0, 0
+    for end, length in enumerate(lengths):
+        longest = max(longest, length)
+        if end > begin and (end - begin == _BATCH or (end - begin + 1) * longest > _TOKENS):
+            yield range(begin, end)
+            begin, longest = end, length
+    if lengths:
+        yield range(begin, len(lengths))

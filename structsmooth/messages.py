@@ -1,0 +1,69 @@
+"""What commands say on standard error while they work, and how much of it."""
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from enum import IntEnum
+from io import BufferedReader, RawIOBase
+from typing import TYPE_CHECKING, BinaryIO, TypeVar, cast
+
+if TYPE_CHECKING:  # rich loads with the first message that needs it
+    from rich.console import Console
+
+T = TypeVar("T")
+
+
+class Verbosity(IntEnum):
+    """Nothing but errors and results; what is being done; or also each pass and the time of each stage."""
+
+    QUIET = 0
+    NORMAL = 1
+    VERBOSE = 2
+
+
+_level = ContextVar("verbosity", default=Verbosity.NORMAL)
+
+
+def verbosity() -> Verbosity:
+    """The level that holds now; see :func:`speaking`."""
+    return _level.get()
+
+
+@contextmanager
+def speaking(level: Verbosity) -> Iterator[None]:
+    """Speak at some level in this block."""
+    token = _level.set(level)
+    try:
+        yield
+    finally:
+        _level.reset(token)
+
+
+def shown_on(console: "Console") -> bool:
+    """Whether to draw progress on a console: on a terminal, unless commands are to be quiet."""
+    return console.is_terminal and verbosity() is not Verbosity.QUIET
+
+
+def tracked(steps: Iterable[T], description: str, total: int | None = None) -> Iterable[T]:
+    """The steps, with a progress bar on the terminal; where there is no terminal, nothing is drawn."""
+    from rich.console import Console
+    from rich.progress import track
+
+    console = Console(stderr=True)
+    return track(steps, description, total, console=console, disable=not shown_on(console), transient=True)
+
+
+@contextmanager
+def tracked_file(path: str | os.PathLike[str], description: str) -> Iterator[BufferedReader]:
+    """A file to read, with a progress bar on the terminal; where there is no terminal, nothing is drawn."""
+    from rich.console import Console
+    from rich.progress import wrap_file
+
+    console = Console(stderr=True)
+    with open(path, "rb", buffering=0) as file:
+        size, disable = os.fstat(file.fileno()).st_size, not shown_on(console)
+        with wrap_file(
+            cast(BinaryIO, file), size, description=description, console=console, disable=disable, transient=True
+        ) as tracked:
+            yield BufferedReader(cast(RawIOBase, tracked), 1 << 20)

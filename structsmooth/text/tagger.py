@@ -1,0 +1,249 @@
+"""The tagger that is linear in features: a linear chain over tags, with its losses and its predictions."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from structsmooth.costs import Cost, Hamming, RescaledMargin, WeightedHamming
+from structsmooth.models.chains import best_labels, label_marginals
+from structsmooth.problems import DenseChainProblem, LinearModuleProblem, LinearProblem, SparseChainProblem
+from structsmooth.scores import LinearScore, SlackRescaledScores, TransitionMask
+from structsmooth.sequences import DenseSequences, Sequences, SparseSequences
+from structsmooth.smoothing import Entropy, Max
+from structsmooth.text.schemes import TagScheme, detect_scheme, transition_mask
+
+Tag = str | int
+Constraints = Literal["auto", "IO", "IOB1", "BIO", "BIOES"]
+Loss = Literal["hinge", "slack", "crf", "softmax-margin"]
+HINGES = ("hinge", "slack")
+Sizes = tuple[int, int]
+"""Numbers of features and of states."""
+
+
+@dataclass(frozen=True)
+class Tags:
+    """The tags of training sentences, sorted.
+
+    Attributes:
+        names: the S tags.
+        scheme: of tags of entities; ``None`` for other tags.
+        constrained: whether predictions are well-formed in the scheme.
+    """
+
+    names: Sequence[Tag]
+    scheme: TagScheme | None
+    constrained: bool
+
+    @classmethod
+    def of(cls, tags: Sequence[Sequence[Tag]], constraints: Constraints | None) -> "Tags":
+        """The tags of sentences, with the scheme that ``constraints`` names, or that the tags have.
+
+        Raises:
+            ValueError: tags of different types, or tags that are not of the scheme.
+        """
+        try:
+            names = sorted(set(chain.from_iterable(tags)))
+        except TypeError:
+            raise ValueError("tags must be all strings or all integers") from None
+        scheme = _detected(names, tags)
+        if constraints is None or constraints == "auto":
+            return cls(names, scheme, constrained=constraints is not None and scheme is not None)
+        if constraints not in get_args(Constraints):
+            raise ValueError(
+                f"constraints must be None or one of {', '.join(get_args(Constraints))}, got {constraints!r}"
+            )
+        if "O" not in names:
+            raise ValueError(f"constraints={constraints!r} needs the tag O, for tokens outside entities; take None")
+        transition_mask(list(map(str, names)), constraints)
+        return cls(names, constraints, constrained=True)
+
+    @cached_property
+    def mask(self) -> TransitionMask | None:
+        """Which tags may follow each other, begin and end; ``None`` for all."""
+        if not self.constrained or self.scheme is None:
+            return None
+        return transition_mask(list(map(str, self.names)), self.scheme)
+
+    def mask_of(self, labels: Tensor, lengths: Tensor) -> TransitionMask:
+        """The mask for training on sentences of these states, [tokens], and lengths, [n].
+
+        Raises:
+            ValueError: tags without constraints, or a sentence that does not keep to them.
+        """
+        if self.mask is None:
+            raise ValueError(
+                "train_constrained needs tags of entities, O among them, and constraints that are not None"
+            )
+        ends = lengths.cumsum(0)
+        bad = self.mask.stop[labels[ends - 1]].isinf() | self.mask.start[labels[ends - lengths]].isinf()
+        inside = torch.isin(torch.arange(1, len(labels)), ends[:-1], invert=True)  # a token that follows its neighbour
+        pairs = 1 + (inside & self.mask.transition[labels[:-1], labels[1:]].isinf()).nonzero().flatten()
+        bad[torch.searchsorted(ends, pairs, right=True)] = True
+        if bool(bad.any()):
+            first = int(bad.nonzero()[0])
+            states = labels[ends[first] - lengths[first] : ends[first]]
+            raise ValueError(
+                f"train_constrained needs tags that are well-formed in the scheme {self.scheme}, got the sentence "
+                f"{' '.join(map(str, self.named(states.tolist())))}; entity_tags(entities(tags), len(tags), scheme) "
+                "gives well-formed ones"
+            )
+        return self.mask
+
+    def states(self, tags: Sequence[Sequence[Tag]]) -> Tensor:
+        """The states of all tokens of sentences: int64 [tokens].
+
+        Raises:
+            ValueError: a tag that training sentences did not have.
+        """
+        numbers = {name: state for state, name in enumerate(self.names)}
+        try:
+            return torch.tensor([numbers[tag] for tag in chain.from_iterable(tags)])
+        except KeyError as error:
+            raise ValueError(f"tag {error.args[0]!r} is not among those of training, {self.names}") from None
+
+    def named(self, states: Sequence[int]) -> list[Tag]:
+        """The tags of states."""
+        return [self.names[state] for state in states]
+
+    def weighted_cost(self, weights: Mapping[Tag, float] | str, labels: Tensor) -> WeightedHamming:
+        """The cost of wrong tags by the correct one: as given, 1 for others, or ``"balanced"``.
+
+        Raises:
+            ValueError: weights of unknown tags.
+        """
+        if isinstance(weights, str):
+            if weights != "balanced":
+                raise ValueError(f'class_weight must be a dictionary or "balanced", got {weights!r}')
+            counts = torch.bincount(labels, minlength=len(self.names)).clamp_min(1)
+            return WeightedHamming(tuple((len(labels) / (len(self.names) * counts.double())).tolist()))
+        if unknown := weights.keys() - set(self.names):
+            raise ValueError(f"class_weight has tags that training sentences lack: {sorted(map(str, unknown))}")
+        return WeightedHamming(tuple(weights.get(name, 1.0) for name in self.names))
+
+
+@dataclass(frozen=True)
+class Tagger:
+    """A linear chain over tags: scores of features, of pairs of neighbouring tags, and of the first and the last tag.
+
+    Its weights are the vector [(F + S + 2)·S] of :class:`~structsmooth.LinearScore`.
+
+    Args:
+        tags: the S tags, with their scheme.
+        features: number F of features.
+        transition_scale: factor of the scores of pairs of tags; the larger it is, the less they are regularized.
+    """
+
+    tags: Tags
+    features: int
+    transition_scale: float = 1.0
+
+    def problem(
+        self,
+        sequences: Sequences,
+        labels: Tensor,
+        loss: Loss = "hinge",
+        cost: Cost | None = None,
+        *,
+        constrained: bool = False,
+    ) -> LinearProblem:
+        """The mean of a loss over sentences.
+
+        Args:
+            sequences: the features of n sentences.
+            labels: the states of all tokens, int64 [tokens].
+            loss: its name.
+            cost: of wrong tags, their number if not given.
+            constrained: the outputs of training are the well-formed taggings alone.
+
+        Raises:
+            ValueError: what :func:`chain_problem` refuses, or sentences that are not well-formed under constraints.
+        """
+        mask = self.tags.mask_of(labels, sequences.lengths) if constrained else None
+        sizes = (self.features, len(self.tags.names))
+        return chain_problem(loss, sequences, labels, sizes, cost, mask, self.transition_scale)
+
+    def best(self, sequences: Sequences, weights: Tensor, k: int) -> list[list[tuple[float, list[Any]]]]:
+        """The k best taggings of each sentence with their scores, well-formed if the tags are constrained."""
+        states = len(self.tags.names)
+        found = best_labels(sequences, weights, states, k, self.tags.mask, self.transition_scale)
+        return [[(score, self.tags.named(labels)) for score, labels in ranked] for ranked in found]
+
+    def marginals(self, sequences: Sequences, weights: Tensor) -> list[Tensor]:
+        """The probabilities of the tags at the tokens of each sentence, [T, S]."""
+        return label_marginals(sequences, weights, len(self.tags.names), self.tags.mask, self.transition_scale)
+
+
+def default_lam(loss: Loss) -> str:
+    """λ that works for most data, as a rule: likelihoods need less of it than hinges."""
+    return "3/n" if loss in HINGES else "0.3/n"
+
+
+def chain_problem(
+    loss: Loss,
+    sequences: Sequences,
+    labels: Tensor,
+    sizes: Sizes,
+    cost: Cost | None = None,
+    mask: TransitionMask | None = None,
+    transition_scale: float = 1.0,
+) -> LinearProblem:
+    """The mean of a loss over labelled sequences, linear in weights [(F + S + 2)·S].
+
+    Args:
+        loss: its name.
+        sequences: n sequences over F features.
+        labels: of all tokens, int64 [tokens].
+        sizes: F and S.
+        cost: task loss, the number of wrong labels if not given.
+        mask: which labels may follow each other; all if not given.
+        transition_scale: factor of the scores of pairs of labels.
+
+    Raises:
+        ValueError: an unknown loss, a cost for one that has none or only the number of wrong labels, a mask or a scale
+            of transitions for slack rescaling, or labels that the mask forbids.
+    """
+    if loss not in get_args(Loss):
+        raise ValueError(f"loss must be one of {', '.join(get_args(Loss))}, got {loss!r}")
+    if loss in ("crf", "slack") and cost is not None:
+        raise ValueError(f'class_weight needs the loss "hinge" or "softmax-margin", got {loss!r}')
+    if loss == "slack" and mask is not None:
+        raise ValueError('train_constrained needs the loss "hinge", "crf" or "softmax-margin", got "slack"')
+    if loss == "slack" and transition_scale != 1:
+        raise ValueError(f'the loss "slack" has no scale of transitions, got transition_scale={transition_scale}')
+    if loss == "slack":
+        return _slack_rescaled(sequences, labels, sizes)
+    settings = (sizes[1], None if loss == "crf" else cost or Hamming(), Max() if loss == "hinge" else Entropy(1.0))
+    scores: dict[str, Any] = {"transition_scale": transition_scale, "mask": mask}
+    if isinstance(sequences, SparseSequences):
+        return SparseChainProblem(sequences, labels, sizes[0], *settings, **scores)
+    assert isinstance(sequences, DenseSequences)
+    return DenseChainProblem(sequences.features, labels, sequences.lengths, *settings, **scores)
+
+
+def _slack_rescaled(sequences: Sequences, labels: Tensor, sizes: Sizes) -> LinearModuleProblem:
+    """Inputs are pairs of sequences and labels; examples go by their numbers until they are in a batch."""
+    own = labels.split(sequences.lengths.tolist())
+
+    def collate(examples: list[tuple[int, Tensor]]) -> tuple[tuple[Sequences, Tensor], Tensor]:
+        numbers, tags = zip(*examples, strict=True)
+        y = pad_sequence(list(tags), batch_first=True)
+        return (sequences.select(torch.tensor(numbers)), y), y
+
+    module = SlackRescaledScores(LinearScore(*sizes))
+    return LinearModuleProblem(module, list(enumerate(own)), RescaledMargin(), collate=collate)
+
+
+def _detected(names: Sequence[Tag], tags: Sequence[Sequence[Tag]]) -> TagScheme | None:
+    """The scheme of tags if all of them are tags of entities, and O is among them."""
+    if "O" not in names:
+        return None
+    try:
+        return detect_scheme([list(map(str, own)) for own in tags])
+    except ValueError:
+        return None
