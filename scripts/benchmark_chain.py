@@ -23,7 +23,8 @@ from rich.console import Console
 from rich.progress import track
 
 from structsmooth import L2, SparseChainProblem, SparseSequences
-from structsmooth.problems import DualIterate
+from structsmooth.solvers import DualIterate
+from structsmooth.solvers.bcfw import steps as bcfw
 from structsmooth.tasks import NER
 
 _SWEEPS = {
@@ -100,7 +101,7 @@ def measure(problem: SparseChainProblem, k: int, repeats: int) -> Timing:
     start = problem.full_pass(problem.start(), smoother)
     snapshot = problem.full_pass(problem.svrg_epoch(start, order, **settings)[1], smoother)
     labels = DualIterate(problem.start(), problem.label_statistics(), torch.ones(problem.n, dtype=torch.float64))
-    iterate, _ = problem.frank_wolfe_epoch(labels, order[:, 0], lam=settings["lam"])
+    iterate, _ = bcfw.epoch(problem, labels, order[:, 0], lam=settings["lam"])
     times: dict[str, list[float]] = {name: [] for name in _COLUMNS}
     rng = np.random.default_rng(0)
     for _ in range(repeats):
@@ -109,7 +110,7 @@ def measure(problem: SparseChainProblem, k: int, repeats: int) -> Timing:
         problem.svrg_epoch(snapshot, order, **settings)
         times["step"].append(time.process_time() - started)
         started = time.process_time()
-        problem.frank_wolfe_epoch(iterate, order[:, 0], lam=settings["lam"])
+        bcfw.epoch(problem, iterate, order[:, 0], lam=settings["lam"])
         times["frank_wolfe_step"].append(time.process_time() - started)
         started = time.process_time()
         problem.full_pass(snapshot.weights, smoother)

@@ -40,6 +40,8 @@ LAYERS = [
     {"structsmooth.solvers." + name for name in ("progress", "step_control")},
     {"structsmooth.solvers.run"},
     {"structsmooth.solvers.base"},
+    {"structsmooth.solvers.dual.base"},
+    {"structsmooth.solvers.bcfw"},
     {"structsmooth.solvers.primal"},
     {"structsmooth.solvers.dual"},
     {"structsmooth.solvers.__init__"},

@@ -12,7 +12,7 @@ from torch import Tensor
 from structsmooth import BCFW, LinearProblem
 from structsmooth.cli.report import progress_bar
 from structsmooth.plots.panels import panel_grid
-from structsmooth.problems.linear.active_set import minus
+from structsmooth.problems.affine import minus
 from structsmooth.solvers import Progress
 from structsmooth.tasks import OCR
 

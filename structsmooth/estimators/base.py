@@ -33,9 +33,9 @@ from structsmooth.solvers import (
     Status,
     certify,
 )
+from structsmooth.solvers.bcfw import BCFWState
 from structsmooth.solvers.checks import parse_lam
 from structsmooth.solvers.dual.base import DualSolver
-from structsmooth.solvers.dual.bcfw import BCFWState
 from structsmooth.solvers.state import Work
 
 SolverLike = str | Solver[Any]

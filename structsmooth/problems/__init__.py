@@ -2,7 +2,6 @@
 
 from structsmooth.problems.affine import Parts
 from structsmooth.problems.base import FullPass, Problem
-from structsmooth.problems.linear.active_set import Cache, DualIterate
 from structsmooth.problems.linear.ascent import SmoothedIterate
 from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.problems.linear.blocks import FeatureMap, Response, respond
@@ -25,9 +24,7 @@ from structsmooth.problems.sharding import of_examples, sharded
 from structsmooth.problems.shifted import ShiftedProblem
 
 __all__ = [
-    "Cache",
     "DenseChainProblem",
-    "DualIterate",
     "FactorGraphProblem",
     "FactorGraphs",
     "FeatureMap",

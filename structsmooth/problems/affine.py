@@ -161,3 +161,24 @@ def pairing(potentials: Sequence[Tensor], statistics: Sequence[Tensor]) -> Tenso
     """⟨θ, m⟩, []; forbidden parts have no statistics, so their −inf does not count."""
     products = (torch.where(m != 0, p.detach() * m, 0.0).sum() for p, m in zip(potentials, statistics, strict=True))
     return sum(products, torch.zeros(()))
+
+
+def inner(a: Parts, b: Parts) -> Tensor:
+    """⟨a, b⟩ of two tuples of the same shapes."""
+    return torch.stack([(x * y).sum() for x, y in zip(a, b, strict=True)]).sum()
+
+
+def flat(parts: Parts) -> Tensor:
+    """The tensors end to end: a vector."""
+    return torch.cat([part.flatten() for part in parts])
+
+
+def shaped(vector: Tensor, like: Parts) -> Parts:
+    """Views of a vector in the shapes of other tensors: the inverse of :func:`flat`."""
+    pieces = vector.split([part.numel() for part in like])
+    return tuple(piece.view(part.shape) for piece, part in zip(pieces, like, strict=True))
+
+
+def minus(a: Parts, b: Parts) -> Parts:
+    """a − b of two tuples of the same shapes."""
+    return tuple(x - y for x, y in zip(a, b, strict=True))

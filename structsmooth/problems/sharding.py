@@ -46,6 +46,7 @@ class Shareable(Protocol):
 
 
 P = TypeVar("P", bound=Shareable)
+T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 # Relative to the norm of the weights: rounding stays far below, and other differences soon exceed it.
@@ -163,13 +164,17 @@ def shared_mean(
     return tuple(piece.view_as(part) for piece, part in zip(pieces, parts, strict=True))
 
 
+def agreed(problem: Shareable, result: T) -> T:
+    """The result of what every process does in full: all go on with that of the first, if they share ``problem``."""
+    return result if problem.shard is None else _from_first(result)
+
+
 def replicated(method: F) -> F:
     """Decorate what every process does in full: all go on with the result of the first."""
 
     @functools.wraps(method)
     def same_everywhere(self: Shareable, *arguments: Any, **options: Any) -> Any:
-        result = method(self, *arguments, **options)
-        return result if self.shard is None else _from_first(result)
+        return agreed(self, method(self, *arguments, **options))
 
     return cast(F, same_everywhere)
 

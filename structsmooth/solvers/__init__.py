@@ -3,7 +3,8 @@
 from typing import Any
 
 from structsmooth.solvers.base import Solver
-from structsmooth.solvers.dual.bcfw import BCFW
+from structsmooth.solvers.bcfw import BCFW
+from structsmooth.solvers.bcfw.active_set import Cache, DualIterate
 from structsmooth.solvers.dual.certify import Certificate, certify
 from structsmooth.solvers.dual.cocoa import CoCoA
 from structsmooth.solvers.dual.cutting_plane import CuttingPlane
@@ -33,10 +34,12 @@ __all__ = [
     "SVRG",
     "Adam",
     "Breakpoint",
+    "Cache",
     "CasimirSVRG",
     "Certificate",
     "CoCoA",
     "CuttingPlane",
+    "DualIterate",
     "ExcessiveGap",
     "ExponentiatedGradient",
     "Extragradient",

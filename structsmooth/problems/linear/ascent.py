@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from structsmooth.problems.linear.active_set import inner, minus
+from structsmooth.problems.affine import inner, minus
 from structsmooth.problems.linear.blocks import BlockProblem
 from structsmooth.smoothing import Smoother
 

@@ -5,15 +5,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from structsmooth.problems.affine import AffineBatch
+from structsmooth.problems.affine import AffineBatch, flat, inner, minus
 from structsmooth.problems.base import FullPass
 from structsmooth.problems.bounds import conjugate
-from structsmooth.problems.linear.active_set import Cache, DualIterate, Steps, flat, inner, minus
 from structsmooth.problems.linear.ascent import SmoothedIterate, ascend
 from structsmooth.problems.linear.batches import BlockBatch
 from structsmooth.problems.linear.blocks import BlockProblem
 from structsmooth.problems.linear.exponentiated import ExponentiatedSteps, GibbsIterate, gibbs_near_labels
-from structsmooth.problems.linear.frank_wolfe import BlockSteps, chosen
 from structsmooth.problems.sharding import mean_rows, reduced, replicated, rows
 from structsmooth.smoothing import Max, Smoother
 
@@ -29,7 +27,8 @@ class LinearProblem(BlockProblem):
     weights, their shares take the place of 1/n throughout.
 
     A subclass has a feature map and gives, for each block, the oracle, the costs and the labels. The passes below are
-    plain torch; a subclass may override them by faster ones that give the same iterates, away from ties.
+    plain torch; a subclass may override them by faster ones that give the same numbers, away from ties. Steps are those
+    of solvers, which may have faster loops for a kind of problem.
 
     Attributes:
         feature_map: the map from weights to potentials.
@@ -140,45 +139,6 @@ class LinearProblem(BlockProblem):
         alphas = torch.zeros(self.blocks, capacity, dtype=torch.float64)
         alphas[:, 0] = 1
         return atoms if atoms.is_floating_point() else atoms.int(), alphas, alphas.int()
-
-    @replicated
-    def frank_wolfe_epoch(
-        self,
-        point: DualIterate,
-        order: Tensor,
-        *,
-        lam: float,
-        steps: Steps = "fw",
-        shares: Tensor | None = None,
-        cache: Cache | None = None,
-        threads: int = 1,
-    ) -> tuple[DualIterate, Tensor | None]:
-        """Block-coordinate Frank-Wolfe steps with line search (Osokin et al. 2016, Algorithms 1 to 5 and 9).
-
-        Returns the last point, and Σ_t shares[t] · w_t if shares are given.
-
-        Args:
-            point: the start; with atoms that it holds, if steps are not ``"fw"`` or there is a cache.
-            order: the block of each step, int64 [steps]; or numbers in [0, 1), float64 [steps], which choose blocks
-                with probabilities in proportion to the gaps at that step.
-            lam: λ > 0 of the problem.
-            steps: ``"fw"`` towards the atom of the oracle; ``"pairwise"`` from the worst atom of the active set to it;
-                ``"away"`` either towards it or away from the worst, whichever has the larger gap.
-            shares: weight of each iterate in the sum, float64 [steps].
-            cache: when a step takes an atom of the cache and does not call the oracle.
-            threads: that make the steps at the same time, each without those that the others have not finished. Only
-                problems whose :meth:`check_threads` says so take more than one.
-        """
-        self.check_threads(threads)
-        point = DualIterate(*(tensor.clone() for tensor in vars(point).values()))
-        point = replace(point, statistics=self.unpacked(point.statistics))
-        total = None if shares is None else torch.zeros_like(point.weights)
-        block_steps = BlockSteps(self, lam, steps, cache)
-        for step, choice in enumerate(order):
-            block_steps.step(point, chosen(choice, point.gaps))
-            if total is not None and shares is not None:
-                total += shares[step] * self.within_bounds(point.weights)
-        return point, total
 
     @replicated
     def sdca_epoch(self, point: SmoothedIterate, order: Tensor, *, lam: float, smoother: Smoother) -> SmoothedIterate:

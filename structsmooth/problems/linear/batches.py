@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from structsmooth.losses import StructuralHinge
-from structsmooth.problems.affine import AffineBatch, Answer, Parts, by_example, pairing
-from structsmooth.problems.linear.active_set import inner, minus
+from structsmooth.problems.affine import AffineBatch, Answer, Parts, by_example, inner, minus, pairing
 from structsmooth.problems.linear.blocks import BlockProblem
 from structsmooth.problems.linear.constants import Constants
 from structsmooth.problems.weighting import times

@@ -10,8 +10,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from structsmooth.problems.affine import AffineProblem, Parts
-from structsmooth.problems.linear.active_set import ActiveSet, DualIterate, flat, inner, shaped
+from structsmooth.problems.affine import AffineProblem, Parts, flat, inner, shaped
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.structures.base import Structure
 
@@ -166,26 +165,9 @@ class BlockProblem(AffineProblem):
         begin, end = self._offsets[block : block + 2]
         return shaped(statistics[begin:end], self.label_parts(block))
 
-    def active_set(self, point: DualIterate, block: int) -> ActiveSet:
-        """Views of what a block of a dual iterate holds; without slots where there are none."""
-        begin, end = self._atom_offsets[block : block + 2]
-        capacity = point.alphas.shape[1]
-        atoms = point.outputs[begin * capacity : end * capacity].view(capacity, end - begin)
-        alphas, stamps = (t[block] if t.numel() else t.new_zeros(capacity) for t in (point.alphas, point.stamps))
-
-        def plain(atoms: Tensor) -> Tensor:
-            return atoms if atoms.is_floating_point() else atoms.long()
-
-        return ActiveSet(
-            atoms,
-            alphas,
-            stamps,
-            lambda atom: self.parts(plain(atom), block),
-            lambda potentials, atoms: self.atom_scores(potentials, plain(atoms), block),
-        )
-
     @cached_property
-    def _atom_offsets(self) -> list[int]:
+    def atom_offsets(self) -> list[int]:
+        """Where the atoms of each block begin, if one of each block stands behind the other: [blocks + 1]."""
         return list(accumulate((len(self.label_atom(block)) for block in range(self.blocks)), initial=0))
 
     @cached_property

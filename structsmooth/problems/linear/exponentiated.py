@@ -5,8 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from structsmooth.problems.affine import Parts
-from structsmooth.problems.linear.active_set import flat, inner, minus
+from structsmooth.problems.affine import Parts, flat, inner, minus
 from structsmooth.problems.linear.blocks import BlockProblem
 from structsmooth.smoothing import Entropy
 

@@ -10,9 +10,8 @@ from torch import Tensor, nn
 from torch.utils.data import default_collate
 
 from structsmooth.costs import Hamming
-from structsmooth.problems.affine import AffineBatch, Parts
+from structsmooth.problems.affine import AffineBatch, Parts, flat, shaped
 from structsmooth.problems.bounds import Bounds, checked_bounds
-from structsmooth.problems.linear.active_set import flat, shaped
 from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.problems.linear.batches import StructureBatch, offsets_of
 from structsmooth.problems.linear.blocks import Response, VectorMap, respond

@@ -8,9 +8,9 @@ import numpy as np
 from torch import Tensor
 
 from structsmooth.problems.base import Problem
+from structsmooth.solvers.bcfw import BCFW, BCFWState
 from structsmooth.solvers.checks import check_number, parse_lam
 from structsmooth.solvers.dual.base import checked_hinges
-from structsmooth.solvers.dual.bcfw import BCFW, BCFWState
 from structsmooth.solvers.dual.proximal import ProximalBCFW
 from structsmooth.solvers.state import Work
 

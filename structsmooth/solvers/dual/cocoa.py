@@ -11,8 +11,8 @@ from structsmooth import processes
 from structsmooth.problems.base import Problem
 from structsmooth.problems.bounds import conjugate
 from structsmooth.problems.partition import PartitionedProblem
+from structsmooth.solvers.bcfw import BCFW, BCFWState, fell
 from structsmooth.solvers.checks import check_number
-from structsmooth.solvers.dual.bcfw import BCFW, BCFWState, fell
 from structsmooth.solvers.state import State
 
 # σ′ in units of the last ratio. Where it is smaller, the dual rises faster, but weights are farther from its optimum.

@@ -10,11 +10,13 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from structsmooth.problems.base import Problem
-from structsmooth.problems.linear.active_set import Cache
 from structsmooth.problems.linear.base import LinearProblem
+from structsmooth.problems.sharding import agreed
+from structsmooth.solvers.bcfw import BCFW, BCFWState, valued
+from structsmooth.solvers.bcfw.active_set import ActiveSet, Cache
+from structsmooth.solvers.bcfw.steps import epoch
 from structsmooth.solvers.checks import check_positive
 from structsmooth.solvers.dual.base import DualSolver
-from structsmooth.solvers.dual.bcfw import BCFW, BCFWState, valued
 
 # A plane of an example is an output of it, with the plane ℓ_i(y) + ⟨w, φ(x_i, y) − φ(x_i, y_i)⟩ below its loss. So the
 # working set of an example is what BCFW holds for it, active set and cache, and the dual optimum of the model is found
@@ -106,7 +108,7 @@ def _stepped(
     order = torch.from_numpy(rng.permutation(problem.blocks))
     # Gaps of one: the criterion of the cache is a multiple of them.
     point = replace(state.point, gaps=torch.ones_like(state.gaps))
-    point, _ = problem.frank_wolfe_epoch(point, order, lam=lam, steps="pairwise", cache=planes)
+    point, _ = agreed(problem, epoch(problem, point, order, lam=lam, steps="pairwise", cache=planes))
     gaps: Tensor = point.gaps if planes is _NEW else state.gaps
     new = replace(
         state,
@@ -132,7 +134,7 @@ def _with_room(problem: LinearProblem, state: NSlackCuttingPlaneState) -> NSlack
     wider = replace(state, outputs=outputs, alphas=alphas, stamps=stamps)
     old, new = state.point, wider.point
     for block in range(problem.blocks):
-        problem.active_set(new, block).atoms[:slots] = problem.active_set(old, block).atoms
+        ActiveSet.of(problem, new, block).atoms[:slots] = ActiveSet.of(problem, old, block).atoms
     return wider
 
 

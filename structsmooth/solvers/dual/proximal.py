@@ -8,13 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from structsmooth.problems.affine import inner, minus
 from structsmooth.problems.base import Problem
 from structsmooth.problems.bounds import line_search
-from structsmooth.problems.linear.active_set import inner, minus
 from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.solvers.averaging import ONE_A_PASS, newest_share
+from structsmooth.solvers.bcfw import BCFW, BCFWState, valued
 from structsmooth.solvers.checks import check_positive
-from structsmooth.solvers.dual.bcfw import BCFW, BCFWState, valued
 from structsmooth.solvers.lower_bound import best_mixture
 from structsmooth.solvers.state import empty
 

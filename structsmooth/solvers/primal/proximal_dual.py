@@ -7,9 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from structsmooth.problems.affine import AffineProblem
+from structsmooth.problems.affine import AffineProblem, flat, shaped
 from structsmooth.problems.base import Problem
-from structsmooth.problems.linear.active_set import flat, shaped
 from structsmooth.problems.module import LinearizedProblem, ModuleProblem
 from structsmooth.problems.sharding import Shard, replicated
 from structsmooth.solvers.state import empty

@@ -20,7 +20,9 @@ from structsmooth import (
     SparseChainProblem,
     Status,
 )
-from structsmooth.problems import Cache, DualIterate, SmoothedIterate
+from structsmooth.problems import SmoothedIterate
+from structsmooth.solvers import Cache, DualIterate
+from structsmooth.solvers.bcfw.steps import epoch, plain
 
 LAM = 0.1
 EXACTLY = {"rtol": 0.0, "atol": 1e-10}
@@ -90,8 +92,8 @@ def test_frank_wolfe_steps_are_the_default(problem: ChainProblem, steps: Any) ->
     point, order = random_iterate(problem), order_of(problem, 20)
     shares = torch.linspace(0.1, 1.0, 20, dtype=torch.float64)
     settings = {"lam": LAM, "steps": steps, "shares": shares, "cache": Cache(0.25, 1e-3)}  # gains of zero are ties
-    reached, total = problem.frank_wolfe_epoch(point, order, **settings)
-    expected, expected_total = LinearProblem.frank_wolfe_epoch(problem, point, order, **settings)
+    reached, total = epoch(problem, point, order, **settings)
+    expected, expected_total = plain(problem, point, order, **settings)
     assert_close(reached.weights, expected.weights, **EXACTLY)
     assert_close(reached.statistics, expected.statistics, **EXACTLY)
     assert_close(total, expected_total, **EXACTLY)

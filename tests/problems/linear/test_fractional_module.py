@@ -22,7 +22,7 @@ from structsmooth import (
     ScoreModule,
     certify,
 )
-from structsmooth.problems.linear.active_set import flat
+from structsmooth.problems.affine import flat
 
 LAM, EXAMPLES, NODES, FEATURES = 0.5, 5, 4, 3
 EDGES = torch.tensor([[0, 1], [2, 1], [2, 3], [0, 3], [0, 2]])

@@ -26,7 +26,8 @@ from structsmooth import (
     RegularizationPath,
     certify,
 )
-from structsmooth.problems import DualIterate
+from structsmooth.solvers import DualIterate
+from structsmooth.solvers.bcfw.steps import plain
 
 LAM, STATES = 0.05, 3
 LENGTHS = torch.tensor([3, 1, 4, 2, 3, 2])
@@ -110,7 +111,7 @@ def test_steps_are_those_over_the_features_of_a_kernel(points: Tensor) -> None:
     for problem in (gram, dense):
         gaps = torch.ones(problem.n, dtype=torch.float64)
         point = DualIterate(problem.start(), problem.label_statistics(), gaps, *problem.label_sets(4))
-        end, _ = LinearProblem.frank_wolfe_epoch(problem, point, order, lam=LAM, steps="pairwise")
+        end, _ = plain(problem, point, order, lam=LAM, steps="pairwise")
         ends.append(end)
     assert_close(ends[0].statistics, ends[1].statistics, **CLOSELY)
     assert_close(explicit(gram, dense, ends[0].weights), ends[1].weights, **CLOSELY)

@@ -31,9 +31,10 @@ from structsmooth import (
     certify,
     transition_mask,
 )
-from structsmooth.problems.linear.active_set import DualIterate
 from structsmooth.problems.linear.ascent import SmoothedIterate
 from structsmooth.scores import TransitionMask
+from structsmooth.solvers.bcfw.active_set import DualIterate
+from structsmooth.solvers.bcfw.steps import epoch
 
 EXACTLY, LAM, INF = {"rtol": 0.0, "atol": 1e-10}, 0.1, torch.inf
 TAGS = ["O", "B-A", "I-A", "E-A", "S-A"]
@@ -138,8 +139,8 @@ def test_dual_epochs_are_the_plain_ones(mask: str, smoother: Any) -> None:
     for name in vars(compiled):
         assert_close(getattr(compiled, name), getattr(plain, name), **EXACTLY)
     point = DualIterate(v, problem.packed(statistics), torch.ones(problem.n, dtype=torch.float64))
-    own, _ = problem.frank_wolfe_epoch(point, order, lam=LAM)
-    expected, _ = Plain(problem).frank_wolfe_epoch(point, order, lam=LAM)
+    own, _ = epoch(problem, point, order, lam=LAM)
+    expected, _ = epoch(Plain(problem), point, order, lam=LAM)
     assert_close(own.weights, expected.weights, **EXACTLY)
     assert_close(problem.unpacked(own.statistics), problem.unpacked(expected.statistics), **EXACTLY)
 

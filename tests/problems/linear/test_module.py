@@ -36,6 +36,7 @@ from structsmooth import (
     Structure,
     WeightedHamming,
 )
+from structsmooth.solvers.bcfw.steps import epoch, plain
 
 LAM = 0.2
 EXACTLY = {"rtol": 0.0, "atol": 1e-9}
@@ -96,8 +97,8 @@ def optimum(problem: LinearModuleProblem, space: str) -> float:
 class PlainSparse(SparseChainProblem):
     """The sparse chain with the plain steps, which break ties by the same roundings."""
 
-    def frank_wolfe_epoch(self, *arguments: Any, **settings: Any) -> Any:
-        return LinearProblem.frank_wolfe_epoch(self, *arguments, **settings)
+
+epoch.register(PlainSparse, plain)
 
 
 @pytest.mark.parametrize("bounded", [False, True])

@@ -14,9 +14,10 @@ from torch import Tensor
 from structsmooth import BCFW, ProximalBCFW, SparseChainProblem, processes
 from structsmooth.checkpoint import load_state, save_state
 from structsmooth.compiled.threads import sharing_passes
-from structsmooth.problems import DualIterate
 from structsmooth.problems.sharding import Shard
-from structsmooth.solvers.dual.bcfw import BCFWState
+from structsmooth.solvers import DualIterate
+from structsmooth.solvers.bcfw import BCFWState
+from structsmooth.solvers.bcfw.steps import epoch
 
 every_variant = pytest.mark.parametrize("solver", (BLOCKWISE | PROXIMAL).values(), ids=(BLOCKWISE | PROXIMAL).keys())
 
@@ -79,8 +80,8 @@ def test_an_epoch_answers_in_the_form_of_its_start_and_leaves_it(steps: str, cou
     orders = [draws] if count == 1 else list(torch.randint(problem.n, (100, 1)))  # one step at a time does not race
     dense, small = start, packed
     for order in orders:
-        dense, _ = problem.frank_wolfe_epoch(dense, order, lam=1e-3, steps=steps, threads=count)
-        small, _ = problem.frank_wolfe_epoch(small, order, lam=1e-3, steps=steps, threads=count)
+        dense, _ = epoch(problem, dense, order, lam=1e-3, steps=steps, threads=count)
+        small, _ = epoch(problem, small, order, lam=1e-3, steps=steps, threads=count)
     assert dense.statistics.is_floating_point()
     assert not torch.equal(dense.statistics, start.statistics)
     assert torch.equal(problem.unpacked(small.statistics), dense.statistics)

@@ -35,7 +35,9 @@ from structsmooth import (
     ScoreModule,
     Status,
 )
-from structsmooth.problems import Cache, DualIterate, arcs_of
+from structsmooth.problems import arcs_of
+from structsmooth.solvers import Cache, DualIterate
+from structsmooth.solvers.bcfw.steps import epoch, plain
 
 LAM = 0.1
 EXACTLY = {"rtol": 0.0, "atol": 1e-10}
@@ -164,8 +166,8 @@ def test_steps_are_those_of_plain_torch(problem: ProgramProblem, steps: Any, cac
     point, order = random_iterate(problem), torch.randperm(5, generator=torch.Generator().manual_seed(1)).repeat(4)
     shares = torch.linspace(0.1, 1.0, 20, dtype=torch.float64)
     settings: dict[str, Any] = {"lam": LAM, "steps": steps, "shares": shares, "cache": cache}
-    reached, total = problem.frank_wolfe_epoch(point, order, **settings)
-    expected, expected_total = LinearProblem.frank_wolfe_epoch(problem, point, order, **settings)
+    reached, total = epoch(problem, point, order, **settings)
+    expected, expected_total = plain(problem, point, order, **settings)
     # A step of length zero, between two outputs of the same score, may stamp one of them or not.
     for name in ("weights", "statistics", "gaps", "alphas"):
         assert_close(getattr(reached, name), getattr(expected, name), **EXACTLY)
@@ -179,8 +181,8 @@ def test_steps_are_those_of_plain_torch(problem: ProgramProblem, steps: Any, cac
 
 def test_steps_may_be_drawn_by_gap(problem: ProgramProblem) -> None:
     draws = torch.rand(12, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-    reached, _ = problem.frank_wolfe_epoch(random_iterate(problem), draws, lam=LAM)
-    expected, _ = LinearProblem.frank_wolfe_epoch(problem, random_iterate(problem), draws, lam=LAM)
+    reached, _ = epoch(problem, random_iterate(problem), draws, lam=LAM)
+    expected, _ = plain(problem, random_iterate(problem), draws, lam=LAM)
     assert_close(reached.weights, expected.weights, **EXACTLY)
     assert_close(reached.gaps, expected.gaps, **EXACTLY)
 

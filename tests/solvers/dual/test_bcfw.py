@@ -1,7 +1,9 @@
 """Block-coordinate Frank-Wolfe: certificates, the explicit dual, compiled against plain steps, a toy example."""
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,10 +33,11 @@ from structsmooth import (
     Status,
     WeightedHamming,
 )
-from structsmooth.problems import Cache, DualIterate, Parts, Response, respond
-from structsmooth.problems.linear.active_set import Steps
-from structsmooth.solvers import Progress, Stop
-from structsmooth.solvers.dual.bcfw import BCFWState
+from structsmooth.problems import Parts, Response, respond
+from structsmooth.solvers import DualIterate, Progress, Stop
+from structsmooth.solvers.bcfw import BCFWState
+from structsmooth.solvers.bcfw.active_set import ActiveSet, Steps
+from structsmooth.solvers.bcfw.steps import epoch, plain
 
 CAPACITY = 3
 # Without cost the optimum is w = 0, where all outputs have the same score, and rounding breaks the ties.
@@ -54,7 +57,7 @@ def test_pairwise_steps_are_those_of_smo() -> None:
         give, take = min(alpha, key=lambda y: float(margins[y])), int(margins.argmax())
         size = LAM * problem.n * (margins[take] - margins[give]) / max(np.square(rows[take] - rows[give]).sum(), 1e-12)
         size = min(size, alpha[give])
-        point, _ = problem.frank_wolfe_epoch(state.point, stepped, lam=LAM, steps="pairwise")
+        point, _ = epoch(problem, state.point, stepped, lam=LAM, steps="pairwise")
         expected = alpha | {take: alpha.get(take, 0.0) + size}
         expected[give] -= size
         after = outputs_of(problem, point, block)
@@ -63,7 +66,7 @@ def test_pairwise_steps_are_those_of_smo() -> None:
 
 def outputs_of(problem: SparseChainProblem, point: DualIterate, block: int) -> dict[int, float]:
     """The active set of an example: weights by number of the output, in the order of an enumeration."""
-    held = problem.active_set(point, block)
+    held = ActiveSet.of(problem, point, block)
     base = STATES ** torch.arange(held.atoms.shape[1]).flip(0)
     numbers = (held.atoms.long() * base).sum(1).tolist()
     return {y: weight for y, weight in zip(numbers, held.alpha.tolist(), strict=True) if weight > 0}
@@ -159,75 +162,12 @@ def test_the_dual_is_that_of_a_quadratic_program(bounded: bool, seed: int) -> No
     assert distance <= math.sqrt(2 * last.gap / LAM) + 1e-6
 
 
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("cost", COSTS, ids=str)
-@pytest.mark.parametrize("averaged", [False, True])
-@pytest.mark.parametrize("by_gap", [False, True])
-def test_compiled_steps_are_the_default(by_gap: bool, averaged: bool, cost: Cost | None, seed: int) -> None:
-    problem, generator = random_problem(cost=cost, seed=seed), torch.Generator().manual_seed(seed)
-    start = iterate(problem, seed)
-    copies = [tensor.clone() for tensor in vars(start).values()]
-    examples = torch.randint(problem.n, (60,), generator=generator)
-    order = torch.rand(60, generator=generator, dtype=torch.float64) if by_gap else examples
-    shares = torch.rand(60, generator=generator, dtype=torch.float64) if averaged else None
-    compiled, compiled_total = problem.frank_wolfe_epoch(start, order, lam=LAM, shares=shares)
-    calls = problem.oracle_calls
-    default, default_total = LinearProblem.frank_wolfe_epoch(problem, start, order, lam=LAM, shares=shares)
-    assert calls == problem.oracle_calls - calls == 60
-    assert not torch.equal(compiled.weights, start.weights)
-    for name in ("weights", "statistics", "gaps"):
-        assert_close(getattr(compiled, name), getattr(default, name), **EXACTLY)
-    if averaged:
-        assert_close(compiled_total, default_total, **EXACTLY)
-    else:
-        assert compiled_total is default_total is None
-    assert all(map(torch.equal, copies, vars(start).values()))
-
-
-@pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("cost", COSTS, ids=str)
-@pytest.mark.parametrize("by_gap", [False, True])
-@pytest.mark.parametrize("cache", [None, Cache(0.25, 0.0), Cache(0.0, 0.02)], ids=str)
-@pytest.mark.parametrize("steps", ["fw", "pairwise", "away"])
-def test_compiled_steps_with_outputs_that_are_held_are_the_default(
-    steps: Steps, cache: Cache | None, by_gap: bool, cost: Cost | None, seed: int
-) -> None:
-    """Every example once: a line search leaves the outputs at its ends with the same score, and rounding decides."""
-    problem, generator = random_problem(cost=cost, seed=seed), torch.Generator().manual_seed(seed)
-    shares = torch.rand(problem.n, generator=generator, dtype=torch.float64)
-    changes = calls = total_steps = 0
-    for trial in range(20):
-        point = iterate(problem, 100 * seed + trial)
-        point = point if cache else replace(point, stamps=torch.zeros_like(point.stamps))
-        copies = [tensor.clone() for tensor in vars(point).values()]
-        order = torch.randperm(problem.n, generator=generator)
-        if by_gap:
-            order = torch.rand(1, generator=generator, dtype=torch.float64)
-        settings = {"lam": LAM, "steps": steps, "shares": shares[: len(order)], "cache": cache}
-        before = problem.oracle_calls
-        default, total = LinearProblem.frank_wolfe_epoch(problem, point, order, **settings)
-        between = problem.oracle_calls
-        compiled, compiled_total = problem.frank_wolfe_epoch(point, order, **settings)
-        assert between - before == problem.oracle_calls - between
-        for name in ("weights", "statistics", "gaps", "outputs", "alphas", "stamps"):
-            assert_close(getattr(compiled, name), getattr(default, name), **EXACTLY)
-        assert_close(compiled_total, total, **EXACTLY)
-        assert (compiled.alphas >= 0).all()
-        assert (compiled.alphas.sum(1) <= 1 + 1e-12).all()
-        assert all(map(torch.equal, copies, vars(point).values()))
-        changes += not torch.equal(compiled.outputs, point.outputs)
-        calls, total_steps = calls + between - before, total_steps + len(order)
-    if steps != "fw" or cache:
-        assert changes > 0
-    assert calls < total_steps if cache else calls == total_steps
-
-
 def test_outputs_of_older_versions_are_known() -> None:
     problem = small_problem()
     point, order = iterate(problem), torch.arange(problem.n)
     assert point.outputs.dtype == torch.uint8
     older = replace(point, outputs=point.outputs.int())
-    own, other = (problem.frank_wolfe_epoch(p, order, lam=LAM, steps="pairwise")[0] for p in (point, older))
+    own, other = (epoch(problem, p, order, lam=LAM, steps="pairwise")[0] for p in (point, older))
     assert all(map(torch.equal, vars(own).values(), vars(other).values()))
 
 
@@ -288,8 +228,8 @@ def test_a_step_is_the_best_of_its_line() -> None:
     problem = small_problem()
     start = iterate(problem)
     for i in range(problem.n):
-        after, _ = problem.frank_wolfe_epoch(start, torch.tensor([i]), lam=LAM)
-        corner, _ = problem.frank_wolfe_epoch(start, torch.tensor([i]), lam=1e9)  # γ = 1
+        after, _ = epoch(problem, start, torch.tensor([i]), lam=LAM)
+        corner, _ = epoch(problem, start, torch.tensor([i]), lam=1e9)  # γ = 1
         best = dual(problem, after.statistics)
         for share in torch.linspace(0, 1, 11, dtype=torch.float64):
             assert dual(problem, torch.lerp(start.statistics, corner.statistics, share)) <= best + 1e-12
@@ -307,7 +247,7 @@ def test_the_average_weighs_iterates_by_their_number() -> None:
     for passed in range(4):  # the same steps, one by one
         state = BCFWState(problem.start(), passes=passed)
         for choice in solver.order(problem, state, np.random.default_rng([0, passed])):
-            point, _ = problem.frank_wolfe_epoch(point, choice[None], lam=LAM)
+            point, _ = epoch(problem, point, choice[None], lam=LAM)
             iterates.append(point.weights)
     shares = torch.arange(1, len(iterates) + 1, dtype=torch.float64)
     average = shares @ torch.stack(iterates) / shares.sum()
@@ -372,11 +312,11 @@ def test_examples_are_drawn_in_proportion_to_their_gaps() -> None:
     problem, counts = small_problem(), torch.zeros(len(LENGTHS))
     start, wanted = iterate(problem), torch.tensor([0.1, 0.0, 0.4, 0.2, 0.3], dtype=torch.float64)
     draws = (torch.arange(1000, dtype=torch.float64) + 0.5) / 1000
-    for kind in (type(problem), LinearProblem):
+    for steps in (epoch, plain):
         counts.zero_()
         for draw in draws:
             # All gaps but one stay: that of the example that was drawn.
-            after, _ = kind.frank_wolfe_epoch(problem, replace(start, gaps=7 * wanted), draw[None], lam=LAM)
+            after, _ = steps(problem, replace(start, gaps=7 * wanted), draw[None], lam=LAM)
             changed = (after.gaps != 7 * wanted).nonzero()
             counts[changed] += 1
         assert counts.tolist() == (1000 * wanted).round().tolist()
@@ -386,18 +326,18 @@ def test_examples_are_drawn_in_proportion_to_their_gaps() -> None:
 def test_without_draws_there_are_no_steps(count: int) -> None:
     problem = small_problem()
     start = iterate(problem)
-    after, _ = problem.frank_wolfe_epoch(start, torch.empty(0, dtype=torch.float64), lam=LAM, threads=count)
+    after, _ = epoch(problem, start, torch.empty(0, dtype=torch.float64), lam=LAM, threads=count)
     assert torch.equal(after.statistics, start.statistics)
 
 
-@pytest.mark.parametrize("kind", [SparseChainProblem, LinearProblem])
-def test_without_gaps_all_examples_are_as_likely(kind: type[LinearProblem]) -> None:
+@pytest.mark.parametrize("steps", [epoch, plain], ids=["fused", "plain"])
+def test_without_gaps_all_examples_are_as_likely(steps: Callable[..., Any]) -> None:
     problem = small_problem()
     start = replace(iterate(problem), gaps=torch.zeros(problem.n, dtype=torch.float64))
     for i in range(problem.n):
         draw = torch.tensor([(i + 0.5) / problem.n], dtype=torch.float64)
-        after, _ = kind.frank_wolfe_epoch(problem, start, draw, lam=LAM)
-        expected, _ = kind.frank_wolfe_epoch(problem, start, torch.tensor([i]), lam=LAM)
+        after, _ = steps(problem, start, draw, lam=LAM)
+        expected, _ = steps(problem, start, torch.tensor([i]), lam=LAM)
         assert torch.equal(after.statistics, expected.statistics)
 
 
@@ -516,4 +456,4 @@ def test_a_state_without_refreshes_resumes() -> None:
 def test_compiled_steps_refuse(order: Tensor, error: type[Exception], message: str) -> None:
     problem = small_problem()
     with pytest.raises(error, match=message):
-        problem.frank_wolfe_epoch(iterate(problem), order, lam=LAM)
+        epoch(problem, iterate(problem), order, lam=LAM)

@@ -23,6 +23,8 @@ from structsmooth import (
     certify,
 )
 from structsmooth.problems import LinearProblem
+from structsmooth.solvers.bcfw import steps
+from structsmooth.solvers.bcfw.steps import epoch
 
 every_lam = pytest.mark.parametrize("lam", [0.02, 0.2, 5.0])
 every_cost = pytest.mark.parametrize("cost", [Hamming(), NormalizedHamming()], ids=str)
@@ -32,9 +34,11 @@ class PlainChain(SparseChainProblem):
     """With the passes of any linear problem."""
 
     block_gaps = LinearProblem.block_gaps
-    frank_wolfe_epoch = LinearProblem.frank_wolfe_epoch
     dual_weights = LinearProblem.dual_weights
     label_statistics = LinearProblem.label_statistics
+
+
+epoch.register(PlainChain, steps.plain)
 
 
 def plain(problem: SparseChainProblem) -> PlainChain:
@@ -127,12 +131,13 @@ def test_stopping_on_request_gives_a_certificate() -> None:
     class Impatient(SparseChainProblem):
         """Interrupted in some pass."""
 
-        def frank_wolfe_epoch(self, *arguments, **options):
-            nonlocal enough
-            enough -= 1
-            if enough < 0:
-                raise KeyboardInterrupt
-            return super().frank_wolfe_epoch(*arguments, **options)
+    @epoch.register
+    def _(problem: Impatient, *arguments, **options):
+        nonlocal enough
+        enough -= 1
+        if enough < 0:
+            raise KeyboardInterrupt
+        return epoch.dispatch(SparseChainProblem)(problem, *arguments, **options)
 
     impatient = Impatient(problem.sequences, problem.labels, FEATURES, STATES)
     certificate = certify(impatient, problem.start(), 0.2, accuracy=0.0)

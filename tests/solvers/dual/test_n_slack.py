@@ -8,6 +8,7 @@ from small_problems import random_problem
 from solver_cases import LAM, optimum, small_problem
 
 from structsmooth import BCFW, CuttingPlane, NSlackCuttingPlane, SparseChainProblem, Status
+from structsmooth.solvers.bcfw.active_set import ActiveSet
 from structsmooth.solvers.dual.n_slack import NSlackCuttingPlaneState
 
 
@@ -19,7 +20,7 @@ def state_after(passes: int, solver: NSlackCuttingPlane) -> NSlackCuttingPlaneSt
 
 def planes(problem: SparseChainProblem, state: NSlackCuttingPlaneState, block: int) -> tuple[np.ndarray, np.ndarray]:  # type: ignore[type-arg]
     """Gradients and costs of the planes of an example."""
-    held = problem.active_set(state.point, block)
+    held = ActiveSet.of(problem, state.point, block)
     atoms = [held.parts(atom) for atom in held.atoms[held.stamps > 0]]
     labels, costs = problem.label_parts(block), problem.costs(block)
     gradients = [problem.adjoint(tuple(a - b for a, b in zip(parts, labels, strict=True)), block) for parts in atoms]

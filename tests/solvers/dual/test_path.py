@@ -30,6 +30,7 @@ from structsmooth import (
 from structsmooth.plots import plot_path
 from structsmooth.problems import LinearProblem
 from structsmooth.solvers import Breakpoint, grid_search
+from structsmooth.solvers.bcfw.steps import epoch, plain
 from structsmooth.solvers.dual.path.walk import first_lam
 
 LAM_MIN, EPSILON = 0.05, 0.2
@@ -275,11 +276,13 @@ class Interrupted(SparseChainProblem):
 
     left = 10**9
 
-    def frank_wolfe_epoch(self, *arguments, **options):
-        self.left -= 1
-        if self.left < 0:
-            raise KeyboardInterrupt
-        return super().frank_wolfe_epoch(*arguments, **options)
+
+@epoch.register
+def _(problem: Interrupted, *arguments, **options):
+    problem.left -= 1
+    if problem.left < 0:
+        raise KeyboardInterrupt
+    return epoch.dispatch(SparseChainProblem)(problem, *arguments, **options)
 
 
 def interrupted(passes: int) -> Interrupted:
@@ -383,14 +386,14 @@ def test_any_linear_problem_has_a_path() -> None:
         best_statistics = LinearProblem.best_statistics
         block_gaps = LinearProblem.block_gaps
         block_margins = LinearProblem.block_margins
-        frank_wolfe_epoch = LinearProblem.frank_wolfe_epoch
         dual_weights = LinearProblem.dual_weights
 
+    epoch.register(Plain, plain)
     problem = small_problem()
-    enumerated, plain = EnumeratedProblem(problem), Plain(problem.sequences, problem.labels, FEATURES, STATES)
-    path = RegularizationPath(0.5, 0.5).solve(plain, lam_min=0.5)
+    enumerated, chain = EnumeratedProblem(problem), Plain(problem.sequences, problem.labels, FEATURES, STATES)
+    path = RegularizationPath(0.5, 0.5).solve(chain, lam_min=0.5)
     assert path.end <= 0.5
-    assert plain.oracle_calls == path.breakpoints[-1].oracle_calls
+    assert chain.oracle_calls == path.breakpoints[-1].oracle_calls
     for lam in random_lams(path, 10):
         if lam >= path.end:
             assert (

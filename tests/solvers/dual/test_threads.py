@@ -16,10 +16,10 @@ from torch.testing import assert_close
 from structsmooth import BCFW, ProximalBCFW, SparseChainProblem, Status, certify
 from structsmooth.cli.flags import parse_solvers
 from structsmooth.compiled import threads
-from structsmooth.problems import Cache, DualIterate
-from structsmooth.problems.linear.active_set import Steps
 from structsmooth.problems.sharding import Shard
-from structsmooth.solvers import Progress
+from structsmooth.solvers import Cache, DualIterate, Progress
+from structsmooth.solvers.bcfw.active_set import Steps
+from structsmooth.solvers.bcfw.steps import epoch
 
 EVERY = BLOCKWISE | PROXIMAL
 every_variant = pytest.mark.parametrize("solver", EVERY.values(), ids=EVERY.keys())
@@ -43,8 +43,8 @@ def test_single_steps_are_those_of_one_thread(steps: Steps, cache: Cache | None)
     point, shares = first_iterate(problem, LAM), torch.tensor([0.3], dtype=torch.float64)
     for i in torch.arange(3 * problem.n) % problem.n:
         settings = {"lam": LAM, "steps": steps, "cache": cache, "shares": shares}
-        alone, own_total = problem.frank_wolfe_epoch(point, i[None], **settings)
-        point, total = problem.frank_wolfe_epoch(point, i[None], threads=2, **settings)
+        alone, own_total = epoch(problem, point, i[None], **settings)
+        point, total = epoch(problem, point, i[None], threads=2, **settings)
         for name, tensor in vars(alone).items():
             assert_close(getattr(point, name), tensor, rtol=0, atol=1e-12)
         assert_close(total, own_total, rtol=0, atol=1e-12)
@@ -58,9 +58,9 @@ def test_no_thread_loses_what_another_adds(count: int) -> None:
     order = torch.randperm(problem.n, generator=generator)
     shares = torch.rand(problem.n, generator=generator, dtype=torch.float64)
     start = first_iterate(problem, lam)
-    alone, own_total = problem.frank_wolfe_epoch(start, order, lam=lam, shares=shares)
+    alone, own_total = epoch(problem, start, order, lam=lam, shares=shares)
     calls = problem.oracle_calls
-    shared, total = problem.frank_wolfe_epoch(start, order, lam=lam, shares=shares, threads=count)
+    shared, total = epoch(problem, start, order, lam=lam, shares=shares, threads=count)
     assert problem.oracle_calls == 2 * calls
     assert torch.equal(shared.statistics, alone.statistics)
     assert own_total is not None
@@ -110,18 +110,17 @@ def test_the_gap_closes(solver: BCFW, count: int) -> None:
 
 def test_a_pass_that_lowers_the_dual_is_made_again_by_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """Here several threads do nothing but go back to the labels."""
-    steps = SparseChainProblem.frank_wolfe_epoch
 
     def spoiled(problem: SparseChainProblem, point: DualIterate, order: Tensor, **settings: int) -> object:
         if settings["threads"] == 1:
-            return steps(problem, point, order, **settings)
+            return epoch(problem, point, order, **settings)
         labels = problem.label_statistics()
         return replace(point, statistics=labels, weights=problem.dual_weights(labels, LAM)), None
 
     for solver in (BCFW(gap_tolerance=0), BCFW(cache=True, gap_tolerance=0)):
         alone, first = (solver.solve(small_problem(), lam=LAM, passes=passes) for passes in (9, 1))
         with monkeypatch.context() as patch:
-            patch.setattr(SparseChainProblem, "frank_wolfe_epoch", spoiled)
+            patch.setattr("structsmooth.solvers.bcfw.epoch", spoiled)
             several, resume = replace(solver, threads=2), (first.state, first.history)
             again = several.solve(small_problem(), lam=LAM, passes=9, resume=resume)
         for own, other in zip(alone.history, again.history, strict=True):
@@ -195,7 +194,7 @@ def in_processes() -> SparseChainProblem:
 
 def twice() -> object:
     problem = small_problem()
-    return problem.frank_wolfe_epoch(first_iterate(problem, LAM), torch.tensor([1, 2, 1]), lam=LAM, threads=2)
+    return epoch(problem, first_iterate(problem, LAM), torch.tensor([1, 2, 1]), lam=LAM, threads=2)
 
 
 SEVERAL = BCFW(threads=2)

@@ -25,6 +25,7 @@ from structsmooth import (
     SparseChainProblem,
 )
 from structsmooth.problems import SmoothedIterate
+from structsmooth.solvers.bcfw.steps import epoch
 from structsmooth.solvers.lower_bound import DualPoint
 
 every_smoother = pytest.mark.parametrize("smoother", [Max(), L2(0.7, 3), L2(5.0, 100), Entropy(0.5)], ids=str)
@@ -82,7 +83,7 @@ def test_without_smoothing_steps_are_those_of_frank_wolfe() -> None:
     order = torch.randperm(problem.n, generator=torch.Generator().manual_seed(1))
     ascent = problem.sdca_epoch(from_labels(problem, problem.start()), order, lam=LAM, smoother=Max())
     start = BCFW(steps="fw").first_state(problem, LAM, None, 0).point
-    frank_wolfe, _ = problem.frank_wolfe_epoch(start, order, lam=LAM)
+    frank_wolfe, _ = epoch(problem, start, order, lam=LAM)
     assert_close(ascent.weights, frank_wolfe.weights, rtol=0, atol=1e-10)
     assert_close(ascent.statistics, problem.unpacked(frank_wolfe.statistics), rtol=0, atol=1e-10)
     assert_close(ascent.surplus, torch.zeros(problem.n).double(), rtol=0, atol=1e-10)

@@ -13,7 +13,8 @@ from torch.testing import assert_close
 
 from structsmooth import L2, LinearModuleProblem, Max, ProximalBCFW
 from structsmooth.cli import main
-from structsmooth.problems.linear.active_set import Cache, DualIterate
+from structsmooth.solvers.bcfw.active_set import Cache, DualIterate
+from structsmooth.solvers.bcfw.steps import epoch
 from structsmooth.tasks import Pose
 from structsmooth.tasks.pose import FittedPose, complete
 from structsmooth.tasks.pose.data import Person, person_size, read_people
@@ -259,7 +260,7 @@ def test_steps_are_those_of_a_plain_problem(people, steps):
     sets = problem.label_sets(capacity=3)
     point = DualIterate(w, problem.label_statistics(), torch.full((problem.n,), 0.1, dtype=torch.float64), *sets)
     order, cache = torch.tensor([2, 0, 1, 3, 1, 0, 2, 2]), Cache(factor=0.25, least=0.0)
-    ends = [q.frank_wolfe_epoch(point, order, lam=1e3, steps=steps, cache=cache)[0] for q in (problem, plain)]
+    ends = [epoch(q, point, order, lam=1e3, steps=steps, cache=cache)[0] for q in (problem, plain)]
     assert not torch.equal(ends[0].outputs, point.outputs)
     assert problem.oracle_calls == plain.oracle_calls < len(order)
     assert_close(vars(ends[0]), vars(ends[1]), rtol=0, atol=1e-10)

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from structsmooth.compiled import threads
 from structsmooth.problems.base import FullPass
-from structsmooth.problems.linear.active_set import DualIterate
 from structsmooth.problems.linear.ascent import SmoothedIterate
 from structsmooth.problems.linear.chain import dual, primal
 from structsmooth.problems.linear.chain.blocks import ChainBlocks
@@ -105,18 +104,6 @@ class ChainProblem(ChainBlocks):
                 f"threads must be 1 in several processes, got {count}: these have to make the same steps; "
                 "take one process with more threads"
             )
-
-    @replicated
-    def frank_wolfe_epoch(
-        self, point: DualIterate, order: Tensor, **settings: Any
-    ) -> tuple[DualIterate, Tensor | None]:
-        """The epoch of :meth:`LinearProblem.frank_wolfe_epoch`, compiled where there are no bounds."""
-        self.check_threads(settings.get("threads", 1))
-        if self.bounds is not None:
-            return super().frank_wolfe_epoch(point, order, **settings)
-        point, total, calls = dual.frank_wolfe_epoch(self.data, point, order, **settings)
-        self.oracle_calls += calls
-        return point, total
 
     @replicated
     def sdca_epoch(self, point: SmoothedIterate, order: Tensor, **settings: Any) -> SmoothedIterate:

@@ -9,8 +9,6 @@ from collections import namedtuple
 import numpy as np
 
 from structsmooth.compiled.jit import compiled, entry_point
-from structsmooth.compiled.sampling import draw, set_weight, sum_tree
-from structsmooth.problems.linear.compiled_active_set import NO_ATOM, choice, reweight, slot
 from structsmooth.problems.linear.programs.compiled_features import add_features, clear, columns_of, squared_norm
 from structsmooth.structures.programs.compiled import follow, max_product
 
@@ -19,7 +17,6 @@ from structsmooth.structures.programs.compiled import follow, max_product
 #       features of parts, and the most that a part has; (offsets of the parts of examples [n + 1], the score of each
 #       part, roots [n], choices [n], parts of the labels, offsets of the outputs of examples [n + 1], costs of parts);
 #       shares of examples [n]
-#   sets, steps, cache: as in structsmooth.problems.linear.chain.compiled_dual
 
 Work = namedtuple("Work", "theta parts value choices stack used scores direction touched y room")
 
@@ -99,14 +96,16 @@ def best(i, data, work):
 
 
 @compiled
-def _add_output(y, length, factor, direction):
+def add_output(y, length, factor, direction):
+    """direction += factor * the parts of an output."""
     for j in range(length):
         if y[j] >= 0:
             direction[y[j]] += factor
 
 
 @compiled
-def _output_score(y, length, scores):
+def output_score(y, length, scores):
+    """Score of an output."""
     total = 0.0
     for j in range(length):
         if y[j] >= 0:
@@ -115,7 +114,8 @@ def _output_score(y, length, scores):
 
 
 @compiled
-def _mean_score(scores, own, count):
+def mean_score(scores, own, count):
+    """Score of the statistics of an example."""
     total = 0.0
     for p in range(count):
         total += scores[p] * own[p]
@@ -123,7 +123,7 @@ def _mean_score(scores, own, count):
 
 
 @compiled
-def _touch(work, count):
+def touch(work, count):
     """Which parts the direction moves, in ``work.touched``; returns their number."""
     number = 0
     for p in range(count):
@@ -131,95 +131,6 @@ def _touch(work, count):
             work.touched[number] = p
             number += 1
     return number
-
-
-@compiled
-def _held_scores(scores, held, alpha, stamps, found):
-    """Scores of the outputs that are held; returns the best of the cache, or none."""
-    hit = NO_ATOM
-    for c in range(held.shape[0]):
-        if alpha[c] > 0.0 or stamps[c] > 0:
-            found[c] = _output_score(held[c], held.shape[1], scores)
-            if stamps[c] > 0 and (hit == NO_ATOM or found[c] > found[hit]):
-                hit = c
-    return hit
-
-
-@compiled
-def _set_direction(y, length, count, own, held, alpha, away, weight, towards, direction):
-    """direction = s - m, s - a or m - a, with the output s, the statistics m and the atom a of a number and weight."""
-    factor = 1.0 if not towards else 0.0 if away != NO_ATOM else -1.0
-    for p in range(count):
-        direction[p] = factor * own[p]
-    if towards:
-        _add_output(y, length, 1.0, direction)
-    if 0 <= away < alpha.shape[0]:
-        _add_output(held[away], length, -1.0, direction)
-    elif away != NO_ATOM:  # what no slot holds
-        for p in range(count):
-            direction[p] -= own[p] / weight
-        for c in range(alpha.shape[0]):
-            if alpha[c] > 0.0:
-                _add_output(held[c], length, alpha[c] / weight, direction)
-
-
-@entry_point
-def frank_wolfe_epoch(order, draws, data, weights, total, statistics, gaps, lam, remaining, sets, steps, cache):
-    """Block-coordinate Frank-Wolfe steps (Osokin et al. 2016, Algorithms 1 to 5), in place; returns the oracle calls.
-
-    Arguments are those of :func:`structsmooth.problems.linear.chain.compiled_dual.frank_wolfe_epoch`.
-    """
-    outputs, alphas, stamped = sets
-    (kind, least), (caching, factor, least_gap) = steps, cache
-    features, (offsets, _, _, _, _, output_offsets, _), shares = data[2], data[4], data[5]
-    work, capacity = workspace(data), alphas.shape[1]
-    sums, found = np.zeros(weights.shape[0]), np.zeros(capacity)
-    scores, direction, touched, room, y = work.scores, work.direction, work.touched, work.room, work.y
-    by_gap, averaged = draws.shape[0] > 0, remaining.shape[0] > 0
-    tree, calls = sum_tree(gaps[order] if by_gap else gaps[:0]), 0
-    for step in range(draws.shape[0] if by_gap else order.shape[0]):
-        chosen = draw(tree, order.shape[0], draws[step]) if by_gap else step
-        i = order[chosen]
-        begin, first, share = offsets[i], output_offsets[i], shares[i]
-        length = output_offsets[i + 1] - first
-        held, alpha = outputs[first * capacity : (first + length) * capacity], alphas[i]
-        stamps = stamped[i if stamped.shape[0] > 1 else 0]
-        held = held.reshape((capacity, length))
-        count = augmented(i, data, weights, 1.0, work)
-        own = statistics[begin : begin + count]
-        mean = _mean_score(scores, own, count)
-        hit = _held_scores(scores, held, alpha, stamps, found)
-        if caching and hit != NO_ATOM and share * (found[hit] - mean) >= max(factor * gaps[i], least_gap):
-            gain = found[hit] - mean
-            y[:length] = held[hit]
-        else:
-            gain, calls = best(i, data, work) - mean, calls + 1
-            gaps[i] = max(gain, 0.0) * share
-            if by_gap:
-                set_weight(tree, chosen, gaps[i])
-        longest, away, weight, towards = 1.0, NO_ATOM, 1.0, True
-        if kind > 0:
-            gain, longest, away, weight, towards = choice(kind, gain, mean, alpha, found, least)
-        if gain <= 0.0:
-            continue
-        _set_direction(y, length, count, own, held, alpha, away, weight, towards, direction)
-        number = _touch(work, count)
-        add_features(features, begin, direction, touched, number, room, sums, 1.0)
-        curvature = squared_norm(features, begin, direction, touched, number, room, sums) * share / lam
-        size = longest if gain >= longest * curvature else gain / curvature
-        change = -size * share / lam
-        add_features(features, begin, direction, touched, number, room, weights, change)
-        if averaged:
-            add_features(features, begin, direction, touched, number, room, total, change * remaining[step])
-        clear(features, begin, touched, number, room, sums)
-        for j in range(number):
-            own[touched[j]] += size * direction[touched[j]]
-        if kind > 0:
-            reweight(y, away, towards, size, longest, held, alpha, stamps)
-        if caching:
-            place = slot(y, held, alpha, stamps)  # which may clear a stamp
-            stamps[place] = stamps.max() + 1
-    return calls
 
 
 @entry_point
@@ -234,14 +145,14 @@ def full_pass(data, weights, gradient, begin, end):
         first, length = output_offsets[i], output_offsets[i + 1] - output_offsets[i]
         gold, own = labels[first : first + length], costs[offsets[i] : offsets[i + 1]]
         count = augmented(i, data, weights, 1.0, work)
-        margin = _output_score(gold, length, work.scores) - _output_score(gold, length, own)
+        margin = output_score(gold, length, work.scores) - output_score(gold, length, own)
         loss += shares[i] * (best(i, data, work) - margin)
-        cost += shares[i] * _output_score(work.y, length, own)
+        cost += shares[i] * output_score(work.y, length, own)
         if gradient.shape[0] > 0:
             work.direction[:count] = 0.0
-            _add_output(work.y, length, 1.0, work.direction)
-            _add_output(gold, length, -1.0, work.direction)
-            number = _touch(work, count)
+            add_output(work.y, length, 1.0, work.direction)
+            add_output(gold, length, -1.0, work.direction)
+            number = touch(work, count)
             add_features(features, offsets[i], work.direction, work.touched, number, work.room, gradient, shares[i])
     return loss, cost
 
@@ -261,7 +172,7 @@ def block_gaps(data, weights, statistics, gaps):
     work, offsets, shares = workspace(data), data[4][0], data[5]
     for i in range(gaps.shape[0]):
         count = augmented(i, data, weights, 1.0, work)
-        mean = _mean_score(work.scores, statistics[offsets[i] : offsets[i + 1]], count)
+        mean = mean_score(work.scores, statistics[offsets[i] : offsets[i + 1]], count)
         gaps[i] = (best(i, data, work) - mean) * shares[i]
 
 
@@ -274,8 +185,8 @@ def dual_weights(data, statistics, factor, out):
         count = offsets[i + 1] - offsets[i]
         work.direction[:count] = statistics[offsets[i] : offsets[i + 1]]
         gold = labels[output_offsets[i] : output_offsets[i + 1]]
-        _add_output(gold, gold.shape[0], -1.0, work.direction)
-        number = _touch(work, count)
+        add_output(gold, gold.shape[0], -1.0, work.direction)
+        number = touch(work, count)
         add_features(features, offsets[i], work.direction, work.touched, number, work.room, out, factor * shares[i])
 
 
@@ -285,7 +196,7 @@ def expected_cost(data, statistics):
     offsets, costs, shares, total = data[4][0], data[4][6], data[5], 0.0
     for i in range(shares.shape[0]):
         begin, end = offsets[i], offsets[i + 1]
-        total += shares[i] * _mean_score(costs[begin:end], statistics[begin:end], end - begin)
+        total += shares[i] * mean_score(costs[begin:end], statistics[begin:end], end - begin)
     return total
 
 

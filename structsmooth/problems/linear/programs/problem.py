@@ -9,7 +9,6 @@ from structsmooth.compiled import threads
 from structsmooth.problems.affine import Parts
 from structsmooth.problems.base import FullPass
 from structsmooth.problems.bounds import Bounds, checked_bounds
-from structsmooth.problems.linear.active_set import LEAST_REST, Cache, DualIterate, Steps
 from structsmooth.problems.linear.arrays import checked
 from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.problems.linear.blocks import Response, respond
@@ -17,12 +16,10 @@ from structsmooth.problems.linear.programs.feature_map import SparseMap
 from structsmooth.problems.linear.programs.features import PartFeatures
 from structsmooth.problems.linear.programs.parts import ProgramParts
 from structsmooth.problems.linear.programs.structure import PartScores, with_choices
-from structsmooth.problems.sharding import mean, mean_rows, of_examples, reduced, replicated
+from structsmooth.problems.sharding import mean, mean_rows, of_examples, reduced
 from structsmooth.smoothing import Max, Smoother
 
 P = TypeVar("P", bound="ProgramProblem")
-
-_STEPS = {"fw": 0, "pairwise": 1, "away": 2}  # as compiled passes take them
 
 
 class ProgramProblem(LinearProblem):
@@ -131,7 +128,7 @@ class ProgramProblem(LinearProblem):
         """(1/n) Σ ⟨ℓ_i, m_i⟩, compiled."""
         from structsmooth.problems.linear.programs import compiled
 
-        cost: float = compiled.expected_cost(self._arrays, self._checked_statistics(statistics).numpy())
+        cost: float = compiled.expected_cost(self.arrays, self.checked_statistics(statistics).numpy())
         return cost
 
     def dual_weights(self, statistics: Tensor, lam: float) -> Tensor:
@@ -139,7 +136,7 @@ class ProgramProblem(LinearProblem):
         from structsmooth.problems.linear.programs import compiled
 
         v = self.start()
-        compiled.dual_weights(self._arrays, self._checked_statistics(statistics).numpy(), -1 / lam, v.numpy())
+        compiled.dual_weights(self.arrays, self.checked_statistics(statistics).numpy(), -1 / lam, v.numpy())
         return v
 
     @reduced(mean_rows)
@@ -147,8 +144,8 @@ class ProgramProblem(LinearProblem):
         """The block gaps g_i of all examples, by one oracle call on each: [n], compiled."""
         from structsmooth.problems.linear.programs import compiled
 
-        w, gaps = self._checked_vector("w", w), torch.empty(self.n, dtype=torch.float64)
-        compiled.block_gaps(self._arrays, w.numpy(), self._checked_statistics(statistics).numpy(), gaps.numpy())
+        w, gaps = self.checked_vector("w", w), torch.empty(self.n, dtype=torch.float64)
+        compiled.block_gaps(self.arrays, w.numpy(), self.checked_statistics(statistics).numpy(), gaps.numpy())
         self.oracle_calls += self.n
         return gaps
 
@@ -170,58 +167,6 @@ class ProgramProblem(LinearProblem):
         loss, cost = self._passed(w, gradient)
         own = self.own_loss(w, smoother, loss, with_loss)
         return FullPass(w.clone(), smoother, loss, gradient, own, cost if isinstance(self.smoother, Max) else None)
-
-    @replicated
-    def frank_wolfe_epoch(
-        self,
-        point: DualIterate,
-        order: Tensor,
-        *,
-        lam: float,
-        steps: Steps = "fw",
-        shares: Tensor | None = None,
-        cache: Cache | None = None,
-        threads: int = 1,
-    ) -> tuple[DualIterate, Tensor | None]:
-        """The epoch of :meth:`LinearProblem.frank_wolfe_epoch`, compiled where there are no bounds."""
-        self.check_threads(threads)
-        if self.bounds is not None or not isinstance(self.smoother, Max):
-            return super().frank_wolfe_epoch(point, order, lam=lam, steps=steps, shares=shares, cache=cache)
-        from structsmooth.problems.linear.programs import compiled
-
-        w = self._checked_vector("point.weights", point.weights).clone()
-        statistics = self._checked_statistics(point.statistics).clone()
-        gaps = checked("point.gaps", point.gaps, torch.float64, self.n).clone()
-        blocks, draws = torch.arange(self.n), torch.empty(0, dtype=torch.float64)
-        if order.dtype == torch.float64:
-            draws = order
-        else:
-            blocks = checked("order [steps]", order, torch.int64, -1)
-        total, remaining = w.new_empty(0), w.new_empty(0)
-        if shares is not None:
-            total = w * shares.sum()
-            remaining = shares.flip(0).cumsum(0).flip(0)
-        needed = steps != "fw" or cache is not None
-        outputs, alphas, stamps = (own.clone() for own in (point.outputs, point.alphas, point.stamps))
-        if not needed:
-            outputs, alphas = torch.empty(0, dtype=torch.int32), w.new_empty(self.n, 0)
-        held = stamps if len(stamps) else torch.zeros(1, alphas.shape[1], dtype=torch.int32)
-        self.oracle_calls += compiled.frank_wolfe_epoch(
-            blocks.numpy(),
-            draws.numpy(),
-            self._arrays,
-            w.numpy(),
-            total.numpy(),
-            statistics.numpy(),
-            gaps.numpy(),
-            float(lam),
-            remaining.numpy(),
-            (outputs.numpy(), alphas.numpy(), held.numpy()),
-            (_STEPS[steps], LEAST_REST),
-            (False, 0.0, 0.0) if cache is None else (True, float(cache.factor), float(cache.least)),
-        )
-        sets = (outputs, alphas, stamps) if needed else (point.outputs, point.alphas, point.stamps)
-        return DualIterate(w, statistics, gaps, *sets), None if shares is None else total
 
     @of_examples
     def subset(self: P, indices: Tensor) -> P:
@@ -254,15 +199,15 @@ class ProgramProblem(LinearProblem):
 
         known, values = self.part_labels > 0, torch.empty(self.n, dtype=torch.float64)
         scores = torch.where(known, 1.0, -1.0 - self.program_parts.program.longest).double()
-        compiled.largest_scores(self._arrays, scores.numpy(), values.numpy())
+        compiled.largest_scores(self.arrays, scores.numpy(), values.numpy())
         example = torch.repeat_interleave(self.program_parts.offsets.diff())
         counts = torch.bincount(example, self.part_labels.double(), self.n)
         if bool((values != counts).any()):
             raise ValueError(f"labels of example {int((values != counts).long().argmax())} are no output of it")
 
     @property
-    def _arrays(self) -> tuple[Any, ...]:
-        """What all compiled passes take."""
+    def arrays(self) -> tuple[Any, ...]:
+        """The program, features, labels and costs, as all compiled passes take them."""
         parts, program = self.program_parts, self.program_parts.program
         sizes = (program.depth, program.longest, program.scores, parts.alternatives)
         labels = (self._outputs, self._ends, self.part_costs)
@@ -274,7 +219,7 @@ class ProgramProblem(LinearProblem):
         """Mean loss and cost of the best outputs; the gradient is added if there is room for it."""
         from structsmooth.problems.linear.programs import compiled
 
-        w, arrays, count = self._checked_vector("w", w), self._arrays, min(threads.of_passes(), self.n)
+        w, arrays, count = self.checked_vector("w", w), self.arrays, min(threads.of_passes(), self.n)
         cuts = [self.n * k // count for k in range(count + 1)]
         own = [gradient, *(torch.zeros_like(gradient) for _ in range(count - 1))]
 
@@ -288,8 +233,10 @@ class ProgramProblem(LinearProblem):
         self.oracle_calls += self.n
         return sum(losses), sum(costs)
 
-    def _checked_vector(self, name: str, w: Tensor) -> Tensor:
+    def checked_vector(self, name: str, w: Tensor) -> Tensor:
+        """A vector of float64 [dim]."""
         return checked(name, w, torch.float64, self.dim)
 
-    def _checked_statistics(self, statistics: Tensor) -> Tensor:
+    def checked_statistics(self, statistics: Tensor) -> Tensor:
+        """Statistics of all examples, float64 [parts]."""
         return checked("statistics", self.unpacked(statistics), torch.float64, len(self.part_labels))

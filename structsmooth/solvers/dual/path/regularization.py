@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 
 from structsmooth.problems.base import Problem
 from structsmooth.problems.bounds import is_cone
+from structsmooth.solvers.bcfw import BCFW
 from structsmooth.solvers.checks import check_number, positive_lam
 from structsmooth.solvers.dual.base import checked_hinges
-from structsmooth.solvers.dual.bcfw import BCFW
 from structsmooth.solvers.dual.path.solution import SolutionPath
 from structsmooth.solvers.dual.path.walk import Walk
 from structsmooth.solvers.state import Status

@@ -1,4 +1,4 @@
-"""Active sets and caches of outputs in slots, compiled, as in :mod:`structsmooth.problems.linear.active_set`.
+"""Active sets and caches of outputs in slots, compiled, as in :mod:`structsmooth.solvers.bcfw.active_set`.
 
 Outputs are rows of integers. A slot of weight ``alpha`` > 0 is in the active set, a slot with a stamp in the cache.
 """

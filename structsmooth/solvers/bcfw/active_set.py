@@ -8,7 +8,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from structsmooth.problems.affine import Parts
+from structsmooth.problems.affine import Parts, inner, minus
+from structsmooth.problems.linear.blocks import BlockProblem
 
 Steps = Literal["fw", "pairwise", "away"]
 
@@ -39,6 +40,12 @@ class Direction:
     towards: bool = True  # whether s is part of it
     away: int | None = None  # slot of v; ``None`` if v is no part of it
 
+    @classmethod
+    def between(cls, own: Parts, atom: Parts, augmented: Parts) -> "Direction":
+        """From the statistics of a block to those of an atom."""
+        towards = minus(atom, own)
+        return cls(towards, inner(augmented, towards))
+
 
 class ActiveSet:
     """Atoms of one block in slots: slots with a weight α > 0 are the active set, slots with a stamp are the cache.
@@ -63,6 +70,25 @@ class ActiveSet:
         scores: Callable[[Parts, Tensor], Tensor],
     ) -> None:
         self.atoms, self.alpha, self.stamps, self.parts, self.scores = atoms, alpha, stamps, parts, scores
+
+    @classmethod
+    def of(cls, problem: BlockProblem, point: "DualIterate", block: int) -> "ActiveSet":
+        """Views of what a block of a dual iterate holds; without slots where there are none."""
+        begin, end = problem.atom_offsets[block : block + 2]
+        capacity = point.alphas.shape[1]
+        atoms = point.outputs[begin * capacity : end * capacity].view(capacity, end - begin)
+        alphas, stamps = (t[block] if t.numel() else t.new_zeros(capacity) for t in (point.alphas, point.stamps))
+
+        def plain(atoms: Tensor) -> Tensor:
+            return atoms if atoms.is_floating_point() else atoms.long()
+
+        return cls(
+            atoms,
+            alphas,
+            stamps,
+            lambda atom: problem.parts(plain(atom), block),
+            lambda potentials, atoms: problem.atom_scores(potentials, plain(atoms), block),
+        )
 
     def at_least(self, least: float, augmented: Parts) -> Tensor | None:
         """The atom of the cache with the largest score, if that is ``least`` or more."""
@@ -148,23 +174,7 @@ class DualIterate:
     alphas: Tensor = field(default_factory=lambda: torch.zeros(0, 0, dtype=torch.float64))
     stamps: Tensor = field(default_factory=lambda: torch.zeros(0, 0, dtype=torch.int32))
 
-
-def inner(a: Parts, b: Parts) -> Tensor:
-    """⟨a, b⟩ of two tuples of the same shapes."""
-    return torch.stack([(x * y).sum() for x, y in zip(a, b, strict=True)]).sum()
-
-
-def flat(parts: Parts) -> Tensor:
-    """The tensors end to end: a vector."""
-    return torch.cat([part.flatten() for part in parts])
-
-
-def shaped(vector: Tensor, like: Parts) -> Parts:
-    """Views of a vector in the shapes of other tensors: the inverse of :func:`flat`."""
-    pieces = vector.split([part.numel() for part in like])
-    return tuple(piece.view(part.shape) for piece, part in zip(pieces, like, strict=True))
-
-
-def minus(a: Parts, b: Parts) -> Parts:
-    """a − b of two tuples of the same shapes."""
-    return tuple(x - y for x, y in zip(a, b, strict=True))
+    def copy(self, statistics: Tensor) -> "DualIterate":
+        """A copy that may be changed in place, with these statistics."""
+        own = {name: tensor.clone() for name, tensor in vars(self).items() if name != "statistics"}
+        return DualIterate(**own, statistics=statistics.clone())

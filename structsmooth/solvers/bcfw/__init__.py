@@ -9,9 +9,12 @@ import torch
 from torch import Tensor
 
 from structsmooth.problems.base import FullPass, Problem
-from structsmooth.problems.linear.active_set import Cache, DualIterate, Steps
 from structsmooth.problems.linear.base import LinearProblem
+from structsmooth.problems.sharding import agreed
 from structsmooth.solvers.averaging import averaging_shares
+from structsmooth.solvers.bcfw import fused_chain, fused_programs  # noqa: F401 - they register their loops
+from structsmooth.solvers.bcfw.active_set import Cache, DualIterate, Steps
+from structsmooth.solvers.bcfw.steps import epoch
 from structsmooth.solvers.checks import check_choices, check_number
 from structsmooth.solvers.dual.base import DualSolver
 from structsmooth.solvers.state import State, empty
@@ -22,7 +25,7 @@ _NO_STAMPS = torch.zeros(0, 0, dtype=torch.int32)
 
 @dataclass
 class BCFWState(State):
-    """Adds the dual iterate; its tensors are described at :class:`~structsmooth.problems.DualIterate`.
+    """Adds the dual iterate; its tensors are described at :class:`~structsmooth.solvers.DualIterate`.
 
     Gaps that are not known are infinite. ``weights`` are v within the bounds, or the average. Some problems pack the
     statistics; ``problem.unpacked(state.statistics)`` is the vector.
@@ -157,9 +160,9 @@ class BCFW(DualSolver[BCFWState]):
         new = replace(state, passes=state.passes + 1, steps=state.steps + linear.blocks)
         shares, old_share = self.averaging(state.steps, new.steps)
         calls, cache = linear.oracle_calls, self.criterion(linear, state)
-        point, total = linear.frank_wolfe_epoch(
-            self._start(linear, state), order, lam=lam, steps=self.steps, shares=shares, cache=cache, threads=threads
-        )
+        start = self._start(linear, state)
+        settings: dict[str, Any] = {"steps": self.steps, "cache": cache, "threads": threads}
+        point, total = agreed(linear, epoch(linear, start, order, lam=lam, shares=shares, **settings))
         new.hits += linear.blocks - (linear.oracle_calls - calls)
         new.iterate, new.statistics, new.gaps = point.weights, point.statistics, point.gaps
         new.outputs, new.alphas, new.stamps = point.outputs, point.alphas, point.stamps
@@ -194,7 +197,7 @@ class BCFW(DualSolver[BCFWState]):
         return {"estimated_gap": estimate, "cache_hit_rate": hit_rate, "refreshes": state.refreshes}
 
     def order(self, problem: LinearProblem, state: BCFWState, rng: np.random.Generator) -> Tensor:
-        """Blocks of the steps of one pass, or draws that choose them; see ``frank_wolfe_epoch``.
+        """Blocks of the steps of one pass, or draws that choose them; see ``steps.epoch``.
 
         Gaps that are not known yet are infinite in Algorithm 2: its first steps also are a random permutation.
         """

@@ -1,0 +1,193 @@
+"""Steps of block-coordinate Frank-Wolfe over linear chains (Osokin et al. 2016), in the space of parts.
+
+Statistics are T rows of nodes and S of summed edges for each example, packed as in
+:mod:`structsmooth.problems.linear.chain.compiled_packed`. Examples, weights and workspaces are those of
+:mod:`structsmooth.problems.linear.chain.compiled_primal`, and outputs that are held those of
+:mod:`structsmooth.solvers.bcfw.compiled_active_set`.
+"""
+
+import numpy as np
+
+from structsmooth.compiled.atomic import add_atomically, take
+from structsmooth.compiled.jit import compiled, entry_point, inlined
+from structsmooth.compiled.sampling import draw, set_weight, sum_tree
+from structsmooth.problems.linear.chain.compiled_dual import (
+    add_gathered,
+    best_output,
+    gather,
+    gathered,
+    mean_score,
+    move,
+    room,
+    squared_norm,
+)
+from structsmooth.problems.linear.chain.compiled_packed import read_changed, rows_of, write_changed
+from structsmooth.problems.linear.chain.compiled_primal import add_label_parts_atomically, potentials, workspace
+from structsmooth.solvers.bcfw.compiled_active_set import NO_ATOM, choice, reweight, slot
+
+# The queue of an epoch is a counter of the steps that threads have taken [1], or None for one thread, which is compiled
+# apart: it neither counts nor adds atomically.
+
+
+@compiled
+def _add_gathered_atomically(count, length, rows, sums, node, edge, factor, transition_scale, out):
+    """:func:`add_gathered` while other threads do the same."""
+    states = node.shape[1]
+    for j in range(count):
+        for s in range(states):
+            if sums[j, s] != 0.0:
+                add_atomically(out, rows[j], s, factor * sums[j, s])
+    add_label_parts_atomically(length, node, edge, factor, transition_scale, out)
+
+
+@inlined
+def _add(queue, count, length, rows, sums, node, edge, factor, transition_scale, out):
+    """:func:`add_gathered`, as the number of threads needs it."""
+    if queue is None:
+        add_gathered(count, length, rows, sums, node, edge, factor, transition_scale, out)
+    else:
+        _add_gathered_atomically(count, length, rows, sums, node, edge, factor, transition_scale, out)
+
+
+@inlined
+def _next_step(queue, turn):
+    """The step that a thread makes when it is its turn."""
+    return turn if queue is None else take(queue, 1)
+
+
+@compiled
+def _held_scores(transition, unary, held, alpha, stamps, scores):
+    """Scores of the outputs that are held; returns the best of the cache, or none."""
+    length, best = held.shape[1], NO_ATOM
+    for c in range(held.shape[0]):
+        if alpha[c] > 0.0 or stamps[c] > 0:
+            y = held[c]
+            score = unary[0, y[0]]
+            for t in range(1, length):
+                score += transition[y[t - 1], y[t]] + unary[t, y[t]]
+            scores[c] = score
+            if stamps[c] > 0 and (best == NO_ATOM or score > scores[best]):
+                best = c
+    return best
+
+
+@inlined
+def _add_output(y, length, factor, node, edge):
+    """(node, edge) += factor * the parts of an output."""
+    for t in range(length):
+        node[t, y[t]] += factor
+        if t > 0:
+            edge[y[t - 1], y[t]] += factor
+
+
+@inlined
+def _add_own(own, length, factor, node, edge):
+    """(node, edge) += factor * own statistics."""
+    states = node.shape[1]
+    for t in range(length):
+        for s in range(states):
+            node[t, s] += factor * own[t, s]
+    for p in range(states):
+        for s in range(states):
+            edge[p, s] += factor * own[length + p, s]
+
+
+@compiled
+def _add_atom(c, length, own, held, alpha, factor, weight, node, edge):
+    """(node, edge) += factor * atom c, an output that is held or what no slot holds, of that weight."""
+    if c < alpha.shape[0]:
+        _add_output(held[c], length, factor, node, edge)
+        return
+    _add_own(own, length, factor / weight, node, edge)
+    for other in range(alpha.shape[0]):
+        if alpha[other] > 0.0:
+            _add_output(held[other], length, -factor * alpha[other] / weight, node, edge)
+
+
+@compiled
+def _direction(y, length, own, held, alpha, atom, towards, node, edge):
+    """(node, edge) = s - m, s - a or m - a, with the output s, the statistics m and the atom a = (number, weight)."""
+    away, weight = atom
+    factor = 1.0 if not towards else 0.0 if away != NO_ATOM else -1.0
+    for t in range(length):
+        for s in range(node.shape[1]):
+            node[t, s] = factor * own[t, s]
+    for p in range(edge.shape[0]):
+        for s in range(edge.shape[1]):
+            edge[p, s] = factor * own[length + p, s]
+    if towards:
+        _add_output(y, length, 1.0, node, edge)
+    if away != NO_ATOM:
+        _add_atom(away, length, own, held, alpha, -1.0, weight, node, edge)
+
+
+@entry_point
+def frank_wolfe_epoch(
+    order, draws, data, weights, total, packed, changes, gaps, lam, remaining, sets, steps, cache, queue
+):
+    """Block-coordinate Frank-Wolfe steps (Algorithms 1 to 5), in place; returns the number of oracle calls.
+
+    ``changes`` have what becomes of the packed statistics, which stay as they are.
+    ``order`` has the example of each step; with ``draws``, these choose among its examples by their gaps. ``total``
+    becomes the sum of what each step changes, times ``remaining``; without ``remaining`` it stays as it is.
+
+    With a queue, several threads make the steps of one epoch: they add to the same weights, and each takes the next
+    step that is left. No two of them may have the same example.
+    """
+    outputs, alphas, used = sets
+    (kind, least), (caching, factor, least_gap) = steps, cache
+    states, capacity = weights.shape[1], alphas.shape[1]
+    work = workspace(data, states, 1)
+    node, edge, unary, y = work.node, work.edge[0], work.unary, work.labels[0]
+    transition, offsets, transition_scale, shares = work.transition, data[1], data[4], data[5]
+    slots, rows, sums = gathered(data, weights)
+    own = room(work, states)
+    by_gap, averaged = draws.shape[0] > 0, remaining.shape[0] > 0
+    tree, scores, calls = sum_tree(gaps[order] if by_gap else gaps[:0]), np.zeros(capacity), 0
+    end = draws.shape[0] if by_gap else order.shape[0]
+    for turn in range(end):
+        step = _next_step(queue, turn)
+        if step >= end:
+            break
+        chosen = draw(tree, order.shape[0], draws[step]) if by_gap else step
+        i = order[chosen]
+        share = shares[i]
+        begin, past = rows_of(i, offsets, states)
+        first, length = offsets[i], offsets[i + 1] - offsets[i]
+        read_changed(i, begin, past, packed, changes, own)
+        held, alpha = outputs[first * capacity : (first + length) * capacity], alphas[i]
+        stamps = used[i if used.shape[0] > 1 else 0]
+        held = held.reshape((capacity, length))
+        potentials(i, data, weights, 1.0, unary, transition)
+        mean = mean_score(transition, length, unary, own)
+        hit = _held_scores(transition, unary, held, alpha, stamps, scores)
+        if caching and hit != NO_ATOM and share * (scores[hit] - mean) >= max(factor * gaps[i], least_gap):
+            gain = scores[hit] - mean
+            y[:length] = held[hit]
+        else:
+            gain, calls = best_output(transition, length, work) - mean, calls + 1
+            gaps[i] = max(gain, 0.0) * share
+            if by_gap:
+                set_weight(tree, chosen, gaps[i])
+        longest, away, weight, towards = 1.0, NO_ATOM, 1.0, True
+        if kind > 0:
+            gain, longest, away, weight, towards = choice(kind, gain, mean, alpha, scores, least)
+        if gain <= 0.0:
+            continue
+        _direction(y, length, own, held, alpha, (away, weight), towards, node, edge)
+        count = gather(first, length, data, node, slots, rows, sums)
+        norm2 = squared_norm(count, length, sums, node, edge, transition_scale)
+        curvature = norm2 * share / lam
+        size = longest if gain >= longest * curvature else gain / curvature
+        change = -size * share / lam
+        _add(queue, count, length, rows, sums, node, edge, change, transition_scale, weights)
+        if averaged:
+            _add(queue, count, length, rows, sums, node, edge, change * remaining[step], transition_scale, total)
+        move(own, length, size, node, edge)
+        write_changed(i, begin, past, own, changes)
+        if kind > 0:
+            reweight(y, away, towards, size, longest, held, alpha, stamps)
+        if caching:
+            place = slot(y, held, alpha, stamps)  # which may clear a stamp
+            stamps[place] = stamps.max() + 1
+    return calls

@@ -1,0 +1,109 @@
+"""Steps of block-coordinate Frank-Wolfe over the derivations of programs.
+
+Examples, outputs and workspaces are those of :mod:`structsmooth.problems.linear.programs.compiled`.
+"""
+
+import numpy as np
+
+from structsmooth.compiled.jit import compiled, entry_point
+from structsmooth.compiled.sampling import draw, set_weight, sum_tree
+from structsmooth.problems.linear.programs.compiled import (
+    add_output,
+    augmented,
+    best,
+    mean_score,
+    output_score,
+    touch,
+    workspace,
+)
+from structsmooth.problems.linear.programs.compiled_features import add_features, clear, squared_norm
+from structsmooth.solvers.bcfw.compiled_active_set import NO_ATOM, choice, reweight, slot
+
+
+@compiled
+def _held_scores(scores, held, alpha, stamps, found):
+    """Scores of the outputs that are held; returns the best of the cache, or none."""
+    hit = NO_ATOM
+    for c in range(held.shape[0]):
+        if alpha[c] > 0.0 or stamps[c] > 0:
+            found[c] = output_score(held[c], held.shape[1], scores)
+            if stamps[c] > 0 and (hit == NO_ATOM or found[c] > found[hit]):
+                hit = c
+    return hit
+
+
+@compiled
+def _set_direction(y, length, count, own, held, alpha, away, weight, towards, direction):
+    """direction = s - m, s - a or m - a, with the output s, the statistics m and the atom a of a number and weight."""
+    factor = 1.0 if not towards else 0.0 if away != NO_ATOM else -1.0
+    for p in range(count):
+        direction[p] = factor * own[p]
+    if towards:
+        add_output(y, length, 1.0, direction)
+    if 0 <= away < alpha.shape[0]:
+        add_output(held[away], length, -1.0, direction)
+    elif away != NO_ATOM:  # what no slot holds
+        for p in range(count):
+            direction[p] -= own[p] / weight
+        for c in range(alpha.shape[0]):
+            if alpha[c] > 0.0:
+                add_output(held[c], length, alpha[c] / weight, direction)
+
+
+@entry_point
+def frank_wolfe_epoch(order, draws, data, weights, total, statistics, gaps, lam, remaining, sets, steps, cache):
+    """Block-coordinate Frank-Wolfe steps (Osokin et al. 2016, Algorithms 1 to 5), in place; returns the oracle calls.
+
+    Arguments are those of :func:`structsmooth.solvers.bcfw.compiled_chain.frank_wolfe_epoch`.
+    """
+    outputs, alphas, stamped = sets
+    (kind, least), (caching, factor, least_gap) = steps, cache
+    features, (offsets, _, _, _, _, output_offsets, _), shares = data[2], data[4], data[5]
+    work, capacity = workspace(data), alphas.shape[1]
+    sums, found = np.zeros(weights.shape[0]), np.zeros(capacity)
+    scores, direction, touched, room, y = work.scores, work.direction, work.touched, work.room, work.y
+    by_gap, averaged = draws.shape[0] > 0, remaining.shape[0] > 0
+    tree, calls = sum_tree(gaps[order] if by_gap else gaps[:0]), 0
+    for step in range(draws.shape[0] if by_gap else order.shape[0]):
+        chosen = draw(tree, order.shape[0], draws[step]) if by_gap else step
+        i = order[chosen]
+        begin, first, share = offsets[i], output_offsets[i], shares[i]
+        length = output_offsets[i + 1] - first
+        held, alpha = outputs[first * capacity : (first + length) * capacity], alphas[i]
+        stamps = stamped[i if stamped.shape[0] > 1 else 0]
+        held = held.reshape((capacity, length))
+        count = augmented(i, data, weights, 1.0, work)
+        own = statistics[begin : begin + count]
+        mean = mean_score(scores, own, count)
+        hit = _held_scores(scores, held, alpha, stamps, found)
+        if caching and hit != NO_ATOM and share * (found[hit] - mean) >= max(factor * gaps[i], least_gap):
+            gain = found[hit] - mean
+            y[:length] = held[hit]
+        else:
+            gain, calls = best(i, data, work) - mean, calls + 1
+            gaps[i] = max(gain, 0.0) * share
+            if by_gap:
+                set_weight(tree, chosen, gaps[i])
+        longest, away, weight, towards = 1.0, NO_ATOM, 1.0, True
+        if kind > 0:
+            gain, longest, away, weight, towards = choice(kind, gain, mean, alpha, found, least)
+        if gain <= 0.0:
+            continue
+        _set_direction(y, length, count, own, held, alpha, away, weight, towards, direction)
+        number = touch(work, count)
+        add_features(features, begin, direction, touched, number, room, sums, 1.0)
+        curvature = squared_norm(features, begin, direction, touched, number, room, sums) * share / lam
+        size = longest if gain >= longest * curvature else gain / curvature
+        change = -size * share / lam
+        add_features(features, begin, direction, touched, number, room, weights, change)
+        if averaged:
+            add_features(features, begin, direction, touched, number, room, total, change * remaining[step])
+        clear(features, begin, touched, number, room, sums)
+        for j in range(number):
+            own[touched[j]] += size * direction[touched[j]]
+        if kind > 0:
+            reweight(y, away, towards, size, longest, held, alpha, stamps)
+        if caching:
+            place = slot(y, held, alpha, stamps)  # which may clear a stamp
+            stamps[place] = stamps.max() + 1
+    return calls
