@@ -5,6 +5,7 @@
 #   make lint            style, formatting and types
 #   make docs            the documentation, as pages in build/site
 #   make test-portable   the numerical tests, without the special instructions of this machine's processor
+#   make gpu-compile     every kernel for GPUs, compiled without one: registers, shared memory, and spills, which fail
 #   make test-oldest     the numerical tests, with the oldest versions that pyproject.toml allows, in .venv-oldest
 
 # lint beside docs
@@ -21,7 +22,7 @@ IN_PARALLEL := --numprocesses=auto --dist=worksteal
 PORTABLE := ATEN_CPU_CAPABILITY=default NUMBA_CPU_NAME=generic NUMBA_CACHE_DIR=$(CURDIR)/build/numba-portable \
   TORCHINDUCTOR_CACHE_DIR=$(CURDIR)/build/inductor-portable OPENBLAS_CORETYPE=Prescott MKL_CBWR=COMPATIBLE
 
-.PHONY: demo test coverage lint docs test-portable test-oldest
+.PHONY: demo test coverage lint docs gpu-compile test-portable test-oldest
 
 demo: .venv/installed
 	$(BIN)/structsmooth train ner --words-only --out runs/demo --overwrite
@@ -37,6 +38,9 @@ coverage: .venv/installed-dev
 test-portable: .venv/installed-dev
 	$(PORTABLE) OMP_NUM_THREADS=1 $(BIN)/pytest $(IN_PARALLEL) $(NUMERICAL)
 	$(PORTABLE) OMP_NUM_THREADS=2 $(BIN)/pytest $(IN_PARALLEL) $(NUMERICAL)
+
+gpu-compile: .venv/installed-dev
+	$(BIN)/python scripts/compile_kernels.py
 
 test-oldest: .venv-oldest/installed
 	.venv-oldest/bin/pytest $(IN_PARALLEL) $(NUMERICAL)

@@ -9,7 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-Backend = Literal["auto", "compiled", "torch"]
+from structsmooth.compiled.gpu import HAS_TRITON, runs_kernels
+
+Backend = Literal["auto", "compiled", "triton", "torch"]
 
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
@@ -166,10 +168,18 @@ def refuse_transforms(structure: str) -> None:
         )
 
 
-def check_backend(backend: Any, device: torch.device) -> None:
-    """Raise ``ValueError`` unless the backend exists and runs on the device."""
-    if backend not in ("auto", "compiled", "torch"):
-        raise ValueError(f'backend must be "auto", "compiled" or "torch", got {backend!r}')
+def check_backend(backend: Any, device: torch.device, kernels: bool = False) -> None:
+    """Raise ``ValueError`` unless the backend exists and runs on the device; ``"triton"`` does if there are kernels."""
+    known = ("auto", "compiled", *["triton"] * kernels, "torch")
+    if backend not in known:
+        names = ", ".join(f'"{name}"' for name in known[:-1])
+        raise ValueError(f'backend must be {names} or "torch", got {backend!r}')
+    if backend == "triton" and not HAS_TRITON:
+        raise ValueError('backend="triton" needs Triton, which comes with torch on Linux: use backend="torch"')
+    if backend == "triton" and not runs_kernels(device):
+        raise ValueError(f"the Triton backend runs on GPUs only, got tensors on {device}")
+    if backend == "triton" and _in_transform():
+        raise ValueError(f'the Triton backend knows no {_TRANSFORMS}: use backend="torch"')
     if backend == "compiled" and device.type != "cpu":
         raise ValueError(f"the compiled backend runs on the CPU only, got tensors on {device}")
     if backend == "compiled" and _in_transform():
@@ -179,6 +189,12 @@ def check_backend(backend: Any, device: torch.device) -> None:
 def is_compiled(backend: Backend, device: torch.device) -> bool:
     """Whether to use the compiled oracles, which are faster on the CPU but know no transforms of ``torch.func``."""
     return backend == "compiled" or (backend == "auto" and device.type == "cpu" and not _in_transform())
+
+
+def is_fused(backend: Backend, device: torch.device) -> bool:
+    """Whether to use kernels that Triton compiles for GPUs, which know no transforms of ``torch.func`` either."""
+    automatic = backend == "auto" and device.type == "cuda" and HAS_TRITON and not _in_transform()
+    return backend == "triton" or automatic
 
 
 def is_exporting() -> bool:

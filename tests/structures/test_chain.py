@@ -250,6 +250,11 @@ CASES: Refusals = {
         ValueError,
         "compiled backend runs on the CPU only, got tensors on meta",
     ),
+    "kernels on the CPU": (
+        lambda: chain(backend="triton"),
+        ValueError,
+        "the Triton backend runs on GPUs only, got tensors on cpu|needs Triton, which comes with torch on Linux",
+    ),
 }
 test_refuses = refusing(CASES)
 

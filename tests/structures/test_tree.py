@@ -230,6 +230,7 @@ CASES: Refusals = {
     "mask of one example": (lambda: tree(mask=torch.ones(N).bool()), ValueError, r"mask .* \[B, N\] = \(2, 3\), got"),
     "mask elsewhere": (lambda: tree(mask=torch.ones(B, N, device="meta").bool()), ValueError, "mask must be on"),
     "unknown backend": (lambda: tree(backend="cuda"), ValueError, "backend must be .* got 'cuda'"),
+    "no kernels": (lambda: tree(backend="triton"), ValueError, 'must be "auto", "compiled" or "torch", got .triton'),
     "compiled elsewhere": (
         lambda: Tree(
             *(torch.zeros(shape, device="meta") for shape in ((B, N, S), (B, N, S, S))),

@@ -1,13 +1,13 @@
 """Linear chains: sequences of labels with scores for labels and for pairs of neighbouring labels."""
 
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from structsmooth.structures import checks
 from structsmooth.structures.base import Structure, check_k, widened_pair
-from structsmooth.structures.chain import operators, reference
+from structsmooth.structures.chain import fused, operators, reference
 from structsmooth.structures.chain.compaction import (
     check_ends,
     compact_edges,
@@ -32,15 +32,17 @@ class LinearChain(Structure):
     in results and ignored in arguments. An example without any position has one output, of score 0.
 
     On the CPU a compiled pass computes value and statistics together, on every core that torch may use, and sums in
-    float64 whatever the dtype. On other devices, and with ``backend="torch"``, the same oracles run as a vectorized
-    torch recursion in the dtype of the potentials (float16 and bfloat16 in float32). -inf forbids a label or a
+    float64 whatever the dtype. On GPUs, all oracles but max-marginals are Triton kernels where Triton is installed, as
+    it is with torch on Linux. On other devices, and with ``backend="torch"``, they are a vectorized torch recursion.
+    Both sum in the dtype of the potentials (float16 and bfloat16 in float32). -inf forbids a label or a
     transition. An example without any allowed output has value -inf, zero statistics and zero gradient.
 
     For scores up to 1e4 in magnitude, the error of values, relative to the largest, is 1e-12 in float64. In float32 it
-    is 2e-7 when compiled and 1e-6 otherwise. Marginals, and the gradient of the log-partition function, lose the
-    digits that this function has before the decimal point: their error is about its magnitude times the rounding unit
-    of the sums, 1e-16 in float64 and 6e-8 in float32. So the error of float32 marginals is 1e-7 when compiled; with
-    ``backend="torch"`` it is 1e-5 for 50 positions, 9 labels and scores around 1, but 1e-3 for scores in the hundreds.
+    is 2e-7 when compiled or by Triton, and 1e-6 by torch. Marginals, and the gradient of the log-partition function,
+    lose the digits that this function has before the decimal point: their error is about its magnitude times the
+    rounding unit of the sums, 1e-16 in float64 and 6e-8 in float32. So the error of float32 marginals is 1e-7 when
+    compiled; with ``backend="torch"`` it is 1e-5 for 50 positions, 9 labels and scores around 1, but 1e-3 for scores in
+    the hundreds. Kernels lose nothing to the length: their error is the rounding unit times the scores of a position.
 
     Args:
         unary: scores [B, T, S] of each label, floating point.
@@ -54,7 +56,7 @@ class LinearChain(Structure):
         validate_args: whether to check values too: NaN, +inf, lengths, ranges of labels. Costs a reduction, and a
             synchronization on a GPU. Default: ``Structure.validate_args_default``. Compiled oracles always check
             lengths.
-        backend: ``"compiled"`` (CPU only), ``"torch"``, or ``"auto"`` for the faster of the two.
+        backend: ``"compiled"`` (CPU only), ``"triton"`` (GPU only), ``"torch"``, or ``"auto"`` for the fastest.
 
     Raises:
         TypeError: a tensor of the wrong dtype.
@@ -125,7 +127,7 @@ class LinearChain(Structure):
                 f"{batch}, {steps}, {states}, got {tuple(transition.shape)}"
             )
         checks.require_device("transition", transition, "unary", unary)
-        checks.check_backend(self.backend, unary.device)
+        checks.check_backend(self.backend, unary.device, kernels=True)
 
     def check_values(self, name: str) -> None:
         """Raise ``ValueError`` for NaN or +inf inside the sequences."""
@@ -159,8 +161,8 @@ class LinearChain(Structure):
     def score(self, y: Tensor) -> Tensor:
         """Score of the label sequences ``y`` [B, T]: [B], differentiable."""
         unary, transition = self._accumulated()
-        if self._compiled:
-            scores: Tensor = operators.scores(unary, transition, self._compact_lengths, self._compact(y).unsqueeze(1))
+        if oracles := self._operators:
+            scores: Tensor = oracles.scores(unary, transition, self._compact_lengths, self._compact(y).unsqueeze(1))
             return scores.squeeze(1)
         return reference.score(unary, transition, self._compact(self.checked_labels(y)), self._compact_mask)
 
@@ -178,8 +180,8 @@ class LinearChain(Structure):
         """
         k = check_k(k)
         unary, transition = self._accumulated()
-        if self._compiled:
-            values, y = operators.top_k(unary, transition, self._compact_lengths, k)
+        if oracles := self._operators:
+            values, y = oracles.top_k(unary, transition, self._compact_lengths, k)
         else:
             values, y = reference.top_k(unary, transition, self._compact_mask, k)
         return values, self._spread_labels(y)
@@ -187,16 +189,15 @@ class LinearChain(Structure):
     def logsumexp(self) -> Tensor:
         """Log-partition function [B] (Algorithm 3); twice differentiable."""
         unary, transition = self._accumulated()
-        if self._compiled:
-            log_z, _, _ = operators.marginals(unary, transition, self._compact_lengths, transition.shape[1] != 1)
-            return cast(Tensor, log_z)
+        if oracles := self._operators:
+            return cast(Tensor, oracles.log_partition(unary, transition, self._compact_lengths))
         return reference.logsumexp(unary, transition, self._compact_mask)
 
     def marginals(self) -> tuple[Tensor, Tensor]:
         """Marginals of labels [B, T, S] and of neighbouring pairs [B, T-1, S, S]; differentiable."""
         unary, transition = self._accumulated()
-        if self._compiled:
-            _, node, edge = operators.marginals(unary, transition, self._compact_lengths, True)
+        if oracles := self._operators:
+            node, edge = oracles.marginals(unary, transition, self._compact_lengths)
         else:
             node, edge = reference.marginals(unary, transition, self._compact_mask)
         return self._spread(node, edge)
@@ -222,8 +223,8 @@ class LinearChain(Structure):
     def inverse_cdf(self, uniform: Tensor) -> Tensor:
         """Samples at uniform numbers, as in :class:`~structsmooth.structures.distribution.Distribution`."""
         unary, transition = self._accumulated()
-        if self._compiled:
-            y = operators.sample(unary, transition, self._compact_lengths, uniform)
+        if oracles := self._operators:
+            y = oracles.sample(unary, transition, self._compact_lengths, uniform)
         else:
             y = reference.sample(unary, transition, self._compact_mask, uniform)
         return self._spread_labels(y)
@@ -231,6 +232,13 @@ class LinearChain(Structure):
     @property
     def _compiled(self) -> bool:
         return checks.is_compiled(self.backend, self.unary.device)
+
+    @property
+    def _operators(self) -> Any:
+        """The module of the operators that answer, or ``None`` for plain torch."""
+        if self._compiled:
+            return operators
+        return fused if checks.is_fused(self.backend, self.unary.device) else None
 
     def _accumulated(self) -> tuple[Tensor, Tensor]:
         """The same scores without holes."""

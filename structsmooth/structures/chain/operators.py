@@ -143,7 +143,9 @@ def _marginals_backward(
 
 
 @cpu_operator("chain_marginals", _like_marginals, _marginals_backward, _save_marginals)
-def marginals(unary: Tensor, transition: Tensor, lengths: Tensor, per_edge: bool) -> tuple[Tensor, Tensor, Tensor]:
+def log_partition_and_marginals(
+    unary: Tensor, transition: Tensor, lengths: Tensor, per_edge: bool
+) -> tuple[Tensor, Tensor, Tensor]:
     """Log-partition [B], node marginals [B, T, S] and edge marginals [B, T-1, S, S], or [B, 1, S, S] summed over t."""
     from structsmooth.structures.chain import compiled
 
@@ -152,6 +154,18 @@ def marginals(unary: Tensor, transition: Tensor, lengths: Tensor, per_edge: bool
     arrays = (*_arrays(unary, transition, lengths), log_z.numpy(), node.numpy(), edge.numpy())
     over_batch(lambda *bounds: compiled.batch_marginals(*arrays, *bounds), batch, 4 * batch * steps * states**2)
     return log_z, node, edge
+
+
+def log_partition(unary: Tensor, transition: Tensor, lengths: Tensor) -> Tensor:
+    """Log-partition [B]."""
+    log_z: Tensor = log_partition_and_marginals(unary, transition, lengths, transition.shape[1] != 1)[0]
+    return log_z
+
+
+def marginals(unary: Tensor, transition: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """Node marginals [B, T, S] and edge marginals [B, T-1, S, S]."""
+    _, node, edge = log_partition_and_marginals(unary, transition, lengths, True)
+    return node, edge
 
 
 def _sum_to(edge: Tensor, shape: torch.Size) -> Tensor:

@@ -1,0 +1,132 @@
+"""Compiles every Triton kernel for two generations of GPUs, on a machine without any, and prints what each needs.
+
+The compiler (``ptxas``) and the reader of its results (``cuobjdump``) come with Triton. A kernel that spills registers
+to memory fails the command.
+
+    python scripts/compile_kernels.py
+"""
+
+import argparse
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from structsmooth.structures.chain.fused import exponential_kernels, output_kernels
+from structsmooth.structures.chain.fused.tiles import keeps_transitions, tiles_of, top_k_tiles
+
+MODULES = (exponential_kernels, output_kernels)
+ARCHITECTURES = (80, 90)
+STATES = (9, 32, 64, 128, 256)
+RANKS = 5
+
+# Arguments that are no pointers to numbers of the dtype of the scores.
+POINTERS = {"lengths": "*i64", "labels": "*i64", "back": "*i32", "ends": "*i32", "uniform": "*fp64"}
+SIZES = ["steps", "states", "k", "draws", "edge_batch", "edge_step", "moved_batch", "moved_step", "pair_steps"]
+
+
+class Case(NamedTuple):
+    """A kernel with what it is compiled for."""
+
+    label: str
+    kernel: Any
+    constants: dict[str, Any]
+    dtype: str
+
+    def compile(self, architecture: int) -> Any:
+        """The compiled kernel."""
+        constants = dict(self.constants)
+        options = {name: constants.pop(name) for name in ("num_warps", "maxnreg") if name in constants}
+        pointer = f"*{self.dtype}"
+        signature = {
+            name: "constexpr" if name in constants else "i32" if name in SIZES else POINTERS.get(name, pointer)
+            for name in self.kernel.arg_names
+        }
+        source = ASTSource(fn=self.kernel, signature=signature, constexprs=constants)
+        return triton.compile(source, target=GPUTarget("cuda", architecture, 32), options=options)
+
+
+class Needs(NamedTuple):
+    """What a compiled kernel needs: registers of a thread, bytes of shared memory, bytes that a thread spills."""
+
+    registers: int
+    shared: int
+    spilled: int
+
+
+def chain_cases(dtype: str) -> Iterator[Case]:
+    """Kernels of chains, for all numbers of states."""
+    size = {"fp32": 4, "fp64": 8}[dtype]
+    for states in STATES:
+        tiles, kept = tiles_of(states, size), keeps_transitions(states, size, edge_step=0)
+        heavy, best = tiles_of(states, size, heavy=True), top_k_tiles(states, RANKS, size)
+        columns = {"COLUMNS": tiles["COLUMNS"], "num_warps": 1}
+        for shared in {kept, False}:
+            label = f"{states} states" + ", shared transitions" * shared
+            yield Case(label, exponential_kernels.forward, {**tiles, "SHARED": shared}, dtype)
+            for summed in (True, False):
+                own = {**tiles, "SHARED": shared, "SUMMED": summed}
+                yield Case(label + ", summed" * summed, exponential_kernels.backward, own, dtype)
+        for summed in (True, False):
+            label = f"{states} states" + ", summed" * summed
+            yield Case(label, exponential_kernels.tangent, {**heavy, "SUMMED": summed}, dtype)
+        yield Case(f"{states} states", exponential_kernels.sample, columns, dtype)
+        yield Case(f"{states} states, {RANKS} best", output_kernels.top_k, best, dtype)
+        yield Case(f"{states} states", output_kernels.parts, tiles, dtype)
+    yield Case("any states", output_kernels.score, {"POSITIONS": 128}, dtype)
+
+
+def cases() -> Iterator[Case]:
+    """All of them."""
+    for dtype in ("fp32", "fp64"):
+        yield from chain_cases(dtype)
+
+
+def needs(compiled: Any) -> Needs:
+    """Read from the machine code."""
+    folder = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(compiled.asm["cubin"])
+        file.flush()
+        command = [str(folder / "cuobjdump"), "-res-usage", file.name]
+        text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    found = re.search(r"REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)", text)
+    if found is None:
+        raise ValueError(f"cuobjdump did not say what the kernel needs: {text}")
+    registers, stack, _, local = map(int, found.groups())
+    return Needs(registers, compiled.metadata.shared, stack + local)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print the table; the number of kernels that spill."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="part of the names of kernels to compile (default: all)")
+    options = parser.parse_args(arguments)
+    folder = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
+    if not (folder / "ptxas").exists():
+        parser.error(f"this build of Triton has no compiler for NVIDIA's GPUs: {folder / 'ptxas'} is missing")
+    print("| kernel | for | dtype | sm | registers | shared bytes | spilled bytes |")
+    print("| --- | --- | --- | ---: | ---: | ---: | ---: |")
+    spilling = 0
+    for case in cases():
+        name = f"{case.kernel.fn.__module__.removeprefix('structsmooth.structures.')}.{case.kernel.fn.__name__}"
+        if options.only not in name:
+            continue
+        for architecture in ARCHITECTURES:
+            own = needs(case.compile(architecture))
+            spilling += own.spilled > 0
+            row = [name, case.label, case.dtype, architecture, *own]
+            print("|", " | ".join(map(str, row)), "|", flush=True)
+    print(f"\n{spilling or 'No'} kernels spill registers.")
+    return spilling
+
+
+if __name__ == "__main__":
+    sys.exit(min(1, main()))

@@ -1,0 +1,206 @@
+"""The exp oracle of chains by kernels: log-partition function, marginals, their tangents, samples."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from structsmooth.structures.chain import reference
+from structsmooth.structures.chain.fused.tiles import (
+    fits_a_tile,
+    keeps_transitions,
+    sizes_of,
+    strides,
+    summed_to,
+    tiles_of,
+)
+from structsmooth.structures.operators import operator
+
+
+def _like_filter(unary: Tensor, transition: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    batch, steps, _ = unary.shape
+    return unary.new_empty(batch), unary.new_empty(unary.shape), unary.new_empty(batch, steps)
+
+
+def _save_filter(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(*inputs, *output[1:])
+
+
+def _filter_backward(ctx: Any, grad: Tensor | None, *_others: Any) -> tuple[Tensor | None, ...]:
+    if grad is None:
+        return None, None, None
+    unary, transition, lengths, messages, shifts = ctx.saved_tensors
+    summed = transition.shape[1] == 1
+    node, pairs = smooth(unary, transition, lengths, messages, shifts, grad, summed)
+    return node, summed_to(pairs, transition.shape), None
+
+
+@operator("chain_fused_filter", _like_filter, _filter_backward, _save_filter)
+def filter_messages(unary: Tensor, transition: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Log-partition [B], messages [B, T, S] and shifts [B, T], of which the first is differentiable."""
+    from structsmooth.structures.chain.fused import exponential_kernels as kernels  # Triton loads with the first kernel
+
+    unary, transition = unary.contiguous(), transition.contiguous()
+    log_z, messages, shifts = _like_filter(unary, transition, lengths)
+    tiles, sizes = tiles_of(unary.shape[2], unary.itemsize), sizes_of(unary, transition)
+    shared = keeps_transitions(unary.shape[2], unary.itemsize, sizes["edge_step"])
+    with torch.cuda.device_of(unary):
+        kernels.forward[(len(unary),)](
+            unary, transition, lengths, log_z, messages, shifts, **sizes, **tiles, SHARED=shared
+        )
+    return log_z, messages, shifts
+
+
+def _like_smooth(
+    unary: Tensor,
+    transition: Tensor,
+    lengths: Tensor,
+    messages: Tensor,
+    shifts: Tensor,
+    weights: Tensor,
+    summed: bool,
+) -> tuple[Tensor, Tensor]:
+    batch, steps, states = unary.shape
+    return unary.new_empty(unary.shape), unary.new_empty(batch, 1 if summed else steps - 1, states, states)
+
+
+def _save_smooth(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(*inputs[:6])
+    ctx.summed = inputs[6]
+
+
+def _smooth_backward(ctx: Any, grad_node: Tensor | None, grad_pairs: Tensor | None) -> tuple[Tensor | None, ...]:
+    """The second derivatives are symmetric: the gradient is a tangent."""
+    unary, transition, lengths, messages, shifts, weights = ctx.saved_tensors
+    node = torch.zeros_like(unary) if grad_node is None else grad_node
+    pairs = torch.zeros_like(transition) if grad_pairs is None else grad_pairs
+    summed = transition.shape[1] == 1
+    moved, moved_pairs = tangents(unary, transition, lengths, messages, shifts, weights, node, pairs, summed)
+    of_weights = None
+    if ctx.needs_input_grad[5]:
+        marginals, joint = smooth(unary, transition, lengths, messages, shifts, torch.ones_like(weights), ctx.summed)
+        of_weights = (marginals * node).flatten(1).sum(1) + (joint * pairs).flatten(1).sum(1)
+    return moved, summed_to(moved_pairs, transition.shape), None, None, None, of_weights, None
+
+
+@operator("chain_fused_smooth", _like_smooth, _smooth_backward, _save_smooth)
+def smooth(
+    unary: Tensor,
+    transition: Tensor,
+    lengths: Tensor,
+    messages: Tensor,
+    shifts: Tensor,
+    weights: Tensor,
+    summed: bool,
+) -> tuple[Tensor, Tensor]:
+    """Marginals [B, T, S] and [B, T-1, S, S], or [B, 1, S, S] if ``summed``, times the weights [B]."""
+    from structsmooth.structures.chain.fused import exponential_kernels as kernels
+
+    unary, transition = unary.contiguous(), transition.contiguous()
+    node, pairs = _like_smooth(unary, transition, lengths, messages, shifts, weights, summed)
+    tiles, sizes = tiles_of(unary.shape[2], unary.itemsize), sizes_of(unary, transition)
+    one_tile = fits_a_tile(unary.shape[2])
+    scratch = weights if one_tile else torch.empty_like(node[:, 0])
+    if not (summed and one_tile):
+        pairs.zero_()
+    with torch.cuda.device_of(unary):
+        kernels.backward[(len(unary),)](
+            unary, transition, lengths, messages, shifts, weights.contiguous(), node, pairs, scratch, **sizes, **tiles,
+            SHARED=keeps_transitions(unary.shape[2], unary.itemsize, sizes["edge_step"]), SUMMED=summed,
+        )  # fmt: skip
+    return node, pairs
+
+
+def _like_tangents(unary: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
+    transition, lengths, messages, shifts, weights, _, _, summed = others
+    return _like_smooth(unary, transition, lengths, messages, shifts, weights, summed)
+
+
+def _save_tangents(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    unary, transition, lengths, _, _, weights, node, pairs, ctx.summed = inputs
+    ctx.save_for_backward(lengths, unary, transition, weights, node, pairs)
+
+
+def _tangents_backward(ctx: Any, grad_node: Tensor, grad_pairs: Tensor) -> tuple[Tensor | None, ...]:
+    """The third derivatives are computed by torch."""
+    lengths, *arguments = ctx.saved_tensors
+    mask = reference.length_mask(lengths, grad_node.shape[1])
+
+    def turned(unary: Tensor, transition: Tensor, weights: Tensor, node: Tensor, pairs: Tensor) -> Tensor:
+        def expected(unary: Tensor, transition: Tensor) -> Tensor:
+            own, joint = reference.marginals(unary, transition, mask)
+            weight = weights[:, None, None]
+            return (own * weight * node).sum() + (joint * weight.unsqueeze(-1) * pairs).sum()
+
+        moved, moved_pairs = torch.func.grad(expected, (0, 1))(unary, transition.expand(len(unary), -1, -1, -1))
+        total: Tensor = (moved * grad_node).sum() + (moved_pairs * grad_pairs).sum()
+        return total
+
+    unary, transition, weights, node, pairs = torch.func.grad(turned, (0, 1, 2, 3, 4))(*arguments)
+    return unary, transition, None, None, None, weights, node, pairs, None
+
+
+@operator("chain_fused_tangents", _like_tangents, _tangents_backward, _save_tangents)
+def tangents(
+    unary: Tensor,
+    transition: Tensor,
+    lengths: Tensor,
+    messages: Tensor,
+    shifts: Tensor,
+    weights: Tensor,
+    node: Tensor,
+    pairs: Tensor,
+    summed: bool,
+) -> tuple[Tensor, Tensor]:
+    """Derivatives of :func:`smooth` in a direction [B, T, S] and [1 or B, 1 or T-1, S, S] of the scores."""
+    from structsmooth.structures.chain.fused import exponential_kernels as kernels
+
+    unary, transition, node, pairs = (tensor.contiguous() for tensor in (unary, transition, node, pairs))
+    batch, steps, states = unary.shape
+    out, out_pairs = _like_smooth(unary, transition, lengths, messages, shifts, weights, summed)
+    moved, scratch = unary.new_empty(batch, 2, steps, states), unary.new_empty(batch, 2, states)
+    moved_batch, moved_step = strides(pairs)
+    with torch.cuda.device_of(unary):
+        kernels.tangent[(batch,)](
+            unary, transition, lengths, messages, shifts, weights.contiguous(), node, pairs, moved, out,
+            out_pairs.zero_(), scratch, **sizes_of(unary, transition), moved_batch=moved_batch, moved_step=moved_step,
+            **tiles_of(states, unary.itemsize, heavy=True), SUMMED=summed,
+        )  # fmt: skip
+    return out, out_pairs
+
+
+def log_partition(unary: Tensor, transition: Tensor, lengths: Tensor) -> Tensor:
+    """Log-partition function [B]; twice differentiable by kernels, and thrice by torch."""
+    log_z: Tensor = filter_messages(unary, transition, lengths)[0]
+    return log_z
+
+
+def marginals(unary: Tensor, transition: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """Marginals [B, T, S] and [B, T-1, S, S]; differentiable."""
+    _, messages, shifts = filter_messages(unary, transition, lengths)
+    ones = unary.new_ones(len(unary))
+    node, pairs = smooth(unary, transition, lengths, messages.detach(), shifts.detach(), ones, False)
+    return node, pairs
+
+
+def _like_sample(unary: Tensor, transition: Tensor, lengths: Tensor, uniform: Tensor) -> Tensor:
+    return lengths.new_empty(uniform.shape)
+
+
+@operator("chain_fused_sample", _like_sample)
+def sample(unary: Tensor, transition: Tensor, lengths: Tensor, uniform: Tensor) -> Tensor:
+    """Samples [B, n, T] at uniform numbers of that shape."""
+    from structsmooth.structures.chain.fused import exponential_kernels as kernels
+
+    unary, transition = unary.contiguous(), transition.contiguous()
+    log_z, messages, _ = filter_messages(unary, transition, lengths)
+    y = _like_sample(unary, transition, lengths, uniform)
+    tiles, draws = tiles_of(unary.shape[2], unary.itemsize), uniform.shape[1]
+    with torch.cuda.device_of(unary):
+        kernels.sample[(len(unary), draws)](
+            unary, transition, lengths, messages, log_z, uniform.contiguous(), y, draws=draws,
+            **sizes_of(unary, transition), COLUMNS=tiles["COLUMNS"], num_warps=1,
+        )  # fmt: skip
+    return y

@@ -1,0 +1,55 @@
+"""Sizes and tiles of the kernels of chains."""
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from structsmooth.compiled.gpu import launch, power_of_two
+
+# Numbers of a tile of transitions that stays in registers.
+LARGEST = 4096
+
+
+def strides(edges: Tensor) -> tuple[int, int]:
+    """Of contiguous transitions [1 or B, 1 or T-1, S, S] between examples and positions; 0 where they are shared."""
+    batch, steps, states, _ = edges.shape
+    return 0 if batch == 1 else steps * states**2, 0 if steps == 1 else states**2
+
+
+def sizes_of(unary: Tensor, edges: Tensor) -> dict[str, int]:
+    """Sizes and strides, as arguments of kernels."""
+    batch, step = strides(edges)
+    return {"steps": unary.shape[1], "states": unary.shape[2], "edge_batch": batch, "edge_step": step}
+
+
+def tiles_of(states: int, size: int, heavy: bool = False) -> dict[str, int]:
+    """Tiles of transitions for numbers of so many bytes; ``heavy`` kernels need more registers for each number."""
+    columns = max(2, power_of_two(states))
+    rows = columns if columns**2 <= LARGEST else LARGEST // (2 * columns)
+    # One warp needs no barriers, so that small tiles take one, if its registers suffice.
+    alone = rows * columns <= 1024 and size == 4 and not heavy
+    thread = 128 if alone else 64 if heavy and size == 4 else 32
+    return {"ROWS": rows, "COLUMNS": columns, **launch(rows * columns * size, thread)}
+
+
+def keeps_transitions(states: int, size: int, edge_step: int) -> bool:
+    """Whether transitions stay in registers: those that all positions share, in one tile of float32."""
+    return fits_a_tile(states) and size == 4 and edge_step == 0
+
+
+def fits_a_tile(states: int) -> bool:
+    """Whether a tile holds the transitions between all states."""
+    return power_of_two(states) ** 2 <= LARGEST
+
+
+def summed_to(pairs: Tensor, shape: Sequence[int]) -> Tensor:
+    """Statistics [B, 1 or T-1, S, S] summed over the dimensions that are 1 in ``shape``."""
+    shared = [dim for dim in (0, 1) if shape[dim] == 1 != pairs.shape[dim]]
+    return pairs.sum(shared, keepdim=True) if shared else pairs
+
+
+def top_k_tiles(states: int, k: int, size: int) -> dict[str, int]:
+    """Tiles of the top-K oracle, in which the states before are whole."""
+    rows = max(2, power_of_two(states))
+    columns = min(rows, max(2, 2048 // rows))
+    return {"ROWS": rows, "COLUMNS": columns, "RANKS": power_of_two(k), **launch(rows * columns * size, 32)}

@@ -1,0 +1,176 @@
+"""Kernels of chains, in the interpreter, against torch in float64; run by ``tests/test_kernels_run.py``."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from enumeration import FORMS, Potentials, random_chains
+from interpreted.counting import counted
+from torch import Tensor
+from torch.testing import assert_close
+
+from structsmooth import Entropy, LinearChain, StructuralHinge
+
+# Batch, positions, states, lengths: one of each, sizes that are no power of two, and two tiles of 70 states.
+SHAPES = [
+    (3, 6, 5, [6, 1, 4]),
+    (1, 5, 3, [5]),
+    (2, 1, 4, [1, 1]),
+    (2, 4, 1, [4, 3]),
+    (2, 2, 2, [1, 2]),
+    (1, 3, 70, [3]),
+]
+OPTIONS: dict[str, dict[str, Any]] = {"": {}, "ties": {"ties": True}, "forbidden": {"forbidden": 0.25}}
+
+# What numpy says of -inf, which the interpreter computes with.
+pytestmark = pytest.mark.filterwarnings("ignore:(divide by zero|invalid value) encountered:RuntimeWarning")
+
+every_instance = pytest.mark.parametrize(
+    "instance",
+    [
+        pytest.param(random_chains(*shape, form, lengths=lengths, **options), id=f"{shape} {form} {name}")
+        for *shape, lengths in SHAPES
+        for form in FORMS
+        for name, options in OPTIONS.items()
+        if not (name and 1 in shape[:2])
+    ],
+)
+
+
+def on(backend: str, unary: Tensor, transition: Tensor, lengths: Tensor) -> LinearChain:
+    return LinearChain(unary, transition, lengths, backend=backend)
+
+
+def agree(instance: Potentials, query: Callable[[LinearChain], Any], **tolerances: float) -> None:
+    assert_close(query(on("triton", *instance)), query(on("torch", *instance)), **tolerances)
+
+
+def derivatives(query: Callable[[LinearChain], tuple[Tensor, ...]], order: int) -> Callable[[LinearChain], Any]:
+    """Weighted sums of derivatives of a query up to an order."""
+
+    def of(chain: LinearChain) -> list[Tensor]:
+        inputs = [scores.clone().requires_grad_() for scores in chain.potentials]
+        answers, found = query(chain.replace(*inputs)), []
+        for _ in range(order):
+            finite = [torch.where(answer > -torch.inf, answer, 0.0) for answer in answers]
+            weights = [torch.linspace(-1, 2, len(f.flatten()), dtype=f.dtype).view(f.shape) for f in finite]
+            total = torch.stack([(w * f).sum() for w, f in zip(weights, finite, strict=True)]).sum()
+            answers = torch.autograd.grad(total, inputs, create_graph=True, materialize_grads=True)
+            found += [answer.detach() for answer in answers]
+        return found
+
+    return of
+
+
+@every_instance
+def test_exp_oracle(instance: Potentials) -> None:
+    agree(instance, lambda chain: chain.logsumexp())
+    agree(instance, derivatives(lambda chain: (chain.logsumexp(),), order=2))
+    agree(instance, lambda chain: chain.marginals())
+    agree(instance, derivatives(lambda chain: chain.marginals(), order=1))
+
+
+@every_instance
+def test_top_k_oracle(instance: Potentials) -> None:
+    """Ties go to the same outputs, and there may be fewer than K."""
+    for k in (1, 3):
+        agree(instance, lambda chain, k=k: chain.topk(k))
+        agree(instance, derivatives(lambda chain, k=k: (chain.topk(k)[0],), order=1))
+
+
+@every_instance
+def test_scores(instance: Potentials) -> None:
+    y = on("torch", *instance).topk(2)[1][:, -1]
+    agree(instance, lambda chain: chain.score(y))
+    agree(instance, derivatives(lambda chain: (chain.score(y),), order=1))
+
+
+@every_instance
+def test_samples(instance: Potentials) -> None:
+    agree(instance, lambda chain: chain.sample(3, torch.Generator().manual_seed(0)))
+
+
+def test_third_derivatives() -> None:
+    instance = random_chains(2, 3, 2, FORMS[2], lengths=[3, 2])
+    agree(instance, derivatives(lambda chain: (chain.logsumexp(),), order=3))
+    agree(instance, derivatives(lambda chain: chain.marginals(), order=2))
+
+
+def test_derivatives_by_differences() -> None:
+    unary, transition, lengths = random_chains(2, 2, 2, FORMS[1])
+    inputs = unary.requires_grad_(), transition.requires_grad_()
+
+    def log_z(unary: Tensor, transition: Tensor) -> Tensor:
+        return on("triton", unary, transition, lengths).logsumexp()
+
+    assert torch.autograd.gradcheck(log_z, inputs, fast_mode=True)
+    assert torch.autograd.gradgradcheck(log_z, inputs, fast_mode=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_sums_are_at_least_float32(dtype: torch.dtype) -> None:
+    unary, transition, lengths = (t.to(dtype) if t.is_floating_point() else t for t in random_chains(2, 20, 5))
+    double = on("torch", unary.double(), transition.double(), lengths)
+    own = on("triton", unary, transition, lengths)
+    assert own.logsumexp().dtype == torch.float32
+    assert_close(own.logsumexp().double(), double.logsumexp(), rtol=2e-7, atol=0)
+    assert_close(own.marginals()[0].double(), double.marginals()[0], rtol=0, atol=1e-6)
+    assert_close(own.max()[0].double(), double.max()[0], rtol=2e-7, atol=0)
+    assert torch.equal(own.max()[1], double.max()[1])
+
+
+def test_long_chains_lose_no_digits() -> None:
+    """Large scores at 200 positions: torch in float32 errs by 3e-3 here."""
+    unary, transition, _ = random_chains(1, 200, 3)
+    own = LinearChain((unary * 30).float(), (transition * 30).float(), backend="triton")
+    double = own.replace(own.unary.double(), own.transition.double())
+    double.backend = "torch"
+    assert_close(own.logsumexp().double(), double.logsumexp(), rtol=1e-7, atol=0)
+    assert_close(own.marginals()[0].double(), double.marginals()[0], rtol=0, atol=3e-5)
+
+
+def test_masks_and_ends() -> None:
+    unary, transition, _ = random_chains(3, 6, 4)
+    mask = torch.tensor([[1, 0, 1, 1, 0, 1], [0, 0, 1, 1, 1, 1], [0, 0, 0, 0, 0, 0]]).bool()
+    start, stop = unary[0, 0], unary[0, 1]
+    ends: dict[str, Any] = {"mask": mask, "start": start, "stop": stop}
+    a, b = (LinearChain(unary, transition, backend=backend, **ends) for backend in ("triton", "torch"))
+    for query in (lambda c: c.logsumexp(), lambda c: c.marginals(), lambda c: c.topk(2)):
+        assert_close(query(a), query(b))
+
+
+def test_what_is_out_of_range_is_not_read() -> None:
+    """Lengths count as the nearest that there are, and labels that are no state give NaN."""
+    unary, transition, _ = random_chains(2, 3, 2)
+    lengths = torch.tensor([0, 9]), torch.tensor([1, 3])
+    options: dict[str, Any] = {"backend": "triton", "validate_args": False}
+    wrong, right = (LinearChain(unary, transition, own, **options) for own in lengths)
+    assert_close(wrong.logsumexp(), right.logsumexp())
+    score = right.score(torch.tensor([[0, 0, 0], [0, 2, 0]]))
+    assert score.isnan().tolist() == [False, True]
+
+
+def test_results_are_deterministic() -> None:
+    instance = random_chains(3, 6, 5)
+    first, second = (derivatives(lambda c: (c.logsumexp(),), order=2)(on("triton", *instance)) for _ in range(2))
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+@pytest.mark.parametrize("loss", [StructuralHinge.crf(), StructuralHinge(), StructuralHinge(Entropy(0.5))], ids=str)
+def test_a_loss_launches_four_kernels(loss: StructuralHinge) -> None:
+    unary, transition, lengths = random_chains(2, 3, 4)
+    y = torch.zeros(2, 3, dtype=torch.int64)
+    inputs = unary.requires_grad_(), transition.requires_grad_()
+    with counted() as traffic:
+        loss(on("triton", *inputs, lengths), y).backward()
+    assert 3 <= traffic.launches <= 4
+
+
+def test_bytes_of_a_log_partition() -> None:
+    """Of a sequence of 512 positions and 32 states, forward and backward: 3 times inputs and gradients at most."""
+    unary, transition = torch.randn(1, 512, 32, requires_grad=True), torch.randn(32, 32, requires_grad=True)
+    with counted() as traffic:
+        LinearChain(unary, transition, backend="triton").logsumexp().backward()
+    arguments = sum(2 * tensor.nbytes for tensor in (unary, transition))
+    assert arguments < traffic.bytes <= 3 * arguments
