@@ -7,12 +7,11 @@ import torch
 from torch import Tensor
 
 from structsmooth.structures.base import Structure, lengths_of
+from structsmooth.structures.by_mistakes import require_countable
 from structsmooth.structures.candidates import BoxCandidates
-from structsmooth.structures.chain import LinearChain
 from structsmooth.structures.constituents import Constituents
 from structsmooth.structures.segments import SemiMarkov
 from structsmooth.structures.slack import SlackRescaled
-from structsmooth.structures.tree import Tree
 
 
 class Cost(ABC):
@@ -195,18 +194,18 @@ class RescaledMargin:
 
 
 def slack_rescaled(structure: Structure, y: Tensor, cost: Cost) -> SlackRescaled:
-    """The outputs of a chain or of trees, with scores relative to labels and multiplied by a cost.
+    """The outputs of a chain, of trees or of a program, with scores relative to labels and multiplied by a cost.
 
     Raises:
         TypeError: another structure.
         ValueError: labels of the wrong shape or values; under ``validate_args``, a cost that is not positive, or not
             the same for all mistakes in an example. Without it, losses of such examples are +inf.
     """
-    if not isinstance(structure, (LinearChain, Tree)):
-        raise TypeError(f"slack rescaling is for LinearChain and Tree, got {type(structure).__name__}")
-    cost.check_classes(structure.unary.shape[-1])
-    labels, mask = structure.checked_labels(y), structure.mask
-    costs = cost.mistake_cost(labels, structure.lengths.unsqueeze(-1))
+    require_countable(structure)
+    classes, number = structure.as_classes(structure.checked_labels(y))
+    cost.check_classes(number)
+    costs = cost.mistake_cost(classes, lengths_of(structure, y).view(-1, *[1] * (y.dim() - 1))).flatten(1)
+    mask = getattr(structure, "mask", torch.ones_like(classes, dtype=torch.bool)).flatten(1)
     # An example may have no positions.
     largest = torch.where(mask, costs, 0.0).amax(1)
     least = torch.where(mask, costs, torch.inf).amin(1)

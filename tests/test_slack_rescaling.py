@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from enumerated_programs import EnumeratedSegmentations, random_segmentations
 from enumeration import (
     EnumeratedChain,
     EnumeratedTree,
@@ -19,6 +20,8 @@ from enumeration import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from member import Member, potentials_of, with_potentials
+from program_members import PROGRAMS
 from torch import Tensor
 from torch.autograd.functional import vjp
 from torch.testing import assert_close
@@ -28,6 +31,7 @@ from structsmooth import (
     L2,
     BinaryGraph,
     Cost,
+    DynamicProgram,
     Entropy,
     Hamming,
     LinearChain,
@@ -37,6 +41,7 @@ from structsmooth import (
     ModuleProblem,
     NormalizedHamming,
     RescaledMargin,
+    SemiMarkov,
     SlackRescaled,
     SlackRescaledHinge,
     SlackRescaledScores,
@@ -131,6 +136,112 @@ def test_trees_match_enumeration(name: str, potentials: TreePotentials) -> None:
         lambda *scores: EnumeratedTree(*scores, parents, mask),
         (unary, pairwise),
     )
+
+
+PROGRAM_MEMBERS = {name: member for name, member in PROGRAMS.items() if name != "SpanningTree"}
+every_program = pytest.mark.parametrize("member", PROGRAM_MEMBERS.values(), ids=PROGRAM_MEMBERS)
+
+
+def mistakes_of_all(structure: DynamicProgram, twin: Enumeration, y: Tensor) -> list[Tensor]:
+    """Numbers of variables in which the outputs of each example differ from ``y``."""
+    numbers = []
+    for b, outputs in enumerate(twin.outputs):
+        many = structure[torch.full((len(outputs),), b)]
+        classes, correct = (many.as_classes(own)[0] for own in (outputs, y[b].expand_as(outputs)))
+        wrong = (classes != correct) & twin.real[b]
+        numbers.append(wrong.flatten(1).sum(1))
+    return numbers
+
+
+@every_smoother
+@every_program
+def test_programs_match_enumeration(member: Member, name: str) -> None:
+    """Values and gradients, of outputs of every example."""
+    smoother, of_all = SMOOTHERS[name]
+    instance = member.random("least" if name == "exp" else "tiny")
+    y, weights = member.labels(potentials_of(instance)[0]), torch.arange(1.0, 3, dtype=torch.float64)
+    wrong = mistakes_of_all(member.build(*instance), member.twin(*instance), y)
+    loss = SlackRescaledHinge(smoother, reduction="none")
+
+    def enumerated(*potentials: Tensor) -> Tensor:
+        twin = member.twin(*with_potentials(instance, potentials))
+        gold = twin.score(y)
+        return torch.stack([of_all(n * (1 + s - g)) for n, s, g in zip(wrong, twin.scores, gold, strict=True)])
+
+    actual = vjp(lambda *p: loss(member.on(instance)(*p), y), potentials_of(instance), weights)
+    assert_close(actual, vjp(enumerated, potentials_of(instance), weights), **EXACT)
+
+
+@every_program
+def test_the_best_outputs_of_programs(member: Member) -> None:
+    """Whatever ties and forbidden scores there are."""
+    for seed in range(4):
+        instance = member.random("tiny", seed=seed, ties=seed % 2 == 0, forbidden=0.1 if seed > 1 else 0.0)
+        structure, twin = member.build(*instance), member.twin(*instance)
+        y = member.labels(potentials_of(instance)[0])
+        rescaled = SlackRescaled(structure, y, torch.ones(len(y), dtype=torch.float64))
+        values, outputs = rescaled.cost_augmented(y, RescaledMargin()).topk(5)
+        for b, (wrong, scores) in enumerate(zip(mistakes_of_all(structure, twin, y), twin.scores, strict=True)):
+            gold = twin.score(y)[b]
+            allowed = (scores > -INF) & (gold > -INF)
+            expected = torch.where(allowed, wrong * (1 + scores.clamp_min(-99) - gold.clamp_min(-99)), -INF)
+            best = expected.sort(descending=True).values[:5]
+            assert_close(values[b], torch.nn.functional.pad(best, (0, 5 - len(best)), value=-INF), **EXACT)
+            found = outputs[b][values[b] > -INF]
+            assert len(found.unique(dim=0)) == len(found)
+
+
+@every_program
+def test_outputs_by_the_number_of_mistakes(member: Member) -> None:
+    """Of every number, the best ones and sums."""
+    for seed, most in ((0, 3), (1, 20)):
+        instance = member.random("tiny", seed=seed, forbidden=0.1 * seed)
+        structure, twin = member.build(*instance), member.twin(*instance)
+        y = member.labels(potentials_of(instance)[0])
+        costs = Hamming()(structure, y)
+        zeros = [torch.zeros(())] * len(structure.potentials)
+        counts = costs if isinstance(costs, tuple) else (costs, *zeros[1:])
+        values, outputs = structure.topk_by_count(counts, most, 2)
+        sums = structure.logsumexp_by_count(counts, most)
+        for b, (wrong, scores) in enumerate(zip(mistakes_of_all(structure, twin, y), twin.scores, strict=True)):
+            for c in range(most + 1):
+                some = scores[(wrong == c) & (scores > -INF)].sort(descending=True).values
+                assert_close(values[b, c], torch.nn.functional.pad(some, (0, 2), value=-INF)[:2], **EXACT)
+                assert_close(sums[b, c], some.logsumexp(0) if len(some) else torch.tensor(-INF).double(), **EXACT)
+        for c in range(most + 1):
+            found = values[:, c, 0] > -INF
+            scored = torch.where(found.view(-1, *[1] * (y.dim() - 1)), outputs[:, c, 0], y)
+            assert_close(structure.score(scored)[found], values[:, c, 0][found], **EXACT)
+            assert not outputs[:, c, 0][~found].any()
+
+
+@pytest.mark.parametrize("backend", ["compiled", "torch"])
+def test_exactly_k_segments(backend: str) -> None:
+    """With gradients: marginals under the condition."""
+    instance = random_segmentations(1, 5, 2, 4, lengths=[5])
+    structure, twin = SemiMarkov(*instance, backend=backend), EnumeratedSegmentations(*instance)
+    zero = torch.zeros(())
+    counts = (zero, zero, torch.ones(4, 2), zero)
+    values, y = structure.topk_by_count(counts, 3)
+    number = (twin.outputs[0] >= 0).sum(1)
+    for k in range(4):
+        assert_close(values[0, k, 0], torch.where(number == k, twin.scores[0], -INF).max())
+        assert k < 2 or int((y[0, k] >= 0).sum()) == k
+    unary = instance[0].clone().requires_grad_()
+    two = SemiMarkov(unary, *instance[1:], backend=backend).logsumexp_by_count(counts, 3)[0, 2]
+    (probability,) = torch.autograd.grad(two, unary)
+    p = twin.scores[0][number == 2].softmax(0)
+    classes = structure[[0] * len(p)].as_classes(twin.outputs[0][number == 2])[0]
+    assert_close(probability[0], (torch.nn.functional.one_hot(classes, 2) * p[:, None, None]).sum(0))
+
+
+def test_counts_must_fit() -> None:
+    structure = SemiMarkov(*random_segmentations(1, 5, 2, 4, lengths=[5]))
+    with pytest.raises(ValueError, match="counts must have one tensor for each of 4 potentials, got 1"):
+        structure.topk_by_count((torch.zeros(()),), 3)
+    negative = (torch.full((), -1.0), *[torch.zeros(())] * 3)
+    with pytest.raises(ValueError, match="counts of an output must not be negative in all"):
+        structure.topk_by_count(negative, 3)
 
 
 def assert_lists_the_best(structure: LinearChain | Tree, twin: Enumeration, k: int) -> None:
@@ -389,7 +500,7 @@ def test_equal_weights_are_a_multiple() -> None:
 
 def test_other_structures_and_costs_are_refused() -> None:
     graph = BinaryGraph(torch.zeros(1, 2, 2), torch.tensor([[0, 1]]), torch.zeros(1, 1, 2, 2))
-    with pytest.raises(TypeError, match="for LinearChain and Tree, got BinaryGraph"):
+    with pytest.raises(TypeError, match=r"for LinearChain, Tree and structures that are programs, .* got BinaryGraph"):
         SlackRescaledHinge()(graph, torch.zeros(1, 2, dtype=torch.int64))
     chain, y = LinearChain(torch.zeros(1, 2, 2), torch.zeros(2, 2)), torch.zeros(1, 2, dtype=torch.int64)
     with pytest.raises(TypeError, match="needs a Cost"):

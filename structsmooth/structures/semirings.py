@@ -163,7 +163,7 @@ def top_k(recursion: Recursion, k: int, *potentials: Tensor) -> tuple[Tensor, tu
             return recursion(TopK(k), *_shifted(potentials, shifts)).sum(0)
 
         pullback = torch.func.vjp(totals, *_zeros(potentials))[1]
-        slots = torch.eye(k, dtype=values.dtype, device=values.device)
+        slots = torch.eye(values.shape[1], dtype=values.dtype, device=values.device)
         return tuple(torch.stack(own, 1) for own in zip(*map(pullback, slots), strict=True))
 
     parts = outside_inference_mode(indicators, *(potential.detach() for potential in potentials))

@@ -6,17 +6,13 @@ import torch
 from torch import Tensor
 
 from structsmooth.structures import semirings
-from structsmooth.structures.base import Structure, check_k, widened
-from structsmooth.structures.chain import LinearChain
-from structsmooth.structures.chain import mistakes as chains
+from structsmooth.structures.base import Structure, check_k, lengths_of, widened
+from structsmooth.structures.by_mistakes import by_mistakes, require_countable
 from structsmooth.structures.checks import require_device, require_scores, require_shape
-from structsmooth.structures.mistakes import ByMistakes
-from structsmooth.structures.tree import Tree
-from structsmooth.structures.tree import mistakes as trees
 
 
 class SlackRescaled(Structure):
-    """The outputs of a chain or of trees, with scores relative to labels y and multiplied by the Hamming cost.
+    """The outputs of a chain, trees or a program, with scores relative to labels y and multiplied by the Hamming cost.
 
     score(y') = ℓ(y') (margin + score₀(y') − score₀(y)), with score₀ the score of the structure, and ℓ(y') the number
     of labels in which y' differs from y times the cost of a mistake. The potentials are those of the structure and the
@@ -24,14 +20,14 @@ class SlackRescaled(Structure):
     margin as a cost, :class:`~structsmooth.losses.RescaledMargin`, the hinge of this structure is that of slack
     rescaling: see :class:`~structsmooth.SlackRescaledHinge`.
 
-    Oracles are exact: recursions over labels and numbers of mistakes. For chains of length T they take T times (max,
-    top-K) and T² times (exp) the operations of the structure, and as much more memory; for trees of N nodes N (1 + N/S)
-    and N² (1 + N/S) times. Max and top-K of chains are compiled on the CPU; the others are plain torch on any device
-    and backend. Ties go to the least number of mistakes. A forbidden output has score -inf; if the labels are
-    forbidden, all have.
+    Oracles are exact: the product of a program with a counter of mistakes. With up to c mistakes they take c times
+    (max, top-K) and c² times (exp) the operations of the structure, or c times as many again for edges of two tails,
+    and as much more memory. Max and top-K are compiled on the CPU; exp is plain torch on any device. Ties go to the
+    least number of mistakes. A forbidden output has score -inf; if the labels are forbidden, all have.
 
     Args:
-        structure: a :class:`LinearChain` or :class:`Tree` of B examples.
+        structure: a :class:`LinearChain`, a :class:`Tree` or any :class:`DynamicProgram` of B examples, such as
+            :class:`SemiMarkov`, :class:`ProjectiveTree` or :class:`Constituents`.
         y: labels, shaped as an output of :meth:`max`.
         mistake_cost: the cost of a wrong label in each example, positive: [B].
 
@@ -53,16 +49,17 @@ class SlackRescaled(Structure):
 
     is_fractional: ClassVar[bool] = True
 
-    def __init__(self, structure: LinearChain | Tree, y: Tensor, mistake_cost: Tensor) -> None:
-        if not isinstance(structure, (LinearChain, Tree)):
-            raise TypeError(f"slack rescaling is for LinearChain and Tree, got {type(structure).__name__}")
+    def __init__(self, structure: Structure, y: Tensor, mistake_cost: Tensor) -> None:
+        require_countable(structure)
         structure.checked_labels(y)
-        unary = structure.unary
+        first = structure.potentials[0]
         require_scores("mistake_cost", mistake_cost)
-        require_shape("mistake_cost", mistake_cost, "[B]", (len(unary),))
-        require_device("mistake_cost", mistake_cost, "unary", unary)
+        require_shape("mistake_cost", mistake_cost, "[B]", (len(first),))
+        require_device("mistake_cost", mistake_cost, structure.potential_names[0], first)
         self.structure, self.y, self.mistake_cost = structure, y, mistake_cost
-        self.margin = torch.zeros_like(widened(unary)[:, 0, 0])
+        while first.dim() > 1:
+            first = first[:, 0]
+        self.margin = torch.zeros_like(widened(first))
         super().__init__(structure.validate_args)
 
     @property
@@ -73,7 +70,7 @@ class SlackRescaled(Structure):
     @property
     def lengths(self) -> Tensor:
         """Number of variables of each example: int64 [B]."""
-        return self.structure.lengths
+        return lengths_of(self.structure, self.y)
 
     def replace(self, *potentials: Tensor) -> "SlackRescaled":
         """The same outputs, labels and costs with other potentials."""
@@ -84,7 +81,9 @@ class SlackRescaled(Structure):
 
     def batched(self) -> "SlackRescaled":
         """The same outputs with a row for each example in all potentials."""
-        return self._with(self.structure.batched(), self.y, self.mistake_cost, self.margin)
+        structure = self.structure.batched()
+        assert structure is not None  # those that can be counted have rows
+        return self._with(structure, self.y, self.mistake_cost, self.margin)
 
     def __getitem__(self, index: Any) -> "SlackRescaled":
         rows = torch.arange(len(self), device=self.y.device)[index].view(-1)
@@ -126,7 +125,7 @@ class SlackRescaled(Structure):
             rescaled = self._rescaled(scores.flatten(1), costs, labels)
             return rescaled.sort(dim=1, descending=True, stable=True).indices[:, :k]
 
-        scores, y = _by_mistakes(self.structure, self.y).topk(k, best)
+        scores, y = by_mistakes(self.structure, self.y).topk(k, best)
         return self._rescaled(scores, self._costs(y), labels), y
 
     def logsumexp(self) -> Tensor:
@@ -134,12 +133,14 @@ class SlackRescaled(Structure):
 
         Outputs with c mistakes have scores times the cost of c mistakes: one recursion for each c.
         """
-        labels, (batch, most) = self.structure.score(self.y), self.y.shape
+        labels, structure = self.structure.score(self.y), self.structure.batched()
+        assert structure is not None
+        batch, most = len(labels), by_mistakes(structure, self.y).size - 1
         rows = torch.arange(batch, device=self.y.device).repeat_interleave(most)
         costs = self._costs_of_counts(most + 1)[:, 1:]  # those of the labels are 0, and so is their score
-        structure = self.structure.batched()[rows]
+        structure = structure[rows]
         scaled = (widened(p) * costs.flatten().view(-1, *[1] * (p.dim() - 1)) for p in structure.potentials)
-        sums = _by_mistakes(structure.replace(*scaled), self.y[rows]).logsumexp().view(batch, most, most + 1)
+        sums = by_mistakes(structure.replace(*scaled), self.y[rows], most + 1).logsumexp().view(batch, most, most + 1)
         wrong = sums[:, :, 1:].diagonal(dim1=1, dim2=2)  # scores multiplied by c, of outputs with c mistakes
         allowed = (labels > -torch.inf).unsqueeze(1)
         slack = (self.margin - torch.where(labels > -torch.inf, labels, 0.0)).unsqueeze(1)
@@ -155,7 +156,10 @@ class SlackRescaled(Structure):
 
     def _costs(self, y: Tensor) -> Tensor:
         """Costs [B, K] of outputs [B, K, ...]."""
-        mistakes = ((y != self.y.unsqueeze(1)) & self.structure.mask.unsqueeze(1)).sum(2)
+        correct, _ = self.structure.as_classes(self.y)
+        real = getattr(self.structure, "mask", torch.ones_like(correct, dtype=torch.bool))
+        wrong = [(self.structure.as_classes(own)[0] != correct) & real for own in y.unbind(1)]
+        mistakes = torch.stack([own.flatten(1).sum(1) for own in wrong], 1)
         return self.mistake_cost.to(self.margin.dtype).unsqueeze(1) * mistakes
 
     def _costs_of_counts(self, count: int) -> Tensor:
@@ -163,11 +167,7 @@ class SlackRescaled(Structure):
         numbers = torch.arange(count, device=self.y.device)
         return self.mistake_cost.to(self.margin.dtype).unsqueeze(1) * numbers
 
-    def _with(self, structure: LinearChain | Tree, y: Tensor, mistake_cost: Tensor, margin: Tensor) -> "SlackRescaled":
+    def _with(self, structure: Structure, y: Tensor, mistake_cost: Tensor, margin: Tensor) -> "SlackRescaled":
         rescaled = SlackRescaled(structure, y, mistake_cost)
         rescaled.margin = margin
         return rescaled
-
-
-def _by_mistakes(structure: LinearChain | Tree, y: Tensor) -> ByMistakes:
-    return chains.by_mistakes(structure, y) if isinstance(structure, LinearChain) else trees.by_mistakes(structure, y)

@@ -21,7 +21,7 @@ def _array(tensor: Tensor) -> Any:
     return tensor.detach().contiguous().numpy()
 
 
-def _inputs(scores: Tensor, which: Tensor, handle: int) -> tuple[Program, Any, Any]:
+def inputs(scores: Tensor, which: Tensor, handle: int) -> tuple[Program, Any, Any]:
     """The program, scores and root nodes."""
     program = program_of(handle)
     smallest, largest = which.aminmax() if which.numel() else (0, 0)
@@ -62,7 +62,7 @@ def top_k(scores: Tensor, which: Tensor, handle: int, k: int) -> tuple[Tensor, T
     """Values [B, k] and outputs [B, k, M]."""
     from structsmooth.structures.programs import compiled  # numba loads with the first program
 
-    program, array, roots = _inputs(scores, which, handle)
+    program, array, roots = inputs(scores, which, handle)
     values = scores.new_empty(len(scores), k)
     used = torch.full((len(scores), k, program.longest), program.scores)
     if k == 1:
@@ -98,7 +98,7 @@ def marginals(scores: Tensor, which: Tensor, handle: int) -> tuple[Tensor, Tenso
     """Log-partition [B] and probabilities [B, P]."""
     from structsmooth.structures.programs import compiled
 
-    program, array, roots = _inputs(scores, which, handle)
+    program, array, roots = inputs(scores, which, handle)
     log_z, parts = _like_marginals(scores, which, handle)
     arrays = (program.arrays, array, roots, log_z.numpy(), parts.numpy())
     over_batch(lambda *bounds: compiled.batch_marginals(*arrays, *bounds), len(parts), 10 * len(parts) * program.edges)
@@ -128,7 +128,7 @@ def tangents(scores: Tensor, directions: Tensor, which: Tensor, handle: int) -> 
     """Derivatives [B, P] of the probabilities in directions [B, P] of the scores."""
     from structsmooth.structures.programs import compiled
 
-    program, array, roots = _inputs(scores, which, handle)
+    program, array, roots = inputs(scores, which, handle)
     parts: Tensor = scores.new_empty(scores.shape)
     arrays = (program.arrays, array, _array(directions), roots, parts.numpy())
     over_batch(lambda *bounds: compiled.batch_tangents(*arrays, *bounds), len(scores), 20 * len(scores) * program.edges)
@@ -145,7 +145,7 @@ def max_marginals_gradient(scores: Tensor, weights: Tensor, which: Tensor, handl
     """Gradient [B, P] of the sum of max-marginals weighted by [B, P], without those of -inf."""
     from structsmooth.structures.programs import compiled
 
-    program, array, roots = _inputs(scores, which, handle)
+    program, array, roots = inputs(scores, which, handle)
     out: Tensor = scores.new_empty(scores.shape)
     arrays = (program.arrays, array, roots, _array(weights), out.numpy())
     loop = compiled.batch_max_marginals_gradient
@@ -163,7 +163,7 @@ def max_marginals(scores: Tensor, which: Tensor, handle: int) -> Tensor:
     """Max-marginals [B, P]."""
     from structsmooth.structures.programs import compiled
 
-    program, array, roots = _inputs(scores, which, handle)
+    program, array, roots = inputs(scores, which, handle)
     out: Tensor = scores.new_empty(scores.shape)
     arrays = (program.arrays, array, roots, out.numpy())
     over_batch(lambda *bounds: compiled.batch_max_marginals(*arrays, *bounds), len(out), 4 * len(out) * program.edges)
@@ -179,7 +179,7 @@ def sample(scores: Tensor, which: Tensor, uniform: Tensor, handle: int) -> Tenso
     """Outputs [B, n, M] at uniform numbers [B, n, D]; -1 for an example without any."""
     from structsmooth.structures.programs import compiled
 
-    program, array, roots = _inputs(scores, which, handle)
+    program, array, roots = inputs(scores, which, handle)
     used = torch.full((*uniform.shape[:2], program.longest), -1)
     arrays = (program.arrays, program.depth, array, roots, _array(uniform), used.numpy())
     operations = 10 * len(scores) * (program.edges + uniform.shape[1] * program.depth)

@@ -13,10 +13,10 @@ from structsmooth.structures.programs.levels import Level, Levels
 from structsmooth.structures.semirings import Log, Semiring, TopK, inverse_cdf, outside_inference_mode
 
 
-def _values(semiring: Semiring, scores: Tensor, levels: Levels) -> Tensor:
+def node_values(semiring: Semiring, scores: Tensor, levels: Levels) -> Tensor:
     """Semiring sums [B, 1 + N, R] of the derivations from each node, by places; the first is that of a missing tail."""
     batch = len(scores)
-    padded = _padded(scores)
+    padded = padded_scores(scores)
     values = semiring.embed(scores.new_zeros(batch, 1))
     for level in levels.levels:
         below = values[:, level.left]
@@ -27,7 +27,7 @@ def _values(semiring: Semiring, scores: Tensor, levels: Levels) -> Tensor:
     return values
 
 
-def _padded(scores: Tensor) -> Tensor:
+def padded_scores(scores: Tensor) -> Tensor:
     """Scores [B, P + 2], with 0 for a missing one and -inf for that of no edge."""
     return pad(pad(scores, (0, 1)), (0, 1), value=-torch.inf)
 
@@ -36,7 +36,7 @@ def _product(semiring: Semiring, left: Tensor, right: Tensor) -> Tensor:
     return left + right if left.shape[-1] == 1 else semiring.product(left, right)
 
 
-def _at_root(values: Tensor, root: Tensor) -> Tensor:
+def at_root(values: Tensor, root: Tensor) -> Tensor:
     """Of each example, the values [B, R] of its root."""
     index = root.view(-1, 1, 1).expand(-1, 1, values.shape[-1])
     return values.gather(1, index).squeeze(1)
@@ -44,7 +44,7 @@ def _at_root(values: Tensor, root: Tensor) -> Tensor:
 
 def logsumexp(scores: Tensor, root: Tensor, levels: Levels) -> Tensor:
     """Log-partition function [B]."""
-    return _at_root(_values(Log(), scores, levels), root).squeeze(-1)
+    return at_root(node_values(Log(), scores, levels), root).squeeze(-1)
 
 
 def marginals(scores: Tensor, root: Tensor, levels: Levels) -> Tensor:
@@ -61,21 +61,21 @@ def marginals(scores: Tensor, root: Tensor, levels: Levels) -> Tensor:
 
 def top_k(scores: Tensor, root: Tensor, levels: Levels, k: int, longest: int) -> tuple[Tensor, Tensor]:
     """Values [B, k] and outputs [B, k, M], which are read off the gradients of the values."""
-    values = _at_root(_values(TopK(k), scores, levels), root)
+    values = at_root(node_values(TopK(k), scores, levels), root)
     values = torch.where(values > -torch.inf, values, -torch.inf)
 
     def counts(scores: Tensor) -> Tensor:
         def totals(moved: Tensor) -> Tensor:
-            return _at_root(_values(TopK(k), scores + moved, levels), root).sum(0)
+            return at_root(node_values(TopK(k), scores + moved, levels), root).sum(0)
 
         pullback = torch.func.vjp(totals, torch.zeros_like(scores))[1]
         return torch.stack([pullback(slot)[0] for slot in torch.eye(k).to(scores)], 1)
 
     numbers = outside_inference_mode(counts, scores.detach())
-    return values, _listed(torch.where(values.unsqueeze(-1) > -torch.inf, numbers, 0.0), longest)
+    return values, listed(torch.where(values.unsqueeze(-1) > -torch.inf, numbers, 0.0), longest)
 
 
-def _listed(counts: Tensor, longest: int) -> Tensor:
+def listed(counts: Tensor, longest: int) -> Tensor:
     """Lists [..., M] of the indices that are counted [..., P], each as often as it counts; P behind them."""
     reached = counts.round().long().cumsum(-1)
     places = torch.arange(longest, device=counts.device).expand(*counts.shape[:-1], longest)
@@ -85,7 +85,7 @@ def _listed(counts: Tensor, longest: int) -> Tensor:
 def max_marginals(scores: Tensor, root: Tensor, levels: Levels) -> Tensor:
     """Largest value [B, P] of an output that uses each score."""
     count = scores.shape[1]
-    values, padded = _values(TopK(1), scores, levels).squeeze(-1), _padded(scores)
+    values, padded = node_values(TopK(1), scores, levels).squeeze(-1), padded_scores(scores)
     around = torch.full_like(values, -torch.inf).scatter(1, root.unsqueeze(1), 0.0)
     best = torch.full_like(padded, -torch.inf)
     end = values.shape[1]
@@ -114,7 +114,7 @@ def sample(scores: Tensor, root: Tensor, levels: Levels, uniform: Tensor, longes
     Those of an example without any are -1.
     """
     batch, n, depth = uniform.shape
-    values, padded = _values(Log(), scores, levels).squeeze(-1), _padded(scores)
+    values, padded = node_values(Log(), scores, levels).squeeze(-1), padded_scores(scores)
     nodes = levels.nodes
     example = torch.arange(batch, device=scores.device)[:, None]
     stack = torch.zeros(batch, n, depth + 2, dtype=torch.int64, device=scores.device)

@@ -1,6 +1,7 @@
 """Structures whose outputs are the derivations of a program."""
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor
 from structsmooth.structures import checks
 from structsmooth.structures.base import Structure, check_k, widened
 from structsmooth.structures.programs import operators, reference
+from structsmooth.structures.programs.counters import ByCount, CompiledByCount, by_count
 from structsmooth.structures.programs.levels import Levels, levels_of
 from structsmooth.structures.programs.program import Program
 from structsmooth.structures.semirings import outside_inference_mode
@@ -61,8 +63,7 @@ class Derived(Structure):
 
     def listed(self, values: Tensor, used: Tensor) -> tuple[Tensor, Tensor]:
         """Values [B, K], and the outputs that use the scores ``used`` [B, K, M]; 0 where values are -inf."""
-        y = self.outputs(used)
-        return values, torch.where((values > -torch.inf).view(*values.shape, *[1] * (y.dim() - 2)), y, 0)
+        return values, _where_feasible(values, self.outputs(used))
 
     def _statistics(self, parts: Tensor) -> tuple[Tensor, ...]:
         """Statistics in the space of potentials, from those [B, P] of the scores: the adjoint of the linear map."""
@@ -167,6 +168,51 @@ class DynamicProgram(Derived):
         best = self.read_max_marginals(values)
         return torch.where(best > -torch.inf, best, -torch.inf)  # without the gradient of what is impossible
 
+    def topk_by_count(self, counts: Sequence[Tensor], most: int, k: int = 1) -> tuple[Tensor, Tensor]:
+        """The k best outputs for each number of something: of mistakes, of segments, of words with a label.
+
+        Args:
+            counts: how much each part counts, whole numbers that broadcast to the potentials, one tensor for each; no
+                output may have less than 0 in all.
+            most: the largest number; outputs with more are left out.
+            k: number of outputs for each.
+
+        Returns:
+            Values [B, most + 1, k], differentiable, -inf where there are fewer outputs; outputs [B, most + 1, k, ...].
+        """
+        k, counter = check_k(k), self.by_count(counts, most + 1)
+        batch, size = len(self.potentials[0]), counter.size
+        values, y = counter.topk(k, lambda scores: torch.arange(size * k, device=scores.device).expand(batch, -1))
+        return values.unflatten(1, (size, k)), _where_feasible(values, y).unflatten(1, (size, k))
+
+    def logsumexp_by_count(self, counts: Sequence[Tensor], most: int) -> Tensor:
+        """Log-partition functions [B, most + 1] of the outputs with each number of something; twice differentiable.
+
+        Arguments are those of :meth:`topk_by_count`. Their gradients are marginals under the condition that an output
+        has that number.
+        """
+        return self.by_count(counts, most + 1).logsumexp()
+
+    def by_count(self, counts: Sequence[Tensor], size: int | None = None) -> ByCount | CompiledByCount:
+        """The product of the program with a counter from 0 to size - 1, or as far as needed; see :meth:`topk_by_count`.
+
+        Raises:
+            ValueError: the wrong number of counts; under ``validate_args``, an output whose count is negative.
+        """
+        whole = self.batched()
+        if len(counts) != len(whole.potentials):
+            raise ValueError(
+                f"counts must have one tensor for each of {len(whole.potentials)} potentials, got {len(counts)}"
+            )
+        pairs = zip(counts, whole.potentials, strict=True)
+        added = whole.replace(*(own.detach().to(torch.float64).expand(p.shape) for own, p in pairs))
+        if size is None:
+            size = 1 + _largest_count(added)
+        if self.validate_args and bool((added.replace(*(-p for p in added.potentials)).max()[0] > 0).any()):
+            raise ValueError("counts of an output must not be negative in all")
+        numbers, program = added.program_scores().round().long(), self.program()
+        return by_count(self.program_scores(), numbers, self.sizes(), program, size, self._compiled, self.outputs)
+
     def read_max_marginals(self, values: Tensor) -> Tensor:
         """Max-marginals of the first potentials, from those [B, P] of the scores of the program.
 
@@ -202,3 +248,16 @@ class DynamicProgram(Derived):
     @property
     def _compiled(self) -> bool:
         return checks.is_compiled(self.backend, self.potentials[0].device)
+
+
+def _where_feasible(values: Tensor, y: Tensor) -> Tensor:
+    """Outputs [B, K, ...], 0 where values [B, K] are -inf."""
+    return torch.where((values > -torch.inf).view(*values.shape, *[1] * (y.dim() - 2)), y, 0)
+
+
+def _largest_count(added: DynamicProgram) -> int:
+    """Of all outputs, or as many as they have variables where Python may not read it."""
+    y = added.max()
+    if checks.can_read_values():
+        return int(y[0].clamp_min(0).max()) if len(y[0]) else 0
+    return y[1].shape[1:].numel()

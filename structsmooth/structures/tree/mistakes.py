@@ -1,57 +1,93 @@
-"""Outputs of trees by number of mistakes: the recursion of :mod:`.reference` over a semiring of polynomials."""
+"""Outputs of trees by number of mistakes: trees of one shape are a program; in torch, a recursion over polynomials."""
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
-from structsmooth.structures.mistakes import ByMistakes, counted
+from structsmooth.structures.checks import can_read_values
+from structsmooth.structures.programs import Program, ProgramBuilder, cached_program
+from structsmooth.structures.programs.counters import ByCount, CompiledByCount, Polynomials
 from structsmooth.structures.semirings import Semiring
 from structsmooth.structures.tree import Tree, reference
 
+_PADDING = -2
 
-def by_mistakes(tree: Tree, y: Tensor) -> ByMistakes:
+
+def by_mistakes(tree: Tree, y: Tensor) -> ByCount | CompiledByCount:
     """The outputs of trees by the number of labels in which they differ from ``y`` [B, N]."""
     unary, pairwise = tree._accumulated()
+    (batch, nodes, states), labels = unary.shape, tree.checked_labels(y)
+    wrong = (torch.arange(states, device=y.device) != labels.unsqueeze(-1)) & tree.mask.unsqueeze(-1)
     forest = reference.forest(tree.parents, tree.mask)
-    labels = tree.checked_labels(y).gather(1, forest.nodes).unsqueeze(-1)
-    wrong = (torch.arange(unary.shape[2], device=unary.device) != labels) & forest.real.unsqueeze(-1)
-    wrong = torch.nn.functional.pad(wrong, (0, 0, 0, 1))  # what all roots hang on is no mistake
+    ordered = pad(wrong.gather(1, forest.nodes.unsqueeze(-1).expand_as(wrong)), (0, 0, 0, 1)).long()
 
     def recursion(semiring: Semiring, unary: Tensor, pairwise: Tensor) -> Tensor:
-        polynomials = Polynomials(semiring, wrong)
+        polynomials = _Mistakes(semiring, 1 + nodes, ordered)
         return polynomials.split(reference.recursion(polynomials, unary, pairwise, forest))
 
-    return ByMistakes(unary, pairwise, recursion)
+    plain = ByCount((unary, pairwise), recursion, 1 + nodes, lambda parts: parts[0].argmax(-1))
+    if not (tree._compiled and can_read_values()):
+        return plain
+    shapes: dict[tuple[int, ...], list[int]] = {}
+    for b, parents in enumerate(torch.where(tree.mask, tree.parents, _PADDING).tolist()):
+        shapes.setdefault(tuple(parents), []).append(b)
+    root = torch.zeros(batch, dtype=torch.int64)
+    groups = [(labelings(shape, states), torch.tensor(rows), root[rows]) for shape, rows in shapes.items()]
+    counts = pad(wrong.flatten(1).long(), (0, nodes * states**2))
+
+    def outputs(used: Tensor) -> Tensor:
+        place = torch.where(used < nodes * states, used // states, nodes)
+        y = torch.zeros(*used.shape[:2], nodes + 1, dtype=torch.int64)
+        return y.scatter(2, place, used % states)[..., :nodes]
+
+    return CompiledByCount(plain, torch.cat([unary.flatten(1), pairwise.flatten(1)], 1), counts, groups, outputs)
 
 
-class Polynomials(Semiring):
-    """Polynomials in the number of mistakes, 0 to N, over another semiring: their coefficients are [..., (N + 1) R].
+class _Mistakes(Polynomials):
+    """Scores [B, N + 1, S] of nodes, and of what all roots hang on, have ``wrong`` [B, N + 1, S] mistakes."""
 
-    Args:
-        semiring: of the coefficients.
-        wrong: which states of the nodes, and of what all roots hang on, are mistakes: [B, N + 1, S].
-    """
-
-    def __init__(self, semiring: Semiring, wrong: Tensor) -> None:
-        self.semiring, self.wrong, self.most = semiring, wrong, wrong.shape[1] - 1
-
-    def split(self, values: Tensor) -> Tensor:
-        """Values [..., (N + 1) R] as [..., N + 1, R]."""
-        coefficients: Tensor = values.unflatten(-1, (self.most + 1, -1))
-        return coefficients
+    def __init__(self, semiring: Semiring, size: int, wrong: Tensor) -> None:
+        super().__init__(semiring, size)
+        self.wrong = wrong
 
     def embed(self, scores: Tensor) -> Tensor:
-        """Scores [B, N + 1, S] of all nodes as monomials."""
-        return counted(self.semiring.embed(scores), self.wrong, self.most).flatten(-2)
+        """Scores as monomials."""
+        return self.shifted(super().embed(scores), self.wrong)
 
-    def sum(self, values: Tensor, dim: int) -> Tensor:
-        """Sums of the coefficients."""
-        return self.semiring.sum(self.split(values), dim).flatten(-2)
 
-    def product(self, left: Tensor, right: Tensor) -> Tensor:
-        """The sums over all ways to divide the mistakes between ``left`` and ``right``."""
-        first, second = self.split(left), self.split(right)
-        counts = torch.arange(self.most + 1, device=left.device)
-        rest = counts - counts[:, None]  # [a, c]: of c mistakes, those that are not among the first a
-        second = torch.where((rest >= 0)[..., None], second[..., rest.clamp_min(0), :], -torch.inf)
-        pairs = self.semiring.product(first.unsqueeze(-2).expand_as(second), second)
-        return self.semiring.sum(pairs, pairs.dim() - 3).flatten(-2)
+@cached_program
+def labelings(parents: tuple[int, ...], states: int) -> Program:
+    """Scores of labels (node, label), then of pairs (node, label of its parent, own label).
+
+    Of the branch of a node there is one program node for each label; another one each adds the branch of a child, and
+    what all roots hang on has one label.
+
+    Args:
+        parents: of each node; -1 for a root, and -2 for no node.
+        states: number of labels S.
+    """
+    count = len(parents)
+    builder = ProgramBuilder(scores=count * states * (1 + states))
+    children: dict[int, list[int]] = {v: [] for v in (-1, *range(count))}
+    for v, parent in enumerate(parents):
+        if parent != _PADDING:
+            children[parent].append(v)
+    order = [-1]
+    for v in order:
+        order += children[v]
+    label, next_node = np.arange(states), 0
+    last: dict[int, np.ndarray] = {}
+    for v in reversed(order):
+        above = 1 if v < 0 else states
+        own = next_node + np.arange(above)
+        builder.add(own, index=-1 if v < 0 else v * states + label)
+        next_node += above
+        for child in children[v]:
+            sent, joined = next_node + np.arange(above), next_node + above + np.arange(above)
+            pairs = count * states + (child * states + label[:, None]) * states + label
+            builder.add(sent[:, None], last.pop(child), index=-1 if v < 0 else pairs)
+            builder.add(joined, own, sent)
+            own, next_node = joined, next_node + 2 * above
+        last[v] = own
+    return builder.build()
