@@ -1,6 +1,8 @@
 """What commands say on standard error while they work, and how much of it."""
 
 import os
+import sys
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -67,3 +69,44 @@ def tracked_file(path: str | os.PathLike[str], description: str) -> Iterator[Buf
             cast(BinaryIO, file), size, description=description, console=console, disable=disable, transient=True
         ) as tracked:
             yield BufferedReader(cast(RawIOBase, tracked), 1 << 20)
+
+
+@contextmanager
+def stage(text: str) -> Iterator[None]:
+    """Say what this block does: a line that moves on a terminal, a line that stays elsewhere."""
+    if verbosity() is Verbosity.QUIET:
+        yield
+        return
+    from rich.console import Console
+    from rich.markup import escape
+
+    console, started = Console(stderr=True), time.perf_counter()
+    if console.is_terminal:
+        with console.status(escape(text)):
+            yield
+    else:
+        tell(f"{text} ...")
+        yield
+    if verbosity() is Verbosity.VERBOSE:
+        tell(f"{text}: {time.perf_counter() - started:.1f} s")
+
+
+def counted(count: int, what: str) -> str:
+    """A number of things in words.
+
+    Example:
+        >>> counted(1, "example"), counted(1200, "example")
+        ('1 example', '1,200 examples')
+    """
+    return f"{count:,} {what}" + ("" if count == 1 else "s")
+
+
+def warn(text: str) -> None:
+    """Warn on standard error, unless commands are to be quiet."""
+    if verbosity() is not Verbosity.QUIET:
+        tell(f"warning: {text}")
+
+
+def tell(text: str) -> None:
+    """Write a line to standard error."""
+    print(f"structsmooth: {text}", file=sys.stderr, flush=True)

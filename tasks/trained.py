@@ -11,8 +11,8 @@ from torch import Tensor
 
 from structsmooth import __version__
 from structsmooth.checkpoint import check_file, file_checksum, load_state, save_state, write_atomic
+from structsmooth.experiments import Experiment
 from structsmooth.solvers import SOLVERS, Solver
-from structsmooth.solvers.checks import parse_lam
 from structsmooth.solvers.state import Callback
 from structsmooth.tasks import TASKS, FittedTask, Task, load_task
 from structsmooth.tasks.base import Predictions, Split, unseen_warning
@@ -163,13 +163,11 @@ def train(
     if isinstance(examples, (str, Path)):
         examples = task.read(str(examples), "train")
     solver = SOLVERS[task.solver](**task.hyperparameters) if solver is None else solver
-    fitted, text = task.fit(examples), str(task.lam if lam is None else lam)
+    fitted, rule = task.fit(examples), task.lam if lam is None else lam
     problem = fitted.problem(examples)
-    value, limit = parse_lam(text, problem.n, "lam"), task.passes if passes is None else passes
-    result = solver.solve(problem, lam=value, passes=limit, seed=seed, callbacks=callbacks)
-    names = {cls: name for name, cls in SOLVERS.items()}
-    settings = asdict(task) | asdict(solver) | {"lam": text, "passes": limit, "seed": seed}
-    settings["solver"] = names.get(type(solver), type(solver).__name__)
+    experiment = Experiment(solver, rule, task.passes if passes is None else passes, seed)
+    value, settings = experiment.lam_of(problem), asdict(task) | experiment.settings()
+    result = experiment.run(problem, measure=callbacks)
     description = {"task": _name(type(task)), "settings": settings, "n": problem.n, "lam": value, "metrics": {}}
     return TrainedModel(
         fitted, result.weights, description | {"status": result.status.value, "message": result.message}

@@ -12,6 +12,7 @@ from source_tree import LIBRARY, ROOT, module_names
 
 import structsmooth
 import structsmooth.estimators
+import structsmooth.experiments
 import structsmooth.markup
 import structsmooth.models
 import structsmooth.report
@@ -94,6 +95,7 @@ def test_links_lead_to_files(path):
 PACKAGES = [
     structsmooth,
     structsmooth.estimators,
+    structsmooth.experiments,
     structsmooth.markup,
     structsmooth.models,
     structsmooth.report,

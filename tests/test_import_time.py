@@ -33,6 +33,35 @@ def test_import_defers_heavy_dependencies(code: str, deferred: set[str]) -> None
     assert deferred.isdisjoint(imported_by(code))
 
 
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["no-such-command"]], ids=" ".join)
+def test_the_program_answers_without_torch(arguments: list[str]) -> None:
+    assert {"torch", "numpy", *DEFERRED}.isdisjoint(imported_by(called(arguments)))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "tasks"),
+    [
+        (["train", "ner", "--help"], {"structsmooth.tasks.text"}),
+        (["compare", "multilabel", "--help"], {"structsmooth.tasks.multilabel"}),
+        (["info", "--help"], set()),
+    ],
+    ids=" ".join,
+)
+def test_a_command_loads_the_task_that_it_runs(arguments: list[str], tasks: set[str]) -> None:
+    rooms = {name for name in imported_by(called(arguments)) if name.startswith("structsmooth.tasks.")}
+    assert {name for name in rooms if (ROOT / "tasks" / name.split(".")[2]).is_dir() and name.count(".") == 2} == tasks
+
+
+def called(arguments: list[str]) -> str:
+    """The code of a call of the program that ends it."""
+    return f"""
+from structsmooth.cli import main
+try:
+    main({arguments})
+except SystemExit:
+    pass"""
+
+
 def test_names_are_what_type_checkers_see() -> None:
     (block,) = [
         node

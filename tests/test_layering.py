@@ -47,6 +47,7 @@ LAYERS = [
     {"structsmooth.solvers.__init__"},
     {"structsmooth"},
     {"structsmooth.models"},
+    {"structsmooth.experiments"},
     {"structsmooth.text"},
     {"structsmooth.markup", "structsmooth.plots"},
     {"structsmooth.tasks"},

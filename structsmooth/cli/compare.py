@@ -14,17 +14,16 @@ from structsmooth.checkpoint import write_atomic
 from structsmooth.cli.comparison import best_settings, comparison_table, gaps_table
 from structsmooth.cli.data import TrainingData, add_data_flags, add_task_flags
 from structsmooth.cli.flags import parse_solvers
-from structsmooth.cli.keeper import Keeper
-from structsmooth.cli.logs import Logs, add_log_flags, file_name, logs
-from structsmooth.cli.model import ModelDirectory
+from structsmooth.cli.layout import PRESENTATION, add_log_flags
 from structsmooth.cli.report import progress_bar
-from structsmooth.cli.stages import PRESENTATION, stage
+from structsmooth.experiments import Experiment, Logs, RunFolder, file_name, open_logs
 from structsmooth.files import checksum
 from structsmooth.history import History
+from structsmooth.messages import stage
 from structsmooth.plots import Bands, plot_comparison
 from structsmooth.problems import Problem
 from structsmooth.smoothing import Max
-from structsmooth.solvers import SOLVERS, Progress, Solver, Status
+from structsmooth.solvers import SOLVERS, Solver, Status
 from structsmooth.solvers.checks import parse_lam
 from structsmooth.tasks import load_task
 
@@ -38,15 +37,14 @@ _REHEARSAL = 12
 
 @dataclass(frozen=True)
 class _Run:
-    """One solver at one λ with one seed, and the directory that keeps it."""
+    """One solver at one λ with one seed, and the folder that keeps it."""
 
     label: str
     solver: Solver[Any]
     lam_text: str
     lam: float
     seed: int
-    settings: dict[str, Any]
-    directory: ModelDirectory
+    folder: RunFolder
 
     def __str__(self) -> str:
         return f"{self.label}, λ = {self.lam_text}, seed {self.seed}"
@@ -70,7 +68,7 @@ def compare(options: Namespace) -> int:
         _check(problem, runs, options.passes)
     histories: dict[str, dict[str, list[History]]] = {text: {label: [] for label in solvers} for text in lams}
     try:
-        with logs(options) as written:
+        with open_logs(options.log_json, options.csv, options.tensorboard) as written:
             for run in runs:
                 histories[run.lam_text][run.label].append(_history(run, data, options.passes, written))
     except KeyboardInterrupt:
@@ -85,7 +83,7 @@ def load_runs(out: str | Path) -> dict[str, dict[str, list[History]]]:
     """Histories of the runs that ``compare --out`` keeps, by λ and solver, one for each seed."""
     found: dict[str, dict[str, list[History]]] = {}
     for folder in sorted(Path(out, "runs").glob("*/*/*")):
-        settings, history = ModelDirectory(folder).load_history()
+        settings, history = RunFolder(folder).load_history()
         found.setdefault(f"{settings['lam']:.3g}", {}).setdefault(settings["solver"], []).append(history)
     return found
 
@@ -161,7 +159,7 @@ def _runs(
     for (text, lam), (label, solver), seed in product(lams.items(), solvers.items(), _seeds(options)):
         path = Path(options.out, "runs", file_name(label), file_name(text), str(seed))
         own = {"solver": label, "lam": lam, "seed": seed} | asdict(solver)
-        yield _Run(label, solver, text, lam, seed, settings | own, ModelDirectory(path))
+        yield _Run(label, solver, text, lam, seed, RunFolder(path, settings | own))
 
 
 def _check(problem: Problem, runs: Sequence[_Run], passes: int) -> None:
@@ -170,7 +168,7 @@ def _check(problem: Problem, runs: Sequence[_Run], passes: int) -> None:
     Every solver also makes some passes over a few examples, so that its loops are compiled before the clock runs.
     """
     for run in runs:
-        run.directory.check_settings(run.settings)
+        run.folder.check_settings()
     few = problem.subset(torch.arange(min(problem.n, 2)))
     for run in {(run.label, run.lam_text): run for run in runs}.values():
         _rehearse(run, few, min(passes, _REHEARSAL))
@@ -185,28 +183,16 @@ def _rehearse(run: _Run, few: Problem, passes: int) -> None:
 
 def _history(run: _Run, data: TrainingData, passes: int, written: Logs) -> History:
     """The history of a run up to some passes; passes that were not saved are made now."""
-    resume = run.directory.load_checkpoint(run.solver, run.settings)
-    names = {"solver": run.label, "lam": run.lam_text, "seed": run.seed}
-    written.keep((row.as_dict() for row in (resume[1] if resume else ()) if row.passes <= passes), **names)
-
-    def measure(progress: Progress[Any]) -> None:
-        for split, held_out in data.held_out.items():
-            metrics, _ = held_out.measure(data.task, progress.state.weights)
-            progress.row.metrics[data.metric(split)] = metrics[data.headline]
-
     headline = data.metric(list(data.held_out)[-1]) if data.held_out else ""
-    bar = progress_bar(passes, headline, str(run), done=resume[0].passes if resume else 0)
-    with bar as draw, Keeper(lambda progress: run.directory.save_checkpoint(progress, run.settings)) as keeper:
-        result = run.solver.solve(
-            data.problem,
-            lam=run.lam,
-            passes=passes,
-            seed=run.seed,
-            callbacks=(measure, keeper, written.callback(**names), draw),
-            resume=resume,
-        )
-    if result.status is Status.INTERRUPTED:
-        raise KeyboardInterrupt
+    result = Experiment(run.solver, run.lam, passes, run.seed).run(
+        data.problem,
+        measure=[data.measure_all],
+        log=written.of(solver=run.label, lam=run.lam_text, seed=run.seed),
+        show=lambda done: progress_bar(passes, headline, str(run), done=done),
+        folder=run.folder,
+        resume=True,
+        whole=True,
+    )
     if result.status is Status.DIVERGED:
         print(f"structsmooth: {run}: {result.message}", file=sys.stderr)
     return History(row for row in result.history if row.passes <= passes)

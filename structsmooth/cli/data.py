@@ -9,8 +9,9 @@ from torch import Tensor
 
 from structsmooth import processes
 from structsmooth.cli.flags import add_flags, from_flags
-from structsmooth.cli.stages import counted, stage, warn
+from structsmooth.messages import counted, stage, warn
 from structsmooth.problems import Problem, partitioned, sharded
+from structsmooth.solvers import Progress
 from structsmooth.tasks import FittedTask, Task, load_task
 from structsmooth.tasks.base import Split, unseen_warning
 
@@ -116,6 +117,20 @@ class TrainingData:
     def watched_metric(self) -> str:
         """The name of the metric to watch, with its split."""
         return self.headline if self.watched is None else self.metric(self.watched)
+
+    def measure_watched(self, progress: Progress[Any]) -> None:
+        """Add the metrics of the split to watch to the row of a pass."""
+        if self.watched is not None:
+            progress.row.metrics.update(self.held_out[self.watched].measure(self.task, progress.state.weights)[0])
+
+    def measure_all(self, progress: Progress[Any]) -> None:
+        """Add the metric to watch on all splits to the row of a pass."""
+        for split in self.held_out:
+            progress.row.metrics[self.metric(split)] = self.headline_of(split, progress.state.weights)
+
+    def headline_of(self, split: str, weights: Tensor) -> float:
+        """The metric to watch on a split, under some weights."""
+        return self.held_out[split].measure(self.task, weights)[0][self.headline]
 
     def metric(self, split: str) -> str:
         """The name of the metric to watch on a split."""

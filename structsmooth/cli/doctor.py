@@ -6,7 +6,7 @@ import platform
 import sys
 import tempfile
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -20,8 +20,8 @@ from rich.table import Table
 
 from structsmooth import __version__
 from structsmooth.cli.self_test import check_oracles, check_training
-from structsmooth.cli.stages import stage
 from structsmooth.files import DATA_VARIABLE
+from structsmooth.messages import stage
 from structsmooth.tasks import TASKS, load_task
 
 # Modules that each optional extra of the package brings.
@@ -67,7 +67,7 @@ def doctor(options: Namespace) -> int:
     return 1 if faults else 0
 
 
-def add_doctor(parser: ArgumentParser) -> None:
+def add_doctor(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     """Arguments of the command."""
     parser.add_argument("--json", action="store_true", help="print the findings as one JSON object")
 

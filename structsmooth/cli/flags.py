@@ -3,7 +3,7 @@
 import inspect
 import re
 from argparse import ArgumentParser, ArgumentTypeError, BooleanOptionalAction, Namespace
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, fields
 from types import MappingProxyType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -42,13 +42,6 @@ def known_solver(name: str) -> str:
         asked = f"invalid choice: {name!r}{suggestion(name, SOLVERS)}"
         raise ArgumentTypeError(f"{asked}: expected one of {', '.join(SOLVERS)}")
     return name
-
-
-def unrecognized(others: Sequence[str], known: Iterable[str]) -> str:
-    """What is said of arguments that no flag takes; ``known`` are the flags."""
-    flags = dict.fromkeys(known)
-    shown = (other + (suggestion(other, flags) if other.startswith("--") else "") for other in others)
-    return f"unrecognized arguments: {' '.join(shown)}"
 
 
 def from_flags(cls: type[T], options: Namespace) -> T:

@@ -7,8 +7,8 @@ from itertools import pairwise
 import torch
 
 from structsmooth.cli.data import HeldOut
-from structsmooth.cli.stages import stage
 from structsmooth.files import checksum
+from structsmooth.messages import stage
 from structsmooth.problems import Problem
 from structsmooth.tasks import FittedTask, Task, load_task
 

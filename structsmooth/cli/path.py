@@ -16,9 +16,10 @@ from structsmooth import BCFW, RegularizationPath, SolutionPath, Status
 from structsmooth.checkpoint import write_atomic
 from structsmooth.cli.data import SPLITS, TrainingData, add_data_flags, add_task_flags
 from structsmooth.cli.flags import parse_solvers
-from structsmooth.cli.logs import Logs, add_log_flags, logs
+from structsmooth.cli.layout import add_log_flags
 from structsmooth.cli.report import markdown_table, terminal_bar
-from structsmooth.cli.stages import stage
+from structsmooth.experiments import Logs, open_logs
+from structsmooth.messages import stage
 from structsmooth.plots import plot_path, plot_path_costs
 from structsmooth.problems import Problem
 from structsmooth.solvers import Breakpoint, grid_search
@@ -34,7 +35,7 @@ _INTERRUPTED = 130
 def path(options: Namespace) -> int:
     """Compute the solutions of a task for all λ of a range, and measure them."""
     data = TrainingData.read(options)
-    with logs(options) as written:
+    with open_logs(options.log_json, options.csv, options.tensorboard) as written:
         return _computed(data, options, written)
 
 
@@ -80,8 +81,7 @@ def measured(found: SolutionPath, data: TrainingData) -> dict[float, dict[str, f
         point, weights = points[j], found.weights(j)
         row = {"oracle calls": float(point.oracle_calls), "seconds": point.seconds}
         row |= {"objective": point.objective, "gap": point.gap}
-        for split, held_out in data.held_out.items():
-            row[data.metric(split)] = held_out.measure(data.task, weights)[0][data.headline]
+        row |= {data.metric(split): data.headline_of(split, weights) for split in data.held_out}
         rows[point.lam] = row
     return rows
 

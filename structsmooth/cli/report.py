@@ -17,9 +17,8 @@ from rich.progress import (
 from rich.progress import Progress as ProgressBar
 from rich.table import Table
 
-from structsmooth.cli.stages import tell
 from structsmooth.history import History
-from structsmooth.messages import Verbosity, shown_on, verbosity
+from structsmooth.messages import Verbosity, shown_on, tell, verbosity
 from structsmooth.solvers import Progress
 from structsmooth.solvers.progress import TimeLeft
 from structsmooth.solvers.state import Callback

@@ -1,11 +1,10 @@
 """The command ``tune``: cross-validation over the options of ``train``."""
 
-import json
 import math
 import re
 import shlex
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -18,21 +17,18 @@ from structsmooth.checkpoint import write_atomic
 from structsmooth.cli.data import add_data_flags
 from structsmooth.cli.flags import from_flags
 from structsmooth.cli.folds import Splits
-from structsmooth.cli.logs import Logs, add_log_flags, file_name, logs
+from structsmooth.cli.layout import PRESENTATION, add_log_flags
+from structsmooth.cli.main import parsed
 from structsmooth.cli.report import markdown_table, progress_bar
-from structsmooth.cli.stages import PRESENTATION
+from structsmooth.experiments import Experiment, Logs, RunFolder, RunLog, file_name, open_logs
 from structsmooth.plots import plot_tuning
 from structsmooth.solvers import SOLVERS, Status
 from structsmooth.solvers.checks import parse_lam
-from structsmooth.solvers.state import Callback
 from structsmooth.tasks import Task, load_task
 
 # Options that runs do not depend on, and flags of train that have no place in a grid.
 _NOT_SETTINGS = {"run", "command", "out", "resume", "overwrite", "train", "dev", "test", *PRESENTATION}
 _NOT_TUNED = ("--test", "--resume", "--overwrite")
-
-# Options of ``train``, from its arguments.
-Parse = Callable[[Sequence[str]], Namespace]
 
 
 @dataclass(frozen=True)
@@ -91,7 +87,7 @@ def tune(options: Namespace) -> int:
     splits = Splits(options)
     outcomes = []
     try:
-        with logs(options) as written:
+        with open_logs(options.log_json, options.csv, options.tensorboard) as written:
             for setting in settings:
                 runs = [_run(setting, splits, name, Path(options.out), written) for name in splits.names]
                 scores = [run["metrics"].get(setting.task.headline, math.nan) for run in runs]
@@ -104,8 +100,8 @@ def tune(options: Namespace) -> int:
     return 0
 
 
-def add_tune(parser: ArgumentParser, parse: Parse) -> None:
-    """The options of the command; the others are those of ``train``, which ``parse`` reads."""
+def add_tune(parser: ArgumentParser, arguments: Sequence[str]) -> None:
+    """The options of the command; the others are those of ``train``."""
     parser.add_argument("task", metavar="TASK", help="a task of structsmooth train")
     add_data_flags(parser, ("train", "dev"))
     group = parser.add_argument_group(
@@ -121,7 +117,7 @@ def add_tune(parser: ArgumentParser, parse: Parse) -> None:
     group.add_argument("--seed", type=int, default=0, help="of folds, draws and training (default: 0)")
     group.add_argument("--out", metavar="DIR", help="table, figure and runs (default: runs/tune-TASK)")
     add_log_flags(parser, "pass of each run")
-    parser.set_defaults(parse=parse, choices=[])
+    parser.set_defaults(choices=[])
 
 
 def axes(arguments: Sequence[str]) -> dict[str, list[list[str]]]:
@@ -170,10 +166,10 @@ def _settings(options: Namespace) -> list[Setting]:
         chosen = dict(zip(grid, point, strict=True))
         arguments = [part for choice in point for part in choice] + ["--seed", str(options.seed)]
         values = {name: choice[-1].removeprefix("--") for name, choice in chosen.items() if len(grid[name]) > 1}
-        parsed = options.parse(["train", options.task, *arguments])
-        setting = Setting(values, arguments, parsed)
-        parse_lam(parsed.lam, 1, "--lam")
-        from_flags(SOLVERS[parsed.solver], parsed)
+        chosen_options = parsed(["train", options.task, *arguments])
+        setting = Setting(values, arguments, chosen_options)
+        parse_lam(chosen_options.lam, 1, "--lam")
+        from_flags(SOLVERS[chosen_options.solver], chosen_options)
         _ = setting.task
         settings.append(setting)
     return settings
@@ -182,43 +178,30 @@ def _settings(options: Namespace) -> list[Setting]:
 def _run(setting: Setting, splits: Splits, name: str, out: Path, written: Logs) -> dict[str, Any]:
     """What a run left; it is made now if it was not finished before."""
     settings = {key: value for key, value in vars(setting.options).items() if key not in _NOT_SETTINGS}
-    settings = json.loads(json.dumps(settings | splits.files | {"split": name}))
-    path = out / "runs" / file_name(str(setting)) / f"{name}.json"
-    names = {"setting": str(setting), "split": name}
-    if path.exists():
-        run = _finished(path, settings)
-        written.keep(run.get("history", ()), **names)
-        return run
-    run = _trained(setting, splits, name, written.callback(**names))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, json.dumps({"settings": settings, **run}, indent=1))
-    return run
+    place = out / "runs" / file_name(str(setting)) / name
+    folder = RunFolder(place, settings | splits.files | {"split": name})
+    log = written.of(setting=str(setting), split=name)
+    if (record := folder.finished()) is not None:
+        log.keep(record["history"])
+        return record
+    record = _trained(setting, splits, name, folder, log)
+    folder.finish(record)
+    return record
 
 
-def _finished(path: Path, settings: dict[str, Any]) -> dict[str, Any]:
-    try:
-        run: dict[str, Any] = json.loads(path.read_text())
-        found = run["settings"]
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
-        raise ValueError(f"{path}: not a run of structsmooth tune ({error})") from error
-    for key in {*found, *settings}:
-        if found.get(key) != settings.get(key):
-            raise ValueError(
-                f"{path} is of a run with {key} = {found.get(key)!r}, not {settings.get(key)!r}: choose another --out"
-            )
-    return run
-
-
-def _trained(setting: Setting, splits: Splits, name: str, log: Callback) -> dict[str, Any]:
+def _trained(setting: Setting, splits: Splits, name: str, folder: RunFolder, log: RunLog) -> dict[str, Any]:
     options = setting.options
     fitted, problem, held_out = splits.of(setting.task, name)
-    solver, lam = from_flags(SOLVERS[options.solver], options), parse_lam(options.lam, problem.n)
-    with progress_bar(options.passes, "", f"{setting}, {name}") as draw:
-        result = solver.solve(problem, lam=lam, passes=options.passes, seed=options.seed, callbacks=(log, draw))
-    if result.status is Status.INTERRUPTED:
-        raise KeyboardInterrupt
-    diverged = result.status is Status.DIVERGED
-    last = result.history[-1]
+    solver = from_flags(SOLVERS[options.solver], options)
+    result = Experiment(solver, options.lam, options.passes, options.seed).run(
+        problem,
+        log=log,
+        show=lambda done: progress_bar(options.passes, "", f"{setting}, {name}", done=done),
+        folder=folder,
+        resume=True,
+        whole=True,
+    )
+    diverged, last = result.status is Status.DIVERGED, result.history[-1]
     return {
         "metrics": {} if diverged else held_out.measure(fitted, result.weights)[0],
         "message": result.message,

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from structsmooth.estimators.matrices import as_tensor
 from structsmooth.estimators.validation import EarlyStopping, ValidationScores
+from structsmooth.experiments import Experiment
 from structsmooth.history import History, Row
 from structsmooth.problems import Problem
 from structsmooth.solvers import (
@@ -34,9 +35,8 @@ from structsmooth.solvers import (
     certify,
 )
 from structsmooth.solvers.bcfw import BCFWState
-from structsmooth.solvers.checks import parse_lam
 from structsmooth.solvers.dual.base import DualSolver
-from structsmooth.solvers.state import Work
+from structsmooth.solvers.state import Callback, Work
 
 SolverLike = str | Solver[Any]
 
@@ -93,23 +93,21 @@ class SolvedEstimator(BaseEstimator):
         self._stream = None
         if sample_weight is not None:
             problem = problem.weighted(sample_weight)
-        lam = parse_lam(self._lam_rule, problem.mass)
+        experiment = Experiment(solver, self._lam_rule, self.max_iter, self._seed())
         shown = [PrintProgress(self.max_iter, sys.stdout)] if self.verbose else []
-        callbacks = [*([validation] if validation else []), *shown]
-        settings: dict[str, Any] = {"passes": self.max_iter, "seed": self._seed(), "callbacks": callbacks}
+        callbacks: list[Callback] = [*([validation] if validation else []), *shown]
         try:
-            result = solver.solve(problem, lam=lam, start=_start(solver, start), **settings)
+            result = experiment.run(problem, measure=callbacks, start=_start(solver, start), whole=True)
         finally:
             for line in shown:
                 line.finish()
-        if result.status is Status.INTERRUPTED:
-            raise KeyboardInterrupt
         misses_tolerance = result.status not in (Status.CONVERGED, Status.STOPPED) and solver.gap_tolerance > 0
         if misses_tolerance and result.row.gap is not None:
             warnings.warn(f"{type(self).__name__}: {result.message}", ConvergenceWarning, stacklevel=3)
         best = validation.best if isinstance(validation, EarlyStopping) else result
         weights, row = best.weights, best.row
-        self.weights_, self.history_, self.lam_ = weights.numpy(force=True), result.history, lam
+        self.weights_, self.history_ = weights.numpy(force=True), result.history
+        self.lam_ = experiment.lam_of(problem)
         self.objective_, self.n_iter_ = row.objective, result.history[-1].passes
         self.gap_ = np.nan if row.gap is None else row.gap
         return result

@@ -12,6 +12,7 @@ from torch import Tensor
 from structsmooth import __version__
 from structsmooth.checkpoint import load_state, save_state, write_atomic
 from structsmooth.estimators.tokens import DictFeatures, KernelRows, NumberRows, TokenFeatures, WordFeatures
+from structsmooth.experiments import solver_name
 from structsmooth.history import History
 from structsmooth.kernels import KernelFeatures
 from structsmooth.solvers import SOLVERS, Solver
@@ -72,10 +73,9 @@ def _plain_parameters(parameters: dict[str, Any]) -> dict[str, Any]:
     if callable(kernel):
         raise ValueError("a kernel that is a function cannot be saved as JSON; take joblib, or a kernel by its name")
     if isinstance(solver, Solver):
-        names = {cls: name for name, cls in SOLVERS.items()}
-        if type(solver) not in names:
+        if type(solver) not in SOLVERS.values():
             raise ValueError(f"solver must be one of structsmooth.solvers.SOLVERS to be saved, got {solver}")
-        solver = [names[type(solver)], asdict(solver)]
+        solver = [solver_name(solver), asdict(solver)]
     if isinstance(weights, dict):
         weights = list(weights.items())
     plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in parameters.items()}

@@ -11,7 +11,7 @@ import pytest
 from structsmooth import SolutionPath
 from structsmooth.cli import main
 from structsmooth.cli.compare import load_runs
-from structsmooth.cli.model import ModelDirectory
+from structsmooth.experiments import RunFolder
 from structsmooth.history import History
 from structsmooth.solvers import BCFW
 
@@ -71,7 +71,7 @@ def test_records_of_a_comparison_are_those_of_its_runs(capsys):
         (solver, lam, seed) for lam in ("1/n", "0.2") for solver in ("sgd", "bcfw") for seed in (0, 3)
     ]
     for (solver, lam, seed), own in records.items():
-        _, history = ModelDirectory(f"out/runs/{solver}/{lam.replace('/', '-')}/{seed}").load_history()
+        _, history = RunFolder(Path(f"out/runs/{solver}/{lam.replace('/', '-')}/{seed}")).load_history()
         assert own == rows(history)
         assert [record["passes"] for record in own] == [0, 1, 2, 3]
         assert events(f"events/{solver}/{lam.replace('/', '-')}/{seed}") == pytest.approx(history.column("objective"))
@@ -109,7 +109,7 @@ def test_logs_of_a_search_are_of_all_its_runs(monkeypatch, capsys):
     assert [*records] == runs
     for (setting, split), own in records.items():
         place = f"{setting.replace(' ', '-').replace('/', '-')}/{split}"
-        assert own == json.loads(Path(f"out/runs/{place}.json").read_text())["history"]
+        assert own == json.loads(Path(f"out/runs/{place}/run.json").read_text())["history"]
         assert [record["passes"] for record in own] == [0, 1, 2, 3]
         assert Path("events", place).exists() == ((setting, split) in runs[2:])
     assert records[runs[0]] == started[runs[0]]

@@ -80,7 +80,7 @@ def test_it_writes_a_table_a_figure_and_the_best_command(capsys):
 
 def test_development_data_take_the_place_of_folds():
     assert main(tuning("--dev", "dev.txt", grid=["--lam", "1/n"])) == 0
-    assert [*runs()] == ["runs/as-given/dev.json"]
+    assert [*runs()] == ["runs/as-given/dev/run.json"]
     assert main([*tuning(grid=["--lam", "1/n"])[:-2], "--dev", "dev.txt"]) == 0
     assert rows("runs/tune-ner") == rows()
     (_, row) = rows()
@@ -155,7 +155,10 @@ def test_runs_with_other_settings_are_refused(capsys):
     grid = ["--lam", "1/n", "10/n"]
     assert main(tuning("--dev", "dev.txt", grid=grid)) == 0
     assert main(tuning("--dev", "dev.txt", "--seed", "1", grid=grid)) == 2
-    assert "of a run with seed = 0, not 1: choose another --out" in capsys.readouterr().err
+    assert (
+        "of a run with seed = 0, not 1: resume with the same options, or start anew in another --out"
+        in capsys.readouterr().err
+    )
 
 
 def test_errors_are_ranked_from_the_least():

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from structsmooth.cli import keeper
-from structsmooth.cli.keeper import Keeper
+from structsmooth.experiments import folder
+from structsmooth.experiments.folder import Keeper
 from structsmooth.history import History, Row
 from structsmooth.solvers import Progress
 
@@ -20,7 +20,7 @@ class Runner:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
         self.saved: list[tuple[int, int]] = []
-        monkeypatch.setattr(keeper, "time", SimpleNamespace(perf_counter=lambda: self.now))
+        monkeypatch.setattr(folder, "time", SimpleNamespace(perf_counter=lambda: self.now))
 
     def run(self, passes: int, *, one_pass: float, one_save: float, fault: type[BaseException] | None = None) -> None:
         """Keep numbers of passes and rows that were saved."""

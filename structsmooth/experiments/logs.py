@@ -1,17 +1,17 @@
 """Logs of runs, a record for each pass or breakpoint: lines of JSON, a table in CSV, or TensorBoard."""
 
-import csv
 import json
 import re
 import sys
-from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from csv import DictWriter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
 from structsmooth import processes
-from structsmooth.solvers.state import Callback
+from structsmooth.solvers import Progress
 
 Values = Mapping[str, Any]
 _Write = Callable[[Values, Values], None]
@@ -39,23 +39,35 @@ class Logs:
             for write in self._files:
                 write(names, record)
 
-    def callback(self, **names: Any) -> Callback:
-        """What adds each pass of a run."""
-        return lambda progress: self.write(progress.row.as_dict(), **names)
+    def of(self, **names: Any) -> "RunLog":
+        """The log of one run."""
+        return RunLog(self, names)
 
 
-def add_log_flags(parser: ArgumentParser, what: str = "pass") -> None:
-    """A flag for each kind of log, whose records are of ``what``."""
-    group = parser.add_argument_group(f"logs, written after each {what}")
-    group.add_argument("--log-json", metavar="FILE", help=f"a line of JSON for each {what}; - is standard error")
-    group.add_argument("--csv", metavar="FILE", help=f"a table with a row for each {what}")
-    help_events = "event files, those of several runs in folders (pip install 'structsmooth[tensorboard]')"
-    group.add_argument("--tensorboard", metavar="DIR", help=help_events)
+@dataclass(frozen=True)
+class RunLog:
+    """The log of one run with some names: a callback that adds each pass."""
+
+    logs: Logs
+    names: Values
+
+    def __call__(self, progress: Progress[Any]) -> None:
+        """Add a pass."""
+        self.logs.write(progress.row.as_dict(), **self.names)
+
+    def keep(self, records: Iterable[Values]) -> None:
+        """Add records of the run that an earlier command made."""
+        self.logs.keep(records, **self.names)
 
 
 @contextmanager
-def logs(options: Namespace) -> Iterator[Logs]:
-    """The logs that flags ask for; of several processes, the first writes them.
+def open_logs(log_json: str | None = None, csv: str | None = None, tensorboard: str | None = None) -> Iterator[Logs]:
+    """Logs in some files; of several processes, the first writes them.
+
+    Args:
+        log_json: file of lines of JSON; ``"-"`` for standard error.
+        csv: file of a table.
+        tensorboard: folder of event files.
 
     Raises:
         ImportError: TensorBoard is asked for and not installed.
@@ -67,14 +79,14 @@ def logs(options: Namespace) -> Iterator[Logs]:
     files: list[_Write] = []
     streams: list[_Write] = []
     with ExitStack() as stack:
-        if options.tensorboard:
-            streams.append(stack.enter_context(_tensorboard_log(Path(options.tensorboard))))
-        if options.log_json == "-":
+        if tensorboard:
+            streams.append(stack.enter_context(_tensorboard_log(Path(tensorboard))))
+        if log_json == "-":
             streams.append(_json_log(sys.stderr))
-        elif options.log_json:
-            files.append(_json_log(stack.enter_context(open(options.log_json, "w", encoding="utf-8"))))
-        if options.csv:
-            files.append(_csv_log(Path(options.csv)))
+        elif log_json:
+            files.append(_json_log(stack.enter_context(open(log_json, "w", encoding="utf-8"))))
+        if csv:
+            files.append(_csv_log(Path(csv)))
         yield Logs(files, streams)
 
 
@@ -102,7 +114,7 @@ def _csv_log(path: Path) -> _Write:
         anew = not rows[-1].keys() <= columns.keys()
         columns.update(dict.fromkeys(rows[-1]))
         with open(path, "w" if anew else "a", newline="", encoding="utf-8") as file:
-            table = csv.DictWriter(file, list(columns), lineterminator="\n")
+            table = DictWriter(file, list(columns), lineterminator="\n")
             if anew:
                 table.writeheader()
             table.writerows(rows if anew else rows[-1:])

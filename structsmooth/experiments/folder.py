@@ -1,24 +1,36 @@
-"""A model directory: weights, task, history, pictures, and the checkpoint a run resumes from."""
+"""The folder of a run: its checkpoint, from which it can go on, and its record."""
 
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from structsmooth import processes
 from structsmooth.checkpoint import load_state, load_values, save_state, write_atomic
 from structsmooth.history import History, Row
-from structsmooth.plots import plot_history
 from structsmooth.solvers import Progress, Solver, State
-from structsmooth.tasks.trained import TrainedModel, describe
 
 # What a run that was killed may leave.
 _BEFORE_THE_FIRST_CHECKPOINT = {"history.jsonl", "checkpoint.safetensors", "checkpoint.parts"}
+# What the checkpoint of a run has beside tensors.
+_RUN = {"settings", "state", "history"}
+# Writing checkpoints takes about one part in so many of the time.
+PATIENCE = 10.0
 
 
-class ModelDirectory:
-    """The files of one training run, in a directory made when something is saved; loading executes no code."""
+@dataclass(frozen=True)
+class RunFolder:
+    """The files of one run, in a folder that is made when something is saved; loading executes no code.
 
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+    Args:
+        path: of the folder.
+        settings: of the run, as plain JSON, which a run that goes on from its checkpoint must have, too.
+    """
+
+    path: Path
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
     def claim(self, *, resume: bool, overwrite: bool) -> None:
         """Refuse a directory whose files a run would replace unasked.
@@ -39,7 +51,7 @@ class ModelDirectory:
                 "or choose another --out"
             )
 
-    def save_checkpoint(self, progress: Progress[Any], settings: dict[str, Any]) -> None:
+    def save_checkpoint(self, progress: Progress[Any]) -> None:
         """Save a run after a pass, so that it can go on from there.
 
         The first of several processes saves its state; the others too, if the states are parts of a whole.
@@ -53,9 +65,9 @@ class ModelDirectory:
         rows = [row.as_dict() for row in progress.history]
         # First, so that it is complete wherever the checkpoint is of a complete run.
         write_atomic(self.path / "history.jsonl", progress.history.to_json_lines())
-        save_state(self._checkpoint, tensors, {"settings": settings, "state": numbers, "history": rows})
+        save_state(self._checkpoint, tensors, {"settings": dict(self.settings), "state": numbers, "history": rows})
 
-    def load_checkpoint(self, solver: Solver[Any], settings: dict[str, Any]) -> tuple[State, History] | None:
+    def load_checkpoint(self, solver: Solver[Any]) -> tuple[State, History] | None:
         """State and history of the run to resume; ``None`` if there is no checkpoint.
 
         Raises:
@@ -64,7 +76,7 @@ class ModelDirectory:
         if not self._checkpoint.exists():
             return None
         tensors, values = load_state(self._checkpoint)
-        self._check(values, settings)
+        self._check_run(values)
         history = History(Row.from_dict(row) for row in values["history"])
         state = solver.state_type.joined(tensors, values["state"])
         if state.partitioned and processes.rank() > 0:
@@ -81,39 +93,61 @@ class ModelDirectory:
         values = load_values(self._checkpoint)
         return values["settings"], History(Row.from_dict(row) for row in values["history"])
 
-    def check_settings(self, settings: dict[str, Any]) -> None:
+    def check_settings(self) -> None:
         """Raise the errors of :meth:`load_checkpoint`, without reading the state."""
         if self._checkpoint.exists():
-            self._check(load_values(self._checkpoint), settings)
+            self._check_run(load_values(self._checkpoint))
 
-    def save_model(self, model: TrainedModel, history: History) -> list[str]:
-        """Save a trained model, its history and pictures of both: what was saved."""
-        model.save(self.path)
-        write_atomic(self.path / "history.jsonl", history.to_json_lines())
-        about = model.description
-        title = f"{about['task']}: {about['settings']['solver']}, λ = {about['lam']:.3g}"
-        metric = model.task.task.headline
-        label = f"{model.watched} {metric.replace('_', ' ').upper()}"
-        plot_history(history, self.path / "curves.png", metric, title, label)
-        return ["model", "history.jsonl", "curves.png", *model.task.draw_model(model.weights, self.path)]
+    def keeper(self, solver: Solver[Any]) -> "Keeper":
+        """A callback that saves a run of a solver here."""
+        # Processes that save parts of a state must save the same pass.
+        together = solver.state_type.partitioned and processes.count() > 1
+        return Keeper(self.save_checkpoint, 0.0 if together else PATIENCE)
+
+    def finished(self) -> dict[str, Any] | None:
+        """The record that :meth:`finish` wrote; ``None`` if there is none.
+
+        Raises:
+            ValueError: the record is damaged, or of a run with other settings.
+        """
+        if not self._record.exists():
+            return None
+        try:
+            record: dict[str, Any] = json.loads(self._record.read_text())
+            self._check(self._record, record["settings"])
+        except (json.JSONDecodeError, KeyError, TypeError) as error:
+            raise ValueError(f"{self._record}: not the record of a run ({error})") from error
+        return record
+
+    def finish(self, record: Mapping[str, Any]) -> None:
+        """Replace the checkpoint of a run by a record of it, in JSON."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_atomic(self._record, json.dumps({"settings": self.settings, **record}, indent=1))
+        for path in (self._checkpoint, self.path / "history.jsonl"):
+            path.unlink(missing_ok=True)
 
     def _holds_run(self) -> bool:
         """Whether a run wrote a model or a checkpoint here."""
+        model = self.path / "model.json"
         try:
-            if (self.path / "model.json").exists():
-                return bool(describe(self.path))
-            return {"settings", "state", "history"} <= load_values(self._checkpoint).keys()
-        except (FileNotFoundError, ValueError):
+            if model.exists():
+                return bool(json.loads(model.read_text()).keys() >= {"settings", "metrics"})
+            return load_values(self._checkpoint).keys() >= _RUN
+        except (FileNotFoundError, ValueError, AttributeError):
             return False
 
-    def _check(self, values: dict[str, Any], settings: dict[str, Any]) -> None:
-        if not {"settings", "state", "history"} <= values.keys():
+    def _check_run(self, values: Mapping[str, Any]) -> None:
+        if not values.keys() >= _RUN:
             raise ValueError(f"{self._checkpoint}: not the checkpoint of a run")
-        for name in ["solver", *settings]:
-            saved, given = values["settings"].get(name), settings.get(name)
-            if saved != given:
+        self._check(self._checkpoint, values["settings"])
+
+    def _check(self, file: Path, saved: Mapping[str, Any]) -> None:
+        """Refuse a file of a run with other settings."""
+        given = json.loads(json.dumps(dict(self.settings)))
+        for name in ["solver", *{**saved, **given}]:
+            if saved.get(name) != given.get(name):
                 raise ValueError(
-                    f"{self._checkpoint} is of a run with {name} = {saved!r}, not {given!r}: "
+                    f"{file} is of a run with {name} = {saved.get(name)!r}, not {given.get(name)!r}: "
                     "resume with the same options, or start anew in another --out"
                 )
 
@@ -140,3 +174,42 @@ class ModelDirectory:
     @property
     def _checkpoint(self) -> Path:
         return self.path / "checkpoint.safetensors"
+
+    @property
+    def _record(self) -> Path:
+        return self.path / "run.json"
+
+
+class Keeper:
+    """A callback that saves a run, as often as that takes little time beside the passes; and its end, however it ends.
+
+    Args:
+        save: writes a checkpoint.
+        patience: a checkpoint is written when the time since the last one is so many times what writing it took.
+    """
+
+    def __init__(self, save: Callable[[Progress[Any]], None], patience: float = PATIENCE) -> None:
+        self._save, self._patience = save, patience
+        self._unsaved: Progress[Any] | None = None
+        self._saved_at, self._cost = time.perf_counter(), 0.0
+
+    def __enter__(self) -> "Keeper":
+        return self
+
+    def __exit__(self, *stop: object) -> None:
+        self._save_last()
+
+    def __call__(self, progress: Progress[Any]) -> None:
+        """Save a pass, with the metrics that earlier callbacks added, or remember it."""
+        self._unsaved = replace(progress, history=History(progress.history))
+        if time.perf_counter() - self._saved_at >= self._patience * self._cost:
+            self._save_last()
+
+    def _save_last(self) -> None:
+        progress, self._unsaved = self._unsaved, None
+        if progress is None:
+            return
+        started = time.perf_counter()
+        self._save(progress)
+        self._saved_at = time.perf_counter()
+        self._cost = self._saved_at - started

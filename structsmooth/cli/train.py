@@ -1,0 +1,139 @@
+"""The command ``train``."""
+
+import os
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from functools import partial
+from pathlib import Path
+
+from rich.console import Console
+
+from structsmooth import processes
+from structsmooth.checkpoint import write_atomic
+from structsmooth.cli.data import TrainingData, add_data_flags, add_task_flags
+from structsmooth.cli.flags import add_flags, from_flags, known_solver
+from structsmooth.cli.layout import PRESENTATION, add_log_flags
+from structsmooth.cli.report import history_table, progress_bar
+from structsmooth.experiments import Experiment, RunFolder, open_logs
+from structsmooth.files import checksum
+from structsmooth.history import History
+from structsmooth.messages import stage
+from structsmooth.plots import plot_history
+from structsmooth.solvers import SOLVERS, Result, Status
+from structsmooth.tasks import TASKS, Task, load_task
+from structsmooth.tasks.trained import TrainedModel
+
+# Options that may change when a run is resumed.
+_NOT_SETTINGS = {"run", "command", "out", "resume", "overwrite", "passes", *PRESENTATION}
+_INTERRUPTED = 130
+
+
+@contextmanager
+def _only_first_speaks() -> Iterator[None]:
+    """Silence all processes but the first, except for the error that may end them."""
+    if processes.rank() == 0:
+        yield
+        return
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+        yield
+
+
+@processes.joined()
+@_only_first_speaks()
+def train(options: Namespace) -> int:
+    """Train a model for a task and save it; ``--resume`` continues an interrupted run."""
+    solver, out = from_flags(SOLVERS[options.solver], options), Path(options.out)
+    RunFolder(out).claim(resume=options.resume, overwrite=options.overwrite)
+    data = TrainingData.read(options, solver.partitions)
+    experiment = Experiment(solver, options.lam, options.passes, options.seed)
+    lam = experiment.lam_of(data.problem, "--lam")
+    settings = {name: value for name, value in vars(options).items() if name not in _NOT_SETTINGS} | data.files
+    settings["train checksum"] = checksum(data.files["train"])
+    if solver.state_type.partitioned:
+        settings["processes"] = processes.count()
+    show = partial(progress_bar, options.passes, data.headline, shown=data.watched_metric)
+    with open_logs(options.log_json, options.csv, options.tensorboard) as logs:
+        result = experiment.run(
+            data.problem,
+            measure=[data.measure_watched],
+            log=logs.of(),
+            show=lambda done: show(done=done),
+            folder=RunFolder(out, settings),
+            resume=options.resume,
+        )
+    if result.status is Status.INTERRUPTED and processes.count() > 1:
+        # The others may be anywhere in their passes.
+        raise KeyboardInterrupt(f"interrupted; --resume continues after the last complete pass, in {options.out}")
+    with stage("measuring"):
+        metrics = _report(data, result)
+    description = {"task": options.task, "settings": settings, "n": data.problem.n, "lam": lam}
+    description |= {"status": result.status.value, "message": result.message, "metrics": metrics}
+    if processes.rank() == 0:
+        with stage("saving the model and its curves"):
+            saved = _save(TrainedModel(data.task, result.weights, description), result.history, out)
+        Console().print(f"\nsaved in {options.out}: {', '.join(saved)}", highlight=False)
+    return {Status.INTERRUPTED: _INTERRUPTED, Status.DIVERGED: 1}.get(result.status, 0)
+
+
+def _report(data: TrainingData, result: Result) -> dict[str, dict[str, float]]:
+    """Print the history, and metrics of the weights on all held-out data; returns the metrics by split."""
+    console = Console()
+    console.print(history_table(result.history, data.headline, data.watched_metric))
+    console.print(result.message, highlight=False)
+    metrics = {}
+    for split, held_out in data.held_out.items():
+        metrics[split], table = held_out.measure(data.task, result.weights)
+        console.print(f"\n{split}: {data.files[split]}\n{table}", highlight=False)
+    return metrics
+
+
+def _save(model: TrainedModel, history: History, folder: Path) -> list[str]:
+    """Save a trained model, its history and pictures of both: what was saved."""
+    model.save(folder)
+    write_atomic(folder / "history.jsonl", history.to_json_lines())
+    about = model.description
+    title = f"{about['task']}: {about['settings']['solver']}, λ = {about['lam']:.3g}"
+    metric = model.task.task.headline
+    label = f"{model.watched} {metric.replace('_', ' ').upper()}"
+    plot_history(history, folder / "curves.png", metric, title, label)
+    return ["model", "history.jsonl", "curves.png", *model.task.draw_model(model.weights, folder)]
+
+
+def add_train(parser: ArgumentParser, arguments: Sequence[str]) -> None:
+    """The options of the command, with those of the task and of the solver that the arguments name."""
+    parser.add_argument("task", metavar="TASK", help="a task below, or your own as package.module:ClassName")
+    add_data_flags(parser)
+    run = parser.add_argument_group("run")
+    run.add_argument("--out", metavar="DIR", help="model directory (default: runs/TASK)")
+    run.add_argument("--lam", metavar="C", help="regularization λ, a number or c/n (default: set by the task)")
+    run.add_argument("--passes", type=int, help="passes over the data (default: set by the task)")
+    run.add_argument("--seed", type=int, default=0, help="same seed, same result (default: 0)")
+    present = run.add_mutually_exclusive_group()
+    present.add_argument("--resume", action="store_true", help="continue from the checkpoint in --out, if there is one")
+    present.add_argument("--overwrite", action="store_true", help="replace the model or run in --out, if there is one")
+    help_solver = f"one of {', '.join(SOLVERS)} (default: set by the task)"
+    run.add_argument("--solver", type=known_solver, metavar="SOLVER", help=help_solver)
+    if (found := add_task_flags(parser, "train", arguments)) is not None:
+        task, name = found
+        solver = _chosen_solver(arguments, task)
+        defaults = task.hyperparameters if solver == task.solver else {}
+        add_flags(parser, f"hyperparameters of {solver} (--solver selects another solver)", SOLVERS[solver], defaults)
+        parser.set_defaults(solver=solver, lam=task.lam, passes=task.passes, out=f"runs/{name}")
+        parser.usage, parser.epilog = f"structsmooth train {arguments[1]} [options]", None
+        example = f"structsmooth train {arguments[1]} --out runs/mine \\\n    {task.example}"
+        parser.description = f"{task.summary}\n\nexample:\n  {example}"
+    else:
+        parser.usage, parser.epilog = "structsmooth train TASK [options]", f"{_task_list()}{parser.epilog}"
+    add_log_flags(parser)
+
+
+def _chosen_solver(arguments: Sequence[str], task: type[Task]) -> str:
+    """The solver that the arguments name, found before its flags are known, or else the solver of the task."""
+    early = ArgumentParser("structsmooth train", add_help=False, allow_abbrev=False)
+    early.add_argument("--solver", type=known_solver)
+    return early.parse_known_args(arguments)[0].solver or task.solver
+
+
+def _task_list() -> str:
+    return "tasks:\n" + "".join(f"  {name:12} {load_task(name).summary}\n" for name in TASKS) + "\n"

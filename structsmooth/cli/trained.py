@@ -1,0 +1,168 @@
+"""The commands on trained models: what they are, predict, score and leave to be gained, and a page about them."""
+
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, TextIO
+
+from structsmooth import solvers
+from structsmooth.cli.data import HeldOut
+from structsmooth.files import checksum, read_lines
+from structsmooth.history import History
+from structsmooth.messages import counted, stage
+from structsmooth.tasks import FittedTask
+from structsmooth.tasks.base import Predictions
+from structsmooth.tasks.json_lines import write_json_lines
+from structsmooth.tasks.trained import describe, load
+
+# What tasks override that have files of a kind.
+_METHODS = {"pictures": "draw", "masks": "save_mask"}
+
+
+def predict(options: Namespace) -> int:
+    """Predict the outputs of a file, or of standard input."""
+    if options.top < 1:
+        raise ValueError(f"--top must be at least 1, got {options.top}")
+    if options.masks and not options.json:
+        raise ValueError("--masks needs --json, whose lines name the files")
+    model = load(options.model)
+    for flag, method in _METHODS.items():
+        if getattr(options, flag) and getattr(type(model.task), method) is getattr(FittedTask, method):
+            raise ValueError(f"--{flag}: {type(model.task.task).__name__} has no {flag}")
+    with stage(f"reading {'standard input' if options.file == '-' else options.file}"):
+        examples = _read(model.task, options.file, options.text)
+    with stage(f"predicting {counted(len(examples), 'example')}"):
+        predictions = model.alternatives(examples, options.top)
+    if options.pictures:
+        model.task.draw(examples, predictions, Path(options.pictures))
+    with open(options.output, "w", encoding="utf-8") if options.output else nullcontext(sys.stdout) as stream:
+        _write(options, model.task, examples, predictions, stream)
+    return 0
+
+
+def add_predict(parser: ArgumentParser, arguments: Sequence[str]) -> None:
+    """Arguments of the command."""
+    _add_model(parser)
+    parser.add_argument("file", metavar="FILE", nargs="?", default="-", help="data (default: standard input)")
+    help_text = "the data are lines of text, each a sentence (default: found out from the data)"
+    parser.add_argument("--text", action="store_true", help=help_text)
+    help_top = "write the K best outputs with their scores; in column files the best is the first added column"
+    parser.add_argument("--top", type=int, default=1, metavar="K", help=help_top)
+    parser.add_argument("--output", metavar="FILE", help="where to write (default: standard output)")
+    parser.add_argument("--json", action="store_true", help="write a line of JSON for each example")
+    parser.add_argument("--masks", metavar="DIR", help="with --json: also save masks of images as PNG files")
+    parser.add_argument("--pictures", metavar="DIR", help="also save pictures of the predictions")
+
+
+def _read(task: FittedTask, file: str, text: bool) -> Sequence[Any]:
+    """The examples of a file or of standard input."""
+    if not text:
+        return task.read(sys.stdin if file == "-" else file)
+    if not task.takes_text:
+        raise ValueError(f"--text: {type(task.task).__name__} does not take lines of text")
+    lines = sys.stdin if file == "-" else read_lines(file)
+    return task.examples([line for line in lines if line.strip()])
+
+
+def _write(
+    options: Namespace, task: FittedTask, examples: Sequence[Any], predictions: Predictions, stream: TextIO
+) -> None:
+    if options.json:
+        write_json_lines(task, examples, predictions, stream, Path(options.masks) if options.masks else None)
+    else:
+        task.write(examples, predictions, stream)
+
+
+def evaluate(options: Namespace) -> int:
+    """Measure a trained model on a labelled file."""
+    model = load(options.model)
+    held_out = HeldOut.read(model.task, options.file, "test")
+    with stage(f"predicting {counted(len(held_out.examples), 'example')}"):
+        _, table = held_out.measure(model.task, model.weights)
+    print(table)
+    return 0
+
+
+def info(options: Namespace) -> int:
+    """Describe the model in a directory."""
+    description = describe(options.model)
+    for name in ("structsmooth", "task", "n", "lam", "message"):
+        print(f"{name:13} {description[name]}")
+    for name, value in description["settings"].items():
+        print(f"  {name:20} {value}")
+    for split, metrics in description["metrics"].items():
+        print(f"{split:13} " + "  ".join(f"{name} {value:.4f}" for name, value in metrics.items()))
+    return 0
+
+
+def certify(options: Namespace) -> int:
+    """Print a bound on how far a trained model is from the optimum, by passes over its training data."""
+    model = load(options.model)
+    description, settings = model.description, model.description["settings"]
+    if "train checksum" not in settings:
+        raise ValueError(f"{options.model} was trained in Python: certify it there, by structsmooth.certify")
+    if checksum(settings["train"]) != settings["train checksum"]:
+        raise ValueError(f"{settings['train']} is not what {options.model} was trained on: it has changed since")
+    with stage(f"reading {settings['train']}"):
+        problem = model.task.problem(model.task.read(settings["train"], "train"))
+    limits = {"passes": options.passes, "seed": options.seed}
+    with stage(f"bounding the optimum, by up to {options.passes} passes over {problem.n:,} examples"):
+        certificate = solvers.certify(problem, model.weights, description["lam"], accuracy=options.accuracy, **limits)
+    print(certificate)
+    if certificate.slack > options.accuracy * certificate.gap:
+        print("the lower bound can be better: more --passes may raise it", file=sys.stderr)
+    return 0
+
+
+def add_certify(parser: ArgumentParser, arguments: Sequence[str]) -> None:
+    """Arguments of the command."""
+    _add_model(parser)
+    parser.add_argument("--accuracy", type=float, default=0.1, help="relative accuracy of the distance (default: 0.1)")
+    parser.add_argument("--passes", type=int, default=100, help="limit on passes over the data (default: 100)")
+    parser.add_argument("--seed", type=int, default=0, help="same seed, same certificate (default: 0)")
+
+
+def show(options: Namespace) -> int:
+    """Write a page about a trained model: its training, results, worst examples, and what it has learned."""
+    from structsmooth.report import write_report  # with what draws figures
+
+    if options.examples < 0:
+        raise ValueError(f"--examples must be at least 0, got {options.examples}")
+    model, folder = load(options.model), Path(options.model)
+    recorded = folder / "history.jsonl"
+    history = History.load(recorded) if recorded.is_file() else None
+    examples: Sequence[Any] = ()
+    if options.file:
+        with stage(f"reading {options.file}"):
+            examples = model.task.read(options.file, "test")
+    page = Path(options.output) if options.output else folder / "report.html"
+    with stage("measuring and drawing"):
+        write_report(model, page, history=history, examples=examples, count=options.examples, source=options.file or "")
+    print(f"saved {page} ({page.stat().st_size / 1e6:.1f} MB)")
+    return 0
+
+
+def add_show(parser: ArgumentParser, arguments: Sequence[str]) -> None:
+    """Arguments of the command."""
+    _add_model(parser)
+    parser.add_argument("file", metavar="FILE", nargs="?", help="labelled data to measure and show examples of")
+    help_examples = "examples to show of the most wrong and of the most uncertain ones (default: 5)"
+    parser.add_argument("--examples", type=int, default=5, metavar="N", help=help_examples)
+    parser.add_argument("--output", metavar="PAGE", help="the page (default: DIR/report.html)")
+
+
+def add_evaluate(parser: ArgumentParser, arguments: Sequence[str]) -> None:
+    """Arguments of the command."""
+    _add_model(parser)
+    parser.add_argument("file", metavar="FILE", help="labelled data in the layout of the training data")
+
+
+def add_info(parser: ArgumentParser, arguments: Sequence[str]) -> None:
+    """Arguments of the command."""
+    _add_model(parser)
+
+
+def _add_model(parser: ArgumentParser) -> None:
+    parser.add_argument("model", metavar="DIR", help="model directory, the --out of structsmooth train")

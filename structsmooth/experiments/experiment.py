@@ -1,0 +1,107 @@
+"""One run of a solver: the driver of the commands, of ``structsmooth.train`` and of the estimators."""
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from torch import Tensor
+
+from structsmooth import processes
+from structsmooth.experiments.folder import RunFolder
+from structsmooth.experiments.logs import RunLog
+from structsmooth.problems import Problem
+from structsmooth.solvers import SOLVERS, Result, Solver, State, Status
+from structsmooth.solvers.checks import parse_lam
+from structsmooth.solvers.state import Callback
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What decides on a run of a solver, for a given problem.
+
+    Args:
+        solver: with its hyperparameters.
+        lam: λ, a number or ``"c/n"``.
+        passes: limit on passes over the data.
+        seed: same seed, same result.
+
+    Example:
+        >>> import torch
+        >>> from structsmooth import BCFW, Hamming, LinearModuleProblem, LinearScore
+        >>> data = [(torch.eye(2), torch.tensor([0, 1])), (torch.eye(2).flip(0), torch.tensor([1, 0]))]
+        >>> problem = LinearModuleProblem(LinearScore(2, 2), data, Hamming())
+        >>> result = Experiment(BCFW(), lam="1/n", passes=50).run(problem)
+        >>> result.status.value
+        'converged'
+    """
+
+    solver: Solver[Any]
+    lam: float | str
+    passes: int
+    seed: int = 0
+
+    def lam_of(self, problem: Problem, name: str = "lam") -> float:
+        """λ as a number; errors call it ``name``."""
+        return parse_lam(self.lam, problem.mass, name)
+
+    def settings(self) -> dict[str, Any]:
+        """The fields as plain JSON, hyperparameters among them."""
+        own = {"solver": solver_name(self.solver), "lam": str(self.lam), "passes": self.passes, "seed": self.seed}
+        return asdict(self.solver) | own
+
+    def run(
+        self,
+        problem: Problem,
+        *,
+        measure: Iterable[Callback] = (),
+        log: RunLog | None = None,
+        show: Callable[[int], AbstractContextManager[Callback]] | None = None,
+        folder: RunFolder | None = None,
+        resume: bool = False,
+        start: Tensor | State | None = None,
+        whole: bool = False,
+    ) -> Result:
+        """Make the run, or what is left of it.
+
+        Args:
+            problem: the finite sum.
+            measure: callbacks that add metrics to each row before it is saved and shown, or stop the run.
+            log: receives all rows, also those of passes that were made before.
+            show: gives the callback that shows the run, for the number of passes that were made before.
+            folder: keeps the run's checkpoint.
+            resume: go on from the checkpoint in the folder, if there is one.
+            start: first weights, or the state of another run, as :meth:`Solver.solve` takes them.
+            whole: raise ``KeyboardInterrupt`` if the run was interrupted.
+
+        Raises:
+            ValueError: the folder has the checkpoint of a run with other settings.
+        """
+        resumed = folder.load_checkpoint(self.solver) if folder is not None and resume else None
+        if folder is not None:
+            processes.wait()  # all have read the checkpoint that the first is about to write
+        done = resumed[0].passes if resumed else 0
+        with ExitStack() as stack:
+            shown: list[Callback] = [stack.enter_context(show(done))] if show is not None else []
+            if log is not None:
+                log.keep(row.as_dict() for row in (resumed[1] if resumed else ()) if row.passes <= self.passes)
+                shown = [log, *shown]
+            kept = [stack.enter_context(folder.keeper(self.solver))] if folder is not None else []
+            result = self.solver.solve(
+                problem,
+                lam=self.lam_of(problem),
+                passes=self.passes,
+                seed=self.seed,
+                start=start,
+                callbacks=[*measure, *kept, *shown],
+                resume=resumed,
+            )
+        if whole and result.status is Status.INTERRUPTED:
+            raise KeyboardInterrupt
+        return result
+
+
+def solver_name(solver: Solver[Any]) -> str:
+    """The name of a solver on the command line, or that of its class if it has none."""
+    names = {cls: name for name, cls in SOLVERS.items()}
+    return names.get(type(solver), type(solver).__name__)
