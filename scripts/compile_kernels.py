@@ -21,15 +21,23 @@ from triton.compiler import ASTSource
 
 from structsmooth.structures.chain.fused import exponential_kernels, output_kernels
 from structsmooth.structures.chain.fused.tiles import keeps_transitions, tiles_of, top_k_tiles
+from structsmooth.structures.programs.fused import kernels as program_kernels
+from structsmooth.structures.programs.fused.operators import TILE
 
-MODULES = (exponential_kernels, output_kernels)
+MODULES = (exponential_kernels, output_kernels, program_kernels)
 ARCHITECTURES = (80, 90)
 STATES = (9, 32, 64, 128, 256)
 RANKS = 5
 
 # Arguments that are no pointers to numbers of the dtype of the scores.
-POINTERS = {"lengths": "*i64", "labels": "*i64", "back": "*i32", "ends": "*i32", "uniform": "*fp64"}
+POINTERS = {
+    **dict.fromkeys(["lengths", "labels", "roots", "used"], "*i64"),
+    **dict.fromkeys(["back", "ends", "firsts", "seconds", "stack"], "*i32"),
+    **dict.fromkeys(["rows", "left", "right", "head", "index", "bounds", "out_rows", "out_edges"], "*i32"),
+    **dict.fromkeys(["score_rows", "score_edges"], "*i32"),
+}
 SIZES = ["steps", "states", "k", "draws", "edge_batch", "edge_step", "moved_batch", "moved_step", "pair_steps"]
+PROGRAM_SIZES = ["nodes", "scores", "levels", "k", "pairs", "depth", "longest", "draws"]
 
 
 class Case(NamedTuple):
@@ -44,11 +52,9 @@ class Case(NamedTuple):
         """The compiled kernel."""
         constants = dict(self.constants)
         options = {name: constants.pop(name) for name in ("num_warps", "maxnreg") if name in constants}
-        pointer = f"*{self.dtype}"
-        signature = {
-            name: "constexpr" if name in constants else "i32" if name in SIZES else POINTERS.get(name, pointer)
-            for name in self.kernel.arg_names
-        }
+        sizes = PROGRAM_SIZES if self.kernel.fn.__module__ == program_kernels.__name__ else SIZES
+        pointers = {**POINTERS, **dict.fromkeys(sizes, "i32"), **dict.fromkeys(constants, "constexpr")}
+        signature = {name: pointers.get(name, f"*{self.dtype}") for name in self.kernel.arg_names}
         source = ASTSource(fn=self.kernel, signature=signature, constexprs=constants)
         return triton.compile(source, target=GPUTarget("cuda", architecture, 32), options=options)
 
@@ -83,10 +89,19 @@ def chain_cases(dtype: str) -> Iterator[Case]:
     yield Case("any states", output_kernels.score, {"POSITIONS": 128}, dtype)
 
 
+def program_cases(dtype: str) -> Iterator[Case]:
+    """Kernels of programs, which are the same for all of them."""
+    for kernel in ("log_sums", "adjoints", "parts", "best"):
+        yield Case("any program", getattr(program_kernels, kernel), TILE, dtype)
+    yield Case("any program", program_kernels.follow, {"num_warps": 1}, dtype)
+    yield Case("any program", program_kernels.draw, {"EDGES": 32, "num_warps": 1}, dtype)
+
+
 def cases() -> Iterator[Case]:
     """All of them."""
     for dtype in ("fp32", "fp64"):
         yield from chain_cases(dtype)
+        yield from program_cases(dtype)
 
 
 def needs(compiled: Any) -> Needs:

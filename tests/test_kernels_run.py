@@ -13,7 +13,7 @@ TESTS = Path(__file__).parent
 
 
 @pytest.mark.skipif(not HAS_TRITON, reason="needs Triton, which comes with torch on Linux")
-@pytest.mark.parametrize("file", ["chains.py"])
+@pytest.mark.parametrize("file", ["chains.py", "programs.py"])
 def test_interpreted(file: str) -> None:
     command = [
         sys.executable,

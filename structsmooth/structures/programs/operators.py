@@ -105,6 +105,18 @@ def marginals(scores: Tensor, which: Tensor, handle: int) -> tuple[Tensor, Tenso
     return log_z, parts
 
 
+def log_partition(scores: Tensor, which: Tensor, handle: int) -> Tensor:
+    """Log-partition [B]."""
+    log_z: Tensor = marginals(scores, which, handle)[0]
+    return log_z
+
+
+def probabilities(scores: Tensor, which: Tensor, handle: int) -> Tensor:
+    """Probabilities [B, P]."""
+    parts: Tensor = marginals(scores, which, handle)[1]
+    return parts
+
+
 def _save_tangents(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     ctx.save_for_backward(*inputs[:3])
     ctx.handle = inputs[3]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from structsmooth.structures import checks
 from structsmooth.structures.base import Structure, check_k, widened
-from structsmooth.structures.programs import operators, reference
+from structsmooth.structures.programs import fused, operators, reference
 from structsmooth.structures.programs.counters import ByCount, CompiledByCount, by_count
 from structsmooth.structures.programs.levels import Levels, levels_of
 from structsmooth.structures.programs.program import Program
@@ -102,16 +102,18 @@ class DynamicProgram(Derived):
     * :meth:`sizes`, if examples have different roots, and ``potential_dims``, if they may share potentials.
 
     The oracles max, top-K and exp, max-marginals and samples take one compiled pass over the program for each example
-    on the CPU, on every core that torch may use, and sum in float64 whatever the dtype. On other devices, and with
-    ``backend="torch"``, they are plain torch, level by level. -inf forbids what it scores. An example without any
-    allowed output has value -inf, zero statistics and zero gradient. Ties go to the edges that the program names first.
+    on the CPU, on every core that torch may use, and sum in float64 whatever the dtype. On GPUs, all but max-marginals
+    are Triton kernels where Triton is installed, which take the nodes of an example level by level. On other devices,
+    and with ``backend="torch"``, they are plain torch, level by level. -inf forbids what it scores. An example without
+    any allowed output has value -inf, zero statistics and zero gradient. Ties go to the edges that the program names
+    first.
 
     For E edges, max and exp oracle take O(E) operations per example, top-K O(E + K N) to O(K E), and for edges with two
     tails at worst O(K log K E).
 
     Args:
         validate_args: as for :class:`~structsmooth.Structure`.
-        backend: ``"compiled"`` (CPU only), ``"torch"``, or ``"auto"`` for the faster of the two.
+        backend: ``"compiled"`` (CPU only), ``"triton"`` (GPU only), ``"torch"``, or ``"auto"`` for the fastest.
 
     Reference:
         Huang (2008), on dynamic programs as hypergraphs; Huang and Chiang (2005), on their K best derivations; Li and
@@ -123,7 +125,7 @@ class DynamicProgram(Derived):
     def __init__(self, validate_args: bool | None = None, backend: checks.Backend = "auto") -> None:
         self.backend = backend
         self.check_shapes()
-        checks.check_backend(backend, self.potentials[0].device)
+        checks.check_backend(backend, self.potentials[0].device, kernels=True)
         super().__init__(validate_args)
 
     @abstractmethod
@@ -141,22 +143,26 @@ class DynamicProgram(Derived):
         Values are -inf, and outputs 0, where fewer than k outputs have a finite score.
         """
         k, scores, program = check_k(k), self.program_scores(), self.program()
-        if self._compiled:
-            values, used = operators.top_k(scores, self.sizes(), program.handle, k)
+        if oracles := self._operators:
+            values, used = oracles.top_k(scores, self.sizes(), program.handle, k)
         else:
             values, used = reference.top_k(scores, *self._rooted(program), k, program.longest)
         return self.listed(values, used)
 
     def logsumexp(self) -> Tensor:
         """Log-partition function [B]; twice differentiable."""
-        log_z: Tensor = self._log_z_and_parts()[0]
-        return log_z
+        scores, program = self.program_scores(), self.program()
+        if oracles := self._operators:
+            log_z: Tensor = oracles.log_partition(scores, self.sizes(), program.handle)
+            return log_z
+        return reference.logsumexp(scores, *self._rooted(program))
 
     def marginals(self) -> tuple[Tensor, ...]:
         """Probabilities of the parts, or expected numbers, shaped as :meth:`parts`; differentiable."""
-        if self._compiled:
-            return self._statistics(self._log_z_and_parts()[1])
-        return self._statistics(reference.marginals(self.program_scores(), *self._rooted(self.program())))
+        scores, program = self.program_scores(), self.program()
+        if oracles := self._operators:
+            return self._statistics(oracles.probabilities(scores, self.sizes(), program.handle))
+        return self._statistics(reference.marginals(scores, *self._rooted(program)))
 
     def max_marginals(self) -> Tensor:
         """Largest score of an output that has each of the first parts (Definition 13), shaped as :meth:`parts`."""
@@ -224,19 +230,13 @@ class DynamicProgram(Derived):
     def inverse_cdf(self, uniform: Tensor) -> Tensor:
         """Samples at uniform numbers, as in :class:`~structsmooth.structures.distribution.Distribution`."""
         scores, program = self.program_scores(), self.program()
-        if self._compiled:
-            used = operators.sample(scores, self.sizes(), uniform, program.handle)
+        if oracles := self._operators:
+            used = oracles.sample(scores, self.sizes(), uniform, program.handle)
         else:
             used = reference.sample(scores, *self._rooted(program), uniform, program.longest)
         feasible = used[..., 0] >= 0
         y = self.outputs(torch.where(used >= 0, used, scores.shape[1]))
         return torch.where(feasible.view(*feasible.shape, *[1] * (y.dim() - 2)), y, 0)
-
-    def _log_z_and_parts(self) -> Any:
-        scores, program = self.program_scores(), self.program()
-        if self._compiled:
-            return operators.marginals(scores, self.sizes(), program.handle)
-        return reference.logsumexp(scores, *self._rooted(program)), None
 
     def _rooted(self, program: Program) -> tuple[Tensor, Levels]:
         levels = levels_of(program.handle, self.potentials[0].device)
@@ -248,6 +248,13 @@ class DynamicProgram(Derived):
     @property
     def _compiled(self) -> bool:
         return checks.is_compiled(self.backend, self.potentials[0].device)
+
+    @property
+    def _operators(self) -> Any:
+        """The module of the operators that answer, or ``None`` for plain torch."""
+        if self._compiled:
+            return operators
+        return fused if checks.is_fused(self.backend, self.potentials[0].device) else None
 
 
 def _where_feasible(values: Tensor, y: Tensor) -> Tensor:

@@ -200,7 +200,7 @@ def sample(unary: Tensor, transition: Tensor, lengths: Tensor, uniform: Tensor) 
     tiles, draws = tiles_of(unary.shape[2], unary.itemsize), uniform.shape[1]
     with torch.cuda.device_of(unary):
         kernels.sample[(len(unary), draws)](
-            unary, transition, lengths, messages, log_z, uniform.contiguous(), y, draws=draws,
+            unary, transition, lengths, messages, log_z, uniform.to(unary.dtype).contiguous(), y, draws=draws,
             **sizes_of(unary, transition), COLUMNS=tiles["COLUMNS"], num_warps=1,
         )  # fmt: skip
     return y

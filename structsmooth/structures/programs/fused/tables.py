@@ -1,0 +1,68 @@
+"""A program as the tables that kernels read: its edges in rows by head, by tail and by score."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from structsmooth.structures.programs.program import constant, program_of
+
+Array = npt.NDArray[Any]
+
+
+class Tables(NamedTuple):
+    """Int32 tables on a device. Nodes stand at places 1 to N, level by level; 0 is the place of a missing tail."""
+
+    rows: Tensor  # [N + 2]: the edges into each place
+    left: Tensor  # [E]: places
+    right: Tensor
+    head: Tensor
+    score: Tensor  # [E]: which of the scores, P for none
+    bounds: Tensor  # [L + 1]: the first places of levels
+    out_rows: Tensor  # [N + 2]: of ``out_edges``, the edges out of each place
+    out_edges: Tensor
+    score_rows: Tensor  # [P + 1]: of ``score_edges``, the edges that have each score
+    score_edges: Tensor
+    places: Tensor  # int64 [R]: those of the roots
+
+
+@constant
+def tables_of(handle: int, device: torch.device) -> Tables:
+    """The tables of a program on a device, made once."""
+    program = program_of(handle)
+    made: dict[torch.device, Tables] = program.__dict__.setdefault("_tables", {})
+    if device not in made:
+        with torch.inference_mode(False):
+            made[device] = _made(handle, device)
+    return made[device]
+
+
+def _made(handle: int, device: torch.device) -> Tables:
+    program = program_of(handle)
+    rows, left, right, index = program.arrays
+    order = np.argsort(program.level, kind="stable")
+    place = np.zeros(program.nodes + 1, np.int64)  # that of a missing tail, the last, is 0
+    place[order] = 1 + np.arange(program.nodes)
+    head = place[np.repeat(np.arange(program.nodes), np.diff(rows))]
+    by_head = np.argsort(head, kind="stable")
+    head, first, second = head[by_head], place[left[by_head]], place[right[by_head]]
+    scores = index[by_head]
+    both = np.concatenate([first, second])
+    edges = np.tile(np.arange(program.edges), 2)[both > 0]
+    out_rows, out = _grouped(both[both > 0], program.nodes + 1)
+    used = np.flatnonzero(scores < program.scores)
+    score_rows, uses = _grouped(scores[used], program.scores)
+    bounds = 1 + np.flatnonzero(np.diff(program.level[order], prepend=0, append=-1))
+
+    columns: list[Array] = [_grouped(head, program.nodes + 1)[0], first, second, head, scores, bounds]
+    columns += [out_rows, edges[out], score_rows, used[uses]]
+    tensors = [torch.from_numpy(column.astype(np.int32)).to(device) for column in columns]
+    return Tables(*[*tensors, torch.from_numpy(place[program.roots]).to(device)])
+
+
+def _grouped(keys: Array, count: int) -> tuple[Array, Array]:
+    """Rows [count + 1] of the entries with each key, and the order that puts them there."""
+    rows = np.concatenate([[0], np.cumsum(np.bincount(keys, minlength=count))])
+    return rows, np.argsort(keys, kind="stable")

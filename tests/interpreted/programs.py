@@ -1,0 +1,85 @@
+"""Kernels of programs, in the interpreter, against torch in float64; run by ``tests/test_kernels_run.py``."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from interpreted.counting import counted
+from member import Instance, Member, potentials_of, with_potentials
+from program_members import PROGRAMS
+from torch import Tensor
+from torch.testing import assert_close
+
+from structsmooth import DynamicProgram, StructuralHinge
+
+# What numpy says of -inf, which the interpreter computes with.
+pytestmark = pytest.mark.filterwarnings("ignore:(divide by zero|invalid value) encountered:RuntimeWarning")
+
+OPTIONS: dict[str, dict[str, Any]] = {"": {}, "ties": {"ties": True}, "forbidden": {"forbidden": 0.25}}
+NAMES = [name for name in PROGRAMS if name.endswith(" torch")]
+
+every_program = pytest.mark.parametrize(
+    ("member", "instance"),
+    [
+        pytest.param(PROGRAMS[name], PROGRAMS[name].random(size, **options), id=f"{name} {size} {how}")
+        for name in NAMES
+        for size in ("single", "tiny")
+        for how, options in OPTIONS.items()
+        if not (how and size == "single")
+    ],
+)
+
+
+def on(backend: str, member: Member, instance: Instance) -> DynamicProgram:
+    found: DynamicProgram = partial(member.build, backend=backend)(*instance)
+    return found
+
+
+def agree(member: Member, instance: Instance, query: Callable[[DynamicProgram], Any]) -> None:
+    assert_close(query(on("triton", member, instance)), query(on("torch", member, instance)))
+
+
+def gradients(member: Member, instance: Instance, query: Callable[[DynamicProgram], Tensor], backend: str) -> Any:
+    inputs = [scores.clone().requires_grad_() for scores in potentials_of(instance)]
+    answer = query(on(backend, member, with_potentials(instance, inputs)))
+    weights = torch.linspace(-1, 2, answer.numel(), dtype=answer.dtype).view(answer.shape)
+    total = (torch.where(answer > -torch.inf, answer, 0.0) * weights).sum()
+    return torch.autograd.grad(total, inputs, materialize_grads=True)
+
+
+@every_program
+def test_oracles(member: Member, instance: Instance) -> None:
+    for query in (lambda s: s.logsumexp(), lambda s: s.marginals(), lambda s: s.topk(1)[0], lambda s: s.topk(3)[0]):
+        agree(member, instance, query)
+    for value in (lambda s: s.logsumexp(), lambda s: s.marginals()[0]):
+        found, expected = (gradients(member, instance, value, backend) for backend in ("triton", "torch"))
+        assert_close(found, expected)
+
+
+@every_program
+def test_outputs_are_those_of_compiled_loops(member: Member, instance: Instance) -> None:
+    """Torch has another order of equal scores, and other numbers of visited nodes."""
+    own, compiled = (on(backend, member, instance) for backend in ("triton", "compiled"))
+    for k in (1, 3):
+        assert torch.equal(own.topk(k)[1], compiled.topk(k)[1])
+    draws = [structure.sample(3, torch.Generator().manual_seed(0)) for structure in (own, compiled)]
+    assert torch.equal(*draws)
+
+
+@every_program
+def test_gradients_of_the_best_values(member: Member, instance: Instance) -> None:
+    own, compiled = (gradients(member, instance, lambda s: s.topk(2)[0], b) for b in ("triton", "compiled"))
+    assert_close(own, compiled)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_loss_launches_three_kernels(name: str) -> None:
+    member = PROGRAMS[name]
+    instance = member.random("tiny")
+    inputs = [scores.clone().requires_grad_() for scores in potentials_of(instance)]
+    for loss, kernels in ((StructuralHinge.crf(), 3), (StructuralHinge.perceptron(), 2)):
+        with counted() as traffic:
+            loss(on("triton", member, with_potentials(instance, inputs)), member.labels(inputs[0])).backward()
+        assert traffic.launches == kernels
