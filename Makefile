@@ -6,6 +6,7 @@
 #   make docs            the documentation, as pages in build/site
 #   make test-portable   the numerical tests, without the special instructions of this machine's processor
 #   make gpu-compile     every kernel for GPUs, compiled without one: registers, shared memory, and spills, which fail
+#   make gpu             on a machine with a GPU: the tests that wait for one, and the table of times, in runs/gpu.md
 #   make test-oldest     the numerical tests, with the oldest versions that pyproject.toml allows, in .venv-oldest
 
 # lint beside docs
@@ -22,7 +23,7 @@ IN_PARALLEL := --numprocesses=auto --dist=worksteal
 PORTABLE := ATEN_CPU_CAPABILITY=default NUMBA_CPU_NAME=generic NUMBA_CACHE_DIR=$(CURDIR)/build/numba-portable \
   TORCHINDUCTOR_CACHE_DIR=$(CURDIR)/build/inductor-portable OPENBLAS_CORETYPE=Prescott MKL_CBWR=COMPATIBLE
 
-.PHONY: demo test coverage lint docs gpu-compile test-portable test-oldest
+.PHONY: demo test coverage lint docs gpu gpu-compile test-portable test-oldest
 
 demo: .venv/installed
 	$(BIN)/structsmooth train ner --words-only --out runs/demo --overwrite
@@ -38,6 +39,10 @@ coverage: .venv/installed-dev
 test-portable: .venv/installed-dev
 	$(PORTABLE) OMP_NUM_THREADS=1 $(BIN)/pytest $(IN_PARALLEL) $(NUMERICAL)
 	$(PORTABLE) OMP_NUM_THREADS=2 $(BIN)/pytest $(IN_PARALLEL) $(NUMERICAL)
+
+gpu: .venv/installed-dev
+	$(BIN)/pytest tests/structures/test_contract.py -k other_devices
+	$(BIN)/python scripts/benchmark_gpu.py --out runs/gpu.md
 
 gpu-compile: .venv/installed-dev
 	$(BIN)/python scripts/compile_kernels.py

@@ -100,6 +100,7 @@ if TYPE_CHECKING:
         best_max_marginal_first,
         cached_program,
         lengths_from_mask,
+        linear_sum_assignment,
     )
     from structsmooth.tasks.trained import load, train
     from structsmooth.text.schemes import transition_mask
@@ -220,6 +221,7 @@ __all__ = [
     "cached_program",
     "certify",
     "lengths_from_mask",
+    "linear_sum_assignment",
     "load",
     "simplex_projection",
     "train",

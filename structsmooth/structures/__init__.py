@@ -24,6 +24,7 @@ from structsmooth.structures.factor_graph import (
 )
 from structsmooth.structures.graph_cut import BinaryGraph
 from structsmooth.structures.matching import Matching
+from structsmooth.structures.matching.assignment import linear_sum_assignment
 from structsmooth.structures.paths import PathGraph, Paths
 from structsmooth.structures.programs import DynamicProgram, Program, ProgramBuilder, cached_program
 from structsmooth.structures.projective_trees import ProjectiveTree
@@ -75,4 +76,5 @@ __all__ = [
     "best_max_marginal_first",
     "cached_program",
     "lengths_from_mask",
+    "linear_sum_assignment",
 ]

@@ -241,6 +241,26 @@ def test_benchmark_chain_generates_what_it_says():
     assert problem.sequences.token_offsets.diff().unique().tolist() == [4]
 
 
+@pytest.mark.filterwarnings("ignore:where received a uint8 condition tensor:UserWarning")  # of pytorch-crf
+def test_benchmark_gpu_times_every_row(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """On the CPU, where there are no kernels."""
+    script, out = load("benchmark_gpu"), tmp_path / "gpu" / "table.md"
+    assert script.main(["--cpu", "--seconds", "0", "--size", "3", "--chains", "1", "--out", str(out)]) == 0
+    first, _, head, _, *rows = out.read_text(encoding="utf-8").splitlines()
+    assert first.startswith("CPU, torch ")
+    assert head.startswith("| query |")
+    assert len(rows) == 10
+    assert all(re.search(r"[\w'-]+ [0-9.e+-]+(,| \|)", row) for row in rows)
+    assert capsys.readouterr().out == out.read_text(encoding="utf-8")
+
+
+def test_benchmark_gpu_needs_a_gpu(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(SystemExit):
+        load("benchmark_gpu").main([])
+    assert "no GPU that torch can use: --cpu tries" in capsys.readouterr().err
+
+
 @pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="memory as Linux counts it")
 def test_benchmark_growth_repeats_the_data(data, tmp_path, capsys):
     plot, cache = tmp_path / "plot.png", tmp_path / "cache"

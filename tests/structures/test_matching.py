@@ -20,11 +20,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracles import K, assert_best_at_any_scale, assert_lists, values_and_gradients
 from refusals import Refusals, refusing
-from scipy.optimize import linear_sum_assignment
+from scipy.optimize import linear_sum_assignment as scipy_assignment
 from torch import Tensor
 from torch.testing import assert_close
 
-from structsmooth import Hamming, Matching, StructuralHinge, WeightedHamming
+from structsmooth import Hamming, Matching, StructuralHinge, WeightedHamming, linear_sum_assignment
 
 NAN, INF = torch.nan, torch.inf
 
@@ -70,7 +70,7 @@ def test_rows_that_want_too_few_columns_have_no_output(oracle: str) -> None:
 def assigned(weights: Tensor) -> float:
     """Largest weight of a matching, -inf if there is none."""
     try:
-        rows, columns = linear_sum_assignment(weights.numpy(), maximize=True)
+        rows, columns = scipy_assignment(weights.numpy(), maximize=True)
     except ValueError:
         return -INF
     return float(weights[rows, columns].sum())
@@ -384,3 +384,42 @@ def test_weights_behind_the_sizes_are_not_checked() -> None:
     weights = torch.zeros(B, N, M)
     weights[1, 2, 3] = NAN
     assert matching(weights=weights).max()[0].tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_assignments_are_those_of_scipy(dtype: torch.dtype) -> None:
+    costs = torch.randn(5, 9, 6, generator=torch.Generator().manual_seed(0)).to(dtype)
+    sizes = torch.tensor([6, 0, 3, 1, 5])
+    found = linear_sum_assignment(costs, sizes)
+    for own, cost, size in zip(found, costs.double(), sizes.tolist(), strict=True):
+        assert (own[size:] == -1).all()
+        queries, objects = scipy_assignment(cost[:, :size].numpy())
+        assert_close(cost[own[:size], torch.arange(size)].sum(), cost[queries, objects].sum())
+        assert len(own[:size].unique()) == size
+    assert torch.equal(linear_sum_assignment(costs, sizes.tolist()), found)
+    assert torch.equal(linear_sum_assignment(costs), linear_sum_assignment(costs, [6] * 5))
+
+
+def test_assignments_take_one_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of costs and sizes together."""
+    copies, to_cpu = [], Tensor.cpu
+
+    def counting(tensor: Tensor) -> Tensor:
+        copies.append(tensor.shape)
+        return to_cpu(tensor)
+
+    monkeypatch.setattr(Tensor, "cpu", counting)
+    linear_sum_assignment(torch.rand(3, 5, 4), torch.tensor([4, 2, 0]))
+    assert copies == [(3 * 5 * 4 + 3,)]
+
+
+test_assignments_refuse = refusing(
+    {
+        "integers": (lambda: linear_sum_assignment(torch.ones(1, 2, 2).long()), TypeError, "costs must be floating"),
+        "more objects": (lambda: linear_sum_assignment(torch.rand(1, 2, 3)), ValueError, r"Q >= M, got \(1, 2, 3\)"),
+        "sizes": (lambda: linear_sum_assignment(torch.rand(1, 2, 2), [3]), ValueError, r"from 0 to M = 2, got \[3\]"),
+        "a batch of sizes": (lambda: linear_sum_assignment(torch.rand(1, 2, 2), [1, 1]), ValueError, r"sizes .* \[B\]"),
+        "NaN": (lambda: linear_sum_assignment(torch.full((1, 2, 2), torch.nan)), ValueError, "NaN or -inf"),
+        "forbidden": (lambda: linear_sum_assignment(torch.full((1, 2, 2), torch.inf)), ValueError, "example 0 forbid"),
+    }
+)

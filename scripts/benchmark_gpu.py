@@ -1,0 +1,209 @@
+"""Times oracles on the GPU of this machine: Triton kernels beside plain torch, and other libraries where installed.
+
+Each cell is the median of milliseconds for one call, forward and backward where there is a gradient, after the device
+has finished. Bandwidth is that of the bytes of potentials, their gradients and outputs, each once, as a share of what a
+copy of as many bytes reaches. The table names the card.
+
+    python scripts/benchmark_gpu.py --out runs/gpu.md
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import ctc_loss
+
+from structsmooth import (
+    Alignment,
+    Constituents,
+    LinearChain,
+    ProjectiveTree,
+    SemiMarkov,
+    SpanningTree,
+    StructuralHinge,
+    Structure,
+    Tree,
+    linear_sum_assignment,
+)
+
+CHAINS = ((32, 50, 9), (64, 512, 32), (256, 128, 128))
+BACKENDS = ("triton", "torch")
+
+Run = Callable[[], Any]
+
+
+class Row(NamedTuple):
+    """What is timed: named runs of one query, and the bytes of its potentials, their gradients and outputs."""
+
+    name: str
+    runs: dict[str, Run]
+    bytes: int
+
+
+def chain_rows(device: str, sizes: tuple[tuple[int, int, int], ...]) -> Iterator[Row]:
+    """Likelihood with its gradient, and Viterbi."""
+    for batch, steps, states in sizes:
+        unary = torch.randn(batch, steps, states, device=device, requires_grad=True)
+        transition = torch.randn(states, states, device=device, requires_grad=True)
+        y = torch.randint(states, (batch, steps), device=device)
+        size, moved = f"{batch}x{steps}x{states}", unary.nbytes + transition.nbytes
+
+        def chain(backend: Any, unary: Tensor = unary, transition: Tensor = transition) -> LinearChain:
+            return LinearChain(unary, transition, validate_args=False, backend=backend)
+
+        yield Row(f"chain {size}, likelihood", losses(chain, y) | crf_of_torchcrf(unary, transition, y), 2 * moved)
+        best: dict[str, Run] = {backend: chain(backend).max for backend in usable(device)}
+        yield Row(f"chain {size}, max", best, moved + y.nbytes)
+
+
+def crf_of_torchcrf(unary: Tensor, transition: Tensor, y: Tensor) -> dict[str, Run]:
+    """The layer of pytorch-crf on the same scores, if it is installed."""
+    if find_spec("torchcrf") is None:
+        return {}
+    layer = import_module("torchcrf").CRF(len(transition), batch_first=True).to(unary.device)
+    return {"pytorch-crf": lambda: (-layer(unary, y, reduction="mean")).backward()}
+
+
+def usable(device: str) -> tuple[str, ...]:
+    """Backends that run on the device."""
+    return BACKENDS if device == "cuda" else ("torch",)
+
+
+def losses(build: Callable[[Any], Structure], y: Tensor) -> dict[str, Run]:
+    """Likelihoods by each backend."""
+
+    def run(backend: str) -> None:
+        StructuralHinge.crf()(build(backend), y).backward()
+
+    return {backend: partial(run, backend) for backend in usable(y.device.type)}
+
+
+def values(build: Callable[[Any], Structure], device: str) -> dict[str, Run]:
+    """Log-partition functions with their gradients by each backend."""
+
+    def run(backend: str) -> None:
+        build(backend).logsumexp().sum().backward()
+
+    return {backend: partial(run, backend) for backend in usable(device)}
+
+
+def other_rows(device: str, size: int) -> Iterator[Row]:
+    """Programs, trees and assignments; ``size`` is their number of words or positions."""
+
+    def scores(*shape: int) -> Tensor:
+        return torch.randn(shape, device=device, requires_grad=True)
+
+    options: dict[str, Any] = {"validate_args": False}
+    batch = 32
+    arcs, root = scores(batch, size, size), scores(batch, size)
+    moved = 2 * (arcs.nbytes + root.nbytes)
+    yield Row(
+        f"ProjectiveTree {batch}x{size}",
+        values(lambda b: ProjectiveTree(arcs, root, backend=b, **options), device),
+        moved,
+    )
+    eliminated = {"torch": lambda: SpanningTree(arcs, root, **options).logsumexp().sum().backward()}
+    yield Row(f"SpanningTree {batch}x{size}", eliminated, moved)
+    spans = scores(batch, size, size, 1)
+    yield Row(
+        f"Constituents {batch}x{size}",
+        values(lambda b: Constituents(spans, backend=b, **options), device),
+        2 * spans.nbytes,
+    )
+    unary, transition, durations = scores(batch, 5 * size, 9), scores(9, 9), scores(8, 9)
+    yield Row(
+        f"SemiMarkov {batch}x{5 * size}x9, 8 long",
+        values(lambda b: SemiMarkov(unary, transition, durations, backend=b, **options), device),
+        2 * (unary.nbytes + transition.nbytes + durations.nbytes),
+    )
+    aligned = scores(batch, size, size)
+    yield Row(
+        f"Alignment {batch}x{size}x{size}",
+        values(lambda b: Alignment(aligned, backend=b, **options), device),
+        2 * aligned.nbytes,
+    )
+    nodes, pairs = scores(batch, size, 9), scores(batch, size, 9, 9)
+    parents = (torch.arange(size, device=device) - 1).expand(batch, -1)
+    tree = {"torch": lambda: Tree(nodes, pairs, parents, **options).logsumexp().sum().backward()}
+    yield Row(f"Tree {batch}x{size}x9", tree, 2 * (nodes.nbytes + pairs.nbytes))
+    log_probs = scores(5 * size, batch, 32)
+    targets = torch.randint(1, 32, (batch, size), device=device)
+    whole = torch.full((batch,), 5 * size), torch.full((batch,), size)
+    ctc = {"torch's CTC": lambda: ctc_loss(log_probs.log_softmax(-1), targets, *whole).backward()}
+    yield Row(f"CTC {batch}x{5 * size}x32", ctc, 2 * log_probs.nbytes)
+    costs = torch.rand(16, 10 * size, size, device=device)
+    batched: dict[str, Run] = {"this library": lambda: linear_sum_assignment(costs)}
+    if find_spec("scipy") is not None:
+        of_one = import_module("scipy.optimize").linear_sum_assignment
+        batched["loop over scipy"] = lambda: [of_one(cost.cpu().numpy()) for cost in costs]
+    yield Row(f"assignment 16x{10 * size}x{size}", batched, costs.nbytes)
+
+
+def milliseconds(run: Run, device: str, seconds: float) -> float:
+    """Median time of a run."""
+
+    def timed() -> float:
+        begin = time.perf_counter()
+        run()
+        if device == "cuda":
+            torch.cuda.synchronize()
+        return 1000 * (time.perf_counter() - begin)
+
+    timed()  # compiles kernels
+    times, end = [timed()], time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        times.append(timed())
+    return median(times)
+
+
+def table(device: str, rows: Iterator[Row], seconds: float) -> Iterator[str]:
+    """Lines of the table."""
+    yield "| query | times in ms | copy bandwidth |"
+    yield "| --- | --- | ---: |"
+    for row in rows:
+        times = {name: milliseconds(run, device, seconds) for name, run in row.runs.items()}
+        source = torch.empty(max(1, row.bytes // 2), dtype=torch.uint8, device=device)
+        target = torch.empty_like(source)
+        copied = milliseconds(partial(target.copy_, source), device, seconds)
+        cells = ", ".join(f"{name} {value:.3g}" for name, value in times.items())
+        yield f"| {row.name} | {cells} | {copied / min(times.values()):.1%} |"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Write the table, and print it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, help="file to write to as well")
+    parser.add_argument("--seconds", type=float, default=1.0, help="to repeat each run for (default: 1)")
+    parser.add_argument("--size", type=int, default=20, help="words of sentences in programs (default: 20)")
+    parser.add_argument("--chains", type=int, default=len(CHAINS), help="how many sizes of chains (default: all)")
+    parser.add_argument("--cpu", action="store_true", help="time plain torch on the CPU, to try this script")
+    options = parser.parse_args(arguments)
+    if not (options.cpu or torch.cuda.is_available()):
+        parser.error("this machine has no GPU that torch can use: --cpu tries the script without one")
+    device = "cpu" if options.cpu else "cuda"
+    card = "CPU" if options.cpu else torch.cuda.get_device_name()
+    lines = [f"{card}, torch {torch.__version__}", ""]
+    print(*lines, sep="\n")
+    rows = (
+        row for some in (chain_rows(device, CHAINS[: options.chains]), other_rows(device, options.size)) for row in some
+    )
+    for line in table(device, rows, options.seconds):
+        lines.append(line)
+        print(line, flush=True)
+    if options.out:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
