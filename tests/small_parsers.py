@@ -1,4 +1,4 @@
-"""Small problems over projective trees with sparse features of their arcs, and the enumeration of the trees."""
+"""Small problems over trees with sparse features of their arcs, and the enumeration of the trees."""
 
 from dataclasses import replace
 from itertools import product
@@ -14,12 +14,12 @@ LENGTHS = torch.tensor([3, 1, 4, 2, 3])
 BITS = 6
 
 
-def trees(words: int, single_root: bool = True) -> list[tuple[int, ...]]:
-    """Heads, from 0 for the root, of all projective trees."""
-    return [heads for heads in product(range(words + 1), repeat=words) if _is_projective(heads, single_root)]
+def trees(words: int, single_root: bool = True, projective: bool = True) -> list[tuple[int, ...]]:
+    """Heads, from 0 for the root, of all trees; of those without crossing arcs if ``projective``."""
+    return [heads for heads in product(range(words + 1), repeat=words) if _is_tree(heads, single_root, projective)]
 
 
-def _is_projective(heads: tuple[int, ...], single_root: bool) -> bool:
+def _is_tree(heads: tuple[int, ...], single_root: bool, projective: bool) -> bool:
     if heads.count(0) != 1 and (single_root or not heads.count(0)):
         return False
     for word in range(1, len(heads) + 1):
@@ -28,16 +28,16 @@ def _is_projective(heads: tuple[int, ...], single_root: bool) -> bool:
         if word:
             return False
     arcs = [tuple(sorted((head, word))) for word, head in enumerate(heads, 1)]
-    return not any(a < c < b < d for a, b in arcs for c, d in arcs)
+    return not projective or not any(a < c < b < d for a, b in arcs for c, d in arcs)
 
 
-def random_trees(lengths: Tensor, seed: int = 0, single_root: bool = True) -> Tensor:
+def random_trees(lengths: Tensor, seed: int = 0, single_root: bool = True, projective: bool = True) -> Tensor:
     """Numbers of uses of the arcs of a random tree for each sentence, [parts]."""
     generator = torch.Generator().manual_seed(seed)
     heads, modifiers, offsets = arcs_of(lengths)
     labels = torch.zeros(len(heads), dtype=torch.int64)
     for i, words in enumerate(lengths.tolist()):
-        every = trees(words, single_root)
+        every = trees(words, single_root, projective)
         tree = torch.tensor(every[int(torch.randint(len(every), (1,), generator=generator))])
         own = slice(offsets[i], offsets[i + 1])
         labels[own] = (tree[modifiers[own] - 1] == heads[own]).long()
@@ -71,13 +71,14 @@ def random_pairs(lengths: Tensor, seed: int = 0, labels: int = 0) -> PairFeature
     return replace(pairs, first=first, second=second, kinds=kinds, kind_keys=keys(1 + labels, 6), kind_columns=columns)
 
 
-def pair_problem(single_root: bool = True, **settings: Any) -> ProgramProblem:
-    labels = random_trees(LENGTHS, single_root=single_root)
-    parts = ProgramParts.projective_trees(LENGTHS, single_root)
+def pair_problem(single_root: bool = True, projective: bool = True, **settings: Any) -> ProgramProblem:
+    labels = random_trees(LENGTHS, single_root=single_root, projective=projective)
+    kind = ProgramParts.projective_trees if projective else ProgramParts.spanning_trees
+    parts = kind(LENGTHS, single_root)
     return ProgramProblem(parts, random_pairs(LENGTHS), labels, **settings)
 
 
-def labelled_problem(labels: int = 3, **settings: Any) -> ProgramProblem:
+def labelled_problem(labels: int = 3, projective: bool = True, **settings: Any) -> ProgramProblem:
     """Trees whose words also have one of three labels each."""
     generator = torch.Generator().manual_seed(5)
     arcs, offsets = behind_arcs(LENGTHS, labels)
@@ -86,8 +87,9 @@ def labelled_problem(labels: int = 3, **settings: Any) -> ProgramProblem:
     words = int(LENGTHS.sum())
     chosen = torch.zeros(words, labels, dtype=torch.int64)
     chosen[torch.arange(words), torch.randint(labels, (words,), generator=generator)] = 1
-    every[arcs], every[~is_arc] = random_trees(LENGTHS), chosen.flatten()
-    parts = ProgramParts.projective_trees(LENGTHS, labels=labels)
+    every[arcs], every[~is_arc] = random_trees(LENGTHS, projective=projective), chosen.flatten()
+    kind = ProgramParts.projective_trees if projective else ProgramParts.spanning_trees
+    parts = kind(LENGTHS, labels=labels)
     return ProgramProblem(parts, random_pairs(LENGTHS, labels=labels), every, **settings)
 
 

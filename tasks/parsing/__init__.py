@@ -57,9 +57,10 @@ class FittedParsing(FittedTask):
     def problem(self, examples: Sequence[Sentence]) -> ProgramProblem:
         """Structural hinge losses of trees; the cost is the number of wrong heads and, if learned, wrong relations."""
         trees = [known_tree(sentence) for sentence in examples]
-        heads = [projectivized(tree.heads) for tree in tracked(trees, "trees")]
+        heads = [projectivized(tree.heads) if self.task.projective else tree.heads for tree in tracked(trees, "trees")]
         tokens, labels = Tokens.of(examples, self.task.pos), len(self.relations)
-        parts = ProgramParts.projective_trees(tokens.lengths, self.single_root, labels)
+        kind = ProgramParts.projective_trees if self.task.projective else ProgramParts.spanning_trees
+        parts = kind(tokens.lengths, self.single_root, labels)
         arc_heads, modifiers, _ = arcs_of(tokens.lengths)
         flat = torch.tensor([head for own in heads for head in own])
         word = (tokens.lengths.cumsum(0) - tokens.lengths).repeat_interleave(tokens.lengths**2) + modifiers - 1
@@ -182,8 +183,7 @@ class Parsing(Task):
 
     Args:
         labelled: whether relations of words to their heads are learned and found, too.
-        projective: whether arcs of predicted trees must not cross. The model is the same: training searches projective
-            trees.
+        projective: whether arcs must not cross: of the trees that training searches, and of those that are predicted.
         subtypes: whether relations include what follows a colon, as in nsubj:pass.
         pos: column of CoNLL-U with the parts of speech.
         bits: features are hashed to 2**bits buckets.

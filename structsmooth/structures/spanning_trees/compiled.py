@@ -129,7 +129,8 @@ def best_tree(arcs, single_root, graph, forest, found):
 
 
 @compiled
-def _scratch(nodes):
+def scratch(nodes):
+    """Room for :func:`best_tree`: a graph and a forest."""
     square, line = (2 * nodes, 2 * nodes), 2 * nodes
     graph = np.empty(square), np.empty(square), np.empty(square, np.int64), np.empty(square, np.int64)
     sets = np.empty(line, np.int64), np.empty(line, np.int64), np.empty(line, np.int64), np.empty(line, np.int64)
@@ -198,7 +199,7 @@ def _bounds(problem, value, bounds):
 
 @compiled
 def _problem(table, words, length, labels, single_root):
-    graph, forest = _scratch(length + 1)
+    graph, forest = scratch(length + 1)
     arcs, best = np.empty((length + 1, length + 1)), np.empty((length, length), np.int64)
     arcs[:] = -np.inf
     return (table, words), labels, single_root, arcs, best, graph, forest, np.empty(length + 1, np.int64)

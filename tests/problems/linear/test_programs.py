@@ -47,6 +47,9 @@ KINDS: dict[str, Callable[[], ProgramProblem]] = {
     "several roots": lambda: pair_problem(single_root=False),
     "costs": lambda: pair_problem(costs=torch.rand(39, generator=torch.Generator().manual_seed(4)).double()),
     "labels": labelled_problem,
+    "crossing": lambda: pair_problem(projective=False),
+    "crossing, several roots": lambda: pair_problem(single_root=False, projective=False),
+    "crossing, labels": lambda: labelled_problem(labels=2, projective=False),
     "weighted": lambda: pair_problem().weighted(torch.linspace(0.5, 3.0, 5)),
 }
 
@@ -63,13 +66,14 @@ def random_weights(problem: ProgramProblem, seed: int = 0) -> Tensor:
 def every_tree(problem: ProgramProblem) -> list[Tensor]:
     """Parts of all outputs of each example, float64 [outputs, P]."""
     heads, modifiers, offsets = arcs_of(LENGTHS)
-    single = problem.program_parts.program is ProgramParts.projective_trees(LENGTHS).program
+    parts = problem.program_parts
+    single = parts.spanning == "one root" or parts.program is ProgramParts.projective_trees(LENGTHS).program
     outputs = []
     for i, words in enumerate(LENGTHS.tolist()):
         own = slice(offsets[i], offsets[i + 1])
-        every = torch.tensor(trees(words, single))
+        every = torch.tensor(trees(words, single, projective=parts.spanning == "no"))
         arcs = (every[:, modifiers[own] - 1] == heads[own]).double()
-        labels = problem.program_parts.alternatives
+        labels = parts.alternatives
         if labels:
             chosen = torch.eye(labels)[torch.tensor(list(product(range(labels), repeat=words)))].flatten(1).double()
             arcs = torch.cat([arcs.repeat_interleave(len(chosen), 0), chosen.repeat(len(arcs), 1)], 1)

@@ -11,6 +11,7 @@ import treebanks
 from small_parsers import trees
 from small_tasks import PARSING, trained
 
+from structsmooth import BCFW
 from structsmooth.structures.dependencies import crosses
 from structsmooth.tasks import Parsing
 from structsmooth.tasks.parsing.data import Sentence, Tree, is_projective, projectivized, read_trees, write_tree
@@ -235,6 +236,22 @@ def test_trees_may_cross_if_they_need_not_be_projective(parser):
     assert not all(is_projective(tree.heads) for ((_, tree),) in free)
     for ((score, _),), ((highest, tree),) in zip(within, free, strict=True):
         assert score == pytest.approx(highest) if is_projective(tree.heads) else score < highest
+
+
+def test_training_searches_trees_that_may_cross(tmp_path):
+    """Of a sentence whose tree crosses: its arcs stay, and weights find them."""
+    rows = ["1 a _ DET _ _ 3 x _ _", "2 b _ ADV _ _ 4 x _ _", "3 c _ NOUN _ _ 0 root _ _", "4 d _ VERB _ _ 3 x _ _"]
+    path = tmp_path / "crossing.conllu"
+    path.write_text("\n".join(rows).replace(" ", "\t") + "\n\n")
+    for projective, heads in ((True, (3, 3, 0, 3)), (False, (3, 4, 0, 3))):
+        task = Parsing(projective=projective, bits=10)
+        examples = task.read(str(path))
+        fitted = task.fit(examples)
+        problem = fitted.problem(examples)
+        result = BCFW().solve(problem, lam=0.01, passes=30)
+        assert 0 <= result.row.gap < 0.1 * result.history[0].gap
+        ((_, tree),) = fitted.predict(result.weights, examples)[0]
+        assert tree.heads == heads
 
 
 def test_refuses_bits_without_buckets():

@@ -11,20 +11,22 @@ import numpy as np
 from structsmooth.compiled.jit import compiled, entry_point
 from structsmooth.problems.linear.programs.compiled_features import add_features, clear, columns_of, squared_norm
 from structsmooth.structures.programs.compiled import follow, max_product
+from structsmooth.structures.spanning_trees.compiled import best_tree, scratch
 
 # Tuples that compiled passes take:
-#   data: the arrays of a program; (its depth, its longest derivation, its number of scores, alternatives of a choice);
+#   data: the arrays of a program; (its depth, its longest derivation, its number of scores, alternatives of a choice,
+#       whether outputs are spanning trees: 0 no, 1 with one root, 2 with any number of roots);
 #       features of parts, and the most that a part has; (offsets of the parts of examples [n + 1], the score of each
 #       part, roots [n], choices [n], parts of the labels, offsets of the outputs of examples [n + 1], costs of parts);
 #       shares of examples [n]
 
-Work = namedtuple("Work", "theta parts value choices stack used scores direction touched y room")
+Work = namedtuple("Work", "theta parts value choices stack used scores direction touched y room tree")
 
 
 @compiled
 def workspace(data):
     """Room for one example at a time; all scores of the program are forbidden."""
-    program, (depth, longest, scores, _), _, most, examples, _ = data
+    program, (depth, longest, scores, _, spanning), _, most, examples, _ = data
     nodes, largest, length = program[0].shape[0] - 1, 0, 0
     for i in range(examples[0].shape[0] - 1):
         largest = max(largest, examples[0][i + 1] - examples[0][i])
@@ -43,6 +45,7 @@ def workspace(data):
         np.empty(largest, np.int32),
         np.empty(length, np.int32),
         np.empty(max(most, 1), np.int32),
+        tree_scratch(nodes + 1 if spanning else 1),
     )
 
 
@@ -60,6 +63,32 @@ def augmented(i, data, weights, scale, work):
 
 
 @compiled
+def best_spanning(length, single_root, work):
+    """The score of the best spanning tree of ``length`` words, or -inf; its arcs go to ``work.used``."""
+    theta, (arcs, graph, forest, found) = work.theta, work.tree
+    words = graph[0].shape[0] // 2 - 1
+    for m in range(1, length + 1):
+        arcs[0, m] = theta[words * words + m - 1]
+        for h in range(1, length + 1):
+            arcs[h, m] = theta[(h - 1) * words + m - 1]
+    if not best_tree(arcs[: length + 1, : length + 1], single_root, graph, forest, found):
+        return -np.inf
+    total = 0.0
+    for m in range(1, length + 1):
+        h = found[m]
+        total += arcs[h, m]
+        work.used[m - 1] = words * words + m - 1 if h == 0 else (h - 1) * words + m - 1
+    return total
+
+
+@compiled
+def tree_scratch(nodes):
+    """Room for the best tree of ``nodes`` nodes, with the root."""
+    graph, forest = scratch(nodes)
+    return np.empty((nodes, nodes)), graph, forest, np.empty(nodes, np.int64)
+
+
+@compiled
 def best(i, data, work):
     """The largest score of an output under ``work.scores``; the output goes to ``work.y``."""
     program, sizes, examples = data[0], data[1], data[4]
@@ -70,11 +99,15 @@ def best(i, data, work):
     for p in range(count):
         theta[places[begin + p]] = work.scores[p]
         parts[places[begin + p]] = p
-    max_product(program, theta, root, work.value, work.choices)
     for j in range(derived):
         used[j] = missing
-    if work.value[root] > -np.inf:
-        follow(program, missing, work.choices, root, work.stack, used)
+    if sizes[4] > 0:
+        total = best_spanning(root + 1, sizes[4] == 1, work)
+    else:
+        max_product(program, theta, root, work.value, work.choices)
+        total = work.value[root]
+        if total > -np.inf:
+            follow(program, missing, work.choices, root, work.stack, used)
     for j in range(derived):  # sorted by insertion
         part, k = parts[used[j]], j
         while k > 0 and y[k - 1] > part:
@@ -83,7 +116,6 @@ def best(i, data, work):
         y[k] = part
     for p in range(count):
         theta[places[begin + p]] = -np.inf
-    total = work.value[root]
     for j in range(choices):
         first = count + j * alternatives
         part = first

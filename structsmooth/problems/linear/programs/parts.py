@@ -2,13 +2,14 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from structsmooth.sequences import compressed_rows
-from structsmooth.structures.programs import Program
+from structsmooth.structures.programs import Program, ProgramBuilder, cached_program
 from structsmooth.structures.projective_trees import projective_trees
 
 
@@ -28,6 +29,7 @@ class ProgramParts:
             parts of choices.
         choices: number of choices of each example, int64 [n]; none if not given.
         alternatives: number of parts of each choice.
+        spanning: whether derivations must also be spanning trees, with one root or several; see :meth:`spanning_trees`.
 
     Raises:
         TypeError: tensors of the wrong dtype.
@@ -40,6 +42,7 @@ class ProgramParts:
     scores: Tensor
     choices: Tensor | None = None
     alternatives: int = 0
+    spanning: Literal["no", "one root", "roots"] = "no"
 
     def __post_init__(self) -> None:
         for name, dtype in (("roots", torch.int64), ("offsets", torch.int64), ("scores", torch.int32)):
@@ -107,8 +110,20 @@ class ProgramParts:
             single_root: whether exactly one word is a child of the root.
             labels: number L of labels, one of which each word has, whatever its head is; 0 for none.
         """
+        return cls._of_trees(projective_trees(int(lengths.max()), 1, single_root), lengths, labels)
+
+    @classmethod
+    def spanning_trees(cls, lengths: Tensor, single_root: bool = True, labels: int = 0) -> "ProgramParts":
+        """The same for the trees of :class:`~structsmooth.SpanningTree`, whose arcs may cross.
+
+        The derivations of the program give every word a head; those that are trees are outputs.
+        """
+        parts = cls._of_trees(any_heads(int(lengths.max())), lengths, labels)
+        return replace(parts, spanning="one root" if single_root else "roots")
+
+    @classmethod
+    def _of_trees(cls, program: Program, lengths: Tensor, labels: int) -> "ProgramParts":
         words = int(lengths.max())
-        program = projective_trees(words, 1, single_root)
         heads, modifiers, offsets = arcs_of(lengths)
         scores = torch.where(heads > 0, (heads - 1) * words + modifiers - 1, words * words + modifiers - 1).int()
         roots = torch.from_numpy(program.roots)[lengths - 1]
@@ -118,6 +133,17 @@ class ProgramParts:
         every = torch.full((int(offsets[-1]),), -1, dtype=torch.int32)
         every[places] = scores
         return cls(program, roots, offsets, every, lengths, labels)
+
+
+@cached_program
+def any_heads(words: int) -> Program:
+    """Scores as those of :func:`projective_trees`, without labels, of any heads of words; roots are the lengths."""
+    builder = ProgramBuilder(scores=words * words + words)
+    m, h = np.ogrid[:words, :words]
+    builder.add(m, m - 1, index=h * words + m, where=h != m)
+    word = np.arange(words)
+    builder.add(word, word - 1, index=words * words + word)
+    return builder.build(word)
 
 
 def arcs_of(lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -15,9 +15,10 @@ from structsmooth.problems.linear.blocks import Response, respond
 from structsmooth.problems.linear.programs.feature_map import SparseMap
 from structsmooth.problems.linear.programs.features import PartFeatures
 from structsmooth.problems.linear.programs.parts import ProgramParts
-from structsmooth.problems.linear.programs.structure import PartScores, with_choices
+from structsmooth.problems.linear.programs.structure import PartScores, spanning_scores, with_choices
 from structsmooth.problems.sharding import mean, mean_rows, of_examples, reduced
 from structsmooth.smoothing import Max, Smoother
+from structsmooth.structures import Structure
 
 P = TypeVar("P", bound="ProgramProblem")
 
@@ -25,6 +26,7 @@ P = TypeVar("P", bound="ProgramProblem")
 class ProgramProblem(LinearProblem):
     """Structural hinge losses over outputs that are derivations of a program, with sparse features of their parts.
 
+    Spanning trees, which are no derivations, are outputs too; see :meth:`~structsmooth.ProgramParts.spanning_trees`.
     The score of an output is the sum of the scores of its parts, and that of a part the sum of the weights of its
     features: :class:`~structsmooth.PartRows` stores them, :class:`~structsmooth.PairFeatures` computes them where they
     are needed. Full passes for losses, gaps and gradients without smoothing, and steps of
@@ -88,9 +90,11 @@ class ProgramProblem(LinearProblem):
         """Zeros."""
         return torch.zeros(self.dim, dtype=torch.float64)
 
-    def structure(self, potentials: Tensor, block: int) -> PartScores:
+    def structure(self, potentials: Tensor, block: int) -> Structure:
         """The outputs of an example, bound to scores [P] of its parts."""
         parts, choices = self.program_parts, int(self.program_parts.numbers_of_choices[block])
+        if parts.spanning != "no":
+            return spanning_scores(potentials[None], int(parts.longest[block]) - choices, parts.spanning == "one root")
         program, root, places = parts.program, int(parts.roots[block]), parts.scores[parts.of(block)].long()
         if choices:
             places = torch.where(places < 0, program.scores + (places < 0).cumsum(0) - 1, places)
@@ -209,7 +213,8 @@ class ProgramProblem(LinearProblem):
     def arrays(self) -> tuple[Any, ...]:
         """The program, features, labels and costs, as all compiled passes take them."""
         parts, program = self.program_parts, self.program_parts.program
-        sizes = (program.depth, program.longest, program.scores, parts.alternatives)
+        spanning = ("no", "one root", "roots").index(parts.spanning)
+        sizes = (program.depth, program.longest, program.scores, parts.alternatives, spanning)
         labels = (self._outputs, self._ends, self.part_costs)
         tensors = (parts.offsets, parts.scores, parts.roots, parts.numbers_of_choices, *labels)
         examples = tuple(tensor.numpy() for tensor in tensors)

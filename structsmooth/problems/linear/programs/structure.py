@@ -1,9 +1,13 @@
 """The outputs of one example of a program problem, as a structure."""
 
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 import torch
 from torch import Tensor
 
+from structsmooth.structures import SpanningTree, Structure
 from structsmooth.structures.programs import DynamicProgram, Program, ProgramBuilder, cached_program
 from structsmooth.structures.programs.program import program_of
 
@@ -53,6 +57,129 @@ class PartScores(DynamicProgram):
         y = parts[used].sort(-1)[0]
         missing = self.length - y.shape[-1]
         return torch.nn.functional.pad(y, (missing, 0), value=-1) if missing > 0 else y[..., -self.length :]
+
+
+class BothOutputs(Structure):
+    """Pairs of outputs of two structures over the parts of one example: the first ones of it, and the others.
+
+    Outputs are those of :class:`PartScores`.
+
+    Args:
+        scores: [1, P].
+        first: the first structure as a function of its scores [1, P'], and the other one of the others.
+        count: P'.
+    """
+
+    potential_names = ("scores",)
+
+    def __init__(
+        self, scores: Tensor, first: Callable[[Tensor], Structure], second: Callable[[Tensor], Structure], count: int
+    ) -> None:
+        self.scores, self.first, self.second, self.count = scores, first, second, count
+        super().__init__(validate_args=False)
+
+    def _both(self) -> tuple[Structure, Structure]:
+        return self.first(self.scores[:, : self.count]), self.second(self.scores[:, self.count :])
+
+    def score(self, y: Tensor) -> Tensor:
+        """Scores of outputs."""
+        return torch.where(y >= 0, self.scores.gather(1, y.clamp_min(0)), 0.0).sum(1)
+
+    def parts(self, y: Tensor) -> tuple[Tensor, ...]:
+        """How often outputs have each part."""
+        count = self.scores.shape[1]
+        ones = self.scores.new_ones(y.shape)
+        sums = self.scores.new_zeros(len(y), count + 1).scatter_add(1, torch.where(y >= 0, y, count), ones)
+        return (sums[:, :count],)
+
+    def topk(self, k: int) -> tuple[Tensor, Tensor]:
+        """The best sums of entries of two lists."""
+        (values, y), (others, other_y) = (structure.topk(k) for structure in self._both())
+        sums, order = (values[:, :, None] + others[:, None]).flatten(1).sort(dim=1, descending=True, stable=True)
+        order = order[:, :k]
+        pairs = [y[0, order // k], torch.where(other_y >= 0, other_y + self.count, -1)[0, order % k]]
+        found = torch.cat(pairs, 2)
+        return sums[:, :k], torch.where((sums[:, :k] > -torch.inf).unsqueeze(2), found, 0)
+
+    def logsumexp(self) -> Tensor:
+        """The sum of those of both."""
+        first, second = (structure.logsumexp() for structure in self._both())
+        return first + second
+
+    def marginals(self) -> tuple[Tensor, ...]:
+        """Those of both."""
+        return (torch.cat([structure.marginals()[0] for structure in self._both()], 1),)
+
+
+class ArcScores(Structure):
+    """Spanning trees of a sentence of n words, bound to scores [1, n²] of its arcs, in the order of ``arcs_of``.
+
+    Outputs are those of :class:`PartScores`.
+    """
+
+    potential_names = ("scores",)
+
+    def __init__(self, scores: Tensor, words: int, single_root: bool) -> None:
+        self.scores, self.words, self.single_root = scores, words, single_root
+        super().__init__(validate_args=False)
+
+    def _tree(self) -> SpanningTree:
+        m, place = torch.arange(self.words)[:, None], torch.arange(self.words)
+        heads = place + (place > m)
+        square = self.scores.new_zeros(len(self.scores), self.words, self.words + 1)
+        index = heads.expand(len(self.scores), -1, -1)
+        arcs = square.scatter(2, index, self.scores.view(-1, self.words, self.words)).transpose(1, 2)
+        return SpanningTree(arcs[:, 1:], arcs[:, 0], single_root=self.single_root, validate_args=False)
+
+    def _heads(self, y: Tensor) -> Tensor:
+        place = y % self.words
+        return place + (place > torch.arange(self.words))
+
+    def score(self, y: Tensor) -> Tensor:
+        """Scores of outputs."""
+        return self._tree().score(self._heads(y))
+
+    def parts(self, y: Tensor) -> tuple[Tensor, ...]:
+        """Which arcs outputs have."""
+        return (torch.zeros_like(self.scores).scatter(1, y, 1.0),)
+
+    def topk(self, k: int) -> tuple[Tensor, Tensor]:
+        """The best trees."""
+        values, heads = self._tree().topk(k)
+        m = torch.arange(self.words)
+        y = m * self.words + heads - (heads > m).long()
+        return values, torch.where((values > -torch.inf).unsqueeze(2), y, 0)
+
+    def logsumexp(self) -> Tensor:
+        """Log-partition function."""
+        return self._tree().logsumexp()
+
+    def marginals(self) -> tuple[Tensor, ...]:
+        """Probabilities of arcs."""
+        arcs, root = self._tree().marginals()
+        whole = torch.cat([root.unsqueeze(1), arcs], 1).transpose(1, 2)
+        return (whole[:, ~torch.eye(self.words, self.words + 1).roll(1, 1).bool()],)
+
+
+def spanning_scores(scores: Tensor, words: int, single_root: bool) -> Structure:
+    """Spanning trees, and choices of each word if there are more scores [1, P] than arcs."""
+    arcs = partial(ArcScores, words=words, single_root=single_root)
+    labels = scores.shape[1] // words - words
+    if not labels:
+        return arcs(scores)
+    program = free_choices(words, labels)
+    places = torch.arange(words * labels)
+    choices = partial(PartScores, program=program, places=places, root=program.nodes - 1, length=words)
+    return BothOutputs(scores, arcs, choices, words * words)
+
+
+@cached_program
+def free_choices(choices: int, alternatives: int) -> Program:
+    """So many choices, each among so many scores."""
+    c, a = np.ogrid[:choices, :alternatives]
+    builder = ProgramBuilder(choices * alternatives)
+    builder.add(c, c - 1, index=c * alternatives + a)
+    return builder.build()
 
 
 @cached_program
