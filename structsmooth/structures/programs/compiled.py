@@ -79,30 +79,36 @@ def follow(program, missing, choice, root, stack, used):
 
 
 @compiled
-def top_k(program, theta, root, k, value, back):
-    """Fills ``value`` [N + 1, k] and ``back`` [N, k], whose entries are (edge k + rank of left) k + rank of right.
+def insert_pairs(firsts, seconds, base, entry, best, origin):
+    """Adds sums of entries of two lists [k] to the ``best`` ones, with their ranks added to ``entry`` as origins.
 
-    With an edge of two tails, only pairs of ranks (i, j) with (i + 1) (j + 1) <= k can be among the k best.
+    Only pairs of ranks (i, j) with (i + 1) (j + 1) <= k can be among the k best.
     """
+    k, last = best.shape[0], best.shape[0] - 1
+    for i in range(k):
+        if not base + firsts[i] + seconds[0] > best[last]:
+            break
+        for j in range(k // (i + 1)):
+            score = base + firsts[i] + seconds[j]
+            if not score > best[last]:
+                break
+            insert(best, origin, score, entry + i * k + j, last)
+
+
+@compiled
+def top_k(program, theta, root, k, value, back):
+    """Fills ``value`` [N + 1, k] and ``back`` [N, k], whose entries are (edge k + rank of left) k + rank of right."""
     rows, left, right, index = program
     last = k - 1
     value[rows.shape[0] - 1] = -np.inf
     value[rows.shape[0] - 1, 0] = 0.0
     for v in range(root + 1):
-        best, origin = value[v], back[v]
         for i in range(k):
-            best[i] = -np.inf
+            value[v, i] = -np.inf
         for e in range(rows[v], rows[v + 1]):
-            base, firsts, seconds = theta[index[e]], value[left[e]], value[right[e]]
-            for i in range(k):
-                first = base + firsts[i]
-                if not first + seconds[0] > best[last]:
-                    break
-                for j in range(k // (i + 1)):
-                    score = first + seconds[j]
-                    if not score > best[last]:
-                        break
-                    insert(best, origin, score, (np.int64(e) * k + i) * k + j, last)
+            base = theta[index[e]]
+            if base + value[left[e], 0] + value[right[e], 0] > value[v, last]:
+                insert_pairs(value[left[e]], value[right[e]], base, np.int64(e) * k * k, value[v], back[v])
 
 
 @compiled

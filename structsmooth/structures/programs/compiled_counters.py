@@ -8,7 +8,7 @@ can only end above the largest one at the root have none.
 import numpy as np
 
 from structsmooth.compiled.jit import compiled, entry_point
-from structsmooth.structures.chain.compiled import insert
+from structsmooth.structures.programs.compiled import insert_pairs
 
 
 @compiled
@@ -48,20 +48,6 @@ def _raise(base, entry, many, source, best, origin):
 
 
 @compiled
-def _pairs(firsts, seconds, base, entry, best, origin):
-    """Adds sums of entries of two lists [k] to the ``best`` ones, with their ranks added to ``entry`` as origins."""
-    k, last = best.shape[0], best.shape[0] - 1
-    for i in range(k):
-        if not base + firsts[i] + seconds[0] > best[last]:
-            break
-        for j in range(k // (i + 1)):
-            score = base + firsts[i] + seconds[j]
-            if not score > best[last]:
-                break
-            insert(best, origin, score, entry + i * k + j, last)
-
-
-@compiled
 def top_k_by_count(program, theta, count, root, k, low, start, value, back):
     """Fills ``value`` [slots + 1, k] and ``back`` [slots, k], whose entries are an edge, a slot of left, and ranks.
 
@@ -93,7 +79,7 @@ def top_k_by_count(program, theta, count, root, k, low, start, value, back):
                     slot = begin + shift + a + b
                     if score + value[right_begin + b, 0] > value[slot, last]:
                         firsts, seconds = value[left_begin + a], value[right_begin + b]
-                        _pairs(firsts, seconds, base, entry + a * k * k, value[slot], back[slot])
+                        insert_pairs(firsts, seconds, base, entry + a * k * k, value[slot], back[slot])
 
 
 @compiled
