@@ -113,6 +113,14 @@ def maps(own: Row) -> None:
     assert_close(torch.func.vmap(own.value)(*batches), expected)
 
 
+def has_directional_derivatives(own: Row) -> None:
+    _, gradients = vjp(own.value, own.potentials)
+    directions = tuple(gradient.cos() for gradient in gradients)  # any
+    _, found = torch.func.jvp(own.value, own.potentials, directions)
+    pairs = zip(directions, gradients, strict=True)
+    assert_close(found, torch.stack([(direction * gradient).sum() for direction, gradient in pairs]).sum())
+
+
 def has_hessians(own: Row) -> None:
     first, *others = own.potentials
 
@@ -132,6 +140,7 @@ FEATURES: dict[str, Callable[[Row], None]] = {
     "export": exports,
     "func.grad": has_functional_gradients,
     "func.vmap": maps,
+    "func.jvp": has_directional_derivatives,
     "func.hessian": has_hessians,
     "double backward": differentiates_twice,
 }

@@ -1,5 +1,6 @@
 """Oracles of programs by kernels; shapes are those of :mod:`structsmooth.structures.programs.operators`."""
 
+from functools import cache
 from typing import Any
 
 import torch
@@ -107,6 +108,14 @@ def probabilities(scores: Tensor, which: Tensor, handle: int) -> Tensor:
     return parts
 
 
+@cache
+def _pairs(k: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Ranks of the two tails of an edge that can be among the k best."""
+    pairs = [(i, j) for i in range(k) for j in range(k // (i + 1))]
+    firsts, seconds = torch.tensor(pairs, dtype=torch.int32).t().contiguous().to(device)
+    return firsts, seconds
+
+
 def _like_top_k(scores: Tensor, which: Tensor, handle: int, k: int) -> tuple[Tensor, Tensor]:
     return scores.new_empty(len(scores), k), which.new_empty(len(scores), k, program_of(handle).longest)
 
@@ -135,12 +144,11 @@ def top_k(scores: Tensor, which: Tensor, handle: int, k: int) -> tuple[Tensor, T
         torch.empty(shape, dtype=torch.int32, device=scores.device)
         for shape in (values.shape, (batch, k, 2, program.depth + 1))
     )
-    pairs = [(i, j) for i in range(k) for j in range(k // (i + 1))]
-    firsts, seconds = torch.tensor(pairs, dtype=torch.int32).to(scores.device, non_blocking=True).unbind(1)
+    firsts, seconds = _pairs(k, scores.device)
     with torch.cuda.device_of(scores):
         kernels.best[(batch,)](
-            scores, t.rows, t.left, t.right, t.score, t.bounds, firsts.contiguous(), seconds.contiguous(), values, back,
-            **sizes, levels=len(t.bounds) - 1, k=k, pairs=len(pairs), **TILE,
+            scores, t.rows, t.left, t.right, t.score, t.bounds, firsts, seconds, values, back,
+            **sizes, levels=len(t.bounds) - 1, k=k, pairs=len(firsts), **TILE,
         )  # fmt: skip
         kernels.follow[(batch, k)](
             roots, t.rows, t.left, t.right, t.score, values, back, out, used, stack, **sizes, k=k,
