@@ -24,7 +24,7 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 
-from structsmooth import CasimirSVRG, Entropy, ExponentiatedGradient, SparseChainProblem
+from structsmooth import Entropy, ExponentiatedGradient, ProximalSDCA, SparseChainProblem
 from structsmooth.compiled import clock
 from structsmooth.solvers import Solver
 from structsmooth.solvers.checks import parse_lam
@@ -33,7 +33,7 @@ from structsmooth.tasks import NER
 _ACCURACIES = (1e-2, 1e-3, 1e-4, 1e-5)
 _START, _STOP = "start", "stop"
 _OURS: dict[str, Solver[Any]] = {
-    "CasimirSVRG": CasimirSVRG(gap_tolerance=1e-7),
+    "ProximalSDCA": ProximalSDCA(gap_tolerance=1e-7),
     "ExponentiatedGradient": ExponentiatedGradient(gap_tolerance=1e-7),
 }
 

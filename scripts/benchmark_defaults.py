@@ -41,9 +41,9 @@ from structsmooth.messages import tracked
 from structsmooth.problems import Problem
 from structsmooth.solvers import Progress, Solver, Stop
 
-MODULE_SOLVERS = "incremental-prox-linear prox-linear casimir-svrg svrg sgd adam"
+MODULE_SOLVERS = "incremental-prox-linear prox-linear:inner=bcfw casimir-svrg svrg sgd adam"
 LINEAR_SOLVERS = (
-    "proximal-bcfw bcfw exponentiated-gradient frank-wolfe cutting-plane casimir-svrg casimir-svrg:inner=svrg svrg sgd"
+    "proximal-bcfw bcfw exponentiated-gradient frank-wolfe cutting-plane proximal-sdca casimir-svrg svrg sgd"
 )
 _FEATURES, _STATES, _LENGTH = 6, 3, 5
 # Neighbours in a grid of three rows and columns.

@@ -21,7 +21,7 @@ from unittest.mock import patch
 import torch
 from rich.console import Console
 
-from structsmooth import SGD, CasimirSVRG
+from structsmooth import SGD, ProximalSDCA
 from structsmooth.problems import FullPass, Problem
 from structsmooth.solvers import Progress, Solver, Status
 from structsmooth.solvers.checks import parse_lam
@@ -30,7 +30,7 @@ from structsmooth.text.corpus import Sentence
 from structsmooth.text.scores import entity_scores
 from structsmooth.text.templates import RICH, sentence_attributes
 
-_SOLVERS: dict[str, Solver[Any]] = {"casimir-svrg": CasimirSVRG(gap_tolerance=0.0), "sgd": SGD(gap_tolerance=0.0)}
+_SOLVERS: dict[str, Solver[Any]] = {"proximal-sdca": ProximalSDCA(gap_tolerance=0.0), "sgd": SGD(gap_tolerance=0.0)}
 _PASSES_SHOWN = (1, 2, 5, 10, 20, 50, 100)
 _CRFSUITE = ("lbfgs", "l2sgd", "pa")
 

@@ -45,8 +45,8 @@ _SOLVERS = {
     ],
     "elu": [
         "incremental-prox-linear",
-        "prox-linear:k=10",
-        "prox-linear:k=10,schedule=constant,mu=0.1,lipschitz=100,learning_rate=10",
+        "prox-linear:inner=casimir-svrg:schedule=constant:k=10",
+        "prox-linear:inner=casimir-svrg:schedule=constant:k=10:mu=0.1,schedule=constant,lipschitz=100,learning_rate=10",
         "sgd:schedule=constant,learning_rate=0.01,average=false",
         "sgd:schedule=inverse-sqrt,learning_rate=0.01,average=false",
         "sgd:schedule=inverse,learning_rate=0.01,average=false",

@@ -75,6 +75,10 @@ class Transposed(nn.Module):
         return output
 
 
+# With the inner solver of the paper.
+_PROX_LINEAR = "prox-linear:inner=casimir-svrg:schedule=constant:k=10"
+
+
 def words(train: str | None, test: str | None) -> tuple[list[Example], list[Example], Callable[[], NetworkTagger]]:
     """Tagged words of two column files, those of the library if none are given, and their network."""
     files = NER.default_files()
@@ -143,7 +147,12 @@ def default_solvers(tuned: Mapping[str, float]) -> list[str]:
     """Solvers to compare, given tuned step sizes of the baselines."""
     schedules = ("constant", "inverse-sqrt", "inverse")
     baselines = [f"sgd:schedule={name},learning_rate={tuned[name]},average=false" for name in schedules]
-    return ["incremental-prox-linear", "prox-linear:k=10", *baselines, f"adam:learning_rate={tuned['adam']}"]
+    return [
+        "incremental-prox-linear",
+        "prox-linear:inner=casimir-svrg:schedule=constant:k=10",
+        *baselines,
+        f"adam:learning_rate={tuned['adam']}",
+    ]
 
 
 def compare(options: Namespace) -> None:

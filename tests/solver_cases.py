@@ -32,6 +32,7 @@ from structsmooth import (
     NSlackCuttingPlane,
     Problem,
     ProximalBCFW,
+    ProximalSDCA,
     ProxLinear,
     ScoreModule,
     SparseChainProblem,
@@ -48,8 +49,6 @@ PRIMAL: dict[str, tuple[Solver[Any], float]] = {
     "svrg, entropy": (SVRG(mu=0.004, smoothing="entropy"), 0.01),
     "casimir": (CasimirSVRG(k=ALL), 0.01),
     "casimir, entropy": (CasimirSVRG(smoothing="entropy"), 0.01),
-    "casimir, svrg": (CasimirSVRG(inner="svrg", k=ALL), 0.01),
-    "casimir, svrg, entropy": (CasimirSVRG(inner="svrg", smoothing="entropy"), 0.01),
     "casimir, constant": (CasimirSVRG(mu=0.01, k=ALL, schedule="constant"), 0.005),
     "casimir, constant entropy": (CasimirSVRG(mu=0.004, schedule="constant", smoothing="entropy"), 0.01),
     "casimir, prev-iterate": (CasimirSVRG(k=ALL, warm_start="prev-iterate"), 0.01),
@@ -63,6 +62,11 @@ PRIMAL: dict[str, tuple[Solver[Any], float]] = {
     "incremental": (IncrementalProxLinear(), 0.001),
     "incremental, bfloat16": (IncrementalProxLinear(planes="bfloat16"), 0.05),
 }
+SMOOTHED_ASCENT: dict[str, tuple[Solver[Any], float]] = {
+    "proximal-sdca": (ProximalSDCA(k=ALL), 0.01),
+    "proximal-sdca, entropy": (ProximalSDCA(smoothing="entropy"), 0.01),
+}
+BLOCK_PROX_LINEAR = ProxLinear(inner=BCFW())
 BLOCKWISE = {
     "bcfw, uniform": BCFW(steps="fw", sampling="uniform", gap_tolerance=0),
     "bcfw, gap": BCFW(steps="fw", gap_tolerance=0),
@@ -153,8 +157,8 @@ class Case:
 CASES: dict[str, Case] = {
     "svrg": Case(SVRG()),
     "svrg, absurd rate": Case(SVRG(learning_rate=1e6)),
-    "casimir": Case(CasimirSVRG(gap_tolerance=0)),
-    "casimir, svrg": Case(CasimirSVRG(inner="svrg")),
+    "proximal-sdca": Case(ProximalSDCA(gap_tolerance=0)),
+    "casimir": Case(CasimirSVRG()),
     "casimir, absurd rate": Case(CasimirSVRG(learning_rate=1e6)),
     "casimir, gradient": Case(CasimirSVRG(inner_stop="gradient"), passes=40),
     "casimir, gradient, absurd rate": Case(CasimirSVRG(inner_stop="gradient", learning_rate=1e6)),
@@ -172,13 +176,13 @@ CASES: dict[str, Case] = {
     "incremental, float16": Case(IncrementalProxLinear(planes="float16", batch_size=2), chain_problem, 6),
     "incremental, sparse": Case(IncrementalProxLinear(), words_problem, 6),
     "incremental, sparse float16": Case(IncrementalProxLinear(planes="float16", batch_size=1), words_problem, 6),
-    "prox-linear": Case(ProxLinear(), passes=8),
-    "prox-linear, network": Case(ProxLinear(), chain_problem, 8),
-    "prox-linear, network, gradient": Case(ProxLinear(inner_stop="gradient"), chain_problem, 8),
-    "prox-linear, casimir": Case(ProxLinear(inner="casimir-svrg", inner_passes=2), passes=8),
-    "prox-linear, casimir, sines": Case(ProxLinear(inner="casimir-svrg", inner_passes=2), sines, 8),
+    "prox-linear": Case(BLOCK_PROX_LINEAR, passes=8),
+    "prox-linear, network": Case(BLOCK_PROX_LINEAR, chain_problem, 8),
+    "prox-linear, network, gradient": Case(ProxLinear(inner=BCFW(), inner_stop="gradient"), chain_problem, 8),
+    "prox-linear, casimir": Case(ProxLinear(inner_passes=2), passes=8),
+    "prox-linear, casimir, sines": Case(ProxLinear(inner_passes=2), sines, 8),
     "prox-linear, sines, svrg": Case(
-        ProxLinear(learning_rate=1.0, inner="svrg", accept="always", inner_passes=2), sines, 8
+        ProxLinear(learning_rate=1.0, inner=SVRG(), accept="always", inner_passes=2), sines, 8
     ),
     "frank-wolfe": Case(FrankWolfe(gap_tolerance=0), passes=12),
     "cutting-plane": Case(CuttingPlane(gap_tolerance=0), passes=12),

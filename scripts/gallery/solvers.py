@@ -6,7 +6,7 @@ from structsmooth.plots import plot_comparison
 from structsmooth.solvers import SOLVERS
 from structsmooth.tasks import NER
 
-_SOLVERS, _SENTENCES, _PASSES = ("proximal-bcfw", "casimir-svrg", "sgd"), 300, 12
+_SOLVERS, _SENTENCES, _PASSES = ("proximal-bcfw", "proximal-sdca", "sgd"), 300, 12
 
 
 def draw_all(folder: Path) -> None:

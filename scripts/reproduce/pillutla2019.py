@@ -3,8 +3,8 @@
 from scripts.reproduce.claims import Alike, Faster, MoreAlike, ScoresAsWell
 from scripts.reproduce.experiment import Command
 
-_ADAPT = "casimir-svrg:inner=svrg,schedule=adaptive,mu=2"
-_CONST = "casimir-svrg:inner=svrg,schedule=constant,mu=2"
+_ADAPT = "casimir-svrg:schedule=adaptive,mu=2"
+_CONST = "casimir-svrg:schedule=constant,mu=2"
 _SVRG, _BCFW, _SGD = "svrg:mu=2", "bcfw:sampling=uniform,steps=fw,average=true", "sgd:schedule=inverse"
 _NER = "compare ner --train {data}/conll2003/eng.train.gz --dev {data}/conll2003/eng.testa.gz --bands deviation"
 _FEW = "--train {data}/conll2003/eng.testb.gz --seeds 0 --passes 5"
@@ -19,19 +19,20 @@ _OTHERS = "Sheep of VOC 2012 with SqueezeNet's features; --class has other anima
 
 
 def _adaptive(options: str) -> str:
-    return f"casimir-svrg:inner=svrg,schedule=adaptive,{options}"
+    return f"casimir-svrg:schedule=adaptive,{options}"
 
 
 _STARTS = [_adaptive(f"mu=2,warm_start={start}") for start in ("prox-center", "extrapolation", "prev-iterate")]
 _LEVELS = [_adaptive(f"mu={mu}") for mu in (0.5, 2, 8)]
-_CONSTANT_LEVELS = [f"casimir-svrg:inner=svrg,schedule=constant,mu={mu}" for mu in (0.5, 2, 8)]
-_PHOTO_CASIMIR, _PHOTO_SVRG = "casimir-svrg:inner=svrg,mu=10,k=10", "svrg:mu=10,k=10"
+_CONSTANT_LEVELS = [f"casimir-svrg:schedule=constant,mu={mu}" for mu in (0.5, 2, 8)]
+_PHOTO_CASIMIR, _PHOTO_SVRG = "casimir-svrg:mu=10,k=10", "svrg:mu=10,k=10"
 _DEEP_SGD = [f"sgd:schedule={schedule}" for schedule in ("constant", "inverse-sqrt", "inverse")]
-_DEEP_LEVELS = [f"prox-linear:k=10,mu={mu}" for mu in (2, 10, 50)]
-_DEEP_CONSTANT = [f"prox-linear:k=10,schedule=constant,mu={mu}" for mu in (2, 10, 50)]
-_PROX_LINEAR = "prox-linear:inner=casimir-svrg"
+_INNER = "prox-linear:inner=casimir-svrg:schedule=constant"
+_DEEP_LEVELS = [f"{_INNER}:k=10:mu={mu}" for mu in (2, 10, 50)]
+_DEEP_CONSTANT = [f"{_INNER}:k=10:mu={mu},schedule=constant" for mu in (2, 10, 50)]
+_PROX_LINEAR = "prox-linear"
 _BUDGETS = [f"{_PROX_LINEAR},inner_passes={passes}" for passes in (2, 5, 10)]
-_DEEP_STARTS = [f"{_PROX_LINEAR},warm_start={start}" for start in ("prox-center", "extrapolation", "prev-iterate")]
+_DEEP_STARTS = [f"{_INNER}:warm_start={start}" for start in ("prox-center", "extrapolation", "prev-iterate")]
 _TOP = [_adaptive(f"mu=2,k={k}") for k in (2, 5, 10)]
 
 EXPERIMENTS = (
@@ -42,7 +43,7 @@ EXPERIMENTS = (
         "The third axis counts passes of stochastic steps alone, as the paper does.",
         "conll2003",
         f"{_NER} --lams 1/n,0.1/n,0.01/n --seeds 0,1,2 --passes 30 --bits 16 "
-        f"--solvers {_ADAPT} {_CONST} {_SVRG} {_BCFW} {_SGD} casimir-svrg proximal-bcfw",
+        f"--solvers {_ADAPT} {_CONST} {_SVRG} {_BCFW} {_SGD} proximal-sdca proximal-bcfw",
         _FEW,
         claims=[
             Faster(

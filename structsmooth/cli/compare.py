@@ -3,7 +3,7 @@
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any, get_args
@@ -23,14 +23,14 @@ from structsmooth.messages import stage
 from structsmooth.plots import Bands, plot_comparison
 from structsmooth.problems import Problem
 from structsmooth.smoothing import Max
-from structsmooth.solvers import SOLVERS, Solver, Status
+from structsmooth.solvers import SOLVERS, Solver, Status, solver_settings
 from structsmooth.solvers.checks import parse_lam
 from structsmooth.tasks import load_task
 
 # Options that may change when a comparison goes on: which runs there are, how long they are, and what is shown.
 _NOT_SETTINGS = {"run", "command", "out", "solvers", "lams", "seeds", "passes", "bands", "best", *PRESENTATION}
 # Solvers of convex problems, one of each kind, to compare the task's solver with.
-_USUAL = ("proximal-bcfw", "casimir-svrg", "bcfw", "svrg", "sgd")
+_USUAL = ("proximal-bcfw", "proximal-sdca", "casimir-svrg", "bcfw", "svrg", "sgd")
 # Passes of a rehearsal: the first refresh of gaps by BCFW is among them.
 _REHEARSAL = 12
 
@@ -158,7 +158,7 @@ def _runs(
 ) -> Iterator[_Run]:
     for (text, lam), (label, solver), seed in product(lams.items(), solvers.items(), _seeds(options)):
         path = Path(options.out, "runs", file_name(label), file_name(text), str(seed))
-        own = {"solver": label, "lam": lam, "seed": seed} | asdict(solver)
+        own = {"solver": label, "lam": lam, "seed": seed} | solver_settings(solver)
         yield _Run(label, solver, text, lam, seed, RunFolder(path, settings | own))
 
 

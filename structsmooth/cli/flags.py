@@ -5,10 +5,11 @@ import re
 from argparse import ArgumentParser, ArgumentTypeError, BooleanOptionalAction, Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, fields
-from types import MappingProxyType, UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from types import MappingProxyType
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from structsmooth.solvers import SOLVERS, Solver
+from structsmooth.solvers import SOLVERS, Solver, parse_solver, solver_text
+from structsmooth.solvers.registry import given_type, is_solver
 from structsmooth.spelling import suggestion
 
 T = TypeVar("T")
@@ -60,17 +61,10 @@ def parse_solvers(texts: Sequence[str], defaults: Mapping[str, Any] = _NONE) -> 
     """
     solvers: dict[str, Solver[Any]] = {}
     for label in _solver_specs(texts):
-        name, _, options = label.partition(":")
-        if name not in SOLVERS:
-            asked = f"unknown solver {name!r} in --solvers{suggestion(name, SOLVERS)}"
-            raise ValueError(f"{asked}: expected one of {', '.join(SOLVERS)}")
+        name = label.partition(":")[0]
         if label in solvers:
             raise ValueError(f"--solvers has {label} twice")
-        given = dict(_hyperparameter(name, option) for option in options.split(",") if option)
-        try:
-            solvers[label] = SOLVERS[name](**({"gap_tolerance": 0.0, **defaults.get(name, {})} | given))
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"{label}: {error}") from error
+        solvers[label] = parse_solver(label, {"gap_tolerance": 0.0, **defaults.get(name, {})})
     if not solvers:
         raise ValueError("--solvers needs at least one solver")
     return solvers
@@ -89,25 +83,6 @@ def _solver_specs(texts: Sequence[str]) -> list[str]:
     return specs
 
 
-def _hyperparameter(solver: str, option: str) -> tuple[str, Any]:
-    """Name and value of ``"warm-start=extrapolation"``, for some solver."""
-    flag, _, text = option.partition("=")
-    name, names = flag.replace("-", "_"), [f.name for f in fields(SOLVERS[solver])]
-    if name not in names:
-        asked = f"{solver} has no option {flag!r}{suggestion(name, names)}"
-        raise ValueError(f"{asked}: expected one of {', '.join(names)}")
-    parsing = _parsing(get_type_hints(SOLVERS[solver])[name])
-    if "type" in parsing:
-        try:
-            return name, parsing["type"](text)
-        except ValueError:
-            raise ValueError(f"{solver}: {name} must be of type {parsing['metavar']}, got {text!r}") from None
-    choices = {str(choice).lower(): choice for choice in parsing.get("choices", (True, False))}
-    if text not in choices:
-        raise ValueError(f"{solver}: {name} must be one of {', '.join(choices)}, got {text!r}")
-    return name, choices[text]
-
-
 def _default(cls: type, f: Field[Any]) -> Any:
     """The default of a field; a subclass that is no dataclass itself may have set another one."""
     return getattr(cls, f.name) if f.default_factory is MISSING else f.default_factory()
@@ -117,14 +92,16 @@ def _help(text: str, default: Any) -> str:
     """The help of a flag. What happens without a value is for the text to say."""
     if default is not None and default != []:
         shown = ("no", "yes")[default] if isinstance(default, bool) else default
+        shown = solver_text(default) if isinstance(default, Solver) else shown
         text = f"{text} (default: {shown})"
     return text.replace("%", "%%")
 
 
 def _parsing(hint: Any) -> dict[str, Any]:
     """How argparse is to read a value of some type."""
-    if get_origin(hint) in (Union, UnionType):
-        (hint,) = (option for option in get_args(hint) if option is not type(None))
+    hint = given_type(hint)
+    if is_solver(hint):
+        return {"type": _solver, "metavar": "SOLVER"}
     if get_origin(hint) is list:
         return {"nargs": "+"} | _parsing(*get_args(hint))
     if get_origin(hint) is Literal:
@@ -132,6 +109,14 @@ def _parsing(hint: Any) -> dict[str, Any]:
     if hint is bool:
         return {"action": BooleanOptionalAction}
     return {"type": hint, "metavar": hint.__name__.upper()}
+
+
+def _solver(text: str) -> Solver[Any]:
+    """A solver inside another one, as a type of flags."""
+    try:
+        return parse_solver(text)
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from error
 
 
 def _argument_texts(cls: type) -> dict[str, str]:

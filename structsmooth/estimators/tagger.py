@@ -180,7 +180,7 @@ class SequenceTagger(TaggerWeights):
         labels = self.tags_.states(tags)
         data = (self.loss, sequences.lengths, labels, len(self.features_.names))
         start = self._last.start(*data) if self.warm_start and hasattr(self, "_last") else None
-        default = "proximal-bcfw" if self.loss in HINGES else "casimir-svrg"
+        default = "proximal-bcfw" if self.loss in HINGES else "proximal-sdca"
         problem, validation = self._problem(sequences, labels), self._validation(*held_out) if held_out else None
         result = self._solve(problem, default, start=start, validation=validation, sample_weight=weights)
         if self.warm_start:

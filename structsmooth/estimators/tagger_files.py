@@ -12,10 +12,9 @@ from torch import Tensor
 from structsmooth import __version__
 from structsmooth.checkpoint import load_state, save_state, write_atomic
 from structsmooth.estimators.tokens import DictFeatures, KernelRows, NumberRows, TokenFeatures, WordFeatures
-from structsmooth.experiments import solver_name
 from structsmooth.history import History
 from structsmooth.kernels import KernelFeatures
-from structsmooth.solvers import SOLVERS, Solver
+from structsmooth.solvers import Solver, parse_solver, solver_text
 from structsmooth.text.encoders import DictionaryEncoder
 from structsmooth.text.tagger import Tags
 
@@ -73,9 +72,7 @@ def _plain_parameters(parameters: dict[str, Any]) -> dict[str, Any]:
     if callable(kernel):
         raise ValueError("a kernel that is a function cannot be saved as JSON; take joblib, or a kernel by its name")
     if isinstance(solver, Solver):
-        if type(solver) not in SOLVERS.values():
-            raise ValueError(f"solver must be one of structsmooth.solvers.SOLVERS to be saved, got {solver}")
-        solver = [solver_name(solver), asdict(solver)]
+        solver = {"solver": solver_text(solver)}
     if isinstance(weights, dict):
         weights = list(weights.items())
     plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in parameters.items()}
@@ -87,8 +84,8 @@ def _plain_parameters(parameters: dict[str, Any]) -> dict[str, Any]:
 def _parameters(plain: dict[str, Any]) -> dict[str, Any]:
     """The inverse of :func:`_plain_parameters`."""
     solver, weights = plain["solver"], plain["class_weight"]
-    if isinstance(solver, list):
-        solver = SOLVERS[solver[0]](**solver[1])
+    if isinstance(solver, dict):
+        solver = parse_solver(solver["solver"])
     if isinstance(weights, list):
         weights = dict(weights)
     return plain | {"solver": solver, "class_weight": weights}

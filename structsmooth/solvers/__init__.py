@@ -1,7 +1,5 @@
 """Solvers: one file per algorithm, each a dataclass of hyperparameters with ``solve``."""
 
-from typing import Any
-
 from structsmooth.solvers.base import Solver
 from structsmooth.solvers.bcfw import BCFW
 from structsmooth.solvers.bcfw.active_set import Cache, DualIterate
@@ -16,14 +14,16 @@ from structsmooth.solvers.dual.frank_wolfe import FrankWolfe
 from structsmooth.solvers.dual.n_slack import NSlackCuttingPlane
 from structsmooth.solvers.dual.path import Breakpoint, RegularizationPath, SolutionPath, grid_search
 from structsmooth.solvers.dual.proximal import ProximalBCFW
+from structsmooth.solvers.dual.sdca import ProximalSDCA
 from structsmooth.solvers.dual.soft_bcfw import SoftBCFW
 from structsmooth.solvers.primal.adam import Adam
 from structsmooth.solvers.primal.casimir import CasimirSVRG
 from structsmooth.solvers.primal.incremental import IncrementalProxLinear
-from structsmooth.solvers.primal.prox_linear import ProxLinear
 from structsmooth.solvers.primal.sgd import SGD
 from structsmooth.solvers.primal.svrg import SVRG
 from structsmooth.solvers.progress import PrintProgress
+from structsmooth.solvers.prox_linear import ProxLinear
+from structsmooth.solvers.registry import SOLVERS, parse_solver, solver_settings, solver_text
 from structsmooth.solvers.state import Progress, Result, State, Status, Stop
 
 __all__ = [
@@ -50,6 +50,7 @@ __all__ = [
     "Progress",
     "ProxLinear",
     "ProximalBCFW",
+    "ProximalSDCA",
     "RegularizationPath",
     "Result",
     "SoftBCFW",
@@ -60,25 +61,7 @@ __all__ = [
     "Stop",
     "certify",
     "grid_search",
+    "parse_solver",
+    "solver_settings",
+    "solver_text",
 ]
-
-SOLVERS: dict[str, type[Solver[Any]]] = {
-    "casimir-svrg": CasimirSVRG,
-    "bcfw": BCFW,
-    "proximal-bcfw": ProximalBCFW,
-    "cocoa": CoCoA,
-    "soft-bcfw": SoftBCFW,
-    "dlpw": DLPW,
-    "frank-wolfe": FrankWolfe,
-    "cutting-plane": CuttingPlane,
-    "n-slack": NSlackCuttingPlane,
-    "excessive-gap": ExcessiveGap,
-    "exponentiated-gradient": ExponentiatedGradient,
-    "extragradient": Extragradient,
-    "svrg": SVRG,
-    "sgd": SGD,
-    "prox-linear": ProxLinear,
-    "incremental-prox-linear": IncrementalProxLinear,
-    "adam": Adam,
-}
-"""Solvers by the names that the command line has for them."""

@@ -1,7 +1,8 @@
 """Checks of hyperparameters."""
 
 import math
-from typing import Any, get_args
+from types import NoneType
+from typing import Any, get_args, get_type_hints
 
 from structsmooth.problems.base import Problem
 from structsmooth.structures.checks import plain_number
@@ -60,8 +61,10 @@ def check_positive(solver: Any, *names: str, integer: bool = False) -> None:
 
 
 def check_choices(solver: Any, *names: str) -> None:
-    """Raise for named hyperparameters that are not among the choices of their types."""
+    """Raise for named hyperparameters that are not among the choices of their types, or ``None`` if that is one."""
     for name in names:
-        expected = get_args(type(solver).__dataclass_fields__[name].type)
-        if getattr(solver, name) not in expected:
-            raise ValueError(f"{name} must be one of {', '.join(expected)}, got {getattr(solver, name)!r}")
+        hint, value = get_type_hints(type(solver))[name], getattr(solver, name)
+        options = [choice for part in get_args(hint) for choice in get_args(part) or (part,)]
+        expected = [choice for choice in options if choice is not NoneType]
+        if value not in expected and (value is not None or expected == options):
+            raise ValueError(f"{name} must be one of {', '.join(expected)}, got {value!r}")

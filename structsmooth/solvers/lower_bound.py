@@ -1,8 +1,11 @@
 """Lower bounds on the optimum from any points of the dual."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
+
+from structsmooth.solvers.state import State, empty
 
 
 @dataclass
@@ -28,6 +31,20 @@ class DualPoint:
         products = float(a @ a) / lam, float(a @ b) / lam, float(b @ b) / lam
         own, other = best_mixture((self.cost, new.cost), products)
         return DualPoint((own * a).add_(b, alpha=other), own * self.cost + other * new.cost)
+
+
+@dataclass
+class BoundedState(State):
+    """Adds a :class:`DualPoint`, which is improved during a run; its value is the lower bound of the state."""
+
+    dual_gradient: Tensor = field(default_factory=empty)  # empty without a dual
+    dual_cost: float = 0.0
+
+    def raise_bound(self, new: DualPoint, lam: float) -> None:
+        """Improve the lower bound by a point of the dual."""
+        gradient = self.dual_gradient if len(self.dual_gradient) else torch.zeros_like(new.gradient)
+        point = DualPoint(gradient, self.dual_cost).improved(new, lam)
+        self.dual_gradient, self.dual_cost, self.dual = point.gradient, point.cost, point.value(lam)
 
 
 def best_mixture(costs: tuple[float, float], products: tuple[float, float, float]) -> tuple[float, float]:

@@ -5,7 +5,7 @@ from typing import Generic, Protocol, TypeVar
 
 from structsmooth.history import History, Row
 from structsmooth.problems.base import FullPass, Problem
-from structsmooth.solvers.state import State
+from structsmooth.solvers.lower_bound import BoundedState
 
 # An objective this many times the best so far is an explosion.
 _EXPLOSION = 2.0
@@ -16,7 +16,7 @@ _IDLE = 10
 
 
 @dataclass
-class SteeredState(State):
+class SteeredState(BoundedState):
     """State with a step size under control."""
 
     stalls: int = 0  # passes in a row that did not decrease what they worked on

@@ -284,8 +284,8 @@ def test_other_data_are_refused(folder, capsys):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--solvers", "newton"], "unknown solver 'newton' in --solvers: expected one of casimir-svrg, bcfw"),
-        (["--solvers", "bfcw"], "unknown solver 'bfcw' in --solvers (did you mean bcfw?): expected one of"),
+        (["--solvers", "newton"], "unknown solver 'newton': expected one of casimir-svrg, bcfw"),
+        (["--solvers", "bfcw"], "unknown solver 'bfcw' (did you mean bcfw?): expected one of"),
         (["--solvers", "bcfw:stps=away"], "bcfw has no option 'stps' (did you mean steps?): expected one of"),
         (["--solvers", "sgd:kappa=1"], "sgd has no option 'kappa': expected one of gap_tolerance"),
         (["--solvers", "svrg:mu=much"], "svrg: mu must be of type FLOAT, got 'much'"),
@@ -328,7 +328,12 @@ def test_usual_solvers_are_those_that_can_solve_the_problem(capsys):
     options = ["--train", "train.txt", "--bits", "8", "--lams", "0", "--seeds", "0", "--passes", "2", "--out", "out"]
     assert main(["compare", "ner", *options]) == 0
     captured = capsys.readouterr()
-    assert [row["solver"] for row in rows(captured.out)["0"][0]] == ["proximal-bcfw", "casimir-svrg", "svrg"]
+    assert [row["solver"] for row in rows(captured.out)["0"][0]] == [
+        "proximal-bcfw",
+        "proximal-sdca",
+        "casimir-svrg",
+        "svrg",
+    ]
     assert "structsmooth: bcfw is left out: BCFW needs lam > 0" in captured.err
     assert "structsmooth: sgd is left out: " in captured.err
 

@@ -240,7 +240,10 @@ def localization(head: BoxScore) -> ModuleProblem:
     return ModuleProblem(head, data, cost=None, batch_size=4, collate=collate_boxes)
 
 
-@pytest.mark.parametrize(("head", "solver"), [(BoxELU, ProxLinear(k=10)), (BoxLinear, CasimirSVRG(k=10))])
+@pytest.mark.parametrize(
+    ("head", "solver"),
+    [(BoxELU, ProxLinear(inner=CasimirSVRG(schedule="constant", k=10))), (BoxLinear, CasimirSVRG(k=10))],
+)
 def test_training_with_costs_of_boxes(head: Any, solver: Any) -> None:
     problem = localization(head(SHAPE))
     history = solver.solve(problem, lam=1e-3, passes=40).history

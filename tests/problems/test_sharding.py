@@ -50,8 +50,8 @@ def weighted(problem: Problem) -> Problem:
 # n of the deep problems is odd: the shares differ.
 RUNS: dict[str, tuple[Callable[[], Problem], Any]] = {
     "deep SVRG": (small_networks.chain_problem, SVRG(learning_rate=0.1)),
-    "deep prox-linear": (small_networks.chain_problem, ProxLinear()),
-    "deep prox-linear by Casimir": (small_networks.chain_problem, ProxLinear(inner="casimir-svrg")),
+    "deep prox-linear": (small_networks.chain_problem, ProxLinear(inner=BCFW())),
+    "deep prox-linear by Casimir": (small_networks.chain_problem, ProxLinear()),
     "deep incremental": (small_networks.chain_problem, IncrementalProxLinear()),
     "sparse incremental": (small_networks.words_problem, IncrementalProxLinear()),
     "sparse incremental of single examples": (
@@ -60,7 +60,7 @@ RUNS: dict[str, tuple[Callable[[], Problem], Any]] = {
     ),
     "deep Adam": (small_networks.tree_problem, Adam()),
     "smooth deep SVRG": (lambda: small_networks.chain_problem(smoother=Entropy(1.0)), SVRG()),
-    "graph cuts": (small_networks.graph_problem, ProxLinear(inner="svrg", inner_stop="gradient")),
+    "graph cuts": (small_networks.graph_problem, ProxLinear(inner=SVRG(), inner_stop="gradient")),
     "weighted deep Adam": (lambda: weighted(small_networks.tree_problem()), Adam()),
     "weighted linear module BCFW": (lambda: weighted(dense()), BCFW(refresh=2)),
     "weighted sparse chain": (lambda: weighted(random_problem()), CasimirSVRG()),

@@ -33,6 +33,7 @@ from structsmooth import (
     NSlackCuttingPlane,
     Problem,
     ProximalBCFW,
+    ProximalSDCA,
     SoftBCFW,
 )
 from structsmooth.solvers import Solver
@@ -120,7 +121,7 @@ def test_solvers_reach_the_optimum_over_repeated_examples(name: str) -> None:
 def test_likelihoods_have_weights_too() -> None:
     problem = crf()
     best = CasimirSVRG().solve(repeated(problem), lam=LAM, passes=60)
-    for solver in (CasimirSVRG(), ExponentiatedGradient(), CasimirSVRG(inner="sdca")):
+    for solver in (CasimirSVRG(), ExponentiatedGradient(), ProximalSDCA()):
         found = solver.solve(problem.weighted(TIMES), lam=LAM, passes=60)
         assert found.row.objective == pytest.approx(best.row.objective, abs=1e-3)
 

@@ -11,7 +11,8 @@ from small_tasks import small_networks
 from structsmooth import History
 
 SCRIPT = load("compare_localization")
-SGD, PROX_LINEAR = "sgd:schedule=constant,learning_rate=0.01,average=false", "prox-linear:lipschitz=10,learning_rate=1"
+SGD = "sgd:schedule=constant,learning_rate=0.01,average=false"
+PROX_LINEAR = "prox-linear:inner=casimir-svrg:schedule=constant:k=5,lipschitz=10,learning_rate=1"
 
 
 @pytest.fixture

@@ -273,7 +273,7 @@ def test_benchmark_growth_repeats_the_data(data, tmp_path, capsys):
     assert plot.stat().st_size > 0
 
 
-OURS = [("casimir-svrg", "1"), ("casimir-svrg", "2"), ("sgd", "1"), ("sgd", "2")]
+OURS = [("proximal-sdca", "1"), ("proximal-sdca", "2"), ("sgd", "1"), ("sgd", "2")]
 NER_OPTIONS = ["--bits", "8", "--passes", "2", "--iterations", "1", "2"]
 
 
@@ -344,7 +344,7 @@ def test_benchmark_crf_minimizes_the_objective_of_crfsuite(data, capsys):
         float, re.search(r"last objective ([\d.]+), of its weights by our oracle ([\d.]+)", output).groups()
     )
     assert theirs == pytest.approx(by_us, rel=1e-6)
-    assert [row["trainer"] for row in rows(output)] == ["CasimirSVRG", "ExponentiatedGradient", "CRFsuite"]
+    assert [row["trainer"] for row in rows(output)] == ["ProximalSDCA", "ExponentiatedGradient", "CRFsuite"]
     assert all(row["0.0001"] != "-" for row in rows(output))
 
 

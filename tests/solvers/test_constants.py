@@ -23,6 +23,7 @@ from structsmooth import (
     FrankWolfe,
     IncrementalProxLinear,
     NSlackCuttingPlane,
+    ProximalSDCA,
     ProxLinear,
 )
 from structsmooth.history import Row
@@ -37,8 +38,8 @@ PRIMAL_AND_DUAL: dict[str, Solver[Any]] = {
     "svrg": SVRG(),
     "casimir": CasimirSVRG(k=3),
     "casimir, entropy": CasimirSVRG(smoothing="entropy"),
-    "casimir, sdca": CasimirSVRG(inner="sdca"),
-    "prox-linear": ProxLinear(),
+    "proximal-sdca": ProximalSDCA(),
+    "prox-linear": ProxLinear(inner=BCFW()),
     "incremental": IncrementalProxLinear(),
     "adam": Adam(),
     "cocoa": CoCoA(),

@@ -23,6 +23,7 @@ from solver_cases import (
     LENGTHS,
     PRIMAL,
     PROXIMAL,
+    SMOOTHED_ASCENT,
     STATES,
     Case,
     bounded_problem,
@@ -52,6 +53,7 @@ from structsmooth import (
     NSlackCuttingPlane,
     Problem,
     ProximalBCFW,
+    ProximalSDCA,
     ProxLinear,
     Result,
     SparseChainProblem,
@@ -69,6 +71,7 @@ SOLVERS: list[type[Solver[Any]]] = [
     SGD,
     SVRG,
     CasimirSVRG,
+    ProximalSDCA,
     Adam,
     ProxLinear,
     IncrementalProxLinear,
@@ -77,7 +80,7 @@ SOLVERS: list[type[Solver[Any]]] = [
 STARTS_FROM_WEIGHTS = {name: case for name, case in CASES.items() if not isinstance(case.solver, WITH_DUAL)}
 # Solvers that search for the size of every step.
 STEPS_OF_ANY_SIZE = (
-    CASES["casimir"].solver,
+    CASES["proximal-sdca"].solver,
     *(case.solver for case in CASES.values() if isinstance(case.solver, WITH_DUAL)),
 )
 every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
@@ -227,7 +230,9 @@ class TestRuns:
         assert result.row.objective == pytest.approx(objective(problem, result.weights), rel=1e-12)
         assert result.row.objective == min(history.column("objective"))
         assert all((row.step_size is None) == (case.solver in STEPS_OF_ANY_SIZE) for row in history)
-        smooths = isinstance(case.solver, SVRG | CasimirSVRG | ExcessiveGap) or makes_smoothed_models(case.solver)
+        smooths = isinstance(case.solver, SVRG | CasimirSVRG | ProximalSDCA | ExcessiveGap) or makes_smoothed_models(
+            case.solver
+        )
         assert all((row.mu > 0) == smooths for row in history)
         linear = isinstance(problem, SparseChainProblem)
         assert all((row.dual is not None) == (row.gap is not None) == linear for row in history)
@@ -247,7 +252,7 @@ class TestRuns:
         monkeypatch.setattr(kind, "evaluate", counted)
         history = case.solver.solve(problem, lam=LAM, passes=case.passes).history
         assert len(evaluations) >= len(history)
-        if isinstance(case.solver, SVRG | CasimirSVRG | ProxLinear) and case.solver not in STEPS_OF_ANY_SIZE:
+        if isinstance(case.solver, SVRG | CasimirSVRG | ProxLinear):
             evaluations = []
         elif isinstance(case.solver, FrankWolfe | CuttingPlane):
             evaluations = evaluations[-1:]
@@ -272,7 +277,7 @@ class TestRuns:
 
 def makes_smoothed_models(solver: Solver[Any]) -> bool:
     """Whether it is a prox-linear one that smooths its models, and so evaluates linearized problems."""
-    return isinstance(solver, ProxLinear) and not solver.ascends
+    return isinstance(solver, ProxLinear) and solver.oracle != "max"
 
 
 def interrupted(case: Case, problem: Problem) -> Result:
@@ -317,12 +322,12 @@ class Goal:
 
 
 GOALS: dict[str, Goal] = {
-    **{name: Goal(solver, 400, excess) for name, (solver, excess) in PRIMAL.items()},
-    "casimir, soon": Goal(CasimirSVRG(k=ALL), 300, gap=0.01),
-    "casimir, svrg, soon": Goal(CasimirSVRG(k=ALL, inner="svrg"), 300, gap=0.05),
+    **{name: Goal(solver, 400, excess) for name, (solver, excess) in (PRIMAL | SMOOTHED_ASCENT).items()},
+    "proximal-sdca, soon": Goal(ProximalSDCA(k=ALL), 300, gap=0.01),
+    "casimir, soon": Goal(CasimirSVRG(k=ALL), 300, gap=0.05),
     "adam": Goal(Adam(), 60, part=0.3, seeds=((0, 0), (1, 0), (2, 0))),
-    "prox-linear": Goal(ProxLinear(), 300, 0.01),
-    "prox-linear, casimir": Goal(ProxLinear(k=ALL), 300, 0.01),
+    "prox-linear": Goal(ProxLinear(inner=BCFW()), 300, 0.01),
+    "prox-linear, casimir": Goal(ProxLinear(inner=CasimirSVRG(schedule="constant", k=ALL)), 300, 0.01),
     **{
         name: Goal(solver, 300, gap=0.02, seeds=((0, 0), (1, 1), (2, 2)))
         for name, solver in (BLOCKWISE | PROXIMAL).items()
@@ -421,7 +426,7 @@ def stop_at(gap: float) -> Callable[[Progress[Any]], None]:
         (CasimirSVRG(inner_stop="gradient", gap_tolerance=0.2), 1.0),
         (SGD(gap_tolerance=0.2), 1.0),
         (Adam(gap_tolerance=0.2), 1.0),
-        (ProxLinear(gap_tolerance=0.2), 1.0),
+        (ProxLinear(inner=BCFW(), gap_tolerance=0.2), 1.0),
         (IncrementalProxLinear(gap_tolerance=0.05), LAM),
         (BCFW(gap_tolerance=0.05), LAM),
         (ProximalBCFW(gap_tolerance=0.05), LAM),

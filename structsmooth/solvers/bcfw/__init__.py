@@ -73,10 +73,12 @@ class BCFW(DualSolver[BCFWState]):
         sampling: order of the steps: ``"uniform"`` for all blocks in random order in every pass; ``"gap"`` for blocks
             drawn in proportion to their last known gaps (Algorithm 2). Some passes go over all blocks in random order
             instead, and so refresh all gaps: the first pass, and a pass whenever the sum of the last known gaps has
-            changed by a factor of two since the last refresh.
+            changed by a factor of two since the last refresh. If not given, by gaps; on the batches of
+            :class:`~structsmooth.ProxLinear`, which know no other order, uniform.
         steps: kind of steps: ``"fw"`` from the statistics of the block towards the output; ``"pairwise"`` from the
             worst output of its active set towards it (Algorithm 3), which closes the gap fastest on chains of letters
-            and of words, especially at small gaps; ``"away"`` towards it or away from the worst (Algorithm 4).
+            and of words, especially at small gaps; ``"away"`` towards it or away from the worst (Algorithm 4). If not
+            given, pairwise; on the batches of :class:`~structsmooth.ProxLinear`, whose outputs are not kept, ``"fw"``.
         cache: step towards an output that the oracle gave before, and call the oracle only if no such output has a gap
             of at least ``cache_factor`` times the last known block gap and ``cache_nu`` times the mean of all gaps
             (Algorithm 5).
@@ -93,8 +95,8 @@ class BCFW(DualSolver[BCFWState]):
             gives the same iterates in every run.
     """
 
-    sampling: Literal["uniform", "gap"] = "gap"
-    steps: Steps = "pairwise"
+    sampling: Literal["uniform", "gap"] | None = None
+    steps: Steps | None = None
     cache: bool = False
     cache_factor: float = 0.25
     cache_nu: float = 0.01
@@ -112,9 +114,17 @@ class BCFW(DualSolver[BCFWState]):
             check_number(name, getattr(self, name), integer=True, positive=True)
         for name in ("cache_factor", "cache_nu"):
             check_number(name, getattr(self, name))
-        check_choices(self, "steps")
-        if self.sampling not in ("uniform", "gap"):
-            raise ValueError(f'sampling must be "uniform" or "gap", got {self.sampling!r}')
+        check_choices(self, "sampling", "steps")
+
+    @property
+    def samples_gaps(self) -> bool:
+        """Whether blocks are drawn in proportion to their gaps, here where nothing else was asked for."""
+        return self.sampling != "uniform"
+
+    @property
+    def step_kind(self) -> Steps:
+        """The kind of steps, here pairwise where nothing else was asked for."""
+        return self.steps or "pairwise"
 
     def check(self, problem: Problem, lam: float) -> None:
         """Refuse a problem without a dual, and several threads where steps are not compiled for them."""
@@ -161,7 +171,7 @@ class BCFW(DualSolver[BCFWState]):
         shares, old_share = self.averaging(state.steps, new.steps)
         calls, cache = linear.oracle_calls, self.criterion(linear, state)
         start = self._start(linear, state)
-        settings: dict[str, Any] = {"steps": self.steps, "cache": cache, "threads": threads}
+        settings: dict[str, Any] = {"steps": self.step_kind, "cache": cache, "threads": threads}
         point, total = agreed(linear, epoch(linear, start, order, lam=lam, shares=shares, **settings))
         new.hits += linear.blocks - (linear.oracle_calls - calls)
         new.iterate, new.statistics, new.gaps = point.weights, point.statistics, point.gaps
@@ -170,7 +180,7 @@ class BCFW(DualSolver[BCFWState]):
         new.weights = linear.within_bounds(new.iterate if total is None else (old_share * state.weights).add_(total))
         if self._sees_all(state):
             new.gap = float(new.gaps.sum())
-            new.refreshes += state.passes > 0 and (self.sampling == "gap" or self.cache)
+            new.refreshes += state.passes > 0 and (self.samples_gaps or self.cache)
         return new
 
     def averaging(self, begin: int, end: int) -> tuple[Tensor | None, float]:
@@ -201,7 +211,7 @@ class BCFW(DualSolver[BCFWState]):
 
         Gaps that are not known yet are infinite in Algorithm 2: its first steps also are a random permutation.
         """
-        if self.sampling == "gap" and not self._sees_all(state):
+        if self.samples_gaps and not self._sees_all(state):
             return torch.from_numpy(rng.random(problem.blocks))
         return torch.from_numpy(rng.permutation(problem.blocks))
 
@@ -215,7 +225,7 @@ class BCFW(DualSolver[BCFWState]):
 
     def _sees_all(self, state: BCFWState) -> bool:
         """Whether the next pass calls the oracle on all blocks."""
-        return state.passes == 0 or not (self.sampling == "gap" or self.cache) or self._is_stale(state)
+        return state.passes == 0 or not (self.samples_gaps or self.cache) or self._is_stale(state)
 
     def _is_stale(self, state: BCFWState) -> bool:
         """Whether gaps as last seen must be brought up to date.
@@ -235,10 +245,10 @@ class BCFW(DualSolver[BCFWState]):
         gaps = torch.full((problem.blocks,), math.inf).to(v)
         cost = problem.expected_cost(statistics)
         state = self.state_type(problem.within_bounds(v), iterate=v, statistics=statistics, gaps=gaps, cost=cost)
-        if self.steps != "fw" or self.cache:
+        if self.step_kind != "fw" or self.cache:
             outputs, alphas, stamps = sets
             # Steps without active sets would leave these weights behind.
-            state.alphas = torch.zeros_like(alphas) if self.steps == "fw" else alphas
+            state.alphas = torch.zeros_like(alphas) if self.step_kind == "fw" else alphas
             state.outputs = outputs
             if self.cache:
                 state.stamps = stamps

@@ -53,7 +53,7 @@ def checked_hinges(user: str, problem: Problem, lam: float) -> LinearProblem:
     """
     linear = checked_linear(user, problem)
     if not isinstance(linear.smoother, Max):
-        raise ValueError(f"{user} needs a problem of hinges, got one with {linear.smoother}; CasimirSVRG trains those")
+        raise ValueError(f"{user} needs a problem of hinges, got one with {linear.smoother}; ProximalSDCA trains it")
     check_regularized(user, lam)
     return linear
 
@@ -68,7 +68,7 @@ def checked_hinges_or_likelihood(user: str, problem: Problem, lam: float) -> Lin
     linear = checked_linear(user, problem)
     if not isinstance(linear.smoother, Max | Entropy):
         raise ValueError(
-            f"{user} needs a problem of hinges or likelihoods, got one with {linear.smoother}; CasimirSVRG trains those"
+            f"{user} needs a problem of hinges or likelihoods, got one with {linear.smoother}; ProximalSDCA trains it"
         )
     check_regularized(user, lam)
     return linear
@@ -89,7 +89,7 @@ def checked_linear(user: str, problem: Problem) -> LinearProblem:
 def check_regularized(user: str, lam: float) -> None:
     """Raise ValueError for λ = 0."""
     if lam == 0:
-        raise ValueError(f"{user} needs lam > 0 for a dual; CasimirSVRG trains without one")
+        raise ValueError(f"{user} needs lam > 0 for a dual; ProximalSDCA trains without one")
 
 
 def check_unweighted(user: str, problem: Problem) -> None:

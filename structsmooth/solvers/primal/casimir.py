@@ -1,28 +1,51 @@
-"""Casimir: proximal points of smoothed objectives, by SVRG (Pillutla et al. 2019, Algorithm 4) or by dual ascent."""
+"""Casimir-SVRG: accelerated proximal points of smoothed objectives (Pillutla et al. 2019, Algorithm 4)."""
 
 import math
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from structsmooth.problems.base import FullPass, Problem
-from structsmooth.problems.linear.base import LinearProblem
-from structsmooth.smoothing import Max, Smoother
+from structsmooth.smoothing import Smoother
 from structsmooth.solvers.checks import check_choices, check_positive
-from structsmooth.solvers.primal.catalyst import Level, accurate, extrapolation, next_alpha
-from structsmooth.solvers.primal.gradient import few_losses
-from structsmooth.solvers.primal.sdca import AscentState, from_labels, proximal_pass
-from structsmooth.solvers.primal.svrg import SmoothedSolver
+from structsmooth.solvers.primal.svrg import SmoothedSolver, SmoothedState
 from structsmooth.solvers.state import empty
 from structsmooth.solvers.step_control import StepControl
 
 
+class Level(NamedTuple):
+    """Parameters of iteration k: strength κ_k of the proximal term, relative accuracy δ_k of its minimum."""
+
+    kappa: float
+    delta: float
+
+
+def next_alpha(alpha: float, kappa: float, next_kappa: float, lam: float) -> float:
+    """α_k from α_{k-1}: the root of (27), α_k²(κ_{k+1} + λ) = (1 − α_k) α_{k-1}²(κ_k + λ) + α_k λ."""
+    a, c = next_kappa + lam, alpha**2 * (kappa + lam)
+    b = c - lam
+    return (math.sqrt(b * b + 4 * a * c) - b) / (2 * a)
+
+
+def extrapolation(alpha: float, next_alpha: float, kappa: float, next_kappa: float, lam: float) -> float:
+    """β_k of (29) from α_{k-1} and α_k."""
+    scaled = alpha * (1 - alpha) * (kappa + lam)
+    return scaled / (alpha**2 * (kappa + lam) + next_alpha * (next_kappa + lam))
+
+
+def accurate(snapshot: FullPass, level: Level, lam: float, center: Tensor) -> bool:
+    """Whether the gradient is so small that (26) holds: ‖∇‖² ≤ (λ + κ) δ κ ‖w − z‖²."""
+    offset = snapshot.weights - center
+    gradient = snapshot.gradient + lam * snapshot.weights + level.kappa * offset
+    bound = (lam + level.kappa) * level.delta * level.kappa * float(offset.square().sum())
+    return float(gradient.square().sum()) <= bound
+
+
 @dataclass
-class CasimirState(AscentState):
-    """After outer iteration k: ``weights`` is w_k, or for hinges an average of those up to w_k by dual ascent."""
+class CasimirState(SmoothedState):
+    """After outer iteration k: ``weights`` is w_k."""
 
     iteration: int = 0  # k
     alpha: float = 1.0  # α_k
@@ -30,23 +53,16 @@ class CasimirState(AscentState):
     kappa: float = 0.0  # κ
     lipschitz: float = 0.0  # the Lipschitz constant that κ follows from
     least_mu: float = 0.0  # bound that μ_k does not fall below yet
+    center: Tensor = field(default_factory=empty)  # prox-center z_k
     previous_center: Tensor = field(default_factory=empty)  # z_{k-1}
 
 
 @dataclass(frozen=True)
 class CasimirSVRG(SmoothedSolver[CasimirState]):
-    """Casimir: proximal points of a smoothed objective, by dual ascent or, accelerated, by SVRG.
+    """Casimir-SVRG: accelerated proximal points of a smoothed objective, by SVRG (Algorithm 4).
 
-    Iteration k roughly minimizes F_{μ_k}(w) + (κ_k/2)‖w − z_{k-1}‖².
-
-    By stochastic dual coordinate ascent, on linear problems: an iteration is one pass, with μ_k = μ/k and κ_k = κ, from
-    the statistics of the last one, and z_k = w_k. A step calls the smoothed oracle once and has an exact line search,
-    so there is no step size; see :meth:`LinearProblem.sdca_epoch <structsmooth.LinearProblem.sdca_epoch>`. λ may be 0,
-    and the objective may be smooth. For hinges, the weights are an average of the prox-centers, in proportion to the
-    eighth power of their number, and for smooth losses the last one.
-
-    By SVRG, on any problem: an iteration is one epoch or more, then extrapolates to z_k (Algorithm 4). Schedules
-    (Table 3), with q = λ/(λ + κ):
+    Iteration k roughly minimizes F_{μ_k}(w) + (κ_k/2)‖w − z_{k-1}‖² by one epoch or more of SVRG, then extrapolates to
+    z_k. Schedules (Table 3), with q = λ/(λ + κ):
 
     =========  =====================================  ===================
     schedule   λ > 0                                  λ = 0
@@ -59,29 +75,22 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
     step size is halved, the Lipschitz constant that κ follows from is doubled.
 
     Args:
-        mu: level of smoothing μ at the start. If not given, a twentieth of the mean loss of a few examples; with SVRG,
-            2 for the adaptive and 0.03 for the constant schedule.
-        inner: ``"sdca"`` for dual ascent, ``"svrg"`` for SVRG. If not given, dual ascent on a linear problem with steps
-            of one example, unless one of the hyperparameters that only SVRG has differs from its default:
-            ``learning_rate``, ``batch_size``, or one of those below from ``schedule`` on, except ``kappa``.
-        kappa: strength κ of the proximal term. If not given, a tenth of κ_0 = mean ‖∇f_i‖² / (n · mean f_i) over a few
-            examples, or λ if that is larger: with κ_0 in place of λ, a typical first step would be a full one. With
-            SVRG, it follows from the Lipschitz constant that the first step size implies, as in Propositions 29 and 31;
-            the adaptive schedule with λ > 0 takes the geometric mean of that and the paper's choice λ, since strong
-            acceleration is slow at first, and weak acceleration in the end.
-        schedule: of smoothing and κ with SVRG: ``"adaptive"`` (Corollaries 18 and 20), which needs no accuracy in
+        mu: level of smoothing μ at the start. If not given, 2 for the adaptive and 0.03 for the constant schedule.
+        kappa: strength κ of the proximal term. If not given, it follows from the Lipschitz constant that the first
+            step size implies, as in Propositions 29 and 31; the adaptive schedule with λ > 0 takes the geometric mean
+            of that and the paper's choice λ, since strong acceleration is slow at first, and weak acceleration in the
+            end.
+        schedule: of smoothing and κ: ``"adaptive"`` (Corollaries 18 and 20), which needs no accuracy in
             advance, or ``"constant"`` (Corollaries 17 and 19).
-        warm_start: where an inner problem of SVRG starts: ``"prox-center"`` z_{k-1}, ``"extrapolation"``
+        warm_start: where an inner problem starts: ``"prox-center"`` z_{k-1}, ``"extrapolation"``
             w_{k-1} + κ/(κ + λ)(z_{k-1} − z_{k-2}), or ``"prev-iterate"`` w_{k-1}.
         inner_stop: ``"budget"`` for one SVRG epoch, ``"gradient"`` for epochs, at least one, until the norm of the
             gradient implies criterion (26) or the run has made all its passes.
         max_inner: limit on the epochs of an inner problem under ``"gradient"``.
         lipschitz: estimate of the Lipschitz constant L of the smoothed gradient, for the first step size
-            1/(L + λ + κ) of SVRG; an alternative to ``learning_rate``. If neither is given, the step size is estimated.
+            1/(L + λ + κ); an alternative to ``learning_rate``. If neither is given, the step size is estimated.
     """
 
-    mu: float | None = None
-    inner: Literal["sdca", "svrg"] | None = None
     kappa: float | None = None
     schedule: Literal["adaptive", "constant"] = "adaptive"
     warm_start: Literal["prox-center", "extrapolation", "prev-iterate"] = "prox-center"
@@ -93,43 +102,14 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_positive(self, "mu", "kappa", "lipschitz")
+        check_positive(self, "kappa", "lipschitz")
         check_positive(self, "max_inner", integer=True)
         if self.lipschitz is not None and self.learning_rate is not None:
             raise ValueError("give lipschitz or learning_rate, not both")
         check_choices(self, "schedule", "warm_start", "inner_stop")
-        if self.inner not in (None, "sdca", "svrg"):
-            raise ValueError(f'inner must be "sdca" or "svrg", got {self.inner!r}')
-        if self.inner == "sdca" and self._only_svrg():
-            raise ValueError(f'{self._only_svrg()[0]} must have its default with inner="sdca": only SVRG has it')
-
-    def check(self, problem: Problem, lam: float) -> None:
-        """Refuse bounds, and dual ascent on a problem that is not linear."""
-        super().check(problem, lam)
-        if self.inner == "sdca" and not isinstance(problem, LinearProblem):
-            raise TypeError(f'inner="sdca" needs a LinearProblem, got {type(problem).__name__}; take inner="svrg"')
-
-    def ascends(self, problem: Problem) -> bool:
-        """Whether inner problems are solved by dual ascent."""
-        if self.inner is not None:
-            return self.inner == "sdca"
-        return isinstance(problem, LinearProblem) and problem.batch_size == 1 and not self._only_svrg()
-
-    def first_state(self, problem: Problem, lam: float, start: Any, seed: int) -> CasimirState:
-        """For dual ascent the given weights as z_0 and the planes of the labels, with μ and κ from a few examples."""
-        if not self.ascends(problem):
-            return super().first_state(problem, lam, start, seed)
-        assert isinstance(problem, LinearProblem)
-        weights = self.first_weights(problem, start)
-        few = few_losses(problem, weights, seed, batch_size=1)
-        kappa = self.kappa or max(lam, _HELD / (problem.n * few.polyak_step_size))
-        mu = self.mu or _SMOOTHED * few.loss or _SMOOTHED
-        return from_labels(problem, lam, CasimirState(weights, mu=mu, kappa=kappa))
 
     def step_control(self, problem: Problem, lam: float) -> StepControl[CasimirState] | None:
         """Shorter steps than those of SVRG, since inner problems are more strongly convex than the whole."""
-        if self.ascends(problem):
-            return None
         return StepControl(self, problem, lam, patience=2, least=0.2)
 
     def estimate_step_size(self, problem: Problem, lam: float, weights: Tensor, seed: int) -> float:
@@ -154,10 +134,8 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
             previous_center=weights,
         )
 
-    def first_pass_at(self, state: CasimirState, lam: float) -> tuple[Tensor, Smoother] | None:
+    def first_pass_at(self, state: CasimirState, lam: float) -> tuple[Tensor, Smoother]:
         """The first snapshot is the warm start of the inner problem, at the next level of smoothing."""
-        if state.ascends:
-            return None
         k = state.iteration + 1
         kappa, mu = self.level(k, state.kappa, lam).kappa, self.next_mu(replace(state, iteration=k), lam)
         return self._warm_start(state, kappa, lam), self.smooth(mu)
@@ -166,8 +144,6 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
         self, problem: Problem, lam: float, state: CasimirState, rng: np.random.Generator, budget: int
     ) -> CasimirState:
         """One outer iteration: the inner problem, then (27) to (29), where these extrapolate."""
-        if state.ascends:
-            return self._ascend(problem, lam, state, rng)
         k = state.iteration + 1
         level, after = self.level(k, state.kappa, lam), self.level(k + 1, state.kappa, lam)
         new = replace(state, iteration=k, previous_center=state.center)
@@ -224,23 +200,6 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
     def _first_mu(self) -> float:
         return self.mu or (2.0 if self.schedule == "adaptive" else 0.03)
 
-    def _ascend(self, problem: Problem, lam: float, state: CasimirState, rng: np.random.Generator) -> CasimirState:
-        """One pass of dual ascent at μ_k = μ/k."""
-        assert isinstance(problem, LinearProblem)
-        k = state.iteration + 1
-        lower = state.iteration / k if k > 1 else 1.0
-        own = problem.surrogate(self.smooth(state.mu * lower))
-        # The surplus of planes is in proportion to μ, but a problem's own smoother stays.
-        scaled = replace(state, iteration=k, mu=state.mu * lower)
-        if isinstance(problem.smoother, Max):
-            scaled.surplus = state.surplus * lower
-        order = torch.from_numpy(rng.permutation(problem.blocks))
-        return proximal_pass(problem, lam, scaled, own, state.kappa, order)
-
-    def _only_svrg(self) -> list[str]:
-        """Hyperparameters that only SVRG has, and that have been set."""
-        return [f.name for f in fields(self) if f.name in _SVRG and getattr(self, f.name) != f.default]
-
     def _solve_inner(
         self,
         problem: Problem,
@@ -292,7 +251,3 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
 _AHEAD = 0.1
 # Scores divided by a much smaller level of smoothing would lose the digits that marginals depend on.
 _LEAST_DECAY = 1e-5
-# Hyperparameters that dual ascent has no use for.
-_SVRG = ("learning_rate", "batch_size", "schedule", "warm_start", "inner_stop", "max_inner", "lipschitz")
-# First level of smoothing of dual ascent, in units of the mean loss, and its κ in units of κ_0.
-_SMOOTHED, _HELD = 0.05, 0.1

@@ -3,7 +3,7 @@
 import math
 import sys
 from abc import abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,7 +15,6 @@ from structsmooth.smoothing import Max
 from structsmooth.solvers.base import Solver
 from structsmooth.solvers.checks import check_positive
 from structsmooth.solvers.lower_bound import DualPoint
-from structsmooth.solvers.state import empty
 from structsmooth.solvers.step_control import Steered, SteeredState, StepControl
 
 # Step sizes that are tried before a run, at most, in each direction.
@@ -28,22 +27,13 @@ _FEW = 100
 
 @dataclass
 class GradientState(SteeredState):
-    """Adds a :class:`~structsmooth.solvers.lower_bound.DualPoint`, which full passes improve."""
-
-    dual_gradient: Tensor = field(default_factory=empty)  # empty without a dual
-    dual_cost: float = 0.0
+    """State of a solver with a step size, whose full passes give lower bounds."""
 
     def observe(self, full: FullPass, lam: float) -> None:
         """Improve the lower bound; without an expected cost, or with λ = 0, there is none."""
         if full.expected_cost is None or lam == 0:
             return
         self.raise_bound(DualPoint(full.gradient, full.expected_cost), lam)
-
-    def raise_bound(self, new: DualPoint, lam: float) -> None:
-        """Improve the lower bound by a point of the dual."""
-        gradient = self.dual_gradient if len(self.dual_gradient) else torch.zeros_like(new.gradient)
-        point = DualPoint(gradient, self.dual_cost).improved(new, lam)
-        self.dual_gradient, self.dual_cost, self.dual = point.gradient, point.cost, point.value(lam)
 
 
 S = TypeVar("S", bound=GradientState)
@@ -77,20 +67,9 @@ class GradientSolver(Solver[S], Steered[S]):
 
     def first_state(self, problem: Problem, lam: float, start: Any, seed: int) -> S:
         """The given weights, and the first step size."""
-        weights = self.first_weights(problem, start)
+        weights = first_weights(problem, start)
         step_size = self.learning_rate or self.estimate_step_size(problem, lam, weights, seed)
         return self.begin(problem, lam, weights, step_size)
-
-    def first_weights(self, problem: Problem, start: Any) -> Tensor:
-        """A copy of the given weights, or those of the problem; refuses what are no weights of it."""
-        weights = problem.start()
-        if start is not None:
-            if not isinstance(start, Tensor):
-                raise TypeError(f"start must be a torch.Tensor, got {type(start).__name__}")
-            weights = start.detach().to(weights, copy=True)
-        if weights.shape != (problem.dim,):
-            raise ValueError(f"start must have shape [dim] = {(problem.dim,)}, got {tuple(weights.shape)}")
-        return weights
 
     def step_control(self, problem: Problem, lam: float) -> StepControl[S] | None:
         """Passes that explode are undone and repeated with half the step size."""
@@ -154,6 +133,18 @@ class GradientSolver(Solver[S], Steered[S]):
     def examples_per_step(self, problem: Problem) -> int:
         """Number of examples in a batch."""
         return min(self.batch_size or problem.batch_size, problem.n)
+
+
+def first_weights(problem: Problem, start: Any) -> Tensor:
+    """A copy of the given weights, or those of the problem; refuses what are no weights of it."""
+    weights = problem.start()
+    if start is not None:
+        if not isinstance(start, Tensor):
+            raise TypeError(f"start must be a torch.Tensor, got {type(start).__name__}")
+        weights = start.detach().to(weights, copy=True)
+    if weights.shape != (problem.dim,):
+        raise ValueError(f"start must have shape [dim] = {(problem.dim,)}, got {tuple(weights.shape)}")
+    return weights
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from structsmooth.problems.base import FullPass, Problem
 from structsmooth.solvers.averaging import ONE_A_PASS, newest_share
 from structsmooth.solvers.checks import check_choices, check_positive
 from structsmooth.solvers.lower_bound import DualPoint
-from structsmooth.solvers.primal.gradient import GradientSolver, GradientState
+from structsmooth.solvers.primal.gradient import GradientSolver, GradientState, first_weights
 from structsmooth.solvers.primal.planes import DenseGradients, Gradients, Packed, Planes, SparseGradients
 from structsmooth.solvers.state import empty
 
@@ -123,7 +123,7 @@ class IncrementalProxLinear(GradientSolver[IncrementalState]):
         They give the storage of planes; and if η is not given, the η under which a first step takes a linearized loss
         to zero, on average, and the first scales.
         """
-        weights, given = self.first_weights(problem, start), self.learning_rate
+        weights, given = first_weights(problem, start), self.learning_rate
         sample = self.blocks(problem)[: _SAMPLE if given is None else _FEW]
         losses, squares, supports = 0.0, torch.zeros_like(problem.start()), []
         for block in sample:

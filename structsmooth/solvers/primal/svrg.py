@@ -2,20 +2,20 @@
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from structsmooth.problems.base import FullPass, Problem
-from structsmooth.smoothing import L2, Entropy, Smoother
+from structsmooth.smoothing import Smoother
 from structsmooth.solvers.averaging import newest_share
 from structsmooth.solvers.checks import check_positive
 from structsmooth.solvers.primal.gradient import GradientSolver, GradientState
+from structsmooth.solvers.smoothing import SmoothingSolver
 from structsmooth.solvers.state import empty
 from structsmooth.solvers.step_control import StepControl
-from structsmooth.structures.base import check_k
 
 
 @dataclass
@@ -28,40 +28,19 @@ class SmoothedState(GradientState):
 S = TypeVar("S", bound=SmoothedState)
 
 
-ORACLES = {"l2": "top-K", "entropy": "exp"}
-"""Oracles by the smoothing that takes them."""
-
-
 @dataclass(frozen=True)
-class SmoothedSolver(GradientSolver[S]):
-    """A solver of smoothed objectives by SVRG epochs.
+class SmoothedSolver(GradientSolver[S], SmoothingSolver[S]):
+    """A solver of smoothed objectives by SVRG epochs."""
 
-    Args:
-        k: number of outputs of the top-K oracle (ℓ₂ smoothing).
-        smoothing: ``"l2"`` for the top-K oracle or ``"entropy"`` for the exp oracle.
-    """
-
-    k: int = 5
-    smoothing: Literal["l2", "entropy"] = "l2"
+    mu: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_k(self.k)
-        if self.smoothing not in ("l2", "entropy"):
-            raise ValueError(f'smoothing must be "l2" or "entropy", got {self.smoothing!r}')
-
-    @property
-    def oracle(self) -> str:
-        """The oracle of the smoother."""
-        return ORACLES[self.smoothing]
+        check_positive(self, "mu")
 
     def step_control(self, problem: Problem, lam: float) -> StepControl[S] | None:
         """Two passes in a row that do not decrease what they work on halve the step size too."""
         return StepControl(self, problem, lam, patience=2)
-
-    def smooth(self, mu: float) -> Smoother:
-        """The smoother of level ``mu``."""
-        return L2(mu, self.k) if self.smoothing == "l2" else Entropy(mu)
 
     def epoch_objective(self, state: S, full: FullPass, lam: float) -> float:
         """What an epoch minimizes, at the weights of ``full``: F_μ."""
@@ -86,16 +65,10 @@ class SVRG(SmoothedSolver[SVRGState]):
     smoothing), so μ also limits the accuracy.
 
     Args:
-        mu: level of smoothing μ.
+        mu: level of smoothing μ. If not given, 0.03.
     """
 
-    mu: float = 0.03
-
     state_type = SVRGState
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_positive(self, "mu")
 
     def begin(self, problem: Problem, lam: float, weights: Tensor, step_size: float) -> SVRGState:
         """The given weights."""
@@ -129,4 +102,4 @@ class SVRG(SmoothedSolver[SVRGState]):
 
     def smoother(self, state: SVRGState) -> Smoother:
         """Smoothing by the constant μ."""
-        return self.smooth(self.mu)
+        return self.smooth(self.mu or 0.03)

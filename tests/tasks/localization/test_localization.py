@@ -160,7 +160,7 @@ def test_networks_load_when_features_are_computed(task, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("head", "solver", "passes"), [("linear", BCFW(), 40), ("elu", ProxLinear(), 25)], ids=["linear", "elu"]
+    ("head", "solver", "passes"), [("linear", BCFW(), 40), ("elu", ProxLinear(inner=BCFW()), 25)], ids=["linear", "elu"]
 )
 def test_learns_its_training_data(task, head, solver, passes):
     untrained = task(head=head)

@@ -172,7 +172,7 @@ def linearized(problem: Problem, weights: Tensor) -> AffineProblem:
         return LinearizedProblem(linear, weights)
     if not isinstance(linear, AffineProblem):
         raise TypeError(
-            f'inner="bcfw" needs a linearization with statistics, got a {type(linear).__name__}; take '
-            'inner="casimir-svrg"'
+            f"ProxLinear(inner=BCFW()) needs a linearization with statistics, got a {type(linear).__name__}; take "
+            "inner=CasimirSVRG()"
         )
     return linear

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,16 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from structsmooth import (
+    BCFW,
+    SGD,
+    SVRG,
     CasimirSVRG,
     Entropy,
     LinearChain,
     LinearScore,
     ModuleProblem,
     Problem,
+    ProximalBCFW,
     ProxLinear,
     ScoreModule,
     Status,
@@ -28,9 +33,11 @@ from structsmooth import (
 from structsmooth.problems import ShiftedProblem
 from structsmooth.solvers import Progress
 from structsmooth.solvers.primal import prox_linear
-from structsmooth.solvers.primal.prox_models import Models, ProxLinearState
+from structsmooth.solvers.prox_linear.models import Models, ProxLinearState
 
 LAM, N, OUTPUTS, DIM = 0.05, 5, 4, 2
+DUAL = ProxLinear(inner=BCFW())
+casimir = partial(CasimirSVRG, schedule="constant")
 # Scores are sines of inner products with unit vectors, so those of an output less those of the labels are 2-smooth.
 CURVATURE = 2.0
 ETA = 1 / CURVATURE
@@ -101,7 +108,7 @@ def trace(solver: ProxLinear, problem: Problem, passes: int, monkeypatch: pytest
 
 def test_bound_and_descent_of_theorem_35(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = sines()
-    iterations = trace(ProxLinear(learning_rate=ETA, k=OUTPUTS), problem, 80, monkeypatch)
+    iterations = trace(ProxLinear(learning_rate=ETA, inner=casimir(k=OUTPUTS)), problem, 80, monkeypatch)
     grid = torch.cartesian_prod(*[torch.linspace(-6, 6, 61, dtype=torch.float64)] * 2)
     least = min(objective(problem, w) for w in grid)
     first = objective(problem, iterations[0].before.weights)
@@ -124,11 +131,12 @@ def test_bound_and_descent_of_theorem_35(monkeypatch: pytest.MonkeyPatch) -> Non
     assert mappings[-1] < 0.2 * mappings[0]
 
 
-@pytest.mark.parametrize("inner", ["bcfw", "casimir-svrg", "svrg"])
+@pytest.mark.parametrize(
+    "inner", [BCFW(), casimir(mu=0.01, k=OUTPUTS), SVRG(mu=0.01, k=OUTPUTS)], ids=lambda s: type(s).__name__
+)
 def test_a_step_with_many_passes_is_the_exact_one(inner: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     problem = sines()
-    of_svrg = {} if inner == "bcfw" else {"mu": 0.01, "k": OUTPUTS, "lipschitz": 100.0}
-    solver = ProxLinear(learning_rate=ETA, inner=inner, inner_passes=150, **of_svrg)
+    solver = ProxLinear(learning_rate=ETA, inner=inner, inner_passes=150, lipschitz=100.0)
     (it,) = trace(solver, problem, 150, monkeypatch)
     best = exact_step(problem, it.before.weights, ETA)
     # Smoothing costs μ/2 at most.
@@ -161,7 +169,7 @@ def test_the_first_step_on_affine_scores_is_that_of_casimir_with_a_proximal_term
     for _ in range(passes):
         state = casimir.advance(shifted, lam, state, rng, passes)
     expected = shifted.origin + state.weights
-    solver = ProxLinear(learning_rate=eta, mu=0.3, lipschitz=20.0, inner_passes=passes, accept="always")
+    solver = ProxLinear(learning_rate=eta, inner=casimir(mu=0.3), lipschitz=20.0, inner_passes=passes, accept="always")
     for problem, tolerance in problems:
         result = solver.solve(problem, lam=LAM, passes=passes, start=start)
         assert_close(result.weights, expected, rtol=0, atol=tolerance)
@@ -172,7 +180,7 @@ def test_the_first_step_on_affine_scores_is_that_of_casimir_with_a_proximal_term
 def test_acceptance(accept: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """With steps that are far too long some candidates are worse."""
     problem = sines()
-    solver = ProxLinear(learning_rate=100.0, accept=accept, schedule="constant", k=OUTPUTS)
+    solver = ProxLinear(learning_rate=100.0, accept=accept, schedule="constant", inner=casimir(k=OUTPUTS))
     iterations = trace(solver, problem, 60, monkeypatch)
     worse = [objective(problem, it.candidate) > objective(problem, it.before.weights) for it in iterations]
     assert any(worse)
@@ -185,7 +193,7 @@ def test_acceptance(accept: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("lipschitz", [None, 1e-3])
 def test_an_explosion_halves_the_step_where_all_is_accepted(lipschitz: float | None) -> None:
-    solver = ProxLinear(learning_rate=1e4, inner="casimir-svrg", lipschitz=lipschitz, accept="always")
+    solver = ProxLinear(learning_rate=1e4, lipschitz=lipschitz, accept="always")
     history = solver.solve(candidates_problem(), lam=1e-3, passes=60).history
     assert history[0].step_size == 1e4 > 10 * history[1].step_size
     values = history.column("objective")
@@ -196,7 +204,7 @@ def test_an_explosion_halves_the_step_where_all_is_accepted(lipschitz: float | N
 @pytest.mark.parametrize("eta", [None, 1e4])
 def test_step_lengths_follow_the_error_of_the_model(eta: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
     problem, factors = candidates_problem(), []
-    solver = ProxLinear(k=OUTPUTS)
+    solver = ProxLinear(inner=casimir(k=OUTPUTS))
     if eta is not None:
         monkeypatch.setattr(prox_linear, "first_step_length", lambda _: eta)
     for it in trace(solver, problem, 25, monkeypatch):
@@ -220,8 +228,8 @@ def test_the_first_step_length_suits_the_scale_of_the_scores(scale: float) -> No
     inputs = [(x * scale, y) for x, y in problem.dataset]
     scaled = ModuleProblem(problem.module, inputs, batch_size=1)
     start = problem.start()
-    eta = ProxLinear().first_state(problem, 0.0, start, 0).step_size
-    assert ProxLinear().first_state(scaled, 0.0, start / scale, 0).step_size == pytest.approx(eta / scale**2)
+    eta = DUAL.first_state(problem, 0.0, start, 0).step_size
+    assert DUAL.first_state(scaled, 0.0, start / scale, 0).step_size == pytest.approx(eta / scale**2)
 
 
 @pytest.mark.parametrize("tolerance", [0.01, 0.001])
@@ -229,9 +237,7 @@ def test_the_gradient_rule_keeps_its_promise(tolerance: float, monkeypatch: pyte
     """F_η(ŵ_k; w_{k-1}) is within ε_0/k of its minimum, exactly so for an objective that is smooth itself."""
     hinges = sines()
     problem = ModuleProblem(hinges.module, hinges.dataset, None, 1, smoother=Entropy(1.0))
-    solver = ProxLinear(
-        learning_rate=ETA, inner="casimir-svrg", inner_stop="gradient", tolerance=tolerance, inner_passes=100
-    )
+    solver = ProxLinear(learning_rate=ETA, inner_stop="gradient", tolerance=tolerance, inner_passes=100)
     iterations = trace(solver, problem, 120, monkeypatch)[:10]
     for k, it in enumerate(iterations, 1):
         assert it.after.passes - it.before.passes < 100
@@ -251,7 +257,9 @@ def test_the_gradient_rule_keeps_its_promise(tolerance: float, monkeypatch: pyte
 def test_the_rule_of_the_gradient_has_the_constant_of_strong_convexity(monkeypatch: pytest.MonkeyPatch) -> None:
     """‖∇‖² ≤ 2(λ + 1/η)ε, and not less or more."""
     problem = sines()
-    solver = ProxLinear(learning_rate=ETA, inner_stop="gradient", tolerance=0.05, inner_passes=30, k=OUTPUTS)
+    solver = ProxLinear(
+        learning_rate=ETA, inner_stop="gradient", tolerance=0.05, inner_passes=30, inner=casimir(k=OUTPUTS)
+    )
     for it in trace(solver, problem, 100, monkeypatch):
         passes = it.after.passes - it.before.passes
         model = ShiftedProblem.proximal(problem.linearize(it.before.weights), LAM, 1 / ETA, it.before.weights)
@@ -264,13 +272,15 @@ def test_the_rule_of_the_gradient_has_the_constant_of_strong_convexity(monkeypat
 
 @pytest.mark.parametrize(("schedule", "levels"), [("adaptive", [0.6, 0.3, 0.2]), ("constant", [0.6, 0.6, 0.6])])
 def test_levels_of_smoothing(schedule: Any, levels: list[float]) -> None:
-    history = ProxLinear(mu=0.6, schedule=schedule, inner_passes=2).solve(sines(), lam=LAM, passes=6).history
+    history = (
+        ProxLinear(inner=casimir(mu=0.6), schedule=schedule, inner_passes=2).solve(sines(), lam=LAM, passes=6).history
+    )
     assert history.column("inner_mu") == [None, *(pytest.approx(level) for level in levels)]
     assert history.column("passes") == [0, 2, 4, 6]
     assert all(value > 0 for value in history.column("gradient_mapping")[1:])
 
 
-@pytest.mark.parametrize(("inner", "passes"), [("bcfw", [0, 2, 4, 6, 7]), ("svrg", [0, 5, 7])])
+@pytest.mark.parametrize(("inner", "passes"), [(BCFW(), [0, 2, 4, 6, 7]), (SVRG(), [0, 5, 7])])
 def test_the_limit_cuts_the_last_iteration_short(inner: Any, passes: list[int]) -> None:
     assert ProxLinear(inner=inner).solve(sines(), lam=LAM, passes=7).history.column("passes") == passes
 
@@ -278,7 +288,7 @@ def test_the_limit_cuts_the_last_iteration_short(inner: Any, passes: list[int]) 
 @pytest.mark.parametrize("eta", [None, ETA])
 def test_oracle_calls(eta: float | None) -> None:
     """An iteration takes two for each pass, of which one is the evaluation; and one for its model if η adapts."""
-    solver = ProxLinear(inner="casimir-svrg", schedule="constant", lipschitz=10.0, learning_rate=eta)
+    solver = ProxLinear(schedule="constant", lipschitz=10.0, learning_rate=eta)
     history = solver.solve(sines(), lam=LAM, passes=10).history
     assert history.column("oracle_calls") == [
         N,
@@ -289,7 +299,9 @@ def test_oracle_calls(eta: float | None) -> None:
 
 def test_a_rejected_candidate_takes_another_pass_if_the_level_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     for schedule, more in (("adaptive", 1), ("constant", 0)):
-        solver = ProxLinear(learning_rate=100.0, lipschitz=0.1, schedule=schedule, k=OUTPUTS, inner_passes=1)
+        solver = ProxLinear(
+            learning_rate=100.0, lipschitz=0.1, schedule=schedule, inner=casimir(k=OUTPUTS), inner_passes=1
+        )
         iterations = trace(solver, sines(), 20, monkeypatch)
         assert len({torch.equal(it.before.weights, it.after.weights) for it in iterations}) == 2
         for it in iterations:
@@ -300,7 +312,7 @@ def test_a_rejected_candidate_takes_another_pass_if_the_level_changes(monkeypatc
 @pytest.mark.parametrize("inner_stop", ["budget", "gradient"])
 def test_oracle_calls_of_bcfw(inner_stop: Any) -> None:
     """One for each pass and one for F, and one after each pass for the gap, where that is asked for."""
-    solver = ProxLinear(inner="bcfw", inner_passes=3, inner_stop=inner_stop, tolerance=1e-9)
+    solver = ProxLinear(inner=BCFW(), inner_passes=3, inner_stop=inner_stop, tolerance=1e-9)
     history = solver.solve(sines(), lam=LAM, passes=6).history
     each = 4 if inner_stop == "budget" else 7
     assert history.column("oracle_calls") == [N, (1 + each) * N, (1 + 2 * each) * N]
@@ -318,7 +330,7 @@ def test_the_first_constant_takes_a_few_examples(copies: int, seen: int, monkeyp
 
     monkeypatch.setattr(CasimirSVRG, "try_step_sizes", watched)
     problem = ModuleProblem(Sines(), list(sines().dataset) * copies, batch_size=1)
-    state = ProxLinear(inner="casimir-svrg").first_state(problem, LAM, None, 0)
+    state = ProxLinear().first_state(problem, LAM, None, 0)
     assert state.lipschitz > 0
     (calls,) = spent
     assert problem.oracle_calls == problem.n + calls  # η and F(w_0) take a pass
@@ -331,7 +343,7 @@ def test_the_first_constant_takes_a_few_examples(copies: int, seen: int, monkeyp
 )
 def test_every_structure(name: str, smoothing: Any) -> None:
     problem = PROBLEMS[name]()
-    history = ProxLinear(smoothing=smoothing, k=4).solve(problem, lam=1e-3, passes=25).history
+    history = ProxLinear(inner=casimir(smoothing=smoothing, k=4)).solve(problem, lam=1e-3, passes=25).history
     values = history.column("objective")
     assert values == sorted(values, reverse=True)
     assert values[-1] < 0.7 * values[0]
@@ -341,7 +353,7 @@ def test_a_likelihood_in_single_precision() -> None:
     problem = chain_problem()
     data = [(x.float(), y) for x, y in problem.dataset]
     single = ModuleProblem(problem.module.float(), data, None, 3, smoother=Entropy(1.0))
-    result = ProxLinear().solve(single, lam=1e-3, passes=25)
+    result = DUAL.solve(single, lam=1e-3, passes=25)
     assert result.weights.dtype == torch.float32
     assert result.row.objective < 0.7 * result.history[0].objective
 
@@ -349,7 +361,7 @@ def test_a_likelihood_in_single_precision() -> None:
 def test_at_a_stationary_point_nothing_happens() -> None:
     """Labels win by far: the loss is zero, and so is the minimum of every model."""
     chain = ModuleProblem(Fixed(), [(torch.zeros(3, 2), torch.tensor([0, 1, 1]))], batch_size=1)
-    result = ProxLinear().solve(chain, lam=0.0, passes=10)
+    result = DUAL.solve(chain, lam=0.0, passes=10)
     assert result.history.column("objective") == [0.0] * 6
     assert torch.equal(result.weights, chain.start())
     assert result.status is Status.PASS_LIMIT
@@ -367,24 +379,42 @@ class Fixed(ScoreModule):
 
 
 def test_refuses_to_resume_with_other_blocks() -> None:
-    result = ProxLinear().solve(sines(), lam=LAM, passes=2)
+    result = DUAL.solve(sines(), lam=LAM, passes=2)
     with pytest.raises(ValueError, match="the state has statistics of 5 blocks, but this batch_size gives 3"):
-        ProxLinear(batch_size=2).solve(sines(), lam=LAM, passes=4, resume=(result.state, result.history))
+        ProxLinear(batch_size=2, inner=BCFW()).solve(sines(), lam=LAM, passes=4, resume=(result.state, result.history))
 
 
-@pytest.mark.parametrize("name", ["mu", "k", "smoothing", "schedule", "lipschitz", "warm_start"])
-def test_hyperparameters_of_svrg_choose_it(name: str) -> None:
-    other = {"mu": 0.5, "k": 7, "smoothing": "entropy", "schedule": "constant", "lipschitz": 2.0}
-    given: dict[str, Any] = {name: other.get(name, "extrapolation")}
-    assert ProxLinear().ascends
-    assert not ProxLinear(**given).ascends
-    with pytest.raises(ValueError, match=f'{name} must have its default with inner="bcfw": only SVRG has it'):
-        ProxLinear(inner="bcfw", **given)
+def test_the_inner_solver_is_what_runs() -> None:
+    """Casimir-SVRG by default; what it is given is what its oracle gets."""
+    assert ProxLinear().oracle == "top-K"
+    assert ProxLinear(inner=casimir(smoothing="entropy")).oracle == "exp"
+    assert DUAL.oracle == "max"
+    assert {"inner_mu", "gradient_mapping"} == ProxLinear().solve(sines(), lam=LAM, passes=5).history[-1].metrics.keys()
+
+
+@pytest.mark.parametrize(
+    ("inner", "error", "message"),
+    [
+        (SGD(), TypeError, "inner must be a CasimirSVRG, an SVRG or a BCFW, got SGD"),
+        ("bcfw", TypeError, "inner must be a CasimirSVRG, an SVRG or a BCFW, got 'bcfw'"),
+        (ProximalBCFW(), TypeError, "inner must be"),
+        (BCFW(steps="pairwise"), ValueError, 'has only steps="fw", since the outputs of single examples are not kept'),
+        (BCFW(sampling="gap"), ValueError, 'has only sampling="uniform"'),
+        (BCFW(cache=True), ValueError, "has no cache of its own; got True"),
+        (BCFW(threads=2), ValueError, "has no threads of its own; got 2"),
+        (CasimirSVRG(lipschitz=2.0), ValueError, "has no lipschitz of its own; got 2.0"),
+        (SVRG(learning_rate=0.1), ValueError, "has no learning_rate of its own; got 0.1"),
+        (SVRG(batch_size=2), ValueError, "has no batch_size of its own; got 2"),
+    ],
+)
+def test_refuses_other_inner_solvers(inner: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        ProxLinear(inner=inner)
 
 
 def test_needs_a_linearization() -> None:
     with pytest.raises(NotImplementedError, match="has no linearization"):
-        ProxLinear().solve(Opaque(), lam=LAM)
+        DUAL.solve(Opaque(), lam=LAM)
 
 
 class Opaque(Problem):

@@ -16,7 +16,7 @@ from torch.testing import assert_close
 
 from structsmooth import BCFW, Entropy, LinearChain, LinearModuleProblem, LinearScore, ModuleProblem, ProxLinear, Tree
 from structsmooth.problems import Problem
-from structsmooth.solvers.primal.proximal_dual import BlockStatistics, ProximalDual, ProximalPoint, linearized
+from structsmooth.solvers.prox_linear.proximal_dual import BlockStatistics, ProximalDual, ProximalPoint, linearized
 
 LAM, ETA, SIZE = 0.05, 0.7, 2
 
@@ -170,7 +170,9 @@ def test_structures_without_potentials_for_each_example(
 
 def test_the_reported_gap_is_that_of_the_model() -> None:
     problem, states = chain_problem(), []
-    solver = ProxLinear(learning_rate=ETA, inner_stop="gradient", inner_passes=40, accept="always", tolerance=0.5)
+    solver = ProxLinear(
+        learning_rate=ETA, inner=BCFW(), inner_stop="gradient", inner_passes=40, accept="always", tolerance=0.5
+    )
     solver.solve(problem, lam=LAM, passes=60, callbacks=[lambda progress: states.append(progress.state)])
     assert len(states) > 4
     for k, (before, after) in enumerate(pairwise(states), 1):
@@ -189,7 +191,7 @@ def test_affine_scores_have_the_optimum_of_bcfw(affine: bool) -> None:
     best = BCFW(gap_tolerance=1e-6).solve(LinearModuleProblem(module, data, collate=collate), lam=LAM, passes=3000)
     module.affine = affine
     problem = ModuleProblem(module, data, batch_size=SIZE, collate=collate)
-    last = ProxLinear().solve(problem, lam=LAM, passes=400).row
+    last = ProxLinear(inner=BCFW()).solve(problem, lam=LAM, passes=400).row
     assert best.row.dual <= last.objective + 1e-9
     assert last.objective == pytest.approx(best.row.objective, rel=1e-3)
 
@@ -201,8 +203,10 @@ def test_needs_statistics() -> None:
 
     problem = chain_problem()
     problem.__class__ = Own
-    with pytest.raises(TypeError, match='inner="bcfw" needs a linearization with statistics, got a Bare'):
-        ProxLinear(inner="bcfw").solve(problem, lam=LAM, passes=1)
+    with pytest.raises(
+        TypeError, match=r"ProxLinear\(inner=BCFW\(\)\) needs a linearization with statistics, got a Bare"
+    ):
+        ProxLinear(inner=BCFW()).solve(problem, lam=LAM, passes=1)
 
 
 class Bare(Problem):

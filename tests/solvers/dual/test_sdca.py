@@ -1,4 +1,4 @@
-"""Casimir by dual ascent: steps, bounds, schedules, and when it is taken."""
+"""Proximal points by dual coordinate ascent: steps, bounds and schedules."""
 
 import math
 from dataclasses import replace
@@ -9,18 +9,16 @@ import pytest
 import torch
 from small_networks import chain_problem
 from small_problems import random_problem, random_weights
-from solver_cases import ALL, LAM, crf, moments_of, objective, optimum, small_problem
+from solver_cases import ALL, LAM, bounded_problem, crf, moments_of, objective, optimum, small_problem
 from torch.testing import assert_close
 
 from structsmooth import (
     BCFW,
     L2,
-    CasimirSVRG,
     Entropy,
-    LinearModuleProblem,
     LinearProblem,
-    LinearScore,
     Max,
+    ProximalSDCA,
     Smoother,
     SparseChainProblem,
 )
@@ -92,7 +90,7 @@ def test_without_smoothing_steps_are_those_of_frank_wolfe() -> None:
 @pytest.mark.parametrize("smoothing", ["l2", "entropy"])
 @pytest.mark.parametrize("seed", range(3))
 def test_closes_the_gap(smoothing: Any, seed: int) -> None:
-    solver = CasimirSVRG(k=ALL, smoothing=smoothing, gap_tolerance=0)
+    solver = ProximalSDCA(k=ALL, smoothing=smoothing, gap_tolerance=0)
     history = solver.solve(small_problem(seed), lam=LAM, passes=300).history
     least = optimum(seed=seed)
     assert all(row.dual <= least + 1e-9 <= row.objective + 2e-9 for row in history)
@@ -103,7 +101,7 @@ def test_closes_the_gap(smoothing: Any, seed: int) -> None:
 
 def test_the_bound_is_that_of_a_mixture_of_statistics() -> None:
     problem, best, point = small_problem(), 0.0, DualPoint(small_problem().start())
-    for state, history in moments_of(CasimirSVRG(gap_tolerance=0), problem, 6):
+    for state, history in moments_of(ProximalSDCA(gap_tolerance=0), problem, 6):
         v = problem.dual_weights(state.statistics, LAM)
         assert_close(state.plane, -LAM * v, rtol=0, atol=1e-12)
         cost = problem.expected_cost(state.statistics)
@@ -112,20 +110,10 @@ def test_the_bound_is_that_of_a_mixture_of_statistics() -> None:
         assert history[-1].dual >= best - 1e-12
 
 
-def test_a_state_of_a_version_without_centers_goes_on_from_its_weights() -> None:
-    problem, solver = crf(), CasimirSVRG(gap_tolerance=0)  # weights and prox-centers are the same
-    state = solver.solve(problem, lam=LAM, passes=3).state
-    new, old = (
-        solver.advance(problem, LAM, s, np.random.default_rng(0), 1)
-        for s in (state, replace(state, center=torch.zeros(0)))
-    )
-    assert torch.equal(new.weights, old.weights)
-
-
 @pytest.mark.parametrize("problem", [small_problem(), crf()], ids=["hinges", "likelihood"])
 def test_weights_of_hinges_are_an_average_of_the_prox_centers(problem: SparseChainProblem) -> None:
     average = problem.start()
-    for number, (state, _) in enumerate(moments_of(CasimirSVRG(gap_tolerance=0), problem, 6)):
+    for number, (state, _) in enumerate(moments_of(ProximalSDCA(gap_tolerance=0), problem, 6)):
         average = torch.lerp(average, state.center, 9 / (number + 8)) if number else average
         expected = average if isinstance(problem.smoother, Max) else state.center
         assert_close(state.weights, expected, rtol=0, atol=1e-12)
@@ -134,14 +122,14 @@ def test_weights_of_hinges_are_an_average_of_the_prox_centers(problem: SparseCha
 
 def test_schedule() -> None:
     """μ_k = μ/k with surplus in proportion, κ as it is; defaults follow a few losses and gradients."""
-    states = [state for state, _ in moments_of(CasimirSVRG(mu=3.0, kappa=0.7, gap_tolerance=0), small_problem(), 4)]
+    states = [state for state, _ in moments_of(ProximalSDCA(mu=3.0, kappa=0.7, gap_tolerance=0), small_problem(), 4)]
     assert [state.mu for state in states] == pytest.approx([3, 3, 3 / 2, 1, 3 / 4])
     assert {state.kappa for state in states} == {0.7}
     largest = [float(state.surplus.max()) for state in states]
     assert all(0 <= value <= state.mu / 2 for value, state in zip(largest, states, strict=True))
     problem = random_problem([1] * 8, states=2, features=8)
     for lam, kappa in ((0.0, None), (1e-4, None), (50.0, 50.0)):
-        state = CasimirSVRG().first_state(problem, lam, None, 0)
+        state = ProximalSDCA().first_state(problem, lam, None, 0)
         rows = [problem.batch_loss_and_grad(problem.start(), torch.tensor([i]), Max()) for i in chosen_of(problem.n)]
         square, loss = (
             sum(map(float, values)) / len(rows) for values in ([g @ g for _, g in rows], [f for f, _ in rows])
@@ -158,48 +146,26 @@ def chosen_of(n: int) -> list[int]:
 def test_a_start_is_the_first_prox_center() -> None:
     problem = small_problem()
     best = BCFW(gap_tolerance=0).solve(problem, lam=LAM, passes=200).weights
-    near = CasimirSVRG(kappa=100 * LAM).solve(problem, lam=LAM, passes=1, start=best).history
+    near = ProximalSDCA(kappa=100 * LAM).solve(problem, lam=LAM, passes=1, start=best).history
     assert near[0].objective == objective(problem, best)
     assert (
         near[1].objective
         < 1.05 * near[0].objective
-        < CasimirSVRG().solve(problem, lam=LAM, passes=1).history[1].objective
+        < ProximalSDCA().solve(problem, lam=LAM, passes=1).history[1].objective
     )
 
 
 def test_minimizes_a_smooth_objective_as_it_is() -> None:
-    history = CasimirSVRG(gap_tolerance=1e-9).solve(crf(), lam=LAM, passes=100).history
+    history = ProximalSDCA(gap_tolerance=1e-9).solve(crf(), lam=LAM, passes=100).history
     assert 0 <= history[-1].gap <= 1e-9 * history[-1].objective
     assert set(history.column("mu")) == {1.0}
 
 
-def linear_module(batch_size: int) -> LinearModuleProblem:
-    x = torch.randn(6, 3, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    data = [(tokens, (tokens.sum(-1) > 0).long()) for tokens in x]
-    return LinearModuleProblem(LinearScore(2, 2), data, batch_size=batch_size)
-
-
-def test_where_it_is_taken() -> None:
-    """On linear problems with steps of one example, unless there are settings that only SVRG has."""
-    svrg = [
-        {"learning_rate": 1.0}, {"batch_size": 1}, {"schedule": "constant"}, {"warm_start": "prev-iterate"},
-        {"inner_stop": "gradient"}, {"max_inner": 3}, {"lipschitz": 2.0},
-    ]  # fmt: skip
-    cases = [({}, True), ({"mu": 1.0, "kappa": 2.0, "k": 3}, True), ({"inner": "svrg"}, False)]
-    for settings, ascends in cases + [(given, False) for given in svrg]:
-        for problem in (small_problem(), crf(), linear_module(1)):
-            state = CasimirSVRG(**settings).solve(problem, lam=LAM, passes=1).state
-            assert state.ascends == ascends == (state.step_size == 0)
-    assert not CasimirSVRG().solve(linear_module(2), lam=LAM, passes=1).state.ascends
-    assert CasimirSVRG(inner="sdca").solve(linear_module(2), lam=LAM, passes=1).state.ascends
-    assert not CasimirSVRG().solve(chain_problem(), lam=LAM, passes=1).state.ascends
-    for given in svrg:
-        with pytest.raises(ValueError, match='must have its default with inner="sdca"'):
-            CasimirSVRG(inner="sdca", **given)
-    with pytest.raises(TypeError, match='inner="sdca" needs a LinearProblem, got ModuleProblem'):
-        CasimirSVRG(inner="sdca").solve(chain_problem(), lam=LAM)
-    with pytest.raises(ValueError, match='inner must be "sdca" or "svrg"'):
-        CasimirSVRG(inner="newton")
+def test_needs_linear_scores() -> None:
+    with pytest.raises(TypeError, match="ProximalSDCA needs a LinearProblem, got ModuleProblem"):
+        ProximalSDCA().solve(chain_problem(), lam=LAM)
+    with pytest.raises(ValueError, match="ProximalSDCA does not keep the bounds"):
+        ProximalSDCA().solve(bounded_problem(), lam=LAM)
 
 
 def test_refuses_what_would_corrupt_memory() -> None:
@@ -214,7 +180,7 @@ def test_refuses_what_would_corrupt_memory() -> None:
 
 def test_without_regularizer_labels_that_can_be_separated_are() -> None:
     problem: SparseChainProblem = small_problem(3)
-    result = CasimirSVRG().solve(problem, lam=0, passes=60)
+    result = ProximalSDCA().solve(problem, lam=0, passes=60)
     assert result.row.objective < 0.01 * result.history[0].objective
     assert result.row.dual is None
     assert math.isfinite(result.weights.norm())

@@ -3,7 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -12,11 +12,11 @@ from numpy.random import Generator
 from torch import Tensor
 
 from structsmooth.problems.base import FullPass, Problem
+from structsmooth.problems.shifted import ShiftedProblem
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.solvers.primal.gradient import GradientState
-from structsmooth.solvers.primal.proximal_dual import BlockStatistics, ProximalDual, linearized
-from structsmooth.solvers.primal.smoothed_model import SmoothedModel
 from structsmooth.solvers.primal.svrg import SmoothedSolver
+from structsmooth.solvers.prox_linear.proximal_dual import BlockStatistics, ProximalDual, linearized
 from structsmooth.solvers.state import empty
 
 
@@ -67,6 +67,11 @@ class Models(ABC):
 
     passes: ClassVar[int]
 
+    @property
+    def first_mu(self) -> float:
+        """Level of smoothing at the start; 0 for none."""
+        return 0.0
+
     @abstractmethod
     def smoother(self, iteration: int) -> Smoother:
         """Smoothing of the full pass that an iteration begins with."""
@@ -100,7 +105,7 @@ class Models(ABC):
 
 @dataclass(frozen=True)
 class DualModels(Models):
-    """By block-coordinate Frank-Wolfe, from the statistics of the model before.
+    """By block-coordinate Frank-Wolfe with steps towards outputs, from the statistics of the model before.
 
     Attributes:
         blocks: examples of the blocks of a problem.
@@ -143,21 +148,82 @@ class DualModels(Models):
         return {"estimated_model_gap": state.seen_gap} | exact
 
 
+class SmoothedModel:
+    """F_η(·; w_{k-1}), up to a constant, as a problem for convex solvers.
+
+    Attributes:
+        linear: the problem with linearized scores.
+        problem: the same in coordinates where the proximal term is part of the regularizer.
+        lam: of that regularizer, λ + 1/η.
+        start: w_{k-1} there.
+    """
+
+    def __init__(self, linear: Problem, lam: float, step_size: float, center: Tensor) -> None:
+        self.linear, self.lam = linear, lam + 1 / step_size
+        self.problem = ShiftedProblem.proximal(linear, lam, 1 / step_size, center)
+        self.start = center - self.problem.origin
+
+    def minimize(
+        self,
+        solver: SmoothedSolver[Any],
+        lipschitz: float,
+        first: FullPass,
+        rng: np.random.Generator,
+        passes: int,
+        tolerance: float | None,
+    ) -> tuple[Tensor, int]:
+        """Weights near the minimum, and the passes that they took.
+
+        Args:
+            solver: of the model, without its step size.
+            lipschitz: of the gradient of the smoothed model, without its regularizer.
+            first: the full pass at w_{k-1} that the solver begins with.
+            rng: of the order of examples.
+            passes: limit on passes.
+            tolerance: stop when the smoothed model is within it of its minimum.
+        """
+        state = solver.begin(self.problem, self.lam, self.start, 1 / (lipschitz + self.lam))
+        state.evaluation = self.problem.moved(first)
+        made = 0
+        while made < passes:
+            state = solver.advance(self.problem, self.lam, state, rng, budget=1)
+            state.evaluation = None
+            made += 1
+            if tolerance is not None and self.accurate(state.weights, first.smoother, tolerance):
+                break
+        return self.problem.origin + state.weights, made
+
+    def accurate(self, weights: Tensor, smoother: Smoother, tolerance: float) -> bool:
+        """Whether the gradient is so small that the smoothed model is within the tolerance of its minimum.
+
+        For a model that is strongly convex with a = λ + 1/η: ‖∇‖² ≤ 2aε.
+        """
+        gradient = self.problem.full_pass(weights, smoother).gradient + self.lam * weights
+        return float(gradient.square().sum()) <= 2 * self.lam * tolerance
+
+
 @dataclass(frozen=True)
 class SmoothedModels(Models):
     """By SVRG or Casimir-SVRG, from w_{k-1}, on models that are smoothed.
 
     Attributes:
-        solver: of models with a level of smoothing, without its step size.
-        first_mu: μ.
+        inner: the solver.
         adaptive: whether μ_k = μ/k and L_k = k L_0, instead of μ and L_0.
     """
 
-    solver: Callable[[float], SmoothedSolver[Any]]
-    first_mu: float
+    inner: SmoothedSolver[Any]
     adaptive: bool
 
     passes = 5
+
+    @property
+    def first_mu(self) -> float:
+        """μ: that of the inner solver, or 1 for levels that fall and 0.03 for a constant one."""
+        return self.inner.mu or (1.0 if self.adaptive else 0.03)
+
+    def solver(self, mu: float) -> SmoothedSolver[Any]:
+        """The inner solver at a level of smoothing."""
+        return replace(self.inner, mu=mu)
 
     def level(self, iteration: int) -> int:
         """What μ is divided by and L_0 multiplied with."""
@@ -166,7 +232,7 @@ class SmoothedModels(Models):
     def smoother(self, iteration: int) -> Smoother:
         """That of the model."""
         mu = self.first_mu / self.level(iteration)
-        return self.solver(mu).smooth(mu)
+        return self.inner.smooth(mu)
 
     def evaluate(self, problem: Problem, weights: Tensor, iteration: int) -> FullPass:
         """On the linearized problem, with statistics for the first epoch."""

@@ -1,7 +1,7 @@
 """The prox-linear algorithm for scores that are not linear (Pillutla et al. 2019, Algorithm 5)."""
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -10,10 +10,13 @@ from torch import Tensor
 
 from structsmooth.problems.base import FullPass, Problem
 from structsmooth.smoothing import Smoother
+from structsmooth.solvers.base import Solver
+from structsmooth.solvers.bcfw import BCFW
 from structsmooth.solvers.checks import check_choices, check_number, check_positive
 from structsmooth.solvers.primal.casimir import CasimirSVRG
-from structsmooth.solvers.primal.gradient import GradientSolver
-from structsmooth.solvers.primal.prox_models import (
+from structsmooth.solvers.primal.gradient import GradientSolver, first_weights
+from structsmooth.solvers.primal.svrg import SVRG, SmoothedSolver
+from structsmooth.solvers.prox_linear.models import (
     Candidate,
     DualModels,
     Limits,
@@ -22,9 +25,7 @@ from structsmooth.solvers.primal.prox_models import (
     SmoothedModels,
     objective,
 )
-from structsmooth.solvers.primal.proximal_dual import BlockStatistics
-from structsmooth.solvers.primal.step_lengths import change_by_bound, change_by_error, first_step_length
-from structsmooth.solvers.primal.svrg import ORACLES, SVRG, SmoothedSolver
+from structsmooth.solvers.prox_linear.proximal_dual import BlockStatistics
 
 
 @dataclass(frozen=True)
@@ -35,18 +36,19 @@ class ProxLinear(GradientSolver[ProxLinearState]):
     F_η(w; w_{k-1}) = (1/n) Σ h(θ_i(w_{k-1}) + J_i(w − w_{k-1}) + ℓ_i) − ... + (λ/2)‖w‖² + (1/2η)‖w − w_{k-1}‖²
     and goes to the candidate ŵ_k that it finds if F is no larger there.
 
-    By block-coordinate Frank-Wolfe, without smoothing: each step has an exact line search on a batch of examples, and
-    a pass calls the max oracle once on each example. Statistics stay a point of the dual when the linearization
-    changes, so each model starts from those of the model before.
+    The inner solver minimizes the models:
 
-    By SVRG, on smoothed models from w_{k-1}: with μ_k = μ/k and L_k = k L_0 (``schedule="adaptive"``), or μ_k = μ and
-    L_k = L_0 (``"constant"``). The first full pass on model k + 1 also finds F(ŵ_k), by the same calls of the top-K
-    oracle.
+    - :class:`~structsmooth.CasimirSVRG`, as in the paper, or :class:`~structsmooth.SVRG`, from w_{k-1}, on smoothed
+      models, with μ_k = μ/k and L_k = k L_0 (``schedule="adaptive"``), or μ_k = μ and L_k = L_0 (``"constant"``). The
+      first full pass on model k + 1 also finds F(ŵ_k), by the same calls of the smoothed oracle.
+    - :class:`~structsmooth.BCFW`, without smoothing, and faster on all networks that we have tried: each step has an
+      exact line search on a batch of examples, and a pass calls the max oracle once on each example. Statistics stay a
+      point of the dual when the linearization changes, so each model starts from those of the model before.
 
     The history has one row for each iteration; its ``step_size`` is η, and the metrics are ``gradient_mapping``
-    ‖w_{k-1} − ŵ_k‖/η; for SVRG ``inner_mu`` μ_k; for BCFW ``estimated_model_gap``, the sum of the block gaps that the
-    last pass found, each before the step on its block, and under ``inner_stop="gradient"`` also ``model_gap``, the
-    duality gap of the model at ŵ_k.
+    ‖w_{k-1} − ŵ_k‖/η; for solvers that smooth ``inner_mu`` μ_k; for BCFW ``estimated_model_gap``, the sum of the block
+    gaps that the last pass found, each before the step on its block, and under ``inner_stop="gradient"`` also
+    ``model_gap``, the duality gap of the model at ŵ_k.
 
     Args:
         learning_rate: step size η. If not given, it adapts. At first the proximal term is a tenth of the loss after the
@@ -55,17 +57,16 @@ class ProxLinear(GradientSolver[ProxLinearState]):
             when the proximal term held the candidate back and was far above the error of the model; by a factor of at
             most ten. With BCFW, the dual bound of the model tells in most iterations, without evaluating the model: η
             is doubled when F decreased by more than three quarters of what the bound allows.
-        mu: level of smoothing μ at the start. If not given, 1 for the adaptive and 0.03 for the constant schedule.
-        k: number of outputs of the top-K oracle (ℓ₂ smoothing).
-        smoothing: ``"l2"`` for the top-K oracle or ``"entropy"`` for the exp oracle.
-        schedule: ``"adaptive"`` for smoothing that decreases with the iterations, or ``"constant"``.
+        batch_size: examples per step of the inner solver. If not given, the problem decides.
+        inner: solver of the convex models: ``CasimirSVRG``, ``SVRG`` or ``BCFW``. Its ``mu``, ``k`` and ``smoothing``
+            are those of the models; if ``mu`` is not given, it is 1 for the adaptive and 0.03 for the constant
+            schedule. Its step size follows L_k, and how many passes it makes is for the fields below to say, so that
+            it may have no ``learning_rate``, ``lipschitz`` or ``batch_size`` of its own.
+        schedule: ``"adaptive"`` for smoothing that decreases with the iterations, or ``"constant"``; for inner solvers
+            that smooth.
         lipschitz: estimate L_0 of the Lipschitz constant of the smoothed gradient. It is doubled when SVRG does not
             decrease the model; with a given η, when F is larger at the candidate. If not given, it is estimated from a
-            few examples.
-        inner: solver of the convex models: ``"bcfw"``; ``"casimir-svrg"`` with its constant schedule; or ``"svrg"``. If
-            not given, BCFW, unless one of the hyperparameters that it does not have differs from its default, ``mu``,
-            ``k``, ``smoothing``, ``schedule``, ``lipschitz`` or ``warm_start``: then Casimir-SVRG.
-        warm_start: where the inner problems of Casimir-SVRG start; see that solver.
+            few examples. BCFW has no use for it.
         inner_passes: passes of the inner solver in an iteration; under ``"gradient"`` the limit on them. If not given,
             2 for BCFW and 5 for the others.
         inner_stop: ``"budget"`` to make all inner passes; ``"gradient"`` to stop when the model is within ε_0/k of its
@@ -75,13 +76,9 @@ class ProxLinear(GradientSolver[ProxLinearState]):
         accept: ``"descent"`` for candidates where F is no larger (line 4), ``"always"`` for all (Remark 36).
     """
 
-    mu: float | None = None
-    k: int = 5
-    smoothing: Literal["l2", "entropy"] = "l2"
+    inner: Solver[Any] = CasimirSVRG(schedule="constant")  # noqa: RUF009 - immutable
     schedule: Literal["adaptive", "constant"] = "adaptive"
     lipschitz: float | None = None
-    inner: Literal["bcfw", "casimir-svrg", "svrg"] | None = None
-    warm_start: Literal["prox-center", "extrapolation", "prev-iterate"] = "prox-center"
     inner_passes: int | None = None
     inner_stop: Literal["budget", "gradient"] = "budget"
     tolerance: float | None = None
@@ -92,43 +89,27 @@ class ProxLinear(GradientSolver[ProxLinearState]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_positive(self, "mu", "lipschitz", "tolerance")
+        check_positive(self, "lipschitz", "tolerance")
         if self.inner_passes is not None:
             check_number("inner_passes", self.inner_passes, integer=True, positive=True)
         check_choices(self, "schedule", "inner_stop", "accept")
-        if self.inner not in (None, "bcfw", "casimir-svrg", "svrg"):
-            raise ValueError(f'inner must be "bcfw", "casimir-svrg" or "svrg", got {self.inner!r}')
-        if self.inner == "bcfw" and self._only_svrg():
-            raise ValueError(f'{self._only_svrg()[0]} must have its default with inner="bcfw": only SVRG has it')
-        self.inner_solver(self._first_mu)  # checks the hyperparameters that it gets
-
-    @property
-    def ascends(self) -> bool:
-        """Whether models are solved in the dual, by BCFW."""
-        return self.inner == "bcfw" or (self.inner is None and not self._only_svrg())
+        _check_inner(self.inner)
 
     @property
     def oracle(self) -> str:
         """That of the inner solver."""
-        return "max" if self.ascends else ORACLES[self.smoothing]
-
-    def inner_solver(self, mu: float) -> SmoothedSolver[Any]:
-        """The solver of smoothed models at a level of smoothing, without its step size."""
-        shared: dict[str, Any] = {"mu": mu, "k": self.k, "smoothing": self.smoothing, "batch_size": self.batch_size}
-        if self.inner == "svrg":
-            return SVRG(**shared)
-        return CasimirSVRG(schedule="constant", warm_start=self.warm_start, **shared)
+        return self.inner.oracle
 
     @property
     def models(self) -> Models:
         """How models are minimized."""
-        if self.ascends:
-            return DualModels(self.blocks)
-        return SmoothedModels(self.inner_solver, self._first_mu, self.schedule == "adaptive")
+        if isinstance(self.inner, SmoothedSolver):
+            return SmoothedModels(replace(self.inner, batch_size=self.batch_size), self.schedule == "adaptive")
+        return DualModels(self.blocks)
 
     def first_state(self, problem: Problem, lam: float, start: Any, seed: int) -> ProxLinearState:
         """The given weights with their evaluation, η and L_0."""
-        state = self.begin(problem, lam, self.first_weights(problem, start), self.learning_rate or 1.0)
+        state = self.begin(problem, lam, first_weights(problem, start), self.learning_rate or 1.0)
         state.evaluation = self.evaluate(problem, lam, state)
         state.objective = objective(state.evaluation, lam)
         state.tolerance = state.objective if self.tolerance is None else self.tolerance
@@ -141,7 +122,7 @@ class ProxLinear(GradientSolver[ProxLinearState]):
     def begin(self, problem: Problem, lam: float, weights: Tensor, step_size: float) -> ProxLinearState:
         """The given weights and η, and for BCFW the labels."""
         labels = vars(BlockStatistics.of_labels(weights, len(self.blocks(problem))))
-        return ProxLinearState(weights, step_size, lipschitz=self.lipschitz or 0.0, mu=self._first_mu, **labels)
+        return ProxLinearState(weights, step_size, lipschitz=self.lipschitz or 0.0, mu=self.models.first_mu, **labels)
 
     def evaluate(self, problem: Problem, lam: float, state: ProxLinearState) -> FullPass:
         """The pass that gives F, and that the next iteration may begin with."""
@@ -181,14 +162,6 @@ class ProxLinear(GradientSolver[ProxLinearState]):
         """Gradient mapping, and level of smoothing or gaps of the model."""
         return {"gradient_mapping": state.mapping} | self.models.metrics(state) if state.iteration else {}
 
-    @property
-    def _first_mu(self) -> float:
-        return self.mu or (1.0 if self.schedule == "adaptive" else 0.03)
-
-    def _only_svrg(self) -> list[str]:
-        """Hyperparameters that only SVRG has, and that have been set."""
-        return [f.name for f in fields(self) if f.name in _SVRG and getattr(self, f.name) != f.default]
-
     def _steer(
         self, new: ProxLinearState, state: ProxLinearState, candidate: Candidate, reached: float, lam: float
     ) -> None:
@@ -208,7 +181,73 @@ class ProxLinear(GradientSolver[ProxLinearState]):
         new.lipschitz *= 1 if gain >= proximity else 2
 
 
+# The proximal term is small below this share of the decrease; half of it at the minimum of a linear function.
+_HELD = 0.1
+# By the error of the linearization, η changes by this factor, at most.
+_MOST = 10.0
+# It grows by this one if F decreases by more than so much of what the dual bound allows.
+_GROWTH, _MUCH = 2.0, 0.75
+# A decrease of less than this part of what it is at least, for a right model, leaves a doubt.
+_LITTLE = 0.25
 # Error of the difference of two objectives, in units in the last place.
 _ROUNDING = 16
-# Hyperparameters that BCFW has no use for.
-_SVRG = ("mu", "k", "smoothing", "schedule", "lipschitz", "warm_start")
+
+
+def _check_inner(inner: Any) -> None:
+    """Refuse a solver that cannot minimize the models, and hyperparameters that have no use there.
+
+    Raises:
+        TypeError: a solver of another kind.
+        ValueError: a hyperparameter that ProxLinear sets itself, or steps that need the outputs of single examples.
+    """
+    if isinstance(inner, CasimirSVRG | SVRG):
+        unused: dict[str, Any] = {"learning_rate": None, "lipschitz": None, "batch_size": None}
+    elif type(inner) is BCFW:
+        unused = {name: getattr(BCFW, name) for name in ("cache", "average", "threads")}
+        for name, only in (("sampling", "uniform"), ("steps", "fw")):
+            if getattr(inner, name) not in (None, only):
+                raise ValueError(
+                    f'the inner BCFW of ProxLinear has only {name}="{only}", since the outputs of single examples are '
+                    f"not kept; got {getattr(inner, name)!r}"
+                )
+    else:
+        raise TypeError(f"inner must be a CasimirSVRG, an SVRG or a BCFW, got {inner!r}")
+    for name, only in unused.items():
+        if getattr(inner, name, only) != only:
+            raise ValueError(f"the inner solver of ProxLinear has no {name} of its own; got {getattr(inner, name)}")
+
+
+def first_step_length(full: FullPass) -> float:
+    """The η whose proximal term is a small part of the loss after a step that makes the linearized loss zero.
+
+    This step along the gradient is as long as the loss over the norm of the gradient.
+    """
+    loss, square = full.smoothed_loss, float(full.gradient.square().sum())
+    return loss / (2 * _HELD * square) if square > 0 and 0 < loss < math.inf else 1.0
+
+
+def change_by_bound(decrease: float, most: float, gap: float) -> float | None:
+    """Factor for η, from the decrease of F, the most that the dual bound of the model allows, and the model's gap.
+
+    At the candidate, the model has decreased by what the bound allows less the gap. If F has decreased by far less, the
+    model may be wrong there, or the gap, which is an estimate: ``None`` for that doubt.
+    """
+    least = most - gap
+    if not decrease >= min(least, _LITTLE * least):
+        return None
+    return _GROWTH if decrease > _MUCH * most > 0 else 1.0
+
+
+def change_by_error(error: float, proximity: float, gain: float, rounding: float) -> float:
+    """Factor for η, from the error of the linearization at ŵ, the proximal term there, and the decrease of F(·; w).
+
+    Error and proximal term grow with the square of the distance, so their ratio says which η would make the proximal
+    term twice the error. As large as the error is enough, and a larger η helps only where the proximal term holds ŵ
+    back.
+    """
+    if not error <= proximity + rounding:
+        return max(1 / _MOST, proximity / (2 * error))
+    if proximity == 0 or not _HELD * gain <= proximity <= gain:
+        return 1.0
+    factor = proximity / (2 * max(error, rounding, proximity / (2 * _MOST)))
+    return factor if factor >= 2 else 1.0

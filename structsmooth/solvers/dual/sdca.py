@@ -1,0 +1,129 @@
+"""Proximal points of a smoothed objective by stochastic dual coordinate ascent (Shalev-Shwartz and Zhang 2014)."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from structsmooth.problems.base import Problem
+from structsmooth.problems.linear.ascent import SmoothedIterate
+from structsmooth.problems.linear.base import LinearProblem
+from structsmooth.smoothing import Max, Smoother
+from structsmooth.solvers.averaging import ONE_A_PASS, newest_share
+from structsmooth.solvers.checks import check_positive
+from structsmooth.solvers.dual.base import checked_linear
+from structsmooth.solvers.lower_bound import BoundedState, DualPoint
+from structsmooth.solvers.primal.gradient import few_losses, first_weights
+from structsmooth.solvers.smoothing import SmoothingSolver
+from structsmooth.solvers.state import empty
+
+
+@dataclass
+class ProximalSDCAState(BoundedState):
+    """After pass k; ``weights`` are w_k, or for hinges an average of the prox-centers up to it.
+
+    The point of the smoothed dual is described at :class:`~structsmooth.problems.linear.ascent.SmoothedIterate`.
+    """
+
+    mu: float = 0.0  # μ_k
+    kappa: float = 0.0  # κ
+    statistics: Tensor = field(default_factory=empty)
+    surplus: Tensor = field(default_factory=empty)
+    plane: Tensor = field(default_factory=empty)  # (1/n) Σ B_iᵀ(m_i − ν(y_i)), [dim]
+    center: Tensor = field(default_factory=empty)  # prox-center z_k
+
+
+@dataclass(frozen=True)
+class ProximalSDCA(SmoothingSolver[ProximalSDCAState]):
+    """Proximal points of a smoothed objective, each by one pass of stochastic dual coordinate ascent.
+
+    Pass k ascends the dual of F_{μ_k}(w) + (κ/2)‖w − z_{k-1}‖² with μ_k = μ/k, from the statistics of the pass before,
+    and the weights that belong to them are z_k. A step calls the smoothed oracle once and has an exact line search, so
+    there is no step size. The problem is linear; λ may be 0, and its losses may be hinges or smooth. For hinges, the
+    weights are an average of the prox-centers, in proportion to the eighth power of their number, and for smooth
+    losses the last one.
+
+    It differs from :class:`~structsmooth.CasimirSVRG` in the solver of the inner problems, and in that it does not
+    extrapolate. It trains likelihoods with a certificate; for hinges, :class:`~structsmooth.ProximalBCFW` is the same
+    idea without smoothing, and mostly faster.
+
+    Args:
+        mu: level of smoothing μ of the first pass. If not given, a twentieth of the mean loss of a few examples.
+        kappa: strength κ of the proximal term. If not given, a tenth of κ_0 = mean ‖∇f_i‖² / (n · mean f_i) over a few
+            examples, or λ if that is larger: with κ_0 in place of λ, a typical first step would be a full one.
+
+    Reference:
+        Shalev-Shwartz and Zhang (2014), "Accelerated proximal stochastic dual coordinate ascent for regularized loss
+        minimization".
+    """
+
+    mu: float | None = None
+    kappa: float | None = None
+
+    state_type = ProximalSDCAState
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive(self, "mu", "kappa")
+
+    def check(self, problem: Problem, lam: float) -> None:
+        """Refuse bounds, and problems that are not linear."""
+        checked_linear(type(self).__name__, problem)
+        super().check(problem, lam)
+
+    def first_state(self, problem: Problem, lam: float, start: Any, seed: int) -> ProximalSDCAState:
+        """The given weights as z_0 and the planes of the labels, with μ and κ from a few examples."""
+        linear, weights = checked_linear(type(self).__name__, problem), first_weights(problem, start)
+        few = few_losses(problem, weights, seed, batch_size=1)
+        state = ProximalSDCAState(
+            weights,
+            mu=self.mu or _SMOOTHED * few.loss or _SMOOTHED,
+            kappa=self.kappa or max(lam, _HELD / (problem.n * few.polyak_step_size)),
+            statistics=linear.label_statistics(),
+            surplus=weights.new_zeros(linear.blocks),
+            plane=torch.zeros_like(weights),
+            center=weights,
+        )
+        return _with_bound(state, linear, lam)
+
+    def advance(
+        self, problem: Problem, lam: float, state: ProximalSDCAState, rng: np.random.Generator, budget: int
+    ) -> ProximalSDCAState:
+        """One pass from the planes of the last, and from the weights (κz − g)/(λ + κ) of their mean slope g."""
+        linear, k = checked_linear(type(self).__name__, problem), state.passes + 1
+        lower = state.passes / k if k > 1 else 1.0
+        new = replace(state, passes=k, mu=state.mu * lower)
+        # The surplus of planes is in proportion to μ, but a problem's own smoother stays.
+        hinges = isinstance(linear.smoother, Max)
+        surplus = state.surplus * lower if hinges else state.surplus
+        pull, convexity = state.kappa * state.center, lam + state.kappa
+        start = SmoothedIterate((pull - state.plane) / convexity, state.statistics, surplus)
+        order = torch.from_numpy(rng.permutation(linear.blocks))
+        point = linear.sdca_epoch(start, order, lam=convexity, smoother=linear.surrogate(self.smoother(new)))
+        new.statistics, new.surplus, new.center = point.statistics, point.surplus, point.weights
+        new.plane = pull - convexity * point.weights
+        new.weights = torch.lerp(state.weights, new.center, newest_share(k, ONE_A_PASS)) if hinges else new.center
+        return _with_bound(new, linear, lam)
+
+    def smoother(self, state: ProximalSDCAState) -> Smoother:
+        """Smoothing by μ_k."""
+        return self.smooth(state.mu)
+
+
+def _with_bound(state: ProximalSDCAState, problem: LinearProblem, lam: float) -> ProximalSDCAState:
+    """``state`` with a bound that its point in the dual of F itself has improved.
+
+    The surplus counts only where it comes from the problem's own smoother: other smoothing is no part of F.
+    """
+    if lam > 0:
+        cost = problem.expected_cost(state.statistics)
+        if not isinstance(problem.smoother, Max):
+            cost += float(problem.block_shares.to(state.surplus) @ state.surplus)
+        state.raise_bound(DualPoint(state.plane, cost), lam)
+    return state
+
+
+# The first level of smoothing in units of the mean loss, and κ in units of κ_0.
+_SMOOTHED, _HELD = 0.05, 0.1
