@@ -28,7 +28,7 @@ def other_values(hint: Any, value: Any) -> Iterator[Any]:
     elif kind is int:
         yield 2 if value is None else value + 1
     else:
-        yield 0.5 if value is None else 0.9 * value
+        yield 2.0 if value is None else 0.9 * value
 
 
 def variants() -> Iterator[Any]:
