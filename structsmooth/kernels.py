@@ -8,7 +8,7 @@ from typing import Literal, cast
 import torch
 from torch import Tensor
 
-KernelName = Literal["rbf", "polynomial", "cosine-polynomial"]
+KernelName = Literal["rbf", "polynomial", "cosine-polynomial", "precomputed"]
 Kernel = Callable[[Tensor, Tensor], Tensor]
 
 # Entries of a block of the Gram matrix: 64 MiB.
@@ -26,7 +26,9 @@ class KernelFeatures:
 
     Args:
         kernel: ``"rbf"``: exp(−γ‖x − z‖²); ``"polynomial"``: (γ⟨x, z⟩ + 1)^degree; ``"cosine-polynomial"``: the same of
-            the cosine of x and z; or any positive semi-definite function of points [a, D] and [b, D], giving [a, b].
+            the cosine of x and z; any positive semi-definite function of points [a, D] and [b, D], giving [a, b]; or
+            ``"precomputed"``: points are rows of kernel values with all tokens of training, so that those of training
+            are the Gram matrix [tokens, tokens].
         gamma: γ > 0.
         degree: of polynomials, at least 1.
         landmarks: number m of landmarks, drawn at random from the different points; ``None`` for all of these.
@@ -61,6 +63,8 @@ class KernelFeatures:
             raise ValueError(f"gamma must be positive and finite, got {self.gamma}")
         if self.degree < 1:
             raise ValueError(f"degree must be at least 1, got {self.degree}")
+        if self.landmarks is not None and self.kernel == "precomputed":
+            raise ValueError("landmarks need a kernel of points, got kernel values; give the rows and columns of those")
         if self.landmarks is not None and self.landmarks < 1:
             raise ValueError(f"landmarks must be at least 1, got {self.landmarks}")
 
@@ -84,7 +88,10 @@ class KernelFeatures:
             ValueError: points that are not a matrix, are not finite, or are fewer than landmarks, equal ones counted
                 once.
         """
-        points: Tensor = _points("x", x).unique(dim=0)
+        points = _points("x", x)
+        if self.kernel == "precomputed":
+            return points  # each token has its column, equal or not
+        points = cast(Tensor, points.unique(dim=0))
         if self.landmarks is not None:
             if self.landmarks > len(points):
                 raise ValueError(
@@ -122,7 +129,7 @@ class FittedKernel:
     @cached_property
     def root(self) -> Tensor:
         """T [m, r] with T Tᵀ = k(Z, Z)⁻¹: triangular, or scaled eigenvectors where k(Z, Z) is singular."""
-        return _inverse_root(checked_gram(self.kernel.values(self.landmarks, self.landmarks)))
+        return _inverse_root(_checked_gram(self.kernel.values(self.landmarks, self.landmarks)))
 
     @property
     def size(self) -> int:
@@ -161,10 +168,20 @@ def _normalized(x: Tensor) -> Tensor:
     return torch.nn.functional.normalize(x, eps=torch.finfo(x.dtype).tiny)
 
 
+def _precomputed(gamma: float, degree: int) -> Kernel:
+    def values(x: Tensor, z: Tensor) -> Tensor:
+        if x.shape[1] != len(z):
+            raise ValueError(f"x must hold kernel values with all {len(z)} tokens of training, got {tuple(x.shape)}")
+        return x
+
+    return values
+
+
 _KERNELS: dict[str, Callable[[float, int], Kernel]] = {
     "rbf": _rbf,
     "polynomial": _polynomial,
     "cosine-polynomial": _cosine_polynomial,
+    "precomputed": _precomputed,
 }
 
 
@@ -178,7 +195,7 @@ def _points(name: str, x: Tensor) -> Tensor:
     return x.double()
 
 
-def checked_gram(gram: Tensor) -> Tensor:
+def _checked_gram(gram: Tensor) -> Tensor:
     """The matrix without the rounding that parts it from its transpose; raises ``ValueError`` for no Gram matrix."""
     if gram.dim() != 2 or gram.shape[0] != gram.shape[1]:
         raise ValueError(f"the kernel must give a matrix [a, b] for points [a, D] and [b, D], got {tuple(gram.shape)}")
@@ -203,17 +220,6 @@ def _inverse_root(gram: Tensor) -> Tensor:
     _check_eigenvalues(values)
     kept = values > _ROUNDING * values[-1]
     return cast(Tensor, vectors[:, kept] / values[kept].sqrt())
-
-
-def check_semidefinite(gram: Tensor) -> None:
-    """Raise ``ValueError`` unless a symmetric matrix is positive semi-definite, up to rounding.
-
-    By a Cholesky factorization, whose cost is a small part of that of eigenvalues; those decide where it fails.
-    """
-    shifted = gram.clone()
-    shifted.diagonal().add_(_ROUNDING * float(gram.diagonal().sum()))
-    if torch.linalg.cholesky_ex(shifted).info:
-        _check_eigenvalues(torch.linalg.eigvalsh(gram))
 
 
 def _check_eigenvalues(values: Tensor) -> None:

@@ -13,9 +13,7 @@ from torch.nn.utils.rnn import pad_sequence
 from structsmooth import (
     Cost,
     DenseChainProblem,
-    GramChainProblem,
     Hamming,
-    KernelFeatures,
     LinearChain,
     SparseChainProblem,
     SparseSequences,
@@ -81,21 +79,6 @@ def random_dense_problem(
     x = torch.randn(sum(lengths), features, generator=generator, dtype=dtype)
     labels = torch.randint(states, (sum(lengths),), generator=generator)
     return DenseChainProblem(x, labels, torch.tensor(lengths), states, cost, **settings)
-
-
-def random_gram_problem(
-    lengths: tuple[int, ...] = (3, 1, 4, 2, 3),
-    states: int = 3,
-    cost: Cost | None = Hamming(),  # noqa: B008 - immutable
-    seed: int = 0,
-    **settings: Any,
-) -> GramChainProblem:
-    """Tokens with the kernel of Gaussian points."""
-    generator = torch.Generator().manual_seed(seed)
-    x = torch.randn(sum(lengths), 5, generator=generator, dtype=torch.float64)
-    labels = torch.randint(states, (sum(lengths),), generator=generator)
-    gram = KernelFeatures("rbf", gamma=0.2).values(x, x)
-    return GramChainProblem(gram, labels, torch.tensor(lengths), states, cost, **settings)
 
 
 def random_weights(problem: ChainProblem, seed: int = 0) -> Tensor:

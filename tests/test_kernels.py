@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from structsmooth import KernelFeatures
+from structsmooth import BCFW, DenseChainProblem, ExcessiveGap, KernelFeatures, ProximalBCFW
 
 
 def points(n: int = 30, d: int = 4, seed: int = 0) -> Tensor:
@@ -59,6 +59,28 @@ def test_landmarks_are_enough_to_save() -> None:
     z = features.landmarks
     assert_close(features(z) @ features(z).T, by_definition("rbf", z, z, 0.3, 1), rtol=1e-8, atol=1e-8)
     assert float(features(x).square().sum(1).max()) <= 1 + 1e-8
+
+
+def test_a_gram_matrix_takes_the_place_of_points() -> None:
+    """The same model as with the kernel itself, by its values alone."""
+    x, new, rbf = points(), points(7, seed=1), KernelFeatures("rbf", gamma=0.3)
+    gram, values = rbf.values(x, x), rbf.values(new, x)
+    features = KernelFeatures("precomputed").fit(gram)
+    r = features(gram)
+    assert_close(r @ r.T, gram, rtol=1e-8, atol=1e-8)
+    assert_close(features(values) @ r.T, values, rtol=1e-8, atol=1e-8)
+    labels, lengths = torch.arange(30) % 3, torch.tensor([10, 12, 8])
+    problem = DenseChainProblem(r, labels, lengths, states=3)
+    of_points = DenseChainProblem(rbf.fit(x)(x), labels, lengths, states=3)
+    for solver in (BCFW(steps="fw"), ProximalBCFW(steps="fw"), ExcessiveGap()):
+        ends = [solver.solve(p, lam=0.05, passes=4) for p in (problem, of_points)]
+        assert ends[0].history.column("objective") == pytest.approx(ends[1].history.column("objective"), rel=1e-6)
+    rows = problem.views(ends[0].weights)[0]
+    assert_close(features.scores(values, rows), features(values) @ rows, rtol=1e-8, atol=1e-8)
+    with pytest.raises(ValueError, match=r"x must hold kernel values with all 30 tokens of training, got \(7, 29\)"):
+        features(values[:, 1:])
+    with pytest.raises(ValueError, match="landmarks need a kernel of points"):
+        KernelFeatures("precomputed", landmarks=3)
 
 
 def test_a_function_is_a_kernel() -> None:

@@ -51,8 +51,8 @@ class SequenceTagger(TaggerWeights):
         train_constrained: the constraints hold in training too, whose tags must keep to them; the marginals of
             ``loss="crf"`` then are those of the model. Not for ``"slack"``.
         template: attributes of words: ``"rich"``, ``"plain"`` or ``"chunking"``.
-        kernel: a kernel of rows of numbers: ``"rbf"``, ``"polynomial"``, ``"cosine-polynomial"`` or a function; see
-            :class:`~structsmooth.KernelFeatures`. ``None`` for linear scores.
+        kernel: of rows of numbers: ``"rbf"``, ``"polynomial"``, ``"cosine-polynomial"``, ``"precomputed"`` or a
+            function; see :class:`~structsmooth.KernelFeatures`. ``None`` for linear scores.
         gamma: γ of the kernel; ``"scale"`` for 1 / (F · variance of the features).
         degree: of polynomial kernels.
         landmarks: number of tokens that a kernel compares others to; all different ones if not given.

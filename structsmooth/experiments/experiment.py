@@ -11,7 +11,7 @@ from structsmooth import processes
 from structsmooth.experiments.folder import RunFolder
 from structsmooth.experiments.logs import RunLog
 from structsmooth.problems import Problem
-from structsmooth.solvers import SOLVERS, Result, Solver, State, Status
+from structsmooth.solvers import SOLVERS, Result, Solver, State, Status, solver_settings
 from structsmooth.solvers.checks import parse_lam
 from structsmooth.solvers.state import Callback
 
@@ -48,7 +48,7 @@ class Experiment:
     def settings(self) -> dict[str, Any]:
         """The fields as plain JSON, hyperparameters among them."""
         own = {"solver": solver_name(self.solver), "lam": str(self.lam), "passes": self.passes, "seed": self.seed}
-        return asdict(self.solver) | own
+        return solver_settings(self.solver) | own
 
     def run(
         self,

@@ -5,7 +5,7 @@ from structsmooth.problems.base import FullPass, Problem
 from structsmooth.problems.linear.ascent import SmoothedIterate
 from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.problems.linear.blocks import FeatureMap, Response, respond
-from structsmooth.problems.linear.chain import DenseChainProblem, GramChainProblem, SparseChainProblem
+from structsmooth.problems.linear.chain import DenseChainProblem, SparseChainProblem
 from structsmooth.problems.linear.exponentiated import GibbsIterate
 from structsmooth.problems.linear.factor_graph import FactorGraphProblem
 from structsmooth.problems.linear.factor_graph.data import FactorGraphs
@@ -30,7 +30,6 @@ __all__ = [
     "FeatureMap",
     "FullPass",
     "GibbsIterate",
-    "GramChainProblem",
     "LinearModuleProblem",
     "LinearProblem",
     "LinearizedProblem",

@@ -81,9 +81,6 @@ class Problem(WeightedExamples, ABC):
     origins: Tensor | None = None
     shard: Shard | None = None
 
-    euclidean: ClassVar[bool] = True
-    """Whether :meth:`inner` is the usual product of vectors; few solvers know any other."""
-
     @abstractmethod
     def start(self) -> Tensor:
         """Weights to start from: [dim]."""
@@ -121,10 +118,6 @@ class Problem(WeightedExamples, ABC):
             Pillutla et al. (2019), section 6.1.
         """
         raise NotImplementedError(f"{type(self).__name__} has no linearization")
-
-    def inner(self, a: Tensor, b: Tensor) -> float:
-        """⟨a, b⟩ of two vectors of weights [dim]; gradients are with respect to this product."""
-        return float(a @ b)
 
     def within_bounds(self, v: Tensor) -> Tensor:
         """The weights within the bounds that are nearest to ``v``: [dim]."""

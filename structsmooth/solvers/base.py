@@ -9,7 +9,7 @@ from torch import Tensor
 from structsmooth.compiled.threads import sharing_passes
 from structsmooth.history import History
 from structsmooth.problems.base import Problem
-from structsmooth.solvers.checks import check_inner_product, check_number, parse_lam
+from structsmooth.solvers.checks import check_number, parse_lam
 from structsmooth.solvers.progress import PrintProgress
 from structsmooth.solvers.run import Algorithm, Run
 from structsmooth.solvers.state import Callback, Result, S, State, Status, Stop
@@ -66,7 +66,6 @@ class Solver(Algorithm[S]):
         """
         lam = parse_lam(lam, problem.mass)
         passes, seed = check_number("passes", passes, integer=True), check_number("seed", seed, integer=True)
-        check_inner_product(type(self).__name__, problem, self.takes_kernels)
         self.check(problem, lam)
         shown = [PrintProgress(passes)] if verbose and sys.stderr.isatty() else []
         run = Run(self, problem, lam, seed, [*callbacks, *shown])

@@ -4,7 +4,6 @@ import math
 from types import NoneType
 from typing import Any, get_args, get_type_hints
 
-from structsmooth.problems.base import Problem
 from structsmooth.structures.checks import plain_number
 
 
@@ -41,15 +40,6 @@ def parse_lam(lam: str | float, n: float, name: str = "lam") -> float:
 def positive_lam(lam: str | float, n: float, name: str) -> float:
     """λ > 0, as :func:`parse_lam` reads it."""
     return float(check_number(name, parse_lam(lam, n, name), positive=True))
-
-
-def check_inner_product(user: str, problem: Problem, takes_kernels: bool = False) -> None:
-    """Raise ``TypeError`` for a problem whose weights have an inner product that its user does not know."""
-    if not (problem.euclidean or takes_kernels):
-        raise TypeError(
-            f"{user} needs weights in Euclidean space, got a {type(problem).__name__}; take BCFW, ProximalBCFW or "
-            "ExcessiveGap, or DenseChainProblem with KernelFeatures"
-        )
 
 
 def check_positive(solver: Any, *names: str, integer: bool = False) -> None:

@@ -31,9 +31,6 @@ class Algorithm(ABC, Generic[S]):
     evaluates: ClassVar[bool] = False
     """Whether ``first_state`` and ``advance`` evaluate the new state themselves, as a part of their work."""
 
-    takes_kernels: ClassVar[bool] = False
-    """Whether the solver works for any inner product of weights."""
-
     partitions: ClassVar[bool] = False
     """Whether each of several processes has only its own examples; else all have all examples."""
 
@@ -234,7 +231,7 @@ class Run(Generic[S]):
         assert full.loss is not None
         if self._evaluations_count:
             state.charge(evaluation.work)
-        objective = full.loss + self.lam / 2 * self.problem.inner(state.weights, state.weights)
+        objective = full.loss + self.lam / 2 * float(state.weights @ state.weights)
         state.observe(full, self.lam)
         return Row(
             passes=state.passes,

@@ -9,7 +9,7 @@ import torch
 from linear_problems import SPACES, problem_of
 from small_networks import PROBLEMS, chain_problem
 from small_parsers import labelled_problem, pair_problem, row_problem
-from small_problems import collate, dense_examples, random_dense_problem, random_gram_problem, random_problem
+from small_problems import collate, dense_examples, random_dense_problem, random_problem
 from torch import Tensor
 from torch.testing import assert_close
 
@@ -72,8 +72,6 @@ MEMBERS: dict[str, Callable[[], Problem]] = {
     "sparse chain, scaled": lambda: random_problem(transition_scale=2.0),
     "dense chain": random_dense_problem,
     "dense chain, scaled": lambda: random_dense_problem(cost=NormalizedHamming(), transition_scale=0.5),
-    "gram chain": random_gram_problem,
-    "gram chain, scaled": lambda: random_gram_problem(cost=NormalizedHamming(), transition_scale=0.5),
     "sparse chain, likelihood": likelihood,
     "sparse chain, bounds": boxed,
     "program, rows": row_problem,
@@ -90,7 +88,6 @@ MEMBERS: dict[str, Callable[[], Problem]] = {
     **{f"linearized {name}": lambda build=build: linearized(build) for name, build in PROBLEMS.items()},
     "weighted sparse chain": lambda: weighted(random_problem),
     "weighted sparse chain, likelihood": lambda: weighted(likelihood),
-    "weighted gram chain": lambda: weighted(random_gram_problem),
     "weighted linear tree": lambda: weighted(lambda: problem_of("tree", chunk_size=4)),
     "weighted network tree": lambda: weighted(PROBLEMS["tree"]),
     "weighted linearized tree": lambda: weighted(lambda: linearized(PROBLEMS["tree"])),
@@ -155,7 +152,7 @@ def test_gradient_by_finite_differences(problem: Problem, smoother: Smoother) ->
     for seed in range(3):
         v = gaussian(problem, seed + 10)
         above, below = (float(losses(problem, w + t * v, smoother).mean()) for t in (step, -step))
-        assert problem.inner(gradient, v) == pytest.approx((above - below) / (2 * step), abs=1e-6)
+        assert float(gradient @ v) == pytest.approx((above - below) / (2 * step), abs=1e-6)
 
 
 @every_smoother
@@ -286,9 +283,9 @@ def test_a_pass_of_a_linear_problem_is_a_point_of_the_dual(problem: Problem, ask
     w = weights(problem)
     full = problem.full_pass(w, asked)
     assert full.expected_cost is not None
-    tangent = full.expected_cost + problem.inner(full.gradient, w)
+    tangent = full.expected_cost + float(full.gradient @ w)
     loss = problem.loss(w)
     assert tangent == pytest.approx(loss, abs=1e-10) if asked == Max() else tangent <= loss + 1e-10
     for seed in range(1, 4):
         v = weights(problem, seed)
-        assert full.expected_cost + problem.inner(full.gradient, v) <= problem.loss(v) + 1e-10
+        assert full.expected_cost + float(full.gradient @ v) <= problem.loss(v) + 1e-10

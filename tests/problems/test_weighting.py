@@ -7,7 +7,7 @@ import pytest
 import torch
 from linear_problems import problem_of
 from small_networks import chain_problem
-from small_problems import random_dense_problem, random_gram_problem, random_problem
+from small_problems import random_dense_problem, random_problem
 from solver_cases import crf
 from torch.testing import assert_close
 
@@ -44,7 +44,6 @@ EXACTLY = {"rtol": 0.0, "atol": 1e-10}
 LINEAR: dict[str, Callable[[], LinearProblem]] = {
     "sparse chain": random_problem,
     "dense chain": random_dense_problem,
-    "gram chain": random_gram_problem,
     "tree": lambda: problem_of("tree").subset(torch.arange(5)),
 }
 SOLVERS: dict[str, tuple[Solver[Any], float]] = {

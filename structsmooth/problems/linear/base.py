@@ -63,7 +63,7 @@ class LinearProblem(BlockProblem):
 
     def conjugate(self, v: Tensor) -> float:
         """h*(v) of the dual: ½⟨v, v⟩, or the conjugate of :mod:`structsmooth.problems.bounds`."""
-        return self.inner(v, v) / 2 if self.bounds is None else conjugate(v, self.bounds)
+        return float(v @ v) / 2 if self.bounds is None else conjugate(v, self.bounds)
 
     def label_statistics(self) -> Tensor:
         """Statistics of all blocks that are the parts of their labels: the tensors of each, end to end, [size]."""

@@ -106,7 +106,6 @@ class BCFW(DualSolver[BCFWState]):
     threads: int = 1
 
     state_type: ClassVar[type[BCFWState]] = BCFWState
-    takes_kernels: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -135,7 +135,7 @@ def _objective(problem: Problem, weights: Tensor, lam: float) -> float:
     if weights.shape != start.shape:
         raise ValueError(f"weights must have shape [dim] = {tuple(start.shape)}, got {tuple(weights.shape)}")
     weights = weights.detach().to(start)
-    objective = problem.loss(weights) + lam / 2 * problem.inner(weights, weights)
+    objective = problem.loss(weights) + lam / 2 * float(weights @ weights)
     if not math.isfinite(objective):
         raise ValueError(f"weights must have a finite objective, got {objective}")
     return objective

@@ -63,7 +63,6 @@ class CoCoA(BCFW):
     sigma: float | None = None
 
     state_type: ClassVar[type[BCFWState]] = CoCoAState
-    takes_kernels: ClassVar[bool] = False
     partitions: ClassVar[bool] = True
 
     def __post_init__(self) -> None:

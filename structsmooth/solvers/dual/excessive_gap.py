@@ -72,7 +72,6 @@ class ExcessiveGap(DualSolver[ExcessiveGapState]):
     lipschitz: float | None = None
 
     state_type = ExcessiveGapState
-    takes_kernels = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -93,7 +92,7 @@ class ExcessiveGap(DualSolver[ExcessiveGapState]):
         if start is not None:
             raise TypeError(f"start must be None, got {type(start).__name__}: runs start from the uniform distribution")
         gradient, cost, log_outputs = uniform(linear)
-        lipschitz = self.lipschitz or linear.inner(gradient, gradient) / lam or 1.0
+        lipschitz = self.lipschitz or float(gradient @ gradient) / lam or 1.0
         state = ExcessiveGapState(
             linear.within_bounds(gradient / -lam), dual_gradient=gradient, dual_cost=cost, log_outputs=log_outputs
         )
@@ -151,7 +150,7 @@ class ExcessiveGap(DualSolver[ExcessiveGapState]):
         gradient = torch.lerp(state.dual_gradient, full.gradient, tau)
         cost = state.dual_cost + tau * (full.expected_cost - state.dual_cost)
         dual = cost - lam * problem.conjugate(gradient / -lam)
-        smoothed = lam / 2 * problem.inner(weights, weights) + full.smoothed_loss - mu * state.log_outputs
+        smoothed = lam / 2 * float(weights @ weights) + full.smoothed_loss - mu * state.log_outputs
         return replace(
             state,
             weights=weights,

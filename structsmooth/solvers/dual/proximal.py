@@ -138,10 +138,10 @@ class ProximalBCFW(BCFW):
             return new
         new = valued(new, linear, lam)
         step = new.center - state.center
-        self._safeguard(new, state, kappa / 2 * linear.inner(step, step))
+        self._safeguard(new, state, kappa / 2 * float(step @ step))
         new = _mixed(new, state, linear, lam)
         assert new.dual is not None
-        overlap = linear.inner(new.center, new.iterate) - linear.inner(new.center, new.center) / 2
+        overlap = float(new.center @ new.iterate - new.center @ new.center / 2)
         new.distance = new.cost - new.dual - lam * overlap
         return new
 
@@ -190,7 +190,7 @@ def _mixed(new: ProximalBCFWState, old: ProximalBCFWState, problem: LinearProble
 def _value(problem: LinearProblem, lam: float, gradient: Tensor, cost: float) -> float:
     """The dual of a mixture."""
     if problem.bounds is None:
-        return cost - problem.inner(gradient, gradient) / (2 * lam)
+        return cost - float(gradient @ gradient) / (2 * lam)
     return cost - lam * problem.conjugate(gradient / -lam)
 
 
@@ -203,7 +203,7 @@ def _shares(
     """
     (g, own), (v, other) = mixture, statistics
     if problem.bounds is None:
-        products = problem.inner(g, g) / lam, -problem.inner(g, v), lam * problem.inner(v, v)
+        products = float(g @ g) / lam, -float(g @ v), lam * float(v @ v)
         return best_mixture((own, other), products)
     u, labels = g / -lam, torch.zeros_like(v)
     scale = _search(problem, labels, v, other / lam)

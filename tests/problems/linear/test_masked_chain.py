@@ -18,7 +18,6 @@ from structsmooth import (
     Entropy,
     ExcessiveGap,
     ExponentiatedGradient,
-    GramChainProblem,
     LinearChain,
     LinearModuleProblem,
     LinearProblem,
@@ -36,6 +35,7 @@ from structsmooth.problems.linear.ascent import SmoothedIterate
 from structsmooth.scores import TransitionMask
 from structsmooth.solvers.bcfw.active_set import DualIterate
 from structsmooth.solvers.bcfw.steps import epoch
+from structsmooth.solvers.bcfw.steps import plain as plain_epoch
 
 EXACTLY, LAM, INF = {"rtol": 0.0, "atol": 1e-10}, 0.1, torch.inf
 TAGS = ["O", "B-A", "I-A", "E-A", "S-A"]
@@ -141,7 +141,7 @@ def test_dual_epochs_are_the_plain_ones(mask: str, smoother: Any) -> None:
         assert_close(getattr(compiled, name), getattr(plain, name), **EXACTLY)
     point = DualIterate(v, problem.packed(statistics), torch.ones(problem.n, dtype=torch.float64))
     own, _ = epoch(problem, point, order, lam=LAM)
-    expected, _ = epoch(Plain(problem), point, order, lam=LAM)
+    expected, _ = plain_epoch(problem, point, order, lam=LAM)
     assert_close(own.weights, expected.weights, **EXACTLY)
     assert_close(problem.unpacked(own.statistics), problem.unpacked(expected.statistics), **EXACTLY)
 
@@ -202,13 +202,6 @@ def test_parts_and_other_features_keep_the_mask() -> None:
     lengths, settings = problem.sequences.lengths, {"cost": COST, "mask": MASKS["BIO"]}
     of_features = DenseChainProblem(x, problem.labels, lengths, 5, **settings)
     assert of_features.subset(indices).loss(w) == pytest.approx(expected, abs=1e-12)
-    gram = GramChainProblem(x @ x.T, problem.labels, lengths, 5, **settings)
-    results = [BCFW(steps="fw").solve(p, lam=LAM, passes=5) for p in (gram, of_features)]
-    assert results[0].row.objective == pytest.approx(results[1].row.objective, abs=1e-8)
-    scores = [p.subset(indices).loss(r.weights) for p, r in zip((gram, of_features), results, strict=True)]
-    assert scores[0] == pytest.approx(scores[1], abs=1e-8)
-    best = gram.predictor(results[0].weights, x @ x.T, lengths).max()[1]
-    assert (gram.mask.transition[best[2, :3], best[2, 1:4]] == 0).all()
 
 
 # Bad input.

@@ -32,7 +32,7 @@ from structsmooth import (
 )
 from structsmooth.problems import ShiftedProblem
 from structsmooth.solvers import Progress
-from structsmooth.solvers.primal import prox_linear
+from structsmooth.solvers.prox_linear import solver as prox_linear
 from structsmooth.solvers.prox_linear.models import Models, ProxLinearState
 
 LAM, N, OUTPUTS, DIM = 0.05, 5, 4, 2

@@ -175,12 +175,8 @@ class ChainData:
         """‖B_iᵀm‖²."""
         nodes, edges = m
         edges = self.transition_scale * edges
-        square = self.features_square(nodes, self.tokens(block))
+        square = self.sequences.transposed(nodes, self.tokens(block))[1].square().sum()
         return float(square + edges.square().sum() + nodes[[0, -1]].square().sum())
-
-    def features_square(self, nodes: Tensor, tokens: slice) -> Tensor:
-        """The squared norm of the transposed features of some tokens times ``nodes`` [T, S]: []."""
-        return self.sequences.transposed(nodes, tokens)[1].square().sum()
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from torch import Tensor
 from structsmooth.problems.base import Problem
 from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.solvers.bcfw import BCFW, BCFWState
-from structsmooth.solvers.checks import check_inner_product, check_number
+from structsmooth.solvers.checks import check_number
 from structsmooth.solvers.dual.path.solution import Breakpoint
 from structsmooth.solvers.state import Work
 
@@ -46,7 +46,6 @@ class Walk:
 
     def __init__(self, problem: Problem, solver: BCFW, passes: int, seed: int) -> None:
         passes, seed = check_number("passes", passes, integer=True), check_number("seed", seed, integer=True)
-        check_inner_product("RegularizationPath", problem)
         self.problem = solver.linear(problem, 1.0)
         self.solver, self.limit, self.seed = replace(solver, average=False), passes, seed
         self.passes, self.work = 0, Work()  # so far, including those of checks
