@@ -163,13 +163,13 @@ def test_the_first_step_on_affine_scores_is_that_of_casimir_with_a_proximal_term
     eta, passes, start = 0.5, 4, torch.linspace(-1, 1, 30, dtype=torch.float64)
     lam, problems = LAM + 1 / eta, list(affine())
     shifted = ShiftedProblem.proximal(problems[0][0], LAM, 1 / eta, start)
-    casimir = CasimirSVRG(schedule="constant", mu=0.3)
-    state = casimir.begin(shifted, lam, start - shifted.origin, 1 / (20.0 + lam))
+    inner = casimir(mu=0.3)
+    state = inner.begin(shifted, lam, start - shifted.origin, 1 / (20.0 + lam))
     rng = np.random.default_rng([0, 0])
     for _ in range(passes):
-        state = casimir.advance(shifted, lam, state, rng, passes)
+        state = inner.advance(shifted, lam, state, rng, passes)
     expected = shifted.origin + state.weights
-    solver = ProxLinear(learning_rate=eta, inner=casimir(mu=0.3), lipschitz=20.0, inner_passes=passes, accept="always")
+    solver = ProxLinear(learning_rate=eta, inner=inner, lipschitz=20.0, inner_passes=passes, accept="always")
     for problem, tolerance in problems:
         result = solver.solve(problem, lam=LAM, passes=passes, start=start)
         assert_close(result.weights, expected, rtol=0, atol=tolerance)
@@ -256,15 +256,13 @@ def test_the_gradient_rule_keeps_its_promise(tolerance: float, monkeypatch: pyte
 
 def test_the_rule_of_the_gradient_has_the_constant_of_strong_convexity(monkeypatch: pytest.MonkeyPatch) -> None:
     """‖∇‖² ≤ 2(λ + 1/η)ε, and not less or more."""
-    problem = sines()
-    solver = ProxLinear(
-        learning_rate=ETA, inner_stop="gradient", tolerance=0.05, inner_passes=30, inner=casimir(k=OUTPUTS)
-    )
+    problem, inner = sines(), casimir(k=OUTPUTS)
+    solver = ProxLinear(learning_rate=ETA, inner_stop="gradient", tolerance=0.05, inner_passes=30, inner=inner)
     for it in trace(solver, problem, 100, monkeypatch):
         passes = it.after.passes - it.before.passes
         model = ShiftedProblem.proximal(problem.linearize(it.before.weights), LAM, 1 / ETA, it.before.weights)
         v = it.candidate - model.origin
-        gradient = model.full_pass(v, solver.inner_solver(it.after.mu).smooth(it.after.mu)).gradient
+        gradient = model.full_pass(v, inner.smooth(it.after.mu)).gradient
         square = float((gradient + (LAM + 1 / ETA) * v).square().sum())
         if passes < 30 and it.after.passes < 100:
             assert square <= 2 * (LAM + 1 / ETA) * 0.05 / it.after.iteration
