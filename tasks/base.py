@@ -9,17 +9,17 @@ from typing import Any, ClassVar, Generic, Literal, TextIO, TypeVar
 from torch import Tensor
 
 from structsmooth import processes
+from structsmooth.files import data_file
 from structsmooth.markup import Block, Markup, alternatives, element, joined
 from structsmooth.problems import Problem
 from structsmooth.structures.checks import use_plain_numbers
+from structsmooth.tasks.json_lines import Predictions as Predictions
+from structsmooth.tasks.json_lines import write_json_lines
 
 T = TypeVar("T")
 
 Split = Literal["train", "dev", "test", "predict"]
 """What a file is read for. Only examples to predict may lack labels."""
-
-Predictions = Sequence[list[tuple[float, Any]]]
-"""The best outputs of each example with their scores, best first."""
 
 # Labels that a warning names.
 _NAMED = 8
@@ -36,6 +36,7 @@ class Task(ABC):
     Attributes:
         summary: one line for the list of tasks.
         files: what data files look like, in a sentence or two for the help of commands.
+        data: files to use when none are given, train and test, in the folder that ``STRUCTSMOOTH_DATA`` names.
         example: flags of data files, for the example in the help of ``train``.
         headline: the metric to watch, among the metrics that ``measure`` returns.
         headline_is_error: whether smaller values are better.
@@ -48,6 +49,7 @@ class Task(ABC):
 
     summary: ClassVar[str]
     files: ClassVar[str] = ""
+    data: ClassVar[Mapping[str, str]] = {}
     example: ClassVar[str] = "--train train.txt --test test.txt"
     headline: ClassVar[str]
     headline_is_error: ClassVar[bool] = False
@@ -62,13 +64,15 @@ class Task(ABC):
 
     @classmethod
     def default_files(cls) -> dict[str, str]:
-        """Data files to use when none are given, by split: train, test.
+        """Data files to use when none are given, by split: those of ``data``.
 
         Raises:
             ValueError: the task comes without data; see :func:`~structsmooth.files.data_file`.
             FileNotFoundError: no such file.
         """
-        raise ValueError(f"{cls.__name__} comes without data: give --train")
+        if not cls.data:
+            raise ValueError(f"{cls.__name__} comes without data: give --train")
+        return {split: data_file(cls.__name__.lower(), path) for split, path in cls.data.items()}
 
     @abstractmethod
     def read(self, path: str | TextIO, split: Split = "train") -> Sequence[Any]:
@@ -162,9 +166,9 @@ class FittedTask(ABC):
         """
         return {}
 
-    @abstractmethod
     def write(self, examples: Sequence[Any], predictions: Predictions, stream: TextIO) -> None:
-        """Write the examples with their predicted outputs."""
+        """Write the examples with their predicted outputs; here as lines of JSON, as for ``--json``."""
+        write_json_lines(self, examples, predictions, stream)
 
     def input_to_json(self, example: Any) -> dict[str, Any]:
         """What identifies an example in lines of JSON, such as its tokens or the name of its image."""

@@ -1,15 +1,36 @@
 """Predictions as lines of JSON, in one format for all tasks."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Protocol, TextIO
 
-from structsmooth.tasks.base import FittedTask, Predictions
+Predictions = Sequence[list[tuple[float, Any]]]
+"""The best outputs of each example with their scores, best first."""
+
+
+class JSONTask(Protocol):
+    """What lines of JSON need of a fitted task."""
+
+    @property
+    def task(self) -> Any:
+        """The task with its options."""
+
+    def input_to_json(self, example: Any) -> dict[str, Any]:
+        """What identifies an example."""
+
+    def output_to_json(self, output: Any) -> dict[str, Any]:
+        """An output as plain JSON."""
+
+    def output_from_json(self, values: Mapping[str, Any]) -> Any:
+        """The inverse of :meth:`output_to_json`."""
+
+    def save_mask(self, output: Any, path: Path) -> None:
+        """Save an output that labels pixels as a PNG file."""
 
 
 def write_json_lines(
-    task: FittedTask, examples: Sequence[Any], predictions: Predictions, stream: TextIO, masks: Path | None = None
+    task: JSONTask, examples: Sequence[Any], predictions: Predictions, stream: TextIO, masks: Path | None = None
 ) -> None:
     """Write a line for each example: what it is, and ``outputs``, the best first, each with its ``score``.
 
@@ -36,7 +57,7 @@ def write_json_lines(
         stream.write(json.dumps(line | {"outputs": outputs}) + "\n")
 
 
-def read_json_lines(task: FittedTask, lines: Iterable[str]) -> Predictions:
+def read_json_lines(task: JSONTask, lines: Iterable[str]) -> Predictions:
     """The predictions that :func:`write_json_lines` wrote.
 
     Raises:
@@ -45,7 +66,7 @@ def read_json_lines(task: FittedTask, lines: Iterable[str]) -> Predictions:
     return [_read_line(task, number, line) for number, line in enumerate(lines, 1)]
 
 
-def _read_line(task: FittedTask, number: int, line: str) -> list[tuple[float, Any]]:
+def _read_line(task: JSONTask, number: int, line: str) -> list[tuple[float, Any]]:
     try:
         outputs = json.loads(line)["outputs"]
         return [(values["score"], task.output_from_json(values)) for values in outputs]

@@ -363,8 +363,10 @@ def spoiled_images(folder: Path) -> tuple[str, str]:
 
 def read_runs(text: str, pictures: Sequence[Any]) -> list[bytes]:
     lines = [json.loads(line) for line in text.splitlines()]
-    assert [(line["image"], line["size"]) for line in lines] == [(p.name, [*p.image.shape[:2]]) for p in pictures]
-    runs = [line["segmentations"][0]["runs"] for line in lines]
+    best = [line["outputs"][0] for line in lines]
+    assert [line["image"] for line in lines] == [p.name for p in pictures]
+    assert [own["size"] for own in best] == [[*p.image.shape[:2]] for p in pictures]
+    runs = [own["runs"] for own in best]
     return [np.repeat(np.arange(len(lengths)) % 2 == 1, lengths).tobytes() for lengths in runs]
 
 
@@ -397,8 +399,10 @@ def spoiled_scenes(folder: Path) -> tuple[str, str]:
 
 def read_label_maps(text: str, scenes: Sequence[Any]) -> list[bytes]:
     lines = [json.loads(line) for line in text.splitlines()]
-    assert [(line["image"], line["size"]) for line in lines] == [(s.name, [*s.image.shape[:2]]) for s in scenes]
-    runs = [np.array(line["scenes"][0]["runs"]) for line in lines]
+    best = [line["outputs"][0] for line in lines]
+    assert [line["image"] for line in lines] == [s.name for s in scenes]
+    assert [own["size"] for own in best] == [[*s.image.shape[:2]] for s in scenes]
+    runs = [np.array(own["runs"]) for own in best]
     return [np.repeat(own[:, 0], own[:, 1]).astype(np.uint8).tobytes() for own in runs]
 
 
@@ -475,7 +479,7 @@ def key_of_pose(joints: Any) -> tuple[tuple[str, float, float], ...]:
 def read_poses(text: str, people: Sequence[Any]) -> list[Any]:
     lines = [json.loads(line) for line in text.splitlines()]
     assert [(line["image"], line["size"]) for line in lines] == [(p.name, [*p.image.shape[:2]]) for p in people]
-    return [key_of_pose(line["poses"][0]["joints"]) for line in lines]
+    return [key_of_pose(line["outputs"][0]["joints"]) for line in lines]
 
 
 POSE = Case(

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from structsmooth.files import data_file
 from structsmooth.markup import Block, Markup, weight_table
 from structsmooth.messages import tracked
 from structsmooth.problems import LinearModuleProblem
@@ -174,6 +173,8 @@ class Alignment(Task):
         "A line for each pair of sentences, as in la maison ||| the house ||| 0-0 1-1, with links from 0; or "
         "FOLDER#NAME for sentences in NAME.f and NAME.e and links in NAME.align. No links to predict."
     )
+    # The first 100 and the other test pairs of the Hansards.
+    data: ClassVar[Mapping[str, str]] = {"train": "hansards#test:1-100", "test": "hansards#test:101-447"}
     example: ClassVar[str] = "--train 'hansards#test' --corpus 'hansards#train'"
     headline: ClassVar[str] = "aer"
     headline_is_error: ClassVar[bool] = True
@@ -198,12 +199,6 @@ class Alignment(Task):
     @property
     def _left_out(self) -> list[str]:
         return [group for group in self.leave_out.split(",") if group]
-
-    @classmethod
-    def default_files(cls) -> dict[str, str]:
-        """The first 100 and the other test pairs of the Hansards, which do not come with the package."""
-        parts = {"train": "test:1-100", "test": "test:101-447"}
-        return {split: f"{data_file('alignment', 'hansards')}#{part}" for split, part in parts.items()}
 
     def read(self, path: str | TextIO, split: Split = "train") -> list[SentencePair]:
         """Sentence pairs; see :func:`~structsmooth.tasks.alignment.data.read_pairs`."""

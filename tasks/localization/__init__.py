@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from structsmooth.costs import OneMinusIoU
-from structsmooth.files import data_file
 from structsmooth.markup import Block, Markup
 from structsmooth.problems import LinearModuleProblem, ModuleProblem, Problem
 from structsmooth.tasks.base import FittedTask, Predictions, Split, Task
@@ -173,6 +172,8 @@ class Localization(Task):
         "A folder or zip file in the layout of PASCAL VOC, as PATH#train; a .csv file with the columns "
         "image,class,xmin,ymin,xmax,ymax; or a COCO .json file. Images alone to predict."
     )
+    # Animals of PASCAL VOC 2012.
+    data: ClassVar[Mapping[str, str]] = {"train": f"{_DATA}#train", "test": f"{_DATA}#val"}
     example: ClassVar[str] = "--train 'VOC2007#train' --test 'VOC2007#val'"
     headline: ClassVar[str] = "corloc"
     lam: ClassVar[str] = "1/n"
@@ -189,11 +190,6 @@ class Localization(Task):
         if self.negatives < 0:
             raise ValueError(f"negatives must be at least 0, got {self.negatives}")
         self._selective_search()  # refuses the other settings
-
-    @classmethod
-    def default_files(cls) -> dict[str, str]:
-        """Animals of PASCAL VOC 2012, in the folder of larger data sets."""
-        return {"train": data_file("localization", f"{_DATA}#train"), "test": data_file("localization", f"{_DATA}#val")}
 
     def read(self, path: str | TextIO, split: Split = "train") -> list[Example]:
         """Images with exactly one object of a class, difficult objects aside, for each class; or images without boxes.

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import TextIO
 
 from structsmooth.files import split_part
+from structsmooth.tasks.images import File, images_of, is_image, read_listed
 from structsmooth.tasks.localization.box_table import read_box_table
 from structsmooth.tasks.localization.coco import read_coco
 from structsmooth.tasks.localization.images import AnnotatedImage, Faults, ImageFile
 from structsmooth.tasks.localization.voc import read_voc, voc_years
-from structsmooth.tasks.segmentation.pictures import File, images_of, is_image, read_listed
 
 
 def read_annotations(source: str | TextIO, folder: str | None = None) -> tuple[list[AnnotatedImage], Faults]:

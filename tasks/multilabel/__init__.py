@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from structsmooth.files import data_file
 from structsmooth.markup import Block, Markup
 from structsmooth.models.label_sets import (
     Inference,
@@ -169,17 +168,14 @@ class Multilabel(Task):
         "features; an .npz archive of X and Y; or text in the format of SVMlight, as in beach,urban 3:0.5 "
         "7:1."
     )
+    # Yeast genes (Elisseeff and Weston 2001).
+    data: ClassVar[Mapping[str, str]] = {"train": "yeast/yeast.npz#train", "test": "yeast/yeast.npz#test"}
     example: ClassVar[str] = "--train train.csv --test test.csv"
     headline: ClassVar[str] = "example_f1"
     lam: ClassVar[str] = "1/n"
     passes: ClassVar[int] = 50
     solver: ClassVar[str] = "soft-bcfw"
     fitted_type: ClassVar[type[FittedTask]] = FittedMultilabel
-
-    @classmethod
-    def default_files(cls) -> dict[str, str]:
-        """Yeast genes (Elisseeff and Weston 2001), which do not come with the package."""
-        return {split: data_file("multilabel", f"yeast/yeast.npz#{split}") for split in ("train", "test")}
 
     def read(self, path: str | TextIO, split: Split = "train") -> list[Example]:
         """Examples of a file; see :func:`~structsmooth.tasks.multilabel.data.read_examples`."""

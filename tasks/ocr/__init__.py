@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from structsmooth.costs import NormalizedHamming
-from structsmooth.files import data_file
 from structsmooth.kernels import FittedKernel, KernelFeatures
 from structsmooth.markup import Block, Markup
 from structsmooth.models.chains import best_labels
@@ -145,6 +144,8 @@ class OCR(Task):
         "An .npz archive of pixels [letters, 128], labels [letters], word_start [words + 1] and word_fold "
         "[words]; PATH#1-9 selects folds."
     )
+    # The small version: training on the first of ten folds, test on the others.
+    data: ClassVar[Mapping[str, str]] = {"train": "ocr/ocr_letters.npz#0", "test": "ocr/ocr_letters.npz#1-9"}
     example: ClassVar[str] = "--train 'letters.npz#1-9' --test 'letters.npz#0'"
     headline: ClassVar[str] = "letter_error"
     headline_is_error: ClassVar[bool] = True
@@ -165,12 +166,6 @@ class OCR(Task):
         if self.kernel == "linear":
             return None
         return KernelFeatures(self.kernel, self.gamma, self.degree, self.landmarks)
-
-    @classmethod
-    def default_files(cls) -> dict[str, str]:
-        """The small version: training on the first of ten folds, test on the others."""
-        folds = {"train": "0", "test": "1-9"}
-        return {split: data_file("ocr", f"ocr/ocr_letters.npz#{part}") for split, part in folds.items()}
 
     def read(self, path: str | TextIO, split: Split = "train") -> list[Word]:
         """Words of an archive, see :func:`~structsmooth.tasks.ocr.letters.read_words`."""

@@ -8,7 +8,6 @@ from typing import Any, ClassVar, TextIO
 import torch
 from torch import Tensor
 
-from structsmooth.files import data_file
 from structsmooth.markup import Block, Markup, Matrix, Table
 from structsmooth.messages import tracked
 from structsmooth.problems import ProgramParts, ProgramProblem, arcs_of, behind_arcs
@@ -203,6 +202,8 @@ class Parsing(Task):
         "CoNLL-U, as treebanks of Universal Dependencies have it, plain or compressed by gzip: ten columns between "
         "tabs for each word, a blank line after each sentence. Heads and relations may be _ in files to predict."
     )
+    # UD English EWT.
+    data: ClassVar[Mapping[str, str]] = {split: f"ud_english_ewt/{split}.conllu.gz" for split in ("train", "test")}
     example: ClassVar[str] = "--train en_ewt-ud-train.conllu --test en_ewt-ud-test.conllu"
     lam: ClassVar[str] = "10/n"
     passes: ClassVar[int] = 8
@@ -218,11 +219,6 @@ class Parsing(Task):
     def headline(self) -> str:  # type: ignore[override]
         """The labelled attachment score, or the unlabelled one."""
         return "las" if self.labelled else "uas"
-
-    @classmethod
-    def default_files(cls) -> dict[str, str]:
-        """Training and test data of UD English EWT, which do not come with the package."""
-        return {split: data_file("parsing", f"ud_english_ewt/{split}.conllu.gz") for split in ("train", "test")}
 
     def read(self, path: str | TextIO, split: Split = "train") -> list[Sentence]:
         """Sentences of a treebank; see :func:`~structsmooth.tasks.parsing.data.read_trees`."""

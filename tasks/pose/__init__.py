@@ -1,6 +1,5 @@
 """Pose estimation: where the joints of a person are, by filters over an image and springs between joints."""
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,10 +12,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from structsmooth.files import data_file
 from structsmooth.markup import Block, Markup, Table
 from structsmooth.messages import tracked
 from structsmooth.tasks.base import FittedTask, Latest, Predictions, Split, Task
+from structsmooth.tasks.images import read_listed, save_png
 from structsmooth.tasks.pose.data import Joints, Person, known_joints, person_size, read_people
 from structsmooth.tasks.pose.features import Cells
 from structsmooth.tasks.pose.picture import drawn_pose, person_markup
@@ -25,7 +24,6 @@ from structsmooth.tasks.pose.results import found_by_joint, measures, table
 from structsmooth.tasks.pose.score import PoseScore
 from structsmooth.tasks.pose.shown import filter_pictures, spring_table
 from structsmooth.tasks.pose.skeleton import Skeleton
-from structsmooth.tasks.segmentation.pictures import read_listed, save_png
 
 
 @dataclass(frozen=True)
@@ -57,13 +55,6 @@ class FittedPose(FittedTask):
         """Percentages of correct keypoints and parts."""
         arguments = examples, outputs, self.skeleton.limbs, self.task.ends
         return measures(*arguments), table(*arguments)
-
-    def write(self, examples: Sequence[Person], predictions: Predictions, stream: TextIO) -> None:
-        """A line of JSON for each image: its name, height and width, and score and joints of each pose."""
-        for person, ranked in zip(examples, predictions, strict=True):
-            found = [{"score": score, "joints": pose} for score, pose in ranked]
-            line = {"image": person.name, "size": person.image.shape[:2], "poses": found}
-            stream.write(json.dumps(line) + "\n")
 
     def input_to_json(self, example: Person) -> dict[str, Any]:
         """The name of its ``image``, and its ``size``: height and width."""
@@ -155,6 +146,8 @@ class Pose(Task):
         "A folder or zip file with images/, one person each, and joints.csv with the columns file,joint,x,y; "
         "PATH#1-200 selects images. Images alone to predict."
     )
+    # The first 300 and the last 100 of 400 images of LSPET.
+    data: ClassVar[Mapping[str, str]] = {"train": "lspet#1-300", "test": "lspet#301-400"}
     example: ClassVar[str] = "--train 'people.zip#1-200' --test 'people.zip#201-400'"
     headline: ClassVar[str] = "pck"
     lam: ClassVar[str] = "30/n"
@@ -178,11 +171,6 @@ class Pose(Task):
         """The two joints of the torso."""
         first, second = self.torso.split(",")
         return first, second
-
-    @classmethod
-    def default_files(cls) -> dict[str, str]:
-        """The first 300 and the last 100 of 400 images of LSPET, which do not come with the package."""
-        return {split: data_file("pose", f"lspet#{part}") for split, part in (("train", "1-300"), ("test", "301-400"))}
 
     def read(self, path: str | TextIO, split: Split = "train") -> list[Person]:
         """People in images; see :func:`~structsmooth.tasks.pose.data.read_people`.

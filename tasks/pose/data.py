@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from structsmooth.files import load_arrays, select
-from structsmooth.tasks.segmentation.pictures import File, images_of, opened, read_image
+from structsmooth.tasks.images import File, images_of, numbered, opened, read_image
 
 Point = tuple[float, float]
 """x and y in pixels from the upper left corner of the image: the first pixel is from 0 to 1."""
@@ -64,10 +64,7 @@ def read_people(path: str) -> list[Person]:
     is_lspet = (source / _LSPET_JOINTS).is_file()
     root = opened(source / _LSPET_IMAGES if is_lspet else source)
     images = images_of(root)
-    names = sorted(images)
-    if part is not None and (part.start < 1 or part.stop > len(names) + 1):
-        raise ValueError(f"{path}: there are {len(names)} images, counted from 1")
-    chosen = names if part is None else names[part.start - 1 : part.stop - 1]
+    chosen = numbered(path, sorted(images), part)
     joints = _of_lspet(source) if is_lspet else _of_table(root, images)
     people = [Person(name, read_image(images[name]), joints.get(name, {})) for name in chosen]
     for person in people:

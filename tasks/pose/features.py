@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from structsmooth.tasks.segmentation.pictures import opencv
+from structsmooth.tasks.images import opencv
 
 BINS = 9
 FEATURES = BINS + 4 + 1

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from structsmooth.markup import Markup, alternatives, joined, views
+from structsmooth.tasks.images import embedded, opencv
 from structsmooth.tasks.pose.data import Joints, Person
-from structsmooth.tasks.segmentation.pictures import embedded, opencv
 
 # BGR; pictures are made larger until their longer side has so many pixels.
 _TRUE, _FOUND, _LONGER_SIDE = (0, 0, 255), (0, 220, 0), 480

@@ -1,6 +1,5 @@
 """Semantic segmentation: classes of the pixels of images, by factor graphs over superpixels on two levels."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -12,15 +11,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from structsmooth.files import data_file
 from structsmooth.markup import Block, Markup, alternatives, joined
 from structsmooth.messages import tracked
 from structsmooth.problems import FactorGraphProblem
 from structsmooth.tasks.base import FittedTask, Predictions, Split, Task
+from structsmooth.tasks.images import read_listed, save_png, stretches, unrolled
 from structsmooth.tasks.scenes import graphs
 from structsmooth.tasks.scenes.data import Scene, read_scenes, truth
 from structsmooth.tasks.scenes.graphs import Graph
-from structsmooth.tasks.segmentation.pictures import read_listed, save_png
 
 if TYPE_CHECKING:  # OpenCV loads with the first image, not with the list of tasks
     from structsmooth.tasks.scenes.unaries import Maps, Regressions
@@ -88,29 +86,19 @@ class FittedScenes(FittedTask):
         counts = confusion([truth(scene) for scene in examples], outputs, len(self.classes))
         return measures(counts), table(self.classes, counts)
 
-    def write(self, examples: Sequence[Scene], predictions: Predictions, stream: TextIO) -> None:
-        """A line of JSON for each image: its name, height and width, and score and run lengths of each label map."""
-        from structsmooth.tasks.scenes.results import run_lengths
-
-        for scene, ranked in zip(examples, predictions, strict=True):
-            found = [{"score": score, "runs": run_lengths(labels)} for score, labels in ranked]
-            line = {"image": scene.name, "size": scene.image.shape[:2], "classes": self.classes, "scenes": found}
-            stream.write(json.dumps(line) + "\n")
-
     def input_to_json(self, example: Scene) -> dict[str, Any]:
         """The name of its ``image``, and the names of all ``classes``, which pixels hold the numbers of."""
         return {"image": example.name, "classes": self.classes}
 
     def output_to_json(self, output: Labels) -> dict[str, Any]:
         """Its ``size``, height and width, and ``runs``: class and length of each run of pixels, row by row."""
-        from structsmooth.tasks.scenes.results import run_lengths
-
-        return {"size": list(output.shape), "runs": run_lengths(output)}
+        runs = np.stack(stretches(output), 1).tolist()
+        return {"size": list(output.shape), "runs": runs}
 
     def output_from_json(self, values: Mapping[str, Any]) -> Labels:
         """The inverse of :meth:`output_to_json`."""
         classes, lengths = np.array(values["runs"]).T
-        return np.repeat(classes, lengths).astype(np.uint8).reshape(values["size"])
+        return unrolled(classes.astype(np.uint8), lengths, values["size"])
 
     def save_mask(self, output: Labels, path: Path) -> None:
         """Save a picture whose pixels hold the numbers of their classes."""
@@ -202,6 +190,11 @@ class Scenes(Task):
         "A folder or zip file with images/, labels/, classes.txt and lists of stems, of which PATH#train "
         "names one. Images alone to predict."
     )
+    # The MSRC-21 images (Shotton et al. 2006).
+    data: ClassVar[Mapping[str, str]] = {
+        "train": "msrc21/msrc21_250.zip#train+val",
+        "test": "msrc21/msrc21_250.zip#test",
+    }
     example: ClassVar[str] = "--train 'scenes.zip#train' --test 'scenes.zip#test'"
     headline: ClassVar[str] = "pixel_accuracy"
     lam: ClassVar[str] = "10"
@@ -217,13 +210,6 @@ class Scenes(Task):
         for name, least in (("side", 2), ("colours", 1), ("textures", 1)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
-
-    @classmethod
-    def default_files(cls) -> dict[str, str]:
-        """The MSRC-21 images (Shotton et al. 2006), which do not come with the package."""
-        name = "msrc21/msrc21_250.zip"
-        parts = {"train": "train+val", "test": "test"}
-        return {split: data_file("scenes", f"{name}#{part}") for split, part in parts.items()}
 
     def read(self, path: str | TextIO, split: Split = "train") -> list[Scene]:
         """Scenes of a folder, zip file or image, or of paths on standard input.

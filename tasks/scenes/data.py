@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from structsmooth.files import split_part
-from structsmooth.tasks.segmentation.pictures import File, by_stem, decoded, images_of, opencv, opened, read_image
+from structsmooth.tasks.images import File, by_stem, decoded, images_of, opencv, opened, read_image
 
 # Values of pixels are bytes, and one of them must be left for pixels without a class.
 _MOST_CLASSES = 255

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from structsmooth.markup import Block, Markup, Matrix, Table, element, joined, swatch, views
+from structsmooth.tasks.images import embedded, opencv, save_png
 from structsmooth.tasks.scenes.data import Scene
-from structsmooth.tasks.segmentation.pictures import embedded, opencv, save_png
 
 Labels = NDArray[np.uint8]
 
@@ -50,19 +50,6 @@ def table(names: Sequence[str], counts: NDArray[np.int64]) -> str:
         cells = "".join(f" {share:3.0f}" if share >= 0.5 else "   ." for share in row)
         lines.append(f"{name:{wide}} {100 * iou:6.2f} |{cells}")
     return "\n".join(lines)
-
-
-def run_lengths(labels: Labels) -> list[list[int]]:
-    """Classes and lengths of stretches of pixels of one class, row by row.
-
-    Example:
-        >>> run_lengths(np.array([[2, 2], [2, 0]], np.uint8))
-        [[2, 3], [0, 1]]
-    """
-    flat = labels.ravel()
-    starts = np.flatnonzero(np.diff(flat, prepend=flat[:1] + 1))
-    lengths = np.diff(starts, append=len(flat))
-    return [[int(label), int(length)] for label, length in zip(flat[starts], lengths, strict=True)]
 
 
 def save_overlay(path: Path, scene: Scene, found: Labels, names: Sequence[str]) -> None:

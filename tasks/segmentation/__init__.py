@@ -1,6 +1,5 @@
 """Segmentation of images into an object and its background, by graph cuts over superpixels."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,22 +11,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from structsmooth.files import data_file
 from structsmooth.markup import Block, Markup, Matrix, alternatives, joined, views
 from structsmooth.messages import tracked
 from structsmooth.models.superpixels import SuperpixelScore, balanced_cost
 from structsmooth.problems import LinearModuleProblem
 from structsmooth.tasks.base import FittedTask, Latest, Predictions, Split, Task
-from structsmooth.tasks.segmentation.pictures import (
-    Picture,
-    embedded,
-    from_run_lengths,
-    overlay,
-    read_listed,
-    read_pictures,
-    run_lengths,
-    save_png,
-)
+from structsmooth.tasks.images import embedded, read_listed, save_png, stretches, unrolled
+from structsmooth.tasks.segmentation.pictures import Picture, overlay, read_pictures
 
 if TYPE_CHECKING:  # OpenCV loads with the first image, not with the list of tasks
     from structsmooth.tasks.segmentation.superpixels import Superpixels, Vocabulary
@@ -75,24 +65,18 @@ class FittedSegmentation(FittedTask):
         table = "\n".join(f"{name:9} {100 * value:6.2f} %" for name, value in metrics.items())
         return metrics, f"{table}\nimages    {len(ious):6}"
 
-    def write(self, examples: Sequence[Picture], predictions: Predictions, stream: TextIO) -> None:
-        """A line of JSON for each image: its name, height and width, and score and run lengths of each segmentation."""
-        for picture, ranked in zip(examples, predictions, strict=True):
-            found = [{"score": score, "runs": run_lengths(mask)} for score, mask in ranked]
-            line = {"image": picture.name, "size": picture.image.shape[:2], "segmentations": found}
-            stream.write(json.dumps(line) + "\n")
-
     def input_to_json(self, example: Picture) -> dict[str, Any]:
         """The name of its ``image``."""
         return {"image": example.name}
 
     def output_to_json(self, output: Mask) -> dict[str, Any]:
-        """Its ``size``, height and width, and ``runs``: see :func:`run_lengths`."""
-        return {"size": list(output.shape), "runs": run_lengths(output)}
+        """Its ``size``, height and width, and ``runs``: lengths of background and object in turns, row by row."""
+        values, lengths = stretches(output)
+        return {"size": list(output.shape), "runs": [0] * bool(values[0]) + lengths.tolist()}
 
     def output_from_json(self, values: Mapping[str, Any]) -> Mask:
         """The inverse of :meth:`output_to_json`."""
-        return from_run_lengths(values["runs"], values["size"])
+        return unrolled(np.arange(len(values["runs"])) % 2 == 1, values["runs"], values["size"])
 
     def save_mask(self, output: Mask, path: Path) -> None:
         """Save a picture that is 0 on the background and 255 on the object."""
@@ -177,6 +161,11 @@ class Segmentation(Task):
         "A folder or zip file with images/ and, of the same stems, masks/ (0 is background); PATH#1-200 "
         "selects images. Images alone to predict."
     )
+    # The Weizmann horses (Borenstein and Ullman 2002).
+    data: ClassVar[Mapping[str, str]] = {
+        "train": "weizmann_horse/weizmann_horse_250.zip#1-200",
+        "test": "weizmann_horse/weizmann_horse_250.zip#201-327",
+    }
     example: ClassVar[str] = "--train 'horses.zip#1-200' --test 'horses.zip#201-250'"
     headline: ClassVar[str] = "iou"
     lam: ClassVar[str] = "10/n"
@@ -190,13 +179,6 @@ class Segmentation(Task):
         for name in ("colours", "textures"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-
-    @classmethod
-    def default_files(cls) -> dict[str, str]:
-        """The Weizmann horses (Borenstein and Ullman 2002), which do not come with the package."""
-        name = "weizmann_horse/weizmann_horse_250.zip"
-        parts = {"train": "1-200", "test": "201-327"}
-        return {split: data_file("segmentation", f"{name}#{part}") for split, part in parts.items()}
 
     def read(self, path: str | TextIO, split: Split = "train") -> list[Picture]:
         """Pictures of a folder, zip file or image, or of paths on standard input.

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from structsmooth.markup import Block, Drawing, Markup, Matrix, Table, diverging, element, picture, swatch, views
-from structsmooth.tasks.segmentation.pictures import opencv
+from structsmooth.tasks.images import opencv
 from structsmooth.tasks.segmentation.superpixels import GRID, SCALES, Vocabulary
 
 # What histograms are of: neighbourhoods of order 0, 1 and 2.

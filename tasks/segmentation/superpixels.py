@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from structsmooth.tasks.segmentation.pictures import opencv
+from structsmooth.tasks.images import opencv
 
 cv2 = opencv()
 

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from structsmooth.files import data_file
 from structsmooth.markup import Block, Markup, Matrix
 from structsmooth.messages import tracked
 from structsmooth.problems import LinearModuleProblem, ModuleProblem
@@ -221,6 +220,8 @@ class Segments(Task):
         "A .csv table with a line for each sample: columns of numbers, label, and series if there are several; or an "
         ".npz archive of signal, series_start, labels and segments. PATH#1-140 selects series."
     )
+    # Recordings 1 to 140 and 161 to 200 of LUDB.
+    data: ClassVar[Mapping[str, str]] = {"train": "ludb/ludb.npz#1-140", "test": "ludb/ludb.npz#161-200"}
     example: ClassVar[str] = "--train 'ludb.npz#1-140' --test 'ludb.npz#161-200' --step 5"
     headline: ClassVar[str] = "boundary_f1"
     lam: ClassVar[str] = "0.01/n"
@@ -246,12 +247,6 @@ class Segments(Task):
     def has_durations(self) -> bool:
         """Whether durations of segments have scores."""
         return self.model == "semi-markov"
-
-    @classmethod
-    def default_files(cls) -> dict[str, str]:
-        """Recordings 1 to 140 and 161 to 200 of LUDB, in the folder of larger data sets."""
-        parts = {"train": "1-140", "test": "161-200"}
-        return {split: data_file("segments", f"ludb/ludb.npz#{part}") for split, part in parts.items()}
 
     def read(self, path: str | TextIO, split: Split = "train") -> list[Series]:
         """Series of a table or an archive; see :func:`~structsmooth.tasks.segments.data.read_series`."""

@@ -1,10 +1,10 @@
 """Text chunking: the shared task of CoNLL-2000."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 from structsmooth.costs import Cost, NormalizedHamming
-from structsmooth.files import data_file
 from structsmooth.tasks.text.tagging import Tagging
 from structsmooth.text.templates import CHUNKING, Templates
 
@@ -24,12 +24,9 @@ class Chunking(Tagging):
 
     templates: ClassVar[Templates] = CHUNKING
     summary: ClassVar[str] = "text chunking: linear chains on CoNLL column files"
+    # CoNLL-2000 (Tjong Kim Sang and Buchholz 2000).
+    data: ClassVar[Mapping[str, str]] = {split: f"conll2000/{split}.txt.gz" for split in ("train", "test")}
     cost: ClassVar[Cost] = NormalizedHamming()
     lam: ClassVar[str] = "50/n"
     passes: ClassVar[int] = 20
     solver: ClassVar[str] = "proximal-bcfw"
-
-    @classmethod
-    def default_files(cls) -> dict[str, str]:
-        """CoNLL-2000 (Tjong Kim Sang and Buchholz 2000)."""
-        return {split: data_file("chunking", f"conll2000/{split}.txt.gz") for split in ("train", "test")}

@@ -8,7 +8,8 @@ import pytest
 from images import SIZE, ellipse, write, write_all, zipped
 from PIL import Image
 
-from structsmooth.tasks.segmentation.pictures import Picture, overlay, read_listed, read_pictures
+from structsmooth.tasks.images import read_listed
+from structsmooth.tasks.segmentation.pictures import Picture, overlay, read_pictures
 
 
 def test_folders_and_zip_files_hold_the_same(tmp_path: Path) -> None:

@@ -97,11 +97,10 @@ def test_writes_what_it_predicts(trained):
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
     assert [line["image"] for line in lines] == [picture.name for picture in examples]
     for line, ranked in zip(lines, predictions, strict=True):
-        assert line["size"] == list(SIZE)
-        for found, (score, mask) in zip(line["segmentations"], ranked, strict=True):
-            assert found["score"] == score
+        for found, (score, mask) in zip(line["outputs"], ranked, strict=True):
+            assert (found["score"], found["size"]) == (score, list(SIZE))
             labels = np.arange(len(found["runs"])) % 2 == 1
-            assert np.array_equal(np.repeat(labels, found["runs"]).reshape(line["size"]), mask)
+            assert np.array_equal(np.repeat(labels, found["runs"]).reshape(SIZE), mask)
 
 
 def test_images_without_masks_can_be_predicted_alone(trained, tmp_path):

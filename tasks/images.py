@@ -1,0 +1,169 @@
+"""Images of folders and zip files, alone or in ``images/`` beside what is known of them, and label maps in files.
+
+Needs OpenCV: ``pip install structsmooth[images]``.
+"""
+
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from structsmooth import markup
+from structsmooth.checkpoint import write_atomic
+
+_SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp"}
+File = Path | zipfile.Path
+"""A file or folder, on disk or in a zip file."""
+
+
+class Named(Protocol):
+    """A picture with a name."""
+
+    @property
+    def name(self) -> str:
+        """Of its file, without suffix."""
+
+
+N = TypeVar("N", bound=Named)
+P = TypeVar("P", bound=np.generic)
+
+
+def read_listed(lines: Iterable[str], read: Callable[[str], Sequence[N]]) -> list[N]:
+    """What ``read`` finds at the paths that lines name, such as those of standard input; empty lines count for nothing.
+
+    Raises:
+        ValueError: no paths, or two pictures of the same name, whose predictions would have the same file.
+    """
+    pictures = [picture for line in lines if line.strip() for picture in read(line.strip())]
+    if not pictures:
+        raise ValueError("standard input: expected lines with paths of images")
+    counts = Counter(picture.name for picture in pictures)
+    if twice := [name for name, count in counts.items() if count > 1]:
+        raise ValueError(f"standard input: two images have the name {twice[0]}")
+    return pictures
+
+
+def opened(source: Path) -> File:
+    """A folder, the root of a zip file, or an image.
+
+    Raises:
+        FileNotFoundError: there is none of them.
+        ValueError: a file that is no zip file, and has no suffix of an image.
+    """
+    if not source.exists():
+        raise FileNotFoundError(f"{source}: no such folder, zip file or image")
+    if source.is_dir() or is_image(source):
+        return source
+    try:
+        return zipfile.Path(source)
+    except zipfile.BadZipFile as error:
+        raise ValueError(f"{source}: neither a folder nor a zip file nor an image ({error})") from error
+
+
+def images_of(root: File) -> dict[str, File]:
+    """By their stem: the files in ``images/``, else those of the folder itself, or a single image.
+
+    Raises:
+        ValueError: there are none, or two of the same stem.
+    """
+    if root.is_file():
+        return {Path(root.name).stem: root}
+    images = by_stem(root, "images") or by_stem(root, "")
+    if not images:
+        raise ValueError(f"{root}: no images, neither in images/ nor beside it")
+    return images
+
+
+def by_stem(root: File, folder: str) -> dict[str, File]:
+    """Images in a folder by their stem; ``ValueError`` if two have the same."""
+    found: dict[str, File] = {}
+    for file in (root / folder).iterdir() if (root / folder).is_dir() else ():
+        stem = Path(file.name).stem
+        if not (is_image(file) and file.is_file()):
+            continue
+        if stem in found:
+            raise ValueError(f"{root / folder}: {found[stem].name} and {file.name} have the same name")
+        found[stem] = file
+    return found
+
+
+def is_image(file: File) -> bool:
+    """Whether the suffix of a file is that of an image."""
+    return Path(file.name).suffix.lower() in _SUFFIXES
+
+
+def read_image(file: File) -> NDArray[np.uint8]:
+    """The pixels of an image, BGR: uint8 [H, W, 3].
+
+    Raises:
+        ValueError: a file that is damaged or no image.
+    """
+    return np.asarray(decoded(file, opencv().IMREAD_COLOR), np.uint8)
+
+
+def decoded(file: File, flags: int) -> NDArray[Any]:
+    """The pixels of an image as OpenCV decodes them with these flags; errors as in :func:`read_image`."""
+    cv2 = opencv()
+    try:
+        data = np.frombuffer(file.read_bytes(), np.uint8)
+    except (zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(f"{file}: damaged ({error})") from error
+    pixels = cv2.imdecode(data, flags) if len(data) else None
+    if pixels is None:
+        raise ValueError(f"{file}: no image, or damaged")
+    return np.asarray(pixels)
+
+
+def embedded(pixels: NDArray[np.uint8], alt: str) -> markup.Markup:
+    """An image, BGR, inside a page; ``alt`` says what it shows."""
+    return markup.picture(np.ascontiguousarray(pixels[..., ::-1]), alt)
+
+
+def numbered(path: str, names: Sequence[str], part: range | None) -> Sequence[str]:
+    """The names that ``PATH#1-200`` asks for, counted from 1; all without a part.
+
+    Raises:
+        ValueError: fewer names than are asked for.
+    """
+    if part is None:
+        return names
+    if part.start < 1 or part.stop > len(names) + 1:
+        raise ValueError(f"{path}: there are {len(names)} images, counted from 1")
+    return names[part.start - 1 : part.stop - 1]
+
+
+def stretches(pixels: NDArray[P]) -> tuple[NDArray[P], NDArray[np.int64]]:
+    """Values and lengths of the stretches of equal pixels of an image of one channel, row by row.
+
+    Example:
+        >>> values, lengths = stretches(np.array([[2, 2], [2, 0]], np.uint8))
+        >>> values.tolist(), lengths.tolist()
+        ([2, 0], [3, 1])
+    """
+    flat = pixels.ravel()
+    starts = np.append(0, 1 + np.flatnonzero(flat[1:] != flat[:-1]))
+    return flat[starts], np.diff(starts, append=len(flat))
+
+
+def unrolled(values: ArrayLike, lengths: ArrayLike, size: Sequence[int]) -> NDArray[Any]:
+    """The pixels of height and width ``size`` that :func:`stretches` describes."""
+    return np.repeat(np.asarray(values), np.asarray(lengths)).reshape(tuple(size))
+
+
+def save_png(path: Path, pixels: NDArray[np.uint8]) -> None:
+    """Save pixels of one channel [H, W], or of three, BGR [H, W, 3]."""
+    write_atomic(path, opencv().imencode(".png", pixels)[1].tobytes())
+
+
+def opencv() -> Any:
+    """OpenCV, which only images need; ``ImportError`` says what to do where it is not installed."""
+    try:
+        import cv2
+    except ImportError as error:
+        raise ImportError("images need OpenCV: pip install structsmooth[images]") from error
+    return cv2
