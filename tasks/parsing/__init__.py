@@ -111,12 +111,14 @@ class FittedParsing(FittedTask):
         return {"words": list(example.words)}
 
     def output_to_json(self, output: Tree) -> dict[str, Any]:
-        """Its ``heads``, 0 for the root, and ``relations``."""
-        return {"heads": list(output.heads), "relations": list(output.relations)}
+        """Its ``heads``, 0 for the root, and ``relations``, and, if asked for, ``probabilities`` of heads."""
+        values = {"heads": list(output.heads), "relations": list(output.relations)}
+        return values | ({"probabilities": list(output.probabilities)} if output.probabilities else {})
 
     def output_from_json(self, values: Mapping[str, Any]) -> Tree:
         """The inverse of :meth:`output_to_json`."""
-        return Tree(tuple(map(int, values["heads"])), tuple(map(str, values["relations"])))
+        probabilities = tuple(map(float, values.get("probabilities", ())))
+        return Tree(tuple(map(int, values["heads"])), tuple(map(str, values["relations"])), probabilities)
 
     def draw(self, examples: Sequence[Sentence], predictions: Predictions, folder: Path) -> None:
         """A PNG file of each sentence, by its number: arcs over words, and the right ones below where they differ."""
@@ -153,6 +155,9 @@ class FittedParsing(FittedTask):
         kind = ProjectiveTree if self.task.projective else SpanningTree
         structure = kind(scores[:, 1:], scores[:, 0], lengths=tokens.lengths, single_root=self.single_root)
         values, y = structure.topk(k)
+        if self.task.probabilities:
+            arcs, root = structure.marginals()
+            marginals = torch.cat([root.unsqueeze(1), arcs], 1)
         ranks = [
             self._related(
                 weights, tokens, torch.cat([own[:n] for own, n in zip(y[:, rank], tokens.lengths, strict=True)])
@@ -164,6 +169,8 @@ class FittedParsing(FittedTask):
         for b, (begin, own) in enumerate(zip(begins, values.tolist(), strict=True)):
             end = begin + len(sentences[b])
             trees = [Tree(tuple(heads[begin:end]), tuple(names[begin:end])) for heads, names in ranks]
+            if self.task.probabilities:
+                trees = [tree._replace(probabilities=_at_heads(marginals[b], tree.heads)) for tree in trees]
             found.append([(score, tree) for score, tree in zip(own, trees, strict=True) if score > -torch.inf])
         return found
 
@@ -186,6 +193,8 @@ class Parsing(Task):
         subtypes: whether relations include what follows a colon, as in nsubj:pass.
         pos: column of CoNLL-U with the parts of speech.
         bits: features are hashed to 2**bits buckets.
+        probabilities: whether predictions have the probability of each head, its marginal under the distribution of
+            trees whose scores are those of the model.
 
     Reference:
         McDonald, Crammer and Pereira (2005), "Online Large-Margin Training of Dependency Parsers".
@@ -196,6 +205,7 @@ class Parsing(Task):
     subtypes: bool = False
     pos: PartOfSpeech = "upos"
     bits: int = 22
+    probabilities: bool = False
 
     summary: ClassVar[str] = "dependency trees of sentences with parts of speech"
     files: ClassVar[str] = (
@@ -234,6 +244,12 @@ class Parsing(Task):
         tags = {tag for sentence in examples for tag in getattr(sentence, self.pos)}
         single = all(tree.heads.count(0) == 1 for tree in trees)
         return FittedParsing(self, sorted(names) if self.labelled else [], sorted(tags), single)
+
+
+def _at_heads(marginals: Tensor, heads: Sequence[int]) -> tuple[float, ...]:
+    """The probabilities of the heads of words, of those [n + 1, n] of all heads."""
+    own: list[float] = marginals[list(heads), range(len(heads))].tolist()
+    return tuple(own)
 
 
 def _from_pairs(pairs: Any) -> Sentence:

@@ -23,10 +23,12 @@ class Tree(NamedTuple):
     Attributes:
         heads: of each word, 0 for the root and i for word number i, counted from 1.
         relations: of each word to its head.
+        probabilities: of the head of each word, if they were asked for.
     """
 
     heads: tuple[int, ...]
     relations: tuple[str, ...]
+    probabilities: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,8 @@ def read_trees(path: str | TextIO, labelled: bool = True) -> list[Sentence]:
 def write_tree(sentence: Sentence, tree: Tree, comments: Sequence[str], stream: TextIO) -> None:
     """Write a sentence with a tree in CoNLL-U: all that was read, with other heads and relations.
 
-    Enhanced dependencies, which belong to another tree, are left out.
+    Probabilities of heads, if the tree has any, are added to the last column, as ``HeadProb=0.97``. Enhanced
+    dependencies, which belong to another tree, are left out.
 
     Args:
         sentence: the sentence.
@@ -102,14 +105,16 @@ def write_tree(sentence: Sentence, tree: Tree, comments: Sequence[str], stream: 
         "\t".join([str(i), word, "_", upos, xpos, *"_____"])
         for i, (word, upos, xpos) in enumerate(zip(sentence.words, sentence.upos, sentence.xpos, strict=True), 1)
     ]
-    found = zip(tree.heads, tree.relations, strict=True)
+    found = zip(tree.heads, tree.relations, tree.probabilities or [None] * len(tree.heads), strict=True)
     own = [line for line in lines if line.startswith("#")]
     own += [f"# {comment}" for comment in comments]
     for line in lines[len(own) - len(comments) :]:
         row = cells(line)
         if row[0].isdigit():
-            head, relation = next(found)
+            head, relation, probability = next(found)
             row[_HEAD : _HEAD + 3] = [str(head), relation, _UNKNOWN]
+            if probability is not None:
+                row[-1] = "|".join([*([row[-1]] if row[-1] != _UNKNOWN else []), f"HeadProb={probability:.4f}"])
         own.append("\t".join(row))
     stream.write("\n".join(own) + "\n\n")
 

@@ -238,6 +238,28 @@ def test_trees_may_cross_if_they_need_not_be_projective(parser):
         assert score == pytest.approx(highest) if is_projective(tree.heads) else score < highest
 
 
+@pytest.mark.parametrize("projective", [True, False])
+def test_probabilities_of_heads_are_marginals(parser, projective):
+    """Of every tree of the sentence, by enumeration; they are written to the last column, and kept in JSON."""
+    weights = torch.randn(1 << 12, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    task = Parsing(labelled=False, projective=projective, bits=12, probabilities=True)
+    fitted, sentence = task.fit(parser.examples), Sentence(("a", "b", "c"), ("DET", "NOUN", "VERB"), ("_",) * 3)
+    (ranked,) = fitted.predict(weights, [sentence], k=2)
+    (every,) = fitted.predict(weights, [sentence], k=20)
+    scores = torch.tensor([score for score, _ in every], dtype=torch.float64).softmax(0)
+    for _, tree in ranked:
+        expected = [
+            sum(float(p) for p, (_, other) in zip(scores, every, strict=True) if other.heads[m] == head)
+            for m, head in enumerate(tree.heads)
+        ]
+        assert tree.probabilities == pytest.approx(expected, abs=1e-9)
+        assert fitted.output_from_json(fitted.output_to_json(tree)) == tree
+    stream = io.StringIO()
+    fitted.write([sentence], [ranked[:1]], stream)
+    last = stream.getvalue().splitlines()[0].split("\t")[9]
+    assert last == f"HeadProb={ranked[0][1].probabilities[0]:.4f}"
+
+
 def test_training_searches_trees_that_may_cross(tmp_path):
     """Of a sentence whose tree crosses: its arcs stay, and weights find them."""
     rows = ["1 a _ DET _ _ 3 x _ _", "2 b _ ADV _ _ 4 x _ _", "3 c _ NOUN _ _ 0 root _ _", "4 d _ VERB _ _ 3 x _ _"]
