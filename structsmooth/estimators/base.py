@@ -41,10 +41,29 @@ from structsmooth.solvers.state import Callback, Work
 SolverLike = str | Solver[Any]
 
 
-class SolvedEstimator(BaseEstimator):
-    """An estimator whose weights are the solution of a problem.
+@dataclass(kw_only=True, eq=False, repr=False)
+class SolverParameters(BaseEstimator):
+    """The parameters that all estimators have: their fields are the arguments of their constructors.
 
-    Subclasses have the parameters ``solver``, ``lam``, ``max_iter``, ``tol``, ``random_state`` and ``verbose``.
+    Args:
+        lam: λ, a number or ``"c/n"``.
+        solver: ``"auto"``, a name in ``structsmooth.solvers.SOLVERS``, or a solver, which keeps its own tolerance.
+        max_iter: limit on passes over the data.
+        tol: relative duality gap to reach.
+        random_state: of the order of examples.
+        verbose: print a line after every pass.
+    """
+
+    lam: float | str
+    solver: SolverLike = "auto"
+    max_iter: int = 500
+    tol: float = 1e-2
+    random_state: Any = 0
+    verbose: int = 0
+
+
+class SolvedEstimator(SolverParameters):
+    """An estimator whose weights are the solution of a problem.
 
     Attributes:
         weights_: w, [dim].
@@ -54,13 +73,6 @@ class SolvedEstimator(BaseEstimator):
         lam_: λ as a number.
         history_: a row for every pass, which saves as JSON lines and plots.
     """
-
-    solver: SolverLike
-    lam: float | str
-    max_iter: int
-    tol: float
-    random_state: Any
-    verbose: int
 
     weights_: NDArray[np.float64]
     objective_: float

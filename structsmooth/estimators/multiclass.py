@@ -1,6 +1,7 @@
 """Multi-class support vector machines in the form of scikit-learn."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -13,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from structsmooth.costs import Hamming
-from structsmooth.estimators.base import SolvedEstimator, SolverLike
+from structsmooth.estimators.base import SolvedEstimator
 from structsmooth.estimators.matrices import MatrixLike, as_tensor, dense_sequences, fitted_kernel, sparse_sequences
 from structsmooth.estimators.weights import Weighing
 from structsmooth.kernels import Kernel, KernelName
@@ -21,6 +22,7 @@ from structsmooth.problems import DenseChainProblem, SparseChainProblem
 from structsmooth.solvers import Certificate
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class MulticlassSVM(ClassifierMixin, SolvedEstimator):
     """The multi-class support vector machine of Crammer and Singer, linear or with a kernel.
 
@@ -62,32 +64,14 @@ class MulticlassSVM(ClassifierMixin, SolvedEstimator):
         Crammer and Singer (2001), "On the algorithmic implementation of multiclass kernel-based vector machines".
     """
 
-    def __init__(
-        self,
-        *,
-        lam: float | str = "1/n",
-        kernel: KernelName | Kernel | None = None,
-        gamma: float | Literal["scale"] = "scale",
-        degree: int = 3,
-        landmarks: int | None = None,
-        class_weight: Mapping[Any, float] | Literal["balanced"] | None = None,
-        solver: SolverLike = "auto",
-        max_iter: int = 1000,
-        tol: float = 1e-3,
-        random_state: Any = 0,
-        verbose: int = 0,
-    ) -> None:
-        self.lam = lam
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.landmarks = landmarks
-        self.class_weight = class_weight
-        self.solver = solver
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
-        self.verbose = verbose
+    lam: float | str = "1/n"
+    kernel: KernelName | Kernel | None = None
+    gamma: float | Literal["scale"] = "scale"
+    degree: int = 3
+    landmarks: int | None = None
+    class_weight: Mapping[Any, float] | Literal["balanced"] | None = None
+    max_iter: int = 1000
+    tol: float = 1e-3
 
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()

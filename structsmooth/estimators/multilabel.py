@@ -1,6 +1,7 @@
 """Multi-label classification in the form of scikit-learn."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, get_args
 
 import numpy as np
@@ -12,13 +13,14 @@ from sklearn.utils import Tags
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from structsmooth.estimators.base import SolvedEstimator, SolverLike
+from structsmooth.estimators.base import SolvedEstimator
 from structsmooth.estimators.matrices import MatrixLike
 from structsmooth.estimators.weights import Weighing
 from structsmooth.models.label_sets import LabelPairs, LabelSets, RankedSets, Scaling, feature_scaling, label_pairs
 from structsmooth.solvers import Certificate
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class MultiLabelClassifier(ClassifierMixin, SolvedEstimator):
     """Sets of labels that go together: linear scores of labels, and of pairs of labels that are both present.
 
@@ -59,28 +61,10 @@ class MultiLabelClassifier(ClassifierMixin, SolvedEstimator):
         Finley and Joachims (2008); Meshi, Srebro and Hazan (2015), section 6.
     """
 
-    def __init__(
-        self,
-        *,
-        edges: LabelPairs | Sequence[tuple[int, int]] = "auto",
-        scaling: Scaling = "unit",
-        rho: float | None = None,
-        lam: float | str = "0.1/n",
-        solver: SolverLike = "auto",
-        max_iter: int = 500,
-        tol: float = 1e-2,
-        random_state: Any = 0,
-        verbose: int = 0,
-    ) -> None:
-        self.edges = edges
-        self.scaling = scaling
-        self.rho = rho
-        self.lam = lam
-        self.solver = solver
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
-        self.verbose = verbose
+    edges: LabelPairs | Sequence[tuple[int, int]] = "auto"
+    scaling: Scaling = "unit"
+    rho: float | None = None
+    lam: float | str = "0.1/n"
 
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()

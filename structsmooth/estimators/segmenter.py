@@ -1,6 +1,7 @@
 """Two classes of the nodes of graphs, or of the pixels of images, in the form of scikit-learn."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from structsmooth.costs import Hamming
-from structsmooth.estimators.base import SolvedEstimator, SolverLike
+from structsmooth.estimators.base import SolvedEstimator
 from structsmooth.estimators.outputs import Outputs
 from structsmooth.estimators.weights import Weighing
 from structsmooth.models.superpixels import SuperpixelScore
@@ -20,6 +21,7 @@ from structsmooth.solvers import Certificate
 from structsmooth.structures import BinaryGraph
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class GraphSegmenter(SolvedEstimator):
     """Two classes of the nodes of graphs, such as an object and its background, where neighbours tend to agree.
 
@@ -59,24 +61,7 @@ class GraphSegmenter(SolvedEstimator):
         Anguelov et al. (2005), "Discriminative Learning of Markov Random Fields for Segmentation of 3D Scan Data".
     """
 
-    classes_: NDArray[Any]
-
-    def __init__(
-        self,
-        *,
-        lam: float | str = "10/n",
-        solver: SolverLike = "auto",
-        max_iter: int = 500,
-        tol: float = 1e-2,
-        random_state: Any = 0,
-        verbose: int = 0,
-    ) -> None:
-        self.lam = lam
-        self.solver = solver
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
-        self.verbose = verbose
+    lam: float | str = "10/n"
 
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from structsmooth.costs import Hamming
-from structsmooth.estimators.base import SolvedEstimator, SolverLike
+from structsmooth.estimators.base import SolvedEstimator
 from structsmooth.estimators.collating import Collate, Pair
 from structsmooth.estimators.outputs import Outputs
 from structsmooth.estimators.validation import EarlyStopping
@@ -29,6 +30,7 @@ from structsmooth.structures.base import PartCosts, lengths_of
 T = TypeVar("T")
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class StructuredEstimator(SolvedEstimator):
     """Any score module, over any structure.
 
@@ -77,43 +79,17 @@ class StructuredEstimator(SolvedEstimator):
         True
     """
 
-    module_: nn.Module
-    _collate: Collate
-
-    def __init__(
-        self,
-        module: nn.Module,
-        *,
-        cost: PartCosts | None = Hamming(),  # noqa: B008 - immutable
-        smoother: Smoother = Max(),  # noqa: B008 - immutable
-        lam: float | str = "1/n",
-        solver: SolverLike = "auto",
-        batch_size: int = 16,
-        collate: Callable[..., Pair] | None = None,
-        max_iter: int = 100,
-        tol: float = 1e-2,
-        random_state: Any = 0,
-        warm_start: bool = False,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
-        n_iter_no_change: int = 5,
-        verbose: int = 0,
-    ) -> None:
-        self.module = module
-        self.cost = cost
-        self.smoother = smoother
-        self.lam = lam
-        self.solver = solver
-        self.batch_size = batch_size
-        self.collate = collate
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
-        self.warm_start = warm_start
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.n_iter_no_change = n_iter_no_change
-        self.verbose = verbose
+    module: nn.Module = field(kw_only=False)
+    cost: PartCosts | None = Hamming()  # noqa: RUF009 - immutable
+    smoother: Smoother = Max()  # noqa: RUF009 - immutable
+    lam: float | str = "1/n"
+    batch_size: int = 16
+    collate: Callable[..., Pair] | None = None
+    max_iter: int = 100
+    warm_start: bool = False
+    early_stopping: bool = False
+    validation_fraction: float = 0.1
+    n_iter_no_change: int = 5
 
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()

@@ -1,6 +1,7 @@
 """Taggers of sequences in the form of scikit-learn."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -13,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from structsmooth.estimators import tagger_files
-from structsmooth.estimators.base import LastFit, SolverLike
+from structsmooth.estimators.base import LastFit
 from structsmooth.estimators.outputs import Outputs
 from structsmooth.estimators.sentences import as_sentences, check_sentences, stream_of, strings
 from structsmooth.estimators.tagger_weights import TaggerWeights
@@ -30,6 +31,7 @@ from structsmooth.text.tagger import HINGES, Constraints, Loss, Tag, Tagger, Tag
 T = TypeVar("T")
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class SequenceTagger(TaggerWeights):
     """Tags of the tokens of sentences, by a linear chain: a structural SVM or a conditional random field.
 
@@ -94,50 +96,20 @@ class SequenceTagger(TaggerWeights):
         Lafferty, McCallum and Pereira (2001) for the CRF; Taskar, Guestrin and Koller (2003) for the hinge.
     """
 
-    _last: LastFit
-
-    def __init__(
-        self,
-        *,
-        loss: Loss = "hinge",
-        lam: float | str = "auto",
-        constraints: Constraints | None = "auto",
-        train_constrained: bool = False,
-        template: Template = "rich",
-        kernel: KernelName | Kernel | None = None,
-        gamma: float | Literal["scale"] = "scale",
-        degree: int = 3,
-        landmarks: int | None = None,
-        class_weight: dict[Any, float] | Literal["balanced"] | None = None,
-        solver: SolverLike = "auto",
-        max_iter: int = 500,
-        tol: float = 1e-2,
-        random_state: Any = 0,
-        warm_start: bool = False,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
-        n_iter_no_change: int = 5,
-        verbose: int = 0,
-    ) -> None:
-        self.loss = loss
-        self.lam = lam
-        self.constraints = constraints
-        self.train_constrained = train_constrained
-        self.template = template
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.landmarks = landmarks
-        self.class_weight = class_weight
-        self.solver = solver
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
-        self.warm_start = warm_start
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.n_iter_no_change = n_iter_no_change
-        self.verbose = verbose
+    loss: Loss = "hinge"
+    lam: float | str = "auto"
+    constraints: Constraints | None = "auto"
+    train_constrained: bool = False
+    template: Template = "rich"
+    kernel: KernelName | Kernel | None = None
+    gamma: float | Literal["scale"] = "scale"
+    degree: int = 3
+    landmarks: int | None = None
+    class_weight: dict[Any, float] | Literal["balanced"] | None = None
+    warm_start: bool = False
+    early_stopping: bool = False
+    validation_fraction: float = 0.1
+    n_iter_no_change: int = 5
 
     def __sklearn_tags__(self) -> SklearnTags:
         tags: SklearnTags = super().__sklearn_tags__()

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from structsmooth.estimators.base import SolvedEstimator
+from structsmooth.estimators.base import LastFit, SolvedEstimator
 from structsmooth.estimators.tokens import TokenFeatures
 from structsmooth.text.schemes import TagScheme
 from structsmooth.text.tagger import Tag, Tags
@@ -20,6 +20,7 @@ class TaggerWeights(SolvedEstimator):
 
     tags_: Tags
     features_: TokenFeatures
+    _last: LastFit
 
     @property
     def classes_(self) -> NDArray[Any]:
