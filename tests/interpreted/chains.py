@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 from enumeration import FORMS, Potentials, random_chains
-from interpreted.counting import counted
+from interpreted.counting import DEVICE, counted, needs_interpreter
 from torch import Tensor
 from torch.testing import assert_close
 
@@ -38,8 +38,10 @@ every_instance = pytest.mark.parametrize(
 )
 
 
-def on(backend: str, unary: Tensor, transition: Tensor, lengths: Tensor) -> LinearChain:
-    return LinearChain(unary, transition, lengths, backend=backend)
+def on(backend: str, unary: Tensor, transition: Tensor, lengths: Tensor | None = None, **options: Any) -> LinearChain:
+    own = [tensor.to(DEVICE) if isinstance(tensor, Tensor) else tensor for tensor in (unary, transition, lengths)]
+    options = {name: own.to(DEVICE) if isinstance(own, Tensor) else own for name, own in options.items()}
+    return LinearChain(*own, backend=backend, **options)
 
 
 def agree(instance: Potentials, query: Callable[[LinearChain], Any], **tolerances: float) -> None:
@@ -54,7 +56,7 @@ def derivatives(query: Callable[[LinearChain], tuple[Tensor, ...]], order: int) 
         answers, found = query(chain.replace(*inputs)), []
         for _ in range(order):
             finite = [torch.where(answer > -torch.inf, answer, 0.0) for answer in answers]
-            weights = [torch.linspace(-1, 2, len(f.flatten()), dtype=f.dtype).view(f.shape) for f in finite]
+            weights = [torch.linspace(-1, 2, f.numel(), dtype=f.dtype, device=f.device).view(f.shape) for f in finite]
             total = torch.stack([(w * f).sum() for w, f in zip(weights, finite, strict=True)]).sum()
             answers = torch.autograd.grad(total, inputs, create_graph=True, materialize_grads=True)
             found += [answer.detach() for answer in answers]
@@ -123,9 +125,8 @@ def test_sums_are_at_least_float32(dtype: torch.dtype) -> None:
 def test_long_chains_lose_no_digits() -> None:
     """Large scores at 200 positions: torch in float32 errs by 3e-3 here."""
     unary, transition, _ = random_chains(1, 200, 3)
-    own = LinearChain((unary * 30).float(), (transition * 30).float(), backend="triton")
-    double = own.replace(own.unary.double(), own.transition.double())
-    double.backend = "torch"
+    single = (unary * 30).float(), (transition * 30).float()
+    own, double = on("triton", *single), on("torch", *(scores.double() for scores in single))
     assert_close(own.logsumexp().double(), double.logsumexp(), rtol=1e-7, atol=0)
     assert_close(own.marginals()[0].double(), double.marginals()[0], rtol=0, atol=3e-5)
 
@@ -135,7 +136,7 @@ def test_masks_and_ends() -> None:
     mask = torch.tensor([[1, 0, 1, 1, 0, 1], [0, 0, 1, 1, 1, 1], [0, 0, 0, 0, 0, 0]]).bool()
     start, stop = unary[0, 0], unary[0, 1]
     ends: dict[str, Any] = {"mask": mask, "start": start, "stop": stop}
-    a, b = (LinearChain(unary, transition, backend=backend, **ends) for backend in ("triton", "torch"))
+    a, b = (on(backend, unary, transition, **ends) for backend in ("triton", "torch"))
     for query in (lambda c: c.logsumexp(), lambda c: c.marginals(), lambda c: c.topk(2)):
         assert_close(query(a), query(b))
 
@@ -144,10 +145,9 @@ def test_what_is_out_of_range_is_not_read() -> None:
     """Lengths count as the nearest that there are, and labels that are no state give NaN."""
     unary, transition, _ = random_chains(2, 3, 2)
     lengths = torch.tensor([0, 9]), torch.tensor([1, 3])
-    options: dict[str, Any] = {"backend": "triton", "validate_args": False}
-    wrong, right = (LinearChain(unary, transition, own, **options) for own in lengths)
+    wrong, right = (on("triton", unary, transition, own, validate_args=False) for own in lengths)
     assert_close(wrong.logsumexp(), right.logsumexp())
-    score = right.score(torch.tensor([[0, 0, 0], [0, 2, 0]]))
+    score = right.score(torch.tensor([[0, 0, 0], [0, 2, 0]]).to(DEVICE))
     assert score.isnan().tolist() == [False, True]
 
 
@@ -157,6 +157,7 @@ def test_results_are_deterministic() -> None:
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
+@needs_interpreter
 @pytest.mark.parametrize("loss", [StructuralHinge.crf(), StructuralHinge(), StructuralHinge(Entropy(0.5))], ids=str)
 def test_a_loss_launches_four_kernels(loss: StructuralHinge) -> None:
     unary, transition, lengths = random_chains(2, 3, 4)
@@ -167,10 +168,11 @@ def test_a_loss_launches_four_kernels(loss: StructuralHinge) -> None:
     assert 3 <= traffic.launches <= 4
 
 
+@needs_interpreter
 def test_bytes_of_a_log_partition() -> None:
     """Of a sequence of 512 positions and 32 states, forward and backward: 3 times inputs and gradients at most."""
     unary, transition = torch.randn(1, 512, 32, requires_grad=True), torch.randn(32, 32, requires_grad=True)
     with counted() as traffic:
-        LinearChain(unary, transition, backend="triton").logsumexp().backward()
+        on("triton", unary, transition).logsumexp().backward()
     arguments = sum(2 * tensor.nbytes for tensor in (unary, transition))
     assert arguments < traffic.bytes <= 3 * arguments

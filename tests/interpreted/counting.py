@@ -1,12 +1,19 @@
-"""Launches of kernels, and the bytes that they load and store, counted in the interpreter."""
+"""Where kernels are tested; their launches, and the bytes that they load and store, counted in the interpreter."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
+import pytest
 from triton.runtime.interpreter import GridExecutor, InterpreterBuilder
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+DEVICE = "cpu" if INTERPRETED else "cuda"
+
+needs_interpreter = pytest.mark.skipif(not INTERPRETED, reason="counts what the interpreter does")
 
 
 @dataclass

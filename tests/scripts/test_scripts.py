@@ -13,6 +13,7 @@ import torch
 from script_modules import load
 from small_tasks import write_pairs
 
+from structsmooth.compiled.gpu import HAS_TRITON
 from structsmooth.tasks.alignment.data import SentencePair
 from structsmooth.tasks.alignment.features import GROUPS
 from structsmooth.tasks.alignment.lexicon import Lexicon
@@ -239,6 +240,23 @@ def test_benchmark_chain_generates_what_it_says():
     assert (problem.n, problem.states, problem.features) == (6, 3, 50)
     assert problem.sequences.lengths.tolist() == [5] * 6
     assert problem.sequences.token_offsets.diff().unique().tolist() == [4]
+
+
+@pytest.mark.skipif(not HAS_TRITON, reason="needs Triton, which comes with torch on Linux")
+def test_compile_kernels_has_all_of_them(capsys):
+    script = load("compile_kernels")
+    assert script.main(["--only", "output_kernels.score"]) == 0
+    table = rows(capsys.readouterr().out)
+    assert [(row["dtype"], row["sm"]) for row in table] == [
+        ("fp32", "80"),
+        ("fp32", "90"),
+        ("fp64", "80"),
+        ("fp64", "90"),
+    ]
+    assert all(int(row["registers"]) > 0 and row["spilled bytes"] == "0" for row in table)
+    functions = [own for module in script.MODULES for own in vars(module).values()]
+    launched = {id(own) for own in functions if getattr(own, "do_not_specialize", None)}  # not by other kernels
+    assert launched == {id(case.kernel) for case in script.cases()}
 
 
 @pytest.mark.filterwarnings("ignore:where received a uint8 condition tensor:UserWarning")  # of pytorch-crf
