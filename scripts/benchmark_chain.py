@@ -25,6 +25,7 @@ from rich.progress import track
 from structsmooth import L2, SparseChainProblem, SparseSequences
 from structsmooth.solvers import DualIterate
 from structsmooth.solvers.bcfw import steps as bcfw
+from structsmooth.solvers.svrg import steps as svrg
 from structsmooth.tasks import NER
 
 _SWEEPS = {
@@ -99,7 +100,7 @@ def measure(problem: SparseChainProblem, k: int, repeats: int) -> Timing:
     smoother, order = L2(_MU, k), torch.arange(problem.n)[:, None]
     settings: dict[str, Any] = {"step_size": 0.01, "lam": min(1.0, 10 / problem.n)}
     start = problem.full_pass(problem.start(), smoother)
-    snapshot = problem.full_pass(problem.svrg_epoch(start, order, **settings)[1], smoother)
+    snapshot = problem.full_pass(svrg.epoch(problem, start, order, **settings)[1], smoother)
     labels = DualIterate(problem.start(), problem.label_statistics(), torch.ones(problem.n, dtype=torch.float64))
     iterate, _ = bcfw.epoch(problem, labels, order[:, 0], lam=settings["lam"])
     times: dict[str, list[float]] = {name: [] for name in _COLUMNS}
@@ -107,7 +108,7 @@ def measure(problem: SparseChainProblem, k: int, repeats: int) -> Timing:
     for _ in range(repeats):
         order = torch.from_numpy(rng.permutation(problem.n))[:, None]
         started = time.process_time()
-        problem.svrg_epoch(snapshot, order, **settings)
+        svrg.epoch(problem, snapshot, order, **settings)
         times["step"].append(time.process_time() - started)
         started = time.process_time()
         bcfw.epoch(problem, iterate, order[:, 0], lam=settings["lam"])

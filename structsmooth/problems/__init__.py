@@ -2,11 +2,9 @@
 
 from structsmooth.problems.affine import Parts
 from structsmooth.problems.base import FullPass, Problem
-from structsmooth.problems.linear.ascent import SmoothedIterate
 from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.problems.linear.blocks import FeatureMap, Response, respond
 from structsmooth.problems.linear.chain import DenseChainProblem, SparseChainProblem
-from structsmooth.problems.linear.exponentiated import GibbsIterate
 from structsmooth.problems.linear.factor_graph import FactorGraphProblem
 from structsmooth.problems.linear.factor_graph.data import FactorGraphs
 from structsmooth.problems.linear.module import LinearModuleProblem
@@ -29,7 +27,6 @@ __all__ = [
     "FactorGraphs",
     "FeatureMap",
     "FullPass",
-    "GibbsIterate",
     "LinearModuleProblem",
     "LinearProblem",
     "LinearizedProblem",
@@ -43,7 +40,6 @@ __all__ = [
     "ProgramProblem",
     "Response",
     "ShiftedProblem",
-    "SmoothedIterate",
     "SparseChainProblem",
     "arcs_of",
     "behind_arcs",

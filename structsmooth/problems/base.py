@@ -10,7 +10,7 @@ from torch import Tensor
 
 from structsmooth import processes
 from structsmooth.problems.bounds import Bounds, clip
-from structsmooth.problems.sharding import Shard, mean, reduced, replicated, shared_mean
+from structsmooth.problems.sharding import Shard, mean, reduced, shared_mean
 from structsmooth.problems.weighting import WeightedExamples, times
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.structures.checks import numbered
@@ -51,7 +51,7 @@ class FullPass:
 class Problem(WeightedExamples, ABC):
     """A finite sum of n losses in a weight vector w: 1-D, ``dim`` long.
 
-    A problem owns the passes over the data, a solver the schedule. A subclass gives ``n``, ``dim``, ``start``,
+    A problem owns the data and the passes over it, a solver its steps. A subclass gives ``n``, ``dim``, ``start``,
     ``batch_losses`` and ``subset``. The passes below are plain torch; a subclass may override them by faster ones that
     give the same iterates, up to rounding and to ties between outputs. Every inference on one example adds one to
     ``oracle_calls``.
@@ -201,36 +201,6 @@ class Problem(WeightedExamples, ABC):
         _, gradient = self.batch_loss_and_grad(w, indices, snapshot.smoother)
         return gradient - self.batch_loss_and_grad(snapshot.weights, indices, snapshot.smoother)[1]
 
-    @replicated
-    def svrg_epoch(
-        self,
-        snapshot: FullPass,
-        order: Tensor,
-        *,
-        step_size: float,
-        lam: float,
-        kappa: float = 0.0,
-        center: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        """SVRG on F_μ(w) + (κ/2)‖w − center‖², from ``snapshot.weights`` (Johnson and Zhang 2013).
-
-        Returns the last iterate and the mean of all.
-
-        Args:
-            snapshot: a full pass of this problem; its weights are the start, its gradient the control variate.
-            order: indices of the examples of each step, [steps, b].
-            step_size: η.
-            lam: λ of the problem.
-            kappa: κ, the strength of the proximal term.
-            center: center of the proximal term, [dim].
-        """
-        w, total = snapshot.weights.clone(), torch.zeros_like(snapshot.weights)
-        drift = snapshot.gradient if center is None else snapshot.gradient - kappa * center
-        for batch in order:
-            w = w - step_size * (self.gradient_change(w, snapshot, batch) + drift + (lam + kappa) * w)
-            total += w
-        return w, total / len(order)
-
     def check_threads(self, count: int) -> None:
         """Refuse several threads for the steps of an epoch, which need compiled ones."""
         if count > 1:
@@ -238,38 +208,6 @@ class Problem(WeightedExamples, ABC):
                 f"threads must be 1 for a {type(self).__name__}, got {count}: only the steps of a SparseChainProblem "
                 "or a DenseChainProblem are compiled for several"
             )
-
-    @replicated
-    def sgd_epoch(
-        self,
-        w: Tensor,
-        order: Tensor,
-        *,
-        step_sizes: Tensor,
-        lam: float,
-        smoother: Smoother,
-        shares: Tensor,
-        threads: int = 1,
-    ) -> tuple[Tensor, Tensor]:
-        """Stochastic (sub)gradient steps; returns the last iterate and Σ_t shares[t] · w_t.
-
-        Args:
-            w: first iterate, [dim].
-            order: indices of the examples of each step, [steps, b].
-            step_sizes: step size of each step, float64 [steps].
-            lam: λ of the problem.
-            smoother: ``Max()`` for subgradients of the problem itself.
-            shares: weight of each iterate in the sum, float64 [steps].
-            threads: that make the steps at the same time, each without those that the others have not finished. Only
-                problems whose :meth:`check_threads` says so take more than one, for steps of one example.
-        """
-        Problem.check_threads(self, threads)  # these steps are plain torch, also where others are not
-        total = torch.zeros_like(w)
-        for batch, step_size, share in zip(order, step_sizes.tolist(), shares.tolist(), strict=True):
-            _, gradient = self.batch_loss_and_grad(w, batch, smoother)
-            w = (1 - step_size * lam) * w - step_size * gradient
-            total += share * w
-        return w, total
 
     def _losses(self, w: Tensor, indices: Tensor, smoother: Smoother) -> Tensor:
         self.oracle_calls += self.inferences(indices)

@@ -51,6 +51,13 @@ def conjugate(v: Tensor, bounds: Bounds | None) -> float:
     return float(v @ w) - float(w @ w) / 2
 
 
+def step_length(gain: float, curvature: float, longest: float = 1.0) -> float:
+    """The γ in [0, longest] where gain · γ − (curvature/2) γ² is largest, for a curvature ≥ 0."""
+    if gain <= 0:
+        return 0.0
+    return longest if gain >= longest * curvature else gain / curvature
+
+
 def line_search(rise: float, v: Tensor, direction: Tensor, longest: float, bounds: Bounds | None) -> float:
     """The γ in [0, longest] where the dual is largest along v + γ · direction.
 
@@ -64,8 +71,7 @@ def line_search(rise: float, v: Tensor, direction: Tensor, longest: float, bound
     if rise <= 0:
         return 0.0
     if bounds is None:
-        curvature = float(direction @ direction)
-        return longest if rise >= longest * curvature else rise / curvature
+        return step_length(rise, float(direction @ direction), longest)
     return _piecewise_search(rise, v, direction, longest, bounds)
 
 

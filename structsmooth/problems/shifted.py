@@ -81,26 +81,3 @@ class ShiftedProblem(DerivedProblem):
         # The scores of the origin are constants now, as costs are.
         cost = None if cost is None else cost + float(self.origin @ full.gradient)
         return replace(full, weights=full.weights - self.origin, expected_cost=cost)
-
-    def svrg_epoch(
-        self,
-        snapshot: FullPass,
-        order: Tensor,
-        *,
-        step_size: float,
-        lam: float,
-        kappa: float = 0.0,
-        center: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        """The epoch of the problem, with the regularizer (λ/2)‖w − c‖² as part of the proximal term."""
-        strength = lam + kappa
-        moved = self.origin if center is None or not strength else self.origin + kappa / strength * center
-        last, mean = self.problem.svrg_epoch(
-            replace(snapshot, weights=self.origin + snapshot.weights),
-            order,
-            step_size=step_size,
-            lam=0.0,
-            kappa=strength,
-            center=moved,
-        )
-        return last - self.origin, mean - self.origin

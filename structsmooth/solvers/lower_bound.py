@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from structsmooth.problems.bounds import step_length
 from structsmooth.solvers.state import State, empty
 
 
@@ -61,18 +62,11 @@ def best_mixture(costs: tuple[float, float], products: tuple[float, float, float
         return s * first + t * second - (s * s * own + 2 * s * t * mixed + t * t * other) / 2
 
     # The maxima of the sides, and that of the plane if it is inside.
-    along = _ratio(second - first + own - mixed, own - 2 * mixed + other)
-    mixtures = [(1 - along, along), (_ratio(first, own), 0.0), (0.0, _ratio(second, other))]
+    along = step_length(second - first + own - mixed, own - 2 * mixed + other)
+    mixtures = [(1 - along, along), (step_length(first, own), 0.0), (0.0, step_length(second, other))]
     determinant = own * other - mixed * mixed
     if determinant > 0:
         s, t = (first * other - second * mixed) / determinant, (second * own - first * mixed) / determinant
         if s > 0 and t > 0 and s + t < 1:
             mixtures.append((s, t))
     return max(mixtures, key=value)
-
-
-def _ratio(rise: float, curvature: float) -> float:
-    """The maximum of rise·t − ½ curvature·t² for t in [0, 1]."""
-    if rise <= 0:
-        return 0.0
-    return 1.0 if rise >= curvature else rise / curvature

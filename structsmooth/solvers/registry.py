@@ -11,19 +11,19 @@ from structsmooth.solvers.dual.cocoa import CoCoA
 from structsmooth.solvers.dual.cutting_plane import CuttingPlane
 from structsmooth.solvers.dual.dlpw import DLPW
 from structsmooth.solvers.dual.excessive_gap import ExcessiveGap
-from structsmooth.solvers.dual.exponentiated import ExponentiatedGradient
 from structsmooth.solvers.dual.extragradient import Extragradient
 from structsmooth.solvers.dual.frank_wolfe import FrankWolfe
 from structsmooth.solvers.dual.n_slack import NSlackCuttingPlane
 from structsmooth.solvers.dual.proximal import ProximalBCFW
-from structsmooth.solvers.dual.sdca import ProximalSDCA
 from structsmooth.solvers.dual.soft_bcfw import SoftBCFW
+from structsmooth.solvers.exponentiated import ExponentiatedGradient
 from structsmooth.solvers.primal.adam import Adam
 from structsmooth.solvers.primal.casimir import CasimirSVRG
 from structsmooth.solvers.primal.incremental import IncrementalProxLinear
-from structsmooth.solvers.primal.sgd import SGD
-from structsmooth.solvers.primal.svrg import SVRG
 from structsmooth.solvers.prox_linear import ProxLinear
+from structsmooth.solvers.sdca import ProximalSDCA
+from structsmooth.solvers.sgd import SGD
+from structsmooth.solvers.svrg import SVRG
 from structsmooth.spelling import suggestion
 
 SOLVERS: dict[str, type[Solver[Any]]] = {

@@ -29,6 +29,7 @@ from structsmooth import (
     WeightedHamming,
 )
 from structsmooth.problems import ShiftedProblem
+from structsmooth.solvers import sgd, svrg
 
 LAM, KAPPA = 0.3, 0.7
 EXACTLY = {"rtol": 0.0, "atol": 1e-10}
@@ -193,11 +194,12 @@ def test_epochs_are_those_of_plain_torch(problem: Problem, smoother: Smoother, s
     w, batches = weights(problem), order(problem, size=size)
     snapshot = problem.full_pass(w, smoother)
     proximal: dict[str, Any] = {"step_size": 0.02, "lam": LAM, "kappa": KAPPA, "center": weights(problem, 2)}
-    svrg = problem.svrg_epoch(snapshot, batches, **proximal)
-    assert_close(svrg, Problem.svrg_epoch(problem, snapshot, batches, **proximal), **EXACTLY)
+    expected = svrg.epoch.dispatch(object)(problem, snapshot, batches, **proximal)
+    assert_close(svrg.epoch(problem, snapshot, batches, **proximal), expected, **EXACTLY)
     t = torch.arange(1, len(batches) + 1, dtype=torch.float64)
-    sgd: dict[str, Any] = {"step_sizes": 0.1 / (t + 3), "lam": LAM, "smoother": smoother, "shares": t}
-    assert_close(problem.sgd_epoch(w, batches, **sgd), Problem.sgd_epoch(problem, w, batches, **sgd), **EXACTLY)
+    steps: dict[str, Any] = {"step_sizes": 0.1 / (t + 3), "lam": LAM, "smoother": smoother, "shares": t}
+    expected = sgd.epoch.dispatch(object)(problem, w, batches, **steps)
+    assert_close(sgd.epoch(problem, w, batches, **steps), expected, **EXACTLY)
 
 
 def test_copies_have_the_same_losses(problem: Problem) -> None:
@@ -234,8 +236,8 @@ def test_every_inference_counts(problem: Problem) -> None:
         (3, lambda: problem.batch_loss_and_grad(w, torch.tensor([0, 2, 2]), smoother)),
         (
             9,
-            lambda: problem.sgd_epoch(
-                w, order(problem), step_sizes=0.01 * ones, lam=0.1, smoother=smoother, shares=ones
+            lambda: sgd.epoch(
+                problem, w, order(problem), step_sizes=0.01 * ones, lam=0.1, smoother=smoother, shares=ones
             ),
         ),
     ):
@@ -249,8 +251,8 @@ def test_arguments_are_not_mutated(problem: Problem) -> None:
     full, ones = problem.full_pass(w, L2()), torch.ones(9, dtype=torch.float64)
     tensors = [w, center, batches, ones, full.weights, full.gradient]
     copies = [tensor.clone() for tensor in tensors]
-    problem.svrg_epoch(full, batches, step_size=0.1, lam=0.1, kappa=1.0, center=center)
-    problem.sgd_epoch(w, batches, step_sizes=0.1 * ones, lam=0.1, smoother=Max(), shares=ones)
+    svrg.epoch(problem, full, batches, step_size=0.1, lam=0.1, kappa=1.0, center=center)
+    sgd.epoch(problem, w, batches, step_sizes=0.1 * ones, lam=0.1, smoother=Max(), shares=ones)
     problem.gradient_change(center, full, torch.tensor([1, 2]))
     problem.loss(w)
     assert all(torch.equal(tensor, copy) for tensor, copy in zip(tensors, copies, strict=True))

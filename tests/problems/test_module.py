@@ -29,6 +29,7 @@ from structsmooth import (
     WeightedHamming,
 )
 from structsmooth.problems import LinearizedProblem, ShiftedProblem
+from structsmooth.solvers import svrg
 
 
 def dense_problem(sparse: SparseChainProblem, dtype: torch.dtype = torch.float64, batch_size: int = 2) -> ModuleProblem:
@@ -82,7 +83,7 @@ def test_linear_score_is_the_sparse_chain(smoother: Smoother, cost: Cost | None)
     assert full.expected_cost is None
     order = torch.tensor([[3], [0], [4], [1]])
     epochs = [
-        problem.svrg_epoch(full, order, step_size=0.1, lam=0.2, kappa=0.3, center=w / 2)
+        svrg.epoch(problem, full, order, step_size=0.1, lam=0.2, kappa=0.3, center=w / 2)
         for problem, full in ((dense, full), (sparse, expected))
     ]
     assert_close(*epochs, rtol=0, atol=1e-10)

@@ -10,6 +10,7 @@ from torch.testing import assert_close
 
 from structsmooth import L2, SVRG, CasimirSVRG, Entropy, LinearScore, Max, ModuleProblem, SparseChainProblem
 from structsmooth.problems import Problem, ShiftedProblem
+from structsmooth.solvers import svrg
 
 LAM, KAPPA = 0.2, 0.7
 
@@ -48,8 +49,8 @@ def test_epochs_are_those_of_plain_torch(problem: SparseChainProblem, center: bo
     shifted, z = ShiftedProblem(inner, origin), w / 3 if center else None
     order = torch.tensor([[3], [0], [4], [1], [0]])
     settings: dict[str, Any] = {"step_size": 0.1, "lam": LAM, "kappa": KAPPA if center else 0.0, "center": z}
-    epoch = shifted.svrg_epoch(shifted.full_pass(w, L2(0.7, 3)), order, **settings)
-    expected = Problem.svrg_epoch(shifted, Problem.full_pass(shifted, w, L2(0.7, 3)), order, **settings)
+    epoch = svrg.epoch(shifted, shifted.full_pass(w, L2(0.7, 3)), order, **settings)
+    expected = svrg.epoch.dispatch(object)(shifted, Problem.full_pass(shifted, w, L2(0.7, 3)), order, **settings)
     assert_close(epoch, expected, rtol=0, atol=1e-10)
 
 

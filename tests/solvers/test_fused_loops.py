@@ -6,32 +6,56 @@ PROBLEMS here, and a new loop one in LOOPS.
 
 from collections.abc import Callable, Iterator
 from dataclasses import is_dataclass, replace
+from functools import partial
 from itertools import product
 from typing import Any
 
 import pytest
 import torch
 from small_parsers import labelled_problem, pair_problem, row_problem
-from small_problems import random_dense_problem, random_problem
+from small_problems import random_dense_problem, random_problem, random_weights
+from solver_cases import crf
 from torch import Tensor
 from torch.testing import assert_close
 
-from structsmooth import LinearProblem, NormalizedHamming, Problem, ProgramProblem, WeightedHamming
+from structsmooth import (
+    L2,
+    Entropy,
+    ExponentiatedGradient,
+    LinearProblem,
+    Max,
+    NormalizedHamming,
+    Problem,
+    ProgramProblem,
+    WeightedHamming,
+)
+from structsmooth.problems import ShiftedProblem
 from structsmooth.problems.affine import flat
 from structsmooth.problems.linear.chain.problem import ChainProblem
-from structsmooth.solvers import Cache, DualIterate
+from structsmooth.solvers import Cache, DualIterate, sdca, sgd, svrg
 from structsmooth.solvers.bcfw import steps as bcfw
+from structsmooth.solvers.exponentiated import steps as exponentiated
+from structsmooth.solvers.sdca import SmoothedIterate
 
 LAM = 0.3
 CAPACITY = 3
+SMOOTHERS = [Max(), L2(0.7, 3), Entropy(0.5)]
+
+
+def weighted(problem: Problem) -> Problem:
+    """The problem with examples that do not count alike."""
+    return problem.weighted(torch.linspace(0.5, 3.0, problem.n, dtype=torch.float64))
+
 
 PROBLEMS: dict[type, list[Callable[[], Problem]]] = {
     ChainProblem: [
         lambda: random_problem(cost=NormalizedHamming()),
         lambda: random_problem(cost=WeightedHamming((1.0, 2.0, 0.5)), seed=1),
-        lambda: random_problem(seed=2).weighted(torch.arange(1.0, 8.0, dtype=torch.float64)),
+        lambda: weighted(random_problem(seed=2)),
         random_dense_problem,
+        crf,
     ],
+    ShiftedProblem: [lambda: ShiftedProblem(random_problem(), 0.3 * random_weights(random_problem()))],
     ProgramProblem: [pair_problem, row_problem, labelled_problem],
 }
 
@@ -83,7 +107,57 @@ def frank_wolfe_calls(problem: LinearProblem, generator: torch.Generator) -> Ite
         yield (point, order), {"lam": LAM, "steps": kind, "cache": cache, "shares": shares}
 
 
-LOOPS: dict[Any, Callable[[Any, torch.Generator], Iterator[Call]]] = {bcfw.epoch: frank_wolfe_calls}
+def exponentiated_calls(problem: LinearProblem, generator: torch.Generator) -> Iterator[Call]:
+    """From the start of runs, with several steps on each block, some of which are made again."""
+    for lam, shrink in ((0.02, 0.9), (0.5, 1.0)):
+        start = ExponentiatedGradient().first_state(problem, lam, None, 0).point
+        order = torch.randint(problem.n, (4 * problem.n,), generator=generator)
+        taus = torch.rand(len(order), generator=generator, dtype=torch.float64)
+        yield (start, order, taus), {"lam": lam, "shrink": shrink}
+
+
+def ascent_calls(problem: LinearProblem, generator: torch.Generator) -> Iterator[Call]:
+    """From random convex combinations of outputs, under all smoothers."""
+    for smoother in SMOOTHERS:
+        start = random_iterate(problem, generator)
+        surplus = 0.01 * torch.rand(problem.blocks, generator=generator, dtype=torch.float64)
+        point = SmoothedIterate(start.weights, start.statistics, surplus)
+        yield (point, numbers(problem, generator, problem.n)), {"lam": LAM, "smoother": smoother}
+
+
+def random_steps(problem: Problem, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Weights and examples of steps, many of which occur several times."""
+    w = torch.randn(problem.dim, generator=generator, dtype=torch.float64)
+    return w, torch.randint(problem.n, (24, 1), generator=generator)
+
+
+def svrg_calls(problem: Problem, generator: torch.Generator) -> Iterator[Call]:
+    """With and without proximal term and regularizer, short steps and long ones."""
+    terms = [(0.1, 0, 0), (0.1, 0.3, 0), (0.1, 0, 0.7), (0.1, 1e-13, 0), (0.6, 0.3, 0.7), (0.99, 1, 0)]
+    for smoother, (size, lam, kappa) in product(SMOOTHERS[1:], terms):
+        (w, order), center = random_steps(problem, generator), problem.start() - 0.5
+        settings = {"step_size": size, "lam": lam, "kappa": kappa, "center": center if kappa else None}
+        yield (problem.full_pass(w, smoother), order), settings
+
+
+def sgd_calls(problem: Problem, generator: torch.Generator) -> Iterator[Call]:
+    """Schedules of which some forget the start, turn it round, or shrink weights to almost nothing every few steps."""
+    t = torch.arange(1, 25, dtype=torch.float64)
+    schedules = [0.05 + 0 * t, 1 / (t + 3), 1 / t, 2.5 / t, 0.99 + 0 * t]
+    for smoother, lam, sizes, shares in product(SMOOTHERS[:2], (0.0, 0.1, 1.0), schedules, (t, 0 * t)):
+        if smoother == Max() and sizes[0] > 0.5:
+            continue  # without the start, weights are sums of few equal terms, and outputs have the same score
+        settings = {"step_sizes": sizes / (lam or 1), "lam": lam, "smoother": smoother, "shares": shares}
+        yield random_steps(problem, generator), settings
+
+
+LOOPS: dict[Any, Callable[[Any, torch.Generator], Iterator[Call]]] = {
+    bcfw.epoch: frank_wolfe_calls,
+    exponentiated.epoch: exponentiated_calls,
+    sdca.epoch: ascent_calls,
+    svrg.epoch: svrg_calls,
+    sgd.epoch: sgd_calls,
+}
 
 
 def registered() -> Iterator[Any]:
@@ -117,8 +191,11 @@ def test_iterates_are_those_of_the_plain_loop(loop: Any, kind: type, build: Call
         fused = loop(problem, *arguments, **settings)
         between = problem.oracle_calls
         plain = loop.registry[object](problem, *arguments, **settings)
-        assert between - start == problem.oracle_calls - between
-        assert_close([*tensors(fused)], [*tensors(plain)], rtol=0, atol=1e-10, msg=lambda m, s=settings: f"{s}: {m}")
+        made, expected = between - start, problem.oracle_calls - between
+        assert made == expected or (loop is svrg.epoch and made < expected)  # statistics of the snapshot may be stored
+        assert_close(
+            [*tensors(fused)], [*tensors(plain)], rtol=1e-10, atol=1e-10, msg=partial("{}: {}".format, settings)
+        )
         assert_close([own for own in tensors(arguments) if own is not None], before, rtol=0, atol=0)
         moved += not torch.equal(next(tensors(fused)), next(tensors(arguments)))
     assert moved > 0

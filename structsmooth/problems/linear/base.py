@@ -8,11 +8,9 @@ from torch import Tensor
 from structsmooth.problems.affine import AffineBatch, flat, inner, minus
 from structsmooth.problems.base import FullPass
 from structsmooth.problems.bounds import conjugate
-from structsmooth.problems.linear.ascent import SmoothedIterate, ascend
 from structsmooth.problems.linear.batches import BlockBatch
 from structsmooth.problems.linear.blocks import BlockProblem
-from structsmooth.problems.linear.exponentiated import ExponentiatedSteps, GibbsIterate, gibbs_near_labels
-from structsmooth.problems.sharding import mean_rows, reduced, replicated, rows
+from structsmooth.problems.sharding import mean_rows, reduced, rows
 from structsmooth.smoothing import Max, Smoother
 
 
@@ -139,59 +137,6 @@ class LinearProblem(BlockProblem):
         alphas = torch.zeros(self.blocks, capacity, dtype=torch.float64)
         alphas[:, 0] = 1
         return atoms if atoms.is_floating_point() else atoms.int(), alphas, alphas.int()
-
-    @replicated
-    def sdca_epoch(self, point: SmoothedIterate, order: Tensor, *, lam: float, smoother: Smoother) -> SmoothedIterate:
-        """Stochastic dual coordinate ascent on (1/n) Σ f_μ,i(w) + (λ/2)‖w − z‖² (Shalev-Shwartz and Zhang 2013).
-
-        A step takes a block i, calls the smoothed oracle, and moves the plane of the block, ⟨θ_i + ℓ_i, m_i⟩ + surplus,
-        towards the plane of the answer, by the exact line search for the lower bound on the optimum that all planes
-        give together. Without smoothing it is the step of block-coordinate Frank-Wolfe.
-
-        Args:
-            point: the start; its weights are z − (1/(λn)) Σ B_iᵀ(m_i − ν(y_i)) for any z.
-            order: the block of each step, int64 [steps].
-            lam: λ > 0 of the regularizer, with the strength of a proximal term if there is one.
-            smoother: of the losses.
-        """
-        point = SmoothedIterate(*(tensor.clone() for tensor in vars(point).values()))
-        for block in order.tolist():
-            ascend(self, point, block, lam, smoother)
-        return point
-
-    @replicated
-    def gibbs_near_labels(self, center: float) -> tuple[Tensor, Tensor, Tensor]:
-        """Gibbs distributions near the labels: log-potentials [size], statistics [size], log-partitions [blocks].
-
-        The log-potentials are ``center`` for each part of the labels, of the first kind of parts, and 0 elsewhere. One
-        call of the exp oracle on each block.
-        """
-        return gibbs_near_labels(self, center)
-
-    @replicated
-    def exponentiated_epoch(
-        self, point: GibbsIterate, order: Tensor, taus: Tensor, *, lam: float, shrink: float = 1.0
-    ) -> GibbsIterate:
-        """Exponentiated gradient steps on blocks, accelerated by extrapolation (Collins et al. 2008).
-
-        A step on block i begins at y = x + (τ/N)(z − x), where N is the number of blocks. By a call of the exp oracle,
-        z_i becomes the maximizer m of ⟨ℓ_i + B_i w_y, m⟩ + h H(m) − τ G_i²/(λn) KL(m ‖ z_i), and x becomes y plus τ
-        times the change of z. If ‖B_iᵀ(m − z_i)‖² > 2G_i² KL(m ‖ z_i), G_i² is doubled, and the step made again.
-
-        Args:
-            point: the start.
-            order: the block of each step, int64 [steps].
-            taus: τ of each step in (0, 1], float64 [steps]; 1 for no acceleration.
-            lam: λ > 0 of the problem.
-            shrink: factor of G_i² after a step.
-        """
-        point = GibbsIterate(*(tensor.clone() for tensor in vars(point).values()))
-        steps, shares = ExponentiatedSteps(self, lam, shrink), (1 - taus / self.blocks).cumprod(0)
-        for block, tau, share in zip(order.tolist(), taus.tolist(), shares.tolist(), strict=True):
-            steps.step(point, block, tau, share)
-        point.lead.mul_(share)
-        point.values[1] *= share
-        return point
 
     def _shared(self, values: Tensor) -> Tensor:
         """Values of all blocks [blocks], times the shares of their examples."""

@@ -5,9 +5,8 @@ from functools import singledispatch
 import torch
 from torch import Tensor
 
-from structsmooth.compiled.line_search import step_length
 from structsmooth.problems.affine import Parts, inner
-from structsmooth.problems.bounds import line_search
+from structsmooth.problems.bounds import line_search, step_length
 from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.solvers.bcfw.active_set import ActiveSet, Cache, Direction, DualIterate, Steps
 

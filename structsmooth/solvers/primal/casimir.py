@@ -8,11 +8,13 @@ import numpy as np
 from torch import Tensor
 
 from structsmooth.problems.base import FullPass, Problem
+from structsmooth.problems.sharding import agreed
 from structsmooth.smoothing import Smoother
 from structsmooth.solvers.checks import check_choices, check_positive
-from structsmooth.solvers.primal.svrg import SmoothedSolver, SmoothedState
 from structsmooth.solvers.state import empty
 from structsmooth.solvers.step_control import StepControl
+from structsmooth.solvers.svrg import SmoothedSolver, SmoothedState
+from structsmooth.solvers.svrg.steps import epoch as svrg_epoch
 
 
 class Level(NamedTuple):
@@ -224,9 +226,10 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
                 break
             state.epoch_start = self.epoch_objective(state, snapshot, lam)
             order = self.order(problem, rng)
-            _, weights = problem.svrg_epoch(
-                snapshot, order, step_size=step_size, lam=lam, kappa=level.kappa, center=center
+            result = svrg_epoch(
+                problem, snapshot, order, step_size=step_size, lam=lam, kappa=level.kappa, center=center
             )
+            _, weights = agreed(problem, result)
             state.passes += 1
         return weights
 

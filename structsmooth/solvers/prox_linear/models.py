@@ -15,9 +15,9 @@ from structsmooth.problems.base import FullPass, Problem
 from structsmooth.problems.shifted import ShiftedProblem
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.solvers.primal.gradient import GradientState
-from structsmooth.solvers.primal.svrg import SmoothedSolver
 from structsmooth.solvers.prox_linear.proximal_dual import BlockStatistics, ProximalDual, linearized
 from structsmooth.solvers.state import empty
+from structsmooth.solvers.svrg import SmoothedSolver
 
 
 @dataclass

@@ -15,7 +15,6 @@ from structsmooth.solvers.bcfw import BCFW
 from structsmooth.solvers.checks import check_choices, check_number, check_positive
 from structsmooth.solvers.primal.casimir import CasimirSVRG
 from structsmooth.solvers.primal.gradient import GradientSolver, first_weights
-from structsmooth.solvers.primal.svrg import SVRG, SmoothedSolver
 from structsmooth.solvers.prox_linear.models import (
     Candidate,
     DualModels,
@@ -26,6 +25,7 @@ from structsmooth.solvers.prox_linear.models import (
     objective,
 )
 from structsmooth.solvers.prox_linear.proximal_dual import BlockStatistics
+from structsmooth.solvers.svrg import SVRG, SmoothedSolver
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,9 @@ from structsmooth import (
     SparseChainProblem,
     Status,
 )
-from structsmooth.problems import SmoothedIterate
-from structsmooth.solvers import Cache, DualIterate
+from structsmooth.solvers import Cache, DualIterate, sdca, sgd, svrg
 from structsmooth.solvers.bcfw.steps import epoch, plain
+from structsmooth.solvers.sdca import SmoothedIterate
 
 LAM = 0.1
 EXACTLY = {"rtol": 0.0, "atol": 1e-10}
@@ -79,12 +79,12 @@ def test_primal_passes_are_the_default(problem: ChainProblem, smoother: Any) -> 
     assert full.smoothed_loss == pytest.approx(default.smoothed_loss, rel=0, abs=1e-10)
     assert_close(full.gradient, default.gradient, **EXACTLY)
     settings = {"step_size": 0.1, "lam": 0.3, "kappa": 0.7, "center": random_weights(problem, 2)}
-    expected = Problem.svrg_epoch(problem, full, order, **settings)
-    assert_close(problem.svrg_epoch(full, order, **settings), expected, **EXACTLY)
+    expected = svrg.epoch.dispatch(object)(problem, full, order, **settings)
+    assert_close(svrg.epoch(problem, full, order, **settings), expected, **EXACTLY)
     t = torch.arange(1, 25, dtype=torch.float64)
     settings = {"step_sizes": 1 / (t + 3), "lam": 0.3, "smoother": smoother, "shares": t}
-    expected = Problem.sgd_epoch(problem, w, order, **settings)
-    assert_close(problem.sgd_epoch(w, order, **settings), expected, rtol=1e-10, atol=1e-10)
+    expected = sgd.epoch.dispatch(object)(problem, w, order, **settings)
+    assert_close(sgd.epoch(problem, w, order, **settings), expected, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("steps", ["fw", "pairwise"])
@@ -106,8 +106,8 @@ def test_frank_wolfe_steps_are_the_default(problem: ChainProblem, steps: Any) ->
 def test_dual_ascent_is_the_default(problem: ChainProblem) -> None:
     point = SmoothedIterate(problem.start(), problem.label_statistics(), torch.zeros(problem.n).double())
     settings = {"lam": LAM, "smoother": Entropy(0.5)}
-    reached = problem.sdca_epoch(point, order_of(problem, 20), **settings)
-    expected = LinearProblem.sdca_epoch(problem, point, order_of(problem, 20), **settings)
+    reached = sdca.epoch(problem, point, order_of(problem, 20), **settings)
+    expected = sdca.epoch.dispatch(object)(problem, point, order_of(problem, 20), **settings)
     assert_close((reached.weights, reached.surplus), (expected.weights, expected.surplus), **EXACTLY)
 
 

@@ -16,6 +16,7 @@ from structsmooth import L2, SGD, SparseChainProblem, certify
 from structsmooth.cli.flags import parse_solvers
 from structsmooth.problems.sharding import Shard
 from structsmooth.smoothing import Entropy, Max, Smoother
+from structsmooth.solvers import sgd
 
 SEVERAL = SGD(threads=2)
 
@@ -41,8 +42,8 @@ def test_single_steps_are_those_of_one_thread(shrink: float, smoother: Smoother)
     w, one = random_weights(problem), torch.ones(1, dtype=torch.float64)
     for i in torch.arange(3 * problem.n) % problem.n:
         settings = {"step_sizes": 0.1 * one, "lam": 10 * shrink, "smoother": smoother, "shares": 0.3 * one}
-        alone, own_total = problem.sgd_epoch(w, i.view(1, 1), **settings)
-        w, total = problem.sgd_epoch(w, i.view(1, 1), threads=2, **settings)
+        alone, own_total = sgd.epoch(problem, w, i.view(1, 1), **settings)
+        w, total = sgd.epoch(problem, w, i.view(1, 1), threads=2, **settings)
         assert_close(w, alone, rtol=0, atol=1e-12)
         assert_close(total, own_total, rtol=0, atol=1e-12)
 
@@ -62,9 +63,9 @@ def test_no_thread_loses_what_another_adds(count: int, shrinks: list[float]) -> 
     shares = torch.rand(problem.n, generator=generator, dtype=torch.float64)
     settings = {"lam": lam, "step_sizes": step_sizes_of(shrinks, problem.n) / lam, "smoother": Max(), "shares": shares}
     start = random_weights(problem) / lam
-    alone, own_total = problem.sgd_epoch(start, order, **settings)
+    alone, own_total = sgd.epoch(problem, start, order, **settings)
     calls = problem.oracle_calls
-    shared, total = problem.sgd_epoch(start, order, threads=count, **settings)
+    shared, total = sgd.epoch(problem, start, order, threads=count, **settings)
     assert problem.oracle_calls == 2 * calls
     assert_close(lam * shared, lam * alone, rtol=0, atol=1e-9)
     assert_close(lam * total, lam * own_total, rtol=1e-9, atol=1e-9)
@@ -112,7 +113,8 @@ test_refuses = refusing(
             "threads must be 1 for a LinearModuleProblem, got 2: only the steps of a SparseChainProblem",
         ),
         "an epoch in plain torch": (
-            lambda: problem_of("classes").sgd_epoch(
+            lambda: sgd.epoch(
+                problem_of("classes"),
                 problem_of("classes").start(),
                 torch.tensor([[0]]),
                 step_sizes=torch.ones(1),

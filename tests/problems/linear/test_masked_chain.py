@@ -31,11 +31,12 @@ from structsmooth import (
     certify,
     transition_mask,
 )
-from structsmooth.problems.linear.ascent import SmoothedIterate
 from structsmooth.scores import TransitionMask
+from structsmooth.solvers import sdca, sgd, svrg
 from structsmooth.solvers.bcfw.active_set import DualIterate
 from structsmooth.solvers.bcfw.steps import epoch
-from structsmooth.solvers.bcfw.steps import plain as plain_epoch
+from structsmooth.solvers.exponentiated.steps import near_labels
+from structsmooth.solvers.sdca import SmoothedIterate
 
 EXACTLY, LAM, INF = {"rtol": 0.0, "atol": 1e-10}, 0.1, torch.inf
 TAGS = ["O", "B-A", "I-A", "E-A", "S-A"]
@@ -102,14 +103,19 @@ def test_stochastic_epochs_are_the_plain_ones(mask: str, smoother: Any) -> None:
     order, w = torch.tensor([[3], [0], [5], [3], [1], [2]]), 0.5 * random_weights(problem)
     snapshot = problem.full_pass(w, smoother)
     settings = {"step_size": 0.05, "lam": LAM, "kappa": 0.2, "center": 0.1 * w}
-    compiled, plain = (own.svrg_epoch(snapshot, order, **settings) for own in (problem, Plain(problem)))
+    compiled, plain = (steps(problem, snapshot, order, **settings) for steps in both(svrg.epoch))
     for a, b in zip(compiled, plain, strict=True):
         assert_close(a, b, **EXACTLY)
     rates = torch.full((len(order),), 0.05, dtype=torch.float64)
     settings = {"step_sizes": rates, "lam": LAM, "smoother": smoother, "shares": rates}
-    compiled, plain = (own.sgd_epoch(w, order, **settings) for own in (problem, Plain(problem)))
+    compiled, plain = (steps(problem, w, order, **settings) for steps in both(sgd.epoch))
     for a, b in zip(compiled, plain, strict=True):
         assert_close(a, b, **EXACTLY)
+
+
+def both(steps: Any) -> tuple[Any, Any]:
+    """The fused loop and the plain one."""
+    return steps, steps.dispatch(object)
 
 
 class Plain:
@@ -119,8 +125,7 @@ class Plain:
         self.problem = problem
 
     def __getattr__(self, name: str) -> Any:
-        kind = Problem if name in ("svrg_epoch", "sgd_epoch") else LinearProblem
-        return lambda *arguments, **settings: getattr(kind, name)(self.problem, *arguments, **settings)
+        return lambda *arguments, **settings: getattr(LinearProblem, name)(self.problem, *arguments, **settings)
 
 
 @every_mask
@@ -136,12 +141,12 @@ def test_dual_epochs_are_the_plain_ones(mask: str, smoother: Any) -> None:
         assert_close(own, plain, **EXACTLY)
     assert_close(v, Plain(problem).dual_weights(statistics, LAM), **EXACTLY)
     smoothed = SmoothedIterate(v, statistics, torch.zeros(problem.n, dtype=torch.float64))
-    compiled, plain = (p.sdca_epoch(smoothed, order, lam=LAM, smoother=smoother) for p in (problem, Plain(problem)))
+    compiled, plain = (steps(problem, smoothed, order, lam=LAM, smoother=smoother) for steps in both(sdca.epoch))
     for name in vars(compiled):
         assert_close(getattr(compiled, name), getattr(plain, name), **EXACTLY)
     point = DualIterate(v, problem.packed(statistics), torch.ones(problem.n, dtype=torch.float64))
     own, _ = epoch(problem, point, order, lam=LAM)
-    expected, _ = plain_epoch(problem, point, order, lam=LAM)
+    expected, _ = epoch.dispatch(object)(problem, point, order, lam=LAM)
     assert_close(own.weights, expected.weights, **EXACTLY)
     assert_close(problem.unpacked(own.statistics), problem.unpacked(expected.statistics), **EXACTLY)
 
@@ -149,7 +154,7 @@ def test_dual_epochs_are_the_plain_ones(mask: str, smoother: Any) -> None:
 @every_mask
 def test_gibbs_distributions_are_the_plain_ones(mask: str) -> None:
     problem = problem_of(mask)
-    found, expected = (p.gibbs_near_labels(2.0) for p in (problem, Plain(problem)))
+    found, expected = (steps(problem, 2.0) for steps in both(near_labels))
     for a, b in zip(found[1:], expected[1:], strict=True):  # log-potentials of what is forbidden differ
         assert_close(a, b, **EXACTLY)
 

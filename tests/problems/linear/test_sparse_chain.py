@@ -1,8 +1,8 @@
 """Compiled passes over sparse chains against enumeration and against the plain torch passes they replace."""
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -24,6 +24,7 @@ from structsmooth import (
     SparseSequences,
     WeightedHamming,
 )
+from structsmooth.solvers import sgd, svrg
 
 EXACTLY, CLOSE = {"rtol": 0.0, "atol": 1e-10}, {"rel": 0.0, "abs": 1e-10}  # of tensors, of numbers
 # More outputs than there are, too: with 100 the smaller examples have none left.
@@ -101,41 +102,8 @@ def test_svrg_epoch_is_the_default(smoother: Smoother, step_size: float, lam: fl
     for order in random_order(problem, 36).split(12):
         snapshot = problem.full_pass(w, smoother)
         settings = {"step_size": step_size, "lam": lam, "kappa": kappa, "center": center}
-        w, mean = problem.svrg_epoch(snapshot, order, **settings)
-        assert_close((w, mean), Problem.svrg_epoch(problem, snapshot, order, **settings), **EXACTLY)
-
-
-@pytest.mark.parametrize("smoother", [Max(), L2(0.7, 3)], ids=str)
-@pytest.mark.parametrize("averaging", [True, False])
-@pytest.mark.parametrize("lam", [0.0, 0.1, 1.0])
-@pytest.mark.parametrize(
-    "step_sizes",
-    [
-        pytest.param(lambda t, lam: 0.05 + 0 * t, id="constant"),
-        pytest.param(lambda t, lam: 1 / ((lam or 1) * (t + 3)), id="1/(lam (t + 3))"),
-        # A first step of 1/lam forgets the start; a longer one turns it round.
-        pytest.param(lambda t, lam: 1 / ((lam or 1) * t), id="1/(lam t)"),
-        pytest.param(lambda t, lam: 2.5 / ((lam or 1) * t), id="2.5/(lam t)"),
-        # Shrinks the weights to almost nothing every few steps.
-        pytest.param(lambda t, lam: 0.99 / (lam or 1) + 0 * t, id="vanishing"),
-    ],
-)
-def test_sgd_epoch_is_the_default(
-    smoother: Smoother, averaging: bool, lam: float, step_sizes: Callable[[Tensor, float], Tensor]
-) -> None:
-    problem = random_problem()
-    t = torch.arange(1, 25, dtype=torch.float64)
-    w, order = random_weights(problem), random_order(problem, len(t))
-    settings = {
-        "step_sizes": step_sizes(t, lam),
-        "lam": lam,
-        "smoother": smoother,
-        "shares": t if averaging else 0 * t,
-    }
-    last, total = problem.sgd_epoch(w, order, **settings)
-    expected, expected_total = Problem.sgd_epoch(problem, w, order, **settings)
-    assert_close(last, expected, rtol=1e-10, atol=1e-10)
-    assert_close(total, expected_total, rtol=1e-10, atol=1e-10)
+        w, mean = svrg.epoch(problem, snapshot, order, **settings)
+        assert_close((w, mean), svrg.epoch.dispatch(object)(problem, snapshot, order, **settings), **EXACTLY)
 
 
 @pytest.mark.parametrize("smoother", [Max(), L2(0.7, 3)], ids=str)
@@ -159,9 +127,9 @@ def test_steps_of_all_examples_are_gradient_descent() -> None:
         sgd = sgd - eta * (problem.loss_and_grad(sgd, smoother)[1] + lam * sgd)
     full, order = problem.full_pass(start, smoother), torch.arange(problem.n).expand(3, -1)
     proximal = {"kappa": kappa, "center": center}
-    assert_close(problem.svrg_epoch(full, order, step_size=eta, lam=lam, **proximal)[0], svrg, **EXACTLY)
+    assert_close(svrg.epoch(problem, full, order, step_size=eta, lam=lam, **proximal)[0], svrg, **EXACTLY)
     steps, shares = torch.tensor([eta] * 3, dtype=torch.float64), torch.tensor([0.0, 0.0, 2.0])
-    last, total = problem.sgd_epoch(start, order, step_sizes=steps, lam=lam, smoother=smoother, shares=shares)
+    last, total = sgd.epoch(problem, start, order, step_sizes=steps, lam=lam, smoother=smoother, shares=shares)
     assert_close(last, sgd, **EXACTLY)
     assert_close(total, 2 * sgd, **EXACTLY)
 
@@ -189,8 +157,8 @@ def test_restricted_problem_drops_the_attributes_that_do_not_occur(cost: Cost | 
     whole, small = subset.full_pass(w, L2(0.7, 3)), part.full_pass(weights, L2(0.7, 3))
     assert small.smoothed_loss == whole.smoothed_loss
     settings = {"step_size": 0.1, "lam": 0.3, "kappa": 0.7}
-    expected = problem.views(subset.svrg_epoch(whole, random_order(part, 9), center=0.5 * w, **settings)[1])
-    reached = part.views(part.svrg_epoch(small, random_order(part, 9), center=0.5 * weights, **settings)[1])
+    expected = problem.views(svrg.epoch(subset, whole, random_order(part, 9), center=0.5 * w, **settings)[1])
+    reached = part.views(svrg.epoch(part, small, random_order(part, 9), center=0.5 * weights, **settings)[1])
     assert_close(reached, (expected[0][used], *expected[1:]), **EXACTLY)
 
 
@@ -212,14 +180,14 @@ def test_every_inference_counts() -> None:
     full = problem.full_pass(w, smoother)
 
     def sgd(order: Tensor) -> object:
-        return problem.sgd_epoch(w, order, step_sizes=ones, lam=0.1, smoother=smoother, shares=ones)
+        return sgd.epoch(problem, w, order, step_sizes=ones, lam=0.1, smoother=smoother, shares=ones)
 
     for calls, run in [
         (5, lambda: problem.full_pass(w, smoother, with_loss=True)),
         (5, lambda: problem.loss(w)),
         (3, lambda: problem.batch_loss_and_grad(w, torch.tensor([0, 2, 2]), smoother)),
-        (7, lambda: problem.svrg_epoch(full, singles, step_size=0.1, lam=0.1)),
-        (2 * 2 * 7, lambda: problem.svrg_epoch(full, pairs, step_size=0.1, lam=0.1)),
+        (7, lambda: svrg.epoch(problem, full, singles, step_size=0.1, lam=0.1)),
+        (2 * 2 * 7, lambda: svrg.epoch(problem, full, pairs, step_size=0.1, lam=0.1)),
         (7, lambda: sgd(singles)),
         (2 * 7, lambda: sgd(pairs)),
         (0, lambda: problem.potentials(w, 0)),
@@ -237,8 +205,8 @@ def test_arguments_are_not_mutated() -> None:
     ones = torch.ones(9, dtype=torch.float64)
     tensors = [w, center, full.weights, full.gradient, full.node, full.edge, order, ones, problem.labels]
     copies = [tensor.clone() for tensor in tensors]
-    problem.svrg_epoch(full, order, step_size=0.1, lam=0.1, kappa=1.0, center=center)
-    problem.sgd_epoch(w, order, step_sizes=0.1 * ones, lam=0.1, smoother=Max(), shares=ones)
+    svrg.epoch(problem, full, order, step_size=0.1, lam=0.1, kappa=1.0, center=center)
+    sgd.epoch(problem, w, order, step_sizes=0.1 * ones, lam=0.1, smoother=Max(), shares=ones)
     problem.adjoint(problem.potentials(w, 0), 0)
     assert full.weights.data_ptr() != w.data_ptr()
     assert not w.requires_grad
@@ -337,13 +305,14 @@ def test_passes_refuse_what_would_corrupt_memory(
     assert problem.dim == D
     w, order, ones = problem.start(), torch.zeros(3, 1, dtype=torch.int64), torch.ones(3, dtype=torch.float64)
     snapshot = problem.full_pass(w, L2())
-    sgd = {"w": w, "order": order, "step_sizes": ones, "lam": 0.1, "smoother": L2(), "shares": ones}
-    svrg = {"snapshot": snapshot, "order": order, "step_size": 0.1, "lam": 0.1, "kappa": 0.1, "center": w}
-    assert len(problem.sgd_epoch(**sgd)[0]) == len(problem.svrg_epoch(**svrg)[0]) == D
-    passes = [(problem.full_pass, {"w": w, "smoother": L2()}), (problem.sgd_epoch, sgd), (problem.svrg_epoch, svrg)]
+    steps = {"w": w, "order": order, "step_sizes": ones, "lam": 0.1, "smoother": L2(), "shares": ones}
+    proximal = {"snapshot": snapshot, "order": order, "step_size": 0.1, "lam": 0.1, "kappa": 0.1, "center": w}
+    assert len(sgd.epoch(problem, **steps)[0]) == len(svrg.epoch(problem, **proximal)[0]) == D
+    passes = [(problem.full_pass, {"w": w, "smoother": L2()}), (partial(sgd.epoch, problem), steps)]
+    passes.append((partial(svrg.epoch, problem), proximal))
     calls = [(run, arguments | {argument: value}) for run, arguments in passes if argument in arguments]
     if hasattr(snapshot, argument):
-        calls.append((problem.svrg_epoch, svrg | {"snapshot": replace(snapshot, **{argument: value})}))
+        calls.append((partial(svrg.epoch, problem), proximal | {"snapshot": replace(snapshot, **{argument: value})}))
     assert calls
     for run, arguments in calls:
         with pytest.raises(error, match=message):
@@ -357,9 +326,9 @@ def test_arguments_with_gaps_and_gradients() -> None:
 
     def passes(w: Tensor, center: Tensor, order: Tensor, rates: Tensor) -> list[Tensor]:
         full = problem.full_pass(w, L2())
-        svrg = problem.svrg_epoch(full, order, step_size=0.1, lam=0.1, kappa=0.2, center=center)
-        sgd = problem.sgd_epoch(w, order, step_sizes=rates, lam=0.1, smoother=L2(), shares=rates)
-        return [full.gradient, full.weights, *svrg, *sgd]
+        ends = svrg.epoch(problem, full, order, step_size=0.1, lam=0.1, kappa=0.2, center=center)
+        sums = sgd.epoch(problem, w, order, step_sizes=rates, lam=0.1, smoother=L2(), shares=rates)
+        return [full.gradient, full.weights, *ends, *sums]
 
     def spread(tensor: Tensor) -> Tensor:
         """The same numbers, each with another one behind it."""
@@ -378,7 +347,7 @@ def test_arguments_with_gaps_and_gradients() -> None:
 def test_refuses_a_step_that_overshoots_the_regularizer(lam: float) -> None:
     problem = random_problem()
     with pytest.raises(ValueError, match=r"step_size \* \(lam \+ kappa\) must be in \[0, 1\)"):
-        problem.svrg_epoch(problem.full_pass(problem.start(), L2()), random_order(problem, 3), step_size=0.5, lam=lam)
+        svrg.epoch(problem, problem.full_pass(problem.start(), L2()), random_order(problem, 3), step_size=0.5, lam=lam)
 
 
 def test_refuses_an_unknown_smoother() -> None:

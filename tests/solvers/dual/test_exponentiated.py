@@ -20,11 +20,11 @@ from structsmooth import (
     Entropy,
     ExponentiatedGradient,
     LinearModuleProblem,
-    LinearProblem,
     ScoreModule,
     SparseChainProblem,
 )
-from structsmooth.problems import GibbsIterate
+from structsmooth.solvers import GibbsIterate
+from structsmooth.solvers.exponentiated.steps import epoch, near_labels
 
 Array = NDArray[np.float64]
 either = pytest.mark.parametrize("problem", [small_problem(), crf()], ids=["hinges", "likelihood"])
@@ -98,28 +98,10 @@ def test_iterates_are_those_on_all_outputs(problem: SparseChainProblem) -> None:
 
 
 @either
-@pytest.mark.parametrize("lam", [0.02, 0.5])
-def test_compiled_epoch_is_the_default(problem: SparseChainProblem, lam: float) -> None:
-    start = ExponentiatedGradient().first_state(problem, lam, None, 0).point
-    generator, calls = torch.Generator().manual_seed(1), problem.oracle_calls
-    order = torch.randint(problem.n, (4 * problem.n,), generator=generator)
-    taus = torch.rand(len(order), generator=generator, dtype=torch.float64)
-    compiled = problem.exponentiated_epoch(start, order, taus, lam=lam, shrink=0.9)
-    made, calls = problem.oracle_calls - calls, problem.oracle_calls
-    default = LinearProblem.exponentiated_epoch(problem, start, order, taus, lam=lam, shrink=0.9)
-    for name, value in vars(compiled).items():
-        assert_close(value, getattr(default, name), rtol=1e-10, atol=1e-10)
-    assert problem.oracle_calls - calls == made > len(order)  # some steps were made again
-    assert float(start.lead.abs().max()) == 0  # not in place
-
-
-@either
 def test_start_is_near_the_labels(problem: SparseChainProblem) -> None:
-    for compiled, default in zip(
-        problem.gibbs_near_labels(3.0), LinearProblem.gibbs_near_labels(problem, 3.0), strict=True
-    ):
+    for compiled, default in zip(near_labels(problem, 3.0), near_labels.dispatch(object)(problem, 3.0), strict=True):
         assert_close(compiled, default, rtol=0, atol=1e-10)
-    far, near = (problem.gibbs_near_labels(center)[1] for center in (0.5, 20.0))
+    far, near = (near_labels(problem, center)[1] for center in (0.5, 20.0))
     labels = problem.label_statistics()
     assert float((near - labels).abs().max()) < 1e-7 < float((far - labels).abs().max())
 
@@ -180,11 +162,13 @@ def test_acceleration_needs_fewer_passes() -> None:
 def test_a_fall_of_the_dual_makes_constants_last(monkeypatch: pytest.MonkeyPatch) -> None:
     problem, solver, asked = small_problem(), ExponentiatedGradient(gap_tolerance=0), []
 
-    def falling(point: GibbsIterate, *arguments: Any, lam: float, shrink: float) -> GibbsIterate:
+    def falling(
+        problem: SparseChainProblem, point: GibbsIterate, *arguments: Any, lam: float, shrink: float
+    ) -> GibbsIterate:
         asked.append(shrink)
         return replace(point, values=point.values - 1.0)
 
-    monkeypatch.setattr(problem, "exponentiated_epoch", falling)
+    monkeypatch.setattr("structsmooth.solvers.exponentiated.epoch", falling)
     history = solver.solve(problem, lam=LAM, passes=3).history
     assert asked == [0.95, 0.975, 0.9875]
     assert len(set(history.column("dual"))) == 1
@@ -237,8 +221,8 @@ def test_refuses_what_would_corrupt_memory() -> None:
     order, taus = torch.arange(problem.n), torch.ones(problem.n, dtype=torch.float64)
     for name in ("weights", "lead", "log_potentials", "statistics", "log_partitions", "curvatures", "values"):
         with pytest.raises(ValueError, match="must have shape"):
-            problem.exponentiated_epoch(replace(point, **{name: torch.zeros(3).double()}), order, taus, lam=LAM)
+            epoch(problem, replace(point, **{name: torch.zeros(3).double()}), order, taus, lam=LAM)
     with pytest.raises(ValueError, match="order must hold examples"):
-        problem.exponentiated_epoch(point, order + 1, taus, lam=LAM)
+        epoch(problem, point, order + 1, taus, lam=LAM)
     with pytest.raises(ValueError, match="taus must have shape"):
-        problem.exponentiated_epoch(point, order, taus[1:], lam=LAM)
+        epoch(problem, point, order, taus[1:], lam=LAM)

@@ -22,9 +22,10 @@ from structsmooth import (
     Smoother,
     SparseChainProblem,
 )
-from structsmooth.problems import SmoothedIterate
+from structsmooth.solvers import sdca
 from structsmooth.solvers.bcfw.steps import epoch
 from structsmooth.solvers.lower_bound import DualPoint
+from structsmooth.solvers.sdca import SmoothedIterate
 
 every_smoother = pytest.mark.parametrize("smoother", [Max(), L2(0.7, 3), L2(5.0, 100), Entropy(0.5)], ids=str)
 
@@ -47,8 +48,8 @@ def test_compiled_epoch_is_the_default(smoother: Smoother, lam: float) -> None:
     problem = random_problem()
     start, calls = from_labels(problem, 0.3 * random_weights(problem)), problem.oracle_calls
     order = torch.randint(problem.n, (4 * problem.n,), generator=torch.Generator().manual_seed(1))
-    compiled = problem.sdca_epoch(start, order, lam=lam, smoother=smoother)
-    default = LinearProblem.sdca_epoch(problem, start, order, lam=lam, smoother=smoother)
+    compiled = sdca.epoch(problem, start, order, lam=lam, smoother=smoother)
+    default = sdca.epoch.dispatch(object)(problem, start, order, lam=lam, smoother=smoother)
     for name, value in vars(compiled).items():
         assert_close(value, getattr(default, name), rtol=0, atol=1e-10)
     assert_close(start.statistics, problem.label_statistics(), rtol=0, atol=0)  # not in place
@@ -62,7 +63,7 @@ def test_every_step_is_the_best_on_its_line(smoother: Smoother) -> None:
     center = 0.3 * random_weights(problem)
     point = from_labels(problem, center)
     for i in range(problem.n):
-        after = problem.sdca_epoch(point, torch.tensor([i]), lam=lam, smoother=smoother)
+        after = sdca.epoch(problem, point, torch.tensor([i]), lam=lam, smoother=smoother)
         expected = center + problem.dual_weights(after.statistics, lam)
         assert_close(after.weights, expected, rtol=0, atol=1e-10)
         values = [
@@ -79,7 +80,7 @@ def test_every_step_is_the_best_on_its_line(smoother: Smoother) -> None:
 def test_without_smoothing_steps_are_those_of_frank_wolfe() -> None:
     problem = small_problem()
     order = torch.randperm(problem.n, generator=torch.Generator().manual_seed(1))
-    ascent = problem.sdca_epoch(from_labels(problem, problem.start()), order, lam=LAM, smoother=Max())
+    ascent = sdca.epoch(problem, from_labels(problem, problem.start()), order, lam=LAM, smoother=Max())
     start = BCFW(steps="fw").first_state(problem, LAM, None, 0).point
     frank_wolfe, _ = epoch(problem, start, order, lam=LAM)
     assert_close(ascent.weights, frank_wolfe.weights, rtol=0, atol=1e-10)
@@ -173,9 +174,9 @@ def test_refuses_what_would_corrupt_memory() -> None:
     good, order = from_labels(problem, problem.start()), torch.arange(problem.n)
     for change in ({"weights": torch.zeros(3).double()}, {"surplus": torch.zeros(2).double()}):
         with pytest.raises(ValueError, match="must have shape"):
-            problem.sdca_epoch(replace(good, **change), order, lam=LAM, smoother=Max())
+            sdca.epoch(problem, replace(good, **change), order, lam=LAM, smoother=Max())
     with pytest.raises(ValueError, match="order must hold examples"):
-        problem.sdca_epoch(good, order + 1, lam=LAM, smoother=Max())
+        sdca.epoch(problem, good, order + 1, lam=LAM, smoother=Max())
 
 
 def test_without_regularizer_labels_that_can_be_separated_are() -> None:

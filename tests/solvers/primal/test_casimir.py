@@ -15,7 +15,7 @@ from torch.testing import assert_close
 
 from structsmooth import CasimirSVRG, Entropy, History, Problem, Smoother, SparseChainProblem, SparseSequences
 from structsmooth.problems import FullPass
-from structsmooth.solvers import Progress
+from structsmooth.solvers import Progress, svrg
 from structsmooth.solvers.primal.casimir import CasimirState
 
 GOLDEN = (math.sqrt(5) - 1) / 2
@@ -29,7 +29,7 @@ regularized = pytest.mark.parametrize("lam", [LAM, 0.0])
 
 @dataclass
 class Epoch:
-    """One call of ``svrg_epoch``."""
+    """One call of ``svrg.epoch``."""
 
     snapshot: FullPass
     kappa: float
@@ -53,18 +53,18 @@ class Trace:
 def trace(solver: CasimirSVRG, problem: Problem, lam: float, passes: int) -> Trace:
     states: list[CasimirState] = []
     epochs: list[Epoch] = []
-    svrg_epoch = problem.svrg_epoch
 
-    def spy(snapshot: FullPass, order: Tensor, **settings: object) -> Tensor:
+    def spy(problem: Problem, snapshot: FullPass, order: Tensor, **settings: object) -> tuple[Tensor, Tensor]:
         epochs.append(Epoch(snapshot, settings["kappa"], settings["center"]))
-        return svrg_epoch(snapshot, order, **settings)
+        return svrg.epoch(problem, snapshot, order, **settings)
 
     def callback(progress: Progress[CasimirState]) -> None:
         states.append(replace(progress.state))
 
-    problem.svrg_epoch = spy
     start = random_weights(problem) if isinstance(problem, SparseChainProblem) else None
-    history = solver.solve(problem, lam=lam, passes=passes, start=start, callbacks=[callback]).history
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("structsmooth.solvers.primal.casimir.svrg_epoch", spy)
+        history = solver.solve(problem, lam=lam, passes=passes, start=start, callbacks=[callback]).history
     assert len(epochs) == states[-1].passes, "a pass was undone: these tests want a small learning rate"
     return Trace(states, epochs, history)
 

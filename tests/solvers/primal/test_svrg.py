@@ -3,23 +3,24 @@
 import math
 from typing import Any
 
+import pytest
 import torch
 from solver_cases import LAM, small_problem
 from torch import Tensor
 
 from structsmooth import SVRG
+from structsmooth.solvers.svrg.steps import epoch
 
 
-def test_svrg_averages_epochs_by_powers_of_their_number() -> None:
+def test_svrg_averages_epochs_by_powers_of_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
     problem, means = small_problem(), []
-    svrg_epoch = problem.svrg_epoch
 
     def spy(*arguments: Any, **settings: Any) -> tuple[Tensor, Tensor]:
-        last, mean = svrg_epoch(*arguments, **settings)
+        last, mean = epoch(*arguments, **settings)
         means.append(mean)
         return last, mean
 
-    problem.svrg_epoch = spy
+    monkeypatch.setattr("structsmooth.solvers.svrg.epoch", spy)
     result = SVRG(learning_rate=0.05).solve(problem, lam=LAM, passes=5)
     weights = torch.tensor([math.perm(t + 11, 12) for t in range(1, 6)]).double()
     assert len(means) == 5

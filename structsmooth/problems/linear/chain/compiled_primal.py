@@ -11,7 +11,7 @@ from collections import namedtuple
 
 import numpy as np
 
-from structsmooth.compiled.atomic import add_atomically, take
+from structsmooth.compiled.atomic import add_atomically
 from structsmooth.compiled.jit import compiled, entry_point, inlined
 from structsmooth.problems.linear.chain.compiled_features import entries, entry
 from structsmooth.structures.chain.compiled import exponentiate, log_partition, marginals, top_k, viterbi
@@ -21,7 +21,6 @@ from structsmooth.structures.chain.compiled import exponentiate, log_partition, 
 #       transition_scale, the share of each example in means over all, and scores of what is forbidden [S + 2, S]: of
 #       transitions, first labels and last labels, FORBIDDEN or 0; without rows if nothing is forbidden
 #   smoothing: mu and k, the outputs of the top-K oracle (1: max), or 0 for the exp oracle
-#   decay: step size, shrink = 1 - c, and sums[g] = 1 + c + ... + c^(g-1)
 
 # Finite, so that its product with statistics, which are 0 there, is 0. No score of a weight comes near.
 FORBIDDEN = -1e30
@@ -231,20 +230,6 @@ def add_parts(first, length, data, node, edge, factor, out):
 
 
 @compiled
-def _add_parts_atomically(first, length, data, node, edge, factor, out):
-    """:func:`add_parts` while other threads do the same."""
-    features, _, _, _, transition_scale, _, _ = data
-    for t in range(length):
-        begin, end = entries(features, first + t)
-        for s in range(node.shape[1]):
-            if node[t, s] != 0.0:
-                for q in range(begin, end):
-                    r, value = entry(features, first + t, q)
-                    add_atomically(out, r, s, factor * value * node[t, s])
-    add_label_parts_atomically(length, node, edge, factor, transition_scale, out)
-
-
-@compiled
 def subtract_labels(first, length, labels, node, edge):
     """Statistics minus the parts of the labels."""
     for t in range(length):
@@ -282,112 +267,3 @@ def full_pass(data, weights, smoothing, node, edge, gradient):
             subtract_labels(first, length, labels, own, own_edge)
             add_parts(first, length, data, own, own_edge, share, gradient)
     return smoothed_loss, loss, cost
-
-
-@inlined
-def _catch_up(weights, drift, r, lag, step_size, shrink, sums):
-    """Apply ``lag`` dense steps w <- c w - step_size * drift to row r."""
-    power, shift = 1.0 - shrink * sums[lag], step_size * sums[lag]
-    for s in range(weights.shape[1]):
-        weights[r, s] = power * weights[r, s] - shift * drift[r, s]
-
-
-@entry_point
-def svrg_epoch(order, data, weights, drift, total, smoothing, node, edge, decay):
-    """SVRG steps w <- c w - step_size * (drift + B^T(statistics - stored statistics)), dense terms just in time.
-
-    Changes ``weights`` in place, and adds to ``total`` what the sparse terms contribute to the sum of the iterates.
-    """
-    features, sentence_offsets, _, _, _, of_examples, _ = data
-    step_size, shrink, sums = decay
-    (rows, states), n = weights.shape, of_examples.shape[0]
-    work = workspace(data, states, smoothing[1])
-    statistics, edge_statistics = work.node, work.edge[0]
-    seen = np.zeros(rows, np.int32)
-    for step in range(order.shape[0]):
-        i = order[step]
-        first, end = sentence_offsets[i], sentence_offsets[i + 1]
-        length = end - first
-        for token in range(first, end):
-            begin, stop = entries(features, token)
-            for q in range(begin, stop):
-                r, _ = entry(features, token, q)
-                lag = step - seen[r]
-                if lag > 0:
-                    _catch_up(weights, drift, r, lag, step_size, shrink, sums)
-                    seen[r] = step
-        for r in range(rows - states - 2, rows):
-            _catch_up(weights, drift, r, step - seen[r], step_size, shrink, sums)
-            seen[r] = step
-        potentials(i, data, weights, 1.0, work.unary, work.transition)
-        smoothed_max(work.transition, length, smoothing, work)
-        for t in range(length):
-            for s in range(states):
-                statistics[t, s] -= node[first + t, s]
-        for p in range(states):
-            for s in range(states):
-                edge_statistics[p, s] -= edge[i, p, s]
-        own_step = step_size * n * of_examples[i]
-        # The next dense step will shrink these terms, which it should not.
-        add_parts(first, length, data, statistics, edge_statistics, -own_step / (1.0 - shrink), weights)
-        # They live on, shrinking, in all iterates to come.
-        remaining = order.shape[0] - step
-        add_parts(first, length, data, statistics, edge_statistics, -own_step * sums[remaining], total)
-    for r in range(rows):
-        _catch_up(weights, drift, r, order.shape[0] - seen[r], step_size, shrink, sums)
-
-
-@entry_point
-def sgd_epoch(order, data, weights, total, smoothing, lam, steps, shares):
-    """Stochastic (sub)gradient steps w <- (1 - steps[t] lam) w - steps[t] n share B^T(statistics - labels), in place.
-
-    ``total`` (zero on entry) becomes the sum of shares[t] times the iterate after step t. The weights are kept as
-    scale * v, so that shrinking is free; ``total`` is corrected by what each step adds to v.
-    """
-    _, sentence_offsets, labels, _, _, of_examples, _ = data
-    work, n = workspace(data, weights.shape[1], smoothing[1]), of_examples.shape[0]
-    scale, weight = 1.0, 0.0
-    for step in range(order.shape[0]):
-        i = order[step]
-        first = sentence_offsets[i]
-        length = sentence_offsets[i + 1] - first
-        potentials(i, data, weights, scale, work.unary, work.transition)
-        smoothed_max(work.transition, length, smoothing, work)
-        subtract_labels(first, length, labels, work.node, work.edge[0])
-        scale *= 1.0 - steps[step] * lam
-        if abs(scale) < 1e-3:  # smaller scales would cost the total its digits
-            total[:] += weight * weights
-            weights[:] *= scale
-            scale, weight = 1.0, 0.0
-        factor = -steps[step] * n * of_examples[i] / scale
-        add_parts(first, length, data, work.node, work.edge[0], factor, weights)
-        if shares[step] != 0.0 or weight != 0.0:
-            add_parts(first, length, data, work.node, work.edge[0], -weight * factor, total)
-            weight += shares[step] * scale
-    total[:] += weight * weights
-    weights[:] *= scale
-
-
-@entry_point
-def shared_sgd_epoch(order, data, weights, total, smoothing, scales, changes, remaining, queue):
-    """Steps of :func:`sgd_epoch` that several threads make at the same time, each the next one that is left.
-
-    The weights stay as v, and nothing but ``queue`` [1], the number of steps taken, says which step comes next: step t
-    sees scales[t] * v, adds changes[t] * B^T(statistics - labels) to v, and remaining[t] times that to ``total``.
-    """
-    _, sentence_offsets, labels, _, _, of_examples, _ = data
-    work, n = workspace(data, weights.shape[1], smoothing[1]), of_examples.shape[0]
-    for _ in range(order.shape[0]):
-        step = take(queue, 1)
-        if step >= order.shape[0]:
-            break
-        i = order[step]
-        first = sentence_offsets[i]
-        length = sentence_offsets[i + 1] - first
-        potentials(i, data, weights, scales[step], work.unary, work.transition)
-        smoothed_max(work.transition, length, smoothing, work)
-        subtract_labels(first, length, labels, work.node, work.edge[0])
-        change = changes[step] * n * of_examples[i]
-        _add_parts_atomically(first, length, data, work.node, work.edge[0], change, weights)
-        if remaining[step] != 0.0:
-            _add_parts_atomically(first, length, data, work.node, work.edge[0], change * remaining[step], total)

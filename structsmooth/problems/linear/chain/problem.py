@@ -1,26 +1,34 @@
 """Linear chains over features of tokens, with compiled passes in the space of parts (CPU, float64)."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
-from typing import Any, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from structsmooth.compiled import threads
 from structsmooth.problems.base import FullPass
-from structsmooth.problems.linear.ascent import SmoothedIterate
-from structsmooth.problems.linear.chain import dual, primal
 from structsmooth.problems.linear.chain.blocks import ChainBlocks
 from structsmooth.problems.linear.chain.data import Part, smoothing, summed
 from structsmooth.problems.linear.chain.packed import packed, packed_labels
-from structsmooth.problems.linear.chain.primal import ChainPass
-from structsmooth.problems.linear.exponentiated import GibbsIterate, entropy_level
-from structsmooth.problems.sharding import mean, mean_rows, reduced, replicated, rows
+from structsmooth.problems.sharding import mean, mean_rows, reduced, rows
 from structsmooth.smoothing import Max, Smoother
 
 R = TypeVar("R")
 Means = tuple[float, float, float]
+
+
+@dataclass(frozen=True)
+class ChainPass(FullPass):
+    """A full pass that keeps the statistics of every example."""
+
+    node: Tensor = field(kw_only=True)
+    """Marginals of all tokens: [tokens, S]."""
+    edge: Tensor = field(kw_only=True)
+    """Marginals of neighbouring pairs, summed over each sequence: [n, S, S]."""
+
+    per_example = ("node", "edge")
 
 
 class ChainProblem(ChainBlocks):
@@ -105,28 +113,6 @@ class ChainProblem(ChainBlocks):
                 "take one process with more threads"
             )
 
-    @replicated
-    def sdca_epoch(self, point: SmoothedIterate, order: Tensor, **settings: Any) -> SmoothedIterate:
-        """The epoch of :meth:`LinearProblem.sdca_epoch`, compiled."""
-        point = dual.sdca_epoch(self.data, point, order, **settings)
-        self.oracle_calls += len(order)
-        return point
-
-    @replicated
-    def gibbs_near_labels(self, center: float) -> tuple[Tensor, Tensor, Tensor]:
-        """Those of :meth:`LinearProblem.gibbs_near_labels`, compiled."""
-        self.oracle_calls += self.n
-        return dual.gibbs_near_labels(self.data, center)
-
-    @replicated
-    def exponentiated_epoch(self, point: GibbsIterate, order: Tensor, taus: Tensor, **settings: Any) -> GibbsIterate:
-        """The epoch of :meth:`LinearProblem.exponentiated_epoch`, compiled where there are no bounds."""
-        if self.bounds is not None:
-            return super().exponentiated_epoch(point, order, taus, **settings)
-        point, calls = dual.exponentiated_epoch(self.data, point, order, taus, level=entropy_level(self), **settings)
-        self.oracle_calls += calls
-        return point
-
     @reduced(mean)
     def loss(self, w: Tensor, smoother: Smoother | None = None) -> float:
         """(1/n) Σ f_i(w), without the regularizer; under the problem's own smoother if none is given."""
@@ -164,27 +150,6 @@ class ChainProblem(ChainBlocks):
                 (loss, _, _), gradient = _pass_over(example, w, smoother, none, none[:, :, None], w)
                 self.oracle_calls += 1
                 yield w.new_tensor(loss), gradient
-
-    @replicated
-    def svrg_epoch(self, snapshot: FullPass, order: Tensor, **settings: Any) -> tuple[Tensor, Tensor]:
-        """The epoch of :meth:`Problem.svrg_epoch`, compiled for steps of one example."""
-        order = self.data.checked_order(order)
-        if order.shape[1] > 1 or not isinstance(snapshot, ChainPass):
-            return super().svrg_epoch(snapshot, order, **settings)
-        result = primal.svrg_epoch(self.data, snapshot, order[:, 0], **settings)
-        self.oracle_calls += len(order)
-        return result
-
-    @replicated
-    def sgd_epoch(self, w: Tensor, order: Tensor, **settings: Any) -> tuple[Tensor, Tensor]:
-        """The epoch of :meth:`Problem.sgd_epoch`, compiled for steps of one example."""
-        order, w = self.data.checked_order(order), self.data.checked_vector("w", w)
-        self.check_threads(settings.get("threads", 1))
-        if order.shape[1] > 1:
-            return super().sgd_epoch(w, order, **settings)
-        result = primal.sgd_epoch(self.data, w, order[:, 0], **settings)
-        self.oracle_calls += len(order)
-        return result
 
     def _passed(
         self, w: Tensor, smoother: Smoother, node: Tensor, edge: Tensor, gradient: Tensor

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from structsmooth.problems.affine import Parts
+from structsmooth.problems.bounds import step_length
 from structsmooth.problems.linear.factor_graph.data import FactorGraphs
 from structsmooth.problems.linear.factor_graph.point import SoftPoint
 from structsmooth.problems.linear.factor_graph.soft import LEAST_WEIGHT, SoftSteps, SoftValues, sample
@@ -196,10 +197,8 @@ class ModuleSoftDual:
         deltas, violation = own.with_multipliers(ends, rho).multipliers, change.disagreement(ends)
         direction = _adjoint(w, potentials, change) / scale
         rise = _inner(augmented, (change.nodes, change.edges)) - float((deltas * violation).sum())
-        if rise <= 0:
-            return
         curvature = scale * float(direction.double().square().sum()) + float(violation.square().sum()) / rho
-        size = 1.0 if rise >= curvature else rise / curvature
+        size = step_length(rise, curvature)
         nodes, edges = self._rows(i)
         point.nodes[nodes] += size * change.nodes
         point.edges[edges] += size * change.edges

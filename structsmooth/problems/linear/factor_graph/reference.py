@@ -9,6 +9,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from structsmooth.problems.bounds import step_length
 from structsmooth.problems.linear.factor_graph.point import SoftPoint, short_form
 from structsmooth.problems.linear.factor_graph.soft import LEAST_WEIGHT, SoftDual, SoftSteps
 
@@ -42,10 +43,7 @@ class Block:
             away, longest = self.corners[worst], float(self.room[worst])
         change = self.statistics @ (towards - away)
         gain, curvature = float(self.potentials @ change), float(self.norms @ change.square())
-        if gain <= 0:
-            return torch.zeros_like(self.own)
-        size = longest if gain >= longest * curvature else gain / curvature  # line search, lines 7 and 12
-        return size * (towards - away)
+        return step_length(gain, curvature, longest) * (towards - away)  # line search, lines 7 and 12
 
 
 @dataclass(frozen=True)

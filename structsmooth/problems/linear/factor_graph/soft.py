@@ -6,6 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from structsmooth.problems.bounds import step_length
 from structsmooth.problems.linear.factor_graph import FactorGraphProblem
 from structsmooth.problems.linear.factor_graph.data import FactorGraphs
 from structsmooth.problems.linear.factor_graph.passes import Agreeing, BinaryPasses, GeneralPasses, Scales, SoftPasses
@@ -165,9 +166,7 @@ class SoftDual:
 
 def largest_on_line(rise: float, curvature: float) -> float:
     """The largest value of rise · t − curvature · t²/2 for t in [0, 1]."""
-    if rise <= 0:
-        return 0.0
-    size = 1.0 if rise >= curvature else rise / curvature
+    size = step_length(rise, curvature)
     return rise * size - curvature * size**2 / 2
 
 

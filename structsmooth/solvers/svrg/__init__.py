@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from structsmooth.problems.base import FullPass, Problem
+from structsmooth.problems.sharding import agreed
 from structsmooth.smoothing import Smoother
 from structsmooth.solvers.averaging import newest_share
 from structsmooth.solvers.checks import check_positive
@@ -16,6 +17,8 @@ from structsmooth.solvers.primal.gradient import GradientSolver, GradientState
 from structsmooth.solvers.smoothing import SmoothingSolver
 from structsmooth.solvers.state import empty
 from structsmooth.solvers.step_control import StepControl
+from structsmooth.solvers.svrg import fused_chain  # noqa: F401 - it registers its loop
+from structsmooth.solvers.svrg.steps import epoch
 
 
 @dataclass
@@ -88,7 +91,7 @@ class SVRG(SmoothedSolver[SVRGState]):
         new.observe(snapshot, lam)
         new.epoch_start = self.epoch_objective(new, snapshot, lam)
         order = self.order(problem, rng)
-        new.iterate, mean = problem.svrg_epoch(snapshot, order, step_size=state.step_size, lam=lam)
+        new.iterate, mean = agreed(problem, epoch(problem, snapshot, order, step_size=state.step_size, lam=lam))
         new.weights = torch.lerp(state.weights, mean, newest_share(new.passes))
         return new
 

@@ -11,9 +11,11 @@ from torch import Tensor
 from structsmooth.problems.base import Problem
 from structsmooth.problems.bounds import conjugate
 from structsmooth.problems.linear.base import LinearProblem
-from structsmooth.problems.linear.exponentiated import GibbsIterate, entropy_level
+from structsmooth.problems.sharding import agreed
 from structsmooth.solvers.checks import check_positive
 from structsmooth.solvers.dual.base import DualSolver, checked_hinges_or_likelihood
+from structsmooth.solvers.exponentiated import fused_chain  # noqa: F401 - it registers its loop
+from structsmooth.solvers.exponentiated.steps import GibbsIterate, entropy_level, epoch, near_labels
 from structsmooth.solvers.state import State, empty
 
 # What a success takes off a constant, at first.
@@ -26,7 +28,7 @@ _FIRST = 1 / 256
 
 @dataclass
 class ExponentiatedGradientState(State):
-    """Adds the two points of the dual, described at :class:`~structsmooth.problems.GibbsIterate`.
+    """Adds the two points of the dual, described at :class:`~structsmooth.solvers.GibbsIterate`.
 
     ``weights`` are those of the point x, and ``dual`` is the best value of both points so far.
     """
@@ -106,7 +108,7 @@ class ExponentiatedGradient(DualSolver[ExponentiatedGradientState]):
         linear = self.linear(problem, lam)
         if start is not None:
             raise TypeError(f"start must be None, got {type(start).__name__}: runs start near the labels")
-        logs, statistics, log_partitions = linear.gibbs_near_labels(self.center)
+        logs, statistics, log_partitions = agreed(linear, near_labels(linear, self.center))
         entropy = float(log_partitions.sum() - logs @ statistics)
         value = linear.expected_cost(statistics) + entropy_level(linear) * entropy / linear.n
         weights = linear.dual_weights(statistics, lam)
@@ -130,7 +132,7 @@ class ExponentiatedGradient(DualSolver[ExponentiatedGradientState]):
         order = torch.from_numpy(rng.permutation(linear.blocks))
         taus, tau = self._taus(linear, lam, state)
         shrink = 1 - math.ldexp(_SHRINK, -state.falls)
-        point = linear.exponentiated_epoch(state.point, order, taus, lam=lam, shrink=shrink)
+        point = agreed(linear, epoch(linear, state.point, order, taus, lam=lam, shrink=shrink))
         new = _at(replace(state, passes=state.passes + 1, tau=tau), point, linear, lam)
         new.falls += _dual_ahead(new.point, linear, lam) < _dual_ahead(state.point, linear, lam)
         return new

@@ -1,12 +1,13 @@
-"""Exponentiated gradient steps on the blocks of a dual, in plain torch, for any linear problem with an exp oracle."""
+"""The steps of exponentiated gradient on blocks (Collins et al. 2008), for any linear problem with an exp oracle."""
 
 from dataclasses import dataclass
+from functools import singledispatch
 
 import torch
 from torch import Tensor
 
-from structsmooth.problems.affine import Parts, flat, inner, minus
-from structsmooth.problems.linear.blocks import BlockProblem
+from structsmooth.problems.affine import flat, inner, minus
+from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.smoothing import Entropy
 
 
@@ -35,22 +36,36 @@ class GibbsIterate:
     values: Tensor
 
 
-@dataclass(frozen=True)
-class ExponentiatedSteps:
-    """Steps on the blocks of an iterate; see :meth:`LinearProblem.exponentiated_epoch`."""
+@singledispatch
+def epoch(
+    problem: LinearProblem, point: GibbsIterate, order: Tensor, taus: Tensor, *, lam: float, shrink: float = 1.0
+) -> GibbsIterate:
+    """Makes steps of exponentiated gradient on blocks, accelerated by extrapolation (Collins et al. 2008).
 
-    problem: BlockProblem
-    lam: float
-    shrink: float
+    A step on block i begins at y = x + (τ/N)(z − x), where N is the number of blocks. By a call of the exp oracle,
+    z_i becomes the maximizer m of ⟨ℓ_i + B_i w_y, m⟩ + h H(m) − τ G_i²/(λn) KL(m ‖ z_i), and x becomes y plus τ
+    times the change of z. If ‖B_iᵀ(m − z_i)‖² > 2G_i² KL(m ‖ z_i), G_i² is doubled, and the step made again.
 
-    def step(self, point: GibbsIterate, block: int, tau: float, share: float) -> None:
-        """One step on a block, in place, with gradients at z + share · (x − z)."""
-        problem, scale = self.problem, -self.problem.block_share(block) / self.lam
-        own = problem.block_statistics(point.statistics, block)
+    This is the reference, in plain torch; faster loops for some kinds of problems are registered beside it.
+
+    Args:
+        problem: any linear problem with an exp oracle.
+        point: the start.
+        order: the block of each step, int64 [steps].
+        taus: τ of each step in (0, 1], float64 [steps]; 1 for no acceleration.
+        lam: λ > 0 of the problem.
+        shrink: factor of G_i² after a step.
+    """
+    point = GibbsIterate(*(tensor.clone() for tensor in vars(point).values()))
+    level, shares = entropy_level(problem), (1 - taus / problem.blocks).cumprod(0)
+    for block, tau, share in zip(order.tolist(), taus.tolist(), shares.tolist(), strict=True):
+        scale = -problem.block_share(block) / lam
+        own = problem.block_statistics(point.statistics, block)  # m_i; changed in place, as log-potentials are
         logs = problem.block_statistics(point.log_potentials, block)
         augmented = problem.augmented(problem.within_bounds(point.weights + share * point.lead), block)
-        level, curvature = entropy_level(problem), float(point.curvatures[block])
-        log_partition = float(point.log_partitions[block])
+
+        # Oracle, with a larger constant until the step is short enough for it.
+        curvature, log_partition = float(point.curvatures[block]), float(point.log_partitions[block])
         while True:
             c = -scale * tau * curvature
             towards = tuple((c * q + a) / (c + level) for q, a in zip(logs, augmented, strict=True))
@@ -63,10 +78,14 @@ class ExponentiatedSteps:
             if not square > 2 * curvature * (divergence + rounding):
                 break
             curvature *= 2
+
+        # Gain of the dual.
         gain = float(inner(problem.costs(block), change))
         if level > 0:
             entropy = new_partition - float(inner(towards, response.statistics))
             gain += level * (entropy - log_partition + float(inner(logs, own)))
+
+        # Update of both points: what the lead has is x − z over the share.
         momentum = (tau - 1) / share
         problem.feature_map.add_adjoint(change, block, scale, point.weights)
         problem.feature_map.add_adjoint(change, block, scale * momentum, point.lead)
@@ -74,24 +93,29 @@ class ExponentiatedSteps:
         for old, new in ((own, response.statistics), (logs, towards)):
             for a, b in zip(old, new, strict=True):
                 a.copy_(b)
-        point.log_partitions[block], point.curvatures[block] = new_partition, self.shrink * curvature
+        point.log_partitions[block], point.curvatures[block] = new_partition, shrink * curvature
+    point.lead.mul_(share)
+    point.values[1] *= share
+    return point
 
 
-def near_labels(problem: BlockProblem, block: int, center: float) -> Parts:
-    """Log-potentials: ``center`` for each part of the labels, of the first kind of parts, and 0 for all others."""
-    first, *rest = problem.label_parts(block)
-    return (center * (first > 0).to(first), *map(torch.zeros_like, rest))
+@singledispatch
+def near_labels(problem: LinearProblem, center: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Gibbs distributions near the labels: log-potentials [size], statistics [size], log-partitions [blocks].
 
-
-def gibbs_near_labels(problem: BlockProblem, center: float) -> tuple[Tensor, Tensor, Tensor]:
-    """See :meth:`LinearProblem.gibbs_near_labels`."""
-    logs = [near_labels(problem, block, center) for block in range(problem.blocks)]
+    The log-potentials are ``center`` for each part of the labels, of the first kind of parts, and 0 elsewhere. One
+    call of the exp oracle on each block.
+    """
+    logs = []
+    for block in range(problem.blocks):
+        first, *rest = problem.label_parts(block)
+        logs.append((center * (first > 0).to(first), *map(torch.zeros_like, rest)))
     responses = [problem.call(own, block, Entropy(1.0)) for block, own in enumerate(logs)]
     statistics = torch.cat([flat(response.statistics) for response in responses])
     return torch.cat([flat(own) for own in logs]), statistics, torch.stack([response.value for response in responses])
 
 
-def entropy_level(problem: BlockProblem) -> float:
+def entropy_level(problem: LinearProblem) -> float:
     """h of a problem whose smoother is ``Entropy(h)``; 0 for hinges."""
     return problem.smoother.mu if isinstance(problem.smoother, Entropy) else 0.0
 

@@ -128,7 +128,7 @@ def _inner(a, b, size):
 
 @entry_point
 def exponentiated_epoch(order, taus, shares, data, vectors, gibbs, curvatures, values, settings):
-    """Steps of ``LinearProblem.exponentiated_epoch``, in place; returns the number of oracle calls.
+    """Steps of exponentiated gradient, in place; returns the number of oracle calls.
 
     vectors: weights and lead; gibbs: log-potentials, statistics and log-partition functions; settings: lam, level of
     entropy, shrink and rounding.

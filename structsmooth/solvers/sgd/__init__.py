@@ -8,9 +8,12 @@ import torch
 from torch import Tensor
 
 from structsmooth.problems.base import Problem
+from structsmooth.problems.sharding import agreed
 from structsmooth.solvers.averaging import averaging_shares
 from structsmooth.solvers.checks import check_choices, check_number, check_positive
 from structsmooth.solvers.primal.gradient import GradientSolver, GradientState
+from structsmooth.solvers.sgd import fused_chain  # noqa: F401 - it registers its loop
+from structsmooth.solvers.sgd.steps import epoch
 from structsmooth.solvers.state import empty
 
 
@@ -80,7 +83,8 @@ class SGD(GradientSolver[SGDState]):
         order = self.order(problem, rng)
         t = torch.arange(state.steps + 1, state.steps + len(order) + 1, dtype=torch.float64)
         shares, old_share = averaging_shares(t, _DEGREES[self.schedule])
-        iterate, total = problem.sgd_epoch(
+        result = epoch(
+            problem,
             state.iterate,
             order,
             step_sizes=self.step_sizes(t, len(order), lam, state.step_size),
@@ -89,6 +93,7 @@ class SGD(GradientSolver[SGDState]):
             shares=shares,
             threads=self.threads,
         )
+        iterate, total = agreed(problem, result)
         weights = (old_share * state.weights).add_(total) if self.average else iterate
         return replace(state, weights=weights, iterate=iterate, steps=state.steps + len(order), passes=state.passes + 1)
 

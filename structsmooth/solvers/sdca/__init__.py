@@ -8,14 +8,16 @@ import torch
 from torch import Tensor
 
 from structsmooth.problems.base import Problem
-from structsmooth.problems.linear.ascent import SmoothedIterate
 from structsmooth.problems.linear.base import LinearProblem
+from structsmooth.problems.sharding import agreed
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.solvers.averaging import ONE_A_PASS, newest_share
 from structsmooth.solvers.checks import check_positive
 from structsmooth.solvers.dual.base import checked_linear
 from structsmooth.solvers.lower_bound import BoundedState, DualPoint
 from structsmooth.solvers.primal.gradient import few_losses, first_weights
+from structsmooth.solvers.sdca import fused_chain  # noqa: F401 - it registers its loop
+from structsmooth.solvers.sdca.steps import SmoothedIterate, epoch
 from structsmooth.solvers.smoothing import SmoothingSolver
 from structsmooth.solvers.state import empty
 
@@ -24,7 +26,7 @@ from structsmooth.solvers.state import empty
 class ProximalSDCAState(BoundedState):
     """After pass k; ``weights`` are w_k, or for hinges an average of the prox-centers up to it.
 
-    The point of the smoothed dual is described at :class:`~structsmooth.problems.linear.ascent.SmoothedIterate`.
+    The point of the smoothed dual is described at :class:`~structsmooth.solvers.sdca.steps.SmoothedIterate`.
     """
 
     mu: float = 0.0  # μ_k
@@ -101,7 +103,8 @@ class ProximalSDCA(SmoothingSolver[ProximalSDCAState]):
         pull, convexity = state.kappa * state.center, lam + state.kappa
         start = SmoothedIterate((pull - state.plane) / convexity, state.statistics, surplus)
         order = torch.from_numpy(rng.permutation(linear.blocks))
-        point = linear.sdca_epoch(start, order, lam=convexity, smoother=linear.surrogate(self.smoother(new)))
+        smoother = linear.surrogate(self.smoother(new))
+        point = agreed(linear, epoch(linear, start, order, lam=convexity, smoother=smoother))
         new.statistics, new.surplus, new.center = point.statistics, point.surplus, point.weights
         new.plane = pull - convexity * point.weights
         new.weights = torch.lerp(state.weights, new.center, newest_share(k, ONE_A_PASS)) if hinges else new.center

@@ -1,0 +1,57 @@
+"""Steps of dual coordinate ascent over linear chains, with the arrays of the compiled passes over them."""
+
+from structsmooth.compiled.jit import compiled, entry_point
+from structsmooth.problems.linear.chain.compiled_dual import (
+    add_gathered,
+    block,
+    gather,
+    gathered,
+    mean_score,
+    move,
+    squared_norm,
+)
+from structsmooth.problems.linear.chain.compiled_primal import potentials, smoothed_max, workspace
+
+
+@compiled
+def _smoothed_answer(transition, length, own, surplus, smoothing, work):
+    """One call of a smoothed oracle on the potentials in ``work.unary``; s - m goes to ``work.node`` and ``work.edge``.
+
+    Returns the gap of the own statistics m and their surplus, and the surplus of the answer s.
+    """
+    unary, node, edge = work.unary, work.node, work.edge[0]
+    states, mean = unary.shape[1], mean_score(transition, length, unary, own)
+    value, _ = smoothed_max(transition, length, smoothing, work)
+    rise, scale = 0.0, smoothing[0] if smoothing[1] == 0 else 1.0  # the exp oracle has divided its potentials
+    for t in range(length):
+        for s in range(states):
+            node[t, s] -= own[t, s]
+            rise += scale * unary[t, s] * node[t, s]
+    for p in range(states):
+        for s in range(states):
+            edge[p, s] -= own[length + p, s]
+            rise += transition[p, s] * edge[p, s]
+    return value - mean - surplus, value - mean - rise
+
+
+@entry_point
+def sdca_epoch(order, data, weights, statistics, surplus, smoothing, lam):
+    """Steps of stochastic dual coordinate ascent towards the answers of a smoothed oracle, in place."""
+    transition_scale, shares = data[4], data[5]
+    work = workspace(data, weights.shape[1], smoothing[1])
+    transition, node, edge = work.transition, work.node, work.edge[0]
+    slots, rows, sums = gathered(data, weights)
+    for step in range(order.shape[0]):
+        i = order[step]
+        first, length, own = block(i, data, statistics)
+        potentials(i, data, weights, 1.0, work.unary, transition)
+        gain, answered = _smoothed_answer(transition, length, own, surplus[i], smoothing, work)
+        if gain <= 0.0:
+            continue
+        count = gather(first, length, data, node, slots, rows, sums)
+        norm2 = squared_norm(count, length, sums, node, edge, transition_scale)
+        scale = shares[i] / lam
+        size = 1.0 if gain >= norm2 * scale else gain / (norm2 * scale)
+        add_gathered(count, length, rows, sums, node, edge, -size * scale, transition_scale, weights)
+        move(own, length, size, node, edge)
+        surplus[i] += size * (answered - surplus[i])

@@ -1,0 +1,83 @@
+"""Steps of SGD over linear chains; arrays are those of :mod:`structsmooth.problems.linear.chain.compiled_primal`."""
+
+from structsmooth.compiled.atomic import add_atomically, take
+from structsmooth.compiled.jit import compiled, entry_point
+from structsmooth.problems.linear.chain.compiled_features import entries, entry
+from structsmooth.problems.linear.chain.compiled_primal import (
+    add_label_parts_atomically,
+    add_parts,
+    potentials,
+    smoothed_max,
+    subtract_labels,
+    workspace,
+)
+
+
+@compiled
+def _add_parts_atomically(first, length, data, node, edge, factor, out):
+    """:func:`add_parts` while other threads do the same."""
+    features, _, _, _, transition_scale, _, _ = data
+    for t in range(length):
+        begin, end = entries(features, first + t)
+        for s in range(node.shape[1]):
+            if node[t, s] != 0.0:
+                for q in range(begin, end):
+                    r, value = entry(features, first + t, q)
+                    add_atomically(out, r, s, factor * value * node[t, s])
+    add_label_parts_atomically(length, node, edge, factor, transition_scale, out)
+
+
+@entry_point
+def sgd_epoch(order, data, weights, total, smoothing, lam, steps, shares):
+    """Stochastic (sub)gradient steps w <- (1 - steps[t] lam) w - steps[t] n share B^T(statistics - labels), in place.
+
+    ``total`` (zero on entry) becomes the sum of shares[t] times the iterate after step t. The weights are kept as
+    scale * v, so that shrinking is free; ``total`` is corrected by what each step adds to v.
+    """
+    _, sentence_offsets, labels, _, _, of_examples, _ = data
+    work, n = workspace(data, weights.shape[1], smoothing[1]), of_examples.shape[0]
+    scale, weight = 1.0, 0.0
+    for step in range(order.shape[0]):
+        i = order[step]
+        first = sentence_offsets[i]
+        length = sentence_offsets[i + 1] - first
+        potentials(i, data, weights, scale, work.unary, work.transition)
+        smoothed_max(work.transition, length, smoothing, work)
+        subtract_labels(first, length, labels, work.node, work.edge[0])
+        scale *= 1.0 - steps[step] * lam
+        if abs(scale) < 1e-3:  # smaller scales would cost the total its digits
+            total[:] += weight * weights
+            weights[:] *= scale
+            scale, weight = 1.0, 0.0
+        factor = -steps[step] * n * of_examples[i] / scale
+        add_parts(first, length, data, work.node, work.edge[0], factor, weights)
+        if shares[step] != 0.0 or weight != 0.0:
+            add_parts(first, length, data, work.node, work.edge[0], -weight * factor, total)
+            weight += shares[step] * scale
+    total[:] += weight * weights
+    weights[:] *= scale
+
+
+@entry_point
+def shared_sgd_epoch(order, data, weights, total, smoothing, scales, changes, remaining, queue):
+    """Steps of :func:`sgd_epoch` that several threads make at the same time, each the next one that is left.
+
+    The weights stay as v, and nothing but ``queue`` [1], the number of steps taken, says which step comes next: step t
+    sees scales[t] * v, adds changes[t] * B^T(statistics - labels) to v, and remaining[t] times that to ``total``.
+    """
+    _, sentence_offsets, labels, _, _, of_examples, _ = data
+    work, n = workspace(data, weights.shape[1], smoothing[1]), of_examples.shape[0]
+    for _ in range(order.shape[0]):
+        step = take(queue, 1)
+        if step >= order.shape[0]:
+            break
+        i = order[step]
+        first = sentence_offsets[i]
+        length = sentence_offsets[i + 1] - first
+        potentials(i, data, weights, scales[step], work.unary, work.transition)
+        smoothed_max(work.transition, length, smoothing, work)
+        subtract_labels(first, length, labels, work.node, work.edge[0])
+        change = changes[step] * n * of_examples[i]
+        _add_parts_atomically(first, length, data, work.node, work.edge[0], change, weights)
+        if remaining[step] != 0.0:
+            _add_parts_atomically(first, length, data, work.node, work.edge[0], change * remaining[step], total)
