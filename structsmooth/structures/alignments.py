@@ -32,7 +32,7 @@ class Alignment(DynamicProgram):
         lengths: lengths of both sequences, integers [B, 2] from 1 to T and from 1 to U; all if not given.
         offset: a score [B] of every output, which costs use; 0 if not given.
         validate_args: whether to check values too. Default: ``Structure.validate_args_default``.
-        backend: ``"compiled"`` (CPU only), ``"torch"``, or ``"auto"`` for the faster of the two.
+        backend: ``"compiled"`` (CPU only), ``"triton"`` (GPU only), ``"torch"``, or ``"auto"`` for the fastest.
 
     Raises:
         TypeError: a tensor of the wrong dtype.

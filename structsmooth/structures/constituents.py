@@ -31,7 +31,7 @@ class Constituents(DynamicProgram):
         binary: whether outputs are binary trees.
         offset: a score [B] of every output, which costs use; 0 if not given.
         validate_args: whether to check values too. Default: ``Structure.validate_args_default``.
-        backend: ``"compiled"`` (CPU only), ``"torch"``, or ``"auto"`` for the faster of the two.
+        backend: ``"compiled"`` (CPU only), ``"triton"`` (GPU only), ``"torch"``, or ``"auto"`` for the fastest.
 
     Raises:
         TypeError: a tensor of the wrong dtype.

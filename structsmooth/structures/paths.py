@@ -66,7 +66,7 @@ class Paths(DynamicProgram):
         graph: the graph, the same for all examples; -inf removes an edge from one of them.
         offset: a score [B] of every path, which costs use; 0 if not given.
         validate_args: whether to check values too. Default: ``Structure.validate_args_default``.
-        backend: ``"compiled"`` (CPU only), ``"torch"``, or ``"auto"`` for the faster of the two.
+        backend: ``"compiled"`` (CPU only), ``"triton"`` (GPU only), ``"torch"``, or ``"auto"`` for the fastest.
 
     Raises:
         TypeError: a tensor of the wrong dtype.

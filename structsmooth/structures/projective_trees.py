@@ -30,7 +30,7 @@ class ProjectiveTree(Dependencies, DynamicProgram):
         lengths: numbers of words [B], integers from 1 to n; all n if not given.
         single_root: whether exactly one word is a child of the root; if not, one or several.
         validate_args: whether to check values too. Default: ``Structure.validate_args_default``.
-        backend: ``"compiled"`` (CPU only), ``"torch"``, or ``"auto"`` for the faster of the two.
+        backend: ``"compiled"`` (CPU only), ``"triton"`` (GPU only), ``"torch"``, or ``"auto"`` for the fastest.
 
     Raises:
         TypeError: a tensor of the wrong dtype.

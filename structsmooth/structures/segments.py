@@ -36,7 +36,7 @@ class SemiMarkov(DynamicProgram):
         start: scores [S] or [B, S] of the first label of a sequence, which are added to its unary scores.
         stop: scores [S] or [B, S] of the last label.
         validate_args: whether to check values too. Default: ``Structure.validate_args_default``.
-        backend: ``"compiled"`` (CPU only), ``"torch"``, or ``"auto"`` for the faster of the two.
+        backend: ``"compiled"`` (CPU only), ``"triton"`` (GPU only), ``"torch"``, or ``"auto"`` for the fastest.
 
     Raises:
         TypeError: a tensor of the wrong dtype.

@@ -23,7 +23,7 @@ class Subset(DynamicProgram):
         size: the number of items in a subset, or the least and the largest number.
         lengths: numbers of items [B], integers from 1 to N; all N if not given.
         validate_args: whether to check values too. Default: ``Structure.validate_args_default``.
-        backend: ``"compiled"`` (CPU only), ``"torch"``, or ``"auto"`` for the faster of the two.
+        backend: ``"compiled"`` (CPU only), ``"triton"`` (GPU only), ``"torch"``, or ``"auto"`` for the fastest.
 
     Raises:
         TypeError: a tensor of the wrong dtype.

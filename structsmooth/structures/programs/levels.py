@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from structsmooth.structures.programs.program import constant, program_of
+from structsmooth.structures.programs.program import Program, kept_on_devices
 
 
 class Level(NamedTuple):
@@ -32,23 +32,11 @@ class Levels(NamedTuple):
     roots: Tensor  # places [R]
 
 
-@constant
-def levels_of(handle: int, device: torch.device) -> Levels:
-    """The tables of a program on a device, made once."""
-    program = program_of(handle)
-    made: dict[torch.device, Levels] = program.__dict__.setdefault("_levels", {})
-    if device not in made:
-        with torch.inference_mode(False):
-            made[device] = _made(handle, device)
-    return made[device]
-
-
-def _made(handle: int, device: torch.device) -> Levels:
-    program = program_of(handle)
+@kept_on_devices
+def levels_of(program: Program, device: torch.device) -> Levels:
+    """The tables of a program, which is given by its handle, on a device, made once."""
     rows, left, right, index = program.arrays
-    order = np.argsort(program.level, kind="stable")
-    place = np.zeros(program.nodes + 1, np.int64)  # that of a missing tail, the last, is 0
-    place[order] = 1 + np.arange(program.nodes)
+    order, place = program.by_level()
     sizes = np.diff(rows)
 
     def on_device(numbers: "np.typing.NDArray[np.int64]") -> Tensor:

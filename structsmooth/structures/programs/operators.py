@@ -42,22 +42,25 @@ def weighted_uses(weights: Tensor, used: Tensor, count: int) -> Tensor:
     return sums.scatter_add(1, used.flatten(1), weights.unsqueeze(2).expand(used.shape).flatten(1))[:, :count]
 
 
-def _like_top_k(scores: Tensor, which: Tensor, handle: int, k: int) -> tuple[Tensor, Tensor]:
+def like_top_k(scores: Tensor, which: Tensor, handle: int, k: int) -> tuple[Tensor, Tensor]:
+    """Empty values [B, k] and outputs [B, k, M]."""
     batch = len(scores)
     return scores.new_empty(batch, k), which.new_empty(batch, k, program_of(handle).longest)
 
 
-def _save_used(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+def save_used(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    """Keep the answer of the top-K oracle."""
     ctx.save_for_backward(*output)
     ctx.count = inputs[0].shape[1]
 
 
-def _top_k_backward(ctx: Any, grad: Tensor, _grad_used: Tensor) -> tuple[Tensor | None, ...]:
+def top_k_backward(ctx: Any, grad: Tensor, _grad_used: Tensor) -> tuple[Tensor | None, ...]:
+    """Gradients of the top-K oracle, which are weighted numbers of uses."""
     values, used = ctx.saved_tensors
     return weighted_uses(torch.where(values > -torch.inf, grad, 0.0), used, ctx.count), None, None, None
 
 
-@cpu_operator("program_top_k", _like_top_k, _top_k_backward, _save_used)
+@cpu_operator("program_top_k", like_top_k, top_k_backward, save_used)
 def top_k(scores: Tensor, which: Tensor, handle: int, k: int) -> tuple[Tensor, Tensor]:
     """Values [B, k] and outputs [B, k, M]."""
     from structsmooth.structures.programs import compiled  # numba loads with the first program

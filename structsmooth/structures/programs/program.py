@@ -4,10 +4,13 @@ import weakref
 from collections.abc import Callable
 from functools import lru_cache, wraps
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import torch
+
+T = TypeVar("T")
 
 Integers = npt.ArrayLike
 
@@ -84,6 +87,13 @@ class Program:
         level, visited, used = compiled.measure(self.arrays, self.scores)
         return level, int(visited[self.roots].max()), max(1, int(used[self.roots].max()))
 
+    def by_level(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Nodes [N] in the order of levels, and the place [N + 1] of each: 0 is that of a missing tail, the last."""
+        order = np.argsort(self.level, kind="stable")
+        place = np.zeros(self.nodes + 1, np.int64)
+        place[order] = 1 + np.arange(self.nodes)
+        return order, place
+
     def __repr__(self) -> str:
         return f"Program({self.nodes} nodes, {self.edges} edges, {self.scores} scores)"
 
@@ -104,6 +114,20 @@ def constant(function: Callable[..., Any]) -> Callable[..., Any]:
     """Mark a function, without loading ``torch.compile``, as one that this calls once with numbers, while it traces."""
     function._dynamo_marked_constant = True  # type: ignore[attr-defined]
     return function
+
+
+def kept_on_devices(make: Callable[[Program, torch.device], T]) -> Callable[[int, torch.device], T]:
+    """A function of handles and devices that makes something of a program once for each device."""
+
+    def kept(handle: int, device: torch.device) -> T:
+        program = program_of(handle)
+        made: dict[Any, T] = program.__dict__.setdefault("_made", {})
+        if (make, device) not in made:
+            with torch.inference_mode(False):
+                made[make, device] = make(program, device)
+        return made[make, device]
+
+    return constant(wraps(make)(kept))
 
 
 def cached_program(build: Callable[..., Program]) -> Callable[..., Program]:

@@ -11,7 +11,7 @@ from structsmooth.structures.operators import operator
 from structsmooth.structures.programs import reference
 from structsmooth.structures.programs.fused.tables import Tables, tables_of
 from structsmooth.structures.programs.levels import levels_of
-from structsmooth.structures.programs.operators import weighted_uses
+from structsmooth.structures.programs.operators import like_top_k, save_used, top_k_backward
 from structsmooth.structures.programs.program import program_of
 
 TILE = {"NODES": 16, "EDGES": 16, **launch(16 * 16 * 8, 16)}
@@ -116,28 +116,14 @@ def _pairs(k: int, device: torch.device) -> tuple[Tensor, Tensor]:
     return firsts, seconds
 
 
-def _like_top_k(scores: Tensor, which: Tensor, handle: int, k: int) -> tuple[Tensor, Tensor]:
-    return scores.new_empty(len(scores), k), which.new_empty(len(scores), k, program_of(handle).longest)
-
-
-def _save_used(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    ctx.save_for_backward(*output)
-    ctx.count = inputs[0].shape[1]
-
-
-def _top_k_backward(ctx: Any, grad: Tensor, _grad_used: Tensor) -> tuple[Tensor | None, ...]:
-    values, used = ctx.saved_tensors
-    return weighted_uses(torch.where(values > -torch.inf, grad, 0.0), used, ctx.count), None, None, None
-
-
-@operator("program_fused_top_k", _like_top_k, _top_k_backward, _save_used)
+@operator("program_fused_top_k", like_top_k, top_k_backward, save_used)
 def top_k(scores: Tensor, which: Tensor, handle: int, k: int) -> tuple[Tensor, Tensor]:
     """Values [B, k] and outputs [B, k, M]."""
     from structsmooth.structures.programs.fused import kernels
 
     t, roots, sizes = _rooted(which, handle)
     program, batch, scores = program_of(handle), len(scores), scores.contiguous()
-    out, used = _like_top_k(scores, which, handle, k)
+    out, used = like_top_k(scores, which, handle, k)
     used.fill_(program.scores)
     values = scores.new_empty(batch, program.nodes + 1, k)
     back, stack = (

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from structsmooth.structures.programs.program import constant, program_of
+from structsmooth.structures.programs.program import Program, kept_on_devices
 
 Array = npt.NDArray[Any]
 
@@ -28,23 +28,11 @@ class Tables(NamedTuple):
     places: Tensor  # int64 [R]: those of the roots
 
 
-@constant
-def tables_of(handle: int, device: torch.device) -> Tables:
-    """The tables of a program on a device, made once."""
-    program = program_of(handle)
-    made: dict[torch.device, Tables] = program.__dict__.setdefault("_tables", {})
-    if device not in made:
-        with torch.inference_mode(False):
-            made[device] = _made(handle, device)
-    return made[device]
-
-
-def _made(handle: int, device: torch.device) -> Tables:
-    program = program_of(handle)
+@kept_on_devices
+def tables_of(program: Program, device: torch.device) -> Tables:
+    """The tables of a program, which is given by its handle, on a device, made once."""
     rows, left, right, index = program.arrays
-    order = np.argsort(program.level, kind="stable")
-    place = np.zeros(program.nodes + 1, np.int64)  # that of a missing tail, the last, is 0
-    place[order] = 1 + np.arange(program.nodes)
+    order, place = program.by_level()
     head = place[np.repeat(np.arange(program.nodes), np.diff(rows))]
     by_head = np.argsort(head, kind="stable")
     head, first, second = head[by_head], place[left[by_head]], place[right[by_head]]
