@@ -30,7 +30,7 @@ class Experiment:
         >>> import torch
         >>> from structsmooth import BCFW, Hamming, LinearModuleProblem, LinearScore
         >>> data = [(torch.eye(2), torch.tensor([0, 1])), (torch.eye(2).flip(0), torch.tensor([1, 0]))]
-        >>> problem = LinearModuleProblem(LinearScore(2, 2), data, Hamming())
+        >>> problem = LinearModuleProblem(LinearScore(2, 2, torch.float32), data, Hamming())
         >>> result = Experiment(BCFW(), lam="1/n", passes=50).run(problem)
         >>> result.status.value
         'converged'
