@@ -1,4 +1,4 @@
-"""Layouts of files of tokens: what a line says in columns, in CoNLL-U and in lines of text, and how it is written."""
+"""Layouts of files of tokens: what a line says in columns and in CoNLL-U, and how it is written."""
 
 import re
 from abc import ABC, abstractmethod
@@ -10,7 +10,6 @@ from typing import Literal, TextIO, get_args
 
 from structsmooth.text.corpus import Corpus, Sentence, Token
 from structsmooth.text.schemes import split_tag
-from structsmooth.text.words import Splitter
 
 SEPARATOR, DOCUMENT, SKIPPED = -1, -2, -3
 """What a line without a token does: it ends a sentence, or a document, or nothing."""
@@ -138,34 +137,6 @@ class Universal(Layout):
             others = ", ".join(name for name in _UNIVERSAL if name != self._column)
             raise ValueError(f"the word {row[_WORD]!r} has no {self._column}: choose another column ({others})")
         return Token(row[_WORD], (), tag)
-
-
-class Text(Layout):
-    """Lines of text, each a sentence, whose words are split as ``splitter`` does."""
-
-    columns = 1
-
-    def __init__(self, splitter: Splitter) -> None:
-        self._splitter = splitter
-
-    def lines(self, block: bytes) -> Iterable[bytes]:
-        """The words of each line, and an empty line behind them."""
-        for line in super().lines(block):
-            for word in self._splitter.words(line.decode()):
-                yield word.encode()
-            yield b""
-
-    def complete(self, numbers: Sequence[int]) -> int:
-        """As many as there are separators."""
-        return sum(number == SEPARATOR for number in numbers)
-
-    def separates(self, row: Sequence[str]) -> bool:
-        """Every line is a sentence, so only blank ones stand between them."""
-        return not row
-
-    def parse(self, line: str) -> Token | int:
-        """A word."""
-        return Token(line) if line else SEPARATOR
 
 
 def is_universal(name: str, begin: bytes) -> bool:
