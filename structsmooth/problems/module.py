@@ -14,7 +14,7 @@ from structsmooth.problems.affine import AffineProblem, StatisticsPass
 from structsmooth.problems.base import FullPass, Problem
 from structsmooth.problems.derived import DerivedProblem
 from structsmooth.problems.linearized import LinearizedBatch
-from structsmooth.problems.sharding import Shard, of_examples, replicated, shared_mean
+from structsmooth.problems.sharding import Shard, agreed, of_examples, shared_mean
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.structures.base import PartCosts, Structure
 from structsmooth.structures.checks import require_count
@@ -87,10 +87,9 @@ class ModuleProblem(Problem):
         self.dim = require_count("number of trainable parameters", sum(p.numel() for p in self.parameters.values()))
         _check_module(module)
 
-    @replicated
     def start(self) -> Tensor:
         """The module's parameters as they are now: [dim]."""
-        return torch.cat([p.detach().flatten() for p in self.parameters.values()])
+        return agreed(self, torch.cat([p.detach().flatten() for p in self.parameters.values()]))
 
     def load(self, w: Tensor) -> None:
         """Write weights [dim] into the module's parameters."""

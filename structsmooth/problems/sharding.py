@@ -169,16 +169,6 @@ def agreed(problem: Shareable, result: T) -> T:
     return result if problem.shard is None else _from_first(result)
 
 
-def replicated(method: F) -> F:
-    """Decorate what every process does in full: all go on with the result of the first."""
-
-    @functools.wraps(method)
-    def same_everywhere(self: Shareable, *arguments: Any, **options: Any) -> Any:
-        return agreed(self, method(self, *arguments, **options))
-
-    return cast(F, same_everywhere)
-
-
 def of_examples(method: F) -> F:
     """Decorate ``method(indices, ...)`` that makes a problem over some examples.
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from structsmooth.problems.affine import AffineProblem, flat, shaped
 from structsmooth.problems.base import Problem
 from structsmooth.problems.module import LinearizedProblem, ModuleProblem
-from structsmooth.problems.sharding import Shard, replicated
+from structsmooth.problems.sharding import agreed
 from structsmooth.solvers.state import empty
 
 
@@ -79,11 +79,6 @@ class ProximalDual:
     examples: Sequence[Tensor]
 
     @property
-    def shard(self) -> Shard | None:
-        """That of the problem."""
-        return self.problem.shard
-
-    @property
     def convexity(self) -> float:
         """λ + 1/η."""
         return self.lam + 1 / self.step_size
@@ -104,13 +99,12 @@ class ProximalDual:
         value = constant + slope @ weights + self.regularizer(weights)
         return ProximalPoint(weights, value, value.new_tensor(torch.inf), blocks)
 
-    @replicated
     def ascend(self, point: ProximalPoint, rng: np.random.Generator) -> ProximalPoint:
         """One step on each block, in random order."""
         steps = _Steps(self, point)
         for i in rng.permutation(len(self.examples)):
             steps.step(i)
-        return steps.point()
+        return agreed(self.problem, steps.point())
 
     def gap(self, point: ProximalPoint) -> float:
         """The duality gap at the weights of a point, by one oracle call on each example."""
