@@ -121,17 +121,17 @@ def test_a_pass_without_statistics_is_the_same(smoother: Smoother) -> None:
 def test_steps_of_all_examples_are_gradient_descent() -> None:
     problem, smoother, lam, kappa, eta = random_problem(), L2(0.7, 3), 0.3, 0.7, 0.1
     start, center = random_weights(problem), random_weights(problem, 1)
-    svrg = sgd = start
+    v = w = start
     for _ in range(3):
-        svrg = svrg - eta * (problem.loss_and_grad(svrg, smoother)[1] + lam * svrg + kappa * (svrg - center))
-        sgd = sgd - eta * (problem.loss_and_grad(sgd, smoother)[1] + lam * sgd)
+        v = v - eta * (problem.loss_and_grad(v, smoother)[1] + lam * v + kappa * (v - center))
+        w = w - eta * (problem.loss_and_grad(w, smoother)[1] + lam * w)
     full, order = problem.full_pass(start, smoother), torch.arange(problem.n).expand(3, -1)
     proximal = {"kappa": kappa, "center": center}
-    assert_close(svrg.epoch(problem, full, order, step_size=eta, lam=lam, **proximal)[0], svrg, **EXACTLY)
+    assert_close(svrg.epoch(problem, full, order, step_size=eta, lam=lam, **proximal)[0], v, **EXACTLY)
     steps, shares = torch.tensor([eta] * 3, dtype=torch.float64), torch.tensor([0.0, 0.0, 2.0])
     last, total = sgd.epoch(problem, start, order, step_sizes=steps, lam=lam, smoother=smoother, shares=shares)
-    assert_close(last, sgd, **EXACTLY)
-    assert_close(total, 2 * sgd, **EXACTLY)
+    assert_close(last, w, **EXACTLY)
+    assert_close(total, 2 * w, **EXACTLY)
 
 
 def test_potentials_and_adjoint_are_adjoint() -> None:
@@ -179,7 +179,7 @@ def test_every_inference_counts() -> None:
     ones = torch.ones(7, dtype=torch.float64)
     full = problem.full_pass(w, smoother)
 
-    def sgd(order: Tensor) -> object:
+    def stepped(order: Tensor) -> object:
         return sgd.epoch(problem, w, order, step_sizes=ones, lam=0.1, smoother=smoother, shares=ones)
 
     for calls, run in [
@@ -188,8 +188,8 @@ def test_every_inference_counts() -> None:
         (3, lambda: problem.batch_loss_and_grad(w, torch.tensor([0, 2, 2]), smoother)),
         (7, lambda: svrg.epoch(problem, full, singles, step_size=0.1, lam=0.1)),
         (2 * 2 * 7, lambda: svrg.epoch(problem, full, pairs, step_size=0.1, lam=0.1)),
-        (7, lambda: sgd(singles)),
-        (2 * 7, lambda: sgd(pairs)),
+        (7, lambda: stepped(singles)),
+        (2 * 7, lambda: stepped(pairs)),
         (0, lambda: problem.potentials(w, 0)),
     ]:
         before = problem.oracle_calls
