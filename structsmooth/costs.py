@@ -46,8 +46,11 @@ class Cost(ABC):
 
     def of_classes(self, structure: Structure, y: Tensor, classes: int) -> Tensor:
         """Costs [B, ..., S] of the S classes of variables, where y [B, ...] are correct, in the dtype of the scores."""
-        self.check_classes(classes)
-        wrong = torch.arange(classes, device=y.device) != y.unsqueeze(-1)
+        return self.of_wrong(structure, y, torch.arange(classes, device=y.device) != y.unsqueeze(-1))
+
+    def of_wrong(self, structure: Structure, y: Tensor, wrong: Tensor) -> Tensor:
+        """Costs [B, ..., S] of the classes that are wrong [B, ..., S], where y [B, ...] are correct classes."""
+        self.check_classes(wrong.shape[-1])
         lengths = lengths_of(structure, y).view(-1, *[1] * (y.dim() - 1))
         costs = wrong * self.mistake_cost(y, lengths).unsqueeze(-1)
         return costs.to(structure.potentials[0].dtype)

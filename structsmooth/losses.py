@@ -12,6 +12,8 @@ from structsmooth.structures.checks import ForbiddenLabelsError, can_read_values
 
 Reduction = Literal["mean", "sum", "none", "token"]
 # A default must be a plain value for torch.compile to build a loss inside a compiled function.
+Allowed = Tensor | tuple[Tensor | None, ...]
+"""What is known of labels: masks of labels, of their classes, or of parts."""
 Margin = PartCosts | Tensor | tuple[Tensor, ...] | Literal["hamming"]
 
 
@@ -21,6 +23,11 @@ class StructuralHinge(nn.Module):
     Convex in θ, to be minimized, and non-negative for a cost with ℓ(y, y) = 0. Parts may be forbidden by scores of
     -inf, but not those of the labels: that is an error under ``validate_args`` of the structure, and a loss of +inf
     without it and inside ``torch.compile``.
+
+    Labels may be partial: with ``allowed``, the score of the labels becomes h_μ of the scores of all outputs that agree
+    with what is known, and wrong labels cost where they are known. This is the marginal likelihood with ``Entropy(1)``
+    and no cost, and the hinge of latent variables (Yu and Joachims 2009) with ``Max()``. It is still non-negative, but
+    no longer convex.
 
     Args:
         smoother: ``Max()`` for the hinge itself, ``L2(mu, k)`` or ``Entropy(mu)`` for a smoothed hinge.
@@ -58,7 +65,7 @@ class StructuralHinge(nn.Module):
 
     if TYPE_CHECKING:
 
-        def __call__(self, structure: Structure, y: Tensor) -> Tensor:
+        def __call__(self, structure: Structure, y: Tensor, allowed: Allowed | None = None) -> Tensor:
             """``nn.Module`` itself returns ``Any``."""
 
     @classmethod
@@ -85,36 +92,91 @@ class StructuralHinge(nn.Module):
         """Top-K loss in the manner of SparseMAP: a sparse distribution over the k best outputs, no cost."""
         return cls(L2(mu, k), None, reduction)
 
-    def forward(self, structure: Structure, y: Tensor) -> Tensor:
+    def forward(self, structure: Structure, y: Tensor, allowed: Allowed | None = None) -> Tensor:
         """Loss of labels ``y`` [B, ...] under ``structure``: a scalar, or [B] without reduction.
 
+        Args:
+            structure: with scores.
+            y: labels.
+            allowed: what is known of the labels, if not all is: bool, shaped as ``y``, for the labels that are known;
+                or with a last dimension for classes, for those that each variable may have; or, for a loss without
+                cost, a tuple of masks of parts, as :meth:`Structure.restrict` takes them.
+
         Raises:
-            TypeError: no structure, or no tensor of labels; swapped arguments.
-            ValueError: labels of the wrong shape or values, or labels with score -inf; it names the example.
+            TypeError: no structure, or no tensor of labels; swapped arguments; masks of another type.
+            ValueError: labels of the wrong shape or values, or labels with score -inf, or nothing that agrees with
+                them; it names the example.
         """
         check_arguments(structure, y)
-        losses, _ = self.with_hinge(structure, y)
+        losses, _ = self.with_hinge(structure, y, allowed)
         if self.reduction == "none":
             return losses
         if self.reduction == "token":
             return losses.sum() / lengths_of(structure, y).sum()
         return losses.mean() if self.reduction == "mean" else losses.sum()
 
-    def with_hinge(self, structure: Structure, y: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Losses [B] and, if the same oracle call gives them, those without smoothing, without gradient: [B]."""
-        gold = structure.score(y)
+    def with_hinge(
+        self, structure: Structure, y: Tensor, allowed: Allowed | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Losses [B] and, if the same oracle call gives them, those without smoothing, without gradient: [B].
+
+        With partial labels there are none without smoothing.
+        """
+        if allowed is None:
+            gold = structure.score(y)
+        else:
+            agreeing, augmented = with_partial_labels(structure, y, allowed, self.cost)
+            gold = self.smoother(agreeing)
         if structure.validate_args and can_read_values():
             _check_allowed(gold)
-        augmented = structure if self.cost is None else structure.cost_augmented(y, self.cost)
+        if allowed is None:
+            augmented = structure if self.cost is None else structure.cost_augmented(y, self.cost)
         smoothed, largest = self.smoother.with_max(augmented)
         losses = torch.where(gold > -torch.inf, smoothed - gold, torch.inf)
-        if largest is None:
+        if largest is None or allowed is not None:
             return losses, None
         return losses, torch.where(gold > -torch.inf, largest - gold, torch.inf).detach()
 
     def extra_repr(self) -> str:
         """Settings, for printing."""
         return f"smoother={self.smoother}, cost={self.cost}, reduction={self.reduction!r}"
+
+
+def with_partial_labels(
+    structure: Structure, y: Tensor, allowed: Allowed, cost: PartCosts | Tensor | tuple[Tensor, ...] | None
+) -> tuple[Structure, Structure]:
+    """The structure with the outputs that agree with partial labels alone, and that with costs of those that do not.
+
+    Args:
+        structure: with scores.
+        y: labels [B, ...].
+        allowed: as for :class:`StructuralHinge`.
+        cost: of wrong labels.
+
+    Raises:
+        TypeError: masks of another type, or a cost of labels where masks are of parts.
+        ValueError: masks of the wrong shape.
+    """
+    if isinstance(allowed, tuple):
+        if cost is not None:
+            raise TypeError("masks of parts do not say which labels are wrong: take a loss without cost")
+        return structure.restrict(*allowed), structure
+    if not isinstance(allowed, Tensor) or allowed.dtype != torch.bool:
+        found = allowed.dtype if isinstance(allowed, Tensor) else type(allowed).__name__
+        raise TypeError(f"allowed must be a tensor of torch.bool or a tuple of such masks, got {found}")
+    # Unchecked: labels that are not known may have any value, and need not make an output with the others.
+    classes, count = structure.as_classes(y)
+    if allowed.shape == y.shape:
+        allowed = (torch.arange(count, device=y.device) == classes.unsqueeze(-1)) | ~allowed.unsqueeze(-1)
+    elif allowed.shape != (*y.shape, count):
+        wanted = f"{tuple(y.shape)}, as labels have, or {(*y.shape, count)}"
+        raise ValueError(f"allowed must have shape {wanted}, got {tuple(allowed.shape)}")
+    agreeing = structure.plus_costs(structure.class_penalties(allowed))
+    if cost is None:
+        return agreeing, structure
+    if not isinstance(cost, Cost):
+        raise TypeError(f"with partial labels the cost must be a Cost or None, got {type(cost).__name__}")
+    return agreeing, structure.plus_costs(structure.potential_costs(cost.of_wrong(structure, classes, ~allowed)))
 
 
 def check_arguments(structure: object, y: object) -> None:
@@ -174,8 +236,12 @@ class SlackRescaledHinge(StructuralHinge):
         super().__init__(smoother, RescaledMargin(), reduction)
         self.mistakes = cost
 
-    def with_hinge(self, structure: Structure, y: Tensor) -> tuple[Tensor, Tensor | None]:
-        """As in :meth:`StructuralHinge.with_hinge`."""
+    def with_hinge(
+        self, structure: Structure, y: Tensor, allowed: Allowed | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """As in :meth:`StructuralHinge.with_hinge`, for complete labels."""
+        if allowed is not None:
+            raise TypeError("slack rescaling needs all labels; take StructuralHinge for partial ones")
         return super().with_hinge(slack_rescaled(structure, y, self.mistakes), y)
 
     def extra_repr(self) -> str:

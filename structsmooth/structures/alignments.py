@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from structsmooth.structures import checks
-from structsmooth.structures.base import widened
+from structsmooth.structures.base import no_class_penalties, widened
 from structsmooth.structures.programs import DynamicProgram, Program, ProgramBuilder, cached_program
 
 Moves = tuple[tuple[int, int], ...]
@@ -138,6 +138,10 @@ class Alignment(DynamicProgram):
         """Costs of classes, [B, T, U, M + 2], as costs of cells, of moves and of all outputs."""
         none, moves, first = costs[..., 0], costs[..., 1:-1], costs[..., -1]
         return first - none, moves - first.unsqueeze(3), torch.where(self.mask, none, 0.0).flatten(1).sum(1)
+
+    def class_penalties(self, allowed: Tensor) -> Tensor | tuple[Tensor, ...]:
+        """Not for cells, whose absence is no part: :meth:`restrict` forbids those that are."""
+        raise no_class_penalties(self, "cells")
 
     def class_marginals(self) -> Tensor:
         """Probabilities [B, T, U, M + 2] of the classes of cells; zero at padding."""

@@ -103,6 +103,10 @@ class Structure(Distribution):
         """Costs of classes, [B, ..., S], as costs of potentials."""
         return costs
 
+    def class_penalties(self, allowed: Tensor) -> Tensor | tuple[Tensor, ...]:
+        """Costs of potentials that forbid classes: 0 where ``allowed`` [B, ..., S] is true, and -inf elsewhere."""
+        return self.potential_costs(torch.where(allowed, 0.0, -torch.inf).to(self.potentials[0].dtype))
+
     def batched(self: S) -> S | None:
         """The same structure with a row for each example in all of its potentials; ``None`` if that is impossible."""
         return None
@@ -152,23 +156,62 @@ class Structure(Distribution):
             ValueError: labels or part costs of the wrong shape or values.
         """
         self.checked_labels(y)
-        costs = cost(self, y) if callable(cost) else cost
+        return self.plus_costs(cost(self, y) if callable(cost) else cost)
+
+    def plus_costs(self: S, costs: Tensor | tuple[Tensor, ...]) -> S:
+        """The structure with part costs added to its potentials, as :meth:`cost_augmented` takes them."""
         first, *others = self.potentials
         if isinstance(costs, Tensor):
             return self.replace(_augmented(first, costs), *others)
-        if not isinstance(costs, tuple) or not all(isinstance(part_costs, Tensor) for part_costs in costs):
-            raise TypeError(
-                "cost must be a cost, a tensor of part costs or a tuple of one tensor for each of the potentials, "
-                f"got {type(costs).__name__}"
-            )
+        if not isinstance(costs, tuple) or not all(isinstance(own, Tensor) for own in costs):
+            wanted = "a cost, a tensor of part costs or a tuple of one tensor for each of the potentials"
+            raise TypeError(f"cost must be {wanted}, got {type(costs).__name__}")
         if len(costs) != 1 + len(others):
             raise ValueError(f"cost must have one tensor for each of {1 + len(others)} potentials, got {len(costs)}")
         return self.replace(*map(_augmented, (first, *others), costs))
+
+    def restrict(self: S, *allowed: Tensor | None) -> S:
+        """The same space without the outputs that have a part which is not allowed.
+
+        Args:
+            allowed: masks of the parts that are allowed, for the first potentials or all: bool, of shapes that
+                broadcast to theirs; ``None`` for all parts.
+
+        Raises:
+            TypeError: a mask that is not a tensor of bool.
+            ValueError: too many masks, or one of a wrong shape.
+
+        Example:
+            >>> import torch
+            >>> from structsmooth import LinearChain
+            >>> chain = LinearChain(torch.zeros(1, 3, 2), torch.zeros(2, 2)).restrict(torch.tensor([True, False]))
+            >>> chain.logsumexp()  # label 0 everywhere
+            tensor([0.])
+        """
+        if len(allowed) > len(self.potentials):
+            raise ValueError(f"restrict takes a mask for each of {len(self.potentials)} potentials, got {len(allowed)}")
+        for mask in allowed:
+            if not (mask is None or (isinstance(mask, Tensor) and mask.dtype == torch.bool)):
+                found = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
+                raise TypeError(f"allowed must be a tensor of torch.bool, got {found}")
+        restricted = [
+            scores if mask is None else _augmented(scores, torch.where(mask, 0.0, -torch.inf))
+            for scores, mask in zip(self.potentials, allowed, strict=False)
+        ]
+        return self.replace(*restricted, *self.potentials[len(allowed) :])
 
     def _no_oracle(self, oracle: str) -> NotImplementedError:
         return NotImplementedError(
             f"{type(self).__name__} has no exact {oracle} oracle; use max() or topk(), e.g. the L2 smoother"
         )
+
+
+def no_class_penalties(structure: Structure, what: str) -> NotImplementedError:
+    """The error of a structure where a class of a variable is the absence of a part, which no score can forbid."""
+    name = type(structure).__name__
+    return NotImplementedError(
+        f"{name} cannot require {what}, since their absence is no part: give masks of its potentials, in a tuple"
+    )
 
 
 def _check_number(names: tuple[str, ...], potentials: tuple[Tensor, ...]) -> None:
@@ -178,7 +221,7 @@ def _check_number(names: tuple[str, ...], potentials: tuple[Tensor, ...]) -> Non
 
 
 def _check_fit(name: str, scores: Any, old: Tensor) -> None:
-    """Scores of the shape and on the device of those that they replace."""
+    """Raise unless scores fit in the place of old ones."""
     require_scores(name, scores)
     if scores.shape != old.shape:
         raise ValueError(f"{name} must have shape {tuple(old.shape)} as before, got {tuple(scores.shape)}")

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from structsmooth.structures import checks
-from structsmooth.structures.base import widened
+from structsmooth.structures.base import no_class_penalties, widened
 from structsmooth.structures.chain.reference import check_lengths, length_mask
 from structsmooth.structures.programs import DynamicProgram, Program, ProgramBuilder, cached_program
 
@@ -125,6 +125,10 @@ class Constituents(DynamicProgram):
         """Costs of classes, [B, n, n, 1 + L], as costs of spans and of all outputs."""
         none = torch.where(self.mask, costs[..., 0], 0.0)
         return costs[..., 1:] - costs[..., :1], none.flatten(1).sum(1)
+
+    def class_penalties(self, allowed: Tensor) -> Tensor | tuple[Tensor, ...]:
+        """Not for spans, whose absence is no part: :meth:`restrict` forbids those that are."""
+        raise no_class_penalties(self, "spans")
 
     def class_marginals(self) -> Tensor:
         """Probabilities [B, n, n, 1 + L] of the classes of spans; 0 where there are none."""

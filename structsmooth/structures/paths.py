@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from structsmooth.structures import checks
-from structsmooth.structures.base import widened
+from structsmooth.structures.base import no_class_penalties, widened
 from structsmooth.structures.programs import DynamicProgram, Program, ProgramBuilder
 from structsmooth.structures.programs.program import Integers
 
@@ -134,6 +134,10 @@ class Paths(DynamicProgram):
     def potential_costs(self, costs: Tensor) -> tuple[Tensor, Tensor]:
         """Costs of labels, [B, E, 2], as costs of edges and of all paths."""
         return costs[..., 1] - costs[..., 0], costs[..., 0].sum(1)
+
+    def class_penalties(self, allowed: Tensor) -> Tensor | tuple[Tensor, ...]:
+        """Not for edges, whose absence is no part: :meth:`restrict` forbids those that are."""
+        raise no_class_penalties(self, "edges")
 
     def class_marginals(self) -> Tensor:
         """Probabilities [B, E, 2] that edges are on the path, or not."""
