@@ -28,11 +28,10 @@ class Experiment:
 
     Example:
         >>> import torch
-        >>> from structsmooth import BCFW, Hamming, LinearModuleProblem, LinearScore
-        >>> data = [(torch.eye(2), torch.tensor([0, 1])), (torch.eye(2).flip(0), torch.tensor([1, 0]))]
-        >>> problem = LinearModuleProblem(LinearScore(2, 2, torch.float32), data, Hamming())
-        >>> result = Experiment(BCFW(), lam="1/n", passes=50).run(problem)
-        >>> result.status.value
+        >>> from structsmooth import BCFW, DenseChainProblem
+        >>> features, labels = torch.eye(4, dtype=torch.float64), torch.tensor([0, 1, 1, 0])
+        >>> problem = DenseChainProblem(features, labels, torch.tensor([2, 2]), states=2)
+        >>> Experiment(BCFW(), lam="1/n", passes=100).run(problem).status.value
         'converged'
     """
 
