@@ -45,6 +45,7 @@ LAYERS = [
     {"structsmooth.solvers." + room for room in ("bcfw", "exponentiated", "sdca", "sgd", "svrg")},
     {"structsmooth.solvers.primal"},
     {"structsmooth.solvers.dual"},
+    {"structsmooth.solvers.baselines"},
     {"structsmooth.solvers.prox_linear"},
     {"structsmooth.solvers.registry"},
     {"structsmooth.solvers.__init__"},

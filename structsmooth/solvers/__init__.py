@@ -1,16 +1,16 @@
 """Solvers: one file per algorithm, each a dataclass of hyperparameters with ``solve``."""
 
 from structsmooth.solvers.base import Solver
+from structsmooth.solvers.baselines.cutting_plane import CuttingPlane
+from structsmooth.solvers.baselines.dlpw import DLPW
+from structsmooth.solvers.baselines.extragradient import Extragradient
+from structsmooth.solvers.baselines.frank_wolfe import FrankWolfe
+from structsmooth.solvers.baselines.n_slack import NSlackCuttingPlane
 from structsmooth.solvers.bcfw import BCFW
 from structsmooth.solvers.bcfw.active_set import Cache, DualIterate
 from structsmooth.solvers.dual.certify import Certificate, certify
 from structsmooth.solvers.dual.cocoa import CoCoA
-from structsmooth.solvers.dual.cutting_plane import CuttingPlane
-from structsmooth.solvers.dual.dlpw import DLPW
 from structsmooth.solvers.dual.excessive_gap import ExcessiveGap
-from structsmooth.solvers.dual.extragradient import Extragradient
-from structsmooth.solvers.dual.frank_wolfe import FrankWolfe
-from structsmooth.solvers.dual.n_slack import NSlackCuttingPlane
 from structsmooth.solvers.dual.path import Breakpoint, RegularizationPath, SolutionPath, grid_search
 from structsmooth.solvers.dual.proximal import ProximalBCFW
 from structsmooth.solvers.dual.soft_bcfw import SoftBCFW

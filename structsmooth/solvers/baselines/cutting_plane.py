@@ -105,7 +105,7 @@ class CuttingPlane(DualSolver[CuttingPlaneState]):
 
 def _optimal_shares(state: CuttingPlaneState, lam: float) -> Tensor:
     """Of the planes, in the dual optimum of the model."""
-    from structsmooth.solvers.dual import compiled_simplex  # compiled when it is first called
+    from structsmooth.solvers.baselines import compiled_simplex  # compiled when it is first called
 
     shares = state.shares.double().cpu().numpy().copy()
     products, costs = (values.double().cpu().numpy() for values in (state.products, state.costs))

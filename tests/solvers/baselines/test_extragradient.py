@@ -11,7 +11,7 @@ from solver_cases import LAM, crf, moments_of, small_problem
 from torch.testing import assert_close
 
 from structsmooth import Extragradient
-from structsmooth.solvers.dual.extragradient import ExtragradientState
+from structsmooth.solvers.baselines.extragradient import ExtragradientState
 
 SOLVER = Extragradient(gap_tolerance=0)
 Distributions = list[NDArray[np.float64]]

@@ -6,8 +6,8 @@ import torch
 from solver_cases import LAM, bounded_problem, optimum, small_problem
 
 from structsmooth import CuttingPlane
-from structsmooth.solvers.dual import compiled_simplex
-from structsmooth.solvers.dual.cutting_plane import CuttingPlaneState
+from structsmooth.solvers.baselines import compiled_simplex
+from structsmooth.solvers.baselines.cutting_plane import CuttingPlaneState
 
 
 @pytest.mark.parametrize("rank", [1, 3, 12])

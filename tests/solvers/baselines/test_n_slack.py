@@ -8,8 +8,8 @@ from small_problems import random_problem
 from solver_cases import LAM, optimum, small_problem
 
 from structsmooth import BCFW, CuttingPlane, NSlackCuttingPlane, SparseChainProblem, Status
+from structsmooth.solvers.baselines.n_slack import NSlackCuttingPlaneState
 from structsmooth.solvers.bcfw.active_set import ActiveSet
-from structsmooth.solvers.dual.n_slack import NSlackCuttingPlaneState
 
 
 def state_after(passes: int, solver: NSlackCuttingPlane) -> NSlackCuttingPlaneState:

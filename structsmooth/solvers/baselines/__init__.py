@@ -1,0 +1,1 @@
+"""Solvers that the papers compare theirs with."""
