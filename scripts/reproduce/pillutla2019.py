@@ -31,7 +31,7 @@ _INNER = "prox-linear:inner=casimir-svrg:schedule=constant"
 _DEEP_LEVELS = [f"{_INNER}:k=10:mu={mu}" for mu in (2, 10, 50)]
 _DEEP_CONSTANT = [f"{_INNER}:k=10:mu={mu},schedule=constant" for mu in (2, 10, 50)]
 _PROX_LINEAR = "prox-linear"
-_BUDGETS = [f"{_PROX_LINEAR},inner_passes={passes}" for passes in (2, 5, 10)]
+_BUDGETS = [f"{_PROX_LINEAR}:inner_passes={passes}" for passes in (2, 5, 10)]
 _DEEP_STARTS = [f"{_INNER}:warm_start={start}" for start in ("prox-center", "extrapolation", "prev-iterate")]
 _TOP = [_adaptive(f"mu=2,k={k}") for k in (2, 5, 10)]
 
