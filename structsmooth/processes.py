@@ -129,7 +129,7 @@ def concatenated(own: Sequence[T]) -> list[T]:
     return [item for part in gathered(list(own)) for item in part]
 
 
-def unanimous(work: Callable[[], T]) -> T:
+def run_on_all_ranks(work: Callable[[], T]) -> T:
     """The result of work that every process does on data of its own.
 
     Raises:

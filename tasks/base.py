@@ -268,7 +268,7 @@ def _plain(value: Any) -> Any:
     return value.to_dict() if hasattr(value, "to_dict") else value
 
 
-class Latest(Generic[T]):
+class LastResultCache(Generic[T]):
     """A function of a list that keeps its latest result: models are measured on the same list after every pass."""
 
     def __init__(self, function: Callable[[Sequence[Any]], T]) -> None:

@@ -45,7 +45,7 @@ def train(options: Namespace) -> int:
     """Train a model for a task and save it; ``--resume`` continues an interrupted run."""
     solver, out = from_flags(SOLVERS[options.solver], options), Path(options.out)
     RunFolder(out).claim(resume=options.resume, overwrite=options.overwrite)
-    data = TrainingData.read(options, solver.partitions)
+    data = TrainingData.read(options, solver.needs_partitions)
     experiment = Experiment(solver, options.lam, options.passes, options.seed)
     lam = experiment.lam_of(data.problem, "--lam")
     settings = {name: value for name, value in vars(options).items() if name not in _NOT_SETTINGS} | data.files

@@ -16,7 +16,7 @@ from torch import Tensor
 from structsmooth.costs import Hamming
 from structsmooth.estimators.base import SolvedEstimator
 from structsmooth.estimators.matrices import MatrixLike, as_tensor, dense_sequences, fitted_kernel, sparse_sequences
-from structsmooth.estimators.weights import Weighing
+from structsmooth.estimators.weights import SampleWeights
 from structsmooth.kernels import Kernel, KernelName
 from structsmooth.problems import DenseChainProblem, SparseChainProblem
 from structsmooth.solvers import Certificate
@@ -149,13 +149,13 @@ class MulticlassSVM(ClassifierMixin, SolvedEstimator):
     ) -> tuple[Any, NDArray[Any], Tensor | None]:
         """The examples that have weight, with their labels and weights."""
         rows, labels = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, reset=reset)
-        kept, weights = Weighing.of(sample_weight, len(labels))
+        kept, weights = SampleWeights.of(sample_weight, len(labels))
         return rows[kept], labels[kept], weights
 
     def _weighted(self, X: Any, y: NDArray[Any], weights: Tensor | None) -> tuple[Any, Tensor, Tensor | None]:
         """Features, states and weights of the examples whose classes have weight."""
         states = np.searchsorted(self.classes_, y).astype(np.int64)
-        kept, weights = Weighing.by_class(weights, self.class_weight, self.classes_, states)
+        kept, weights = SampleWeights.by_class(weights, self.class_weight, self.classes_, states)
         return X[kept], torch.from_numpy(states[kept]), weights
 
     def _problem(self, X: Any, states: Tensor) -> SparseChainProblem | DenseChainProblem:

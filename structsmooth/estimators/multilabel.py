@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from structsmooth.estimators.base import SolvedEstimator
 from structsmooth.estimators.matrices import MatrixLike
-from structsmooth.estimators.weights import Weighing
+from structsmooth.estimators.weights import SampleWeights
 from structsmooth.models.label_sets import LabelPairs, LabelSets, RankedSets, Scaling, feature_scaling, label_pairs
 from structsmooth.solvers import Certificate
 
@@ -89,7 +89,7 @@ class MultiLabelClassifier(ClassifierMixin, SolvedEstimator):
         """
         names, self._is_column = getattr(y, "columns", None), np.ndim(np.asarray(y)) == 1
         X, table = self._validated(X, y)
-        kept, weights = Weighing.of(sample_weight, len(table))
+        kept, weights = SampleWeights.of(sample_weight, len(table))
         X, table = X[kept], table[kept]
         self.label_names_ = [str(name) for name in (range(table.shape[1]) if names is None else names)]
         self._values = list(map(_two_values, table.T))
@@ -143,7 +143,7 @@ class MultiLabelClassifier(ClassifierMixin, SolvedEstimator):
         """How far the weights are from the optimum on training data, by a dual bound of exact or relaxed inference."""
         check_is_fitted(self, "weights_")
         X, table = self._validated(X, y, reset=False)
-        kept, weights = Weighing.of(sample_weight, len(table))
+        kept, weights = SampleWeights.of(sample_weight, len(table))
         present = _present(table[kept], self._values)[:, self._known]
         return self._certificate(self.model_.problem(_dense(X[kept]), present), weights)
 

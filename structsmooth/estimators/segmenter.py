@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from structsmooth.costs import Hamming
 from structsmooth.estimators.base import SolvedEstimator
 from structsmooth.estimators.outputs import Outputs
-from structsmooth.estimators.weights import Weighing
+from structsmooth.estimators.weights import SampleWeights
 from structsmooth.models.superpixels import SuperpixelScore
 from structsmooth.problems import LinearModuleProblem
 from structsmooth.solvers import Certificate
@@ -98,7 +98,7 @@ class GraphSegmenter(SolvedEstimator):
     def score(self, X: Sequence[Any], y: Sequence[ArrayLike], sample_weight: ArrayLike | None = None) -> float:
         """The share of nodes with the right label; nodes have the weight of their graph."""
         labels, found = _labelled(X, y)[1], self.predict(X)
-        kept, weights = Weighing.of(sample_weight, len(labels))
+        kept, weights = SampleWeights.of(sample_weight, len(labels))
         right = np.array([(labels[i] == found[i].ravel()).sum() for i in kept], dtype=np.float64)
         shares = np.ones(len(kept)) if weights is None else weights.numpy()
         return float(shares @ right / (shares @ [len(labels[i]) for i in kept]))
@@ -133,7 +133,7 @@ class GraphSegmenter(SolvedEstimator):
         self._check_sizes(graphs)
         if not np.isin(np.concatenate(labels), self.classes_).all():
             raise ValueError(f"y must have the classes of training, {self.classes_.tolist()}")
-        kept, weights = Weighing.of(sample_weight, len(graphs))
+        kept, weights = SampleWeights.of(sample_weight, len(graphs))
         states = [torch.from_numpy(np.searchsorted(self.classes_, own)) for own in labels]
         module, data = SuperpixelScore(*self._sizes), [(graphs[i].inputs, states[i]) for i in kept]
         bounds = module.bounds()

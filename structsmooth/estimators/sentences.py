@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from structsmooth.estimators.tokens import NumberRows, kind_of, length
-from structsmooth.estimators.weights import Weighing
+from structsmooth.estimators.weights import SampleWeights
 from structsmooth.text.tagger import Tag, Tags
 
 
@@ -37,7 +37,7 @@ def check_sentences(
     for number, (sentence, own) in enumerate(zip(sentences, tags, strict=True)):
         if length(sentence) != len(own):
             raise ValueError(f"sentence {number} has {length(sentence)} tokens in X and {len(own)} tags in y")
-    weighing = Weighing.of(sample_weight, len(tags))
+    weighing = SampleWeights.of(sample_weight, len(tags))
     weighing = weighing.of_rows(np.array([place for place, i in enumerate(weighing.kept) if tags[i]], dtype=np.int64))
     if not len(weighing.kept):
         raise ValueError("X must have a sentence with a token at least")

@@ -19,7 +19,7 @@ from structsmooth.estimators.base import SolvedEstimator
 from structsmooth.estimators.collating import Collate, Pair
 from structsmooth.estimators.outputs import Outputs
 from structsmooth.estimators.validation import EarlyStopping
-from structsmooth.estimators.weights import Weighing
+from structsmooth.estimators.weights import SampleWeights
 from structsmooth.problems import LinearModuleProblem, ModuleProblem
 from structsmooth.problems.module import to_device
 from structsmooth.smoothing import Max, Smoother
@@ -173,7 +173,7 @@ class StructuredEstimator(SolvedEstimator):
     ) -> tuple[list[Pair], Tensor | None]:
         """The examples that have weight, and their weights."""
         pairs = self._pairs(X, y)
-        kept, weights = Weighing.of(sample_weight, len(pairs))
+        kept, weights = SampleWeights.of(sample_weight, len(pairs))
         return [pairs[i] for i in kept], weights
 
     def _batches(self, examples: Sequence[T]) -> Iterator[Sequence[T]]:

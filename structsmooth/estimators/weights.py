@@ -10,7 +10,7 @@ from sklearn.utils import check_array, compute_class_weight
 from torch import Tensor
 
 
-class Weighing(NamedTuple):
+class SampleWeights(NamedTuple):
     """The examples that have weight.
 
     Attributes:
@@ -22,7 +22,7 @@ class Weighing(NamedTuple):
     weights: Tensor | None
 
     @classmethod
-    def of(cls, sample_weight: ArrayLike | None, n: int) -> "Weighing":
+    def of(cls, sample_weight: ArrayLike | None, n: int) -> "SampleWeights":
         """Of n examples.
 
         Args:
@@ -52,7 +52,7 @@ class Weighing(NamedTuple):
         class_weight: Mapping[Any, float] | str | None,
         classes: NDArray[Any],
         states: NDArray[np.int64],
-    ) -> "Weighing":
+    ) -> "SampleWeights":
         """Weights of examples, multiplied by those of their classes as in :class:`sklearn.svm.LinearSVC`.
 
         Args:
@@ -73,6 +73,6 @@ class Weighing(NamedTuple):
             shares = compute_class_weight(class_weight, classes=classes, y=classes[states])
         return cls.of(own * shares[states], len(own))
 
-    def of_rows(self, rows: "NDArray[np.int64]") -> "Weighing":
+    def of_rows(self, rows: "NDArray[np.int64]") -> "SampleWeights":
         """Of some of the examples that are kept, by their places among these."""
-        return Weighing(self.kept[rows], None if self.weights is None else self.weights[torch.from_numpy(rows)])
+        return SampleWeights(self.kept[rows], None if self.weights is None else self.weights[torch.from_numpy(rows)])

@@ -42,7 +42,7 @@ class Experiment:
 
     def lam_of(self, problem: Problem, name: str = "lam") -> float:
         """λ as a number; errors call it ``name``."""
-        return parse_lam(self.lam, problem.mass, name)
+        return parse_lam(self.lam, problem.total_weight, name)
 
     def settings(self) -> dict[str, Any]:
         """The fields as plain JSON, hyperparameters among them."""

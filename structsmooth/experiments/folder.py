@@ -98,11 +98,11 @@ class RunFolder:
         if self._checkpoint.exists():
             self._check_run(load_values(self._checkpoint))
 
-    def keeper(self, solver: Solver[Any]) -> "Keeper":
+    def keeper(self, solver: Solver[Any]) -> "CheckpointCallback":
         """A callback that saves a run of a solver here."""
         # Processes that save parts of a state must save the same pass.
         together = solver.state_type.partitioned and processes.count() > 1
-        return Keeper(self.save_checkpoint, 0.0 if together else PATIENCE)
+        return CheckpointCallback(self.save_checkpoint, 0.0 if together else PATIENCE)
 
     def finished(self) -> dict[str, Any] | None:
         """The record that :meth:`finish` wrote; ``None`` if there is none.
@@ -180,7 +180,7 @@ class RunFolder:
         return self.path / "run.json"
 
 
-class Keeper:
+class CheckpointCallback:
     """A callback that saves a run, as often as that takes little time beside the passes; and its end, however it ends.
 
     Args:
@@ -193,7 +193,7 @@ class Keeper:
         self._unsaved: Progress[Any] | None = None
         self._saved_at, self._cost = time.perf_counter(), 0.0
 
-    def __enter__(self) -> "Keeper":
+    def __enter__(self) -> "CheckpointCallback":
         return self
 
     def __exit__(self, *stop: object) -> None:

@@ -3,7 +3,7 @@
 from structsmooth.problems.affine import Parts
 from structsmooth.problems.base import FullPass, Problem
 from structsmooth.problems.linear.base import LinearProblem
-from structsmooth.problems.linear.blocks import FeatureMap, Response, respond
+from structsmooth.problems.linear.blocks import FeatureMap, OracleOutput, respond
 from structsmooth.problems.linear.chain import DenseChainProblem, SparseChainProblem
 from structsmooth.problems.linear.factor_graph import FactorGraphProblem
 from structsmooth.problems.linear.factor_graph.data import FactorGraphs
@@ -31,6 +31,7 @@ __all__ = [
     "LinearProblem",
     "LinearizedProblem",
     "ModuleProblem",
+    "OracleOutput",
     "PairFeatures",
     "PartRows",
     "PartitionedProblem",
@@ -38,7 +39,6 @@ __all__ = [
     "Problem",
     "ProgramParts",
     "ProgramProblem",
-    "Response",
     "ShiftedProblem",
     "SparseChainProblem",
     "arcs_of",

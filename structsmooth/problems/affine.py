@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from structsmooth.problems.base import FullPass, Problem, total
-from structsmooth.problems.sharding import reduced, shared_mean
+from structsmooth.problems.sharding import all_reduced, shared_mean
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.structures.base import Structure
 from structsmooth.structures.checks import numbered
@@ -39,7 +39,7 @@ class StatisticsPass(FullPass):
 
 
 @dataclass(frozen=True)
-class Answer:
+class BatchOutput:
     """The oracle's answer for a batch."""
 
     loss: Tensor  # Σ f_i, []
@@ -55,7 +55,7 @@ class AffineBatch(ABC):
 
     @property
     @abstractmethod
-    def moving(self) -> Sequence[Tensor]:
+    def trainable_potentials(self) -> Sequence[Tensor]:
         """The potentials that depend on the weights, at some weights: statistics have their shapes."""
 
     @abstractmethod
@@ -63,7 +63,7 @@ class AffineBatch(ABC):
         """Losses of the examples: [b], differentiable once at least."""
 
     @abstractmethod
-    def oracle(self, w: Tensor, smoother: Smoother, importances: Tensor | None = None) -> Answer:
+    def oracle(self, w: Tensor, smoother: Smoother, importances: Tensor | None = None) -> BatchOutput:
         """One oracle call on each example, whose losses count by their importances [b] if there are any."""
 
     @abstractmethod
@@ -99,7 +99,7 @@ class AffineProblem(Problem):
         """Losses of some examples: [b], differentiable once at least."""
         return self.affine_batch(indices).losses(w, smoother)
 
-    @reduced(FullPass.reduced)
+    @all_reduced(FullPass.all_reduced)
     def full_pass(
         self, w: Tensor, smoother: Smoother, *, with_loss: bool = False, with_statistics: bool = True
     ) -> FullPass:
@@ -144,7 +144,7 @@ class AffineProblem(Problem):
 
         return shared_mean(self, indices, mean_change)[0]
 
-    def answer(self, batch: AffineBatch, w: Tensor, indices: Tensor, smoother: Smoother) -> Answer:
+    def answer(self, batch: AffineBatch, w: Tensor, indices: Tensor, smoother: Smoother) -> BatchOutput:
         """One oracle call on each example of a batch, counted."""
         self.oracle_calls += self.inferences(indices)
         with numbered(self.numbers(indices)):

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from structsmooth import processes
 from structsmooth.problems.bounds import Bounds, clip
-from structsmooth.problems.sharding import Shard, mean, reduced, shared_mean
+from structsmooth.problems.sharding import Shard, all_reduced, mean, shared_mean
 from structsmooth.problems.weighting import WeightedExamples, times
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.structures.checks import numbered
@@ -40,7 +40,7 @@ class FullPass:
     per_example: ClassVar[tuple[str, ...]] = ()
     """Names of attributes with rows for every example, in the order of the examples."""
 
-    def reduced(self, share: float) -> "FullPass":
+    def all_reduced(self, share: float) -> "FullPass":
         """The pass over the examples of all processes, if this one is over a ``share`` of them."""
         means = {name: getattr(self, name) for name in ("smoothed_loss", "loss", "expected_cost")}
         changes: dict[str, Any] = {name: mean(own, share) for name, own in means.items() if own is not None}
@@ -93,7 +93,7 @@ class Problem(WeightedExamples, ABC):
     def subset(self, indices: Tensor) -> "Problem":
         """The same problem over some of its examples; ``structsmooth.problems.of_examples`` keeps their weights."""
 
-    def share(self, indices: Tensor) -> "Problem":
+    def lazy_subset(self, indices: Tensor) -> "Problem":
         """The same problem over a large part of its examples, which are read when they are needed."""
         return self.subset(indices)
 
@@ -131,11 +131,11 @@ class Problem(WeightedExamples, ABC):
         """Numbers of some examples for messages: those in the problem that this may be a part of."""
         return indices if self.origins is None else self.origins[indices.cpu()]
 
-    def surrogate(self, smoother: Smoother) -> Smoother:
+    def effective_smoother(self, smoother: Smoother) -> Smoother:
         """The smoother that solvers take: ``smoother`` for hinges, the problem's own where the objective is smooth."""
         return smoother if isinstance(self.smoother, Max) else self.smoother
 
-    @reduced(mean)
+    @all_reduced(mean)
     def loss(self, w: Tensor, smoother: Smoother | None = None) -> float:
         """(1/n) Σ f_i(w), without the regularizer; under the problem's own smoother if none is given."""
         used = smoother or self.smoother
@@ -148,7 +148,7 @@ class Problem(WeightedExamples, ABC):
         result = self.full_pass(w, smoother)
         return result.smoothed_loss, result.gradient
 
-    @reduced(FullPass.reduced)
+    @all_reduced(FullPass.all_reduced)
     def full_pass(
         self, w: Tensor, smoother: Smoother, *, with_loss: bool = False, with_statistics: bool = True
     ) -> FullPass:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from structsmooth.problems.affine import AffineBatch, Answer, by_example, pairing
+from structsmooth.problems.affine import AffineBatch, BatchOutput, by_example, pairing
 from structsmooth.problems.weighting import times
 from structsmooth.smoothing import Smoother
 from structsmooth.structures.base import Structure
@@ -34,26 +34,26 @@ class LinearizedBatch(AffineBatch):
         self.module, self._losses, self.center = module, losses, center.clone().requires_grad_()
         with torch.enable_grad(), _twice_differentiable(module):
             self.structure, self.by_example = by_example(structure(self.center))
-        self._moving = [p for p in self.structure.potentials if p.requires_grad]
+        self._trainable = [p for p in self.structure.potentials if p.requires_grad]
 
     @property
-    def moving(self) -> Sequence[Tensor]:
+    def trainable_potentials(self) -> Sequence[Tensor]:
         """The potentials that depend on the weights, at w_k."""
-        return self._moving
+        return self._trainable
 
     def losses(self, w: Tensor, smoother: Smoother) -> Tensor:
         """Losses [b]."""
         return self._moved_losses(_Tangents.apply(w - self.center.detach(), self), smoother)[0]
 
-    def oracle(self, w: Tensor, smoother: Smoother, importances: Tensor | None = None) -> Answer:
+    def oracle(self, w: Tensor, smoother: Smoother, importances: Tensor | None = None) -> BatchOutput:
         """One oracle call on each example."""
         tangents = [tangent.requires_grad_() for tangent in self.tangents(w - self.center.detach())]
         losses, hinges = self._moved_losses(tangents, smoother)
         loss, hinge = times(losses, importances).sum(), None if hinges is None else times(hinges, importances).sum()
         statistics = torch.autograd.grad(loss, tangents)
-        moved = [p + tangent for p, tangent in zip(self.moving, tangents, strict=True)]
+        moved = [p + tangent for p, tangent in zip(self.trainable_potentials, tangents, strict=True)]
         loss = loss.detach()
-        return Answer(loss, statistics, loss - pairing(moved, statistics), self.by_example, hinge)
+        return BatchOutput(loss, statistics, loss - pairing(moved, statistics), self.by_example, hinge)
 
     def _moved_losses(self, tangents: Sequence[Tensor], smoother: Smoother) -> tuple[Tensor, Tensor | None]:
         """Losses [b] under potentials θ + tangents, and those without smoothing."""
@@ -64,7 +64,7 @@ class LinearizedBatch(AffineBatch):
     def tangents(self, v: Tensor) -> tuple[Tensor, ...]:
         """J v: a tensor for each of the potentials that depend on the weights."""
         if not v.any():
-            return tuple(map(torch.zeros_like, self.moving))
+            return tuple(map(torch.zeros_like, self.trainable_potentials))
         cotangents, transpose = self._transpose
         products: tuple[Tensor, ...] = torch.autograd.grad(
             transpose, cotangents, v, retain_graph=True, materialize_grads=True
@@ -74,19 +74,19 @@ class LinearizedBatch(AffineBatch):
     @cached_property
     def _transpose(self) -> tuple[list[Tensor], Tensor]:
         """Any u, and Jᵀu as a function of it: linear, so that its derivative is J wherever u is."""
-        cotangents = [torch.zeros_like(p, requires_grad=True) for p in self.moving]
+        cotangents = [torch.zeros_like(p, requires_grad=True) for p in self.trainable_potentials]
         with torch.enable_grad(), _twice_differentiable(self.module):
-            (product,) = torch.autograd.grad(self.moving, self.center, cotangents, create_graph=True)
+            (product,) = torch.autograd.grad(self.trainable_potentials, self.center, cotangents, create_graph=True)
         return cotangents, product
 
     def adjoint(self, statistics: Sequence[Tensor]) -> Tensor:
         """Σ J_iᵀ m_i: [dim]."""
-        return torch.autograd.grad(self.moving, self.center, statistics, retain_graph=True)[0]
+        return torch.autograd.grad(self.trainable_potentials, self.center, statistics, retain_graph=True)[0]
 
     def plane(self, statistics: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """Here a_i = θ_i(w_k) − J w_k."""
         slope = self.adjoint(statistics)
-        return slope, pairing(self.moving, statistics) - slope @ self.center.detach()
+        return slope, pairing(self.trainable_potentials, statistics) - slope @ self.center.detach()
 
 
 class _Tangents(torch.autograd.Function):

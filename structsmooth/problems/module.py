@@ -177,7 +177,7 @@ class ModuleProblem(Problem):
         return self._over([self.dataset[i] for i in indices.tolist()])
 
     @of_examples
-    def share(self, indices: Tensor) -> "ModuleProblem":
+    def lazy_subset(self, indices: Tensor) -> "ModuleProblem":
         """The same problem over some of its examples, which are read from the dataset when they are needed."""
         return self._over(Subset(self.dataset, indices.tolist()))  # type: ignore[arg-type]
 

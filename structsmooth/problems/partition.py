@@ -67,7 +67,7 @@ class PartitionedProblem(Problem):
             raise ValueError(f"problems of all processes must have the same dim and smoother, got {found}")
         self.own = own
         self.n, self.dim = sum(processes.gathered(own.n)), own.dim
-        self.part = own.mass / sum(processes.gathered(own.mass))
+        self.part = own.total_weight / sum(processes.gathered(own.total_weight))
         self.smoother, self.bounds = own.smoother, own.bounds
         self.batch_size, self.chunk_size = own.batch_size, own.chunk_size
 
@@ -88,7 +88,7 @@ class PartitionedProblem(Problem):
         with self.counted(w):
             own = self.own.full_pass(w, smoother, with_loss=with_loss, with_statistics=False)
         sums = FullPass(**{f.name: getattr(own, f.name) for f in fields(FullPass)})
-        return sums.reduced(self.part)
+        return sums.all_reduced(self.part)
 
     @contextmanager
     def counted(self, w: Tensor) -> Iterator[None]:

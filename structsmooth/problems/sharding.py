@@ -24,7 +24,7 @@ class Shareable(Protocol):
     sample_weight: Tensor | None
 
     @property
-    def mass(self) -> float:
+    def total_weight(self) -> float:
         """Sum of the weights of the examples."""
         ...
 
@@ -32,7 +32,7 @@ class Shareable(Protocol):
         """The same problem with weights of examples."""
         ...
 
-    def share(self, indices: Tensor) -> Any:
+    def lazy_subset(self, indices: Tensor) -> Any:
         """The same problem over a large part of its examples."""
         ...
 
@@ -86,7 +86,7 @@ def sharded(problem: P) -> P:
     if processes.count() == 1 or problem.n < processes.count():
         return problem
     shared = copy.copy(problem)
-    shared.shard = Shard(problem.share(torch.tensor(processes.share(problem.n))))
+    shared.shard = Shard(problem.lazy_subset(torch.tensor(processes.share(problem.n))))
     return shared
 
 
@@ -104,7 +104,7 @@ class Shard:
         return slice(*ends[processes.rank() : processes.rank() + 2])
 
 
-def reduced(reduction: Callable[[Any, float], Any]) -> Callable[[F], F]:
+def all_reduced(reduction: Callable[[Any, float], Any]) -> Callable[[F], F]:
     """Decorate a pass over all examples, ``method(w, *statistics, **options)``: processes share it.
 
     Args:
@@ -121,7 +121,7 @@ def reduced(reduction: Callable[[Any, float], Any]) -> Callable[[F], F]:
             mine = [argument[self.shard.rows] if isinstance(argument, Tensor) else argument for argument in arguments]
             result = getattr(own, method.__name__)(w, *mine, **options)
             self.oracle_calls += calls_of_all(w, own.oracle_calls - calls)
-            return reduction(result, own.mass / self.mass)
+            return reduction(result, own.total_weight / self.total_weight)
 
         return cast(F, shared_pass)
 

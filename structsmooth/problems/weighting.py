@@ -58,7 +58,7 @@ class WeightedExamples:
         return problem
 
     @property
-    def mass(self) -> float:
+    def total_weight(self) -> float:
         """Σ s_i: the number n of examples if all count alike."""
         return float(self.n) if self.sample_weight is None else float(self.sample_weight.sum())
 

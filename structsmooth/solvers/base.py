@@ -64,7 +64,7 @@ class Solver(Algorithm[S]):
             A :class:`Result` with the weights of the best row: their objective is at most that of the start. Ctrl-C
             returns what the complete passes reached.
         """
-        lam = parse_lam(lam, problem.mass)
+        lam = parse_lam(lam, problem.total_weight)
         passes, seed = check_number("passes", passes, integer=True), check_number("seed", seed, integer=True)
         self.check(problem, lam)
         shown = [PrintProgress(passes)] if verbose and sys.stderr.isatty() else []

@@ -31,7 +31,7 @@ class Algorithm(ABC, Generic[S]):
     evaluates: ClassVar[bool] = False
     """Whether ``first_state`` and ``advance`` evaluate the new state themselves, as a part of their work."""
 
-    partitions: ClassVar[bool] = False
+    needs_partitions: ClassVar[bool] = False
     """Whether each of several processes has only its own examples; else all have all examples."""
 
     def __post_init__(self) -> None:
@@ -83,11 +83,11 @@ class Algorithm(ABC, Generic[S]):
         first = self.first_pass_at(state, lam)
         assert first is not None
         weights, smoother = first
-        return state.evaluation or problem.full_pass(weights, problem.surrogate(smoother))
+        return state.evaluation or problem.full_pass(weights, problem.effective_smoother(smoother))
 
     def evaluate(self, problem: Problem, lam: float, state: S) -> FullPass:
         """The full pass that gives a state its objective, with the loss, and whatever else the state learns from it."""
-        smoother, lent = problem.surrogate(self.smoother(state)), self.first_pass_at(state, lam) is not None
+        smoother, lent = problem.effective_smoother(self.smoother(state)), self.first_pass_at(state, lam) is not None
         return problem.full_pass(state.weights, smoother, with_loss=True, with_statistics=lent)
 
     def step_control(self, problem: Problem, lam: float) -> StepControl[Any] | None:
@@ -264,10 +264,10 @@ class Run(Generic[S]):
         if first is None:
             return False
         weights, own = first
-        return self.problem.surrogate(own) == smoother and torch.equal(weights, state.weights)
+        return self.problem.effective_smoother(own) == smoother and torch.equal(weights, state.weights)
 
     def _smoother(self, state: S) -> Smoother:
-        return self.problem.surrogate(self.solver.smoother(state))
+        return self.problem.effective_smoother(self.solver.smoother(state))
 
     @property
     def _evaluations_count(self) -> bool:

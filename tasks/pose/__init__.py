@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from structsmooth.markup import Block, Markup, Table
 from structsmooth.messages import tracked
-from structsmooth.tasks.base import FittedTask, Latest, Predictions, Split, Task
+from structsmooth.tasks.base import FittedTask, LastResultCache, Predictions, Split, Task
 from structsmooth.tasks.images import read_listed, save_png
 from structsmooth.tasks.pose.data import Joints, Person, known_joints, person_size, read_people
 from structsmooth.tasks.pose.features import Cells
@@ -100,8 +100,8 @@ class FittedPose(FittedTask):
         return PoseScore(self.skeleton, self.task.window)
 
     @cached_property
-    def _cells(self) -> Latest[list[Cells]]:
-        return Latest(lambda people: [self.task.cells(person) for person in tracked(people, "features")])
+    def _cells(self) -> LastResultCache[list[Cells]]:
+        return LastResultCache(lambda people: [self.task.cells(person) for person in tracked(people, "features")])
 
     def _pose(self, places: NDArray[np.float64]) -> Joints:
         return {name: (x, y) for name, (x, y) in zip(self.skeleton.names, places.tolist(), strict=True)}

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from structsmooth.problems import LinearModuleProblem
-from structsmooth.problems.affine import AffineBatch, Answer, Parts
+from structsmooth.problems.affine import AffineBatch, BatchOutput, Parts
 from structsmooth.problems.linear.batches import BlockBatch
-from structsmooth.problems.linear.blocks import Response, VectorMap
+from structsmooth.problems.linear.blocks import OracleOutput, VectorMap
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.tasks.pose.score import PoseScore
 
@@ -35,13 +35,13 @@ class PoseProblem(LinearModuleProblem):
         """The problem with springs that hold together, for images of any sizes."""
         return cls(module, data, cost=None, bounds=module.bounds(), chunk_size=1)
 
-    def oracle(self, potentials: Parts, block: int, smoother: Smoother = Max()) -> Response:  # noqa: B008 - immutable
+    def oracle(self, potentials: Parts, block: int, smoother: Smoother = Max()) -> OracleOutput:  # noqa: B008 - immutable
         """The oracle of an image; the statistics of a pose need no gradient."""
         if not isinstance(smoother, Max):
             return super().oracle(potentials, block, smoother)
         with torch.no_grad():
             value, y = self.example(block).structure.replace(*potentials).max()
-        return Response(value[0], self.parts(y[0], block), y[0])
+        return OracleOutput(value[0], self.parts(y[0], block), y[0])
 
     def parts(self, atom: Tensor, block: int) -> Parts:
         """Statistics of a pose in the shapes of the potentials."""
@@ -57,7 +57,7 @@ class PoseProblem(LinearModuleProblem):
 class _Image(BlockBatch):
     """A single image, whose statistics a full pass can keep."""
 
-    def oracle(self, w: Tensor, smoother: Smoother, importances: Tensor | None = None) -> Answer:
+    def oracle(self, w: Tensor, smoother: Smoother, importances: Tensor | None = None) -> BatchOutput:
         """One oracle call; statistics [1, ...]."""
         answer = super().oracle(w, smoother, importances)
         return replace(answer, statistics=[m.unsqueeze(0) for m in answer.statistics], by_example=True)

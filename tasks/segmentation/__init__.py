@@ -15,7 +15,7 @@ from structsmooth.markup import Block, Markup, Matrix, alternatives, joined, vie
 from structsmooth.messages import tracked
 from structsmooth.models.superpixels import SuperpixelScore, balanced_cost
 from structsmooth.problems import LinearModuleProblem
-from structsmooth.tasks.base import FittedTask, Latest, Predictions, Split, Task
+from structsmooth.tasks.base import FittedTask, LastResultCache, Predictions, Split, Task
 from structsmooth.tasks.images import embedded, read_listed, save_png, stretches, unrolled
 from structsmooth.tasks.segmentation.pictures import Picture, overlay, read_pictures
 
@@ -125,8 +125,8 @@ class FittedSegmentation(FittedTask):
         return SuperpixelScore(self.vocabulary.unary_size, self.vocabulary.pairwise_size if self.task.pairwise else 0)
 
     @cached_property
-    def _encoded(self) -> "Latest[list[_Encoded]]":
-        return Latest(lambda examples: [self._encode(picture) for picture in tracked(examples, "features")])
+    def _encoded(self) -> "LastResultCache[list[_Encoded]]":
+        return LastResultCache(lambda examples: [self._encode(picture) for picture in tracked(examples, "features")])
 
     def _encode(self, picture: Picture) -> "_Encoded":
         from structsmooth.tasks.segmentation.superpixels import Superpixels

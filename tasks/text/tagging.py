@@ -14,7 +14,7 @@ from structsmooth.costs import Cost
 from structsmooth.markup import Block, Markup
 from structsmooth.problems import SparseChainProblem
 from structsmooth.sequences import SparseSequences
-from structsmooth.tasks.base import FittedTask, Latest, Predictions, Split, Task, own_share
+from structsmooth.tasks.base import FittedTask, LastResultCache, Predictions, Split, Task, own_share
 from structsmooth.tasks.chains import transition_matrix, write_scores
 from structsmooth.tasks.text.shown import confusion, scores_table, sentence_markup, weightiest_attributes
 from structsmooth.text.conll import read_corpus
@@ -186,8 +186,8 @@ class FittedTagging(FittedTask):
         return self.inputs.templates(self.task.templates)
 
     @cached_property
-    def _sequences(self) -> Latest[SparseSequences]:
-        return Latest(lambda examples: self.encoder.encode(examples, self._templates))
+    def _sequences(self) -> LastResultCache[SparseSequences]:
+        return LastResultCache(lambda examples: self.encoder.encode(examples, self._templates))
 
 
 @dataclass(frozen=True)
@@ -263,7 +263,7 @@ class Tagging(Task):
 
     def fit_own(self, path: str) -> tuple[FittedTagging, Corpus]:
         """The tagger of all sentences, of which each process parses its own alone."""
-        own = processes.unanimous(lambda: self.read(path, "train", own_share))
+        own = processes.run_on_all_ranks(lambda: self.read(path, "train", own_share))
         return self.fit(own, processes.gathered), own
 
     def fit(

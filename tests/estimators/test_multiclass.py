@@ -29,7 +29,7 @@ def test_it_minimizes_what_crammer_and_singer_do(data):
     other.fit(X, y)
     np.testing.assert_allclose(own.coef_, other.coef_, atol=0.01)
     np.testing.assert_allclose(own.intercept_, other.intercept_, atol=0.01)
-    assert own.certify(X, y).least <= own.gap_ <= 1e-6 * own.objective_
+    assert own.certify(X, y).suboptimality_lower_bound <= own.gap_ <= 1e-6 * own.objective_
 
 
 @pytest.mark.parametrize("class_weight", [{"a": 3.0, "b": 0.25}, "balanced"])
@@ -40,7 +40,7 @@ def test_weights_of_classes_are_those_of_scikit_learn(data, class_weight):
     settings = {"multi_class": "crammer_singer", "C": 0.5, "intercept_scaling": 2**0.5, "tol": 1e-7}
     other = LinearSVC(**settings, class_weight=class_weight, max_iter=10**6).fit(X, y)
     np.testing.assert_allclose(own.coef_, other.coef_, atol=0.01)
-    assert own.certify(X, y).least <= own.gap_ <= 1e-6 * own.objective_
+    assert own.certify(X, y).suboptimality_lower_bound <= own.gap_ <= 1e-6 * own.objective_
 
 
 def test_balanced_classes_have_equal_weight(data):

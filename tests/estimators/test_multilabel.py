@@ -40,7 +40,7 @@ def test_it_is_the_task(data):
     assert np.array_equal(classifier.weights_, model.weights.numpy())
     expected = [[int(name in own) for name in names] for own in model.predict(examples)]
     assert classifier.predict(X).tolist() == expected
-    assert classifier.certify(X, Y).least <= classifier.gap_
+    assert classifier.certify(X, Y).suboptimality_lower_bound <= classifier.gap_
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def test_inference_is_that_by_all_labellings(fitted: GraphSegmenter) -> None:
 def test_training_ends_at_a_certified_gap(fitted: GraphSegmenter) -> None:
     certificate = fitted.certify(GRAPHS, Y)
     assert certificate.objective == pytest.approx(fitted.objective_)
-    assert certificate.least <= fitted.gap_ <= 1e-3 * fitted.objective_
+    assert certificate.suboptimality_lower_bound <= fitted.gap_ <= 1e-3 * fitted.objective_
     assert (fitted.edge_coef_ >= 0).all()
     assert fitted.coef_.shape == fitted.edge_coef_.shape == (2,)
 

@@ -195,7 +195,7 @@ def test_slack_rescaling_multiplies_by_the_cost(X):
         for tags, score in scores.items()
     }
     assert tagger.objective_ == pytest.approx(max(losses.values()) + 0.25 * tagger.weights_ @ tagger.weights_)
-    assert tagger.certify(X, y).least <= tagger.gap_ <= 0.01 * tagger.objective_
+    assert tagger.certify(X, y).suboptimality_lower_bound <= tagger.gap_ <= 0.01 * tagger.objective_
 
 
 @pytest.mark.parametrize(("loss", "rule"), [("hinge", 3), ("slack", 3), ("crf", 0.3), ("softmax-margin", 0.3)])
@@ -272,7 +272,7 @@ def test_score_is_the_f1_of_entities(fitted):
 def test_the_gap_bounds_the_distance_from_the_optimum(fitted):
     certificate = fitted.certify(DICTS, TAGS)
     assert certificate.objective == pytest.approx(fitted.objective_)
-    assert certificate.least <= fitted.gap_
+    assert certificate.suboptimality_lower_bound <= fitted.gap_
     assert fitted.history_[-1].passes == fitted.n_iter_
     assert fitted.lam_ == 0.25
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from structsmooth.experiments import folder
-from structsmooth.experiments.folder import Keeper
+from structsmooth.experiments.folder import CheckpointCallback
 from structsmooth.history import History, Row
 from structsmooth.solvers import Progress
 
@@ -30,7 +30,7 @@ class Runner:
             self.now += one_save
             self.saved.append((progress.row.passes, len(progress.history)))
 
-        with Keeper(save) as keep:
+        with CheckpointCallback(save) as keep:
             for number in range(1, passes + 1):
                 self.now += one_pass
                 row = replace(ROW, passes=number)

@@ -215,13 +215,13 @@ def test_copies_have_the_same_losses(problem: Problem) -> None:
 
 def test_parts_of_it_have_its_losses(problem: Problem) -> None:
     w, indices = weights(problem), torch.tensor([4, 1, 1, 2])
-    expected = (losses(problem, w, problem.smoother) * problem.mass / problem.n)[indices]
+    expected = (losses(problem, w, problem.smoother) * problem.total_weight / problem.n)[indices]
     restricted, used = problem.restrict(indices, w)
-    for part, v in ((problem.subset(indices), w), (problem.share(indices), w), (restricted, used)):
+    for part, v in ((problem.subset(indices), w), (problem.lazy_subset(indices), w), (restricted, used)):
         assert (part.n, part.dim, part.smoother) == (4, len(v), problem.smoother)
         assert (part.batch_size, part.chunk_size) == (problem.batch_size, problem.chunk_size)
         assert getattr(part, "cost", None) == getattr(problem, "cost", None)
-        assert_close(losses(part, v, problem.smoother) * part.mass / part.n, expected, rtol=0, atol=1e-12)
+        assert_close(losses(part, v, problem.smoother) * part.total_weight / part.n, expected, rtol=0, atol=1e-12)
         assert (part.bounds is None) == (problem.bounds is None)
         assert torch.equal(part.within_bounds(v), v)
     assert problem.oracle_calls == 0

@@ -224,7 +224,7 @@ def test_passes_over_all_examples_take_chunks(chunk_size: int, largest: int, mon
     for p in (
         problem,
         LinearizedProblem(problem, w),
-        problem.share(torch.arange(problem.n)),
+        problem.lazy_subset(torch.arange(problem.n)),
         ShiftedProblem(problem, 0 * w),
     ):
         sizes.clear()

@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from structsmooth import BCFW, SVRG, Candidates, LinearProblem, Max, Smoother
-from structsmooth.problems import Parts, Response, respond
+from structsmooth.problems import OracleOutput, Parts, respond
 
 X = torch.randn(6, 3, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)  # 6 words of 3 letters
 GOLD = one_hot(torch.randint(3, (6, 3), generator=torch.Generator().manual_seed(1)), 3).double()
@@ -35,10 +35,10 @@ class Words(LinearProblem):
     def squared_norm(self, m: Parts, block: int) -> float:
         return float(m[0].square().sum() * self.x[block].square().sum())
 
-    def oracle(self, potentials: Parts, block: int, smoother: Smoother = Max()) -> Response:  # noqa: B008 - immutable
+    def oracle(self, potentials: Parts, block: int, smoother: Smoother = Max()) -> OracleOutput:  # noqa: B008 - immutable
         response = respond(Candidates(potentials[0][None]), smoother)
         statistics = response.statistics[0][0]
-        return Response(response.value, (statistics,), statistics)
+        return OracleOutput(response.value, (statistics,), statistics)
 
     def costs(self, block: int) -> Parts:
         return (1 - self.gold[block],)

@@ -237,7 +237,7 @@ def test_shares_read_examples_when_they_need_them() -> None:
 
     problem = small_networks.chain_problem()
     problem.dataset = lazy = Lazy(problem.dataset)  # type: ignore[arg-type]
-    part = problem.share(torch.tensor([4, 5, 6]))
+    part = problem.lazy_subset(torch.tensor([4, 5, 6]))
     assert lazy.reads == 0
     assert part.loss(problem.start()) == pytest.approx(problem.subset(torch.tensor([4, 5, 6])).loss(problem.start()))
     assert lazy.reads == 6

@@ -83,7 +83,7 @@ def weights(problem: Problem, seed: int = 0) -> torch.Tensor:
 def test_passes_are_those_over_repeated_examples(build: Callable[[], Problem], smoother: Any) -> None:
     problem = build()
     w, one, many = weights(problem), problem.weighted(TIMES), repeated(problem)
-    assert one.mass == many.mass == many.n
+    assert one.total_weight == many.total_weight == many.n
     a, b = (each.full_pass(w, smoother, with_loss=True) for each in (one, many))
     assert (a.smoothed_loss, a.loss) == pytest.approx((b.smoothed_loss, b.loss), abs=1e-10)
     assert a.expected_cost == (b.expected_cost and pytest.approx(b.expected_cost, abs=1e-10))

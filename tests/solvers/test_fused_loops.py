@@ -120,8 +120,8 @@ def ascent_calls(problem: LinearProblem, generator: torch.Generator) -> Iterator
     """From random convex combinations of outputs, under all smoothers."""
     for smoother in SMOOTHERS:
         start = random_iterate(problem, generator)
-        surplus = 0.01 * torch.rand(problem.blocks, generator=generator, dtype=torch.float64)
-        point = SmoothedIterate(start.weights, start.statistics, surplus)
+        smoothing_offset = 0.01 * torch.rand(problem.blocks, generator=generator, dtype=torch.float64)
+        point = SmoothedIterate(start.weights, start.statistics, smoothing_offset)
         yield (point, numbers(problem, generator, problem.n)), {"lam": LAM, "smoother": smoother}
 
 

@@ -10,7 +10,7 @@ from structsmooth.problems.base import FullPass
 from structsmooth.problems.bounds import conjugate
 from structsmooth.problems.linear.batches import BlockBatch
 from structsmooth.problems.linear.blocks import BlockProblem
-from structsmooth.problems.sharding import mean_rows, reduced, rows
+from structsmooth.problems.sharding import all_reduced, mean_rows, rows
 from structsmooth.smoothing import Max, Smoother
 
 
@@ -103,7 +103,7 @@ class LinearProblem(BlockProblem):
             self.feature_map.add_adjoint(change, block, -self.block_share(block) / lam, v)
         return v
 
-    @reduced(mean_rows)
+    @all_reduced(mean_rows)
     def block_gaps(self, w: Tensor, statistics: Tensor) -> Tensor:
         """The block gaps g_i, by one oracle call on each block: [blocks]."""
         statistics, gaps = self.unpacked(statistics), []
@@ -113,7 +113,7 @@ class LinearProblem(BlockProblem):
             gaps.append(inner(augmented, minus(towards, self.block_statistics(statistics, block))))
         return self._shared(torch.stack(gaps))
 
-    @reduced(mean_rows)
+    @all_reduced(mean_rows)
     def block_margins(self, w: Tensor, statistics: Tensor) -> Tensor:
         """(1/n) ⟨θ_i + ℓ_i, m_i − ν(y_i)⟩ of all blocks: [blocks]. With the block gaps they sum to (1/n) Σ f_i(w)."""
         statistics, margins = self.unpacked(statistics), []
@@ -122,7 +122,7 @@ class LinearProblem(BlockProblem):
             margins.append(inner(self.augmented(w, block), minus(own, self.label_parts(block))))
         return self._shared(torch.stack(margins))
 
-    @reduced(rows)
+    @all_reduced(rows)
     def best_statistics(self, w: Tensor) -> Tensor:
         """Statistics of all blocks that the max oracle gives at ``w``: [size]."""
         responses = (self.call(self.augmented(w, block), block) for block in range(self.blocks))

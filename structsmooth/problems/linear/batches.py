@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from structsmooth.losses import StructuralHinge
-from structsmooth.problems.affine import AffineBatch, Answer, Parts, by_example, inner, minus, pairing
+from structsmooth.problems.affine import AffineBatch, BatchOutput, Parts, by_example, inner, minus, pairing
 from structsmooth.problems.linear.blocks import BlockProblem
 from structsmooth.problems.linear.constants import Constants
 from structsmooth.problems.weighting import times
@@ -22,7 +22,7 @@ class BlockBatch(AffineBatch):
         self.problem, self.indices, self.blocks = problem, indices, problem.blocks_of(indices)
 
     @property
-    def moving(self) -> Sequence[Tensor]:
+    def trainable_potentials(self) -> Sequence[Tensor]:
         """All potentials, at zero: the costs have their shapes."""
         return [costs for block in self.blocks for costs in self.problem.costs(block)]
 
@@ -31,7 +31,7 @@ class BlockBatch(AffineBatch):
         singles = (BlockBatch(self.problem, index) for index in self.indices.split(1))
         return torch.stack([_Loss.apply(w, single, smoother) for single in singles])
 
-    def oracle(self, w: Tensor, smoother: Smoother, importances: Tensor | None = None) -> Answer:
+    def oracle(self, w: Tensor, smoother: Smoother, importances: Tensor | None = None) -> BatchOutput:
         """One oracle call on each block."""
         losses: list[Tensor] = []
         expected: list[Tensor] = []
@@ -49,7 +49,7 @@ class BlockBatch(AffineBatch):
             statistics += (factor * change for change in minus(response.statistics, labels))
         sums = (torch.stack(terms).sum() for terms in (losses, constants, expected))
         loss, constant, cost = sums
-        return Answer(loss, statistics, constant, False, cost=cost)
+        return BatchOutput(loss, statistics, constant, False, cost=cost)
 
     def adjoint(self, statistics: Sequence[Tensor]) -> Tensor:
         """Σ B_iᵀ m_i: [dim]."""
@@ -95,22 +95,22 @@ class StructureBatch(AffineBatch):
         offsets: Parts | None = None,
     ) -> None:
         self.structure, self.y, self.cost, self.w, self.offsets = structure, y, cost, start, offsets
-        self._moving: list[Tensor] | None = None
+        self._trainable: list[Tensor] | None = None
 
     @property
-    def moving(self) -> Sequence[Tensor]:
+    def trainable_potentials(self) -> Sequence[Tensor]:
         """The potentials that depend on the weights, at those of the last answer or else at the start."""
-        if self._moving is None:
+        if self._trainable is None:
             self._at(self.w)
-        assert self._moving is not None
-        return self._moving
+        assert self._trainable is not None
+        return self._trainable
 
     def losses(self, w: Tensor, smoother: Smoother) -> Tensor:
         """Losses [b]."""
         losses: Tensor = StructuralHinge(smoother, self.cost, "none")(self.structure(w), self.y)
         return losses
 
-    def oracle(self, w: Tensor, smoother: Smoother, importances: Tensor | None = None) -> Answer:
+    def oracle(self, w: Tensor, smoother: Smoother, importances: Tensor | None = None) -> BatchOutput:
         """One oracle call on each example."""
         own, has_rows = self._at(w)
         # Leaves, so that there is a gradient in the potentials as well.
@@ -129,19 +129,19 @@ class StructureBatch(AffineBatch):
         loss, hinge = times(losses, importances).sum(), None if hinges is None else times(hinges, importances).sum()
         *statistics, cost = torch.autograd.grad(loss, (*leaves, scale), materialize_grads=True)
         loss = loss.detach()
-        return Answer(loss, statistics, loss - pairing(leaves, statistics), has_rows, hinge, cost)
+        return BatchOutput(loss, statistics, loss - pairing(leaves, statistics), has_rows, hinge, cost)
 
     def adjoint(self, statistics: Sequence[Tensor]) -> Tensor:
         """Σ B_iᵀ m_i: [dim]."""
-        if not self.moving:
+        if not self.trainable_potentials:
             return torch.zeros_like(self.w)
-        return torch.autograd.grad(self.moving, self.w, statistics)[0]
+        return torch.autograd.grad(self.trainable_potentials, self.w, statistics)[0]
 
     def plane(self, statistics: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """Here a_i are the constants of the potentials that depend on the weights."""
         if self.offsets is None:
             return super().plane(statistics)
-        if self._moving is None:
+        if self._trainable is None:
             self._at(self.w)
         own = [offset for offset, moves in zip(self.offsets, self._moves, strict=True) if moves]
         return self.adjoint(statistics), pairing(own, statistics).to(self.w)
@@ -152,7 +152,7 @@ class StructureBatch(AffineBatch):
         with torch.enable_grad():
             own, has_rows = by_example(self.structure(self.w))
         self._moves = [p.requires_grad for p in own.potentials]
-        self._moving = [p for p in own.potentials if p.requires_grad]
+        self._trainable = [p for p in own.potentials if p.requires_grad]
         return own, has_rows
 
 

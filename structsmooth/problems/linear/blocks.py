@@ -60,7 +60,7 @@ class VectorMap(ABC):
 
 
 @dataclass(frozen=True)
-class Response:
+class OracleOutput:
     """What the oracle of a block answers.
 
     Attributes:
@@ -75,7 +75,7 @@ class Response:
     atom: Tensor | None = None
 
 
-def respond(structure: Structure, smoother: Smoother) -> Response:
+def respond(structure: Structure, smoother: Smoother) -> OracleOutput:
     """The oracle of a structure for a batch of one: max, top-K or exp, as the smoother says.
 
     The atom of a fractional structure is its statistics.
@@ -86,7 +86,7 @@ def respond(structure: Structure, smoother: Smoother) -> Response:
         statistics = torch.autograd.grad(value.sum(), structure.potentials, materialize_grads=True)
     if y is not None:
         y = flat(statistics) if structure.is_fractional else y.flatten()
-    return Response(value.detach()[0], statistics, y)
+    return OracleOutput(value.detach()[0], statistics, y)
 
 
 class BlockProblem(AffineProblem):
@@ -118,7 +118,7 @@ class BlockProblem(AffineProblem):
         return float(self.block_shares[block])
 
     @abstractmethod
-    def oracle(self, potentials: Parts, block: int, smoother: Smoother = Max()) -> Response:  # noqa: B008 - immutable
+    def oracle(self, potentials: Parts, block: int, smoother: Smoother = Max()) -> OracleOutput:  # noqa: B008 - immutable
         """The max, top-K or exp oracle of a block under these potentials; see :func:`respond`."""
 
     @abstractmethod
@@ -155,7 +155,7 @@ class BlockProblem(AffineProblem):
         """θ_i + ℓ_i."""
         return tuple(p + c for p, c in zip(self.potentials(w, block), self.costs(block), strict=True))
 
-    def call(self, potentials: Parts, block: int, smoother: Smoother = Max()) -> Response:  # noqa: B008 - immutable
+    def call(self, potentials: Parts, block: int, smoother: Smoother = Max()) -> OracleOutput:  # noqa: B008 - immutable
         """The oracle, counted."""
         self.oracle_calls += 1
         return self.oracle(potentials, block, smoother)

@@ -14,7 +14,7 @@ from structsmooth.problems.affine import AffineBatch, Parts, flat, shaped
 from structsmooth.problems.bounds import Bounds, checked_bounds
 from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.problems.linear.batches import StructureBatch, offsets_of
-from structsmooth.problems.linear.blocks import Response, VectorMap, respond
+from structsmooth.problems.linear.blocks import OracleOutput, VectorMap, respond
 from structsmooth.problems.linear.constants import Constants
 from structsmooth.problems.module import Dataset, Labels, ModuleProblem
 from structsmooth.problems.sharding import of_examples
@@ -131,7 +131,7 @@ class LinearModuleProblem(LinearProblem):
         """The structure of a batch of inputs under weights ``w``; differentiable."""
         return self.module_problem.structure(w, x)
 
-    def oracle(self, potentials: Parts, block: int, smoother: Smoother = Max()) -> Response:  # noqa: B008 - immutable
+    def oracle(self, potentials: Parts, block: int, smoother: Smoother = Max()) -> OracleOutput:  # noqa: B008 - immutable
         """The oracle of the structure of an example."""
         example = self.example(block)
         return respond(example.structure.replace(*example.constants.with_barriers(potentials)), smoother)
@@ -186,9 +186,9 @@ class LinearModuleProblem(LinearProblem):
         return self._over(self.module_problem.subset(indices).dataset)
 
     @of_examples
-    def share(self, indices: Tensor) -> "LinearModuleProblem":
+    def lazy_subset(self, indices: Tensor) -> "LinearModuleProblem":
         """The same problem over a large part of its examples, which are read when they are needed."""
-        return self._over(self.module_problem.share(indices).dataset)
+        return self._over(self.module_problem.lazy_subset(indices).dataset)
 
     def example(self, i: int) -> _Example:
         """Input, labels, costs and parts of an example, kept once they are known."""

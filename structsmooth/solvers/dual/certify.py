@@ -22,16 +22,16 @@ class Certificate:
     Attributes:
         objective: F(w).
         dual: D(m) ≤ min F at the dual point that was found.
-        slack: the duality gap of the weights that the solver came to: no dual is larger than ``dual`` by more.
+        reference_gap: the duality gap of the weights that the solver came to: no dual is larger than ``dual`` by more.
         passes: passes of the solver of the dual that found it.
-        oracle_calls: inferences, including those for F(w) and the slack.
+        oracle_calls: inferences, including those for F(w) and the reference gap.
         seconds: time of these inferences and passes.
         state: the dual point. It serves as ``start`` for other weights, and for other λ.
     """
 
     objective: float
     dual: float
-    slack: float
+    reference_gap: float
     passes: int
     oracle_calls: int
     seconds: float
@@ -43,13 +43,14 @@ class Certificate:
         return self.objective - self.dual
 
     @property
-    def least(self) -> float:
+    def suboptimality_lower_bound(self) -> float:
         """The suboptimality is at least this: the weights that the solver came to are better by as much."""
-        return max(self.gap - self.slack, 0.0)
+        return max(self.gap - self.reference_gap, 0.0)
 
     def __str__(self) -> str:
+        least, most = self.suboptimality_lower_bound, self.gap
         return (
-            f"objective {self.objective:.6g}, above the optimum by {self.least:.3g} at least, {self.gap:.3g} at most "
+            f"objective {self.objective:.6g}, above the optimum by {least:.3g} at least, {most:.3g} at most "
             f"({self.passes} dual passes, {self.oracle_calls:,} oracle calls, {self.seconds:.1f} seconds)"
         )
 
@@ -94,10 +95,10 @@ def certify(
         >>> problem = SparseChainProblem(sequences, torch.tensor([0, 1, 0]), features=2, states=2)
         >>> result = SVRG().solve(problem, lam=0.1, passes=40)
         >>> certificate = certify(problem, result.weights, 0.1)
-        >>> bool(certificate.least <= certificate.gap < 0.01)
+        >>> bool(certificate.suboptimality_lower_bound <= certificate.gap < 0.01)
         True
     """
-    lam, accuracy = parse_lam(lam, problem.mass), check_number("accuracy", accuracy)
+    lam, accuracy = parse_lam(lam, problem.total_weight), check_number("accuracy", accuracy)
     passes, seed = check_number("passes", passes, integer=True), check_number("seed", seed, integer=True)
     checked_hinges("certify", problem, lam)
     work = Work()
@@ -106,12 +107,12 @@ def certify(
         assert state.dual is not None  # known for every dual iterate
         return state.dual
 
-    def slack() -> float:
+    def reference_gap() -> float:
         return _objective(problem, state.weights, lam) - dual()
 
-    def accurate(slack: float) -> bool:
+    def accurate(gap_there: float) -> bool:
         gap = objective - dual()
-        return slack <= accuracy * gap or gap <= solver.gap_tolerance * objective
+        return gap_there <= accuracy * gap or gap <= solver.gap_tolerance * objective
 
     with work.counted(problem):
         state = solver.first_state(problem, lam, start, seed)
@@ -121,9 +122,9 @@ def certify(
                 rng = np.random.default_rng([seed, state.passes])
                 state = solver.advance(problem, lam, state, rng, passes - state.passes)
                 # An estimate by the block gaps as last seen costs nothing, and says when to compute the current ones.
-                if accurate(solver.metrics(state)["estimated_gap"]) and accurate(slack()):
+                if accurate(solver.metrics(state)["estimated_gap"]) and accurate(reference_gap()):
                     break
-        last = slack()
+        last = reference_gap()
     return Certificate(objective, dual(), last, state.passes, work.oracle_calls, work.seconds, state)
 
 

@@ -63,7 +63,7 @@ class CoCoA(BCFW):
     sigma: float | None = None
 
     state_type: ClassVar[type[BCFWState]] = CoCoAState
-    partitions: ClassVar[bool] = True
+    needs_partitions: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

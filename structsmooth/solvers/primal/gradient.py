@@ -83,7 +83,7 @@ class GradientSolver(Solver[S], Steered[S]):
         Reference:
             Polyak (1987), "Introduction to Optimization", section 5.3.
         """
-        few = few_losses(problem, weights, seed, self.examples_per_step(problem))
+        few = estimate_loss_scale(problem, weights, seed, self.examples_per_step(problem))
         step_size = self.polyak_factor * few.polyak_step_size
         # Longer steps would diverge on the regularizer alone.
         return min(step_size, 0.5 / lam) if lam > 0 else step_size
@@ -148,7 +148,7 @@ def first_weights(problem: Problem, start: Any) -> Tensor:
 
 
 @dataclass(frozen=True)
-class FewLosses:
+class LossScale:
     """Mean loss and mean squared norm of the gradient over a few batches, each the mean of its examples."""
 
     loss: float
@@ -161,7 +161,7 @@ class FewLosses:
         return step_size if 0 < step_size < math.inf else 1.0
 
 
-def few_losses(problem: Problem, weights: Tensor, seed: int, batch_size: int) -> FewLosses:
+def estimate_loss_scale(problem: Problem, weights: Tensor, seed: int, batch_size: int) -> LossScale:
     """Losses and gradients of a few examples at some weights, under the problem's own smoother; less than a pass."""
     size = max(batch_size, min(_FEW, (problem.n + 1) // 2))
     chosen = torch.from_numpy(np.random.default_rng(seed).permutation(problem.n)[:size])
@@ -173,7 +173,7 @@ def few_losses(problem: Problem, weights: Tensor, seed: int, batch_size: int) ->
     problem.oracle_calls += sample.oracle_calls
     # Sums depend on the number of threads by rounding, which should not decide on a run.
     mean_loss, mean_square = (float(f"{sum(values) / len(values):.9g}") for values in (losses, squares))
-    return FewLosses(mean_loss, mean_square)
+    return LossScale(mean_loss, mean_square)
 
 
 def _largest_row(problem: Problem, weights: Tensor) -> float:

@@ -121,7 +121,7 @@ class DualModels(Models):
 
     def evaluate(self, problem: Problem, weights: Tensor, iteration: int) -> FullPass:
         """F alone: iterations begin with their statistics."""
-        return problem.full_pass(weights, problem.surrogate(Max()), with_loss=True, with_statistics=False)
+        return problem.full_pass(weights, problem.effective_smoother(Max()), with_loss=True, with_statistics=False)
 
     def minimize(
         self, problem: Problem, lam: float, state: ProxLinearState, rng: Generator, limits: Limits
@@ -236,7 +236,7 @@ class SmoothedModels(Models):
 
     def evaluate(self, problem: Problem, weights: Tensor, iteration: int) -> FullPass:
         """On the linearized problem, with statistics for the first epoch."""
-        smoother = problem.surrogate(self.smoother(iteration))
+        smoother = problem.effective_smoother(self.smoother(iteration))
         return problem.linearize(weights).full_pass(weights, smoother, with_loss=True)
 
     def minimize(

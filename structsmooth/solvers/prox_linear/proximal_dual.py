@@ -92,7 +92,7 @@ class ProximalDual:
         for examples, own in zip(self.examples, _split(blocks), strict=True):
             if len(own):
                 batch = self.problem.affine_batch(examples)
-                own_slope, own_constant = batch.plane(shaped(own, tuple(batch.moving)))
+                own_slope, own_constant = batch.plane(shaped(own, tuple(batch.trainable_potentials)))
                 slope, constant = slope + own_slope, constant + own_constant
         slope, constant = slope / self.problem.n, (constant + blocks.constants.sum()) / self.problem.n
         weights = (self.center / self.step_size - slope) / self.convexity

@@ -15,7 +15,7 @@ from structsmooth.solvers.averaging import ONE_A_PASS, newest_share
 from structsmooth.solvers.checks import check_positive
 from structsmooth.solvers.dual.base import checked_linear
 from structsmooth.solvers.lower_bound import BoundedState, DualPoint
-from structsmooth.solvers.primal.gradient import few_losses, first_weights
+from structsmooth.solvers.primal.gradient import estimate_loss_scale, first_weights
 from structsmooth.solvers.sdca import fused_chain  # noqa: F401 - it registers its loop
 from structsmooth.solvers.sdca.steps import SmoothedIterate, epoch
 from structsmooth.solvers.smoothing import SmoothingSolver
@@ -32,7 +32,7 @@ class ProximalSDCAState(BoundedState):
     mu: float = 0.0  # μ_k
     kappa: float = 0.0  # κ
     statistics: Tensor = field(default_factory=empty)
-    surplus: Tensor = field(default_factory=empty)
+    smoothing_offset: Tensor = field(default_factory=empty)
     plane: Tensor = field(default_factory=empty)  # (1/n) Σ B_iᵀ(m_i − ν(y_i)), [dim]
     center: Tensor = field(default_factory=empty)  # prox-center z_k
 
@@ -78,13 +78,13 @@ class ProximalSDCA(SmoothingSolver[ProximalSDCAState]):
     def first_state(self, problem: Problem, lam: float, start: Any, seed: int) -> ProximalSDCAState:
         """The given weights as z_0 and the planes of the labels, with μ and κ from a few examples."""
         linear, weights = checked_linear(type(self).__name__, problem), first_weights(problem, start)
-        few = few_losses(problem, weights, seed, batch_size=1)
+        few = estimate_loss_scale(problem, weights, seed, batch_size=1)
         state = ProximalSDCAState(
             weights,
             mu=self.mu or _SMOOTHED * few.loss or _SMOOTHED,
             kappa=self.kappa or max(lam, _HELD / (problem.n * few.polyak_step_size)),
             statistics=linear.label_statistics(),
-            surplus=weights.new_zeros(linear.blocks),
+            smoothing_offset=weights.new_zeros(linear.blocks),
             plane=torch.zeros_like(weights),
             center=weights,
         )
@@ -97,15 +97,15 @@ class ProximalSDCA(SmoothingSolver[ProximalSDCAState]):
         linear, k = checked_linear(type(self).__name__, problem), state.passes + 1
         lower = state.passes / k if k > 1 else 1.0
         new = replace(state, passes=k, mu=state.mu * lower)
-        # The surplus of planes is in proportion to μ, but a problem's own smoother stays.
+        # The offsets of planes are in proportion to μ, but a problem's own smoother stays.
         hinges = isinstance(linear.smoother, Max)
-        surplus = state.surplus * lower if hinges else state.surplus
+        smoothing_offset = state.smoothing_offset * lower if hinges else state.smoothing_offset
         pull, convexity = state.kappa * state.center, lam + state.kappa
-        start = SmoothedIterate((pull - state.plane) / convexity, state.statistics, surplus)
+        start = SmoothedIterate((pull - state.plane) / convexity, state.statistics, smoothing_offset)
         order = torch.from_numpy(rng.permutation(linear.blocks))
-        smoother = linear.surrogate(self.smoother(new))
+        smoother = linear.effective_smoother(self.smoother(new))
         point = agreed(linear, epoch(linear, start, order, lam=convexity, smoother=smoother))
-        new.statistics, new.surplus, new.center = point.statistics, point.surplus, point.weights
+        new.statistics, new.smoothing_offset, new.center = point.statistics, point.smoothing_offset, point.weights
         new.plane = pull - convexity * point.weights
         new.weights = torch.lerp(state.weights, new.center, newest_share(k, ONE_A_PASS)) if hinges else new.center
         return _with_bound(new, linear, lam)
@@ -118,12 +118,12 @@ class ProximalSDCA(SmoothingSolver[ProximalSDCAState]):
 def _with_bound(state: ProximalSDCAState, problem: LinearProblem, lam: float) -> ProximalSDCAState:
     """``state`` with a bound that its point in the dual of F itself has improved.
 
-    The surplus counts only where it comes from the problem's own smoother: other smoothing is no part of F.
+    Offsets of planes count only where they come from the problem's own smoother: other smoothing is no part of F.
     """
     if lam > 0:
         cost = problem.expected_cost(state.statistics)
         if not isinstance(problem.smoother, Max):
-            cost += float(problem.block_shares.to(state.surplus) @ state.surplus)
+            cost += float(problem.block_shares.to(state.smoothing_offset) @ state.smoothing_offset)
         state.raise_bound(DualPoint(state.plane, cost), lam)
     return state
 

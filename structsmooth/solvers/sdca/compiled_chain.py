@@ -14,10 +14,10 @@ from structsmooth.problems.linear.chain.compiled_primal import potentials, smoot
 
 
 @compiled
-def _smoothed_answer(transition, length, own, surplus, smoothing, work):
+def _smoothed_answer(transition, length, own, smoothing_offset, smoothing, work):
     """One call of a smoothed oracle on the potentials in ``work.unary``; s - m goes to ``work.node`` and ``work.edge``.
 
-    Returns the gap of the own statistics m and their surplus, and the surplus of the answer s.
+    Returns the gap of the own statistics m with their offset, and the offset of the answer s.
     """
     unary, node, edge = work.unary, work.node, work.edge[0]
     states, mean = unary.shape[1], mean_score(transition, length, unary, own)
@@ -31,11 +31,11 @@ def _smoothed_answer(transition, length, own, surplus, smoothing, work):
         for s in range(states):
             edge[p, s] -= own[length + p, s]
             rise += transition[p, s] * edge[p, s]
-    return value - mean - surplus, value - mean - rise
+    return value - mean - smoothing_offset, value - mean - rise
 
 
 @entry_point
-def sdca_epoch(order, data, weights, statistics, surplus, smoothing, lam):
+def sdca_epoch(order, data, weights, statistics, smoothing_offset, smoothing, lam):
     """Steps of stochastic dual coordinate ascent towards the answers of a smoothed oracle, in place."""
     transition_scale, shares = data[4], data[5]
     work = workspace(data, weights.shape[1], smoothing[1])
@@ -45,7 +45,7 @@ def sdca_epoch(order, data, weights, statistics, surplus, smoothing, lam):
         i = order[step]
         first, length, own = block(i, data, statistics)
         potentials(i, data, weights, 1.0, work.unary, transition)
-        gain, answered = _smoothed_answer(transition, length, own, surplus[i], smoothing, work)
+        gain, answered = _smoothed_answer(transition, length, own, smoothing_offset[i], smoothing, work)
         if gain <= 0.0:
             continue
         count = gather(first, length, data, node, slots, rows, sums)
@@ -54,4 +54,4 @@ def sdca_epoch(order, data, weights, statistics, surplus, smoothing, lam):
         size = 1.0 if gain >= norm2 * scale else gain / (norm2 * scale)
         add_gathered(count, length, rows, sums, node, edge, -size * scale, transition_scale, weights)
         move(own, length, size, node, edge)
-        surplus[i] += size * (answered - surplus[i])
+        smoothing_offset[i] += size * (answered - smoothing_offset[i])

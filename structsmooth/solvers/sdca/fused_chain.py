@@ -20,9 +20,9 @@ def _(
     data = problem.data
     w = data.checked_vector("point.weights", point.weights).clone()
     statistics = data.checked_statistics(point.statistics).clone()
-    surplus = checked("point.surplus", point.surplus, torch.float64, data.n).clone()
+    smoothing_offset = checked("point.smoothing_offset", point.smoothing_offset, torch.float64, data.n).clone()
     examples = data.checked_order(checked("order [steps]", order, torch.int64, -1)[:, None])[:, 0]
-    iterate = (data.matrix(w), statistics.numpy(), surplus.numpy())
+    iterate = (data.matrix(w), statistics.numpy(), smoothing_offset.numpy())
     compiled_chain.sdca_epoch(examples.numpy(), data.arrays, *iterate, smoothing(smoother), float(lam))
     problem.oracle_calls += len(order)
-    return SmoothedIterate(w, statistics.view(-1), surplus)
+    return SmoothedIterate(w, statistics.view(-1), smoothing_offset)

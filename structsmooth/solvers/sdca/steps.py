@@ -16,18 +16,18 @@ class SmoothedIterate:
     """A point of the dual of a smoothed objective, and its weights.
 
     The answer s of a smoothed oracle h_μ at potentials θ gives a lower bound of h_μ, the plane
-    ⟨·, s⟩ + (h_μ(θ) − ⟨θ, s⟩). What it has beyond the score of s is the surplus, 0 ≤ surplus ≤ μ·const. Convex
-    combinations of such planes are lower bounds too, and the statistics and surplus of a block are one.
+    ⟨·, s⟩ + o. What it has beyond the score of s is its offset o = h_μ(θ) − ⟨θ, s⟩, with 0 ≤ o ≤ μ·const. Convex
+    combinations of such planes are lower bounds too, and the statistics and the offset of a block are one.
 
     Attributes:
         weights: minimizer of the planes with their regularizer, [dim].
         statistics: m_i of all blocks, see :meth:`LinearProblem.label_statistics`.
-        surplus: of all blocks, [blocks].
+        smoothing_offset: o_i of all blocks, [blocks].
     """
 
     weights: Tensor
     statistics: Tensor
-    surplus: Tensor
+    smoothing_offset: Tensor
 
 
 @singledispatch
@@ -36,7 +36,7 @@ def epoch(
 ) -> SmoothedIterate:
     """Makes steps of dual coordinate ascent on (1/n) Σ f_μ,i(w) + (λ/2)‖w − z‖².
 
-    A step takes a block i, calls the smoothed oracle, and moves the plane of the block, ⟨θ_i + ℓ_i, m_i⟩ + surplus,
+    A step takes a block i, calls the smoothed oracle, and moves the plane of the block, ⟨θ_i + ℓ_i, m_i⟩ + o_i,
     towards the plane of the answer, by the exact line search for the lower bound on the optimum that all planes
     give together. Without smoothing it is the step of block-coordinate Frank-Wolfe.
 
@@ -59,7 +59,7 @@ def epoch(
 
         # Direction, and gap from the plane of the block to the smoothed loss, both at these weights.
         direction = minus(response.statistics, own)
-        gain = float(response.value - inner(augmented, own) - point.surplus[block])
+        gain = float(response.value - inner(augmented, own) - point.smoothing_offset[block])
         if gain <= 0:
             continue
 
@@ -71,5 +71,5 @@ def epoch(
         problem.feature_map.add_adjoint(direction, block, -size * scale, point.weights)
         for m, d in zip(own, direction, strict=True):
             m += size * d
-        point.surplus[block].lerp_(response.value - inner(augmented, response.statistics), size)
+        point.smoothing_offset[block].lerp_(response.value - inner(augmented, response.statistics), size)
     return point

@@ -87,7 +87,7 @@ def test_certified_optima_are_those_of_the_listed_problem(space: str, solver: An
         assert one.objective == pytest.approx(result.row.objective, abs=1e-10)
         assert -1e-10 <= one.gap <= 1.2e-2 * one.objective
         # Both bound one optimum, and each to within a tenth of its gap.
-        assert other.dual - 1e-10 <= one.dual + one.slack
+        assert other.dual - 1e-10 <= one.dual + one.reference_gap
 
 
 @pytest.mark.parametrize("forbidden", [False, True])

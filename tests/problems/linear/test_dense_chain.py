@@ -108,7 +108,7 @@ def test_dual_ascent_is_the_default(problem: ChainProblem) -> None:
     settings = {"lam": LAM, "smoother": Entropy(0.5)}
     reached = sdca.epoch(problem, point, order_of(problem, 20), **settings)
     expected = sdca.epoch.dispatch(object)(problem, point, order_of(problem, 20), **settings)
-    assert_close((reached.weights, reached.surplus), (expected.weights, expected.surplus), **EXACTLY)
+    assert_close((reached.weights, reached.smoothing_offset), (expected.weights, expected.smoothing_offset), **EXACTLY)
 
 
 def test_features_are_linear_maps(problem: ChainProblem) -> None:

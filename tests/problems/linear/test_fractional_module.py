@@ -125,7 +125,7 @@ def test_certificates() -> None:
     w = torch.zeros(problem.dim, dtype=torch.float64)
     certificate = certify(problem, w, LAM, accuracy=1e-3)
     suboptimality = problem.loss(w) - least
-    assert certificate.least - 1e-7 <= suboptimality <= certificate.gap + 1e-7
+    assert certificate.suboptimality_lower_bound - 1e-7 <= suboptimality <= certificate.gap + 1e-7
     assert certificate.gap == pytest.approx(suboptimality, rel=2e-3)
 
 

@@ -33,7 +33,7 @@ from structsmooth import (
     Status,
     WeightedHamming,
 )
-from structsmooth.problems import Parts, Response, respond
+from structsmooth.problems import OracleOutput, Parts, respond
 from structsmooth.solvers import DualIterate, Progress, Stop
 from structsmooth.solvers.bcfw import BCFWState
 from structsmooth.solvers.bcfw.active_set import ActiveSet, Steps
@@ -274,7 +274,7 @@ class Toy(LinearProblem):
     def squared_norm(self, m: Parts, block: int) -> float:
         return float(self.adjoint(m, block).square().sum())
 
-    def oracle(self, potentials: Parts, block: int, smoother: Smoother = Max()) -> Response:  # noqa: B008 - immutable
+    def oracle(self, potentials: Parts, block: int, smoother: Smoother = Max()) -> OracleOutput:  # noqa: B008 - immutable
         response = respond(Candidates(potentials[0][None]), smoother)
         return replace(response, statistics=(response.statistics[0][0],))
 

@@ -60,9 +60,9 @@ def test_the_gap_is_above_the_suboptimality_and_close(seed: int, cost: Cost, lam
         suboptimality = enumerated.objective(w.numpy(), lam) - optimum
         assert certificate.objective == pytest.approx(enumerated.objective(w.numpy(), lam), abs=1e-12)
         assert certificate.dual <= optimum + 1e-8
-        assert certificate.least - 1e-8 <= suboptimality <= certificate.gap + 1e-8
+        assert certificate.suboptimality_lower_bound - 1e-8 <= suboptimality <= certificate.gap + 1e-8
         nearly_optimal = certificate.gap <= 1e-3 * certificate.objective
-        assert nearly_optimal or certificate.slack <= 0.2 * certificate.gap
+        assert nearly_optimal or certificate.reference_gap <= 0.2 * certificate.gap
         assert nearly_optimal or certificate.gap <= 1.25 * suboptimality + 1e-8
 
 
@@ -73,7 +73,7 @@ def test_few_passes_give_a_bound_too(passes: int) -> None:
     certificate = certify(problem, 0.1 * w, 0.2, accuracy=0.0, passes=passes, solver=BCFW(gap_tolerance=0))
     suboptimality = enumerated.objective(0.1 * w.numpy(), 0.2) - enumerated.optimum(0.2)
     assert certificate.passes == passes
-    assert certificate.least - 1e-9 <= suboptimality <= certificate.gap + 1e-9
+    assert certificate.suboptimality_lower_bound - 1e-9 <= suboptimality <= certificate.gap + 1e-9
     assert certificate.dual == 0 if passes == 0 else certificate.dual > 0
 
 
@@ -82,8 +82,8 @@ def test_the_slack_is_the_gap_of_the_weights_of_the_dual() -> None:
     certificate = certify(problem, problem.start(), 0.2, passes=7, accuracy=0.0)
     own = certificate.state.weights
     objective = problem.loss(own) + 0.1 * float(own @ own)
-    assert certificate.slack == pytest.approx(objective - certificate.dual, abs=1e-12)
-    assert certificate.least == pytest.approx(certificate.objective - objective, abs=1e-12)
+    assert certificate.reference_gap == pytest.approx(objective - certificate.dual, abs=1e-12)
+    assert certificate.suboptimality_lower_bound == pytest.approx(certificate.objective - objective, abs=1e-12)
 
 
 @pytest.mark.parametrize(

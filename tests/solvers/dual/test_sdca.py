@@ -31,14 +31,14 @@ every_smoother = pytest.mark.parametrize("smoother", [Max(), L2(0.7, 3), L2(5.0,
 
 
 def from_labels(problem: LinearProblem, center: Any) -> SmoothedIterate:
-    surplus = torch.zeros(problem.blocks, dtype=torch.float64)
-    return SmoothedIterate(center, problem.label_statistics(), surplus)
+    smoothing_offset = torch.zeros(problem.blocks, dtype=torch.float64)
+    return SmoothedIterate(center, problem.label_statistics(), smoothing_offset)
 
 
 def planes(problem: LinearProblem, point: SmoothedIterate, center: Any, lam: float) -> float:
     """The minimum over w of the mean of all planes, plus (λ/2)‖w − z‖²: the value of the dual."""
     slope = -lam * problem.dual_weights(point.statistics, lam)
-    constant = problem.expected_cost(point.statistics) + float(point.surplus.sum()) / problem.n
+    constant = problem.expected_cost(point.statistics) + float(point.smoothing_offset.sum()) / problem.n
     return constant + float(slope @ center) - float(slope @ slope) / (2 * lam)
 
 
@@ -85,7 +85,7 @@ def test_without_smoothing_steps_are_those_of_frank_wolfe() -> None:
     frank_wolfe, _ = epoch(problem, start, order, lam=LAM)
     assert_close(ascent.weights, frank_wolfe.weights, rtol=0, atol=1e-10)
     assert_close(ascent.statistics, problem.unpacked(frank_wolfe.statistics), rtol=0, atol=1e-10)
-    assert_close(ascent.surplus, torch.zeros(problem.n).double(), rtol=0, atol=1e-10)
+    assert_close(ascent.smoothing_offset, torch.zeros(problem.n).double(), rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("smoothing", ["l2", "entropy"])
@@ -122,11 +122,11 @@ def test_weights_of_hinges_are_an_average_of_the_prox_centers(problem: SparseCha
 
 
 def test_schedule() -> None:
-    """μ_k = μ/k with surplus in proportion, κ as it is; defaults follow a few losses and gradients."""
+    """μ_k = μ/k with smoothing_offset in proportion, κ as it is; defaults follow a few losses and gradients."""
     states = [state for state, _ in moments_of(ProximalSDCA(mu=3.0, kappa=0.7, gap_tolerance=0), small_problem(), 4)]
     assert [state.mu for state in states] == pytest.approx([3, 3, 3 / 2, 1, 3 / 4])
     assert {state.kappa for state in states} == {0.7}
-    largest = [float(state.surplus.max()) for state in states]
+    largest = [float(state.smoothing_offset.max()) for state in states]
     assert all(0 <= value <= state.mu / 2 for value, state in zip(largest, states, strict=True))
     problem = random_problem([1] * 8, states=2, features=8)
     for lam, kappa in ((0.0, None), (1e-4, None), (50.0, 50.0)):
@@ -172,7 +172,7 @@ def test_needs_linear_scores() -> None:
 def test_refuses_what_would_corrupt_memory() -> None:
     problem = small_problem()
     good, order = from_labels(problem, problem.start()), torch.arange(problem.n)
-    for change in ({"weights": torch.zeros(3).double()}, {"surplus": torch.zeros(2).double()}):
+    for change in ({"weights": torch.zeros(3).double()}, {"smoothing_offset": torch.zeros(2).double()}):
         with pytest.raises(ValueError, match="must have shape"):
             sdca.epoch(problem, replace(good, **change), order, lam=LAM, smoother=Max())
     with pytest.raises(ValueError, match="order must hold examples"):

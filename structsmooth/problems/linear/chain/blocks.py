@@ -14,7 +14,7 @@ from structsmooth.problems.bounds import Bounds, checked_bounds
 from structsmooth.problems.linear.arrays import checked
 from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.problems.linear.batches import StructureBatch
-from structsmooth.problems.linear.blocks import Response, respond
+from structsmooth.problems.linear.blocks import OracleOutput, respond
 from structsmooth.problems.linear.chain.data import ChainData, checked_mask, smoothing
 from structsmooth.problems.linear.chain.packed import unpacked
 from structsmooth.scores import TransitionMask
@@ -88,7 +88,7 @@ class ChainBlocks(LinearProblem):
         labels = pad(self.labels[self.sequences.tokens(indices)], self.sequences.lengths[indices])
         return StructureBatch(lambda w: self.structure(w, indices), labels, self.cost, self.start())
 
-    def oracle(self, potentials: Parts, block: int, smoother: Smoother = Max()) -> Response:  # noqa: B008 - immutable
+    def oracle(self, potentials: Parts, block: int, smoother: Smoother = Max()) -> OracleOutput:  # noqa: B008 - immutable
         """The oracle of :class:`~structsmooth.structures.LinearChain`."""
         unary, transition = potentials
         chain = LinearChain(unary[None], transition)

@@ -12,7 +12,7 @@ from structsmooth.problems.base import FullPass
 from structsmooth.problems.linear.chain.blocks import ChainBlocks
 from structsmooth.problems.linear.chain.data import Part, smoothing, summed
 from structsmooth.problems.linear.chain.packed import packed, packed_labels
-from structsmooth.problems.sharding import mean, mean_rows, reduced, rows
+from structsmooth.problems.sharding import all_reduced, mean, mean_rows, rows
 from structsmooth.smoothing import Max, Smoother
 
 R = TypeVar("R")
@@ -78,7 +78,7 @@ class ChainProblem(ChainBlocks):
 
         return summed(self._over_parts(of))
 
-    @reduced(mean_rows)
+    @all_reduced(mean_rows)
     def block_gaps(self, w: Tensor, statistics: Tensor) -> Tensor:
         """The block gaps g_i of all examples, by one oracle call on each: [n], compiled."""
         from structsmooth.problems.linear.chain import compiled_dual
@@ -86,14 +86,14 @@ class ChainProblem(ChainBlocks):
         self.oracle_calls += self.n
         return self._block_values(compiled_dual.block_gaps, w, statistics)
 
-    @reduced(mean_rows)
+    @all_reduced(mean_rows)
     def block_margins(self, w: Tensor, statistics: Tensor) -> Tensor:
         """(1/n) ⟨θ_i + ℓ_i, m_i − ν(y_i)⟩ of all examples: [n], compiled."""
         from structsmooth.problems.linear.chain import compiled_dual
 
         return self._block_values(compiled_dual.block_margins, w, statistics)
 
-    @reduced(rows)
+    @all_reduced(rows)
     def best_statistics(self, w: Tensor) -> Tensor:
         """Statistics of all examples that the max oracle gives at ``w``: [size], compiled."""
         full = self.full_pass(w, Max())
@@ -113,7 +113,7 @@ class ChainProblem(ChainBlocks):
                 "take one process with more threads"
             )
 
-    @reduced(mean)
+    @all_reduced(mean)
     def loss(self, w: Tensor, smoother: Smoother | None = None) -> float:
         """(1/n) Σ f_i(w), without the regularizer; under the problem's own smoother if none is given."""
         w = self.data.checked_vector("w", w)
@@ -121,7 +121,7 @@ class ChainProblem(ChainBlocks):
         (smoothed, _, _), _ = self._passed(w, smoother or self.smoother, none, none[:, :, None], none)
         return smoothed
 
-    @reduced(FullPass.reduced)
+    @all_reduced(FullPass.all_reduced)
     def full_pass(
         self, w: Tensor, smoother: Smoother, *, with_loss: bool = False, with_statistics: bool = True
     ) -> FullPass:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from structsmooth.problems.affine import Parts
 from structsmooth.problems.linear.base import LinearProblem
-from structsmooth.problems.linear.blocks import Response
+from structsmooth.problems.linear.blocks import OracleOutput
 from structsmooth.problems.linear.factor_graph.data import FactorGraphs
 from structsmooth.problems.linear.factor_graph.oracles import respond_exactly, respond_relaxed
 from structsmooth.problems.linear.factor_graph.scores import GraphScores
@@ -111,7 +111,7 @@ class FactorGraphProblem(LinearProblem):
         weighted = self.feature_map.weighted
         return unary, pairwise[..., 0] if self.feature_map.potts else pairwise.unflatten(-1, (weighted, weighted))
 
-    def oracle(self, potentials: Parts, block: int, smoother: Smoother = Max()) -> Response:  # noqa: B008 - immutable
+    def oracle(self, potentials: Parts, block: int, smoother: Smoother = Max()) -> OracleOutput:  # noqa: B008 - immutable
         """The max oracle of an example: exact, or over the local polytope."""
         if not isinstance(smoother, Max):
             raise NotImplementedError(
@@ -120,9 +120,9 @@ class FactorGraphProblem(LinearProblem):
         (unary, pairwise), edges = potentials, self.graphs.edges[self.graphs.edges_of(block)]
         if self.inference == "relaxed":
             value, statistics = respond_relaxed(unary, edges, pairwise)
-            return Response(value, statistics, torch.cat([part.flatten() for part in statistics]))
+            return OracleOutput(value, statistics, torch.cat([part.flatten() for part in statistics]))
         value, labels = respond_exactly(unary, edges, pairwise)
-        return Response(value, self.parts(labels, block), labels)
+        return OracleOutput(value, self.parts(labels, block), labels)
 
     def parts(self, atom: Tensor, block: int) -> Parts:
         """Statistics of nodes [N, S] and edges [E, S, S], of labels or of a vertex of the local polytope."""

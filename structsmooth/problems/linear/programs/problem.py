@@ -11,12 +11,12 @@ from structsmooth.problems.base import FullPass
 from structsmooth.problems.bounds import Bounds, checked_bounds
 from structsmooth.problems.linear.arrays import checked
 from structsmooth.problems.linear.base import LinearProblem
-from structsmooth.problems.linear.blocks import Response, respond
+from structsmooth.problems.linear.blocks import OracleOutput, respond
 from structsmooth.problems.linear.programs.feature_map import SparseMap
 from structsmooth.problems.linear.programs.features import PartFeatures
 from structsmooth.problems.linear.programs.parts import ProgramParts
 from structsmooth.problems.linear.programs.structure import PartScores, spanning_scores, with_choices
-from structsmooth.problems.sharding import mean, mean_rows, of_examples, reduced
+from structsmooth.problems.sharding import all_reduced, mean, mean_rows, of_examples
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.structures import Structure
 
@@ -102,10 +102,10 @@ class ProgramProblem(LinearProblem):
             root = program.nodes - 1
         return PartScores(potentials[None], program, places, root, int(parts.longest[block]))
 
-    def oracle(self, potentials: Parts, block: int, smoother: Smoother = Max()) -> Response:  # noqa: B008 - immutable
+    def oracle(self, potentials: Parts, block: int, smoother: Smoother = Max()) -> OracleOutput:  # noqa: B008 - immutable
         """The oracle of the program."""
         response = respond(self.structure(potentials[0], block), smoother)
-        return Response(response.value, (response.statistics[0][0],), response.atom)
+        return OracleOutput(response.value, (response.statistics[0][0],), response.atom)
 
     def costs(self, block: int) -> Parts:
         """ℓ_i: costs [P] of the parts of an example."""
@@ -143,7 +143,7 @@ class ProgramProblem(LinearProblem):
         compiled.dual_weights(self.arrays, self.checked_statistics(statistics).numpy(), -1 / lam, v.numpy())
         return v
 
-    @reduced(mean_rows)
+    @all_reduced(mean_rows)
     def block_gaps(self, w: Tensor, statistics: Tensor) -> Tensor:
         """The block gaps g_i of all examples, by one oracle call on each: [n], compiled."""
         from structsmooth.problems.linear.programs import compiled
@@ -153,14 +153,14 @@ class ProgramProblem(LinearProblem):
         self.oracle_calls += self.n
         return gaps
 
-    @reduced(mean)
+    @all_reduced(mean)
     def loss(self, w: Tensor, smoother: Smoother | None = None) -> float:
         """(1/n) Σ f_i(w), compiled without smoothing."""
         if not isinstance(smoother or self.smoother, Max):
             return super().loss(w, smoother)
         return self._passed(w, w.new_empty(0))[0]
 
-    @reduced(FullPass.reduced)
+    @all_reduced(FullPass.all_reduced)
     def full_pass(
         self, w: Tensor, smoother: Smoother, *, with_loss: bool = False, with_statistics: bool = True
     ) -> FullPass:

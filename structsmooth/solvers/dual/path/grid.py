@@ -41,7 +41,7 @@ def grid_search(
     Returns:
         A row for each λ; Ctrl-C returns the rows there are.
     """
-    values = [parse_lam(lam, problem.mass, "lams") for lam in lams]
+    values = [parse_lam(lam, problem.total_weight, "lams") for lam in lams]
     if not all(lam > 0 for lam in values) or any(a <= b for a, b in pairwise(values)):
         raise ValueError(f"lams must be positive and falling, got {', '.join(map(str, lams))}")
     walk, rows = Walk(problem, solver, passes, seed), list[Breakpoint]()

@@ -92,9 +92,9 @@ class RegularizationPath:
         Returns:
             A :class:`SolutionPath`. Ctrl-C returns the breakpoints found so far.
         """
-        lam_min = positive_lam(lam_min, problem.mass, "lam_min")
+        lam_min = positive_lam(lam_min, problem.total_weight, "lam_min")
         if lam_max is not None:
-            lam_max = positive_lam(lam_max, problem.mass, "lam_max")
+            lam_max = positive_lam(lam_max, problem.total_weight, "lam_max")
             if lam_max < lam_min:
                 raise ValueError(f"lam_max must be at least lam_min = {lam_min}, got {lam_max}")
         if not is_cone(problem.bounds):
