@@ -20,7 +20,7 @@ from structsmooth.files import checksum
 from structsmooth.history import History
 from structsmooth.messages import stage
 from structsmooth.plots import plot_history
-from structsmooth.solvers import SOLVERS, Result, Status
+from structsmooth.solvers import SOLVERS, Result, Status, solver_settings
 from structsmooth.tasks import TASKS, Task, load_task
 from structsmooth.tasks.trained import TrainedModel
 
@@ -49,6 +49,7 @@ def train(options: Namespace) -> int:
     experiment = Experiment(solver, options.lam, options.passes, options.seed)
     lam = experiment.lam_of(data.problem, "--lam")
     settings = {name: value for name, value in vars(options).items() if name not in _NOT_SETTINGS} | data.files
+    settings |= solver_settings(solver)
     settings["train checksum"] = checksum(data.files["train"])
     if solver.state_type.partitioned:
         settings["processes"] = processes.count()

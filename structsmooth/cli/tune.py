@@ -22,7 +22,7 @@ from structsmooth.cli.main import parsed
 from structsmooth.cli.report import markdown_table, progress_bar
 from structsmooth.experiments import Experiment, Logs, RunFolder, RunLog, file_name, open_logs
 from structsmooth.plots import plot_tuning
-from structsmooth.solvers import SOLVERS, Status
+from structsmooth.solvers import SOLVERS, Solver, Status, solver_settings
 from structsmooth.solvers.checks import parse_lam
 from structsmooth.tasks import Task, load_task
 
@@ -52,6 +52,11 @@ class Setting:
     def task(self) -> Task:
         """The task with its options."""
         return from_flags(load_task(self.options.task), self.options)
+
+    @property
+    def solver(self) -> Solver[Any]:
+        """The solver with its hyperparameters."""
+        return from_flags(SOLVERS[self.options.solver], self.options)
 
 
 @dataclass(frozen=True)
@@ -169,8 +174,7 @@ def _settings(options: Namespace) -> list[Setting]:
         chosen_options = parsed(["train", options.task, *arguments])
         setting = Setting(values, arguments, chosen_options)
         parse_lam(chosen_options.lam, 1, "--lam")
-        from_flags(SOLVERS[chosen_options.solver], chosen_options)
-        _ = setting.task
+        _ = setting.task, setting.solver
         settings.append(setting)
     return settings
 
@@ -178,6 +182,7 @@ def _settings(options: Namespace) -> list[Setting]:
 def _run(setting: Setting, splits: Splits, name: str, out: Path, written: Logs) -> dict[str, Any]:
     """What a run left; it is made now if it was not finished before."""
     settings = {key: value for key, value in vars(setting.options).items() if key not in _NOT_SETTINGS}
+    settings |= solver_settings(setting.solver)
     place = out / "runs" / file_name(str(setting)) / name
     folder = RunFolder(place, settings | splits.files | {"split": name})
     log = written.of(setting=str(setting), split=name)
@@ -192,8 +197,7 @@ def _run(setting: Setting, splits: Splits, name: str, out: Path, written: Logs) 
 def _trained(setting: Setting, splits: Splits, name: str, folder: RunFolder, log: RunLog) -> dict[str, Any]:
     options = setting.options
     fitted, problem, held_out = splits.of(setting.task, name)
-    solver = from_flags(SOLVERS[options.solver], options)
-    result = Experiment(solver, options.lam, options.passes, options.seed).run(
+    result = Experiment(setting.solver, options.lam, options.passes, options.seed).run(
         problem,
         log=log,
         show=lambda done: progress_bar(options.passes, "", f"{setting}, {name}", done=done),

@@ -132,6 +132,13 @@ def test_every_solver_trains(solver):
     assert main(["predict", "model", "words.txt", "--output", "out.txt"]) == 0
 
 
+def test_a_solver_inside_a_solver_is_saved_and_resumed():
+    train("--solver", "prox-linear", "--inner", "bcfw", passes=2)
+    assert described()["settings"]["inner"] == "bcfw"
+    train("--solver", "prox-linear", "--inner", "bcfw", "--resume", passes=4)
+    assert history()[-1].passes == 4
+
+
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [
