@@ -38,7 +38,6 @@ LAYERS = [
     {"structsmooth.checkpoint", "structsmooth.history"},
     {"structsmooth.solvers." + name for name in ("averaging", "checks", "lower_bound", "state")},
     {"structsmooth.solvers." + name for name in ("progress", "step_control")},
-    {"structsmooth.solvers.run"},
     {"structsmooth.solvers.base"},
     {"structsmooth.solvers.dual.base", "structsmooth.solvers.smoothing"},
     {"structsmooth.solvers.primal.gradient"},

@@ -1,22 +1,30 @@
-"""Solvers: algorithms with ``solve``, which runs them on a problem."""
+"""Solvers: algorithms with ``solve``; and their runs: passes, evaluation, record, callbacks, resumption."""
 
+import math
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Generic, NamedTuple
 
+import numpy as np
+import torch
 from torch import Tensor
 
+from structsmooth import processes
 from structsmooth.compiled.threads import sharing_passes
-from structsmooth.history import History
-from structsmooth.problems.base import Problem
+from structsmooth.history import History, Row
+from structsmooth.problems.base import FullPass, Problem
+from structsmooth.smoothing import Max, Smoother
 from structsmooth.solvers.checks import check_number, parse_lam
 from structsmooth.solvers.progress import PrintProgress
-from structsmooth.solvers.run import Algorithm, Run
-from structsmooth.solvers.state import Callback, Result, S, State, Status, Stop
+from structsmooth.solvers.state import Callback, Progress, Result, S, State, Status, Stop, Work, empty
+from structsmooth.solvers.step_control import StepControl
+from structsmooth.structures.checks import NonFiniteScoresError, use_plain_numbers
 
 
 @dataclass(frozen=True)
-class Solver(Algorithm[S]):
+class Solver(ABC, Generic[S]):
     """Hyperparameters of an algorithm; :meth:`solve` runs it.
 
     A subclass is a frozen dataclass that gives ``first_state`` and ``advance``, and ``state_type`` if its states have
@@ -26,6 +34,40 @@ class Solver(Algorithm[S]):
         gap_tolerance: stop when the duality gap is at most this fraction of the objective; needs a linear problem with
             λ > 0.
     """
+
+    gap_tolerance: float = 1e-3
+
+    state_type: ClassVar[type[State]] = State
+
+    evaluates: ClassVar[bool] = False
+    """Whether ``first_state`` and ``advance`` evaluate the new state themselves, as a part of their work."""
+
+    needs_partitions: ClassVar[bool] = False
+    """Whether each of several processes has only its own examples; else all have all examples."""
+
+    def __post_init__(self) -> None:
+        use_plain_numbers(self)
+        check_number("gap_tolerance", self.gap_tolerance)
+
+    @property
+    def oracle(self) -> str:
+        """The oracle that steps call for hinges: ``"max"``, ``"top-K"``, ``"exp"``, or ``"none"`` without inference."""
+        return "max"
+
+    @property
+    def threads(self) -> int:
+        """Threads that share full passes where these are compiled; a field of solvers whose steps they share too."""
+        return 1
+
+    def check(self, problem: Problem, lam: float) -> None:
+        """Refuse a problem that the solver cannot solve; here one with bounds.
+
+        Raises:
+            TypeError: the solver needs a problem of another kind.
+            ValueError: the solver does not keep bounds, or cannot minimize this objective or with this λ.
+        """
+        if problem.bounds is not None:
+            raise ValueError(f"{type(self).__name__} does not keep the bounds of the problem; take BCFW or FrankWolfe")
 
     def solve(
         self,
@@ -68,7 +110,7 @@ class Solver(Algorithm[S]):
         passes, seed = check_number("passes", passes, integer=True), check_number("seed", seed, integer=True)
         self.check(problem, lam)
         shown = [PrintProgress(passes)] if verbose and sys.stderr.isatty() else []
-        run = Run(self, problem, lam, seed, [*callbacks, *shown])
+        run: Run[S] = Run(self, problem, lam, seed, [*callbacks, *shown])
         try:
             with sharing_passes(self.threads):
                 if resume is None:
@@ -86,3 +128,223 @@ class Solver(Algorithm[S]):
             for line in shown:
                 line.finish()
         return run.result(status)
+
+    @abstractmethod
+    def first_state(self, problem: Problem, lam: float, start: Any, seed: int) -> S:
+        """State before the first pass; ``start`` is that of :meth:`Solver.solve`."""
+
+    @abstractmethod
+    def advance(self, problem: Problem, lam: float, state: S, rng: np.random.Generator, budget: int) -> S:
+        """One pass, or more up to ``budget``: a new state; ``state`` stays as it is."""
+
+    def smoother(self, state: S) -> Smoother:
+        """The smoother of the pass that ``state`` has just made; ``Max()`` for a solver that does not smooth."""
+        return Max()
+
+    def metrics(self, state: S) -> dict[str, float]:
+        """Metrics of the pass that ``state`` has just made, for its row in the history."""
+        return {}
+
+    def first_pass_at(self, state: S, lam: float) -> tuple[Tensor, Smoother] | None:
+        """Weights and smoother of the full pass that :meth:`advance` begins with; ``None`` if it begins otherwise."""
+        return None
+
+    def first_pass(self, problem: Problem, lam: float, state: S) -> FullPass:
+        """The full pass of :meth:`first_pass_at`: the evaluation of ``state`` where that is the same, or a new one."""
+        first = self.first_pass_at(state, lam)
+        assert first is not None
+        weights, smoother = first
+        return state.evaluation or problem.full_pass(weights, problem.effective_smoother(smoother))
+
+    def evaluate(self, problem: Problem, lam: float, state: S) -> FullPass:
+        """The full pass that gives a state its objective, with the loss, and whatever else the state learns from it."""
+        smoother, lent = problem.effective_smoother(self.smoother(state)), self.first_pass_at(state, lam) is not None
+        return problem.full_pass(state.weights, smoother, with_loss=True, with_statistics=lent)
+
+    def step_control(self, problem: Problem, lam: float) -> StepControl[Any] | None:
+        """What steers the step size in a run; ``None`` if steps have no size, or nothing steers it."""
+        return None
+
+
+class Evaluation(NamedTuple):
+    """A full pass at the weights of a state, and the work that it took."""
+
+    full: FullPass
+    work: Work
+
+
+class Run(Generic[S]):
+    """One run of a solver; see :meth:`Solver.solve` for the arguments."""
+
+    state: S  # after the last accepted pass
+
+    def __init__(
+        self, solver: Solver[S], problem: Problem, lam: float, seed: int, callbacks: Iterable[Callback]
+    ) -> None:
+        self.solver, self.problem, self.lam, self.seed = solver, problem, lam, seed
+        self.callbacks = tuple(callbacks)
+        self.history = History()  # a row for the start, and one for every accepted pass
+        self._control = solver.step_control(problem, lam)
+        self._retries = 0
+        self._kept: Evaluation | None = None
+
+    def begin(self, start: Tensor | State | None) -> None:
+        """Make the first state and record it."""
+        work = Work()
+        with work.counted(self.problem):
+            state = self.solver.first_state(self.problem, self.lam, start, self.seed)
+        state.charge(work)
+        evaluation = self._evaluate(state)
+        row = self._record(state, evaluation)
+        if not math.isfinite(row.objective):
+            raise ValueError(f"the objective at the start must be finite, got {row.objective}")
+        self._kept = self._reusable(evaluation, state)
+        del evaluation  # as large as several iterates
+        self._accept(state, row)
+
+    def resume(self, state: S, history: History) -> None:
+        """Go on from the end of an earlier run of this solver on this problem."""
+        expected = self.solver.state_type
+        if type(state) is not expected:  # the states of other solvers may have more fields
+            raise TypeError(f"resume must begin with a {expected.__name__}, got {type(state).__name__}")
+        if state.weights.shape != (self.problem.dim,):
+            raise ValueError(
+                f"resume must hold weights of shape [dim] = {(self.problem.dim,)}, got {tuple(state.weights.shape)}: "
+                "it is of another problem"
+            )
+        if not history:
+            raise ValueError("resume must hold a history with a row at least, got an empty one")
+        self.state, self.history = replace(state), History(history)
+        counted = self._evaluations_count or self.solver.evaluates
+        if counted and self._begins_next(state, self._smoother(state)):
+            # An unbroken run has it at hand, and has counted it.
+            self._kept = Evaluation(self._evaluate(state).full, Work())
+
+    def until(self, passes: int) -> Status:
+        """Make passes up to the limit, convergence or divergence."""
+        self._retries = 0
+        while self.state.passes < passes and not self._converged():
+            if not self._step(passes - self.state.passes):
+                return Status.DIVERGED
+        return Status.CONVERGED if self._converged() else Status.PASS_LIMIT
+
+    def result(self, status: Status) -> Result:
+        """The best weights of the run, with a sentence on why there are no better ones."""
+        return Result.of(self.state, self._best, self.history, status, self._retries)
+
+    @property
+    def _best(self) -> Row:
+        """The row of the weights that a run returns, with the best bound of all rows."""
+        if not len(self.state.best):  # also in states of versions that returned the last weights
+            return self.history.bounded(self.history[-1])
+        return self.history.best()
+
+    def advance(self, budget: int) -> S:
+        """One pass of the solver, or more up to ``budget``, from the last accepted state."""
+        # The generator depends on the pass alone, so a resumed run draws what an unbroken one would.
+        rng = np.random.default_rng([self.seed, self.state.passes])
+        lent, work = self._reusable(self._kept, self.state), Work()
+        state = replace(self.state, evaluation=lent.full if lent else None)
+        with work.counted(self.problem):
+            trial = self.solver.advance(self.problem, self.lam, state, rng, budget)
+        if not self.solver.evaluates:
+            trial.evaluation = None
+        trial.charge(work)
+        if lent and not self._evaluations_count:
+            trial.charge(lent.work)
+        return trial
+
+    def _step(self, budget: int) -> bool:
+        """Make a pass and accept or undo it; whether there still is a step size to try."""
+        work = Work()
+        try:
+            with work.counted(self.problem):
+                trial = self.advance(budget)
+            evaluation = self._evaluate(trial)
+        except NonFiniteScoresError:
+            # Of several processes, the others may not have noticed.
+            if self._control is None or processes.count() > 1:
+                raise
+            lost = replace(self.state)
+            lost.charge(work)
+            return self._undo(self._control, lost, 0.5)
+        row = self._record(trial, evaluation)
+        if self._control is not None:
+            factor = self._control.shorter(row, self.history, self._retries)
+            if factor is not None:
+                return self._undo(self._control, trial, factor)
+            trial = self._control.steered(self.state, trial, row, evaluation.full, self.history)
+        self._kept = self._reusable(evaluation, trial)
+        del evaluation
+        self._accept(trial, row)
+        return True
+
+    def _undo(self, control: StepControl[Any], undone: S, factor: float) -> bool:
+        """Forget a pass, but not its work, and take a part of the step size; whether that may still be tried."""
+        if self._retries == control.retries:
+            return False
+        self._retries += 1
+        self.state = control.retried(self.state, undone, factor)
+        return True
+
+    def _evaluate(self, state: S) -> Evaluation:
+        work = Work()
+        if state.evaluation is not None:  # by the solver itself, and counted
+            full, state.evaluation = state.evaluation, None
+            return Evaluation(full, work)
+        with work.counted(self.problem):
+            full = self.solver.evaluate(self.problem, self.lam, state)
+        return Evaluation(full, work)
+
+    def _record(self, state: S, evaluation: Evaluation) -> Row:
+        """The row of a state, which learns from its evaluation."""
+        full = evaluation.full
+        assert full.loss is not None
+        if self._evaluations_count:
+            state.charge(evaluation.work)
+        objective = full.loss + self.lam / 2 * float(state.weights @ state.weights)
+        state.observe(full, self.lam)
+        return Row(
+            passes=state.passes,
+            oracle_calls=state.oracle_calls,
+            seconds=state.seconds,
+            objective=objective,
+            dual=state.dual,
+            gap=None if state.dual is None else objective - state.dual,
+            mu=getattr(full.smoother, "mu", 0.0),
+            step_size=state.step_size or None,
+            metrics=self.solver.metrics(state),
+        )
+
+    def _accept(self, state: S, row: Row) -> None:
+        improved = not self.history or row.objective <= self.history.best().objective
+        state.best = empty() if improved else self.state.best_weights
+        self.state = state
+        self.history.append(row)
+        for callback in self.callbacks:
+            callback(Progress(self.problem, state, row, self.history))
+        row.as_dict()  # refuses metrics that no file could hold, before there is much to lose
+
+    def _reusable(self, evaluation: Evaluation | None, state: S) -> Evaluation | None:
+        """The evaluation if the pass after ``state`` begins with the same full pass."""
+        return evaluation if evaluation and self._begins_next(state, evaluation.full.smoother) else None
+
+    def _begins_next(self, state: S, smoother: Smoother) -> bool:
+        """Whether the pass after ``state`` begins with a full pass at its weights under this smoother."""
+        first = self.solver.first_pass_at(state, self.lam)
+        if first is None:
+            return False
+        weights, own = first
+        return self.problem.effective_smoother(own) == smoother and torch.equal(weights, state.weights)
+
+    def _smoother(self, state: S) -> Smoother:
+        return self.problem.effective_smoother(self.solver.smoother(state))
+
+    @property
+    def _evaluations_count(self) -> bool:
+        """Whether evaluations are work of the solver."""
+        return self._control is not None and self._control.patience is not None
+
+    def _converged(self) -> bool:
+        row = self._best
+        return row.gap is not None and row.gap <= self.solver.gap_tolerance * row.objective

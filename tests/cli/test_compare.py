@@ -189,7 +189,7 @@ import os, signal, sys, types
 import structsmooth.checkpoint
 from structsmooth.cli import main
 from structsmooth.cli.compare import load_runs
-from structsmooth.solvers.run import Run
+from structsmooth.solvers.base import Run
 
 def dying(call, left):
     def counted(*arguments, **options):
