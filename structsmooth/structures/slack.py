@@ -39,6 +39,7 @@ class SlackRescaled(Structure):
         Tsochantaridis et al. (2005); Zhang et al. (2014), Eq. (42).
 
     Example:
+        >>> from structsmooth import LinearChain
         >>> chain = LinearChain(torch.tensor([[[1.0, 0.0], [0.0, 2.0]]]), torch.zeros(2, 2))
         >>> rescaled = SlackRescaled(chain, torch.tensor([[1, 1]]), torch.ones(1))
         >>> rescaled.score(torch.tensor([[0, 1]])), rescaled.score(torch.tensor([[0, 0]]))  # 1 · (3 − 2), 2 · (1 − 2)

@@ -343,7 +343,7 @@ def test_other_files_are_refused(fitted, tmp_path):
         SequenceTagger.load(tmp_path)
     fitted.save(tmp_path)
     description = json.loads((tmp_path / "model.json").read_text())
-    newton = {**description["parameters"], "solver": ["newton", {}]}
+    newton = {**description["parameters"], "solver": {"solver": "newton"}}
     for changed in ([1], {}, {**description, "estimator": "Other"}, {**description, "parameters": newton}):
         (tmp_path / "model.json").write_text(json.dumps(changed))
         with pytest.raises(ValueError, match="not the description of a SequenceTagger, or damaged"):

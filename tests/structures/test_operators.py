@@ -45,7 +45,7 @@ def calls() -> dict[str, tuple[Any, tuple[Any, ...]]]:
         inputs = *differentiable(unary.clone(), transition[:edges, :edges].clone()), lengths
         cases |= {
             f"chain top_k {edges}": (chain.top_k, (*inputs, 3)),
-            f"chain marginals {edges}": (chain.marginals, (*inputs, edges > 1)),
+            f"chain marginals {edges}": (chain.log_partition_and_marginals, (*inputs, edges > 1)),
             f"chain max_marginals {edges}": (chain.max_marginals, inputs),
             f"chain scores {edges}": (chain.scores, (*inputs, y)),
             f"chain weighted_parts {edges}": (

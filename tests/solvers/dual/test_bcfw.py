@@ -397,7 +397,7 @@ def test_metrics_are_estimates_hits_and_refreshes(solver: BCFW) -> None:
         assert row.metrics["estimated_gap"] == float(state.gaps.sum())
         assert row.metrics["cache_hit_rate"] == pytest.approx(1 - calls / (problem.n * state.passes))
         assert row.metrics["refreshes"] == state.refreshes < state.passes
-    adaptive = solver.sampling == "gap" or solver.cache
+    adaptive = solver.samples_gaps or solver.cache
     assert state.refreshes >= 24 // solver.refresh if adaptive else state.refreshes == 0
 
 
