@@ -124,13 +124,12 @@ class StructuralHinge(nn.Module):
         """
         if allowed is None:
             gold = structure.score(y)
+            augmented = structure if self.cost is None else structure.cost_augmented(y, self.cost)
         else:
             agreeing, augmented = with_partial_labels(structure, y, allowed, self.cost)
             gold = self.smoother(agreeing)
         if structure.validate_args and can_read_values():
             _check_allowed(gold)
-        if allowed is None:
-            augmented = structure if self.cost is None else structure.cost_augmented(y, self.cost)
         smoothed, largest = self.smoother.with_max(augmented)
         losses = torch.where(gold > -torch.inf, smoothed - gold, torch.inf)
         if largest is None or allowed is not None:

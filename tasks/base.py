@@ -42,7 +42,8 @@ class Task(ABC):
         headline_is_error: whether smaller values are better.
         lam: λ that worked, as ``"c/n"`` or a number.
         passes: number of passes that worked.
-        solver: the solver for the task, by its name on the command line.
+        solver: the solver for the task, by its name on the command line. Casimir-SVRG takes every convex problem;
+            ``"proximal-bcfw"`` is faster where scores are linear and losses hinges.
         hyperparameters: of that solver, where other values than its defaults worked better.
         fitted_type: what :meth:`fit` returns.
     """

@@ -1,5 +1,6 @@
 """Losses of partial labels against enumeration: smoothed maxima of all outputs, and of those that agree with them."""
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -32,6 +33,11 @@ NAMES = [
 ]  # fmt: skip
 CLOSELY = {"rtol": 1e-5, "atol": 1e-5}
 SMOOTHERS = [Max(), Entropy(0.7), L2(0.5, OUTPUTS)]
+CASES = [
+    pytest.param(name, smoother, id=f"{name}, {type(smoother).__name__}")
+    for name, smoother in product(NAMES, SMOOTHERS)
+    if not isinstance(smoother, Entropy) or "logsumexp" in MEMBERS[name].oracles
+]
 
 
 def smoothed(smoother: Smoother, values: Tensor) -> Tensor:
@@ -66,11 +72,8 @@ def by_enumeration(smoother: Smoother, structure: Structure, y: Tensor, known: T
     return torch.stack(losses)
 
 
-@pytest.mark.parametrize("smoother", SMOOTHERS, ids=["max", "entropy", "l2"])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "smoother"), CASES)
 def test_losses_and_gradients_are_those_of_the_definition(name: str, smoother: Smoother) -> None:
-    if isinstance(smoother, Entropy) and "logsumexp" not in MEMBERS[name].oracles:
-        return
     member = MEMBERS[name]
     structure = member.structure("least" if name.startswith(("Linear", "Tree", "Semi", "Proj", "Span")) else "tiny")
     leaves = [p.detach().requires_grad_() for p in structure.potentials]
@@ -124,7 +127,8 @@ def test_masks_of_parts() -> None:
 
 def test_a_latent_class_is_learned() -> None:
     """Two clusters have one label each of two that are known together: their classes are found."""
-    x = torch.cat([torch.randn(20, 2) * 0.2 + torch.tensor(c) for c in ([2.0, 0.0], [-2.0, 0.0], [0.0, 2.0])])
+    noise = 0.2 * torch.randn(60, 2, generator=torch.Generator().manual_seed(0))
+    x = noise + torch.tensor([[2.0, 0.0], [-2.0, 0.0], [0.0, 2.0]]).repeat_interleave(20, 0)
     allowed = torch.tensor([[True, True, False]] * 40 + [[False, False, True]] * 20)
     weights = torch.tensor([[0.1, -0.1, 0.0], [0.0, 0.0, 0.0]], requires_grad=True)
     optimizer = torch.optim.SGD([weights], lr=0.5)

@@ -9,7 +9,7 @@ import pytest
 from factor_graphs import random_problem as factor_graphs
 from solver_cases import LAM, small_problem
 
-from structsmooth.solvers import SOLVERS, Solver
+from structsmooth.solvers import SOLVERS, Solver, parse_solver, solver_text
 from structsmooth.solvers.registry import given_type, is_solver
 
 # Problems of solvers that need another kind than chains.
@@ -54,3 +54,4 @@ def test_the_algorithm_stays(name: str, field: str, value: Any) -> None:
     changed = replace(default, **{field: value})
     assert algorithm(name, changed) == algorithm(name, default)
     assert field in ORACLES or changed.oracle == default.oracle
+    assert parse_solver(solver_text(changed)) == changed
