@@ -5,10 +5,9 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Generic, NamedTuple
+from typing import Any, ClassVar, Generic
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from structsmooth import processes
@@ -18,7 +17,7 @@ from structsmooth.problems.base import FullPass, Problem
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.solvers.checks import check_number, parse_lam
 from structsmooth.solvers.progress import PrintProgress
-from structsmooth.solvers.state import Callback, Progress, Result, S, State, Status, Stop, Work, empty
+from structsmooth.solvers.state import Callback, PassMemo, Progress, Result, S, State, Status, Stop, Work, empty
 from structsmooth.solvers.step_control import StepControl
 from structsmooth.structures.checks import NonFiniteScoresError, use_plain_numbers
 
@@ -39,8 +38,11 @@ class Solver(ABC, Generic[S]):
 
     state_type: ClassVar[type[State]] = State
 
-    evaluates: ClassVar[bool] = False
-    """Whether ``first_state`` and ``advance`` evaluate the new state themselves, as a part of their work."""
+    reuses_evaluations: ClassVar[bool] = False
+    """Whether a pass may begin with the full pass that evaluated the weights before it; ``state.memo`` then has it."""
+
+    counts_evaluations: ClassVar[bool] = False
+    """Whether evaluations are work of the solver, since its steps follow from them."""
 
     needs_partitions: ClassVar[bool] = False
     """Whether each of several processes has only its own examples; else all have all examples."""
@@ -145,32 +147,14 @@ class Solver(ABC, Generic[S]):
         """Metrics of the pass that ``state`` has just made, for its row in the history."""
         return {}
 
-    def first_pass_at(self, state: S, lam: float) -> tuple[Tensor, Smoother] | None:
-        """Weights and smoother of the full pass that :meth:`advance` begins with; ``None`` if it begins otherwise."""
-        return None
-
-    def first_pass(self, problem: Problem, lam: float, state: S) -> FullPass:
-        """The full pass of :meth:`first_pass_at`: the evaluation of ``state`` where that is the same, or a new one."""
-        first = self.first_pass_at(state, lam)
-        assert first is not None
-        weights, smoother = first
-        return state.evaluation or problem.full_pass(weights, problem.effective_smoother(smoother))
-
     def evaluate(self, problem: Problem, lam: float, state: S) -> FullPass:
         """The full pass that gives a state its objective, with the loss, and whatever else the state learns from it."""
-        smoother, lent = problem.effective_smoother(self.smoother(state)), self.first_pass_at(state, lam) is not None
-        return problem.full_pass(state.weights, smoother, with_loss=True, with_statistics=lent)
+        smoother, kept = problem.effective_smoother(self.smoother(state)), self.reuses_evaluations
+        return problem.full_pass(state.weights, smoother, with_loss=True, with_statistics=kept)
 
     def step_control(self, problem: Problem, lam: float) -> StepControl[Any] | None:
         """What steers the step size in a run; ``None`` if steps have no size, or nothing steers it."""
         return None
-
-
-class Evaluation(NamedTuple):
-    """A full pass at the weights of a state, and the work that it took."""
-
-    full: FullPass
-    work: Work
 
 
 class Run(Generic[S]):
@@ -186,7 +170,7 @@ class Run(Generic[S]):
         self.history = History()  # a row for the start, and one for every accepted pass
         self._control = solver.step_control(problem, lam)
         self._retries = 0
-        self._kept: Evaluation | None = None
+        self._memo = PassMemo()
 
     def begin(self, start: Tensor | State | None) -> None:
         """Make the first state and record it."""
@@ -194,13 +178,12 @@ class Run(Generic[S]):
         with work.counted(self.problem):
             state = self.solver.first_state(self.problem, self.lam, start, self.seed)
         state.charge(work)
-        evaluation = self._evaluate(state)
-        row = self._record(state, evaluation)
+        full, memo = self._evaluate(state)
+        row = self._record(state, full, memo)
         if not math.isfinite(row.objective):
             raise ValueError(f"the objective at the start must be finite, got {row.objective}")
-        self._kept = self._reusable(evaluation, state)
-        del evaluation  # as large as several iterates
-        self._accept(state, row)
+        del full  # as large as several iterates
+        self._accept(state, row, memo)
 
     def resume(self, state: S, history: History) -> None:
         """Go on from the end of an earlier run of this solver on this problem."""
@@ -215,10 +198,9 @@ class Run(Generic[S]):
         if not history:
             raise ValueError("resume must hold a history with a row at least, got an empty one")
         self.state, self.history = replace(state), History(history)
-        counted = self._evaluations_count or self.solver.evaluates
-        if counted and self._begins_next(state, self._smoother(state)):
+        if self.solver.reuses_evaluations and self.solver.counts_evaluations:
             # An unbroken run has it at hand, and has counted it.
-            self._kept = Evaluation(self._evaluate(state).full, Work())
+            self._memo = PassMemo(self.solver.evaluate(self.problem, self.lam, self.state))
 
     def until(self, passes: int) -> Status:
         """Make passes up to the limit, convergence or divergence."""
@@ -243,15 +225,12 @@ class Run(Generic[S]):
         """One pass of the solver, or more up to ``budget``, from the last accepted state."""
         # The generator depends on the pass alone, so a resumed run draws what an unbroken one would.
         rng = np.random.default_rng([self.seed, self.state.passes])
-        lent, work = self._reusable(self._kept, self.state), Work()
-        state = replace(self.state, evaluation=lent.full if lent else None)
+        work, state = Work(), replace(self.state, memo=self._memo)
         with work.counted(self.problem):
             trial = self.solver.advance(self.problem, self.lam, state, rng, budget)
-        if not self.solver.evaluates:
-            trial.evaluation = None
         trial.charge(work)
-        if lent and not self._evaluations_count:
-            trial.charge(lent.work)
+        trial.charge(self._memo.owed)
+        self._memo.owed = Work()
         return trial
 
     def _step(self, budget: int) -> bool:
@@ -260,7 +239,7 @@ class Run(Generic[S]):
         try:
             with work.counted(self.problem):
                 trial = self.advance(budget)
-            evaluation = self._evaluate(trial)
+            full, memo = self._evaluate(trial)
         except NonFiniteScoresError:
             # Of several processes, the others may not have noticed.
             if self._control is None or processes.count() > 1:
@@ -268,15 +247,14 @@ class Run(Generic[S]):
             lost = replace(self.state)
             lost.charge(work)
             return self._undo(self._control, lost, 0.5)
-        row = self._record(trial, evaluation)
+        row = self._record(trial, full, memo)
         if self._control is not None:
             factor = self._control.shorter(row, self.history, self._retries)
             if factor is not None:
                 return self._undo(self._control, trial, factor)
-            trial = self._control.steered(self.state, trial, row, evaluation.full, self.history)
-        self._kept = self._reusable(evaluation, trial)
-        del evaluation
-        self._accept(trial, row)
+            trial = self._control.steered(self.state, trial, row, full, self.history)
+        del full
+        self._accept(trial, row, memo)
         return True
 
     def _undo(self, control: StepControl[Any], undone: S, factor: float) -> bool:
@@ -287,21 +265,23 @@ class Run(Generic[S]):
         self.state = control.retried(self.state, undone, factor)
         return True
 
-    def _evaluate(self, state: S) -> Evaluation:
+    def _evaluate(self, state: S) -> tuple[FullPass, PassMemo]:
+        """The full pass at the weights of a state, and what to remember if the state is accepted."""
+        memo, state.memo = state.memo, PassMemo()
+        full = memo.find(self.problem, state.weights, self.solver.smoother(state))
+        if full is not None:
+            return full, memo
         work = Work()
-        if state.evaluation is not None:  # by the solver itself, and counted
-            full, state.evaluation = state.evaluation, None
-            return Evaluation(full, work)
         with work.counted(self.problem):
             full = self.solver.evaluate(self.problem, self.lam, state)
-        return Evaluation(full, work)
+        return full, PassMemo(full if self.solver.reuses_evaluations else None, work)
 
-    def _record(self, state: S, evaluation: Evaluation) -> Row:
+    def _record(self, state: S, full: FullPass, memo: PassMemo) -> Row:
         """The row of a state, which learns from its evaluation."""
-        full = evaluation.full
         assert full.loss is not None
-        if self._evaluations_count:
-            state.charge(evaluation.work)
+        if self.solver.counts_evaluations:
+            state.charge(memo.work)
+            memo.work = Work()
         objective = full.loss + self.lam / 2 * float(state.weights @ state.weights)
         state.observe(full, self.lam)
         return Row(
@@ -316,34 +296,14 @@ class Run(Generic[S]):
             metrics=self.solver.metrics(state),
         )
 
-    def _accept(self, state: S, row: Row) -> None:
+    def _accept(self, state: S, row: Row, memo: PassMemo) -> None:
         improved = not self.history or row.objective <= self.history.best().objective
         state.best = empty() if improved else self.state.best_weights
-        self.state = state
+        self.state, self._memo = state, memo
         self.history.append(row)
         for callback in self.callbacks:
             callback(Progress(self.problem, state, row, self.history))
         row.as_dict()  # refuses metrics that no file could hold, before there is much to lose
-
-    def _reusable(self, evaluation: Evaluation | None, state: S) -> Evaluation | None:
-        """The evaluation if the pass after ``state`` begins with the same full pass."""
-        return evaluation if evaluation and self._begins_next(state, evaluation.full.smoother) else None
-
-    def _begins_next(self, state: S, smoother: Smoother) -> bool:
-        """Whether the pass after ``state`` begins with a full pass at its weights under this smoother."""
-        first = self.solver.first_pass_at(state, self.lam)
-        if first is None:
-            return False
-        weights, own = first
-        return self.problem.effective_smoother(own) == smoother and torch.equal(weights, state.weights)
-
-    def _smoother(self, state: S) -> Smoother:
-        return self.problem.effective_smoother(self.solver.smoother(state))
-
-    @property
-    def _evaluations_count(self) -> bool:
-        """Whether evaluations are work of the solver."""
-        return self._control is not None and self._control.patience is not None
 
     def _converged(self) -> bool:
         row = self._best

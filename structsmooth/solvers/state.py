@@ -12,6 +12,7 @@ from torch import Tensor
 from structsmooth.compiled import clock
 from structsmooth.history import History, Row
 from structsmooth.problems.base import FullPass, Problem
+from structsmooth.smoothing import Smoother
 
 
 class Status(Enum):
@@ -99,6 +100,39 @@ class Work:
 
 
 @dataclass
+class PassMemo:
+    """The last full pass that a run keeps, for whoever asks for the same one again.
+
+    It is as large as several iterates, so that it is forgotten when a pass at other weights is asked for.
+
+    Attributes:
+        full: the pass; ``None`` if there is none.
+        work: what it took, as long as no state has been charged with it.
+        owed: of that, what the state that makes use of it is to be charged with.
+    """
+
+    full: FullPass | None = None
+    work: Work = field(default_factory=Work)
+    owed: Work = field(default_factory=Work)
+
+    def find(self, problem: Problem, weights: Tensor, smoother: Smoother) -> FullPass | None:
+        """The pass, if it is at these weights under this smoother."""
+        full = self.full
+        if full is None or full.smoother != problem.effective_smoother(smoother):
+            return None
+        return full if torch.equal(full.weights, weights) else None
+
+    def full_pass(self, problem: Problem, weights: Tensor, smoother: Smoother) -> FullPass:
+        """The full pass at some weights, which is made unless it is the one at hand."""
+        found = self.find(problem, weights, smoother)
+        if found is None:
+            self.full = None
+            return problem.full_pass(weights, problem.effective_smoother(smoother))
+        self.owed, self.work = self.work, Work()
+        return found
+
+
+@dataclass
 class State:
     """All that a solver carries from one pass to the next; solvers add fields of tensors and numbers.
 
@@ -110,9 +144,8 @@ class State:
         seconds: time so far.
         dual: lower bound on the optimum; ``None`` as long as there is none.
         best: the weights of the best pass so far, [dim], which a run keeps; empty if they are the current ones.
-        evaluation: the full pass that evaluated these weights, where the next pass begins with the same one. A run
-            lends it to :meth:`Solver.advance`, and takes it from solvers that evaluate their states themselves; it is
-            never saved.
+        memo: the last evaluation of the run, in the state that :meth:`Solver.advance` gets. The state that it returns
+            may bring the full pass at its weights, which then evaluates it. It is never saved.
         partitioned: whether each of several processes may have a part of the state, which it saves by itself.
     """
 
@@ -125,7 +158,7 @@ class State:
     seconds: float = 0.0
     dual: float | None = None
     best: Tensor = field(default_factory=lambda: empty())
-    evaluation: FullPass | None = None
+    memo: PassMemo = field(default_factory=PassMemo, repr=False, compare=False)
 
     @property
     def best_weights(self) -> Tensor:
@@ -142,7 +175,7 @@ class State:
 
     def split(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Tensors and numbers, for saving."""
-        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "evaluation"}
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "memo"}
         tensors = {name: value for name, value in values.items() if isinstance(value, Tensor)}
         return tensors, {name: value for name, value in values.items() if name not in tensors}
 

@@ -59,7 +59,7 @@ class StepControl(Generic[S]):
         lam: λ.
         retries: passes that may be undone in a run.
         patience: passes in a row without decrease that halve the step size; ``None`` for any number. If given,
-            evaluations steer the step size, and count as work of the solver.
+            evaluations steer the step size: ``counts_evaluations`` of the solver should say so.
         least: for passes that stall, step sizes stay above this, in units of 1/(λt) after t steps. Steps that shrink
             like this converge whatever the noise, so stalling is no reason for shorter ones.
     """

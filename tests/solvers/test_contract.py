@@ -209,7 +209,7 @@ class TestRuns:
             assert progress.row is progress.history[-1]
             assert progress.row.objective == pytest.approx(objective(problem, progress.state.weights), rel=1e-12)
             assert progress.row.passes == progress.state.passes
-            assert progress.state.evaluation is None
+            assert progress.state.memo.full is None
             seen.append(progress.row.passes)
             progress.row.metrics["norm"] = float(progress.state.weights.norm())
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from structsmooth.problems.base import Problem
-from structsmooth.smoothing import Max, Smoother
+from structsmooth.smoothing import Max
 from structsmooth.solvers.base import Solver
 from structsmooth.solvers.checks import check_positive
 from structsmooth.solvers.dual.base import DualSolver
@@ -52,6 +52,7 @@ class CuttingPlane(DualSolver[CuttingPlaneState]):
     idle: int = 20
 
     state_type = CuttingPlaneState
+    reuses_evaluations = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -76,15 +77,11 @@ class CuttingPlane(DualSolver[CuttingPlaneState]):
             raise ValueError(f"start must be of {len(zero)} weights, got one of {len(start.weights)}")
         return _at(replace(start, dual=None, passes=0, oracle_calls=0, seconds=0.0), start.shares, lam)
 
-    def first_pass_at(self, state: CuttingPlaneState, lam: float) -> tuple[Tensor, Smoother]:
-        """The oracle is called at the weights."""
-        return state.weights, Max()
-
     def advance(
         self, problem: Problem, lam: float, state: CuttingPlaneState, rng: np.random.Generator, budget: int
     ) -> CuttingPlaneState:
         """One pass: a plane, and the optimum of the model."""
-        full = self.first_pass(problem, lam, state)
+        full = state.memo.full_pass(problem, state.weights, Max())
         assert full.expected_cost is not None
         used = state.idle < self.idle
         planes = torch.cat([state.planes[used], full.gradient[None]])

@@ -10,7 +10,7 @@ from torch import Tensor
 from structsmooth.problems.base import Problem
 from structsmooth.problems.bounds import conjugate, line_search
 from structsmooth.problems.linear.base import LinearProblem
-from structsmooth.smoothing import Max, Smoother
+from structsmooth.smoothing import Max
 from structsmooth.solvers.dual.base import DualSolver
 from structsmooth.solvers.state import State, empty
 
@@ -34,6 +34,7 @@ class FrankWolfe(DualSolver[FrankWolfeState]):
     """
 
     state_type = FrankWolfeState
+    reuses_evaluations = True
 
     def first_state(self, problem: Problem, lam: float, start: Any, seed: int) -> FrankWolfeState:
         """The labels, or the dual iterate of ``start``."""
@@ -47,15 +48,11 @@ class FrankWolfe(DualSolver[FrankWolfeState]):
             raise ValueError(f"start must be of {linear.dim} weights, got one of {len(gradient)}")
         return _at(FrankWolfeState(gradient, dual_gradient=gradient, dual_cost=cost), linear, lam)
 
-    def first_pass_at(self, state: FrankWolfeState, lam: float) -> tuple[Tensor, Smoother]:
-        """The oracle is called at the weights."""
-        return state.weights, Max()
-
     def advance(
         self, problem: Problem, lam: float, state: FrankWolfeState, rng: np.random.Generator, budget: int
     ) -> FrankWolfeState:
         """One pass: one step."""
-        linear, full = self.linear(problem, lam), self.first_pass(problem, lam, state)
+        linear, full = self.linear(problem, lam), state.memo.full_pass(problem, state.weights, Max())
         assert full.expected_cost is not None
         towards, rise = full.gradient - state.dual_gradient, full.expected_cost - state.dual_cost
         direction = towards / -lam

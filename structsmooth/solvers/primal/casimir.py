@@ -136,12 +136,6 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
             previous_center=weights,
         )
 
-    def first_pass_at(self, state: CasimirState, lam: float) -> tuple[Tensor, Smoother]:
-        """The first snapshot is the warm start of the inner problem, at the next level of smoothing."""
-        k = state.iteration + 1
-        kappa, mu = self.level(k, state.kappa, lam).kappa, self.next_mu(replace(state, iteration=k), lam)
-        return self._warm_start(state, kappa, lam), self.smooth(mu)
-
     def advance(
         self, problem: Problem, lam: float, state: CasimirState, rng: np.random.Generator, budget: int
     ) -> CasimirState:
@@ -150,7 +144,9 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
         level, after = self.level(k, state.kappa, lam), self.level(k + 1, state.kappa, lam)
         new = replace(state, iteration=k, previous_center=state.center)
         new.mu = self.next_mu(new, lam)
-        new.weights = self._solve_inner(problem, lam, new, self.first_pass(problem, lam, state), rng, budget)
+        start = self._warm_start(state, level.kappa, lam)
+        snapshot = state.memo.full_pass(problem, start, self.smoother(new))
+        new.weights = self._solve_inner(problem, lam, new, snapshot, rng, budget)
         new.alpha = next_alpha(state.alpha, level.kappa, after.kappa, lam)
         beta = extrapolation(state.alpha, new.alpha, level.kappa, after.kappa, lam)
         new.center = new.weights + beta * (new.weights - state.weights)

@@ -16,7 +16,7 @@ from structsmooth.problems.shifted import ShiftedProblem
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.solvers.primal.gradient import GradientState
 from structsmooth.solvers.prox_linear.proximal_dual import BlockStatistics, ProximalDual, linearized
-from structsmooth.solvers.state import empty
+from structsmooth.solvers.state import PassMemo, empty
 from structsmooth.solvers.svrg import SmoothedSolver
 
 
@@ -63,9 +63,11 @@ class Models(ABC):
 
     Attributes:
         passes: of an iteration, if their number is not given.
+        use_statistics: whether they begin with the statistics of all examples.
     """
 
     passes: ClassVar[int]
+    use_statistics: ClassVar[bool]
 
     @property
     def first_mu(self) -> float:
@@ -75,10 +77,6 @@ class Models(ABC):
     @abstractmethod
     def smoother(self, iteration: int) -> Smoother:
         """Smoothing of the full pass that an iteration begins with."""
-
-    @abstractmethod
-    def evaluate(self, problem: Problem, weights: Tensor, iteration: int) -> FullPass:
-        """The pass that gives F, and that the iteration begins with where it goes on from these weights."""
 
     @abstractmethod
     def minimize(
@@ -114,14 +112,11 @@ class DualModels(Models):
     blocks: Callable[[Problem], Sequence[Tensor]]
 
     passes = 2
+    use_statistics = False  # iterations begin with their own
 
     def smoother(self, iteration: int) -> Smoother:
         """None."""
         return Max()
-
-    def evaluate(self, problem: Problem, weights: Tensor, iteration: int) -> FullPass:
-        """F alone: iterations begin with their statistics."""
-        return problem.full_pass(weights, problem.effective_smoother(Max()), with_loss=True, with_statistics=False)
 
     def minimize(
         self, problem: Problem, lam: float, state: ProxLinearState, rng: Generator, limits: Limits
@@ -183,11 +178,10 @@ class SmoothedModel:
             tolerance: stop when the smoothed model is within it of its minimum.
         """
         state = solver.begin(self.problem, self.lam, self.start, 1 / (lipschitz + self.lam))
-        state.evaluation = self.problem.moved(first)
+        state.memo = PassMemo(self.problem.moved(first))
         made = 0
         while made < passes:
             state = solver.advance(self.problem, self.lam, state, rng, budget=1)
-            state.evaluation = None
             made += 1
             if tolerance is not None and self.accurate(state.weights, first.smoother, tolerance):
                 break
@@ -215,6 +209,7 @@ class SmoothedModels(Models):
     adaptive: bool
 
     passes = 5
+    use_statistics = True
 
     @property
     def first_mu(self) -> float:
@@ -234,16 +229,11 @@ class SmoothedModels(Models):
         mu = self.first_mu / self.level(iteration)
         return self.inner.smooth(mu)
 
-    def evaluate(self, problem: Problem, weights: Tensor, iteration: int) -> FullPass:
-        """On the linearized problem, with statistics for the first epoch."""
-        smoother = problem.effective_smoother(self.smoother(iteration))
-        return problem.linearize(weights).full_pass(weights, smoother, with_loss=True)
-
     def minimize(
         self, problem: Problem, lam: float, state: ProxLinearState, rng: Generator, limits: Limits
     ) -> Candidate:
         """Until the gradient of the smoothed model is small enough, if there is a tolerance."""
-        first = state.evaluation or self.evaluate(problem, state.weights, state.iteration)
+        first = state.memo.full_pass(problem, state.weights, self.smoother(state.iteration))
         level = self.level(state.iteration)
         state.mu = self.first_mu / level
         model = SmoothedModel(problem.linearize(state.weights), lam, state.step_size, state.weights)

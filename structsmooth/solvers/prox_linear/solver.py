@@ -25,6 +25,7 @@ from structsmooth.solvers.prox_linear.models import (
     objective,
 )
 from structsmooth.solvers.prox_linear.proximal_dual import BlockStatistics
+from structsmooth.solvers.state import PassMemo
 from structsmooth.solvers.svrg import SVRG, SmoothedSolver
 
 
@@ -85,7 +86,7 @@ class ProxLinear(GradientSolver[ProxLinearState]):
     accept: Literal["descent", "always"] = "descent"
 
     state_type = ProxLinearState
-    evaluates = True
+    reuses_evaluations = counts_evaluations = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -110,11 +111,11 @@ class ProxLinear(GradientSolver[ProxLinearState]):
     def first_state(self, problem: Problem, lam: float, start: Any, seed: int) -> ProxLinearState:
         """The given weights with their evaluation, η and L_0."""
         state = self.begin(problem, lam, first_weights(problem, start), self.learning_rate or 1.0)
-        state.evaluation = self.evaluate(problem, lam, state)
-        state.objective = objective(state.evaluation, lam)
+        full = self.evaluate(problem, lam, state)
+        state.memo, state.objective = PassMemo(full), objective(full, lam)
         state.tolerance = state.objective if self.tolerance is None else self.tolerance
         if self.learning_rate is None:
-            state.step_size = first_step_length(state.evaluation)
+            state.step_size = first_step_length(full)
         if self.lipschitz is None and math.isfinite(state.objective):
             state.lipschitz = self.models.first_lipschitz(problem, lam, state, seed)
         return state
@@ -126,15 +127,12 @@ class ProxLinear(GradientSolver[ProxLinearState]):
 
     def evaluate(self, problem: Problem, lam: float, state: ProxLinearState) -> FullPass:
         """The pass that gives F, and that the next iteration may begin with."""
-        return self.models.evaluate(problem, state.weights, state.iteration + 1)
+        smoother, models = problem.effective_smoother(self.smoother(state)), self.models
+        return problem.full_pass(state.weights, smoother, with_loss=True, with_statistics=models.use_statistics)
 
     def smoother(self, state: ProxLinearState) -> Smoother:
         """Smoothing of that pass."""
         return self.models.smoother(state.iteration + 1)
-
-    def first_pass_at(self, state: ProxLinearState, lam: float) -> tuple[Tensor, Smoother]:
-        """The evaluation; BCFW only needs it again where a candidate is rejected."""
-        return state.weights, self.smoother(state)
 
     def advance(
         self, problem: Problem, lam: float, state: ProxLinearState, rng: np.random.Generator, budget: int
@@ -148,9 +146,7 @@ class ProxLinear(GradientSolver[ProxLinearState]):
         full = self.evaluate(problem, lam, replace(new, weights=candidate.weights))
         reached = objective(full, lam)
         if self.accept == "always" or reached <= state.objective:
-            new.weights, new.evaluation = candidate.weights, full
-        elif state.evaluation is None or state.evaluation.smoother != full.smoother:
-            new.evaluation = self.evaluate(problem, lam, new)
+            new.weights, new.memo = candidate.weights, PassMemo(full)
         self._steer(new, state, candidate, reached, lam)
         return new
 

@@ -37,6 +37,8 @@ class SmoothedSolver(GradientSolver[S], SmoothingSolver[S]):
 
     mu: float | None = None
 
+    reuses_evaluations = counts_evaluations = True
+
     def __post_init__(self) -> None:
         super().__post_init__()
         check_positive(self, "mu")
@@ -78,16 +80,12 @@ class SVRG(SmoothedSolver[SVRGState]):
         # Longer steps would diverge on the regularizer alone.
         return SVRGState(weights, min(step_size, 0.5 / lam) if lam > 0 else step_size, iterate=weights)
 
-    def first_pass_at(self, state: SVRGState, lam: float) -> tuple[Tensor, Smoother]:
-        """The snapshot is the last iterate."""
-        return state.iterate, self.smoother(state)
-
     def advance(
         self, problem: Problem, lam: float, state: SVRGState, rng: np.random.Generator, budget: int
     ) -> SVRGState:
-        """One epoch."""
+        """One epoch, whose snapshot is the last iterate."""
         new = replace(state, passes=state.passes + 1, previous_start=state.epoch_start)
-        snapshot = self.first_pass(problem, lam, state)
+        snapshot = state.memo.full_pass(problem, state.iterate, self.smoother(state))
         new.observe(snapshot, lam)
         new.epoch_start = self.epoch_objective(new, snapshot, lam)
         order = self.order(problem, rng)
