@@ -128,8 +128,7 @@ class StructuralHinge(nn.Module):
         else:
             agreeing, augmented = with_partial_labels(structure, y, allowed, self.cost)
             gold = self.smoother(agreeing)
-        if structure.validate_args and can_read_values():
-            _check_allowed(gold)
+        check_agreement(structure, gold)
         smoothed, largest = self.smoother.with_max(augmented)
         losses = torch.where(gold > -torch.inf, smoothed - gold, torch.inf)
         if largest is None or allowed is not None:
@@ -176,6 +175,15 @@ def with_partial_labels(
     if not isinstance(cost, Cost):
         raise TypeError(f"with partial labels the cost must be a Cost or None, got {type(cost).__name__}")
     return agreeing, structure.plus_costs(structure.potential_costs(cost.of_wrong(structure, classes, ~allowed)))
+
+
+def check_agreement(structure: Structure, gold: Tensor) -> None:
+    """Raise ``ForbiddenLabelsError`` for labels of score -inf, [B], if the structure checks values."""
+    if not (structure.validate_args and can_read_values()):
+        return
+    forbidden = gold == -torch.inf
+    if bool(forbidden.any()):
+        raise ForbiddenLabelsError(int(forbidden.long().argmax()))
 
 
 def check_arguments(structure: object, y: object) -> None:
@@ -253,10 +261,3 @@ def _hamming(name: str) -> Hamming:
     if name != "hamming":
         raise TypeError(f'cost must be a cost, part costs, "hamming" or None, got {name!r}')
     return Hamming()
-
-
-def _check_allowed(gold: Tensor) -> None:
-    """Raise ``ForbiddenLabelsError`` for scores of labels [B] that are -inf."""
-    forbidden = gold == -torch.inf
-    if bool(forbidden.any()):
-        raise ForbiddenLabelsError(int(forbidden.long().argmax()))

@@ -6,7 +6,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from structsmooth import BinaryGraph, Candidates, LinearChain, Max, ModuleProblem, ScoreModule, Smoother, Tree
+from structsmooth import (
+    BinaryGraph,
+    Candidates,
+    LinearChain,
+    Max,
+    ModuleProblem,
+    PartialLabels,
+    ScoreModule,
+    Smoother,
+    Tree,
+)
 
 Example = tuple[Any, Any]
 
@@ -113,6 +123,19 @@ def graph_problem() -> ModuleProblem:
     torch.manual_seed(0)
     data = examples(lambda generator: torch.randint(2, (3,), generator=generator))
     return ModuleProblem(Pixels().double(), data, batch_size=3)
+
+
+def partial_problem(of: Callable[[], ModuleProblem] = tree_problem, smoother: Smoother | None = None) -> ModuleProblem:
+    """The same problem, with every other label of an example unknown, and all of one example."""
+    problem = of()
+    data = [
+        (x, PartialLabels(torch.where(known, y, -1), known))
+        for i, (x, y) in enumerate(problem.dataset)  # type: ignore[arg-type]
+        for known in [(torch.arange(len(y)) + i) % 2 == 0 if i != 3 else torch.zeros_like(y, dtype=torch.bool)]
+    ]
+    return ModuleProblem(
+        problem.module, data, problem.cost, problem.batch_size, problem.collate, smoother or problem.smoother
+    )
 
 
 PROBLEMS = {

@@ -16,7 +16,7 @@ from structsmooth.problems.linear.programs import (
     arcs_of,
     behind_arcs,
 )
-from structsmooth.problems.module import LinearizedProblem, ModuleProblem
+from structsmooth.problems.module import LinearizedProblem, ModuleProblem, PartialLabels
 from structsmooth.problems.partition import PartitionedProblem, partitioned
 from structsmooth.problems.sharding import of_examples, sharded
 from structsmooth.problems.shifted import ShiftedProblem
@@ -34,6 +34,7 @@ __all__ = [
     "OracleOutput",
     "PairFeatures",
     "PartRows",
+    "PartialLabels",
     "PartitionedProblem",
     "Parts",
     "Problem",

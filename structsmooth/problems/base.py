@@ -109,10 +109,16 @@ class Problem(WeightedExamples, ABC):
         """Whether scores are known to be affine in the weights, so that linearizing them changes nothing."""
         return False
 
+    @property
+    def partial(self) -> bool:
+        """Whether labels are partial, so that losses are not convex in the scores."""
+        return False
+
     def linearize(self, w: Tensor) -> "Problem":
         """The convex problem with scores linearized at ``w``: θ_i(w) + J_i · (u − w) for weights u.
 
-        A problem whose scores are affine in the weights is its own linearization.
+        A problem whose scores are affine in the weights is its own linearization, unless labels are partial: then the
+        score of the outputs that agree with them, which is subtracted, is linearized at ``w``, too.
 
         Reference:
             Pillutla et al. (2019), section 6.1.
@@ -210,9 +216,10 @@ class Problem(WeightedExamples, ABC):
             )
 
     def _losses(self, w: Tensor, indices: Tensor, smoother: Smoother) -> Tensor:
-        self.oracle_calls += self.inferences(indices)
         with numbered(self.numbers(indices)):
-            return times(self.batch_losses(w, indices, smoother), self.importances(indices))
+            losses = times(self.batch_losses(w, indices, smoother), self.importances(indices))
+        self.oracle_calls += self.inferences(indices)
+        return losses
 
     def chunks(self) -> Iterator[Tensor]:
         """The indices of all examples in batches."""

@@ -30,6 +30,15 @@ class DerivedProblem(Problem):
         return self.problem.affine
 
     @property
+    def partial(self) -> bool:
+        """As for the other problem."""
+        return self.problem.partial
+
+    def inferences(self, indices: Tensor) -> int:
+        """As for the other problem."""
+        return self.problem.inferences(indices)
+
+    @property
     def oracle_calls(self) -> int:
         """Oracle calls of the other problem."""
         return self.problem.oracle_calls

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from structsmooth.losses import check_agreement
 from structsmooth.problems.affine import AffineBatch, BatchOutput, by_example, pairing
 from structsmooth.problems.weighting import times
 from structsmooth.smoothing import Smoother
@@ -57,9 +58,13 @@ class LinearizedBatch(AffineBatch):
 
     def _moved_losses(self, tangents: Sequence[Tensor], smoother: Smoother) -> tuple[Tensor, Tensor | None]:
         """Losses [b] under potentials θ + tangents, and those without smoothing."""
+        return self._losses(self._moved(tangents), smoother)
+
+    def _moved(self, tangents: Sequence[Tensor]) -> Structure:
+        """The structure with potentials θ + tangents."""
         rest = iter(tangents)
         moved = (p.detach() + next(rest) if p.requires_grad else p for p in self.structure.potentials)
-        return self._losses(self.structure.replace(*moved), smoother)
+        return self.structure.replace(*moved)
 
     def tangents(self, v: Tensor) -> tuple[Tensor, ...]:
         """J v: a tensor for each of the potentials that depend on the weights."""
@@ -87,6 +92,61 @@ class LinearizedBatch(AffineBatch):
         """Here a_i = θ_i(w_k) − J w_k."""
         slope = self.adjoint(statistics)
         return slope, pairing(self.trainable_potentials, statistics) - slope @ self.center.detach()
+
+
+class LinearizedPartialBatch(LinearizedBatch):
+    """The same for partial labels, with h_μ of the outputs that agree with them linearized at the potentials at w_k.
+
+    It is convex in the potentials, so its tangent is below it: the losses are convex, and no less than those of
+    :class:`~structsmooth.StructuralHinge` for the same potentials.
+
+    Args:
+        module: of the scores.
+        structure: of the examples under weights w; differentiable.
+        parted: a structure with the outputs that agree with the labels alone, and one with the costs of all others.
+        center: w_k, [dim].
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        structure: Callable[[Tensor], Structure],
+        parted: Callable[[Structure], tuple[Structure, Structure]],
+        center: Tensor,
+    ) -> None:
+        super().__init__(module, structure, lambda own, smoother: (smoother(parted(own)[1]), None), center)
+        self._parted = parted
+        self._tangent: tuple[Smoother, Tensor, list[Tensor]] | None = None
+
+    def _moved_losses(self, tangents: Sequence[Tensor], smoother: Smoother) -> tuple[Tensor, Tensor | None]:
+        values, _ = super()._moved_losses(tangents, smoother)
+        scores, slopes = self._at_center(smoother)
+        for slope, tangent in zip(slopes, tangents, strict=True):
+            scores = scores + torch.where(slope != 0, slope * tangent, 0.0).flatten(1).sum(1)
+        return values - scores, None
+
+    def _at_center(self, smoother: Smoother) -> tuple[Tensor, list[Tensor]]:
+        """h_μ of the outputs that agree, [b], and its statistics for each example, [b, ...], at w_k."""
+        if self._tangent is None or self._tangent[0] != smoother:
+            trained = [p.requires_grad for p in self.structure.potentials]
+            leaves = [p.detach().requires_grad_() for p in self.structure.potentials]
+            with torch.enable_grad():
+                agreeing, _ = self._parted(self.structure.replace(*leaves))
+                scores = smoother(agreeing)
+            check_agreement(agreeing, scores)
+            own = [leaf for leaf, moves in zip(leaves, trained, strict=True) if moves]
+            self._tangent = smoother, scores.detach(), _slopes(scores, own, self.by_example)
+        _, scores, slopes = self._tangent
+        return scores, slopes
+
+
+def _slopes(scores: Tensor, potentials: Sequence[Tensor], by_example: bool) -> list[Tensor]:
+    """Derivatives of scores [b] in potentials: rows [b, ...] for each."""
+    if by_example:
+        return list(torch.autograd.grad(scores, potentials, torch.ones_like(scores), materialize_grads=True))
+    of_each = {"retain_graph": True, "materialize_grads": True}
+    rows = [torch.autograd.grad(scores, potentials, one, **of_each) for one in torch.eye(len(scores)).to(scores)]
+    return list(map(torch.stack, zip(*rows, strict=True)))
 
 
 class _Tangents(torch.autograd.Function):

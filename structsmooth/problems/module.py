@@ -1,7 +1,7 @@
 """Any torch module with any dataset as a finite sum, and its linearization: the model of the prox-linear algorithm."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -9,18 +9,36 @@ from torch.func import functional_call
 from torch.utils.data import Subset, default_collate
 
 from structsmooth.costs import Hamming
-from structsmooth.losses import StructuralHinge, require_structure
+from structsmooth.losses import Allowed, StructuralHinge, require_structure, with_partial_labels
 from structsmooth.problems.affine import AffineProblem, StatisticsPass
 from structsmooth.problems.base import FullPass, Problem
 from structsmooth.problems.derived import DerivedProblem
-from structsmooth.problems.linearized import LinearizedBatch
+from structsmooth.problems.linearized import LinearizedBatch, LinearizedPartialBatch
 from structsmooth.problems.sharding import Shard, agreed, of_examples, shared_mean
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.structures.base import PartCosts, Structure
 from structsmooth.structures.checks import require_count
 
-# Labels of a batch, alone or with part costs.
-Labels = Tensor | tuple[Tensor, Tensor]
+
+class PartialLabels(NamedTuple):
+    """Labels with holes: what a dataset holds in the place of labels of which not all is known.
+
+    Attributes:
+        y: labels, with any values where they are unknown.
+        allowed: what is known: bool masks, as :meth:`StructuralHinge.forward` takes them.
+
+    Example:
+        >>> y = torch.tensor([0, -1, 1])
+        >>> PartialLabels(y, y >= 0).allowed
+        tensor([ True, False,  True])
+    """
+
+    y: Tensor
+    allowed: Allowed
+
+
+Labels = Tensor | tuple[Tensor, Tensor] | PartialLabels
+"""Labels of a batch: alone, with part costs, or with masks of what is known of them."""
 # Examples of a step at most, and steps of a pass at least, where nobody says how many.
 _BATCH, _STEPS = 16, 20
 
@@ -47,7 +65,8 @@ class ModuleProblem(Problem):
 
     Args:
         module: maps a batch of inputs to a structure; see :class:`structsmooth.scores.ScoreModule`.
-        dataset: pairs (x, y); or (x, (y, costs)) with part costs for each example, such as 1 − IoU of candidate boxes.
+        dataset: pairs (x, y); or (x, (y, costs)) with part costs for each example, such as 1 − IoU of candidate boxes;
+            or (x, PartialLabels(y, allowed)) in all examples, where some labels are unknown.
         cost: task loss; ``None`` for no margin. Not used where examples bring their own.
         batch_size: examples per stochastic step; a twentieth of all, at most 16, if not given.
         collate: puts a list of pairs together into a batch (x, y); torch's default if not given.
@@ -85,6 +104,7 @@ class ModuleProblem(Problem):
         self.chunk_size = require_count("chunk_size", chunk_size)
         self.parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
         self.dim = require_count("number of trainable parameters", sum(p.numel() for p in self.parameters.values()))
+        self._partial: bool | None = None
         _check_module(module)
 
     def start(self) -> Tensor:
@@ -111,11 +131,17 @@ class ModuleProblem(Problem):
 
     def linearized_batch(self, center: Tensor, x: Any, y: Labels) -> LinearizedBatch:
         """A batch of examples with scores linearized at ``center``, [dim]."""
+
+        def structure(w: Tensor) -> Structure:
+            return self.structure(w, x)
+
+        labels, cost, allowed = self.labels_and_settings(y)
+        if allowed is not None:
+            return LinearizedPartialBatch(
+                self.module, structure, lambda own: with_partial_labels(own, labels, allowed, cost), center
+            )
         return LinearizedBatch(
-            self.module,
-            lambda w: self.structure(w, x),
-            lambda structure, smoother: self.losses_and_hinges(structure, y, smoother),
-            center,
+            self.module, structure, lambda own, smoother: self.losses_and_hinges(own, y, smoother), center
         )
 
     def structured_losses(self, structure: Structure, y: Labels, smoother: Smoother) -> Tensor:
@@ -124,12 +150,28 @@ class ModuleProblem(Problem):
 
     def losses_and_hinges(self, structure: Structure, y: Labels, smoother: Smoother) -> tuple[Tensor, Tensor | None]:
         """The same and, if the same oracle call gives them, losses without smoothing, without gradient: [b]."""
-        labels, cost = self.labels_and_cost(y)
-        return StructuralHinge(smoother, cost, "none").with_hinge(structure, labels)
+        labels, cost, allowed = self.labels_and_settings(y)
+        return StructuralHinge(smoother, cost, "none").with_hinge(structure, labels, allowed)
 
-    def labels_and_cost(self, labels: Labels) -> tuple[Tensor, PartCosts | Tensor | None]:
-        """Labels, and the part costs that come with them or else the cost of the problem."""
-        return (labels, self.cost) if isinstance(labels, Tensor) else labels
+    def labels_and_settings(self, labels: Labels) -> tuple[Tensor, PartCosts | Tensor | None, Allowed | None]:
+        """Labels, the part costs that come with them or else the cost of the problem, and what is known of them."""
+        if isinstance(labels, Tensor):
+            return labels, self.cost, None
+        if isinstance(labels, PartialLabels):
+            return labels.y, self.cost, labels.allowed
+        return (*labels, None)
+
+    @property
+    def partial(self) -> bool:
+        """Whether labels are partial, as the last batch has them, or the first example where there was none yet."""
+        if self._partial is None:
+            with torch.random.fork_rng(devices=[]):  # a dataset may draw random numbers
+                self.batch(torch.tensor([0]))
+        return bool(self._partial)
+
+    def inferences(self, indices: Tensor) -> int:
+        """Number of oracle calls that some examples take: one each, or two if labels are partial."""
+        return len(indices) * (2 if self.partial else 1)
 
     def full_pass(
         self, w: Tensor, smoother: Smoother, *, with_loss: bool = False, with_statistics: bool = True
@@ -156,11 +198,14 @@ class ModuleProblem(Problem):
 
     @property
     def affine(self) -> bool:
-        """What the module says of its scores."""
-        return bool(getattr(self.module, "affine", False))
+        """What the module says of its scores; ``False`` for partial labels, whose losses are not convex in them."""
+        return bool(getattr(self.module, "affine", False)) and not self.partial
 
     def linearize(self, w: Tensor) -> Problem:
-        """Scores linearized at ``w`` [dim]; the problem itself if the module says that its scores are ``affine``."""
+        """Scores linearized at ``w`` [dim]; the problem itself if the module says that its scores are ``affine``.
+
+        If labels are partial, the smoothed maximum of the outputs that agree with them is linearized there, too.
+        """
         if w.shape != (self.dim,):
             raise ValueError(f"w must have shape [dim] = {(self.dim,)}, got {tuple(w.shape)}")
         return self if self.affine else LinearizedProblem(self, w)
@@ -168,7 +213,7 @@ class ModuleProblem(Problem):
     def batch(self, indices: Tensor) -> tuple[Any, Labels]:
         """Inputs and labels of some examples, on the device of the parameters."""
         x, y = self.collate([self.dataset[i] for i in indices.tolist()])
-        device = next(iter(self.parameters.values())).device
+        device, self._partial = next(iter(self.parameters.values())).device, isinstance(y, PartialLabels)
         return to_device(x, device), to_device(y, device)
 
     @of_examples
@@ -228,6 +273,11 @@ class LinearizedProblem(DerivedProblem, AffineProblem):
         """Always."""
         return True
 
+    @property
+    def partial(self) -> bool:
+        """Never: what is not convex is linearized."""
+        return False
+
     def linearize(self, w: Tensor) -> "LinearizedProblem":
         """The problem itself."""
         return self
@@ -256,6 +306,8 @@ def _check_module(module: nn.Module) -> None:
 
 def to_device(x: Any, device: torch.device) -> Any:
     """Move an input to a device: a tensor, a tuple of inputs, or anything else with a ``to`` method."""
+    if isinstance(x, PartialLabels):
+        return PartialLabels(*to_device(tuple(x), device))
     if isinstance(x, (tuple, list)):
         return tuple(to_device(item, device) for item in x)
     return x.to(device) if hasattr(x, "to") else x

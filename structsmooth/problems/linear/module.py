@@ -106,6 +106,8 @@ class LinearModuleProblem(LinearProblem):
         chunk_size: int = 32,
     ) -> None:
         self.module_problem = ModuleProblem(module, dataset, cost, batch_size, collate, smoother, chunk_size)
+        if self.module_problem.partial:
+            raise TypeError("LinearModuleProblem has a dual, which partial labels do not have: take ModuleProblem")
         self.module, self.dataset, self.cost = module, dataset, cost
         self.n, self.dim, self.smoother = self.module_problem.n, self.module_problem.dim, smoother
         self.batch_size, self.chunk_size = batch_size, chunk_size
@@ -177,7 +179,7 @@ class LinearModuleProblem(LinearProblem):
         if not bool(self._plain[indices].all()):
             offsets = offsets_of(self.structure(torch.zeros_like(start), x))
         self._plain[indices] = offsets is None
-        settings = (*self.module_problem.labels_and_cost(labels), start, offsets)
+        settings = (*self.module_problem.labels_and_settings(labels)[:2], start, offsets)
         return StructureBatch(lambda w: self.structure(w, x), *settings)
 
     @of_examples
@@ -210,7 +212,7 @@ class LinearModuleProblem(LinearProblem):
 
     def _prepared(self, i: int) -> _Example:
         x, labels = self.batch(torch.tensor([i]))
-        y, cost = self.module_problem.labels_and_cost(labels)
+        y, cost = self.module_problem.labels_and_settings(labels)[:2]
         with torch.no_grad():
             structure = self.structure(torch.zeros_like(self.start()), x)
         constants = Constants.of(structure.potentials)

@@ -96,6 +96,19 @@ class ProxLinear(GradientSolver[ProxLinearState]):
         check_choices(self, "schedule", "inner_stop", "accept")
         _check_inner(self.inner)
 
+    def check(self, problem: Problem, lam: float) -> None:
+        """Also refuse partial labels where the inner solver goes on from the statistics of the model before.
+
+        Raises:
+            ValueError: partial labels with ``BCFW``, or as for other solvers.
+        """
+        super().check(problem, lam)
+        if problem.partial and not isinstance(self.inner, SmoothedSolver):
+            raise ValueError(
+                "ProxLinear(inner=BCFW()) starts each model from statistics relative to the labels, which change from "
+                "model to model where labels are partial: take inner=CasimirSVRG()"
+            )
+
     @property
     def oracle(self) -> str:
         """That of the inner solver."""
