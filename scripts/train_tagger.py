@@ -64,7 +64,7 @@ def make_losses(mu: float, k: int) -> dict[str, Loss]:
         "crf": StructuralHinge.crf(),
         "softmax_margin": StructuralHinge.softmax_margin(),
         "perceptron": StructuralHinge.perceptron(),
-        "sparsemap": StructuralHinge.sparsemap(mu, k),
+        "top_k": StructuralHinge.top_k(mu, k),
     }
 
 
@@ -304,10 +304,10 @@ def _parser() -> ArgumentParser:
         "batch": (16, "sentences per step"),
         "embedding": (64, "size of a word's embedding"),
         "hidden": (64, "size of the LSTM's state in each direction"),
-        "k": (5, "outputs of the top-K oracle, for l2 and sparsemap"),
+        "k": (5, "outputs of the top-K oracle, for l2 and top_k"),
         "workers": (1, "runs at the same time, one thread each"),
         "lr": (0.01, "step size of Adam in the first epoch"),
-        "mu": (1.0, "level of smoothing, for l2, entropy and sparsemap"),
+        "mu": (1.0, "level of smoothing, for l2, entropy and top_k"),
     }
     for name, (default, meaning) in numbers.items():
         parser.add_argument(

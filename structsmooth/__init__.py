@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     )
     from structsmooth.scores import LinearScore, ScoreModule, SlackRescaledScores
     from structsmooth.sequences import DenseSequences, SparseSequences
-    from structsmooth.smoothing import L2, Entropy, Max, Smoother, simplex_projection
+    from structsmooth.smoothing import L2, Entropy, Max, Smoother, SparseMAP, simplex_projection
     from structsmooth.solvers import (
         BCFW,
         DLPW,
@@ -93,6 +93,7 @@ if TYPE_CHECKING:
         SemiMarkov,
         SlackRescaled,
         SpanningTree,
+        SparseSolution,
         Structure,
         Subset,
         Subwindows,
@@ -102,6 +103,7 @@ if TYPE_CHECKING:
         cached_program,
         lengths_from_mask,
         linear_sum_assignment,
+        sparse_map,
     )
     from structsmooth.tasks.trained import load, train
     from structsmooth.text.schemes import transition_mask
@@ -210,7 +212,9 @@ __all__ = [
     "SpanErrors",
     "SpanningTree",
     "SparseChainProblem",
+    "SparseMAP",
     "SparseSequences",
+    "SparseSolution",
     "Status",
     "StructuralHinge",
     "Structure",
@@ -226,6 +230,7 @@ __all__ = [
     "linear_sum_assignment",
     "load",
     "simplex_projection",
+    "sparse_map",
     "train",
     "transition_mask",
 ]

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from structsmooth.costs import Cost, Hamming, RescaledMargin, slack_rescaled
-from structsmooth.smoothing import L2, Entropy, Max, Smoother
+from structsmooth.smoothing import L2, Entropy, Max, Smoother, SparseMAP
 from structsmooth.structures.base import PartCosts, Structure, lengths_of
 from structsmooth.structures.checks import ForbiddenLabelsError, can_read_values
 
@@ -30,7 +30,7 @@ class StructuralHinge(nn.Module):
     no longer convex.
 
     Args:
-        smoother: ``Max()`` for the hinge itself, ``L2(mu, k)`` or ``Entropy(mu)`` for a smoothed hinge.
+        smoother: ``Max()`` for the hinge itself; ``L2(mu, k)``, ``SparseMAP(mu)`` or ``Entropy(mu)`` smooth it.
         cost: task loss that sets the margin, as in :meth:`Structure.cost_augmented`. ``"hamming"`` is ``Hamming()``;
             ``None`` is no margin.
         reduction: over the batch: ``"mean"``, ``"sum"``, ``"none"``, or ``"token"`` for the sum divided by the number
@@ -88,8 +88,13 @@ class StructuralHinge(nn.Module):
         return cls(Entropy(1.0), cost, reduction)
 
     @classmethod
-    def sparsemap(cls, mu: float = 1.0, k: int = 5, reduction: Reduction = "mean") -> "StructuralHinge":
-        """Top-K loss in the manner of SparseMAP: a sparse distribution over the k best outputs, no cost."""
+    def sparsemap(cls, mu: float = 1.0, k: int | None = None, reduction: Reduction = "mean") -> "StructuralHinge":
+        """SparseMAP loss (Niculae et al. 2018): sparse statistics, no cost; with ``k``, :meth:`top_k`."""
+        return cls(SparseMAP(mu), None, reduction) if k is None else cls.top_k(mu, k, reduction)
+
+    @classmethod
+    def top_k(cls, mu: float = 1.0, k: int = 5, reduction: Reduction = "mean") -> "StructuralHinge":
+        """Top-K loss: a sparse distribution over the k best outputs, smoothed in the space of outputs, no cost."""
         return cls(L2(mu, k), None, reduction)
 
     def forward(self, structure: Structure, y: Tensor, allowed: Allowed | None = None) -> Tensor:
@@ -123,14 +128,15 @@ class StructuralHinge(nn.Module):
         With partial labels there are none without smoothing.
         """
         if allowed is None:
-            gold = structure.score(y)
+            gold, penalty = structure.score(y), self.smoother.penalty(structure, y)
             augmented = structure if self.cost is None else structure.cost_augmented(y, self.cost)
         else:
             agreeing, augmented = with_partial_labels(structure, y, allowed, self.cost)
-            gold = self.smoother(agreeing)
+            gold, penalty = self.smoother(agreeing), None
         check_agreement(structure, gold)
         smoothed, largest = self.smoother.with_max(augmented)
-        losses = torch.where(gold > -torch.inf, smoothed - gold, torch.inf)
+        excess = smoothed - gold if penalty is None else smoothed - (gold - penalty)
+        losses = torch.where(gold > -torch.inf, excess, torch.inf)
         if largest is None or allowed is not None:
             return losses, None
         return losses, torch.where(gold > -torch.inf, largest - gold, torch.inf).detach()

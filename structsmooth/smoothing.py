@@ -2,14 +2,14 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from numbers import Real
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from structsmooth.structures.base import Structure, check_k, widened
-from structsmooth.structures.checks import use_plain_numbers
+from structsmooth.structures.checks import check_mu, use_plain_numbers
+from structsmooth.structures.sparse_marginals import RegularizedParts, SparseSolution, check_parts, sparse_map
 
 T = TypeVar("T", bound="Smoother")
 
@@ -24,6 +24,10 @@ class Smoother(ABC):
     def with_max(self, structure: Structure) -> tuple[Tensor, Tensor | None]:
         """h_μ(θ) and, if the same oracle call gives it, the largest score, without gradient: [B] each."""
         return self(structure), None
+
+    def penalty(self, structure: Structure, y: Tensor) -> Tensor | None:
+        """What smoothing takes from the score of outputs ``y`` [B, ...] by themselves: [B]; ``None`` for nothing."""
+        return None
 
     def with_mu(self: T, mu: float) -> T:
         """The same smoother with another level of smoothing; ``Max``, which has none, returns itself."""
@@ -71,7 +75,7 @@ class L2(Smoother):
 
     def __post_init__(self) -> None:
         use_plain_numbers(self)
-        _check_mu(self.mu)
+        check_mu(self.mu)
         check_k(self.k)
 
     def __call__(self, structure: Structure) -> Tensor:
@@ -123,7 +127,7 @@ class Entropy(Smoother):
 
     def __post_init__(self) -> None:
         use_plain_numbers(self)
-        _check_mu(self.mu)
+        check_mu(self.mu)
 
     def __call__(self, structure: Structure) -> Tensor:
         """μ times the log-partition function of θ/μ."""
@@ -133,6 +137,61 @@ class Entropy(Smoother):
         return self.mu * scaled.logsumexp()
 
     def with_mu(self, mu: float) -> "Entropy":
+        """The same smoother with another level of smoothing."""
+        return replace(self, mu=mu)
+
+
+@dataclass(frozen=True)
+class SparseMAP(Smoother):
+    """ℓ₂ smoothing in the space of parts: max of ⟨θ, m⟩ − (μ/2)‖m‖² over the convex hull of the outputs' parts ν(y).
+
+    Exact for every structure with a max oracle, by an active set of outputs; see :func:`sparse_map`. Values are twice
+    differentiable where the active set stays the same. The largest score is at least h_μ, and more by at most
+    (μ/2) max ‖ν(y)‖²: an output by itself loses (μ/2)‖ν(y)‖², which losses take from the score of the labels, too.
+
+    Args:
+        mu: level of smoothing, > 0, in units of the score.
+        parts: which parts count in the norm: ``"all"``, or the ``"first"`` kind alone, such as the labels of variables,
+            as in the paper. ``BinaryGraph`` and ``DeformableTree`` need ``"first"``.
+
+    Reference:
+        Niculae et al. (2018).
+
+    Example:
+        >>> from structsmooth import LinearChain
+        >>> chain = LinearChain(torch.tensor([[[1.0, 0.5]]]), torch.zeros(2, 2))
+        >>> SparseMAP(mu=1.0)(chain)  # 0.75 · 1 + 0.25 · 0.5 − (0.75² + 0.25²) / 2
+        tensor([0.5625])
+    """
+
+    mu: float = 1.0
+    parts: RegularizedParts = "all"
+
+    def __post_init__(self) -> None:
+        use_plain_numbers(self)
+        check_mu(self.mu)
+        check_parts(self.parts)
+
+    def __call__(self, structure: Structure) -> Tensor:
+        """h_μ by the active set."""
+        return self.solve(structure).value
+
+    def with_max(self, structure: Structure) -> tuple[Tensor, Tensor | None]:
+        """h_μ, and the answer of the first oracle call."""
+        solution = self.solve(structure)
+        return solution.value, solution.largest
+
+    def penalty(self, structure: Structure, y: Tensor) -> Tensor:
+        """(μ/2)‖ν(y)‖²."""
+        own = structure.parts(y)
+        counted = own if self.parts == "all" else own[:1]
+        return self.mu / 2 * torch.stack([p.square().reshape(len(p), -1).sum(1) for p in counted]).sum(0)
+
+    def solve(self, structure: Structure, start: Tensor | None = None) -> SparseSolution:
+        """The distribution over few outputs that attains h_μ; arguments as for :func:`sparse_map`."""
+        return sparse_map(structure, self.mu, self.parts, start=start)
+
+    def with_mu(self, mu: float) -> "SparseMAP":
         """The same smoother with another level of smoothing."""
         return replace(self, mu=mu)
 
@@ -165,10 +224,3 @@ def simplex_projection(z: Tensor, dim: int = -1) -> Tensor:
     threshold = excess.gather(-1, support - 1) / support
     projected = torch.where(feasible, (shifted - threshold).clamp_min(0.0), 0.0)
     return projected.movedim(-1, dim)
-
-
-def _check_mu(mu: float) -> None:
-    if not isinstance(mu, Real):
-        raise TypeError(f"mu must be a number, got {type(mu).__name__}")
-    if not 0 < mu < float("inf"):
-        raise ValueError(f"mu must be a positive number, got {mu}; for no smoothing use Max()")

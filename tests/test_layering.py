@@ -22,7 +22,10 @@ LAYERS = [
     },
     {
         "structsmooth.structures." + name
-        for name in ("base", "batch", "checks", "containers", "distribution", "noise", "operators", "semirings")
+        for name in (
+            *("active_set", "base", "batch", "checks", "containers", "distribution", "noise", "operators", "semirings"),
+            "sparse_marginals",
+        )
     },
     {"structsmooth.structures"},
     {"structsmooth.costs", "structsmooth.metrics", "structsmooth.smoothing"},

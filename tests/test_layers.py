@@ -38,7 +38,7 @@ LOSSES = {
     "crf": StructuralHinge.crf(),
     "softmax_margin": StructuralHinge.softmax_margin(),
     "perceptron": StructuralHinge.perceptron(),
-    "sparsemap": StructuralHinge.sparsemap(k=3),
+    "top_k": StructuralHinge.top_k(k=3),
     "weighted": StructuralHinge(cost=WeightedHamming((1.0, 2.0, 0.5)), reduction="none"),
 }
 every_loss = pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)

@@ -1,7 +1,7 @@
 """Losses against enumeration; their sign, convexity, reduction and gradients."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -18,11 +18,14 @@ from structsmooth import (
     Entropy,
     Hamming,
     LinearChain,
+    Max,
     NormalizedHamming,
     SlackRescaledHinge,
+    SparseMAP,
     StructuralHinge,
     Structure,
     simplex_projection,
+    sparse_map,
 )
 
 INF = torch.inf
@@ -41,7 +44,7 @@ LOSSES: dict[str, tuple[StructuralHinge, Callable[[Tensor], Tensor], bool]] = {
     "perceptron": (StructuralHinge.perceptron(), torch.amax, False),
     "crf": (StructuralHinge.crf(), lambda z: z.logsumexp(0), False),
     "softmax_margin": (StructuralHinge.softmax_margin(), lambda z: z.logsumexp(0), True),
-    "sparsemap": (StructuralHinge.sparsemap(mu=0.7, k=3), top_3, False),
+    "top_k": (StructuralHinge.top_k(mu=0.7, k=3), top_3, False),
 }
 every_loss = pytest.mark.parametrize("name", LOSSES)
 
@@ -135,7 +138,7 @@ def test_reductions(name: str) -> None:
     assert_close(loss(LinearChain(*potentials), y), losses.mean())
 
 
-@pytest.mark.parametrize("name", ["crf", "perceptron", "softmax_margin", "sparsemap"])
+@pytest.mark.parametrize("name", ["crf", "perceptron", "softmax_margin", "sparsemap", "top_k"])
 def test_named_losses_take_a_reduction(name: str) -> None:
     assert getattr(StructuralHinge, name)(reduction="sum").reduction == "sum"
 
@@ -232,6 +235,30 @@ def test_a_missing_oracle_is_named(oracle: str) -> None:
         getattr(Choice(torch.zeros(1, 1, 2)), oracle)()
 
 
+@pytest.mark.parametrize("cost", [None, Hamming()], ids=["none", "hamming"])
+@pytest.mark.parametrize("parts", ["all", "first"])
+def test_sparsemap_losses(parts: Literal["all", "first"], cost: Hamming | None) -> None:
+    """Non-negative, minus statistics as gradient, and the loss of partial labels of which all are known."""
+    potentials = random_chains(4, 4, 3, lengths=[4, 3, 2, 1])
+    y, chain = labels(potentials), LinearChain(*potentials)
+    loss = StructuralHinge(SparseMAP(0.6, parts), cost, "none")
+    losses, hinges = loss.with_hinge(chain, y)
+    assert (losses >= 0).all()
+    assert_close(hinges, StructuralHinge(Max(), cost, "none")(chain, y))
+    assert_close(losses, loss(chain, y, allowed=torch.ones_like(y, dtype=torch.bool)))
+    certain = chain.replace(chain.unary + 100 * torch.nn.functional.one_hot(y, 3), chain.transition)
+    assert_close(loss(certain, y), torch.zeros(4, dtype=torch.float64), rtol=0, atol=1e-8)
+    unary = potentials[0].requires_grad_()
+    (gradient,) = torch.autograd.grad(loss(LinearChain(unary, *potentials[1:]), y).sum(), unary)
+    augmented = chain if cost is None else chain.cost_augmented(y, cost)
+    assert_close(gradient, sparse_map(augmented, 0.6, parts).statistics[0].detach() - chain.parts(y)[0])
+
+
+def test_the_former_name_of_the_top_k_loss() -> None:
+    assert repr(StructuralHinge.sparsemap(0.5, 3, "sum")) == repr(StructuralHinge.top_k(0.5, 3, "sum"))
+    assert StructuralHinge.sparsemap(0.5).smoother == SparseMAP(0.5)
+
+
 @pytest.mark.parametrize("loss", [StructuralHinge(), StructuralHinge.crf(), SlackRescaledHinge()], ids=repr)
 def test_arguments_of_other_kinds_are_refused(loss: StructuralHinge) -> None:
     scores, y = torch.zeros(1, 3, 2), torch.zeros(1, 3, dtype=torch.int64)
@@ -246,7 +273,7 @@ def test_arguments_of_other_kinds_are_refused(loss: StructuralHinge) -> None:
 
 def test_settings_are_printed() -> None:
     expected = "StructuralHinge(smoother=L2(mu=1.0, k=5), cost=None, reduction='mean')"
-    assert repr(StructuralHinge.sparsemap()) == expected
+    assert repr(StructuralHinge.top_k()) == expected
 
 
 @pytest.mark.parametrize("loss", [StructuralHinge, SlackRescaledHinge])

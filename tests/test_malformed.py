@@ -73,7 +73,7 @@ CASES: Refusals = {
     "another mu": (lambda: L2().with_mu(0), ValueError, "mu must be a positive number"),
     "k of a smoother is 0": (lambda: L2(k=0), ValueError, "k must be at least 1"),
     "k of a smoother is a float": (lambda: L2(k=5.0), TypeError, "k must be an int"),
-    "k of a loss": (lambda: StructuralHinge.sparsemap(k=0), ValueError, "k must be at least 1"),
+    "k of a loss": (lambda: StructuralHinge.top_k(k=0), ValueError, "k must be at least 1"),
     # Masks
     "hole": (
         lambda: lengths_from_mask(torch.tensor([[1, 1], [0, 1]])),

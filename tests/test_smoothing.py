@@ -1,7 +1,7 @@
 """Smoothers against enumeration and the bounds of the theory; the simplex projection against bisection."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd.functional import vjp
 from torch.testing import assert_close
 
-from structsmooth import L2, Candidates, Entropy, LinearChain, Max, Smoother, simplex_projection
+from structsmooth import L2, Candidates, Entropy, LinearChain, Max, Smoother, SparseMAP, Subset, simplex_projection
 
 INF = torch.inf
 mus = st.floats(1e-3, 1e3)
@@ -297,3 +297,46 @@ def test_l2_of_all_outputs_is_exact() -> None:
     chain = LinearChain(*random_chains(3, 3, 2, lengths=[3, 2, 1]))
     assert L2(mu=100.0, k=8).is_exact(chain).all()
     assert L2(mu=100.0, k=7).is_exact(chain).tolist() == [False, True, True]
+
+
+# Smoothing in the space of parts; its solutions are tested in structures/test_sparse_marginals.py.
+
+
+@given(potentials=small_chains(), mu=st.floats(0.01, 10.0), parts=st.sampled_from(["all", "first"]))
+def test_sparsemap_lies_between_the_max_without_its_norm_and_the_max(
+    potentials: Potentials, mu: float, parts: Any
+) -> None:
+    chain, smoother = LinearChain(*potentials), SparseMAP(mu, parts)
+    best, y = chain.max()
+    feasible = best > -INF
+    smoothed, largest = smoother.with_max(chain)
+    assert largest is not None
+    assert_close(largest, best, rtol=0, atol=1e-10)
+    slack = 1e-9 * (mu + best.abs())
+    assert (smoothed <= best + slack)[feasible].all()
+    assert (smoothed >= best - smoother.penalty(chain, y) - slack)[feasible].all()
+    assert (smoothed == -INF)[~feasible].all()
+    counted = chain.lengths * 2.0 - 1 if parts == "all" else chain.lengths.double()
+    assert_close(smoother.penalty(chain, y), mu / 2 * counted.double())
+
+
+def test_sparsemap_of_candidates_is_l2() -> None:
+    """Up to the constant μ/2, as each output has one part."""
+    candidates = Candidates(vectors(6))
+    assert_close(SparseMAP(2.0)(candidates) + 1.0, L2(2.0, 6)(candidates))
+
+
+def test_levels_of_sparsemap() -> None:
+    smoother = SparseMAP(np.float32(0.5), "first")
+    assert smoother == SparseMAP(0.5, "first")
+    assert smoother.with_mu(2.0) == SparseMAP(2.0, "first")
+    with pytest.raises(ValueError, match="mu must be a positive number, got 0"):
+        SparseMAP(0.0)
+    with pytest.raises(ValueError, match="parts must be"):
+        SparseMAP(1.0, "pairs")  # type: ignore[arg-type]
+
+
+def test_sparsemap_starts_from_outputs() -> None:
+    subset = Subset(vectors(8, 4).view(4, 4, 2), 2)
+    before = SparseMAP(3.0).solve(subset)
+    assert_close(SparseMAP(3.0).solve(subset, start=before.y).value, before.value)

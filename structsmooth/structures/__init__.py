@@ -32,6 +32,7 @@ from structsmooth.structures.search import SearchSpace
 from structsmooth.structures.segments import SemiMarkov
 from structsmooth.structures.slack import SlackRescaled
 from structsmooth.structures.spanning_tree import SpanningTree
+from structsmooth.structures.sparse_marginals import SparseSolution, sparse_map
 from structsmooth.structures.subsets import Subset
 from structsmooth.structures.subwindows import Subwindows
 from structsmooth.structures.tree import Tree
@@ -68,6 +69,7 @@ __all__ = [
     "SemiMarkov",
     "SlackRescaled",
     "SpanningTree",
+    "SparseSolution",
     "Structure",
     "Subset",
     "Subwindows",
@@ -77,4 +79,5 @@ __all__ = [
     "cached_program",
     "lengths_from_mask",
     "linear_sum_assignment",
+    "sparse_map",
 ]

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from structsmooth.structures.checks import can_read_values, require_count, require_device, require_scores
 from structsmooth.structures.distribution import Distribution
+from structsmooth.structures.sparse_marginals import sparse_map
 
 S = TypeVar("S", bound="Structure")
 
@@ -42,6 +43,7 @@ class Structure(Distribution):
 
     validate_args_default: ClassVar[bool] = __debug__
     is_fractional: ClassVar[bool] = False  # whether the max oracle may answer with statistics that no output has
+    free_potentials: ClassVar[int | None] = None  # how many of the first may have any values; None if all may
     _validate_args: bool = False
 
     def __init__(self, validate_args: bool | None = None) -> None:
@@ -142,6 +144,24 @@ class Structure(Distribution):
     def max_marginals(self) -> Tensor:
         """Largest score with each variable fixed to each value (Definition 13), shaped as the unary potentials."""
         raise self._no_oracle("max_marginals")
+
+    def sparse_marginals(self, mu: float = 1.0) -> tuple[Tensor, ...]:
+        """Statistics of a few outputs, shaped as :meth:`parts`: those nearest to θ/μ in the convex hull of all ν(y).
+
+        For every structure with a max oracle. They are differentiable, and so a layer may return them where marginals
+        would be dense or too hard; see :func:`~structsmooth.sparse_map`, which has the outputs and more settings.
+
+        Reference:
+            Niculae et al. (2018).
+
+        Example:
+            >>> import torch
+            >>> from structsmooth import Subset
+            >>> gain = torch.tensor([[1.0, 0.7, 0.6, -3.0]])
+            >>> Subset(torch.stack([torch.zeros(1, 4), gain], -1), size=2).sparse_marginals()[0][..., 1]
+            tensor([[0.7833, 0.6333, 0.5833, 0.0000]])
+        """
+        return sparse_map(self, mu).statistics
 
     def cost_augmented(self: S, y: Tensor, cost: PartCosts | Tensor | tuple[Tensor, ...]) -> S:
         """The structure with potentials θ + ℓ(y, ·).

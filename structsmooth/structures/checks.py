@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
+from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
@@ -79,6 +80,14 @@ def require_count(name: str, value: int) -> int:
     if value < 1:
         raise ValueError(f"{name} must be at least 1, got {value}")
     return value
+
+
+def check_mu(mu: float) -> None:
+    """Raise ``TypeError`` or ``ValueError`` unless a level of smoothing is a positive number."""
+    if not isinstance(mu, Real):
+        raise TypeError(f"mu must be a number, got {type(mu).__name__}")
+    if not 0 < mu < float("inf"):
+        raise ValueError(f"mu must be a positive number, got {mu}; for no smoothing use Max()")
 
 
 def require_integers(name: str, value: Any, wanted: str = "be integers") -> None:

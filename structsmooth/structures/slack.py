@@ -115,6 +115,9 @@ class SlackRescaled(Structure):
         pairs = zip(self.structure.parts(y), self.structure.parts(self.y), strict=True)
         return (*(costs.view(-1, *[1] * (own.dim() - 1)) * (own - labels) for own, labels in pairs), costs)
 
+    def _part_scores(self) -> tuple[Tensor, ...]:
+        return (*self.structure._part_scores(), self.margin)
+
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
         """Top-K oracle: rescaled values [B, k] in descending order and distinct labels [B, k, ...]."""
         k = check_k(k)

@@ -15,6 +15,7 @@ LOSSES = {
     "perceptron": StructuralHinge.perceptron(),
     "softmax margin": StructuralHinge.softmax_margin(),
     "sparsemap": StructuralHinge.sparsemap(),
+    "top_k": StructuralHinge.top_k(),
 }
 
 

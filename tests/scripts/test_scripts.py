@@ -439,7 +439,7 @@ def test_benchmark_layers_refuses(arguments, capsys):
     assert arguments[0] in capsys.readouterr().err
 
 
-TAGGER_LOSSES = ["token", "hinge", "l2", "entropy", "crf", "softmax_margin", "perceptron", "sparsemap"]
+TAGGER_LOSSES = ["token", "hinge", "l2", "entropy", "crf", "softmax_margin", "perceptron", "top_k"]
 TAGGER_SIZES = ["--embedding", "4", "--hidden", "4", "--batch", "4"]
 
 

@@ -1,6 +1,6 @@
 """Deformable trees: nodes of a tree at positions of a grid, each held near its parent by springs."""
 
-from typing import cast
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor
@@ -63,6 +63,7 @@ class DeformableTree(Structure):
     """
 
     potential_names = ("unary", "deformation")
+    free_potentials: ClassVar[int | None] = 1  # weights of squares must not be negative
 
     def __init__(
         self,

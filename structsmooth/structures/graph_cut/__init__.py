@@ -1,6 +1,6 @@
 """Binary graphs: labels 0 and 1 of nodes that tend to agree along edges, with inference by graph cuts."""
 
-from typing import cast
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor
@@ -55,6 +55,7 @@ class BinaryGraph(Structure):
     """
 
     potential_names = ("unary", "pairwise")
+    free_potentials: ClassVar[int | None] = 1  # scores of pairs must remain supermodular
 
     def __init__(self, unary: Tensor, edges: Tensor, pairwise: Tensor, *, validate_args: bool | None = None) -> None:
         checks.require_integers("edges", edges)
