@@ -25,8 +25,19 @@ def _away_atom(alpha, scores, mean, least):
 
 
 @inlined
+def slots_of(i, first, length, sets):
+    """The outputs that example i holds, rows of ``length`` numbers from row ``first`` on, their weights and stamps."""
+    outputs, alphas, stamps = sets
+    capacity = alphas.shape[1]
+    held = outputs[first * capacity : (first + length) * capacity].reshape((capacity, length))
+    return held, alphas[i], stamps[i if stamps.shape[0] > 1 else 0]
+
+
+@inlined
 def choice(kind, gain, mean, alpha, scores, least):
     """A direction: gain, longest step, the atom to go away from, its weight, and whether to go towards an output."""
+    if kind == 0:
+        return gain, 1.0, NO_ATOM, 1.0, True
     away, weight, score = _away_atom(alpha, scores, mean, least)
     if kind == 1:
         return gain + mean - score, weight, away, weight, True
@@ -36,7 +47,7 @@ def choice(kind, gain, mean, alpha, scores, least):
 
 
 @compiled
-def slot(y, held, alpha, stamps):
+def _slot(y, held, alpha, stamps):
     """Slot of output y: its own, or that of the least weight, among these the one of the least stamp."""
     length, least = held.shape[1], 0
     for c in range(held.shape[0]):
@@ -54,8 +65,18 @@ def slot(y, held, alpha, stamps):
     return least
 
 
+@inlined
+def remember(kind, caching, y, away, towards, size, longest, held, alpha, stamps):
+    """Weights and stamps after a step."""
+    if kind > 0:
+        _reweight(y, away, towards, size, longest, held, alpha, stamps)
+    if caching:
+        place = _slot(y, held, alpha, stamps)  # which may clear a stamp
+        stamps[place] = stamps.max() + 1
+
+
 @compiled
-def reweight(y, away, towards, size, longest, held, alpha, stamps):
+def _reweight(y, away, towards, size, longest, held, alpha, stamps):
     """Weights of the active set after a step."""
     if away == NO_ATOM or not towards:
         scale = 1.0 - size if towards else 1.0 + size
@@ -64,4 +85,4 @@ def reweight(y, away, towards, size, longest, held, alpha, stamps):
     if 0 <= away < alpha.shape[0]:
         alpha[away] = 0.0 if size == longest else max(alpha[away] - size, 0.0)
     if towards:
-        alpha[slot(y, held, alpha, stamps)] += size
+        alpha[_slot(y, held, alpha, stamps)] += size

@@ -23,7 +23,7 @@ from structsmooth.problems.linear.chain.compiled_dual import (
 )
 from structsmooth.problems.linear.chain.compiled_packed import read_changed, rows_of, write_changed
 from structsmooth.problems.linear.chain.compiled_primal import add_label_parts_atomically, potentials, workspace
-from structsmooth.solvers.bcfw.compiled_active_set import NO_ATOM, choice, reweight, slot
+from structsmooth.solvers.bcfw.compiled_active_set import NO_ATOM, choice, remember, slots_of
 
 # The queue of an epoch is a counter of the steps that threads have taken [1], or None for one thread, which is compiled
 # apart: it neither counts nor adds atomically.
@@ -134,16 +134,15 @@ def frank_wolfe_epoch(
     With a queue, several threads make the steps of one epoch: they add to the same weights, and each takes the next
     step that is left. No two of them may have the same example.
     """
-    outputs, alphas, used = sets
     (kind, least), (caching, factor, least_gap) = steps, cache
-    states, capacity = weights.shape[1], alphas.shape[1]
+    states = weights.shape[1]
     work = workspace(data, states, 1)
     node, edge, unary, y = work.node, work.edge[0], work.unary, work.labels[0]
     transition, offsets, transition_scale, shares = work.transition, data[1], data[4], data[5]
     slots, rows, sums = gathered(data, weights)
     own = room(work, states)
     by_gap, averaged = draws.shape[0] > 0, remaining.shape[0] > 0
-    tree, scores, calls = sum_tree(gaps[order] if by_gap else gaps[:0]), np.zeros(capacity), 0
+    tree, scores, calls = sum_tree(gaps[order] if by_gap else gaps[:0]), np.zeros(sets[1].shape[1]), 0
     end = draws.shape[0] if by_gap else order.shape[0]
     for turn in range(end):
         step = _next_step(queue, turn)
@@ -155,9 +154,7 @@ def frank_wolfe_epoch(
         begin, past = rows_of(i, offsets, states)
         first, length = offsets[i], offsets[i + 1] - offsets[i]
         read_changed(i, begin, past, packed, changes, own)
-        held, alpha = outputs[first * capacity : (first + length) * capacity], alphas[i]
-        stamps = used[i if used.shape[0] > 1 else 0]
-        held = held.reshape((capacity, length))
+        held, alpha, stamps = slots_of(i, first, length, sets)
         potentials(i, data, weights, 1.0, unary, transition)
         mean = mean_score(transition, length, unary, own)
         hit = _held_scores(transition, unary, held, alpha, stamps, scores)
@@ -169,9 +166,7 @@ def frank_wolfe_epoch(
             gaps[i] = max(gain, 0.0) * share
             if by_gap:
                 set_weight(tree, chosen, gaps[i])
-        longest, away, weight, towards = 1.0, NO_ATOM, 1.0, True
-        if kind > 0:
-            gain, longest, away, weight, towards = choice(kind, gain, mean, alpha, scores, least)
+        gain, longest, away, weight, towards = choice(kind, gain, mean, alpha, scores, least)
         if gain <= 0.0:
             continue
         _direction(y, length, own, held, alpha, (away, weight), towards, node, edge)
@@ -185,9 +180,5 @@ def frank_wolfe_epoch(
             _add(queue, count, length, rows, sums, node, edge, change * remaining[step], transition_scale, total)
         move(own, length, size, node, edge)
         write_changed(i, begin, past, own, changes)
-        if kind > 0:
-            reweight(y, away, towards, size, longest, held, alpha, stamps)
-        if caching:
-            place = slot(y, held, alpha, stamps)  # which may clear a stamp
-            stamps[place] = stamps.max() + 1
+        remember(kind, caching, y, away, towards, size, longest, held, alpha, stamps)
     return calls

@@ -17,7 +17,7 @@ from structsmooth.problems.linear.programs.compiled import (
     workspace,
 )
 from structsmooth.problems.linear.programs.compiled_features import add_features, clear, squared_norm
-from structsmooth.solvers.bcfw.compiled_active_set import NO_ATOM, choice, reweight, slot
+from structsmooth.solvers.bcfw.compiled_active_set import NO_ATOM, choice, remember, slots_of
 
 
 @compiled
@@ -56,11 +56,10 @@ def frank_wolfe_epoch(order, draws, data, weights, total, statistics, gaps, lam,
 
     Arguments are those of :func:`structsmooth.solvers.bcfw.compiled_chain.frank_wolfe_epoch`.
     """
-    outputs, alphas, stamped = sets
     (kind, least), (caching, factor, least_gap) = steps, cache
     features, (offsets, _, _, _, _, output_offsets, _), shares = data[2], data[4], data[5]
-    work, capacity = workspace(data), alphas.shape[1]
-    sums, found = np.zeros(weights.shape[0]), np.zeros(capacity)
+    work = workspace(data)
+    sums, found = np.zeros(weights.shape[0]), np.zeros(sets[1].shape[1])
     scores, direction, touched, room, y = work.scores, work.direction, work.touched, work.room, work.y
     by_gap, averaged = draws.shape[0] > 0, remaining.shape[0] > 0
     tree, calls = sum_tree(gaps[order] if by_gap else gaps[:0]), 0
@@ -69,9 +68,7 @@ def frank_wolfe_epoch(order, draws, data, weights, total, statistics, gaps, lam,
         i = order[chosen]
         begin, first, share = offsets[i], output_offsets[i], shares[i]
         length = output_offsets[i + 1] - first
-        held, alpha = outputs[first * capacity : (first + length) * capacity], alphas[i]
-        stamps = stamped[i if stamped.shape[0] > 1 else 0]
-        held = held.reshape((capacity, length))
+        held, alpha, stamps = slots_of(i, first, length, sets)
         count = augmented(i, data, weights, 1.0, work)
         own = statistics[begin : begin + count]
         mean = mean_score(scores, own, count)
@@ -84,9 +81,7 @@ def frank_wolfe_epoch(order, draws, data, weights, total, statistics, gaps, lam,
             gaps[i] = max(gain, 0.0) * share
             if by_gap:
                 set_weight(tree, chosen, gaps[i])
-        longest, away, weight, towards = 1.0, NO_ATOM, 1.0, True
-        if kind > 0:
-            gain, longest, away, weight, towards = choice(kind, gain, mean, alpha, found, least)
+        gain, longest, away, weight, towards = choice(kind, gain, mean, alpha, found, least)
         if gain <= 0.0:
             continue
         _set_direction(y, length, count, own, held, alpha, away, weight, towards, direction)
@@ -101,9 +96,5 @@ def frank_wolfe_epoch(order, draws, data, weights, total, statistics, gaps, lam,
         clear(features, begin, touched, number, room, sums)
         for j in range(number):
             own[touched[j]] += size * direction[touched[j]]
-        if kind > 0:
-            reweight(y, away, towards, size, longest, held, alpha, stamps)
-        if caching:
-            place = slot(y, held, alpha, stamps)  # which may clear a stamp
-            stamps[place] = stamps.max() + 1
+        remember(kind, caching, y, away, towards, size, longest, held, alpha, stamps)
     return calls
