@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from structsmooth import FactorGraphProblem, FactorGraphs, SoftBCFW
-from structsmooth.problems.linear.factor_graph.soft import SoftDual
 from structsmooth.solvers import Progress, Stop
+from structsmooth.solvers.soft_bcfw.dual import SoftDual
 
 _GAPS = (1e-1, 1e-2, 1e-3)
 

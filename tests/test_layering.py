@@ -47,6 +47,7 @@ LAYERS = [
     {"structsmooth.solvers." + room for room in ("bcfw", "exponentiated", "sdca", "sgd", "svrg")},
     {"structsmooth.solvers.primal"},
     {"structsmooth.solvers.dual"},
+    {"structsmooth.solvers.soft_bcfw"},
     {"structsmooth.solvers.baselines"},
     {"structsmooth.solvers.prox_linear"},
     {"structsmooth.solvers.registry"},

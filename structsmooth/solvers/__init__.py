@@ -13,7 +13,6 @@ from structsmooth.solvers.dual.cocoa import CoCoA
 from structsmooth.solvers.dual.excessive_gap import ExcessiveGap
 from structsmooth.solvers.dual.path import Breakpoint, RegularizationPath, SolutionPath, grid_search
 from structsmooth.solvers.dual.proximal import ProximalBCFW
-from structsmooth.solvers.dual.soft_bcfw import SoftBCFW
 from structsmooth.solvers.exponentiated import ExponentiatedGradient
 from structsmooth.solvers.exponentiated.steps import GibbsIterate
 from structsmooth.solvers.primal.adam import Adam
@@ -24,6 +23,7 @@ from structsmooth.solvers.prox_linear import ProxLinear
 from structsmooth.solvers.registry import SOLVERS, parse_solver, solver_settings, solver_text
 from structsmooth.solvers.sdca import ProximalSDCA
 from structsmooth.solvers.sgd import SGD
+from structsmooth.solvers.soft_bcfw import SoftBCFW
 from structsmooth.solvers.state import Progress, Result, State, Status, Stop
 from structsmooth.solvers.svrg import SVRG
 

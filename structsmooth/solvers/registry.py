@@ -15,7 +15,6 @@ from structsmooth.solvers.bcfw import BCFW
 from structsmooth.solvers.dual.cocoa import CoCoA
 from structsmooth.solvers.dual.excessive_gap import ExcessiveGap
 from structsmooth.solvers.dual.proximal import ProximalBCFW
-from structsmooth.solvers.dual.soft_bcfw import SoftBCFW
 from structsmooth.solvers.exponentiated import ExponentiatedGradient
 from structsmooth.solvers.primal.adam import Adam
 from structsmooth.solvers.primal.casimir import CasimirSVRG
@@ -23,6 +22,7 @@ from structsmooth.solvers.primal.incremental import IncrementalProxLinear
 from structsmooth.solvers.prox_linear import ProxLinear
 from structsmooth.solvers.sdca import ProximalSDCA
 from structsmooth.solvers.sgd import SGD
+from structsmooth.solvers.soft_bcfw import SoftBCFW
 from structsmooth.solvers.svrg import SVRG
 from structsmooth.spelling import suggestion
 

@@ -162,7 +162,7 @@ class BlockProblem(AffineProblem):
 
     def block_statistics(self, statistics: Tensor, block: int) -> Parts:
         """Views of the statistics of a block among those of all."""
-        begin, end = self._offsets[block : block + 2]
+        begin, end = self.part_offsets[block : block + 2]
         return shaped(statistics[begin:end], self.label_parts(block))
 
     @cached_property
@@ -171,6 +171,7 @@ class BlockProblem(AffineProblem):
         return list(accumulate((len(self.label_atom(block)) for block in range(self.blocks)), initial=0))
 
     @cached_property
-    def _offsets(self) -> list[int]:
+    def part_offsets(self) -> list[int]:
+        """Where the statistics of each block begin among those of all: [blocks + 1]."""
         sizes = (sum(part.numel() for part in self.label_parts(block)) for block in range(self.blocks))
         return list(accumulate(sizes, initial=0))

@@ -8,8 +8,6 @@ from torch import Tensor
 
 from structsmooth.problems.base import Problem
 from structsmooth.problems.linear.base import LinearProblem
-from structsmooth.problems.linear.factor_graph import FactorGraphProblem
-from structsmooth.problems.linear.factor_graph.soft import SoftDual
 from structsmooth.problems.partition import PartitionedProblem
 from structsmooth.smoothing import Entropy, Max
 from structsmooth.solvers.base import Solver
@@ -96,20 +94,6 @@ def check_unweighted(user: str, problem: Problem) -> None:
     """Raise ValueError for examples that do not count alike."""
     if problem.sample_weight is not None:
         raise ValueError(f"{user} takes no weights of examples; take BCFW, or ProximalBCFW")
-
-
-def soft_dual(user: str, problem: Problem, lam: float) -> SoftDual:
-    """The dual of a factor graph problem over nodes and edges.
-
-    Raises:
-        TypeError: another problem.
-        ValueError: λ = 0, or weights of examples.
-    """
-    linear = checked_hinges(user, problem, lam)
-    if not isinstance(linear, FactorGraphProblem):
-        raise TypeError(f"{user} needs a FactorGraphProblem, got {type(problem).__name__}; take BCFW")
-    check_unweighted(user, linear)
-    return SoftDual(linear, lam)
 
 
 # At this level of smoothing, Gibbs distributions are uniform to the last digits that costs leave.

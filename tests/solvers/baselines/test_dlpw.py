@@ -14,9 +14,9 @@ from torch.testing import assert_close
 
 from structsmooth import BCFW, DLPW, FactorGraphProblem, SoftBCFW, Status
 from structsmooth.checkpoint import load_state, save_state
-from structsmooth.problems.linear.factor_graph.dual_loss import DualLoss, MessagePoint
-from structsmooth.problems.linear.factor_graph.soft import SoftDual
 from structsmooth.solvers import Progress, Stop
+from structsmooth.solvers.baselines.dlpw import DualLoss, MessagePoint
+from structsmooth.solvers.soft_bcfw.dual import SoftDual
 
 LAM = 0.1
 every_temperature = pytest.mark.parametrize("temperature", [0.0, 0.02])

@@ -138,7 +138,7 @@ class FactorGraphProblem(LinearProblem):
 
     def block_statistics(self, statistics: Tensor, block: int) -> Parts:
         """Views of the statistics of an example among those of all."""
-        return self._as_parts(statistics[slice(*self._offsets[block : block + 2])], block)
+        return self._as_parts(statistics[slice(*self.part_offsets[block : block + 2])], block)
 
     def costs(self, block: int) -> Parts:
         """ℓ_i: costs of labels, with base scores minus those of the true ones [N, S], and zeros of pairs [E, S, S]."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from structsmooth.problems.linear.factor_graph import FactorGraphProblem
-from structsmooth.problems.linear.factor_graph.point import SoftPoint, extreme_diagonals
+from structsmooth.solvers.soft_bcfw.point import SoftPoint, extreme_diagonals
 
 # 1/(λn), 1/ρ, the least weight that a step goes away from, and whether steps are pairwise.
 Scales = tuple[float, float, float, bool]
@@ -126,9 +126,9 @@ class GeneralPasses(SoftPasses):
 
     @property
     def _loops(self) -> Any:
-        from structsmooth.problems.linear.factor_graph import compiled_soft
+        from structsmooth.solvers.soft_bcfw import compiled
 
-        return compiled_soft
+        return compiled
 
     @property
     def _data(self) -> tuple[Any, Any]:
@@ -174,7 +174,7 @@ class BinaryPasses(SoftPasses):
 
     @property
     def _loops(self) -> Any:
-        from structsmooth.problems.linear.factor_graph import compiled_binary
+        from structsmooth.solvers.soft_bcfw import compiled_binary
 
         return compiled_binary
 

@@ -9,16 +9,16 @@ import torch
 from torch import Tensor
 
 from structsmooth.problems.base import FullPass, Problem
-from structsmooth.problems.linear.factor_graph.module_soft import ModuleSoftDual
-from structsmooth.problems.linear.factor_graph.point import SoftPoint
-from structsmooth.problems.linear.factor_graph.soft import SoftDual, SoftSteps, SoftValues
 from structsmooth.problems.linear.module import LinearModuleProblem
 from structsmooth.smoothing import Max
 from structsmooth.solvers.averaging import ONE_A_PASS, newest_share
 from structsmooth.solvers.checks import check_choices, check_number, check_positive
-from structsmooth.solvers.dual.base import DualSolver, check_unweighted, checked_hinges, soft_dual
+from structsmooth.solvers.dual.base import DualSolver, check_unweighted, checked_hinges
 from structsmooth.solvers.dual.proximal import kappa_of
 from structsmooth.solvers.lower_bound import DualPoint
+from structsmooth.solvers.soft_bcfw.dual import SoftDual, SoftSteps, SoftValues, soft_dual
+from structsmooth.solvers.soft_bcfw.modules import ModuleSoftDual
+from structsmooth.solvers.soft_bcfw.point import SoftPoint
 from structsmooth.solvers.state import State, empty
 
 Penalty = Literal["multipliers", "constant", "decreasing"]
@@ -38,7 +38,7 @@ class SoftPass(FullPass):
 
 @dataclass
 class SoftBCFWState(State):
-    """Adds the dual point, see :class:`~structsmooth.problems.linear.factor_graph.point.SoftPoint`, and its values.
+    """Adds the dual point, see :class:`~structsmooth.solvers.soft_bcfw.point.SoftPoint`, and its values.
 
     With multipliers, ``iterate`` is v = Ψμ, the weights of the marginals at λ, and ``weights`` and ``messages`` are
     averages of the prox-centers w and δ. With other penalties, ``weights`` is Ψμ.
@@ -145,8 +145,7 @@ class SoftBCFW(DualSolver[SoftBCFWState]):
         True
 
     Reference:
-        Meshi, Srebro and Hazan (2015), Algorithm 1 and section 7;
-        :mod:`structsmooth.problems.linear.factor_graph.reference` has its lines 4 to 15.
+        Meshi, Srebro and Hazan (2015), Algorithm 1 and section 7.
     """
 
     rho: float | None = None

@@ -10,7 +10,7 @@ from factor_graphs import relaxed_objective
 from solver_cases import record
 
 from structsmooth import FactorGraphProblem, FactorGraphs, ProximalBCFW, SoftBCFW
-from structsmooth.problems.linear.factor_graph.soft import SoftDual
+from structsmooth.solvers.soft_bcfw.dual import SoftDual
 
 EXAMPLES, SIDE, LABELS = 4, 5, 6
 

@@ -24,8 +24,8 @@ from structsmooth import (
     Structure,
 )
 from structsmooth.checkpoint import load_state, save_state
-from structsmooth.problems.linear.factor_graph.module_soft import ModuleSoftDual
-from structsmooth.problems.linear.factor_graph.soft import SoftDual
+from structsmooth.solvers.soft_bcfw.dual import SoftDual
+from structsmooth.solvers.soft_bcfw.modules import ModuleSoftDual
 
 LAM, RHO = 0.1, 0.7
 

@@ -1,6 +1,6 @@
 """Block-coordinate Frank-Wolfe over the nodes and edges of factor graphs (Meshi et al. 2015, Algorithm 1), in place.
 
-:mod:`structsmooth.problems.linear.factor_graph.reference` has the same steps in plain torch, to read.
+Tests have the same steps in plain torch, in ``soft_reference.py``.
 """
 
 import numpy as np

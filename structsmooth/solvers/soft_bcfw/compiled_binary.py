@@ -1,4 +1,4 @@
-"""The steps of :mod:`~structsmooth.problems.linear.factor_graph.compiled_soft` for Potts scores of two states.
+"""The steps of :mod:`~structsmooth.solvers.soft_bcfw.compiled` for Potts scores of two states.
 
 Messages and marginals of state 0 follow from those of state 1, so a link, an edge of one example, has five numbers.
 Edges stay as they are given: those that examples share are read from the cache again and again.
@@ -7,7 +7,7 @@ Edges stay as they are given: those that examples share are read from the cache 
 import numpy as np
 
 from structsmooth.compiled.jit import entry_point, uncounted
-from structsmooth.problems.linear.factor_graph.compiled_soft import (
+from structsmooth.solvers.soft_bcfw.compiled import (
     best_state,
     node_scores,
     node_step,
@@ -15,7 +15,7 @@ from structsmooth.problems.linear.factor_graph.compiled_soft import (
     workspaces,
 )
 
-# Arguments are those of compiled_soft.py, except for
+# Arguments are those of compiled.py, except for
 #   edges: the two nodes of each edge, by their numbers in the example, and its type, int64 [E, 3]
 #   own: marginals of links, of the states (1, 1), (0, 1) and (1, 0), [links, 3]
 #   fixed: multipliers of state 1 at both ends, minus those of state 0, [links, 2, 1]
@@ -150,7 +150,7 @@ def add_disagreement(edge_data, mu, own, fixed, per_message):
 
 @entry_point
 def values(node_data, edge_data, weights, point, per_message, first, out):
-    """The sums of :func:`~structsmooth.problems.linear.factor_graph.compiled_soft.values`."""
+    """The sums of :func:`~structsmooth.solvers.soft_bcfw.compiled.values`."""
     (nodes, reals, x), (edges, _, f, places) = node_data, edge_data
     (unary, pair), (mu, own, fixed, sums) = weights, point
     work, _ = workspaces(2, 1)
@@ -187,7 +187,7 @@ def agreeing(node_data, edge_data, mu, own, first, near, sums):
     """Marginals of nodes near those of a point, to ``near``; sums of f times the agreement of links, to ``sums``.
 
     These are for agreement near that of the point, the least that nodes leave, and the most, [3, types, De]. See
-    :meth:`~structsmooth.problems.linear.factor_graph.point.SoftPoint.agreeing`.
+    :meth:`~structsmooth.solvers.soft_bcfw.point.SoftPoint.agreeing`.
     """
     nodes, (edges, _, f, places) = node_data[0], edge_data
     for i in range(mu.shape[0]):

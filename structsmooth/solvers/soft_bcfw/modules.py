@@ -12,9 +12,9 @@ from torch.nn.functional import one_hot
 from structsmooth.problems.affine import Parts
 from structsmooth.problems.bounds import step_length
 from structsmooth.problems.linear.factor_graph.data import FactorGraphs
-from structsmooth.problems.linear.factor_graph.point import SoftPoint
-from structsmooth.problems.linear.factor_graph.soft import LEAST_WEIGHT, SoftSteps, SoftValues, sample
 from structsmooth.problems.linear.module import LinearModuleProblem
+from structsmooth.solvers.soft_bcfw.dual import LEAST_WEIGHT, SoftSteps, SoftValues, sample
+from structsmooth.solvers.soft_bcfw.point import SoftPoint
 from structsmooth.structures.factor_graph import FactorGraph
 
 _FORM = (0, False)  # for compiled steps: all states have scores, and edges have tables
@@ -139,12 +139,12 @@ class ModuleSoftDual:
 
     def values(self, point: SoftPoint, rho: float) -> SoftValues:
         """Values of a point, by the potentials of all examples."""
-        from structsmooth.problems.linear.factor_graph import compiled_soft  # numba loads with the first pass
+        from structsmooth.solvers.soft_bcfw import compiled  # numba loads with the first pass
 
         total, sums = torch.zeros(5, dtype=torch.float64), torch.zeros(5, dtype=torch.float64)
         for i, graph in enumerate(self._graphs):
             arrays, own = graph.arrays(*self._augmented(self._potentials(point.weights, i)[1], i)), self._own(point, i)
-            compiled_soft.values(*arrays, _arrays(own), 1 / rho, _FORM, sums.numpy())
+            compiled.values(*arrays, _arrays(own), 1 / rho, _FORM, sums.numpy())
             sums[0] += sum(float(part.sum()) for part in graph.at_labels(*graph.costs)) - graph.label_score
             sums[2] = graph.cost(own.nodes, own.edges)
             total += sums
@@ -208,13 +208,13 @@ class ModuleSoftDual:
         self, own: SoftPoint, augmented: Parts, i: int, rho: float, steps: SoftSteps, sweeps: int, norm: float
     ) -> SoftPoint:
         """How the marginals of an example change in sweeps, if ‖Bᵀm‖² were ``norm`` times ‖m‖²."""
-        from structsmooth.problems.linear.factor_graph import compiled_soft  # numba loads with the first pass
+        from structsmooth.solvers.soft_bcfw import compiled  # numba loads with the first pass
 
         new = replace(own, nodes=own.nodes.clone(), edges=own.edges.clone())
         offsets = tuple(torch.tensor([0, len(part)]).numpy() for part in (own.nodes, own.edges))
         schedule = (torch.zeros(1, dtype=torch.int64).numpy(), sweeps, offsets)
         scales = (norm / (self.lam * self.problem.n), 1 / rho, LEAST_WEIGHT, steps == "pairwise")
-        compiled_soft.sweep_examples(*schedule, *self._graphs[i].arrays(*augmented), _arrays(new), scales, _FORM)
+        compiled.sweep_examples(*schedule, *self._graphs[i].arrays(*augmented), _arrays(new), scales, _FORM)
         return replace(new, nodes=new.nodes - own.nodes, edges=new.edges - own.edges)
 
     def _potentials(self, w: Tensor, i: int) -> tuple[Tensor, tuple[Tensor, Tensor]]:

@@ -1,6 +1,6 @@
 """Block-coordinate Frank-Wolfe on the soft dual in plain torch: Algorithm 1 of Meshi et al. (2015).
 
-The compiled steps of :class:`~structsmooth.problems.linear.factor_graph.soft.SoftDual` are the same.
+The compiled steps of ``SoftDual`` are the same.
 """
 
 from dataclasses import dataclass, replace
@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from structsmooth.problems.bounds import step_length
-from structsmooth.problems.linear.factor_graph.point import SoftPoint, short_form
-from structsmooth.problems.linear.factor_graph.soft import LEAST_WEIGHT, SoftDual, SoftSteps
+from structsmooth.solvers.soft_bcfw.dual import LEAST_WEIGHT, SoftDual, SoftSteps
+from structsmooth.solvers.soft_bcfw.point import SoftPoint, short_form
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,13 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from structsmooth.problems.base import Problem
 from structsmooth.problems.bounds import step_length
 from structsmooth.problems.linear.factor_graph import FactorGraphProblem
 from structsmooth.problems.linear.factor_graph.data import FactorGraphs
-from structsmooth.problems.linear.factor_graph.passes import Agreeing, BinaryPasses, GeneralPasses, Scales, SoftPasses
-from structsmooth.problems.linear.factor_graph.point import SoftPoint
+from structsmooth.solvers.dual.base import check_unweighted, checked_hinges
+from structsmooth.solvers.soft_bcfw.passes import Agreeing, BinaryPasses, GeneralPasses, Scales, SoftPasses
+from structsmooth.solvers.soft_bcfw.point import SoftPoint
 
 SoftSteps = Literal["pairwise", "fw"]
 
@@ -162,6 +164,20 @@ class SoftDual:
     def _weights_of(self, total: Tensor) -> Tensor:
         """w of the sum of the statistics, Σ Bᵀμ: [dim]."""
         return (self.problem.feature_map.label_sum - total) / (self.lam * self.problem.n)  # exactly zero for the labels
+
+
+def soft_dual(user: str, problem: Problem, lam: float) -> SoftDual:
+    """The dual of a factor graph problem over nodes and edges.
+
+    Raises:
+        TypeError: another problem.
+        ValueError: λ = 0, or weights of examples.
+    """
+    linear = checked_hinges(user, problem, lam)
+    if not isinstance(linear, FactorGraphProblem):
+        raise TypeError(f"{user} needs a FactorGraphProblem, got {type(problem).__name__}; take BCFW")
+    check_unweighted(user, linear)
+    return SoftDual(linear, lam)
 
 
 def largest_on_line(rise: float, curvature: float) -> float:

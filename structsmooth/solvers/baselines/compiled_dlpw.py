@@ -4,7 +4,7 @@ import numpy as np
 
 from structsmooth.compiled.jit import compiled, entry_point, uncounted
 
-# Arguments are those of compiled_soft.py, where delta [E, 2, S] takes the place of the multipliers.
+# Arguments are those of solvers/soft_bcfw/compiled.py, where delta [E, 2, S] takes the place of the multipliers.
 
 
 @uncounted

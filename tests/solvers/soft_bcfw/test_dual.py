@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 from factor_graphs import FORMS, random_graphs, random_problem, relaxed_objective, shared_graphs
+from soft_reference import ReferenceSteps
 from torch import Tensor
 from torch.testing import assert_close
 
 from structsmooth import FactorGraphs
-from structsmooth.problems.linear.factor_graph.point import SoftPoint, short_form
-from structsmooth.problems.linear.factor_graph.reference import ReferenceSteps
-from structsmooth.problems.linear.factor_graph.soft import SoftDual, SoftSteps
+from structsmooth.solvers.soft_bcfw.dual import SoftDual, SoftSteps
+from structsmooth.solvers.soft_bcfw.point import SoftPoint, short_form
 
 LAM, RHO = 0.1, 0.7
 EXACTLY = {"rtol": 0.0, "atol": 1e-10}

@@ -16,7 +16,7 @@ from torch.testing import assert_close
 from structsmooth import BCFW, FactorGraphProblem, FactorGraphs, SoftBCFW, Status
 from structsmooth.checkpoint import load_state, save_state
 from structsmooth.history import Row
-from structsmooth.problems.linear.factor_graph.soft import SoftDual
+from structsmooth.solvers.soft_bcfw.dual import SoftDual
 
 LAM = 0.1
 FORMS: dict[str, tuple[int, str, bool]] = {
