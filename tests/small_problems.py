@@ -13,6 +13,7 @@ from torch.nn.utils.rnn import pad_sequence
 from structsmooth import (
     Cost,
     DenseChainProblem,
+    DifferenceProblem,
     Hamming,
     LinearChain,
     SparseChainProblem,
@@ -63,6 +64,12 @@ def _allowed(labels: Tensor, mask: TransitionMask) -> Tensor:
     unary = torch.nn.functional.one_hot(labels, len(mask.start)).double()
     chain = LinearChain(unary[None], mask.transition.double(), start=mask.start, stop=mask.stop)
     return chain.max()[1][0]
+
+
+def partial_problem(problem: ChainProblem | None = None, seed: int = 0) -> DifferenceProblem:
+    """About half of the labels of a problem are unknown."""
+    problem = problem or random_problem()
+    return problem.with_unknown(torch.rand(len(problem.labels), generator=torch.Generator().manual_seed(seed)) < 0.5)
 
 
 def random_dense_problem(

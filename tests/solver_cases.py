@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from small_networks import chain_problem, words_problem
-from small_problems import EnumeratedProblem, random_problem
+from small_problems import EnumeratedProblem, partial_problem, random_problem
 from torch import Tensor, nn
 
 from structsmooth import (
@@ -18,6 +18,7 @@ from structsmooth import (
     Candidates,
     CasimirSVRG,
     CoCoA,
+    ConvexConcave,
     Cost,
     CuttingPlane,
     Entropy,
@@ -200,6 +201,8 @@ CASES: dict[str, Case] = {
     "extragradient": Case(Extragradient(gap_tolerance=0), passes=12),
     "extragradient, bounds": Case(Extragradient(gap_tolerance=0), bounded_problem, 5),
     "frank-wolfe, bounds": Case(FrankWolfe(gap_tolerance=0), bounded_problem, 12),
+    "convex-concave": Case(ConvexConcave(inner_passes=4), lambda: partial_problem(small_problem())),
+    "convex-concave, svrg": Case(ConvexConcave(inner=SVRG(), inner_passes=4), lambda: partial_problem(small_problem())),
     "cocoa": Case(CoCoA(gap_tolerance=0)),
     "bcfw, weights": Case(BCFW(gap_tolerance=0), lambda: small_problem().weighted(torch.linspace(0.5, 3.0, 5))),
     "bcfw, bounds": Case(BCFW(gap_tolerance=0), bounded_problem, 5),

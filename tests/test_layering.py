@@ -49,7 +49,7 @@ LAYERS = [
     {"structsmooth.solvers.dual"},
     {"structsmooth.solvers.soft_bcfw"},
     {"structsmooth.solvers.baselines"},
-    {"structsmooth.solvers.prox_linear"},
+    {"structsmooth.solvers.convex_concave", "structsmooth.solvers.prox_linear"},
     {"structsmooth.solvers.registry"},
     {"structsmooth.solvers.__init__"},
     {"structsmooth"},

@@ -5,6 +5,7 @@ from structsmooth.problems.base import FullPass, Problem
 from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.problems.linear.blocks import FeatureMap, OracleOutput, respond
 from structsmooth.problems.linear.chain import DenseChainProblem, SparseChainProblem
+from structsmooth.problems.linear.difference import DifferenceProblem
 from structsmooth.problems.linear.factor_graph import FactorGraphProblem
 from structsmooth.problems.linear.factor_graph.data import FactorGraphs
 from structsmooth.problems.linear.module import LinearModuleProblem
@@ -20,9 +21,11 @@ from structsmooth.problems.module import LinearizedProblem, ModuleProblem, Parti
 from structsmooth.problems.partition import PartitionedProblem, partitioned
 from structsmooth.problems.sharding import of_examples, sharded
 from structsmooth.problems.shifted import ShiftedProblem
+from structsmooth.problems.tilted import TiltedProblem
 
 __all__ = [
     "DenseChainProblem",
+    "DifferenceProblem",
     "FactorGraphProblem",
     "FactorGraphs",
     "FeatureMap",
@@ -42,6 +45,7 @@ __all__ = [
     "ProgramProblem",
     "ShiftedProblem",
     "SparseChainProblem",
+    "TiltedProblem",
     "arcs_of",
     "behind_arcs",
     "of_examples",

@@ -110,6 +110,11 @@ class Problem(WeightedExamples, ABC):
         return False
 
     @property
+    def affine_scores(self) -> bool:
+        """Whether scores are known to be affine in the weights, whatever the losses are."""
+        return self.affine
+
+    @property
     def partial(self) -> bool:
         """Whether labels are partial, so that losses are not convex in the scores."""
         return False

@@ -30,6 +30,11 @@ class DerivedProblem(Problem):
         return self.problem.affine
 
     @property
+    def affine_scores(self) -> bool:
+        """As for the other problem."""
+        return self.problem.affine_scores
+
+    @property
     def partial(self) -> bool:
         """As for the other problem."""
         return self.problem.partial

@@ -197,9 +197,14 @@ class ModuleProblem(Problem):
         return shared_mean(self, indices, mean_change)[0]
 
     @property
+    def affine_scores(self) -> bool:
+        """What the module says of its scores."""
+        return bool(getattr(self.module, "affine", False))
+
+    @property
     def affine(self) -> bool:
-        """What the module says of its scores; ``False`` for partial labels, whose losses are not convex in them."""
-        return bool(getattr(self.module, "affine", False)) and not self.partial
+        """The same; ``False`` for partial labels, whose losses are not convex in the scores."""
+        return self.affine_scores and not self.partial
 
     def linearize(self, w: Tensor) -> Problem:
         """Scores linearized at ``w`` [dim]; the problem itself if the module says that its scores are ``affine``.
@@ -270,6 +275,11 @@ class LinearizedProblem(DerivedProblem, AffineProblem):
 
     @property
     def affine(self) -> bool:
+        """Always."""
+        return True
+
+    @property
+    def affine_scores(self) -> bool:
         """Always."""
         return True
 

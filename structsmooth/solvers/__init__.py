@@ -8,6 +8,7 @@ from structsmooth.solvers.baselines.frank_wolfe import FrankWolfe
 from structsmooth.solvers.baselines.n_slack import NSlackCuttingPlane
 from structsmooth.solvers.bcfw import BCFW
 from structsmooth.solvers.bcfw.active_set import Cache, DualIterate
+from structsmooth.solvers.convex_concave import ConvexConcave
 from structsmooth.solvers.dual.certify import Certificate, certify
 from structsmooth.solvers.dual.cocoa import CoCoA
 from structsmooth.solvers.dual.excessive_gap import ExcessiveGap
@@ -39,6 +40,7 @@ __all__ = [
     "CasimirSVRG",
     "Certificate",
     "CoCoA",
+    "ConvexConcave",
     "CuttingPlane",
     "DualIterate",
     "ExcessiveGap",

@@ -152,6 +152,10 @@ class Solver(ABC, Generic[S]):
         smoother, kept = problem.effective_smoother(self.smoother(state)), self.reuses_evaluations
         return problem.full_pass(state.weights, smoother, with_loss=True, with_statistics=kept)
 
+    def converged(self, state: S, row: Row) -> bool:
+        """Whether a run ends after the pass of ``state``, if ``row`` is the best one: its gap is small enough."""
+        return row.gap is not None and row.gap <= self.gap_tolerance * row.objective
+
     def step_control(self, problem: Problem, lam: float) -> StepControl[Any] | None:
         """What steers the step size in a run; ``None`` if steps have no size, or nothing steers it."""
         return None
@@ -306,5 +310,4 @@ class Run(Generic[S]):
         row.as_dict()  # refuses metrics that no file could hold, before there is much to lose
 
     def _converged(self) -> bool:
-        row = self._best
-        return row.gap is not None and row.gap <= self.solver.gap_tolerance * row.objective
+        return self.solver.converged(self.state, self._best)

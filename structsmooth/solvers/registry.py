@@ -12,6 +12,7 @@ from structsmooth.solvers.baselines.extragradient import Extragradient
 from structsmooth.solvers.baselines.frank_wolfe import FrankWolfe
 from structsmooth.solvers.baselines.n_slack import NSlackCuttingPlane
 from structsmooth.solvers.bcfw import BCFW
+from structsmooth.solvers.convex_concave import ConvexConcave
 from structsmooth.solvers.dual.cocoa import CoCoA
 from structsmooth.solvers.dual.excessive_gap import ExcessiveGap
 from structsmooth.solvers.dual.proximal import ProximalBCFW
@@ -44,6 +45,7 @@ SOLVERS: dict[str, type[Solver[Any]]] = {
     "sgd": SGD,
     "prox-linear": ProxLinear,
     "incremental-prox-linear": IncrementalProxLinear,
+    "convex-concave": ConvexConcave,
     "adam": Adam,
 }
 """Solvers by the names that the command line has for them."""

@@ -61,7 +61,7 @@ class Result:
         if row.passes < history[-1].passes:
             reached += f", the best of {history[-1].passes}"
         advice = {
-            Status.CONVERGED: "the gap is below the tolerance",
+            Status.CONVERGED: f"{'the gap' if row.gap is not None else 'what could be gained'} is below the tolerance",
             Status.PASS_LIMIT: _prospect(row, history[-1]),
             Status.STOPPED: "a callback asked for it",
             Status.INTERRUPTED: "stopped on request",

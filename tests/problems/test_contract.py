@@ -10,6 +10,7 @@ from linear_problems import SPACES, problem_of
 from small_networks import PROBLEMS, chain_problem, partial_problem
 from small_parsers import labelled_problem, pair_problem, row_problem
 from small_problems import collate, dense_examples, random_dense_problem, random_problem
+from small_problems import partial_problem as partial_chains
 from torch import Tensor
 from torch.testing import assert_close
 
@@ -28,7 +29,7 @@ from structsmooth import (
     SparseChainProblem,
     WeightedHamming,
 )
-from structsmooth.problems import ShiftedProblem
+from structsmooth.problems import DifferenceProblem, ShiftedProblem, TiltedProblem
 from structsmooth.solvers import sgd, svrg
 
 LAM, KAPPA = 0.3, 0.7
@@ -66,6 +67,11 @@ def shifted(build: Callable[[], Problem]) -> Problem:
     return ShiftedProblem(problem, problem.within_bounds(gaussian(problem, 5)))
 
 
+def tilted(build: Callable[[], Problem]) -> Problem:
+    problem = build()
+    return TiltedProblem(problem, gaussian(problem, 5), 0.7)
+
+
 COSTS = [Hamming(), NormalizedHamming(), WeightedHamming((1.0, 2.0, 0.5)), None]
 MEMBERS: dict[str, Callable[[], Problem]] = {
     **{f"sparse chain {cost}": lambda cost=cost: random_problem(cost=cost) for cost in COSTS},
@@ -97,6 +103,16 @@ MEMBERS: dict[str, Callable[[], Problem]] = {
     "weighted network tree": lambda: weighted(PROBLEMS["tree"]),
     "weighted linearized tree": lambda: weighted(lambda: linearized(PROBLEMS["tree"])),
     "weighted and shifted sparse chain": lambda: weighted(lambda: shifted(random_problem)),
+    "partial sparse chain": partial_chains,
+    "partial dense chain": lambda: partial_chains(random_dense_problem()),
+    "partial sparse chain, costs of classes": lambda: partial_chains(random_problem(cost=COSTS[2])),
+    "partial sparse chain, likelihood": lambda: partial_chains(likelihood()),
+    "weighted partial sparse chain": lambda: weighted(partial_chains),
+    "convex partial sparse chain": lambda: linearized(lambda: partial_chains()),
+    "tilted sparse chain": lambda: tilted(random_problem),
+    "tilted sparse chain, likelihood": lambda: tilted(likelihood),
+    "tilted linear tree": lambda: tilted(lambda: problem_of("tree")),
+    "weighted and tilted sparse chain": lambda: weighted(lambda: tilted(random_problem)),
     "shifted sparse chain": lambda: shifted(random_problem),
     "shifted sparse chain, bounds": lambda: shifted(boxed),
     "shifted linear tree": lambda: shifted(lambda: problem_of("tree")),
@@ -229,7 +245,8 @@ def test_parts_of_it_have_its_losses(problem: Problem) -> None:
     for part, v in ((problem.subset(indices), w), (problem.lazy_subset(indices), w), (restricted, used)):
         assert (part.n, part.dim, part.smoother) == (4, len(v), problem.smoother)
         assert (part.batch_size, part.chunk_size) == (problem.batch_size, problem.chunk_size)
-        assert getattr(part, "cost", None) == getattr(problem, "cost", None)
+        if not isinstance(getattr(problem, "cost", None), Tensor):
+            assert getattr(part, "cost", None) == getattr(problem, "cost", None)
         assert_close(losses(part, v, problem.smoother) * part.total_weight / part.n, expected, rtol=0, atol=1e-12)
         assert (part.bounds is None) == (problem.bounds is None)
         assert torch.equal(part.within_bounds(v), v)
@@ -271,7 +288,8 @@ def test_arguments_are_not_mutated(problem: Problem) -> None:
 def test_a_linearization_touches_the_problem(problem: Problem) -> None:
     w = weights(problem)
     linear = problem.linearize(w)
-    for smoother in (Max(), L2(0.7, 3)):
+    # The convex problem of hinges with partial labels has outputs in the place of smoothed maxima.
+    for smoother in [problem.smoother] if isinstance(problem, DifferenceProblem) else [Max(), L2(0.7, 3)]:
         value, gradient = problem.loss_and_grad(w, smoother)
         assert linear.loss(w, smoother) == pytest.approx(value, abs=1e-10)
         assert_close(linear.loss_and_grad(w, smoother)[1], gradient, **EXACTLY)

@@ -42,6 +42,7 @@ from structsmooth import (
     SVRG,
     Adam,
     CasimirSVRG,
+    ConvexConcave,
     CuttingPlane,
     ExcessiveGap,
     ExponentiatedGradient,
@@ -81,7 +82,7 @@ STARTS_FROM_WEIGHTS = {name: case for name, case in CASES.items() if not isinsta
 # Solvers that search for the size of every step.
 STEPS_OF_ANY_SIZE = (
     CASES["proximal-sdca"].solver,
-    *(case.solver for case in CASES.values() if isinstance(case.solver, WITH_DUAL)),
+    *(case.solver for case in CASES.values() if isinstance(case.solver, (*WITH_DUAL, ConvexConcave))),
 )
 every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 every_solver = pytest.mark.parametrize("solver", SOLVERS, ids=lambda solver: solver.__name__)
@@ -252,7 +253,7 @@ class TestRuns:
         monkeypatch.setattr(kind, "evaluate", counted)
         history = case.solver.solve(problem, lam=LAM, passes=case.passes).history
         assert len(evaluations) >= len(history)
-        if isinstance(case.solver, SVRG | CasimirSVRG | ProxLinear):
+        if isinstance(case.solver, SVRG | CasimirSVRG | ProxLinear | ConvexConcave):
             evaluations = []
         elif isinstance(case.solver, FrankWolfe | CuttingPlane):
             evaluations = evaluations[-1:]

@@ -29,7 +29,7 @@ from structsmooth import (
     ProgramProblem,
     WeightedHamming,
 )
-from structsmooth.problems import ShiftedProblem
+from structsmooth.problems import ShiftedProblem, TiltedProblem
 from structsmooth.problems.affine import flat
 from structsmooth.problems.linear.chain.problem import ChainProblem
 from structsmooth.solvers import Cache, DualIterate, sdca, sgd, svrg
@@ -56,6 +56,7 @@ PROBLEMS: dict[type, list[Callable[[], Problem]]] = {
         crf,
     ],
     ShiftedProblem: [lambda: ShiftedProblem(random_problem(), 0.3 * random_weights(random_problem()))],
+    TiltedProblem: [lambda: TiltedProblem(random_problem(), 0.3 * random_weights(random_problem()), 0.7)],
     ProgramProblem: [pair_problem, row_problem, labelled_problem],
 }
 

@@ -1,6 +1,7 @@
 """Finite sums of structural hinges whose potentials are linear in the weights, and their dual in the space of parts."""
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -36,6 +37,17 @@ class LinearProblem(BlockProblem):
     def linearize(self, w: Tensor) -> "LinearProblem":
         """The problem itself."""
         return self
+
+    def best_labels(self, w: Tensor) -> Any:
+        """The labels of all examples that the max oracle gives at ``w``, with costs; for :meth:`relabelled`."""
+        raise self._fixed_labels()
+
+    def relabelled(self, labels: Any) -> "LinearProblem":
+        """The same problem with other labels, and with the costs that it has."""
+        raise self._fixed_labels()
+
+    def _fixed_labels(self) -> NotImplementedError:
+        return NotImplementedError(f"{type(self).__name__} cannot exchange its labels; a SparseChainProblem can")
 
     def affine_batch(self, indices: Tensor) -> AffineBatch:
         """Some of the examples, block by block."""

@@ -10,6 +10,7 @@ from torch import Tensor
 from structsmooth.problems.base import Problem
 from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.problems.sharding import agreed
+from structsmooth.problems.tilted import TiltedProblem
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.solvers.averaging import ONE_A_PASS, newest_share
 from structsmooth.solvers.checks import check_positive
@@ -72,12 +73,23 @@ class ProximalSDCA(SmoothingSolver[ProximalSDCAState]):
 
     def check(self, problem: Problem, lam: float) -> None:
         """Refuse bounds, and problems that are not linear."""
-        checked_linear(type(self).__name__, problem)
+        _linear(problem)
         super().check(problem, lam)
 
     def first_state(self, problem: Problem, lam: float, start: Any, seed: int) -> ProximalSDCAState:
-        """The given weights as z_0 and the planes of the labels, with μ and κ from a few examples."""
-        linear, weights = checked_linear(type(self).__name__, problem), first_weights(problem, start)
+        """The given weights as z_0 and the planes of the labels, with μ and κ from a few examples.
+
+        Or the weights and the planes of a state, of a problem whose losses are the same up to labels and tilts.
+        """
+        linear = _linear(problem)
+        if isinstance(start, ProximalSDCAState):
+            statistics = linear.unpacked(start.statistics)
+            plane = _slope(problem) - linear.dual_weights(statistics, 1.0)
+            state = replace(start, statistics=statistics, plane=plane, center=start.weights, passes=0, dual=None)
+            return _with_bound(
+                replace(state, oracle_calls=0, seconds=0.0, dual_gradient=empty(), dual_cost=0.0), problem, lam
+            )
+        weights = first_weights(problem, start)
         few = estimate_loss_scale(problem, weights, seed, batch_size=1)
         state = ProximalSDCAState(
             weights,
@@ -85,16 +97,16 @@ class ProximalSDCA(SmoothingSolver[ProximalSDCAState]):
             kappa=self.kappa or max(lam, _HELD / (problem.n * few.polyak_step_size)),
             statistics=linear.label_statistics(),
             smoothing_offset=weights.new_zeros(linear.blocks),
-            plane=torch.zeros_like(weights),
+            plane=_slope(problem),
             center=weights,
         )
-        return _with_bound(state, linear, lam)
+        return _with_bound(state, problem, lam)
 
     def advance(
         self, problem: Problem, lam: float, state: ProximalSDCAState, rng: np.random.Generator, budget: int
     ) -> ProximalSDCAState:
         """One pass from the planes of the last, and from the weights (κz − g)/(λ + κ) of their mean slope g."""
-        linear, k = checked_linear(type(self).__name__, problem), state.passes + 1
+        linear, k = _linear(problem), state.passes + 1
         lower = state.passes / k if k > 1 else 1.0
         new = replace(state, passes=k, mu=state.mu * lower)
         # The offsets of planes are in proportion to μ, but a problem's own smoother stays.
@@ -108,22 +120,33 @@ class ProximalSDCA(SmoothingSolver[ProximalSDCAState]):
         new.statistics, new.smoothing_offset, new.center = point.statistics, point.smoothing_offset, point.weights
         new.plane = pull - convexity * point.weights
         new.weights = torch.lerp(state.weights, new.center, newest_share(k, ONE_A_PASS)) if hinges else new.center
-        return _with_bound(new, linear, lam)
+        return _with_bound(new, problem, lam)
 
     def smoother(self, state: ProximalSDCAState) -> Smoother:
         """Smoothing by μ_k."""
         return self.smooth(state.mu)
 
 
-def _with_bound(state: ProximalSDCAState, problem: LinearProblem, lam: float) -> ProximalSDCAState:
+def _linear(problem: Problem) -> LinearProblem:
+    """The problem, known to be linear up to a tilt, without it."""
+    return checked_linear("ProximalSDCA", problem.problem if isinstance(problem, TiltedProblem) else problem)
+
+
+def _slope(problem: Problem) -> Tensor:
+    """The slope of the tilt, zero without one: [dim]."""
+    return problem.slope.clone() if isinstance(problem, TiltedProblem) else torch.zeros_like(problem.start())
+
+
+def _with_bound(state: ProximalSDCAState, problem: Problem, lam: float) -> ProximalSDCAState:
     """``state`` with a bound that its point in the dual of F itself has improved.
 
     Offsets of planes count only where they come from the problem's own smoother: other smoothing is no part of F.
     """
     if lam > 0:
-        cost = problem.expected_cost(state.statistics)
-        if not isinstance(problem.smoother, Max):
-            cost += float(problem.block_shares.to(state.smoothing_offset) @ state.smoothing_offset)
+        linear = _linear(problem)
+        cost = linear.expected_cost(state.statistics) + (problem.constant if isinstance(problem, TiltedProblem) else 0)
+        if not isinstance(linear.smoother, Max):
+            cost += float(linear.block_shares.to(state.smoothing_offset) @ state.smoothing_offset)
         state.raise_bound(DualPoint(state.plane, cost), lam)
     return state
 

@@ -9,6 +9,7 @@ from torch import Tensor
 from structsmooth.problems.base import FullPass, Problem
 from structsmooth.problems.sharding import agreed
 from structsmooth.problems.shifted import ShiftedProblem
+from structsmooth.problems.tilted import TiltedProblem
 
 
 @singledispatch
@@ -70,3 +71,20 @@ def _(
     )
     last, mean = agreed(problem.problem, result)
     return last - problem.origin, mean - problem.origin
+
+
+@epoch.register
+def _(
+    problem: TiltedProblem,
+    snapshot: FullPass,
+    order: Tensor,
+    *,
+    step_size: float,
+    lam: float,
+    kappa: float = 0.0,
+    center: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """The steps on the problem that is tilted: the gradient of the snapshot has the slope already."""
+    settings = {"step_size": step_size, "lam": lam, "kappa": kappa}
+    result: tuple[Tensor, Tensor] = epoch(problem.problem, snapshot, order, center=center, **settings)
+    return result

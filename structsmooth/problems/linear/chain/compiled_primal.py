@@ -17,7 +17,8 @@ from structsmooth.problems.linear.chain.compiled_features import entries, entry
 from structsmooth.structures.chain.compiled import exponentiate, log_partition, marginals, top_k, viterbi
 
 # Tuples that compiled passes take:
-#   data: features as in compiled_features, sentence offsets, labels of tokens, costs of mistakes at tokens,
+#   data: features as in compiled_features, sentence offsets, labels of tokens, costs of mistakes at tokens (-inf
+#       forbids them),
 #       transition_scale, the share of each example in means over all, and scores of what is forbidden [S + 2, S]: of
 #       transitions, first labels and last labels, FORBIDDEN or 0; without rows if nothing is forbidden
 #   smoothing: mu and k, the outputs of the top-K oracle (1: max), or 0 for the exp oracle
@@ -99,9 +100,13 @@ def potentials(i, data, weights, scale, unary, transition):
         nodes += unary[t, label]
         if token > first:
             edges += transition[labels[token - 1], label]
+        right = scale * unary[t, label]
         for s in range(states):
             unary[t, s] = scale * unary[t, s] + costs[token]
-        unary[t, label] -= costs[token]
+        if costs[token] > -np.inf:
+            unary[t, label] -= costs[token]
+        else:
+            unary[t, label] = right
     if forbidden.shape[0] > 0:
         for s in range(states):
             unary[0, s] += forbidden[states, s]
@@ -259,7 +264,8 @@ def full_pass(data, weights, smoothing, node, edge, gradient):
         smoothed_loss += share * (smoothed - score)
         loss += share * (best - score)
         for t in range(length):
-            cost += share * costs[first + t] * (1.0 - own[t, labels[first + t]])
+            if costs[first + t] > -np.inf:
+                cost += share * costs[first + t] * (1.0 - own[t, labels[first + t]])
         if edge.shape[0] > 0:
             node[first : first + length] = own[:length]
             edge[i] = own_edge

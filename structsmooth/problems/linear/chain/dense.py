@@ -23,7 +23,7 @@ class DenseChainProblem(ChainProblem):
         labels: label of every token: int64 [tokens], from 0 to states - 1.
         lengths: number of tokens of each of n sequences: int64 [n].
         states: number S of labels.
-        cost: task loss; ``None`` for no margin.
+        cost: task loss; ``None`` for no margin; or what a wrong label of each token costs: float64 [tokens].
         smoother: smoother of the objective; see :class:`~structsmooth.problems.Problem`.
         bounds: lower and upper bounds of the weights, [dim] each; steps within bounds are plain torch.
         transition_scale: transitions score by their weights times c > 0, as in :class:`SparseChainProblem`.
@@ -50,7 +50,7 @@ class DenseChainProblem(ChainProblem):
         labels: Tensor,
         lengths: Tensor,
         states: int,
-        cost: Cost | None = Hamming(),  # noqa: B008 - immutable
+        cost: Cost | Tensor | None = Hamming(),  # noqa: B008 - immutable
         smoother: Smoother = Max(),  # noqa: B008 - immutable
         bounds: Bounds | None = None,
         transition_scale: float = 1.0,
@@ -66,7 +66,7 @@ class DenseChainProblem(ChainProblem):
         tokens = self.sequences.tokens(indices)
         examples = (self.sequences.features[tokens], self.labels[tokens], self.sequences.lengths[indices])
         cost, smoother, bounds, scale, mask = (
-            self.cost,
+            self.cost_of(tokens),
             self.smoother,
             self.bounds,
             self.transition_scale,

@@ -27,7 +27,7 @@ class SparseChainProblem(ChainProblem):
         labels: label of every token: int64 [tokens], from 0 to states - 1.
         features: number of attributes; ids are below it.
         states: number S of labels.
-        cost: task loss; ``None`` for no margin.
+        cost: task loss; ``None`` for no margin; or what a wrong label of each token costs: float64 [tokens].
         smoother: smoother of the objective; see :class:`~structsmooth.problems.Problem`. A conditional random field has
             ``cost=None`` and ``smoother=Entropy(1.0)``.
         bounds: lower and upper bounds of the weights, [dim] each; steps within bounds are plain torch.
@@ -51,7 +51,7 @@ class SparseChainProblem(ChainProblem):
         labels: Tensor,
         features: int,
         states: int,
-        cost: Cost | None = Hamming(),  # noqa: B008 - immutable
+        cost: Cost | Tensor | None = Hamming(),  # noqa: B008 - immutable
         smoother: Smoother = Max(),  # noqa: B008 - immutable
         bounds: Bounds | None = None,
         transition_scale: float = 1.0,
@@ -77,9 +77,9 @@ class SparseChainProblem(ChainProblem):
         self, indices: Tensor, sequences: SparseSequences, features: int, bounds: Bounds | None
     ) -> "SparseChainProblem":
         """The same problem over other attributes of some of its examples."""
-        labels, settings = self.labels[self.sequences.tokens(indices)], (self.cost, self.smoother, bounds)
-        settings_of_scores = (self.transition_scale, self.mask)
-        return SparseChainProblem(sequences, labels, features, self.states, *settings, *settings_of_scores)
+        tokens, settings_of_scores = self.sequences.tokens(indices), (self.transition_scale, self.mask)
+        settings = (self.cost_of(tokens), self.smoother, bounds, *settings_of_scores)
+        return SparseChainProblem(sequences, self.labels[tokens], features, self.states, *settings)
 
     def _rows(self, w: Tensor, attributes: Tensor) -> Tensor:
         """The part of a vector [dim] that belongs to some attributes, or to none."""
