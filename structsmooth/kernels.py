@@ -8,6 +8,8 @@ from typing import Literal, cast
 import torch
 from torch import Tensor
 
+from structsmooth.settings import Positive, PositiveInt, check_settings
+
 KernelName = Literal["rbf", "polynomial", "cosine-polynomial", "precomputed"]
 Kernel = Callable[[Tensor, Tensor], Tensor]
 
@@ -51,22 +53,17 @@ class KernelFeatures:
     """
 
     kernel: KernelName | Kernel = "rbf"
-    gamma: float = 1.0
-    degree: int = 3
-    landmarks: int | None = None
+    gamma: Positive = 1.0
+    degree: PositiveInt = 3
+    landmarks: PositiveInt | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
         if not callable(self.kernel) and self.kernel not in _KERNELS:
             raise ValueError(f"kernel must be a function or one of {', '.join(_KERNELS)}, got {self.kernel!r}")
-        if not 0 < self.gamma < float("inf"):
-            raise ValueError(f"gamma must be positive and finite, got {self.gamma}")
-        if self.degree < 1:
-            raise ValueError(f"degree must be at least 1, got {self.degree}")
+        check_settings(self)
         if self.landmarks is not None and self.kernel == "precomputed":
             raise ValueError("landmarks need a kernel of points, got kernel values; give the rows and columns of those")
-        if self.landmarks is not None and self.landmarks < 1:
-            raise ValueError(f"landmarks must be at least 1, got {self.landmarks}")
 
     def values(self, x: Tensor, z: Tensor) -> Tensor:
         """Kernel values of points [a, D] and [b, D]: float64 [a, b]."""

@@ -7,9 +7,10 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from structsmooth.structures.base import Structure, check_k, widened
-from structsmooth.structures.checks import check_mu, use_plain_numbers
-from structsmooth.structures.sparse_marginals import RegularizedParts, SparseSolution, check_parts, sparse_map
+from structsmooth.settings import PositiveInt, check_settings
+from structsmooth.structures.base import Structure, widened
+from structsmooth.structures.checks import Mu
+from structsmooth.structures.sparse_marginals import RegularizedParts, SparseSolution, sparse_map
 
 T = TypeVar("T", bound="Smoother")
 
@@ -70,13 +71,11 @@ class L2(Smoother):
         tensor([1.0625])
     """
 
-    mu: float = 1.0
-    k: int = 5
+    mu: Mu = 1.0
+    k: PositiveInt = 5
 
     def __post_init__(self) -> None:
-        use_plain_numbers(self)
-        check_mu(self.mu)
-        check_k(self.k)
+        check_settings(self)
 
     def __call__(self, structure: Structure) -> Tensor:
         """h_μ of the K best scores."""
@@ -123,11 +122,10 @@ class Entropy(Smoother):
         Section 2.3 and Proposition 9; Algorithm 3.
     """
 
-    mu: float = 1.0
+    mu: Mu = 1.0
 
     def __post_init__(self) -> None:
-        use_plain_numbers(self)
-        check_mu(self.mu)
+        check_settings(self)
 
     def __call__(self, structure: Structure) -> Tensor:
         """μ times the log-partition function of θ/μ."""
@@ -164,13 +162,11 @@ class SparseMAP(Smoother):
         tensor([0.5625])
     """
 
-    mu: float = 1.0
+    mu: Mu = 1.0
     parts: RegularizedParts = "all"
 
     def __post_init__(self) -> None:
-        use_plain_numbers(self)
-        check_mu(self.mu)
-        check_parts(self.parts)
+        check_settings(self)
 
     def __call__(self, structure: Structure) -> Tensor:
         """h_μ by the active set."""

@@ -12,7 +12,7 @@ from structsmooth import processes
 from structsmooth.files import data_file
 from structsmooth.markup import Block, Markup, alternatives, element, joined
 from structsmooth.problems import Problem
-from structsmooth.structures.checks import use_plain_numbers
+from structsmooth.settings import check_settings
 from structsmooth.tasks.json_lines import Predictions as Predictions
 from structsmooth.tasks.json_lines import write_json_lines
 
@@ -61,7 +61,7 @@ class Task(ABC):
     fitted_type: "ClassVar[type[FittedTask]]"
 
     def __post_init__(self) -> None:
-        use_plain_numbers(self)
+        check_settings(self)
 
     @classmethod
     def default_files(cls) -> dict[str, str]:

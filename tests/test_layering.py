@@ -17,6 +17,7 @@ LAYERS = [
         "structsmooth.kernels",
         "structsmooth.processes",
         "structsmooth.sequences",
+        "structsmooth.settings",
         "structsmooth.spelling",
         "structsmooth.messages",
     },

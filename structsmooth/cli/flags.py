@@ -8,8 +8,9 @@ from dataclasses import MISSING, Field, fields
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
+from structsmooth.settings import given_type
 from structsmooth.solvers import SOLVERS, Solver, parse_solver, solver_text
-from structsmooth.solvers.registry import given_type, is_solver
+from structsmooth.solvers.registry import is_solver
 from structsmooth.spelling import suggestion
 
 T = TypeVar("T")

@@ -14,12 +14,13 @@ from structsmooth import processes
 from structsmooth.compiled.threads import sharing_passes
 from structsmooth.history import History, Row
 from structsmooth.problems.base import FullPass, Problem
+from structsmooth.settings import check_number, check_settings
 from structsmooth.smoothing import Max, Smoother
-from structsmooth.solvers.checks import check_number, parse_lam
+from structsmooth.solvers.checks import parse_lam
 from structsmooth.solvers.progress import PrintProgress
 from structsmooth.solvers.state import Callback, PassMemo, Progress, Result, S, State, Status, Stop, Work, empty
 from structsmooth.solvers.step_control import StepControl
-from structsmooth.structures.checks import NonFiniteScoresError, use_plain_numbers
+from structsmooth.structures.checks import NonFiniteScoresError
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,7 @@ class Solver(ABC, Generic[S]):
     """Whether each of several processes has only its own examples; else all have all examples."""
 
     def __post_init__(self) -> None:
-        use_plain_numbers(self)
-        check_number("gap_tolerance", self.gap_tolerance)
+        check_settings(self)
 
     @property
     def oracle(self) -> str:

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
-from types import MappingProxyType, NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from types import MappingProxyType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from structsmooth.settings import given_type
 from structsmooth.solvers.base import Solver
 from structsmooth.solvers.baselines.cutting_plane import CuttingPlane
 from structsmooth.solvers.baselines.dlpw import DLPW
@@ -116,13 +117,6 @@ def _hyperparameter(solver: str, option: str) -> tuple[str, Any]:
     if text not in choices:
         raise ValueError(f"{solver}: {name} must be one of {', '.join(choices)}, got {text!r}")
     return name, choices[text]
-
-
-def given_type(hint: Any) -> Any:
-    """The type of a hyperparameter that is given: ``float`` of ``float | None``."""
-    if get_origin(hint) in (Union, UnionType):
-        (hint,) = (option for option in get_args(hint) if option is not NoneType)
-    return hint
 
 
 def is_solver(hint: Any) -> bool:

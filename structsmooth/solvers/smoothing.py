@@ -3,11 +3,10 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from structsmooth.settings import PositiveInt
 from structsmooth.smoothing import L2, Entropy, Smoother
 from structsmooth.solvers.base import Solver
-from structsmooth.solvers.checks import check_choices
 from structsmooth.solvers.state import S
-from structsmooth.structures.base import check_k
 
 
 @dataclass(frozen=True)
@@ -19,13 +18,8 @@ class SmoothingSolver(Solver[S]):
         smoothing: ``"l2"`` for the top-K oracle or ``"entropy"`` for the exp oracle.
     """
 
-    k: int = 5
+    k: PositiveInt = 5
     smoothing: Literal["l2", "entropy"] = "l2"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_k(self.k)
-        check_choices(self, "smoothing")
 
     @property
     def oracle(self) -> str:

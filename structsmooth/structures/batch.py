@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch import Tensor
 
-from structsmooth.structures.checks import plain_number
+from structsmooth.settings import plain_number
 from structsmooth.structures.containers import PARAMETERS, TensorFields, register
 
 B = TypeVar("B", bound="Batch")

@@ -2,17 +2,18 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import fields
-from numbers import Real
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from structsmooth.compiled.gpu import HAS_TRITON, runs_kernels
+from structsmooth.settings import Interval, check_number
 
 Backend = Literal["auto", "compiled", "triton", "torch"]
+MU = Interval(above=True, remedy="; for no smoothing use Max()")
+Mu = Annotated[float, MU]
+"""A level of smoothing."""
 
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
@@ -48,17 +49,6 @@ def numbered(examples: Tensor) -> Iterator[None]:
         raise ForbiddenLabelsError(int(examples[error.example]), "the problem") from None
 
 
-def plain_number(value: Any) -> Any:
-    """A number of NumPy, such as ``np.float32(0.1)``, as Python's own; any other value as it is."""
-    return value.item() if isinstance(value, np.generic) else value
-
-
-def use_plain_numbers(settings: Any) -> None:
-    """Replace NumPy's numbers in the fields of a dataclass, even a frozen one, by Python's own."""
-    for f in fields(settings):
-        object.__setattr__(settings, f.name, plain_number(getattr(settings, f.name)))
-
-
 def require_tensor(name: str, value: Any) -> None:
     """Raise ``TypeError`` unless the value is a tensor."""
     if not isinstance(value, Tensor):
@@ -74,20 +64,7 @@ def require_scores(name: str, value: Any) -> None:
 
 def require_count(name: str, value: int) -> int:
     """The value as an int if it is a positive one; raises ``TypeError`` or ``ValueError`` otherwise."""
-    value = plain_number(value)
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} must be an int, got {type(value).__name__}")
-    if value < 1:
-        raise ValueError(f"{name} must be at least 1, got {value}")
-    return value
-
-
-def check_mu(mu: float) -> None:
-    """Raise ``TypeError`` or ``ValueError`` unless a level of smoothing is a positive number."""
-    if not isinstance(mu, Real):
-        raise TypeError(f"mu must be a number, got {type(mu).__name__}")
-    if not 0 < mu < float("inf"):
-        raise ValueError(f"mu must be a positive number, got {mu}; for no smoothing use Max()")
+    return int(check_number(name, value, Interval(1), integer=True))
 
 
 def require_integers(name: str, value: Any, wanted: str = "be integers") -> None:

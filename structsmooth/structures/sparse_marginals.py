@@ -6,8 +6,9 @@ from typing import Any, Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
+from structsmooth.settings import check_number
 from structsmooth.structures.active_set import ActiveSets, affine_optimum, inner_products, nonzeros, weighted_sum
-from structsmooth.structures.checks import check_mu, refuse_transforms, require_count
+from structsmooth.structures.checks import MU, refuse_transforms, require_count
 
 RegularizedParts = Literal["all", "first"]
 _ROUNDING = 64 * torch.finfo(torch.float64).eps
@@ -85,7 +86,7 @@ def sparse_map(
         raise NotImplementedError(
             "SparseMAP searches in Python, which torch.compile does not trace: call it outside the compiled function"
         )
-    check_mu(mu)
+    check_number("mu", mu, MU)
     check_parts(parts)
     require_count("max_calls", max_calls)
     with torch.no_grad():

@@ -13,7 +13,7 @@ from functools import cached_property
 from hashlib import sha256
 from itertools import starmap
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from structsmooth.messages import tracked
 from structsmooth.sequences import SparseSequences
+from structsmooth.settings import Interval, check_settings
 from structsmooth.text.corpus import Combinations, Corpus, Sentence, Windows
 from structsmooth.text.mapped import mapped
 from structsmooth.text.templates import WINDOW, Template, Templates, column
@@ -82,13 +83,12 @@ class HashingEncoder(AttributeEncoder):
         ValueError: ``bits`` is not from 1 to 30.
     """
 
-    bits: int = 18
+    bits: Annotated[int, Interval(1, 30)] = 18
 
     name: ClassVar[str] = "hashing"
 
     def __post_init__(self) -> None:
-        if not 1 <= self.bits <= 30:
-            raise ValueError(f"bits must be from 1 to 30, got {self.bits}")
+        check_settings(self)
 
     @property
     def size(self) -> int:

@@ -185,9 +185,6 @@ class Alignment(Task):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("false_positive", "missed"):
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise ValueError(f"{name} must be a number from 0, got {getattr(self, name)}")
         if unknown := set(self._left_out) - set(GROUPS):
             raise ValueError(f"leave_out must be of {', '.join(GROUPS)}, got {', '.join(sorted(unknown))}")
 

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TextIO, get_args
+from typing import Any, ClassVar, Literal, TextIO
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from structsmooth.costs import OneMinusIoU
 from structsmooth.markup import Block, Markup
 from structsmooth.problems import LinearModuleProblem, ModuleProblem, Problem
+from structsmooth.settings import PositiveInt, check_choice
 from structsmooth.tasks.base import FittedTask, Predictions, Split, Task
 from structsmooth.tasks.localization.annotations import read_annotations
 from structsmooth.tasks.localization.box_features import (
@@ -159,9 +160,9 @@ class Localization(Task):
     backbone: str = field(default="squeezenet-caffe", metadata={"choices": BACKBONES, "metavar": None})
     backbone_weights: str | None = field(default=None, metadata={"metavar": "FILE"})
     features_cache: str = field(default="runs/features", metadata={"metavar": "DIR"})
-    proposals: int = 1000
+    proposals: PositiveInt = 1000
     search: SearchMode = "fast"
-    jobs: int | None = None
+    jobs: PositiveInt | None = None
     feature_dtype: FeatureType = "float16"
     negatives: int = 0
     images: str | None = field(default=None, metadata={"metavar": "DIR"})
@@ -183,13 +184,7 @@ class Localization(Task):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        choices = {"head": get_args(Head), "backbone": tuple(BACKBONES), "feature_dtype": get_args(FeatureType)}
-        for name, names in choices.items():
-            if getattr(self, name) not in names:
-                raise ValueError(f"{name} must be one of {', '.join(names)}, got {getattr(self, name)!r}")
-        if self.negatives < 0:
-            raise ValueError(f"negatives must be at least 0, got {self.negatives}")
-        self._selective_search()  # refuses the other settings
+        check_choice("backbone", self.backbone, tuple(BACKBONES))
 
     def read(self, path: str | TextIO, split: Split = "train") -> list[Example]:
         """Images with exactly one object of a class, difficult objects aside, for each class; or images without boxes.

@@ -18,6 +18,7 @@ from structsmooth.checkpoint import write_atomic
 from structsmooth.files import DATA_VARIABLE, data_file, keep
 from structsmooth.messages import tracked
 from structsmooth.models.backbones import PRETRAINED, AlexNetConv4, SqueezeNetFire9
+from structsmooth.settings import check_settings
 from structsmooth.tasks.localization.images import Faults, ImageFile, decode
 from structsmooth.tasks.localization.proposals import Proposals
 
@@ -64,8 +65,7 @@ class BoxFeatures:
     dtype: FeatureType = "float16"
 
     def __post_init__(self) -> None:
-        if self.dtype not in ("float16", "float32"):
-            raise ValueError(f'dtype must be "float16" or "float32", got {self.dtype!r}')
+        check_settings(self)
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.backbone = self.backbone.eval().to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.folder = Path(self.cache) / "features" / f"{_fingerprint(self.backbone)}-{self.dtype}-nhwc"

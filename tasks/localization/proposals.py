@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from structsmooth import processes
 from structsmooth.checkpoint import load_state, save_state
 from structsmooth.files import keep
 from structsmooth.messages import tracked
+from structsmooth.settings import PositiveInt, check_settings
 from structsmooth.tasks.localization.images import Faults, ImageFile, decode
 
 SearchMode = Literal["fast", "quality"]
@@ -64,16 +65,12 @@ class SelectiveSearch:
     """
 
     cache: str | Path
-    count: int = 1000
+    count: PositiveInt = 1000
     mode: SearchMode = "fast"
-    jobs: int | None = None
+    jobs: PositiveInt | None = None
 
     def __post_init__(self) -> None:
-        for name, value in (("count", self.count), ("jobs", 1 if self.jobs is None else self.jobs)):
-            if value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
-        if self.mode not in get_args(SearchMode):
-            raise ValueError(f'mode must be "fast" or "quality", got {self.mode!r}')
+        check_settings(self)
 
     def run(self, images: Sequence[ImageFile]) -> tuple[dict[ImageFile, Proposals], Faults]:
         """Proposals for all images that can be read, and what is wrong with the others.

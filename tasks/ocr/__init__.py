@@ -17,6 +17,7 @@ from structsmooth.markup import Block, Markup
 from structsmooth.models.chains import best_labels
 from structsmooth.problems import DenseChainProblem, SparseChainProblem
 from structsmooth.sequences import DenseSequences, SparseSequences
+from structsmooth.settings import Positive
 from structsmooth.tasks.base import FittedTask, Predictions, Split, Task
 from structsmooth.tasks.chains import transition_matrix, write_scores
 from structsmooth.tasks.ocr.letters import ALPHABET, PIXELS, Word, read_words
@@ -137,7 +138,7 @@ class OCR(Task):
     gamma: float = 0.05
     degree: int = 3
     landmarks: int | None = None
-    transition_scale: float = 1.0
+    transition_scale: Positive = 1.0
 
     summary: ClassVar[str] = "handwritten words: linear chains on the letters of Taskar et al."
     files: ClassVar[str] = (
@@ -157,8 +158,6 @@ class OCR(Task):
     def __post_init__(self) -> None:
         super().__post_init__()
         _ = self.kernel_features
-        if self.transition_scale <= 0:
-            raise ValueError(f"transition_scale must be positive, got {self.transition_scale}")
 
     @property
     def kernel_features(self) -> KernelFeatures | None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, TextIO
+from typing import Annotated, Any, ClassVar, TextIO
 
 import torch
 from torch import Tensor
@@ -11,6 +11,7 @@ from torch import Tensor
 from structsmooth.markup import Block, Markup, Matrix, Table
 from structsmooth.messages import tracked
 from structsmooth.problems import ProgramParts, ProgramProblem, arcs_of, behind_arcs
+from structsmooth.settings import Interval
 from structsmooth.structures import ProjectiveTree, SpanningTree
 from structsmooth.tasks.base import FittedTask, Predictions, Split, Task
 from structsmooth.tasks.parsing.data import Sentence, Tree, known_tree, projectivized, read_trees, write_tree
@@ -204,7 +205,7 @@ class Parsing(Task):
     projective: bool = True
     subtypes: bool = False
     pos: PartOfSpeech = "upos"
-    bits: int = 22
+    bits: Annotated[int, Interval(1, 30)] = 22
     probabilities: bool = False
 
     summary: ClassVar[str] = "dependency trees of sentences with parts of speech"
@@ -219,11 +220,6 @@ class Parsing(Task):
     passes: ClassVar[int] = 8
     solver: ClassVar[str] = "proximal-bcfw"
     fitted_type: ClassVar[type[FittedTask]] = FittedParsing
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 1 <= self.bits <= 30:
-            raise ValueError(f"bits must be from 1 to 30, got {self.bits}")
 
     @property
     def headline(self) -> str:  # type: ignore[override]

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, TextIO
+from typing import Annotated, Any, ClassVar, TextIO
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from structsmooth.markup import Block, Markup, Table
 from structsmooth.messages import tracked
+from structsmooth.settings import Interval, PositiveInt
 from structsmooth.tasks.base import FittedTask, LastResultCache, Predictions, Split, Task
 from structsmooth.tasks.images import read_listed, save_png
 from structsmooth.tasks.pose.data import Joints, Person, known_joints, person_size, read_people
@@ -136,8 +137,8 @@ class Pose(Task):
         appendix I.4.
     """
 
-    window: int = 5
-    cell: int = 8
+    window: PositiveInt = 5
+    cell: Annotated[int, Interval(2)] = 8
     longest: int = 180
     torso: str = "left_shoulder,right_hip"
 
@@ -158,11 +159,10 @@ class Pose(Task):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.window < 1 or self.window % 2 == 0:
+        if self.window % 2 == 0:
             raise ValueError(f"window must be an odd number from 1, got {self.window}")
-        for name, least in (("cell", 2), ("longest", 2 * self.cell)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        if self.longest < 2 * self.cell:
+            raise ValueError(f"longest must be at least {2 * self.cell}, got {self.longest}")
         if len(self.torso.split(",")) != 2:
             raise ValueError(f"torso must be two joints, separated by a comma, got {self.torso!r}")
 

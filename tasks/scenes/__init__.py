@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TextIO, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TextIO
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from torch import Tensor
 from structsmooth.markup import Block, Markup, alternatives, joined
 from structsmooth.messages import tracked
 from structsmooth.problems import FactorGraphProblem
+from structsmooth.settings import Interval, PositiveInt
 from structsmooth.tasks.base import FittedTask, Predictions, Split, Task
 from structsmooth.tasks.images import read_listed, save_png, stretches, unrolled
 from structsmooth.tasks.scenes import graphs
@@ -179,9 +180,9 @@ class Scenes(Task):
     """
 
     graph: Graph = "adjacency"
-    side: int = 20
-    colours: int = 64
-    textures: int = 200
+    side: Annotated[int, Interval(2)] = 20
+    colours: PositiveInt = 64
+    textures: PositiveInt = 200
     probabilities: str = ""
     void: str = ""
 
@@ -202,14 +203,6 @@ class Scenes(Task):
     solver: ClassVar[str] = "soft-bcfw"
     hyperparameters: ClassVar[Mapping[str, Any]] = {"rho": 0.3, "penalty": "constant"}
     fitted_type: ClassVar[type[FittedTask]] = FittedScenes
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.graph not in get_args(Graph):
-            raise ValueError(f"graph must be one of {', '.join(get_args(Graph))}, got {self.graph!r}")
-        for name, least in (("side", 2), ("colours", 1), ("textures", 1)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
 
     def read(self, path: str | TextIO, split: Split = "train") -> list[Scene]:
         """Scenes of a folder, zip file or image, or of paths on standard input.

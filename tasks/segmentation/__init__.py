@@ -15,6 +15,7 @@ from structsmooth.markup import Block, Markup, Matrix, alternatives, joined, vie
 from structsmooth.messages import tracked
 from structsmooth.models.superpixels import SuperpixelScore, balanced_cost
 from structsmooth.problems import LinearModuleProblem
+from structsmooth.settings import PositiveInt
 from structsmooth.tasks.base import FittedTask, LastResultCache, Predictions, Split, Task
 from structsmooth.tasks.images import embedded, read_listed, save_png, stretches, unrolled
 from structsmooth.tasks.segmentation.pictures import Picture, overlay, read_pictures
@@ -153,8 +154,8 @@ class Segmentation(Task):
     """
 
     pairwise: bool = True
-    colours: int = 64
-    textures: int = 256
+    colours: PositiveInt = 64
+    textures: PositiveInt = 256
 
     summary: ClassVar[str] = "object and background of images: graph cuts over superpixels"
     files: ClassVar[str] = (
@@ -173,12 +174,6 @@ class Segmentation(Task):
     solver: ClassVar[str] = "proximal-bcfw"
     hyperparameters: ClassVar[Mapping[str, Any]] = {"steps": "fw"}
     fitted_type: ClassVar[type[FittedTask]] = FittedSegmentation
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("colours", "textures"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
 
     def read(self, path: str | TextIO, split: Split = "train") -> list[Picture]:
         """Pictures of a folder, zip file or image, or of paths on standard input.

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TextIO, get_args
+from typing import Any, ClassVar, Literal, TextIO
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from torch.nn.utils.rnn import pad_sequence
 from structsmooth.markup import Block, Markup, Matrix
 from structsmooth.messages import tracked
 from structsmooth.problems import LinearModuleProblem, ModuleProblem
+from structsmooth.settings import PositiveInt
 from structsmooth.tasks.base import FittedTask, Predictions, Split, Task
 from structsmooth.tasks.segments.data import read_series, write_segments
 from structsmooth.tasks.segments.grammar import Grammar, longest
@@ -205,10 +206,10 @@ class Segments(Task):
     """
 
     model: Model = "chain"
-    step: int = 1
-    width: int = 25
-    layers: int = 3
-    hidden: int = 16
+    step: PositiveInt = 1
+    width: PositiveInt = 25
+    layers: PositiveInt = 3
+    hidden: PositiveInt = 16
     normalize: bool = True
     any_order: bool = False
     tolerance: float = 0.15
@@ -231,15 +232,8 @@ class Segments(Task):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.model not in get_args(Model):
-            raise ValueError(f"model must be one of {', '.join(get_args(Model))}, got {self.model!r}")
-        for name in ("step", "width", "layers", "hidden"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.width % 2 == 0:
             raise ValueError(f"width must be odd, so that a position is in the middle, got {self.width}")
-        if not 0 <= self.tolerance < float("inf"):
-            raise ValueError(f"tolerance must be a number from 0, got {self.tolerance}")
         if not 0 < self.rate < float("inf"):
             raise ValueError(f"rate must be positive, got {self.rate}")
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from operator import iadd
-from typing import Any, ClassVar, Literal, TextIO
+from typing import Annotated, Any, ClassVar, Literal, TextIO
 
 from torch import Tensor
 
@@ -14,6 +14,7 @@ from structsmooth.costs import Cost
 from structsmooth.markup import Block, Markup
 from structsmooth.problems import SparseChainProblem
 from structsmooth.sequences import SparseSequences
+from structsmooth.settings import Interval, Positive
 from structsmooth.tasks.base import FittedTask, LastResultCache, Predictions, Split, Task, own_share
 from structsmooth.tasks.chains import transition_matrix, write_scores
 from structsmooth.tasks.text.shown import confusion, scores_table, sentence_markup, weightiest_attributes
@@ -209,10 +210,10 @@ class Tagging(Task):
         cost: task loss of the structural hinge.
     """
 
-    bits: int = 18
+    bits: Annotated[int, Interval(0, 30)] = 18
     scheme: Scheme | None = None
     attributes_cache: str | None = field(default=None, metadata={"metavar": "DIR"})
-    transition_scale: float = 1.0
+    transition_scale: Positive = 1.0
     column: UniversalColumn | None = None
     words_only: bool = False
     train_constrained: bool = False
@@ -228,14 +229,10 @@ class Tagging(Task):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.bits <= 30:
-            raise ValueError(f"bits must be from 1 to 30, or 0 for a dictionary, got {self.bits}")
         if self.column is not None and self.scheme not in (None, "plain"):
             raise ValueError(f"the column {self.column} has plain tags: leave out the scheme {self.scheme}")
         if self.train_constrained and self.plain:
             raise ValueError("plain tags have no scheme: leave train_constrained out")
-        if self.transition_scale <= 0:
-            raise ValueError(f"transition_scale must be positive, got {self.transition_scale}")
 
     @property
     def headline(self) -> str:  # type: ignore[override]

@@ -615,7 +615,7 @@ def test_info(capsys):
         (training("--lam", "nan"), "--lam must be"),
         (training("--lam", "1/m"), "--lam must be"),
         (training(passes=-1), "passes must be at least 0, got -1"),
-        (training("--bits", "31"), "bits must be from 1 to 30, or 0 for a dictionary, got 31"),
+        (training("--bits", "31"), "bits must be from 0 to 30, got 31"),
         (training("--kappa", "0"), "kappa must be positive and finite, got 0.0"),
         (training("--solver", "svrg", "--mu", "0"), "mu must be positive and finite, got 0.0"),
         (training("--solver", "svrg", "--k", "0"), "k must be at least 1, got 0"),

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from structsmooth.problems.base import Problem
+from structsmooth.settings import PositiveInt
 from structsmooth.smoothing import Max
 from structsmooth.solvers.base import Solver
-from structsmooth.solvers.checks import check_positive
 from structsmooth.solvers.dual.base import DualSolver
 from structsmooth.solvers.state import State, empty
 
@@ -49,14 +49,10 @@ class CuttingPlane(DualSolver[CuttingPlaneState]):
         'converged'
     """
 
-    idle: int = 20
+    idle: PositiveInt = 20
 
     state_type = CuttingPlaneState
     reuses_evaluations = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_positive(self, "idle", integer=True)
 
     def check(self, problem: Problem, lam: float) -> None:
         """Refuse a problem with bounds, or without a dual."""

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from structsmooth.problems.base import FullPass, Problem
+from structsmooth.settings import Positive
 from structsmooth.smoothing import Max
-from structsmooth.solvers.checks import check_number, check_positive
 from structsmooth.solvers.dual.base import DualSolver
 from structsmooth.solvers.soft_bcfw.dual import SoftDual, soft_dual
 from structsmooth.solvers.soft_bcfw.point import SoftPoint, short_form
@@ -154,15 +154,10 @@ class DLPW(DualSolver[DLPWState]):
         Meshi, Sontag, Jaakkola and Globerson (2010), "Learning efficiently with approximate inference via dual losses".
     """
 
-    learning_rate: float | None = None
+    learning_rate: Positive | None = None
     temperature: float = 0.0
 
     state_type: ClassVar[type[DLPWState]] = DLPWState
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_positive(self, "learning_rate")
-        check_number("temperature", self.temperature)
 
     @property
     def oracle(self) -> str:

@@ -12,10 +12,10 @@ from torch.nn.functional import pad
 from structsmooth.problems.base import Problem
 from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.problems.sharding import agreed
+from structsmooth.settings import PositiveInt
 from structsmooth.solvers.bcfw import BCFW, BCFWState, valued
 from structsmooth.solvers.bcfw.active_set import ActiveSet, Cache
 from structsmooth.solvers.bcfw.steps import epoch
-from structsmooth.solvers.checks import check_positive
 from structsmooth.solvers.dual.base import DualSolver
 
 # A plane of an example is an output of it, with the plane ℓ_i(y) + ⟨w, φ(x_i, y) − φ(x_i, y_i)⟩ below its loss. So the
@@ -62,13 +62,9 @@ class NSlackCuttingPlane(DualSolver[NSlackCuttingPlaneState]):
         'converged'
     """
 
-    idle: int = 20
+    idle: PositiveInt = 20
 
     state_type = NSlackCuttingPlaneState
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_positive(self, "idle", integer=True)
 
     def first_state(self, problem: Problem, lam: float, start: Any, seed: int) -> NSlackCuttingPlaneState:
         """The planes of the labels, which are zero; or the planes of ``start``, which may be of another λ."""

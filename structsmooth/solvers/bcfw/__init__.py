@@ -11,11 +11,11 @@ from torch import Tensor
 from structsmooth.problems.base import FullPass, Problem
 from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.problems.sharding import agreed
+from structsmooth.settings import PositiveInt
 from structsmooth.solvers.averaging import averaging_shares
 from structsmooth.solvers.bcfw import fused_chain, fused_programs  # noqa: F401 - they register their loops
 from structsmooth.solvers.bcfw.active_set import Cache, DualIterate, Steps
 from structsmooth.solvers.bcfw.steps import epoch
-from structsmooth.solvers.checks import check_choices, check_number
 from structsmooth.solvers.dual.base import DualSolver
 from structsmooth.solvers.state import State, empty
 
@@ -100,20 +100,12 @@ class BCFW(DualSolver[BCFWState]):
     cache: bool = False
     cache_factor: float = 0.25
     cache_nu: float = 0.01
-    capacity: int = 16
-    refresh: int = 10
+    capacity: PositiveInt = 16
+    refresh: PositiveInt = 10
     average: bool = False
-    threads: int = 1
+    threads: PositiveInt = 1
 
     state_type: ClassVar[type[BCFWState]] = BCFWState
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("capacity", "refresh", "threads"):
-            check_number(name, getattr(self, name), integer=True, positive=True)
-        for name in ("cache_factor", "cache_nu"):
-            check_number(name, getattr(self, name))
-        check_choices(self, "sampling", "steps")
 
     @property
     def samples_gaps(self) -> bool:

@@ -1,7 +1,7 @@
 """CoCoA+: processes make steps of block-coordinate Frank-Wolfe on their own examples, and then add their changes."""
 
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
@@ -11,8 +11,8 @@ from structsmooth import processes
 from structsmooth.problems.base import Problem
 from structsmooth.problems.bounds import conjugate
 from structsmooth.problems.partition import PartitionedProblem
+from structsmooth.settings import Interval
 from structsmooth.solvers.bcfw import BCFW, BCFWState, fell
-from structsmooth.solvers.checks import check_number
 from structsmooth.solvers.state import State
 
 # σ′ in units of the last ratio. Where it is smaller, the dual rises faster, but weights are farther from its optimum.
@@ -60,15 +60,10 @@ class CoCoA(BCFW):
         "Distributed box-constrained quadratic optimization for dual linear SVM".
     """
 
-    sigma: float | None = None
+    sigma: Annotated[float, Interval(1)] | None = None
 
     state_type: ClassVar[type[BCFWState]] = CoCoAState
     needs_partitions: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.sigma is not None and check_number("sigma", self.sigma) < 1:
-            raise ValueError(f"sigma must be at least 1, got {self.sigma}")
 
     def check(self, problem: Problem, lam: float) -> None:
         """Refuse problems without a dual, and in several processes all that are not partitioned."""

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from structsmooth.problems.base import FullPass, Problem
 from structsmooth.problems.linear.base import LinearProblem
+from structsmooth.settings import Positive
 from structsmooth.smoothing import Entropy, Smoother
-from structsmooth.solvers.checks import check_positive
 from structsmooth.solvers.dual.base import DualSolver, uniform
 from structsmooth.solvers.state import State, empty
 
@@ -69,13 +69,9 @@ class ExcessiveGap(DualSolver[ExcessiveGapState]):
         True
     """
 
-    lipschitz: float | None = None
+    lipschitz: Positive | None = None
 
     state_type = ExcessiveGapState
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_positive(self, "lipschitz")
 
     @property
     def oracle(self) -> str:

@@ -12,9 +12,9 @@ from structsmooth.problems.affine import inner, minus
 from structsmooth.problems.base import Problem
 from structsmooth.problems.bounds import line_search
 from structsmooth.problems.linear.base import LinearProblem
+from structsmooth.settings import Positive
 from structsmooth.solvers.averaging import ONE_A_PASS, newest_share
 from structsmooth.solvers.bcfw import BCFW, BCFWState, valued
-from structsmooth.solvers.checks import check_positive
 from structsmooth.solvers.lower_bound import best_mixture
 from structsmooth.solvers.state import empty
 
@@ -85,14 +85,10 @@ class ProximalBCFW(BCFW):
         average: return the average of the prox-centers instead of the last one.
     """
 
-    kappa: float | None = None
+    kappa: Positive | None = None
     average: bool = True
 
     state_type: ClassVar[type[BCFWState]] = ProximalBCFWState
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_positive(self, "kappa")
 
     def linear(self, problem: Problem, lam: float) -> LinearProblem:
         """The problem, known to have a dual with a proximal term."""

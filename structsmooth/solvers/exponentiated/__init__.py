@@ -12,7 +12,7 @@ from structsmooth.problems.base import Problem
 from structsmooth.problems.bounds import conjugate
 from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.problems.sharding import agreed
-from structsmooth.solvers.checks import check_positive
+from structsmooth.settings import Positive
 from structsmooth.solvers.dual.base import DualSolver, checked_hinges_or_likelihood
 from structsmooth.solvers.exponentiated import fused_chain  # noqa: F401 - it registers its loop
 from structsmooth.solvers.exponentiated.steps import GibbsIterate, entropy_level, epoch, near_labels
@@ -86,13 +86,9 @@ class ExponentiatedGradient(DualSolver[ExponentiatedGradientState]):
     """
 
     accelerated: bool = True
-    center: float = 8.0
+    center: Positive = 8.0
 
     state_type = ExponentiatedGradientState
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_positive(self, "center")
 
     @property
     def oracle(self) -> str:

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from structsmooth.problems.base import FullPass, Problem
 from structsmooth.problems.sharding import agreed
+from structsmooth.settings import Positive, PositiveInt
 from structsmooth.smoothing import Smoother
-from structsmooth.solvers.checks import check_choices, check_positive
 from structsmooth.solvers.state import empty
 from structsmooth.solvers.step_control import StepControl
 from structsmooth.solvers.svrg import SmoothedSolver, SmoothedState
@@ -93,22 +93,19 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
             1/(L + λ + κ); an alternative to ``learning_rate``. If neither is given, the step size is estimated.
     """
 
-    kappa: float | None = None
+    kappa: Positive | None = None
     schedule: Literal["adaptive", "constant"] = "adaptive"
     warm_start: Literal["prox-center", "extrapolation", "prev-iterate"] = "prox-center"
     inner_stop: Literal["budget", "gradient"] = "budget"
-    max_inner: int = 10
-    lipschitz: float | None = None
+    max_inner: PositiveInt = 10
+    lipschitz: Positive | None = None
 
     state_type = CasimirState
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_positive(self, "kappa", "lipschitz")
-        check_positive(self, "max_inner", integer=True)
         if self.lipschitz is not None and self.learning_rate is not None:
             raise ValueError("give lipschitz or learning_rate, not both")
-        check_choices(self, "schedule", "warm_start", "inner_stop")
 
     def step_control(self, problem: Problem, lam: float) -> StepControl[CasimirState] | None:
         """Shorter steps than those of SVRG, since inner problems are more strongly convex than the whole."""

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from structsmooth.problems.base import FullPass, Problem
+from structsmooth.settings import Positive, PositiveInt
 from structsmooth.smoothing import Max
 from structsmooth.solvers.base import Solver
-from structsmooth.solvers.checks import check_positive
 from structsmooth.solvers.lower_bound import DualPoint
 from structsmooth.solvers.step_control import Steered, SteeredState, StepControl
 
@@ -48,13 +48,8 @@ class GradientSolver(Solver[S], Steered[S]):
         batch_size: examples per step. If not given, the problem decides.
     """
 
-    learning_rate: float | None = None
-    batch_size: int | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_positive(self, "learning_rate")
-        check_positive(self, "batch_size", integer=True)
+    learning_rate: Positive | None = None
+    batch_size: PositiveInt | None = None
 
     @property
     def polyak_factor(self) -> float:

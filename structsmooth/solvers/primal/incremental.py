@@ -10,8 +10,8 @@ from torch import Tensor
 
 from structsmooth import processes
 from structsmooth.problems.base import FullPass, Problem
+from structsmooth.settings import Positive
 from structsmooth.solvers.averaging import ONE_A_PASS, newest_share
-from structsmooth.solvers.checks import check_choices, check_positive
 from structsmooth.solvers.lower_bound import DualPoint
 from structsmooth.solvers.primal.gradient import GradientSolver, GradientState, first_weights
 from structsmooth.solvers.primal.planes import DenseGradients, Gradients, Packed, Planes, SparseGradients
@@ -94,14 +94,9 @@ class IncrementalProxLinear(GradientSolver[IncrementalState]):
     """
 
     planes: Literal["weights", "float16", "bfloat16"] = "weights"
-    memory: float = 8.0
+    memory: Positive = 8.0
 
     state_type = IncrementalState
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choices(self, "planes")
-        check_positive(self, "memory")
 
     def stored(self, weights: Tensor) -> torch.dtype:
         """Type of the planes."""

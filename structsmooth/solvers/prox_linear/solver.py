@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from structsmooth.problems.base import FullPass, Problem
+from structsmooth.settings import Positive, PositiveInt
 from structsmooth.smoothing import Smoother
 from structsmooth.solvers.base import Solver
 from structsmooth.solvers.bcfw import BCFW
-from structsmooth.solvers.checks import check_choices, check_number, check_positive
 from structsmooth.solvers.primal.casimir import CasimirSVRG
 from structsmooth.solvers.primal.gradient import GradientSolver, first_weights
 from structsmooth.solvers.prox_linear.models import (
@@ -79,10 +79,10 @@ class ProxLinear(GradientSolver[ProxLinearState]):
 
     inner: Solver[Any] = CasimirSVRG(schedule="constant")  # noqa: RUF009 - immutable
     schedule: Literal["adaptive", "constant"] = "adaptive"
-    lipschitz: float | None = None
-    inner_passes: int | None = None
+    lipschitz: Positive | None = None
+    inner_passes: PositiveInt | None = None
     inner_stop: Literal["budget", "gradient"] = "budget"
-    tolerance: float | None = None
+    tolerance: Positive | None = None
     accept: Literal["descent", "always"] = "descent"
 
     state_type = ProxLinearState
@@ -90,10 +90,6 @@ class ProxLinear(GradientSolver[ProxLinearState]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_positive(self, "lipschitz", "tolerance")
-        if self.inner_passes is not None:
-            check_number("inner_passes", self.inner_passes, integer=True, positive=True)
-        check_choices(self, "schedule", "inner_stop", "accept")
         _check_inner(self.inner)
 
     def check(self, problem: Problem, lam: float) -> None:

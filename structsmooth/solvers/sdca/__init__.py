@@ -11,9 +11,9 @@ from structsmooth.problems.base import Problem
 from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.problems.sharding import agreed
 from structsmooth.problems.tilted import TiltedProblem
+from structsmooth.settings import Positive
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.solvers.averaging import ONE_A_PASS, newest_share
-from structsmooth.solvers.checks import check_positive
 from structsmooth.solvers.dual.base import checked_linear
 from structsmooth.solvers.lower_bound import BoundedState, DualPoint
 from structsmooth.solvers.primal.gradient import estimate_loss_scale, first_weights
@@ -62,14 +62,10 @@ class ProximalSDCA(SmoothingSolver[ProximalSDCAState]):
         minimization".
     """
 
-    mu: float | None = None
-    kappa: float | None = None
+    mu: Positive | None = None
+    kappa: Positive | None = None
 
     state_type = ProximalSDCAState
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_positive(self, "mu", "kappa")
 
     def check(self, problem: Problem, lam: float) -> None:
         """Refuse bounds, and problems that are not linear."""

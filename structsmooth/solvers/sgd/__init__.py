@@ -9,8 +9,8 @@ from torch import Tensor
 
 from structsmooth.problems.base import Problem
 from structsmooth.problems.sharding import agreed
+from structsmooth.settings import Positive, PositiveInt
 from structsmooth.solvers.averaging import averaging_shares
-from structsmooth.solvers.checks import check_choices, check_number, check_positive
 from structsmooth.solvers.primal.gradient import GradientSolver, GradientState
 from structsmooth.solvers.sgd import fused_chain  # noqa: F401 - it registers its loop
 from structsmooth.solvers.sgd.steps import epoch
@@ -45,17 +45,11 @@ class SGD(GradientSolver[SGDState]):
     """
 
     schedule: Literal["strongly-convex", "inverse", "inverse-sqrt", "constant"] = "strongly-convex"
-    t0: float = 1.0
+    t0: Positive = 1.0
     average: bool = True
-    threads: int = 1
+    threads: PositiveInt = 1
 
     state_type = SGDState
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_positive(self, "t0")
-        check_number("threads", self.threads, integer=True, positive=True)
-        check_choices(self, "schedule")
 
     @property
     def polyak_factor(self) -> float:

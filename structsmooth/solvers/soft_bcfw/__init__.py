@@ -10,9 +10,9 @@ from torch import Tensor
 
 from structsmooth.problems.base import FullPass, Problem
 from structsmooth.problems.linear.module import LinearModuleProblem
+from structsmooth.settings import Positive, PositiveInt
 from structsmooth.smoothing import Max
 from structsmooth.solvers.averaging import ONE_A_PASS, newest_share
-from structsmooth.solvers.checks import check_choices, check_number, check_positive
 from structsmooth.solvers.dual.base import DualSolver, check_unweighted, checked_hinges
 from structsmooth.solvers.dual.proximal import kappa_of
 from structsmooth.solvers.lower_bound import DualPoint
@@ -148,20 +148,17 @@ class SoftBCFW(DualSolver[SoftBCFWState]):
         Meshi, Srebro and Hazan (2015), Algorithm 1 and section 7.
     """
 
-    rho: float | None = None
+    rho: Positive | None = None
     penalty: Penalty = "multipliers"
     steps: SoftSteps = "pairwise"
     order: Order = "examples"
-    sweeps: int = 1
-    kappa: float | None = None
+    sweeps: PositiveInt = 1
+    kappa: Positive | None = None
 
     state_type: ClassVar[type[SoftBCFWState]] = SoftBCFWState
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_positive(self, "rho", "kappa")
-        check_number("sweeps", self.sweeps, integer=True, positive=True)
-        check_choices(self, "penalty", "steps", "order")
         if self.kappa is not None and not self._proximal:
             raise ValueError(f"kappa needs penalty='multipliers', which has a proximal term, got {self.penalty!r}")
 

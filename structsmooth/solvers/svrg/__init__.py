@@ -10,9 +10,9 @@ from torch import Tensor
 
 from structsmooth.problems.base import FullPass, Problem
 from structsmooth.problems.sharding import agreed
+from structsmooth.settings import Positive
 from structsmooth.smoothing import Smoother
 from structsmooth.solvers.averaging import newest_share
-from structsmooth.solvers.checks import check_positive
 from structsmooth.solvers.primal.gradient import GradientSolver, GradientState
 from structsmooth.solvers.smoothing import SmoothingSolver
 from structsmooth.solvers.state import empty
@@ -35,13 +35,9 @@ S = TypeVar("S", bound=SmoothedState)
 class SmoothedSolver(GradientSolver[S], SmoothingSolver[S]):
     """A solver of smoothed objectives by SVRG epochs."""
 
-    mu: float | None = None
+    mu: Positive | None = None
 
     reuses_evaluations = counts_evaluations = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_positive(self, "mu")
 
     def step_control(self, problem: Problem, lam: float) -> StepControl[S] | None:
         """Two passes in a row that do not decrease what they work on halve the step size too."""

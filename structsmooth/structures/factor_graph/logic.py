@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from structsmooth.settings import plain_number
 from structsmooth.structures import checks
 from structsmooth.structures.factor_graph.factors import Factor
 
@@ -178,7 +179,7 @@ def _read(
     negated: Tensor | None,
 ) -> Tensor:
     """Transitions [Q, S], or [k, Q, S], of an automaton with these next states by truth values."""
-    label = checks.plain_number(label)
+    label = plain_number(label)
     if isinstance(label, bool) or not isinstance(label, int):
         raise TypeError(f"label must be an int, got {type(label).__name__}")
     if not 0 <= label < states:

@@ -117,7 +117,7 @@ def test_features_that_do_not_fit_are_refused(proposals, tmp_path):
     with pytest.raises(ValueError, match="float16 cannot hold; use float32"):
         BoxFeatures(Tiny(shift=1e6), tmp_path / "cache").run(proposals)
     assert len(BoxFeatures(Tiny(shift=1e6), tmp_path / "cache", "float32").run(proposals)[0]) == 2
-    with pytest.raises(ValueError, match='dtype must be "float16" or "float32", got \'int8\''):
+    with pytest.raises(ValueError, match="dtype must be one of float16, float32, got 'int8'"):
         BoxFeatures(Tiny(), tmp_path / "cache", "int8")
 
 

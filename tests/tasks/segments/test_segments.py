@@ -292,7 +292,7 @@ def test_other_numbers_of_channels_are_refused():
         ({"model": "tree"}, "model must be one of chain, semi-markov, got 'tree'"),
         ({"step": 0}, "step must be at least 1, got 0"),
         ({"width": 4}, "width must be odd, so that a position is in the middle, got 4"),
-        ({"tolerance": -1.0}, "tolerance must be a number from 0, got -1.0"),
+        ({"tolerance": -1.0}, "tolerance must be at least 0 and finite, got -1.0"),
         ({"rate": 0.0}, "rate must be positive, got 0.0"),
     ],
 )

@@ -186,5 +186,5 @@ def test_default_files():
 
 @pytest.mark.parametrize("bits", [-1, 31])
 def test_refuses_bits_out_of_range(bits):
-    with pytest.raises(ValueError, match=f"bits must be from 1 to 30, or 0 for a dictionary, got {bits}"):
+    with pytest.raises(ValueError, match=f"bits must be from 0 to 30, got {bits}"):
         NER(bits=bits)

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 
 from structsmooth.problems.base import Problem
 from structsmooth.problems.bounds import is_cone
+from structsmooth.settings import Positive, check_settings
 from structsmooth.solvers.bcfw import BCFW
-from structsmooth.solvers.checks import check_number, positive_lam
+from structsmooth.solvers.checks import positive_lam
 from structsmooth.solvers.dual.base import checked_hinges
 from structsmooth.solvers.dual.path.solution import SolutionPath
 from structsmooth.solvers.dual.path.walk import Walk
 from structsmooth.solvers.state import Status
-from structsmooth.structures.checks import use_plain_numbers
 
 _KAPPA, _HEURISTIC_KAPPA = 0.9, 0.7
 
@@ -44,18 +44,15 @@ class RegularizationPath:
         True
     """
 
-    epsilon: float = 0.1
-    kappa: float | None = None
+    epsilon: Positive = 0.1
+    kappa: Positive | None = None
     verified: bool = True
     solver: BCFW = field(default_factory=BCFW)
 
     def __post_init__(self) -> None:
-        use_plain_numbers(self)
-        check_number("epsilon", self.epsilon, positive=True)
-        if self.kappa is not None:
-            check_number("kappa", self.kappa, positive=True)
-            if self.kappa >= 1:
-                raise ValueError(f"kappa must be below 1, got {self.kappa}")
+        check_settings(self)
+        if self.kappa is not None and self.kappa >= 1:
+            raise ValueError(f"kappa must be below 1, got {self.kappa}")
 
     @property
     def tolerance(self) -> float:

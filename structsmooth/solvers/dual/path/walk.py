@@ -9,8 +9,8 @@ from torch import Tensor
 
 from structsmooth.problems.base import Problem
 from structsmooth.problems.linear.base import LinearProblem
+from structsmooth.settings import check_number
 from structsmooth.solvers.bcfw import BCFW, BCFWState
-from structsmooth.solvers.checks import check_number
 from structsmooth.solvers.dual.path.solution import Breakpoint
 from structsmooth.solvers.state import Work
 
