@@ -2,6 +2,7 @@
 
 from structsmooth.models.backbones import AlexNetConv4, Backbone, SqueezeNetFire9, crop_boxes
 from structsmooth.models.bilstm import BiLSTMTagger
+from structsmooth.models.heads import BiaffineParser, MatchingHead, SegmentHead, SpanHead, TaggingHead
 from structsmooth.models.localization import (
     AlexNetConv4ELU,
     AlexNetConv4Linear,
@@ -17,10 +18,15 @@ __all__ = [
     "AlexNetConv4Linear",
     "Backbone",
     "BiLSTMTagger",
+    "BiaffineParser",
     "BoxELU",
     "BoxLinear",
     "BoxScore",
+    "MatchingHead",
+    "SegmentHead",
+    "SpanHead",
     "SqueezeNetFire9",
+    "TaggingHead",
     "collate_boxes",
     "crop_boxes",
 ]

@@ -8,6 +8,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
+import torch
 
 
 @dataclass(frozen=True)
@@ -46,12 +47,14 @@ def check_settings(settings: Any) -> None:
 
     Numbers are finite and within the :class:`Interval` of an ``Annotated`` type, or at least 0 without one. A value
     with a ``Literal`` type is one of its choices. Fields of other types may have any value, and ``None`` passes where
-    the type allows it.
+    the type allows it. Nothing is checked while torch compiles code that makes an instance.
 
     Raises:
         TypeError: a value that is no number, or not whole where it must be.
         ValueError: a number out of bounds, or none of the choices.
     """
+    if torch.compiler.is_compiling():
+        return
     for name, (kind, bounds, optional) in _declared(cast(Hashable, type(settings))).items():
         value = plain_number(getattr(settings, name))
         object.__setattr__(settings, name, value)

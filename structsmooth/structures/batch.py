@@ -104,7 +104,7 @@ class Batch:
         """All attributes by name, but cached properties."""
         if not torch.compiler.is_compiling():
             return {name: value for name, value in vars(self).items() if name not in self._cached}
-        # torch 2.5 does not trace vars(), and 2.11 traces no attributes but those that are named.
+        # Before torch 2.14, neither vars() nor __dict__ is traced in full, only attributes that are named.
         return {name: getattr(self, name) for name in self._assigned if hasattr(self, name)}
 
     def _tensors(self) -> dict[str, Tensor]:

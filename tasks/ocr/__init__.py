@@ -17,7 +17,7 @@ from structsmooth.markup import Block, Markup
 from structsmooth.models.chains import best_labels
 from structsmooth.problems import DenseChainProblem, SparseChainProblem
 from structsmooth.sequences import DenseSequences, SparseSequences
-from structsmooth.settings import Positive
+from structsmooth.settings import Positive, PositiveInt
 from structsmooth.tasks.base import FittedTask, Predictions, Split, Task
 from structsmooth.tasks.chains import transition_matrix, write_scores
 from structsmooth.tasks.ocr.letters import ALPHABET, PIXELS, Word, read_words
@@ -135,9 +135,9 @@ class OCR(Task):
     """
 
     kernel: Literal["linear", "rbf", "polynomial", "cosine-polynomial"] = "linear"
-    gamma: float = 0.05
-    degree: int = 3
-    landmarks: int | None = None
+    gamma: Positive = 0.05
+    degree: PositiveInt = 3
+    landmarks: PositiveInt | None = None
     transition_scale: Positive = 1.0
 
     summary: ClassVar[str] = "handwritten words: linear chains on the letters of Taskar et al."

@@ -315,10 +315,10 @@ def test_weights_of_networks_are_asked_for(monkeypatch, tmp_path):
     [
         ({"head": "deep"}, "head must be one of linear, elu, got 'deep'"),
         ({"negatives": -1}, "negatives must be at least 0, got -1"),
-        ({"proposals": 0}, "count must be at least 1"),
+        ({"proposals": 0}, "proposals must be at least 1"),
         ({"feature_dtype": "int8"}, "feature_dtype must be one of float16, float32, got 'int8'"),
         ({"backbone": "resnet"}, "backbone must be one of squeezenet-caffe, squeezenet, alexnet"),
-        ({"search": "slow"}, 'mode must be "fast" or "quality"'),
+        ({"search": "slow"}, "search must be one of fast, quality"),
     ],
 )
 def test_bad_settings(task, settings, message):

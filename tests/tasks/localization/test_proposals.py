@@ -125,7 +125,7 @@ def test_tiny_images_give_few_boxes_or_faults(tmp_path):
     [
         ({"count": 0}, "count must be at least 1, got 0"),
         ({"jobs": 0}, "jobs must be at least 1, got 0"),
-        ({"mode": "slow"}, 'mode must be "fast" or "quality", got \'slow\''),
+        ({"mode": "slow"}, "mode must be one of fast, quality, got 'slow'"),
     ],
 )
 def test_bad_settings(settings, message):

@@ -120,7 +120,7 @@ def test_a_scale_of_transitions_is_part_of_the_scores(words):
     [
         ({"kernel": "gaussian"}, "kernel must be"),
         ({"kernel": "rbf", "gamma": -1.0}, "gamma must be positive and finite, got -1.0"),
-        ({"transition_scale": 0.0}, "transition_scale must be positive, got 0.0"),
+        ({"transition_scale": 0.0}, "transition_scale must be positive and finite, got 0.0"),
     ],
 )
 def test_refuses_bad_options(options, message):

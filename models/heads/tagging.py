@@ -1,0 +1,48 @@
+"""Tags of a sequence: a linear layer under a chain."""
+
+from typing import TYPE_CHECKING
+
+from torch import nn
+
+from structsmooth.models.heads.inputs import Features, positions_of, zeros
+from structsmooth.scores import ScoreModule
+from structsmooth.structures import LinearChain
+
+
+class TaggingHead(ScoreModule):
+    """Scores of tags from features of positions, and of pairs of neighbouring tags, which are zero at first.
+
+    Under a pretrained encoder, scores of pairs want steps about a thousand times as long as the encoder's: give
+    ``head.transitions()`` a step size of its own in the optimizer.
+
+    Args:
+        features: size D of the features.
+        tags: number S of tags.
+
+    Example:
+        >>> chain = TaggingHead(features=8, tags=3)((torch.randn(2, 7, 8), torch.tensor([7, 4])))
+        >>> chain.max()[1].shape
+        torch.Size([2, 7])
+    """
+
+    affine = True
+
+    def __init__(self, features: int, tags: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(features, tags)
+        self.transition, self.start, self.stop = zeros(tags, tags), zeros(tags), zeros(tags)
+
+    if TYPE_CHECKING:
+
+        def __call__(self, x: Features) -> LinearChain:
+            """As :meth:`forward`."""
+
+    def transitions(self) -> list[nn.Parameter]:
+        """The scores of pairs of tags, and of the first and the last tag."""
+        return [self.transition, self.start, self.stop]
+
+    def forward(self, x: Features) -> LinearChain:
+        """Chain over the tags of features [B, T, D], alone or with lengths [B]."""
+        features, lengths = positions_of(x, self.linear.in_features)
+        unary = self.linear(features)
+        return LinearChain(unary, self.transition, lengths, start=self.start, stop=self.stop)
