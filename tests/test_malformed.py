@@ -65,7 +65,7 @@ CASES: Refusals = {
         "y must hold labels",
     ),
     # Smoothers
-    "mu is 0": (lambda: L2(mu=0.0), ValueError, r"mu must be a positive number, got 0\.0; .* Max\(\)"),
+    "mu is 0": (lambda: L2(mu=0.0), ValueError, r"mu must be positive and finite, got 0\.0; .* Max\(\)"),
     "mu is negative": (lambda: Entropy(-1.0), ValueError, "mu must be a positive number"),
     "mu is NaN": (lambda: Entropy(NAN), ValueError, "mu must be a positive number"),
     "mu is infinite": (lambda: L2(mu=INF), ValueError, "mu must be a positive number"),

@@ -330,7 +330,7 @@ def test_levels_of_sparsemap() -> None:
     smoother = SparseMAP(np.float32(0.5), "first")
     assert smoother == SparseMAP(0.5, "first")
     assert smoother.with_mu(2.0) == SparseMAP(2.0, "first")
-    with pytest.raises(ValueError, match="mu must be a positive number, got 0"):
+    with pytest.raises(ValueError, match="mu must be positive and finite, got 0"):
         SparseMAP(0.0)
     with pytest.raises(ValueError, match="parts must be"):
         SparseMAP(1.0, "pairs")  # type: ignore[arg-type]
