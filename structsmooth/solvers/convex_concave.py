@@ -9,9 +9,9 @@ import numpy as np
 
 from structsmooth.history import Row
 from structsmooth.problems.base import FullPass, Problem
+from structsmooth.settings import PositiveInt
 from structsmooth.solvers.base import Solver
 from structsmooth.solvers.bcfw import BCFW
-from structsmooth.solvers.checks import check_number
 from structsmooth.solvers.dual.proximal import ProximalBCFW
 from structsmooth.solvers.primal.gradient import GradientSolver, first_weights
 from structsmooth.solvers.sdca import ProximalSDCA
@@ -90,14 +90,13 @@ class ConvexConcave(Solver[ConvexConcaveState]):
     """
 
     inner: Solver[Any] = ProximalBCFW()  # noqa: RUF009 - immutable
-    inner_passes: int = 10
+    inner_passes: PositiveInt = 10
 
     state_type = ConvexConcaveState
     counts_evaluations = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_number("inner_passes", self.inner_passes, integer=True, positive=True)
         if not isinstance(self.inner, Solver) or isinstance(self.inner, ConvexConcave):
             raise TypeError(f"inner must be a solver of convex problems, such as ProximalBCFW(), got {self.inner!r}")
 

@@ -236,7 +236,7 @@ def test_bad_arguments() -> None:
     with pytest.raises(ValueError, match="max_calls must be at least 1"):
         sparse_map(matching, max_calls=0)
     for mu in (0.0, -1.0, INF):
-        with pytest.raises(ValueError, match="mu must be a positive number"):
+        with pytest.raises(ValueError, match="mu must be positive"):
             sparse_map(matching, mu)
     with pytest.raises(ValueError, match=r"start must hold outputs \[B, k, ...\].*\(2, 3\), got \(2, 3\)"):
         sparse_map(matching, start=torch.zeros(2, 3, dtype=torch.int64))
