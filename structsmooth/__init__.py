@@ -16,9 +16,11 @@ if TYPE_CHECKING:
         SpanErrors,
         WeightedHamming,
     )
+    from structsmooth.decisions import SPOPlus, normalized_regret, regret
     from structsmooth.history import History
     from structsmooth.kernels import KernelFeatures
     from structsmooth.losses import SlackRescaledHinge, StructuralHinge
+    from structsmooth.perturbation import IMLE, Perturbation, Perturbed
     from structsmooth.problems import (
         DenseChainProblem,
         DifferenceProblem,
@@ -85,6 +87,7 @@ if TYPE_CHECKING:
         LocalPolytope,
         Matching,
         Or,
+        OracleSpace,
         PathGraph,
         Paths,
         Potts,
@@ -103,6 +106,7 @@ if TYPE_CHECKING:
         Tree,
         best_max_marginal_first,
         cached_program,
+        from_oracle,
         lengths_from_mask,
         linear_sum_assignment,
         sparse_map,
@@ -112,7 +116,8 @@ if TYPE_CHECKING:
 else:
     # Where public names are found, in this order.
     _HOMES = (
-        "structures costs smoothing losses sequences scores kernels problems solvers history text.schemes tasks.trained"
+        "structures costs smoothing perturbation losses decisions sequences scores kernels problems solvers history "
+        "text.schemes tasks.trained"
     )
 
     def __getattr__(name: str) -> Any:
@@ -134,6 +139,7 @@ __version__ = "0.2.0"
 __all__ = [
     "BCFW",
     "DLPW",
+    "IMLE",
     "L2",
     "SGD",
     "SVRG",
@@ -185,11 +191,14 @@ __all__ = [
     "NormalizedHamming",
     "OneMinusIoU",
     "Or",
+    "OracleSpace",
     "PairFeatures",
     "PartRows",
     "PartialLabels",
     "PathGraph",
     "Paths",
+    "Perturbation",
+    "Perturbed",
     "Potts",
     "Problem",
     "Program",
@@ -203,6 +212,7 @@ __all__ = [
     "RegularizationPath",
     "RescaledMargin",
     "Result",
+    "SPOPlus",
     "ScoreModule",
     "SearchSpace",
     "SegmentErrors",
@@ -230,9 +240,12 @@ __all__ = [
     "best_max_marginal_first",
     "cached_program",
     "certify",
+    "from_oracle",
     "lengths_from_mask",
     "linear_sum_assignment",
     "load",
+    "normalized_regret",
+    "regret",
     "simplex_projection",
     "sparse_map",
     "train",

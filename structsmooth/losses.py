@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from structsmooth.costs import Cost, Hamming, RescaledMargin, slack_rescaled
+from structsmooth.perturbation import Noise, Perturbed
 from structsmooth.smoothing import L2, Entropy, Max, Smoother, SparseMAP
 from structsmooth.structures.base import PartCosts, Structure, lengths_of
 from structsmooth.structures.checks import ForbiddenLabelsError, can_read_values
@@ -91,6 +92,17 @@ class StructuralHinge(nn.Module):
     def sparsemap(cls, mu: float = 1.0, k: int | None = None, reduction: Reduction = "mean") -> "StructuralHinge":
         """SparseMAP loss (Niculae et al. 2018): sparse statistics, no cost; with ``k``, :meth:`top_k`."""
         return cls(SparseMAP(mu), None, reduction) if k is None else cls.top_k(mu, k, reduction)
+
+    @classmethod
+    def perturbed(
+        cls,
+        sigma: float = 1.0,
+        n: int = 8,
+        noise: Noise = "gaussian",
+        reduction: Reduction = "mean",
+    ) -> "StructuralHinge":
+        """Fenchel-Young loss of perturbed maxima (Berthet et al. 2020): expected maximum under noise, no cost."""
+        return cls(Perturbed(sigma, n, noise), None, reduction)
 
     @classmethod
     def top_k(cls, mu: float = 1.0, k: int = 5, reduction: Reduction = "mean") -> "StructuralHinge":

@@ -25,6 +25,7 @@ from structsmooth.structures.factor_graph import (
 from structsmooth.structures.graph_cut import BinaryGraph
 from structsmooth.structures.matching import Matching
 from structsmooth.structures.matching.assignment import linear_sum_assignment
+from structsmooth.structures.own_oracle import OracleSpace, from_oracle
 from structsmooth.structures.paths import PathGraph, Paths
 from structsmooth.structures.programs import DynamicProgram, Program, ProgramBuilder, cached_program
 from structsmooth.structures.projective_trees import ProjectiveTree
@@ -57,6 +58,7 @@ __all__ = [
     "LocalPolytope",
     "Matching",
     "Or",
+    "OracleSpace",
     "PartCosts",
     "PathGraph",
     "Paths",
@@ -77,6 +79,7 @@ __all__ = [
     "Tree",
     "best_max_marginal_first",
     "cached_program",
+    "from_oracle",
     "lengths_from_mask",
     "linear_sum_assignment",
     "sparse_map",

@@ -254,7 +254,7 @@ class Distribution(Batch, ABC):
         """
         n = require_count("n", n)
         first, *others = self.potentials
-        answers = [self.replace(first + gumbel_noise(first, generator), *others).max() for _ in range(n)]
+        answers = [self.replace(first + gumbel_noise(first, generator)[0], *others).max() for _ in range(n)]
         values, outputs = zip(*answers, strict=True)
         return torch.stack(values, 1), torch.stack(outputs, 1)
 

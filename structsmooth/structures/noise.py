@@ -5,6 +5,7 @@ from collections.abc import Iterable
 import torch
 from torch import Generator, Tensor
 
+_TINY = torch.finfo(torch.float64).tiny
 _EULER = 0.5772156649015329  # the mean of the standard Gumbel distribution
 
 
@@ -14,7 +15,25 @@ def uniform_numbers(shape: Iterable[int], generator: Generator | None, device: t
     return torch.rand(tuple(shape), generator=generator, dtype=torch.float64, device=source).to(device)
 
 
-def gumbel_noise(scores: Tensor, generator: Generator | None) -> Tensor:
-    """Gumbel noise of mean zero in the shape of the scores, in at least float32."""
-    uniform = uniform_numbers(scores.shape, generator, scores.device).clamp_min(torch.finfo(torch.float64).tiny)
-    return (-(-uniform.log()).log() - _EULER).to(scores.to(torch.promote_types(scores.dtype, torch.float32)))
+def gumbel_noise(scores: Tensor, generator: Generator | None, antithetic: bool = False) -> tuple[Tensor, ...]:
+    """Gumbel noise of mean zero in the shape of the scores, in at least float32; an antithetic pair, or one tensor."""
+    uniform = uniform_numbers(scores.shape, generator, scores.device)
+    numbers = [own.clamp_min(_TINY) for own in ((uniform, 1 - uniform) if antithetic else (uniform,))]
+    return tuple((-(-own.log()).clamp_min(_TINY).log() - _EULER).to(_accumulated(scores)) for own in numbers)
+
+
+def gaussian_noise(scores: Tensor, generator: Generator | None, antithetic: bool = False) -> tuple[Tensor, ...]:
+    """Standard normal noise, as :func:`gumbel_noise`."""
+    source = scores.device if generator is None else generator.device
+    noise = torch.randn(scores.shape, generator=generator, dtype=torch.float64, device=source)
+    pair = (noise, -noise) if antithetic else (noise,)
+    return tuple(own.to(scores.device).to(_accumulated(scores)) for own in pair)
+
+
+def gumbel_slope(noise: Tensor) -> Tensor:
+    """Minus the derivative of the logarithm of the density of :func:`gumbel_noise`."""
+    return 1 - (-noise - _EULER).exp()
+
+
+def _accumulated(scores: Tensor) -> torch.dtype:
+    return torch.promote_types(scores.dtype, torch.float32)

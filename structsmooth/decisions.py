@@ -1,0 +1,125 @@
+"""Decisions under predicted costs: the SPO+ loss, and regret."""
+
+from typing import TYPE_CHECKING, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from structsmooth.losses import Reduction, require_structure
+from structsmooth.smoothing import Max, Smoother
+from structsmooth.structures.base import Structure, widened
+
+S = TypeVar("S", bound=Structure)
+
+
+class SPOPlus(nn.Module):
+    """SPO+: a convex upper bound on the regret of deciding by predicted scores where others are true.
+
+    With true scores c, predicted ones θ, and the best decision y* for c, it is
+    max over y of ⟨2θ − c, ν(y)⟩ − ⟨2θ − c, ν(y*)⟩. That is the structural hinge of the scores 2θ whose cost of a
+    decision is its regret ⟨c, ν(y*) − ν(y)⟩. One call of the max oracle, besides that for y*.
+
+    Args:
+        smoother: of the maximum; ``Max()`` for the loss of the paper.
+        reduction: over the batch: ``"mean"``, ``"sum"`` or ``"none"``.
+
+    Reference:
+        Elmachtoub and Grigas (2022), Definition 3, for costs that are minimized: scores are minus those.
+
+    Example:
+        >>> from structsmooth import Candidates
+        >>> costs = Candidates(-torch.tensor([[1.0, 2.0, 4.0]]))
+        >>> SPOPlus()(Candidates(-torch.tensor([[1.5, 1.0, 3.0]])), costs)  # 2 · 1.5 − 1 − (2 · 1 − 2)
+        tensor(2.)
+    """
+
+    def __init__(self, smoother: Smoother | None = None, reduction: Reduction = "mean") -> None:
+        super().__init__()
+        if reduction not in ("mean", "sum", "none"):
+            raise ValueError(f'reduction must be "mean", "sum" or "none", got {reduction!r}')
+        self.smoother = Max() if smoother is None else smoother
+        self.reduction: Reduction = reduction
+
+    if TYPE_CHECKING:
+
+        def __call__(self, predicted: S, actual: S, y: Tensor | None = None) -> Tensor:
+            """``nn.Module`` itself returns ``Any``."""
+
+    def forward(self, predicted: S, actual: S, y: Tensor | None = None) -> Tensor:
+        """The loss of predicted scores: a scalar, or [B] without reduction.
+
+        Args:
+            predicted: the decisions, bound to predicted scores.
+            actual: the same decisions, bound to the true scores; without gradient.
+            y: best decisions for the true scores, [B, ...]; found by the max oracle if not given.
+
+        Raises:
+            TypeError: no structures, or structures of different classes.
+            ValueError: potentials of different shapes.
+        """
+        _require_same(predicted, actual)
+        actual = actual.detach()
+        y = actual.max()[1] if y is None else y
+        pairs = zip(predicted.potentials, actual.potentials, strict=True)
+        # What is forbidden stays so, and 2·(−inf) − (−inf) is not a number.
+        scores = [torch.where(true > -torch.inf, 2 * widened(own) - true, -torch.inf) for own, true in pairs]
+        shifted = predicted.replace(*scores)
+        gold, penalty = shifted.score(y), self.smoother.penalty(shifted, y)
+        losses = self.smoother(shifted) - (gold if penalty is None else gold - penalty)
+        if self.reduction == "none":
+            return losses
+        return losses.mean() if self.reduction == "mean" else losses.sum()
+
+    def extra_repr(self) -> str:
+        """Settings, for printing."""
+        return f"smoother={self.smoother}, reduction={self.reduction!r}"
+
+
+def regret(predicted: S, actual: S) -> Tensor:
+    """What the best decisions for predicted scores lack of the largest true scores: [B], ≥ 0, without gradient.
+
+    Args:
+        predicted: the decisions, bound to predicted scores.
+        actual: the same decisions, bound to the true scores.
+
+    Raises:
+        TypeError: no structures, or structures of different classes.
+        ValueError: potentials of different shapes.
+
+    Reference:
+        Elmachtoub and Grigas (2022), Definition 1.
+
+    Example:
+        >>> from structsmooth import Candidates
+        >>> regret(Candidates(-torch.tensor([[1.5, 1.0, 3.0]])), Candidates(-torch.tensor([[1.0, 2.0, 4.0]])))
+        tensor([1.])
+    """
+    _require_same(predicted, actual)
+    with torch.no_grad():
+        return actual.score(actual.max()[1]) - actual.score(predicted.max()[1])
+
+
+def normalized_regret(predicted: S, actual: S) -> float:
+    """The sum of regrets relative to the sum of the absolute values of the best true scores.
+
+    Arguments and errors are those of :func:`regret`.
+
+    Reference:
+        Elmachtoub and Grigas (2022), section 6.
+    """
+    total = regret(predicted, actual).sum()
+    with torch.no_grad():
+        return float(total / actual.max()[0].abs().sum())
+
+
+def _require_same(predicted: object, actual: object) -> None:
+    """Raise unless both are structures of the same class and shapes."""
+    require_structure(predicted, "the first argument")
+    require_structure(actual, "the second argument")
+    assert isinstance(predicted, Structure)
+    assert isinstance(actual, Structure)
+    if type(predicted) is not type(actual):
+        raise TypeError(f"true scores must be bound to a {type(predicted).__name__}, got {type(actual).__name__}")
+    shapes, others = ([tuple(p.shape) for p in s.potentials] for s in (predicted, actual))
+    if shapes != others:
+        raise ValueError(f"true scores must have the shapes of the predicted ones, {shapes}, got {others}")
