@@ -2,15 +2,15 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Generator, Tensor
 from torch.autograd.function import once_differentiable
 
+from structsmooth.settings import Interval, Positive, PositiveInt, check_settings
 from structsmooth.smoothing import Smoother
 from structsmooth.structures.base import Structure, widened
-from structsmooth.structures.checks import require_count, use_plain_numbers
 from structsmooth.structures.noise import gaussian_noise, gumbel_noise, gumbel_slope
 
 Noise = Literal["gaussian", "gumbel"]
@@ -30,20 +30,15 @@ class Perturbation:
         generator: source of new noise in every call, if there is no seed; torch's global one if not given.
     """
 
-    sigma: float = 1.0
-    n: int = 8
+    sigma: Annotated[float, Interval(above=True, remedy="; for no noise use Max()")] = 1.0
+    n: PositiveInt = 8
     noise: Noise = "gaussian"
     antithetic: bool = False
     seed: int | None = None
     generator: Generator | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        use_plain_numbers(self)
-        require_count("n", self.n)
-        if not 0 < self.sigma < float("inf"):
-            raise ValueError(f"sigma must be a positive number, got {self.sigma}; for no noise use Max()")
-        if self.noise not in get_args(Noise):
-            raise ValueError(f'noise must be "gaussian" or "gumbel", got {self.noise!r}')
+        check_settings(self)
         if self.antithetic and self.n % 2:
             raise ValueError(f"antithetic noise comes in pairs, so n must be even, got {self.n}")
 
@@ -159,12 +154,7 @@ class IMLE(Perturbation):
         (True, True)
     """
 
-    step: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 < self.step < float("inf"):
-            raise ValueError(f"step must be a positive number, got {self.step}")
+    step: Positive = 1.0
 
     def __call__(self, structure: Structure) -> Tensor:
         """Mean statistics of the first kind of parts."""

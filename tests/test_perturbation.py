@@ -219,7 +219,7 @@ def test_other_potentials_have_no_noise() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"sigma": 0.0}, "sigma must be a positive number, got 0.0; for no noise use Max"),
+        ({"sigma": 0.0}, "sigma must be positive and finite, got 0.0; for no noise use Max"),
         ({"n": 0}, "n must be at least 1"),
         ({"n": 3, "antithetic": True}, "n must be even, got 3"),
         ({"noise": "uniform"}, "noise must be"),
@@ -234,7 +234,7 @@ def test_bad_settings(settings: dict[str, Any], message: str) -> None:
 
 def test_bad_steps() -> None:
     for step in (0.0, -1.0, INF):
-        with pytest.raises(ValueError, match="step must be a positive number"):
+        with pytest.raises(ValueError, match="step must be positive and finite"):
             IMLE(step=step)
 
 

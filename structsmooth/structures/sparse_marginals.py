@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
-from structsmooth.settings import check_number
+from structsmooth.settings import check_choice, check_number
 from structsmooth.structures.active_set import ActiveSets, affine_optimum, inner_products, nonzeros, weighted_sum
 from structsmooth.structures.checks import MU, refuse_transforms, require_count
 
@@ -87,18 +87,12 @@ def sparse_map(
             "SparseMAP searches in Python, which torch.compile does not trace: call it outside the compiled function"
         )
     check_number("mu", mu, MU)
-    check_parts(parts)
+    check_choice("parts", parts, get_args(RegularizedParts))
     require_count("max_calls", max_calls)
     with torch.no_grad():
         search = _Search(structure, mu, parts)
         search.run(tolerance, max_calls, start)
     return search.solution()
-
-
-def check_parts(parts: str) -> None:
-    """Raise ``ValueError`` unless it says which parts count."""
-    if parts not in get_args(RegularizedParts):
-        raise ValueError(f'parts must be "all" or "first", got {parts!r}')
 
 
 class _Search:

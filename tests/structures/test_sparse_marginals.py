@@ -231,7 +231,7 @@ def test_scores_that_are_restricted_are_refused(name: str) -> None:
 
 def test_bad_arguments() -> None:
     matching = Matching(torch.zeros(2, 3, 3))
-    with pytest.raises(ValueError, match='parts must be "all" or "first", got \'pairs\''):
+    with pytest.raises(ValueError, match="parts must be one of all, first, got 'pairs'"):
         sparse_map(matching, parts="pairs")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="max_calls must be at least 1"):
         sparse_map(matching, max_calls=0)
