@@ -19,6 +19,7 @@ class MatchingHead(ScoreModule):
         unmatched: whether rows may stay without a partner, for a score that is linear in their features.
 
     Example:
+        >>> import torch
         >>> head = MatchingHead(rows=8, columns=6)
         >>> matching = head((torch.randn(2, 3, 8), torch.randn(2, 4, 6)))
         >>> matching.max()[1].shape

@@ -25,6 +25,7 @@ class SegmentHead(ScoreModule):
         Sarawagi and Cohen (2004); Kong et al. (2016), "Segmental Recurrent Neural Networks".
 
     Example:
+        >>> import torch
         >>> segments = SegmentHead(features=8, labels=3, longest=4)((torch.randn(2, 9, 8), torch.tensor([9, 5])))
         >>> segments.max()[1].shape
         torch.Size([2, 9])
