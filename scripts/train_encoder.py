@@ -52,9 +52,10 @@ class Words(nn.Module):
     """
 
     def __init__(self, folder: str) -> None:
-        from transformers import AutoModel, AutoTokenizer  # slow to load
+        from transformers import AutoModel, AutoTokenizer, logging  # slow to load
 
         super().__init__()
+        logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         self.encoder: Any = AutoModel.from_pretrained(folder, local_files_only=True)
         self.tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         self.size = int(self.encoder.config.hidden_size)

@@ -14,12 +14,12 @@ from torch import Tensor
 
 from structsmooth.compiled.threads import over_batch
 from structsmooth.structures.chain import reference
+from structsmooth.structures.chain.output_operators import like_scores_of_outputs, output_operators, summed_to
 from structsmooth.structures.checks import require_labels
 from structsmooth.structures.operators import (
     cpu_operator,
     hessian_product,
     like_scores,
-    like_top_k,
     max_marginals_gradient,
 )
 
@@ -33,21 +33,8 @@ def _array(tensor: Tensor) -> Any:
     return tensor.detach().contiguous().numpy()
 
 
-def _save_outputs(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    unary, transition, lengths, _ = inputs
-    ctx.save_for_backward(lengths, *output)
-    ctx.states, ctx.transition_shape = unary.shape[-1], transition.shape
-
-
-def _top_k_backward(ctx: Any, grad: Tensor, _grad_y: Tensor) -> tuple[Tensor | None, ...]:
-    lengths, values, y = ctx.saved_tensors
-    weights = torch.where(values > -torch.inf, grad, 0.0)
-    return *weighted_parts(weights, y, lengths, ctx.states, ctx.transition_shape), None, None
-
-
-@cpu_operator("chain_top_k", like_top_k, _top_k_backward, _save_outputs)
-def top_k(unary: Tensor, transition: Tensor, lengths: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Values [B, k] and outputs [B, k, T] (Algorithm 2)."""
+def _top_k(unary: Tensor, transition: Tensor, lengths: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Algorithm 2."""
     from structsmooth.structures.chain import compiled  # numba loads with the first oracle, not with the library
 
     batch, steps, states = unary.shape
@@ -58,60 +45,28 @@ def top_k(unary: Tensor, transition: Tensor, lengths: Tensor, k: int) -> tuple[T
     return values, y
 
 
-def _like_scores(unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor) -> Tensor:
-    return unary.new_empty(y.shape[:2])
-
-
-def _save_labels(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-    unary, transition, lengths, y = inputs
-    ctx.save_for_backward(lengths, y)
-    ctx.states, ctx.transition_shape = unary.shape[-1], transition.shape
-
-
-def _scores_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    lengths, y = ctx.saved_tensors
-    return *weighted_parts(grad, y, lengths, ctx.states, ctx.transition_shape), None, None
-
-
-@cpu_operator("chain_scores", _like_scores, _scores_backward, _save_labels)
-def scores(unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor) -> Tensor:
-    """Scores [B, K] of outputs [B, K, T]; :func:`weighted_parts` is the adjoint."""
+def _scores(unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor) -> Tensor:
     from structsmooth.structures.chain import compiled
 
-    out = unary.new_empty(y.shape[:2])
+    out = like_scores_of_outputs(unary, transition, lengths, y)
     if not compiled.batch_scores(*_arrays(unary, transition, lengths), _array(y), out.numpy()):
         inside = y.masked_select(reference.length_mask(lengths, y.shape[2]).unsqueeze(1))
         require_labels(inside, unary.shape[2])
     return out
 
 
-def _like_weighted_parts(
+def _weighted_parts(
     weights: Tensor, y: Tensor, lengths: Tensor, states: int, transition_shape: Sequence[int]
 ) -> tuple[Tensor, Tensor]:
-    return weights.new_empty(len(y), y.shape[2], states), weights.new_empty(transition_shape)
-
-
-def _save_outputs_and_lengths(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    _, y, lengths, _, _ = inputs
-    ctx.save_for_backward(y, lengths)
-
-
-def _weighted_parts_backward(ctx: Any, grad_node: Tensor, grad_edge: Tensor) -> tuple[Tensor | None, ...]:
-    y, lengths = ctx.saved_tensors
-    return scores(grad_node, grad_edge, lengths, y), None, None, None, None
-
-
-@cpu_operator("chain_weighted_parts", _like_weighted_parts, _weighted_parts_backward, _save_outputs_and_lengths)
-def weighted_parts(
-    weights: Tensor, y: Tensor, lengths: Tensor, states: int, transition_shape: Sequence[int]
-) -> tuple[Tensor, Tensor]:
-    """Σ_k weights[b, k] ν(y[b, k]) for unary [B, T, S] and transitions, summed to ``transition_shape``."""
     from structsmooth.structures.chain import compiled
 
     batch, _, steps = y.shape
     node, edge = weights.new_zeros(batch, steps, states), weights.new_zeros(transition_shape)
     compiled.batch_parts(*(_array(tensor) for tensor in (weights, y, lengths, node, edge)))
     return node, edge
+
+
+top_k, scores, weighted_parts = output_operators("chain", _top_k, _scores, _weighted_parts, "cpu")
 
 
 def _like_marginals(
@@ -134,7 +89,7 @@ def _marginals_backward(
     unary, transition, lengths, node, edge = ctx.saved_tensors
     gradients: tuple[Tensor, ...] = ()
     if grad is not None:
-        gradients = grad[:, None, None] * node, _sum_to(grad[:, None, None, None] * edge, transition.shape)
+        gradients = grad[:, None, None] * node, summed_to(grad[:, None, None, None] * edge, transition.shape)
     if grad_node is not None or grad_edge is not None:
         run = partial(reference.marginals, mask=reference.length_mask(lengths, unary.shape[1]))
         second = hessian_product(run, (unary, transition), (grad_node, grad_edge))
@@ -166,12 +121,6 @@ def marginals(unary: Tensor, transition: Tensor, lengths: Tensor) -> tuple[Tenso
     """Node marginals [B, T, S] and edge marginals [B, T-1, S, S]."""
     _, node, edge = log_partition_and_marginals(unary, transition, lengths, True)
     return node, edge
-
-
-def _sum_to(edge: Tensor, shape: torch.Size) -> Tensor:
-    """Sum over the dimensions that are 1 in ``shape``; unlike ``sum_to_size``, also over an empty dimension."""
-    shared = [dim for dim in (0, 1) if shape[dim] == 1 != edge.shape[dim]]
-    return edge.sum(shared, keepdim=True) if shared else edge
 
 
 def _max_marginals_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:

@@ -11,9 +11,9 @@ from structsmooth.structures.chain.fused.tiles import (
     keeps_transitions,
     sizes_of,
     strides,
-    summed_to,
     tiles_of,
 )
+from structsmooth.structures.chain.output_operators import summed_to
 from structsmooth.structures.operators import operator
 
 

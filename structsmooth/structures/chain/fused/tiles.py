@@ -1,7 +1,5 @@
 """Sizes and tiles of the kernels of chains."""
 
-from collections.abc import Sequence
-
 from torch import Tensor
 
 from structsmooth.compiled.gpu import launch, power_of_two
@@ -40,12 +38,6 @@ def keeps_transitions(states: int, size: int, edge_step: int) -> bool:
 def fits_a_tile(states: int) -> bool:
     """Whether a tile holds the transitions between all states."""
     return power_of_two(states) ** 2 <= LARGEST
-
-
-def summed_to(pairs: Tensor, shape: Sequence[int]) -> Tensor:
-    """Statistics [B, 1 or T-1, S, S] summed over the dimensions that are 1 in ``shape``."""
-    shared = [dim for dim in (0, 1) if shape[dim] == 1 != pairs.shape[dim]]
-    return pairs.sum(shared, keepdim=True) if shared else pairs
 
 
 def top_k_tiles(states: int, k: int, size: int) -> dict[str, int]:
