@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         ProgramProblem,
         SparseChainProblem,
     )
+    from structsmooth.risk import MinimumRisk
     from structsmooth.scores import LinearScore, ScoreModule, SlackRescaledScores
     from structsmooth.sequences import DenseSequences, SparseSequences
     from structsmooth.smoothing import L2, Entropy, Max, Smoother, SparseMAP, simplex_projection
@@ -111,13 +112,14 @@ if TYPE_CHECKING:
         linear_sum_assignment,
         sparse_map,
     )
+    from structsmooth.targets import soft_labels
     from structsmooth.tasks.trained import load, train
     from structsmooth.text.schemes import transition_mask
 else:
     # Where public names are found, in this order.
     _HOMES = (
-        "structures costs smoothing perturbation losses decisions sequences scores kernels problems solvers history "
-        "text.schemes tasks.trained"
+        "structures costs smoothing perturbation losses targets risk decisions sequences scores kernels problems "
+        "solvers history text.schemes tasks.trained"
     )
 
     def __getattr__(name: str) -> Any:
@@ -186,6 +188,7 @@ __all__ = [
     "LocalPolytope",
     "Matching",
     "Max",
+    "MinimumRisk",
     "ModuleProblem",
     "NSlackCuttingPlane",
     "NormalizedHamming",
@@ -247,6 +250,7 @@ __all__ = [
     "normalized_regret",
     "regret",
     "simplex_projection",
+    "soft_labels",
     "sparse_map",
     "train",
     "transition_mask",

@@ -15,6 +15,8 @@ Reduction = Literal["mean", "sum", "none", "token"]
 # A default must be a plain value for torch.compile to build a loss inside a compiled function.
 Allowed = Tensor | tuple[Tensor | None, ...]
 """What is known of labels: masks of labels, of their classes, or of parts."""
+Targets = Tensor | tuple[Tensor, ...] | Structure
+"""Labels, statistics of a distribution over labels, or a structure with such a distribution."""
 Margin = PartCosts | Tensor | tuple[Tensor, ...] | Literal["hamming"]
 
 
@@ -29,6 +31,10 @@ class StructuralHinge(nn.Module):
     with what is known, and wrong labels cost where they are known. This is the marginal likelihood with ``Entropy(1)``
     and no cost, and the hinge of latent variables (Yu and Joachims 2009) with ``Max()``. It is still non-negative, but
     no longer convex.
+
+    Labels may be soft: the statistics of a distribution over outputs in their place, or a structure that has one, such
+    as a teacher's (:func:`~structsmooth.soft_labels` makes others). Its expected score takes the place of the score of
+    the labels. With ``StructuralHinge.crf()`` this is the cross-entropy. There must be no cost.
 
     Args:
         smoother: ``Max()`` for the hinge itself; ``L2(mu, k)``, ``SparseMAP(mu)`` or ``Entropy(mu)`` smooth it.
@@ -66,7 +72,7 @@ class StructuralHinge(nn.Module):
 
     if TYPE_CHECKING:
 
-        def __call__(self, structure: Structure, y: Tensor, allowed: Allowed | None = None) -> Tensor:
+        def __call__(self, structure: Structure, y: Targets, allowed: Allowed | None = None) -> Tensor:
             """``nn.Module`` itself returns ``Any``."""
 
     @classmethod
@@ -109,12 +115,12 @@ class StructuralHinge(nn.Module):
         """Top-K loss: a sparse distribution over the k best outputs, smoothed in the space of outputs, no cost."""
         return cls(L2(mu, k), None, reduction)
 
-    def forward(self, structure: Structure, y: Tensor, allowed: Allowed | None = None) -> Tensor:
+    def forward(self, structure: Structure, y: Targets, allowed: Allowed | None = None) -> Tensor:
         """Loss of labels ``y`` [B, ...] under ``structure``: a scalar, or [B] without reduction.
 
         Args:
             structure: with scores.
-            y: labels.
+            y: labels; or statistics, shaped as :meth:`Structure.parts`, or a structure whose marginals they are.
             allowed: what is known of the labels, if not all is: bool, shaped as ``y``, for the labels that are known;
                 or with a last dimension for classes, for those that each variable may have; or, for a loss without
                 cost, a tuple of masks of parts, as :meth:`Structure.restrict` takes them.
@@ -124,12 +130,19 @@ class StructuralHinge(nn.Module):
             ValueError: labels of the wrong shape or values, or labels with score -inf, or nothing that agrees with
                 them; it names the example.
         """
-        check_arguments(structure, y)
-        losses, _ = self.with_hinge(structure, y, allowed)
+        if isinstance(y, Structure) and isinstance(structure, Structure):
+            y = y.detach().marginals()
+        if isinstance(y, tuple) and isinstance(structure, Structure):
+            losses = self._of_statistics(structure, y, allowed)
+        else:
+            check_arguments(structure, y)
+            assert isinstance(y, Tensor)
+            losses, _ = self.with_hinge(structure, y, allowed)
         if self.reduction == "none":
             return losses
         if self.reduction == "token":
-            return losses.sum() / lengths_of(structure, y).sum()
+            variables = y if isinstance(y, Tensor) else structure.detach().max()[1]
+            return losses.sum() / lengths_of(structure, variables).sum()
         return losses.mean() if self.reduction == "mean" else losses.sum()
 
     def with_hinge(
@@ -152,6 +165,15 @@ class StructuralHinge(nn.Module):
         if largest is None or allowed is not None:
             return losses, None
         return losses, torch.where(gold > -torch.inf, largest - gold, torch.inf).detach()
+
+    def _of_statistics(self, structure: Structure, statistics: tuple[Tensor, ...], allowed: Allowed | None) -> Tensor:
+        """Losses [B] of soft labels."""
+        if self.cost is not None or allowed is not None:
+            raise TypeError("soft labels take a loss without cost, such as StructuralHinge.crf(), and no allowed")
+        expected, penalty = structure.expected_score(statistics), self.smoother.penalty(structure, statistics)
+        check_agreement(structure, expected)
+        excess = self.smoother(structure) - (expected if penalty is None else expected - penalty)
+        return torch.where(expected > -torch.inf, excess, torch.inf)
 
     def extra_repr(self) -> str:
         """Settings, for printing."""

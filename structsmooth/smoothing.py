@@ -26,8 +26,8 @@ class Smoother(ABC):
         """h_μ(θ) and, if the same oracle call gives it, the largest score, without gradient: [B] each."""
         return self(structure), None
 
-    def penalty(self, structure: Structure, y: Tensor) -> Tensor | None:
-        """What smoothing takes from the score of outputs ``y`` [B, ...] by themselves: [B]; ``None`` for nothing."""
+    def penalty(self, structure: Structure, y: Tensor | tuple[Tensor, ...]) -> Tensor | None:
+        """What smoothing takes from outputs ``y`` [B, ...], or statistics, by themselves: [B]; ``None`` for nothing."""
         return None
 
     def with_mu(self: T, mu: float) -> T:
@@ -177,9 +177,9 @@ class SparseMAP(Smoother):
         solution = self.solve(structure)
         return solution.value, solution.largest
 
-    def penalty(self, structure: Structure, y: Tensor) -> Tensor:
-        """(μ/2)‖ν(y)‖²."""
-        own = structure.parts(y)
+    def penalty(self, structure: Structure, y: Tensor | tuple[Tensor, ...]) -> Tensor:
+        """(μ/2)‖ν(y)‖², or that of statistics."""
+        own = y if isinstance(y, tuple) else structure.parts(y)
         counted = own if self.parts == "all" else own[:1]
         return self.mu / 2 * torch.stack([p.square().reshape(len(p), -1).sum(1) for p in counted]).sum(0)
 

@@ -117,7 +117,7 @@ class Distribution(Batch, ABC):
             >>> LinearChain(torch.randn(1, 4, 2), never_twice_1).log_count().exp().round()
             tensor([8.])
         """
-        return self._feasible().logsumexp()
+        return self.feasible().logsumexp()
 
     def entropy(self) -> Tensor:
         """Entropy −Σ p(y) log p(y) in nats: [B], differentiable.
@@ -182,7 +182,7 @@ class Distribution(Batch, ABC):
             >>> Candidates(torch.zeros(1, 4)).expected_cost(torch.tensor([2]), Hamming())
             tensor([0.7500])
         """
-        return self._expected(self._feasible().cost_augmented(y, cost)._part_scores())
+        return self._expected(self.feasible().cost_augmented(y, cost)._part_scores())
 
     def minimum_bayes_risk(self, cost: Callable[[Any, Tensor], Any] | None = None) -> tuple[Tensor, Tensor]:
         """The least expected cost E ℓ(Y, y) of a feasible output y: risks [B], differentiable, and outputs [B, ...].
@@ -208,7 +208,7 @@ class Distribution(Batch, ABC):
             >>> LinearChain(torch.zeros(1, 2, 2), never_twice_1).minimum_bayes_risk()
             (tensor([0.6667]), tensor([[0, 0]]))
         """
-        space, marginals = self._feasible(), self.class_marginals()
+        space, marginals = self.feasible(), self.class_marginals()
         risk = marginals.sum(-1, keepdim=True) - marginals
         for j in range(0 if cost is None else marginals.shape[-1]):
             assert cost is not None
@@ -258,19 +258,43 @@ class Distribution(Batch, ABC):
         values, outputs = zip(*answers, strict=True)
         return torch.stack(values, 1), torch.stack(outputs, 1)
 
-    def _feasible(self: D) -> D:
+    def feasible(self: D) -> D:
         """The same feasible outputs, each with score 0 in at least float32."""
         return self.replace(*(_zeros(p).masked_fill(p == -torch.inf, -torch.inf) for p in self.potentials))
 
     def _expected(self, part_scores: Iterable[Tensor]) -> Tensor:
         """Expected sum of the scores of parts: [B]; -inf where a part of positive probability is forbidden."""
-        sums = []
-        for probability, scores in zip(self.marginals(), part_scores, strict=True):
-            used, forbidden = probability > 0, scores == -torch.inf
-            terms = probability * torch.where(used & ~forbidden, scores, 0.0)
-            terms = torch.where(used & forbidden, -torch.inf, terms)
-            sums.append(terms.flatten(1).sum(1) if terms.dim() > 1 else terms)
-        return torch.stack(sums).sum(0)
+        return _inner_products(self.marginals(), part_scores)
+
+    def expected_score(self, statistics: tuple[Tensor, ...]) -> Tensor:
+        """The expected score ⟨θ, m⟩ of a distribution with statistics m: [B], differentiable.
+
+        -inf where a part of positive probability is forbidden.
+
+        Args:
+            statistics: shaped as :meth:`Structure.parts`: marginals of another structure, a mean of parts.
+
+        Raises:
+            TypeError: no tuple of tensors.
+            ValueError: the wrong number of tensors, or shapes that do not fit the potentials.
+
+        Example:
+            >>> from structsmooth import Candidates
+            >>> Candidates(torch.tensor([[1.0, 3.0]])).expected_score((torch.tensor([[0.5, 0.5]]),))
+            tensor([2.])
+        """
+        if not isinstance(statistics, tuple) or not all(isinstance(own, Tensor) for own in statistics):
+            raise TypeError("statistics must be a tuple of one tensor for each kind of part, as marginals() returns")
+        scores = self._part_scores()
+        if len(statistics) != len(scores):
+            raise ValueError(f"statistics must have a tensor for each of {len(scores)} kinds, got {len(statistics)}")
+        for name, own, of_parts in zip(self.potential_names, statistics, scores, strict=False):
+            fits = own.shape[:1] == (len(self),) and own.dim() == of_parts.dim()
+            pairs = zip(own.shape[1:], of_parts.shape[1:], strict=False)
+            if not (fits and all(scored in (1, size) for size, scored in pairs)):
+                shape = (len(self), *of_parts.shape[1:])
+                raise ValueError(f"statistics of {name} must have shape {shape}, got {tuple(own.shape)}")
+        return _inner_products(statistics, scores)
 
     def _divergence(self: D, other: D, relative: bool) -> Tensor:
         """Cross-entropy; minus the entropy if ``relative``, without the digits that the difference of both loses."""
@@ -281,6 +305,17 @@ class Distribution(Batch, ABC):
         divergence = (other_log_z - log_z if relative else other_log_z) - expected
         divergence = torch.where(expected > -torch.inf, divergence, torch.inf)
         return torch.where(log_z > -torch.inf, divergence, 0.0)
+
+
+def _inner_products(statistics: Iterable[Tensor], part_scores: Iterable[Tensor]) -> Tensor:
+    """Sums [B] of the scores of parts times their statistics; -inf where what is forbidden has some."""
+    sums = []
+    for probability, scores in zip(statistics, part_scores, strict=True):
+        used, forbidden = probability != 0, scores == -torch.inf
+        terms = probability * torch.where(used & ~forbidden, scores, 0.0)
+        terms = torch.where(used & forbidden, -torch.inf, terms)
+        sums.append(terms.flatten(1).sum(1) if terms.dim() > 1 else terms)
+    return torch.stack(sums).sum(0)
 
 
 def _require_outputs_of(structure: Any, other: Any) -> None:

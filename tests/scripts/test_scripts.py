@@ -88,6 +88,20 @@ def test_benchmark_bcfw_counts_passes_to_each_gap(capsys):
     assert all(row["1e-6"] == "-" and 1e-6 < float(row["last gap"]) <= 1 for row in table)
 
 
+def test_compare_decisions_has_every_loss(capsys, monkeypatch):
+    module = load("compare_decisions")
+    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    small = ["--size", "3", "--train", "40", "--test", "50", "--degrees", "2", "--calls", "20", "--seeds", "2"]
+    assert module.main(small) == 0
+    found = rows(capsys.readouterr().out)
+    names = ["two-stage", "SPO+", "perturbed", "hinge"]
+    assert [(row["decisions"], row["loss"]) for row in found] == [
+        *(("paths", name) for name in (*names, "crf")),
+        *(("assignments", name) for name in names),
+    ]
+    assert all(0 <= float(row["regret, %"].split()[0]) < 60 for row in found)
+
+
 def test_benchmark_soft_certifies_every_run(tmp_path, capsys):
     generator = np.random.default_rng(0)
     x = generator.normal(size=(30, 4))
