@@ -54,13 +54,13 @@ def save_used(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) 
     ctx.count = inputs[0].shape[1]
 
 
-def top_k_backward(ctx: Any, grad: Tensor, _grad_used: Tensor) -> tuple[Tensor | None, ...]:
+def _top_k_backward(ctx: Any, grad: Tensor, _grad_used: Tensor) -> tuple[Tensor | None, ...]:
     """Gradients of the top-K oracle, which are weighted numbers of uses."""
     values, used = ctx.saved_tensors
     return weighted_uses(torch.where(values > -torch.inf, grad, 0.0), used, ctx.count), None, None, None
 
 
-@cpu_operator("program_top_k", like_top_k, top_k_backward, save_used)
+@cpu_operator("program_top_k", like_top_k, _top_k_backward, save_used)
 def top_k(scores: Tensor, which: Tensor, handle: int, k: int) -> tuple[Tensor, Tensor]:
     """Values [B, k] and outputs [B, k, M]."""
     from structsmooth.structures.programs import compiled  # numba loads with the first program

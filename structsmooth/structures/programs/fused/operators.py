@@ -11,7 +11,7 @@ from structsmooth.structures.operators import operator
 from structsmooth.structures.programs import reference
 from structsmooth.structures.programs.fused.tables import Tables, tables_of
 from structsmooth.structures.programs.levels import levels_of
-from structsmooth.structures.programs.operators import like_top_k, save_used, top_k_backward
+from structsmooth.structures.programs.operators import like_top_k, save_used
 from structsmooth.structures.programs.program import program_of
 
 TILE = {"NODES": 16, "EDGES": 16, **launch(16 * 16 * 8, 16)}
@@ -116,7 +116,17 @@ def _pairs(k: int, device: torch.device) -> tuple[Tensor, Tensor]:
     return firsts, seconds
 
 
-@operator("program_fused_top_k", like_top_k, top_k_backward, save_used)
+def _top_k_backward(ctx: Any, grad: Tensor, _grad_used: Tensor) -> tuple[Tensor | None, ...]:
+    """Weighted numbers of uses, an output after the other: numbers alone are exact in any order of atomic additions."""
+    values, used = ctx.saved_tensors
+    total = grad.new_zeros(len(used), ctx.count + 1)
+    ones = grad.new_ones(1, 1).expand(used[:, 0].shape)
+    for weight, output in zip(torch.where(values > -torch.inf, grad, 0.0).unbind(1), used.unbind(1), strict=True):
+        total = total + weight.unsqueeze(1) * torch.zeros_like(total).scatter_add(1, output, ones)
+    return total[:, : ctx.count], None, None, None
+
+
+@operator("program_fused_top_k", like_top_k, _top_k_backward, save_used)
 def top_k(scores: Tensor, which: Tensor, handle: int, k: int) -> tuple[Tensor, Tensor]:
     """Values [B, k] and outputs [B, k, M]."""
     from structsmooth.structures.programs.fused import kernels
