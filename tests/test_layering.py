@@ -33,7 +33,7 @@ LAYERS = [
     {"structsmooth.perturbation"},
     {"structsmooth.losses", "structsmooth.scores", "structsmooth.targets"},
     {"structsmooth.decisions", "structsmooth.risk"},
-    {"structsmooth.problems.bounds", "structsmooth.problems.sharding", "structsmooth.problems.weighting"},
+    {"structsmooth.problems.bounds", "structsmooth.problems.sharding"},
     {"structsmooth.problems.base"},
     {"structsmooth.problems.derived"},
     {"structsmooth.problems"},

@@ -1,9 +1,11 @@
 """Finite sums F(w) = (1/n) Σ f_i(w) + (λ/2)‖w‖²: what solvers see of a learning problem."""
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from functools import cached_property
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor
@@ -11,9 +13,10 @@ from torch import Tensor
 from structsmooth import processes
 from structsmooth.problems.bounds import Bounds, clip
 from structsmooth.problems.sharding import Shard, all_reduced, mean, shared_mean
-from structsmooth.problems.weighting import WeightedExamples, times
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.structures.checks import numbered
+
+P = TypeVar("P", bound="Problem")
 
 
 @dataclass(frozen=True)
@@ -48,8 +51,10 @@ class FullPass:
         return replace(self, gradient=processes.summed(self.gradient * share), **changes)
 
 
-class Problem(WeightedExamples, ABC):
+class Problem(ABC):
     """A finite sum of n losses in a weight vector w: 1-D, ``dim`` long.
+
+    Where examples have weights, Σ shares_i f_i(w) takes the place of (1/n) Σ f_i(w).
 
     A problem owns the data and the passes over it, a solver its steps. A subclass gives ``n``, ``dim``, ``start``,
     ``batch_losses`` and ``subset``. The passes below are plain torch; a subclass may override them by faster ones that
@@ -58,7 +63,7 @@ class Problem(WeightedExamples, ABC):
 
     Attributes:
         n: number of examples.
-        sample_weight: weights of the examples, if they do not count alike; see :meth:`weighted`.
+        sample_weight: positive weights s_i of the examples, float64 [n]; ``None`` if all count alike.
         dim: number of weights.
         batch_size: default number of examples per step.
         chunk_size: number of examples per batch in passes over all of them, unless steps take more.
@@ -72,6 +77,8 @@ class Problem(WeightedExamples, ABC):
         shard: the part of this process, where processes share passes; see :func:`~structsmooth.problems.sharded`.
     """
 
+    n: int
+    sample_weight: Tensor | None = None
     dim: int
     batch_size: int = 1
     chunk_size: int = 32
@@ -80,6 +87,58 @@ class Problem(WeightedExamples, ABC):
     oracle_calls: int = 0
     origins: Tensor | None = None
     shard: Shard | None = None
+
+    def weighted(self: P, sample_weight: Tensor) -> P:
+        """The same problem with weights of examples: an example of weight 2 counts as if it were there twice.
+
+        All that is (1/n) Σ elsewhere is then a weighted mean, (1/Σs) Σ s_i: the objective, its gradient, gaps and
+        bounds. So λ is relative to the sum of the weights; see :attr:`total_weight`.
+
+        Args:
+            sample_weight: s_i > 0, [n]. Leave examples without weight out, by ``subset``.
+
+        Returns:
+            A shallow copy.
+
+        Raises:
+            ValueError: another number of weights than of examples, or weights that are not positive and finite.
+
+        Example:
+            >>> import torch
+            >>> from structsmooth import DenseChainProblem
+            >>> x, y = torch.tensor([[1.0], [0.0], [1.5]]), torch.tensor([0, 1, 0])
+            >>> problem = DenseChainProblem(x, y, torch.tensor([1, 2]), states=2)
+            >>> twice = problem.subset(torch.tensor([0, 0, 1]))
+            >>> w = torch.linspace(-1, 1, problem.dim, dtype=torch.float64)
+            >>> abs(problem.weighted(torch.tensor([2.0, 1.0])).loss(w) - twice.loss(w)) < 1e-12
+            True
+        """
+        weights = torch.as_tensor(sample_weight, dtype=torch.float64, device="cpu").detach().clone()
+        if weights.shape != (self.n,):
+            raise ValueError(f"sample_weight must have shape [n] = {(self.n,)}, got {tuple(weights.shape)}")
+        if not bool(((weights > 0) & weights.isfinite()).all()):
+            raise ValueError("sample_weight must be positive and finite; leave examples without weight out")
+        problem = copy.copy(self)
+        for known in ("shares", "block_shares"):
+            problem.__dict__.pop(known, None)
+        problem.sample_weight = weights
+        return problem
+
+    @property
+    def total_weight(self) -> float:
+        """Σ s_i: the number n of examples if all count alike."""
+        return float(self.n) if self.sample_weight is None else float(self.sample_weight.sum())
+
+    @cached_property
+    def shares(self) -> Tensor:
+        """s_i/Σs, by which the examples count: float64 [n], 1/n each if all count alike."""
+        if self.sample_weight is None:
+            return torch.full((self.n,), 1 / self.n, dtype=torch.float64)
+        return self.sample_weight / self.sample_weight.sum()
+
+    def importances(self, indices: Tensor) -> Tensor | None:
+        """n · shares_i of some examples, [b], of mean one over all; ``None`` if all count alike."""
+        return None if self.sample_weight is None else self.n * self.shares[indices.cpu()]
 
     @abstractmethod
     def start(self) -> Tensor:
@@ -229,6 +288,13 @@ class Problem(WeightedExamples, ABC):
     def chunks(self) -> Iterator[Tensor]:
         """The indices of all examples in batches."""
         return iter(torch.arange(self.n).split(max(self.batch_size, self.chunk_size)))
+
+
+def times(values: Tensor, importances: Tensor | None) -> Tensor:
+    """Rows of values, each times the importance of its example."""
+    if importances is None:
+        return values
+    return values * importances.to(values).view(-1, *[1] * (values.dim() - 1))
 
 
 def total(sums: list[Tensor]) -> float:

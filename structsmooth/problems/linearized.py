@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from structsmooth.losses import check_agreement
 from structsmooth.problems.affine import AffineBatch, BatchOutput, by_example, pairing
-from structsmooth.problems.weighting import times
+from structsmooth.problems.base import times
 from structsmooth.smoothing import Smoother
 from structsmooth.structures.base import Structure
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from structsmooth.problems import LinearModuleProblem
 from structsmooth.problems.affine import AffineBatch, BatchOutput, Parts
-from structsmooth.problems.linear.batches import BlockBatch
+from structsmooth.problems.linear.base import BlockBatch
 from structsmooth.problems.linear.blocks import OracleOutput, VectorMap
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.tasks.pose.score import PoseScore

@@ -1,21 +1,24 @@
 """Finite sums of structural hinges whose potentials are linear in the weights, and their dual in the space of parts."""
 
+from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from structsmooth.problems.affine import AffineBatch, flat, inner, minus
+from structsmooth.problems.affine import AffineBatch, AffineProblem, BatchOutput, Parts, flat, inner, minus, shaped
 from structsmooth.problems.base import FullPass
 from structsmooth.problems.bounds import conjugate
-from structsmooth.problems.linear.batches import BlockBatch
-from structsmooth.problems.linear.blocks import BlockProblem
+from structsmooth.problems.linear.blocks import FeatureMap, OracleOutput
 from structsmooth.problems.sharding import all_reduced, mean_rows, rows
 from structsmooth.smoothing import Max, Smoother
 
 
-class LinearProblem(BlockProblem):
+class LinearProblem(AffineProblem):
     """A finite sum of structural hinge losses with potentials θ_i = B_i w.
 
     Its dual is a concave function of the statistics m_i of blocks i, one for each example unless a subclass splits
@@ -33,6 +36,90 @@ class LinearProblem(BlockProblem):
         feature_map: the map from weights to potentials.
         blocks: number of blocks of the dual; n unless a subclass says otherwise.
     """
+
+    feature_map: FeatureMap
+
+    @cached_property
+    def blocks(self) -> int:
+        """Number of blocks of the dual; may be set by a subclass."""
+        return self.n
+
+    def blocks_of(self, indices: Tensor) -> Sequence[int]:
+        """The blocks of some examples."""
+        return indices.tolist()
+
+    @cached_property
+    def block_shares(self) -> Tensor:
+        """The shares of the examples that the blocks belong to: float64 [blocks]."""
+        if self.blocks == self.n:
+            return self.shares
+        shares = self.shares.new_empty(self.blocks)
+        for index in torch.arange(self.n).split(1):
+            shares[list(self.blocks_of(index))] = self.shares[index]
+        return shares
+
+    def block_share(self, block: int) -> float:
+        """The share of the example that a block belongs to, 1/n if all count alike."""
+        return float(self.block_shares[block])
+
+    @abstractmethod
+    def oracle(self, potentials: Parts, block: int, smoother: Smoother = Max()) -> OracleOutput:  # noqa: B008 - immutable
+        """The max, top-K or exp oracle of a block under these potentials; see :func:`respond`."""
+
+    @abstractmethod
+    def parts(self, atom: Tensor, block: int) -> Parts:
+        """Statistics of an atom of a block, ν(y) for an output, in the shapes of the potentials."""
+
+    @abstractmethod
+    def costs(self, block: int) -> Parts:
+        """ℓ_i: the task loss of an output is the sum of these over its parts; in the shapes of the potentials."""
+
+    @abstractmethod
+    def label_atom(self, block: int) -> Tensor:
+        """The atom of the labels y_i, [m_i]: every atom of the block has its size and kind."""
+
+    def label_parts(self, block: int) -> Parts:
+        """ν(y_i): the parts of the labels, in the shapes of the potentials."""
+        return self.parts(self.label_atom(block), block)
+
+    def atom_scores(self, potentials: Parts, atoms: Tensor, block: int) -> Tensor:
+        """Scores ⟨potentials, ν⟩ of several atoms [c, m_i] of a block, c >= 1: [c]."""
+        return torch.stack([inner(potentials, self.parts(atom, block)) for atom in atoms])
+
+    def potentials(self, w: Tensor, block: int) -> Parts:
+        """B_i w: the potentials of a block."""
+        return self.feature_map.scores(w, block)
+
+    def adjoint(self, statistics: Parts, block: int) -> Tensor:
+        """B_iᵀ m: the vector [dim] with ⟨B_iᵀ m, w⟩ = ⟨m, B_i w⟩."""
+        vector = torch.zeros_like(self.start())
+        self.feature_map.add_adjoint(statistics, block, 1.0, vector)
+        return vector
+
+    def augmented(self, w: Tensor, block: int) -> Parts:
+        """θ_i + ℓ_i."""
+        return tuple(p + c for p, c in zip(self.potentials(w, block), self.costs(block), strict=True))
+
+    def call(self, potentials: Parts, block: int, smoother: Smoother = Max()) -> OracleOutput:  # noqa: B008 - immutable
+        """The oracle, counted."""
+        self.oracle_calls += 1
+        return self.oracle(potentials, block, smoother)
+
+    def block_statistics(self, statistics: Tensor, block: int) -> Parts:
+        """Views of the statistics of a block among those of all."""
+        begin, end = self.part_offsets[block : block + 2]
+        return shaped(statistics[begin:end], self.label_parts(block))
+
+    @cached_property
+    def atom_offsets(self) -> list[int]:
+        """Where the atoms of each block begin, if one of each block stands behind the other: [blocks + 1]."""
+        return list(accumulate((len(self.label_atom(block)) for block in range(self.blocks)), initial=0))
+
+    @cached_property
+    def part_offsets(self) -> list[int]:
+        """Where the statistics of each block begin among those of all: [blocks + 1]."""
+        sizes = (sum(part.numel() for part in self.label_parts(block)) for block in range(self.blocks))
+        return list(accumulate(sizes, initial=0))
 
     def linearize(self, w: Tensor) -> "LinearProblem":
         """The problem itself."""
@@ -153,3 +240,63 @@ class LinearProblem(BlockProblem):
     def _shared(self, values: Tensor) -> Tensor:
         """Values of all blocks [blocks], times the shares of their examples."""
         return values * self.block_shares.to(values)
+
+
+class BlockBatch(AffineBatch):
+    """The blocks of some examples, one after the other."""
+
+    def __init__(self, problem: LinearProblem, indices: Tensor) -> None:
+        self.problem, self.indices, self.blocks = problem, indices, problem.blocks_of(indices)
+
+    @property
+    def trainable_potentials(self) -> Sequence[Tensor]:
+        """All potentials, at zero: the costs have their shapes."""
+        return [costs for block in self.blocks for costs in self.problem.costs(block)]
+
+    def losses(self, w: Tensor, smoother: Smoother) -> Tensor:
+        """Losses [b], differentiable once."""
+        singles = (BlockBatch(self.problem, index) for index in self.indices.split(1))
+        return torch.stack([_Loss.apply(w, single, smoother) for single in singles])
+
+    def oracle(self, w: Tensor, smoother: Smoother, importances: Tensor | None = None) -> BatchOutput:
+        """One oracle call on each block."""
+        losses: list[Tensor] = []
+        expected: list[Tensor] = []
+        constants: list[Tensor] = []
+        statistics: list[Tensor] = []
+        for block in self.blocks:
+            factor = 1.0 if importances is None else self.problem.n * self.problem.block_share(block)
+            problem, augmented = self.problem, self.problem.augmented(w, block)
+            response = problem.oracle(augmented, block, smoother)
+            labels, costs = problem.label_parts(block), problem.costs(block)
+            cost = inner(costs, response.statistics)
+            losses.append(factor * (response.value - inner(augmented, labels) + inner(costs, labels)))
+            expected.append(factor * cost)
+            constants.append(factor * (response.value - inner(augmented, response.statistics) + cost))
+            statistics += (factor * change for change in minus(response.statistics, labels))
+        sums = (torch.stack(terms).sum() for terms in (losses, constants, expected))
+        loss, constant, cost = sums
+        return BatchOutput(loss, statistics, constant, False, cost=cost)
+
+    def adjoint(self, statistics: Sequence[Tensor]) -> Tensor:
+        """Σ B_iᵀ m_i: [dim]."""
+        vector, rest = torch.zeros_like(self.problem.start()), iter(statistics)
+        for block in self.blocks:
+            kinds = len(self.problem.costs(block))
+            self.problem.feature_map.add_adjoint(tuple(next(rest) for _ in range(kinds)), block, 1.0, vector)
+        return vector
+
+
+class _Loss(torch.autograd.Function):
+    """Σ f_i of a batch, whose gradient is the adjoint of the oracle's statistics."""
+
+    @staticmethod
+    def forward(ctx: Any, w: Tensor, batch: AffineBatch, smoother: Smoother) -> Tensor:
+        answer = batch.oracle(w.detach(), smoother)
+        ctx.batch, ctx.statistics = batch, answer.statistics
+        return answer.loss
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        return grad * ctx.batch.adjoint(ctx.statistics), None, None

@@ -1,78 +1,16 @@
-"""Batches of linear problems: block by block, or as one structure."""
+"""Batches of linear problems as one structure, by automatic differentiation."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from structsmooth.losses import StructuralHinge
-from structsmooth.problems.affine import AffineBatch, BatchOutput, Parts, by_example, inner, minus, pairing
-from structsmooth.problems.linear.blocks import BlockProblem
+from structsmooth.problems.affine import AffineBatch, BatchOutput, Parts, by_example, pairing
+from structsmooth.problems.base import times
 from structsmooth.problems.linear.constants import Constants
-from structsmooth.problems.weighting import times
 from structsmooth.smoothing import Smoother
 from structsmooth.structures.base import PartCosts, Structure
-
-
-class BlockBatch(AffineBatch):
-    """The blocks of some examples, one after the other."""
-
-    def __init__(self, problem: BlockProblem, indices: Tensor) -> None:
-        self.problem, self.indices, self.blocks = problem, indices, problem.blocks_of(indices)
-
-    @property
-    def trainable_potentials(self) -> Sequence[Tensor]:
-        """All potentials, at zero: the costs have their shapes."""
-        return [costs for block in self.blocks for costs in self.problem.costs(block)]
-
-    def losses(self, w: Tensor, smoother: Smoother) -> Tensor:
-        """Losses [b], differentiable once."""
-        singles = (BlockBatch(self.problem, index) for index in self.indices.split(1))
-        return torch.stack([_Loss.apply(w, single, smoother) for single in singles])
-
-    def oracle(self, w: Tensor, smoother: Smoother, importances: Tensor | None = None) -> BatchOutput:
-        """One oracle call on each block."""
-        losses: list[Tensor] = []
-        expected: list[Tensor] = []
-        constants: list[Tensor] = []
-        statistics: list[Tensor] = []
-        for block in self.blocks:
-            factor = 1.0 if importances is None else self.problem.n * self.problem.block_share(block)
-            problem, augmented = self.problem, self.problem.augmented(w, block)
-            response = problem.oracle(augmented, block, smoother)
-            labels, costs = problem.label_parts(block), problem.costs(block)
-            cost = inner(costs, response.statistics)
-            losses.append(factor * (response.value - inner(augmented, labels) + inner(costs, labels)))
-            expected.append(factor * cost)
-            constants.append(factor * (response.value - inner(augmented, response.statistics) + cost))
-            statistics += (factor * change for change in minus(response.statistics, labels))
-        sums = (torch.stack(terms).sum() for terms in (losses, constants, expected))
-        loss, constant, cost = sums
-        return BatchOutput(loss, statistics, constant, False, cost=cost)
-
-    def adjoint(self, statistics: Sequence[Tensor]) -> Tensor:
-        """Σ B_iᵀ m_i: [dim]."""
-        vector, rest = torch.zeros_like(self.problem.start()), iter(statistics)
-        for block in self.blocks:
-            kinds = len(self.problem.costs(block))
-            self.problem.feature_map.add_adjoint(tuple(next(rest) for _ in range(kinds)), block, 1.0, vector)
-        return vector
-
-
-class _Loss(torch.autograd.Function):
-    """Σ f_i of a batch, whose gradient is the adjoint of the oracle's statistics."""
-
-    @staticmethod
-    def forward(ctx: Any, w: Tensor, batch: AffineBatch, smoother: Smoother) -> Tensor:
-        answer = batch.oracle(w.detach(), smoother)
-        ctx.batch, ctx.statistics = batch, answer.statistics
-        return answer.loss
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        return grad * ctx.batch.adjoint(ctx.statistics), None, None
 
 
 class StructureBatch(AffineBatch):

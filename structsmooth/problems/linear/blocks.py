@@ -1,16 +1,13 @@
-"""The blocks of a linear problem: a map from weights to potentials, an oracle, costs and labels for each."""
+"""What linear problems have for each block of their dual: a map from weights to potentials, and an oracle."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import accumulate
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from structsmooth.problems.affine import AffineProblem, Parts, flat, inner, shaped
+from structsmooth.problems.affine import Parts, flat
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.structures.base import Structure
 
@@ -87,91 +84,3 @@ def respond(structure: Structure, smoother: Smoother) -> OracleOutput:
     if y is not None:
         y = flat(statistics) if structure.is_fractional else y.flatten()
     return OracleOutput(value.detach()[0], statistics, y)
-
-
-class BlockProblem(AffineProblem):
-    """What a linear problem has for each block of its dual; see :class:`LinearProblem`."""
-
-    feature_map: FeatureMap
-
-    @cached_property
-    def blocks(self) -> int:
-        """Number of blocks of the dual; may be set by a subclass."""
-        return self.n
-
-    def blocks_of(self, indices: Tensor) -> Sequence[int]:
-        """The blocks of some examples."""
-        return indices.tolist()
-
-    @cached_property
-    def block_shares(self) -> Tensor:
-        """The shares of the examples that the blocks belong to: float64 [blocks]."""
-        if self.blocks == self.n:
-            return self.shares
-        shares = self.shares.new_empty(self.blocks)
-        for index in torch.arange(self.n).split(1):
-            shares[list(self.blocks_of(index))] = self.shares[index]
-        return shares
-
-    def block_share(self, block: int) -> float:
-        """The share of the example that a block belongs to, 1/n if all count alike."""
-        return float(self.block_shares[block])
-
-    @abstractmethod
-    def oracle(self, potentials: Parts, block: int, smoother: Smoother = Max()) -> OracleOutput:  # noqa: B008 - immutable
-        """The max, top-K or exp oracle of a block under these potentials; see :func:`respond`."""
-
-    @abstractmethod
-    def parts(self, atom: Tensor, block: int) -> Parts:
-        """Statistics of an atom of a block, ν(y) for an output, in the shapes of the potentials."""
-
-    @abstractmethod
-    def costs(self, block: int) -> Parts:
-        """ℓ_i: the task loss of an output is the sum of these over its parts; in the shapes of the potentials."""
-
-    @abstractmethod
-    def label_atom(self, block: int) -> Tensor:
-        """The atom of the labels y_i, [m_i]: every atom of the block has its size and kind."""
-
-    def label_parts(self, block: int) -> Parts:
-        """ν(y_i): the parts of the labels, in the shapes of the potentials."""
-        return self.parts(self.label_atom(block), block)
-
-    def atom_scores(self, potentials: Parts, atoms: Tensor, block: int) -> Tensor:
-        """Scores ⟨potentials, ν⟩ of several atoms [c, m_i] of a block, c >= 1: [c]."""
-        return torch.stack([inner(potentials, self.parts(atom, block)) for atom in atoms])
-
-    def potentials(self, w: Tensor, block: int) -> Parts:
-        """B_i w: the potentials of a block."""
-        return self.feature_map.scores(w, block)
-
-    def adjoint(self, statistics: Parts, block: int) -> Tensor:
-        """B_iᵀ m: the vector [dim] with ⟨B_iᵀ m, w⟩ = ⟨m, B_i w⟩."""
-        vector = torch.zeros_like(self.start())
-        self.feature_map.add_adjoint(statistics, block, 1.0, vector)
-        return vector
-
-    def augmented(self, w: Tensor, block: int) -> Parts:
-        """θ_i + ℓ_i."""
-        return tuple(p + c for p, c in zip(self.potentials(w, block), self.costs(block), strict=True))
-
-    def call(self, potentials: Parts, block: int, smoother: Smoother = Max()) -> OracleOutput:  # noqa: B008 - immutable
-        """The oracle, counted."""
-        self.oracle_calls += 1
-        return self.oracle(potentials, block, smoother)
-
-    def block_statistics(self, statistics: Tensor, block: int) -> Parts:
-        """Views of the statistics of a block among those of all."""
-        begin, end = self.part_offsets[block : block + 2]
-        return shaped(statistics[begin:end], self.label_parts(block))
-
-    @cached_property
-    def atom_offsets(self) -> list[int]:
-        """Where the atoms of each block begin, if one of each block stands behind the other: [blocks + 1]."""
-        return list(accumulate((len(self.label_atom(block)) for block in range(self.blocks)), initial=0))
-
-    @cached_property
-    def part_offsets(self) -> list[int]:
-        """Where the statistics of each block begin among those of all: [blocks + 1]."""
-        sizes = (sum(part.numel() for part in self.label_parts(block)) for block in range(self.blocks))
-        return list(accumulate(sizes, initial=0))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from structsmooth.problems.affine import Parts, inner, minus
-from structsmooth.problems.linear.blocks import BlockProblem
+from structsmooth.problems.linear.base import LinearProblem
 
 Steps = Literal["fw", "pairwise", "away"]
 
@@ -72,7 +72,7 @@ class ActiveSet:
         self.atoms, self.alpha, self.stamps, self.parts, self.scores = atoms, alpha, stamps, parts, scores
 
     @classmethod
-    def of(cls, problem: BlockProblem, point: "DualIterate", block: int) -> "ActiveSet":
+    def of(cls, problem: LinearProblem, point: "DualIterate", block: int) -> "ActiveSet":
         """Views of what a block of a dual iterate holds; without slots where there are none."""
         begin, end = problem.atom_offsets[block : block + 2]
         capacity = point.alphas.shape[1]
