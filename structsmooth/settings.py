@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Hashable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
@@ -46,8 +46,9 @@ def check_settings(settings: Any) -> None:
     """Check the fields of a dataclass, even a frozen one, by their types; NumPy's numbers become Python's own.
 
     Numbers are finite and within the :class:`Interval` of an ``Annotated`` type, or at least 0 without one. A value
-    with a ``Literal`` type is one of its choices. Fields of other types may have any value, and ``None`` passes where
-    the type allows it. Nothing is checked while torch compiles code that makes an instance.
+    with a ``Literal`` type is one of its choices, and one with both types may be either. Fields of other types may have
+    any value, and ``None`` passes where the type allows it. Nothing is checked while torch compiles code that makes an
+    instance.
 
     Raises:
         TypeError: a value that is no number, or not whole where it must be.
@@ -55,15 +56,67 @@ def check_settings(settings: Any) -> None:
     """
     if torch.compiler.is_compiling():
         return
-    for name, (kind, bounds, optional) in _declared(cast(Hashable, type(settings))).items():
+    for name, allowed in _declared(cast(Hashable, type(settings))).items():
         value = plain_number(getattr(settings, name))
         object.__setattr__(settings, name, value)
-        if value is None and optional:
-            continue
-        if kind in (int, float):
-            check_number(name, value, bounds, integer=kind is int)
-        elif get_origin(kind) is Literal:
-            check_choice(name, value, get_args(kind))
+        allowed.check(name, value)
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """Values that a setting may have: numbers, choices, or both.
+
+    Attributes:
+        number: ``int``, ``float``, or ``None`` for no numbers.
+        bounds: of numbers.
+        choices: other values.
+        optional: whether it may be ``None``.
+    """
+
+    number: type | None = None
+    bounds: Interval = Interval()
+    choices: tuple[Any, ...] = ()
+    optional: bool = False
+
+    @classmethod
+    def by(cls, hint: Any) -> "Allowed":
+        """What a type allows."""
+        allowed = cls()
+        for option in get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,):
+            kind, *notes = get_args(option) if get_origin(option) is Annotated else (option,)
+            if kind is NoneType:
+                allowed = replace(allowed, optional=True)
+            elif get_origin(kind) is Literal:
+                allowed = replace(allowed, choices=get_args(kind))
+            elif kind in (int, float):
+                bounds = next((note for note in notes if isinstance(note, Interval)), Interval())
+                allowed = replace(allowed, number=kind, bounds=bounds)
+        return allowed
+
+    def check(self, name: str, value: Any) -> None:
+        """Raise ``TypeError`` or ``ValueError`` for a value that is not allowed."""
+        if (value is None and self.optional) or (self.number is None and not self.choices):
+            return
+        if self.number is None:
+            check_choice(name, value, self.choices)
+        elif not (isinstance(value, str) and value in self.choices):
+            check_number(name, value, self.bounds, integer=self.number is int)
+
+    def parse(self, text: str) -> Any:
+        """The value that a text stands for.
+
+        Raises:
+            ValueError: none of the choices, and no number where these are allowed.
+        """
+        if text in self.choices or self.number is None:
+            return text
+        return self.number(text)
+
+    @property
+    def metavar(self) -> str:
+        """Name of the values in the help of flags."""
+        number = "" if self.number is None else self.number.__name__.upper()
+        return "|".join([*map(str, self.choices), *filter(None, [number])])
 
 
 def check_number(name: str, value: Any, bounds: Interval = Interval(), *, integer: bool = False) -> Any:
@@ -89,25 +142,14 @@ def plain_number(value: Any) -> Any:
 
 
 def given_type(hint: Any) -> Any:
-    """The type of a setting that is given: ``float`` of ``float | None``."""
+    """The type of a setting that is given: ``float`` of ``float | None``; the first of several."""
     if get_origin(hint) in (Union, UnionType):
-        options = [option for option in get_args(hint) if option is not NoneType]
-        return options[0] if len(options) == 1 else hint
+        return next(option for option in get_args(hint) if option is not NoneType)
     return hint
 
 
 @cache
-def _declared(cls: Any) -> dict[str, tuple[Any, Interval, bool]]:
-    """Type, bounds and whether ``None`` is allowed, for every field of a dataclass."""
+def _declared(cls: Any) -> dict[str, Allowed]:
+    """What the types of the fields of a dataclass allow."""
     hints = get_type_hints(cls, include_extras=True)
-    return {f.name: _parts(hints[f.name]) for f in fields(cls)}
-
-
-def _parts(hint: Any) -> tuple[Any, Interval, bool]:
-    optional = NoneType in get_args(hint)
-    kind = given_type(hint) if optional else hint
-    if get_origin(kind) is Annotated:
-        kind, *notes = get_args(kind)
-        bounds = next((note for note in notes if isinstance(note, Interval)), Interval())
-        return kind, bounds, optional
-    return kind, Interval(), optional
+    return {f.name: Allowed.by(hints[f.name]) for f in fields(cls)}

@@ -6,9 +6,9 @@ from argparse import ArgumentParser, ArgumentTypeError, BooleanOptionalAction, N
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, fields
 from types import MappingProxyType
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from structsmooth.settings import given_type
+from structsmooth.settings import Allowed, given_type
 from structsmooth.solvers import SOLVERS, Solver, parse_solver, solver_text
 from structsmooth.solvers.registry import is_solver
 from structsmooth.spelling import suggestion
@@ -100,13 +100,15 @@ def _help(text: str, default: Any) -> str:
 
 def _parsing(hint: Any) -> dict[str, Any]:
     """How argparse is to read a value of some type."""
-    hint = given_type(hint)
+    allowed, hint = Allowed.by(hint), given_type(hint)
+    if allowed.number is not None and allowed.choices:
+        return {"type": allowed.parse, "metavar": allowed.metavar}
     if is_solver(hint):
         return {"type": _solver, "metavar": "SOLVER"}
     if get_origin(hint) is list:
         return {"nargs": "+"} | _parsing(*get_args(hint))
-    if get_origin(hint) is Literal:
-        return {"choices": get_args(hint)}
+    if allowed.choices:
+        return {"choices": allowed.choices}
     if hint is bool:
         return {"action": BooleanOptionalAction}
     return {"type": hint, "metavar": hint.__name__.upper()}

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from types import MappingProxyType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, get_origin, get_type_hints
 
-from structsmooth.settings import given_type
+from structsmooth.settings import Allowed, given_type
 from structsmooth.solvers.base import Solver
 from structsmooth.solvers.baselines.cutting_plane import CuttingPlane
 from structsmooth.solvers.baselines.dlpw import DLPW
@@ -105,15 +105,16 @@ def _hyperparameter(solver: str, option: str) -> tuple[str, Any]:
     if name not in names:
         asked = f"{solver} has no option {flag!r}{suggestion(name, names)}"
         raise ValueError(f"{asked}: expected one of {', '.join(names)}")
-    hint = given_type(get_type_hints(SOLVERS[solver])[name])
-    if is_solver(hint):
-        return name, parse_solver(text)
-    if hint is not bool and get_origin(hint) is not Literal:
+    hint = get_type_hints(SOLVERS[solver])[name]
+    allowed = Allowed.by(hint)
+    if allowed.number is not None:
         try:
-            return name, hint(text)
+            return name, allowed.parse(text)
         except ValueError:
-            raise ValueError(f"{solver}: {name} must be of type {hint.__name__.upper()}, got {text!r}") from None
-    choices = {str(choice).lower(): choice for choice in get_args(hint) or (True, False)}
+            raise ValueError(f"{solver}: {name} must be of type {allowed.metavar}, got {text!r}") from None
+    if is_solver(given_type(hint)):
+        return name, parse_solver(text)
+    choices = {str(choice).lower(): choice for choice in allowed.choices or (True, False)}
     if text not in choices:
         raise ValueError(f"{solver}: {name} must be one of {', '.join(choices)}, got {text!r}")
     return name, choices[text]

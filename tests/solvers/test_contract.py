@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from itertools import combinations, pairwise, product
 from pathlib import Path
-from types import UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -63,6 +62,7 @@ from structsmooth import (
 from structsmooth.checkpoint import load_state, save_state
 from structsmooth.compiled import clock
 from structsmooth.history import Row
+from structsmooth.settings import given_type
 from structsmooth.solvers import Progress, Solver, State, Stop
 
 DUAL = (BCFW, ProximalBCFW, FrankWolfe, CuttingPlane, NSlackCuttingPlane)  # which start from the states of other runs
@@ -452,8 +452,7 @@ def bad_hyperparameters() -> Iterator[Any]:
 
 
 def bad_values(name: str, hint: Any, default: Any) -> Iterator[tuple[Any, type[Exception], str]]:
-    if get_origin(hint) is UnionType:
-        (hint,) = (option for option in get_args(hint) if option is not type(None))
+    hint = given_type(hint)  # the number, where choices are others
     if get_origin(hint) is Literal:
         yield "nonsense", ValueError, ".*".join(["", *get_args(hint)])
     if hint in (int, float):

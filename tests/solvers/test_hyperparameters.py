@@ -3,14 +3,15 @@
 from collections.abc import Iterator
 from dataclasses import fields, replace
 from functools import cache
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, get_type_hints
 
 import pytest
 from factor_graphs import random_problem as factor_graphs
 from solver_cases import LAM, small_problem
 
+from structsmooth.settings import Allowed
 from structsmooth.solvers import SOLVERS, Solver, parse_solver, solver_text
-from structsmooth.solvers.registry import given_type, is_solver
+from structsmooth.solvers.registry import is_solver
 
 # Problems of solvers that need another kind than chains.
 PROBLEMS = {"soft-bcfw": factor_graphs, "dlpw": factor_graphs}
@@ -20,14 +21,13 @@ ORACLES = {"smoothing"}
 
 def other_values(hint: Any, value: Any) -> Iterator[Any]:
     """Some more values of a hyperparameter."""
-    kind = given_type(hint)
-    if kind is bool:
+    allowed = Allowed.by(hint)
+    yield from (choice for choice in allowed.choices if choice != value)
+    if hint is bool:
         yield not value
-    elif get_origin(kind) is Literal:
-        yield from (choice for choice in get_args(kind) if choice != value)
-    elif kind is int:
+    elif allowed.number is int:
         yield 2 if value is None else value + 1
-    else:
+    elif allowed.number is float:
         yield 2.0 if value is None else 0.9 * value
 
 

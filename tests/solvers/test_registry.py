@@ -69,3 +69,13 @@ def test_refuses_to_write_solvers_without_a_name() -> None:
 
     with pytest.raises(ValueError, match=r"the solver must be one of structsmooth\.solvers\.SOLVERS"):
         solver_text(Own())
+
+
+def test_a_number_or_a_word() -> None:
+    assert parse_solver("casimir-svrg:kappa=lam") == CasimirSVRG(kappa="lam")
+    assert parse_solver("casimir-svrg:kappa=0.5") == CasimirSVRG(kappa=0.5)
+    assert solver_text(CasimirSVRG(kappa="lam")) == "casimir-svrg:kappa=lam"
+    with pytest.raises(ValueError, match=r"casimir-svrg: kappa must be of type lam\|FLOAT, got 'n'"):
+        parse_solver("casimir-svrg:kappa=n")
+    with pytest.raises(TypeError, match="kappa must be a number, got str"):
+        CasimirSVRG(kappa="n")  # type: ignore[arg-type]

@@ -80,8 +80,8 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
         mu: level of smoothing μ at the start. If not given, 2 for the adaptive and 0.03 for the constant schedule.
         kappa: strength κ of the proximal term. If not given, it follows from the Lipschitz constant that the first
             step size implies, as in Propositions 29 and 31; the adaptive schedule with λ > 0 takes the geometric mean
-            of that and the paper's choice λ, since strong acceleration is slow at first, and weak acceleration in the
-            end.
+            of that and λ, since strong acceleration is slow at first, and weak acceleration in the end. ``"lam"`` is
+            κ = λ > 0, which the paper takes in its experiments on convex problems (section 7.3.1).
         schedule: of smoothing and κ: ``"adaptive"`` (Corollaries 18 and 20), which needs no accuracy in
             advance, or ``"constant"`` (Corollaries 17 and 19).
         warm_start: where an inner problem starts: ``"prox-center"`` z_{k-1}, ``"extrapolation"``
@@ -93,7 +93,7 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
             1/(L + λ + κ); an alternative to ``learning_rate``. If neither is given, the step size is estimated.
     """
 
-    kappa: Positive | None = None
+    kappa: Positive | Literal["lam"] | None = None
     schedule: Literal["adaptive", "constant"] = "adaptive"
     warm_start: Literal["prox-center", "extrapolation", "prev-iterate"] = "prox-center"
     inner_stop: Literal["budget", "gradient"] = "budget"
@@ -106,6 +106,12 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
         super().__post_init__()
         if self.lipschitz is not None and self.learning_rate is not None:
             raise ValueError("give lipschitz or learning_rate, not both")
+
+    def check(self, problem: Problem, lam: float) -> None:
+        """Refuse bounds, and κ = λ = 0."""
+        super().check(problem, lam)
+        if self.kappa == "lam" and lam == 0:
+            raise ValueError("kappa='lam' needs lam > 0")
 
     def step_control(self, problem: Problem, lam: float) -> StepControl[CasimirState] | None:
         """Shorter steps than those of SVRG, since inner problems are more strongly convex than the whole."""
@@ -234,6 +240,8 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
         return state.weights + kappa / (kappa + lam) * (state.center - state.previous_center)
 
     def _kappa(self, problem: Problem, lam: float, lipschitz: float) -> float:
+        if self.kappa == "lam":
+            return lam
         if self.kappa is not None:
             return self.kappa
         if lam == 0:

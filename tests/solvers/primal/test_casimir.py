@@ -310,3 +310,10 @@ def test_outer_rate(bound: Callable[..., float], schedule: str, lam: float, smoo
     bounds = [bound(k, excess[0], mu * range_, root, kappa, attributes * 2 * t**2) for k in range(len(excess))]
     assert all(value <= limit for value, limit in zip(excess[1:], bounds[1:], strict=True))
     assert bounds[-1] < excess[0], "too few iterations for the bound to say anything"
+
+
+def test_kappa_of_the_paper_is_lam() -> None:
+    runs = [CasimirSVRG(kappa=kappa).solve(small_problem(), lam=0.2, passes=3) for kappa in ("lam", 0.2)]
+    assert torch.equal(runs[0].weights, runs[1].weights)
+    with pytest.raises(ValueError, match="kappa='lam' needs lam > 0"):
+        CasimirSVRG(kappa="lam").solve(small_problem(), lam=0.0)
