@@ -313,7 +313,7 @@ def test_outer_rate(bound: Callable[..., float], schedule: str, lam: float, smoo
 
 
 def test_kappa_of_the_paper_is_lam() -> None:
-    runs = [CasimirSVRG(kappa=kappa).solve(small_problem(), lam=0.2, passes=3) for kappa in ("lam", 0.2)]
+    runs = [CasimirSVRG(kappa=kappa).solve(random_problem(), lam=0.2, passes=3) for kappa in ("lam", 0.2)]
     assert torch.equal(runs[0].weights, runs[1].weights)
     with pytest.raises(ValueError, match="kappa='lam' needs lam > 0"):
-        CasimirSVRG(kappa="lam").solve(small_problem(), lam=0.0)
+        CasimirSVRG(kappa="lam").solve(random_problem(), lam=0.0)
