@@ -2,19 +2,23 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from structsmooth.history import Row
+from structsmooth.history import History, Row
 from structsmooth.problems.base import FullPass, Problem
+from structsmooth.problems.linear.base import LinearProblem
+from structsmooth.problems.linear.difference import DifferenceProblem
 from structsmooth.settings import PositiveInt
 from structsmooth.solvers.base import Solver
-from structsmooth.solvers.bcfw import BCFW
-from structsmooth.solvers.dual.proximal import ProximalBCFW
+from structsmooth.solvers.bcfw import BCFW, BCFWState
+from structsmooth.solvers.dual.proximal import ProximalBCFW, ProximalBCFWState
 from structsmooth.solvers.primal.gradient import GradientSolver, first_weights
-from structsmooth.solvers.sdca import ProximalSDCA
+from structsmooth.solvers.sdca import ProximalSDCA, ProximalSDCAState
 from structsmooth.solvers.state import PassMemo, State, Status, empty
 
 
@@ -22,7 +26,9 @@ from structsmooth.solvers.state import PassMemo, State, Status, empty
 class ConvexConcaveState(State):
     """After iteration k: ``weights`` is w_k."""
 
-    inner: State | None = None  # of the inner solver on convex problem k, where the next one may begin with it
+    inner: State | None = None  # of the inner solver on convex problem k, if problem k + 1 begins with it
+    labels: Tensor = field(default_factory=empty)  # of convex problem k, if the inner solver is BCFW
+    unfinished: bool = False  # whether problem k + 1 is the same, since w_k is w_{k-1}
     objective: float = math.inf  # F(w_k)
     convex_gap: float | None = None  # duality gap of convex problem k at the weights that were found
     bound_decrease: float | None = None  # F(w_{k-1}) less the lower bound on convex problem k
@@ -67,8 +73,9 @@ class ConvexConcave(Solver[ConvexConcaveState]):
     to the tolerance, and the run ends. There is no bound on F itself, which may have many such points: which one is
     found depends on the start.
 
-    Solvers of the dual and :class:`~structsmooth.ProximalSDCA` start from the dual point of the convex problem before,
-    other solvers from w_{k-1}. If all labels are known, there is one convex problem, which is solved to the end.
+    ``BCFW`` and ``ProximalBCFW`` start from the dual point of the convex problem before, except that examples whose
+    completed labels have changed begin anew; ``ProximalSDCA`` starts from tangents at w_{k-1}, and other primal solvers
+    from w_{k-1}. If all labels are known, there is one convex problem, which is solved to the end.
 
     Args:
         inner: solver of the convex problems: ``ProximalBCFW`` or ``BCFW`` for hinges, ``ProximalSDCA`` for likelihoods,
@@ -134,24 +141,27 @@ class ConvexConcave(Solver[ConvexConcaveState]):
         """One iteration: passes of the inner solver on the convex problem at the weights."""
         convex = problem.linearize(state.weights)
         calls, before = problem.oracle_calls, convex.oracle_calls
-        passes, seed, begin = min(self.inner_passes, budget), int(rng.integers(2**31)), self._begin(state)
-        result = self.inner.solve(convex, lam=lam, passes=passes, seed=seed, start=begin)
+        passes, seed = min(self.inner_passes, budget), int(rng.integers(2**31))
+        begin = self._begin(problem, convex, lam, state)
+        done = begin["resume"][0].passes if "resume" in begin else 0
+        result = self.inner.solve(convex, lam=lam, passes=done + passes, seed=seed, **begin)
         problem.oracle_calls = calls + convex.oracle_calls - before
         if result.status is Status.INTERRUPTED:
             raise KeyboardInterrupt
-        made = max(result.state.passes, 1)
-        new = replace(state, passes=state.passes + made, convex_gap=result.row.gap, bound_decrease=None)
-        if isinstance(self.inner, _WARM):
-            new.inner = replace(result.state, best=empty(), memo=PassMemo())
+        made = max(result.state.passes - done, 1)
+        new = replace(state, passes=state.passes + made, inner=None, convex_gap=result.row.gap, bound_decrease=None)
         if result.row.dual is not None:
             new.bound_decrease = state.objective - result.row.dual
         candidate = replace(new, weights=result.weights)
         full = self.evaluate(problem, lam, candidate)
         candidate.observe(full, lam)
-        # If the convex problem is not solved well enough, the next iteration goes on with the same one.
-        accepted = candidate if candidate.objective <= state.objective else new
-        accepted.memo = PassMemo(full) if accepted is candidate else PassMemo()
-        return accepted
+        new.unfinished = candidate.objective > state.objective  # then the next iteration goes on with the same problem
+        if isinstance(convex, LinearProblem) and isinstance(result.state, BCFWState):
+            candidate.inner, candidate.labels = replace(result.state, best=empty(), memo=PassMemo()), _labels(convex)
+        if new.unfinished:
+            new.inner = replace(result.state, best=state.weights, memo=PassMemo())
+            return replace(new, memo=PassMemo())
+        return replace(candidate, unfinished=False, memo=PassMemo(full))
 
     def converged(self, state: ConvexConcaveState, row: Row) -> bool:
         """Whether an exact solution of the last convex problem would have gained no more than the tolerance."""
@@ -163,15 +173,50 @@ class ConvexConcave(Solver[ConvexConcaveState]):
         found = {"convex_gap": state.convex_gap, "bound_decrease": state.bound_decrease}
         return {name: value for name, value in found.items() if value is not None}
 
-    def _begin(self, state: ConvexConcaveState) -> Any:
-        """What the inner solver starts from."""
-        if isinstance(self.inner, _WARM):
-            return state.inner
-        return state.weights if isinstance(self.inner, GradientSolver) else None
+    def _begin(self, problem: Problem, convex: Problem, lam: float, state: ConvexConcaveState) -> dict[str, Any]:
+        """Where the inner solver starts, as arguments of its ``solve``."""
+        if state.unfinished and state.inner is not None:
+            last, best = state.inner, state.objective
+            return {"resume": (last, History([Row(last.passes, last.oracle_calls, last.seconds, best, last.dual)]))}
+        if isinstance(self.inner, BCFW) and isinstance(convex, LinearProblem):
+            kept = _kept(convex, state.inner, state.labels) if isinstance(state.inner, BCFWState) else None
+            if not isinstance(self.inner, ProximalBCFW):
+                return {"start": kept}
+            # Its statistics may be far from the weights at λ, but not at λ + κ around the last weights.
+            begun = self.inner.first_state(convex, lam, kept, 0)
+            assert isinstance(begun, ProximalBCFWState)
+            begun = replace(begun, weights=state.weights, center=state.weights)
+            return {"resume": (begun, History([Row(0, 0, 0.0, state.objective)]))}
+        if isinstance(self.inner, ProximalSDCA) and isinstance(problem, DifferenceProblem):
+            statistics = problem.agreeing_statistics(state.weights)
+            return {"start": ProximalSDCAState(state.weights, statistics=statistics)}
+        return {"start": state.weights if isinstance(self.inner, GradientSolver | ProximalSDCA) else None}
 
 
-# Solvers whose states are points of the dual of problems with any labels.
-_WARM = (BCFW, ProximalSDCA)
+def _labels(problem: LinearProblem) -> Tensor:
+    """The labels of all blocks, end to end."""
+    return problem.label_sets(1)[0]
+
+
+def _kept(problem: LinearProblem, state: BCFWState, labels: Tensor) -> BCFWState:
+    """The state for a problem with other labels: blocks whose labels have changed begin with their labels.
+
+    The statistics of the others would still be feasible there. But weights are sums over the statistics less the
+    labels, divided by λ, and those of different outputs do not cancel.
+    """
+    sizes, capacity = torch.tensor(problem.atom_offsets).diff(), state.alphas.shape[1]
+    atoms, alphas, _ = problem.label_sets(capacity)
+    own = torch.arange(len(sizes)).repeat_interleave(sizes)
+    changed = torch.zeros(len(sizes), dtype=torch.bool)
+    changed[own[_labels(problem) != labels]] = True
+    statistics = problem.with_labels(state.statistics, changed)
+    kept = replace(state, statistics=statistics, stamps=state.stamps[:0])
+    if not capacity:
+        return kept
+    outputs = torch.where(changed.repeat_interleave(sizes * capacity), atoms, state.outputs)
+    return replace(kept, outputs=outputs, alphas=torch.where(changed[:, None], alphas, state.alphas))
+
+
 _PREFIX = "inner."
 
 

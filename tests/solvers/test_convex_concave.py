@@ -195,10 +195,23 @@ def test_states_survive_files(inner: Solver[Any], kind: str) -> None:
 def test_dual_points_are_kept_from_problem_to_problem() -> None:
     """A solver that began anew each time would need more passes."""
     problem = chains("hinge", 3)
-    warm = ConvexConcave(inner=ProximalBCFW(gap_tolerance=1e-6), inner_passes=1000).solve(problem, lam=LAM, passes=3000)
-    w = warm.history
-    first = ProximalBCFW(gap_tolerance=1e-6).solve(problem.linearize(warm.weights), lam=LAM, passes=1000)
-    assert w[-1].passes - w[-2].passes < first.row.passes
+    inner = ProximalBCFW(gap_tolerance=1e-6)
+    warm = ConvexConcave(inner=inner, inner_passes=1000).solve(problem, lam=LAM, passes=3000)
+    first = inner.solve(problem.linearize(warm.weights), lam=LAM, passes=1000)
+    assert warm.history[-1].passes - warm.history[-2].passes < first.row.passes
+
+
+@every_kind
+def test_an_unfinished_convex_problem_is_continued(kind: str) -> None:
+    """With a single pass for each, many iterations find nothing better, and still the run gets to the end."""
+    problem = chains(kind, 1)
+    short = ConvexConcave(inner=EXACT[kind][0], inner_passes=1, gap_tolerance=1e-3)
+    result = short.solve(problem, lam=LAM, passes=2000, start=gaussian(problem, 1))
+    objectives = result.history.column("objective")
+    assert result.status is Status.CONVERGED
+    assert any(after == before for before, after in pairwise(objectives[:-1]))
+    long = replace(short, inner_passes=200).solve(problem, lam=LAM, passes=20000, start=gaussian(problem, 1))
+    assert result.row.objective < 1.05 * long.row.objective
 
 
 def hidden_boundaries(n: int = 60) -> tuple[DenseChainProblem, Tensor, Tensor]:

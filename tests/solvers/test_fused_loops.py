@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from small_parsers import labelled_problem, pair_problem, row_problem
-from small_problems import random_dense_problem, random_problem, random_weights
+from small_problems import partial_problem, random_dense_problem, random_problem, random_weights
 from solver_cases import crf
 from torch import Tensor
 from torch.testing import assert_close
@@ -29,7 +29,7 @@ from structsmooth import (
     ProgramProblem,
     WeightedHamming,
 )
-from structsmooth.problems import ShiftedProblem, TiltedProblem
+from structsmooth.problems import DifferenceProblem, ShiftedProblem, TiltedProblem
 from structsmooth.problems.affine import flat
 from structsmooth.problems.linear.chain.problem import ChainProblem
 from structsmooth.solvers import Cache, DualIterate, sdca, sgd, svrg
@@ -56,6 +56,11 @@ PROBLEMS: dict[type, list[Callable[[], Problem]]] = {
         crf,
     ],
     ShiftedProblem: [lambda: ShiftedProblem(random_problem(), 0.3 * random_weights(random_problem()))],
+    # Numbers as features of all tokens: labels that cost nothing would tie where there are none.
+    DifferenceProblem: [
+        lambda: partial_problem(random_dense_problem(), 1),
+        lambda: weighted(partial_problem(random_dense_problem(cost=None), 1)),
+    ],
     TiltedProblem: [lambda: TiltedProblem(random_problem(), 0.3 * random_weights(random_problem()), 0.7)],
     ProgramProblem: [pair_problem, row_problem, labelled_problem],
 }

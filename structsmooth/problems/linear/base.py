@@ -222,10 +222,15 @@ class LinearProblem(AffineProblem):
         return self._shared(torch.stack(margins))
 
     @all_reduced(rows)
-    def best_statistics(self, w: Tensor) -> Tensor:
-        """Statistics of all blocks that the max oracle gives at ``w``: [size]."""
-        responses = (self.call(self.augmented(w, block), block) for block in range(self.blocks))
+    def best_statistics(self, w: Tensor, smoother: Smoother = Max()) -> Tensor:  # noqa: B008 - immutable
+        """Statistics of all blocks that the max oracle, or a smoothed one, gives at ``w``: [size]."""
+        responses = (self.call(self.augmented(w, block), block, smoother) for block in range(self.blocks))
         return torch.cat([flat(response.statistics) for response in responses])
+
+    def with_labels(self, statistics: Tensor, changed: Tensor) -> Tensor:
+        """Statistics with those of the labels in the blocks that have changed, bool [blocks]: [size]."""
+        sizes = torch.tensor(self.part_offsets).diff()
+        return torch.where(changed.repeat_interleave(sizes), self.label_statistics(), self.unpacked(statistics))
 
     def label_sets(self, capacity: int) -> tuple[Tensor, Tensor, Tensor]:
         """Active sets of the labels alone, with empty caches: atoms [Σ m_i · capacity], weights and stamps.

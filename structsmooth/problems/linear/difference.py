@@ -118,6 +118,14 @@ class DifferenceProblem(DerivedProblem):
             tangent = self.agreeing.full_pass(w, self.smoother, with_statistics=False)
         return TiltedProblem(self.problem, -tangent.gradient, float(tangent.gradient @ w) - tangent.smoothed_loss)
 
+    def agreeing_statistics(self, w: Tensor) -> Tensor:
+        """Statistics of all examples among the outputs that agree with the labels, under the smoother: [size]."""
+        agreeing = self.agreeing
+        assert isinstance(agreeing, LinearProblem)
+        with self._counted():
+            statistics: Tensor = agreeing.best_statistics(w, self.smoother)
+        return statistics
+
     @contextmanager
     def _counted(self) -> Iterator[None]:
         """Count the oracle calls of both problems."""

@@ -75,25 +75,19 @@ class ProximalSDCA(SmoothingSolver[ProximalSDCAState]):
     def first_state(self, problem: Problem, lam: float, start: Any, seed: int) -> ProximalSDCAState:
         """The given weights as z_0 and the planes of the labels, with μ and κ from a few examples.
 
-        Or the weights and the planes of a state, of a problem whose losses are the same up to labels and tilts.
+        Of a state, weights and statistics are those to begin with.
         """
-        linear = _linear(problem)
-        if isinstance(start, ProximalSDCAState):
-            statistics = linear.unpacked(start.statistics)
-            plane = _slope(problem) - linear.dual_weights(statistics, 1.0)
-            state = replace(start, statistics=statistics, plane=plane, center=start.weights, passes=0, dual=None)
-            return _with_bound(
-                replace(state, oracle_calls=0, seconds=0.0, dual_gradient=empty(), dual_cost=0.0), problem, lam
-            )
-        weights = first_weights(problem, start)
-        few = estimate_loss_scale(problem, weights, seed, batch_size=1)
+        linear, given = _linear(problem), isinstance(start, ProximalSDCAState)
+        weights = first_weights(problem, start.weights if given else start)
+        few = estimate_loss_scale(linear, weights, seed, batch_size=1)  # of a few, a tilt may lower the loss below 0
+        plane = _slope(problem)
         state = ProximalSDCAState(
             weights,
             mu=self.mu or _SMOOTHED * few.loss or _SMOOTHED,
             kappa=self.kappa or max(lam, _HELD / (problem.n * few.polyak_step_size)),
-            statistics=linear.label_statistics(),
+            statistics=linear.unpacked(start.statistics) if given else linear.label_statistics(),
             smoothing_offset=weights.new_zeros(linear.blocks),
-            plane=_slope(problem),
+            plane=plane - linear.dual_weights(start.statistics, 1.0) if given else plane,
             center=weights,
         )
         return _with_bound(state, problem, lam)

@@ -27,15 +27,27 @@ def _add_parts_atomically(first, length, data, node, edge, factor, out):
     add_label_parts_atomically(length, node, edge, factor, transition_scale, out)
 
 
+@compiled
+def _subtract_agreeing(i, length, data, weights, scale, smoothing, work, node, edge):
+    """Statistics minus those among the outputs that agree with the labels, whose wrong ones cost -inf in ``data``."""
+    potentials(i, data, weights, scale, work.unary, work.transition)
+    smoothed_max(work.transition, length, smoothing, work)
+    node[:length] -= work.node[:length]
+    edge -= work.edge[0]
+
+
 @entry_point
-def sgd_epoch(order, data, weights, total, smoothing, lam, steps, shares):
+def sgd_epoch(order, data, agreeing, weights, total, smoothing, lam, steps, shares):
     """Stochastic (sub)gradient steps w <- (1 - steps[t] lam) w - steps[t] n share B^T(statistics - labels), in place.
 
+    For partial labels ``agreeing`` are data for the outputs that agree with them, whose statistics take the place of
+    those of the labels; else None.
     ``total`` (zero on entry) becomes the sum of shares[t] times the iterate after step t. The weights are kept as
     scale * v, so that shrinking is free; ``total`` is corrected by what each step adds to v.
     """
     _, sentence_offsets, labels, _, _, of_examples, _ = data
     work, n = workspace(data, weights.shape[1], smoothing[1]), of_examples.shape[0]
+    among = workspace(data, weights.shape[1], smoothing[1])
     scale, weight = 1.0, 0.0
     for step in range(order.shape[0]):
         i = order[step]
@@ -43,7 +55,10 @@ def sgd_epoch(order, data, weights, total, smoothing, lam, steps, shares):
         length = sentence_offsets[i + 1] - first
         potentials(i, data, weights, scale, work.unary, work.transition)
         smoothed_max(work.transition, length, smoothing, work)
-        subtract_labels(first, length, labels, work.node, work.edge[0])
+        if agreeing is None:
+            subtract_labels(first, length, labels, work.node, work.edge[0])
+        else:
+            _subtract_agreeing(i, length, agreeing, weights, scale, smoothing, among, work.node, work.edge[0])
         scale *= 1.0 - steps[step] * lam
         if abs(scale) < 1e-3:  # smaller scales would cost the total its digits
             total[:] += weight * weights

@@ -11,6 +11,7 @@ from structsmooth.compiled.threads import on_threads
 from structsmooth.problems.linear.arrays import checked
 from structsmooth.problems.linear.chain.data import ChainData, smoothing
 from structsmooth.problems.linear.chain.problem import ChainProblem
+from structsmooth.problems.linear.difference import DifferenceProblem
 from structsmooth.smoothing import Smoother
 from structsmooth.solvers.sgd.steps import epoch
 
@@ -47,8 +48,38 @@ def _(
     if threads > 1:
         _on_threads(data, w, total, order, *steps, lam=float(lam), smoother=smoother, threads=threads)
         return w, total
-    iterate = (data.arrays, data.matrix(w), data.matrix(total), smoothing(smoother))
+    iterate = (data.arrays, None, data.matrix(w), data.matrix(total), smoothing(smoother))
     compiled_chain.sgd_epoch(order.numpy(), *iterate, float(lam), *(rate.numpy() for rate in steps))
+    return w, total
+
+
+@epoch.register
+def _(
+    problem: DifferenceProblem,
+    w: Tensor,
+    order: Tensor,
+    *,
+    step_sizes: Tensor,
+    lam: float,
+    smoother: Smoother,
+    shares: Tensor,
+    threads: int = 1,
+) -> tuple[Tensor, Tensor]:
+    """The steps of the plain loop on partial labels of chains, compiled for steps of one example."""
+    both = (problem.problem, problem.agreeing)
+    chains = [own.data for own in both if isinstance(own, ChainProblem)]
+    if len(chains) < 2 or order.shape[1] > 1 or threads > 1:
+        settings = {"step_sizes": step_sizes, "lam": lam, "smoother": smoother, "shares": shares, "threads": threads}
+        return epoch.dispatch(object)(problem, w, order, **settings)
+    from structsmooth.solvers.sgd import compiled_chain
+
+    data, agreeing = chains
+    order, w = data.checked_order(order)[:, 0], data.checked_vector("w", w).clone()
+    total, rates = torch.zeros_like(w), {"step_sizes": step_sizes, "shares": shares}
+    steps = [checked(name, rate, torch.float64, len(order)) for name, rate in rates.items()]
+    iterate = (data.arrays, agreeing.arrays, data.matrix(w), data.matrix(total), smoothing(smoother))
+    compiled_chain.sgd_epoch(order.numpy(), *iterate, float(lam), *(rate.numpy() for rate in steps))
+    problem.oracle_calls += 2 * len(order)
     return w, total
 
 
@@ -79,7 +110,8 @@ def _on_threads(
         examples, sizes, weights = (tensor[begin:end] for tensor in (order, step_sizes, shares))
         scales = shrink[begin:end].cumprod(0)
         if abs(float(scales[-1])) < _LEAST_SCALE:  # a single step
-            compiled_chain.sgd_epoch(examples.numpy(), *iterate, lam, sizes.numpy(), weights.numpy())
+            arrays, *others = iterate
+            compiled_chain.sgd_epoch(examples.numpy(), arrays, None, *others, lam, sizes.numpy(), weights.numpy())
             continue
         remaining = (weights * scales).flip(0).cumsum(0).flip(0)
         total.add_(w, alpha=float(remaining[0]))

@@ -266,9 +266,9 @@ class ChainProblem(LinearProblem):
         return self._block_values(compiled_dual.block_margins, w, statistics)
 
     @all_reduced(rows)
-    def best_statistics(self, w: Tensor) -> Tensor:
-        """Statistics of all examples that the max oracle gives at ``w``: [size], compiled."""
-        full = self.full_pass(w, Max())
+    def best_statistics(self, w: Tensor, smoother: Smoother = Max()) -> Tensor:  # noqa: B008 - immutable
+        """Statistics of all examples that the max oracle, or a smoothed one, gives at ``w``: [size], compiled."""
+        full = self.full_pass(w, smoother)
         assert isinstance(full, ChainPass)
         pieces = zip(full.node.split(self.sequences.lengths.tolist()), full.edge, strict=True)
         return torch.cat([part for piece in pieces for part in piece]).view(-1)
