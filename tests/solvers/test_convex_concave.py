@@ -201,11 +201,10 @@ def test_dual_points_are_kept_from_problem_to_problem() -> None:
     assert warm.history[-1].passes - warm.history[-2].passes < first.row.passes
 
 
-@every_kind
-def test_an_unfinished_convex_problem_is_continued(kind: str) -> None:
+def test_an_unfinished_convex_problem_is_continued() -> None:
     """With a single pass for each, many iterations find nothing better, and still the run gets to the end."""
-    problem = chains(kind, 1)
-    short = ConvexConcave(inner=EXACT[kind][0], inner_passes=1, gap_tolerance=1e-3)
+    problem = chains("hinge", 1)
+    short = ConvexConcave(inner=EXACT["hinge"][0], inner_passes=1, gap_tolerance=1e-3)
     result = short.solve(problem, lam=LAM, passes=2000, start=gaussian(problem, 1))
     objectives = result.history.column("objective")
     assert result.status is Status.CONVERGED
