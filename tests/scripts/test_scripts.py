@@ -102,6 +102,16 @@ def test_compare_decisions_has_every_loss(capsys, monkeypatch):
     assert all(0 <= float(row["regret, %"].split()[0]) < 60 for row in found)
 
 
+def test_compare_targets_has_every_setting(data, capsys):
+    arguments = ["--train", data, "--test", data, "--epochs", "6", "--labelled", "0.2", "--seeds", "2"]
+    assert load("compare_targets").main(arguments) == 0
+    found = {row["targets"]: float(row["F1, %"].split()[0]) for row in rows(capsys.readouterr().out)}
+    assert len(found) == 11
+    assert {name.split(":")[0] for name in found} == {"labels", "annotators", "teacher"}
+    assert found["labels: gold"] == 100.0
+    assert found["annotators: majority"] >= 50.0
+
+
 def test_benchmark_soft_certifies_every_run(tmp_path, capsys):
     generator = np.random.default_rng(0)
     x = generator.normal(size=(30, 4))
