@@ -1,16 +1,23 @@
 """Ready score modules."""
 
-from structsmooth.models.backbones import AlexNetConv4, Backbone, SqueezeNetFire9, crop_boxes
-from structsmooth.models.bilstm import BiLSTMTagger
-from structsmooth.models.heads import BiaffineParser, MatchingHead, SegmentHead, SpanHead, TaggingHead
-from structsmooth.models.localization import (
-    AlexNetConv4ELU,
-    AlexNetConv4Linear,
-    BoxELU,
-    BoxLinear,
-    BoxScore,
-    collate_boxes,
-)
+from typing import TYPE_CHECKING
+
+from structsmooth.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from structsmooth.models.backbones import AlexNetConv4, Backbone, SqueezeNetFire9, crop_boxes
+    from structsmooth.models.bilstm import BiLSTMTagger
+    from structsmooth.models.heads import BiaffineParser, MatchingHead, SegmentHead, SpanHead, TaggingHead
+    from structsmooth.models.localization import (
+        AlexNetConv4ELU,
+        AlexNetConv4Linear,
+        BoxELU,
+        BoxLinear,
+        BoxScore,
+        collate_boxes,
+    )
+else:
+    __getattr__, __dir__ = lazy_names(__name__)
 
 __all__ = [
     "AlexNetConv4",

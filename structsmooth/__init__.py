@@ -1,8 +1,8 @@
 """Deep structured prediction by smoothed inference: structures, losses, problems and solvers for PyTorch."""
 
-from importlib import import_module
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from structsmooth.lazy import lazy_names
 
 # Names load when they are asked for, and torch with the first of them: the command line answers --help without it.
 if TYPE_CHECKING:
@@ -116,25 +116,7 @@ if TYPE_CHECKING:
     from structsmooth.tasks.trained import load, train
     from structsmooth.text.schemes import transition_mask
 else:
-    # Where public names are found, in this order.
-    _HOMES = (
-        "structures costs smoothing perturbation losses targets risk decisions sequences scores kernels problems "
-        "solvers history text.schemes tasks.trained"
-    )
-
-    def __getattr__(name: str) -> Any:
-        if name in __all__:
-            for home in _HOMES.split():
-                module = import_module(f"structsmooth.{home}")
-                if hasattr(module, name):
-                    return globals().setdefault(name, getattr(module, name))
-        elif not name.startswith("_") and find_spec(f"structsmooth.{name}"):
-            return import_module(f"structsmooth.{name}")
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-    def __dir__() -> list[str]:
-        return sorted({*globals(), *__all__})
-
+    __getattr__, __dir__ = lazy_names(__name__)
 
 __version__ = "0.2.0"
 

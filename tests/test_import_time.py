@@ -52,6 +52,12 @@ def test_a_command_loads_the_task_that_it_runs(arguments: list[str], tasks: set[
     assert {name for name in rooms if (ROOT / "tasks" / name.split(".")[2]).is_dir() and name.count(".") == 2} == tasks
 
 
+def test_a_command_loads_the_solver_and_the_structures_that_it_runs() -> None:
+    loaded = imported_by(called(["train", "ner", "--help"]))
+    assert {"structsmooth.solvers.dual.proximal", "structsmooth.structures.chain"} <= loaded
+    assert {"structsmooth.solvers.soft_bcfw", "structsmooth.structures.factor_graph"}.isdisjoint(loaded)
+
+
 def called(arguments: list[str]) -> str:
     """The code of a call of the program that ends it."""
     return f"""

@@ -15,6 +15,7 @@ LAYERS = [
         "structsmooth.data",
         "structsmooth.files",
         "structsmooth.kernels",
+        "structsmooth.lazy",
         "structsmooth.processes",
         "structsmooth.sequences",
         "structsmooth.settings",

@@ -11,7 +11,7 @@ from structsmooth import processes
 from structsmooth.experiments.folder import RunFolder
 from structsmooth.experiments.logs import RunLog
 from structsmooth.problems import Problem
-from structsmooth.solvers import SOLVERS, Result, Solver, State, Status, solver_settings
+from structsmooth.solvers import Result, Solver, State, Status, solver_name, solver_settings
 from structsmooth.solvers.checks import parse_lam
 from structsmooth.solvers.state import Callback
 
@@ -98,9 +98,3 @@ class Experiment:
         if whole and result.status is Status.INTERRUPTED:
             raise KeyboardInterrupt
         return result
-
-
-def solver_name(solver: Solver[Any]) -> str:
-    """The name of a solver on the command line, or that of its class if it has none."""
-    names = {cls: name for name, cls in SOLVERS.items()}
-    return names.get(type(solver), type(solver).__name__)

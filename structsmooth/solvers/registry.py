@@ -2,54 +2,62 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
+from importlib import import_module
 from types import MappingProxyType
 from typing import Any, get_origin, get_type_hints
 
 from structsmooth.settings import Allowed, given_type
 from structsmooth.solvers.base import Solver
-from structsmooth.solvers.baselines.cutting_plane import CuttingPlane
-from structsmooth.solvers.baselines.dlpw import DLPW
-from structsmooth.solvers.baselines.extragradient import Extragradient
-from structsmooth.solvers.baselines.frank_wolfe import FrankWolfe
-from structsmooth.solvers.baselines.n_slack import NSlackCuttingPlane
-from structsmooth.solvers.bcfw import BCFW
-from structsmooth.solvers.convex_concave import ConvexConcave
-from structsmooth.solvers.dual.cocoa import CoCoA
-from structsmooth.solvers.dual.excessive_gap import ExcessiveGap
-from structsmooth.solvers.dual.proximal import ProximalBCFW
-from structsmooth.solvers.exponentiated import ExponentiatedGradient
-from structsmooth.solvers.primal.adam import Adam
-from structsmooth.solvers.primal.casimir import CasimirSVRG
-from structsmooth.solvers.primal.incremental import IncrementalProxLinear
-from structsmooth.solvers.prox_linear import ProxLinear
-from structsmooth.solvers.sdca import ProximalSDCA
-from structsmooth.solvers.sgd import SGD
-from structsmooth.solvers.soft_bcfw import SoftBCFW
-from structsmooth.solvers.svrg import SVRG
 from structsmooth.spelling import suggestion
 
-SOLVERS: dict[str, type[Solver[Any]]] = {
-    "casimir-svrg": CasimirSVRG,
-    "bcfw": BCFW,
-    "proximal-bcfw": ProximalBCFW,
-    "proximal-sdca": ProximalSDCA,
-    "cocoa": CoCoA,
-    "soft-bcfw": SoftBCFW,
-    "dlpw": DLPW,
-    "frank-wolfe": FrankWolfe,
-    "cutting-plane": CuttingPlane,
-    "n-slack": NSlackCuttingPlane,
-    "excessive-gap": ExcessiveGap,
-    "exponentiated-gradient": ExponentiatedGradient,
-    "extragradient": Extragradient,
-    "svrg": SVRG,
-    "sgd": SGD,
-    "prox-linear": ProxLinear,
-    "incremental-prox-linear": IncrementalProxLinear,
-    "convex-concave": ConvexConcave,
-    "adam": Adam,
+# Where they are, below structsmooth.solvers.
+_HOMES = {
+    "casimir-svrg": "primal.casimir:CasimirSVRG",
+    "bcfw": "bcfw:BCFW",
+    "proximal-bcfw": "dual.proximal:ProximalBCFW",
+    "proximal-sdca": "sdca:ProximalSDCA",
+    "cocoa": "dual.cocoa:CoCoA",
+    "soft-bcfw": "soft_bcfw:SoftBCFW",
+    "dlpw": "baselines.dlpw:DLPW",
+    "frank-wolfe": "baselines.frank_wolfe:FrankWolfe",
+    "cutting-plane": "baselines.cutting_plane:CuttingPlane",
+    "n-slack": "baselines.n_slack:NSlackCuttingPlane",
+    "excessive-gap": "dual.excessive_gap:ExcessiveGap",
+    "exponentiated-gradient": "exponentiated:ExponentiatedGradient",
+    "extragradient": "baselines.extragradient:Extragradient",
+    "svrg": "svrg:SVRG",
+    "sgd": "sgd:SGD",
+    "prox-linear": "prox_linear.solver:ProxLinear",
+    "incremental-prox-linear": "primal.incremental:IncrementalProxLinear",
+    "convex-concave": "convex_concave:ConvexConcave",
+    "adam": "primal.adam:Adam",
 }
+
+
+class _Solvers(Mapping[str, type[Solver[Any]]]):
+    """Classes of solvers, each of which loads when it is asked for."""
+
+    def __getitem__(self, name: str) -> type[Solver[Any]]:
+        module, _, cls = _HOMES[name].partition(":")
+        found: type[Solver[Any]] = getattr(import_module(f"structsmooth.solvers.{module}"), cls)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_HOMES)
+
+    def __len__(self) -> int:
+        return len(_HOMES)
+
+
+SOLVERS: Mapping[str, type[Solver[Any]]] = _Solvers()
 """Solvers by the names that the command line has for them."""
+
+
+def solver_name(solver: Solver[Any]) -> str:
+    """The name of a solver on the command line, or that of its class if it has none."""
+    cls = type(solver)
+    home = f"{cls.__module__}:{cls.__name__}".removeprefix("structsmooth.solvers.")
+    return next((name for name, own in _HOMES.items() if own == home), cls.__name__)
 
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
@@ -131,9 +139,9 @@ def _inner_solvers(cls: type[Solver[Any]]) -> set[str]:
 
 def solver_text(solver: Solver[Any]) -> str:
     """What :func:`parse_solver` reads: the name, and the hyperparameters that differ from their defaults."""
-    names = {cls: name for name, cls in SOLVERS.items()}
-    if type(solver) not in names:
+    name = solver_name(solver)
+    if name not in SOLVERS:
         raise ValueError(f"the solver must be one of structsmooth.solvers.SOLVERS to be saved, got {solver}")
     changed = {f.name: getattr(solver, f.name) for f in fields(solver) if getattr(solver, f.name) != f.default}
     texts = {name: solver_text(own) if isinstance(own, Solver) else str(own).lower() for name, own in changed.items()}
-    return ":".join([names[type(solver)], *(f"{name}={text}" for name, text in texts.items())])
+    return ":".join([name, *(f"{option}={text}" for option, text in texts.items())])

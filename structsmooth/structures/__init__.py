@@ -1,42 +1,49 @@
 """Output spaces bound to potentials, and their inference oracles."""
 
-from structsmooth.structures.alignments import Alignment
-from structsmooth.structures.base import PartCosts, Structure, lengths_from_mask
+from typing import TYPE_CHECKING
+
+from structsmooth.lazy import lazy_names
 from structsmooth.structures.best_max_marginal_first import best_max_marginal_first
-from structsmooth.structures.candidates import BoxCandidates, Candidates
-from structsmooth.structures.chain import LinearChain
-from structsmooth.structures.constituents import Constituents
-from structsmooth.structures.deformable_tree import DeformableTree
-from structsmooth.structures.factor_graph import (
-    And,
-    AtLeastOne,
-    AtMostOne,
-    Automaton,
-    Budget,
-    Count,
-    Factor,
-    FactorGraph,
-    LocalPolytope,
-    Or,
-    Potts,
-    Relaxation,
-    Table,
-)
-from structsmooth.structures.graph_cut import BinaryGraph
-from structsmooth.structures.matching import Matching
-from structsmooth.structures.matching.assignment import linear_sum_assignment
-from structsmooth.structures.own_oracle import OracleSpace, from_oracle
-from structsmooth.structures.paths import PathGraph, Paths
-from structsmooth.structures.programs import DynamicProgram, Program, ProgramBuilder, cached_program
-from structsmooth.structures.projective_trees import ProjectiveTree
-from structsmooth.structures.search import SearchSpace
-from structsmooth.structures.segments import SemiMarkov
-from structsmooth.structures.slack import SlackRescaled
-from structsmooth.structures.spanning_tree import SpanningTree
-from structsmooth.structures.sparse_marginals import SparseSolution, sparse_map
-from structsmooth.structures.subsets import Subset
-from structsmooth.structures.subwindows import Subwindows
-from structsmooth.structures.tree import Tree
+
+if TYPE_CHECKING:
+    from structsmooth.structures.alignments import Alignment
+    from structsmooth.structures.base import PartCosts, Structure, lengths_from_mask
+    from structsmooth.structures.candidates import BoxCandidates, Candidates
+    from structsmooth.structures.chain import LinearChain
+    from structsmooth.structures.constituents import Constituents
+    from structsmooth.structures.deformable_tree import DeformableTree
+    from structsmooth.structures.factor_graph import (
+        And,
+        AtLeastOne,
+        AtMostOne,
+        Automaton,
+        Budget,
+        Count,
+        Factor,
+        FactorGraph,
+        LocalPolytope,
+        Or,
+        Potts,
+        Relaxation,
+        Table,
+    )
+    from structsmooth.structures.graph_cut import BinaryGraph
+    from structsmooth.structures.matching import Matching
+    from structsmooth.structures.matching.assignment import linear_sum_assignment
+    from structsmooth.structures.own_oracle import OracleSpace, from_oracle
+    from structsmooth.structures.paths import PathGraph, Paths
+    from structsmooth.structures.programs import DynamicProgram, Program, ProgramBuilder, cached_program
+    from structsmooth.structures.projective_trees import ProjectiveTree
+    from structsmooth.structures.search import SearchSpace
+    from structsmooth.structures.segments import SemiMarkov
+    from structsmooth.structures.slack import SlackRescaled
+    from structsmooth.structures.spanning_tree import SpanningTree
+    from structsmooth.structures.sparse_marginals import SparseSolution, sparse_map
+    from structsmooth.structures.subsets import Subset
+    from structsmooth.structures.subwindows import Subwindows
+    from structsmooth.structures.tree import Tree
+else:
+    __getattr__, __dir__ = lazy_names(__name__)
 
 __all__ = [
     "Alignment",

@@ -11,8 +11,8 @@ import torch
 from small_problems import random_problem
 
 from structsmooth import BCFW
-from structsmooth.experiments import Experiment, RunFolder, open_logs, solver_name
-from structsmooth.solvers import Progress, Solver, Stop
+from structsmooth.experiments import Experiment, RunFolder, open_logs
+from structsmooth.solvers import Progress, Solver, Stop, solver_name
 from structsmooth.solvers.state import Callback
 
 SOLVER = BCFW(gap_tolerance=0.0)

@@ -1,0 +1,33 @@
+"""Packages whose names load when they are asked for."""
+
+import ast
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+
+def lazy_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """``__getattr__`` and ``__dir__`` of a package that imports its names under ``if TYPE_CHECKING`` alone.
+
+    Its import statements stand there once, for editors and type checkers to read, and for this function: a name loads
+    its module when it is first asked for, and so does a module of the package. A name that is also that of a module
+    must be imported at once, since the module would take its place.
+    """
+    module = sys.modules[package]
+    assert module.__spec__ is not None
+    source: str = module.__spec__.loader.get_source(package)  # type: ignore[union-attr]
+    block = next(node for node in ast.parse(source).body if isinstance(node, ast.If))
+    imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
+    homes = {alias.name: str(node.module) for node in imports for alias in node.names}
+
+    def get(name: str) -> Any:
+        if name in homes:
+            setattr(module, name, getattr(import_module(homes[name]), name))
+            return getattr(module, name)
+        if not name.startswith("_") and find_spec(f"{package}.{name}"):
+            return import_module(f"{package}.{name}")
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+    return get, lambda: sorted({*vars(module), *homes})
