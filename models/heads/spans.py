@@ -25,6 +25,7 @@ class SpanHead(ScoreModule):
         differences.
 
     Example:
+        >>> import torch
         >>> spans = SpanHead(features=8, labels=3)(torch.randn(2, 6, 8))
         >>> spans.max()[1].shape
         torch.Size([2, 6, 6])

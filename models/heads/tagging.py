@@ -20,6 +20,7 @@ class TaggingHead(ScoreModule):
         tags: number S of tags.
 
     Example:
+        >>> import torch
         >>> chain = TaggingHead(features=8, tags=3)((torch.randn(2, 7, 8), torch.tensor([7, 4])))
         >>> chain.max()[1].shape
         torch.Size([2, 7])
