@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from structsmooth.solvers import (
         BCFW,
         DLPW,
+        LBFGS,
         SGD,
         SVRG,
         Adam,
@@ -125,6 +126,7 @@ __all__ = [
     "DLPW",
     "IMLE",
     "L2",
+    "LBFGS",
     "SGD",
     "SVRG",
     "Adam",

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from structsmooth import (
     BCFW,
+    LBFGS,
     SGD,
     SVRG,
     Adam,
@@ -128,6 +129,11 @@ def crf(seed: int = 2) -> SparseChainProblem:
     return SparseChainProblem(hinge.sequences, hinge.labels, hinge.features, hinge.states, None, Entropy(1.0))
 
 
+def crf_network() -> Problem:
+    """The likelihood under a network."""
+    return chain_problem(smoother=Entropy(1.0))
+
+
 class Sines(ScoreModule):
     """Candidates with scores sin⟨x_j, w⟩."""
 
@@ -186,6 +192,8 @@ CASES: dict[str, Case] = {
         ProxLinear(learning_rate=1.0, inner=SVRG(), accept="always", inner_passes=2), sines, 8
     ),
     "frank-wolfe": Case(FrankWolfe(gap_tolerance=0), passes=12),
+    "lbfgs": Case(LBFGS(gap_tolerance=0), crf, 12),
+    "lbfgs, network": Case(LBFGS(), crf_network, 12),
     "cutting-plane": Case(CuttingPlane(gap_tolerance=0), passes=12),
     "cutting-plane, few planes": Case(CuttingPlane(idle=1, gap_tolerance=0), passes=12),
     "n-slack": Case(NSlackCuttingPlane(gap_tolerance=0), passes=8),

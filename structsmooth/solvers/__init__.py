@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from structsmooth.solvers.baselines.dlpw import DLPW
     from structsmooth.solvers.baselines.extragradient import Extragradient
     from structsmooth.solvers.baselines.frank_wolfe import FrankWolfe
+    from structsmooth.solvers.baselines.lbfgs import LBFGS
     from structsmooth.solvers.baselines.n_slack import NSlackCuttingPlane
     from structsmooth.solvers.bcfw import BCFW
     from structsmooth.solvers.bcfw.active_set import Cache, DualIterate
@@ -38,6 +39,7 @@ else:
 __all__ = [
     "BCFW",
     "DLPW",
+    "LBFGS",
     "SGD",
     "SOLVERS",
     "SVRG",

@@ -25,6 +25,7 @@ _HOMES = {
     "excessive-gap": "dual.excessive_gap:ExcessiveGap",
     "exponentiated-gradient": "exponentiated:ExponentiatedGradient",
     "extragradient": "baselines.extragradient:Extragradient",
+    "lbfgs": "baselines.lbfgs:LBFGS",
     "svrg": "svrg:SVRG",
     "sgd": "sgd:SGD",
     "prox-linear": "prox_linear.solver:ProxLinear",

@@ -169,7 +169,7 @@ class State:
         """Learn from a full pass; nothing here. A state without a dual iterate improves its lower bound."""
 
     def charge(self, work: Work) -> None:
-        """PositiveInt work as the solver's."""
+        """Count work as the solver's."""
         self.oracle_calls += work.oracle_calls
         self.seconds += work.seconds
 

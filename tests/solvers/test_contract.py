@@ -37,12 +37,14 @@ from solver_cases import (
 
 from structsmooth import (
     BCFW,
+    LBFGS,
     SGD,
     SVRG,
     Adam,
     CasimirSVRG,
     ConvexConcave,
     CuttingPlane,
+    Entropy,
     ExcessiveGap,
     ExponentiatedGradient,
     Extragradient,
@@ -76,16 +78,25 @@ SOLVERS: list[type[Solver[Any]]] = [
     Adam,
     ProxLinear,
     IncrementalProxLinear,
+    LBFGS,
     *WITH_DUAL,
 ]
 STARTS_FROM_WEIGHTS = {name: case for name, case in CASES.items() if not isinstance(case.solver, WITH_DUAL)}
 # Solvers that search for the size of every step.
 STEPS_OF_ANY_SIZE = (
     CASES["proximal-sdca"].solver,
-    *(case.solver for case in CASES.values() if isinstance(case.solver, (*WITH_DUAL, ConvexConcave))),
+    *(case.solver for case in CASES.values() if isinstance(case.solver, (*WITH_DUAL, ConvexConcave, LBFGS))),
 )
 every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 every_solver = pytest.mark.parametrize("solver", SOLVERS, ids=lambda solver: solver.__name__)
+
+
+def problem_for(solver: type[Solver[Any]], features: int = FEATURES) -> SparseChainProblem:
+    """A problem that a solver takes: hinges, or a likelihood for the one of smooth losses."""
+    hinge = random_problem(LENGTHS, STATES, features, seed=2)
+    if solver is not LBFGS:
+        return hinge
+    return SparseChainProblem(hinge.sequences, hinge.labels, features, STATES, None, Entropy(1.0))
 
 
 def start_of(case: Case) -> Any:
@@ -132,7 +143,7 @@ class TestRuns:
         assert torch.equal(first.weights, again.weights)
         assert without_time(first.history) == without_time(again.history)
         assert torch.equal(first.weights, other.weights) == isinstance(
-            case.solver, FrankWolfe | CuttingPlane | ExcessiveGap | Extragradient
+            case.solver, FrankWolfe | CuttingPlane | ExcessiveGap | Extragradient | LBFGS
         )
 
     def test_resumes_as_if_unbroken(self, case: Case, tmp_path: Path) -> None:
@@ -231,9 +242,9 @@ class TestRuns:
         assert result.row.objective == pytest.approx(objective(problem, result.weights), rel=1e-12)
         assert result.row.objective == min(history.column("objective"))
         assert all((row.step_size is None) == (case.solver in STEPS_OF_ANY_SIZE) for row in history)
-        smooths = isinstance(case.solver, SVRG | CasimirSVRG | ProximalSDCA | ExcessiveGap) or makes_smoothed_models(
-            case.solver
-        )
+        smooths = isinstance(
+            case.solver, SVRG | CasimirSVRG | ProximalSDCA | ExcessiveGap | LBFGS
+        ) or makes_smoothed_models(case.solver)
         assert all((row.mu > 0) == smooths for row in history)
         linear = isinstance(problem, SparseChainProblem)
         assert all((row.dual is not None) == (row.gap is not None) == linear for row in history)
@@ -253,7 +264,7 @@ class TestRuns:
         monkeypatch.setattr(kind, "evaluate", counted)
         history = case.solver.solve(problem, lam=LAM, passes=case.passes).history
         assert len(evaluations) >= len(history)
-        if isinstance(case.solver, SVRG | CasimirSVRG | ProxLinear | ConvexConcave):
+        if isinstance(case.solver, SVRG | CasimirSVRG | ProxLinear | ConvexConcave | LBFGS):
             evaluations = []
         elif isinstance(case.solver, FrankWolfe | CuttingPlane):
             evaluations = evaluations[-1:]
@@ -498,8 +509,8 @@ def test_numbers_of_numpy_are_numbers(solver: type[Solver[Any]]) -> None:
     assert {name: type(value) for name, value in vars(solver(**given)).items()} == {
         name: type(value) for name, value in vars(solver(**plain)).items()
     }
-    own = solver(**plain).solve(small_problem(), lam=0.25, passes=2, seed=3)
-    same = solver(**given).solve(small_problem(), lam=np.float32(0.25), passes=np.int64(2), seed=np.int32(3))
+    own = solver(**plain).solve(problem_for(solver), lam=0.25, passes=2, seed=3)
+    same = solver(**given).solve(problem_for(solver), lam=np.float32(0.25), passes=np.int64(2), seed=np.int32(3))
     assert without_time(own.history) == without_time(same.history)
     assert torch.equal(own.weights, same.weights)
     json.dumps(same.state.split()[1])
@@ -524,12 +535,12 @@ def test_refuses_bad_arguments(
     solver: type[Solver[Any]], name: str, value: Any, error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
-        solver().solve(small_problem(), **{"lam": 1.0, name: value})
+        solver().solve(problem_for(solver), **{"lam": 1.0, name: value})
 
 
 @every_solver
 def test_refuses_a_start_of_another_problem_or_solver(solver: type[Solver[Any]]) -> None:
-    problem, other = small_problem(), random_problem()
+    problem, other = problem_for(solver), random_problem()
     if solver in DUAL:
         foreign: Any = solver().solve(other, lam=1, passes=1).state
         shapes = r"statistics must (have shape \(78,\), got \(84,\)|be of 5 sequences with 11 tokens)"
@@ -542,7 +553,10 @@ def test_refuses_a_start_of_another_problem_or_solver(solver: type[Solver[Any]])
         return
     else:
         foreign, message = torch.zeros(3), r"start must have shape \[dim\] = \(27,\), got \(3,\)"
-        wrong, kind = BCFW().solve(problem, lam=1, passes=1).state, "start must be a torch.Tensor, got BCFWState"
+        wrong, kind = (
+            BCFW().solve(small_problem(), lam=1, passes=1).state,
+            "start must be a torch.Tensor, got BCFWState",
+        )
     with pytest.raises(ValueError, match=message):
         solver().solve(problem, lam=1, start=foreign)
     with pytest.raises(TypeError, match=kind):
@@ -551,8 +565,8 @@ def test_refuses_a_start_of_another_problem_or_solver(solver: type[Solver[Any]])
 
 @every_solver
 def test_refuses_to_resume_from_another_run(solver: type[Solver[Any]]) -> None:
-    state, history = moments_of(solver(), small_problem(), passes=1)[-1]
-    other = random_problem(LENGTHS, STATES, FEATURES + 1)
+    state, history = moments_of(solver(), problem_for(solver), passes=1)[-1]
+    other = problem_for(solver, FEATURES + 1)
     with pytest.raises(ValueError, match=r"resume must hold weights of shape \[dim\] = \(30,\), got \(27,\)"):
         solver().solve(other, lam=LAM, passes=2, resume=(state, history))
     foreign = FrankWolfe if solver is BCFW else BCFW
@@ -561,7 +575,7 @@ def test_refuses_to_resume_from_another_run(solver: type[Solver[Any]]) -> None:
     ):
         foreign().solve(small_problem(), lam=LAM, passes=2, resume=(state, history))
     with pytest.raises(ValueError, match="resume must hold a history with a row at least, got an empty one"):
-        solver().solve(small_problem(), lam=LAM, passes=2, resume=(state, History()))
+        solver().solve(problem_for(solver), lam=LAM, passes=2, resume=(state, History()))
 
 
 @every_solver

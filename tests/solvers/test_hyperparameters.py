@@ -7,14 +7,14 @@ from typing import Any, get_type_hints
 
 import pytest
 from factor_graphs import random_problem as factor_graphs
-from solver_cases import LAM, small_problem
+from solver_cases import LAM, crf, small_problem
 
 from structsmooth.settings import Allowed
 from structsmooth.solvers import SOLVERS, Solver, parse_solver, solver_text
 from structsmooth.solvers.registry import is_solver
 
 # Problems of solvers that need another kind than chains.
-PROBLEMS = {"soft-bcfw": factor_graphs, "dlpw": factor_graphs}
+PROBLEMS = {"soft-bcfw": factor_graphs, "dlpw": factor_graphs, "lbfgs": crf}
 # Fields that name an oracle.
 ORACLES = {"smoothing"}
 
