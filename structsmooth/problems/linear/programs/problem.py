@@ -12,7 +12,6 @@ from structsmooth.problems.bounds import Bounds, checked_bounds
 from structsmooth.problems.linear.arrays import checked
 from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.problems.linear.blocks import OracleOutput, respond
-from structsmooth.problems.linear.programs.feature_map import SparseMap
 from structsmooth.problems.linear.programs.features import PartFeatures
 from structsmooth.problems.linear.programs.parts import ProgramParts
 from structsmooth.problems.linear.programs.structure import PartScores, spanning_scores, with_choices
@@ -82,7 +81,7 @@ class ProgramProblem(LinearProblem):
         self.n, self.dim = len(parts), features.features
         self.bounds = checked_bounds(bounds, self.start())
         self._outputs, self._ends = self._packed_outputs()
-        self.feature_map = SparseMap(parts, features)
+        self.feature_map = _SparseMap(parts, features)
         self._most = features.most
         self._check_labels()
 
@@ -245,3 +244,37 @@ class ProgramProblem(LinearProblem):
     def checked_statistics(self, statistics: Tensor) -> Tensor:
         """Statistics of all examples, float64 [parts]."""
         return checked("statistics", self.unpacked(statistics), torch.float64, len(self.part_labels))
+
+
+class _SparseMap:
+    """Scores of parts as sums of the weights of their features."""
+
+    def __init__(self, parts: ProgramParts, features: PartFeatures) -> None:
+        self.program_parts, self.features, self.most = parts, features, features.most
+        self._sums: Any = None
+
+    def scores(self, w: Tensor, block: int) -> Parts:
+        """Scores [P] of the parts of an example."""
+        from structsmooth.problems.linear.programs import compiled
+
+        own = self.program_parts.of(block)
+        scores = torch.empty(own.stop - own.start, dtype=torch.float64)
+        compiled.part_scores(self.features.arrays, self.most, own.start, w.detach().numpy(), scores.numpy())
+        return (scores,)
+
+    def add_adjoint(self, m: Parts, block: int, scale: float, w: Tensor) -> None:
+        """w += scale · B_iᵀm in place."""
+        from structsmooth.problems.linear.programs import compiled
+
+        begin, direction = self.program_parts.of(block).start, m[0].detach().contiguous().numpy()
+        compiled.add_adjoint(self.features.arrays, self.most, begin, direction, float(scale), w.numpy())
+
+    def squared_norm(self, m: Parts, block: int) -> float:
+        """‖B_iᵀm‖²."""
+        from structsmooth.problems.linear.programs import compiled
+
+        if self._sums is None:
+            self._sums = torch.zeros(self.features.features, dtype=torch.float64)
+        begin, direction = self.program_parts.of(block).start, m[0].detach().contiguous().numpy()
+        norm: float = compiled.norm_of_adjoint(self.features.arrays, self.most, begin, direction, self._sums.numpy())
+        return norm
