@@ -112,6 +112,13 @@ def test_compare_targets_has_every_setting(data, capsys):
     assert found["annotators: majority"] >= 50.0
 
 
+def test_benchmark_sparse_map_counts_calls(capsys):
+    assert load("benchmark_sparse_map").main(["--chains", "2", "--epochs", "1", "--mu", "0.1"]) == 0
+    found = rows(capsys.readouterr().out)
+    assert [row["parts"] for row in found] == ["all", "first"] * 4
+    assert all(int(row["calls"]) > int(row["outputs"]) >= 1 for row in found)
+
+
 def test_benchmark_soft_certifies_every_run(tmp_path, capsys):
     generator = np.random.default_rng(0)
     x = generator.normal(size=(30, 4))

@@ -1,0 +1,88 @@
+"""Calls of the max oracle that SparseMAP takes on chains of 50 positions, for scores of several kinds.
+
+The tagger of ``compare_targets`` is trained on the embedded sentences and scores stretches of 50 words of the test
+file; the other scores are normal. The table has medians over the chains: calls, outputs with weight, and calls if the
+search starts from the solution for scores that differ by a tenth of their scale; and milliseconds for each chain.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from scripts.compare_targets import Data, encode, fit
+from structsmooth import LinearChain, StructuralHinge, sparse_map
+from structsmooth.tasks import NER
+
+_LENGTH = 50
+Parts = Literal["all", "first"]
+
+
+def trained(count: int, epochs: int) -> LinearChain:
+    """Stretches of the test file as a CRF scores them."""
+    files = NER.default_files()
+    data, crf = Data.read(files["train"], files["test"]), StructuralHinge.crf()
+
+    def loss(chain: LinearChain, rows: Tensor, done: float) -> Tensor:
+        y = torch.nn.utils.rnn.pad_sequence([data.y[int(i)] for i in rows], batch_first=True)
+        return crf(chain, y)
+
+    tagger = fit(data, data.full, loss, torch.arange(len(data.y)), epochs, 0)
+    words = [word for sentence in NER().read(files["test"]) for word in sentence.words]
+    starts = range(0, len(words) - _LENGTH + 1, _LENGTH)
+    with torch.no_grad():
+        chains = tagger.forward([encode(words[i : i + _LENGTH], True) for i in starts][:count])
+    return chains.to(torch.float64)
+
+
+def normal(count: int, states: int, scale: float) -> LinearChain:
+    """Normal scores."""
+    generator = torch.Generator().manual_seed(0)
+    unary = scale * torch.randn(count, _LENGTH, states, generator=generator, dtype=torch.float64)
+    return LinearChain(unary, scale * torch.randn(states, states, generator=generator, dtype=torch.float64))
+
+
+def measure(chain: LinearChain, mu: float, parts: Parts) -> tuple[str, ...]:
+    """Cells of a row."""
+    start = time.process_time()
+    solution = sparse_map(chain, mu, parts)
+    seconds = time.process_time() - start
+    noise = torch.randn(chain.unary.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    near = chain.replace(chain.unary + 0.1 * chain.unary.std() * noise, chain.transition)
+    warm = sparse_map(chain, mu, parts, start=sparse_map(near, mu, parts).y)
+    outputs = (solution.weights > 0).sum(1)
+    numbers = (solution.oracle_calls.median(), outputs.median(), warm.oracle_calls.median())
+    return (*(str(int(number)) for number in numbers), f"{1000 * seconds / len(chain):.1f}")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the table."""
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument("--chains", type=int, default=32, help="number of chains (%(default)s)")
+    parser.add_argument("--epochs", type=int, default=6, help="of the tagger (%(default)s)")
+    parser.add_argument("--mu", type=float, nargs="+", default=[0.1, 0.3, 1.0], help="levels of smoothing (0.1 0.3 1)")
+    options = parser.parse_args(arguments)
+    tagger = trained(options.chains, options.epochs)
+    kinds = {
+        f"trained, {tagger.unary.shape[-1]} tags": tagger,
+        "normal, 3 tags": normal(options.chains, 3, 1.0),
+        "normal, 9 tags": normal(options.chains, 9, 1.0),
+        "normal times 3, 9 tags": normal(options.chains, 9, 3.0),
+    }
+    print("| scores | parts | μ | calls | outputs | calls from a start | ms |")
+    print("| --- | --- | ---: | ---: | ---: | ---: | ---: |")
+    for name, chain in kinds.items():
+        for parts in get_args(Parts):
+            for mu in options.mu:
+                print(f"| {' | '.join((name, parts, f'{mu:g}', *measure(chain, mu, parts)))} |", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
