@@ -122,7 +122,7 @@ def table(curves: dict[str, list[Point]]) -> str:
 
 def _likelihood(task: NER, path: str) -> SparseChainProblem:
     examples = task.read(path, "train")
-    hinges = task.fit(examples).problem(examples)
+    hinges = task.fit(examples).complete_problem(examples)
     return SparseChainProblem(hinges.sequences, hinges.labels, hinges.features, hinges.states, None, Entropy(1.0))
 
 

@@ -99,7 +99,7 @@ def measure(name: str, path: str, solver: str, cache: str | None = None) -> Poin
     times = [time.process_time()]
     examples = task.read(path)
     times.append(time.process_time())
-    problem = task.fit(examples).problem(examples)
+    problem = task.fit(examples).complete_problem(examples)
     times.append(time.process_time())
     del examples
     encoded = _memory()

@@ -4,6 +4,7 @@ import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 
@@ -133,7 +134,10 @@ def _chosen_solver(arguments: Sequence[str], task: type[Task]) -> str:
     """The solver that the arguments name, found before its flags are known, or else the solver of the task."""
     early = ArgumentParser("structsmooth train", add_help=False, allow_abbrev=False)
     early.add_argument("--solver", type=known_solver)
-    return early.parse_known_args(arguments)[0].solver or task.solver
+    if is_partial := any(f.name == "unknown" for f in fields(task)):
+        early.add_argument("--unknown")
+    found = early.parse_known_args(arguments)[0]
+    return found.solver or ("convex-concave" if is_partial and found.unknown else task.solver)
 
 
 def _task_list() -> str:

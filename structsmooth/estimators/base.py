@@ -26,6 +26,7 @@ from structsmooth.solvers import (
     SOLVERS,
     Adam,
     Certificate,
+    ConvexConcave,
     PrintProgress,
     ProximalBCFW,
     Result,
@@ -90,6 +91,7 @@ class SolvedEstimator(SolverParameters):
         start: State | None = None,
         validation: ValidationScores | None = None,
         sample_weight: Tensor | None = None,
+        until: Callback | None = None,
     ) -> Result:
         """Solve a problem by the solver that the parameters choose, and keep what is known of the solution.
 
@@ -100,6 +102,7 @@ class SolvedEstimator(SolverParameters):
             start: state of another run on the same problem, from which solvers start that can.
             validation: scores of held-out examples. Early stopping may end the run, and has the weights to keep.
             sample_weight: weights of the examples, [n], if they do not count alike.
+            until: a callback that ends the run, where the solver knows no gap.
         """
         solver = self._solver(default, hyperparameters or {})
         self._stream = None
@@ -107,14 +110,14 @@ class SolvedEstimator(SolverParameters):
             problem = problem.weighted(sample_weight)
         experiment = Experiment(solver, self._lam_rule, self.max_iter, self._seed())
         shown = [PrintProgress(self.max_iter, sys.stdout)] if self.verbose else []
-        callbacks: list[Callback] = [*([validation] if validation else []), *shown]
+        callbacks: list[Callback] = [*([validation] if validation else []), *shown, *([until] if until else [])]
         try:
             result = experiment.run(problem, measure=callbacks, start=_start(solver, start), whole=True)
         finally:
             for line in shown:
                 line.finish()
         misses_tolerance = result.status not in (Status.CONVERGED, Status.STOPPED) and solver.gap_tolerance > 0
-        if misses_tolerance and result.row.gap is not None:
+        if misses_tolerance and (result.row.gap is not None or isinstance(solver, ConvexConcave)):
             warnings.warn(f"{type(self).__name__}: {result.message}", ConvergenceWarning, stacklevel=3)
         best = validation.best if isinstance(validation, EarlyStopping) else result
         weights, row = best.weights, best.row

@@ -29,6 +29,21 @@ def check_sentences(
     """The sentences that have tokens and weight, their tags as Python's own strings and integers, and their weights.
 
     Raises:
+        ValueError: tags that are unknown, or what :func:`check_partial` refuses.
+    """
+    sentences, tags, weights = check_partial(X, y, sample_weight)
+    for number, own in enumerate(tags):
+        if None in own:
+            raise ValueError(f"sentence {number} has unknown tags: only fit takes None in the place of tags")
+    return sentences, tags, weights  # type: ignore[return-value]
+
+
+def check_partial(
+    X: Any, y: Any, sample_weight: ArrayLike | None = None
+) -> tuple[list[Any], list[list[Tag | None]], Tensor | None]:
+    """The same, with ``None`` for tags that are unknown.
+
+    Raises:
         ValueError: numbers of sentences, tokens or weights that differ, no token at all, or weights below zero.
     """
     sentences, tags = as_sentences(X), [_plain(own) for own in as_sentences(y)]
@@ -68,7 +83,7 @@ def stream_of(tagger: Any, sentences: Sequence[Any], classes: Sequence[Tag] | No
     return Tags.of([[name] for name in names], tagger.constraints), NumberRows.fit(sentences)
 
 
-def _plain(tags: Any) -> list[Tag]:
+def _plain(tags: Any) -> list[Tag | None]:
     if isinstance(tags, str):
         raise ValueError(f"the tags of a sentence must be a list, got {tags!r}")
     found: list[Any] = [tag.item() if isinstance(tag, np.generic | Tensor) else tag for tag in tags]

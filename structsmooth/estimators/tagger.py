@@ -16,15 +16,15 @@ from torch import Tensor
 from structsmooth.estimators import tagger_files
 from structsmooth.estimators.base import LastFit
 from structsmooth.estimators.outputs import Outputs
-from structsmooth.estimators.sentences import as_sentences, check_sentences, stream_of, strings
+from structsmooth.estimators.sentences import as_sentences, check_partial, check_sentences, stream_of, strings
 from structsmooth.estimators.tagger_weights import TaggerWeights
 from structsmooth.estimators.tokens import KernelSettings, Template, fit_features, length
-from structsmooth.estimators.validation import EarlyStopping, ValidationScores
+from structsmooth.estimators.validation import EarlyStopping, Plateau, ValidationScores
 from structsmooth.kernels import Kernel, KernelName
 from structsmooth.metrics import MatchCounts
-from structsmooth.problems import LinearProblem
+from structsmooth.problems import Problem
 from structsmooth.sequences import Sequences
-from structsmooth.solvers import Certificate
+from structsmooth.solvers import Certificate, ProximalBCFW
 from structsmooth.text.scores import entity_scores
 from structsmooth.text.tagger import HINGES, Constraints, Loss, Tag, Tagger, Tags, default_lam
 
@@ -41,6 +41,12 @@ class SequenceTagger(TaggerWeights):
 
     The objective is (1/n) Σ f_i(w) + (λ/2)‖w‖² over n sentences. Training stops when the duality gap is at most ``tol``
     times the objective, and warns if ``max_iter`` passes did not get there.
+
+    ``None`` in y is a tag that is unknown. Sentences then train by all taggings that agree with the other tags:
+    ``"crf"`` by their marginal likelihood, ``"hinge"`` by the best of them, and wrong tags cost where they are known.
+    Such an objective is not convex, and there is no gap. The solver for hinges is
+    :class:`~structsmooth.ConvexConcave`, which stops when its convex problem could be lowered by ``tol`` times the
+    objective at most; for likelihoods it is :class:`~structsmooth.SGD`, until a pass lowers the objective by less.
 
     Args:
         loss: ``"hinge"`` for the structural SVM with the number of wrong tags as cost; ``"crf"`` for the likelihood of
@@ -119,7 +125,7 @@ class SequenceTagger(TaggerWeights):
     def fit(
         self,
         X: Sequence[Any],
-        y: Sequence[Sequence[Tag]],
+        y: Sequence[Sequence[Tag | None]],
         X_dev: Sequence[Any] | None = None,
         y_dev: Sequence[Sequence[Tag]] | None = None,
         *,
@@ -129,7 +135,7 @@ class SequenceTagger(TaggerWeights):
 
         Args:
             X: sentences.
-            y: their tags.
+            y: their tags, ``None`` where they are unknown.
             X_dev: sentences to score after every pass, as ``validation_score`` in ``history_``. With
                 ``early_stopping``, they are the ones that choose the weights, and all of X trains.
             y_dev: their tags.
@@ -137,14 +143,14 @@ class SequenceTagger(TaggerWeights):
         """
         if (X_dev is None) != (y_dev is None):
             raise ValueError("X_dev and y_dev must be given both or not at all; weights go by name: sample_weight=...")
-        sentences, tags, weights = check_sentences(X, y, sample_weight)
+        sentences, tags, weights = check_partial(X, y, sample_weight)
         self.tags_, held_out = Tags.of(tags, self.constraints), None
         if X_dev is not None:
             held_out = check_sentences(X_dev, y_dev)[:2]
         elif self.early_stopping:
             split = {"test_size": self.validation_fraction, "random_state": self._seed()}
             part, rest = train_test_split(np.arange(len(tags)), **split)
-            held_out = [sentences[i] for i in rest], [tags[i] for i in rest]
+            held_out = check_sentences([sentences[i] for i in rest], [tags[i] for i in rest])[:2]
             sentences, tags = ([own[i] for i in part] for own in (sentences, tags))
             weights = None if weights is None else weights[torch.from_numpy(part)]
         kernel = self.kernel and KernelSettings(self.kernel, self.gamma, self.degree, self.landmarks, self._seed())
@@ -152,9 +158,15 @@ class SequenceTagger(TaggerWeights):
         labels = self.tags_.states(tags)
         data = (self.loss, sequences.lengths, labels, len(self.features_.names))
         start = self._last.start(*data) if self.warm_start and hasattr(self, "_last") else None
-        default = "proximal-bcfw" if self.loss in HINGES else "proximal-sdca"
         problem, validation = self._problem(sequences, labels), self._validation(*held_out) if held_out else None
-        result = self._solve(problem, default, start=start, validation=validation, sample_weight=weights)
+        settings: dict[str, Any] = {"start": start, "validation": validation, "sample_weight": weights}
+        default = "proximal-bcfw" if self.loss in HINGES else "proximal-sdca"
+        if problem.partial and self.loss in HINGES:
+            default, inner = "convex-concave", ProximalBCFW(gap_tolerance=self.tol / 2)
+            settings["hyperparameters"] = {"inner": inner}
+        elif problem.partial:
+            default, settings["until"] = "sgd", Plateau(self.tol) if self.solver == "auto" else None
+        result = self._solve(problem, default, **settings)
         if self.warm_start:
             self._last = LastFit(*data, result.state)
         return self
@@ -249,7 +261,7 @@ class SequenceTagger(TaggerWeights):
             return entity_scores(strings([gold]), strings([found])).overall
         return MatchCounts(sum(a == b for a, b in zip(gold, found, strict=True)), len(found), len(gold))
 
-    def _problem(self, sequences: Sequences, labels: Tensor) -> LinearProblem:
+    def _problem(self, sequences: Sequences, labels: Tensor) -> Problem:
         """The finite sum over sentences."""
         cost = None if self.class_weight is None else self.tags_.weighted_cost(self.class_weight, labels)
         return self._tagger.problem(sequences, labels, self.loss, cost, constrained=self.train_constrained)

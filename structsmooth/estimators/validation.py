@@ -32,6 +32,24 @@ class ValidationScores:
         progress.row.metrics["validation_score"] = self._score(progress.state.weights)
 
 
+class Plateau:
+    """A callback that ends a run when a pass lowers the objective by less than a part of it.
+
+    Args:
+        tolerance: the part.
+    """
+
+    def __init__(self, tolerance: float) -> None:
+        self._tolerance = tolerance
+
+    def __call__(self, progress: Progress[Any]) -> None:
+        """Compare the objective with that of the pass before."""
+        if len(progress.history) > 1:
+            before, now = (row.objective for row in progress.history[-2:])
+            if 0 <= before - now < self._tolerance * now:
+                raise Stop
+
+
 class EarlyStopping(ValidationScores):
     """Ends a run when the score has not risen for some passes.
 

@@ -28,7 +28,7 @@ class ConvexConcaveState(State):
 
     inner: State | None = None  # of the inner solver on convex problem k, if problem k + 1 begins with it
     labels: Tensor = field(default_factory=empty)  # of convex problem k, if the inner solver is BCFW
-    unfinished: bool = False  # whether problem k + 1 is the same, since w_k is w_{k-1}
+    unfinished: bool = False  # whether w_k is w_{k-1}, so that problem k + 1 is the same
     objective: float = math.inf  # F(w_k)
     convex_gap: float | None = None  # duality gap of convex problem k at the weights that were found
     bound_decrease: float | None = None  # F(w_{k-1}) less the lower bound on convex problem k
@@ -73,14 +73,15 @@ class ConvexConcave(Solver[ConvexConcaveState]):
     to the tolerance, and the run ends. There is no bound on F itself, which may have many such points: which one is
     found depends on the start.
 
-    ``BCFW`` and ``ProximalBCFW`` start from the dual point of the convex problem before, except that examples whose
-    completed labels have changed begin anew; ``ProximalSDCA`` starts from tangents at w_{k-1}, and other primal solvers
+    ``BCFW`` and ``ProximalBCFW`` go on from the convex problem before, except that examples whose completed labels have
+    changed begin anew; ``ProximalSDCA`` starts from tangents at w_{k-1}, and other primal solvers
     from w_{k-1}. If all labels are known, there is one convex problem, which is solved to the end.
 
     Args:
         inner: solver of the convex problems: ``ProximalBCFW`` or ``BCFW`` for hinges, ``ProximalSDCA`` for likelihoods,
             or any solver of smooth or smoothed losses.
-        inner_passes: limit on passes for each convex problem, if the inner solver does not converge before.
+        inner_passes: limit on passes for each convex problem, if the inner solver does not converge before. Few are
+            enough for ``ProximalBCFW``; ``ProximalSDCA``, which begins anew, needs ten or more.
 
     Reference:
         Yuille and Rangarajan (2003), "The concave-convex procedure"; Yu and Joachims (2009), "Learning structural SVMs
@@ -97,7 +98,7 @@ class ConvexConcave(Solver[ConvexConcaveState]):
     """
 
     inner: Solver[Any] = ProximalBCFW()  # noqa: RUF009 - immutable
-    inner_passes: PositiveInt = 10
+    inner_passes: PositiveInt = 3
 
     state_type = ConvexConcaveState
     counts_evaluations = True
@@ -157,7 +158,8 @@ class ConvexConcave(Solver[ConvexConcaveState]):
         candidate.observe(full, lam)
         new.unfinished = candidate.objective > state.objective  # then the next iteration goes on with the same problem
         if isinstance(convex, LinearProblem) and isinstance(result.state, BCFWState):
-            candidate.inner, candidate.labels = replace(result.state, best=empty(), memo=PassMemo()), _labels(convex)
+            candidate.inner = replace(result.state, best=result.weights, memo=PassMemo())
+            candidate.labels = _labels(convex)
         if new.unfinished:
             new.inner = replace(result.state, best=state.weights, memo=PassMemo())
             return replace(new, memo=PassMemo())
@@ -175,9 +177,14 @@ class ConvexConcave(Solver[ConvexConcaveState]):
 
     def _begin(self, problem: Problem, convex: Problem, lam: float, state: ConvexConcaveState) -> dict[str, Any]:
         """Where the inner solver starts, as arguments of its ``solve``."""
-        if state.unfinished and state.inner is not None:
+        same = state.unfinished or (
+            len(state.labels) and isinstance(convex, LinearProblem) and torch.equal(_labels(convex), state.labels)
+        )
+        if same and state.inner is not None:
             last, best = state.inner, state.objective
-            return {"resume": (last, History([Row(last.passes, last.oracle_calls, last.seconds, best, last.dual)]))}
+            gap = None if last.dual is None else best - last.dual
+            row = Row(last.passes, last.oracle_calls, last.seconds, best, last.dual, gap)
+            return {"resume": (last, History([row]))}
         if isinstance(self.inner, BCFW) and isinstance(convex, LinearProblem):
             kept = _kept(convex, state.inner, state.labels) if isinstance(state.inner, BCFWState) else None
             if not isinstance(self.inner, ProximalBCFW):

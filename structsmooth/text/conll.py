@@ -54,6 +54,7 @@ def read_corpus(
     tagged: bool = True,
     plain: bool = False,
     column: UniversalColumn | None = None,
+    unknown: str | None = None,
     share: Callable[[int], range] | None = None,
 ) -> Corpus:
     """The corpus of a file in columns, as in CoNLL-2003 (word, pos, chunk, tag) and CoNLL-2000 (word, pos, tag).
@@ -67,6 +68,7 @@ def read_corpus(
         plain: tags may be any strings, and not those of entities alone.
         column: the file is CoNLL-U, and this column has the tags. Comments, rows of several words and empty nodes are
             left out.
+        unknown: what stands in the place of tags that are unknown, if some are.
         share: which neighbouring sentences of a file to keep, given how many there are; all if not given. Other lines
             are not parsed: they may even be malformed.
 
@@ -79,13 +81,13 @@ def read_corpus(
 
     def choose(name: str, begin: bytes) -> Layout:
         if column is not None:
-            return Universal(column)
+            return Universal(column, unknown)
         if is_universal(name, begin):
             raise ValueError(
                 f"{name}: this file is CoNLL-U: choose the column with the tags, --column {universal_columns()}, "
                 f"in Python NER(column='upos')"
             )
-        return Columns(tagged, plain)
+        return Columns(tagged, plain, unknown)
 
     return read_laid_out(path, choose, share)
 

@@ -63,10 +63,11 @@ class Columns(Layout):
     Args:
         tagged: the last column has the tags.
         plain: tags may be any strings, and not those of entities alone.
+        unknown: stands in the place of tags that are unknown.
     """
 
-    def __init__(self, tagged: bool, plain: bool = False) -> None:
-        self._tagged, self._plain = tagged, plain
+    def __init__(self, tagged: bool, plain: bool = False, unknown: str | None = None) -> None:
+        self._tagged, self._plain, self._unknown = tagged, plain, unknown
 
     def separates(self, row: Sequence[str]) -> bool:
         """Blank lines and ``-DOCSTART-`` lines do."""
@@ -95,7 +96,7 @@ class Columns(Layout):
     def _check(self, tag: str) -> None:
         if " " in tag:
             raise ValueError(f"the tag {tag!r} has a space: separate all columns of a row by tabs, or none")
-        if not self._plain:
+        if not self._plain and tag != self._unknown:
             split_tag(tag)
 
 
@@ -104,12 +105,13 @@ class Universal(Layout):
 
     Args:
         column: that has the tags; words alone are read if it is not given.
+        unknown: stands in the place of tags that are unknown.
     """
 
     columns = _UNIVERSAL_COLUMNS
 
-    def __init__(self, column: UniversalColumn | None = None) -> None:
-        self._column = column
+    def __init__(self, column: UniversalColumn | None = None, unknown: str | None = None) -> None:
+        self._column, self._unknown = column, unknown
 
     def separates(self, row: Sequence[str]) -> bool:
         """Blank lines do, and comments, which precede the words of a sentence."""
@@ -133,7 +135,7 @@ class Universal(Layout):
         if self._column is None:
             return Token(row[_WORD])
         tag = row[_UNIVERSAL[self._column]]
-        if tag == _UNANNOTATED and self._column != "feats":
+        if tag == _UNANNOTATED and self._column != "feats" and tag != self._unknown:
             others = ", ".join(name for name in _UNIVERSAL if name != self._column)
             raise ValueError(f"the word {row[_WORD]!r} has no {self._column}: choose another column ({others})")
         return Token(row[_WORD], (), tag)

@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import pairwise
-from typing import Literal, NamedTuple
+from itertools import groupby, pairwise
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -44,6 +44,7 @@ class Entity(NamedTuple):
     end: int
 
 
+T = TypeVar("T")
 _OUTSIDE = Tag("O", "")
 _UNTAGGED = "these sentences have no tags: training and evaluation need them in the last column"
 
@@ -202,12 +203,33 @@ def gold_tags(sentence: Sentence) -> list[str]:
     return sentence.tags
 
 
-def well_formed(corpus: Corpus, scheme: TagScheme) -> tuple[list[str], NDArray[np.int32]]:
-    """Tags in a scheme for the same entities, and which of them each token has."""
+def known_runs(sentences: Iterable[Sequence[T | None]], unknown: T | None = None) -> Iterator[list[T]]:
+    """Tags that are known and follow each other, of sentences in which some are ``unknown``."""
+    for tags in sentences:
+        for is_unknown, run in groupby(tags, key=lambda tag: tag == unknown):
+            if not is_unknown:
+                yield [tag for tag in run if tag is not None]
+
+
+def well_formed(corpus: Corpus, scheme: TagScheme, unknown: str | None = None) -> tuple[list[str], NDArray[np.int32]]:
+    """Tags in a scheme for the same entities, and which of them each token has.
+
+    A tag next to ``unknown`` ones stays as it is, or is unknown itself if the scheme has no such tag.
+    """
     found = Windows(corpus, 1).combinations([(gold_tag, offset) for offset in (-1, 0, 1)])
     # The neighbours of a tag decide where its entity begins and ends.
     around = [[tag or "O" for tag in tags] for tags in found.distinct]
-    return [entity_tags(entities(tags), 3, scheme)[1] for tags in around], found.keys
+    return [
+        _beside_unknown(tags[1], scheme, unknown) if unknown in tags else entity_tags(entities(tags), 3, scheme)[1]
+        for tags in around
+    ], found.keys
+
+
+def _beside_unknown(tag: str, scheme: TagScheme, unknown: str | None) -> str:
+    """A tag in a scheme where its neighbours do not tell the boundaries of its entity."""
+    if tag == unknown or split_tag(tag).prefix in _PREFIXES[scheme]:
+        return tag
+    return f"I-{split_tag(tag).type}" if scheme == "IO" else str(unknown)
 
 
 def gold_by_sentence(corpus: Corpus) -> Iterator[list[str]]:
@@ -224,25 +246,29 @@ def gold_tag(token: Token) -> str:
     return token.tag
 
 
-def tags_of(corpus: Corpus, scheme: TagScheme | None) -> tuple[list[str], NDArray[np.int32]]:
+def tags_of(
+    corpus: Corpus, scheme: TagScheme | None, unknown: str | None = None
+) -> tuple[list[str], NDArray[np.int32]]:
     """Distinct tags, in a scheme or as they are, and which of them each token has."""
     if scheme is None:
         return list(map(gold_tag, corpus.distinct)), corpus.tokens
-    return well_formed(corpus, scheme)
+    return well_formed(corpus, scheme, unknown)
 
 
-def labels_of(corpus: Corpus, scheme: TagScheme | None, tags: Sequence[str]) -> Tensor:
-    """The states of all tokens: the numbers of their tags."""
-    index = {tag: state for state, tag in enumerate(tags)}
-    found, which = tags_of(corpus, scheme)
-    if unknown := set(found) - index.keys():
-        raise ValueError(f"tags that the training data did not have: {', '.join(sorted(unknown))}")
+def labels_of(corpus: Corpus, scheme: TagScheme | None, tags: Sequence[str], unknown: str | None = None) -> Tensor:
+    """The states of all tokens: the numbers of their tags, and -1 for the tag ``unknown``."""
+    index = {tag: state for state, tag in enumerate(tags)} | ({} if unknown is None else {unknown: -1})
+    found, which = tags_of(corpus, scheme, unknown)
+    if foreign := set(found) - index.keys():
+        raise ValueError(f"tags that the training data did not have: {', '.join(sorted(foreign))}")
     return torch.from_numpy(np.array([index[tag] for tag in found])[which])
 
 
-def unknown_tags(corpus: Corpus, scheme: TagScheme | None, tags: Sequence[str]) -> Counter[str]:
+def unknown_tags(
+    corpus: Corpus, scheme: TagScheme | None, tags: Sequence[str], unknown: str | None = None
+) -> Counter[str]:
     """How many tokens have each tag that is not among ``tags``."""
-    found, which = tags_of(corpus, scheme)
+    found, which = tags_of(corpus, scheme, unknown)
     counts = Counter[str]()
     for tag, count in zip(found, np.bincount(which, minlength=len(found)).tolist(), strict=True):
         if tag not in tags:

@@ -12,11 +12,18 @@ from torch.nn.utils.rnn import pad_sequence
 
 from structsmooth.costs import Cost, Hamming, RescaledMargin, WeightedHamming
 from structsmooth.models.chains import best_labels, label_marginals
-from structsmooth.problems import DenseChainProblem, LinearModuleProblem, LinearProblem, SparseChainProblem
+from structsmooth.problems import (
+    DenseChainProblem,
+    DifferenceProblem,
+    LinearModuleProblem,
+    LinearProblem,
+    SparseChainProblem,
+)
+from structsmooth.problems.linear.chain.unknown import agreeing_labels
 from structsmooth.scores import LinearScore, SlackRescaledScores, TransitionMask
 from structsmooth.sequences import DenseSequences, Sequences, SparseSequences
 from structsmooth.smoothing import Entropy, Max
-from structsmooth.text.schemes import TagScheme, detect_scheme, transition_mask
+from structsmooth.text.schemes import TagScheme, detect_scheme, known_runs, transition_mask
 
 Tag = str | int
 Constraints = Literal["auto", "IO", "IOB1", "BIO", "BIOES"]
@@ -41,16 +48,18 @@ class Tags:
     constrained: bool
 
     @classmethod
-    def of(cls, tags: Sequence[Sequence[Tag]], constraints: Constraints | None) -> "Tags":
+    def of(cls, tags: Sequence[Sequence[Tag | None]], constraints: Constraints | None) -> "Tags":
         """The tags of sentences, with the scheme that ``constraints`` names, or that the tags have.
 
         Raises:
-            ValueError: tags of different types, or tags that are not of the scheme.
+            ValueError: tags of different types, or tags that are not of the scheme, or no tag that is known.
         """
         try:
-            names = sorted(set(chain.from_iterable(tags)))
+            names: list[Tag] = sorted(set(chain.from_iterable(tags)) - {None})  # type: ignore[arg-type]
         except TypeError:
-            raise ValueError("tags must be all strings or all integers") from None
+            raise ValueError("tags must be all strings or all integers, or None where they are unknown") from None
+        if not names:
+            raise ValueError("y must have a tag that is known, got None alone")
         scheme = _detected(names, tags)
         if constraints is None or constraints == "auto":
             return cls(names, scheme, constrained=constraints is not None and scheme is not None)
@@ -95,13 +104,13 @@ class Tags:
             )
         return self.mask
 
-    def states(self, tags: Sequence[Sequence[Tag]]) -> Tensor:
-        """The states of all tokens of sentences: int64 [tokens].
+    def states(self, tags: Sequence[Sequence[Tag | None]]) -> Tensor:
+        """The states of all tokens of sentences, -1 for ``None``: int64 [tokens].
 
         Raises:
             ValueError: a tag that training sentences did not have.
         """
-        numbers = {name: state for state, name in enumerate(self.names)}
+        numbers: dict[Tag | None, int] = {name: state for state, name in enumerate(self.names)} | {None: -1}
         try:
             return torch.tensor([numbers[tag] for tag in chain.from_iterable(tags)])
         except KeyError as error:
@@ -120,8 +129,9 @@ class Tags:
         if isinstance(weights, str):
             if weights != "balanced":
                 raise ValueError(f'class_weight must be a dictionary or "balanced", got {weights!r}')
-            counts = torch.bincount(labels, minlength=len(self.names)).clamp_min(1)
-            return WeightedHamming(tuple((len(labels) / (len(self.names) * counts.double())).tolist()))
+            known = labels[labels >= 0]
+            counts = torch.bincount(known, minlength=len(self.names)).clamp_min(1)
+            return WeightedHamming(tuple((len(known) / (len(self.names) * counts.double())).tolist()))
         if unknown := weights.keys() - set(self.names):
             raise ValueError(f"class_weight has tags that training sentences lack: {sorted(map(str, unknown))}")
         return WeightedHamming(tuple(weights.get(name, 1.0) for name in self.names))
@@ -151,12 +161,12 @@ class Tagger:
         cost: Cost | None = None,
         *,
         constrained: bool = False,
-    ) -> LinearProblem:
+    ) -> LinearProblem | DifferenceProblem:
         """The mean of a loss over sentences.
 
         Args:
             sequences: the features of n sentences.
-            labels: the states of all tokens, int64 [tokens].
+            labels: the states of all tokens, int64 [tokens]; -1 where they are unknown.
             loss: its name.
             cost: of wrong tags, their number if not given.
             constrained: the outputs of training are the well-formed taggings alone.
@@ -164,9 +174,17 @@ class Tagger:
         Raises:
             ValueError: what :func:`chain_problem` refuses, or sentences that are not well-formed under constraints.
         """
+        sizes, unknown = (self.features, len(self.tags.names)), labels < 0
+        if is_partial := bool(unknown.any()):
+            own = self.tags.mask if constrained else None
+            labels = agreeing_labels(labels, unknown, sequences.lengths, sizes[1], own)
         mask = self.tags.mask_of(labels, sequences.lengths) if constrained else None
-        sizes = (self.features, len(self.tags.names))
-        return chain_problem(loss, sequences, labels, sizes, cost, mask, self.transition_scale)
+        problem = chain_problem(loss, sequences, labels, sizes, cost, mask, self.transition_scale)
+        if not is_partial:
+            return problem
+        if not isinstance(problem, SparseChainProblem | DenseChainProblem):
+            raise ValueError(f'unknown tags need the loss "hinge", "crf" or "softmax-margin", got {loss!r}')
+        return problem.with_unknown(unknown)
 
     def best(self, sequences: Sequences, weights: Tensor, k: int) -> list[list[tuple[float, list[Any]]]]:
         """The k best taggings of each sentence with their scores, well-formed if the tags are constrained."""
@@ -239,11 +257,11 @@ def _slack_rescaled(sequences: Sequences, labels: Tensor, sizes: Sizes) -> Linea
     return LinearModuleProblem(module, list(enumerate(own)), RescaledMargin(), collate=collate)
 
 
-def _detected(names: Sequence[Tag], tags: Sequence[Sequence[Tag]]) -> TagScheme | None:
+def _detected(names: Sequence[Tag], tags: Sequence[Sequence[Tag | None]]) -> TagScheme | None:
     """The scheme of tags if all of them are tags of entities, and O is among them."""
     if "O" not in names:
         return None
     try:
-        return detect_scheme([list(map(str, own)) for own in tags])
+        return detect_scheme([list(map(str, own)) for own in known_runs(tags)])
     except ValueError:
         return None

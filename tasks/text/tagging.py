@@ -12,7 +12,7 @@ from torch import Tensor
 from structsmooth import processes
 from structsmooth.costs import Cost
 from structsmooth.markup import Block, Markup
-from structsmooth.problems import SparseChainProblem
+from structsmooth.problems import Problem, SparseChainProblem
 from structsmooth.sequences import SparseSequences
 from structsmooth.settings import Interval, Positive
 from structsmooth.tasks.base import FittedTask, LastResultCache, Predictions, Split, Task, own_share
@@ -38,6 +38,7 @@ from structsmooth.text.schemes import (
     gold_tag,
     gold_tags,
     joint_scheme,
+    known_runs,
     labels_of,
     unknown_tags,
     well_formed,
@@ -81,14 +82,19 @@ class FittedTagging(FittedTask):
         """
         return inputs if isinstance(inputs, Corpus) else list(map(self.inputs.sentence, inputs))
 
-    def problem(self, examples: Sequence[Sentence]) -> SparseChainProblem:
-        """Structural hinge losses of the linear chain."""
+    def problem(self, examples: Sequence[Sentence]) -> Problem:
+        """Structural hinge losses of the linear chain, of partial labels if some tags are unknown."""
         corpus = Corpus.of(examples)
-        labels = labels_of(corpus, self._scheme, self.tags)
+        labels = labels_of(corpus, self._scheme, self.tags, self.task.unknown)
         sequences = self.encoder.encode(corpus, self._templates, self.task.attributes_cache)
         constrained = self.task.train_constrained
-        problem = self._tagger.problem(sequences, labels, cost=self.task.cost, constrained=constrained)
-        assert isinstance(problem, SparseChainProblem)
+        return self._tagger.problem(sequences, labels, cost=self.task.cost, constrained=constrained)
+
+    def complete_problem(self, examples: Sequence[Sentence]) -> SparseChainProblem:
+        """The same for sentences whose tags are all known."""
+        problem = self.problem(examples)
+        if not isinstance(problem, SparseChainProblem):
+            raise ValueError(f"some tags are unknown, {self.task.unknown}")
         return problem
 
     def predict(self, weights: Tensor, examples: Sequence[Sentence], k: int = 1) -> Predictions:
@@ -99,14 +105,20 @@ class FittedTagging(FittedTask):
         """Precision, recall and F1 of entities, as ``conlleval`` computes them, and F1 of tokens outside O.
 
         Plain tags have accuracy and macro F1.
+
+        Raises:
+            ValueError: tags that are unknown.
         """
         gold = [gold_tags(sentence) for sentence in examples]
+        if any(self.task.unknown in tags for tags in gold):
+            raise ValueError(f"some tags are unknown, {self.task.unknown}: give data with all tags to measure on")
         scores = TagScores.of(gold, outputs) if self._scheme is None else entity_scores(gold, outputs)
         return scores.as_dict(), str(scores)
 
     def unseen_labels(self, examples: Sequence[Sentence]) -> Mapping[str, int]:
         """How many tokens have each tag, in the scheme of the tagger, that it does not know."""
-        return unknown_tags(Corpus.of(examples), self._scheme, self.tags)
+        counts = unknown_tags(Corpus.of(examples), self._scheme, self.tags, self.task.unknown)
+        return {tag: count for tag, count in counts.items() if tag != self.task.unknown}
 
     def write(self, examples: Sequence[Sentence], predictions: Predictions, stream: TextIO) -> None:
         """Column file: after the columns that were read, a column for each alternative, the best one first.
@@ -127,8 +139,9 @@ class FittedTagging(FittedTask):
         return sentence_markup(example.words, gold, ranked, self.tags)
 
     def mistake(self, example: Sentence, output: list[str]) -> float:
-        """Number of wrong tags."""
-        return sum(a != b for a, b in zip(self._in_scheme(example), output, strict=True))
+        """Number of wrong tags, of those that are known."""
+        unknown = self.task.unknown
+        return sum(a not in (b, unknown) for a, b in zip(self._in_scheme(example), output, strict=True))
 
     def show_results(self, examples: Sequence[Sentence], outputs: Sequence[list[str]]) -> list[Block]:
         """Scores of each type of entity, or of each plain tag, and which tags are taken for which."""
@@ -169,6 +182,8 @@ class FittedTagging(FittedTask):
     def _in_scheme(self, sentence: Sentence) -> list[str]:
         """The tags of a sentence in the scheme of the tagger."""
         gold = gold_tags(sentence)
+        if self.task.unknown in gold:
+            return gold
         return gold if self._scheme is None else entity_tags(entities(gold), len(sentence), self._scheme)
 
     @property
@@ -205,6 +220,8 @@ class Tagging(Task):
         words_only: leave columns between words and tags aside, so that the tagger also takes bare words and text.
         train_constrained: the outputs of training are the well-formed taggings alone, as those of prediction always are
             unless tags are plain.
+        unknown: what stands in the place of unknown tags in training files, such as _. Their sentences train by the
+            taggings that agree with the other tags, by the solver convex-concave unless another one is given.
 
     Attributes:
         cost: task loss of the structural hinge.
@@ -217,6 +234,7 @@ class Tagging(Task):
     column: UniversalColumn | None = None
     words_only: bool = False
     train_constrained: bool = False
+    unknown: str | None = field(default=None, metadata={"metavar": "TAG"})
 
     files: ClassVar[str] = (
         "A line for each token, a blank line after each sentence; the word is first and the tag last, as in "
@@ -251,7 +269,9 @@ class Tagging(Task):
 
     def read(self, path: str | TextIO, split: Split = "train", share: Callable[[int], range] | None = None) -> Corpus:
         """Sentences of a file, or neighbours among them: see :func:`read_corpus`."""
-        return read_corpus(path, tagged=split != "predict", plain=self.plain, column=self.column, share=share)
+        plain, column, unknown = self.plain, self.column, self.unknown
+        tagged = split != "predict"
+        return read_corpus(path, tagged=tagged, plain=plain, column=column, unknown=unknown, share=share)
 
     def texts(self, examples: Sequence[Sentence]) -> list[int] | None:
         """The documents of sentences, if the file has ``-DOCSTART-`` lines between them."""
@@ -276,12 +296,17 @@ class Tagging(Task):
         if self.plain:
             scheme = "plain"
         elif scheme is None:
-            scheme = joint_scheme(gathered(detect_scheme(gold_by_sentence(corpus))))
+            scheme = joint_scheme(gathered(detect_scheme(known_runs(gold_by_sentence(corpus), self.unknown))))
         if self.bits:
             encoder: AttributeEncoder = HashingEncoder(self.bits)
         else:
             counts = reduce(iadd, gathered(attribute_counts(corpus, inputs.templates(self.templates))))
             encoder = DictionaryEncoder.of_counts(counts)
         # O makes sure that every sentence has a well-formed tagging.
-        tags = set(map(gold_tag, corpus.distinct)) if scheme == "plain" else {"O", *well_formed(corpus, scheme)[0]}
+        found = (
+            map(gold_tag, corpus.distinct)
+            if scheme == "plain"
+            else ["O", *well_formed(corpus, scheme, self.unknown)[0]]
+        )
+        tags = {tag for tag in found if tag != self.unknown}
         return FittedTagging(replace(self, scheme=scheme), encoder, sorted(set().union(*gathered(tags))), inputs)

@@ -696,3 +696,12 @@ def test_help_lists_tasks_and_hyperparameters(capsys):
         assert stop.value.code == 0
         output = capsys.readouterr().out
         assert all(text in output for text in expected)
+
+
+def test_files_with_unknown_tags_train_by_the_concave_convex_procedure(tmp_path, capsys):
+    text = "Ada B-PER\nmet _\nBo B-PER\n\nshe O\nmet O\nAda _\n\nBo _\nsang O\n\n"
+    (tmp_path / "train.txt").write_text(text)
+    files = ["--train", str(tmp_path / "train.txt"), "--out", str(tmp_path / "run")]
+    assert main(["train", "ner", *files, "--unknown", "_", "--passes", "9"]) == 0
+    about = json.loads((tmp_path / "run" / "model.json").read_text())
+    assert "convex-concave" in json.dumps(about)

@@ -563,3 +563,15 @@ def test_benchmark_deep_measures_steps_passes_and_features(capsys, monkeypatch):
     ]
     assert all(float(row["ms"]) > 0 for row in table)
     assert [len(row["CPU seconds"].split("+")) for row in table[1:3]] == [1, 2]
+
+
+def test_compare_unknown_tags(data, capsys):
+    script = load("compare_unknown_tags")
+    options = ["--train", data, "--test", data, "--share", "0.7", "--passes", "30", "--losses", "hinge"]
+    assert script.main(options) == 0
+    table = rows(capsys.readouterr().out)
+    ways = ["partial labels", "complete sentences alone", "missing tags as O", "all tags"]
+    assert [row["training data"] for row in table] == ways
+    assert float(table[0]["F1"].rstrip("%")) > float(table[2]["F1"].rstrip("%"))
+    with pytest.raises(SystemExit):
+        script.main(["--share", "1"])

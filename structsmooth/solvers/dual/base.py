@@ -76,6 +76,8 @@ def checked_linear(user: str, problem: Problem) -> LinearProblem:
     """The problem, if it is linear; raises TypeError if not."""
     if isinstance(problem, PartitionedProblem):
         raise TypeError(f"{user} needs all examples in each process, got a PartitionedProblem; take CoCoA")
+    if problem.partial:
+        raise TypeError(f"{user} needs complete labels, since partial ones have no dual: take ConvexConcave")
     if not isinstance(problem, LinearProblem):
         raise TypeError(
             f"{user} needs a LinearProblem, got {type(problem).__name__}, which has no dual; "

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from small_tasks import entities as corpus
 from small_tasks import untagged
 
-from structsmooth import CasimirSVRG, Entropy
+from structsmooth import CasimirSVRG, ConvexConcave, DifferenceProblem, Entropy, SparseChainProblem
 from structsmooth.tasks import NER
 from structsmooth.text.conll import read_conll
 from structsmooth.text.corpus import Sentence
@@ -188,3 +188,38 @@ def test_default_files():
 def test_refuses_bits_out_of_range(bits):
     with pytest.raises(ValueError, match=f"bits must be from 0 to 30, got {bits}"):
         NER(bits=bits)
+
+
+@pytest.mark.parametrize("scheme", [None, "IO", "BIO", "plain"])
+def test_unknown_tags(tmp_path, scheme):
+    """Every third tag is unknown: sentences train by the taggings that agree with the others."""
+    lines = corpus().splitlines()
+    rows = [i for i, line in enumerate(lines) if line.strip() and not line.startswith("-DOCSTART-")]
+    for i in rows[::3]:
+        lines[i] = " ".join([*lines[i].split()[:-1], "_"])
+    (tmp_path / "train.txt").write_text("\n".join(lines) + "\n")
+    (tmp_path / "whole.txt").write_text(corpus())
+    path = str(tmp_path / "train.txt")
+    with pytest.raises(ValueError, match=r"train\.txt:\d+: bad tag '_'"):
+        NER().read(path)
+    task = NER(bits=10, unknown="_", scheme=scheme)
+    sentences, whole = task.read(path), task.read(str(tmp_path / "whole.txt"))
+    fitted = task.fit(sentences)
+    assert "_" not in fitted.tags
+    assert fitted.unseen_labels(sentences) == {}
+    problem = fitted.problem(sentences)
+    assert isinstance(problem, DifferenceProblem)
+    known = torch.tensor([tag != "_" for sentence in sentences for tag in sentence.tags])
+    assert torch.equal(problem.agreeing.data.costs == -torch.inf, known)
+    assert isinstance(fitted.problem(whole), SparseChainProblem)
+    weights = ConvexConcave().solve(problem, lam=1e-3, passes=40).weights
+    predicted = outputs(fitted.predict(weights, whole))
+    metrics, _ = fitted.measure(whole, predicted)
+    assert metrics["accuracy" if scheme == "plain" else "f1"] > 0.7
+    with pytest.raises(ValueError, match="some tags are unknown, _: give data with all tags to measure on"):
+        fitted.measure(sentences, predicted)
+    with pytest.raises(ValueError, match="some tags are unknown, _"):
+        fitted.complete_problem(sentences)
+    sentence = next(sentence for sentence in sentences if "_" in sentence.tags)
+    assert fitted.mistake(sentence, ["O"] * len(sentence)) <= sum(tag != "_" for tag in sentence.tags)
+    assert fitted.show_example(sentence, [(0.0, ["O"] * len(sentence))])
