@@ -56,6 +56,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for loss in options.losses:
         ways = {name: way(partial) for name, way in WAYS.items()} | {"all tags": train}
         for name, own in ways.items():
+            if not own:
+                print(f"| {loss} | {name} | 0 | - | - | - |")
+                continue
             score = measured(SequenceTagger(loss=loss, max_iter=options.passes), own, test)
             numbers = f"{score.sentences:,} | {score.f1:.2%} | {score.seconds:.0f} | {score.passes:.0f}"
             print(f"| {loss} | {name} | {numbers} |", flush=True)
