@@ -71,12 +71,14 @@ class Allowed:
         bounds: of numbers.
         choices: other values.
         optional: whether it may be ``None``.
+        others: whether values that are neither numbers nor text may be anything, as functions.
     """
 
     number: type | None = None
     bounds: Interval = Interval()
     choices: tuple[Any, ...] = ()
     optional: bool = False
+    others: bool = False
 
     @classmethod
     def by(cls, hint: Any) -> "Allowed":
@@ -91,11 +93,15 @@ class Allowed:
             elif kind in (int, float):
                 bounds = next((note for note in notes if isinstance(note, Interval)), Interval())
                 allowed = replace(allowed, number=kind, bounds=bounds)
+            else:
+                allowed = replace(allowed, others=True)
         return allowed
 
     def check(self, name: str, value: Any) -> None:
         """Raise ``TypeError`` or ``ValueError`` for a value that is not allowed."""
         if (value is None and self.optional) or (self.number is None and not self.choices):
+            return
+        if self.others and not isinstance(value, str | int | float):
             return
         if self.number is None:
             check_choice(name, value, self.choices)
