@@ -252,7 +252,7 @@ def test_embedded_data_are_the_default():
 
 @pytest.mark.parametrize("solver", [name for name in SOLVERS if name not in ("soft-bcfw", "dlpw")])  # of factor graphs
 def test_resumed_run_equals_an_unbroken_one(solver):
-    few, all_passes = (5, 10) if solver == "prox-linear" else (2, 5)  # whole iterations
+    few, all_passes = {"prox-linear": (5, 10), "convex-concave": (3, 6)}.get(solver, (2, 5))  # whole iterations
     train("--solver", solver, "--dev", "test.txt", out="unbroken", passes=all_passes)
     train("--solver", solver, "--dev", "test.txt", out="resumed", passes=few)
     train("--solver", solver, "--dev", "test.txt", "--resume", out="resumed", passes=all_passes)
