@@ -182,5 +182,7 @@ def test_refuses_what_needs_convex_losses() -> None:
         ProxLinear(inner=BCFW()).solve(problem, lam=LAM)
     with pytest.raises(TypeError, match="a dual, which partial labels do not have"):
         LinearModuleProblem(problem.module, problem.dataset)
-    with pytest.raises(TypeError, match="BCFW needs a LinearProblem"):
+    with pytest.raises(
+        TypeError, match="BCFW needs complete labels, since partial ones have no dual: take ConvexConcave"
+    ):
         BCFW().solve(problem, lam=LAM)
