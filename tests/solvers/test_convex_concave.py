@@ -236,7 +236,8 @@ def test_hidden_boundaries_of_segments_are_found(kind: str) -> None:
         features, lengths = problem.sequences.features, problem.sequences.lengths
         problem = DenseChainProblem(features, y, lengths, 3, None, Entropy(1.0))
     partial = problem.with_unknown(unknown)
-    result = ConvexConcave(inner=replace(EXACT[kind][0], gap_tolerance=1e-3)).solve(partial, lam=0.1, passes=400)
+    solver = ConvexConcave(inner=replace(EXACT[kind][0], gap_tolerance=1e-3), inner_passes=12)
+    result = solver.solve(partial, lam=0.1, passes=400)
 
     def right(w: Tensor) -> float:
         return float((without_costs.best_labels(w) == y)[unknown].double().mean())
