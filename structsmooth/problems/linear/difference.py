@@ -20,7 +20,7 @@ class DifferenceProblem(DerivedProblem):
     agree. Its :meth:`linearize` gives the convex problem in which the second one is replaced by its tangent. That is an
     upper bound which touches the losses, and for hinges a problem of the first kind, with the best labels that agree.
 
-    ``SparseChainProblem(...).with_unknown(unknown)`` makes one, and so does ``LinearModuleProblem.of_partial(...)``.
+    ``SparseChainProblem(...).with_unknown(unknown)`` makes one, and so does ``DenseChainProblem``.
 
     Args:
         problem: of the first losses; a :class:`~structsmooth.LinearProblem`.
