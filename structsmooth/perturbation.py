@@ -64,8 +64,7 @@ class Perturbed(Perturbation, Smoother):
 
     Second derivatives of single values are zero; :meth:`marginals` has first derivatives of the statistics.
 
-    Args:
-        sigma, n, noise, antithetic, seed, generator: as for :class:`Perturbation`.
+    Arguments are those of :class:`Perturbation`.
 
     Reference:
         Berthet et al. (2020), Propositions 2.2 and 3.1; Papandreou and Yuille (2011).
@@ -138,8 +137,9 @@ class IMLE(Perturbation):
     difference of the statistics there and here, divided by λ: 2n oracle calls in all. For λ → 0 this is, in
     expectation, the derivative of the perturbed maximum; a larger λ has more bias and less variance.
 
+    Further arguments are those of :class:`Perturbation`.
+
     Args:
-        sigma, n, noise, antithetic, seed, generator: as for :class:`Perturbation`.
         step: λ, > 0.
 
     Reference:

@@ -54,7 +54,7 @@ class FullPass:
 class Problem(ABC):
     """A finite sum of n losses in a weight vector w: 1-D, ``dim`` long.
 
-    Where examples have weights, Σ shares_i f_i(w) takes the place of (1/n) Σ f_i(w).
+    Where examples have weights, Σ v_i f_i(w) takes the place of (1/n) Σ f_i(w).
 
     A problem owns the data and the passes over it, a solver its steps. A subclass gives ``n``, ``dim``, ``start``,
     ``batch_losses`` and ``subset``. The passes below are plain torch; a subclass may override them by faster ones that
@@ -119,7 +119,7 @@ class Problem(ABC):
         if not bool(((weights > 0) & weights.isfinite()).all()):
             raise ValueError("sample_weight must be positive and finite; leave examples without weight out")
         problem = copy.copy(self)
-        for known in ("shares", "block_shares"):
+        for known in ("normalized_weights", "block_weights"):
             problem.__dict__.pop(known, None)
         problem.sample_weight = weights
         return problem
@@ -130,15 +130,15 @@ class Problem(ABC):
         return float(self.n) if self.sample_weight is None else float(self.sample_weight.sum())
 
     @cached_property
-    def shares(self) -> Tensor:
+    def normalized_weights(self) -> Tensor:
         """s_i/Σs, by which the examples count: float64 [n], 1/n each if all count alike."""
         if self.sample_weight is None:
             return torch.full((self.n,), 1 / self.n, dtype=torch.float64)
         return self.sample_weight / self.sample_weight.sum()
 
     def importances(self, indices: Tensor) -> Tensor | None:
-        """n · shares_i of some examples, [b], of mean one over all; ``None`` if all count alike."""
-        return None if self.sample_weight is None else self.n * self.shares[indices.cpu()]
+        """n · v_i of some examples, [b], of mean one over all; ``None`` if all count alike."""
+        return None if self.sample_weight is None else self.n * self.normalized_weights[indices.cpu()]
 
     @abstractmethod
     def start(self) -> Tensor:

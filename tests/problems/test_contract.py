@@ -141,7 +141,7 @@ def weights(problem: Problem, seed: int = 0) -> Tensor:
 def losses(problem: Problem, w: Tensor, smoother: Smoother) -> Tensor:
     """Of all examples, by their weights: the objective is their mean."""
     with torch.no_grad():
-        return problem.batch_losses(w, torch.arange(problem.n), smoother) * problem.n * problem.shares
+        return problem.batch_losses(w, torch.arange(problem.n), smoother) * problem.n * problem.normalized_weights
 
 
 def inferences(problem: Problem) -> int:
@@ -222,7 +222,7 @@ def test_epochs_are_those_of_plain_torch(problem: Problem, smoother: Smoother, s
     expected = svrg.epoch.dispatch(object)(problem, snapshot, batches, **proximal)
     assert_close(svrg.epoch(problem, snapshot, batches, **proximal), expected, **EXACTLY)
     t = torch.arange(1, len(batches) + 1, dtype=torch.float64)
-    steps: dict[str, Any] = {"step_sizes": 0.1 / (t + 3), "lam": LAM, "smoother": smoother, "shares": t}
+    steps: dict[str, Any] = {"step_sizes": 0.1 / (t + 3), "lam": LAM, "smoother": smoother, "averaging_weights": t}
     expected = sgd.epoch.dispatch(object)(problem, w, batches, **steps)
     assert_close(sgd.epoch(problem, w, batches, **steps), expected, **EXACTLY)
 
@@ -263,7 +263,7 @@ def test_every_inference_counts(problem: Problem) -> None:
         (
             9,
             lambda: sgd.epoch(
-                problem, w, order(problem), step_sizes=0.01 * ones, lam=0.1, smoother=smoother, shares=ones
+                problem, w, order(problem), step_sizes=0.01 * ones, lam=0.1, smoother=smoother, averaging_weights=ones
             ),
         ),
     ):
@@ -278,7 +278,7 @@ def test_arguments_are_not_mutated(problem: Problem) -> None:
     tensors = [w, center, batches, ones, full.weights, full.gradient]
     copies = [tensor.clone() for tensor in tensors]
     svrg.epoch(problem, full, batches, step_size=0.1, lam=0.1, kappa=1.0, center=center)
-    sgd.epoch(problem, w, batches, step_sizes=0.1 * ones, lam=0.1, smoother=Max(), shares=ones)
+    sgd.epoch(problem, w, batches, step_sizes=0.1 * ones, lam=0.1, smoother=Max(), averaging_weights=ones)
     problem.gradient_change(center, full, torch.tensor([1, 2]))
     problem.loss(w)
     assert all(torch.equal(tensor, copy) for tensor, copy in zip(tensors, copies, strict=True))

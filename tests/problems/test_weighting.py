@@ -130,7 +130,7 @@ def test_weights_go_with_examples() -> None:
     for part in (problem.subset(torch.tensor([2, 0])), problem.restrict(torch.tensor([2, 0]), problem.start())[0]):
         assert part.sample_weight is not None
         assert part.sample_weight.tolist() == [3, 2]
-    assert problem.weighted(torch.ones(5)).shares.tolist() == [0.2] * 5
+    assert problem.weighted(torch.ones(5)).normalized_weights.tolist() == [0.2] * 5
 
 
 @pytest.mark.parametrize("wrong", [[1.0, 2.0], [1.0, 1.0, 0.0, 1.0, 1.0], [1.0, 1.0, float("nan"), 1.0, 1.0]], ids=str)

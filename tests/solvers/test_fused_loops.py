@@ -110,7 +110,7 @@ def frank_wolfe_calls(problem: LinearProblem, generator: torch.Generator) -> Ite
         if by_gap:
             order = torch.rand(1, generator=generator, dtype=torch.float64)
         shares = torch.rand(len(order), generator=generator, dtype=torch.float64) if averaged else None
-        yield (point, order), {"lam": LAM, "steps": kind, "cache": cache, "shares": shares}
+        yield (point, order), {"lam": LAM, "steps": kind, "cache": cache, "averaging_weights": shares}
 
 
 def exponentiated_calls(problem: LinearProblem, generator: torch.Generator) -> Iterator[Call]:
@@ -153,7 +153,7 @@ def sgd_calls(problem: Problem, generator: torch.Generator) -> Iterator[Call]:
     for smoother, lam, sizes, shares in product(SMOOTHERS[:2], (0.0, 0.1, 1.0), schedules, (t, 0 * t)):
         if smoother == Max() and sizes[0] > 0.5:
             continue  # without the start, weights are sums of few equal terms, and outputs have the same score
-        settings = {"step_sizes": sizes / (lam or 1), "lam": lam, "smoother": smoother, "shares": shares}
+        settings = {"step_sizes": sizes / (lam or 1), "lam": lam, "smoother": smoother, "averaging_weights": shares}
         yield random_steps(problem, generator), settings
 
 

@@ -26,7 +26,7 @@ class LinearProblem(AffineProblem):
     v = −(1/(λn)) Σ B_iᵀ(m_i − ν(y_i)), and h*(v) = ½‖v‖², or the conjugate of :mod:`structsmooth.problems.bounds` if
     there are ``bounds``. At the weights w = v, clipped to the bounds, F(w) − D(m) is the sum of the block gaps
     g_i = (1/n) max_s ⟨θ_i + ℓ_i, s − m_i⟩ (Osokin et al. 2016, section 2.3 and appendix H). Where examples have
-    weights, their shares take the place of 1/n throughout.
+    weights, their normalized weights take the place of 1/n throughout.
 
     A subclass has a feature map and gives, for each block, the oracle, the costs and the labels. The passes below are
     plain torch; a subclass may override them by faster ones that give the same numbers, away from ties. Steps are those
@@ -49,18 +49,18 @@ class LinearProblem(AffineProblem):
         return indices.tolist()
 
     @cached_property
-    def block_shares(self) -> Tensor:
-        """The shares of the examples that the blocks belong to: float64 [blocks]."""
+    def block_weights(self) -> Tensor:
+        """The weights of the examples that the blocks belong to: float64 [blocks]."""
         if self.blocks == self.n:
-            return self.shares
-        shares = self.shares.new_empty(self.blocks)
+            return self.normalized_weights
+        weights = self.normalized_weights.new_empty(self.blocks)
         for index in torch.arange(self.n).split(1):
-            shares[list(self.blocks_of(index))] = self.shares[index]
-        return shares
+            weights[list(self.blocks_of(index))] = self.normalized_weights[index]
+        return weights
 
-    def block_share(self, block: int) -> float:
+    def block_weight(self, block: int) -> float:
         """The share of the example that a block belongs to, 1/n if all count alike."""
-        return float(self.block_shares[block])
+        return float(self.block_weights[block])
 
     @abstractmethod
     def oracle(self, potentials: Parts, block: int, smoother: Smoother = Max()) -> OracleOutput:  # noqa: B008 - immutable
@@ -199,7 +199,7 @@ class LinearProblem(AffineProblem):
         statistics, v = self.unpacked(statistics), torch.zeros_like(self.start())
         for block in range(self.blocks):
             change = minus(self.block_statistics(statistics, block), self.label_parts(block))
-            self.feature_map.add_adjoint(change, block, -self.block_share(block) / lam, v)
+            self.feature_map.add_adjoint(change, block, -self.block_weight(block) / lam, v)
         return v
 
     @all_reduced(mean_rows)
@@ -243,8 +243,8 @@ class LinearProblem(AffineProblem):
         return atoms if atoms.is_floating_point() else atoms.int(), alphas, alphas.int()
 
     def _shared(self, values: Tensor) -> Tensor:
-        """Values of all blocks [blocks], times the shares of their examples."""
-        return values * self.block_shares.to(values)
+        """Values of all blocks [blocks], times the weights of their examples."""
+        return values * self.block_weights.to(values)
 
 
 class BlockBatch(AffineBatch):
@@ -270,7 +270,7 @@ class BlockBatch(AffineBatch):
         constants: list[Tensor] = []
         statistics: list[Tensor] = []
         for block in self.blocks:
-            factor = 1.0 if importances is None else self.problem.n * self.problem.block_share(block)
+            factor = 1.0 if importances is None else self.problem.n * self.problem.block_weight(block)
             problem, augmented = self.problem, self.problem.augmented(w, block)
             response = problem.oracle(augmented, block, smoother)
             labels, costs = problem.label_parts(block), problem.costs(block)

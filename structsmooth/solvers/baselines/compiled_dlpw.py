@@ -95,13 +95,13 @@ def _ports(i0, edges, size):
 
 
 @uncounted
-def _node_step(i, chosen, nodes, x, unary, mu, tau, step, share):
-    """A step of the weights along the statistics of a node with scores ``chosen``; its marginals keep a share."""
+def _node_step(i, chosen, nodes, x, unary, mu, tau, step, amount):
+    """A step of the weights along the statistics of a node with scores ``chosen``; its marginals move by ``amount``."""
     row, kind, label = nodes[i, 0], nodes[i, 1], nodes[i, 2]
     first = chosen.shape[0] - unary.shape[1]
     _choose(chosen, tau)
     for s in range(chosen.shape[0]):
-        mu[i, s] += share * (chosen[s] - mu[i, s])
+        mu[i, s] += amount * (chosen[s] - mu[i, s])
     for s in range(first, chosen.shape[0]):
         change = step * (chosen[s] - (1.0 if s == label else 0.0))
         if change != 0.0:
@@ -110,7 +110,7 @@ def _node_step(i, chosen, nodes, x, unary, mu, tau, step, share):
 
 
 @uncounted
-def _edge_step(c, table, nodes, edges, f, pair, own, delta, tau, step, share, form, chosen):
+def _edge_step(c, table, nodes, edges, f, pair, own, delta, tau, step, amount, form, chosen):
     """The same for an edge with these potentials."""
     (first, potts), states = form, table.shape[0]
     a, b, kind = nodes[edges[c, 0], 2], nodes[edges[c, 1], 2], edges[c, 2]
@@ -119,17 +119,17 @@ def _edge_step(c, table, nodes, edges, f, pair, own, delta, tau, step, share, fo
             chosen[s * states + r] = table[s, r] - delta[c, 0, s] - delta[c, 1, r]
     _choose(chosen, tau)
     for k in range(own.shape[1]):
-        own[c, k] *= 1.0 - share
+        own[c, k] *= 1.0 - amount
     for s in range(states):
         for r in range(states):
             mass = chosen[s * states + r]
             if not potts:
-                own[c, s * states + r] += share * mass
+                own[c, s * states + r] += amount * mass
             elif s == r:
-                own[c, s] += share * mass
+                own[c, s] += amount * mass
             else:
-                own[c, states + s] += share * mass
-                own[c, 2 * states + r] += share * mass
+                own[c, states + s] += amount * mass
+                own[c, 2 * states + r] += amount * mass
             change = step * (mass - (1.0 if s == a and r == b else 0.0))
             if change != 0.0 and s >= first and r >= first and (s == r or not potts):
                 p = 0 if potts else (s - first) * (states - first) + r - first
@@ -159,10 +159,10 @@ def visit_examples(order, done, offsets, node_data, edge_data, weights, point, s
             around = starts[i - i0], starts[i - i0 + 1]
             _star(*around, ports, scores[i - i0], tables, delta, c0, tau, messages)
         step = eta / (1.0 + lam * eta * (done + t))
-        share = min(1.0, step * lam * n)
+        amount = min(1.0, step * lam * n)
         unary *= 1.0 - step * lam
         pair *= 1.0 - step * lam
         for i in range(i0, i1):
-            _node_step(i, scores[i - i0], nodes, x, unary, mu, tau, step, share)
+            _node_step(i, scores[i - i0], nodes, x, unary, mu, tau, step, amount)
         for c in range(c0, c1):
-            _edge_step(c, tables[c - c0], nodes, edges, f, pair, own, delta, tau, step, share, form, chosen)
+            _edge_step(c, tables[c - c0], nodes, edges, f, pair, own, delta, tau, step, amount, form, chosen)

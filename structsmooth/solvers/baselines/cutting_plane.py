@@ -22,8 +22,8 @@ class CuttingPlaneState(State):
     planes: Tensor = field(default_factory=empty)  # a_t, [T, dim]
     costs: Tensor = field(default_factory=empty)  # b_t, [T]
     products: Tensor = field(default_factory=empty)  # ⟨a_s, a_t⟩, [T, T]
-    shares: Tensor = field(default_factory=empty)  # of the planes in the mixture, [T]
-    idle: Tensor = field(default_factory=empty)  # passes since each had a share, [T]
+    mixture: Tensor = field(default_factory=empty)  # weights of the planes, [T]
+    idle: Tensor = field(default_factory=empty)  # passes since each had a weight, [T]
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class CuttingPlane(DualSolver[CuttingPlaneState]):
     :class:`~structsmooth.ProximalBCFW` far fewer. Memory is a vector of weights for each plane.
 
     Args:
-        idle: planes without a share in the optimum of the model are dropped after so many passes.
+        idle: planes without weight in the optimum of the model are dropped after so many passes.
 
     Reference:
         Joachims, Finley and Yu (2009), Algorithm 3 (1-slack, margin rescaling); Teo et al. (2010).
@@ -65,13 +65,19 @@ class CuttingPlane(DualSolver[CuttingPlaneState]):
         if start is None:
             one = zero.new_ones(1)
             return CuttingPlaneState(
-                zero, dual=0.0, planes=zero[None], costs=0 * one, products=0 * one[None], shares=one, idle=0 * one
+                zero,
+                dual=0.0,
+                planes=zero[None],
+                costs=0 * one,
+                products=0 * one[None],
+                mixture=one,
+                idle=0 * one,
             )
         if not isinstance(start, CuttingPlaneState):
             raise TypeError(f"start must be a CuttingPlaneState, got {type(start).__name__}")
         if start.weights.shape != zero.shape:
             raise ValueError(f"start must be of {len(zero)} weights, got one of {len(start.weights)}")
-        return _at(replace(start, dual=None, passes=0, oracle_calls=0, seconds=0.0), start.shares, lam)
+        return _at(replace(start, dual=None, passes=0, oracle_calls=0, seconds=0.0), start.mixture, lam)
 
     def advance(
         self, problem: Problem, lam: float, state: CuttingPlaneState, rng: np.random.Generator, budget: int
@@ -89,29 +95,29 @@ class CuttingPlane(DualSolver[CuttingPlaneState]):
             planes=planes,
             costs=torch.cat([state.costs[used], row.new_tensor([full.expected_cost])]),
             products=products,
-            shares=torch.cat([state.shares[used], row.new_zeros(1)]),
+            mixture=torch.cat([state.mixture[used], row.new_zeros(1)]),
             idle=torch.cat([state.idle[used], row.new_zeros(1)]),
         )
-        new = _at(new, _optimal_shares(new, lam), lam)
-        return replace(new, idle=torch.where(new.shares > 0, 0, new.idle + 1))
+        new = _at(new, _optimal_mixture(new, lam), lam)
+        return replace(new, idle=torch.where(new.mixture > 0, 0, new.idle + 1))
 
 
-def _optimal_shares(state: CuttingPlaneState, lam: float) -> Tensor:
+def _optimal_mixture(state: CuttingPlaneState, lam: float) -> Tensor:
     """Of the planes, in the dual optimum of the model."""
     from structsmooth.solvers.baselines import compiled_simplex  # compiled when it is first called
 
-    shares = state.shares.double().cpu().numpy().copy()
+    mixture = state.mixture.double().cpu().numpy().copy()
     products, costs = (values.double().cpu().numpy() for values in (state.products, state.costs))
-    compiled_simplex.minimize(np.ascontiguousarray(products / lam), costs, shares, _PART, _STEPS)
-    return torch.from_numpy(shares).to(state.shares)
+    compiled_simplex.minimize(np.ascontiguousarray(products / lam), costs, mixture, _PART, _STEPS)
+    return torch.from_numpy(mixture).to(state.mixture)
 
 
-def _at(state: CuttingPlaneState, shares: Tensor, lam: float) -> CuttingPlaneState:
+def _at(state: CuttingPlaneState, mixture: Tensor, lam: float) -> CuttingPlaneState:
     """The state with a mixture of its planes, the weights of that dual point, and its value."""
-    mixture = shares @ state.planes
-    dual = float(shares @ state.costs) - float(mixture @ mixture) / (2 * lam)
+    mean = mixture @ state.planes
+    dual = float(mixture @ state.costs) - float(mean @ mean) / (2 * lam)
     best = dual if state.dual is None else max(dual, state.dual)
-    return replace(state, shares=shares, weights=mixture / -lam, dual=best)
+    return replace(state, mixture=mixture, weights=mean / -lam, dual=best)
 
 
 # The optimum of a model is exact to this part of what the newest plane adds, in at most this many steps.

@@ -118,19 +118,19 @@ class Extragradient(DualSolver[ExtragradientState]):
         rounding = _ROUNDING * (abs(step) + abs(log_partition) + abs(state.log_partition))
         if gamma * change > distance + rounding:
             return replace(state, passes=state.passes + 1, gamma=gamma / 2, has_failed=True)
-        share = gamma / beta
+        newest = gamma / beta
         new = replace(
             state,
             passes=state.passes + 1,
-            weights=torch.lerp(state.weights, w_ahead, share),
+            weights=torch.lerp(state.weights, w_ahead, newest),
             iterate=w,
             log_weights=log_weights,
             beta=beta,
             gradient=full.gradient,
             cost=full.expected_cost,
             log_partition=log_partition,
-            mean_gradient=torch.lerp(state.mean_gradient, ahead.gradient, share),
-            mean_cost=state.mean_cost + share * (ahead.expected_cost - state.mean_cost),
+            mean_gradient=torch.lerp(state.mean_gradient, ahead.gradient, newest),
+            mean_cost=state.mean_cost + newest * (ahead.expected_cost - state.mean_cost),
             gamma=gamma * (_RISE if state.has_failed else _FIRST_RISE),
         )
         assert state.dual is not None

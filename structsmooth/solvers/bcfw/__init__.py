@@ -12,7 +12,7 @@ from structsmooth.problems.base import FullPass, Problem
 from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.problems.sharding import agreed
 from structsmooth.settings import PositiveInt
-from structsmooth.solvers.averaging import averaging_shares
+from structsmooth.solvers.averaging import weights_of_iterates
 from structsmooth.solvers.bcfw import fused_chain, fused_programs  # noqa: F401 - they register their loops
 from structsmooth.solvers.bcfw.active_set import Cache, DualIterate, Steps
 from structsmooth.solvers.bcfw.steps import epoch
@@ -159,16 +159,18 @@ class BCFW(DualSolver[BCFWState]):
 
     def _steps(self, linear: LinearProblem, lam: float, state: B, order: Tensor, threads: int) -> B:
         new = replace(state, passes=state.passes + 1, steps=state.steps + linear.blocks)
-        shares, old_share = self.averaging(state.steps, new.steps)
+        averaging_weights, old_weight = self.averaging(state.steps, new.steps)
         calls, cache = linear.oracle_calls, self.criterion(linear, state)
         start = self._start(linear, state)
         settings: dict[str, Any] = {"steps": self.step_kind, "cache": cache, "threads": threads}
-        point, total = agreed(linear, epoch(linear, start, order, lam=lam, shares=shares, **settings))
+        point, total = agreed(
+            linear, epoch(linear, start, order, lam=lam, averaging_weights=averaging_weights, **settings)
+        )
         new.hits += linear.blocks - (linear.oracle_calls - calls)
         new.iterate, new.statistics, new.gaps = point.weights, point.statistics, point.gaps
         new.outputs, new.alphas, new.stamps = point.outputs, point.alphas, point.stamps
         new.cost = linear.expected_cost(new.statistics)
-        new.weights = linear.within_bounds(new.iterate if total is None else (old_share * state.weights).add_(total))
+        new.weights = linear.within_bounds(new.iterate if total is None else (old_weight * state.weights).add_(total))
         if self._sees_all(state):
             new.gap = float(new.gaps.sum())
             new.refreshes += state.passes > 0 and (self.samples_gaps or self.cache)
@@ -178,7 +180,7 @@ class BCFW(DualSolver[BCFWState]):
         """Shares of the iterates after step ``begin`` in the average after step ``end``, and of the average before."""
         if not self.average:
             return None, 0.0
-        return averaging_shares(torch.arange(begin + 1, end + 1, dtype=torch.float64), degree=1)
+        return weights_of_iterates(torch.arange(begin + 1, end + 1, dtype=torch.float64), degree=1)
 
     def _start(self, problem: LinearProblem, state: BCFWState) -> DualIterate:
         """The point of a state in as little memory as possible; states of older versions take more."""

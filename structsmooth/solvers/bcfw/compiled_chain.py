@@ -138,7 +138,7 @@ def frank_wolfe_epoch(
     states = weights.shape[1]
     work = workspace(data, states, 1)
     node, edge, unary, y = work.node, work.edge[0], work.unary, work.labels[0]
-    transition, offsets, transition_scale, shares = work.transition, data[1], data[4], data[5]
+    transition, offsets, transition_scale, example_weights = work.transition, data[1], data[4], data[5]
     slots, rows, sums = gathered(data, weights)
     own = room(work, states)
     by_gap, averaged = draws.shape[0] > 0, remaining.shape[0] > 0
@@ -150,7 +150,7 @@ def frank_wolfe_epoch(
             break
         chosen = draw(tree, order.shape[0], draws[step]) if by_gap else step
         i = order[chosen]
-        share = shares[i]
+        example_weight = example_weights[i]
         begin, past = rows_of(i, offsets, states)
         first, length = offsets[i], offsets[i + 1] - offsets[i]
         read_changed(i, begin, past, packed, changes, own)
@@ -158,12 +158,12 @@ def frank_wolfe_epoch(
         potentials(i, data, weights, 1.0, unary, transition)
         mean = mean_score(transition, length, unary, own)
         hit = _held_scores(transition, unary, held, alpha, stamps, scores)
-        if caching and hit != NO_ATOM and share * (scores[hit] - mean) >= max(factor * gaps[i], least_gap):
+        if caching and hit != NO_ATOM and example_weight * (scores[hit] - mean) >= max(factor * gaps[i], least_gap):
             gain = scores[hit] - mean
             y[:length] = held[hit]
         else:
             gain, calls = best_output(transition, length, work) - mean, calls + 1
-            gaps[i] = max(gain, 0.0) * share
+            gaps[i] = max(gain, 0.0) * example_weight
             if by_gap:
                 set_weight(tree, chosen, gaps[i])
         gain, longest, away, weight, towards = choice(kind, gain, mean, alpha, scores, least)
@@ -172,9 +172,9 @@ def frank_wolfe_epoch(
         _direction(y, length, own, held, alpha, (away, weight), towards, node, edge)
         count = gather(first, length, data, node, slots, rows, sums)
         norm2 = squared_norm(count, length, sums, node, edge, transition_scale)
-        curvature = norm2 * share / lam
+        curvature = norm2 * example_weight / lam
         size = longest if gain >= longest * curvature else gain / curvature
-        change = -size * share / lam
+        change = -size * example_weight / lam
         _add(queue, count, length, rows, sums, node, edge, change, transition_scale, weights)
         if averaged:
             _add(queue, count, length, rows, sums, node, edge, change * remaining[step], transition_scale, total)

@@ -57,7 +57,7 @@ def frank_wolfe_epoch(order, draws, data, weights, total, statistics, gaps, lam,
     Arguments are those of :func:`structsmooth.solvers.bcfw.compiled_chain.frank_wolfe_epoch`.
     """
     (kind, least), (caching, factor, least_gap) = steps, cache
-    features, (offsets, _, _, _, _, output_offsets, _), shares = data[2], data[4], data[5]
+    features, (offsets, _, _, _, _, output_offsets, _), example_weights = data[2], data[4], data[5]
     work = workspace(data)
     sums, found = np.zeros(weights.shape[0]), np.zeros(sets[1].shape[1])
     scores, direction, touched, room, y = work.scores, work.direction, work.touched, work.room, work.y
@@ -66,19 +66,19 @@ def frank_wolfe_epoch(order, draws, data, weights, total, statistics, gaps, lam,
     for step in range(draws.shape[0] if by_gap else order.shape[0]):
         chosen = draw(tree, order.shape[0], draws[step]) if by_gap else step
         i = order[chosen]
-        begin, first, share = offsets[i], output_offsets[i], shares[i]
+        begin, first, example_weight = offsets[i], output_offsets[i], example_weights[i]
         length = output_offsets[i + 1] - first
         held, alpha, stamps = slots_of(i, first, length, sets)
         count = augmented(i, data, weights, 1.0, work)
         own = statistics[begin : begin + count]
         mean = mean_score(scores, own, count)
         hit = _held_scores(scores, held, alpha, stamps, found)
-        if caching and hit != NO_ATOM and share * (found[hit] - mean) >= max(factor * gaps[i], least_gap):
+        if caching and hit != NO_ATOM and example_weight * (found[hit] - mean) >= max(factor * gaps[i], least_gap):
             gain = found[hit] - mean
             y[:length] = held[hit]
         else:
             gain, calls = best(i, data, work) - mean, calls + 1
-            gaps[i] = max(gain, 0.0) * share
+            gaps[i] = max(gain, 0.0) * example_weight
             if by_gap:
                 set_weight(tree, chosen, gaps[i])
         gain, longest, away, weight, towards = choice(kind, gain, mean, alpha, found, least)
@@ -87,9 +87,9 @@ def frank_wolfe_epoch(order, draws, data, weights, total, statistics, gaps, lam,
         _set_direction(y, length, count, own, held, alpha, away, weight, towards, direction)
         number = touch(work, count)
         add_features(features, begin, direction, touched, number, room, sums, 1.0)
-        curvature = squared_norm(features, begin, direction, touched, number, room, sums) * share / lam
+        curvature = squared_norm(features, begin, direction, touched, number, room, sums) * example_weight / lam
         size = longest if gain >= longest * curvature else gain / curvature
-        change = -size * share / lam
+        change = -size * example_weight / lam
         add_features(features, begin, direction, touched, number, room, weights, change)
         if averaged:
             add_features(features, begin, direction, touched, number, room, total, change * remaining[step])

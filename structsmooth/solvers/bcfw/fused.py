@@ -1,4 +1,4 @@
-"""What fused loops take, whatever the problem: choices of blocks, shares of the average, kinds of steps, the cache."""
+"""What fused loops take, whatever the problem: choices of blocks, weights of the average, kinds of steps, the cache."""
 
 from typing import Any
 
@@ -27,12 +27,12 @@ def choices(order: Tensor, n: int) -> tuple[Tensor, Tensor]:
     return blocks, torch.empty(0, dtype=torch.float64)
 
 
-def averaging(start: Tensor, shares: Tensor | None, steps: int) -> tuple[Tensor, Tensor]:
-    """The sum of the iterates if none moved, and for every step the shares of the iterates that its change is in."""
-    if shares is None:
+def averaging(start: Tensor, averaging_weights: Tensor | None, steps: int) -> tuple[Tensor, Tensor]:
+    """The sum of the iterates if none moved, and for every step the weights of the iterates that its change is in."""
+    if averaging_weights is None:
         return start.new_empty(0), start.new_empty(0)
-    shares = checked("shares", shares, torch.float64, steps)
-    return start * shares.sum(), shares.flip(0).cumsum(0).flip(0)
+    averaging_weights = checked("averaging_weights", averaging_weights, torch.float64, steps)
+    return start * averaging_weights.sum(), averaging_weights.flip(0).cumsum(0).flip(0)
 
 
 def settings(steps: Steps, cache: Cache | None) -> tuple[tuple[Any, ...], tuple[Any, ...]]:

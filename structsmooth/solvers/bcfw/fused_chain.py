@@ -25,14 +25,14 @@ def _(
     *,
     lam: float,
     steps: Steps = "fw",
-    shares: Tensor | None = None,
+    averaging_weights: Tensor | None = None,
     cache: Cache | None = None,
     threads: int = 1,
 ) -> tuple[DualIterate, Tensor | None]:
     """The steps of :mod:`structsmooth.solvers.bcfw.steps`, compiled where there are no bounds."""
     problem.check_threads(threads)
     if problem.bounds is not None:
-        return plain(problem, point, order, lam=lam, steps=steps, shares=shares, cache=cache)
+        return plain(problem, point, order, lam=lam, steps=steps, averaging_weights=averaging_weights, cache=cache)
     from structsmooth.solvers.bcfw import compiled_chain  # numba loads with the first pass
 
     data = problem.data
@@ -41,7 +41,7 @@ def _(
     changes = Changes(data, before)
     gaps = checked("point.gaps", point.gaps, torch.float64, data.n).clone()
     examples, draws = fused.choices(order, data.n)
-    w, (total, remaining) = start.clone(), fused.averaging(start, shares, len(order))
+    w, (total, remaining) = start.clone(), fused.averaging(start, averaging_weights, len(order))
     needed = steps != "fw" or cache is not None
     none = torch.empty(data.n, 0, dtype=torch.int32)
     sets = _checked_sets(data, point, cache) if needed else (none.view(-1).to(data.label_type), none.double(), none)
@@ -66,7 +66,7 @@ def _(
     if point.statistics.dtype != statistics.dtype:
         statistics = unpacked(data, statistics)
     problem.oracle_calls += calls
-    return replace(point, weights=w, statistics=statistics, gaps=gaps), None if shares is None else total
+    return replace(point, weights=w, statistics=statistics, gaps=gaps), None if averaging_weights is None else total
 
 
 def _checked_sets(data: ChainData, point: DualIterate, cache: Cache | None) -> tuple[Tensor, Tensor, Tensor]:

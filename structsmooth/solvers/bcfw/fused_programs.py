@@ -19,21 +19,21 @@ def _(
     *,
     lam: float,
     steps: Steps = "fw",
-    shares: Tensor | None = None,
+    averaging_weights: Tensor | None = None,
     cache: Cache | None = None,
     threads: int = 1,
 ) -> tuple[DualIterate, Tensor | None]:
     """The steps of :mod:`structsmooth.solvers.bcfw.steps`, compiled where there are no bounds."""
     problem.check_threads(threads)
     if problem.bounds is not None or not isinstance(problem.smoother, Max):
-        return plain(problem, point, order, lam=lam, steps=steps, shares=shares, cache=cache)
+        return plain(problem, point, order, lam=lam, steps=steps, averaging_weights=averaging_weights, cache=cache)
     from structsmooth.solvers.bcfw import compiled_programs
 
     w = problem.checked_vector("point.weights", point.weights).clone()
     statistics = problem.checked_statistics(point.statistics).clone()
     gaps = checked("point.gaps", point.gaps, torch.float64, problem.n).clone()
     blocks, draws = fused.choices(order, problem.n)
-    total, remaining = fused.averaging(w, shares, len(order))
+    total, remaining = fused.averaging(w, averaging_weights, len(order))
     needed = steps != "fw" or cache is not None
     outputs, alphas, stamps = (own.clone() for own in (point.outputs, point.alphas, point.stamps))
     if not needed:
@@ -52,4 +52,4 @@ def _(
         *fused.settings(steps, cache),
     )
     new = (outputs, alphas, stamps) if needed else (point.outputs, point.alphas, point.stamps)
-    return DualIterate(w, statistics, gaps, *new), None if shares is None else total
+    return DualIterate(w, statistics, gaps, *new), None if averaging_weights is None else total

@@ -19,7 +19,7 @@ def epoch(
     *,
     lam: float,
     steps: Steps = "fw",
-    shares: Tensor | None = None,
+    averaging_weights: Tensor | None = None,
     cache: Cache | None = None,
     threads: int = 1,
 ) -> tuple[DualIterate, Tensor | None]:
@@ -36,17 +36,17 @@ def epoch(
         lam: λ > 0 of the problem.
         steps: ``"fw"`` towards the atom of the oracle; ``"pairwise"`` from the worst atom of the active set to it;
             ``"away"`` either towards it or away from the worst, whichever has the larger gap.
-        shares: weight of each iterate in the sum, float64 [steps].
+        averaging_weights: weight of each iterate in the sum, float64 [steps].
         cache: when a step takes an atom of the cache and does not call the oracle.
         threads: that make the steps at the same time, each without those that the others have not finished. Only
             problems whose ``check_threads`` says so take more than one.
 
     Returns:
-        The last point, and Σ_t shares[t] · w_t if shares are given.
+        The last point, and Σ_t averaging_weights[t] · w_t if weights are given.
     """
     problem.check_threads(threads)
     point = point.copy(problem.unpacked(point.statistics))
-    total = None if shares is None else torch.zeros_like(point.weights)
+    total = None if averaging_weights is None else torch.zeros_like(point.weights)
     for step, choice in enumerate(order):
         block = _chosen(choice, point.gaps)
         own = problem.block_statistics(point.statistics, block)  # m_i; changed in place
@@ -60,7 +60,7 @@ def epoch(
         else:
             output = problem.call(augmented, block)
             atom, direction = output.atom, Direction.between(own, output.statistics, augmented)
-            point.gaps[block] = (direction.gain * problem.block_share(block)).clamp_min(0.0)
+            point.gaps[block] = (direction.gain * problem.block_weight(block)).clamp_min(0.0)
 
         # Direction: s − m, or from or away from the worst atom of the active set.
         if steps != "fw":
@@ -71,7 +71,7 @@ def epoch(
 
         # Update of the weights, the statistics and the active set.
         if size > 0:
-            scale = -problem.block_share(block) / lam
+            scale = -problem.block_weight(block) / lam
             problem.feature_map.add_adjoint(direction.statistics, block, size * scale, point.weights)
             if steps != "fw":
                 held.reweight(direction, _checked(atom, problem), size)
@@ -81,8 +81,8 @@ def epoch(
                 m += size * d
 
         # Average.
-        if total is not None and shares is not None:
-            total += shares[step] * problem.within_bounds(point.weights)
+        if total is not None and averaging_weights is not None:
+            total += averaging_weights[step] * problem.within_bounds(point.weights)
     return point, total
 
 
@@ -105,12 +105,12 @@ def _cached(
 ) -> Tensor | None:
     """The best atom of the cache, if its gap is large enough."""
     least = max(cache.factor * float(point.gaps[block]), cache.least)
-    return held.at_least(float(inner(augmented, own)) + least / problem.block_share(block), augmented)
+    return held.at_least(float(inner(augmented, own)) + least / problem.block_weight(block), augmented)
 
 
 def _line_search(problem: LinearProblem, v: Tensor, direction: Direction, block: int, lam: float) -> float:
     """The size of the step."""
-    scale = -problem.block_share(block) / lam
+    scale = -problem.block_weight(block) / lam
     rise = -scale * float(direction.gain)  # the derivative of the dual at 0, over λ
     if rise <= 0:
         return 0.0

@@ -13,7 +13,7 @@ from structsmooth.problems.base import Problem
 from structsmooth.problems.bounds import line_search
 from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.settings import Positive
-from structsmooth.solvers.averaging import ONE_A_PASS, newest_share
+from structsmooth.solvers.averaging import ONE_A_PASS, newest_weight
 from structsmooth.solvers.bcfw import BCFW, BCFWState, valued
 from structsmooth.solvers.lower_bound import best_mixture
 from structsmooth.solvers.state import empty
@@ -128,7 +128,7 @@ class ProximalBCFW(BCFW):
         new = self.step_through(linear, lam + kappa, replace(state, iterate=begin, kappa=kappa), rng)
         new.center = linear.within_bounds(new.iterate)
         if self.average:
-            new.weights = torch.lerp(state.weights, new.center, newest_share(new.passes, ONE_A_PASS))
+            new.weights = torch.lerp(state.weights, new.center, newest_weight(new.passes, ONE_A_PASS))
         new.iterate = (new.iterate - state.center).mul_(kappa / divisor).add_(new.iterate, alpha=lam / divisor)
         if lam == 0:
             return new
@@ -235,7 +235,7 @@ def _estimate_scale(problem: LinearProblem) -> float:
     for block in range(0, problem.blocks, -(-problem.blocks // _SAMPLE)):
         augmented = problem.augmented(w, block)
         towards = minus(problem.call(augmented, block).statistics, problem.label_parts(block))
-        square += problem.block_share(block) * problem.feature_map.squared_norm(towards, block)
+        square += problem.block_weight(block) * problem.feature_map.squared_norm(towards, block)
         loss += float(inner(augmented, towards))
     return square / loss if loss > 0 else 0.0
 

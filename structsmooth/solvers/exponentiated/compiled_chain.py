@@ -59,8 +59,8 @@ def gibbs_pass(data, logs, statistics, log_partitions):
 
 
 @compiled
-def _augmented(i, data, weights, lead, share, out):
-    """Cost-augmented potentials [T + S, S] of example i at weights + share * lead."""
+def _augmented(i, data, weights, lead, lead_scale, out):
+    """Cost-augmented potentials [T + S, S] of example i at weights + lead_scale * lead."""
     features, sentence_offsets, labels, costs, transition_scale, _, forbidden = data
     rows, states = weights.shape
     first, end = sentence_offsets[i], sentence_offsets[i + 1]
@@ -73,14 +73,14 @@ def _augmented(i, data, weights, lead, share, out):
         for q in range(begin, stop):
             r, value = entry(features, token, q)
             for s in range(states):
-                out[t, s] += value * (weights[r, s] + share * lead[r, s])
+                out[t, s] += value * (weights[r, s] + lead_scale * lead[r, s])
     for s in range(states):
-        out[0, s] += weights[rows - 2, s] + share * lead[rows - 2, s]
-        out[end - first - 1, s] += weights[rows - 1, s] + share * lead[rows - 1, s]
+        out[0, s] += weights[rows - 2, s] + lead_scale * lead[rows - 2, s]
+        out[end - first - 1, s] += weights[rows - 1, s] + lead_scale * lead[rows - 1, s]
     for p in range(states):
         r = rows - states - 2 + p
         for s in range(states):
-            out[end - first + p, s] = transition_scale * (weights[r, s] + share * lead[r, s])
+            out[end - first + p, s] = transition_scale * (weights[r, s] + lead_scale * lead[r, s])
     if forbidden.shape[0] > 0:
         add_forbidden(forbidden, end - first, out)
 
@@ -127,7 +127,7 @@ def _inner(a, b, size):
 
 
 @entry_point
-def exponentiated_epoch(order, taus, shares, data, vectors, gibbs, curvatures, values, settings):
+def exponentiated_epoch(order, taus, lead_scales, data, vectors, gibbs, curvatures, values, settings):
     """Steps of exponentiated gradient, in place; returns the number of oracle calls.
 
     vectors: weights and lead; gibbs: log-potentials, statistics and log-partition functions; settings: lam, level of
@@ -143,13 +143,13 @@ def exponentiated_epoch(order, taus, shares, data, vectors, gibbs, curvatures, v
     towards = np.empty_like(augmented)
     for step in range(order.shape[0]):
         i = order[step]
-        share = of_examples[i]
+        example_weight = of_examples[i]
         first, length, own = block(i, data, statistics)
         _, _, log = block(i, data, logs)
         size, curvature, log_z = length + states, curvatures[i], log_partitions[i]
-        _augmented(i, data, weights, lead, shares[step], augmented)
+        _augmented(i, data, weights, lead, lead_scales[step], augmented)
         while True:
-            _tilt(log, augmented, taus[step] * curvature * share / lam, level, size, towards)
+            _tilt(log, augmented, taus[step] * curvature * example_weight / lam, level, size, towards)
             new_z, calls = _gibbs(towards[:size], length, work), calls + 1
             rise, score, scale = _change(own, length, log, towards, work)
             count = gather(first, length, data, node, slots, rows, sums)
@@ -162,11 +162,11 @@ def exponentiated_epoch(order, taus, shares, data, vectors, gibbs, curvatures, v
             gain -= costs[first + t] * node[t, labels[first + t]]
         if level > 0.0:
             gain += level * (new_z - score - log_z + _inner(log, own, size))
-        momentum, change = (taus[step] - 1.0) / shares[step], -share / lam
+        momentum, change = (taus[step] - 1.0) / lead_scales[step], -example_weight / lam
         add_gathered(count, length, rows, sums, node, edge, change, transition_scale, weights)
         add_gathered(count, length, rows, sums, node, edge, change * momentum, transition_scale, lead)
-        values[0] += gain * share
-        values[1] += momentum * gain * share
+        values[0] += gain * example_weight
+        values[1] += momentum * gain * example_weight
         move(own, length, 1.0, node, edge)
         log[:] = towards[:size]
         log_partitions[i], curvatures[i] = new_z, shrink * curvature

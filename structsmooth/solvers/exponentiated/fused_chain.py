@@ -34,7 +34,7 @@ def _(
     data = problem.data
     examples = data.checked_order(checked("order [steps]", order, torch.int64, -1)[:, None])[:, 0]
     taus = checked("taus", taus, torch.float64, len(order))
-    shares = (1 - taus / data.n).cumprod(0)
+    lead_scales = (1 - taus / data.n).cumprod(0)
     w, lead = (data.checked_vector(f"point.{name}", getattr(point, name)).clone() for name in ("weights", "lead"))
     logs, statistics = (data.checked_statistics(own).clone() for own in (point.log_potentials, point.statistics))
     log_partitions, curvatures = (
@@ -45,7 +45,7 @@ def _(
     problem.oracle_calls += compiled_chain.exponentiated_epoch(
         examples.numpy(),
         taus.numpy(),
-        shares.numpy(),
+        lead_scales.numpy(),
         data.arrays,
         (data.matrix(w), data.matrix(lead)),
         (logs.numpy(), statistics.numpy(), log_partitions.numpy()),
@@ -53,6 +53,6 @@ def _(
         values.numpy(),
         (float(lam), entropy_level(problem), float(shrink), rounding_of(torch.float64)),
     )
-    lead *= shares[-1]
-    values[1] *= shares[-1]
+    lead *= lead_scales[-1]
+    values[1] *= lead_scales[-1]
     return GibbsIterate(w, lead, logs.view(-1), statistics.view(-1), log_partitions, curvatures, values)

@@ -57,12 +57,12 @@ def epoch(
         shrink: factor of G_i² after a step.
     """
     point = GibbsIterate(*(tensor.clone() for tensor in vars(point).values()))
-    level, shares = entropy_level(problem), (1 - taus / problem.blocks).cumprod(0)
-    for block, tau, share in zip(order.tolist(), taus.tolist(), shares.tolist(), strict=True):
-        scale = -problem.block_share(block) / lam
+    level, lead_scales = entropy_level(problem), (1 - taus / problem.blocks).cumprod(0)
+    for block, tau, lead_scale in zip(order.tolist(), taus.tolist(), lead_scales.tolist(), strict=True):
+        scale = -problem.block_weight(block) / lam
         own = problem.block_statistics(point.statistics, block)  # m_i; changed in place, as log-potentials are
         logs = problem.block_statistics(point.log_potentials, block)
-        augmented = problem.augmented(problem.within_bounds(point.weights + share * point.lead), block)
+        augmented = problem.augmented(problem.within_bounds(point.weights + lead_scale * point.lead), block)
 
         # Oracle, with a larger constant until the step is short enough for it.
         curvature, log_partition = float(point.curvatures[block]), float(point.log_partitions[block])
@@ -85,17 +85,17 @@ def epoch(
             entropy = new_partition - float(inner(towards, response.statistics))
             gain += level * (entropy - log_partition + float(inner(logs, own)))
 
-        # Update of both points: what the lead has is x − z over the share.
-        momentum = (tau - 1) / share
+        # Update of both points: what the lead has is x − z over its scale.
+        momentum = (tau - 1) / lead_scale
         problem.feature_map.add_adjoint(change, block, scale, point.weights)
         problem.feature_map.add_adjoint(change, block, scale * momentum, point.lead)
-        point.values.add_(point.values.new_tensor([gain, momentum * gain]), alpha=problem.block_share(block))
+        point.values.add_(point.values.new_tensor([gain, momentum * gain]), alpha=problem.block_weight(block))
         for old, new in ((own, response.statistics), (logs, towards)):
             for a, b in zip(old, new, strict=True):
                 a.copy_(b)
         point.log_partitions[block], point.curvatures[block] = new_partition, shrink * curvature
-    point.lead.mul_(share)
-    point.values[1] *= share
+    point.lead.mul_(lead_scale)
+    point.values[1] *= lead_scale
     return point
 
 

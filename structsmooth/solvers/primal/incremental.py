@@ -11,7 +11,7 @@ from torch import Tensor
 from structsmooth import processes
 from structsmooth.problems.base import FullPass, Problem
 from structsmooth.settings import Positive
-from structsmooth.solvers.averaging import ONE_A_PASS, newest_share
+from structsmooth.solvers.averaging import ONE_A_PASS, newest_weight
 from structsmooth.solvers.lower_bound import DualPoint
 from structsmooth.solvers.primal.gradient import GradientSolver, GradientState, first_weights
 from structsmooth.solvers.primal.planes import DenseGradients, Gradients, Packed, Planes, SparseGradients
@@ -32,7 +32,7 @@ class IncrementalState(GradientState):
     columns: Tensor = field(default_factory=empty)
     sizes: Tensor = field(default_factory=empty)
     constants: Tensor = field(default_factory=empty)  # and these two all else of the planes
-    shares: Tensor = field(default_factory=empty)
+    block_weights: Tensor = field(default_factory=empty)
     scales: Tensor = field(default_factory=empty)  # D of the first pass, if estimated: later ones take it from planes
     first_step_size: float = 0.0  # η of the first pass
     seen: float = math.inf  # F in the last pass, with each loss where the step on its block saw it
@@ -42,7 +42,7 @@ class IncrementalState(GradientState):
     def planes(self) -> Planes:
         """One for each block."""
         packed = Packed(self.gradients, self.columns, self.sizes)
-        return Planes(packed.unpacked(len(self.weights)), self.constants, self.shares)
+        return Planes(packed.unpacked(len(self.weights)), self.constants, self.block_weights)
 
     def observe(self, full: FullPass, lam: float) -> None:
         """Improve the lower bound by the planes, too, which bound convex losses if nothing has rounded them."""
@@ -77,7 +77,7 @@ class IncrementalProxLinear(GradientSolver[IncrementalState]):
     it has had a gradient, and steps work on these alone. The solver chooses by gradients of some blocks at the start.
 
     The weights are a weighted average of the iterates after each pass, see
-    :func:`~structsmooth.solvers.averaging.newest_share`. The ``step_size`` of the history is the η of the next pass.
+    :func:`~structsmooth.solvers.averaging.newest_weight`. The ``step_size`` of the history is the η of the next pass.
     Its metric ``model_gap`` is the duality gap of the model, as estimated by the steps: the sum of the block gaps, each
     before the step on its block.
 
@@ -166,7 +166,7 @@ class IncrementalProxLinear(GradientSolver[IncrementalState]):
             first_step_size=step_size,
             iterate=weights,
             constants=weights.new_zeros(len(blocks)),
-            shares=weights.new_tensor([len(block) / problem.n for block in blocks]),
+            block_weights=weights.new_tensor([len(block) / problem.n for block in blocks]),
             **gradients.packed()._asdict(),
         )
 
@@ -188,7 +188,7 @@ class IncrementalProxLinear(GradientSolver[IncrementalState]):
         seen = float(model.loss) + lam / 2 * float(model.weights.square().sum())
         return replace(
             state,
-            weights=torch.lerp(state.weights, model.weights, newest_share(passes, ONE_A_PASS)),
+            weights=torch.lerp(state.weights, model.weights, newest_weight(passes, ONE_A_PASS)),
             step_size=self.next_step_size(lam, state, seen),
             passes=passes,
             iterate=model.weights,
@@ -232,24 +232,24 @@ class _Model:
         proximal = (scales / state.step_size).clamp(min=lam / _CAP)
         self.inverse = 1 / (lam + proximal)
         self.weights = (proximal * state.iterate - gradient) * self.inverse
-        self.loss = self.gap = torch.zeros_like(state.shares[0])
+        self.loss = self.gap = torch.zeros_like(state.block_weights[0])
 
     def step(self, i: int, loss: Tensor, gradient: Tensor) -> None:
         """Move the plane of block i towards that of its loss at the minimum, to where the model's dual is largest."""
         where, plane = self.planes.part(i, gradient)
-        share, weights, inverse = self.planes.shares[i], self.weights[where], self.inverse[where]
+        block_weight, weights, inverse = self.planes.block_weights[i], self.weights[where], self.inverse[where]
         # Where scores are not linear, the plane may have come above the loss: then it is lowered to it.
         value = torch.minimum(self.planes.constants[i] + plane @ weights, loss)
         direction = gradient[where] - plane
-        step = (loss - value) / (share * (direction @ (inverse * direction)))
+        step = (loss - value) / (block_weight * (direction @ (inverse * direction)))
         step = step.nan_to_num(0.0).clamp(self.least_step, 1)  # no direction, no step
         moved = torch.add(plane, direction.mul_(step)).to(self.planes.gradients.dtype).to(plane.dtype)
         # Storage rounds the gradient, but not the value at these weights.
         constant = value + step * (loss - value) - moved @ weights
-        self.weights[where] = weights - (share * inverse).mul_(moved - plane)
+        self.weights[where] = weights - (block_weight * inverse).mul_(moved - plane)
         self.planes.move(i, where, moved, constant)
-        self.loss = self.loss + share * loss
-        self.gap = self.gap + share * (loss - value)
+        self.loss = self.loss + block_weight * loss
+        self.gap = self.gap + block_weight * (loss - value)
 
 
 def scales_of(squares: Tensor) -> Tensor:

@@ -75,8 +75,8 @@ class Gradients(ABC):
         """Make g_i these values at some coordinates, and zero elsewhere."""
 
     @abstractmethod
-    def total(self, shares: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
-        """Σ shares_i function(g_i), [dim], for a function of each number that maps zero to zero; shares [blocks]."""
+    def total(self, block_weights: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
+        """Σ v_i function(g_i), [dim], with the weights v of blocks, for a function of each number that maps 0 to 0."""
 
     @abstractmethod
     def packed(self) -> Packed:
@@ -131,11 +131,11 @@ class DenseGradients(Gradients):
         """Make g_i these values; they are for all coordinates."""
         self.rows[i] = values
 
-    def total(self, shares: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
+    def total(self, block_weights: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
         """Σ shares_i function(g_i), [dim]."""
-        total = torch.zeros(self.rows.shape[1], dtype=shares.dtype, device=shares.device)
-        for some, of_them in zip(self.rows.split(_AT_ONCE), shares.split(_AT_ONCE), strict=True):
-            total += of_them @ function(some.to(shares.dtype))
+        total = torch.zeros(self.rows.shape[1], dtype=block_weights.dtype, device=block_weights.device)
+        for some, of_them in zip(self.rows.split(_AT_ONCE), block_weights.split(_AT_ONCE), strict=True):
+            total += of_them @ function(some.to(block_weights.dtype))
         return total
 
     def packed(self) -> Packed:
@@ -204,14 +204,16 @@ class SparseGradients(Gradients):
         (kept,) = values.nonzero(as_tuple=True)
         self.values[i], self.columns[i] = values[kept], where[kept].int()
 
-    def total(self, shares: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
+    def total(self, block_weights: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
         """Σ shares_i function(g_i), [dim]."""
-        total = shares.new_zeros(self.dim)
+        total = block_weights.new_zeros(self.dim)
         for start in range(0, len(self), _AT_ONCE):
             some = slice(start, start + _AT_ONCE)
-            sizes = torch.tensor([len(values) for values in self.values[some]], device=shares.device)
-            values = function(torch.cat(self.values[some]).to(shares.dtype))
-            total.index_add_(0, torch.cat(self.columns[some]), values.mul_(shares[some].repeat_interleave(sizes)))
+            sizes = torch.tensor([len(values) for values in self.values[some]], device=block_weights.device)
+            values = function(torch.cat(self.values[some]).to(block_weights.dtype))
+            total.index_add_(
+                0, torch.cat(self.columns[some]), values.mul_(block_weights[some].repeat_interleave(sizes))
+            )
         return total
 
     def packed(self) -> Packed:
@@ -230,19 +232,19 @@ class Planes:
     Attributes:
         gradients: g_i of the own blocks.
         constants: c_i, [blocks].
-        shares: of the blocks in the examples, [blocks].
+        block_weights: parts of all examples that are in each block, [blocks].
     """
 
     gradients: Gradients
     constants: Tensor
-    shares: Tensor
+    block_weights: Tensor
 
     def __len__(self) -> int:
         return len(self.constants)
 
     def copy(self) -> "Planes":
         """Planes that may change while these stay."""
-        return Planes(self.gradients.copy(), self.constants.clone(), self.shares)
+        return Planes(self.gradients.copy(), self.constants.clone(), self.block_weights)
 
     def part(self, i: int, other: Tensor) -> tuple[Where, Tensor]:
         """Coordinates outside of which g_i and another vector [dim] are zero, and g_i there, in the type of the other.
@@ -263,14 +265,14 @@ class Planes:
 
     def mean(self) -> tuple[Tensor, float]:
         """Gradient [dim] and constant of the mean over all examples."""
-        return self._mean(lambda gradients: gradients), float(self.constants @ self.shares)
+        return self._mean(lambda gradients: gradients), float(self.constants @ self.block_weights)
 
     def mean_square(self) -> Tensor:
         """Mean of the squared gradients over all examples: [dim]."""
         return self._mean(torch.square)
 
     def _mean(self, function: Callable[[Tensor], Tensor]) -> Tensor:
-        total = self.gradients.total(self.shares[self._own.start : self._own.stop], function)
+        total = self.gradients.total(self.block_weights[self._own.start : self._own.stop], function)
         return processes.summed(total) if self._spread else total
 
     @property

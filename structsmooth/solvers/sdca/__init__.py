@@ -13,7 +13,7 @@ from structsmooth.problems.sharding import agreed
 from structsmooth.problems.tilted import TiltedProblem
 from structsmooth.settings import Positive
 from structsmooth.smoothing import Max, Smoother
-from structsmooth.solvers.averaging import ONE_A_PASS, newest_share
+from structsmooth.solvers.averaging import ONE_A_PASS, newest_weight
 from structsmooth.solvers.dual.base import checked_linear
 from structsmooth.solvers.lower_bound import BoundedState, DualPoint
 from structsmooth.solvers.primal.gradient import estimate_loss_scale, first_weights
@@ -109,7 +109,7 @@ class ProximalSDCA(SmoothingSolver[ProximalSDCAState]):
         point = agreed(linear, epoch(linear, start, order, lam=convexity, smoother=smoother))
         new.statistics, new.smoothing_offset, new.center = point.statistics, point.smoothing_offset, point.weights
         new.plane = pull - convexity * point.weights
-        new.weights = torch.lerp(state.weights, new.center, newest_share(k, ONE_A_PASS)) if hinges else new.center
+        new.weights = torch.lerp(state.weights, new.center, newest_weight(k, ONE_A_PASS)) if hinges else new.center
         return _with_bound(new, problem, lam)
 
     def smoother(self, state: ProximalSDCAState) -> Smoother:
@@ -136,7 +136,7 @@ def _with_bound(state: ProximalSDCAState, problem: Problem, lam: float) -> Proxi
         linear = _linear(problem)
         cost = linear.expected_cost(state.statistics) + (problem.constant if isinstance(problem, TiltedProblem) else 0)
         if not isinstance(linear.smoother, Max):
-            cost += float(linear.block_shares.to(state.smoothing_offset) @ state.smoothing_offset)
+            cost += float(linear.block_weights.to(state.smoothing_offset) @ state.smoothing_offset)
         state.raise_bound(DualPoint(state.plane, cost), lam)
     return state
 

@@ -37,7 +37,7 @@ def _smoothed_answer(transition, length, own, smoothing_offset, smoothing, work)
 @entry_point
 def sdca_epoch(order, data, weights, statistics, smoothing_offset, smoothing, lam):
     """Steps of stochastic dual coordinate ascent towards the answers of a smoothed oracle, in place."""
-    transition_scale, shares = data[4], data[5]
+    transition_scale, example_weights = data[4], data[5]
     work = workspace(data, weights.shape[1], smoothing[1])
     transition, node, edge = work.transition, work.node, work.edge[0]
     slots, rows, sums = gathered(data, weights)
@@ -50,7 +50,7 @@ def sdca_epoch(order, data, weights, statistics, smoothing_offset, smoothing, la
             continue
         count = gather(first, length, data, node, slots, rows, sums)
         norm2 = squared_norm(count, length, sums, node, edge, transition_scale)
-        scale = shares[i] / lam
+        scale = example_weights[i] / lam
         size = 1.0 if gain >= norm2 * scale else gain / (norm2 * scale)
         add_gathered(count, length, rows, sums, node, edge, -size * scale, transition_scale, weights)
         move(own, length, size, node, edge)

@@ -64,7 +64,7 @@ def epoch(
             continue
 
         # Step.
-        scale = problem.block_share(block) / lam
+        scale = problem.block_weight(block) / lam
         size = step_length(gain, problem.feature_map.squared_norm(direction, block) * scale)
 
         # Update.

@@ -10,7 +10,7 @@ from torch import Tensor
 from structsmooth.problems.base import Problem
 from structsmooth.problems.sharding import agreed
 from structsmooth.settings import Positive, PositiveInt
-from structsmooth.solvers.averaging import averaging_shares
+from structsmooth.solvers.averaging import weights_of_iterates
 from structsmooth.solvers.primal.gradient import GradientSolver, GradientState
 from structsmooth.solvers.sgd import fused_chain  # noqa: F401 - it registers its loop
 from structsmooth.solvers.sgd.steps import epoch
@@ -29,7 +29,7 @@ class SGDState(GradientState):
 class SGD(GradientSolver[SGDState]):
     """Stochastic subgradient descent, no smoothing.
 
-    The weights are a weighted average of the iterates, see :func:`~structsmooth.solvers.averaging.newest_share`.
+    The weights are a weighted average of the iterates, see :func:`~structsmooth.solvers.averaging.newest_weight`.
 
     Args:
         schedule: step sizes: ``"strongly-convex"`` for γ_t = 1/(2λ(t + t₀)), with t₀ such that the first step is the
@@ -76,7 +76,7 @@ class SGD(GradientSolver[SGDState]):
         """One pass."""
         order = self.order(problem, rng)
         t = torch.arange(state.steps + 1, state.steps + len(order) + 1, dtype=torch.float64)
-        shares, old_share = averaging_shares(t, _DEGREES[self.schedule])
+        averaging_weights, old_weight = weights_of_iterates(t, _DEGREES[self.schedule])
         result = epoch(
             problem,
             state.iterate,
@@ -84,11 +84,11 @@ class SGD(GradientSolver[SGDState]):
             step_sizes=self.step_sizes(t, len(order), lam, state.step_size),
             lam=lam,
             smoother=problem.smoother,
-            shares=shares,
+            averaging_weights=averaging_weights,
             threads=self.threads,
         )
         iterate, total = agreed(problem, result)
-        weights = (old_share * state.weights).add_(total) if self.average else iterate
+        weights = (old_weight * state.weights).add_(total) if self.average else iterate
         return replace(state, weights=weights, iterate=iterate, steps=state.steps + len(order), passes=state.passes + 1)
 
     def step_sizes(self, t: Tensor, steps_per_pass: int, lam: float, first: float) -> Tensor:

@@ -37,13 +37,13 @@ def _subtract_agreeing(i, length, data, weights, scale, smoothing, work, node, e
 
 
 @entry_point
-def sgd_epoch(order, data, agreeing, weights, total, smoothing, lam, steps, shares):
+def sgd_epoch(order, data, agreeing, weights, total, smoothing, lam, steps, averaging_weights):
     """Stochastic (sub)gradient steps w <- (1 - steps[t] lam) w - steps[t] n share B^T(statistics - labels), in place.
 
     For partial labels ``agreeing`` are data for the outputs that agree with them, whose statistics take the place of
     those of the labels; else None.
-    ``total`` (zero on entry) becomes the sum of shares[t] times the iterate after step t. The weights are kept as
-    scale * v, so that shrinking is free; ``total`` is corrected by what each step adds to v.
+    ``total`` (zero on entry) becomes the sum of averaging_weights[t] times the iterate after step t. Iterates are kept
+    as scale * v, so that shrinking is free; ``total`` is corrected by what each step adds to v.
     """
     _, sentence_offsets, labels, _, _, of_examples, _ = data
     work, n = workspace(data, weights.shape[1], smoothing[1]), of_examples.shape[0]
@@ -66,9 +66,9 @@ def sgd_epoch(order, data, agreeing, weights, total, smoothing, lam, steps, shar
             scale, weight = 1.0, 0.0
         factor = -steps[step] * n * of_examples[i] / scale
         add_parts(first, length, data, work.node, work.edge[0], factor, weights)
-        if shares[step] != 0.0 or weight != 0.0:
+        if averaging_weights[step] != 0.0 or weight != 0.0:
             add_parts(first, length, data, work.node, work.edge[0], -weight * factor, total)
-            weight += shares[step] * scale
+            weight += averaging_weights[step] * scale
     total[:] += weight * weights
     weights[:] *= scale
 

@@ -28,7 +28,7 @@ def _(
     step_sizes: Tensor,
     lam: float,
     smoother: Smoother,
-    shares: Tensor,
+    averaging_weights: Tensor,
     threads: int = 1,
 ) -> tuple[Tensor, Tensor]:
     """The steps of the plain loop, compiled for steps of one example, also on several threads."""
@@ -36,14 +36,15 @@ def _(
     order, w = data.checked_order(order), data.checked_vector("w", w).clone()
     problem.check_threads(threads)
     if order.shape[1] > 1:
-        settings = {"step_sizes": step_sizes, "lam": lam, "smoother": smoother, "shares": shares, "threads": threads}
+        rates = {"step_sizes": step_sizes, "averaging_weights": averaging_weights}
+        settings = {**rates, "lam": lam, "smoother": smoother, "threads": threads}
         return epoch.dispatch(object)(problem, w, order, **settings)
     from structsmooth.solvers.sgd import compiled_chain
 
     order = order[:, 0]
     problem.oracle_calls += len(order)
     total = torch.zeros_like(w)
-    rates = {"step_sizes": step_sizes, "shares": shares}
+    rates = {"step_sizes": step_sizes, "averaging_weights": averaging_weights}
     steps = [checked(name, rate, torch.float64, len(order)) for name, rate in rates.items()]
     if threads > 1:
         _on_threads(data, w, total, order, *steps, lam=float(lam), smoother=smoother, threads=threads)
@@ -62,20 +63,21 @@ def _(
     step_sizes: Tensor,
     lam: float,
     smoother: Smoother,
-    shares: Tensor,
+    averaging_weights: Tensor,
     threads: int = 1,
 ) -> tuple[Tensor, Tensor]:
     """The steps of the plain loop on partial labels of chains, compiled for steps of one example."""
     both = (problem.problem, problem.agreeing)
     chains = [own.data for own in both if isinstance(own, ChainProblem)]
     if len(chains) < 2 or order.shape[1] > 1 or threads > 1:
-        settings = {"step_sizes": step_sizes, "lam": lam, "smoother": smoother, "shares": shares, "threads": threads}
+        rates = {"step_sizes": step_sizes, "averaging_weights": averaging_weights}
+        settings = {**rates, "lam": lam, "smoother": smoother, "threads": threads}
         return epoch.dispatch(object)(problem, w, order, **settings)
     from structsmooth.solvers.sgd import compiled_chain
 
     data, agreeing = chains
     order, w = data.checked_order(order)[:, 0], data.checked_vector("w", w).clone()
-    total, rates = torch.zeros_like(w), {"step_sizes": step_sizes, "shares": shares}
+    total, rates = torch.zeros_like(w), {"step_sizes": step_sizes, "averaging_weights": averaging_weights}
     steps = [checked(name, rate, torch.float64, len(order)) for name, rate in rates.items()]
     iterate = (data.arrays, agreeing.arrays, data.matrix(w), data.matrix(total), smoothing(smoother))
     compiled_chain.sgd_epoch(order.numpy(), *iterate, float(lam), *(rate.numpy() for rate in steps))
@@ -89,7 +91,7 @@ def _on_threads(
     total: Tensor,
     order: Tensor,
     step_sizes: Tensor,
-    shares: Tensor,
+    averaging_weights: Tensor,
     *,
     lam: float,
     smoother: Smoother,
@@ -97,7 +99,7 @@ def _on_threads(
 ) -> None:
     """Steps without locks, on one clock (Niu et al. 2011, "Hogwild!").
 
-    They change ``w`` in place, and add the sum of the iterates by their shares to ``total``. Iterate t is
+    They change ``w`` in place, and add the sum of the iterates by their weights to ``total``. Iterate t is
     scales[t] · v with one vector v for all threads. All step sizes are known in advance, so every step knows its
     scale, whichever thread makes it and however far the others are. A step does not see what they are about to add to
     v, but what it adds counts in full, in its own iterate and in all later ones.
@@ -107,7 +109,7 @@ def _on_threads(
     iterate = (data.arrays, data.matrix(w), data.matrix(total), smoothing(smoother))
     shrink = 1 - lam * step_sizes
     for begin, end in _stretches(shrink.tolist()):
-        examples, sizes, weights = (tensor[begin:end] for tensor in (order, step_sizes, shares))
+        examples, sizes, weights = (tensor[begin:end] for tensor in (order, step_sizes, averaging_weights))
         scales = shrink[begin:end].cumprod(0)
         if abs(float(scales[-1])) < _LEAST_SCALE:  # a single step
             arrays, *others = iterate

@@ -12,7 +12,7 @@ from structsmooth.problems.base import FullPass, Problem
 from structsmooth.problems.linear.module import LinearModuleProblem
 from structsmooth.settings import Positive, PositiveInt
 from structsmooth.smoothing import Max
-from structsmooth.solvers.averaging import ONE_A_PASS, newest_share
+from structsmooth.solvers.averaging import ONE_A_PASS, newest_weight
 from structsmooth.solvers.dual.base import DualSolver, check_unweighted, checked_hinges
 from structsmooth.solvers.dual.proximal import kappa_of
 from structsmooth.solvers.lower_bound import DualPoint
@@ -227,7 +227,7 @@ class SoftBCFW(DualSolver[SoftBCFWState]):
         begin = (kappa * state.center).add_(state.iterate, alpha=lam).div_(lam + kappa)
         point = self._pass(dual, replace(state.point, weights=begin), state.rho, rng)
         point = dual.with_multipliers(point, state.rho)
-        newest = newest_share(state.passes + 1, ONE_A_PASS)
+        newest = newest_weight(state.passes + 1, ONE_A_PASS)
         return replace(
             state,
             weights=torch.lerp(state.weights, point.weights, newest),

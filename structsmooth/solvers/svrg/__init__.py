@@ -12,7 +12,7 @@ from structsmooth.problems.base import FullPass, Problem
 from structsmooth.problems.sharding import agreed
 from structsmooth.settings import Positive
 from structsmooth.smoothing import Smoother
-from structsmooth.solvers.averaging import newest_share
+from structsmooth.solvers.averaging import newest_weight
 from structsmooth.solvers.primal.gradient import GradientSolver, GradientState
 from structsmooth.solvers.smoothing import SmoothingSolver
 from structsmooth.solvers.state import empty
@@ -62,7 +62,7 @@ class SVRG(SmoothedSolver[SVRGState]):
 
     An epoch is a full pass, then one pass of stochastic steps that starts from its weights; the last iterate starts
     the next epoch. The weights are a weighted average of the means of the epochs, see
-    :func:`~structsmooth.solvers.averaging.newest_share`. The smoothed objective is within μ/2 of the objective (ℓ₂
+    :func:`~structsmooth.solvers.averaging.newest_weight`. The smoothed objective is within μ/2 of the objective (ℓ₂
     smoothing), so μ also limits the accuracy.
 
     Args:
@@ -86,7 +86,7 @@ class SVRG(SmoothedSolver[SVRGState]):
         new.epoch_start = self.epoch_objective(new, snapshot, lam)
         order = self.order(problem, rng)
         new.iterate, mean = agreed(problem, epoch(problem, snapshot, order, step_size=state.step_size, lam=lam))
-        new.weights = torch.lerp(state.weights, mean, newest_share(new.passes))
+        new.weights = torch.lerp(state.weights, mean, newest_weight(new.passes))
         return new
 
     def restarted(self, state: SVRGState) -> SVRGState:

@@ -65,7 +65,7 @@ def random_iterate(problem: ChainProblem) -> DualIterate:
 def test_losses_by_enumeration(problem: ChainProblem) -> None:
     w = random_weights(problem)
     margins = [torch.from_numpy(m) for m in EnumeratedProblem(problem).margins(w.numpy())]
-    shares = problem.shares.tolist()
+    shares = problem.normalized_weights.tolist()
     hinges = sum(share * float(m.max()) for share, m in zip(shares, margins, strict=True))
     assert problem.loss(w) == pytest.approx(hinges, abs=1e-12)
     entropy = sum(share * float(0.5 * (m / 0.5).logsumexp(0)) for share, m in zip(shares, margins, strict=True))
@@ -82,7 +82,7 @@ def test_primal_passes_are_the_default(problem: ChainProblem, smoother: Any) -> 
     expected = svrg.epoch.dispatch(object)(problem, full, order, **settings)
     assert_close(svrg.epoch(problem, full, order, **settings), expected, **EXACTLY)
     t = torch.arange(1, 25, dtype=torch.float64)
-    settings = {"step_sizes": 1 / (t + 3), "lam": 0.3, "smoother": smoother, "shares": t}
+    settings = {"step_sizes": 1 / (t + 3), "lam": 0.3, "smoother": smoother, "averaging_weights": t}
     expected = sgd.epoch.dispatch(object)(problem, w, order, **settings)
     assert_close(sgd.epoch(problem, w, order, **settings), expected, rtol=1e-10, atol=1e-10)
 
@@ -91,7 +91,12 @@ def test_primal_passes_are_the_default(problem: ChainProblem, smoother: Any) -> 
 def test_frank_wolfe_steps_are_the_default(problem: ChainProblem, steps: Any) -> None:
     point, order = random_iterate(problem), order_of(problem, 20)
     shares = torch.linspace(0.1, 1.0, 20, dtype=torch.float64)
-    settings = {"lam": LAM, "steps": steps, "shares": shares, "cache": Cache(0.25, 1e-3)}  # gains of zero are ties
+    settings = {
+        "lam": LAM,
+        "steps": steps,
+        "averaging_weights": shares,
+        "cache": Cache(0.25, 1e-3),
+    }  # gains of zero are ties
     reached, total = epoch(problem, point, order, **settings)
     expected, expected_total = plain(problem, point, order, **settings)
     assert_close(reached.weights, expected.weights, **EXACTLY)

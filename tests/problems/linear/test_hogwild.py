@@ -41,7 +41,7 @@ def test_single_steps_are_those_of_one_thread(shrink: float, smoother: Smoother)
     problem = small_problem()
     w, one = random_weights(problem), torch.ones(1, dtype=torch.float64)
     for i in torch.arange(3 * problem.n) % problem.n:
-        settings = {"step_sizes": 0.1 * one, "lam": 10 * shrink, "smoother": smoother, "shares": 0.3 * one}
+        settings = {"step_sizes": 0.1 * one, "lam": 10 * shrink, "smoother": smoother, "averaging_weights": 0.3 * one}
         alone, own_total = sgd.epoch(problem, w, i.view(1, 1), **settings)
         w, total = sgd.epoch(problem, w, i.view(1, 1), threads=2, **settings)
         assert_close(w, alone, rtol=0, atol=1e-12)
@@ -61,7 +61,12 @@ def test_no_thread_loses_what_another_adds(count: int, shrinks: list[float]) -> 
     generator = torch.Generator().manual_seed(0)
     order = torch.randperm(problem.n, generator=generator)[:, None]
     shares = torch.rand(problem.n, generator=generator, dtype=torch.float64)
-    settings = {"lam": lam, "step_sizes": step_sizes_of(shrinks, problem.n) / lam, "smoother": Max(), "shares": shares}
+    settings = {
+        "lam": lam,
+        "step_sizes": step_sizes_of(shrinks, problem.n) / lam,
+        "smoother": Max(),
+        "averaging_weights": shares,
+    }
     start = random_weights(problem) / lam
     alone, own_total = sgd.epoch(problem, start, order, **settings)
     calls = problem.oracle_calls
@@ -120,7 +125,7 @@ test_refuses = refusing(
                 step_sizes=torch.ones(1),
                 lam=LAM,
                 smoother=Max(),
-                shares=torch.ones(1),
+                averaging_weights=torch.ones(1),
                 threads=2,
             ),
             ValueError,

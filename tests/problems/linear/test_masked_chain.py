@@ -107,7 +107,7 @@ def test_stochastic_epochs_are_the_plain_ones(mask: str, smoother: Any) -> None:
     for a, b in zip(compiled, plain, strict=True):
         assert_close(a, b, **EXACTLY)
     rates = torch.full((len(order),), 0.05, dtype=torch.float64)
-    settings = {"step_sizes": rates, "lam": LAM, "smoother": smoother, "shares": rates}
+    settings = {"step_sizes": rates, "lam": LAM, "smoother": smoother, "averaging_weights": rates}
     compiled, plain = (steps(problem, w, order, **settings) for steps in both(sgd.epoch))
     for a, b in zip(compiled, plain, strict=True):
         assert_close(a, b, **EXACTLY)

@@ -131,8 +131,8 @@ def test_losses_by_enumeration(problem: ProgramProblem) -> None:
     for i, parts in enumerate(outputs):
         own = slice(offsets[i], offsets[i + 1])
         margins = parts @ (scores + problem.part_costs)[own] - problem.part_labels[own].double() @ scores[own]
-        hinges += float(problem.shares[i] * margins.max())
-        entropies += float(problem.shares[i] * 0.5 * (margins / 0.5).logsumexp(0))
+        hinges += float(problem.normalized_weights[i] * margins.max())
+        entropies += float(problem.normalized_weights[i] * 0.5 * (margins / 0.5).logsumexp(0))
     assert problem.loss(w) == pytest.approx(hinges, abs=1e-12)
     assert problem.loss(w, Entropy(0.5)) == pytest.approx(entropies, abs=1e-12)
 
@@ -169,7 +169,7 @@ def test_it_is_a_module_over_the_same_trees(build: Callable[[], ProgramProblem])
 def test_steps_are_those_of_plain_torch(problem: ProgramProblem, steps: Any, cache: Cache | None) -> None:
     point, order = random_iterate(problem), torch.randperm(5, generator=torch.Generator().manual_seed(1)).repeat(4)
     shares = torch.linspace(0.1, 1.0, 20, dtype=torch.float64)
-    settings: dict[str, Any] = {"lam": LAM, "steps": steps, "shares": shares, "cache": cache}
+    settings: dict[str, Any] = {"lam": LAM, "steps": steps, "averaging_weights": shares, "cache": cache}
     reached, total = epoch(problem, point, order, **settings)
     expected, expected_total = plain(problem, point, order, **settings)
     # A step of length zero, between two outputs of the same score, may stamp one of them or not.

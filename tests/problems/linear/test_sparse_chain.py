@@ -129,7 +129,9 @@ def test_steps_of_all_examples_are_gradient_descent() -> None:
     proximal = {"kappa": kappa, "center": center}
     assert_close(svrg.epoch(problem, full, order, step_size=eta, lam=lam, **proximal)[0], v, **EXACTLY)
     steps, shares = torch.tensor([eta] * 3, dtype=torch.float64), torch.tensor([0.0, 0.0, 2.0])
-    last, total = sgd.epoch(problem, start, order, step_sizes=steps, lam=lam, smoother=smoother, shares=shares)
+    last, total = sgd.epoch(
+        problem, start, order, step_sizes=steps, lam=lam, smoother=smoother, averaging_weights=shares
+    )
     assert_close(last, w, **EXACTLY)
     assert_close(total, 2 * w, **EXACTLY)
 
@@ -180,7 +182,7 @@ def test_every_inference_counts() -> None:
     full = problem.full_pass(w, smoother)
 
     def stepped(order: Tensor) -> object:
-        return sgd.epoch(problem, w, order, step_sizes=ones, lam=0.1, smoother=smoother, shares=ones)
+        return sgd.epoch(problem, w, order, step_sizes=ones, lam=0.1, smoother=smoother, averaging_weights=ones)
 
     for calls, run in [
         (5, lambda: problem.full_pass(w, smoother, with_loss=True)),
@@ -206,7 +208,7 @@ def test_arguments_are_not_mutated() -> None:
     tensors = [w, center, full.weights, full.gradient, full.node, full.edge, order, ones, problem.labels]
     copies = [tensor.clone() for tensor in tensors]
     svrg.epoch(problem, full, order, step_size=0.1, lam=0.1, kappa=1.0, center=center)
-    sgd.epoch(problem, w, order, step_sizes=0.1 * ones, lam=0.1, smoother=Max(), shares=ones)
+    sgd.epoch(problem, w, order, step_sizes=0.1 * ones, lam=0.1, smoother=Max(), averaging_weights=ones)
     problem.adjoint(problem.potentials(w, 0), 0)
     assert full.weights.data_ptr() != w.data_ptr()
     assert not w.requires_grad
@@ -290,8 +292,13 @@ D = 30  # dim of random_problem
         ("order", [[0], [1]], TypeError, "order .* must be a torch.Tensor, got list"),
         ("step_sizes", torch.zeros(2).double(), ValueError, r"step_sizes must have shape \(3,\), got \(2,\)"),
         ("step_sizes", torch.zeros(3), TypeError, "step_sizes must be torch.float64"),
-        ("shares", torch.zeros(4).double(), ValueError, r"shares must have shape \(3,\), got \(4,\)"),
-        ("shares", torch.zeros(3).long(), TypeError, "shares must be torch.float64"),
+        (
+            "averaging_weights",
+            torch.zeros(4).double(),
+            ValueError,
+            r"averaging_weights must have shape \(3,\), got \(4,\)",
+        ),
+        ("averaging_weights", torch.zeros(3).long(), TypeError, "averaging_weights must be torch.float64"),
         ("weights", torch.zeros(D + 3).double(), ValueError, "snapshot.weights must have shape"),
         ("gradient", torch.zeros(D), TypeError, "snapshot.gradient must be torch.float64"),
         ("node", torch.zeros(12, 3).double(), ValueError, r"snapshot.node must have shape \(13, 3\), got \(12, 3\)"),
@@ -305,7 +312,7 @@ def test_passes_refuse_what_would_corrupt_memory(
     assert problem.dim == D
     w, order, ones = problem.start(), torch.zeros(3, 1, dtype=torch.int64), torch.ones(3, dtype=torch.float64)
     snapshot = problem.full_pass(w, L2())
-    steps = {"w": w, "order": order, "step_sizes": ones, "lam": 0.1, "smoother": L2(), "shares": ones}
+    steps = {"w": w, "order": order, "step_sizes": ones, "lam": 0.1, "smoother": L2(), "averaging_weights": ones}
     proximal = {"snapshot": snapshot, "order": order, "step_size": 0.1, "lam": 0.1, "kappa": 0.1, "center": w}
     assert len(sgd.epoch(problem, **steps)[0]) == len(svrg.epoch(problem, **proximal)[0]) == D
     passes = [(problem.full_pass, {"w": w, "smoother": L2()}), (partial(sgd.epoch, problem), steps)]
@@ -327,7 +334,7 @@ def test_arguments_with_gaps_and_gradients() -> None:
     def passes(w: Tensor, center: Tensor, order: Tensor, rates: Tensor) -> list[Tensor]:
         full = problem.full_pass(w, L2())
         ends = svrg.epoch(problem, full, order, step_size=0.1, lam=0.1, kappa=0.2, center=center)
-        sums = sgd.epoch(problem, w, order, step_sizes=rates, lam=0.1, smoother=L2(), shares=rates)
+        sums = sgd.epoch(problem, w, order, step_sizes=rates, lam=0.1, smoother=L2(), averaging_weights=rates)
         return [full.gradient, full.weights, *ends, *sums]
 
     def spread(tensor: Tensor) -> Tensor:

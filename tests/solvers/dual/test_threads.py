@@ -42,7 +42,7 @@ def test_single_steps_are_those_of_one_thread(steps: Steps, cache: Cache | None)
     problem = small_problem()
     point, shares = first_iterate(problem, LAM), torch.tensor([0.3], dtype=torch.float64)
     for i in torch.arange(3 * problem.n) % problem.n:
-        settings = {"lam": LAM, "steps": steps, "cache": cache, "shares": shares}
+        settings = {"lam": LAM, "steps": steps, "cache": cache, "averaging_weights": shares}
         alone, own_total = epoch(problem, point, i[None], **settings)
         point, total = epoch(problem, point, i[None], threads=2, **settings)
         for name, tensor in vars(alone).items():
@@ -58,9 +58,9 @@ def test_no_thread_loses_what_another_adds(count: int) -> None:
     order = torch.randperm(problem.n, generator=generator)
     shares = torch.rand(problem.n, generator=generator, dtype=torch.float64)
     start = first_iterate(problem, lam)
-    alone, own_total = epoch(problem, start, order, lam=lam, shares=shares)
+    alone, own_total = epoch(problem, start, order, lam=lam, averaging_weights=shares)
     calls = problem.oracle_calls
-    shared, total = epoch(problem, start, order, lam=lam, shares=shares, threads=count)
+    shared, total = epoch(problem, start, order, lam=lam, averaging_weights=shares, threads=count)
     assert problem.oracle_calls == 2 * calls
     assert torch.equal(shared.statistics, alone.statistics)
     assert own_total is not None

@@ -141,48 +141,48 @@ def move(own, length, size, node, edge):
 def block_gaps(data, weights, packed, gaps):
     """Block gaps of examples."""
     work = workspace(data, weights.shape[1], 1)
-    own, transition, offsets, shares = room(work, weights.shape[1]), work.transition, data[1], data[5]
+    own, transition, offsets, example_weights = room(work, weights.shape[1]), work.transition, data[1], data[5]
     for i in range(gaps.shape[0]):
         _, length = read_block(i, offsets, packed, own)
         potentials(i, data, weights, 1.0, work.unary, transition)
         mean = mean_score(transition, length, work.unary, own)
-        gaps[i] = (best_output(transition, length, work) - mean) * shares[i]
+        gaps[i] = (best_output(transition, length, work) - mean) * example_weights[i]
 
 
 @entry_point
 def block_margins(data, weights, packed, margins):
-    """Means of theta + costs under the statistics, less the scores of the labels, times the shares of examples."""
+    """Means of theta + costs under the statistics, less the scores of the labels, times the weights of examples."""
     work = workspace(data, weights.shape[1], 1)
-    own, transition, offsets, shares = room(work, weights.shape[1]), work.transition, data[1], data[5]
+    own, transition, offsets, example_weights = room(work, weights.shape[1]), work.transition, data[1], data[5]
     for i in range(margins.shape[0]):
         _, length = read_block(i, offsets, packed, own)
         labels = potentials(i, data, weights, 1.0, work.unary, transition)
-        margins[i] = (mean_score(transition, length, work.unary, own) - labels) * shares[i]
+        margins[i] = (mean_score(transition, length, work.unary, own) - labels) * example_weights[i]
 
 
 @entry_point
 def expected_cost(data, states, packed):
-    """Sum of the costs under the statistics, each times the share of its example."""
-    _, offsets, labels, costs, _, shares, _ = data
+    """Sum of the costs under the statistics, each times the weight of its example."""
+    _, offsets, labels, costs, _, example_weights, _ = data
     own, total = room(workspace(data, states, 1), states), 0.0
-    for i in range(shares.shape[0]):
+    for i in range(example_weights.shape[0]):
         first, length = read_block(i, offsets, packed, own)
         cost = 0.0
         for t in range(length):
             cost += costs[first + t] * (1.0 - own[t, labels[first + t]])
-        total += shares[i] * cost
+        total += example_weights[i] * cost
     return total
 
 
 @entry_point
 def dual_weights(data, packed, factor, out):
-    """out += factor * the sum of B^T(m - labels), each times the share of its example."""
-    states, offsets, shares = out.shape[1], data[1], data[5]
+    """out += factor * the sum of B^T(m - labels), each times the weight of its example."""
+    states, offsets, example_weights = out.shape[1], data[1], data[5]
     work = workspace(data, states, 1)
     own, node, edge = room(work, states), work.node, work.edge[0]
-    for i in range(shares.shape[0]):
+    for i in range(example_weights.shape[0]):
         first, length = read_block(i, offsets, packed, own)
         node[:length] = own[:length]
         edge[:] = own[length : length + states]
         subtract_labels(first, length, data[2], node, edge)
-        add_parts(first, length, data, node, edge, factor * shares[i], out)
+        add_parts(first, length, data, node, edge, factor * example_weights[i], out)

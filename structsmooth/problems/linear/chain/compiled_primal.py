@@ -19,7 +19,7 @@ from structsmooth.structures.chain.compiled import exponentiate, log_partition, 
 # Tuples that compiled passes take:
 #   data: features as in compiled_features, sentence offsets, labels of tokens, costs of mistakes at tokens (-inf
 #       forbids them),
-#       transition_scale, the share of each example in means over all, and scores of what is forbidden [S + 2, S]: of
+#       transition_scale, the weight of each example in means over all, and scores of what is forbidden [S + 2, S]: of
 #       transitions, first labels and last labels, FORBIDDEN or 0; without rows if nothing is forbidden
 #   smoothing: mu and k, the outputs of the top-K oracle (1: max), or 0 for the exp oracle
 
@@ -28,7 +28,7 @@ FORBIDDEN = -1e30
 _LEAST = -1e20
 
 Workspace = namedtuple(
-    "Workspace", "unary transition node edge score back values labels shares alpha scaled total exponential shift"
+    "Workspace", "unary transition node edge score back values labels simplex alpha scaled total exponential shift"
 )
 
 
@@ -115,7 +115,7 @@ def potentials(i, data, weights, scale, unary, transition):
 
 
 @compiled
-def _simplex_weights(values, mu, shares):
+def _simplex_weights(values, mu, simplex):
     """Projection of values / mu, sorted downwards, onto the simplex (Prop. 3); returns the size of the support."""
     size, total = 0, 0.0
     for j in range(values.shape[0]):
@@ -124,7 +124,7 @@ def _simplex_weights(values, mu, shares):
         total += values[j]
         size = j + 1
     for j in range(size):
-        shares[j] = (values[j] - total / size) / mu + 1.0 / size
+        simplex[j] = (values[j] - total / size) / mu + 1.0 / size
     return size
 
 
@@ -135,7 +135,7 @@ def smoothed_max(transition, length, smoothing, work):
     Returns the smoothed value and the maximum.
     """
     mu, k = smoothing
-    node, edge, values, labels, shares = work.node, work.edge, work.values, work.labels, work.shares
+    node, edge, values, labels, simplex = work.node, work.edge, work.values, work.labels, work.simplex
     edge[:] = 0.0
     if k == 0:
         return _exp_oracle(transition, length, mu, work)
@@ -145,16 +145,16 @@ def smoothed_max(transition, length, smoothing, work):
         values[0] = viterbi(work.unary, edges, length, work.alpha, labels[0])
     else:
         top_k(work.unary, edges, length, k, work.score, work.back, values, labels)
-    size = _simplex_weights(values, mu, shares)
+    size = _simplex_weights(values, mu, simplex)
     smoothed, norm2 = 0.0, 0.0
     for j in range(size):
-        share = shares[j]
-        smoothed += share * values[j]
-        norm2 += share * share
+        weight = simplex[j]
+        smoothed += weight * values[j]
+        norm2 += weight * weight
         for t in range(length):
-            node[t, labels[j, t]] += share
+            node[t, labels[j, t]] += weight
             if t > 0:
-                edge[0, labels[j, t - 1], labels[j, t]] += share
+                edge[0, labels[j, t - 1], labels[j, t]] += weight
     return smoothed - mu / 2 * (norm2 - 1.0), values[0]
 
 
@@ -247,10 +247,10 @@ def subtract_labels(first, length, labels, node, edge):
 def full_pass(data, weights, smoothing, node, edge, gradient):
     """One oracle call on every example; statistics go to ``node`` [tokens, S] and ``edge`` [examples, S, S], if any.
 
-    Returns the sums of the smoothed loss, of the loss and of the expected cost, each times the share of its example,
+    Returns the sums of the smoothed loss, of the loss and of the expected cost, each times the weight of its example,
     and adds that of the gradient to ``gradient``, if it has rows.
     """
-    _, sentence_offsets, labels, costs, _, shares, _ = data
+    _, sentence_offsets, labels, costs, _, example_weights, _ = data
     states = weights.shape[1]
     work = workspace(data, states, smoothing[1])
     own, own_edge = work.node, work.edge[0]
@@ -260,16 +260,16 @@ def full_pass(data, weights, smoothing, node, edge, gradient):
         length = sentence_offsets[i + 1] - first
         score = potentials(i, data, weights, 1.0, work.unary, work.transition)
         smoothed, best = smoothed_max(work.transition, length, smoothing, work)
-        share = shares[i]
-        smoothed_loss += share * (smoothed - score)
-        loss += share * (best - score)
+        example_weight = example_weights[i]
+        smoothed_loss += example_weight * (smoothed - score)
+        loss += example_weight * (best - score)
         for t in range(length):
             if costs[first + t] > -np.inf:
-                cost += share * costs[first + t] * (1.0 - own[t, labels[first + t]])
+                cost += example_weight * costs[first + t] * (1.0 - own[t, labels[first + t]])
         if edge.shape[0] > 0:
             node[first : first + length] = own[:length]
             edge[i] = own_edge
         if gradient.shape[0] > 0:
             subtract_labels(first, length, labels, own, own_edge)
-            add_parts(first, length, data, own, own_edge, share, gradient)
+            add_parts(first, length, data, own, own_edge, example_weight, gradient)
     return smoothed_loss, loss, cost

@@ -32,7 +32,7 @@ class ChainData:
     features: int  # number F of features
     states: int  # number S of labels
     transition_scale: float  # the feature of a transition where it occurs
-    shares: Tensor  # by which the sequences count in means over all, float64 [n]
+    normalized_weights: Tensor  # by which the sequences count in means over all, float64 [n]
     mask: TransitionMask | None = None  # 0, or −inf for what is forbidden
 
     @property
@@ -57,14 +57,15 @@ class ChainData:
 
     @cached_property
     def arrays(self) -> tuple[Any, ...]:
-        """Features, offsets of sequences, labels, costs, scale of transitions, shares, and what is forbidden."""
+        """Features, offsets of sequences, labels, costs, scale of transitions, weights, and what is forbidden."""
         from structsmooth.problems.linear.chain.compiled_primal import FORBIDDEN
 
         features, tensors = _features(self.sequences), (self.sequences.offsets, self.labels, self.costs)
-        forbidden = self.shares.new_empty(0, self.states)
+        forbidden = self.normalized_weights.new_empty(0, self.states)
         if self.mask is not None:
             forbidden = torch.cat([self.mask.transition, *(own[None] for own in self.mask[1:])]).clamp_min(FORBIDDEN)
-        return features, *map(_array, tensors), self.transition_scale, _array(self.shares), _array(forbidden)
+        weights = _array(self.normalized_weights)
+        return features, *map(_array, tensors), self.transition_scale, weights, _array(forbidden)
 
     def parts(self, count: int) -> list["Part"]:
         """All sequences as consecutive parts of about equal numbers of tokens; at most so many."""
@@ -190,8 +191,8 @@ class Part:
     @property
     def arrays(self) -> tuple[Any, ...]:
         """As those of all sequences; tokens keep their numbers."""
-        features, offsets, *others, shares, forbidden = self.data.arrays
-        return features, offsets[self.begin : self.end + 1], *others, shares[self.begin : self.end], forbidden
+        features, offsets, *others, weights, forbidden = self.data.arrays
+        return features, offsets[self.begin : self.end + 1], *others, weights[self.begin : self.end], forbidden
 
     def examples(self, values: Tensor) -> Any:
         """Rows of these sequences, as an array."""

@@ -78,7 +78,7 @@ class ChainProblem(LinearProblem):
         mistakes = checked("costs of mistakes", self._mistakes(), torch.float64, len(labels))
         self.mask = checked_mask(mask, states)
         self.data = self.feature_map = ChainData(
-            sequences, labels, mistakes, features, states, self.transition_scale, self.shares, self.mask
+            sequences, labels, mistakes, features, states, self.transition_scale, self.normalized_weights, self.mask
         )
         wrong = self.data.forbidden_labels()
         if wrong is not None:
@@ -97,7 +97,7 @@ class ChainProblem(LinearProblem):
     def weighted(self: C, sample_weight: Tensor) -> C:
         """The same problem with weights of examples, also for the compiled passes."""
         problem = super().weighted(sample_weight)
-        problem.data = problem.feature_map = replace(self.data, shares=problem.shares)
+        problem.data = problem.feature_map = replace(self.data, normalized_weights=problem.normalized_weights)
         return problem
 
     def with_unknown(self: C, unknown: Tensor) -> DifferenceProblem:
@@ -312,7 +312,10 @@ class ChainProblem(LinearProblem):
         self, w: Tensor, batches: Iterable[Tensor], smoother: Smoother
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """As in :meth:`Problem.losses_and_grads`, compiled for batches of one example."""
-        data, w = replace(self.data, shares=self.n * self.shares), self.data.checked_vector("w", w)
+        data, w = (
+            replace(self.data, normalized_weights=self.n * self.normalized_weights),
+            self.data.checked_vector("w", w),
+        )
         none = w.new_empty(0, self.states)
         for batch in batches:
             if len(batch) > 1:

@@ -18,7 +18,7 @@ from structsmooth.structures.spanning_trees.compiled import best_tree, scratch
 #       whether outputs are spanning trees: 0 no, 1 with one root, 2 with any number of roots);
 #       features of parts, and the most that a part has; (offsets of the parts of examples [n + 1], the score of each
 #       part, roots [n], choices [n], parts of the labels, offsets of the outputs of examples [n + 1], costs of parts);
-#       shares of examples [n]
+#       normalized weights of examples [n]
 
 Work = namedtuple("Work", "theta parts value choices stack used scores direction touched y room tree")
 
@@ -167,25 +167,27 @@ def touch(work, count):
 
 @entry_point
 def full_pass(data, weights, gradient, begin, end):
-    """Sums of losses and of costs of the best outputs of examples, times shares; adds to the gradient if it has rows.
+    """Sums of losses and of costs of the best outputs, times weights of examples; adds to the gradient if it has rows.
 
     The losses are f(w) = max <theta + costs, s> - <theta, labels>.
     """
-    features, (offsets, _, _, _, labels, output_offsets, costs), shares = data[2], data[4], data[5]
+    features, (offsets, _, _, _, labels, output_offsets, costs), example_weights = data[2], data[4], data[5]
     work, loss, cost = workspace(data), 0.0, 0.0
     for i in range(begin, end):
         first, length = output_offsets[i], output_offsets[i + 1] - output_offsets[i]
         gold, own = labels[first : first + length], costs[offsets[i] : offsets[i + 1]]
         count = augmented(i, data, weights, 1.0, work)
         margin = output_score(gold, length, work.scores) - output_score(gold, length, own)
-        loss += shares[i] * (best(i, data, work) - margin)
-        cost += shares[i] * output_score(work.y, length, own)
+        loss += example_weights[i] * (best(i, data, work) - margin)
+        cost += example_weights[i] * output_score(work.y, length, own)
         if gradient.shape[0] > 0:
             work.direction[:count] = 0.0
             add_output(work.y, length, 1.0, work.direction)
             add_output(gold, length, -1.0, work.direction)
             number = touch(work, count)
-            add_features(features, offsets[i], work.direction, work.touched, number, work.room, gradient, shares[i])
+            add_features(
+                features, offsets[i], work.direction, work.touched, number, work.room, gradient, example_weights[i]
+            )
     return loss, cost
 
 
@@ -201,34 +203,36 @@ def largest_scores(data, scores, values):
 @entry_point
 def block_gaps(data, weights, statistics, gaps):
     """Block gaps of examples."""
-    work, offsets, shares = workspace(data), data[4][0], data[5]
+    work, offsets, example_weights = workspace(data), data[4][0], data[5]
     for i in range(gaps.shape[0]):
         count = augmented(i, data, weights, 1.0, work)
         mean = mean_score(work.scores, statistics[offsets[i] : offsets[i + 1]], count)
-        gaps[i] = (best(i, data, work) - mean) * shares[i]
+        gaps[i] = (best(i, data, work) - mean) * example_weights[i]
 
 
 @entry_point
 def dual_weights(data, statistics, factor, out):
-    """out += factor * the sum of B^T(m - labels), each times the share of its example."""
-    features, (offsets, _, _, _, labels, output_offsets, _), shares = data[2], data[4], data[5]
+    """out += factor * the sum of B^T(m - labels), each times the weight of its example."""
+    features, (offsets, _, _, _, labels, output_offsets, _), example_weights = data[2], data[4], data[5]
     work = workspace(data)
-    for i in range(shares.shape[0]):
+    for i in range(example_weights.shape[0]):
         count = offsets[i + 1] - offsets[i]
         work.direction[:count] = statistics[offsets[i] : offsets[i + 1]]
         gold = labels[output_offsets[i] : output_offsets[i + 1]]
         add_output(gold, gold.shape[0], -1.0, work.direction)
         number = touch(work, count)
-        add_features(features, offsets[i], work.direction, work.touched, number, work.room, out, factor * shares[i])
+        add_features(
+            features, offsets[i], work.direction, work.touched, number, work.room, out, factor * example_weights[i]
+        )
 
 
 @entry_point
 def expected_cost(data, statistics):
-    """Sum of the costs under the statistics, each times the share of its example."""
-    offsets, costs, shares, total = data[4][0], data[4][6], data[5], 0.0
-    for i in range(shares.shape[0]):
+    """Sum of the costs under the statistics, each times the weight of its example."""
+    offsets, costs, example_weights, total = data[4][0], data[4][6], data[5], 0.0
+    for i in range(example_weights.shape[0]):
         begin, end = offsets[i], offsets[i + 1]
-        total += shares[i] * mean_score(costs[begin:end], statistics[begin:end], end - begin)
+        total += example_weights[i] * mean_score(costs[begin:end], statistics[begin:end], end - begin)
     return total
 
 

@@ -217,7 +217,7 @@ class ProgramProblem(LinearProblem):
         labels = (self._outputs, self._ends, self.part_costs)
         tensors = (parts.offsets, parts.scores, parts.roots, parts.numbers_of_choices, *labels)
         examples = tuple(tensor.numpy() for tensor in tensors)
-        return program.arrays, sizes, self.part_features.arrays, self._most, examples, self.shares.numpy()
+        return program.arrays, sizes, self.part_features.arrays, self._most, examples, self.normalized_weights.numpy()
 
     def _passed(self, w: Tensor, gradient: Tensor) -> tuple[float, float]:
         """Mean loss and cost of the best outputs; the gradient is added if there is room for it."""
