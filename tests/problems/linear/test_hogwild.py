@@ -110,7 +110,7 @@ def in_processes() -> SparseChainProblem:
 
 test_refuses = refusing(
     {
-        "no threads": (lambda: SGD(threads=0), ValueError, "threads must be positive, got 0"),
+        "no threads": (lambda: SGD(threads=0), ValueError, "threads must be at least 1, got 0"),
         "half a thread": (lambda: SGD(threads=1.5), TypeError, "threads must be an int, got float"),
         "steps in plain torch": (
             lambda: SEVERAL.solve(problem_of("classes"), lam=LAM),

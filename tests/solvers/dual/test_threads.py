@@ -200,7 +200,7 @@ def twice() -> object:
 SEVERAL = BCFW(threads=2)
 test_refuses = refusing(
     {
-        "no threads": (lambda: BCFW(threads=0), ValueError, "threads must be positive, got 0"),
+        "no threads": (lambda: BCFW(threads=0), ValueError, "threads must be at least 1, got 0"),
         "half a thread": (lambda: ProximalBCFW(threads=1.5), TypeError, "threads must be an int, got float"),
         "steps in plain torch": (
             lambda: SEVERAL.solve(problem_of("classes"), lam=LAM),
