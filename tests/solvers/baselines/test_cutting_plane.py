@@ -67,5 +67,5 @@ def test_a_run_for_another_lambda_starts_from_the_planes() -> None:
 def test_bounds_are_refused() -> None:
     with pytest.raises(ValueError, match="CuttingPlane does not keep the bounds"):
         CuttingPlane().solve(bounded_problem(), lam=LAM)
-    with pytest.raises(ValueError, match="idle must be positive"):
+    with pytest.raises(ValueError, match="idle must be at least 1"):
         CuttingPlane(idle=0)

@@ -249,7 +249,7 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"rho": math.nan}, ValueError, "rho must be positive and finite, got nan"),
     ({"kappa": 0}, ValueError, "kappa must be positive and finite, got 0"),
     ({"kappa": 1, "penalty": "constant"}, ValueError, "kappa needs penalty='multipliers', .* got 'constant'"),
-    ({"sweeps": 0}, ValueError, "sweeps must be positive, got 0"),
+    ({"sweeps": 0}, ValueError, "sweeps must be at least 1, got 0"),
     ({"sweeps": 1.5}, TypeError, "sweeps must be an int, got float"),
     ({"penalty": "none"}, ValueError, "penalty must be one of multipliers, constant, decreasing, got 'none'"),
     ({"steps": "away"}, ValueError, "steps must be one of pairwise, fw, got 'away'"),
