@@ -6,9 +6,8 @@ from torch import Tensor, nn
 
 from structsmooth.costs import Hamming
 from structsmooth.losses import check_arguments
-from structsmooth.settings import check_choice, check_number
+from structsmooth.settings import Interval, check_choice, check_number
 from structsmooth.structures.base import PartCosts, Structure, widened
-from structsmooth.structures.checks import MU
 
 
 class MinimumRisk(nn.Module):
@@ -42,7 +41,7 @@ class MinimumRisk(nn.Module):
         super().__init__()
         check_choice("reduction", reduction, ("mean", "sum", "none"))
         self.cost = Hamming() if isinstance(cost, str) else cost
-        self.temperature: float = check_number("temperature", temperature, MU)
+        self.temperature: float = check_number("temperature", temperature, Interval(above=True))
         self.reduction = reduction
 
     if TYPE_CHECKING:

@@ -217,7 +217,11 @@ def test_a_partition_of_one_process_is_the_problem() -> None:
 
 test_refuses = refusing(
     {
-        "steps that must go too far": (lambda: CoCoA(sigma=0.5), ValueError, "sigma must be at least 1 and finite, got 0.5"),
+        "steps that must go too far": (
+            lambda: CoCoA(sigma=0.5),
+            ValueError,
+            "sigma must be at least 1 and finite, got 0.5",
+        ),
         "no number": (lambda: CoCoA(sigma="2"), TypeError, "sigma must be a number"),  # type: ignore[arg-type]
     }
 )
