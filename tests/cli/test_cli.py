@@ -27,6 +27,9 @@ from structsmooth.text.encoders import HashingEncoder
 COMPILING = "structsmooth: compiling inner loops"
 NAMES = ["John Smith/PER", "Ada/PER", "Acme Corp/ORG", "New York City/LOC", "Paris/LOC", "Initech/ORG"]
 
+# Of factor graphs, and of smooth losses.
+OF_OTHER_PROBLEMS = ("soft-bcfw", "dlpw", "lbfgs")
+
 
 def corpus(verb: str) -> str:
     """36 sentences of two columns."""
@@ -123,7 +126,7 @@ def test_a_terminal_shows_what_takes_long(capsys, monkeypatch):
     assert all(text in written for text in ("reading train.txt", "attributes", "predicting", "training"))
 
 
-@pytest.mark.parametrize("solver", [name for name in SOLVERS if name not in ("soft-bcfw", "dlpw")])  # of factor graphs
+@pytest.mark.parametrize("solver", [name for name in SOLVERS if name not in OF_OTHER_PROBLEMS])
 def test_every_solver_trains(solver):
     train("--solver", solver, passes=15 if solver in ("prox-linear", "excessive-gap", "extragradient") else 4)
     objectives = history().column("objective")
@@ -250,7 +253,7 @@ def test_embedded_data_are_the_default():
 # Resuming.
 
 
-@pytest.mark.parametrize("solver", [name for name in SOLVERS if name not in ("soft-bcfw", "dlpw")])  # of factor graphs
+@pytest.mark.parametrize("solver", [name for name in SOLVERS if name not in OF_OTHER_PROBLEMS])
 def test_resumed_run_equals_an_unbroken_one(solver):
     few, all_passes = {"prox-linear": (5, 10), "convex-concave": (3, 6)}.get(solver, (2, 5))  # whole iterations
     train("--solver", solver, "--dev", "test.txt", out="unbroken", passes=all_passes)
