@@ -12,8 +12,8 @@ from structsmooth.structures import LinearChain
 class TaggingHead(ScoreModule):
     """Scores of tags from features of positions, and of pairs of neighbouring tags, which are zero at first.
 
-    Under a pretrained encoder, scores of pairs want steps about a thousand times as long as the encoder's: give
-    ``head.transitions()`` a step size of its own in the optimizer.
+    At the short steps of a pretrained encoder, scores of pairs would hardly move: give ``head.transitions()`` a longer
+    step size of its own in the optimizer.
 
     Args:
         features: size D of the features.

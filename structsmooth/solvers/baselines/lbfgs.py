@@ -82,7 +82,7 @@ class LBFGS(Solver[LBFGSState]):
 
     @property
     def oracle(self) -> str:
-        """That of the smoother of the problem."""
+        """The exp oracle, that of likelihoods; the smoother of the problem decides which one runs."""
         return "exp"
 
     def check(self, problem: Problem, lam: float) -> None:
