@@ -119,7 +119,7 @@ def test_reference_names_once_what_there_is():
 
 
 def test_the_task_of_the_documents_trains_and_predicts(tmp_path, monkeypatch, capsys):
-    (code,) = [code for _, code in python_blocks(ROOT / "docs" / "tasks.md") if "class Topics(Task)" in code]
+    (code,) = [code for _, code in python_blocks(ROOT / "docs" / "tasks" / "own.md") if "class Topics(Task)" in code]
     (tmp_path / "topics.py").write_text(code)
     (tmp_path / "train.tsv").write_text("sport\tthe team won\nmoney\tthe bank paid\n" * 4)
     (tmp_path / "new.txt").write_text("a bank\na team\n")
