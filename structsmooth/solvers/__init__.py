@@ -6,12 +6,14 @@ from structsmooth.lazy import lazy_names
 
 if TYPE_CHECKING:
     from structsmooth.solvers.base import Solver
+    from structsmooth.solvers.baselines.batch_exponentiated import BatchExponentiatedGradient
     from structsmooth.solvers.baselines.cutting_plane import CuttingPlane
     from structsmooth.solvers.baselines.dlpw import DLPW
     from structsmooth.solvers.baselines.extragradient import Extragradient
     from structsmooth.solvers.baselines.frank_wolfe import FrankWolfe
     from structsmooth.solvers.baselines.lbfgs import LBFGS
     from structsmooth.solvers.baselines.n_slack import NSlackCuttingPlane
+    from structsmooth.solvers.baselines.smo import SMO
     from structsmooth.solvers.bcfw import BCFW
     from structsmooth.solvers.bcfw.active_set import Cache, DualIterate
     from structsmooth.solvers.convex_concave import ConvexConcave
@@ -41,9 +43,11 @@ __all__ = [
     "DLPW",
     "LBFGS",
     "SGD",
+    "SMO",
     "SOLVERS",
     "SVRG",
     "Adam",
+    "BatchExponentiatedGradient",
     "Breakpoint",
     "Cache",
     "CasimirSVRG",

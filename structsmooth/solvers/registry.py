@@ -24,6 +24,8 @@ _HOMES = {
     "n-slack": "baselines.n_slack:NSlackCuttingPlane",
     "excessive-gap": "dual.excessive_gap:ExcessiveGap",
     "exponentiated-gradient": "exponentiated:ExponentiatedGradient",
+    "batch-exponentiated-gradient": "baselines.batch_exponentiated:BatchExponentiatedGradient",
+    "smo": "baselines.smo:SMO",
     "extragradient": "baselines.extragradient:Extragradient",
     "lbfgs": "baselines.lbfgs:LBFGS",
     "svrg": "svrg:SVRG",

@@ -29,6 +29,7 @@ NAMES = ["John Smith/PER", "Ada/PER", "Acme Corp/ORG", "New York City/LOC", "Par
 
 # Of factor graphs, and of smooth losses.
 OF_OTHER_PROBLEMS = ("soft-bcfw", "dlpw", "lbfgs")
+OF_MORE_PASSES = ("prox-linear", "excessive-gap", "extragradient", "batch-exponentiated-gradient")
 
 
 def corpus(verb: str) -> str:
@@ -128,7 +129,7 @@ def test_a_terminal_shows_what_takes_long(capsys, monkeypatch):
 
 @pytest.mark.parametrize("solver", [name for name in SOLVERS if name not in OF_OTHER_PROBLEMS])
 def test_every_solver_trains(solver):
-    train("--solver", solver, passes=15 if solver in ("prox-linear", "excessive-gap", "extragradient") else 4)
+    train("--solver", solver, passes=15 if solver in OF_MORE_PASSES else 4)
     objectives = history().column("objective")
     assert objectives[-1] < 0.5 * objectives[0]
     assert described()["settings"]["solver"] == solver

@@ -14,6 +14,7 @@ from structsmooth import (
     SGD,
     SVRG,
     Adam,
+    BatchExponentiatedGradient,
     CasimirSVRG,
     CoCoA,
     CuttingPlane,
@@ -32,7 +33,13 @@ from structsmooth.solvers import Solver
 SPACES = ["forbidden transitions", "at most one", "constant reward"]
 # Their steps leave ties, which rounding breaks; exponentiated gradient begins with distributions near labels' parts.
 OTHER_ITERATES = ("prox-linear", "cocoa", "cutting-plane", "n-slack", "exponentiated-gradient")
-NEEDS_EXP = ("casimir, entropy", "extragradient", "excessive-gap", "exponentiated-gradient")
+NEEDS_EXP = (
+    "casimir, entropy",
+    "batch-exponentiated-gradient",
+    "extragradient",
+    "excessive-gap",
+    "exponentiated-gradient",
+)
 PRIMAL_AND_DUAL: dict[str, Solver[Any]] = {
     "sgd": SGD(),
     "svrg": SVRG(),
@@ -46,6 +53,7 @@ PRIMAL_AND_DUAL: dict[str, Solver[Any]] = {
     "frank-wolfe": FrankWolfe(),
     "cutting-plane": CuttingPlane(),
     "n-slack": NSlackCuttingPlane(),
+    "batch-exponentiated-gradient": BatchExponentiatedGradient(),
     "extragradient": Extragradient(),
     "excessive-gap": ExcessiveGap(),
     "exponentiated-gradient": ExponentiatedGradient(),

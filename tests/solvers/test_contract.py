@@ -39,8 +39,10 @@ from structsmooth import (
     BCFW,
     LBFGS,
     SGD,
+    SMO,
     SVRG,
     Adam,
+    BatchExponentiatedGradient,
     CasimirSVRG,
     ConvexConcave,
     CuttingPlane,
@@ -68,7 +70,9 @@ from structsmooth.settings import given_type
 from structsmooth.solvers import Progress, Solver, State, Stop
 
 DUAL = (BCFW, ProximalBCFW, FrankWolfe, CuttingPlane, NSlackCuttingPlane)  # which start from the states of other runs
-FROM_ONE_START = (ExcessiveGap, ExponentiatedGradient, Extragradient)
+FROM_ONE_START = (BatchExponentiatedGradient, ExcessiveGap, ExponentiatedGradient, Extragradient, SMO)
+WITHOUT_ORDER = (FrankWolfe, CuttingPlane, BatchExponentiatedGradient, ExcessiveGap, Extragradient, LBFGS)
+OF_LIKELIHOODS = (BatchExponentiatedGradient, ExponentiatedGradient)
 WITH_DUAL = (*DUAL, *FROM_ONE_START)
 SOLVERS: list[type[Solver[Any]]] = [
     SGD,
@@ -144,9 +148,7 @@ class TestRuns:
         first, again, other = (case.solver.solve(case.problem(), lam=LAM, passes=7, seed=seed) for seed in (5, 5, 6))
         assert torch.equal(first.weights, again.weights)
         assert without_time(first.history) == without_time(again.history)
-        assert torch.equal(first.weights, other.weights) == isinstance(
-            case.solver, FrankWolfe | CuttingPlane | ExcessiveGap | Extragradient | LBFGS
-        )
+        assert torch.equal(first.weights, other.weights) == isinstance(case.solver, WITHOUT_ORDER)
 
     def test_resumes_as_if_unbroken(self, case: Case, tmp_path: Path) -> None:
         moments: list[tuple[State, History]] = []
@@ -359,6 +361,10 @@ GOALS: dict[str, Goal] = {
     "exponentiated-gradient": Goal(ExponentiatedGradient(), 100, gap=0.01, seeds=((0, 0), (1, 1), (2, 2))),
     "exponentiated-gradient, not accelerated": Goal(ExponentiatedGradient(accelerated=False), 200, gap=0.02),
     "exponentiated-gradient, bounds": Goal(ExponentiatedGradient(), 60, gap=0.02, bounded=True),
+    "batch-exponentiated-gradient": Goal(BatchExponentiatedGradient(), 400, gap=0.03),
+    "batch-exponentiated-gradient, bounds": Goal(BatchExponentiatedGradient(), 400, gap=0.03, bounded=True),
+    "smo": Goal(SMO(), 100, gap=1e-3, seeds=((0, 0), (1, 1), (2, 2))),
+    "smo, bounds": Goal(SMO(), 60, gap=0.01, bounded=True),
     "extragradient": Goal(Extragradient(), 200, gap=0.03),
     "extragradient, bounds": Goal(Extragradient(), 150, gap=0.03, bounded=True),
     "frank-wolfe, bounds": Goal(FrankWolfe(), 1000, gap=0.02, seeds=((1, 0),), bounded=True),
@@ -589,7 +595,7 @@ def test_refuses_problems_that_it_cannot_solve(solver: type[Solver[Any]]) -> Non
                 solver().solve(small_problem(), lam=0)
         with pytest.raises(TypeError, match=f"{name} needs a LinearProblem, got ModuleProblem"):
             solver().solve(chain_problem(), lam=1)
-        if solver is not ExponentiatedGradient:
+        if solver not in OF_LIKELIHOODS:
             with pytest.raises(ValueError, match=f"{name} needs a problem of hinges, got one with Entropy"):
                 solver().solve(crf(), lam=1)
     else:

@@ -72,6 +72,11 @@ def checked_hinges_or_likelihood(user: str, problem: Problem, lam: float) -> Lin
     return linear
 
 
+def entropy_level(problem: LinearProblem) -> float:
+    """h of a problem whose smoother is ``Entropy(h)``; 0 for hinges."""
+    return problem.smoother.mu if isinstance(problem.smoother, Entropy) else 0.0
+
+
 def checked_linear(user: str, problem: Problem) -> LinearProblem:
     """The problem, if it is linear; raises TypeError if not."""
     if isinstance(problem, PartitionedProblem):

@@ -5,7 +5,8 @@ from torch import Tensor
 
 from structsmooth.problems.linear.arrays import checked
 from structsmooth.problems.linear.chain.problem import ChainProblem
-from structsmooth.solvers.exponentiated.steps import GibbsIterate, entropy_level, epoch, near_labels, rounding_of
+from structsmooth.solvers.dual.base import entropy_level
+from structsmooth.solvers.exponentiated.steps import GibbsIterate, epoch, near_labels, rounding_of
 
 
 @near_labels.register

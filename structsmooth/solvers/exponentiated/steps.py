@@ -9,6 +9,7 @@ from torch import Tensor
 from structsmooth.problems.affine import flat, inner, minus
 from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.smoothing import Entropy
+from structsmooth.solvers.dual.base import entropy_level
 
 
 @dataclass(frozen=True)
@@ -113,11 +114,6 @@ def near_labels(problem: LinearProblem, center: float) -> tuple[Tensor, Tensor, 
     responses = [problem.call(own, block, Entropy(1.0)) for block, own in enumerate(logs)]
     statistics = torch.cat([flat(response.statistics) for response in responses])
     return torch.cat([flat(own) for own in logs]), statistics, torch.stack([response.value for response in responses])
-
-
-def entropy_level(problem: LinearProblem) -> float:
-    """h of a problem whose smoother is ``Entropy(h)``; 0 for hinges."""
-    return problem.smoother.mu if isinstance(problem.smoother, Entropy) else 0.0
 
 
 def rounding_of(dtype: torch.dtype) -> float:

@@ -1,0 +1,176 @@
+"""Sequential minimal optimization on the marginals of chains (Taskar et al. 2004)."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from structsmooth.problems.affine import Parts, inner, minus
+from structsmooth.problems.base import FullPass, Problem
+from structsmooth.problems.bounds import line_search, step_length
+from structsmooth.problems.linear.base import LinearProblem
+from structsmooth.problems.linear.chain.problem import ChainProblem
+from structsmooth.problems.sharding import agreed
+from structsmooth.solvers.dual.base import DualSolver
+from structsmooth.solvers.state import State, empty
+from structsmooth.structures import LinearChain
+
+# Mass below is what rounding leaves of parts that steps have emptied.
+_LEAST_MASS = 1e-12
+
+
+@dataclass
+class SMOState(State):
+    """Adds the marginals of all examples, end to end; ``weights`` are those of their point, and ``dual`` its value.
+
+    Token t of an example has a matrix [S, S] of pairs of its label (columns) and the one before (rows), where the first
+    token has all its mass in row 0.
+    """
+
+    iterate: Tensor = field(default_factory=empty)  # v, [dim]; ``weights`` are these, within the bounds
+    pairs: Tensor = field(default_factory=empty)  # [tokens, S, S]
+    cost: float = 0.0  # (1/n) Σ ⟨ℓ_i, m_i⟩
+
+
+@dataclass(frozen=True)
+class SMO(DualSolver[SMOState]):
+    """Sequential minimal optimization: a step moves mass of one example from its worst labelling to the best of all.
+
+    The dual is over a distribution for each example, which enters by the marginals of its neighbouring pairs alone. A
+    step takes the pair of labellings that violates the optimality conditions most: the one of the largest augmented
+    score, and, among those that the marginals still have mass for, the one of the smallest. The most that can be moved
+    is the smallest marginal that the second has and the first has not, and the exact line search says how much is. So
+    a step makes two inferences, each of which counts as an oracle call; the dual never falls, and
+    the duality gap is known after every pass.
+
+    :class:`~structsmooth.BCFW` with pairwise steps takes the second labelling from those it has met, with weights for
+    each, and needs one inference; here no output is stored, and a step may move more. Marginals take the memory of
+    T · S² numbers for an example. Needs a chain problem of hinges, with or without bounds, and λ > 0. It is a baseline
+    in plain torch, and slow.
+
+    A run starts from the labels and from no other weights.
+
+    Reference:
+        Taskar, Guestrin and Koller (2004), "Max-margin Markov networks", section 5; Platt (1999).
+
+    Example:
+        >>> from structsmooth import DenseChainProblem
+        >>> x = torch.randn(20, 3, dtype=torch.float64)
+        >>> problem = DenseChainProblem(x, x.argmax(1), torch.full((4,), 5), states=3)
+        >>> last = SMO().solve(problem, lam=0.1, passes=100).row
+        >>> last.gap <= 0.01 * last.objective
+        True
+    """
+
+    state_type = SMOState
+
+    def check(self, problem: Problem, lam: float) -> None:
+        """Refuse what is no chain problem of hinges with λ > 0."""
+        self._chains(problem, lam)
+
+    def first_state(self, problem: Problem, lam: float, start: Any, seed: int) -> SMOState:
+        """All mass on the labels."""
+        chains = self._chains(problem, lam)
+        if start is not None:
+            raise TypeError(f"start must be None, got {type(start).__name__}: runs start from the labels")
+        pairs = torch.zeros(len(chains.labels), chains.states, chains.states, dtype=torch.float64)
+        before = chains.labels.roll(1)
+        before[chains.sequences.offsets[:-1]] = 0
+        pairs[torch.arange(len(pairs)), before, chains.labels] = 1
+        v = chains.start()
+        return _valued(SMOState(v, iterate=v, pairs=pairs), chains, lam)
+
+    def advance(self, problem: Problem, lam: float, state: SMOState, rng: np.random.Generator, budget: int) -> SMOState:
+        """One pass: a step on every example, in random order."""
+        chains = self._chains(problem, lam)
+        point = _Marginals(state.iterate.clone(), state.pairs.clone(), state.cost)
+        for block in rng.permutation(chains.n).tolist():
+            _step(chains, lam, point, block)
+        v, pairs, cost = agreed(chains, (point.weights, point.pairs, torch.tensor(point.cost, dtype=torch.float64)))
+        new = replace(state, passes=state.passes + 1, iterate=v, pairs=pairs, cost=float(cost))
+        return _valued(new, chains, lam)
+
+    def evaluate(self, problem: Problem, lam: float, state: SMOState) -> FullPass:
+        """The loss alone: the marginals need no gradient."""
+        loss = problem.loss(state.weights)
+        return FullPass(state.weights, self.smoother(state), loss, empty(), loss)
+
+    def _chains(self, problem: Problem, lam: float) -> ChainProblem:
+        linear = self.linear(problem, lam)
+        if not isinstance(linear, ChainProblem):
+            raise TypeError(
+                f"{type(self).__name__} needs a SparseChainProblem or a DenseChainProblem, got "
+                f'{type(problem).__name__}; BCFW(steps="pairwise") trains all linear problems of hinges'
+            )
+        return linear
+
+
+@dataclass
+class _Marginals:
+    """The point of the dual that the steps of a pass change in place."""
+
+    weights: Tensor
+    pairs: Tensor
+    cost: float
+
+
+def _step(problem: ChainProblem, lam: float, point: _Marginals, block: int) -> None:
+    pairs = point.pairs[problem.data.tokens(block)]  # a view
+    augmented = problem.augmented(problem.within_bounds(point.weights), block)
+
+    # The best labelling of all, and the worst one that has mass.
+    best = problem.call(augmented, block).atom
+    assert best is not None
+    worst = _worst(augmented, pairs)
+    problem.oracle_calls += 1
+    direction = minus(problem.parts(best, block), problem.parts(worst, block))
+
+    # Step, to where the dual is largest on the line, or the worst runs out of mass.
+    towards, away = _places(best), _places(worst)
+    mass, other = pairs[away], torch.stack(away, 1) != torch.stack(towards, 1)
+    scale = problem.block_weight(block) / lam
+    rise = scale * float(inner(augmented, direction))
+    if rise <= 0:
+        return
+    size = _size(problem, point.weights, direction, block, scale, rise, float(mass[other.any(1)].min()))
+
+    # Update of weights, marginals and cost.
+    problem.feature_map.add_adjoint(direction, block, -scale * size, point.weights)
+    pairs[towards] += size
+    pairs[away] -= size
+    point.cost += size * problem.block_weight(block) * float(inner(problem.costs(block), direction))
+
+
+def _worst(augmented: Parts, pairs: Tensor) -> Tensor:
+    """The labelling of the smallest score whose parts all have mass: [T]."""
+    unary, transition = augmented
+    has_mass = pairs > _LEAST_MASS
+    first = torch.zeros_like(unary)
+    first[0].masked_fill_(~has_mass[0, 0], -torch.inf)
+    return LinearChain((first - unary)[None], (-transition).where(has_mass[1:], -torch.inf)[None]).max()[1][0]
+
+
+def _places(labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Where the marginals of a labelling are: token, label before, label."""
+    before = labels.roll(1)
+    before[0] = 0
+    return torch.arange(len(labels)), before, labels
+
+
+def _size(
+    problem: ChainProblem, v: Tensor, direction: Parts, block: int, scale: float, rise: float, longest: float
+) -> float:
+    """The line search; within bounds, the derivative along the line has kinks."""
+    if problem.bounds is None:
+        return step_length(rise, problem.feature_map.squared_norm(direction, block) * scale**2, longest)
+    change = torch.zeros_like(v)
+    problem.feature_map.add_adjoint(direction, block, -scale, change)
+    return line_search(rise, v, change, longest, problem.bounds)
+
+
+def _valued(state: SMOState, problem: LinearProblem, lam: float) -> SMOState:
+    """``state`` with the weights and the value of its point of the dual."""
+    dual = state.cost - lam * problem.conjugate(state.iterate)
+    return replace(state, weights=problem.within_bounds(state.iterate), dual=dual)
