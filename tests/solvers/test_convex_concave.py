@@ -4,11 +4,10 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
+from enumerated_steps import EnumeratedSteps
 from linear_problems import problem_of
-from scipy.optimize import minimize
 from small_networks import partial_problem as partial_network
 from small_problems import partial_problem, random_problem
 from torch import Tensor
@@ -63,55 +62,19 @@ def objective(problem: Any, w: Tensor) -> float:
     return float(problem.loss(w)) + LAM / 2 * float(w @ w)
 
 
-class Enumerated:
+def enumerated(problem: DifferenceProblem) -> EnumeratedSteps:
     """Features and costs of all outputs of each example, and which agree with the labels."""
-
-    def __init__(self, problem: DifferenceProblem) -> None:
-        base, known = problem.problem, problem.agreeing.data.costs == -torch.inf
-        self.examples = []
-        for i in range(problem.n):
-            tokens = base.data.tokens(i)
-            y, own = base.labels[tokens], known[tokens]
-            outputs = torch.cartesian_prod(*[torch.arange(base.states)] * len(y)).view(-1, len(y))
-            wrong = (outputs != y) & own
-            features = torch.stack([base.adjoint(base.parts(output, i), i) for output in outputs])
-            costs = wrong.double().sum(1) if isinstance(problem.smoother, Max) else torch.zeros(len(outputs)).double()
-            self.examples.append((features.numpy(), costs.numpy(), ~wrong.any(1).numpy()))
-
-    def step(self, w: Any, mu: float) -> Any:
-        """argmin of the convex problem at w: a quadratic program, or a smooth problem."""
-        n, dim, targets = len(self.examples), len(w), []
-        for features, _, agree in self.examples:
-            scores = features[agree] @ w
-            shares = np.exp((scores - scores.max()) / mu) if mu else (np.arange(len(scores)) == scores.argmax()) * 1.0
-            targets.append(shares / shares.sum() @ features[agree])
-        if mu:
-
-            def smooth(v: Any) -> tuple[float, Any]:
-                value, gradient = LAM / 2 * v @ v, LAM * v
-                for (features, costs, _), target in zip(self.examples, targets, strict=True):
-                    z = features @ v + costs
-                    u = np.exp(z - z.max())
-                    value += (z.max() + np.log(u.sum()) - target @ v) / n
-                    gradient = gradient + (u / u.sum() @ features - target) / n
-                return value, gradient
-
-            return minimize(smooth, w, jac=True, method="BFGS", options={"gtol": 1e-10, "maxiter": 5000}).x
-        rows = np.concatenate([f - t for (f, _, _), t in zip(self.examples, targets, strict=True)])
-        bounds = np.concatenate([costs for _, costs, _ in self.examples])
-        slack = np.repeat(np.eye(n), [len(costs) for _, costs, _ in self.examples], axis=0)
-        constraint = {
-            "type": "ineq",
-            "fun": lambda v: slack @ v[dim:] - rows @ v[:dim] - bounds,
-            "jac": lambda v: np.c_[-rows, slack],
-        }
-
-        def value(v: Any) -> tuple[float, Any]:
-            return LAM / 2 * v[:dim] @ v[:dim] + v[dim:].mean(), np.r_[LAM * v[:dim], np.full(n, 1 / n)]
-
-        start = np.r_[np.zeros(dim), np.full(n, bounds.max())]
-        options = {"ftol": 1e-14, "maxiter": 1000}
-        return minimize(value, start, jac=True, method="SLSQP", constraints=constraint, options=options).x[:dim]
+    base, known = problem.problem, problem.agreeing.data.costs == -torch.inf
+    examples = []
+    for i in range(problem.n):
+        tokens = base.data.tokens(i)
+        y, own = base.labels[tokens], known[tokens]
+        outputs = torch.cartesian_prod(*[torch.arange(base.states)] * len(y)).view(-1, len(y))
+        wrong = (outputs != y) & own
+        features = torch.stack([base.adjoint(base.parts(output, i), i) for output in outputs])
+        costs = wrong.double().sum(1) if isinstance(problem.smoother, Max) else torch.zeros(len(outputs)).double()
+        examples.append((features, costs, ~wrong.any(1)))
+    return EnumeratedSteps(examples, LAM)
 
 
 def stop_after_an_iteration(progress: Progress[Any]) -> None:
@@ -125,11 +88,11 @@ def test_steps_are_those_by_enumeration(kind: str, seed: int) -> None:
     inner, mu = EXACT[kind]
     problem = chains(kind, seed)
     start = gaussian(problem, seed)
-    enumerated = Enumerated(problem)
+    steps = enumerated(problem)
     solver = ConvexConcave(inner=inner, inner_passes=400, gap_tolerance=0)
     w = start
     for _ in range(2):
-        expected = torch.from_numpy(enumerated.step(w.numpy(), mu))
+        expected = steps.step(w, mu)
         result = solver.solve(problem, lam=LAM, start=w, passes=400, callbacks=[stop_after_an_iteration])
         assert_close(result.weights, expected, rtol=0, atol=1e-3)
         assert objective(problem, result.weights) == pytest.approx(objective(problem, expected), abs=1e-6)
@@ -161,7 +124,7 @@ def test_a_run_ends_at_a_critical_point(kind: str) -> None:
     result = solver.solve(problem, lam=LAM, passes=20000, start=gaussian(problem, 1))
     assert result.status is Status.CONVERGED
     assert "what could be gained is below the tolerance" in result.message
-    best = torch.from_numpy(Enumerated(problem).step(result.weights.numpy(), EXACT[kind][1]))
+    best = enumerated(problem).step(result.weights, EXACT[kind][1])
     assert objective(problem, best) >= (1 - 1e-3) * result.row.objective
 
 
@@ -279,8 +242,8 @@ def test_refusals() -> None:
     with pytest.raises(ValueError, match=r"slope must have shape \[dim\]"):
         TiltedProblem(problem, torch.zeros(2), 0.0)
     tree = problem_of("tree")
-    with pytest.raises(NotImplementedError, match="cannot exchange its labels"):
-        tree.best_labels(tree.start())
+    with pytest.raises(NotImplementedError, match="cannot exchange its labels; without a cost"):
+        tree.relabelled(tree.best_labels(tree.start()))
 
 
 def test_labels_that_agree_keep_to_the_mask() -> None:

@@ -10,7 +10,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from structsmooth.problems.affine import AffineBatch, AffineProblem, BatchOutput, Parts, flat, inner, minus, shaped
+from structsmooth.problems.affine import (
+    AffineBatch,
+    AffineProblem,
+    BatchOutput,
+    Parts,
+    flat,
+    inner,
+    minus,
+    pairing,
+    shaped,
+)
 from structsmooth.problems.base import FullPass
 from structsmooth.problems.bounds import conjugate
 from structsmooth.problems.linear.blocks import FeatureMap, OracleOutput
@@ -134,7 +144,8 @@ class LinearProblem(AffineProblem):
         raise self._fixed_labels()
 
     def _fixed_labels(self) -> NotImplementedError:
-        return NotImplementedError(f"{type(self).__name__} cannot exchange its labels; a SparseChainProblem can")
+        name = type(self).__name__
+        return NotImplementedError(f"{name} cannot exchange its labels; without a cost, or of chains, it can")
 
     def affine_batch(self, indices: Tensor) -> AffineBatch:
         """Some of the examples, block by block."""
@@ -274,10 +285,10 @@ class BlockBatch(AffineBatch):
             problem, augmented = self.problem, self.problem.augmented(w, block)
             response = problem.oracle(augmented, block, smoother)
             labels, costs = problem.label_parts(block), problem.costs(block)
-            cost = inner(costs, response.statistics)
-            losses.append(factor * (response.value - inner(augmented, labels) + inner(costs, labels)))
+            cost = pairing(costs, response.statistics)
+            losses.append(factor * (response.value - pairing(augmented, labels) + pairing(costs, labels)))
             expected.append(factor * cost)
-            constants.append(factor * (response.value - inner(augmented, response.statistics) + cost))
+            constants.append(factor * (response.value - pairing(augmented, response.statistics) + cost))
             statistics += (factor * change for change in minus(response.statistics, labels))
         sums = (torch.stack(terms).sum() for terms in (losses, constants, expected))
         loss, constant, cost = sums

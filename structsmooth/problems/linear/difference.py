@@ -9,7 +9,10 @@ from structsmooth.problems.base import FullPass, Problem
 from structsmooth.problems.derived import DerivedProblem
 from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.problems.tilted import TiltedProblem
-from structsmooth.smoothing import Entropy, Max, Smoother
+from structsmooth.smoothing import L2, Entropy, Max, Smoother
+
+# Outputs among which losses are smoothed where not all can be.
+_BEST = 10
 
 
 class DifferenceProblem(DerivedProblem):
@@ -20,7 +23,9 @@ class DifferenceProblem(DerivedProblem):
     agree. Its :meth:`linearize` gives the convex problem in which the second one is replaced by its tangent. That is an
     upper bound which touches the losses, and for hinges a problem of the first kind, with the best labels that agree.
 
-    ``SparseChainProblem(...).with_unknown(unknown)`` makes one, and so does ``DenseChainProblem``.
+    ``SparseChainProblem(...).with_unknown(unknown)`` makes one, and so do ``DenseChainProblem``,
+    ``ProgramProblem(...).with_allowed(allowed)`` and, for a module over any structure,
+    ``LinearModuleProblem.of_partial_labels(module, dataset)``.
 
     Args:
         problem: of the first losses; a :class:`~structsmooth.LinearProblem`.
@@ -110,13 +115,20 @@ class DifferenceProblem(DerivedProblem):
             assert isinstance(convex, LinearProblem)
             assert isinstance(agreeing, LinearProblem)
             if not w.any():
-                w = -self.full_pass(w, Entropy(1.0), with_statistics=False).gradient
+                w = -self._smoothed_gradient(w)
             with self._counted():
                 labels = agreeing.best_labels(w)
             return convex.relabelled(labels)
         with self._counted():
             tangent = self.agreeing.full_pass(w, self.smoother, with_statistics=False)
         return TiltedProblem(self.problem, -tangent.gradient, float(tangent.gradient @ w) - tangent.smoothed_loss)
+
+    def _smoothed_gradient(self, w: Tensor) -> Tensor:
+        """The gradient of smoothed losses: of all outputs if there is an exp oracle, or else of the best ones."""
+        try:
+            return self.full_pass(w, Entropy(1.0), with_statistics=False).gradient
+        except NotImplementedError:
+            return self.full_pass(w, L2(1.0, _BEST), with_statistics=False).gradient
 
     def agreeing_statistics(self, w: Tensor) -> Tensor:
         """Statistics of all examples among the outputs that agree with the labels, under the smoother: [size]."""

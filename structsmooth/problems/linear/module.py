@@ -1,21 +1,24 @@
 """Any torch module that is linear in its parameters, on any structure, as a finite sum with a dual."""
 
+import copy
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import default_collate
 
-from structsmooth.costs import Hamming
+from structsmooth.costs import Cost, Hamming
 from structsmooth.problems.affine import AffineBatch, Parts, flat, shaped
 from structsmooth.problems.bounds import Bounds, checked_bounds
 from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.problems.linear.batches import StructureBatch, offsets_of
 from structsmooth.problems.linear.blocks import OracleOutput, VectorMap, respond
+from structsmooth.problems.linear.completed import Completed, agreeing_labels, completed_collate
 from structsmooth.problems.linear.constants import Constants
+from structsmooth.problems.linear.difference import DifferenceProblem
 from structsmooth.problems.module import Dataset, Labels, ModuleProblem
 from structsmooth.problems.sharding import of_examples
 from structsmooth.smoothing import Max, Smoother
@@ -38,6 +41,11 @@ class _Example:
     def label_score(self) -> float:
         """The score of the labels with all weights zero."""
         return self.constants.score(self.parts)
+
+    def relabelled(self, y: Tensor) -> "_Example":
+        """The same with other labels."""
+        y = y[None].to(self.y)
+        return replace(self, y=y, parts=_parts(self.structure, y))
 
 
 class LinearModuleProblem(LinearProblem):
@@ -107,7 +115,10 @@ class LinearModuleProblem(LinearProblem):
     ) -> None:
         self.module_problem = ModuleProblem(module, dataset, cost, batch_size, collate, smoother, chunk_size)
         if self.module_problem.partial:
-            raise TypeError("LinearModuleProblem has a dual, which partial labels do not have: take ModuleProblem")
+            raise TypeError(
+                "LinearModuleProblem has a dual, which partial labels do not have: take "
+                "LinearModuleProblem.of_partial_labels, or ModuleProblem"
+            )
         self.module, self.dataset, self.cost = module, dataset, cost
         self.n, self.dim, self.smoother = self.module_problem.n, self.module_problem.dim, smoother
         self.batch_size, self.chunk_size = batch_size, chunk_size
@@ -116,6 +127,58 @@ class LinearModuleProblem(LinearProblem):
         self._examples: dict[int, _Example] = {}
         self._plain = torch.zeros(self.n, dtype=torch.bool)  # examples that are known to have no finite constants
         self._check_affine()
+
+    @classmethod
+    def of_partial_labels(
+        cls,
+        module: nn.Module,
+        dataset: Dataset | Sequence[tuple[Any, Any]],
+        cost: Cost | None = Hamming(),  # noqa: B008 - immutable
+        batch_size: int = 1,
+        collate: Callable[[list[Any]], tuple[Any, Labels]] = default_collate,
+        smoother: Smoother = Max(),  # noqa: B008 - immutable
+        bounds: Bounds | None = None,
+        chunk_size: int = 32,
+    ) -> DifferenceProblem:
+        """The problem of partial labels, for :class:`~structsmooth.ConvexConcave`.
+
+        Args:
+            module: as for the class.
+            dataset: pairs (x, PartialLabels(y, allowed)).
+            cost: of labels that are known and wrong; ``None`` for no margin, as masks of parts need it.
+            batch_size: as for the class.
+            collate: puts a list of such pairs together.
+            smoother: of the objective.
+            bounds: of the weights.
+            chunk_size: as for the class.
+
+        Raises:
+            TypeError: labels that are not partial, or a structure whose max oracle answers with statistics.
+            ValueError: what the class refuses, or no output that agrees with the labels of an example, which is named.
+
+        Example:
+            Of three classes, one is ruled out for each example:
+
+            >>> from structsmooth import Candidates, ConvexConcave, PartialLabels, ScoreModule
+            >>> class Classes(ScoreModule):
+            ...     def __init__(self):
+            ...         super().__init__()
+            ...         self.linear = nn.Linear(3, 3, dtype=torch.float64)
+            ...     def forward(self, x):
+            ...         return Candidates(self.linear(x))
+            >>> x, allowed = torch.eye(3).double().repeat(2, 1), 1 - torch.eye(3).roll(1, 1).repeat(2, 1)
+            >>> data = [(x[i], PartialLabels(torch.tensor(0), allowed[i] > 0)) for i in range(6)]
+            >>> problem = LinearModuleProblem.of_partial_labels(Classes(), data)
+            >>> ConvexConcave().solve(problem, lam=0.1, passes=50).status
+            <Status.CONVERGED: 'converged'>
+        """
+        whole = ModuleProblem(module, dataset, None, batch_size, collate, smoother, chunk_size)
+        if not whole.partial:
+            raise TypeError("labels must be PartialLabels(y, allowed) in all examples: take LinearModuleProblem")
+        labels = agreeing_labels(whole)
+        data = [(dataset[i], y) for i, y in enumerate(labels)]
+        settings = (None, batch_size, completed_collate(collate), smoother, bounds, chunk_size)
+        return DifferenceProblem(*(cls(Completed(module, cost, own), data, *settings) for own in (False, True)))
 
     def start(self) -> Tensor:
         """The module's parameters as they are now: [dim]."""
@@ -181,6 +244,31 @@ class LinearModuleProblem(LinearProblem):
         self._plain[indices] = offsets is None
         settings = (*self.module_problem.labels_and_settings(labels)[:2], start, offsets)
         return StructureBatch(lambda w: self.structure(w, x), *settings)
+
+    def best_labels(self, w: Tensor) -> list[Tensor]:
+        """The labels of each example that the max oracle gives at ``w``, with costs."""
+        found = []
+        for i in range(self.n):
+            atom, y = self.call(self.augmented(w, i), i).atom, self.example(i).y
+            assert atom is not None
+            found.append(atom.view(y.shape)[0].cpu())
+        return found
+
+    def relabelled(self, labels: Sequence[Tensor]) -> "LinearModuleProblem":
+        """The same problem with other labels of each example, shaped as an output.
+
+        Raises:
+            NotImplementedError: the problem has a cost, which is a function of the labels.
+        """
+        if self.cost is not None or not isinstance(self.dataset[0][1], Tensor):
+            raise self._fixed_labels()
+        problem = copy.copy(self)
+        problem.dataset = [(self.dataset[i][0], y) for i, y in enumerate(labels)]
+        settings = (None, self.batch_size, self.module_problem.collate, self.smoother, self.chunk_size)
+        problem.module_problem = ModuleProblem(self.module, problem.dataset, *settings)
+        problem.feature_map, problem.oracle_calls = _AutogradFeatures(problem), 0
+        problem._examples = {i: example.relabelled(labels[i]) for i, example in self._examples.items()}
+        return problem
 
     @of_examples
     def subset(self, indices: Tensor) -> "LinearModuleProblem":

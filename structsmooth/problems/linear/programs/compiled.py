@@ -201,6 +201,18 @@ def largest_scores(data, scores, values):
 
 
 @entry_point
+def best_parts(data, weights, counts):
+    """How often the best output of each example has each part, with costs."""
+    work, offsets, ends = workspace(data), data[4][0], data[4][5]
+    for i in range(ends.shape[0] - 1):
+        augmented(i, data, weights, 1.0, work)
+        best(i, data, work)
+        for part in work.y[: ends[i + 1] - ends[i]]:
+            if part >= 0:
+                counts[offsets[i] + part] += 1
+
+
+@entry_point
 def block_gaps(data, weights, statistics, gaps):
     """Block gaps of examples."""
     work, offsets, example_weights = workspace(data), data[4][0], data[5]

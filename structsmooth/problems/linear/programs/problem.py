@@ -1,5 +1,6 @@
 """Structural hinge losses over the derivations of programs, with sparse features of their parts (CPU, float64)."""
 
+import copy
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -12,12 +13,14 @@ from structsmooth.problems.bounds import Bounds, checked_bounds
 from structsmooth.problems.linear.arrays import checked
 from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.problems.linear.blocks import OracleOutput, respond
+from structsmooth.problems.linear.difference import DifferenceProblem
 from structsmooth.problems.linear.programs.features import PartFeatures
 from structsmooth.problems.linear.programs.parts import ProgramParts
 from structsmooth.problems.linear.programs.structure import PartScores, spanning_scores, with_choices
 from structsmooth.problems.sharding import all_reduced, mean, mean_rows, of_examples
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.structures import Structure
+from structsmooth.structures.checks import ForbiddenLabelsError
 
 P = TypeVar("P", bound="ProgramProblem")
 
@@ -88,6 +91,64 @@ class ProgramProblem(LinearProblem):
     def start(self) -> Tensor:
         """Zeros."""
         return torch.zeros(self.dim, dtype=torch.float64)
+
+    def with_allowed(self: P, allowed: Tensor) -> DifferenceProblem:
+        """The problem of partial labels, of which some parts are allowed, for :class:`~structsmooth.ConvexConcave`.
+
+        Outputs agree with the labels if all of their parts are allowed, whatever the labels of this problem are. Parts
+        that are allowed cost nothing.
+
+        Args:
+            allowed: bool [parts].
+
+        Raises:
+            TypeError: not a tensor of bool.
+            ValueError: another number of parts, or no output of an example agrees; it is named.
+
+        Example:
+            Of the two ways from 0 to 2, nothing is known in one example, and the longer one is right in the other:
+
+            >>> from structsmooth import ConvexConcave, PartRows, Program, ProgramParts
+            >>> program = Program(head=[0, 1, 2, 2], left=[-1, 0, 1, 0], index=[-1, 0, 1, 2], scores=3)
+            >>> roots, offsets, scores = torch.tensor([2, 2]), torch.tensor([0, 3, 6]), torch.arange(3).repeat(2).int()
+            >>> parts = ProgramParts(program, roots, offsets, scores)
+            >>> features = PartRows(torch.arange(3).repeat(2).int(), torch.arange(7), features=3)
+            >>> problem = ProgramProblem(parts, features, labels=torch.tensor([0, 0, 1]).repeat(2))
+            >>> partial = problem.with_allowed(torch.tensor([True, True, True, True, True, False]))
+            >>> ConvexConcave().solve(partial, lam=0.1, passes=20).weights > 0
+            tensor([ True,  True, False])
+        """
+        from structsmooth.problems.linear.programs import compiled
+
+        if not isinstance(allowed, Tensor) or allowed.dtype != torch.bool:
+            found = allowed.dtype if isinstance(allowed, Tensor) else type(allowed).__name__
+            raise TypeError(f"allowed must be a tensor of torch.bool, got {found}")
+        checked("allowed", allowed, torch.bool, len(self.part_labels))
+        barriers, values = torch.where(allowed, 0.0, -torch.inf).double(), torch.empty(self.n, dtype=torch.float64)
+        compiled.largest_scores(self.arrays, barriers.numpy(), values.numpy())
+        if bool((values == -torch.inf).any()):
+            first = (values == -torch.inf).nonzero()[0]
+            raise ForbiddenLabelsError(int(self.numbers(first)), "the problem")
+        labels = self.relabelled(self.part_labels, barriers).best_labels(self.start())
+        costs = torch.where(allowed, 0.0, self.part_costs)
+        return DifferenceProblem(self.relabelled(labels, costs), self.relabelled(labels, barriers))
+
+    def best_labels(self, w: Tensor) -> Tensor:
+        """How often the outputs that the max oracle gives at ``w``, with costs, have each part: int64 [parts]."""
+        from structsmooth.problems.linear.programs import compiled
+
+        counts = torch.zeros_like(self.part_labels)
+        compiled.best_parts(self.arrays, self.checked_vector("w", w).numpy(), counts.numpy())
+        self.oracle_calls += self.n
+        return counts
+
+    def relabelled(self: P, labels: Tensor, costs: Tensor | None = None) -> P:
+        """The same problem with other labels, int64 [parts], which are not checked, and costs, if these change."""
+        problem = copy.copy(self)
+        problem.part_labels, problem.part_costs = labels, self.part_costs if costs is None else costs
+        problem._outputs, problem._ends = problem._packed_outputs()
+        problem.oracle_calls = 0
+        return problem
 
     def structure(self, potentials: Tensor, block: int) -> Structure:
         """The outputs of an example, bound to scores [P] of its parts."""
