@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
 import torch
@@ -50,7 +50,7 @@ class SmoothedSolver(GradientSolver[S], SmoothingSolver[S]):
 
 @dataclass
 class SVRGState(SmoothedState):
-    """Adds the last iterate (``weights`` is the average), and where the epoch before the last started."""
+    """Adds where the next epoch starts, and the value where the one before the last did; ``weights`` are an average."""
 
     iterate: Tensor = field(default_factory=empty)
     previous_start: float = math.inf
@@ -60,14 +60,18 @@ class SVRGState(SmoothedState):
 class SVRG(SmoothedSolver[SVRGState]):
     """SVRG (Johnson and Zhang 2013) on the objective smoothed by a constant μ.
 
-    An epoch is a full pass, then one pass of stochastic steps that starts from its weights; the last iterate starts
-    the next epoch. The weights are a weighted average of the means of the epochs, see
-    :func:`~structsmooth.solvers.averaging.newest_weight`. The smoothed objective is within μ/2 of the objective (ℓ₂
-    smoothing), so μ also limits the accuracy.
+    An epoch is a full pass, then one pass of stochastic steps that starts from its weights. The smoothed objective is
+    within μ/2 of the objective (ℓ₂ smoothing), so μ also limits the accuracy.
 
     Args:
         mu: level of smoothing μ. If not given, 0.03.
+        restart: where the next epoch starts: ``"last"`` for the last iterate, with a weighted average of the means of
+            the epochs as weights, see :func:`~structsmooth.solvers.averaging.newest_weight`; ``"average"`` for the
+            mean of the iterates of the epoch, which are then the weights. This is the form that Pillutla et al. (2019)
+            compare with; its full passes also are evaluations.
     """
+
+    restart: Literal["last", "average"] = "last"
 
     state_type = SVRGState
 
@@ -79,13 +83,17 @@ class SVRG(SmoothedSolver[SVRGState]):
     def advance(
         self, problem: Problem, lam: float, state: SVRGState, rng: np.random.Generator, budget: int
     ) -> SVRGState:
-        """One epoch, whose snapshot is the last iterate."""
+        """One epoch, whose snapshot is where the epoch before it ended."""
         new = replace(state, passes=state.passes + 1, previous_start=state.epoch_start)
         snapshot = state.memo.full_pass(problem, state.iterate, self.smoother(state))
         new.observe(snapshot, lam)
         new.epoch_start = self.epoch_objective(new, snapshot, lam)
         order = self.order(problem, rng)
-        new.iterate, mean = agreed(problem, epoch(problem, snapshot, order, step_size=state.step_size, lam=lam))
+        last, mean = agreed(problem, epoch(problem, snapshot, order, step_size=state.step_size, lam=lam))
+        if self.restart == "average":
+            new.iterate = new.weights = mean
+            return new
+        new.iterate = last
         new.weights = torch.lerp(state.weights, mean, newest_weight(new.passes))
         return new
 

@@ -1,14 +1,15 @@
-"""SVRG: its average."""
+"""SVRG: its average, and where epochs start."""
 
 import math
 from typing import Any
 
 import pytest
 import torch
-from solver_cases import LAM, small_problem
+from solver_cases import ALL, LAM, small_problem
 from torch import Tensor
 
-from structsmooth import SVRG
+from structsmooth import L2, SVRG, CasimirSVRG
+from structsmooth.problems.base import FullPass
 from structsmooth.solvers.svrg.steps import epoch
 
 
@@ -25,3 +26,39 @@ def test_svrg_averages_epochs_by_powers_of_their_number(monkeypatch: pytest.Monk
     weights = torch.tensor([math.perm(t + 11, 12) for t in range(1, 6)]).double()
     assert len(means) == 5
     torch.testing.assert_close(result.weights, weights @ torch.stack(means) / weights.sum(), rtol=0, atol=1e-12)
+
+
+def test_restarts_from_the_average_of_the_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As written by Johnson and Zhang (2013), with the mean as the next snapshot; it costs no pass of its own."""
+    problem, calls = small_problem(), []
+
+    def spy(problem: Any, snapshot: FullPass, order: Tensor, **settings: Any) -> tuple[Tensor, Tensor]:
+        last, mean = epoch(problem, snapshot, order, **settings)
+        calls.append((snapshot.weights, order, mean))
+        return last, mean
+
+    monkeypatch.setattr("structsmooth.solvers.svrg.epoch", spy)
+    result = SVRG(learning_rate=0.05, restart="average").solve(problem, lam=LAM, passes=4)
+    assert problem.oracle_calls == problem.n * (1 + 4 + 4)  # the start, evaluations that are snapshots, steps
+    snapshot, smoother = problem.start(), SVRG().smoother(result.state)
+    for start, order, mean in calls:
+        torch.testing.assert_close(start, snapshot, rtol=0, atol=1e-12)
+        full, w, iterates = problem.full_pass(snapshot, smoother).gradient, snapshot, []
+        for batch in order:
+            new, old = (problem.batch_loss_and_grad(v, batch, smoother)[1] for v in (w, snapshot))
+            w = w - 0.05 * (new - old + full + LAM * w)
+            iterates.append(w)
+        snapshot = torch.stack(iterates).mean(0)
+        torch.testing.assert_close(mean, snapshot, rtol=0, atol=1e-10)
+    assert torch.equal(result.state.weights, calls[-1][2])
+
+
+def test_restarts_from_the_average_to_the_smoothed_optimum() -> None:
+    problem, solver = small_problem(), SVRG(mu=0.1, k=ALL, restart="average", gap_tolerance=0)
+    other = CasimirSVRG(mu=0.1, k=ALL, schedule="constant", gap_tolerance=0).solve(problem, lam=LAM, passes=800)
+    own = solver.solve(problem, lam=LAM, passes=800)
+    values = [
+        problem.loss(r.state.weights, L2(0.1, ALL)) + LAM / 2 * float(r.state.weights.square().sum())
+        for r in (own, other)
+    ]
+    assert values[0] == pytest.approx(values[1], abs=1e-8)
