@@ -160,8 +160,7 @@ def _crossing(heads: Sequence[int]) -> "np.typing.NDArray[np.bool_]":
     head, word = np.array(heads), np.arange(1, len(heads) + 1)
     low, high = np.minimum(head, word), np.maximum(head, word)
     inside = (low[:, None] < low) & (low < high[:, None]) & (high[:, None] < high)
-    crossing: np.typing.NDArray[np.bool_] = (inside | inside.T).any(1)
-    return crossing
+    return np.asarray((inside | inside.T).any(1))
 
 
 def _lines(file: BinaryIO, name: str) -> Iterator[str]:

@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from structsmooth.markup import Block, Markup, Matrix
 from structsmooth.messages import tracked
-from structsmooth.problems import LinearModuleProblem, ModuleProblem
+from structsmooth.problems import DifferenceProblem, LinearModuleProblem, ModuleProblem, PartialLabels
 from structsmooth.settings import PositiveInt
 from structsmooth.tasks.base import FittedTask, Predictions, Split, Task
 from structsmooth.tasks.segments.data import read_series, write_segments
@@ -24,6 +24,7 @@ from structsmooth.tasks.segments.score import Parts, SegmentScore, batched
 from structsmooth.tasks.segments.series import Segment, Series, Stretch, known_segments, resampled
 
 Model = Literal["chain", "semi-markov"]
+Unmarked = Literal["left-out", "partial"]
 
 
 @dataclass(frozen=True)
@@ -42,17 +43,24 @@ class FittedSegments(FittedTask):
     channels: int
     longest: int
 
-    def problem(self, examples: Sequence[Series]) -> ModuleProblem | LinearModuleProblem:
-        """Structural hinge losses of the marked stretches of all series; the cost is the number of wrong positions."""
+    def problem(self, examples: Sequence[Series]) -> ModuleProblem | LinearModuleProblem | DifferenceProblem:
+        """Structural hinge losses of the marked stretches of all series; the cost is the number of wrong positions.
+
+        With partial labels, losses are those of whole series.
+        """
+        found, linear = [self._resampled(series) for series in examples], self.task.layers == 1
+        if self.task.unmarked == "partial" and any(series.unmarked for series in found):
+            partial = [(self._part(own, (0, len(own.signal))), self._known(own)) for own in found if own.marked]
+            of_linear = LinearModuleProblem.of_partial_labels
+            return (of_linear if linear else ModuleProblem)(self.module(), partial, collate=_collate_partial)
         data = [
             (self._part(series, stretch), torch.from_numpy(self._y(series, stretch)))
-            for series in map(self._resampled, examples)
+            for series in found
             for stretch in series.marked
         ]
         if not data:
             raise ValueError("there are no marked stretches to train on")
-        problem = LinearModuleProblem if self.task.layers == 1 else ModuleProblem
-        return problem(self.module(), data, collate=_collate)
+        return (LinearModuleProblem if linear else ModuleProblem)(self.module(), data, collate=_collate)
 
     def predict(self, weights: Tensor, examples: Sequence[Series], k: int = 1) -> Predictions:
         """The k best segmentations of each series with their scores, stretches without marks included."""
@@ -148,16 +156,25 @@ class FittedSegments(FittedTask):
             )
         return resampled(series, self.task.step)
 
-    def _part(self, series: Series, stretch: Stretch) -> Parts:
-        """A stretch of a series, with all that the score sees, as a batch of one."""
-        signal = series.signal
+    def signal(self, series: Series) -> NDArray[np.float32]:
+        """The signal as scores see it, with zeros on both sides: float32 [T + margin, C]."""
+        signal, margin = series.signal, self.task.layers * (self.task.width // 2)
         if self.task.normalize:
             scale = np.maximum(signal.std(axis=0), np.float32(1e-6))
             signal = ((signal - np.median(signal, axis=0)) / scale).astype(np.float32)
+        return np.pad(signal, ((margin, margin), (0, 0)))
+
+    def _part(self, series: Series, stretch: Stretch) -> Parts:
+        """A stretch of a series, with all that the score sees, as a batch of one."""
         margin = self.task.layers * (self.task.width // 2)
-        seen = np.pad(signal, ((margin, margin), (0, 0)))[stretch[0] : stretch[1] + 2 * margin]
+        seen = self.signal(series)[stretch[0] : stretch[1] + 2 * margin]
         lengths, begins = torch.tensor([stretch[1] - stretch[0]]), torch.tensor([stretch[0] == 0])
         return torch.from_numpy(seen[None]), lengths, begins
+
+    def _known(self, series: Series) -> PartialLabels:
+        """The states that each position may have, of a series with unmarked stretches."""
+        allowed = torch.from_numpy(self.grammar.allowed(series))
+        return PartialLabels(torch.zeros(len(allowed), dtype=torch.int64), allowed)
 
     def _y(self, series: Series, stretch: Stretch) -> NDArray[np.int64]:
         return (self.grammar.starts if self.task.has_durations else self.grammar.states)(series, stretch)
@@ -188,7 +205,8 @@ class FittedSegments(FittedTask):
 class Segments(Task):
     """Labelled segments of time series, by chains or semi-Markov models over convolutions of the signal.
 
-    Stretches that nobody has marked are left out of the training, and what is found there is not measured.
+    Stretches that nobody has marked are left out of the training, or train as partial labels. What is found there is
+    not measured.
 
     Args:
         model: what segments are scored by: the states of neighbouring positions alone (chain), or also their duration
@@ -198,6 +216,8 @@ class Segments(Task):
         layers: number of convolutions, with ReLU between them; with 1, scores are linear, and the training is convex.
         hidden: channels between convolutions.
         normalize: whether each channel of each series is centered at its median and divided by its standard deviation.
+        unmarked: what becomes of stretches that nobody has marked: they are left out, or train by all segmentations
+            that agree with what is marked (partial); with 1 layer by the solver convex-concave.
         any_order: whether segments may follow each other as they never do in the training data.
         tolerance: greatest distance of a boundary from the true one that counts as right, in seconds or what other unit
             of time the rate has.
@@ -211,6 +231,7 @@ class Segments(Task):
     layers: PositiveInt = 3
     hidden: PositiveInt = 16
     normalize: bool = True
+    unmarked: Unmarked = "left-out"
     any_order: bool = False
     tolerance: float = 0.15
     rate: float = 1.0
@@ -259,6 +280,13 @@ class Segments(Task):
         series = [resampled(own, self.step) for own in examples]
         grammar = Grammar.of(series, self.any_order)
         return FittedSegments(self, grammar, series[0].signal.shape[1], longest(series))
+
+
+def _collate_partial(examples: list[tuple[Parts, PartialLabels]]) -> tuple[Parts, PartialLabels]:
+    """A batch of parts of signals, and their partial labels."""
+    parts, labels = zip(*examples, strict=True)
+    y, allowed = (pad_sequence(list(own), True) for own in zip(*labels, strict=True))
+    return batched(parts), PartialLabels(y, allowed)
 
 
 def _collate(examples: list[tuple[Parts, Tensor]]) -> tuple[Parts, Tensor]:

@@ -93,6 +93,19 @@ class Grammar:
         parts = self.parts(series, stretch)
         return np.repeat([state for *_, state in parts], [stop - start for start, stop, _ in parts]).astype(np.int64)
 
+    def allowed(self, series: Series) -> NDArray[np.bool_]:
+        """Which states each position may have: bool [T, S].
+
+        In an unmarked stretch all, and between it and the next segment those of what lies between segments.
+        """
+        allowed = np.ones((len(series.signal), self.size), dtype=bool)
+        for stretch in series.marked:
+            for number, (start, stop, state) in enumerate(self.parts(series, stretch)):
+                is_open = number == 0 and start > 0 and state >= len(self.labels)
+                states = np.arange(len(self.labels), self.size) if is_open else [state]
+                allowed[start:stop] = np.isin(np.arange(self.size), states)
+        return allowed
+
     def starts(self, series: Series, stretch: Stretch) -> NDArray[np.int64]:
         """The label where a segment starts, -1 where it goes on, and the state of other positions, which are alone."""
         y = self.states(series, stretch)

@@ -11,7 +11,18 @@ import pytest
 import signals
 import torch
 
-from structsmooth import BCFW, Hamming, StructuralHinge, load, train
+from structsmooth import (
+    BCFW,
+    ConvexConcave,
+    DifferenceProblem,
+    Hamming,
+    LinearModuleProblem,
+    ModuleProblem,
+    ProximalBCFW,
+    StructuralHinge,
+    load,
+    train,
+)
 from structsmooth.cli import main
 from structsmooth.tasks import Segments
 from structsmooth.tasks.segments.data import read_series
@@ -167,6 +178,15 @@ class TestGrammar:
         series = blank(12, (2, 4, "a"), (6, 8, "b"), unmarked=((0, 2), (8, 12)))
         assert Grammar.of([series]).first == [0, 1, 2]
 
+    def test_unmarked_positions_may_have_all_states(self):
+        series = blank(16, (1, 3, "a"), (4, 6, "b"), (11, 13, "a"), unmarked=((7, 9),))
+        allowed = Grammar.of([series]).allowed(series)
+        states = [np.flatnonzero(own).tolist() for own in allowed]
+        # Before the last segment it is not known which one was before.
+        unknown, open_gap = [0, 1, 2, 3, 4], [2, 3, 4]
+        assert states[:7] == [[4], [0], [0], [2], [1], [1], [3]]
+        assert states[7:] == [unknown, unknown, open_gap, open_gap, [0], [0], [2], [2], [2]]
+
     def test_any_order(self):
         grammar = Grammar.of([blank(6, (0, 2, "a"), (3, 5, "b"))], any_order=True)
         mask = grammar.transition_mask(repeats=True)
@@ -243,6 +263,36 @@ class TestModels:
         torch.nn.utils.vector_to_parameters(w, module.parameters())
         losses = [loss(module(x), y).item() for x, y in (problem.batch(torch.tensor([i])) for i in range(2))]
         assert problem.loss(w) == pytest.approx(np.mean(losses))
+
+    def test_the_loss_of_whole_series_sums_over_what_agrees_with_the_marks(self, model):
+        examples = signals.series(4)
+        for layers in (1, 2):
+            fitted = Segments(model=model, layers=layers, width=3, unmarked="partial").fit(examples)
+            problem, module = fitted.problem(examples), fitted.module()
+            w = torch.randn(problem.dim, generator=torch.Generator().manual_seed(0)).to(problem.start())
+            torch.nn.utils.vector_to_parameters(w, module.parameters())
+            losses = []
+            for own in examples:
+                data = LinearModuleProblem if layers == 1 else ModuleProblem
+                part = fitted.problem([own])
+                assert isinstance(part, DifferenceProblem if own.unmarked and layers == 1 else data)
+                x = (torch.from_numpy(fitted.signal(own)[None]), torch.tensor([60]), torch.tensor([True]))
+                y, allowed = torch.zeros(1, 60).long(), torch.from_numpy(fitted.grammar.allowed(own))[None]
+                losses.append(float(StructuralHinge()(module(x), y, allowed).detach()))
+            assert problem.loss(w) == pytest.approx(np.mean(losses), rel=1e-5)
+
+    def test_unmarked_stretches_teach_what_they_agree_with(self, model):
+        examples = signals.series(12)
+        hidden = [Series(s.name, s.signal, s.rate, s.segments[:3], ((s.segments[2].stop, 60),)) for s in examples]
+        task = Segments(model=model, layers=1, width=5, unmarked="partial")
+        fitted = task.fit(hidden)
+        marked = ProximalBCFW().solve(
+            Segments(model=model, layers=1, width=5).fit(hidden).problem(hidden), lam=0.01, passes=20
+        )
+        result = ConvexConcave(inner_passes=8).solve(fitted.problem(hidden), lam=0.01, passes=16, start=marked.weights)
+        assert result.row.objective < result.history[0].objective
+        found = [ranked[0][1] for ranked in fitted.predict(result.weights, examples)]
+        assert fitted.measure(examples, found)[0]["boundary_f1"] > 0.95
 
     def test_nothing_that_training_data_never_have_is_predicted(self, model):
         examples = signals.series(4)
