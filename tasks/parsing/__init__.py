@@ -1,7 +1,7 @@
 """Dependency parsing: the head of each word of a sentence and its relation to it, as a tree."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TextIO
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from structsmooth.markup import Block, Markup, Matrix, Table
 from structsmooth.messages import tracked
-from structsmooth.problems import ProgramParts, ProgramProblem, arcs_of, behind_arcs
+from structsmooth.problems import DifferenceProblem, PairFeatures, ProgramParts, ProgramProblem, arcs_of, behind_arcs
 from structsmooth.settings import Interval
 from structsmooth.structures import ProjectiveTree, SpanningTree
 from structsmooth.tasks.base import FittedTask, Predictions, Split, Task
@@ -54,8 +54,11 @@ class FittedParsing(FittedTask):
         """
         return [one if isinstance(one, Sentence) else _from_pairs(one) for one in inputs]
 
-    def problem(self, examples: Sequence[Sentence]) -> ProgramProblem:
-        """Structural hinge losses of trees; the cost is the number of wrong heads and, if learned, wrong relations."""
+    def problem(self, examples: Sequence[Sentence]) -> ProgramProblem | DifferenceProblem:
+        """Structural hinge losses of trees; the cost is the number of wrong heads and, if learned, wrong relations.
+
+        If heads are unknown, losses are those of partial labels.
+        """
         trees = [known_tree(sentence) for sentence in examples]
         heads = [projectivized(tree.heads) if self.task.projective else tree.heads for tree in tracked(trees, "trees")]
         tokens, labels = Tokens.of(examples, self.task.pos), len(self.relations)
@@ -64,21 +67,27 @@ class FittedParsing(FittedTask):
         arc_heads, modifiers, _ = arcs_of(tokens.lengths)
         flat = torch.tensor([head for own in heads for head in own])
         word = (tokens.lengths.cumsum(0) - tokens.lengths).repeat_interleave(tokens.lengths**2) + modifiers - 1
-        used = (flat[word] == arc_heads).long()
+        used, open_arcs = flat[word] == arc_heads, flat[word] < 0
         if not labels:
-            return ProgramProblem(parts, arc_features(tokens, self.task.bits), used)
+            return _of_parts(parts, arc_features(tokens, self.task.bits), used, open_arcs, modifiers - 1 == arc_heads)
         # Relations are learned from the heads that words have in the treebank.
         known = torch.tensor([head for tree in trees for head in tree.heads])
         numbers = {name: number for number, name in enumerate(self.relations)}
         names = [shortened(name, self.task.subtypes) for tree in trees for name in tree.relations]
-        chosen = torch.tensor([numbers.get(name, -1) for name in names])
+        chosen = torch.tensor([numbers.get(name, -1) for name in names]).masked_fill(known < 0, -1)
         arcs, offsets = behind_arcs(tokens.lengths, labels)
-        every, is_arc = torch.zeros(int(offsets[-1]), dtype=torch.int64), torch.zeros(int(offsets[-1])).bool()
-        is_arc[arcs] = True
-        every[arcs] = used
-        every[~is_arc] = (chosen[:, None] == torch.arange(labels)).flatten().long()
-        features = all_features(tokens, known, self.task.bits, self.relations)
-        return ProgramProblem(parts, features, every)
+        is_arc = torch.zeros(int(offsets[-1]), dtype=torch.bool).index_fill_(0, arcs, True)
+
+        def both(of_arcs: Tensor, of_relations: Tensor) -> Tensor:
+            every = is_arc.clone()
+            every[arcs], every[~is_arc] = of_arcs, of_relations.flatten()
+            return every
+
+        relations = chosen[:, None] == torch.arange(labels)
+        features = all_features(tokens, known.clamp_min(0), self.task.bits, self.relations)
+        some_output = both(modifiers - 1 == arc_heads, chosen.clamp_min(0)[:, None] == torch.arange(labels))
+        free = both(open_arcs, (chosen < 0)[:, None].expand_as(relations))
+        return _of_parts(parts, features, both(used, relations), free, some_output)
 
     def predict(self, weights: Tensor, examples: Sequence[Sentence], k: int = 1) -> Predictions:
         """The k best trees of each sentence with the scores of their arcs, and the best relations to heads."""
@@ -194,6 +203,8 @@ class Parsing(Task):
         subtypes: whether relations include what follows a colon, as in nsubj:pass.
         pos: column of CoNLL-U with the parts of speech.
         bits: features are hashed to 2**bits buckets.
+        unknown: what stands in the place of unknown heads in training files, such as _. Their sentences train by the
+            trees that agree with the known heads, by the solver convex-concave.
         probabilities: whether predictions have the probability of each head, its marginal under the distribution of
             trees whose scores are those of the model.
 
@@ -206,6 +217,7 @@ class Parsing(Task):
     subtypes: bool = False
     pos: PartOfSpeech = "upos"
     bits: Annotated[int, Interval(1, 30)] = 22
+    unknown: str | None = field(default=None, metadata={"metavar": "HEAD"})
     probabilities: bool = False
 
     summary: ClassVar[str] = "dependency trees of sentences with parts of speech"
@@ -228,7 +240,7 @@ class Parsing(Task):
 
     def read(self, path: str | TextIO, split: Split = "train") -> list[Sentence]:
         """Sentences of a treebank; see :func:`~structsmooth.tasks.parsing.data.read_trees`."""
-        sentences = read_trees(path, labelled=split != "predict")
+        sentences = read_trees(path, split != "predict", self.unknown if split == "train" else None)
         for sentence in sentences if split != "predict" else ():
             known_tree(sentence)
         return sentences
@@ -236,10 +248,21 @@ class Parsing(Task):
     def fit(self, examples: Sequence[Sentence]) -> FittedParsing:
         """The parser with the relations and parts of speech of the examples."""
         trees = [sentence.tree for sentence in examples if sentence.tree is not None]
-        names = {shortened(name, self.subtypes) for tree in trees for name in tree.relations}
+        known = [own for tree in trees for own in zip(tree.heads, tree.relations, strict=True) if own[0] >= 0]
+        names = {shortened(name, self.subtypes) for _, name in known}
         tags = {tag for sentence in examples for tag in getattr(sentence, self.pos)}
-        single = all(tree.heads.count(0) == 1 for tree in trees)
+        roots = [(tree.heads.count(0), tree.heads.count(-1)) for tree in trees]
+        single = all(count == 1 or (count == 0 and unknown) for count, unknown in roots)
         return FittedParsing(self, sorted(names) if self.labelled else [], sorted(tags), single)
+
+
+def _of_parts(
+    parts: ProgramParts, features: PairFeatures, used: Tensor, free: Tensor, some_output: Tensor
+) -> ProgramProblem | DifferenceProblem:
+    """The problem of the parts that labels have, and of partial labels if other ones are free: bool [parts] each."""
+    if not bool(free.any()):
+        return ProgramProblem(parts, features, used.long())
+    return ProgramProblem(parts, features, some_output.long(), torch.ones(len(used)).double()).with_allowed(used | free)
 
 
 def _at_heads(marginals: Tensor, heads: Sequence[int]) -> tuple[float, ...]:

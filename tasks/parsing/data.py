@@ -21,7 +21,8 @@ class Tree(NamedTuple):
     """A dependency tree, as a label or as an output.
 
     Attributes:
-        heads: of each word, 0 for the root and i for word number i, counted from 1.
+        heads: of each word, 0 for the root and i for word number i, counted from 1; -1 for unknown heads in files to
+            train on.
         relations: of each word to its head.
         probabilities: of the head of each word, if they were asked for.
     """
@@ -53,12 +54,13 @@ class Sentence:
         return len(self.words)
 
 
-def read_trees(path: str | TextIO, labelled: bool = True) -> list[Sentence]:
+def read_trees(path: str | TextIO, labelled: bool = True, unknown: str | None = None) -> list[Sentence]:
     """The sentences of a file in CoNLL-U, plain or compressed by gzip.
 
     Args:
         path: the file, or an open text stream.
         labelled: whether trees are read. Otherwise columns of heads and relations are left aside.
+        unknown: what stands in the place of unknown heads; without it, all words of a tree must have heads.
 
     Raises:
         ValueError: a malformed line or a sentence whose heads are no tree, with the path and the line; no sentence at
@@ -75,10 +77,10 @@ def read_trees(path: str | TextIO, labelled: bool = True) -> list[Sentence]:
                 if line.strip():
                     rows.append(line)
                 elif rows:
-                    sentences += _sentence(rows, name, number - len(rows), labelled)
+                    sentences += _sentence(rows, name, number - len(rows), labelled, unknown)
                     rows = []
             if rows:
-                sentences += _sentence(rows, name, number + 1 - len(rows), labelled)
+                sentences += _sentence(rows, name, number + 1 - len(rows), labelled, unknown)
     except UnicodeDecodeError as error:
         place = sum(len(s.lines) + 1 for s in sentences) + len(rows) + 1
         raise ValueError(f"{name}:{place}: byte {error.object[error.start]:#x} is not {error.encoding}") from None
@@ -141,7 +143,8 @@ def is_projective(heads: Sequence[int]) -> bool:
 def projectivized(heads: Sequence[int]) -> tuple[int, ...]:
     """A projective tree near another: the shortest of the arcs that cross moves up to the head of its head, repeatedly.
 
-    No further word becomes a child of the root, if the root has one.
+    No further word becomes a child of the root, if the root has one. Unknown heads, -1, cross nothing, and a word whose
+    arc would move up to an unknown head has an unknown one, too.
 
     Reference:
         Nivre and Nilsson (2005), "Pseudo-Projective Dependency Parsing".
@@ -159,6 +162,7 @@ def _crossing(heads: Sequence[int]) -> "np.typing.NDArray[np.bool_]":
     """Which words have arcs that cross others."""
     head, word = np.array(heads), np.arange(1, len(heads) + 1)
     low, high = np.minimum(head, word), np.maximum(head, word)
+    low, high = np.where(head < 0, word, low), np.where(head < 0, word, high)
     inside = (low[:, None] < low) & (low < high[:, None]) & (high[:, None] < high)
     return np.asarray((inside | inside.T).any(1))
 
@@ -169,7 +173,7 @@ def _lines(file: BinaryIO, name: str) -> Iterator[str]:
             yield line.decode()
 
 
-def _sentence(lines: list[str], name: str, first: int, labelled: bool) -> list[Sentence]:
+def _sentence(lines: list[str], name: str, first: int, labelled: bool, unknown: str | None) -> list[Sentence]:
     """The sentence of some lines, of which the first has a number; none if there are only comments."""
     rows: list[list[str]] = []
     places: list[int] = []
@@ -192,17 +196,20 @@ def _sentence(lines: list[str], name: str, first: int, labelled: bool) -> list[S
     if not rows:
         return []
     words, upos, xpos = (tuple(row[column] for row in rows) for column in (_FORM, _UPOS, _XPOS))
-    tree = _tree(rows, name, places) if labelled else None
+    tree = _tree(rows, name, places, unknown) if labelled else None
     return [Sentence(words, upos, xpos, tree, tuple(lines))]
 
 
-def _tree(rows: Sequence[Sequence[str]], name: str, places: Sequence[int]) -> Tree | None:
-    """The tree of the rows of words; ``None`` if no word has a head."""
-    if all(row[_HEAD] == _UNKNOWN for row in rows):
+def _tree(rows: Sequence[Sequence[str]], name: str, places: Sequence[int], unknown: str | None) -> Tree | None:
+    """The tree of the rows of words; ``None`` if no word has a head, unless heads may be unknown."""
+    if unknown is None and all(row[_HEAD] == _UNKNOWN for row in rows):
         return None
     heads = []
     for number, (row, place) in enumerate(zip(rows, places, strict=True), 1):
         head = row[_HEAD]
+        if head == unknown:
+            heads.append(-1)
+            continue
         if not head.isdecimal() or int(head) > len(rows) or int(head) == number:
             raise ValueError(
                 f"{name}:{place}: expected another word's number from 0 to {len(rows)} as head, got {head!r}"
@@ -210,8 +217,8 @@ def _tree(rows: Sequence[Sequence[str]], name: str, places: Sequence[int]) -> Tr
         heads.append(int(head))
     above = [0, *heads]
     for _ in heads:
-        above = [heads[a - 1] if a else 0 for a in above]
-    if any(above):
-        place = places[next(m for m, a in enumerate(above[1:]) if a)]
+        above = [heads[a - 1] if a > 0 else 0 for a in above]
+    if any(a > 0 for a in above):
+        place = places[next(m for m, a in enumerate(above[1:]) if a > 0)]
         raise ValueError(f"{name}:{place}: expected heads that make a tree: this word is not below the root")
     return Tree(tuple(heads), tuple(row[_DEPREL] for row in rows))

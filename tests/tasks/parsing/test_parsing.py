@@ -11,7 +11,9 @@ import treebanks
 from small_parsers import trees
 from small_tasks import PARSING, trained
 
-from structsmooth import BCFW
+from structsmooth import BCFW, DifferenceProblem, ProjectiveTree, SpanningTree, StructuralHinge, load
+from structsmooth.cli import main
+from structsmooth.problems import arcs_of
 from structsmooth.structures.dependencies import crosses
 from structsmooth.tasks import Parsing
 from structsmooth.tasks.parsing.data import Sentence, Tree, is_projective, projectivized, read_trees, write_tree
@@ -274,6 +276,60 @@ def test_training_searches_trees_that_may_cross(tmp_path):
         assert 0 <= result.row.gap < 0.1 * result.history[0].gap
         ((_, tree),) = fitted.predict(result.weights, examples)[0]
         assert tree.heads == heads
+
+
+# Unknown heads.
+
+
+def with_unknown(text: str, every: int) -> str:
+    """A treebank in which one word of so many has no head."""
+    lines = text.splitlines()
+    words = [number for number, line in enumerate(lines) if line[:1].isdigit() and "-" not in line.split("\t")[0]]
+    for number in words[::every]:
+        row = lines[number].split("\t")
+        lines[number] = "\t".join([*row[:6], "_", "_", *row[8:]])
+    return "\n".join(lines) + "\n\n"
+
+
+@pytest.mark.parametrize("projective", [True, False])
+def test_losses_of_unknown_heads_sum_over_the_trees_that_agree(projective):
+    task = Parsing(labelled=False, projective=projective, bits=8, unknown="_")
+    examples = task.read(io.StringIO(with_unknown(treebanks.conllu(), 2)))[:6]
+    assert examples[0].tree.heads == (-1, 3, -1, 5, -1, 3)
+    fitted = task.fit(examples)
+    assert fitted.single_root
+    problem = fitted.problem(examples)
+    assert isinstance(problem, DifferenceProblem)
+    w = torch.randn(problem.dim, generator=torch.Generator().manual_seed(0)).double()
+    losses = []
+    for sentence in examples:
+        tokens, words = Tokens.of([sentence], "upos"), len(sentence)
+        heads, modifiers, _ = arcs_of(tokens.lengths)
+        scores = torch.zeros(1, words + 1, words).double()
+        scores[0, heads, modifiers - 1] = arc_features(tokens, 8).scores(w)
+        y = torch.tensor([sentence.tree.heads])
+        trees = (ProjectiveTree if projective else SpanningTree)(scores[:, 1:], scores[:, 0])
+        losses.append(float(StructuralHinge()(trees, y.clamp_min(0), y >= 0)))
+    assert problem.loss(w) == pytest.approx(sum(losses) / len(losses), rel=1e-10)
+
+
+def test_parsers_learn_from_a_part_of_the_heads(tmp_path):
+    """The command takes the solver for partial labels, and relations are learned from the words that have heads."""
+    for name, text in (("part", with_unknown(treebanks.conllu(), 2)), ("whole", treebanks.conllu())):
+        (tmp_path / f"{name}.conllu").write_text(text)
+    files = ["--train", str(tmp_path / "part.conllu"), "--test", str(tmp_path / "whole.conllu")]
+    assert main(["train", "parsing", *files, "--unknown", "_", "--bits", "12", "--out", str(tmp_path / "run")]) == 0
+    assert load(tmp_path / "run").score(str(tmp_path / "whole.conllu"))["las"] > 0.95
+    with pytest.raises(ValueError, match="expected another word's number from 0 to 6 as head, got '_'"):
+        Parsing(unknown="_").read(str(tmp_path / "part.conllu"), "test")
+
+
+def test_arcs_that_cross_move_up_or_are_forgotten():
+    assert projectivized((3, 4, -1, 1)) == (-1, 4, -1, 1)
+    assert projectivized((-1, 4, -1, 1)) == (-1, 4, -1, 1)
+    assert read_trees(text_of("1 a _ X X _ _ _ _ _\n2 b _ X X _ 1 dep _ _\n"), unknown="_")[0].tree.heads == (-1, 1)
+    with pytest.raises(ValueError, match=":1: expected heads that make a tree"):
+        read_trees(text_of("1 a _ X X _ 2 _ _ _\n2 b _ X X _ 1 dep _ _\n3 c _ X X _ _ _ _ _\n"), unknown="_")
 
 
 def test_refuses_bits_without_buckets():
