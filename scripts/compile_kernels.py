@@ -21,10 +21,13 @@ from triton.compiler import ASTSource
 
 from structsmooth.structures.chain.fused import exponential_kernels, output_kernels
 from structsmooth.structures.chain.fused.tiles import keeps_transitions, tiles_of, top_k_tiles
-from structsmooth.structures.programs.fused import kernels as program_kernels
-from structsmooth.structures.programs.fused.operators import TILE
+from structsmooth.structures.programs.fused import message_kernels
+from structsmooth.structures.programs.fused import output_kernels as program_output_kernels
+from structsmooth.structures.programs.fused.outputs import PLACES
+from structsmooth.structures.programs.fused.tables import TILE
 
-MODULES = (exponential_kernels, output_kernels, program_kernels)
+PROGRAM_MODULES = (message_kernels, program_output_kernels)
+MODULES = (exponential_kernels, output_kernels, *PROGRAM_MODULES)
 ARCHITECTURES = (80, 90)
 STATES = (9, 32, 64, 128, 256)
 RANKS = 5
@@ -52,8 +55,14 @@ class Case(NamedTuple):
         """The compiled kernel."""
         constants = dict(self.constants)
         options = {name: constants.pop(name) for name in ("num_warps", "maxnreg") if name in constants}
-        sizes = PROGRAM_SIZES if self.kernel.fn.__module__ == program_kernels.__name__ else SIZES
-        pointers = {**POINTERS, **dict.fromkeys(sizes, "i32"), **dict.fromkeys(constants, "constexpr")}
+        of_programs = self.kernel.fn.__module__ in {module.__name__ for module in PROGRAM_MODULES}
+        sizes = PROGRAM_SIZES if of_programs else SIZES
+        pointers = {
+            **POINTERS,
+            **({} if of_programs else {"back": "*i16"}),
+            **dict.fromkeys(sizes, "i32"),
+            **dict.fromkeys(constants, "constexpr"),
+        }
         signature = {name: pointers.get(name, f"*{self.dtype}") for name in self.kernel.arg_names}
         source = ASTSource(fn=self.kernel, signature=signature, constexprs=constants)
         return triton.compile(source, target=GPUTarget("cuda", architecture, 32), options=options)
@@ -72,7 +81,7 @@ def chain_cases(dtype: str) -> Iterator[Case]:
     size = {"fp32": 4, "fp64": 8}[dtype]
     for states in STATES:
         tiles, kept = tiles_of(states, size), keeps_transitions(states, size, edge_step=0)
-        heavy, best = tiles_of(states, size, heavy=True), top_k_tiles(states, RANKS, size)
+        heavy = tiles_of(states, size, heavy=True)
         columns = {"COLUMNS": tiles["COLUMNS"], "num_warps": 1}
         for shared in {kept, False}:
             label = f"{states} states" + ", shared transitions" * shared
@@ -84,17 +93,28 @@ def chain_cases(dtype: str) -> Iterator[Case]:
             label = f"{states} states" + ", summed" * summed
             yield Case(label, exponential_kernels.tangent, {**heavy, "SUMMED": summed}, dtype)
         yield Case(f"{states} states", exponential_kernels.sample, columns, dtype)
-        yield Case(f"{states} states, {RANKS} best", output_kernels.top_k, best, dtype)
-        yield Case(f"{states} states", output_kernels.parts, tiles, dtype)
+        best = [top_k_tiles(states, RANKS, size, step) for step in (0, states**2)]
+        for own, smoothed in ((best[0], False), (best[0], True), *[(best[1], False)] * best[0]["SHARED"]):
+            label = f"{states} states, {RANKS} best" + ", shared transitions" * own["SHARED"] + ", smoothed" * smoothed
+            yield Case(label, output_kernels.top_k, {**own, "SMOOTHED": smoothed}, dtype)
+        for kernel in (output_kernels.parts, output_kernels.max_marginals):
+            yield Case(f"{states} states", kernel, tiles, dtype)
     yield Case("any states", output_kernels.score, {"POSITIONS": 128}, dtype)
 
 
 def program_cases(dtype: str) -> Iterator[Case]:
     """Kernels of programs, which are the same for all of them."""
-    for kernel in ("log_sums", "adjoints", "parts", "best"):
-        yield Case("any program", getattr(program_kernels, kernel), TILE, dtype)
-    yield Case("any program", program_kernels.follow, {"num_warps": 1}, dtype)
-    yield Case("any program", program_kernels.draw, {"EDGES": 32, "num_warps": 1}, dtype)
+    for kernel in (message_kernels.sums, message_kernels.adjoints, message_kernels.parts):
+        for largest in (False, True):
+            yield Case("any program" + ", max" * largest, kernel, {**TILE, "MAX": largest}, dtype)
+    for kernel in (message_kernels.tangents, message_kernels.turned_parts, program_output_kernels.best):
+        yield Case("any program", kernel, TILE, dtype)
+    for ranks in (0, 8):
+        label = "any program" + ", smoothed" * (ranks > 0)
+        yield Case(label, program_output_kernels.follow, {"RANKS": ranks, "num_warps": 1}, dtype)
+    yield Case("any program", program_output_kernels.draw, {"EDGES": 32, "num_warps": 1}, dtype)
+    for kernel in (program_output_kernels.weighted_uses, program_output_kernels.scores_of_outputs):
+        yield Case("any program", kernel, {"PLACES": PLACES, "num_warps": 1}, dtype)
 
 
 def cases() -> Iterator[Case]:

@@ -35,3 +35,22 @@ def first_reached(weights, uniform, places):
     last = tl.max(tl.where(possible, places, 0), 0)
     first = tl.min(tl.where(reached, places, 2147483647), 0)
     return tl.minimum(first, last)
+
+
+@triton.jit
+def project(values, ranks, mu):
+    """The smoothed maximum of values in descending order, -inf at the end, and the weights that attain it.
+
+    Weights are the projection of values / μ onto the simplex, and what they attain is ⟨u, z⟩ − (μ/2)(‖u‖² − 1).
+    """
+    largest = tl.max(values, 0)
+    possible = values > float("-inf")
+    below = tl.where(possible, values - finite(largest), 0.0)
+    # The support comes first: a value belongs to it if those before are not more than μ above it in all.
+    support = possible & ((ranks + 1) * below > tl.cumsum(below, 0) - mu)
+    size = tl.sum(support.to(below.dtype), 0)
+    share = 1 / tl.where(size > 0, size, 1)
+    mean = tl.sum(tl.where(support, below, 0.0), 0) * share
+    deviations = tl.where(support, below - mean, 0.0)
+    smoothed = largest + (mean + tl.sum(deviations * deviations, 0) / (2 * mu) + mu / 2 * (1 - share))
+    return smoothed, tl.where(support, share + deviations / mu, 0.0)

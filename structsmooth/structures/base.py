@@ -128,6 +128,13 @@ class Structure(Distribution):
         Where 𝒴 has fewer than k outputs of finite score, values are -inf and outputs 0.
         """
 
+    def smoothed_top_k(self, mu: float, k: int) -> tuple[Tensor, Tensor] | None:
+        """What the smoother ``L2(mu, k)`` computes, if kernels do: h_μ and, without gradient, the largest score, [B].
+
+        ``None``, as by default, lets the smoother find both from :meth:`topk`.
+        """
+        return None
+
     def max(self) -> tuple[Tensor, Tensor]:
         """Max oracle: the largest score [B] and an output that attains it (ties: the lowest index)."""
         values, y = self.topk(1)

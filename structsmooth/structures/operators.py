@@ -88,7 +88,7 @@ def hessian_product(
 
 
 def max_marginals_gradient(
-    max_marginals: Callable[[Tensor, Tensor], Tensor], potentials: tuple[Tensor, Tensor], weights: Tensor
+    max_marginals: Callable[..., Tensor], potentials: tuple[Tensor, ...], weights: Tensor
 ) -> tuple[Tensor, ...]:
     """Gradient of ⟨weights, max-marginals⟩, without those of -inf."""
 
@@ -96,5 +96,20 @@ def max_marginals_gradient(
         values = max_marginals(*potentials)
         return torch.where(values > -torch.inf, values * weights, 0.0).sum()
 
-    gradients: tuple[Tensor, ...] = torch.func.grad(weighted, (0, 1))(*potentials)
+    gradients: tuple[Tensor, ...] = torch.func.grad(weighted, tuple(range(len(potentials))))(*potentials)
     return gradients
+
+
+def of_smoothed_values(weights: Tensor, mu: float, grad: Tensor | None, grad_weights: Tensor | None) -> Tensor | None:
+    """Gradient [B, K] of an ℓ₂-smoothed maximum [B] and of its weights [B, K] with respect to the values.
+
+    The weights are the gradient of the maximum. On their support they move with the values / μ, relative to the mean.
+    """
+    gradient = None if grad is None else grad.unsqueeze(1) * weights
+    if grad_weights is None:
+        return gradient
+    support = weights > 0
+    own = torch.where(support, grad_weights, 0.0)
+    mean = own.sum(1, keepdim=True) / support.sum(1, keepdim=True).clamp_min(1)
+    second = torch.where(support, own - mean, 0.0) / mu
+    return second if gradient is None else gradient + second

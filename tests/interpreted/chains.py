@@ -10,7 +10,7 @@ from interpreted.counting import DEVICE, counted, needs_interpreter
 from torch import Tensor
 from torch.testing import assert_close
 
-from structsmooth import Entropy, LinearChain, StructuralHinge
+from structsmooth import L2, Entropy, LinearChain, StructuralHinge
 
 # Batch, positions, states, lengths: one of each, sizes that are no power of two, and two tiles of 70 states.
 SHAPES = [
@@ -21,6 +21,7 @@ SHAPES = [
     (2, 2, 2, [1, 2]),
     (1, 3, 70, [3]),
 ]
+LOSSES = [StructuralHinge.crf(), StructuralHinge(), StructuralHinge(L2()), StructuralHinge(Entropy(0.5))]
 OPTIONS: dict[str, dict[str, Any]] = {"": {}, "ties": {"ties": True}, "forbidden": {"forbidden": 0.25}}
 
 # What numpy says of -inf, which the interpreter computes with.
@@ -71,6 +72,7 @@ def test_exp_oracle(instance: Potentials) -> None:
     agree(instance, derivatives(lambda chain: (chain.logsumexp(),), order=2))
     agree(instance, lambda chain: chain.marginals())
     agree(instance, derivatives(lambda chain: chain.marginals(), order=1))
+    agree(instance, lambda chain: chain.max_marginals())
 
 
 @every_instance
@@ -79,6 +81,15 @@ def test_top_k_oracle(instance: Potentials) -> None:
     for k in (1, 3):
         agree(instance, lambda chain, k=k: chain.topk(k))
         agree(instance, derivatives(lambda chain, k=k: (chain.topk(k)[0],), order=1))
+
+
+@pytest.mark.parametrize("options", [{}, {"ties": True}, {"forbidden": 0.9}], ids=str)
+def test_smoothed_maximum(options: dict[str, Any]) -> None:
+    """With its second derivatives, and where fewer than K outputs are possible."""
+    for mu, k in ((0.3, 3), (20.0, 4)):
+        instance, smoother = random_chains(3, 4, 3, FORMS[1], lengths=[4, 1, 2], **options), L2(mu, k)
+        agree(instance, lambda chain, smoother=smoother: smoother.with_max(chain))
+        agree(instance, derivatives(lambda chain, smoother=smoother: (smoother(chain),), order=2))
 
 
 @every_instance
@@ -97,6 +108,10 @@ def test_third_derivatives() -> None:
     instance = random_chains(2, 3, 2, FORMS[2], lengths=[3, 2])
     agree(instance, derivatives(lambda chain: (chain.logsumexp(),), order=3))
     agree(instance, derivatives(lambda chain: chain.marginals(), order=2))
+
+
+def test_gradients_of_max_marginals() -> None:
+    agree(random_chains(2, 4, 3, lengths=[4, 2]), derivatives(lambda chain: (chain.max_marginals(),), order=1))
 
 
 def test_derivatives_by_differences() -> None:
@@ -120,6 +135,7 @@ def test_sums_are_at_least_float32(dtype: torch.dtype) -> None:
     assert_close(own.marginals()[0].double(), double.marginals()[0], rtol=0, atol=1e-6)
     assert_close(own.max()[0].double(), double.max()[0], rtol=2e-7, atol=0)
     assert torch.equal(own.max()[1], double.max()[1])
+    assert_close(own.max_marginals().double(), double.max_marginals(), rtol=2e-7, atol=0)
 
 
 def test_long_chains_lose_no_digits() -> None:
@@ -158,7 +174,7 @@ def test_results_are_deterministic() -> None:
 
 
 @needs_interpreter
-@pytest.mark.parametrize("loss", [StructuralHinge.crf(), StructuralHinge(), StructuralHinge(Entropy(0.5))], ids=str)
+@pytest.mark.parametrize("loss", LOSSES, ids=str)
 def test_a_loss_launches_four_kernels(loss: StructuralHinge) -> None:
     unary, transition, lengths = random_chains(2, 3, 4)
     y = torch.zeros(2, 3, dtype=torch.int64)
@@ -169,10 +185,11 @@ def test_a_loss_launches_four_kernels(loss: StructuralHinge) -> None:
 
 
 @needs_interpreter
-def test_bytes_of_a_log_partition() -> None:
+@pytest.mark.parametrize("query", [LinearChain.logsumexp, lambda c: StructuralHinge()(c, torch.zeros(1, 512).long())])
+def test_bytes_of_values_with_gradients(query: Callable[[LinearChain], Tensor]) -> None:
     """Of a sequence of 512 positions and 32 states, forward and backward: 3 times inputs and gradients at most."""
     unary, transition = torch.randn(1, 512, 32, requires_grad=True), torch.randn(32, 32, requires_grad=True)
     with counted() as traffic:
-        on("triton", unary, transition).logsumexp().backward()
+        query(on("triton", unary, transition)).backward()
     arguments = sum(2 * tensor.nbytes for tensor in (unary, transition))
     assert arguments < traffic.bytes <= 3 * arguments

@@ -12,7 +12,7 @@ from program_members import PROGRAMS
 from torch import Tensor
 from torch.testing import assert_close
 
-from structsmooth import DynamicProgram, StructuralHinge
+from structsmooth import L2, DynamicProgram, StructuralHinge
 
 # What numpy says of -inf, which the interpreter computes with.
 pytestmark = pytest.mark.filterwarnings("ignore:(divide by zero|invalid value) encountered:RuntimeWarning")
@@ -50,6 +50,20 @@ def gradients(member: Member, instance: Instance, query: Callable[[DynamicProgra
     return torch.autograd.grad(total, inputs, materialize_grads=True)
 
 
+def turned(
+    member: Member, instance: Instance, query: Callable[[DynamicProgram], Tensor], backend: str, order: int = 2
+) -> Any:
+    """Derivatives of the gradients."""
+    inputs = [scores.clone().requires_grad_() for scores in potentials_of(instance)]
+    answer = query(on(backend, member, with_potentials(instance, inputs)))
+    found: Any = (torch.where(answer > -torch.inf, answer, 0.0),)
+    for step in range(order):
+        weights = [torch.linspace(-1, 2, own.numel(), dtype=own.dtype).view(own.shape).to(own.device) for own in found]
+        total = torch.stack([(w * own).sum() for w, own in zip(weights, found, strict=True)]).sum()
+        found = torch.autograd.grad(total, inputs, create_graph=step < order - 1, materialize_grads=True)
+    return found
+
+
 @every_program
 def test_oracles(member: Member, instance: Instance) -> None:
     for query in (lambda s: s.logsumexp(), lambda s: s.marginals(), lambda s: s.topk(1)[0], lambda s: s.topk(3)[0]):
@@ -75,13 +89,39 @@ def test_gradients_of_the_best_values(member: Member, instance: Instance) -> Non
     assert_close(own, compiled)
 
 
-@needs_interpreter
-@pytest.mark.parametrize("name", NAMES)
-def test_a_loss_launches_three_kernels(name: str) -> None:
+@pytest.mark.parametrize(("name", "how"), [("SemiMarkov torch", "forbidden"), ("Constituents torch", "ties")])
+def test_second_derivatives_and_max_marginals(name: str, how: str) -> None:
+    """Of a program whose outputs use a score several times, and of one whose edges have two tails."""
     member = PROGRAMS[name]
-    instance = member.random("tiny")
+    instance = member.random("least", **OPTIONS[how])
+    agree(member, instance, lambda s: s.max_marginals())
+    for query in (lambda s: s.logsumexp(), lambda s: s.marginals()[0], L2(0.3, 3), L2(20.0, 3)):
+        found, expected = (turned(member, instance, query, backend) for backend in ("triton", "compiled"))
+        assert_close(found, expected)
+
+
+def test_third_derivatives() -> None:
+    member = PROGRAMS["Paths torch"]
+    instance = member.random("least")
+    for query in (lambda s: s.logsumexp(), lambda s: s.marginals()[0]):
+        found, expected = (turned(member, instance, query, backend, order=3) for backend in ("triton", "torch"))
+        assert_close(found, expected)
+
+
+def test_gradients_of_max_marginals() -> None:
+    member = PROGRAMS["Paths torch"]
+    instance = member.random("least", forbidden=0.25)
+    found, expected = (gradients(member, instance, lambda s: s.max_marginals(), b) for b in ("triton", "compiled"))
+    assert_close(found, expected)
+
+
+@needs_interpreter
+@pytest.mark.parametrize("name", ["Constituents torch", "Subset torch"])
+def test_a_loss_launches_five_kernels(name: str) -> None:
+    member = PROGRAMS[name]
+    instance = member.random("least")
     inputs = [scores.clone().requires_grad_() for scores in potentials_of(instance)]
-    for loss, kernels in ((StructuralHinge.crf(), 3), (StructuralHinge.perceptron(), 2)):
+    for loss in (StructuralHinge.crf(), StructuralHinge(cost=member.cost), StructuralHinge(L2(), cost=member.cost)):
         with counted() as traffic:
             loss(on("triton", member, with_potentials(instance, inputs)), member.labels(inputs[0])).backward()
-        assert traffic.launches == kernels
+        assert traffic.launches == 5

@@ -186,6 +186,13 @@ class LinearChain(Structure):
             values, y = reference.top_k(unary, transition, self._compact_mask, k)
         return values, self._spread_labels(y)
 
+    def smoothed_top_k(self, mu: float, k: int) -> tuple[Tensor, Tensor] | None:
+        """By a kernel on GPUs, as in :class:`~structsmooth.Structure`."""
+        if self._operators is not fused:
+            return None
+        smoothed, _, values, _ = fused.smoothed_top_k(*self._accumulated(), self._compact_lengths, check_k(k), mu)
+        return smoothed, values[:, 0].detach()
+
     def logsumexp(self) -> Tensor:
         """Log-partition function [B] (Algorithm 3); twice differentiable."""
         unary, transition = self._accumulated()
@@ -205,8 +212,8 @@ class LinearChain(Structure):
     def max_marginals(self) -> Tensor:
         """Largest score [B, T, S] of a sequence with y_t = j (Definition 13); zero on padding."""
         unary, transition = self._accumulated()
-        if self._compiled:
-            values = cast(Tensor, operators.max_marginals(unary, transition, self._compact_lengths))
+        if oracles := self._operators:
+            values = cast(Tensor, oracles.max_marginals(unary, transition, self._compact_lengths))
         else:
             values = reference.max_marginals(unary, transition, self._compact_mask)
         return values if self._order is None else spread_nodes(values, self._order, self.mask)

@@ -102,9 +102,9 @@ class DynamicProgram(Derived):
     * :meth:`sizes`, if examples have different roots, and ``potential_dims``, if they may share potentials.
 
     The oracles max, top-K and exp, max-marginals and samples take one compiled pass over the program for each example
-    on the CPU, on every core that torch may use, and sum in float64 whatever the dtype. On GPUs, all but max-marginals
-    are Triton kernels where Triton is installed, which take the nodes of an example level by level. On other devices,
-    and with ``backend="torch"``, they are plain torch, level by level. -inf forbids what it scores. An example without
+    on the CPU, on every core that torch may use, and sum in float64 whatever the dtype. On GPUs, they are Triton
+    kernels where Triton is installed, which take the nodes of an example level by level. On other devices, and with
+    ``backend="torch"``, they are plain torch, level by level. -inf forbids what it scores. An example without
     any allowed output has value -inf, zero statistics and zero gradient. Ties go to the edges that the program names
     first.
 
@@ -137,6 +137,23 @@ class DynamicProgram(Derived):
         first = self.potentials[0]
         return torch.zeros(len(first), dtype=torch.int64, device=first.device)
 
+    def score(self, y: Tensor) -> Tensor:
+        """Scores of outputs ``y``: [B], differentiable."""
+        if self._operators is not fused:
+            return super().score(y)
+        used = self.derivation(self.checked_labels(y)).unsqueeze(1)
+        values: Tensor = fused.scores_of_outputs(self.program_scores(), used)
+        return values.squeeze(1)
+
+    def smoothed_top_k(self, mu: float, k: int) -> tuple[Tensor, Tensor] | None:
+        """By kernels on GPUs, as in :class:`~structsmooth.Structure`."""
+        if self._operators is not fused:
+            return None
+        smoothed, _, values, _ = fused.smoothed_top_k(
+            self.program_scores(), self.sizes(), self.program().handle, check_k(k), mu
+        )
+        return smoothed, values[:, 0].detach()
+
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
         """Top-K oracle: values [B, k] in descending order and distinct outputs [B, k, ...].
 
@@ -167,8 +184,8 @@ class DynamicProgram(Derived):
     def max_marginals(self) -> Tensor:
         """Largest score of an output that has each of the first parts (Definition 13), shaped as :meth:`parts`."""
         scores, program = self.program_scores(), self.program()
-        if self._compiled:
-            values = operators.max_marginals(scores, self.sizes(), program.handle)
+        if oracles := self._operators:
+            values = oracles.max_marginals(scores, self.sizes(), program.handle)
         else:
             values = reference.max_marginals(scores, *self._rooted(program))
         best = self.read_max_marginals(values)

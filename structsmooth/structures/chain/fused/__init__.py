@@ -6,6 +6,6 @@ unary scores; the backward pass of the log-partition function gives its gradient
 """
 
 from structsmooth.structures.chain.fused.exponential import log_partition, marginals, sample
-from structsmooth.structures.chain.fused.outputs import scores, top_k
+from structsmooth.structures.chain.fused.outputs import max_marginals, scores, smoothed_top_k, top_k
 
-__all__ = ["log_partition", "marginals", "sample", "scores", "top_k"]
+__all__ = ["log_partition", "marginals", "max_marginals", "sample", "scores", "smoothed_top_k", "top_k"]

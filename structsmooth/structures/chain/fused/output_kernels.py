@@ -1,4 +1,4 @@
-"""Triton kernels of chains that find, score and count outputs.
+"""Triton kernels of chains that find, score and count outputs, and that find the best output with each label.
 
 Shapes and strides are those of the kernels of the exp oracle; outputs are int64 [B, K, T].
 """
@@ -6,7 +6,7 @@ Shapes and strides are those of the kernels of the exp oracle; outputs are int64
 import triton
 import triton.language as tl
 
-from structsmooth.compiled.kernels import add_compensated, finite, length_of
+from structsmooth.compiled.kernels import add_compensated, finite, length_of, project
 
 SIZES = ["steps", "states", "k", "edge_batch", "edge_step"]
 
@@ -21,14 +21,18 @@ def _best_slots(scores, places, rows):
 
 @triton.jit(do_not_specialize=SIZES)
 def top_k(
-    unary, edges, lengths, values, labels, scores, back, ends, steps, states, k, edge_batch, edge_step,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, RANKS: tl.constexpr,
+    unary, edges, lengths, values, labels, scores, back, ends, mu, smoothed, weights,
+    steps, states, k, edge_batch, edge_step,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, RANKS: tl.constexpr, SHARED: tl.constexpr,
+    SMOOTHED: tl.constexpr,
 ):  # fmt: skip
     """Values [B, K] and outputs of the top-K oracle, one program for each sequence.
 
     Each state has a list of K scores. Those of the next position are merged from the lists of all states before: the
     heads of the lists are a tile [ROWS, COLUMNS], from which the best are taken K times. Ties go to the lowest state
-    and rank. ``scores`` [B, 2, S, K], ``back`` [B, T, S, K] and ``ends`` [B, K] are scratch.
+    and rank. ``scores`` [B, 2, S, K], ``back`` [B, T, S, K] and ``ends`` [B, K] are scratch. With ``SHARED``,
+    transitions stay in registers: there is one tile, which all positions share.
+    With ``SMOOTHED``, also the smoothed maximum [B] of the values and its weights [B, K].
     """
     b, edge_step = tl.program_id(0).to(tl.int64), tl.cast(edge_step, tl.int64)
     rows, tile_columns = tl.arange(0, ROWS), tl.arange(0, COLUMNS)
@@ -40,6 +44,9 @@ def top_k(
     start = tl.load(unary + rows, mask=inside, other=float("-inf"))
     for rank in range(0, k):
         tl.store(scores + rows * k + rank, tl.where(rank == 0, start, float("-inf")), mask=inside)
+    if SHARED:
+        both = inside[:, None] & (tile_columns < states)[None, :]
+        edge = tl.load(edges + rows[:, None] * states + tile_columns[None, :], mask=both, other=float("-inf"))
     offset, lost = tl.sum(tl.zeros([ROWS], start.dtype), 0), tl.sum(tl.zeros([ROWS], start.dtype), 0)
     shift = finite(tl.max(start, 0))
     for t in range(1, length):
@@ -53,7 +60,8 @@ def top_k(
             columns = first + tile_columns
             real = columns < states
             both = inside[:, None] & real[None, :]
-            edge = tl.load(own_edges + rows[:, None] * states + columns[None, :], mask=both, other=float("-inf"))
+            if not SHARED:
+                edge = tl.load(own_edges + rows[:, None] * states + columns[None, :], mask=both, other=float("-inf"))
             own = tl.load(unary + t * states + columns, mask=real, other=float("-inf"))
             places = tl.zeros([ROWS, COLUMNS], tl.int32)
             joint = heads[:, None] + edge
@@ -83,13 +91,82 @@ def top_k(
     ranks = tl.arange(0, RANKS)
     asked = ranks < k
     entry = tl.load(ends + ranks, mask=asked, other=0)
-    possible = tl.load(values + ranks, mask=asked, other=float("-inf")) > float("-inf")
+    found = tl.load(values + ranks, mask=asked, other=float("-inf"))
+    possible = found > float("-inf")
+    if SMOOTHED:
+        largest, shares = project(found, ranks, tl.load(mu))
+        tl.store(smoothed + b, largest)
+        tl.store(weights + b * k + ranks, shares, mask=asked)
     for ahead in range(0, length):
         t = length - 1 - ahead
         tl.store(labels + ranks * steps + t, tl.where(possible, entry // k, 0), mask=asked)
-        entry = tl.load(back + t * states.to(tl.int64) * k + entry, mask=possible & (t > 0), other=0)
+        entry = tl.load(back + t * states.to(tl.int64) * k + entry, mask=possible & (t > 0), other=0).to(entry.dtype)
     for t in range(length, steps):
         tl.store(labels + ranks * steps + t, tl.zeros([RANKS], tl.int64), mask=asked)
+
+
+@triton.jit(do_not_specialize=SIZES)
+def max_marginals(
+    unary, edges, lengths, best, before_in_all, scratch, steps, states, edge_batch, edge_step,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """Largest score [B, T, S] of an output with each label, 0 at padding; a program for each sequence.
+
+    On the way there, ``best`` holds the best of the positions up to each label, relative to what ``before_in_all``
+    [B, 2, T] says, which is summed with compensation; on the way back, the best of the later positions joins.
+    ``scratch`` [B, S] is used where there are several tiles of states.
+    """
+    b, edge_step = tl.program_id(0).to(tl.int64), tl.cast(edge_step, tl.int64)
+    columns = tl.arange(0, COLUMNS)
+    inside = columns < states
+    length = length_of(lengths, b, steps)
+    unary, best = unary + b * steps * states, best + b * steps * states
+    edges, scratch = edges + b * edge_batch, scratch + b * states
+    before_in_all += 2 * b * steps
+    alpha = tl.load(unary + columns, mask=inside, other=float("-inf"))
+    zeros = tl.zeros([COLUMNS], alpha.dtype)
+    offset, lost = tl.max(zeros, 0), tl.max(zeros, 0)
+    for t in range(0, length):
+        shift = finite(tl.max(alpha, 0))
+        offset, lost = add_compensated(offset, lost, shift)
+        tl.store(best + t * states + columns, alpha - shift, mask=inside)
+        tl.store(before_in_all + t, offset)
+        tl.store(before_in_all + steps + t, lost)
+        if t + 1 < length:
+            tl.debug_barrier()  # the scores of the position are complete
+            alpha = zeros + float("-inf")
+            for first in range(0, states, ROWS):
+                rows = first + tl.arange(0, ROWS)
+                both = (rows < states)[:, None] & inside[None, :]
+                own = edges + t * edge_step + rows[:, None] * states + columns[None, :]
+                edge = tl.load(own, mask=both, other=float("-inf"))
+                source = tl.load(best + t * states + rows, mask=rows < states, other=float("-inf"))
+                alpha = tl.maximum(alpha, tl.max(source[:, None] + edge, 0))
+            alpha += tl.load(unary + (t + 1) * states + columns, mask=inside, other=float("-inf"))
+    offset, lost = tl.max(zeros, 0), tl.max(zeros, 0)
+    beta = zeros
+    tl.debug_barrier()
+    for back in range(0, length):
+        t = length - 1 - back
+        relative = tl.load(best + t * states + columns, mask=inside, other=float("-inf"))
+        rest = lost + tl.load(before_in_all + steps + t) + (relative + beta)
+        total, missed = add_compensated(tl.load(before_in_all + t), 0.0, offset)
+        tl.store(best + t * states + columns, total + (missed + rest), mask=inside)
+        if t > 0:
+            ahead = beta + tl.load(unary + t * states + columns, mask=inside, other=float("-inf"))
+            shift = finite(tl.max(ahead, 0))
+            offset, lost = add_compensated(offset, lost, shift)
+            for first in range(0, states, ROWS):
+                rows = first + tl.arange(0, ROWS)
+                both = (rows < states)[:, None] & inside[None, :]
+                own = edges + (t - 1) * edge_step + rows[:, None] * states + columns[None, :]
+                edge = tl.load(own, mask=both, other=float("-inf"))
+                tl.store(scratch + rows, tl.max((ahead - shift)[None, :] + edge, 1), mask=rows < states)
+            tl.debug_barrier()  # the best of the later positions is complete
+            beta = tl.load(scratch + columns, mask=inside, other=float("-inf"))
+            tl.debug_barrier()  # and read, before that of the position before takes its place
+    for t in range(length, steps):
+        tl.store(best + t * states + columns, zeros, mask=inside)
 
 
 @triton.jit(do_not_specialize=SIZES)

@@ -1,29 +1,46 @@
-"""Outputs of chains by kernels: top-K oracle, scores, and their adjoint."""
+"""Outputs of chains by kernels: top-K oracle, the smoothed maximum of the K best, scores, and their adjoint."""
 
-from typing import Sequence  # noqa: UP035 - torch 2.5 infers no schema from that of collections.abc
+from functools import partial
+from typing import Any, Sequence  # noqa: UP035 - torch 2.5 infers no schema from that of collections.abc
 
 import torch
 from torch import Tensor
 
+from structsmooth.structures.chain import reference
 from structsmooth.structures.chain.fused.tiles import sizes_of, tiles_of, top_k_tiles
 from structsmooth.structures.chain.output_operators import like_scores_of_outputs, output_operators, summed_to
-from structsmooth.structures.operators import like_top_k
+from structsmooth.structures.operators import (
+    like_scores,
+    like_top_k,
+    max_marginals_gradient,
+    of_smoothed_values,
+    operator,
+)
 
 
 def _top_k(unary: Tensor, transition: Tensor, lengths: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    return _found(unary, transition, lengths, k)
+
+
+def _found(
+    unary: Tensor, transition: Tensor, lengths: Tensor, k: int, mu: float = 0.0, into: tuple[Tensor, ...] = ()
+) -> tuple[Tensor, Tensor]:
+    """The k best outputs; with a level of smoothing, also the smoothed maximum [B] and weights [B, k], ``into``."""
     from structsmooth.structures.chain.fused import output_kernels as kernels
 
     unary, transition = unary.contiguous(), transition.contiguous()
     values, y = like_top_k(unary, k)
     batch, steps, states = unary.shape
     scores = unary.new_empty(batch, 2, states, k)
-    back, ends = (
-        torch.empty(s, dtype=torch.int32, device=unary.device) for s in ((batch, steps, states, k), (batch, k))
-    )
+    narrow = torch.int16 if states * k < 2**15 else torch.int32
+    back = torch.empty(batch, steps, states, k, dtype=narrow, device=unary.device)
+    ends = torch.empty(batch, k, dtype=torch.int32, device=unary.device)
+    smoothed, weights = into or (values, values)
+    sizes = sizes_of(unary, transition)
     with torch.cuda.device_of(unary):
         kernels.top_k[(batch,)](
-            unary, transition, lengths, values, y, scores, back, ends, k=k, **sizes_of(unary, transition),
-            **top_k_tiles(states, k, unary.itemsize),
+            unary, transition, lengths, values, y, scores, back, ends, values.new_full((1,), mu), smoothed, weights,
+            k=k, **sizes, **top_k_tiles(states, k, unary.itemsize, sizes["edge_step"]), SMOOTHED=bool(into),
         )  # fmt: skip
     return values, y
 
@@ -59,3 +76,61 @@ def _weighted_parts(
 
 
 top_k, scores, weighted_parts = output_operators("chain_fused", _top_k, _scores, _weighted_parts)
+
+
+def _like_smoothed(
+    unary: Tensor, transition: Tensor, lengths: Tensor, k: int, mu: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    values, y = like_top_k(unary, k)
+    return unary.new_empty(len(unary)), torch.empty_like(values), values, y
+
+
+def _save_smoothed(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    ctx.set_materialize_grads(False)
+    unary, transition, lengths, _, ctx.mu = inputs
+    _, weights, _, y = output
+    ctx.save_for_backward(lengths, weights, y)
+    ctx.states, ctx.transition_shape = unary.shape[-1], transition.shape
+
+
+def _smoothed_backward(
+    ctx: Any, grad: Tensor | None, grad_weights: Tensor | None, *_: Any
+) -> tuple[Tensor | None, ...]:
+    lengths, weights, y = ctx.saved_tensors
+    of_values = of_smoothed_values(weights, ctx.mu, grad, grad_weights)
+    if of_values is None:
+        return None, None, None, None, None
+    return *weighted_parts(of_values, y, lengths, ctx.states, ctx.transition_shape), None, None, None
+
+
+@operator("chain_fused_smoothed", _like_smoothed, _smoothed_backward, _save_smoothed)
+def smoothed_top_k(
+    unary: Tensor, transition: Tensor, lengths: Tensor, k: int, mu: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The smoothed maximum [B] of the k best values, the weights [B, k] that attain it, values and outputs."""
+    smoothed, weights, _, _ = _like_smoothed(unary, transition, lengths, k, mu)
+    return smoothed, weights, *_found(unary, transition, lengths, k, mu, (smoothed, weights))
+
+
+def _max_marginals_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    """By torch."""
+    unary, transition, lengths = ctx.saved_tensors
+    run = partial(reference.max_marginals, mask=reference.length_mask(lengths, unary.shape[1]))
+    return *max_marginals_gradient(run, (unary, transition), grad), None
+
+
+@operator("chain_fused_max_marginals", like_scores, _max_marginals_backward)
+def max_marginals(unary: Tensor, transition: Tensor, lengths: Tensor) -> Tensor:
+    """Max-marginals [B, T, S]."""
+    from structsmooth.structures.chain.fused import output_kernels as kernels
+
+    unary, transition = unary.contiguous(), transition.contiguous()
+    batch, steps, states = unary.shape
+    best: Tensor = torch.empty_like(unary)
+    before, scratch = unary.new_empty(batch, 2, steps), unary.new_empty(batch, states)
+    with torch.cuda.device_of(unary):
+        kernels.max_marginals[(batch,)](
+            unary, transition, lengths, best, before, scratch, **sizes_of(unary, transition),
+            **tiles_of(states, unary.itemsize),
+        )  # fmt: skip
+    return best

@@ -40,8 +40,9 @@ def fits_a_tile(states: int) -> bool:
     return power_of_two(states) ** 2 <= LARGEST
 
 
-def top_k_tiles(states: int, k: int, size: int) -> dict[str, int]:
-    """Tiles of the top-K oracle, in which the states before are whole."""
+def top_k_tiles(states: int, k: int, size: int, edge_step: int) -> dict[str, int]:
+    """Tiles of the top-K oracle, in which the states before are whole; and whether transitions stay in registers."""
     rows = max(2, power_of_two(states))
     columns = min(rows, max(2, 2048 // rows))
-    return {"ROWS": rows, "COLUMNS": columns, "RANKS": power_of_two(k), **launch(rows * columns * size, 32)}
+    tiles = {"ROWS": rows, "COLUMNS": columns, "RANKS": power_of_two(k), "SHARED": rows == columns and edge_step == 0}
+    return {**tiles, **launch(rows * columns * size, 32)}

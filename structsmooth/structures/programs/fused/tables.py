@@ -7,9 +7,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from structsmooth.structures.programs.program import Program, kept_on_devices
+from structsmooth.compiled.gpu import launch
+from structsmooth.structures.programs.program import Program, kept_on_devices, program_of
 
 Array = npt.NDArray[Any]
+
+# Nodes and edges that a kernel takes at once, and how it is launched.
+TILE = {"NODES": 16, "EDGES": 16, **launch(16 * 16 * 8, 16)}
 
 
 class Tables(NamedTuple):
@@ -54,3 +58,10 @@ def _grouped(keys: Array, count: int) -> tuple[Array, Array]:
     """Rows [count + 1] of the entries with each key, and the order that puts them there."""
     rows = np.concatenate([[0], np.cumsum(np.bincount(keys, minlength=count))])
     return rows, np.argsort(keys, kind="stable")
+
+
+def rooted(which: Tensor, handle: int) -> tuple[Tables, Tensor, dict[str, int]]:
+    """The tables, the places of the roots [B], and sizes; numbers of roots beyond their range count as the nearest."""
+    program, tables = program_of(handle), tables_of(handle, which.device)
+    roots = tables.places[which.clamp(0, len(program.roots) - 1)]
+    return tables, roots, {"nodes": program.nodes, "scores": program.scores}

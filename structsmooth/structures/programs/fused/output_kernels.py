@@ -1,116 +1,16 @@
-"""Triton kernels for any program: an example is a program of the grid, which goes through the nodes level by level.
+"""Triton kernels that find, count and score the outputs of any program.
 
-Nodes stand at their places (see :mod:`structsmooth.structures.programs.fused.tables`), and place 0 is the missing tail.
-``rows`` [N + 2] are the edges into each place, ``left``, ``right`` and ``head`` [E] places, ``index`` [E] scores, P for
-none; ``bounds`` [L + 1] the first places of levels. The reverse pass gathers over the edges out of each node, and
-gradients over those that have a score: no additions are atomic, and results are deterministic.
+Shapes are those of :mod:`structsmooth.structures.programs.fused.message_kernels`. Outputs are lists of the scores that
+they use, P where there is none: int64 [B, K, M].
 """
 
 import triton
 import triton.language as tl
 
-from structsmooth.compiled.kernels import finite
+from structsmooth.compiled.kernels import project
+from structsmooth.structures.programs.fused.message_kernels import edge_scores
 
 SIZES = ["nodes", "scores", "levels", "k", "pairs", "depth", "longest", "draws"]
-
-
-@triton.jit
-def _edge_scores(theta, values, left, right, index, edges, real, scores):
-    """Score of edges with the values of their tails; -inf where there is no edge."""
-    i = tl.load(index + edges, mask=real, other=0)
-    own = tl.load(theta + i, mask=real & (i < scores), other=0.0)
-    first = tl.load(values + tl.load(left + edges, mask=real, other=0), mask=real, other=0.0)
-    second = tl.load(values + tl.load(right + edges, mask=real, other=0), mask=real, other=0.0)
-    return tl.where(real, own + first + second, float("-inf"))
-
-
-@triton.jit(do_not_specialize=SIZES)
-def log_sums(
-    theta, roots, rows, left, right, index, bounds, values, log_z, nodes, scores, levels,
-    NODES: tl.constexpr, EDGES: tl.constexpr,
-):  # fmt: skip
-    """Log-sums of the derivations from each place [B, N + 1], and from the roots [B]."""
-    b = tl.program_id(0).to(tl.int64)
-    theta, values = theta + b * scores, values + b * (nodes + 1)
-    tl.store(values, 0.0)
-    for level in range(0, levels):
-        tl.debug_barrier()  # the levels below are complete
-        end = tl.load(bounds + level + 1)
-        for first in range(tl.load(bounds + level), end, NODES):
-            place = first + tl.arange(0, NODES)
-            inside = place < end
-            row = tl.load(rows + place, mask=inside, other=0)
-            after = tl.load(rows + place + 1, mask=inside, other=0)
-            largest = tl.zeros([NODES], theta.dtype.element_ty) + float("-inf")
-            total = tl.zeros([NODES], theta.dtype.element_ty)
-            for j in range(0, tl.max(after - row, 0), EDGES):
-                edges = row[:, None] + (j + tl.arange(0, EDGES))[None, :]
-                joint = _edge_scores(theta, values, left, right, index, edges, edges < after[:, None], scores)
-                larger = tl.maximum(largest, tl.max(joint, 1))
-                total = total * tl.exp(largest - finite(larger)) + tl.sum(tl.exp(joint - finite(larger)[:, None]), 1)
-                largest = larger
-            tl.store(values + place, finite(largest) + tl.log(total), mask=inside)
-    tl.debug_barrier()
-    tl.store(log_z + b, tl.load(values + tl.load(roots + b)))
-
-
-@triton.jit
-def _shares(theta, values, adjoint, left, right, index, head, edges, real, scores):
-    """Probabilities of edges: those of their heads, ``adjoint``, times their shares of these."""
-    joint = _edge_scores(theta, values, left, right, index, edges, real, scores)
-    above = tl.load(head + edges, mask=real, other=0)
-    weight = tl.load(adjoint + above, mask=real, other=0.0)
-    return tl.where(weight != 0, weight, 0.0) * tl.exp(joint - finite(tl.load(values + above, mask=real, other=0.0)))
-
-
-@triton.jit(do_not_specialize=SIZES)
-def adjoints(
-    theta, roots, left, right, index, head, bounds, out_rows, out_edges, values, weights, adjoint,
-    nodes, scores, levels,
-    NODES: tl.constexpr, EDGES: tl.constexpr,
-):  # fmt: skip
-    """Probabilities of places [B, N + 1] times the weights [B], from :func:`log_sums`; 0 without outputs."""
-    b = tl.program_id(0).to(tl.int64)
-    theta, values, adjoint = theta + b * scores, values + b * (nodes + 1), adjoint + b * (nodes + 1)
-    root = tl.load(roots + b)
-    weight = tl.where(tl.load(values + root) > float("-inf"), tl.load(weights + b), 0.0)
-    for below in range(0, levels):
-        level = levels - 1 - below
-        end = tl.load(bounds + level + 1)
-        for first in range(tl.load(bounds + level), end, NODES):
-            place = first + tl.arange(0, NODES)
-            inside = place < end
-            row = tl.load(out_rows + place, mask=inside, other=0)
-            after = tl.load(out_rows + place + 1, mask=inside, other=0)
-            total = tl.where(place == root, weight, 0.0)
-            for j in range(0, tl.max(after - row, 0), EDGES):
-                out = row[:, None] + (j + tl.arange(0, EDGES))[None, :]
-                real = out < after[:, None]
-                edges = tl.load(out_edges + out, mask=real, other=0)
-                total += tl.sum(_shares(theta, values, adjoint, left, right, index, head, edges, real, scores), 1)
-            tl.store(adjoint + place, total, mask=inside)
-        tl.debug_barrier()  # the levels above are complete
-
-
-@triton.jit(do_not_specialize=SIZES)
-def parts(
-    theta, left, right, index, head, score_rows, score_edges, values, adjoint, out, nodes, scores,
-    NODES: tl.constexpr, EDGES: tl.constexpr,
-):  # fmt: skip
-    """Probabilities [B, P] of the scores, times the weights, from :func:`adjoints`; a program for a tile of scores."""
-    b = tl.program_id(0).to(tl.int64)
-    theta, values, adjoint = theta + b * scores, values + b * (nodes + 1), adjoint + b * (nodes + 1)
-    i = tl.program_id(1) * NODES + tl.arange(0, NODES)
-    inside = i < scores
-    row = tl.load(score_rows + i, mask=inside, other=0)
-    after = tl.load(score_rows + i + 1, mask=inside, other=0)
-    total = tl.zeros([NODES], theta.dtype.element_ty)
-    for j in range(0, tl.max(after - row, 0), EDGES):
-        use = row[:, None] + (j + tl.arange(0, EDGES))[None, :]
-        real = use < after[:, None]
-        edges = tl.load(score_edges + use, mask=real, other=0)
-        total += tl.sum(_shares(theta, values, adjoint, left, right, index, head, edges, real, scores), 1)
-    tl.store(out + b * scores + i, total, mask=inside)
 
 
 @triton.jit(do_not_specialize=SIZES)
@@ -168,11 +68,14 @@ def best(
 
 @triton.jit(do_not_specialize=SIZES)
 def follow(
-    roots, rows, left, right, index, values, back, out, used, stack, nodes, scores, k, depth, longest,
+    roots, rows, left, right, index, values, back, out, used, stack, mu, smoothed, weights,
+    nodes, scores, k, depth, longest,
+    RANKS: tl.constexpr,
 ):  # fmt: skip
     """Values [B, K] of the roots, and the scores [B, K, M] that their derivations use, P behind; one program for each.
 
-    ``stack`` [B, K, 2, D + 1] is scratch.
+    ``stack`` [B, K, 2, D + 1] is scratch. With ``RANKS``, also the smoothed maximum [B] of the values and its weights
+    [B, K].
     """
     b, rank = tl.program_id(0).to(tl.int64), tl.program_id(1)
     values, back = values + b * (nodes + 1) * k, back + b * (nodes + 1) * k
@@ -181,6 +84,14 @@ def follow(
     root = tl.load(roots + b)
     value = tl.load(values + root * k + rank)
     tl.store(out + b * k + rank, value)
+    if RANKS > 0:  # noqa: SIM102 - known when the kernel is compiled, unlike the rank
+        if rank == 0:
+            places = tl.arange(0, RANKS)
+            asked = places < k
+            found = tl.load(values + root * k + places, mask=asked, other=float("-inf"))
+            largest, shares = project(found, places, tl.load(mu))
+            tl.store(smoothed + b, largest)
+            tl.store(weights + b * k + places, shares, mask=asked)
     tl.store(stack, root)
     tl.store(ranks, rank)
     top = tl.where(value > float("-inf"), 1, 0)
@@ -235,7 +146,7 @@ def draw(
         for j in range(0, after - row, EDGES):
             edges = row + j + tl.arange(0, EDGES)
             real = edges < after
-            shares = tl.exp(_edge_scores(theta, values, left, right, index, edges, real, scores) - own)
+            shares = tl.exp(edge_scores(theta, values, left, right, index, edges, real, scores) - own)
             reached = (shares > 0) & (sums + tl.cumsum(shares, 0) > number)
             chosen = tl.minimum(chosen, tl.min(tl.where(reached, edges, after), 0))
             last = tl.maximum(last, tl.max(tl.where(shares > 0, edges, row), 0))
@@ -248,3 +159,34 @@ def draw(
         top += tl.where(second > 0, 1, 0)
         tl.store(stack + top, first, mask=first > 0)
         top += tl.where(first > 0, 1, 0)
+
+
+@triton.jit(do_not_specialize=SIZES)
+def weighted_uses(weights, used, out, scores, k, longest, PLACES: tl.constexpr):
+    """Adds to ``out`` [B, P] how often outputs use each score, times the weights [B, K] of outputs.
+
+    Outputs come one after the other, and all numbers that one of them adds are equal: so additions may be atomic, and
+    the sums are the same in any order.
+    """
+    b = tl.program_id(0).to(tl.int64)
+    weights, used, out = weights + b * k, used + b * k * longest, out + b * scores
+    for rank in range(0, k):
+        tl.debug_barrier()  # the outputs before have been added
+        weight = tl.load(weights + rank)
+        for first in range(0, longest, PLACES):
+            place = first + tl.arange(0, PLACES)
+            i = tl.load(used + rank * longest + place, mask=place < longest, other=-1)
+            tl.atomic_add(out + i, tl.where(i >= 0, weight, 0.0), mask=(i >= 0) & (i < scores))
+
+
+@triton.jit(do_not_specialize=SIZES)
+def scores_of_outputs(theta, used, out, scores, k, longest, PLACES: tl.constexpr):
+    """Scores [B, K] of outputs, a program for each."""
+    b, rank = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    theta, used = theta + b * scores, used + (b * k + rank) * longest
+    total = tl.zeros([PLACES], theta.dtype.element_ty)
+    for first in range(0, longest, PLACES):
+        place = first + tl.arange(0, PLACES)
+        i = tl.load(used + place, mask=place < longest, other=-1)
+        total += tl.load(theta + i, mask=(i >= 0) & (i < scores), other=0.0)
+    tl.store(out + b * k + rank, tl.sum(total, 0))

@@ -1,0 +1,174 @@
+"""Sums over programs by kernels: log-partition function, probabilities, their derivatives, and max-marginals."""
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from structsmooth.structures.operators import like_scores, max_marginals_gradient, operator
+from structsmooth.structures.programs import reference
+from structsmooth.structures.programs.fused.tables import TILE, rooted
+from structsmooth.structures.programs.levels import Levels, levels_of
+from structsmooth.structures.programs.program import program_of
+
+
+def _levels(which: Tensor, handle: int) -> tuple[Tensor, Levels]:
+    """What the reference takes besides scores."""
+    levels = levels_of(handle, which.device)
+    return levels.roots[which], levels
+
+
+def _like_sums(scores: Tensor, which: Tensor, handle: int, largest: bool = False) -> tuple[Tensor, Tensor]:
+    return scores.new_empty(len(scores)), scores.new_empty(len(scores), program_of(handle).nodes + 1)
+
+
+def _sums(scores: Tensor, which: Tensor, handle: int, largest: bool) -> tuple[Tensor, Tensor]:
+    """Log-sums, or maxima, of roots [B] and of all places [B, N + 1]."""
+    from structsmooth.structures.programs.fused import message_kernels as kernels  # Triton loads with the first kernel
+
+    t, roots, sizes = rooted(which, handle)
+    at_root, values = _like_sums(scores, which, handle)
+    with torch.cuda.device_of(scores):
+        kernels.sums[(len(scores),)](
+            scores.contiguous(), roots, t.rows, t.left, t.right, t.score, t.bounds, values, at_root, **sizes,
+            levels=len(t.bounds) - 1, **TILE, MAX=largest,
+        )  # fmt: skip
+    return at_root, values
+
+
+def _parts(scores: Tensor, which: Tensor, values: Tensor, weights: Tensor, handle: int, largest: bool) -> Tensor:
+    """Probabilities [B, P] of the scores times the weights [B], or max-marginals, from the sums of places."""
+    from structsmooth.structures.programs.fused import message_kernels as kernels
+
+    t, roots, sizes = rooted(which, handle)
+    scores, out, adjoint = scores.contiguous(), torch.empty_like(scores), torch.empty_like(values)
+    edges = (t.left, t.right, t.score, t.head)
+    with torch.cuda.device_of(scores):
+        kernels.adjoints[(len(scores),)](
+            scores, roots, *edges, t.bounds, t.out_rows, t.out_edges, values, weights.contiguous(), adjoint, **sizes,
+            levels=len(t.bounds) - 1, **TILE, MAX=largest,
+        )  # fmt: skip
+        kernels.parts[(len(scores), _tiles(scores))](
+            scores, *edges, t.score_rows, t.score_edges, values, adjoint, out, **sizes, **TILE, MAX=largest
+        )
+    return out
+
+
+def _tiles(scores: Tensor) -> int:
+    return -(-scores.shape[1] // TILE["NODES"])
+
+
+def _save_log_sums(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(*inputs[:2], output[1])
+    ctx.handle = inputs[2]
+
+
+def _log_sums_backward(ctx: Any, grad: Tensor | None, _values: Any) -> tuple[Tensor | None, ...]:
+    return None if grad is None else weighted_parts(*ctx.saved_tensors, grad, ctx.handle), None, None
+
+
+@operator("program_fused_log_sums", _like_sums, _log_sums_backward, _save_log_sums)
+def log_sums(scores: Tensor, which: Tensor, handle: int) -> tuple[Tensor, Tensor]:
+    """Log-partition [B], which is differentiable, and the log-sums of all places [B, N + 1]."""
+    return _sums(scores, which, handle, False)
+
+
+def _save_parts(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    *tensors, ctx.handle = inputs
+    ctx.save_for_backward(*tensors)
+
+
+def _parts_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    """The second derivatives are symmetric: the gradient is a tangent."""
+    turned, moved = tangents(*ctx.saved_tensors, grad, ctx.handle)
+    return turned, None, None, moved, None
+
+
+@operator("program_fused_parts", like_scores, _parts_backward, _save_parts)
+def weighted_parts(scores: Tensor, which: Tensor, values: Tensor, weights: Tensor, handle: int) -> Tensor:
+    """Probabilities [B, P] of the scores times the weights [B], from the log-sums of places."""
+    found: Tensor = _parts(scores, which, values, weights, handle, False)
+    return found
+
+
+def _like_tangents(scores: Tensor, *_others: Any) -> tuple[Tensor, Tensor]:
+    return scores.new_empty(scores.shape), scores.new_empty(len(scores))
+
+
+def _save_tangents(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    scores, which, _, weights, directions, ctx.handle = inputs
+    ctx.save_for_backward(which, scores, weights, directions)
+
+
+def _tangents_backward(ctx: Any, grad: Tensor, grad_moved: Tensor) -> tuple[Tensor | None, ...]:
+    """The third derivatives are computed by torch."""
+    which, *arguments = ctx.saved_tensors
+    root, levels = _levels(which, ctx.handle)
+
+    def total(scores: Tensor, weights: Tensor, directions: Tensor) -> Tensor:
+        def moves(scores: Tensor) -> Tensor:
+            return (reference.marginals(scores, root, levels) * directions).sum(1)
+
+        turned: Tensor = torch.func.grad(lambda s: (moves(s) * weights).sum())(scores)
+        return (turned * grad).sum() + (moves(scores) * grad_moved).sum()
+
+    scores, weights, directions = torch.func.grad(total, (0, 1, 2))(*arguments)
+    return scores, None, None, weights, directions, None
+
+
+@operator("program_fused_tangents", _like_tangents, _tangents_backward, _save_tangents)
+def tangents(
+    scores: Tensor, which: Tensor, values: Tensor, weights: Tensor, directions: Tensor, handle: int
+) -> tuple[Tensor, Tensor]:
+    """Derivatives in directions [B, P] of :func:`weighted_parts`, and of the log-partition function [B]."""
+    from structsmooth.structures.programs.fused import message_kernels as kernels
+
+    t, roots, sizes = rooted(which, handle)
+    scores, directions = scores.contiguous(), directions.contiguous()
+    out, at_root = _like_tangents(scores)
+    moved, adjoint, slope = (torch.empty_like(values) for _ in range(3))
+    edges = (t.left, t.right, t.score, t.head)
+    with torch.cuda.device_of(scores):
+        kernels.tangents[(len(scores),)](
+            scores, directions, roots, t.rows, *edges, t.bounds, t.out_rows, t.out_edges, values, weights.contiguous(),
+            moved, adjoint, slope, at_root, **sizes, levels=len(t.bounds) - 1, **TILE,
+        )  # fmt: skip
+        kernels.turned_parts[(len(scores), _tiles(scores))](
+            scores, directions, *edges, t.score_rows, t.score_edges, values, moved, adjoint, slope, out, **sizes, **TILE
+        )
+    return out, at_root
+
+
+def log_partition(scores: Tensor, which: Tensor, handle: int) -> Tensor:
+    """Log-partition [B]; twice differentiable by kernels, and thrice by torch."""
+    log_z: Tensor = log_sums(scores, which, handle)[0]
+    return log_z
+
+
+def probabilities(scores: Tensor, which: Tensor, handle: int) -> Tensor:
+    """Probabilities [B, P]; differentiable."""
+    values = log_sums(scores, which, handle)[1].detach()
+    parts: Tensor = weighted_parts(scores, which, values, scores.new_ones(len(scores)), handle)
+    return parts
+
+
+def _save_inputs(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs[:2])
+    ctx.handle = inputs[2]
+
+
+def _max_marginals_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    """By torch, level by level."""
+    scores, which = ctx.saved_tensors
+    root, levels = _levels(which, ctx.handle)
+    run = partial(reference.max_marginals, root=root, levels=levels)
+    return *max_marginals_gradient(run, (scores,), grad), None, None
+
+
+@operator("program_fused_max_marginals", like_scores, _max_marginals_backward, _save_inputs)
+def max_marginals(scores: Tensor, which: Tensor, handle: int) -> Tensor:
+    """Max-marginals [B, P]."""
+    best, values = _sums(scores, which, handle, True)
+    return _parts(scores, which, values, best, handle, True)
