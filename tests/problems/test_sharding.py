@@ -70,6 +70,7 @@ RUNS: dict[str, tuple[Callable[[], Problem], Any]] = {
     "sparse chain Casimir": (random_problem, CasimirSVRG()),
     "sparse chain SGD": (random_problem, SGD()),
     "sparse chain BCFW": (random_problem, BCFW(refresh=2)),
+    "sparse chain BCFW, gap passes": (random_problem, BCFW(refresh=2, gap_passes=True)),
     "sparse chain proximal BCFW": (random_problem, ProximalBCFW(refresh=2)),
     "sparse chain Frank-Wolfe": (random_problem, FrankWolfe()),
 }

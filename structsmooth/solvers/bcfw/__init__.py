@@ -87,7 +87,10 @@ class BCFW(DualSolver[BCFWState]):
         capacity: number of outputs that a block keeps in its active set and in its cache. Outputs dropped from the
             active set are merged into a single one; the cache evicts the least recently useful output.
         refresh: with ``"gap"`` or a cache, every pass whose number is a multiple of this one, from 0, refreshes all
-            gaps: it calls the oracle on every block, and takes a step with every answer.
+            gaps: it calls the oracle on every block, and takes a step with every answer. ``"never"`` for no refresh
+            after the first pass.
+        gap_passes: refresh gaps as Algorithms 2 and 5 have it printed: after every ``refresh`` passes, and at no other
+            time, a gap pass calls the oracle on every block and makes no steps. It costs as much as a pass of steps.
         average: return the average of the iterates, weighted by their number, instead of the last one.
         threads: number of threads that share the steps of a pass, for a :class:`~structsmooth.SparseChainProblem`
             without bounds; they also share full passes. A step does not see the unfinished steps of other threads, so
@@ -101,7 +104,8 @@ class BCFW(DualSolver[BCFWState]):
     cache_factor: float = 0.25
     cache_nu: float = 0.01
     capacity: PositiveInt = 16
-    refresh: PositiveInt = 10
+    refresh: PositiveInt | Literal["never"] = 10
+    gap_passes: bool = False
     average: bool = False
     threads: PositiveInt = 1
 
@@ -116,6 +120,11 @@ class BCFW(DualSolver[BCFWState]):
     def step_kind(self) -> Steps:
         """The kind of steps, here pairwise where nothing else was asked for."""
         return self.steps or "pairwise"
+
+    @property
+    def refresh_period(self) -> float:
+        """Passes from one refresh to the next; infinite for none."""
+        return math.inf if self.refresh == "never" else self.refresh
 
     def check(self, problem: Problem, lam: float) -> None:
         """Refuse a problem without a dual, and several threads where steps are not compiled for them."""
@@ -173,8 +182,15 @@ class BCFW(DualSolver[BCFWState]):
         new.weights = linear.within_bounds(new.iterate if total is None else (old_weight * state.weights).add_(total))
         if self._sees_all(state):
             new.gap = float(new.gaps.sum())
-            new.refreshes += state.passes > 0 and (self.samples_gaps or self.cache)
-        return new
+            new.refreshes += state.passes > 0 and self._is_adaptive
+        return self._after_gap_pass(linear, new) if self.gap_passes else new
+
+    def _after_gap_pass(self, linear: LinearProblem, state: B) -> B:
+        """The state with the gaps that its iterate has now, if it is time to look."""
+        if not self._is_adaptive or state.passes % self.refresh_period:
+            return state
+        gaps = linear.block_gaps(linear.within_bounds(state.iterate), state.statistics).clamp_min_(0.0)
+        return replace(state, gaps=gaps, gap=float(gaps.sum()), refreshes=state.refreshes + 1)
 
     def averaging(self, begin: int, end: int) -> tuple[Tensor | None, float]:
         """Shares of the iterates after step ``begin`` in the average after step ``end``, and of the average before."""
@@ -218,14 +234,21 @@ class BCFW(DualSolver[BCFWState]):
 
     def _sees_all(self, state: BCFWState) -> bool:
         """Whether the next pass calls the oracle on all blocks."""
-        return state.passes == 0 or not (self.samples_gaps or self.cache) or self._is_stale(state)
+        return state.passes == 0 or not self._is_adaptive or (not self.gap_passes and self._is_stale(state))
+
+    @property
+    def _is_adaptive(self) -> bool:
+        """Whether steps depend on gaps as last seen."""
+        return self.samples_gaps or self.cache
 
     def _is_stale(self, state: BCFWState) -> bool:
-        """Whether gaps as last seen must be brought up to date.
+        """Whether steps must bring the gaps as last seen up to date.
 
         Steps shrink the gaps of the blocks that are drawn, and move the weights, on which all other gaps depend. So the
         gaps are trusted only as long as their sum is of the order of the last one that was found.
         """
+        if self.refresh == "never":
+            return False
         estimate = float(state.gaps.sum())
         return state.passes % self.refresh == 0 or not state.gap / 2 < estimate < 2 * state.gap
 

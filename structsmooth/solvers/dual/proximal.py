@@ -168,7 +168,7 @@ class ProximalBCFW(BCFW):
             return
         # Gaps of a pass that samples are too small where it did not look.
         held_back = proximity > max(float(new.gaps.sum()), float(old.gaps.sum()))
-        if held_back and new.passes - new.last_rise >= self.refresh:
+        if held_back and new.passes - new.last_rise >= self.refresh_period:
             new.halvings, new.last_rise = new.halvings + 1, new.passes
 
 

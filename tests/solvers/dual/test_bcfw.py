@@ -371,6 +371,44 @@ def test_a_refresh_takes_a_step_with_every_oracle_call(refresh: int) -> None:
     assert (passes - 1) // refresh <= history[-1].metrics["refreshes"] < passes
 
 
+@pytest.mark.parametrize("refresh", [1, 4, "never"])
+@pytest.mark.parametrize("bounded", [False, True])
+def test_gap_passes_look_at_all_gaps_and_make_no_steps(refresh: Any, bounded: bool) -> None:
+    """Algorithm 2 as printed: the gaps of the iterate, for n calls more, after every so many passes of steps."""
+    problem, passes = (bounded_problem if bounded else small_problem)(), 9
+    solver = BCFW(steps="fw", refresh=refresh, gap_passes=True, gap_tolerance=0)
+    for state, history in moments_of(solver, problem, passes)[1:]:
+        looks = state.passes // solver.refresh_period
+        assert state.refreshes == looks
+        assert history[-1].oracle_calls == problem.n * (state.passes + looks)
+        true = problem.block_gaps(state.weights, state.statistics).clamp_min(0)
+        if looks and state.passes % solver.refresh_period == 0:
+            assert_close(state.gaps, true, **EXACTLY)
+            assert history[-1].gap == pytest.approx(state.gap, abs=1e-10)
+        order = solver.order(problem, state, np.random.default_rng(0))
+        assert order.dtype == torch.float64
+
+
+def test_a_gap_pass_leaves_the_iterate_where_it_is() -> None:
+    problem = small_problem()
+    states = [
+        BCFW(refresh=refresh, gap_passes=True, gap_tolerance=0).solve(problem, lam=LAM, passes=3).state
+        for refresh in (3, 4)
+    ]
+    assert [state.refreshes for state in states] == [1, 0]
+    assert torch.equal(states[0].iterate, states[1].iterate)
+    assert not torch.equal(states[0].gaps, states[1].gaps)
+
+
+@pytest.mark.parametrize("gap_passes", [False, True])
+def test_gaps_are_never_refreshed(gap_passes: bool) -> None:
+    problem = small_problem()
+    solver = BCFW(refresh="never", gap_passes=gap_passes, gap_tolerance=0)
+    last = solver.solve(problem, lam=LAM, passes=25).history[-1]
+    assert last.metrics["refreshes"] == 0
+    assert last.oracle_calls == 25 * problem.n
+
+
 @pytest.mark.parametrize(("estimate", "stale"), [(0.0, True), (0.45, True), (0.55, False), (1.8, False), (2.2, True)])
 @pytest.mark.parametrize("cache", [False, True])
 def test_gaps_that_disagree_with_the_last_ones_found_are_refreshed(cache: bool, estimate: float, stale: bool) -> None:
@@ -393,12 +431,13 @@ def test_metrics_are_estimates_hits_and_refreshes(solver: BCFW) -> None:
     problem, moments = small_problem(), moments_of(solver, small_problem(), passes=25)
     assert moments[0][1][0].metrics == {}
     for state, history in moments[1:]:
-        calls, row = history[-1].oracle_calls, history[-1]
+        row = history[-1]
+        calls = row.oracle_calls - (problem.n * state.refreshes if solver.gap_passes else 0)
         assert row.metrics["estimated_gap"] == float(state.gaps.sum())
         assert row.metrics["cache_hit_rate"] == pytest.approx(1 - calls / (problem.n * state.passes))
         assert row.metrics["refreshes"] == state.refreshes < state.passes
     adaptive = solver.samples_gaps or solver.cache
-    assert state.refreshes >= 24 // solver.refresh if adaptive else state.refreshes == 0
+    assert state.refreshes >= 24 // solver.refresh_period if adaptive else state.refreshes == 0
 
 
 def two_classes() -> LinearModuleProblem:
