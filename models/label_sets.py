@@ -16,7 +16,7 @@ from structsmooth.structures import FactorGraph
 
 Scaling = Literal["unit", "standard", "none"]
 LabelPairs = Literal["auto", "none", "tree", "full"]
-Inference = Literal["auto", "exact", "relaxed"]
+Inference = Literal["auto", "exact", "relaxed", "lp"]
 Ranked = list[tuple[float, list[int]]]
 """The best sets of labels of an example with their scores, best first; a set as 0 or 1 for each label."""
 
@@ -31,7 +31,7 @@ _FEW_OUTPUTS = 2**16
 
 @dataclass(frozen=True)
 class LabelSets:
-    """A model of sets of L labels over D features, with weights [L·(D + 1) + E], the biases among them.
+    """A model of sets of L labels over D features, with weights [L·(D + 1) + E], or [L·D + E] without biases.
 
     Args:
         count: number L of labels.
@@ -39,7 +39,9 @@ class LabelSets:
         mean: of the features, [D].
         scale: what features are divided by, [D].
         unit: rows of features are then scaled to norm 1.
-        inference: of training: exact, or relaxed to the local polytope; auto for exact where that is fast.
+        inference: of training: exact, or relaxed to the local polytope, by cuts or, for lp, by a solver of linear
+            programs; auto for exact where that is fast.
+        bias: whether labels have a score of their own.
     """
 
     count: int
@@ -48,6 +50,7 @@ class LabelSets:
     scale: Sequence[float]
     unit: bool = True
     inference: Inference = "auto"
+    bias: bool = True
 
     def problem(self, x: NDArray[np.float64], present: NDArray[np.bool_]) -> FactorGraphProblem:
         """Structural hinge losses of the label graphs of examples with features [n, D] and labels [n, L]."""
@@ -69,6 +72,7 @@ class LabelSets:
             states=2,
             pairwise="potts",  # pairs that are both present agree
             reference=True,
+            bias=self.bias,
             node_types=self.count,
             edge_types=len(pairs) or None,
             inference=inference,
@@ -92,10 +96,11 @@ class LabelSets:
         return RankedSets(found, graphs)
 
     def split(self, weights: Tensor) -> tuple[Tensor, Tensor]:
-        """Weights of labels [L, D + 1], the bias last, and of pairs [E]."""
-        size = self.count * (len(self.mean) + 1)
-        unary, pairwise = weights[:size], weights[size:]
-        return unary.view(self.count, -1), pairwise[: len(self.edges)]  # one that nothing uses without pairs
+        """Weights of labels [L, D + 1], the bias last, or zero if there is none, and of pairs [E]."""
+        size = self.count * (len(self.mean) + self.bias)
+        unary, pairwise = weights[:size].view(self.count, -1), weights[size:]
+        unary = unary if self.bias else pad(unary, (0, 1))
+        return unary, pairwise[: len(self.edges)]  # one that nothing uses without pairs
 
     def scaled(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
         """The features that are scored, [n, D]."""

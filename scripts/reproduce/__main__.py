@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from scripts.reproduce import meshi2015, osokin2016, pillutla2019, zhang2014
-from scripts.reproduce.experiment import described
+from scripts.reproduce.experiment import QUICK, described
 from scripts.reproduce.page import write_page
 
 PAPERS = {module.__doc__: module.EXPERIMENTS for module in (osokin2016, meshi2015, zhang2014, pillutla2019)}
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"{options.data} has no folder {', '.join(missing)}")
     if not names and options.page is None:
         parser.error("name the experiments to run, or give --page")
-    out = Path(options.out) / "quick" if options.quick else Path(options.out)
+    out = Path(options.out) / QUICK if options.quick else Path(options.out)
     for name in names:
         summary = EXPERIMENTS[name].run(options.data, out / name, options.quick)
         print(described(summary))

@@ -1,7 +1,7 @@
 """What a paper says about an experiment, in a form that its outcome can confirm or not."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 Evidence = TypeVar("Evidence")
@@ -29,13 +29,20 @@ class Reading:
 
 @dataclass(frozen=True)
 class Claim(ABC, Generic[Evidence]):
-    """A statement of a paper.
+    """A statement about solvers.
 
     Args:
         says: the statement.
+        ours: whether it is one of this library and not of the paper; the two are counted apart.
     """
 
     says: str
+    ours: bool = field(default=False, kw_only=True)
+
+    @property
+    @abstractmethod
+    def test(self) -> str:
+        """What is measured, and where it cuts: the statement holds if this is so."""
 
     @abstractmethod
     def read(self, runs: Evidence) -> Reading:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 from scripts.reproduce.claim import Claim, Reading
+from structsmooth.cli.comparison import best_settings
 from structsmooth.history import History, Row, best_bound
 
 # Histories by λ and by solver, one for each seed.
@@ -39,14 +40,21 @@ class Faster(Claim[Runs]):
     value: str = "gap"
     margin: float = 1.0
 
+    @property
+    def test(self) -> str:
+        """The largest ratio."""
+        at_most = "no more" if self.margin == 1 else f"at most {self.margin:g} times the"
+        return f"`{self.better}` needs {at_most} {self.cost} than `{self.worse}` to the best {self.value} of both"
+
     def read(self, runs: Runs) -> Reading:
         """Compare medians over the seeds at each λ."""
-        ratios, texts = [], []
+        held, texts = [], []
         for lam, of_lam in runs.items():
             target, (first, second) = _costs(of_lam, (self.better, self.worse), self.cost, self.value)
-            ratios.append(first / second if second else math.inf)
-            texts.append(f"{ratios[-1]:.2g} times the {self.cost} at λ = {lam} (to {target:.3g})")
-        return Reading(fmean(ratio <= self.margin for ratio in ratios), "; ".join(texts))
+            held.append(first < math.inf and first <= self.margin * second)
+            found = _compared({self.better: first, self.worse: second}, self.cost)
+            texts.append(f"{found} at λ = {lam} (to {target:.3g})")
+        return Reading(fmean(held), "; ".join(texts))
 
 
 @dataclass(frozen=True)
@@ -66,6 +74,14 @@ class Alike(Claim[Runs]):
     within: float = 1.5
     cost: str = "oracle calls"
     value: str = "suboptimality"
+
+    @property
+    def test(self) -> str:
+        """The largest ratio, and how far apart they may end."""
+        return (
+            f"none needs more than {self.within:g} times the {self.cost} of another to the best {self.value} of all; "
+            f"in part if they end more than a factor of {_FAR:g} apart"
+        )
 
     def read(self, runs: Runs) -> Reading:
         """Compare medians over the seeds at each λ."""
@@ -97,6 +113,11 @@ class MoreAlike(Claim[Runs]):
     cost: str = "oracle calls"
     value: str = "suboptimality"
 
+    @property
+    def test(self) -> str:
+        """Which ratio is smaller."""
+        return f"largest over smallest {self.cost} to the best {self.value} of all is no larger than of the others"
+
     def read(self, runs: Runs) -> Reading:
         """Compare the ratios of the largest and the smallest cost at each λ."""
         held, texts = [], []
@@ -122,6 +143,11 @@ class EndsBelow(Claim[Runs]):
     better: str
     worse: str
 
+    @property
+    def test(self) -> str:
+        """Which is smaller."""
+        return f"one-sided: the objective without penalty of `{self.better}` ends below that of `{self.worse}`"
+
     def read(self, runs: Runs) -> Reading:
         """Compare medians over the seeds at each λ."""
         held, texts = [], []
@@ -143,13 +169,24 @@ class ScoresAsWell(Claim[Runs]):
         label: the solver that should be as good.
         rival: the other.
         metric: such as ``"test f1"``; more of it is better.
-        within: what it may be behind.
+        within: what it may be behind, or ahead, if the test has two sides.
+        two_sided: whether being better by more than that speaks against the claim, too.
     """
 
     label: str
     rival: str
     metric: str
     within: float = 0.01
+    two_sided: bool = False
+
+    @property
+    def test(self) -> str:
+        """How far behind it may be."""
+        if self.two_sided:
+            return f"{self.metric} of `{self.label}` and `{self.rival}` end within {self.within:g}"
+        return (
+            f"one-sided: {self.metric} of `{self.label}` ends no more than {self.within:g} below that of `{self.rival}`"
+        )
 
     def read(self, runs: Runs) -> Reading:
         """Compare medians over the seeds at each λ."""
@@ -159,9 +196,43 @@ class ScoresAsWell(Claim[Runs]):
                 median(history[-1].metrics[self.metric] for history in of_lam[label])
                 for label in (self.label, self.rival)
             )
-            held.append(own >= other - self.within)
+            held.append(own >= other - self.within and (own <= other + self.within or not self.two_sided))
             texts.append(f"{own:.3f} against {other:.3f} at λ = {lam}")
         return Reading(fmean(held), f"{self.metric}: {'; '.join(texts)}")
+
+
+@dataclass(frozen=True)
+class Chosen(Claim[Runs]):
+    """A setting is the best of a grid: of the lowest objective among those whose metric is within 1 % of the best.
+
+    Args:
+        label: the setting.
+        grid: all settings of the solver.
+        metric: on held-out data; more of it is better.
+
+    Reference:
+        Pillutla et al. (2019), section 7.3, "Tuning Criteria".
+    """
+
+    label: str
+    grid: tuple[str, ...]
+    metric: str
+
+    @property
+    def test(self) -> str:
+        """The criterion."""
+        return f"`{self.label}` ends lowest of the settings whose {self.metric} is within 1 % of the best"
+
+    def read(self, runs: Runs) -> Reading:
+        """Choose at each λ."""
+        held, texts = [], []
+        for lam, of_lam in runs.items():
+            (best,) = best_settings({label: of_lam[label] for label in self.grid}, self.metric)
+            objective = {label: median(history.best().objective for history in of_lam[label]) for label in self.grid}
+            held.append(best == self.label)
+            ends = ", ".join(f"{objective[label]:.3g}" for label in self.grid)
+            texts.append(f"they end at {ends} at λ = {lam}")
+        return Reading(fmean(held), "; ".join(texts))
 
 
 @dataclass(frozen=True)
@@ -182,6 +253,20 @@ class Metric(Claim[Runs]):
     high: float = math.inf
     over: str | None = None
 
+    @property
+    def test(self) -> str:
+        """The range."""
+        bounds = [f"at least {self.low:g}"] * (self.low > -math.inf) + [f"at most {self.high:g}"] * (
+            self.high < math.inf
+        )
+        sides = "one-sided: " if len(bounds) == 1 else ""
+        return f"{sides}{self.name} of `{self.label}` ends at {' and '.join(bounds)}"
+
+    @property
+    def name(self) -> str:
+        """What is measured."""
+        return self.metric + (f" / {self.over}" if self.over else "")
+
     def read(self, runs: Runs) -> Reading:
         """Look at the median over the seeds of the last rows at each λ."""
         held, texts = [], []
@@ -189,22 +274,40 @@ class Metric(Claim[Runs]):
             found = median(self._of(history[-1]) for history in of_lam[self.label])
             held.append(self.low <= found <= self.high)
             texts.append(f"{found:.2g} at λ = {lam}")
-        name = self.metric + (f" / {self.over}" if self.over else "")
-        return Reading(fmean(held), f"{name}: {'; '.join(texts)}")
+        return Reading(fmean(held), f"{self.name}: {'; '.join(texts)}")
 
     def _of(self, row: Row) -> float:
         values = row.as_dict()
         return float(values[self.metric]) / (float(values[self.over]) if self.over else 1.0)
 
 
+def _compared(costs: Mapping[str, float], cost: str) -> str:
+    """The ratio of the costs of two solvers, unless one never gets there."""
+    never = [f"`{label}`" for label, paid in costs.items() if paid == math.inf]
+    if never:
+        return f"{' and '.join(never)} never below the start"
+    first, second = costs.values()
+    return f"{first / second if second else math.inf:.2g} times the {cost}"
+
+
 def _costs(
     of_lam: Mapping[str, Sequence[History]], labels: Sequence[str], cost: str, value: str
 ) -> tuple[float, list[float]]:
-    """The best value that all runs of some solvers reach, and the median cost of each to get there."""
+    """The best value that all runs of some solvers reach, and the median cost of each to get there.
+
+    A start that is free is no achievement: the value is below every start of the solvers, and what a solver pays that
+    does not get there is infinite.
+    """
     measured = _measured(of_lam, value)
-    target = max(min(map(measured, history)) for label in labels for history in of_lam[label])
+    histories = [history for label in labels for history in of_lam[label]]
+    target = max(min(map(measured, history)) for history in histories)
+    start = min((measured(history[0]) for history in histories if _COSTS[cost](history[0]) == 0), default=math.inf)
+    target = min(target, math.nextafter(start, -math.inf))
     paid = [
-        median(next(_COSTS[cost](row) for row in history if measured(row) <= target) for history in of_lam[label])
+        median(
+            next((_COSTS[cost](row) for row in history if measured(row) <= target), math.inf)
+            for history in of_lam[label]
+        )
         for label in labels
     ]
     return target, paid

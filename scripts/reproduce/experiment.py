@@ -10,13 +10,18 @@ from dataclasses import asdict, dataclass, field
 from io import StringIO
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from scripts.reproduce.claim import Claim
 from structsmooth.checkpoint import write_atomic
 from structsmooth.cli import main
 from structsmooth.cli.compare import load_runs
+from structsmooth.cli.report import markdown_table
+from structsmooth.compiled import clock
 
 SUMMARY = "summary.json"
+# The folder of trials among those of whole runs.
+QUICK = "quick"
 
 
 @dataclass(frozen=True)
@@ -26,9 +31,10 @@ class Experiment(ABC):
     Args:
         name: of the entry, such as ``osokin-3``.
         figure: what the paper calls it.
-        about: one line on what is compared, and on what differs from the paper.
+        about: one line on what is compared.
         needs: the folder of its data within the folder of data.
         claims: what the paper says.
+        differs: what differs from the paper: data, budgets, settings.
     """
 
     name: str
@@ -36,6 +42,7 @@ class Experiment(ABC):
     about: str
     needs: str
     claims: Sequence[Claim[Any]] = field(kw_only=True)
+    differs: Sequence[str] = field(default=(), kw_only=True)
 
     @abstractmethod
     def evidence(self, data: str, out: Path, quick: bool) -> Any:
@@ -55,18 +62,22 @@ class Experiment(ABC):
         Raises:
             RuntimeError: a run failed or was interrupted.
         """
-        started = time.perf_counter()
-        evidence = self.evidence(data, out, quick)
+        started = time.process_time()
+        # Others may share the machine: seconds are those of this process alone.
+        with patch.object(clock, "seconds", time.process_time):
+            evidence = self.evidence(data, out, quick)
         readings = [claim.read(evidence) for claim in self.claims]
         summary = {
             "name": self.name,
             "figure": self.figure,
             "about": self.about,
+            "differs": list(self.differs),
             "command": self.command_line(Path(out.name), quick),
             "quick": quick,
-            "seconds": max(time.perf_counter() - started, _seconds_before(out / SUMMARY)),
+            "seconds": max(time.process_time() - started, _seconds_before(out / SUMMARY)),
             "claims": [
-                asdict(reading) | {"says": claim.says, "verdict": reading.verdict}
+                asdict(reading)
+                | {"says": claim.says, "ours": claim.ours, "test": claim.test, "verdict": reading.verdict}
                 for claim, reading in zip(self.claims, readings, strict=True)
             ],
         }
@@ -138,17 +149,21 @@ def _seconds_before(summary: Path) -> float:
     return seconds
 
 
-def described(summary: dict[str, Any]) -> str:
-    """The section of an experiment on the page, in Markdown."""
-    minutes = summary["seconds"] / 60
-    lines = [
-        f"### {summary['figure']}",
-        "",
-        summary["about"],
-        "",
-        "| the paper says | here | seen |",
-        "| --- | --- | --- |",
+def described(summary: dict[str, Any], quick: dict[str, Any] | None = None) -> str:
+    """The section of an experiment on the page, in Markdown, beside the verdicts of a trial if there was one."""
+    trial = {claim["says"]: claim["verdict"] for claim in quick["claims"]} if quick else {}
+    differs = ["Differs from the paper: " + "; ".join(summary["differs"]) + "."] if summary["differs"] else []
+    header = ["the paper says", "it holds if", *["trial"] * bool(trial), "here", "seen"]
+    rows = [
+        [
+            ("Not of the paper: " if claim["ours"] else "") + claim["says"],
+            claim["test"],
+            *[trial.get(claim["says"], "")] * bool(trial),
+            f"**{claim['verdict']}**",
+            claim["seen"],
+        ]
+        for claim in summary["claims"]
     ]
-    lines += [f"| {claim['says']} | **{claim['verdict']}** | {claim['seen']} |" for claim in summary["claims"]]
-    lines += ["", f"{minutes:.1f} minutes: `{summary['command']}`", ""]
-    return "\n".join(lines)
+    taken = f"{summary['seconds'] / 60:.1f} minutes: `{summary['command']}`"
+    text = " ".join([summary["about"], *differs])
+    return "\n\n".join([f"### {summary['figure']}", text, markdown_table(header, rows, len(header)), taken]) + "\n"

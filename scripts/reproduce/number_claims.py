@@ -26,6 +26,12 @@ class Cheaper(Claim[Paths]):
     worse: str
     margin: float = 1.0
 
+    @property
+    def test(self) -> str:
+        """The largest ratios."""
+        at_most = "no more" if self.margin == 1 else f"at most {self.margin:g} times the"
+        return f"{self.better} takes {at_most} oracle calls, and seconds, than {self.worse}"
+
     def read(self, runs: Paths) -> Reading:
         """Compare the last breakpoints."""
         first, second = runs[self.better][-1], runs[self.worse][-1]
@@ -46,6 +52,11 @@ class LargeAlong(Claim[Numbers]):
     label: str
     low: float
 
+    @property
+    def test(self) -> str:
+        """What nine in ten reach."""
+        return f"one-sided: nine in ten passes reach {self.low:g}"
+
     def read(self, runs: Numbers) -> Reading:
         """Count the values that reach it."""
         values = runs[self.label]
@@ -54,6 +65,61 @@ class LargeAlong(Claim[Numbers]):
             f"median {median(values):.2g}, from {min(values):.2g} to {max(values):.2g}; {share:.0%} reach {self.low:g}"
         )
         return Reading(float(share >= 0.9), seen)
+
+
+@dataclass(frozen=True)
+class Within(Claim[Numbers]):
+    """Some share of the values of a number is below a bound, or above it.
+
+    Args:
+        label: its name.
+        bound: the bound.
+        share: of the values that are at most the bound, at least; at most, for ``above``.
+        above: whether the claim is that few are within the bound.
+    """
+
+    label: str
+    bound: float
+    share: float = 1.0
+    above: bool = False
+
+    @property
+    def test(self) -> str:
+        """The bound, and how many are within it."""
+        side = "at most" if self.above else "at least"
+        return f"one-sided: {side} {self.share:.0%} of the {self.label} are within {self.bound:g}"
+
+    def read(self, runs: Numbers) -> Reading:
+        """Count the values within the bound."""
+        values = runs[self.label]
+        share = fmean(value <= self.bound for value in values)
+        held = share <= self.share if self.above else share >= self.share
+        return Reading(float(held), f"{share:.0%} of {len(values)}; the largest is {max(values):.3g}")
+
+
+@dataclass(frozen=True)
+class Smaller(Claim[Numbers]):
+    """A number is smaller than another, on average.
+
+    Args:
+        first: its name.
+        second: that of the other.
+        most: the largest ratio.
+    """
+
+    first: str
+    second: str
+    most: float = 1.0
+
+    @property
+    def test(self) -> str:
+        """The largest ratio."""
+        return f"{self.first} are at most {self.most:g} times {self.second}"
+
+    def read(self, runs: Numbers) -> Reading:
+        """Compare the means."""
+        own, other = fmean(runs[self.first]), fmean(runs[self.second])
+        return Reading(float(own <= self.most * other), f"{own:.4g} against {other:.4g}")
 
 
 @dataclass(frozen=True)
@@ -69,6 +135,11 @@ class GrowsSlowly(Claim[Numbers]):
     first: str
     last: str
     most: float
+
+    @property
+    def test(self) -> str:
+        """The largest factor."""
+        return f"one-sided: the mean at {self.last} examples is at most {self.most:.3g} times that at {self.first}"
 
     def read(self, runs: Numbers) -> Reading:
         """Compare the means."""

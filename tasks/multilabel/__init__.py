@@ -119,7 +119,7 @@ class FittedMultilabel(FittedTask):
     @cached_property
     def _model(self) -> LabelSets:
         unit = self.task.scaling == "unit"
-        return LabelSets(len(self.labels), self.edges, self.mean, self.scale, unit, self.task.inference)
+        return LabelSets(len(self.labels), self.edges, self.mean, self.scale, unit, self.task.inference, self.task.bias)
 
     def _pairs(self, weights: Tensor) -> tuple[list[tuple[int, int]], list[float]]:
         """Pairs of labels and their weights."""
@@ -152,7 +152,9 @@ class Multilabel(Task):
         scaling: of features: unit for rows of norm 1; standard for mean 0 and deviation 1, where features have
             different units (take a larger lam then, about 30/n); none.
         inference: of solvers that infer whole sets in training, such as bcfw: exact, or relaxed to the local polytope,
-            which is what soft-bcfw and dlpw minimize; auto for exact where that is fast.
+            which is what soft-bcfw and dlpw minimize; lp for the relaxed one by a solver of linear programs, which is
+            slow; auto for exact where that is fast.
+        bias: score labels by themselves, too, without features.
 
     Reference:
         Finley and Joachims (2008); Meshi, Srebro and Hazan (2015), section 6.
@@ -161,6 +163,7 @@ class Multilabel(Task):
     pairs: LabelPairs = "auto"
     scaling: Scaling = "unit"
     inference: Inference = "auto"
+    bias: bool = True
 
     summary: ClassVar[str] = "sets of labels: scores of labels and of their pairs"
     files: ClassVar[str] = (

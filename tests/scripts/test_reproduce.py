@@ -6,13 +6,17 @@ from pathlib import Path
 
 import pytest
 import torch
+from small_problems import random_problem
 
 from scripts.reproduce import __main__ as command
-from scripts.reproduce.claims import Alike, EndsBelow, Faster, Metric, MoreAlike, ScoresAsWell
+from scripts.reproduce.claims import Alike, Chosen, EndsBelow, Faster, Metric, MoreAlike, ScoresAsWell
 from scripts.reproduce.experiment import Command, Study
+from scripts.reproduce.heuristic_path import true_gaps
 from scripts.reproduce.nonuniformity import unevenness
-from scripts.reproduce.number_claims import Cheaper, GrowsSlowly, LargeAlong
+from scripts.reproduce.number_claims import Cheaper, GrowsSlowly, LargeAlong, Smaller, Within
 from scripts.reproduce.page import write_page
+from scripts.reproduce.rates import FallsLike, Steeper
+from structsmooth import BCFW, Hamming, RegularizationPath
 from structsmooth.cli import main
 from structsmooth.cli.flags import parse_solvers
 from structsmooth.history import History, Row
@@ -45,6 +49,51 @@ def test_faster():
     assert Faster("", "a", "b", "seconds").read({"0.1": RUNS["0.1"]}).verdict == "does not hold here"
 
 
+def test_a_start_that_is_free_is_no_achievement():
+    """A solver that never gets below the start of the other loses, whatever the other has paid by then."""
+    start = Row(0, 0, 0.0, 1.3, 1.0, 0.3)
+    runs = {"1": {"a": [run(0.5, 0.4)], "b": [History([start, *run(0.4, 0.2, 0.1)])]}}
+    reading = Faster("", "b", "a").read(runs)
+    assert reading.verdict == "holds"
+    assert reading.seen == "`a` never below the start at λ = 1 (to 0.3)"
+    assert Faster("", "a", "b").read(runs).share == 0
+    assert Faster("", "a", "a").read({"1": {"a": [History([start])]}}).share == 0
+
+
+def test_tests_say_where_they_cut():
+    for claim, test in [
+        (Faster("", "a", "b"), "`a` needs no more oracle calls than `b` to the best gap of both"),
+        (Faster("", "a", "b", margin=0.5), "`a` needs at most 0.5 times the oracle calls than `b` to the best gap"),
+        (Alike("", ("a", "b")), "none needs more than 1.5 times the oracle calls of another"),
+        (ScoresAsWell("", "a", "b", "f1"), "one-sided: f1 of `a` ends no more than 0.01 below that of `b`"),
+        (ScoresAsWell("", "a", "b", "f1", two_sided=True), "f1 of `a` and `b` end within 0.01"),
+        (Metric("", "a", "f1", low=0.2), "one-sided: f1 of `a` ends at at least 0.2"),
+        (Metric("", "a", "f1", 0.2, 0.4, "gap"), "f1 / gap of `a` ends at at least 0.2 and at most 0.4"),
+        (Within("", "gaps", 0.1, 0.9), "one-sided: at least 90% of the gaps are within 0.1"),
+        (FallsLike("", "a", -1), "one-sided: the slope of log gap over log oracle calls of `a` is at most -1"),
+    ]:
+        assert claim.test.startswith(test)
+
+
+def test_rates():
+    """Slopes of gaps that are powers of the calls."""
+    runs = {"1": {name: [run(*(i**power for i in range(1, 30)))] for name, power in (("a", -2.0), ("b", -1.0))}}
+    assert Steeper("", "a", "b").read(runs).seen == "slopes: -2.00 against -1.00 at λ = 1"
+    assert [Steeper("", *pair).read(runs).share for pair in (("a", "b"), ("b", "a"))] == [1, 0]
+    assert [FallsLike("", label, -1.5).read(runs).share for label in "ab"] == [1, 0]
+    assert FallsLike("", "a", -1).read({"1": {"a": [run(0.5)]}}).share == 0  # one row has no slope
+
+
+def test_chosen():
+    """Among settings whose metric is within 1 % of the best, the objective decides."""
+    runs = {
+        "1": {f"s:x={i}": [run(gap, metrics={"f1": f1})] for i, (gap, f1) in enumerate(((1, 0.9), (2, 0.9), (0, 0)))}
+    }
+    grid = tuple(runs["1"])
+    assert [Chosen("", label, grid, "f1").read(runs).share for label in grid] == [1, 0, 0]
+    assert Chosen("", grid[0], grid, "f1").read(runs).seen == "they end at 2, 3, 1 at λ = 1"
+
+
 def test_alike():
     reading = Alike("", ("a", "b"), value="gap").read(RUNS)
     assert reading.share == 0.5
@@ -67,6 +116,7 @@ def test_metrics():
     runs["1"]["b"] = [run(0.5, metrics={"f1": 0.505})]
     assert ScoresAsWell("", "a", "b", "f1").read(runs).verdict == "holds"
     assert ScoresAsWell("", "a", "b", "f1", within=0.001).read(runs).verdict == "does not hold here"
+    assert [ScoresAsWell("", "b", "a", "f1", 0.001, two).read(runs).share for two in (False, True)] == [1, 0]
     assert Metric("", "a", "estimated_gap", high=0.3, over="gap").read(runs).seen == (
         "estimated_gap / gap: 0.2 at λ = 1"
     )
@@ -102,6 +152,17 @@ def test_claims_on_numbers():
     values = {"a": [0.9] + 9 * [1.0], "b": 2 * [0.9] + 8 * [1.0]}
     assert LargeAlong("", "a", 1.0).read(values).seen == "median 1, from 0.9 to 1; 90% reach 1"
     assert [LargeAlong("", label, 1.0).read(values).share for label in "ab"] == [1, 0]
+    assert [Within("", label, 0.9, 0.2).read(values).share for label in "ab"] == [0, 1]
+    assert [Within("", label, 0.9, 0.1, above=True).read(values).share for label in "ab"] == [1, 0]
+    assert Smaller("", "50", "100").read(numbers).seen == "0.2 against 0.3"
+    assert [Smaller("", "50", "100", most).read(numbers).share for most in (0.7, 0.6)] == [1, 0]
+
+
+def test_true_gaps_of_a_verified_path():
+    """They are those that the path knows."""
+    problem = random_problem((3, 4, 2), 3, 6, Hamming(), 0)
+    path = RegularizationPath(0.1, solver=BCFW(steps="fw")).solve(problem, lam_min=0.1)
+    assert true_gaps(problem, path) == pytest.approx([point.gap for point in path.breakpoints], abs=1e-9)
 
 
 def test_unevenness():
@@ -136,7 +197,7 @@ def test_claims_are_about_solvers_of_the_command(experiment, quick):
     for claim in experiment.claims:
         named = {
             label for name in ("better", "worse", "label", "rival") if (label := getattr(claim, name, None)) is not None
-        } | {*getattr(claim, "labels", ()), *getattr(claim, "others", ())}
+        } | {label for name in ("labels", "others", "grid") for label in getattr(claim, name, ())}
         assert named
         assert named <= set(labels)
 
@@ -152,14 +213,18 @@ def small_experiment(folder, name="small", figure="Figure 0"):
         "",
         f"compare ner --train {{data}}/train.txt --bits 6 --lams 1 --seeds 0,1 --passes 3 --solvers {solvers}",
         "--passes 1",
-        claims=[Alike("Sampling makes no difference.", ("bcfw", "bcfw:sampling=uniform"), 1e6)],
+        claims=[
+            Alike("Sampling makes no difference.", ("bcfw", "bcfw:sampling=uniform"), 1e6),
+            Faster("Gaps are better.", "bcfw", "bcfw:sampling=uniform", margin=1e6, ours=True),
+        ],
+        differs=["there are three sentences", "and two seeds"],
     )
 
 
 def test_from_the_command_to_the_page(tmp_path, blank_pictures):
     experiment = small_experiment(tmp_path)
     summary = experiment.run(str(tmp_path), tmp_path / "out" / "small", quick=True)
-    assert [claim["verdict"] for claim in summary["claims"]] == ["holds"]
+    assert [claim["verdict"] for claim in summary["claims"]] == ["holds", "holds"]
     saved = json.loads((tmp_path / "out" / "small" / "summary.json").read_text())
     assert saved == summary
     assert shlex.split(saved["command"])[:4] == ["structsmooth", "compare", "ner", "--train"]
@@ -169,9 +234,20 @@ def test_from_the_command_to_the_page(tmp_path, blank_pictures):
     other = Command("other", "Figure 1", "Not run.", "", "compare ner", "", claims=[])
     write_page(tmp_path / "page.md", tmp_path / "out", {"A paper.": [experiment, other]})
     page = (tmp_path / "page.md").read_text()
-    assert "Of 1 claims, 1 hold, 0 hold in part, 0 do not hold here." in page
-    assert "| Sampling makes no difference. | **holds** |" in page
+    counts = "1 hold, 0 hold in part, 0 do not hold here"
+    assert f"Of 1 claims of the papers, {counts}. Of 1 claims that are not of the papers, {counts}." in page
+    assert "Three sentences. Differs from the paper: there are three sentences; and two seeds.\n" in page
+    assert "| Sampling makes no difference. | none needs more than 1e+06 times" in page
+    assert "\n| Not of the paper: Gaps are better. |" in page
     assert "Not run: `python -m scripts.reproduce other`" in page
+    assert "trial |" not in page
+    # A trial beside the whole run shows, and does not count.
+    experiment.run(str(tmp_path), tmp_path / "out" / "quick" / "small", quick=True)
+    write_page(tmp_path / "page.md", tmp_path / "out", {"A paper.": [experiment]})
+    page = (tmp_path / "page.md").read_text()
+    assert "| trial | here |" in page
+    assert "| holds | **holds** |" in page
+    assert f"Of 1 claims of the papers, {counts}." in page
 
 
 def test_a_page_keeps_the_sections_of_runs_that_are_gone(tmp_path, blank_pictures):
@@ -181,8 +257,8 @@ def test_a_page_keeps_the_sections_of_runs_that_are_gone(tmp_path, blank_picture
     second.run(str(tmp_path), tmp_path / "after" / "second", quick=True)
     write_page(tmp_path / "page.md", tmp_path / "after", {"A paper.": [first, second]})
     page = (tmp_path / "page.md").read_text()
-    assert "Of 2 claims, 2 hold" in page
-    assert page.count("### Figure first\n\nThree sentences.\n") == page.count("### Figure second\n\nThree") == 1
+    assert "Of 2 claims of the papers, 2 hold" in page
+    assert page.count("### Figure first\n\nThree sentences. ") == page.count("### Figure second\n\nThree") == 1
     write_page(tmp_path / "page.md", tmp_path / "none", {"A paper.": [first, second]})
     assert (tmp_path / "page.md").read_text() == page
 

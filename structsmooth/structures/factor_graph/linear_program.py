@@ -1,5 +1,6 @@
 """The relaxation as a linear program for HiGHS, one example after the other: the reference for small graphs."""
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,19 @@ def solve(problem: Messages) -> tuple[Marginals, Tensor]:
     return Marginals(node, edge), deltas
 
 
+def vertex(unary: Any, pairwise: Any, edges: Any) -> tuple[Any, Any]:
+    """An optimal vertex of the local polytope of one graph: its nodes [N, S] and edges [E, S, S].
+
+    Potentials of −inf are forbidden.
+
+    Raises:
+        ImportError: scipy is not installed.
+    """
+    scores = unary.ravel(), pairwise.ravel()
+    nodes, pairs, _ = _solve_one(unary, pairwise, edges, np.concatenate(scores) > -np.inf)
+    return nodes, pairs
+
+
 def _solve_one(unary: Any, pairwise: Any, pairs: Any, free: Any) -> tuple[Any, Any, Any]:
     """Variables are μ_i(s), then μ_e(s, t); rows say that nodes sum to 1, then that edges agree with both ends.
 
@@ -37,11 +51,41 @@ def _solve_one(unary: Any, pairwise: Any, pairs: Any, free: Any) -> tuple[Any, A
     """
     try:
         from scipy.optimize import linprog
-        from scipy.sparse import coo_array
     except ImportError as error:
-        raise ImportError('method="lp" needs scipy: pip install scipy, or use method="auto"') from error
+        raise ImportError(
+            "linear programs need scipy: pip install scipy, or infer without them "
+            '(method="auto" of a relaxation, inference="relaxed" of a problem)'
+        ) from error
 
     nodes, states = unary.shape
+    edges = len(pairs)
+    table = _constraints(nodes, states, np.ascontiguousarray(pairs).tobytes())
+    size = table.shape[1]
+    bound = np.concatenate([np.ones(nodes), np.zeros(2 * edges * states)])
+    scores = np.concatenate([unary.ravel(), pairwise.ravel()])
+    # With penalties in place of what is forbidden, there always is an answer.
+    for kept in (np.flatnonzero(free), np.arange(size)):
+        if len(kept):
+            own = table if len(kept) == size else table[:, kept]
+            answer = linprog(-scores[kept], A_eq=own, b_eq=bound, method="highs")
+            if answer.status != _INFEASIBLE:
+                break
+    if answer.status != 0:
+        raise RuntimeError(f"HiGHS did not solve the relaxation: {answer.message}")
+    point = np.zeros(size)
+    point[kept] = answer.x
+    # Minimization of -θ: a dual variable of agreement is minus what the edge takes from itself.
+    messages = -answer.eqlin.marginals[nodes:].reshape(edges, 2, states)
+    split = nodes * states
+    return point[:split].reshape(unary.shape), point[split:].reshape(edges, states, states), messages
+
+
+@lru_cache(maxsize=8)
+def _constraints(nodes: int, states: int, pair_bytes: bytes) -> Any:
+    """The rows of the constraints, which a graph has for all potentials."""
+    from scipy.sparse import coo_array
+
+    pairs = np.frombuffer(pair_bytes, dtype=np.int64).reshape(-1, 2)
     edges = len(pairs)
     node = np.arange(nodes * states).reshape(nodes, states)
     edge = nodes * states + np.arange(edges * states**2).reshape(edges, states, states)
@@ -57,24 +101,9 @@ def _solve_one(unary: Any, pairwise: Any, pairs: Any, free: Any) -> tuple[Any, A
         columns.append(node[pairs[:, side]].ravel())
         values.append(-np.ones(edges * states))
     size = nodes * states + edge.size
-    table = coo_array(
+    return coo_array(
         (np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))), shape=(nodes + agree.size, size)
     ).tocsc()
-    bound = np.concatenate([np.ones(nodes), np.zeros(agree.size)])
-    scores = np.concatenate([unary.ravel(), pairwise.ravel()])
-    # With penalties in place of what is forbidden, there always is an answer.
-    for kept in (np.flatnonzero(free), np.arange(size)):
-        if len(kept):
-            answer = linprog(-scores[kept], A_eq=table[:, kept], b_eq=bound, method="highs")
-            if answer.status != _INFEASIBLE:
-                break
-    if answer.status != 0:
-        raise RuntimeError(f"HiGHS did not solve the relaxation: {answer.message}")
-    point = np.zeros(size)
-    point[kept] = answer.x
-    # Minimization of -θ: a dual variable of agreement is minus what the edge takes from itself.
-    messages = -answer.eqlin.marginals[nodes:].reshape(edges, 2, states)
-    return point[: node.size].reshape(node.shape), point[node.size :].reshape(edge.shape), messages
 
 
 # The status of linprog.

@@ -256,8 +256,28 @@ def test_full_graphs_of_many_labels_are_relaxed():
     assert "margins" not in written.getvalue()
 
 
-@pytest.mark.parametrize(("asked", "given"), [("auto", "exact"), ("exact", "exact"), ("relaxed", "relaxed")])
+@pytest.mark.parametrize(
+    ("asked", "given"), [("auto", "exact"), ("exact", "exact"), ("relaxed", "relaxed"), ("lp", "lp")]
+)
 def test_inference_of_training_can_be_asked_for(tmp_path, asked, given):
     task = Multilabel(pairs="full", inference=asked)
     examples = task.read(write_svmlight(tmp_path, labelled=True))
     assert task.fit(examples).problem(examples).inference == given
+
+
+def test_labels_without_biases(tmp_path):
+    """A weight fewer for each label; all others score as beside biases of zero."""
+    path = write_svmlight(tmp_path, labelled=True)
+    tasks = [Multilabel(scaling="none", bias=bias) for bias in (True, False)]
+    examples = tasks[0].read(path)
+    fitted = [task.fit(examples) for task in tasks]
+    dims = [own.problem(examples).dim for own in fitted]
+    assert dims[0] - dims[1] == len(fitted[0].labels)
+    with_bias, without = (own._model for own in fitted)
+    weights = torch.randn(dims[1], dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    unary, pairs = without.split(weights)
+    assert not unary[:, -1].any()
+    x = fitted[0]._dense(examples)
+    same = torch.cat([unary.flatten(), pairs])
+    assert list(without.best(weights, x, 3)) == list(with_bias.best(same, x, 3))
+    assert fitted[1].problem(examples).loss(weights) == pytest.approx(fitted[0].problem(examples).loss(same), rel=1e-12)

@@ -17,7 +17,7 @@ from structsmooth.structures.factor_graph import FactorGraph
 from structsmooth.structures.factor_graph.elimination import MOST_OUTPUTS
 
 Pairwise = Literal["potts", "table"]
-Inference = Literal["exact", "relaxed"]
+Inference = Literal["exact", "relaxed", "lp"]
 
 
 class FactorGraphProblem(LinearProblem):
@@ -41,7 +41,8 @@ class FactorGraphProblem(LinearProblem):
         node_types: number of types of nodes; as many as occur if not given.
         edge_types: number of types of edges; as many as occur if not given.
         inference: ``"exact"`` for outputs; ``"relaxed"`` for vertices of the local polytope, which make the objective
-            an upper bound on the exact one. Their atoms are statistics.
+            an upper bound on the exact one. Their atoms are statistics. ``"lp"`` for the same by a solver of linear
+            programs (HiGHS in scipy), as other implementations have it: far slower than cuts.
 
     Raises:
         TypeError: numbers that are not whole, or graphs of another type.
@@ -119,8 +120,9 @@ class FactorGraphProblem(LinearProblem):
                 f"FactorGraphProblem has no oracle for {smoother}; take Max(), as dual solvers do, or a ModuleProblem"
             )
         (unary, pairwise), edges = potentials, self.graphs.edges[self.graphs.edges_of(block)]
-        if self.inference == "relaxed":
-            value, statistics = respond_relaxed(unary, edges, pairwise)
+        if self.inference != "exact":
+            respond = respond_relaxed if self.inference == "relaxed" else respond_by_program
+            value, statistics = respond(unary, edges, pairwise)
             return OracleOutput(value, statistics, torch.cat([part.flatten() for part in statistics]))
         value, labels = respond_exactly(unary, edges, pairwise)
         return OracleOutput(value, self.parts(labels, block), labels)
@@ -225,6 +227,19 @@ def respond_relaxed(unary: Tensor, edges: Tensor, pairwise: Tensor) -> tuple[Ten
         return (unary * node).sum() + (pairwise * edge).sum(), (node, edge)
     relaxation = _graph(unary, edges, pairwise).relaxed()
     return relaxation.value[0], (relaxation.unary[0], relaxation.pairwise[0])
+
+
+def respond_by_program(unary: Tensor, edges: Tensor, pairwise: Tensor) -> tuple[Tensor, Parts]:
+    """As :func:`respond_relaxed`, by HiGHS.
+
+    Raises:
+        ImportError: scipy is not installed.
+    """
+    from structsmooth.structures.factor_graph import linear_program  # scipy is optional
+
+    scores = (scores.detach().numpy() for scores in (unary, pairwise))
+    nodes, pairs = map(torch.from_numpy, linear_program.vertex(*scores, edges.numpy()))
+    return (unary * nodes).sum() + (pairwise * pairs).sum(), (nodes.to(unary), pairs.to(pairwise))
 
 
 def _graph(unary: Tensor, edges: Tensor, pairwise: Tensor) -> FactorGraph:

@@ -108,9 +108,10 @@ def test_types_are_as_many_as_occur() -> None:
 
 @pytest.mark.parametrize("states", [2, 3])
 @pytest.mark.parametrize("seed", range(5))
-def test_relaxed_oracle_against_a_linear_program(states: int, seed: int) -> None:
+@pytest.mark.parametrize("inference", ["relaxed", "lp"])
+def test_relaxed_oracle_against_a_linear_program(states: int, seed: int, inference: Any) -> None:
     """Values, and points of the local polytope that attain them."""
-    problem = random_problem(states, "table", graphs=random_graphs((1, 4, 7), states, seed), inference="relaxed")
+    problem = random_problem(states, "table", graphs=random_graphs((1, 4, 7), states, seed), inference=inference)
     generator, fractional = torch.Generator().manual_seed(seed), False
     for i in range(problem.n):
         unary, pairwise = (torch.randn(part.shape, generator=generator).double() / 10 for part in problem.costs(i))
@@ -119,7 +120,8 @@ def test_relaxed_oracle_against_a_linear_program(states: int, seed: int) -> None
         response = problem.oracle((unary, pairwise), i)
         nodes, pairs = response.statistics
         missing = float(linear_program(unary, edges, pairwise)[0] - response.value)
-        assert -1e-7 <= missing <= (1e-7 if states == 2 else 0.05)  # a cut, or message passing
+        # A cut or a linear program, or message passing.
+        assert -1e-7 <= missing <= (1e-7 if states == 2 or inference == "lp" else 0.05)
         assert_close((unary * nodes).sum() + (pairwise * pairs).sum(), response.value)
         assert_close(nodes.sum(1), torch.ones(len(nodes)).double())
         assert (nodes >= 0).all()
@@ -133,7 +135,7 @@ def test_bcfw_on_exact_and_on_relaxed_inference(monkeypatch: pytest.MonkeyPatch)
     """Vertices of the local polytope are atoms, too; the relaxation is an upper bound."""
     monkeypatch.setattr(factor_graph, "respond_relaxed", linear_program)
     values = {}
-    for inference in ("exact", "relaxed"):
+    for inference in ("exact", "lp", "relaxed"):
         problem = random_problem(2, "potts", True, random_graphs((3, 1), 2), inference=inference)
         result = BCFW(gap_tolerance=1e-4).solve(problem, lam=0.1, passes=100)
         assert result.history[-1].gap <= 1e-4 * result.history[-1].objective
@@ -141,6 +143,7 @@ def test_bcfw_on_exact_and_on_relaxed_inference(monkeypatch: pytest.MonkeyPatch)
     assert values["relaxed"].objective == pytest.approx(relaxed_objective(problem, result.weights, 0.1), abs=1e-9)
     assert values["relaxed"].objective == pytest.approx(relaxed_optimum(problem, 0.1), rel=1e-4)
     assert values["relaxed"].objective >= values["exact"].dual
+    assert values["lp"].objective == pytest.approx(values["relaxed"].objective, rel=2e-4)
 
 
 BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
