@@ -237,8 +237,8 @@ def respond_by_program(unary: Tensor, edges: Tensor, pairwise: Tensor) -> tuple[
     """
     from structsmooth.structures.factor_graph import linear_program  # scipy is optional
 
-    scores = (scores.detach().numpy() for scores in (unary, pairwise))
-    nodes, pairs = map(torch.from_numpy, linear_program.vertex(*scores, edges.numpy()))
+    found = linear_program.vertex(unary.detach().numpy(), pairwise.detach().numpy(), edges.numpy())
+    nodes, pairs = map(torch.from_numpy, found)
     return (unary * nodes).sum() + (pairwise * pairs).sum(), (nodes.to(unary), pairs.to(pairwise))
 
 
