@@ -43,8 +43,8 @@ class Faster(Claim[Runs]):
     @property
     def test(self) -> str:
         """The largest ratio."""
-        at_most = "no more" if self.margin == 1 else f"at most {self.margin:g} times the"
-        return f"`{self.better}` needs {at_most} {self.cost} than `{self.worse}` to the best {self.value} of both"
+        share = f"no more {self.cost} than" if self.margin == 1 else f"at most {self.margin:g} of the {self.cost} of"
+        return f"`{self.better}` needs {share} `{self.worse}` to the best {self.value} of both"
 
     def read(self, runs: Runs) -> Reading:
         """Compare medians over the seeds at each λ."""
@@ -256,7 +256,7 @@ class Metric(Claim[Runs]):
     @property
     def test(self) -> str:
         """The range."""
-        bounds = [f"at least {self.low:g}"] * (self.low > -math.inf) + [f"at most {self.high:g}"] * (
+        bounds = [f"no less than {self.low:g}"] * (self.low > -math.inf) + [f"no more than {self.high:g}"] * (
             self.high < math.inf
         )
         sides = "one-sided: " if len(bounds) == 1 else ""

@@ -13,11 +13,14 @@ from typing import Any
 from unittest.mock import patch
 
 from scripts.reproduce.claim import Claim
+from scripts.reproduce.claims import Runs
+from scripts.reproduce.objectives import draw_objectives
 from structsmooth.checkpoint import write_atomic
 from structsmooth.cli import main
 from structsmooth.cli.compare import load_runs
 from structsmooth.cli.report import markdown_table
 from structsmooth.compiled import clock
+from structsmooth.history import History
 
 SUMMARY = "summary.json"
 # The folder of trials among those of whole runs.
@@ -116,6 +119,33 @@ class Command(Experiment):
         if self.command.startswith("path"):
             return json.loads((out / "costs.json").read_text(encoding="utf-8"))
         return load_runs(out)
+
+
+@dataclass(frozen=True)
+class Comparisons(Experiment):
+    """An experiment of several comparisons whose objectives have the same optimum, as with other oracles for it.
+
+    Args:
+        parts: commands, by what is appended to the labels of their solvers.
+        metric: of test data, drawn beside the objectives.
+    """
+
+    parts: Mapping[str, Command]
+    metric: str | None = None
+
+    def command_line(self, out: Path, quick: bool) -> str:
+        """The commands, one after the other."""
+        return "; ".join(part.command_line(out / part.name, quick) for part in self.parts.values())
+
+    def evidence(self, data: str, out: Path, quick: bool) -> Runs:
+        """The runs of all commands, which are also drawn together, with the optimum."""
+        found: dict[str, dict[str, Sequence[History]]] = {}
+        for suffix, part in self.parts.items():
+            for lam, of_lam in part.evidence(data, out / part.name, quick).items():
+                found.setdefault(lam, {}).update({label + suffix: own for label, own in of_lam.items()})
+        for lam, runs in found.items():
+            draw_objectives(runs, out / f"lam-{lam}.png", self.metric, f"{self.figure}, λ = {lam}")
+        return found
 
 
 @dataclass(frozen=True)

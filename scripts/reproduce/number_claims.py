@@ -29,8 +29,10 @@ class Cheaper(Claim[Paths]):
     @property
     def test(self) -> str:
         """The largest ratios."""
-        at_most = "no more" if self.margin == 1 else f"at most {self.margin:g} times the"
-        return f"{self.better} takes {at_most} oracle calls, and seconds, than {self.worse}"
+        share = "no more oracle calls and seconds than"
+        if self.margin != 1:
+            share = f"at most {self.margin:g} times the oracle calls and seconds of"
+        return f"{self.better} takes {share} {self.worse}; in part if one of the two"
 
     def read(self, runs: Paths) -> Reading:
         """Compare the last breakpoints."""

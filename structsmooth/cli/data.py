@@ -124,9 +124,10 @@ class TrainingData:
             progress.row.metrics.update(self.held_out[self.watched].measure(self.task, progress.state.weights)[0])
 
     def measure_all(self, progress: Progress[Any]) -> None:
-        """Add the metric to watch on all splits to the row of a pass."""
-        for split in self.held_out:
-            progress.row.metrics[self.metric(split)] = self.headline_of(split, progress.state.weights)
+        """Add the metrics of all splits to the row of a pass, with their splits."""
+        for split, data in self.held_out.items():
+            found, _ = data.measure(self.task, progress.state.weights)
+            progress.row.metrics.update({f"{split} {name}": value for name, value in found.items()})
 
     def headline_of(self, split: str, weights: Tensor) -> float:
         """The metric to watch on a split, under some weights."""

@@ -10,7 +10,7 @@ from small_problems import random_problem
 
 from scripts.reproduce import __main__ as command
 from scripts.reproduce.claims import Alike, Chosen, EndsBelow, Faster, Metric, MoreAlike, ScoresAsWell
-from scripts.reproduce.experiment import Command, Study
+from scripts.reproduce.experiment import Command, Comparisons, Study
 from scripts.reproduce.heuristic_path import true_gaps
 from scripts.reproduce.nonuniformity import unevenness
 from scripts.reproduce.number_claims import Cheaper, GrowsSlowly, LargeAlong, Smaller, Within
@@ -22,7 +22,8 @@ from structsmooth.cli.flags import parse_solvers
 from structsmooth.history import History, Row
 
 EXPERIMENTS = list(command.EXPERIMENTS.values())
-COMMANDS = [experiment for experiment in EXPERIMENTS if isinstance(experiment, Command)]
+PARTS = [part for whole in EXPERIMENTS if isinstance(whole, Comparisons) for part in whole.parts.values()]
+COMMANDS = [experiment for experiment in EXPERIMENTS if isinstance(experiment, Command)] + PARTS
 
 
 def run(*gaps, calls=100, seconds=1.0, metrics=None):
@@ -63,12 +64,12 @@ def test_a_start_that_is_free_is_no_achievement():
 def test_tests_say_where_they_cut():
     for claim, test in [
         (Faster("", "a", "b"), "`a` needs no more oracle calls than `b` to the best gap of both"),
-        (Faster("", "a", "b", margin=0.5), "`a` needs at most 0.5 times the oracle calls than `b` to the best gap"),
+        (Faster("", "a", "b", margin=0.5), "`a` needs at most 0.5 of the oracle calls of `b` to the best gap"),
         (Alike("", ("a", "b")), "none needs more than 1.5 times the oracle calls of another"),
         (ScoresAsWell("", "a", "b", "f1"), "one-sided: f1 of `a` ends no more than 0.01 below that of `b`"),
         (ScoresAsWell("", "a", "b", "f1", two_sided=True), "f1 of `a` and `b` end within 0.01"),
-        (Metric("", "a", "f1", low=0.2), "one-sided: f1 of `a` ends at at least 0.2"),
-        (Metric("", "a", "f1", 0.2, 0.4, "gap"), "f1 / gap of `a` ends at at least 0.2 and at most 0.4"),
+        (Metric("", "a", "f1", low=0.2), "one-sided: f1 of `a` ends at no less than 0.2"),
+        (Metric("", "a", "f1", 0.2, 0.4, "gap"), "f1 / gap of `a` ends at no less than 0.2 and no more than 0.4"),
         (Within("", "gaps", 0.1, 0.9), "one-sided: at least 90% of the gaps are within 0.1"),
         (FallsLike("", "a", -1), "one-sided: the slope of log gap over log oracle calls of `a` is at most -1"),
     ]:

@@ -152,7 +152,7 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"states": 4}, ValueError, "base_scores must be for 4 states, got 3"),
     ({"states": 2}, ValueError, "states must be more than the largest of labels, 2, got 2"),
     ({"pairwise": "ising"}, ValueError, "pairwise must be one of potts, table, got 'ising'"),
-    ({"inference": "loopy"}, ValueError, "inference must be one of exact, relaxed, got 'loopy'"),
+    ({"inference": "loopy"}, ValueError, "inference must be one of exact, relaxed, lp, got 'loopy'"),
     ({"node_types": 1}, ValueError, "node_types must be more than the largest of types, 1, got 1"),
     ({"edge_types": 1}, ValueError, "edge_types must be more than the largest of edge_types, 1, got 1"),
     ({"graphs": random_graphs().select(torch.zeros(0).long())}, ValueError, "graphs must hold an example at least"),
