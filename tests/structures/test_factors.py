@@ -36,6 +36,7 @@ from structsmooth import (
     Table,
 )
 from structsmooth.structures.factor_graph import binding
+from structsmooth.structures.factor_graph.reading import automata
 
 INF = math.inf
 NO_EDGES = torch.zeros(0, 2, dtype=torch.int64)
@@ -285,6 +286,23 @@ def test_factors_that_are_too_large_say_what_else_to_do(monkeypatch: pytest.Monk
     with pytest.raises(MemoryError, match=fault):
         scattered([Table(torch.arange(3), torch.zeros(3, 3, 3))])
     assert scattered([AtMostOne(torch.arange(3))]).max()[0].shape == (3,)
+
+
+def test_scopes_on_a_device_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then a table is read in one run, by an auxiliary node for each place, whether its rows are whole or not."""
+    unary, scope = TABLE[:2, :, :2, 0].repeat(1, 2, 1)[:, :4], torch.tensor([[0, 1, 2, 3], [-1, -1, -1, -1]])
+
+    def bound() -> FactorGraph:
+        table = Table(scope, torch.arange(16.0).sin().view(2, 2, 2, 2))
+        return FactorGraph(unary, NO_EDGES, torch.zeros(0, 2, 2), factors=[table])
+
+    expected = bound()
+    monkeypatch.setattr(binding, "automata", lambda *arguments: automata(*arguments[:-1], False))
+    found = bound()
+    assert_close(found.logsumexp(), expected.logsumexp())
+    assert_close(found.topk(3), expected.topk(3))
+    partly = torch.empty(1, 3, dtype=torch.int64, device="meta")  # which holds no values
+    assert Table(partly, torch.empty(2, 2, 2, device="meta")).scope is partly
 
 
 def test_factors_are_bound_outside_compile(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,9 +42,15 @@ def bind(factors: Sequence[Factor], unary: Tensor, layout: Layout, validate_args
         torch.stack([pad(scope, (0, longest - scope.shape[-1]), value=-1) for scope in scopes], 1),
         torch.stack([_padded(table, places, most) for table in transitions]),
         [scope.shape[-1] for scope in scopes],
+        _reads(unary, validate_args),
     )
     _check_size(own, layout)
     return torch.stack([pad(s.to(dtype), (0, most - s.shape[-1])) for s in scores], 1), own
+
+
+def _reads(unary: Tensor, validate_args: bool) -> bool:
+    """Whether values of scopes may be read: not those of another device, which all its work would have to reach."""
+    return validate_args or unary.device.type == "cpu"
 
 
 def _padded(transitions: Tensor, places: int, states: int) -> Tensor:
@@ -78,9 +84,12 @@ def _bind_one(
         raise type(error)(f"{name}: {error}") from error
     checks.require_integers(f"transitions of {name}", transitions)
     checks.require_scores(f"scores of {name}", scores)
-    parts = {"scope": factor.scope, "transitions": transitions, "scores": scores}
+    parts = {"scope": factor.scope, "scores": scores}
+    if transitions.device.type != "cpu":  # where they are read, and so may be given
+        parts["transitions"] = transitions
     for part, tensor in parts.items():
         checks.require_device(f"{part} of {name}", tensor, "unary", unary)
+    transitions = transitions.cpu()
     size, shape = factor.scope.shape[-1], transitions.shape
     if len(shape) not in (2, 3) or 0 in shape or shape[-1] != states or (len(shape) == 3 and shape[0] != size):
         raise ValueError(
@@ -104,10 +113,11 @@ def _bind_one(
         raise ValueError(f"scope of {name} must have shape [k] or [B, k] with B = {batch}, got {tuple(scope.shape)}")
     scope = scope.expand(batch, -1)
     if validate_args:
+        factor.check_scope()
         _check_scope(name, scope, node_mask)
     order = (scope < 0).to(torch.uint8).argsort(dim=1, stable=True)
     padding = scope < 0
-    if len(shape) == 3 and bool((padding[:, :-1] & ~padding[:, 1:]).any()):
+    if len(shape) == 3 and _reads(unary, validate_args) and bool((padding[:, :-1] & ~padding[:, 1:]).any()):
         raise ValueError(f"scope of {name} must have padding at the end of rows: its places have their own transitions")
     return scores.expand(batch, -1), scope.gather(1, order), transitions.to(torch.int64).reshape(-1, count, states)
 

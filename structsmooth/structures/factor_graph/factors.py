@@ -48,13 +48,17 @@ class Factor(ABC):
         if self.scope.dim() not in (1, 2) or 0 in self.scope.shape[-1:]:
             raise ValueError(f"scope must have shape [k] or [B, k] with k >= 1, got {tuple(self.scope.shape)}")
 
+    def check_scope(self) -> None:  # noqa: B027 - most take any
+        """Raise ``ValueError`` for values of the scope that the factor does not take. Default: any."""
+
     @abstractmethod
     def automaton(self, states: int) -> tuple[Tensor, Tensor]:
         """The automaton for nodes of S labels.
 
         Returns:
             The next state, integers [Q, S], from each of Q states by each label, or [k, Q, S] with a table for each
-            place of the scope; and the scores [Q] or [B, Q] of the final states, floating point, where -inf forbids.
+            place of the scope, best on the CPU, where they are read; and the scores [Q] or [B, Q] of the final states,
+            floating point, where -inf forbids.
         """
 
 
@@ -97,8 +101,8 @@ class Potts(Factor):
         if self.strength.dim() > 2 or self.strength.shape[-1:] not in ((), (1,), (states,)):
             raise ValueError(f"strength must broadcast to [B, {states}], got shape {tuple(self.strength.shape)}")
         several = states + 1
-        transitions = torch.full((states + 2, states), several, device=self.scope.device)
-        label = torch.arange(states, device=self.scope.device)
+        transitions = torch.full((states + 2, states), several, device="cpu")
+        label = torch.arange(states, device="cpu")
         transitions[0], transitions[1 + label, label] = 1 + label, 1 + label
         return transitions, pad(self.strength.expand(*self.strength.shape[:-1], states), (1, 1))
 
@@ -119,6 +123,11 @@ class Table(Factor):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.scope.device.type == "cpu":  # elsewhere, once it is known whether values are checked
+            self.check_scope()
+
+    def check_scope(self) -> None:
+        """Raise ``ValueError`` for a row with fewer than k nodes."""
         padding = self.scope < 0
         if bool((padding.any(-1) & ~padding.all(-1)).any()):
             raise ValueError(f"scope must have {self.scope.shape[-1]} nodes or none in each row, as Table has entries")
@@ -132,5 +141,5 @@ class Table(Factor):
                 f"scores must have shape {(states,) * size} or (B, {', '.join([str(states)] * size)}), "
                 f"got {tuple(self.scores.shape)}"
             )
-        joint = torch.arange(states ** (size + 1), device=self.scope.device)
+        joint = torch.arange(states ** (size + 1), device="cpu")
         return (joint % states**size).view(-1, states), self.scores.flatten(-size)

@@ -19,7 +19,7 @@ class Count(Factor):
         scope: as for :class:`Factor`, but with padding at the end of rows if ``negated`` is given.
         scores: entry [..., n] for n nodes, the last for any larger number too; [Q] or [B, Q], differentiable.
         label: which.
-        negated: the nodes of the scope that count if they do *not* have the label, bool [k].
+        negated: the nodes of the scope that count if they do *not* have the label, bool [k]; best on the CPU.
 
     Example:
         Exactly one of three literals is true, y₀ = 1, y₁ = 1 or y₂ ≠ 1:
@@ -184,13 +184,16 @@ def _read(
         raise TypeError(f"label must be an int, got {type(label).__name__}")
     if not 0 <= label < states:
         raise ValueError(f"label must be from 0 to {states - 1}, got {label}")
-    true = torch.arange(states, device=scope.device) == label
+    # On the CPU, where transitions are read, except that the truth of literals may be known elsewhere alone.
+    device = torch.device("cpu") if negated is None else negated.device
+    true = torch.arange(states, device=device) == label
     if negated is not None:
         checks.require_mask("negated", negated)
         checks.require_shape("negated", negated, "[k]", (scope.shape[-1],))
-        checks.require_device("negated", negated, "scope", scope)
+        if device.type != "cpu":
+            checks.require_device("negated", negated, "scope", scope)
         true = true ^ negated[:, None, None]
-    then_false, then_true = (torch.tensor(list(then), device=scope.device)[:, None] for then in (if_false, if_true))
+    then_false, then_true = (torch.tensor(list(then), device=device)[:, None] for then in (if_false, if_true))
     return torch.where(true, then_true, then_false)
 
 

@@ -9,23 +9,30 @@ from torch.nn.functional import pad
 from structsmooth.structures.factor_graph.expansion import Automata
 
 
-def automata(scopes: Tensor, transitions: Tensor, sizes: Sequence[int]) -> Automata:
-    """The factors with these scopes [B, F, K], of at most ``sizes`` nodes, and transitions [F, 1 or K, Q, S]."""
+def automata(scopes: Tensor, transitions: Tensor, sizes: Sequence[int], read_scopes: bool) -> Automata:
+    """The factors with these scopes [B, F, K], of at most ``sizes`` nodes, and transitions [F, 1 or K, Q, S].
+
+    Transitions are on the CPU, where the pairs are found, so that nothing waits for the device of the scopes. Without
+    ``read_scopes``, these may be incomplete for all that is known, and all automata read them in one run.
+    """
     (factors, _, count, states), longest, device = transitions.shape, max(sizes), transitions.device
     reached = torch.arange(count, device=device).expand(factors, -1) == 0
-    found = []
+    reachable = []
     for i in range(longest):
         table = transitions[:, min(i, transitions.shape[1] - 1)]
         then = (table * states + torch.arange(states, device=device)).flatten(1)
         steps = reached.unsqueeze(-1).expand(-1, -1, states).flatten(1)
-        found.append(torch.zeros_like(then).scatter_add(1, then, steps.long()) > 0)
-        reached = found[-1].unflatten(1, (count, states)).any(-1)
-    counts = torch.stack([own.sum(-1) for own in found], 1).tolist()
-    whole = (((scopes >= 0).sum(-1) % torch.tensor(sizes, device=device)) == 0).all(0).tolist()
+        reachable.append(torch.zeros_like(then).scatter_add(1, then, steps.long()) > 0)
+        reached = reachable[-1].unflatten(1, (count, states)).any(-1)
+    counts = torch.stack([own.sum(-1) for own in reachable], 1).tolist()
+    if read_scopes:
+        whole = (((scopes >= 0).sum(-1) % torch.tensor(sizes, device=scopes.device)) == 0).all(0).tolist()
+    else:
+        whole = [False] * factors
     halves = [_first_half(own[:k], states) if full else k for own, k, full in zip(counts, sizes, whole, strict=True)]
     owners = torch.arange(factors, device=device).repeat_interleave(torch.tensor(sizes, device=device))
     positions = torch.cat([torch.arange(size, device=device) for size in sizes])
-    own = torch.stack(found, 1)[owners, positions]
+    own = torch.stack(reachable, 1)[owners, positions]
     for m, (f, i) in enumerate(zip(owners.tolist(), positions.tolist(), strict=True)):
         if i >= halves[f]:
             own[m] = torch.arange(own.shape[1], device=device) < states ** (sizes[f] - i)
@@ -38,7 +45,8 @@ def automata(scopes: Tensor, transitions: Tensor, sizes: Sequence[int]) -> Autom
             middles.append(first + half - 1)
             joint.append(_joint(transitions[f], pairs[middles[-1]], pairs[middles[-1] + 1], half, size)[None])
         first += size
-    return Automata(scopes, transitions, owners, pairs, owners.new_tensor(middles, dtype=torch.int64), torch.cat(joint))
+    found = (transitions, owners, pairs, owners.new_tensor(middles, dtype=torch.int64), torch.cat(joint))
+    return Automata(scopes, *(own.to(scopes.device, non_blocking=True) for own in found))
 
 
 def _first_half(counts: Sequence[int], states: int) -> int:
