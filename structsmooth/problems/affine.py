@@ -46,7 +46,7 @@ class BatchOutput:
     statistics: Sequence[Tensor]  # gradients of Σ f_i in the potentials that depend on the weights
     constant: Tensor  # Σ f_i less ⟨potentials, statistics⟩: costs, and scores that do not depend on the weights, []
     by_example: bool  # whether each of the statistics has a row for each example
-    hinge: Tensor | None = None  # Σ f_i without smoothing, [], if the same call gives it
+    hinge: Tensor | None = None  # Σ of upper bounds of f_i without smoothing, [], if the same call gives them
     cost: Tensor | None = None  # Σ ⟨ℓ_i, m_i⟩, [], m_i the statistics of the outputs; linear problems only
 
 
@@ -61,6 +61,10 @@ class AffineBatch(ABC):
     @abstractmethod
     def losses(self, w: Tensor, smoother: Smoother) -> Tensor:
         """Losses of the examples: [b], differentiable once at least."""
+
+    def bounds(self, w: Tensor, smoother: Smoother) -> Tensor:
+        """Upper bounds of the losses: [b]."""
+        return self.losses(w, smoother)
 
     @abstractmethod
     def oracle(self, w: Tensor, smoother: Smoother, importances: Tensor | None = None) -> BatchOutput:
@@ -98,6 +102,10 @@ class AffineProblem(Problem):
     def batch_losses(self, w: Tensor, indices: Tensor, smoother: Smoother) -> Tensor:
         """Losses of some examples: [b], differentiable once at least."""
         return self.affine_batch(indices).losses(w, smoother)
+
+    def batch_bounds(self, w: Tensor, indices: Tensor, smoother: Smoother) -> Tensor:
+        """Upper bounds of them: [b]."""
+        return self.affine_batch(indices).bounds(w, smoother)
 
     @all_reduced(FullPass.all_reduced)
     def full_pass(

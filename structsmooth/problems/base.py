@@ -2,7 +2,7 @@
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, TypeVar
@@ -148,6 +148,13 @@ class Problem(ABC):
     def batch_losses(self, w: Tensor, indices: Tensor, smoother: Smoother) -> Tensor:
         """Losses f_i(w) of the examples ``indices`` [b]: [b], differentiable; without the weights of the examples."""
 
+    def batch_bounds(self, w: Tensor, indices: Tensor, smoother: Smoother) -> Tensor:
+        """Upper bounds of these losses [b], of which objectives are made: the losses themselves, here.
+
+        Override it if the max oracle may stop before the optimum, and knows how far above it is at most.
+        """
+        return self.batch_losses(w, indices, smoother)
+
     @abstractmethod
     def subset(self, indices: Tensor) -> "Problem":
         """The same problem over some of its examples; ``structsmooth.problems.of_examples`` keeps their weights."""
@@ -210,7 +217,7 @@ class Problem(ABC):
         """(1/n) Σ f_i(w), without the regularizer; under the problem's own smoother if none is given."""
         used = smoother or self.smoother
         with torch.no_grad():
-            sums = [self._losses(w, batch, used).sum() for batch in self.chunks()]
+            sums = [self._losses_of(self.batch_bounds, w, batch, used).sum() for batch in self.chunks()]
         return total(sums) / self.n
 
     def loss_and_grad(self, w: Tensor, smoother: Smoother) -> tuple[float, Tensor]:
@@ -250,7 +257,7 @@ class Problem(ABC):
         w = w.detach().requires_grad_()
 
         def means(own: Tensor) -> tuple[Tensor, Tensor]:
-            mean = self._losses(w, own, smoother).mean()
+            mean = self._losses_of(self.batch_losses, w, own, smoother).mean()
             (gradient,) = torch.autograd.grad(mean, w)
             return mean.detach(), gradient
 
@@ -279,9 +286,11 @@ class Problem(ABC):
                 "or a DenseChainProblem are compiled for several"
             )
 
-    def _losses(self, w: Tensor, indices: Tensor, smoother: Smoother) -> Tensor:
+    def _losses_of(
+        self, losses_of: Callable[[Tensor, Tensor, Smoother], Tensor], w: Tensor, indices: Tensor, smoother: Smoother
+    ) -> Tensor:
         with numbered(self.numbers(indices)):
-            losses = times(self.batch_losses(w, indices, smoother), self.importances(indices))
+            losses = times(losses_of(w, indices, smoother), self.importances(indices))
         self.oracle_calls += self.inferences(indices)
         return losses
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from structsmooth.losses import check_agreement
 from structsmooth.problems.affine import AffineBatch, BatchOutput, by_example, pairing
 from structsmooth.problems.base import times
-from structsmooth.smoothing import Smoother
+from structsmooth.smoothing import Max, Smoother
 from structsmooth.structures.base import Structure
 
 
@@ -45,6 +45,11 @@ class LinearizedBatch(AffineBatch):
     def losses(self, w: Tensor, smoother: Smoother) -> Tensor:
         """Losses [b]."""
         return self._moved_losses(_Tangents.apply(w - self.center.detach(), self), smoother)[0]
+
+    def bounds(self, w: Tensor, smoother: Smoother) -> Tensor:
+        """Upper bounds of the losses [b]."""
+        losses, hinges = self._moved_losses(self.tangents(w - self.center.detach()), smoother)
+        return hinges if isinstance(smoother, Max) and hinges is not None else losses
 
     def oracle(self, w: Tensor, smoother: Smoother, importances: Tensor | None = None) -> BatchOutput:
         """One oracle call on each example."""

@@ -105,6 +105,7 @@ class ModuleProblem(Problem):
         self.parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
         self.dim = require_count("number of trainable parameters", sum(p.numel() for p in self.parameters.values()))
         self._partial: bool | None = None
+        self._is_relaxed = False  # whether the last structure was a relaxation, whose losses are not their bounds
         _check_module(module)
 
     def start(self) -> Tensor:
@@ -122,11 +123,18 @@ class ModuleProblem(Problem):
         x, y = self.batch(indices)
         return self.structured_losses(self.structure(w, x), y, smoother)
 
+    def batch_bounds(self, w: Tensor, indices: Tensor, smoother: Smoother) -> Tensor:
+        """Upper bounds of them: [b]."""
+        x, y = self.batch(indices)
+        losses, hinges = self.losses_and_hinges(self.structure(w, x), y, smoother)
+        return hinges if isinstance(smoother, Max) and hinges is not None else losses
+
     def structure(self, w: Tensor, x: Any) -> Structure:
         """The structure of a batch of inputs under weights ``w``; differentiable."""
         buffers = {name: buffer.clone() for name, buffer in self.module.named_buffers()}
         structure: Structure = functional_call(self.module, self._unflatten(w) | buffers, (x,))
         require_structure(structure, f"the forward of {type(self.module).__name__}")
+        self._is_relaxed = structure.is_fractional
         return structure
 
     def linearized_batch(self, center: Tensor, x: Any, y: Labels) -> LinearizedBatch:
@@ -180,6 +188,12 @@ class ModuleProblem(Problem):
         if with_statistics:
             return LinearizedProblem(self, w).full_pass(w, smoother, with_loss=with_loss)
         return super().full_pass(w, smoother, with_loss=with_loss, with_statistics=False)
+
+    def own_loss(self, w: Tensor, smoother: Smoother, smoothed: float, wanted: bool) -> float | None:
+        """As in :meth:`Problem.own_loss`; for a relaxation by a pass of its own, whose losses are bounds."""
+        if wanted and self._is_relaxed:
+            return self.loss(w)
+        return super().own_loss(w, smoother, smoothed, wanted)
 
     def gradient_change(self, w: Tensor, snapshot: FullPass, indices: Tensor) -> Tensor:
         """As in :meth:`Problem.gradient_change`; one oracle call per example if the snapshot keeps statistics."""

@@ -140,6 +140,14 @@ class Structure(Distribution):
         values, y = self.topk(1)
         return values[:, 0], y[:, 0]
 
+    def max_with_bound(self) -> tuple[Tensor, Tensor]:
+        """The value of the max oracle, and a number that no point of the space exceeds, without gradient: [B] each.
+
+        They are equal, but for a relaxation that was not solved to the end.
+        """
+        value, _ = self.max()
+        return value, value.detach()
+
     def logsumexp(self) -> Tensor:
         """Exp oracle: log Σ exp score(y), [B]; its gradient is the marginals."""
         raise self._no_oracle("logsumexp")

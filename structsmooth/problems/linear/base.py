@@ -274,8 +274,17 @@ class BlockBatch(AffineBatch):
         singles = (BlockBatch(self.problem, index) for index in self.indices.split(1))
         return torch.stack([_Loss.apply(w, single, smoother) for single in singles])
 
+    def bounds(self, w: Tensor, smoother: Smoother) -> Tensor:
+        """Upper bounds of the losses [b]."""
+        sums = []
+        for index in self.indices.split(1):
+            answer = BlockBatch(self.problem, index).oracle(w.detach(), smoother)
+            sums.append(answer.loss if answer.hinge is None else answer.hinge)
+        return torch.stack(sums)
+
     def oracle(self, w: Tensor, smoother: Smoother, importances: Tensor | None = None) -> BatchOutput:
         """One oracle call on each block."""
+        slack: list[Tensor] = []
         losses: list[Tensor] = []
         expected: list[Tensor] = []
         constants: list[Tensor] = []
@@ -286,13 +295,16 @@ class BlockBatch(AffineBatch):
             response = problem.oracle(augmented, block, smoother)
             labels, costs = problem.label_parts(block), problem.costs(block)
             cost = pairing(costs, response.statistics)
+            if response.bound is not None:
+                slack.append(factor * (response.bound - response.value))
             losses.append(factor * (response.value - pairing(augmented, labels) + pairing(costs, labels)))
             expected.append(factor * cost)
             constants.append(factor * (response.value - pairing(augmented, response.statistics) + cost))
             statistics += (factor * change for change in minus(response.statistics, labels))
         sums = (torch.stack(terms).sum() for terms in (losses, constants, expected))
         loss, constant, cost = sums
-        return BatchOutput(loss, statistics, constant, False, cost=cost)
+        hinge = loss + torch.stack(slack).sum() if slack else None
+        return BatchOutput(loss, statistics, constant, False, hinge, cost)
 
     def adjoint(self, statistics: Sequence[Tensor]) -> Tensor:
         """Σ B_iᵀ m_i: [dim]."""

@@ -9,7 +9,7 @@ from structsmooth.losses import StructuralHinge
 from structsmooth.problems.affine import AffineBatch, BatchOutput, Parts, by_example, pairing
 from structsmooth.problems.base import times
 from structsmooth.problems.linear.constants import Constants
-from structsmooth.smoothing import Smoother
+from structsmooth.smoothing import Max, Smoother
 from structsmooth.structures.base import PartCosts, Structure
 
 
@@ -47,6 +47,11 @@ class StructureBatch(AffineBatch):
         """Losses [b]."""
         losses: Tensor = StructuralHinge(smoother, self.cost, "none")(self.structure(w), self.y)
         return losses
+
+    def bounds(self, w: Tensor, smoother: Smoother) -> Tensor:
+        """Upper bounds of the losses [b]."""
+        losses, hinges = StructuralHinge(smoother, self.cost, "none").with_hinge(self.structure(w), self.y)
+        return hinges if isinstance(smoother, Max) and hinges is not None else losses
 
     def oracle(self, w: Tensor, smoother: Smoother, importances: Tensor | None = None) -> BatchOutput:
         """One oracle call on each example."""

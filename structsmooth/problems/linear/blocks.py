@@ -65,11 +65,14 @@ class OracleOutput:
         statistics: m, the gradient of the value in the potentials, in their shapes.
         atom: what to hold the answer by: the integers of an output, [m_i]; for a vertex that is no output, its
             statistics themselves, flat; ``None`` where no active set or cache can hold it, as for smoothed answers.
+        bound: what no value exceeds, []; ``None`` if that is the value itself, as it is unless a relaxation was not
+            solved to the end.
     """
 
     value: Tensor
     statistics: Parts
     atom: Tensor | None = None
+    bound: Tensor | None = None
 
 
 def respond(structure: Structure, smoother: Smoother) -> OracleOutput:
@@ -77,10 +80,16 @@ def respond(structure: Structure, smoother: Smoother) -> OracleOutput:
 
     The atom of a fractional structure is its statistics.
     """
+    bound, y = None, None
     with torch.enable_grad():
         structure = structure.replace(*(p.detach().requires_grad_() for p in structure.potentials))
-        value, y = structure.max() if isinstance(smoother, Max) else (smoother(structure), None)
+        if not isinstance(smoother, Max):
+            value = smoother(structure)
+        elif structure.is_fractional:
+            value, bound = structure.max_with_bound()
+        else:
+            value, y = structure.max()
         statistics = torch.autograd.grad(value.sum(), structure.potentials, materialize_grads=True)
-    if y is not None:
-        y = flat(statistics) if structure.is_fractional else y.flatten()
-    return OracleOutput(value.detach()[0], statistics, y)
+    if bound is not None:
+        return OracleOutput(value.detach()[0], statistics, flat(statistics), bound[0])
+    return OracleOutput(value.detach()[0], statistics, None if y is None else y.flatten())

@@ -31,8 +31,10 @@ def solve(problem: Messages) -> tuple[Marginals, Tensor]:
     return Marginals(node, edge), deltas
 
 
-def vertex(unary: Any, pairwise: Any, edges: Any) -> tuple[Any, Any]:
-    """An optimal vertex of the local polytope of one graph: its nodes [N, S] and edges [E, S, S].
+def vertex(unary: Any, pairwise: Any, edges: Any) -> tuple[Any, Any, float]:
+    """An optimal vertex of the local polytope of one graph: its nodes [N, S] and edges [E, S, S]; and a bound of all.
+
+    The bound is that of the messages, so that it holds whatever tolerances the program was solved to.
 
     Potentials of −inf are forbidden.
 
@@ -40,8 +42,11 @@ def vertex(unary: Any, pairwise: Any, edges: Any) -> tuple[Any, Any]:
         ImportError: scipy is not installed.
     """
     scores = unary.ravel(), pairwise.ravel()
-    nodes, pairs, _ = _solve_one(unary, pairwise, edges, np.concatenate(scores) > -np.inf)
-    return nodes, pairs
+    nodes, pairs, messages = _solve_one(unary, pairwise, edges, np.concatenate(scores) > -np.inf)
+    node = unary.copy()
+    np.add.at(node, edges, messages)
+    edge = pairwise - messages[:, 0, :, None] - messages[:, 1, None, :]
+    return nodes, pairs, float(node.max(1).sum() + edge.max((1, 2)).sum())
 
 
 def _solve_one(unary: Any, pairwise: Any, pairs: Any, free: Any) -> tuple[Any, Any, Any]:

@@ -16,7 +16,8 @@ class LocalPolytope(FactorGraph):
     So losses, smoothers, problems and solvers train on the relaxation of graphs whose exact oracles are too slow:
 
     * ``max`` has the value and, as its gradient, the distributions of :meth:`FactorGraph.relaxed`. The labels that come
-      with them are rounded, and may score less.
+      with them are rounded, and may score less. Message passing stops below the optimum, and the bound of
+      ``max_with_bound`` is above it: objectives of problems are sums of the bounds, and so are never too low.
     * ``logsumexp`` is the least smoothed dual, min over messages of Σ_i log Σ exp θ̂_i + Σ_e log Σ exp θ̂_e, an upper
       bound on the log-partition function. ``marginals`` are its gradient, a point of the local polytope. With
       ``Entropy(mu)`` it is a smooth hinge for deep models on any graph. It can be differentiated once.
@@ -59,10 +60,13 @@ class LocalPolytope(FactorGraph):
 
     def max(self) -> tuple[Tensor, Tensor]:
         """The optimum of the relaxation [B], whose gradient is its distributions, and rounded labels [B, N]."""
-        value, labels, _, _ = relaxed_operators.largest(
-            *self._expanded, self._factors, self.method, float(self.tolerance), int(self.max_sweeps)
-        )
+        value, _, labels, _, _ = self._largest()
         return value, labels[:, : self.unary.shape[1]]
+
+    def max_with_bound(self) -> tuple[Tensor, Tensor]:
+        """The value of the point that :meth:`max` found, and the bound of its messages: the ``dual`` of ``relaxed``."""
+        value, bound, _, _, _ = self._largest()
+        return value, bound.detach()
 
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
         """As :meth:`max`, for k = 1.
@@ -92,6 +96,10 @@ class LocalPolytope(FactorGraph):
     def inverse_cdf(self, uniform: Tensor) -> Tensor:
         """Not known."""
         raise self._no_oracle("sample")
+
+    def _largest(self) -> tuple[Tensor, ...]:
+        settings = (self.method, float(self.tolerance), int(self.max_sweeps))
+        return cast(tuple[Tensor, ...], relaxed_operators.largest(*self._expanded, self._factors, *settings))
 
     @property
     def _factors(self) -> list[Tensor]:

@@ -22,9 +22,9 @@ _ROUND = 10
 _AGREEMENT = 1e-9
 
 
-def _like_max(unary: Tensor, pairwise: Tensor, *others: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    labels = unary.new_empty(unary.shape[:2], dtype=torch.int64)
-    return unary.new_empty(len(unary)), labels, unary.new_empty(unary.shape), unary.new_empty(pairwise.shape)
+def _like_max(unary: Tensor, pairwise: Tensor, *others: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    value, bound, labels = *(unary.new_empty(len(unary)) for _ in range(2)), unary.new_empty(unary.shape[:2]).long()
+    return value, bound, labels, unary.new_empty(unary.shape), unary.new_empty(pairwise.shape)
 
 
 def _save_distributions(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -54,8 +54,8 @@ def largest(
     method: str,
     tolerance: float,
     max_sweeps: int,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The optimum [B] of the relaxation, rounded labels [B, N], and distributions of nodes and of edges.
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """The value [B] of a point of the relaxation, and a bound [B] of all; labels [B, N]; distributions of the point.
 
     ``factors`` are the tensors of :class:`Automata` and the scores of final states, or nothing.
     """
@@ -65,16 +65,17 @@ def largest(
         # There is no need of messages, nor of better labels: a cut of each example is enough.
         node, edge = optimum(*own)
         value = (own[0] * node).sum((1, 2)) + (own[1] * edge).sum((1, 2, 3))
-        labels = (node[..., 1] > node[..., 0]).long()
+        bound, labels = value, (node[..., 1] > node[..., 0]).long()
     else:
         search = LocalSearch(Automata(*factors[:-1]), factors[-1].double()) if factors else None
         found = relax(*own, cast(RelaxationMethod, method), tolerance, max_sweeps, search)
         value, labels, node, edge = found.value, found.labels, found.unary, found.pairwise
-    return value.to(unary), labels, node.to(unary), edge.to(unary)
+        bound = torch.maximum(found.dual, value)
+    return value.to(unary), bound.to(unary, copy=True), labels, node.to(unary), edge.to(unary)
 
 
 def _like_logsumexp(unary: Tensor, pairwise: Tensor, *others: Any) -> tuple[Tensor, Tensor, Tensor]:
-    value, _, node, edge = _like_max(unary, pairwise)
+    value, _, _, node, edge = _like_max(unary, pairwise)
     return value, node, edge
 
 

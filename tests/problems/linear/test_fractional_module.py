@@ -6,23 +6,31 @@ from typing import Any
 
 import pytest
 import torch
-from factor_graphs import relaxed_optimum
+from factor_graphs import relaxed_objective, relaxed_optimum
 from torch import Tensor, nn
 from torch.testing import assert_close
 
 from structsmooth import (
     BCFW,
+    SGD,
+    CuttingPlane,
     FactorGraph,
     FactorGraphProblem,
     FactorGraphs,
+    FrankWolfe,
     LinearModuleProblem,
     LinearProblem,
     LocalPolytope,
+    Max,
+    ModuleProblem,
+    Problem,
     ProximalBCFW,
     ScoreModule,
     certify,
 )
 from structsmooth.problems.affine import flat
+from structsmooth.problems.linear.base import BlockBatch
+from structsmooth.solvers import Solver
 
 LAM, EXAMPLES, NODES, FEATURES = 0.5, 5, 4, 3
 EDGES = torch.tensor([[0, 1], [2, 1], [2, 3], [0, 3], [0, 2]])
@@ -31,15 +39,16 @@ EDGES = torch.tensor([[0, 1], [2, 1], [2, 3], [0, 3], [0, 2]])
 class Loops(ScoreModule):
     """A graph with loops: x [B, N, F]; the scores of pairs are shared by all edges."""
 
-    def __init__(self, states: int, method: Any, expanded: bool) -> None:
+    def __init__(self, states: int, method: Any, expanded: bool, max_sweeps: int = 500) -> None:
         super().__init__()
         self.labels = nn.Parameter(torch.zeros(states, FEATURES, dtype=torch.float64))
         self.pairs = nn.Parameter(torch.zeros(states, states, dtype=torch.float64))
-        self.method, self.expanded = method, expanded
+        self.method, self.expanded, self.max_sweeps = method, expanded, max_sweeps
 
     def forward(self, x: Tensor) -> LocalPolytope:
         pairs = self.pairs.expand(len(EDGES), -1, -1) if self.expanded else self.pairs
-        return LocalPolytope(FactorGraph(x @ self.labels.T, EDGES, pairs), method=self.method)
+        graph = FactorGraph(x @ self.labels.T, EDGES, pairs)
+        return LocalPolytope(graph, method=self.method, max_sweeps=self.max_sweeps)
 
 
 def data(states: int) -> tuple[Tensor, Tensor]:
@@ -48,8 +57,8 @@ def data(states: int) -> tuple[Tensor, Tensor]:
     return x, torch.randint(states, (EXAMPLES, NODES), generator=generator)
 
 
-def module_problem(states: int, method: Any = "auto", expanded: bool = False) -> LinearModuleProblem:
-    return LinearModuleProblem(Loops(states, method, expanded), list(zip(*data(states), strict=True)))
+def module_problem(states: int, method: Any = "auto", expanded: bool = False, **settings: Any) -> LinearModuleProblem:
+    return LinearModuleProblem(Loops(states, method, expanded, **settings), list(zip(*data(states), strict=True)))
 
 
 def test_atoms_are_scored_together() -> None:
@@ -63,7 +72,7 @@ def test_atoms_are_scored_together() -> None:
     assert scores[0] > scores[1]
 
 
-def graph_problem(states: int) -> FactorGraphProblem:
+def graph_problem(states: int, inference: Any = "relaxed") -> FactorGraphProblem:
     x, y = data(states)
     graphs = FactorGraphs(
         features=x.flatten(0, 1),
@@ -72,7 +81,7 @@ def graph_problem(states: int) -> FactorGraphProblem:
         edges=EDGES.repeat(EXAMPLES, 1),
         edge_offsets=len(EDGES) * torch.arange(EXAMPLES + 1),
     )
-    return FactorGraphProblem(graphs, states, pairwise="table", bias=False, inference="relaxed")
+    return FactorGraphProblem(graphs, states, pairwise="table", bias=False, inference=inference)
 
 
 @pytest.mark.parametrize("expanded", [False, True])
@@ -138,3 +147,66 @@ def test_a_run_resumes_with_its_atoms() -> None:
     assert state.outputs.dtype == torch.float64
     rest = solver.solve(module_problem(2), lam=LAM, passes=6, resume=(state, type(whole.history)(whole.history[:4])))
     assert torch.equal(rest.weights, whole.weights)
+
+
+def away(problem: Problem, seed: int) -> Tensor:
+    """Weights under which neighbours in triangles would like to differ."""
+    w = 0.2 * torch.randn(problem.dim, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    w[-9:] -= 3 * torch.eye(3, dtype=torch.float64).flatten()
+    return w
+
+
+@pytest.mark.parametrize("sweeps", [10, 30, 500])
+def test_objectives_are_bounds_however_few_sweeps_messages_make(sweeps: int) -> None:
+    """Above the linear programs, and below them where the value of the point was taken; in every kind of problem."""
+    linear, slack = module_problem(3, "messages", max_sweeps=sweeps), 0.0
+    module = ModuleProblem(linear.module, linear.dataset, linear.cost, chunk_size=2)
+    by_blocks = CountedBlocks(linear.module, linear.dataset, linear.cost)
+    for seed in range(6):
+        w = away(linear, seed)
+        exact, indices = relaxed_objective(graph_problem(3), w, 0.0), torch.arange(EXAMPLES)
+        losses = [problem.loss(w) for problem in (linear, module, by_blocks)]
+        losses += [
+            problem.full_pass(w, Max(), with_loss=True, with_statistics=kept).loss
+            for problem in (linear, module, by_blocks)
+            for kept in (False, True)
+        ]
+        losses.append(module.linearize(w).loss(w))
+        for loss in losses:
+            assert loss == pytest.approx(losses[0], abs=1e-5)  # examples of a batch stop together
+            assert loss >= exact - 1e-12
+        below = float(linear.batch_losses(w, indices, Max()).mean())
+        assert below <= exact + 1e-9
+        slack = max(slack, losses[0] - below)
+    assert sweeps == 500 or slack > 1e-3  # else nothing is tested
+
+
+@pytest.mark.parametrize("inference", ["relaxed", "lp"])
+def test_objectives_of_factor_graph_problems_are_bounds(inference: str) -> None:
+    problem = graph_problem(3, inference)
+    for seed in range(6):
+        w = away(problem, seed)
+        exact = relaxed_objective(problem, w, 0.0)
+        assert -1e-12 <= problem.loss(w) - exact <= 1e-5
+        assert problem.full_pass(w, Max(), with_loss=True).loss == pytest.approx(problem.loss(w), abs=1e-12)
+
+
+class CountedBlocks(LinearModuleProblem):
+    """Batches block by block."""
+
+    def affine_batch(self, indices: Tensor) -> BlockBatch:
+        return BlockBatch(self, indices)
+
+
+@pytest.mark.parametrize("solver", [BCFW(), FrankWolfe(), CuttingPlane(), ProximalBCFW(), SGD()], ids=str)
+def test_gaps_are_never_negative(solver: Solver[Any]) -> None:
+    """With point and bound far apart: the objective is above the optimum, and the dual below."""
+    least = relaxed_optimum(graph_problem(3), 0.1)
+    history = (
+        replace(solver, gap_tolerance=0).solve(module_problem(3, "messages", max_sweeps=10), lam=0.1, passes=15).history
+    )
+    for row in history:
+        assert row.dual is not None
+        assert row.dual - 1e-9 <= least <= row.objective + 1e-9
+        assert row.gap is not None
+        assert row.gap >= 0

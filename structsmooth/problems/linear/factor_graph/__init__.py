@@ -122,8 +122,8 @@ class FactorGraphProblem(LinearProblem):
         (unary, pairwise), edges = potentials, self.graphs.edges[self.graphs.edges_of(block)]
         if self.inference != "exact":
             respond = respond_relaxed if self.inference == "relaxed" else respond_by_program
-            value, statistics = respond(unary, edges, pairwise)
-            return OracleOutput(value, statistics, torch.cat([part.flatten() for part in statistics]))
+            value, bound, statistics = respond(unary, edges, pairwise)
+            return OracleOutput(value, statistics, torch.cat([part.flatten() for part in statistics]), bound)
         value, labels = respond_exactly(unary, edges, pairwise)
         return OracleOutput(value, self.parts(labels, block), labels)
 
@@ -215,8 +215,8 @@ def respond_exactly(unary: Tensor, edges: Tensor, pairwise: Tensor) -> tuple[Ten
     return unary.new_tensor(value), labels
 
 
-def respond_relaxed(unary: Tensor, edges: Tensor, pairwise: Tensor) -> tuple[Tensor, Parts]:
-    """The largest score [] over the local polytope, and the statistics [N, S], [E, S, S] that attain it."""
+def respond_relaxed(unary: Tensor, edges: Tensor, pairwise: Tensor) -> tuple[Tensor, Tensor, Parts]:
+    """The score [] of a point of the local polytope, a bound [] of all, and its statistics [N, S], [E, S, S]."""
     if unary.shape[1] == 2:
         # As in `respond_exactly`: the cut takes far less time than the graph and the bounds on it.
         from structsmooth.structures.graph_cut import compiled
@@ -224,12 +224,14 @@ def respond_relaxed(unary: Tensor, edges: Tensor, pairwise: Tensor) -> tuple[Ten
         node, edge = torch.zeros_like(unary), torch.zeros_like(pairwise)
         arrays = (t.detach().contiguous().numpy() for t in (unary, pairwise, edges))
         compiled.half_integral(*arrays, node.numpy(), edge.numpy())
-        return (unary * node).sum() + (pairwise * edge).sum(), (node, edge)
+        value = (unary * node).sum() + (pairwise * edge).sum()
+        return value, value, (node, edge)
     relaxation = _graph(unary, edges, pairwise).relaxed()
-    return relaxation.value[0], (relaxation.unary[0], relaxation.pairwise[0])
+    value = relaxation.value[0]
+    return value, torch.maximum(relaxation.dual[0], value), (relaxation.unary[0], relaxation.pairwise[0])
 
 
-def respond_by_program(unary: Tensor, edges: Tensor, pairwise: Tensor) -> tuple[Tensor, Parts]:
+def respond_by_program(unary: Tensor, edges: Tensor, pairwise: Tensor) -> tuple[Tensor, Tensor, Parts]:
     """As :func:`respond_relaxed`, by HiGHS.
 
     Raises:
@@ -238,8 +240,9 @@ def respond_by_program(unary: Tensor, edges: Tensor, pairwise: Tensor) -> tuple[
     from structsmooth.structures.factor_graph import linear_program  # scipy is optional
 
     found = linear_program.vertex(unary.detach().numpy(), pairwise.detach().numpy(), edges.numpy())
-    nodes, pairs = map(torch.from_numpy, found)
-    return (unary * nodes).sum() + (pairwise * pairs).sum(), (nodes.to(unary), pairs.to(pairwise))
+    nodes, pairs = map(torch.from_numpy, found[:2])
+    value = (unary * nodes).sum() + (pairwise * pairs).sum()
+    return value, value.clamp_min(found[2]), (nodes.to(unary), pairs.to(pairwise))
 
 
 def _graph(unary: Tensor, edges: Tensor, pairwise: Tensor) -> FactorGraph:
