@@ -52,8 +52,8 @@ class Finding:
 def doctor(options: Namespace) -> int:
     """Check the installation: versions, devices, threads, caches, data and a self-test.
 
-    The self-test takes about five seconds, and half a minute more on the first use, when loops are compiled. The exit
-    code is 1 if something is wrong; then the output says what to do.
+    The self-test takes about five seconds, and a quarter of a minute more on the first use, when loops are compiled.
+    The exit code is 1 if something is wrong; then the output says what to do.
     """
     findings = {}
     for section, check in _CHECKS.items():

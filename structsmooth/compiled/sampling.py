@@ -17,7 +17,8 @@ def sum_tree(weights):
     while leaves < weights.shape[0]:
         leaves *= 2
     tree = np.zeros(2 * leaves)
-    tree[leaves : leaves + weights.shape[0]] = weights
+    for i in range(weights.shape[0]):
+        tree[leaves + i] = weights[i]
     for j in range(leaves - 1, 0, -1):
         tree[j] = tree[2 * j] + tree[2 * j + 1]
     return tree

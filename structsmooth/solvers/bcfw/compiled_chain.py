@@ -160,7 +160,8 @@ def frank_wolfe_epoch(
         hit = _held_scores(transition, unary, held, alpha, stamps, scores)
         if caching and hit != NO_ATOM and example_weight * (scores[hit] - mean) >= max(factor * gaps[i], least_gap):
             gain = scores[hit] - mean
-            y[:length] = held[hit]
+            for t in range(length):
+                y[t] = held[hit, t]
         else:
             gain, calls = best_output(transition, length, work) - mean, calls + 1
             gaps[i] = max(gain, 0.0) * example_weight

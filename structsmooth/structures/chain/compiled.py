@@ -116,7 +116,8 @@ def top_k(unary, transition, length, k, score, back, values, labels):
             insert(values, labels[:, length - 1], value, s * k + j, last)
     for j in range(k):
         if values[j] == -np.inf:
-            labels[j, :length] = 0
+            for t in range(length):
+                labels[j, t] = 0
             continue
         entry = labels[j, length - 1]
         for t in range(length - 1, -1, -1):
@@ -162,7 +163,8 @@ def log_partition(unary, transition, exponential, shift, length, alpha, scaled, 
     """
     states = unary.shape[1]
     largest = _exponentials(unary[0], scaled[0])
-    alpha[0, :] = unary[0]
+    for s in range(unary.shape[1]):
+        alpha[0, s] = unary[0, s]
     known = 0  # the last position whose row of alpha is filled
     for t in range(1, length):
         e = edge_index(transition, t)
@@ -367,7 +369,7 @@ def batch_top_k(unary, transition, lengths, k, values, labels, begin, end):
             best[0] = viterbi(own_unary, own_edges, lengths[b], prefix, labels[b, 0])
         else:
             top_k(own_unary, own_edges, lengths[b], k, score, back, best, labels[b])
-        values[b] = best
+        _copy(best, values[b])
 
 
 @entry_point

@@ -8,6 +8,7 @@ workspaces are those of :mod:`structsmooth.problems.linear.chain.compiled_primal
 import numpy as np
 
 from structsmooth.compiled.jit import compiled, entry_point, inlined
+from structsmooth.compiled.rows import copy_rows
 from structsmooth.problems.linear.chain.compiled_features import entries, entry, most_entries
 from structsmooth.problems.linear.chain.compiled_packed import read, rows_of
 from structsmooth.problems.linear.chain.compiled_primal import (
@@ -182,7 +183,7 @@ def dual_weights(data, packed, factor, out):
     own, node, edge = room(work, states), work.node, work.edge[0]
     for i in range(example_weights.shape[0]):
         first, length = read_block(i, offsets, packed, own)
-        node[:length] = own[:length]
-        edge[:] = own[length : length + states]
+        copy_rows(own, node, length)
+        copy_rows(own[length:], edge, states)
         subtract_labels(first, length, data[2], node, edge)
         add_parts(first, length, data, node, edge, factor * example_weights[i], out)

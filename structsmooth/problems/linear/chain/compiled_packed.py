@@ -9,6 +9,7 @@ import numpy as np
 
 from structsmooth.compiled.atomic import take
 from structsmooth.compiled.jit import compiled, entry_point, inlined
+from structsmooth.compiled.rows import fill_rows
 
 EMPTY = -1
 
@@ -73,7 +74,7 @@ def read(kinds, columns, values, start, rows):
 def _label_rows(labels, rows):
     """Parts of the labels of one example."""
     length = labels.shape[0]
-    rows[:] = 0.0
+    fill_rows(rows, rows.shape[0], 0.0)
     for t in range(length):
         rows[t, labels[t]] = 1.0
         if t > 0:

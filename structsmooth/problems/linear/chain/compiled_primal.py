@@ -13,6 +13,7 @@ import numpy as np
 
 from structsmooth.compiled.atomic import add_atomically
 from structsmooth.compiled.jit import compiled, entry_point, inlined
+from structsmooth.compiled.rows import copy_rows, divide_rows, fill_rows
 from structsmooth.problems.linear.chain.compiled_features import entries, entry
 from structsmooth.structures.chain.compiled import exponentiate, log_partition, marginals, top_k, viterbi
 
@@ -136,10 +137,10 @@ def smoothed_max(transition, length, smoothing, work):
     """
     mu, k = smoothing
     node, edge, values, labels, simplex = work.node, work.edge, work.values, work.labels, work.simplex
-    edge[:] = 0.0
+    fill_rows(edge[0], edge.shape[1], 0.0)
     if k == 0:
         return _exp_oracle(transition, length, mu, work)
-    node[:length] = 0.0
+    fill_rows(node, length, 0.0)
     edges = transition.reshape((1, *transition.shape))
     if k == 1:
         values[0] = viterbi(work.unary, edges, length, work.alpha, labels[0])
@@ -163,8 +164,9 @@ def _exp_oracle(transition, length, mu, work):
     """Algorithm 3: sum-product on the potentials divided by mu."""
     edges = transition.reshape((1, *transition.shape))
     best = viterbi(work.unary, edges, length, work.alpha, work.labels[0])
-    edges = edges / mu
-    work.unary[:length] /= mu
+    edges = np.empty_like(edges)
+    divide_rows(transition, transition.shape[0], mu, edges[0])
+    divide_rows(work.unary, length, mu, work.unary)
     return mu * sum_product(work.unary, edges, length, work), best
 
 
@@ -267,8 +269,8 @@ def full_pass(data, weights, smoothing, node, edge, gradient):
             if costs[first + t] > -np.inf:
                 cost += example_weight * costs[first + t] * (1.0 - own[t, labels[first + t]])
         if edge.shape[0] > 0:
-            node[first : first + length] = own[:length]
-            edge[i] = own_edge
+            copy_rows(own, node[first:], length)
+            copy_rows(own_edge, edge[i], states)
         if gradient.shape[0] > 0:
             subtract_labels(first, length, labels, own, own_edge)
             add_parts(first, length, data, own, own_edge, example_weight, gradient)
