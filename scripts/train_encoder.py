@@ -5,9 +5,10 @@ are treebanks, and the outputs are dependency trees, measured by attachment scor
 tags, and the outputs are entities, measured by F1. A word has the features of its first piece. Encoder, data, optimizer
 (AdamW, step sizes falling linearly to zero), seeds and the order of sentences are the same for all methods:
 
-    tags:   "softmax" scores every tag by itself; "crf" and "hinge" are a chain.
-    trees:  "softmax" scores the head of every word by itself, and the best spanning tree is taken; "crf" and "hinge"
-            are spanning trees; "projective-crf" and "projective-hinge" are trees whose arcs do not cross.
+    tags:   "softmax" scores every tag by itself; "crf", "softmax-margin" and "hinge" are a chain.
+    trees:  "softmax" scores the head of every word by itself, and the best spanning tree is taken; "crf",
+            "softmax-margin" and "hinge" are spanning trees; "projective-crf" and "projective-hinge" are trees whose
+            arcs do not cross.
 
 The table has mean and standard deviation over seeds on the test file, and CPU seconds of training per run.
 """
@@ -39,7 +40,11 @@ from structsmooth.tasks.parsing.data import projectivized, read_trees
 from structsmooth.text.schemes import entities, entity_tags
 from structsmooth.text.scores import entity_scores
 
-_LOSSES = {"crf": StructuralHinge.crf(), "hinge": StructuralHinge(L2(1.0, 5))}
+_LOSSES = {
+    "crf": StructuralHinge.crf(),
+    "softmax-margin": StructuralHinge.softmax_margin(),
+    "hinge": StructuralHinge(L2(1.0, 5)),
+}
 # Sentences that are tagged or parsed at a time.
 _TEST_BATCH = 32
 
@@ -114,7 +119,7 @@ class Tags(Job):
     test: list[Any]
     tags: list[str]
 
-    methods = ("softmax", "crf", "hinge")
+    methods = ("softmax", "crf", "softmax-margin", "hinge")
 
     @classmethod
     def read(cls, train: str, test: str, count: int | None) -> Tags:
@@ -157,7 +162,7 @@ class Trees(Job):
     test: list[Any]
     relations: list[str]
 
-    methods = ("softmax", "crf", "hinge", "projective-crf", "projective-hinge")
+    methods = ("softmax", "crf", "softmax-margin", "hinge", "projective-crf", "projective-hinge")
 
     @classmethod
     def read(cls, train: str, test: str, count: int | None) -> Trees:

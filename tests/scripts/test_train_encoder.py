@@ -80,4 +80,4 @@ def test_refuses_what_it_does_not_know(encoder: str, tmp_path: Path, capsys: pyt
     path = treebanks.write(tmp_path, labelled=True)
     with pytest.raises(SystemExit):
         load("train_encoder").main(["--encoder", encoder, "--train", path, "--test", path, "--methods", "best"])
-    assert "--methods must be of softmax, crf, hinge, projective-crf" in capsys.readouterr().err
+    assert "--methods must be of softmax, crf, softmax-margin, hinge, projective-crf" in capsys.readouterr().err
