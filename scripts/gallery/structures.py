@@ -1,4 +1,7 @@
-"""A picture of each structure: an example with its best output, and marginals where it has them."""
+"""A picture of each structure: an example with its best output, and marginals where it has them.
+
+The gallery shows the code between the marks as well.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +29,7 @@ from structsmooth.plots.panels import COLOURS
 
 _BEST, _SECOND = COLOURS[1], COLOURS[5]
 _HEIGHT, _DPI = 3.2, 110
+_LABEL: dict[str, Any] = {"fontsize": 8, "bbox": {"color": "white", "pad": 0.5}}
 
 
 def draw_all(folder: Path) -> None:
@@ -34,6 +38,7 @@ def draw_all(folder: Path) -> None:
         draw().savefig(folder / f"{name}.png", dpi=_DPI)
 
 
+# --8<-- [start:chain]
 def chain() -> Figure:
     """Marginals of labels, with the best sequence."""
     states, length = 5, 16
@@ -50,6 +55,10 @@ def chain() -> Figure:
     return figure
 
 
+# --8<-- [end:chain]
+
+
+# --8<-- [start:tree]
 def tree() -> Figure:
     """Probabilities of the labels of the nodes of a tree, with the best labels."""
     parents = torch.tensor([[-1, 0, 0, 1, 1, 2, 2, 2]])
@@ -62,7 +71,7 @@ def tree() -> Figure:
         for node, parent in enumerate(parents[0].tolist()):
             if parent >= 0:
                 panel.plot(*places[[node, parent]].T, color="0.7", zorder=0)
-        _bare(panel, xlim=(-0.4, 6.8), ylim=(0.5, 3.5))
+        panel.set(xlim=(-0.4, 6.8), ylim=(0.5, 3.5))
     left.scatter(*places.T, s=420, c=[COLOURS[label] for label in best])
     for label, place in zip(best, places, strict=True):
         left.text(*place, str(label), color="white", ha="center", va="center")
@@ -72,6 +81,10 @@ def tree() -> Figure:
     return figure
 
 
+# --8<-- [end:tree]
+
+
+# --8<-- [start:deformable_tree]
 def deformable_tree() -> Figure:
     """Scores of places of one joint, and the best places of all."""
     names, parents = ("head", "chest", "left hand", "right hand", "feet"), torch.tensor([-1, 0, 1, 1, 1])
@@ -83,23 +96,21 @@ def deformable_tree() -> Figure:
     found = structure.coordinates(structure.max()[1])[0].numpy()
     figure, (left, right) = _panels("scores of the left hand alone", "all joints, held by springs")
     left.imshow(scores[0, 2].numpy(), cmap="Greys")
-    left.plot(*np.array(divmod(int(scores[0, 2].argmax()), 40))[::-1], "X", color=COLOURS[4], label="best alone")
+    left.plot(*divmod(int(scores[0, 2].T.argmax()), 40), "X", color=COLOURS[4], label="best alone")
     left.plot(*found[2], "o", color=_BEST, label="best pose")
     left.legend(loc="upper right", fontsize=8)
     right.imshow(scores[0].amax(0).numpy(), cmap="Greys")
-    for node, parent in enumerate(parents.tolist()):
+    for name, place, parent in zip(names, found, parents.tolist(), strict=True):
         if parent >= 0:
-            right.plot(*found[[node, parent]].T, color=_BEST, linewidth=2)
-    right.plot(*found.T, "o", color=_BEST)
-    for name, place in zip(names, found, strict=True):
-        right.annotate(
-            name, place, (6, -12), textcoords="offset points", fontsize=8, bbox={"color": "white", "pad": 0.5}
-        )
-    for panel in (left, right):
-        _bare(panel)
+            right.plot(*np.stack([place, found[parent]]).T, "o-", color=_BEST, linewidth=2)
+        right.annotate(name, place, (6, -12), textcoords="offset points", **_LABEL)
     return figure
 
 
+# --8<-- [end:deformable_tree]
+
+
+# --8<-- [start:candidates]
 def candidates() -> Figure:
     """Boxes by their probabilities."""
     rng = np.random.default_rng(1)
@@ -112,13 +123,16 @@ def candidates() -> Figure:
     figure, (left, right) = _panels("proposed boxes", "by their probability, the best one in orange")
     for panel in (left, right):
         panel.imshow(image, cmap="gray", vmin=0, vmax=1)
-        _bare(panel)
     for number, (box, p) in enumerate(zip(corners, (marginals / marginals.max()).tolist(), strict=True)):
         left.add_patch(_box(box, COLOURS[5], 0.8))
         right.add_patch(_box(box, _BEST if number == best else COLOURS[5], 1.0 if number == best else p))
     return figure
 
 
+# --8<-- [end:candidates]
+
+
+# --8<-- [start:binary_graph]
 def binary_graph() -> Figure:
     """Object and background of a noisy picture, by a graph cut."""
     size = 48
@@ -134,11 +148,13 @@ def binary_graph() -> Figure:
     left.imshow(noisy, cmap="gray")
     middle.imshow(structure.max()[1].reshape(size, size).numpy(), cmap="gray")
     right.imshow(margins.numpy(), cmap="PuOr", vmin=-6, vmax=6)
-    for panel in (left, middle, right):
-        _bare(panel)
     return figure
 
 
+# --8<-- [end:binary_graph]
+
+
+# --8<-- [start:factor_graph]
 def factor_graph() -> Figure:
     """Three labels of regions of a noisy picture."""
     height, width = 6, 14
@@ -150,18 +166,18 @@ def factor_graph() -> Figure:
     edges = _grid(height, width)
     structure = FactorGraph(unary, edges, 0.7 * torch.eye(3).double())
     probabilities = structure.marginals()[0][0].amax(-1).reshape(height, width)
-    figure, (left, middle, right) = _panels(
-        "best label of each node alone", "best labels together", "largest marginals"
-    )
+    figure, (left, middle, right) = _panels("best labels alone", "best labels together", "largest marginals")
     colours = ListedColormap(COLOURS[:3])
     left.imshow(unary[0].argmax(-1).reshape(height, width).numpy(), cmap=colours)
     middle.imshow(structure.max()[1].reshape(height, width).numpy(), cmap=colours)
     figure.colorbar(right.imshow(probabilities.numpy(), cmap="Blues", vmin=0, vmax=1), ax=right, shrink=0.6)
-    for panel in (left, middle, right):
-        _bare(panel)
     return figure
 
 
+# --8<-- [end:factor_graph]
+
+
+# --8<-- [start:matching]
 def matching() -> Figure:
     """Points of two kinds, matched by their distances."""
     rng = np.random.default_rng(5)
@@ -169,26 +185,24 @@ def matching() -> Figure:
     second = first[rng.permutation(12)] + rng.normal(0, 0.13, (12, 2))
     weights = torch.from_numpy(-((first[:, None] - second) ** 2).sum(-1))[None]
     values, y = Matching(weights).topk(2)
-    nearest = weights[0].argmax(1).tolist()
-    margin = float(values[0, 0] - values[0, 1])
+    behind = float(values[0, 0] - values[0, 1])
     figure, (left, right) = _panels(
-        "nearest point of each", f"best matching; the second best, dashed, is {margin:.3f} behind"
+        "nearest point of each", f"best matching; the second, dashed, is {behind:.3f} behind"
     )
-    pairs = (
-        (left, nearest, "-", "0.5"),
-        (right, y[0, 1].tolist(), "--", _SECOND),
-        (right, y[0, 0].tolist(), "-", _BEST),
-    )
+    pairs = ((left, weights[0].argmax(1), "-", "0.5"), (right, y[0, 1], "--", _SECOND), (right, y[0, 0], "-", _BEST))
     for panel, partners, style, colour in pairs:
-        for a, b in zip(first, second[partners], strict=True):
-            panel.plot(*np.stack([a, b]).T, style, color=colour, linewidth=1.5)
+        panel.plot(*np.stack([first, second[partners]]).transpose(2, 0, 1), style, color=colour, linewidth=1.5)
     for panel in (left, right):
         panel.plot(*first.T, "o", color=COLOURS[0])
         panel.plot(*second.T, "s", color=COLOURS[2])
-        _bare(panel, aspect="equal")
+        panel.set(aspect="equal")
     return figure
 
 
+# --8<-- [end:matching]
+
+
+# --8<-- [start:subwindows]
 def subwindows() -> Figure:
     """The best boxes of a map of scores."""
     size = (60, 100)
@@ -197,9 +211,11 @@ def subwindows() -> Figure:
     figure, (left, right) = _panels("scores of points", "the box with the largest sum of scores")
     for panel in (left, right):
         panel.imshow(scores[0].numpy(), cmap="PuOr", vmin=-2, vmax=2)
-        _bare(panel)
     right.add_patch(_box(boxes[0] - 0.5, COLOURS[6], 1.0))
     return figure
+
+
+# --8<-- [end:subwindows]
 
 
 STRUCTURES: dict[str, Callable[[], Figure]] = {
@@ -210,17 +226,13 @@ STRUCTURES: dict[str, Callable[[], Figure]] = {
 
 
 def _panels(*titles: str) -> tuple[Figure, Any]:
-    """A figure with a panel for each title."""
+    """A figure with a panel for each title, without ticks."""
     figure = Figure(figsize=(9, _HEIGHT), layout="constrained")
     panels = figure.subplots(1, len(titles))
     for panel, title in zip(panels, titles, strict=True):
         panel.set_title(title, fontsize=10)
+        panel.set(xticks=[], yticks=[])
     return figure, panels
-
-
-def _bare(panel: Any, **settings: Any) -> None:
-    """A panel without ticks."""
-    panel.set(xticks=[], yticks=[], **settings)
 
 
 def _box(edges: NDArray[np.float64], colour: str, opacity: float) -> Rectangle:
