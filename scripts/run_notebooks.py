@@ -6,6 +6,7 @@ import sys
 from argparse import ArgumentParser
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import nbformat
 from nbclient import NotebookClient
@@ -13,12 +14,12 @@ from nbclient import NotebookClient
 FOLDER = Path(__file__).parents[1] / "docs" / "notebooks"
 
 
-def executed(path: Path) -> nbformat.NotebookNode:
+def executed(path: Path) -> Any:
     """The notebook with fresh outputs; the first cell that fails is an error.
 
     Times of execution are not stored, so that a notebook that prints the same stays the same.
     """
-    notebook = nbformat.read(path, as_version=4)
+    notebook = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
     NotebookClient(notebook, timeout=600, record_timing=False).execute()
     return notebook
 
@@ -32,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         path = FOLDER / f"{name}.ipynb"
         if not path.exists():
             parser.error(f"there is no notebook {path}")
-        nbformat.write(executed(path), path)
+        nbformat.write(executed(path), path)  # type: ignore[no-untyped-call]
         print(path)
     return 0
 
