@@ -204,17 +204,23 @@ def test_what_cannot_be_exported_says_so(name: str, error: str) -> None:
         torch.export.export(Program(own), own.potentials)
 
 
-def test_transforms_of_spanning_trees() -> None:
-    """The exp oracle knows them, the max oracle says that it does not."""
-    own = ROWS["SpanningTree"]()
-
-    def log_z(*potentials: Tensor) -> Tensor:
-        return own.build(*potentials).logsumexp().sum()
-
-    argnums = tuple(range(len(own.potentials)))
-    assert_close(torch.func.grad(log_z, argnums)(*own.potentials), vjp(log_z, own.potentials)[1])
-    with pytest.raises(NotImplementedError, match="The max oracle of SpanningTree does not work under transforms"):
+def test_searches_in_python_know_no_transforms() -> None:
+    own = ROWS["SearchSpace"]()
+    with pytest.raises(NotImplementedError, match=r"Bits does not work under .* structures are batched already"):
         torch.func.grad(own.value)(*own.potentials)
+
+
+def test_samples_can_be_mapped() -> None:
+    """Over scores, where each slice has draws of its own."""
+    own = ROWS["LinearChain compiled"]()
+    certain = tuple(torch.stack([scores * 100, scores * -100]) for scores in own.potentials)
+
+    def drawn(*potentials: Tensor) -> Tensor:
+        return own.build(*potentials).sample(2)
+
+    found = torch.func.vmap(drawn, randomness="different")(*certain)
+    expected = [own.build(*scores).max()[1] for scores in zip(*certain, strict=True)]
+    assert torch.equal(found, torch.stack(expected).unsqueeze(2).expand_as(found))
 
 
 if __name__ == "__main__":  # prints the table

@@ -15,18 +15,14 @@ from torch.testing import assert_close
 
 from structsmooth import (
     L2,
-    BinaryGraph,
     Candidates,
-    DeformableTree,
     Entropy,
     LinearChain,
-    Matching,
     Max,
     SlackRescaledHinge,
     Smoother,
     StructuralHinge,
     Structure,
-    Subwindows,
     Tree,
     WeightedHamming,
 )
@@ -47,19 +43,11 @@ B, T, S = 4, 6, 3
 LENGTHS = torch.tensor([6, 1, 4, 5])
 PARENTS = torch.tensor([-1, 0, 0, 1, 1, -1]).expand(B, T)
 
-# Structures of potentials that require a gradient, and labels; those of the first kind know transforms of torch.func.
+# Structures of potentials that require a gradient, and labels.
 BATCHED: dict[str, Callable[[Tensor], Structure]] = {
     "chain": lambda unary: LinearChain(unary, unary[0, :S].detach().cos(), LENGTHS[: len(unary)]),
     "tree": lambda unary: Tree(unary, unary.detach().unsqueeze(-1).cos() * unary.unsqueeze(-2), PARENTS[: len(unary)]),
     "candidates": lambda unary: Candidates(unary[:, 0]),
-}
-REFUSING: dict[str, Callable[[Tensor], Structure]] = {
-    "BinaryGraph": lambda unary: BinaryGraph(
-        unary[..., :2], torch.tensor([[0, 1]]), torch.eye(2).expand(len(unary), 1, 2, 2)
-    ),
-    "Matching": lambda unary: Matching(unary.transpose(1, 2)),
-    "DeformableTree": lambda unary: DeformableTree(unary.unsqueeze(2), torch.zeros(T, 4), PARENTS[0]),
-    "Subwindows": lambda unary: Subwindows(unary),
 }
 
 
@@ -232,22 +220,6 @@ def test_vmap_over_batches(build: Callable[[Tensor], Structure], loss: Structura
     gradients, values = torch.func.vmap(torch.func.grad_and_value(total))(batches, y)
     assert_close(values, torch.stack([value for _, value in expected]))
     assert_close(gradients, torch.stack([gradient for gradient, _ in expected]))
-
-
-@pytest.mark.parametrize("name", REFUSING)
-@pytest.mark.parametrize("transform", ["vmap", "grad"])
-def test_structures_that_cannot_be_transformed_say_so(transform: str, name: str) -> None:
-    batches = normal(2, B, T, S)
-    value = REFUSING[name](batches[0]).max()[0]
-    assert value.shape == (B,)
-    inputs = batches if transform == "vmap" else batches[0]
-    with pytest.raises(NotImplementedError, match=rf"{name} does not work under .* structures are batched already"):
-        getattr(torch.func, transform)(lambda unary: REFUSING[name](unary).max()[0].sum())(inputs)
-
-
-def test_a_compiled_backend_asked_for_cannot_be_transformed() -> None:
-    with pytest.raises(ValueError, match=r'knows no transforms of torch.func, .* use backend="torch"'):
-        torch.func.grad(lambda u: LinearChain(u, u[0, :S], backend="compiled").logsumexp().sum())(normal(B, T, S))
 
 
 @pytest.mark.parametrize("smoother", [Entropy(1.0), L2(5.0, 4)], ids=["entropy", "l2"])

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from structsmooth.compiled.gpu import HAS_TRITON, runs_kernels
 from structsmooth.settings import Interval, check_number
+from structsmooth.structures.transforms import in_transform
 
 Backend = Literal["auto", "compiled", "triton", "torch"]
 MU = Interval(above=True, remedy="; for no smoothing use Max()")
@@ -132,14 +133,7 @@ def _below_infinity(scores: Tensor) -> bool:
 
 def can_read_values() -> bool:
     """Whether Python may read values: neither under ``torch.compile`` nor under transforms of ``torch.func``."""
-    return not torch.compiler.is_compiling() and not _in_transform()
-
-
-def _in_transform() -> bool:
-    """Under transforms of ``torch.func``, as torch.autograd.Function checks it, or a level of forward-mode AD."""
-    if torch.compiler.is_compiling():
-        return False
-    return torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0
+    return not torch.compiler.is_compiling() and not in_transform()
 
 
 _TRANSFORMS = "transforms of torch.func, such as vmap and grad, and forward-mode derivatives"
@@ -147,7 +141,7 @@ _TRANSFORMS = "transforms of torch.func, such as vmap and grad, and forward-mode
 
 def refuse_transforms(structure: str) -> None:
     """Raise ``NotImplementedError`` under ``torch.func.grad``, ``vmap`` and the like, and in forward mode."""
-    if _in_transform():
+    if in_transform():
         raise NotImplementedError(
             f"{structure} does not work under {_TRANSFORMS}: structures are batched already, so stack potentials along "
             "their first dimension, and differentiate with torch.autograd"
@@ -164,22 +158,18 @@ def check_backend(backend: Any, device: torch.device, kernels: bool = False) -> 
         raise ValueError('backend="triton" needs Triton, which comes with torch on Linux: use backend="torch"')
     if backend == "triton" and not runs_kernels(device):
         raise ValueError(f"the Triton backend runs on GPUs only, got tensors on {device}")
-    if backend == "triton" and _in_transform():
-        raise ValueError(f'the Triton backend knows no {_TRANSFORMS}: use backend="torch"')
     if backend == "compiled" and device.type != "cpu":
         raise ValueError(f"the compiled backend runs on the CPU only, got tensors on {device}")
-    if backend == "compiled" and _in_transform():
-        raise ValueError(f'the compiled backend knows no {_TRANSFORMS}: use backend="torch"')
 
 
 def is_compiled(backend: Backend, device: torch.device) -> bool:
-    """Whether to use the compiled oracles, which are faster on the CPU but know no transforms of ``torch.func``."""
-    return backend == "compiled" or (backend == "auto" and device.type == "cpu" and not _in_transform())
+    """Whether to use the compiled oracles, which are faster on the CPU, unless transforms would call them in a loop."""
+    return backend == "compiled" or (backend == "auto" and device.type == "cpu" and not in_transform())
 
 
 def is_fused(backend: Backend, device: torch.device) -> bool:
-    """Whether to use kernels that Triton compiles for GPUs, which know no transforms of ``torch.func`` either."""
-    automatic = backend == "auto" and device.type == "cuda" and HAS_TRITON and not _in_transform()
+    """Whether to use kernels that Triton compiles for GPUs, likewise."""
+    automatic = backend == "auto" and device.type == "cuda" and HAS_TRITON and not in_transform()
     return backend == "triton" or automatic
 
 

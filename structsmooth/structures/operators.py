@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, library
 
+from structsmooth.structures.transforms import with_transforms
+
 
 def _save_inputs(ctx: Any, inputs: tuple[Tensor, ...], output: Any) -> None:
     ctx.save_for_backward(*inputs)
@@ -41,7 +43,7 @@ def operator(
         library.register_fake(qualified, like)
         if backward is not None:
             library.register_autograd(qualified, backward, setup_context=save)
-        return getattr(torch.ops.structsmooth, name).default
+        return with_transforms(getattr(torch.ops.structsmooth, name).default, backward, save)
 
     return register
 

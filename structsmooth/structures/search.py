@@ -76,7 +76,6 @@ class SearchSpace(Structure, Generic[Subset]):
     """
 
     def __init__(self, *, validate_args: bool | None = None, max_sets: int = 1_000_000) -> None:
-        refuse_transforms(type(self).__name__)
         super().__init__(validate_args)
         self.max_sets = require_count("max_sets", max_sets)
 
@@ -127,6 +126,7 @@ class SearchSpace(Structure, Generic[Subset]):
 
         Values are -inf, and outputs 0, where fewer than k outputs have a finite score.
         """
+        refuse_transforms(type(self).__name__)
         k = check_k(k)
         if is_exporting():
             raise NotImplementedError(

@@ -4,7 +4,6 @@ import torch
 from torch import Tensor
 
 from structsmooth.structures.base import check_k
-from structsmooth.structures.checks import refuse_transforms
 from structsmooth.structures.dependencies import Dependencies
 from structsmooth.structures.programs.structure import Derived
 from structsmooth.structures.semirings import inverse_cdf, logsumexp, outside_inference_mode
@@ -124,7 +123,6 @@ class SpanningTree(Dependencies, Derived):
 
     def _arguments(self) -> tuple[Tensor, Tensor, int, int, bool]:
         """Those of the operators."""
-        refuse_transforms("The max oracle of SpanningTree")
         return self.program_scores(), self.lengths, self.arcs.shape[1], self._labels_per_arc, self.single_root
 
     def _is_allowed(self, heads: Tensor) -> tuple[Tensor, str]:

@@ -9,6 +9,7 @@ from structsmooth.structures import checks
 from structsmooth.structures.base import Structure, check_k, widened_pair
 from structsmooth.structures.best_max_marginal_first import sorted_downwards
 from structsmooth.structures.deformable_tree import operators
+from structsmooth.structures.transforms import in_transform
 from structsmooth.structures.tree import check_parents
 
 
@@ -94,7 +95,7 @@ class DeformableTree(Structure):
                 raise ValueError("anchors must be finite")
 
     def check_shapes(self) -> None:
-        """Raise unless scores are [B, N, H, W], weights [N, 4] or [B, N, 4], outside transforms of ``torch.func``."""
+        """Raise unless scores are [B, N, H, W], weights [N, 4] or [B, N, 4]."""
         unary, deformation = self.unary, self.deformation
         checks.require_scores("unary", unary)
         checks.require_scores("deformation", deformation)
@@ -107,7 +108,6 @@ class DeformableTree(Structure):
                 f"got {tuple(deformation.shape)}"
             )
         checks.require_device("deformation", deformation, "unary", unary)
-        checks.refuse_transforms("DeformableTree")
 
     def check_values(self, name: str) -> None:
         """Raise ``ValueError`` for NaN and +inf and, but at roots, for weights that are -inf or negative at squares."""
@@ -151,7 +151,7 @@ class DeformableTree(Structure):
         """
         unary, deformation = self._accumulated()
         values, y = operators.top_k(unary, deformation, self.anchors, self.parents, check_k(k))
-        if torch.is_grad_enabled() and (unary.requires_grad or deformation.requires_grad):
+        if in_transform() or (torch.is_grad_enabled() and (unary.requires_grad or deformation.requires_grad)):
             # The same values as without gradients, to the last digit, with the gradients of scores.
             scores = self._scores(unary, deformation, y)
             values = values.detach() + torch.where(values > -torch.inf, scores - scores.detach(), 0.0)

@@ -111,13 +111,12 @@ class FactorGraph(Structure):
                 self.check_values("factors")
 
     def check_shapes(self) -> None:
-        """Raise unless potentials have their shapes, outside transforms of ``torch.func``."""
+        """Raise unless potentials have their shapes."""
         checks.require_scores("pairwise", self.pairwise)
         forms.check_form(self.pairwise, len(self.unary), self.edges.shape[-2], self.unary.shape[-1])
         checks.require_device("pairwise", self.pairwise, "unary", self.unary)
         if "factors" in self.potential_names:
             self._automata.check_scores(self.potentials[2], self.unary)
-        checks.refuse_transforms("FactorGraph")
 
     def check_values(self, name: str) -> None:
         """Raise ``ValueError`` for NaN or +inf among the scores of nodes, edges or factors that examples have."""

@@ -68,7 +68,7 @@ class BinaryGraph(Structure):
             _check_edges(self.edges, unary.shape[1])
 
     def check_shapes(self) -> None:
-        """Raise unless scores are [B, N, 2] and [B, E, 2, 2], outside transforms of ``torch.func``."""
+        """Raise unless scores are [B, N, 2] and [B, E, 2, 2]."""
         unary, pairwise = self.unary, self.pairwise
         checks.require_scores("unary", unary)
         checks.require_scores("pairwise", pairwise)
@@ -77,7 +77,6 @@ class BinaryGraph(Structure):
         checks.require_shape("pairwise", pairwise, "[B, E, 2, 2]", (unary.shape[0], len(self.edges), 2, 2))
         checks.require_device("pairwise", pairwise, "unary", unary)
         checks.require_device("edges", self.edges, "unary", unary)
-        checks.refuse_transforms("BinaryGraph")
 
     def check_values(self, name: str) -> None:
         """Raise ``ValueError`` for NaN or +inf, scores out of range, or pairwise scores that are not supermodular."""

@@ -97,7 +97,7 @@ class Matching(Structure):
             operators.check_sizes(self.sizes, *weights.shape[1:], rows_fit=unmatched_rows is None)
 
     def check_shapes(self) -> None:
-        """Raise unless scores have their shapes, outside transforms of ``torch.func``."""
+        """Raise unless scores have their shapes."""
         weights, names = self.weights, self.potential_names
         checks.require_scores("weights", weights)
         all_matched = "unmatched_rows" not in names
@@ -113,7 +113,6 @@ class Matching(Structure):
                 checks.require_scores(name, scores)
                 checks.require_shape(name, scores, dimensions, (len(weights), size))
                 checks.require_device(name, scores, "weights", weights)
-        checks.refuse_transforms("Matching")
 
     def check_values(self, name: str) -> None:
         """Raise ``ValueError`` for NaN or +inf within the sizes."""

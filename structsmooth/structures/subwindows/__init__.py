@@ -70,11 +70,10 @@ class Subwindows(SearchSpace[Boxes]):
         super().__init__(validate_args=validate_args, max_sets=max_sets)
 
     def check_shapes(self) -> None:
-        """Raise unless scores are [B, H, W], outside transforms of ``torch.func``."""
+        """Raise unless scores are [B, H, W]."""
         checks.require_scores("scores", self.scores)
         if self.scores.dim() != 3 or 0 in self.scores.shape[1:]:
             raise ValueError(f"scores must have shape [B, H, W] with H, W >= 1, got {tuple(self.scores.shape)}")
-        checks.refuse_transforms("Subwindows")
 
     def check_values(self, name: str) -> None:
         """Raise ``ValueError`` for NaN or +inf."""

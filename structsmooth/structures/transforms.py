@@ -1,0 +1,104 @@
+"""Operators of this library under transforms of ``torch.func`` and in forward mode.
+
+These know no operators that are registered with their gradients, but functions with a rule for every transform.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+
+def in_transform() -> bool:
+    """Under transforms of ``torch.func``, as torch.autograd.Function checks it, or a level of forward-mode AD."""
+    if torch.compiler.is_compiling():
+        return False
+    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
+
+
+def with_transforms(
+    operator: Callable[..., Any],
+    backward: Callable[..., tuple[Tensor | None, ...]] | None,
+    save: Callable[[Any, tuple[Any, ...], Any], None],
+) -> Callable[..., Any]:
+    """An operator that knows its derivatives as one that transforms know, too.
+
+    Args:
+        operator: a registered operator.
+        backward: its gradients, as they were registered, in terms of such operators and of torch.
+        save: what they need.
+    """
+
+    class Transformed(torch.autograd.Function):
+        """The operator with a rule for every transform."""
+
+        @staticmethod
+        def forward(*arguments: Any) -> Any:
+            return operator(*arguments)
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+            outputs = output if isinstance(output, tuple) else (output,)
+            ctx.differentiable = [backward is not None and own.is_floating_point() for own in outputs]
+            ctx.mark_non_differentiable(
+                *(own for own, smooth in zip(outputs, ctx.differentiable, strict=True) if not smooth)
+            )
+            ctx.arguments = inputs
+            if backward is not None:
+                save(ctx, inputs, output)
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: Any) -> Any:
+            return (None,) * len(ctx.arguments) if backward is None else backward(ctx, *gradients)
+
+        @staticmethod
+        def vmap(info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> tuple[Any, Any]:
+            """One call for each slice: structures are batched already."""
+            rows = [call(*_at(i, arguments, in_dims)) for i in range(info.batch_size)]
+            if isinstance(rows[0], Tensor):
+                return torch.stack(rows), 0
+            return tuple(map(torch.stack, zip(*rows, strict=True))), (0,) * len(rows[0])
+
+        @staticmethod
+        def jvp(ctx: Any, *tangents: Any) -> Any:
+            """What the gradient, which is linear in the weights of outputs, gives if it is differentiated by them."""
+            moved = [i for i, tangent in enumerate(tangents) if isinstance(tangent, Tensor)]
+            arguments = [_primal(own) for own in ctx.arguments]
+
+            def answers(*scores: Tensor) -> tuple[Tensor, ...]:
+                for i, own in zip(moved, scores, strict=True):
+                    arguments[i] = own
+                outputs = call(*arguments)
+                whole = outputs if isinstance(outputs, tuple) else (outputs,)
+                return tuple(own for own, smooth in zip(whole, ctx.differentiable, strict=True) if smooth)
+
+            if not moved or not any(ctx.differentiable):
+                return None if len(ctx.differentiable) == 1 else (None,) * len(ctx.differentiable)
+            outputs: tuple[Tensor, ...]
+            outputs, pull, *_ = torch.func.vjp(answers, *(arguments[i] for i in moved))
+            slopes = torch.func.vjp(lambda *weights: pull(weights), *map(torch.zeros_like, outputs))[1]
+            found = iter(slopes(tuple(tangents[i] for i in moved)))
+            results = [next(found) if smooth else None for smooth in ctx.differentiable]
+            return results[0] if len(results) == 1 else tuple(results)
+
+    def call(*arguments: Any) -> Any:
+        return Transformed.apply(*arguments) if in_transform() else operator(*arguments)
+
+    return call
+
+
+def _primal(argument: Any) -> Any:
+    """An argument without its tangents."""
+    if isinstance(argument, (list, tuple)):
+        return [_primal(own) for own in argument]
+    return forward_ad.unpack_dual(argument).primal if isinstance(argument, Tensor) else argument
+
+
+def _at(i: int, arguments: Any, dims: Any) -> list[Any]:
+    """Slice i of the arguments that have one."""
+    return [
+        own if dim is None else own.select(dim, i) if isinstance(own, Tensor) else _at(i, own, dim)
+        for own, dim in zip(arguments, dims, strict=True)
+    ]
