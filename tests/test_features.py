@@ -139,8 +139,8 @@ FEATURES: dict[str, Callable[[Row], None]] = {
     "compile": compiles,
     "export": exports,
     "func.grad": has_functional_gradients,
-    "func.jvp": has_directional_derivatives,
     "func.vmap": maps,
+    "func.jvp": has_directional_derivatives,
     "func.hessian": has_hessians,
     "double backward": differentiates_twice,
 }

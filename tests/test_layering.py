@@ -26,7 +26,7 @@ LAYERS = [
         "structsmooth.structures." + name
         for name in (
             *("active_set", "base", "batch", "checks", "containers", "distribution", "noise", "operators", "semirings"),
-            "sparse_marginals",
+            *("sparse_marginals", "transforms"),
         )
     },
     {"structsmooth.structures"},
