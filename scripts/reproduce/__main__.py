@@ -16,7 +16,7 @@ EXPERIMENTS = {experiment.name: experiment for experiments in PAPERS.values() fo
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run some experiments, and print what is seen."""
-    listed = "\n".join(f"  {name:<13}{experiment.figure}" for name, experiment in EXPERIMENTS.items())
+    listed = "\n".join(f"  {name:<19}{experiment.figure}" for name, experiment in EXPERIMENTS.items())
     description = f"{__doc__}\n\nexperiments:\n{listed}"
     parser = ArgumentParser(
         "python -m scripts.reproduce", None, description, formatter_class=RawDescriptionHelpFormatter

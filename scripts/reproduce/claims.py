@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 from scripts.reproduce.claim import Claim, Reading
+from scripts.reproduce.objectives import hard_objective
 from structsmooth.cli.comparison import best_settings
 from structsmooth.history import History, Row, best_bound
 
@@ -153,8 +154,7 @@ class EndsBelow(Claim[Runs]):
         held, texts = [], []
         for lam, of_lam in runs.items():
             own, other = (
-                median(history[-1].metrics["hard_objective"] for history in of_lam[label])
-                for label in (self.better, self.worse)
+                median(hard_objective(history[-1]) for history in of_lam[label]) for label in (self.better, self.worse)
             )
             held.append(own < other)
             texts.append(f"{own:.4g} against {other:.4g} at λ = {lam}")
@@ -321,7 +321,7 @@ def _measured(of_lam: Mapping[str, Sequence[History]], value: str) -> Callable[[
         found = {
             "gap": row.gap,
             "suboptimality": row.objective - bound,
-            "hard objective": row.metrics.get("hard_objective", row.objective),
+            "hard objective": hard_objective(row),
         }[value]
         return math.inf if found is None or math.isnan(found) else found
 

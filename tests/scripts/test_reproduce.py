@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,11 @@ from small_problems import random_problem
 from scripts.reproduce import __main__ as command
 from scripts.reproduce.claims import Alike, Chosen, EndsBelow, Faster, Metric, MoreAlike, ScoresAsWell
 from scripts.reproduce.experiment import Command, Comparisons, Study
+from scripts.reproduce.few_weights import FewWeights, numbers_of
 from scripts.reproduce.heuristic_path import true_gaps
 from scripts.reproduce.nonuniformity import unevenness
 from scripts.reproduce.number_claims import Cheaper, GrowsSlowly, LargeAlong, Smaller, Within
+from scripts.reproduce.objectives import draw_objectives, optimum
 from scripts.reproduce.page import write_page
 from scripts.reproduce.rates import FallsLike, Steeper
 from structsmooth import BCFW, Hamming, RegularizationPath
@@ -201,6 +204,67 @@ def test_claims_are_about_solvers_of_the_command(experiment, quick):
         } | {label for name in ("labels", "others", "grid") for label in getattr(claim, name, ())}
         assert named
         assert named <= set(labels)
+
+
+WHOLES = [experiment for experiment in EXPERIMENTS if isinstance(experiment, Comparisons)]
+
+
+@pytest.mark.parametrize("experiment", WHOLES, ids=lambda experiment: experiment.name)
+def test_claims_are_about_solvers_of_all_parts(experiment):
+    labels = {
+        label + suffix
+        for suffix, part in experiment.parts.items()
+        for label in part.command.partition(" --solvers ")[2].split()
+    }
+    for claim in experiment.claims:
+        assert {
+            getattr(claim, name) for name in ("better", "worse", "label", "rival") if hasattr(claim, name)
+        } <= labels
+
+
+def test_comparisons_are_read_together(tmp_path, blank_pictures):
+    """Labels of the second part have its suffix; pictures and the time are of both."""
+    first = small_experiment(tmp_path, "first")
+    second = replace(first, name="second", command=first.command.replace("--lams 1", "--lams 1 --words-only"))
+    claims = [Faster("", "bcfw", "bcfw, by words", margin=1e6)]
+    whole = Comparisons("whole", "Figure 3", "Twice.", "", {"": first, ", by words": second}, "dev f1", claims=claims)
+    summary = whole.run(str(tmp_path), tmp_path / "out", quick=True)
+    assert summary["claims"][0]["verdict"] == "holds"
+    assert summary["command"].count("structsmooth compare ner") == 2
+    assert [path.name for path in (tmp_path / "out").glob("*.png")] == ["lam-1.png"]
+
+
+def test_objectives_without_penalties(tmp_path):
+    """g* is the least of all, and a picture is drawn of runs with and without penalties."""
+    soft = {"hard_objective": 3.0, "soft_objective": 2.0, "soft_dual": 1.5, "f1": 0.5}
+    runs = {"soft": [run(0.5, 0.4, metrics=soft)] * 2, "hard": [run(2.5, 1.5)]}
+    assert optimum(runs) == 2.5
+    draw_objectives(runs, tmp_path / "objectives.png", "f1", "Objectives")
+    assert (tmp_path / "objectives.png").stat().st_size > 0
+
+
+def test_few_weights():
+    """22 weights of 21 classes; the best output is that of the weighted scores."""
+    module = FewWeights(3)
+    assert sum(parameter.numel() for parameter in module.parameters()) == 4
+    log_p = torch.tensor([[[0.5, 0.3, 0.2], [0.2, 0.3, 0.5]]], dtype=torch.float64).log()
+    x = log_p, torch.tensor([[0, 1]])
+    for agreement, best in ((0.0, [0, 2]), (9.0, [0, 0])):
+        weights = torch.tensor([1.0, 1.0, 1.0, agreement], dtype=torch.float64)
+        torch.nn.utils.vector_to_parameters(weights, module.parameters())
+        assert module(x).max()[1].tolist() == [best]
+
+
+def test_numbers_of_few_weights():
+    """Seconds to the best objective that all reach, and how far accuracies of soft runs are apart."""
+    histories = {
+        "soft, 1": run(0.5, 0.3, metrics={"accuracy": 0.6}),
+        "soft, 10": run(0.4, 0.2, 0.1, seconds=2.0, metrics={"accuracy": 0.7}),
+        "Frank-Wolfe": run(0.3, metrics={"accuracy": 0.1}),
+    }
+    numbers = numbers_of(histories)
+    assert [numbers[f"seconds, {label}"] for label in histories] == [[2.0], [4.0], [1.0]]
+    assert numbers["differences of accuracy"] == pytest.approx([0.1])
 
 
 def small_experiment(folder, name="small", figure="Figure 0"):
