@@ -212,7 +212,6 @@ def _kept(problem: LinearProblem, state: BCFWState, labels: Tensor) -> BCFWState
     labels, divided by λ, and those of different outputs do not cancel.
     """
     sizes, capacity = torch.tensor(problem.atom_offsets).diff(), state.alphas.shape[1]
-    atoms, alphas, _ = problem.label_sets(capacity)
     own = torch.arange(len(sizes)).repeat_interleave(sizes)
     changed = torch.zeros(len(sizes), dtype=torch.bool)
     changed[own[_labels(problem) != labels]] = True
@@ -220,6 +219,7 @@ def _kept(problem: LinearProblem, state: BCFWState, labels: Tensor) -> BCFWState
     kept = replace(state, statistics=statistics, stamps=state.stamps[:0])
     if not capacity:
         return kept
+    atoms, alphas, _ = problem.label_sets(capacity)
     outputs = torch.where(changed.repeat_interleave(sizes * capacity), atoms, state.outputs)
     return replace(kept, outputs=outputs, alphas=torch.where(changed[:, None], alphas, state.alphas))
 

@@ -159,12 +159,18 @@ def projectivized(heads: Sequence[int]) -> tuple[int, ...]:
 
 
 def _crossing(heads: Sequence[int]) -> "np.typing.NDArray[np.bool_]":
-    """Which words have arcs that cross others."""
+    """Which words have arcs that cross others, or would, whatever unknown heads are: over a word above their head."""
     head, word = np.array(heads), np.arange(1, len(heads) + 1)
     low, high = np.minimum(head, word), np.maximum(head, word)
     low, high = np.where(head < 0, word, low), np.where(head < 0, word, high)
     inside = (low[:, None] < low) & (low < high[:, None]) & (high[:, None] < high)
-    return np.asarray((inside | inside.T).any(1))
+    crossing = np.asarray((inside | inside.T).any(1))
+    for m, head_of_word in enumerate(heads if -1 in heads else (), 1):
+        above = head_of_word
+        while above > 0 and not crossing[m - 1]:
+            above = heads[above - 1]
+            crossing[m - 1] = min(m, head_of_word) < above < max(m, head_of_word)
+    return crossing
 
 
 def _lines(file: BinaryIO, name: str) -> Iterator[str]:

@@ -2,10 +2,10 @@
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, TextIO
+from typing import Annotated, Any, ClassVar, Literal, TextIO
 
 import numpy as np
 import torch
@@ -14,17 +14,21 @@ from torch import Tensor, nn
 
 from structsmooth.markup import Block, Markup, Table
 from structsmooth.messages import tracked
+from structsmooth.problems import DifferenceProblem
 from structsmooth.settings import Interval, PositiveInt
 from structsmooth.tasks.base import FittedTask, LastResultCache, Predictions, Split, Task
 from structsmooth.tasks.images import read_listed, save_png
 from structsmooth.tasks.pose.data import Joints, Person, known_joints, person_size, read_people
-from structsmooth.tasks.pose.features import Cells
+from structsmooth.tasks.pose.features import FEATURES, Cells
+from structsmooth.tasks.pose.network import NETWORK_FEATURES, network_features
 from structsmooth.tasks.pose.picture import drawn_pose, person_markup
 from structsmooth.tasks.pose.problem import PoseProblem
 from structsmooth.tasks.pose.results import found_by_joint, measures, table
 from structsmooth.tasks.pose.score import PoseScore
 from structsmooth.tasks.pose.shown import filter_pictures, spring_table
 from structsmooth.tasks.pose.skeleton import Skeleton
+
+Hidden = Literal["left-out", "partial"]
 
 
 @dataclass(frozen=True)
@@ -34,12 +38,19 @@ class FittedPose(FittedTask):
     task: "Pose"
     skeleton: Skeleton
 
-    def problem(self, examples: Sequence[Person]) -> PoseProblem:
-        """Structural hinge losses of the people whose joints are all known, with springs that hold together."""
-        people = complete(examples, self.skeleton.names)
+    def problem(self, examples: Sequence[Person]) -> PoseProblem | DifferenceProblem:
+        """Structural hinge losses of the people whose joints are all known, with springs that hold together.
+
+        With partial labels, also those of people some of whose joints are known.
+        """
+        names, is_partial = self.skeleton.names, self.task.hidden == "partial"
+        people = [own for own in examples if known_joints(own)] if is_partial else complete(examples, names)
         pairs = zip(people, self._cells(people), strict=True)
         data = [(torch.from_numpy(cells.features), self._labels(person, cells)) for person, cells in pairs]
-        return PoseProblem.of(self._module(), data)
+        known = [torch.tensor([name in person.joints for name in names]) for person in people]
+        if all(bool(own.all()) for own in known):
+            return PoseProblem.of(self._module(), data)
+        return PoseProblem.of_hidden(self._module(), data, known)
 
     def predict(self, weights: Tensor, examples: Sequence[Person], k: int = 1) -> Predictions:
         """The k best poses of each image with their scores: x and y of each joint."""
@@ -89,8 +100,10 @@ class FittedPose(FittedTask):
         """The springs along each limb, and the filters of the joints as pictures."""
         module = self._module()
         nn.utils.vector_to_parameters(weights, module.parameters())
-        filters = filter_pictures(self.skeleton.names, module.filters, self.task.window)
-        return [spring_table(self.skeleton, module.springs), filters]
+        springs = spring_table(self.skeleton, module.springs)
+        if self.task.network is not None:
+            return [springs]
+        return [springs, filter_pictures(self.skeleton.names, module.filters, self.task.window)]
 
     @classmethod
     def from_learned(cls, task: Task, learned: Mapping[str, Any]) -> FittedTask:
@@ -98,7 +111,7 @@ class FittedPose(FittedTask):
         return super().from_learned(task, {"skeleton": Skeleton.from_dict(learned["skeleton"])})
 
     def _module(self) -> PoseScore:
-        return PoseScore(self.skeleton, self.task.window)
+        return PoseScore(self.skeleton, self.task.window, self.task.features)
 
     @cached_property
     def _cells(self) -> LastResultCache[list[Cells]]:
@@ -110,10 +123,11 @@ class FittedPose(FittedTask):
     def _labels(self, person: Person, cells: Cells) -> tuple[Tensor, Tensor]:
         """Positions of the joints, and the costs of others: squares of distances, in sizes of the person, up to 1.
 
+        Hidden joints are in the first cell.
         They are divided by the number of joints (Osokin et al. 2016, appendix I.4, with the minimum that is meant).
         """
         height, width = cells.shape
-        joints = np.array([person.joints[name] for name in self.skeleton.names])
+        joints = np.array([person.joints.get(name, (0.0, 0.0)) for name in self.skeleton.names])
         nearest = (joints / cells.pixels).astype(int).clip(0, [width - 1, height - 1])
         everywhere = np.stack(np.meshgrid(np.arange(width), np.arange(height)), -1)
         distances = (everywhere - nearest[:, None, None]) * cells.pixels / person_size(person.joints, self.task.ends)
@@ -129,6 +143,10 @@ class Pose(Task):
         window: width and height of the filter of a joint in cells, an odd number.
         cell: width and height of a cell in pixels.
         longest: largest size of the longer side of an image in pixels; larger ones are made smaller.
+        hidden: what becomes of people some of whose joints are not known: they are left out, or train by all poses that
+            agree with the known joints (partial), by the solver convex-concave.
+        network: file of weights of SqueezeNet 1.0, trained on ImageNet by Caffe, whose features take the place of
+            histograms of gradients; histograms if not given.
         torso: two joints, separated by a comma, whose distance is the size of a person, which costs and metrics are
             relative to; 0.4 times the longer side of the box of all known joints where one of them is not known.
 
@@ -140,6 +158,8 @@ class Pose(Task):
     window: PositiveInt = 5
     cell: Annotated[int, Interval(2)] = 8
     longest: int = 180
+    hidden: Hidden = "left-out"
+    network: str | None = field(default=None, metadata={"metavar": "FILE"})
     torso: str = "left_shoulder,right_hip"
 
     summary: ClassVar[str] = "joints of people: filters over images, springs along a tree"
@@ -167,6 +187,11 @@ class Pose(Task):
             raise ValueError(f"torso must be two joints, separated by a comma, got {self.torso!r}")
 
     @property
+    def features(self) -> int:
+        """Number of features of a cell."""
+        return FEATURES if self.network is None else NETWORK_FEATURES
+
+    @property
     def ends(self) -> tuple[str, str]:
         """The two joints of the torso."""
         first, second = self.torso.split(",")
@@ -182,7 +207,7 @@ class Pose(Task):
             known_joints(person)
         if split == "train":
             lacking = len(people) - len(complete(people, joint_names(people)))
-            if lacking:
+            if lacking and self.hidden == "left-out":
                 name = path if isinstance(path, str) else "standard input"
                 print(f"{name}: {lacking} of {len(people)} images lack joints, and are not trained on", file=sys.stderr)
         return people
@@ -196,7 +221,8 @@ class Pose(Task):
 
     def cells(self, person: Person) -> Cells:
         """The cells of an image."""
-        return Cells.of(person.image, self.longest, self.cell, self.window // 2)
+        described = None if self.network is None else partial(network_features, weights=self.network)
+        return Cells.of(person.image, self.longest, self.cell, self.window // 2, described)
 
 
 def joint_names(people: Sequence[Person]) -> list[str]:

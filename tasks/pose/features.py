@@ -1,8 +1,9 @@
-"""Histograms of oriented gradients in the cells of an image.
+"""The cells of an image with their features, here histograms of oriented gradients.
 
 Needs OpenCV: ``pip install structsmooth[images]``.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,17 +22,19 @@ class Cells:
     """A grid of cells over an image.
 
     Attributes:
-        features: [H + 2 · border, W + 2 · border, FEATURES], those of the grid and of a border around it.
+        features: [H + 2 · border, W + 2 · border, F], those of the grid and of a border around it.
         shape: H and W.
         pixels: width and height of a cell in pixels of the image.
     """
 
-    features: NDArray[np.float64]
+    features: NDArray[Any]
     shape: tuple[int, int]
     pixels: NDArray[np.float64]
 
     @classmethod
-    def of(cls, image: NDArray[np.uint8], longest: int, side: int, border: int) -> "Cells":
+    def of(
+        cls, image: NDArray[np.uint8], longest: int, side: int, border: int, described: "Described | None" = None
+    ) -> "Cells":
         """Cells of an image, which is made smaller first if it is too large.
 
         Args:
@@ -39,20 +42,26 @@ class Cells:
             longest: largest size of the longer side, in pixels.
             side: of a cell, in pixels of the smaller image, which is stretched to a whole number of cells.
             border: number of cells around the image.
+            described: gives the features [H, W, F] of an image by the side of its cells, of which the last is 0, and 1
+                in the border; :func:`oriented_gradients` if not given.
         """
         height, width = image.shape[:2]
         scale = min(1.0, longest / max(height, width))
         rows, columns = (max(2, round(scale * size / side)) for size in (height, width))
         resized = opencv().resize(image, (columns * side, rows * side), interpolation=opencv().INTER_AREA)
-        features = np.zeros((rows + 2 * border, columns + 2 * border, FEATURES))
+        inside = (described or oriented_gradients)(resized, side)
+        features = np.zeros((rows + 2 * border, columns + 2 * border, inside.shape[2]), inside.dtype)
         features[..., -1] = 1
-        features[border : border + rows, border : border + columns] = oriented_gradients(resized, side)
+        features[border : border + rows, border : border + columns] = inside
         return cls(features, (rows, columns), np.array([width / columns, height / rows]))
 
     def centres(self, positions: NDArray[np.int64]) -> NDArray[np.float64]:
         """Pixels x and y of the centres of cells, which are counted row by row: [..., 2]."""
         rows, columns = np.divmod(positions, self.shape[1])
         return (np.stack([columns, rows], -1) + 0.5) * self.pixels
+
+
+Described = Callable[[NDArray[np.uint8], int], NDArray[Any]]
 
 
 def oriented_gradients(image: NDArray[np.uint8], side: int) -> NDArray[np.float64]:

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from structsmooth.problems import LinearModuleProblem
+from structsmooth.problems import DifferenceProblem, LinearModuleProblem
 from structsmooth.problems.affine import AffineBatch, BatchOutput, Parts
 from structsmooth.problems.linear.base import BlockBatch
-from structsmooth.problems.linear.blocks import OracleOutput, VectorMap
+from structsmooth.problems.linear.blocks import FeatureMap, OracleOutput, VectorMap
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.tasks.pose.score import PoseScore
 
@@ -26,14 +26,32 @@ class PoseProblem(LinearModuleProblem):
 
     module: PoseScore
 
-    def __init__(self, module: PoseScore, dataset: Sequence[tuple[Any, Any]], **settings: Any) -> None:
-        super().__init__(module, dataset, **settings)
-        self.feature_map = _FilterMap(self)
-
     @classmethod
     def of(cls, module: PoseScore, data: Sequence[tuple[Any, Any]]) -> "PoseProblem":
         """The problem with springs that hold together, for images of any sizes."""
         return cls(module, data, cost=None, bounds=module.bounds(), chunk_size=1)
+
+    @classmethod
+    def of_hidden(
+        cls, module: PoseScore, data: Sequence[tuple[Any, Any]], known: Sequence[Tensor]
+    ) -> DifferenceProblem:
+        """The problem in which some joints are hidden: they may be anywhere, and cost nothing.
+
+        Args:
+            module: the score.
+            data: pairs of features and a pair of positions [N], any for hidden joints, and costs [N, H, W].
+            known: which joints of each image are not hidden, bool [N].
+        """
+        whole, agreeing = [], []
+        for (x, (y, costs)), own in zip(data, known, strict=True):
+            whole.append((x, (y, torch.where(own[:, None, None], costs, 0.0))))
+            elsewhere = torch.full_like(costs, -torch.inf).flatten(1).scatter(1, y.unsqueeze(1), 0.0).view_as(costs)
+            agreeing.append((x, (y, torch.where(own[:, None, None], elsewhere, 0.0))))
+        return DifferenceProblem(cls.of(module, whole), cls.of(module, agreeing))
+
+    def own_feature_map(self) -> FeatureMap:
+        """By products with filters."""
+        return _FilterMap(self)
 
     def oracle(self, potentials: Parts, block: int, smoother: Smoother = Max()) -> OracleOutput:  # noqa: B008 - immutable
         """The oracle of an image; the statistics of a pose need no gradient."""

@@ -20,21 +20,22 @@ class PoseScore(ScoreModule):
 
     Displacements are those from the mean, in standard deviations; their features are multiplied by 0.1.
     There is no bias of a joint: every pose has it once, so that it would change no pose. Parameters are ``filters``
-    [N, FEATURES · window²] and ``springs`` [N − 1, 4].
+    [N, F · window²] and ``springs`` [N − 1, 4].
 
     Args:
         skeleton: the joints.
         window: width and height of the filters in cells.
+        features: number F of features of a cell.
     """
 
     scales: Tensor
     parents: Tensor
     anchors: Tensor
 
-    def __init__(self, skeleton: Skeleton, window: int) -> None:
+    def __init__(self, skeleton: Skeleton, window: int, features: int = FEATURES) -> None:
         super().__init__()
-        nodes, self.window = len(skeleton.names), window
-        self.filters = nn.Parameter(torch.zeros(nodes, FEATURES * window**2, dtype=torch.float64))
+        nodes, self.window, self.features = len(skeleton.names), window, features
+        self.filters = nn.Parameter(torch.zeros(nodes, features * window**2, dtype=torch.float64))
         self.springs = nn.Parameter(torch.zeros(nodes - 1, 4, dtype=torch.float64))
         scales = torch.tensor(skeleton.scales, dtype=torch.float64)[1:]
         self.register_buffer("scales", torch.stack([scales, scales.square()], -1).flatten(1))
@@ -42,13 +43,13 @@ class PoseScore(ScoreModule):
         self.register_buffer("anchors", torch.tensor(skeleton.anchors, dtype=torch.float64))
 
     def forward(self, x: Tensor) -> DeformableTree:
-        """The poses in images of one size: features [B, H + window − 1, W + window − 1, FEATURES]."""
+        """The poses in images of one size: features [B, H + window − 1, W + window − 1, F]."""
         unary, deformation = self.potentials(self.filters, self.springs, self.strips(x))
         return DeformableTree(unary, deformation, self.parents, self.anchors, validate_args=False)
 
     def strips(self, x: Tensor) -> Tensor:
-        """The rows of all windows: [B, H + window − 1, W, window · FEATURES]."""
-        return x.unfold(2, self.window, 1).mT.flatten(3)
+        """The rows of all windows: [B, H + window − 1, W, window · F]."""
+        return x.to(self.filters.dtype).unfold(2, self.window, 1).mT.flatten(3)
 
     def potentials(self, filters: Tensor, springs: Tensor, strips: Tensor) -> tuple[Tensor, Tensor]:
         """Scores of positions [B, N, H, W] and weights of displacements [N, 4].
@@ -89,9 +90,9 @@ class PoseScore(ScoreModule):
     @property
     def _sides(self) -> tuple[int, int, int]:
         """Rows and columns of a window, and features of a cell: the order of numbers in strips."""
-        return self.window, self.window, FEATURES
+        return self.window, self.window, self.features
 
     def _rows(self, filters: Tensor) -> Tensor:
-        """The rows of the filters as strips: [window · N, window · FEATURES], the first rows of all filters first."""
-        features, rows, columns = FEATURES, self.window, self.window
+        """The rows of the filters as strips: [window · N, window · F], the first rows of all filters first."""
+        features, rows, columns = self.features, self.window, self.window
         return filters.view(-1, features, rows, columns).permute(2, 0, 3, 1).reshape(-1, columns * features)

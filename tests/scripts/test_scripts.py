@@ -1,5 +1,6 @@
 """Every script runs at a small size and prints its table."""
 
+import gzip
 import json
 import re
 import runpy
@@ -9,7 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import signals
 import torch
+import treebanks
 from script_modules import load
 from small_tasks import write_pairs
 
@@ -565,13 +568,38 @@ def test_benchmark_deep_measures_steps_passes_and_features(capsys, monkeypatch):
     assert [len(row["CPU seconds"].split("+")) for row in table[1:3]] == [1, 2]
 
 
-def test_compare_unknown_tags(data, capsys):
-    script = load("compare_unknown_tags")
-    options = ["--train", data, "--test", data, "--share", "0.7", "--passes", "30", "--losses", "hinge"]
-    assert script.main(options) == 0
+def test_partial_labels_of_entities(data, capsys):
+    script = load("compare_partial_labels")
+    options = ["--train", data, "--test", data, "--share", "0.7", "--passes", "30", "--seeds", "0", "1"]
+    assert script.main(["entities", *options]) == 0
     table = rows(capsys.readouterr().out)
-    ways = ["partial labels", "complete sentences alone", "missing tags as O", "all tags"]
-    assert [row["training data"] for row in table] == ways
-    assert float(table[0]["F1"].rstrip("%")) > float(table[2]["F1"].rstrip("%"))
+    ways = ["partial labels", "complete sentences alone", "missing tags as O"]
+    assert [row["training labels"] for row in table][:7] == [*ways, "all tags", *ways]
+    assert table[7]["setting"] == "mean"
+    assert float(table[0]["score"].rstrip("%")) > float(table[2]["score"].rstrip("%"))
     with pytest.raises(SystemExit):
-        script.main(["--share", "1"])
+        script.main(["entities", "--share", "1"])
+
+
+def test_partial_labels_of_other_data(tmp_path, capsys):
+    script = load("compare_partial_labels")
+    proteins = "".join(
+        f">p|fold={fold}\nKRSA{letters}NNGS\n1111{'H' * 8}{end}\n"
+        for fold in range(5)
+        for letters, end in (("LVILAVFL", "2222"), ("LLILVVFL", "2UUU"))
+    )
+    (tmp_path / "p.fasta.gz").write_bytes(gzip.compress(proteins.encode()))
+    (tmp_path / "bank.conllu").write_text(treebanks.conllu())
+    for data, path, ways in (
+        ("proteins", "p.fasta.gz", ["partial labels", "known stretches alone", "complete proteins alone"]),
+        ("heads", "bank.conllu", ["partial labels", "complete sentences alone", "all heads"]),
+        ("waves", signals.save(tmp_path), ["partial labels", "marked stretches alone", "ends without waves"]),
+    ):
+        options = ["--train", str(tmp_path / path), "--test", str(tmp_path / path), "--passes", "4", "--folds", "1"]
+        assert script.main([data, *options]) == 0
+        table = rows(capsys.readouterr().out)
+        assert [row["training labels"] for row in table][:3] == ways
+        assert all(0 <= float(row["score"].rstrip("%")) <= 100 for row in table if row["score"] != "-")
+    (fold, x, tags), *_ = script.read_proteins(str(tmp_path / "p.fasta.gz"))
+    assert (fold, x.shape[0], tags) == (0, 16, [*"1111", *["H2"] * 8, *"2222"])
+    assert script.known_stretches("abcde", [1, None, None, 2, 2]) == [("a", [1]), ("de", [2, 2])]

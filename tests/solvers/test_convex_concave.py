@@ -164,6 +164,16 @@ def test_dual_points_are_kept_from_problem_to_problem() -> None:
     assert warm.history[-1].passes - warm.history[-2].passes < first.row.passes
 
 
+@pytest.mark.parametrize("steps", ["fw", "away"])
+def test_other_steps(steps: Any) -> None:
+    problem = chains("hinge", 1)
+    settings = {"inner_passes": 10, "gap_tolerance": 1e-3}
+    start = gaussian(problem, 1)
+    solvers = (ConvexConcave(inner=ProximalBCFW(steps=own), **settings) for own in (steps, None))
+    results = [solver.solve(problem, lam=LAM, passes=600, start=start) for solver in solvers]
+    assert results[0].row.objective == pytest.approx(results[1].row.objective, rel=0.05)
+
+
 def test_an_unfinished_convex_problem_is_continued() -> None:
     """With a single pass for each, many iterations find nothing better, and still the run gets to the end."""
     problem = chains("hinge", 1)

@@ -15,7 +15,7 @@ from structsmooth.problems.affine import AffineBatch, Parts, flat, shaped
 from structsmooth.problems.bounds import Bounds, checked_bounds
 from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.problems.linear.batches import StructureBatch, offsets_of
-from structsmooth.problems.linear.blocks import OracleOutput, VectorMap, respond
+from structsmooth.problems.linear.blocks import FeatureMap, OracleOutput, VectorMap, respond
 from structsmooth.problems.linear.completed import Completed, agreeing_labels, completed_collate
 from structsmooth.problems.linear.constants import Constants
 from structsmooth.problems.linear.difference import DifferenceProblem
@@ -123,7 +123,7 @@ class LinearModuleProblem(LinearProblem):
         self.n, self.dim, self.smoother = self.module_problem.n, self.module_problem.dim, smoother
         self.batch_size, self.chunk_size = batch_size, chunk_size
         self.bounds = checked_bounds(bounds, self.start())
-        self.feature_map = _AutogradFeatures(self)
+        self.feature_map = self.own_feature_map()
         self._examples: dict[int, _Example] = {}
         self._plain = torch.zeros(self.n, dtype=torch.bool)  # examples that are known to have no finite constants
         self._check_affine()
@@ -255,20 +255,25 @@ class LinearModuleProblem(LinearProblem):
         return found
 
     def relabelled(self, labels: Sequence[Tensor]) -> "LinearModuleProblem":
-        """The same problem with other labels of each example, shaped as an output.
+        """The same problem with other labels of each example, shaped as an output; part costs of examples stay.
 
         Raises:
             NotImplementedError: the problem has a cost, which is a function of the labels.
         """
-        if self.cost is not None or not isinstance(self.dataset[0][1], Tensor):
+        if self.cost is not None:
             raise self._fixed_labels()
         problem = copy.copy(self)
-        problem.dataset = [(self.dataset[i][0], y) for i, y in enumerate(labels)]
+        pairs = ((self.dataset[i], y) for i, y in enumerate(labels))
+        problem.dataset = [(x, y if isinstance(own, Tensor) else (y, own[1])) for (x, own), y in pairs]
         settings = (None, self.batch_size, self.module_problem.collate, self.smoother, self.chunk_size)
         problem.module_problem = ModuleProblem(self.module, problem.dataset, *settings)
-        problem.feature_map, problem.oracle_calls = _AutogradFeatures(problem), 0
+        problem.feature_map, problem.oracle_calls = problem.own_feature_map(), 0
         problem._examples = {i: example.relabelled(labels[i]) for i, example in self._examples.items()}
         return problem
+
+    def own_feature_map(self) -> FeatureMap:
+        """A map from the weights to the potentials of the examples."""
+        return _AutogradFeatures(self)
 
     @of_examples
     def subset(self, indices: Tensor) -> "LinearModuleProblem":

@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import random
 from itertools import product
 from pathlib import Path
 
@@ -322,6 +323,22 @@ def test_parsers_learn_from_a_part_of_the_heads(tmp_path):
     assert load(tmp_path / "run").score(str(tmp_path / "whole.conllu"))["las"] > 0.95
     with pytest.raises(ValueError, match="expected another word's number from 0 to 6 as head, got '_'"):
         Parsing(unknown="_").read(str(tmp_path / "part.conllu"), "test")
+
+
+def test_heads_that_no_projective_tree_has_move_up_or_are_forgotten():
+    """And only those: what a tree agrees with stays, and what is left agrees with a tree."""
+
+    def agree(part, tree):
+        return all(head in (-1, own) for own, head in zip(tree, part, strict=True))
+
+    generator = random.Random(0)
+    for words in (2, 3, 4):
+        projective = trees(words)
+        for tree in trees(words, projective=False):
+            part = tuple(head if generator.random() < 0.6 else -1 for head in tree)
+            own = projectivized(part)
+            assert any(agree(own, other) for other in projective)
+            assert own == part or not any(agree(part, other) for other in projective)
 
 
 def test_arcs_that_cross_move_up_or_are_forgotten():

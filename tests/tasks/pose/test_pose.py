@@ -1,24 +1,28 @@
 """Poses: files, features, skeletons, costs, metrics and pictures."""
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
 import torch
+import torchvision
 from images import zipped
 from pose_images import HEADER, HEIGHT, WIDTH, figure, table, write_all
 from torch.testing import assert_close
 
-from structsmooth import L2, LinearModuleProblem, Max, ProximalBCFW
+from structsmooth import L2, ConvexConcave, DifferenceProblem, LinearModuleProblem, Max, ProximalBCFW, train
 from structsmooth.cli import main
+from structsmooth.markup import Table
 from structsmooth.solvers.bcfw.active_set import Cache, DualIterate
 from structsmooth.solvers.bcfw.steps import epoch
 from structsmooth.tasks import Pose
 from structsmooth.tasks.pose import FittedPose, complete
 from structsmooth.tasks.pose.data import Person, person_size, read_people
 from structsmooth.tasks.pose.features import FEATURES, Cells, oriented_gradients
+from structsmooth.tasks.pose.network import NETWORK_FEATURES
 from structsmooth.tasks.pose.results import measures
 from structsmooth.tasks.pose.results import table as pose_table
 from structsmooth.tasks.pose.score import PoseScore
@@ -211,6 +215,73 @@ def test_costs_are_squares_of_distances_up_to_one(people):
         assert cost[v, 3, 0] == pytest.approx(min(1.0, distance) / 3)
         joint = np.array(list(own.joints.values()))[v]
         assert (abs(cells.centres(y[v].numpy()) - joint) <= cells.pixels / 2 + 1e-9).all()
+
+
+def hiding(people):
+    """The same people, of whom every second one has a joint that is not known."""
+    return [
+        Person(p.name, p.image, {name: at for name, at in p.joints.items() if i % 2 == 0 or name != "hand"})
+        for i, p in enumerate(people)
+    ]
+
+
+def test_hidden_joints_may_be_anywhere(people):
+    """The loss is that of partial labels: the best pose with costs, less the best one that agrees."""
+    task, hidden = replace(TASK, hidden="partial"), hiding(people)
+    fitted, left_out = task.fit(hidden), TASK.fit(hidden)
+    assert left_out.problem(hidden).n == 2
+    problem = fitted.problem(hidden)
+    assert isinstance(problem, DifferenceProblem)
+    assert problem.n == 4
+    w = problem.problem.within_bounds(torch.randn(problem.dim, generator=torch.Generator().manual_seed(0)).double())
+    module, losses = PoseScore(fitted.skeleton, 3), []
+    torch.nn.utils.vector_to_parameters(w, module.parameters())
+    joints = fitted.skeleton.names
+    for i, own in enumerate(hidden):
+        x, (y, costs) = problem.problem.dataset[i]
+        with torch.no_grad():
+            structure = module(x[None])
+            allowed = torch.ones_like(costs, dtype=torch.bool)
+            for joint, name in enumerate(joints):
+                if name in own.joints:
+                    allowed[joint] = (torch.arange(costs[0].numel()) == y[joint]).view_as(costs[0])
+                else:
+                    assert not costs[joint].any()
+            losses.append(structure.plus_costs(costs[None]).max()[0] - structure.restrict(allowed[None]).max()[0])
+    assert problem.loss(w) == pytest.approx(float(torch.cat(losses).mean()), rel=1e-10)
+    assert fitted.problem(people).n == 4
+    assert not isinstance(fitted.problem(people), DifferenceProblem)
+
+
+def test_training_with_hidden_joints(people, folder, capsys):
+    hidden = hiding(people)
+    task = replace(TASK, hidden="partial")
+    solver = ConvexConcave(inner=ProximalBCFW(steps="fw"), inner_passes=5)
+    model = train(task, hidden, solver=solver, lam=0.01, passes=30)
+    # The hand that nobody has marked is found, too.
+    assert model.score(people)["pck"] > 0.7
+    lines = table({f"p{i:02d}": own.joints for i, own in enumerate(hidden)})
+    (folder / "joints.csv").write_text(lines)
+    task.read(str(folder))
+    assert "lack joints" not in capsys.readouterr().err
+    with pytest.raises(TypeError, match="needs complete labels, since partial ones have no dual: take ConvexConcave"):
+        train(task, hidden, passes=1)
+
+
+def test_features_of_a_network(people, tmp_path):
+    layers = torchvision.models.squeezenet1_0(weights=None).features
+    path = str(tmp_path / "weights.npz")
+    np.savez(path, **{f"features.{name}": own.numpy() for name, own in layers.state_dict().items()})
+    task = replace(TASK, network=path, window=1)
+    cells = task.cells(people[0])
+    assert cells.features.shape == (*cells.shape, NETWORK_FEATURES)
+    assert np.linalg.norm(cells.features[..., :-1], axis=2).mean() == pytest.approx(1, rel=1e-4)
+    assert not cells.features[..., -1].any()
+    model = train(task, people, lam=1e-4, passes=60)
+    assert model.score(people)["pck"] > 0.7
+    assert [type(own) for own in task.fit(people).show_weights(model.weights, people)] == [Table]
+    with pytest.raises(FileNotFoundError, match=r"none\.npz: no such file of weights"):
+        replace(TASK, network=str(tmp_path / "none.npz")).cells(people[0])
 
 
 def test_there_may_be_a_single_joint(people):

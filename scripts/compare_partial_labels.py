@@ -1,0 +1,289 @@
+"""What partial labels are worth: scores on test data and CPU seconds of what can be done where labels are unknown.
+
+Partial labels train by all outputs that agree with what is known. Beside them: examples in which something is unknown
+are dropped, or cut to what is known; or what is unknown is taken for the commonest label; or nothing is missing.
+
+entities: tags of CoNLL-2003, or of the embedded data, of which a share is removed at random; F1.
+proteins: residues of membrane proteins whose place is unknown (TMbed, alpha.fasta.gz); accuracy on the residues whose
+place is known, for each of five folds in turn.
+waves: electrocardiograms with unmarked ends (LUDB); F1 of the boundaries of waves.
+heads: words of a treebank, of which a share has lost its head at random; share of the words with the right head.
+"""
+
+import gzip
+import random
+import time
+import warnings
+from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from scipy.sparse import csr_matrix
+from sklearn.exceptions import ConvergenceWarning
+
+from structsmooth import ConvexConcave, train
+from structsmooth.estimators import SequenceTagger
+from structsmooth.tasks import NER, Parsing, Segments
+from structsmooth.tasks.parsing.data import Sentence as ParsedSentence
+from structsmooth.tasks.parsing.data import Tree, known_tree
+from structsmooth.text.corpus import Sentence
+from structsmooth.text.schemes import entities, entity_tags
+
+Tagged = list[tuple[Any, list[Any]]]
+
+
+class Way(NamedTuple):
+    """What is done with labels of which some are unknown: examples, and how to fit a model to them and score it."""
+
+    setting: str  # of all ways that are compared: a loss, a fold
+    name: str
+    examples: Sequence[Any]
+    fit: Callable[[Sequence[Any]], Callable[[], float]]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Train in each way, and print the table."""
+    torch.set_num_threads(1)
+    options = _parser().parse_args(arguments)
+    print(
+        "| data | setting | training labels | examples | score | CPU seconds |\n| --- | --- | --- | --- | --- | --- |"
+    )
+    scores: dict[str, list[tuple[float, float]]] = {}
+    for way in DATA[options.data](options):
+        row = f"| {options.data} | {way.setting} | {way.name} | {len(way.examples):,} |"
+        if not way.examples:
+            print(f"{row} - | - |")
+            continue
+        started = time.process_time()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            score_on_test = way.fit(way.examples)
+        seconds = time.process_time() - started
+        score = score_on_test()
+        scores.setdefault(way.name, []).append((score, seconds))
+        print(f"{row} {score:.2%} | {seconds:.0f} |", flush=True)
+    for name, own in scores.items():
+        if len(own) > 1:
+            mean, deviation, seconds = np.mean(own, 0)[0], np.std(own, 0, ddof=1)[0], np.mean(own, 0)[1]
+            print(f"| {options.data} | mean | {name} | | {mean:.2%} ± {deviation:.2%} | {seconds:.0f} |")
+    return 0
+
+
+def entity_ways(options: Namespace) -> Iterator[Way]:
+    """Named entities, for each loss and seed."""
+    files = NER.default_files() if options.train is None else {"train": options.train, "test": options.test}
+    whole, test = (_tagged(NER().read(files[split])) for split in ("train", "test"))
+    for loss in options.losses:
+        for seed in options.seeds:
+            partial, setting = removed(whole, options.share, seed), f"{loss}, seed {seed}"
+            ways = {
+                "partial labels": partial,
+                "complete sentences alone": complete(partial),
+                "missing tags as O": [(x, [tag or "O" for tag in tags]) for x, tags in partial],
+            }
+            if seed == options.seeds[0]:
+                ways["all tags"] = whole
+            for name, own in ways.items():
+                yield Way(setting, name, own, _tagging(test, loss, options.passes or 60))
+
+
+def protein_ways(options: Namespace) -> Iterator[Way]:
+    """Residues of proteins, for each fold."""
+    proteins = read_proteins(options.train)
+    for loss in options.losses:
+        for fold in options.folds:
+            partial = [(x, tags) for own, x, tags in proteins if own != fold]
+            test = [(x, tags) for own, x, tags in proteins if own == fold]
+            commonest = Counter(tag for _, tags in partial for tag in tags if tag is not None).most_common(1)[0][0]
+            ways = {
+                "partial labels": partial,
+                "known stretches alone": [piece for x, tags in partial for piece in known_stretches(x, tags)],
+                "complete proteins alone": complete(partial),
+                f"unknown as {commonest}": [(x, [tag or commonest for tag in tags]) for x, tags in partial],
+            }
+            for name, own in ways.items():
+                yield Way(f"{loss}, fold {fold}", name, own, _residues(test, loss, options.passes or 20))
+
+
+def wave_ways(options: Namespace) -> Iterator[Way]:
+    """Waves of electrocardiograms, for each seed of the first weights."""
+    task = Segments(step=5)
+    files = task.default_files() if options.train is None else {"train": options.train, "test": options.test}
+    whole, test = (task.read(files[split]) for split in ("train", "test"))
+    without_waves = [replace(series, unmarked=()) for series in whole]
+    for seed in options.seeds:
+        own = replace(task, seed=seed)
+        ways = (
+            ("partial labels", replace(own, unmarked="partial"), whole),
+            ("marked stretches alone", own, whole),
+            ("ends without waves", own, without_waves),
+        )
+        for name, setting, examples in ways:
+            yield Way(f"seed {seed}", name, examples, _trained(setting, test, "boundary_f1", options.passes))
+
+
+def head_ways(options: Namespace) -> Iterator[Way]:
+    """Dependency trees, for each seed."""
+    task = Parsing(labelled=False, unknown="_")
+    files = task.default_files() if options.train is None else {"train": options.train, "test": options.test}
+    whole, test = (task.read(files[split], "test")[: options.limit] for split in ("train", "test"))
+    for seed in options.seeds:
+        partial = without_heads(whole, options.share, seed)
+        ways = {
+            "partial labels": partial,
+            "complete sentences alone": [own for own in partial if -1 not in known_tree(own).heads],
+        }
+        if seed == options.seeds[0]:
+            ways["all heads"] = whole
+        for name, examples in ways.items():
+            solver = ConvexConcave() if name == "partial labels" else None
+            yield Way(f"seed {seed}", name, examples, _trained(task, test, "uas", options.passes, solver))
+
+
+DATA = {"entities": entity_ways, "proteins": protein_ways, "waves": wave_ways, "heads": head_ways}
+
+
+def removed(sentences: Tagged, share: float, seed: int) -> Tagged:
+    """Sentences in which a share of the tags is unknown."""
+    generator = random.Random(seed)
+    return [(x, [None if generator.random() < share else tag for tag in tags]) for x, tags in sentences]
+
+
+def without_heads(sentences: Sequence[ParsedSentence], share: float, seed: int) -> list[ParsedSentence]:
+    """Sentences in which a share of the heads is unknown."""
+    generator, found = random.Random(seed), []
+    for sentence in sentences:
+        heads, relations, *_ = known_tree(sentence)
+        own = tuple(-1 if generator.random() < share else head for head in heads)
+        found.append(replace(sentence, tree=Tree(own, relations)))
+    return found
+
+
+def complete(sentences: Tagged) -> Tagged:
+    """The sentences all of whose tags are known."""
+    return [(x, tags) for x, tags in sentences if None not in tags]
+
+
+def known_stretches(x: Any, tags: Sequence[Any]) -> Tagged:
+    """The stretches of a sequence whose tags are known."""
+    found, at = [], 0
+    for is_known, run in groupby(tags, lambda tag: tag is not None):
+        stop = at + len(list(run))
+        if is_known:
+            found.append((x[at:stop], list(tags[at:stop])))
+        at = stop
+    return found
+
+
+def read_proteins(path: str) -> list[tuple[int, Any, list[str | None]]]:
+    """Fold, letters in a window around each residue, and place of each residue, ``None`` if it is unknown.
+
+    A segment through the membrane has another tag for each side that it leads to.
+    """
+    with gzip.open(path, "rt") as file:
+        lines = file.read().split("\n")
+    found = []
+    for header, sequence, labels in zip(lines[::3], lines[1::3], lines[2::3], strict=False):
+        tags: list[str | None] = []
+        for letter, run in groupby(labels.upper()):
+            count, before = len(list(run)), len(tags)
+            if letter in "HB":
+                leads_to = labels[before + count : before + count + 1]
+                comes_from = labels[before - 1 : before]
+                letter += "1" if leads_to == "1" or comes_from == "2" else "2"
+            tags += [None if letter == "U" else letter] * count
+        found.append((int(header.rsplit("fold=", 1)[1]), _windows(sequence), tags))
+    return found
+
+
+def _windows(sequence: str) -> Any:
+    """Which letters are at which places around each residue: a sparse matrix [T, F]."""
+    numbers = np.array(["ACDEFGHIKLMNPQRSTVWY".find(letter) for letter in sequence]) + 1
+    length, places = len(numbers), np.arange(-_REACH, _REACH + 1)
+    at = np.arange(length)[:, None] + places
+    letters = np.where((at >= 0) & (at < length), numbers[at.clip(0, length - 1)], _LETTERS - 1)
+    columns = letters + _LETTERS * (places + _REACH)
+    rows = np.arange(length).repeat(len(places))
+    return csr_matrix((np.ones(columns.size), (rows, columns.ravel())), (length, _LETTERS * len(places)))
+
+
+# Letters on both sides of a residue that its score sees; kinds of letters: another one, 20 amino acids, and none.
+_REACH, _LETTERS = 10, 22
+
+
+def _tagging(test: Tagged, loss: Any, passes: int) -> Callable[[Sequence[Any]], Callable[[], float]]:
+    """Fit a tagger; entity F1 on test sentences."""
+
+    def fit(examples: Sequence[Any]) -> Callable[[], float]:
+        tagger = SequenceTagger(loss=loss, max_iter=passes).fit(*zip(*examples, strict=True))
+        return lambda: float(tagger.score(*zip(*test, strict=True)))
+
+    return fit
+
+
+def _residues(test: Tagged, loss: Any, passes: int) -> Callable[[Sequence[Any]], Callable[[], float]]:
+    """Fit a tagger; accuracy on the residues of test proteins whose place is known."""
+
+    def fit(examples: Sequence[Any]) -> Callable[[], float]:
+        tagger = SequenceTagger(loss=loss, max_iter=passes).fit(*zip(*examples, strict=True))
+
+        def accuracy() -> float:
+            found = tagger.predict([x for x, _ in test])
+            pairs = [(a, b) for own, (_, tags) in zip(found, test, strict=True) for a, b in zip(own, tags, strict=True)]
+            return float(np.mean([a == b for a, b in pairs if b is not None]))
+
+        return accuracy
+
+    return fit
+
+
+def _trained(
+    task: Any, test: Sequence[Any], metric: str, passes: int | None, solver: Any = None
+) -> Callable[[Sequence[Any]], Callable[[], float]]:
+    """Train a task; a metric on test examples."""
+
+    def fit(examples: Sequence[Any]) -> Callable[[], float]:
+        model = train(task, examples, solver=solver, passes=passes)
+        return lambda: float(model.score(test)[metric])
+
+    return fit
+
+
+def _tagged(sentences: Sequence[Sentence]) -> Tagged:
+    """Words with their columns, and tags in BIO, which says the most of a tag whose neighbours are unknown."""
+    return [
+        (list(zip(s.words, *s.columns, strict=True)), [*entity_tags(entities(s.tags or []), len(s), "BIO")])
+        for s in sentences
+    ]
+
+
+def _share(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < 1:
+        raise ArgumentTypeError(f"must be at least 0 and less than 1, got {text}")
+    return value
+
+
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument("data", choices=DATA, help="what to compare on")
+    parser.add_argument("--train", metavar="FILE", help="file to train on; of proteins, the file of all")
+    parser.add_argument("--test", metavar="FILE", help="file to measure on")
+    parser.add_argument("--share", type=_share, default=0.5, help="share of the labels to remove (default: 0.5)")
+    parser.add_argument(
+        "--seeds", type=int, nargs="+", default=[0], help="of what is removed, or of weights (default: 0)"
+    )
+    parser.add_argument("--folds", type=int, nargs="+", default=[*range(5)], help="of proteins (default: 0 1 2 3 4)")
+    parser.add_argument("--limit", type=int, help="number of sentences with trees to read (default: all)")
+    parser.add_argument("--passes", type=int, help="limit on passes over the data (default: that of the model)")
+    parser.add_argument("--losses", nargs="+", default=["hinge"], help="losses of taggers (default: hinge)")
+    return parser
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
