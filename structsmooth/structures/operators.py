@@ -115,3 +115,19 @@ def of_smoothed_values(weights: Tensor, mu: float, grad: Tensor | None, grad_wei
     mean = own.sum(1, keepdim=True) / support.sum(1, keepdim=True).clamp_min(1)
     second = torch.where(support, own - mean, 0.0) / mu
     return second if gradient is None else gradient + second
+
+
+def is_on_cpu(tensor: Tensor) -> bool:
+    """Whether numpy can read a tensor where it is."""
+    return tensor.device.type == "cpu"
+
+
+def on_cpu(*tensors: Tensor) -> list[Tensor]:
+    """Contiguous tensors on the CPU, without gradients: those of another device by one copy for all of them."""
+    own = [tensor.detach().contiguous() for tensor in tensors]
+    if all(map(is_on_cpu, own)):
+        return own
+    parts = [tensor.view(-1).view(torch.uint8) for tensor in own]
+    copied = torch.cat(parts).cpu().split([len(part) for part in parts])
+    # A clone of each starts where numbers of its dtype may.
+    return [part.clone().view(t.dtype).view(t.shape) for part, t in zip(copied, own, strict=True)]

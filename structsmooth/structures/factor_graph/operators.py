@@ -25,7 +25,7 @@ from structsmooth.structures.factor_graph.exact import (
     solved,
 )
 from structsmooth.structures.factor_graph.layout import Layout
-from structsmooth.structures.operators import hessian_product, like_scores, operator
+from structsmooth.structures.operators import hessian_product, like_scores, on_cpu, operator
 
 
 def _scores(unary: Tensor, pairwise: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
@@ -89,8 +89,9 @@ def top_k(
     max_sets: int,
 ) -> tuple[Tensor, Tensor]:
     """Values [B, k] and outputs [B, k, N]."""
-    layout, chosen = _plan(unary, (edges, node_mask, edge_mask), max_table, max_sets)
-    scores = _scores(unary, pairwise, layout)
+    own, tables, *tensors = on_cpu(unary, pairwise, edges, node_mask, edge_mask)
+    layout, chosen = _plan(own, tensors, max_table, max_sets)
+    scores = _scores(own, tables, layout)
     found, y = solved(chosen, lambda method, rows: method.top_k(*_of(scores, rows), k))
     # A value has the roundings of its labels alone, whatever found them.
     values, y = sorted_downwards(torch.where(found > -torch.inf, _sums(scores, y, layout), -torch.inf), y)
@@ -199,8 +200,8 @@ def marginals(
     unary: Tensor, pairwise: Tensor, edges: Tensor, node_mask: Tensor, edge_mask: Tensor, max_table: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Log-partition [B], node marginals [B, N, S] and edge marginals [B, E, S, S]."""
-    plan = _plan(unary, (edges, node_mask, edge_mask), max_table)
-    log_z, node, edge = _run_marginals(unary, pairwise, *plan)
+    own, tables, *tensors = on_cpu(unary, pairwise, edges, node_mask, edge_mask)
+    log_z, node, edge = _run_marginals(own, tables, *_plan(own, tensors, max_table))
     return log_z.to(unary), node.to(unary), edge.to(unary)
 
 

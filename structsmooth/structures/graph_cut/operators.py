@@ -14,7 +14,7 @@ from torch import Tensor
 
 from structsmooth.compiled.threads import over_batch
 from structsmooth.structures.best_max_marginal_first import sorted_downwards
-from structsmooth.structures.operators import like_scores, like_top_k, operator
+from structsmooth.structures.operators import like_scores, like_top_k, on_cpu, operator
 
 
 def check_edges(edges: Tensor, nodes: int) -> None:
@@ -24,10 +24,9 @@ def check_edges(edges: Tensor, nodes: int) -> None:
 
 
 def _arrays(unary: Tensor, pairwise: Tensor, edges: Tensor) -> tuple[Any, ...]:
-    edges = edges.cpu()
+    unary, pairwise, edges = on_cpu(unary, pairwise, edges)
     check_edges(edges, unary.shape[1])
-    scores = (scores.detach().to("cpu", torch.float64).contiguous().numpy() for scores in (unary, pairwise))
-    return *scores, edges.contiguous().numpy()
+    return unary.double().numpy(), pairwise.double().numpy(), edges.numpy()
 
 
 def _operations(unary: Tensor, edges: Tensor) -> int:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from structsmooth.compiled.threads import over_batch
 from structsmooth.structures.best_max_marginal_first import sorted_downwards
-from structsmooth.structures.operators import like_scores, like_top_k, operator
+from structsmooth.structures.operators import like_scores, like_top_k, on_cpu, operator
 
 
 def check_sizes(sizes: Tensor, rows: int, columns: int, *, rows_fit: bool = True) -> None:
@@ -46,9 +46,9 @@ def column_mask(sizes: Tensor, columns: int) -> Tensor:
 
 
 def _arrays(weights: Tensor, sizes: Tensor) -> tuple[Any, ...]:
-    sizes = sizes.cpu()
+    weights, sizes = on_cpu(weights, sizes)
     check_sizes(sizes, *weights.shape[1:])
-    return weights.detach().to("cpu", torch.float64).contiguous().numpy(), sizes.contiguous().numpy()
+    return weights.double().numpy(), sizes.numpy()
 
 
 def _operations(weights: Tensor) -> int:
