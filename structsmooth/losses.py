@@ -169,7 +169,10 @@ class StructuralHinge(nn.Module):
     def _of_statistics(self, structure: Structure, statistics: tuple[Tensor, ...], allowed: Allowed | None) -> Tensor:
         """Losses [B] of soft labels."""
         if self.cost is not None or allowed is not None:
-            raise TypeError("soft labels take a loss without cost, such as StructuralHinge.crf(), and no allowed")
+            raise TypeError(
+                "soft labels take a loss without cost, such as StructuralHinge.crf(), and no allowed. With a cost, the "
+                "expected loss depends on more than statistics: average it over labels, or take MinimumRisk"
+            )
         expected, penalty = structure.expected_score(statistics), self.smoother.penalty(structure, statistics)
         check_agreement(structure, expected)
         excess = self.smoother(structure) - (expected if penalty is None else expected - penalty)
