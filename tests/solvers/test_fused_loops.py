@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import is_dataclass, replace
 from functools import partial
 from itertools import product
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -34,6 +34,7 @@ from structsmooth.problems.affine import flat
 from structsmooth.problems.linear.chain.problem import ChainProblem
 from structsmooth.solvers import Cache, DualIterate, sdca, sgd, svrg
 from structsmooth.solvers.bcfw import steps as bcfw
+from structsmooth.solvers.bcfw.active_set import Steps
 from structsmooth.solvers.exponentiated import steps as exponentiated
 from structsmooth.solvers.sdca import SmoothedIterate
 
@@ -102,7 +103,7 @@ def random_iterate(problem: LinearProblem, generator: torch.Generator) -> DualIt
 def frank_wolfe_calls(problem: LinearProblem, generator: torch.Generator) -> Iterator[Call]:
     """All kinds of steps, with and without cache, by order and by draws, with and without an average."""
     caches = [None, Cache(0.25, 0.0), Cache(0.0, 0.02)]
-    for kind, cache, by_gap, averaged in product(["fw", "pairwise", "away"], caches, [False, True], [False, True]):
+    for kind, cache, by_gap, averaged in product(get_args(Steps), caches, [False, True], [False, True]):
         point = random_iterate(problem, generator)
         if cache is None:
             point = replace(point, stamps=torch.zeros_like(point.stamps))

@@ -42,6 +42,7 @@ class BCFWState(State):
     hits: int = 0  # steps towards an output of the cache so far; all others called the oracle
     cost: float = 0.0  # (1/n) Σ ⟨ℓ_i, m_i⟩
     steps: int = 0  # so far
+    curvatures: Tensor = field(default_factory=empty)  # that blocks are drawn by, [blocks]
 
     @property
     def point(self) -> DualIterate:
@@ -73,12 +74,15 @@ class BCFW(DualSolver[BCFWState]):
         sampling: order of the steps: ``"uniform"`` for all blocks in random order in every pass; ``"gap"`` for blocks
             drawn in proportion to their last known gaps (Algorithm 2). Some passes go over all blocks in random order
             instead, and so refresh all gaps: the first pass, and a pass whenever the sum of the last known gaps has
-            changed by a factor of two since the last refresh. If not given, by gaps; on the batches of
+            changed by a factor of two since the last refresh. ``"curvature"`` for blocks drawn, after a first pass over
+            all, in proportion to a constant, as appendix C compares with: the square of the norm of the features of
+            the labels, by which the curvature of the dual is estimated. If not given, by gaps; on the batches of
             :class:`~structsmooth.ProxLinear`, which know no other order, uniform.
         steps: kind of steps: ``"fw"`` from the statistics of the block towards the output; ``"pairwise"`` from the
             worst output of its active set towards it (Algorithm 3), which closes the gap fastest on chains of letters
-            and of words, especially at small gaps; ``"away"`` towards it or away from the worst (Algorithm 4). If not
-            given, pairwise; on the batches of :class:`~structsmooth.ProxLinear`, whose outputs are not kept, ``"fw"``.
+            and of words, especially at small gaps; ``"away"`` towards it or away from the worst (Algorithm 4);
+            ``"best"`` whichever of these three raises the dual most, for the time of three more norms. If not given,
+            pairwise; on the batches of :class:`~structsmooth.ProxLinear`, whose outputs are not kept, ``"fw"``.
         cache: step towards an output that the oracle gave before, and call the oracle only if no such output has a gap
             of at least ``cache_factor`` times the last known block gap and ``cache_nu`` times the mean of all gaps
             (Algorithm 5).
@@ -98,7 +102,7 @@ class BCFW(DualSolver[BCFWState]):
             gives the same iterates in every run.
     """
 
-    sampling: Literal["uniform", "gap"] | None = None
+    sampling: Literal["uniform", "gap", "curvature"] | None = None
     steps: Steps | None = None
     cache: bool = False
     cache_factor: float = 0.25
@@ -114,7 +118,7 @@ class BCFW(DualSolver[BCFWState]):
     @property
     def samples_gaps(self) -> bool:
         """Whether blocks are drawn in proportion to their gaps, here where nothing else was asked for."""
-        return self.sampling != "uniform"
+        return self.sampling in (None, "gap")
 
     @property
     def step_kind(self) -> Steps:
@@ -129,6 +133,8 @@ class BCFW(DualSolver[BCFWState]):
     def check(self, problem: Problem, lam: float) -> None:
         """Refuse a problem without a dual, and several threads where steps are not compiled for them."""
         self.linear(problem, lam).check_threads(self.threads)
+        if self.threads > 1 and self.sampling == "curvature":
+            raise ValueError(f'threads must be 1 for sampling="curvature", got {self.threads}: draws repeat blocks')
 
     def first_state(self, problem: Problem, lam: float, start: Any, seed: int) -> BCFWState:
         """The labels, or the dual iterate of ``start``, with unknown gaps."""
@@ -222,6 +228,9 @@ class BCFW(DualSolver[BCFWState]):
         """
         if self.samples_gaps and not self._sees_all(state):
             return torch.from_numpy(rng.random(problem.blocks))
+        if self.sampling == "curvature" and not self._sees_all(state):
+            shares = (state.curvatures / state.curvatures.sum()).numpy()
+            return torch.from_numpy(rng.choice(problem.blocks, problem.blocks, p=shares))
         return torch.from_numpy(rng.permutation(problem.blocks))
 
     def criterion(self, problem: LinearProblem, state: BCFWState) -> Cache | None:
@@ -234,7 +243,9 @@ class BCFW(DualSolver[BCFWState]):
 
     def _sees_all(self, state: BCFWState) -> bool:
         """Whether the next pass calls the oracle on all blocks."""
-        return state.passes == 0 or not self._is_adaptive or (not self.gap_passes and self._is_stale(state))
+        if state.passes == 0 or not self._is_adaptive:
+            return state.passes == 0 or self.sampling != "curvature"
+        return not self.gap_passes and self._is_stale(state)
 
     @property
     def _is_adaptive(self) -> bool:
@@ -261,6 +272,8 @@ class BCFW(DualSolver[BCFWState]):
         gaps = torch.full((problem.blocks,), math.inf).to(v)
         cost = problem.expected_cost(statistics)
         state = self.state_type(problem.within_bounds(v), iterate=v, statistics=statistics, gaps=gaps, cost=cost)
+        if self.sampling == "curvature":
+            state.curvatures = _curvatures(problem)
         if self.step_kind != "fw" or self.cache:
             outputs, alphas, stamps = sets
             # Steps without active sets would leave these weights behind.
@@ -269,6 +282,13 @@ class BCFW(DualSolver[BCFWState]):
             if self.cache:
                 state.stamps = stamps
         return valued(state, problem, lam)
+
+
+def _curvatures(problem: LinearProblem) -> Tensor:
+    """Estimates of the curvature of the dual, up to a factor: (v_i ‖B_iᵀν(y_i)‖)², [blocks]; ones if all are zero."""
+    squares = [float(problem.feature_map.squared_norm(problem.label_parts(i), i)) for i in range(problem.blocks)]
+    found = problem.block_weights.cpu().square() * torch.tensor(squares, dtype=torch.float64)
+    return found if found.any() else torch.ones_like(found)
 
 
 def fell(before: float, after: float) -> bool:

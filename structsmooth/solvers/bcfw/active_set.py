@@ -11,7 +11,7 @@ from torch import Tensor
 from structsmooth.problems.affine import Parts, inner, minus
 from structsmooth.problems.linear.base import LinearProblem
 
-Steps = Literal["fw", "pairwise", "away"]
+Steps = Literal["fw", "pairwise", "away", "best"]
 
 # A rest of less weight has no meaningful statistics: it stays where it is.
 LEAST_REST = 1e-9
@@ -98,17 +98,21 @@ class ActiveSet:
         score, best = self.scores(augmented, cached).max(0)
         return cached[int(best)] if float(score) >= least else None
 
-    def direction(self, steps: Steps, augmented: Parts, own: Parts, towards: Direction) -> Direction:
-        """The direction of a step, given the Frank-Wolfe direction ``towards`` s − m (Algorithms 3 and 4)."""
+    def directions(self, steps: Steps, augmented: Parts, own: Parts, towards: Direction) -> list[Direction]:
+        """What a step chooses among, given the Frank-Wolfe direction ``towards`` s − m (Algorithms 3 and 4)."""
+        if steps == "fw":
+            return [towards]
         slot, weight, atom = self._worst(augmented, own)
         away = minus(own, atom)
         away_gain = inner(augmented, away)
+        both = tuple(a + b for a, b in zip(towards.statistics, away, strict=True))
+        pairwise = Direction(both, towards.gain + away_gain, weight, away=slot)
         if steps == "pairwise":
-            pairwise = tuple(a + b for a, b in zip(towards.statistics, away, strict=True))
-            return Direction(pairwise, towards.gain + away_gain, weight, away=slot)
-        if away_gain > towards.gain and weight < 1 - LEAST_REST:
-            return Direction(away, away_gain, weight / (1 - weight), towards=False, away=slot)
-        return towards
+            return [pairwise]
+        found = [towards, pairwise] if steps == "best" else [towards]
+        if weight < 1 - LEAST_REST and (steps == "best" or away_gain > towards.gain):
+            found.append(Direction(away, away_gain, weight / (1 - weight), towards=False, away=slot))
+        return found if steps == "best" else found[-1:]
 
     def reweight(self, direction: Direction, atom: Tensor, size: float) -> None:
         """Weights after a step of some size towards ``atom``, or only away from another."""

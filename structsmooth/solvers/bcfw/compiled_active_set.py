@@ -7,6 +7,9 @@ from structsmooth.compiled.jit import compiled, inlined
 
 NO_ATOM = -1
 
+# Kinds of steps. The last one is no choice of a caller, but one of the directions of "best".
+FW, PAIRWISE, FW_OR_AWAY, BEST, AWAY = range(5)
+
 
 @compiled
 def _away_atom(alpha, scores, mean, least):
@@ -36,14 +39,21 @@ def slots_of(i, first, length, sets):
 @inlined
 def choice(kind, gain, mean, alpha, scores, least):
     """A direction: gain, longest step, the atom to go away from, its weight, and whether to go towards an output."""
-    if kind == 0:
+    if kind == FW:
         return gain, 1.0, NO_ATOM, 1.0, True
     away, weight, score = _away_atom(alpha, scores, mean, least)
-    if kind == 1:
+    if kind == PAIRWISE:
         return gain + mean - score, weight, away, weight, True
-    if mean - score > gain and weight < 1.0 - least:
+    if (kind == AWAY or mean - score > gain) and weight < 1.0 - least:
         return mean - score, weight / (1.0 - weight), away, weight, False
     return gain, 1.0, NO_ATOM, 1.0, True
+
+
+@inlined
+def rise_of_dual(gain, longest, curvature):
+    """How much the best step of at most that length raises the dual."""
+    size = longest if gain >= longest * curvature else gain / curvature
+    return size * (gain - size / 2.0 * curvature)
 
 
 @compiled

@@ -23,7 +23,17 @@ from structsmooth.problems.linear.chain.compiled_dual import (
 )
 from structsmooth.problems.linear.chain.compiled_packed import read_changed, rows_of, write_changed
 from structsmooth.problems.linear.chain.compiled_primal import add_label_parts_atomically, potentials, workspace
-from structsmooth.solvers.bcfw.compiled_active_set import NO_ATOM, choice, remember, slots_of
+from structsmooth.solvers.bcfw.compiled_active_set import (
+    AWAY,
+    BEST,
+    FW,
+    NO_ATOM,
+    PAIRWISE,
+    choice,
+    remember,
+    rise_of_dual,
+    slots_of,
+)
 
 # The queue of an epoch is a counter of the steps that threads have taken [1], or None for one thread, which is compiled
 # apart: it neither counts nor adds atomically.
@@ -167,7 +177,19 @@ def frank_wolfe_epoch(
             gaps[i] = max(gain, 0.0) * example_weight
             if by_gap:
                 set_weight(tree, chosen, gaps[i])
-        gain, longest, away, weight, towards = choice(kind, gain, mean, alpha, scores, least)
+        own_kind = kind
+        if kind == BEST:
+            own_kind, most = FW, -1.0
+            for other in (FW, PAIRWISE, AWAY):
+                rise, longest, away, weight, towards = choice(other, gain, mean, alpha, scores, least)
+                if rise > 0.0:
+                    _direction(y, length, own, held, alpha, (away, weight), towards, node, edge)
+                    count = gather(first, length, data, node, slots, rows, sums)
+                    norm2 = squared_norm(count, length, sums, node, edge, transition_scale)
+                    reached = rise_of_dual(rise, longest, norm2 * example_weight / lam)
+                    if reached > most:
+                        own_kind, most = other, reached
+        gain, longest, away, weight, towards = choice(own_kind, gain, mean, alpha, scores, least)
         if gain <= 0.0:
             continue
         _direction(y, length, own, held, alpha, (away, weight), towards, node, edge)

@@ -17,7 +17,17 @@ from structsmooth.problems.linear.programs.compiled import (
     workspace,
 )
 from structsmooth.problems.linear.programs.compiled_features import add_features, clear, squared_norm
-from structsmooth.solvers.bcfw.compiled_active_set import NO_ATOM, choice, remember, slots_of
+from structsmooth.solvers.bcfw.compiled_active_set import (
+    AWAY,
+    BEST,
+    FW,
+    NO_ATOM,
+    PAIRWISE,
+    choice,
+    remember,
+    rise_of_dual,
+    slots_of,
+)
 
 
 @compiled
@@ -81,7 +91,21 @@ def frank_wolfe_epoch(order, draws, data, weights, total, statistics, gaps, lam,
             gaps[i] = max(gain, 0.0) * example_weight
             if by_gap:
                 set_weight(tree, chosen, gaps[i])
-        gain, longest, away, weight, towards = choice(kind, gain, mean, alpha, found, least)
+        own_kind = kind
+        if kind == BEST:
+            own_kind, most = FW, -1.0
+            for other in (FW, PAIRWISE, AWAY):
+                rise, longest, away, weight, towards = choice(other, gain, mean, alpha, found, least)
+                if rise > 0.0:
+                    _set_direction(y, length, count, own, held, alpha, away, weight, towards, direction)
+                    number = touch(work, count)
+                    add_features(features, begin, direction, touched, number, room, sums, 1.0)
+                    norm2 = squared_norm(features, begin, direction, touched, number, room, sums)
+                    clear(features, begin, touched, number, room, sums)
+                    reached = rise_of_dual(rise, longest, norm2 * example_weight / lam)
+                    if reached > most:
+                        own_kind, most = other, reached
+        gain, longest, away, weight, towards = choice(own_kind, gain, mean, alpha, found, least)
         if gain <= 0.0:
             continue
         _set_direction(y, length, count, own, held, alpha, away, weight, towards, direction)

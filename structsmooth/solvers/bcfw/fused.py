@@ -8,7 +8,7 @@ from torch import Tensor
 from structsmooth.problems.linear.arrays import checked
 from structsmooth.solvers.bcfw.active_set import LEAST_REST, Cache, Steps
 
-_KINDS = {"fw": 0, "pairwise": 1, "away": 2}
+_KINDS = {"fw": 0, "pairwise": 1, "away": 2, "best": 3}
 
 
 def choices(order: Tensor, n: int) -> tuple[Tensor, Tensor]:

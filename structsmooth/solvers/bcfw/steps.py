@@ -35,7 +35,8 @@ def epoch(
             probabilities in proportion to the gaps at that step.
         lam: λ > 0 of the problem.
         steps: ``"fw"`` towards the atom of the oracle; ``"pairwise"`` from the worst atom of the active set to it;
-            ``"away"`` either towards it or away from the worst, whichever has the larger gap.
+            ``"away"`` either towards it or away from the worst, whichever has the larger gap; ``"best"`` whichever of
+            these three raises the dual most.
         averaging_weights: weight of each iterate in the sum, float64 [steps].
         cache: when a step takes an atom of the cache and does not call the oracle.
         threads: that make the steps at the same time, each without those that the others have not finished. Only
@@ -62,12 +63,9 @@ def epoch(
             atom, direction = output.atom, Direction.between(own, output.statistics, augmented)
             point.gaps[block] = (direction.gain * problem.block_weight(block)).clamp_min(0.0)
 
-        # Direction: s − m, or from or away from the worst atom of the active set.
-        if steps != "fw":
-            direction = held.direction(steps, augmented, own, direction)
-
-        # Step, to where the dual is largest on the line.
-        size = _line_search(problem, point.weights, direction, block, lam)
+        # Direction: s − m, or from or away from the worst atom of the active set; and step, to where the dual is
+        # largest on the line. Of several directions, the one whose step raises it most.
+        direction, size = _best(problem, point.weights, held.directions(steps, augmented, own, direction), block, lam)
 
         # Update of the weights, the statistics and the active set.
         if size > 0:
@@ -106,6 +104,30 @@ def _cached(
     """The best atom of the cache, if its gap is large enough."""
     least = max(cache.factor * float(point.gaps[block]), cache.least)
     return held.at_least(float(inner(augmented, own)) + least / problem.block_weight(block), augmented)
+
+
+def _best(
+    problem: LinearProblem, v: Tensor, directions: list[Direction], block: int, lam: float
+) -> tuple[Direction, float]:
+    """The direction whose step raises the dual most, the first one of several, and the size of the step."""
+    if len(directions) == 1:
+        return directions[0], _line_search(problem, v, directions[0], block, lam)
+    sizes = [_line_search(problem, v, direction, block, lam) for direction in directions]
+    rises = [_rise(problem, v, *own, block, lam) for own in zip(directions, sizes, strict=True)]
+    best = rises.index(max(rises))
+    return directions[best], sizes[best]
+
+
+def _rise(problem: LinearProblem, v: Tensor, direction: Direction, size: float, block: int, lam: float) -> float:
+    """How much a step raises the dual, over λ."""
+    scale = -problem.block_weight(block) / lam
+    slope = -scale * float(direction.gain)
+    if problem.bounds is None:
+        return size * (slope - size / 2 * problem.feature_map.squared_norm(direction.statistics, block) * scale**2)
+    change = torch.zeros_like(v)
+    problem.feature_map.add_adjoint(direction.statistics, block, scale, change)
+    linear = slope + float(problem.within_bounds(v) @ change)  # the part of the costs
+    return size * linear - problem.conjugate(v + size * change) + problem.conjugate(v)
 
 
 def _line_search(problem: LinearProblem, v: Tensor, direction: Direction, block: int, lam: float) -> float:
