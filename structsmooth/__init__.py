@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         SparseChainProblem,
     )
     from structsmooth.risk import MinimumRisk
-    from structsmooth.scores import LinearScore, ScoreModule, SlackRescaledScores
+    from structsmooth.scores import LinearScore, PairScore, ScoreModule, SlackRescaledScores
     from structsmooth.sequences import DenseSequences, SparseSequences
     from structsmooth.smoothing import L2, Entropy, Max, Smoother, SparseMAP, simplex_projection
     from structsmooth.solvers import (
@@ -184,6 +184,7 @@ __all__ = [
     "Or",
     "OracleSpace",
     "PairFeatures",
+    "PairScore",
     "PartRows",
     "PartialLabels",
     "PathGraph",

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from structsmooth.costs import Cost, Hamming, slack_rescaled
 from structsmooth.sequences import Sequences, pad
-from structsmooth.structures import LinearChain, SlackRescaled, Structure
+from structsmooth.structures import LinearChain, SlackRescaled, Structure, Tree
 
 
 class ScoreModule(nn.Module, ABC):
@@ -89,6 +89,86 @@ class LinearScore(ScoreModule):
             x: sequences, or dense features [B, T, F], alone or with lengths [B].
         """
         return linear_chain(x, self.rows, self.transition, self.ends)
+
+
+class PairScore(ScoreModule):
+    """Linear scores of chains and trees whose pairs of neighbours have features too.
+
+    Scores are linear in the parameters, which are, in this order, ``rows`` [F, S] of nodes and ``pairs`` [G, S, S].
+    They are initialized to zero. With rows of :class:`~structsmooth.KernelFeatures` as features of nodes and of pairs,
+    this is a kernel machine with a kernel for each kind of clique: the kernel of two outputs is
+    Σ k(x_i, x_j) [y_i = y_j] over their nodes plus Σ k'(x_c, x_d) [y_c = y_d] over their pairs.
+
+    Args:
+        features: number F of features of a node.
+        pair_features: number G of features of a pair.
+        states: number S of labels.
+        dtype: dtype of the parameters.
+
+    Reference:
+        Zhang, Saha and Vishwanathan (2014), section 4.3; Taskar, Guestrin and Koller (2004), section 6.
+
+    Example:
+        Pairs of the tokens of a chain are compared by a kernel of both of their points:
+
+        >>> from structsmooth import BCFW, KernelFeatures, LinearModuleProblem
+        >>> x = torch.randn(6, 4, 2, dtype=torch.float64)  # six chains of four tokens
+        >>> couples = torch.cat([x[:, :-1], x[:, 1:]], -1)
+        >>> k, k_pair = KernelFeatures().fit(x.flatten(0, 1)), KernelFeatures().fit(couples.flatten(0, 1))
+        >>> nodes, pairs = k(x.flatten(0, 1)).view(6, 4, -1), k_pair(couples.flatten(0, 1)).view(6, 3, -1)
+        >>> y = (x[..., 0] > 0).long()
+        >>> data = [((nodes[i], pairs[i]), y[i]) for i in range(6)]
+        >>> problem = LinearModuleProblem(PairScore(nodes.shape[-1], pairs.shape[-1], 2), data)
+        >>> result = BCFW().solve(problem, lam=0.1, passes=20)
+        >>> bool(result.row.gap < result.history[0].gap)
+        True
+    """
+
+    affine = True
+
+    def __init__(self, features: int, pair_features: int, states: int, dtype: torch.dtype = torch.float64) -> None:
+        super().__init__()
+        counts = {"features": features, "pair_features": pair_features, "states": states}
+        for name, count in counts.items():
+            if count < 1:
+                raise ValueError(f"{name} must be at least 1, got {count}")
+        if not dtype.is_floating_point:
+            raise TypeError(f"dtype must be floating point, got {dtype}")
+        self.rows = nn.Parameter(torch.zeros(features, states, dtype=dtype))
+        self.pairs = nn.Parameter(torch.zeros(pair_features, states, states, dtype=dtype))
+
+    def forward(self, x: tuple[Tensor, Tensor] | tuple[Tensor, Tensor, Tensor]) -> LinearChain | Tree:
+        """The chain or tree over the labels of ``x``.
+
+        Args:
+            x: features of nodes [B, N, F] and of pairs: [B, N − 1, G] for a chain, alone or with lengths int64 [B]; or
+                [B, N, G] with parents int64 [B, N] for a tree, a row for each node and its parent. What is at padding
+                and at roots does not matter.
+
+        Raises:
+            TypeError: features of another dtype than that of the weights.
+            ValueError: features of other shapes.
+        """
+        nodes, pairs, *rest = x
+        where = rest[0] if rest else None
+        is_tree = where is not None and where.dim() == 2
+        for name, own, weights in (("features of nodes", nodes, self.rows), ("features of pairs", pairs, self.pairs)):
+            if own.dtype != weights.dtype:
+                raise TypeError(f"{name} must have the dtype of the weights, {weights.dtype}, got {own.dtype}")
+        count = nodes.shape[1] if is_tree else nodes.shape[1] - 1
+        expected = (len(nodes), nodes.shape[1], len(self.rows)), (len(nodes), count, len(self.pairs))
+        for name, own, shape in zip(("nodes", "pairs"), (nodes, pairs), expected, strict=True):
+            if own.shape != shape:
+                raise ValueError(f"features of {name} must have shape {shape}, got {tuple(own.shape)}")
+        if is_tree:
+            assert where is not None
+            below = torch.where((where >= 0).unsqueeze(-1), pairs, 0.0)
+            return Tree(nodes @ self.rows, torch.einsum("bng,gij->bnij", below, self.pairs), where)
+        if where is not None:
+            position = torch.arange(nodes.shape[1], device=nodes.device)
+            inside = (position < where[:, None]).unsqueeze(-1)
+            nodes, pairs = torch.where(inside, nodes, 0.0), torch.where(inside[:, 1:], pairs, 0.0)
+        return LinearChain(nodes @ self.rows, torch.einsum("btg,gij->btij", pairs, self.pairs), where)
 
 
 class SlackRescaledScores(ScoreModule):

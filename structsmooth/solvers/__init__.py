@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from structsmooth.solvers.sdca import ProximalSDCA
     from structsmooth.solvers.sgd import SGD
     from structsmooth.solvers.soft_bcfw import SoftBCFW
+    from structsmooth.solvers.soft_bcfw.constants import SoftConstants, soft_constants
     from structsmooth.solvers.state import Progress, Result, State, Status, Stop
     from structsmooth.solvers.svrg import SVRG
 else:
@@ -71,6 +72,7 @@ __all__ = [
     "RegularizationPath",
     "Result",
     "SoftBCFW",
+    "SoftConstants",
     "SolutionPath",
     "Solver",
     "State",
@@ -79,6 +81,7 @@ __all__ = [
     "certify",
     "grid_search",
     "parse_solver",
+    "soft_constants",
     "solver_name",
     "solver_settings",
     "solver_text",

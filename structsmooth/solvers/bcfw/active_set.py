@@ -15,6 +15,9 @@ Steps = Literal["fw", "pairwise", "away", "best"]
 
 # A rest of less weight has no meaningful statistics: it stays where it is.
 LEAST_REST = 1e-9
+# Of two directions on the same line, which lead to the same point, rounding must not choose: it takes a clear advantage
+# to replace the first.
+CLEARLY_MORE = 1 + 1e-9
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from structsmooth.problems.linear.chain.compiled_dual import (
 )
 from structsmooth.problems.linear.chain.compiled_packed import read_changed, rows_of, write_changed
 from structsmooth.problems.linear.chain.compiled_primal import add_label_parts_atomically, potentials, workspace
+from structsmooth.solvers.bcfw.active_set import CLEARLY_MORE
 from structsmooth.solvers.bcfw.compiled_active_set import (
     AWAY,
     BEST,
@@ -179,7 +180,7 @@ def frank_wolfe_epoch(
                 set_weight(tree, chosen, gaps[i])
         own_kind = kind
         if kind == BEST:
-            own_kind, most = FW, -1.0
+            own_kind, most = FW, 0.0
             for other in (FW, PAIRWISE, AWAY):
                 rise, longest, away, weight, towards = choice(other, gain, mean, alpha, scores, least)
                 if rise > 0.0:
@@ -187,7 +188,7 @@ def frank_wolfe_epoch(
                     count = gather(first, length, data, node, slots, rows, sums)
                     norm2 = squared_norm(count, length, sums, node, edge, transition_scale)
                     reached = rise_of_dual(rise, longest, norm2 * example_weight / lam)
-                    if reached > most:
+                    if reached > most * CLEARLY_MORE:
                         own_kind, most = other, reached
         gain, longest, away, weight, towards = choice(own_kind, gain, mean, alpha, scores, least)
         if gain <= 0.0:

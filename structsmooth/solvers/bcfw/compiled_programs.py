@@ -17,6 +17,7 @@ from structsmooth.problems.linear.programs.compiled import (
     workspace,
 )
 from structsmooth.problems.linear.programs.compiled_features import add_features, clear, squared_norm
+from structsmooth.solvers.bcfw.active_set import CLEARLY_MORE
 from structsmooth.solvers.bcfw.compiled_active_set import (
     AWAY,
     BEST,
@@ -93,7 +94,7 @@ def frank_wolfe_epoch(order, draws, data, weights, total, statistics, gaps, lam,
                 set_weight(tree, chosen, gaps[i])
         own_kind = kind
         if kind == BEST:
-            own_kind, most = FW, -1.0
+            own_kind, most = FW, 0.0
             for other in (FW, PAIRWISE, AWAY):
                 rise, longest, away, weight, towards = choice(other, gain, mean, alpha, found, least)
                 if rise > 0.0:
@@ -103,7 +104,7 @@ def frank_wolfe_epoch(order, draws, data, weights, total, statistics, gaps, lam,
                     norm2 = squared_norm(features, begin, direction, touched, number, room, sums)
                     clear(features, begin, touched, number, room, sums)
                     reached = rise_of_dual(rise, longest, norm2 * example_weight / lam)
-                    if reached > most:
+                    if reached > most * CLEARLY_MORE:
                         own_kind, most = other, reached
         gain, longest, away, weight, towards = choice(own_kind, gain, mean, alpha, found, least)
         if gain <= 0.0:

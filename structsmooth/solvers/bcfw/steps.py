@@ -8,7 +8,7 @@ from torch import Tensor
 from structsmooth.problems.affine import Parts, inner
 from structsmooth.problems.bounds import line_search, step_length
 from structsmooth.problems.linear.base import LinearProblem
-from structsmooth.solvers.bcfw.active_set import ActiveSet, Cache, Direction, DualIterate, Steps
+from structsmooth.solvers.bcfw.active_set import CLEARLY_MORE, ActiveSet, Cache, Direction, DualIterate, Steps
 
 
 @singledispatch
@@ -113,8 +113,11 @@ def _best(
     if len(directions) == 1:
         return directions[0], _line_search(problem, v, directions[0], block, lam)
     sizes = [_line_search(problem, v, direction, block, lam) for direction in directions]
-    rises = [_rise(problem, v, *own, block, lam) for own in zip(directions, sizes, strict=True)]
-    best = rises.index(max(rises))
+    best, most = 0, 0.0
+    for number, own in enumerate(zip(directions, sizes, strict=True)):
+        rise = _rise(problem, v, *own, block, lam) if own[1] > 0 else 0.0
+        if rise > most * CLEARLY_MORE:
+            best, most = number, rise
     return directions[best], sizes[best]
 
 
