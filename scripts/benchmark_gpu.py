@@ -23,6 +23,7 @@ from torch import Tensor
 from torch.nn.functional import ctc_loss
 
 from structsmooth import (
+    L2,
     Alignment,
     Constituents,
     LinearChain,
@@ -37,6 +38,8 @@ from structsmooth import (
 
 CHAINS = ((32, 50, 9), (64, 512, 32), (256, 128, 128))
 BACKENDS = ("triton", "torch")
+# Numbers in the tensors of torch-struct: 8 GB in float32.
+LARGEST = 2e9
 
 Run = Callable[[], Any]
 
@@ -50,7 +53,7 @@ class Row(NamedTuple):
 
 
 def chain_rows(device: str, sizes: tuple[tuple[int, int, int], ...]) -> Iterator[Row]:
-    """Likelihood with its gradient, and Viterbi."""
+    """Likelihood and smoothed hinge with their gradients, and Viterbi."""
     for batch, steps, states in sizes:
         unary = torch.randn(batch, steps, states, device=device, requires_grad=True)
         transition = torch.randn(states, states, device=device, requires_grad=True)
@@ -60,7 +63,9 @@ def chain_rows(device: str, sizes: tuple[tuple[int, int, int], ...]) -> Iterator
         def chain(backend: Any, unary: Tensor = unary, transition: Tensor = transition) -> LinearChain:
             return LinearChain(unary, transition, validate_args=False, backend=backend)
 
-        yield Row(f"chain {size}, likelihood", losses(chain, y) | crf_of_torchcrf(unary, transition, y), 2 * moved)
+        others = crf_of_torchcrf(unary, transition, y) | log_partition_of_torch_struct(unary, transition)
+        yield Row(f"chain {size}, likelihood", losses(chain, y) | others, 2 * moved)
+        yield Row(f"chain {size}, smoothed hinge, K = 5", losses(chain, y, StructuralHinge(L2(k=5))), 2 * moved)
         best: dict[str, Run] = {backend: chain(backend).max for backend in usable(device)}
         yield Row(f"chain {size}, max", best, moved + y.nbytes)
 
@@ -73,16 +78,31 @@ def crf_of_torchcrf(unary: Tensor, transition: Tensor, y: Tensor) -> dict[str, R
     return {"pytorch-crf": lambda: (-layer(unary, y, reduction="mean")).backward()}
 
 
+def log_partition_of_torch_struct(unary: Tensor, transition: Tensor) -> dict[str, Run]:
+    """The most of a likelihood by torch-struct, if it is there and its tensors of B T S³ numbers are small enough."""
+    if find_spec("torch_struct") is None or unary.numel() * unary.shape[2] ** 2 > LARGEST:
+        return {}
+    library = import_module("torch_struct")
+
+    def run() -> None:
+        first = torch.nn.functional.pad(unary[:, :1], (0, 0, 0, unary.shape[1] - 2))
+        scores = transition.T + unary[:, 1:].unsqueeze(-1) + first.unsqueeze(-2)
+        library.LinearChainCRF(scores).partition.sum().backward()
+
+    return {"torch-struct": run}
+
+
 def usable(device: str) -> tuple[str, ...]:
     """Backends that run on the device."""
     return BACKENDS if device == "cuda" else ("torch",)
 
 
-def losses(build: Callable[[Any], Structure], y: Tensor) -> dict[str, Run]:
-    """Likelihoods by each backend."""
+def losses(build: Callable[[Any], Structure], y: Tensor, loss: StructuralHinge | None = None) -> dict[str, Run]:
+    """Losses, likelihoods if none is given, by each backend."""
+    own = StructuralHinge.crf() if loss is None else loss
 
     def run(backend: str) -> None:
-        StructuralHinge.crf()(build(backend), y).backward()
+        own(build(backend), y).backward()
 
     return {backend: partial(run, backend) for backend in usable(y.device.type)}
 

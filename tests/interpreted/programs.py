@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from interpreted.counting import DEVICE, counted, needs_interpreter
-from member import Instance, Member, potentials_of, with_potentials
+from member import Instance, Member, changed, potentials_of, with_potentials
 from program_members import PROGRAMS
 from torch import Tensor
 from torch.testing import assert_close
@@ -98,6 +98,16 @@ def test_second_derivatives_and_max_marginals(name: str, how: str) -> None:
     for query in (lambda s: s.logsumexp(), lambda s: s.marginals()[0], L2(0.3, 3), L2(20.0, 3)):
         found, expected = (turned(member, instance, query, backend) for backend in ("triton", "compiled"))
         assert_close(found, expected)
+
+
+def test_sums_are_at_least_float32() -> None:
+    member = PROGRAMS["Paths torch"]
+    instance = changed(member.random("tiny"), lambda scores: scores.bfloat16())
+    own = on("triton", member, instance)
+    double = on("torch", member, changed(instance, lambda scores: scores.double()))
+    for query in (lambda s: s.logsumexp(), L2(0.5, 2)):
+        assert query(own).dtype == torch.float32
+        assert_close(query(own).double(), query(double), rtol=1e-6, atol=1e-6)
 
 
 def test_third_derivatives() -> None:
