@@ -125,6 +125,20 @@ def test_derivatives_by_differences() -> None:
     assert torch.autograd.gradgradcheck(log_z, inputs, fast_mode=True)
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:FutureWarning")  # that of torch for jvp
+def test_transforms() -> None:
+    unary, transition, lengths = random_chains(2, 2, 2)
+    unary = unary.to(DEVICE)
+
+    def gradient(backend: str) -> Callable[[Tensor], Tensor]:
+        return torch.func.grad(lambda scores: on(backend, scores, transition, lengths).logsumexp().sum())
+
+    own, expected = gradient("triton"), gradient("torch")
+    assert_close(torch.func.jvp(own, (unary,), (unary.cos(),)), torch.func.jvp(expected, (unary,), (unary.cos(),)))
+    both = torch.stack([unary, unary.sin()])
+    assert_close(torch.func.vmap(own)(both), torch.func.vmap(expected)(both))
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 def test_sums_are_at_least_float32(dtype: torch.dtype) -> None:
     unary, transition, lengths = (t.to(dtype) if t.is_floating_point() else t for t in random_chains(2, 20, 5))
