@@ -23,7 +23,7 @@ def with_transforms(
     backward: Callable[..., tuple[Tensor | None, ...]] | None,
     save: Callable[[Any, tuple[Any, ...], Any], None],
 ) -> Callable[..., Any]:
-    """An operator that knows its derivatives as one that transforms know, too.
+    """An operator that knows its derivatives as one that transforms know, too; ``registered`` is the operator itself.
 
     Args:
         operator: a registered operator.
@@ -86,6 +86,7 @@ def with_transforms(
     def call(*arguments: Any) -> Any:
         return Transformed.apply(*arguments) if in_transform() else operator(*arguments)
 
+    call.__dict__["registered"] = operator
     return call
 
 
