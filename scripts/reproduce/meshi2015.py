@@ -99,6 +99,7 @@ EXPERIMENTS = (
         ],
         [
             "λ = 0.01, one seed, 20 passes, and one by linear programs, of 6 ms each",
+            "that pass counts as a whole: it takes 7 s and ends at 7.9, which ρ = 1 comes near after 300 passes",
             "accuracy is that of single labels, one minus the Hamming loss",
         ],
     ),
