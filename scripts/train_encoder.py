@@ -5,7 +5,9 @@ are treebanks, and the outputs are dependency trees, measured by attachment scor
 tags, and the outputs are entities, measured by F1. A word has the features of its first piece. Encoder, data, optimizer
 (AdamW, step sizes falling linearly to zero), seeds and the order of sentences are the same for all methods:
 
-    tags:   "softmax" scores every tag by itself; "crf", "softmax-margin" and "hinge" are a chain.
+    tags:   "softmax" scores every tag by itself; "crf", "softmax-margin" and "hinge" are a chain. "fixed" leaves the
+            encoder as it is, and trains a chain over its features by a hinge, until the weights are known to be within
+            one percent of the optimum.
     trees:  "softmax" scores the head of every word by itself, and the best spanning tree is taken; "crf",
             "softmax-margin" and "hinge" are spanning trees; "projective-crf" and "projective-hinge" are trees whose
             arcs do not cross.
@@ -33,7 +35,15 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pad_sequence
 
-from structsmooth import L2, LinearChain, ProjectiveTree, SpanningTree, StructuralHinge
+from structsmooth import (
+    L2,
+    DenseChainProblem,
+    LinearChain,
+    ProjectiveTree,
+    ProximalBCFW,
+    SpanningTree,
+    StructuralHinge,
+)
 from structsmooth.models import BiaffineParser, TaggingHead
 from structsmooth.tasks import NER
 from structsmooth.tasks.parsing.data import projectivized, read_trees
@@ -46,7 +56,7 @@ _LOSSES = {
     "hinge": StructuralHinge(L2(1.0, 5)),
 }
 # Sentences that are tagged or parsed at a time.
-_TEST_BATCH = 32
+_BATCH = 32
 
 
 class Words(nn.Module):
@@ -119,7 +129,7 @@ class Tags(Job):
     test: list[Any]
     tags: list[str]
 
-    methods = ("softmax", "crf", "softmax-margin", "hinge")
+    methods = ("softmax", "crf", "softmax-margin", "hinge", "fixed")
 
     @classmethod
     def read(cls, train: str, test: str, count: int | None) -> Tags:
@@ -230,15 +240,23 @@ def _scores_of_classes(structure: SpanningTree) -> Tensor:
 
 
 def run(job: Job, method: str, seed: int, options: Namespace) -> dict[str, float]:
-    """Fine-tune encoder and head; CPU seconds, and measures on the test sentences."""
+    """Train encoder and head, or the head alone; CPU seconds, and measures on the test sentences."""
     torch.manual_seed(seed)
     words = Words(options.encoder)
     head = job.head(words.size, method)
+    started = time.process_time()
+    if isinstance(head, TaggingHead) and method == "fixed":
+        _fit_head(job, words.eval(), head, seed)
+    else:
+        _fine_tune(job, method, words.train(), head, options)
+    seconds = time.process_time() - started
+    return {"CPU seconds": seconds, **job.measures(list(_predicted(job, method, words.eval(), head)))}
+
+
+def _fine_tune(job: Job, method: str, words: Words, head: nn.Module, options: Namespace) -> None:
     steps = options.epochs * -(-len(job.train) // options.batch)
     optimizer = torch.optim.AdamW(_groups(words, head, options))
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, total_iters=steps)
-    started = time.process_time()
-    words.train()
     for _ in range(options.epochs):
         for chosen in torch.randperm(len(job.train)).split(options.batch):
             batch = [job.train[i] for i in chosen.tolist()]
@@ -247,8 +265,31 @@ def run(job: Job, method: str, seed: int, options: Namespace) -> dict[str, float
             nn.utils.clip_grad_norm_([*words.parameters(), *head.parameters()], 5.0)
             optimizer.step()
             schedule.step()
-    seconds = time.process_time() - started
-    return {"CPU seconds": seconds, **job.measures(list(_predicted(job, method, words.eval(), head)))}
+
+
+@torch.no_grad()
+def _fit_head(job: Any, words: Words, head: TaggingHead, seed: int) -> None:
+    """A chain over fixed features, the last of which is constant and has the biases."""
+    batches = [
+        words([sentence.words for sentence in job.train[i : i + _BATCH]]) for i in range(0, len(job.train), _BATCH)
+    ]
+    rows = torch.cat(
+        [row[:length] for features, lengths in batches for row, length in zip(features, lengths, strict=True)]
+    )
+    labels = torch.tensor([job.tags.index(tag) for sentence in job.train for tag in _bio(sentence)])
+    lengths = torch.cat([lengths for _, lengths in batches])
+    problem = DenseChainProblem(torch.cat([rows, torch.ones(len(rows), 1)], 1), labels, lengths, len(job.tags))
+    result = ProximalBCFW(gap_tolerance=0.01).solve(problem, lam="1/n", passes=1000, seed=seed)
+    sizes = [words.size, 1, len(job.tags), 1, 1]
+    weight, bias, transition, start, stop = result.weights.view(-1, len(job.tags)).split(sizes)
+    head.linear.weight.copy_(weight.T)
+    for parameter, values in (
+        (head.linear.bias, bias),
+        (head.transition, transition),
+        (head.start, start),
+        (head.stop, stop),
+    ):
+        parameter.copy_(values.view(parameter.shape))
 
 
 def _groups(words: Words, head: nn.Module, options: Namespace) -> list[dict[str, Any]]:
@@ -262,8 +303,8 @@ def _groups(words: Words, head: nn.Module, options: Namespace) -> list[dict[str,
 
 @torch.no_grad()
 def _predicted(job: Job, method: str, words: Words, head: nn.Module) -> Iterator[Any]:
-    for begin in range(0, len(job.test), _TEST_BATCH):
-        batch = job.test[begin : begin + _TEST_BATCH]
+    for begin in range(0, len(job.test), _BATCH):
+        batch = job.test[begin : begin + _BATCH]
         yield from job.outputs(method, head(words([sentence.words for sentence in batch])))
 
 
