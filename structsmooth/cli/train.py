@@ -120,7 +120,7 @@ def add_train(parser: ArgumentParser, arguments: Sequence[str]) -> None:
         task, name = found
         solver = _chosen_solver(arguments, task)
         defaults = task.hyperparameters if solver == task.solver else {}
-        add_flags(parser, f"hyperparameters of {solver} (--solver selects another solver)", SOLVERS[solver], defaults)
+        add_flags(parser, f"hyperparameters of {solver} (--solver selects another)", SOLVERS[solver], defaults)
         parser.set_defaults(solver=solver, lam=task.lam, passes=task.passes, out=f"runs/{name}")
         parser.usage, parser.epilog = f"structsmooth train {arguments[1]} [options]", None
         example = f"structsmooth train {arguments[1]} --out runs/mine \\\n    {task.example}"

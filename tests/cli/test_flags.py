@@ -137,7 +137,7 @@ def test_parse_solvers(texts, expected):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("bcfw:sampling=best", "bcfw: sampling must be one of uniform, gap, got 'best'"),
+        ("bcfw:sampling=best", "bcfw: sampling must be one of uniform, gap, curvature, got 'best'"),
         ("bcfw:average=yes", "bcfw: average must be one of true, false, got 'yes'"),
         ("svrg:k=2.5", "svrg: k must be of type INT, got '2.5'"),
         ("svrg:mu", "svrg: mu must be of type FLOAT, got ''"),

@@ -52,7 +52,7 @@ def test_settings() -> None:
         ("sgd:t=3", "sgd has no option 't'"),
         ("sgd:t0=x", "sgd: t0 must be of type FLOAT, got 'x'"),
         ("bcfw:cache=maybe", "bcfw: cache must be one of true, false, got 'maybe'"),
-        ("bcfw:steps=none", "bcfw: steps must be one of fw, pairwise, away, got 'none'"),
+        ("bcfw:steps=none", "bcfw: steps must be one of fw, pairwise, away, best, got 'none'"),
         ("prox-linear:inner=newton", "unknown solver 'newton'"),
         ("prox-linear:inner=sgd", "inner must be a CasimirSVRG, an SVRG or a BCFW, got SGD"),
         ("sgd:t0=-1", "sgd:t0=-1: t0 must be positive"),

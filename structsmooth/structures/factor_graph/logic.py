@@ -184,11 +184,12 @@ def _read(
         raise TypeError(f"label must be an int, got {type(label).__name__}")
     if not 0 <= label < states:
         raise ValueError(f"label must be from 0 to {states - 1}, got {label}")
+    if negated is not None:
+        checks.require_mask("negated", negated)
     # On the CPU, where transitions are read, except that the truth of literals may be known elsewhere alone.
     device = torch.device("cpu") if negated is None else negated.device
     true = torch.arange(states, device=device) == label
     if negated is not None:
-        checks.require_mask("negated", negated)
         checks.require_shape("negated", negated, "[k]", (scope.shape[-1],))
         if device.type != "cpu":
             checks.require_device("negated", negated, "scope", scope)

@@ -96,7 +96,7 @@ class ProgramProblem(LinearProblem):
         """The problem of partial labels, of which some parts are allowed, for :class:`~structsmooth.ConvexConcave`.
 
         Outputs agree with the labels if all of their parts are allowed, whatever the labels of this problem are. Parts
-        that are allowed cost nothing.
+        that are allowed cost nothing; others cost what they do in this problem.
 
         Args:
             allowed: bool [parts].
@@ -113,7 +113,7 @@ class ProgramProblem(LinearProblem):
             >>> roots, offsets, scores = torch.tensor([2, 2]), torch.tensor([0, 3, 6]), torch.arange(3).repeat(2).int()
             >>> parts = ProgramParts(program, roots, offsets, scores)
             >>> features = PartRows(torch.arange(3).repeat(2).int(), torch.arange(7), features=3)
-            >>> problem = ProgramProblem(parts, features, labels=torch.tensor([0, 0, 1]).repeat(2))
+            >>> problem = ProgramProblem(parts, features, labels=torch.tensor([1, 1, 0]).repeat(2))
             >>> partial = problem.with_allowed(torch.tensor([True, True, True, True, True, False]))
             >>> ConvexConcave().solve(partial, lam=0.1, passes=20).weights > 0
             tensor([ True,  True, False])
