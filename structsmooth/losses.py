@@ -12,6 +12,7 @@ from structsmooth.structures.base import PartCosts, Structure, lengths_of
 from structsmooth.structures.checks import ForbiddenLabelsError, can_read_values
 
 Reduction = Literal["mean", "sum", "none", "token"]
+_REDUCTIONS = get_args(Reduction)
 # A default must be a plain value for torch.compile to build a loss inside a compiled function.
 Allowed = Tensor | tuple[Tensor | None, ...]
 """What is known of labels: masks of labels, of their classes, or of parts."""
@@ -62,7 +63,7 @@ class StructuralHinge(nn.Module):
         reduction: Reduction = "mean",
     ) -> None:
         super().__init__()
-        if reduction not in get_args(Reduction):
+        if reduction not in _REDUCTIONS:
             raise ValueError(f'reduction must be "mean", "sum", "none" or "token", got {reduction!r}')
         if not (smoother is None or isinstance(smoother, Smoother)):
             raise TypeError(f"smoother must be a Smoother, got {type(smoother).__name__}")

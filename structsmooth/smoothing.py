@@ -1,7 +1,7 @@
 """Smoothers: the max over outputs and its smooth surrogates (Pillutla et al. 2019, sections 2.2 and 2.3)."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
 
 import torch
@@ -109,7 +109,7 @@ class L2(Smoother):
 
     def with_mu(self, mu: float) -> "L2":
         """The same smoother with another level of smoothing."""
-        return replace(self, mu=mu)
+        return L2(mu, self.k)
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class Entropy(Smoother):
 
     def with_mu(self, mu: float) -> "Entropy":
         """The same smoother with another level of smoothing."""
-        return replace(self, mu=mu)
+        return Entropy(mu)
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ class SparseMAP(Smoother):
 
     def with_mu(self, mu: float) -> "SparseMAP":
         """The same smoother with another level of smoothing."""
-        return replace(self, mu=mu)
+        return SparseMAP(mu, self.parts)
 
 
 def simplex_projection(z: Tensor, dim: int = -1) -> Tensor:
