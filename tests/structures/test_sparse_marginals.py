@@ -246,7 +246,7 @@ def test_bad_arguments() -> None:
     with pytest.raises(NotImplementedError, match="SparseMAP does not work under transforms"):
         torch.func.grad(lambda w: sparse_map(LinearChain(w, torch.zeros(2, 2))).value.sum())(torch.zeros(1, 2, 2))
     compiled = torch.compile(lambda w: sparse_map(Candidates(w)).value, fullgraph=True, backend="eager")
-    with pytest.raises(Exception, match="SparseMAP searches in Python|Unsupported|Observed exception"):
+    with pytest.raises(Exception, match=r"SparseMAP searches in Python|Unsupported|Observed exception"):
         compiled(torch.zeros(1, 3))
 
 
