@@ -191,7 +191,8 @@ class Structure(Distribution):
             ValueError: labels or part costs of the wrong shape or values.
         """
         self.checked_labels(y)
-        return self.plus_costs(cost(self, y) if callable(cost) else cost)
+        # torch.compile of torch 2.5 would hash the cost to call it, which it cannot yet if it made the cost.
+        return self.plus_costs(cost.__call__(self, y) if callable(cost) else cost)
 
     def plus_costs(self: S, costs: Tensor | tuple[Tensor, ...]) -> S:
         """The structure with part costs added to its potentials, as :meth:`cost_augmented` takes them."""

@@ -4,6 +4,8 @@ Values have a trailing axis of R slots (the K best, or one). Multiplication is a
 is defined by how it embeds a score and how it sums.
 """
 
+from __future__ import annotations  # torch.compile of torch 2.5 does not trace those of nested functions
+
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar

@@ -5,6 +5,8 @@ The compiled pass does for chains what :mod:`~structsmooth.structures.programs.c
 in half of the time.
 """
 
+from __future__ import annotations  # torch.compile of torch 2.5 does not trace those of nested functions
+
 from dataclasses import dataclass
 from functools import partial
 

@@ -5,6 +5,8 @@ found by one compiled pass over the program; the recursion in plain torch, on an
 that over polynomials in the count.
 """
 
+from __future__ import annotations  # torch.compile of torch 2.5 does not trace those of nested functions
+
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
