@@ -52,7 +52,7 @@ class Finding:
 def doctor(options: Namespace) -> int:
     """Check the installation: versions, devices, threads, caches, data and a self-test.
 
-    The self-test takes about five seconds, and a quarter of a minute more on the first use, when loops are compiled.
+    The self-test takes about five seconds, and about twenty seconds more on the first use, when loops are compiled.
     The exit code is 1 if something is wrong; then the output says what to do.
     """
     findings = {}
