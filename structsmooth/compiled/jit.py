@@ -133,7 +133,7 @@ _SOURCES = _digest_of_sources()
 @cache
 def _announce() -> None:
     if verbosity() is not Verbosity.QUIET:
-        message = "structsmooth: compiling inner loops for this machine, once; this takes about twenty seconds"
+        message = "structsmooth: compiling inner loops for this machine, once; this may take twenty seconds"
         print(message, file=sys.stderr, flush=True)
 
 

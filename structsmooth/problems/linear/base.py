@@ -69,7 +69,7 @@ class LinearProblem(AffineProblem):
         return weights
 
     def block_weight(self, block: int) -> float:
-        """The share of the example that a block belongs to, 1/n if all count alike."""
+        """The normalized weight of the example that a block belongs to, 1/n if all count alike."""
         return float(self.block_weights[block])
 
     @abstractmethod

@@ -229,8 +229,8 @@ class BCFW(DualSolver[BCFWState]):
         if self.samples_gaps and not self._sees_all(state):
             return torch.from_numpy(rng.random(problem.blocks))
         if self.sampling == "curvature" and not self._sees_all(state):
-            shares = (state.curvatures / state.curvatures.sum()).numpy()
-            return torch.from_numpy(rng.choice(problem.blocks, problem.blocks, p=shares))
+            probabilities = (state.curvatures / state.curvatures.sum()).numpy()
+            return torch.from_numpy(rng.choice(problem.blocks, problem.blocks, p=probabilities))
         return torch.from_numpy(rng.permutation(problem.blocks))
 
     def criterion(self, problem: LinearProblem, state: BCFWState) -> Cache | None:

@@ -184,17 +184,14 @@ def _read(
         raise TypeError(f"label must be an int, got {type(label).__name__}")
     if not 0 <= label < states:
         raise ValueError(f"label must be from 0 to {states - 1}, got {label}")
+    true = torch.arange(states, device="cpu") == label  # where transitions are read
     if negated is not None:
         checks.require_mask("negated", negated)
-    # On the CPU, where transitions are read, except that the truth of literals may be known elsewhere alone.
-    device = torch.device("cpu") if negated is None else negated.device
-    true = torch.arange(states, device=device) == label
-    if negated is not None:
         checks.require_shape("negated", negated, "[k]", (scope.shape[-1],))
-        if device.type != "cpu":
+        if negated.device.type != "cpu":
             checks.require_device("negated", negated, "scope", scope)
-        true = true ^ negated[:, None, None]
-    then_false, then_true = (torch.tensor(list(then), device=device)[:, None] for then in (if_false, if_true))
+        true = true.to(negated.device) ^ negated[:, None, None]
+    then_false, then_true = (torch.tensor(list(then), device=true.device)[:, None] for then in (if_false, if_true))
     return torch.where(true, then_true, then_false)
 
 
