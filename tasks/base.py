@@ -63,6 +63,11 @@ class Task(ABC):
     def __post_init__(self) -> None:
         check_settings(self)
 
+    @property
+    def preferred_solver(self) -> str:
+        """The solver for these options, by its name: ``solver``, unless they make labels partial or scores deep."""
+        return self.solver
+
     @classmethod
     def default_files(cls) -> dict[str, str]:
         """Data files to use when none are given, by split: those of ``data``.

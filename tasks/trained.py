@@ -162,7 +162,7 @@ def train(
         raise TypeError(_no_task(task))
     if isinstance(examples, (str, Path)):
         examples = task.read(str(examples), "train")
-    solver = SOLVERS[task.solver](**task.hyperparameters) if solver is None else solver
+    solver = _preferred(task) if solver is None else solver
     fitted, rule = task.fit(examples), task.lam if lam is None else lam
     problem = fitted.problem(examples)
     experiment = Experiment(solver, rule, task.passes if passes is None else passes, seed)
@@ -188,3 +188,8 @@ def _name(task: type[Task]) -> str:
     """What :func:`~structsmooth.tasks.load_task` finds a task by."""
     path = f"{task.__module__}:{task.__qualname__}"
     return next((name for name, known in TASKS.items() if known == path), path)
+
+
+def _preferred(task: Task) -> Solver[Any]:
+    name = task.preferred_solver
+    return SOLVERS[name](**(task.hyperparameters if name == task.solver else {}))

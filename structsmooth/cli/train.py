@@ -1,10 +1,9 @@
 """The command ``train``."""
 
 import os
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentError, ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import fields
 from functools import partial
 from pathlib import Path
 
@@ -131,13 +130,15 @@ def add_train(parser: ArgumentParser, arguments: Sequence[str]) -> None:
 
 
 def _chosen_solver(arguments: Sequence[str], task: type[Task]) -> str:
-    """The solver that the arguments name, found before its flags are known, or else the solver of the task."""
-    early = ArgumentParser("structsmooth train", add_help=False, allow_abbrev=False)
+    """The solver that the arguments name, found before its flags are known, or else that of the task's options."""
+    early = ArgumentParser("structsmooth train", add_help=False, allow_abbrev=False, exit_on_error=False)
     early.add_argument("--solver", type=known_solver)
-    if is_partial := any(f.name == "unknown" for f in fields(task)):
-        early.add_argument("--unknown")
-    found = early.parse_known_args(arguments)[0]
-    return found.solver or ("convex-concave" if is_partial and found.unknown else task.solver)
+    add_flags(early, "", task)
+    try:
+        found = early.parse_known_args(arguments)[0]
+        return found.solver or from_flags(task, found).preferred_solver
+    except (ArgumentError, ValueError):
+        return task.solver  # the whole parser says what is wrong
 
 
 def _task_list() -> str:

@@ -234,6 +234,11 @@ class Parsing(Task):
     fitted_type: ClassVar[type[FittedTask]] = FittedParsing
 
     @property
+    def preferred_solver(self) -> str:
+        """Partial labels have no dual: they take the convex-concave procedure."""
+        return "convex-concave" if self.unknown else self.solver
+
+    @property
     def headline(self) -> str:  # type: ignore[override]
         """The labelled attachment score, or the unlabelled one."""
         return "las" if self.labelled else "uas"

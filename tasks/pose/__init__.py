@@ -144,7 +144,7 @@ class Pose(Task):
         cell: width and height of a cell in pixels.
         longest: largest size of the longer side of an image in pixels; larger ones are made smaller.
         hidden: what becomes of people some of whose joints are not known: they are left out, or train by all poses that
-            agree with the known joints (partial), by the solver convex-concave.
+            agree with the known joints (partial), by the solver convex-concave unless another one is given.
         network: file of weights of SqueezeNet 1.0, trained on ImageNet by Caffe, whose features take the place of
             histograms of gradients; histograms if not given.
         torso: two joints, separated by a comma, whose distance is the size of a person, which costs and metrics are
@@ -185,6 +185,11 @@ class Pose(Task):
             raise ValueError(f"longest must be at least {2 * self.cell}, got {self.longest}")
         if len(self.torso.split(",")) != 2:
             raise ValueError(f"torso must be two joints, separated by a comma, got {self.torso!r}")
+
+    @property
+    def preferred_solver(self) -> str:
+        """Partial labels have no dual: they take the convex-concave procedure."""
+        return "convex-concave" if self.hidden == "partial" else self.solver
 
     @property
     def features(self) -> int:

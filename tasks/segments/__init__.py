@@ -217,7 +217,7 @@ class Segments(Task):
         hidden: channels between convolutions.
         normalize: whether each channel of each series is centered at its median and divided by its standard deviation.
         unmarked: what becomes of stretches that nobody has marked: they are left out, or train by all segmentations
-            that agree with what is marked (partial); with 1 layer by the solver convex-concave.
+            that agree with what is marked (partial); with 1 layer, the solver convex-concave does so, too.
         any_order: whether segments may follow each other as they never do in the training data.
         tolerance: greatest distance of a boundary from the true one that counts as right, in seconds or what other unit
             of time the rate has.

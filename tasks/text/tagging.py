@@ -253,6 +253,11 @@ class Tagging(Task):
             raise ValueError("plain tags have no scheme: leave train_constrained out")
 
     @property
+    def preferred_solver(self) -> str:
+        """Partial labels have no dual: they take the convex-concave procedure."""
+        return "convex-concave" if self.unknown else self.solver
+
+    @property
     def headline(self) -> str:  # type: ignore[override]
         """F1 of entities, or accuracy of plain tags."""
         return "accuracy" if self.plain else "f1"

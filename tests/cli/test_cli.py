@@ -702,6 +702,23 @@ def test_help_lists_tasks_and_hyperparameters(capsys):
         assert all(text in output for text in expected)
 
 
+@pytest.mark.parametrize(
+    ("options", "solver"),
+    [
+        (["ner"], "proximal-bcfw"),
+        (["ner", "--unknown", "_"], "convex-concave"),
+        (["ner", "--unknown=_", "--solver", "adam"], "adam"),
+        (["parsing", "--unknown", "_"], "convex-concave"),
+        (["pose", "--hidden", "left-out"], "proximal-bcfw"),
+        (["pose", "--hidden", "partial"], "convex-concave"),
+    ],
+)
+def test_the_options_of_a_task_choose_its_solver(options, solver, capsys):
+    with pytest.raises(SystemExit):
+        main(["train", *options, "--help"])
+    assert f"hyperparameters of {solver} " in capsys.readouterr().out
+
+
 def test_files_with_unknown_tags_train_by_the_concave_convex_procedure(tmp_path, capsys):
     text = "Ada B-PER\nmet _\nBo B-PER\n\nshe O\nmet O\nAda _\n\nBo _\nsang O\n\n"
     (tmp_path / "train.txt").write_text(text)

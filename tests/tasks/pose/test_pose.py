@@ -265,7 +265,8 @@ def test_training_with_hidden_joints(people, folder, capsys):
     task.read(str(folder))
     assert "lack joints" not in capsys.readouterr().err
     with pytest.raises(TypeError, match="needs complete labels, since partial ones have no dual: take ConvexConcave"):
-        train(task, hidden, passes=1)
+        train(task, hidden, solver=ProximalBCFW(), passes=1)
+    assert task.preferred_solver == "convex-concave"
 
 
 def test_features_of_a_network(people, tmp_path):
