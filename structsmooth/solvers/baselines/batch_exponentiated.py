@@ -14,6 +14,11 @@ from structsmooth.smoothing import Entropy
 from structsmooth.solvers.dual.base import DualSolver, checked_hinges_or_likelihood, entropy_level, uniform
 from structsmooth.solvers.state import State, empty
 
+# What a success divides γ by: before the first failure, and later.
+_FIRST_FALL = 2.0
+_FALL = 1.05
+_ROUNDING = 1e-12
+
 
 @dataclass
 class BatchExponentiatedGradientState(State):
@@ -142,9 +147,3 @@ def _valued(
     dual = state.cost + entropy_level(problem) * entropy - lam * problem.conjugate(v)
     # Losses are not negative, so zero is a bound.
     return replace(state, weights=problem.within_bounds(v), dual=max(dual, 0.0))
-
-
-# What a success divides γ by: before the first failure, and later.
-_FIRST_FALL = 2.0
-_FALL = 1.05
-_ROUNDING = 1e-12

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from structsmooth.problems.base import Problem
 from structsmooth.problems.linear.factor_graph import FactorGraphProblem
@@ -84,35 +85,20 @@ def soft_constants(problem: Problem, lam: float | str, rho: float) -> SoftConsta
     lam, rho = parse_lam(lam, problem.total_weight), check_number("rho", rho)
     if rho == 0:
         raise ValueError("rho must be positive, got 0")
-    dual = soft_dual("soft_constants", problem, lam)
-    own, n = dual.problem, dual.problem.n
-    curvature, blocks, radius, largest, zero_loss = 0.0, 0, 0.0, 0.0, 0.0
-    counts: list[int] = []
-    for i in range(n):
-        node_norms, edge_norms = _squared_norms(own, i)
-        nodes, edges = len(node_norms), len(edge_norms)
-        # Each edge constrains itself twice, and both of its nodes once.
-        curvature += 4 * float(node_norms.sum() + edge_norms.sum()) / (lam * n**2) + 2 * 4 * edges / (rho * n)
-        radius = max([radius, *node_norms.tolist(), *edge_norms.tolist()])
-        costs, labels = own.costs(i)[0], own.graphs.labels[own.graphs.nodes_of(i)]
-        costs = costs - costs.gather(1, labels[:, None])
-        largest = max(largest, float(costs.abs().max()))
-        zero_loss += float(costs.amax(1).sum()) / n
-        counts.append(nodes + edges)
-        blocks += nodes + edges
-    scores = 2 * (2 * zero_loss / lam) ** 0.5 * radius**0.5 + largest
-    mean = sum((4 * own.states * q * scores) ** 2 for q in counts) / n
-    return SoftConstants(curvature, mean, blocks, rho)
+    own = soft_dual("soft_constants", problem, lam).problem
+    graphs, n = own.graphs, own.n
+    costs = own.feature_map.constants  # less those of the labels
+    nodes, edges = _squared_norms(own)
+    blocks = graphs.node_offsets.diff() + graphs.link_offsets.diff()
+    # Each edge constrains itself twice, and both of its nodes once.
+    curvature = 4 * float(nodes.sum() + edges.sum()) / (lam * n**2) + 2 * 4 * len(edges) / (rho * n)
+    radius, zero_loss = float(torch.cat([nodes, edges]).max()) ** 0.5, float(costs.amax(1).sum()) / n
+    scores = 2 * (2 * zero_loss / lam) ** 0.5 * radius + float(costs.abs().max())
+    agreement = float((4 * own.states * scores * blocks.double()).square().mean())
+    return SoftConstants(curvature, agreement, int(blocks.sum()), rho)
 
 
-def _squared_norms(problem: FactorGraphProblem, i: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The largest squared norm of the features of the states of each node [N] and of the pairs of each edge [E]."""
-    nodes, edges = problem.costs(i)
-    found = (nodes.new_zeros(len(nodes)), nodes.new_zeros(len(edges)))
-    for kind, parts in enumerate((nodes, edges)):
-        for index in torch.cartesian_prod(*map(torch.arange, parts.shape)).tolist() if len(parts) else []:
-            unit = [torch.zeros_like(nodes), torch.zeros_like(edges)]
-            unit[kind][tuple(index)] = 1.0
-            square = problem.feature_map.squared_norm((unit[0], unit[1]), i)
-            found[kind][index[0]] = max(float(found[kind][index[0]]), square)
-    return found
+def _squared_norms(problem: FactorGraphProblem) -> tuple[Tensor, Tensor]:
+    """The largest squared norm of the features of the states of each node, and of the pairs of each edge."""
+    graphs, x = problem.graphs, problem.feature_map.features
+    return x.square().sum(1)[graphs.rows], graphs.edge_features.square().sum(1)[graphs.links.edges]
