@@ -1,4 +1,4 @@
-"""Block-coordinate Frank-Wolfe under soft agreement of nodes and edges (Meshi, Srebro and Hazan 2015)."""
+"""Block-coordinate Frank-Wolfe under soft agreement of nodes and factors (Meshi, Srebro and Hazan 2015)."""
 
 import math
 from dataclasses import dataclass, field, replace
@@ -18,6 +18,7 @@ from structsmooth.solvers.dual.proximal import kappa_of
 from structsmooth.solvers.lower_bound import DualPoint
 from structsmooth.solvers.soft_bcfw.dual import SoftDual, SoftSteps, SoftValues, soft_dual
 from structsmooth.solvers.soft_bcfw.modules import ModuleSoftDual
+from structsmooth.solvers.soft_bcfw.pieces import Decomposition
 from structsmooth.solvers.soft_bcfw.point import SoftPoint
 from structsmooth.solvers.state import State, empty
 
@@ -54,6 +55,10 @@ class SoftBCFWState(State):
     kappa: float = 0.0  # of the last pass
     mixed_gradient: Tensor = field(default_factory=empty)  # of the best mixture of marginals so far
     mixed_cost: float = 0.0
+    places: Tensor = field(default_factory=empty)  # and what else a point has for pieces
+    finals: Tensor = field(default_factory=empty)
+    atoms: Tensor = field(default_factory=empty)
+    alphas: Tensor = field(default_factory=empty)
     rho: float = 0.0  # of the last pass
     soft_objective: float = 0.0  # g_ρ
     soft_dual: float = 0.0  # f_ρ
@@ -64,7 +69,8 @@ class SoftBCFWState(State):
     def point(self) -> SoftPoint:
         """The dual point as a problem takes it."""
         own = self.iterate if len(self.iterate) else self.weights
-        return SoftPoint(own, self.nodes, self.edges, self.multipliers)
+        pieces = (self.places, self.finals, self.atoms, self.alphas)
+        return SoftPoint(own, self.nodes, self.edges, self.multipliers, *pieces)
 
     def observe(self, full: FullPass, lam: float) -> None:
         """Keep the values of the point, and the best lower bound."""
@@ -82,7 +88,7 @@ class SoftBCFWState(State):
 
 @dataclass(frozen=True)
 class SoftBCFW(DualSolver[SoftBCFWState]):
-    """Block-coordinate Frank-Wolfe on a dual whose blocks are nodes and edges, which are only asked to agree.
+    """Block-coordinate Frank-Wolfe on a dual whose blocks are nodes, edges and factors, which are only asked to agree.
 
     The linear relaxation of a structural hinge asks for marginals of nodes and edges that agree, which couples all of
     an example. With a penalty (1/(2ρ))‖μ_c − μ_i‖² in place of this constraint every node and every edge has a simplex
@@ -91,6 +97,12 @@ class SoftBCFW(DualSolver[SoftBCFWState]):
     :class:`~structsmooth.FactorGraphProblem`, whose steps are compiled, or a :class:`~structsmooth.LinearModuleProblem`
     over factor graphs, where a step sweeps an example and moves the weights once. A run starts from the labels, w = 0,
     or from the state of another run on the same problem, for this λ or another.
+
+    Graphs of a ``LinearModuleProblem`` may have factors over any number of nodes. A factor is a block, too, whose step
+    takes the best labels of its scope: what it holds are marginals and a few labelings, and no table. With
+    ``decomposition="forests"`` the edges of an example are grouped into forests, which dynamic programming solves. With
+    ``"whole"``, one block has all edges and factors, and its step is exact inference: then the hinges are exact, and
+    not those of the relaxation (the y_c = y of the paper).
 
     By default, the problem of the local polytope itself is solved, by proximal points on both the weights and the
     messages δ: a pass goes up the dual of g(w, δ) + (κ/2)‖w − z‖² + (ρ/(2n))‖δ − δ̄‖², from the marginals of the last
@@ -126,6 +138,12 @@ class SoftBCFW(DualSolver[SoftBCFWState]):
         order: ``"examples"`` for all blocks of one example in turn, nodes first, and examples in random order;
             ``"uniform"`` for blocks drawn at random, with replacement, of a ``FactorGraphProblem``.
         sweeps: number of times that a pass goes through the blocks of an example.
+        decomposition: blocks of a ``LinearModuleProblem``, besides nodes: ``"factors"`` for each edge and each factor;
+            ``"forests"`` for as few forests as are found that share the edges, and each factor; ``"whole"`` for all
+            edges and factors together.
+
+    Raises:
+        MemoryError: exact inference for ``decomposition="whole"`` exceeds the limits of the graph.
 
     Example:
         >>> import torch
@@ -154,6 +172,7 @@ class SoftBCFW(DualSolver[SoftBCFWState]):
     order: Order = "examples"
     sweeps: PositiveInt = 1
     kappa: Positive | None = None
+    decomposition: Decomposition = "factors"
 
     state_type: ClassVar[type[SoftBCFWState]] = SoftBCFWState
 
@@ -175,11 +194,17 @@ class SoftBCFW(DualSolver[SoftBCFWState]):
         """The dual that the solver maximizes."""
         name = type(self).__name__
         if not isinstance(problem, LinearModuleProblem):
-            return soft_dual(name, problem, lam)
+            dual = soft_dual(name, problem, lam)
+            if self.decomposition != "factors":
+                raise ValueError(
+                    f"decomposition must be 'factors' for a FactorGraphProblem, got {self.decomposition!r}: give the "
+                    "scores as a LinearModuleProblem over FactorGraph, or take BCFW"
+                )
+            return dual
         check_unweighted(name, checked_hinges(name, problem, lam))
         if self.order != "examples":
             raise ValueError(f"order must be 'examples' for a LinearModuleProblem, got {self.order!r}")
-        return ModuleSoftDual(problem, lam)
+        return ModuleSoftDual(problem, lam, self.decomposition)
 
     def first_state(self, problem: Problem, lam: float, start: Any, seed: int) -> SoftBCFWState:
         """The labels (line 1), or the marginals, weights and messages of ``start``."""
@@ -189,7 +214,7 @@ class SoftBCFW(DualSolver[SoftBCFWState]):
         if start is not None:
             if not isinstance(start, SoftBCFWState):
                 raise TypeError(f"start must be a SoftBCFWState, got {type(start).__name__}")
-            for name in ("nodes", "edges", "multipliers"):
+            for name in ("nodes", "edges", "multipliers", "places", "finals"):
                 own, expected = getattr(start, name), getattr(labels, name)
                 if own.shape != expected.shape:
                     raise ValueError(
@@ -231,9 +256,7 @@ class SoftBCFW(DualSolver[SoftBCFWState]):
         return replace(
             state,
             weights=torch.lerp(state.weights, point.weights, newest),
-            nodes=point.nodes,
-            edges=point.edges,
-            multipliers=point.multipliers,
+            **{name: own for name, own in vars(point).items() if name != "weights"},
             iterate=(point.weights - state.center).mul_(kappa / lam).add_(point.weights),
             center=point.weights,
             messages=torch.lerp(state.messages, point.multipliers, newest),
@@ -243,7 +266,7 @@ class SoftBCFW(DualSolver[SoftBCFWState]):
 
     def strength(self, dual: SoftDual | ModuleSoftDual, passes: int) -> float:
         """ρ of the pass after so many."""
-        rho = self.rho or _PER_DEGREE * dual.graphs.mean_degree or 1.0
+        rho = self.rho or _PER_DEGREE * dual.mean_degree or 1.0
         return rho / (1 + passes) ** 0.5 if self.penalty == "decreasing" else rho
 
     def evaluate(self, problem: Problem, lam: float, state: SoftBCFWState) -> SoftPass:

@@ -85,6 +85,11 @@ class SoftDual:
         graphs = self.problem.graphs
         return len(graphs.labels) + int(graphs.link_offsets[-1])
 
+    @property
+    def mean_degree(self) -> float:
+        """Mean number of edges of a node."""
+        return self.problem.graphs.mean_degree
+
     def labels(self) -> SoftPoint:
         """The point of the labels: w = 0, δ = 0."""
         problem, potts = self.problem, self.problem.feature_map.potts

@@ -1,9 +1,7 @@
 """The soft dual of any module that is linear in its parameters: sweeps of examples, and exact line searches."""
 
 from dataclasses import dataclass, replace
-from itertools import accumulate
-from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,142 +9,84 @@ from torch.nn.functional import one_hot
 
 from structsmooth.problems.affine import Parts
 from structsmooth.problems.bounds import step_length
-from structsmooth.problems.linear.factor_graph.data import FactorGraphs
 from structsmooth.problems.linear.module import LinearModuleProblem
+from structsmooth.solvers.soft_bcfw.agreement import agreeing
 from structsmooth.solvers.soft_bcfw.dual import LEAST_WEIGHT, SoftSteps, SoftValues, sample
+from structsmooth.solvers.soft_bcfw.graphs import ModuleGraph, ModuleGraphs, inner
+from structsmooth.solvers.soft_bcfw.pieces import BARELY_ALLOWED, FORBIDDEN, Decomposition, Held, Norms
 from structsmooth.solvers.soft_bcfw.point import SoftPoint
 from structsmooth.structures.factor_graph import FactorGraph
 
 _FORM = (0, False)  # for compiled steps: all states have scores, and edges have tables
-# The score of what is forbidden, where steps multiply it by marginals of zero.
-_FORBIDDEN = -1e30
-
-
-class _Graph(NamedTuple):
-    """The graph of an example, without padding."""
-
-    kept: Tensor  # the nodes that are not padding, [N]
-    kept_edges: Tensor
-    labels: Tensor  # [N]
-    edges: Tensor  # [E, 2]
-    costs: Parts  # of labels [N, S] and of pairs [E, S, S], with constants and what is forbidden, float64
-    label_score: float  # of the constants
-
-    @classmethod
-    def of(cls, problem: LinearModuleProblem, i: int) -> "_Graph":
-        example = problem.example(i)
-        structure = example.structure.detach()
-        assert isinstance(structure, FactorGraph)
-        kept, kept_edges = structure.node_mask[0].nonzero()[:, 0], structure.edge_mask[0].nonzero()[:, 0]
-        number = structure.node_mask[0].cumsum(0) - 1
-        edges = number[structure.edges.view(-1, 2)[kept_edges]]
-        graph = cls(kept, kept_edges, example.y[0][kept], edges, (), example.label_score)
-        nodes, pairs = graph.without_padding(structure.replace(*example.constants.with_barriers(example.costs)))
-        return graph._replace(costs=(nodes.clamp_min(_FORBIDDEN), pairs.clamp_min(_FORBIDDEN)))
-
-    def without_padding(self, structure: FactorGraph) -> tuple[Tensor, Tensor]:
-        """Potentials of nodes [N, S] and edges [E, S, S] in float64; differentiable."""
-        whole = structure.batched()
-        return whole.unary[0][self.kept].double(), whole.pairwise[0][self.kept_edges].double()
-
-    def at_labels(self, nodes: Tensor, edges: Tensor) -> tuple[Tensor, Tensor]:
-        """Entries of the labels: [N] and [E]."""
-        a, b = self.labels[self.edges].unbind(1)
-        return nodes[torch.arange(len(nodes)), self.labels], edges[torch.arange(len(edges)), a, b]
-
-    def cost(self, nodes: Tensor, edges: Tensor) -> float:
-        """⟨ℓ + c, μ⟩ − ⟨c, ν(y)⟩ of marginals μ, with the constants c."""
-        return _inner(self.costs, (nodes, edges)) - self.label_score
-
-    def arrays(self, nodes: Tensor, edges: Tensor) -> tuple[Any, ...]:
-        """Potentials as compiled steps take them: weights of a feature of one, for each statistic its own."""
-        (count, states), pairs = nodes.shape, len(edges)
-        degrees = torch.bincount(self.edges.flatten(), minlength=count)
-        numbers = torch.stack([torch.zeros_like(self.labels), torch.arange(count), self.labels, degrees], 1)
-        constants = nodes - nodes.gather(1, self.labels[:, None])
-        node_data = (numbers, torch.cat([torch.ones(count, 1).double(), constants], 1), torch.ones(1, 1).double())
-        ends = torch.cat([self.edges, torch.arange(pairs)[:, None]], 1)
-        edge_data = (ends, torch.ones(pairs).double(), torch.ones(pairs, 1).double())
-        weights = (torch.zeros(count, states, 1).double(), edges.reshape(pairs, 1, states**2).clone())
-        return tuple(tuple(t.numpy() for t in tensors) for tensors in (node_data, edge_data, weights))
-
-
-class _Graphs(NamedTuple):
-    """The graphs of all examples of a problem, one by one and together."""
-
-    each: list[_Graph]
-    graphs: FactorGraphs
-    states: int
-
-    @classmethod
-    def of(cls, problem: LinearModuleProblem) -> "_Graphs":
-        each = [_graph(problem, i) for i in range(problem.n)]
-        states = {graph.costs[0].shape[1] for graph in each}
-        if len(states) > 1:
-            raise ValueError(f"SoftBCFW needs as many states in all examples, got {sorted(states)}; take BCFW")
-        labels, edges = [graph.labels for graph in each], [graph.edges for graph in each]
-        nodes = torch.cat(labels)
-        graphs = FactorGraphs(torch.zeros(len(nodes), 0), nodes, _offsets(labels), torch.cat(edges), _offsets(edges))
-        return cls(each, graphs, *states)
-
-
-# They cost as much as several steps, and passes need them again.
-_KNOWN: WeakKeyDictionary[LinearModuleProblem, _Graphs] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
 class ModuleSoftDual:
     """The soft dual of a linear module over factor graphs, as ``SoftDual`` is that of a :class:`FactorGraphProblem`.
 
-    A step takes an example. Its nodes and edges are swept as if weights changed with each statistic alone: with
+    A step takes an example. Its blocks are swept as if weights changed with each statistic alone: with
     ‖Bᵀm‖² = c‖m‖², where c is measured along the change of a first sweep at fixed weights. Then its marginals, and the
     weights with them, go towards what the sweeps found by an exact line search. At its start the dual rises as that of
     the sweeps did, so it never decreases. A step takes the potentials of the example and two adjoints, however many
     blocks the graph has.
 
+    Blocks are nodes, edges that are alone, and pieces: factors, forests of edges, or all edges and factors.
+
     Raises:
         TypeError: examples that are no :class:`~structsmooth.FactorGraph`.
-        ValueError: bounds, factors of more than two nodes, or different numbers of states.
+        ValueError: bounds, different numbers of states, or exact inference on a ``LocalPolytope``.
     """
 
     problem: LinearModuleProblem
     lam: float
+    decomposition: Decomposition = "factors"
 
     def __post_init__(self) -> None:
         if self.problem.bounds is not None:
             raise ValueError("SoftBCFW does not keep the bounds of the problem; take BCFW")
 
     @property
-    def graphs(self) -> FactorGraphs:
-        """The graphs of all examples, without features."""
-        return self._known.graphs
+    def mean_degree(self) -> float:
+        """In how many blocks a node is besides its own, on average."""
+        return self._all.mean_degree
 
     def labels(self) -> SoftPoint:
         """The point of the labels: w = 0, δ = 0."""
-        return SoftPoint.of_labels(self.graphs, self._known.states, torch.zeros_like(self.problem.start()), potts=False)
+        return self._all.labels(torch.zeros_like(self.problem.start()))
 
     def weights(self, point: SoftPoint) -> Tensor:
         """Ψμ, [dim], of the marginals of a point."""
         labels = self.labels()
-        change, w = replace(labels, nodes=labels.nodes - point.nodes, edges=labels.edges - point.edges), labels.weights
+        w, change = labels.weights, _minus(labels, point)
         for i in range(self.problem.n):
-            w = w + _adjoint(*self._potentials(w, i), self._own(change, i))
+            w = w + _adjoint(*self._potentials(w, i), self._all.own(change, i))
         return w / (self.lam * self.problem.n)
 
     def with_multipliers(self, point: SoftPoint, rho: float) -> SoftPoint:
         """The point with δ in place of δ̄."""
-        return point.with_multipliers(self.graphs.ends, rho)
+        change = point.violations(self._all.seats).view_as(point.multipliers) / rho
+        return replace(point, multipliers=point.multipliers + change)
 
     def values(self, point: SoftPoint, rho: float) -> SoftValues:
         """Values of a point, by the potentials of all examples."""
         from structsmooth.solvers.soft_bcfw import compiled  # numba loads with the first pass
 
         total, sums = torch.zeros(5, dtype=torch.float64), torch.zeros(5, dtype=torch.float64)
-        for i, graph in enumerate(self._graphs):
-            arrays, own = graph.arrays(*self._augmented(self._potentials(point.weights, i)[1], i)), self._own(point, i)
-            compiled.values(*arrays, _arrays(own), 1 / rho, _FORM, sums.numpy())
-            sums[0] += sum(float(part.sum()) for part in graph.at_labels(*graph.costs)) - graph.label_score
-            sums[2] = graph.cost(own.nodes, own.edges)
+        for i, graph in enumerate(self._all.each):
+            own, augmented = self._all.own(point, i), self._augmented(self._potentials(point.weights, i)[1], i)
+            deltas = self._deltas(own, i, rho)
+            compiled.values(*graph.arrays(*augmented[:2]), _arrays(graph, own, deltas), 1 / rho, _FORM, sums.numpy())
+            sums[0] += graph.at_labels(graph.costs) - graph.label_score
+            sums[2] = graph.cost(_parts(own, augmented))
+            if graph.pieces is not None:
+                held, scores = _held(graph, own), _scores(graph, deltas, augmented)
+                best = graph.pieces.parts(graph.pieces.best(scores))
+                sums[0] += inner(scores, best) - inner(scores[1:], graph.pieces.of_example(graph.label_parts)[1:])
+                sums[1] += inner(scores, best) - inner(scores, held.parts)
+                count = len(held.parts[0])
+                violation = own.violations(self._all.seats_of(i))[-count:]
+                sums[3] += float(violation.square().sum())
+                sums[4] += float((own.multipliers[-count:] * violation).sum())
             total += sums
         square = self.lam / 2 * float(point.weights.double().square().sum())
         return SoftValues.of(total, self.problem.n, square, rho, point.multipliers.numel())
@@ -156,21 +96,25 @@ class ModuleSoftDual:
 
         If these have forbidden pairs, the cost is so negative that the labels alone are the better bound.
         """
-        near = point.agreeing(self.graphs, 0)
-        own = (self._own(near, i) for i in range(self.problem.n))
-        cost = sum(graph.cost(one.nodes, one.edges) for graph, one in zip(self._graphs, own, strict=True))
+        near = agreeing(self._all, point)
+        cost = sum(graph.cost(_parts(self._all.own(near, i), graph.costs)) for i, graph in enumerate(self._all.each))
         return -self.lam * self.weights(near).double(), cost / self.problem.n
 
     def scale(self) -> float:
         """κ_0, as that of ``SoftDual``."""
         zero, labels, norm, loss = torch.zeros_like(self.problem.start()), self.labels(), 0.0, 0.0
         for i in sample(self.problem.n):
-            (w, potentials), own, states = self._potentials(zero, i), self._own(labels, i), self._known.states
+            (w, potentials), own, graph = self._potentials(zero, i), self._all.own(labels, i), self._all.each[i]
             augmented = self._augmented(potentials, i)
-            best = one_hot(augmented[0].argmax(1), states).double()
-            pairs = torch.einsum("es,er->esr", *best[self._graphs[i].edges].unbind(1))
+            states = augmented[0].argmax(1)
+            best = one_hot(states, self._all.states).double()
+            pairs = torch.einsum("es,er->esr", *best[graph.edges].unbind(1))
             change = replace(own, nodes=best - own.nodes, edges=pairs - own.edges)
-            loss += max(0.0, _inner(augmented, (change.nodes, change.edges)))
+            if graph.pieces is not None and len(own.finals):
+                finals = graph.pieces.parts(states[graph.pieces.nodes])[2] - own.finals
+                allowed = (augmented[2] > BARELY_ALLOWED) | (finals <= 0)
+                change = replace(change, finals=torch.where(allowed.all(1, keepdim=True), finals, 0.0))
+            loss += max(0.0, inner(augmented, _parts(change, augmented)))
             norm += float(_adjoint(w, potentials, change).double().square().sum())
         return norm / (self.problem.n * loss) if loss > 0 else 0.0
 
@@ -178,46 +122,72 @@ class ModuleSoftDual:
         self, point: SoftPoint, order: Tensor, rho: float, steps: SoftSteps = "pairwise", sweeps: int = 1
     ) -> SoftPoint:
         """A step on each example of an order in turn, with so many sweeps."""
-        point = replace(point, weights=point.weights.clone(), nodes=point.nodes.clone(), edges=point.edges.clone())
+        new = SoftPoint(**{name: tensor.clone() for name, tensor in vars(point).items()})
         for i in order.tolist():
-            self._step(point, i, rho, steps, sweeps)
-        return point
+            self._step(new, i, rho, steps, sweeps)
+        return new
 
     def _step(self, point: SoftPoint, i: int, rho: float, steps: SoftSteps, sweeps: int) -> None:
         """A step on an example, in place."""
-        (w, potentials), own = self._potentials(point.weights, i), self._own(point, i)
-        augmented = self._augmented(potentials, i)
-        probe = self._swept(own, augmented, i, rho, steps, 1, 0.0)
-        square = _inner((probe.nodes, probe.edges), (probe.nodes, probe.edges))
+        (w, potentials), own = self._potentials(point.weights, i), self._all.own(point, i)
+        augmented, graph = self._augmented(potentials, i), self._all.each[i]
+        probe = _minus(self._swept(own, augmented, i, rho, steps, 1, 0.0), own)
+        parts = _parts(probe, augmented)
+        square = inner(parts, parts)
         if square == 0:
             return
         norm = float(_adjoint(w, potentials, probe).double().square().sum())
-        change = self._swept(own, augmented, i, rho, steps, sweeps, norm / square)
-        ends, scale = self._graphs[i].edges, self.lam * self.problem.n
-        deltas, violation = own.with_multipliers(ends, rho).multipliers, change.disagreement(ends)
+        swept = self._swept(own, augmented, i, rho, steps, sweeps, norm / square)
+        change = _minus(swept, own)
+        deltas, violation = self._deltas(own, i, rho), change.violations(self._all.seats_of(i))
+        scale = self.lam * self.problem.n
         direction = _adjoint(w, potentials, change) / scale
-        rise = _inner(augmented, (change.nodes, change.edges)) - float((deltas * violation).sum())
+        rise = inner(augmented, _parts(change, augmented)) - float((deltas * violation).sum())
         curvature = scale * float(direction.double().square().sum()) + float(violation.square().sum()) / rho
         size = step_length(rise, curvature)
-        nodes, edges = self._rows(i)
-        point.nodes[nodes] += size * change.nodes
-        point.edges[edges] += size * change.edges
+        own.nodes.add_(size * change.nodes)
+        mixed = None if graph.pieces is None else graph.pieces.mixed(_held(graph, own), _held(graph, swept), size)
+        own.edges.add_(size * change.edges)
+        if graph.pieces is not None and mixed is not None:
+            own.edges[graph.pieces.edges] = mixed.parts[1]
+            own.places.copy_(mixed.parts[0])
+            own.finals.copy_(mixed.parts[2])
+            own.atoms.copy_(mixed.atoms)
+            own.alphas.copy_(mixed.alphas)
         point.weights.sub_(direction, alpha=size)
 
     def _swept(
         self, own: SoftPoint, augmented: Parts, i: int, rho: float, steps: SoftSteps, sweeps: int, norm: float
     ) -> SoftPoint:
-        """How the marginals of an example change in sweeps, if ‖Bᵀm‖² were ``norm`` times ‖m‖²."""
+        """The marginals of an example after sweeps, if ‖Bᵀm‖² were ``norm`` times ‖m‖²."""
         from structsmooth.solvers.soft_bcfw import compiled  # numba loads with the first pass
 
+        graph, per_weight = self._all.each[i], norm / (self.lam * self.problem.n)
         new = replace(own, nodes=own.nodes.clone(), edges=own.edges.clone())
-        offsets = tuple(torch.tensor([0, len(part)]).numpy() for part in (own.nodes, own.edges))
-        schedule = (torch.zeros(1, dtype=torch.int64).numpy(), sweeps, offsets)
-        scales = (norm / (self.lam * self.problem.n), 1 / rho, LEAST_WEIGHT, steps == "pairwise")
-        compiled.sweep_examples(*schedule, *self._graphs[i].arrays(*augmented), _arrays(new), scales, _FORM)
-        return replace(new, nodes=new.nodes - own.nodes, edges=new.edges - own.edges)
+        offsets = tuple(torch.tensor([0, size]).numpy() for size in (len(own.nodes), len(graph.alone)))
+        scales = (per_weight, 1 / rho, LEAST_WEIGHT, steps == "pairwise")
+        # Compiled steps make all sweeps at once, unless there are steps on pieces between.
+        rounds, at_once = (1, sweeps) if graph.pieces is None else (sweeps, 1)
+        scores = augmented
+        for k in range(rounds):
+            if k > 0:
+                change = _parts(_minus(new, own), augmented)
+                scores = tuple(p - per_weight * m for p, m in zip(augmented, change, strict=True))
+            if graph.pieces is not None:
+                deltas = self._deltas(new, i, rho)
+                held, norms = _held(graph, new), Norms(1 / rho, per_weight)
+                held = graph.pieces.step(held, _scores(graph, deltas, scores), norms, steps)
+                new = _with(graph, new, held)
+            schedule = (torch.zeros(1, dtype=torch.int64).numpy(), at_once, offsets)
+            point = _arrays(graph, new, self._deltas(new, i, rho))
+            compiled.sweep_examples(*schedule, *graph.arrays(*scores[:2]), point, scales, _FORM)
+        return new
 
-    def _potentials(self, w: Tensor, i: int) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    def _deltas(self, own: SoftPoint, i: int, rho: float) -> Tensor:
+        """δ_ci of all rows of messages of an example: [rows, S]."""
+        return own.multipliers.view(-1, self._all.states) + own.violations(self._all.seats_of(i)) / rho
+
+    def _potentials(self, w: Tensor, i: int) -> tuple[Tensor, Parts]:
         """Weights that require a gradient, and the potentials of an example under them, without padding."""
         w = w.detach().clone().requires_grad_()
         with torch.enable_grad():
@@ -225,62 +195,65 @@ class ModuleSoftDual:
             structure = self.problem.structure(w, example.x)
             assert isinstance(structure, FactorGraph)
             structure = structure.replace(*example.constants.without(structure.potentials))
-            return w, self._graphs[i].without_padding(structure)
+            return w, self._all.each[i].without_padding(structure)
 
-    def _augmented(self, potentials: Parts, i: int) -> tuple[Tensor, Tensor]:
+    def _augmented(self, potentials: Parts, i: int) -> Parts:
         """θ + ℓ of an example."""
-        nodes, edges = (p.detach() + c for p, c in zip(potentials, self._graphs[i].costs, strict=True))
-        return nodes, edges
-
-    def _own(self, point: SoftPoint, i: int) -> SoftPoint:
-        """What a point has for an example."""
-        nodes, edges = self._rows(i)
-        return SoftPoint(point.weights, point.nodes[nodes], point.edges[edges], point.multipliers[edges])
-
-    def _rows(self, i: int) -> tuple[slice, slice]:
-        return self.graphs.nodes_of(i), self.graphs.edges_of(i)
+        return tuple(p.detach() + c for p, c in zip(potentials, self._all.each[i].costs, strict=True))
 
     @property
-    def _graphs(self) -> list[_Graph]:
-        return self._known.each
-
-    @property
-    def _known(self) -> _Graphs:
-        if self.problem not in _KNOWN:
-            _KNOWN[self.problem] = _Graphs.of(self.problem)
-        return _KNOWN[self.problem]
+    def _all(self) -> ModuleGraphs:
+        return ModuleGraphs.of(self.problem, self.decomposition)
 
 
-def _graph(problem: LinearModuleProblem, i: int) -> _Graph:
-    example = problem.example(i)
-    if not isinstance(example.structure, FactorGraph):
-        raise TypeError(f"SoftBCFW needs a FactorGraph in every example, got {type(example.structure).__name__}")
-    if example.structure.factors is not None:
-        raise ValueError("SoftBCFW takes no factors of more than two nodes; take BCFW over a LocalPolytope")
-    return _Graph.of(problem, i)
+def _minus(a: SoftPoint, b: SoftPoint) -> SoftPoint:
+    """The difference of marginals."""
+    names = ("nodes", "edges", "places", "finals")
+    return replace(a, **{name: getattr(a, name) - getattr(b, name) for name in names})
 
 
-def _offsets(rows: list[Tensor]) -> Tensor:
-    return torch.tensor([0, *accumulate(map(len, rows))])
+def _parts(point: SoftPoint, like: Parts) -> Parts:
+    """Statistics of an example, of as many kinds as potentials have."""
+    return (point.nodes, point.edges, point.finals)[: len(like)]
 
 
-def _beside(constants: Tensor) -> Tensor:
-    """Squared norms of features, which there are none of, and constants: [N, 1 + S]."""
-    return torch.nn.functional.pad(constants, (1, 0))
+def _held(graph: ModuleGraph, own: SoftPoint) -> Held:
+    """What the pieces of an example hold."""
+    assert graph.pieces is not None
+    return Held(graph.pieces.of_example((own.places, own.edges, own.finals)), own.atoms, own.alphas)
 
 
-def _arrays(point: SoftPoint) -> tuple[Any, ...]:
-    tensors = (point.nodes, point.edges.flatten(1), point.multipliers, torch.zeros_like(point.nodes))
+def _with(graph: ModuleGraph, own: SoftPoint, held: Held) -> SoftPoint:
+    """A point of an example with what its pieces hold."""
+    assert graph.pieces is not None
+    places, edges, finals = held.parts
+    edges = own.edges.index_copy(0, graph.pieces.edges, edges)
+    return replace(own, places=places, edges=edges, finals=finals, atoms=held.atoms, alphas=held.alphas)
+
+
+def _scores(graph: ModuleGraph, deltas: Tensor, augmented: Parts) -> Parts:
+    """θ̂ of the pieces of an example, given messages of all rows; what a node forbids, its places do too."""
+    assert graph.pieces is not None
+    allowed = graph.costs[0][graph.pieces.nodes] > BARELY_ALLOWED
+    places = torch.where(allowed, -deltas[len(deltas) - len(allowed) :], FORBIDDEN)
+    return graph.pieces.of_example((places, *augmented[1:]))
+
+
+def _arrays(graph: ModuleGraph, own: SoftPoint, deltas: Tensor) -> tuple[Any, ...]:
+    """Marginals and messages of nodes and of edges that are alone, as compiled steps take them."""
+    (_, states), count = own.nodes.shape, len(graph.alone)
+    received, multipliers = torch.zeros_like(own.nodes), own.multipliers
+    if graph.pieces is not None:
+        received.index_add_(0, graph.pieces.nodes, deltas[2 * count :])
+        multipliers = multipliers[: 2 * count].view(count, 2, states)
+    tensors = (own.nodes, own.edges[:count].flatten(1), multipliers, received)
     return tuple(tensor.numpy() for tensor in tensors)
-
-
-def _inner(a: Parts, b: Parts) -> float:
-    return sum(float((p * q).sum()) for p, q in zip(a, b, strict=True))
 
 
 def _adjoint(w: Tensor, potentials: Parts, m: SoftPoint) -> Tensor:
     """Bᵀm of the potentials under w, for the marginals of a point: [dim]."""
-    trained = [(p, own) for p, own in zip(potentials, (m.nodes, m.edges), strict=True) if p.requires_grad]
+    parts = _parts(m, potentials)
+    trained = [(p, own) for p, own in zip(potentials, parts, strict=True) if p.requires_grad]
     if not trained:
         return torch.zeros_like(w)
     outputs, weights = zip(*trained, strict=True)

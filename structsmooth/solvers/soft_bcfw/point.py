@@ -1,12 +1,13 @@
 """Marginals of nodes and edges that need not agree, and the nearest ones that do."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
 from structsmooth.problems.linear.factor_graph.data import FactorGraphs
+from structsmooth.solvers.state import empty
 from structsmooth.structures.factor_graph.rounding import with_marginals
 
 _TINY = torch.finfo(torch.float64).tiny
@@ -23,13 +24,22 @@ class SoftPoint:
             for Potts scores [links, 3S], the diagonal of the table and the marginals of what is off the diagonal
             (appendix D); for Potts scores of two states [links, 3], the entries (1, 1), (0, 1) and (1, 0).
         multipliers: δ̄_ci of the two ends of all links, [links, 2, S]; for Potts scores of two states [links, 2, 1],
-            that of state 1, and minus that of state 0.
+            that of state 1, and minus that of state 0. With pieces, those of both ends of the edges that are alone and
+            of all places, [rows, S].
+        places: μ_ci of pieces, the blocks of several nodes, at each of their nodes, [places, S].
+        finals: marginals of the final states of factors, [factors, Q].
+        atoms: labels of the places in the labelings that pieces hold, int32 [places, slots].
+        alphas: weights of these labelings, [pieces, slots].
     """
 
     weights: Tensor
     nodes: Tensor
     edges: Tensor
     multipliers: Tensor
+    places: Tensor = field(default_factory=empty)
+    finals: Tensor = field(default_factory=empty)
+    atoms: Tensor = field(default_factory=empty)
+    alphas: Tensor = field(default_factory=empty)
 
     @classmethod
     def of_labels(cls, graphs: FactorGraphs, states: int, weights: Tensor, *, potts: bool) -> "SoftPoint":
@@ -69,6 +79,14 @@ class SoftPoint:
     def disagreement(self, ends: Tensor) -> Tensor:
         """μ_ci − μ_i at the two ends [links, 2] of all links: [links, 2, S]."""
         return self.ends() - self.nodes[ends]
+
+    def violations(self, seats: Tensor) -> Tensor:
+        """μ_ci − μ_i for all rows of messages, whose nodes are given: [rows, S].
+
+        The first rows are the ends of edges, as many as there are no places for.
+        """
+        rows = self.ends().flatten(0, 1)[: len(seats) - len(self.places)]
+        return (torch.cat([rows, self.places]) if len(self.places) else rows) - self.nodes[seats]
 
     def with_multipliers(self, ends: Tensor, rho: float) -> "SoftPoint":
         """The point with δ in place of δ̄, for links with these ends [links, 2]."""
