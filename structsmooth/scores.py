@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from structsmooth.costs import Cost, Hamming, slack_rescaled
 from structsmooth.sequences import Sequences, pad
-from structsmooth.structures import LinearChain, SlackRescaled, Structure, Tree
+from structsmooth.structures import FactorGraph, LinearChain, SlackRescaled, Structure, Tree
 
 
 class ScoreModule(nn.Module, ABC):
@@ -92,7 +92,7 @@ class LinearScore(ScoreModule):
 
 
 class PairScore(ScoreModule):
-    """Linear scores of chains and trees whose pairs of neighbours have features too.
+    """Linear scores of chains, trees and graphs whose pairs of neighbours have features too.
 
     Scores are linear in the parameters, which are, in this order, ``rows`` [F, S] of nodes and ``pairs`` [G, S, S].
     They are initialized to zero. With rows of :class:`~structsmooth.KernelFeatures` as features of nodes and of pairs,
@@ -137,13 +137,13 @@ class PairScore(ScoreModule):
         self.rows = nn.Parameter(torch.zeros(features, states, dtype=dtype))
         self.pairs = nn.Parameter(torch.zeros(pair_features, states, states, dtype=dtype))
 
-    def forward(self, x: tuple[Tensor, Tensor] | tuple[Tensor, Tensor, Tensor]) -> LinearChain | Tree:
-        """The chain or tree over the labels of ``x``.
+    def forward(self, x: tuple[Tensor, Tensor] | tuple[Tensor, Tensor, Tensor]) -> LinearChain | Tree | FactorGraph:
+        """The chain, tree or graph over the labels of ``x``.
 
         Args:
-            x: features of nodes [B, N, F] and of pairs: [B, N − 1, G] for a chain, alone or with lengths int64 [B]; or
-                [B, N, G] with parents int64 [B, N] for a tree, a row for each node and its parent. What is at padding
-                and at roots does not matter.
+            x: features of nodes [B, N, F] and of pairs: [B, N − 1, G] for a chain, alone or with lengths int64 [B];
+                [B, N, G] with parents int64 [B, N] for a tree, a row for each node and its parent; or [B, E, G] with
+                edges int64 [B, E, 2] for any graph, -1 at padding. What is at padding and at roots does not matter.
 
         Raises:
             TypeError: features of another dtype than that of the weights.
@@ -151,11 +151,14 @@ class PairScore(ScoreModule):
         """
         nodes, pairs, *rest = x
         where = rest[0] if rest else None
-        is_tree = where is not None and where.dim() == 2
+        is_tree, is_graph = (where is not None and where.dim() == dims for dims in (2, 3))
         for name, own, weights in (("features of nodes", nodes, self.rows), ("features of pairs", pairs, self.pairs)):
             if own.dtype != weights.dtype:
                 raise TypeError(f"{name} must have the dtype of the weights, {weights.dtype}, got {own.dtype}")
         count = nodes.shape[1] if is_tree else nodes.shape[1] - 1
+        if is_graph:
+            assert where is not None
+            count = where.shape[1]
         expected = (len(nodes), nodes.shape[1], len(self.rows)), (len(nodes), count, len(self.pairs))
         for name, own, shape in zip(("nodes", "pairs"), (nodes, pairs), expected, strict=True):
             if own.shape != shape:
@@ -164,6 +167,11 @@ class PairScore(ScoreModule):
             assert where is not None
             below = torch.where((where >= 0).unsqueeze(-1), pairs, 0.0)
             return Tree(nodes @ self.rows, torch.einsum("bng,gij->bnij", below, self.pairs), where)
+        if is_graph:
+            assert where is not None
+            real = (where >= 0).all(-1)
+            tables = torch.einsum("beg,gij->beij", torch.where(real.unsqueeze(-1), pairs, 0.0), self.pairs)
+            return FactorGraph(nodes @ self.rows, where, tables, edge_mask=real)
         if where is not None:
             position = torch.arange(nodes.shape[1], device=nodes.device)
             inside = (position < where[:, None]).unsqueeze(-1)

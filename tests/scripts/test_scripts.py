@@ -122,6 +122,18 @@ def test_benchmark_sparse_map_counts_calls(capsys):
     assert all(int(row["calls"]) > int(row["outputs"]) >= 1 for row in found)
 
 
+def test_benchmark_soft_factors_brackets_the_same_optima(tmp_path, capsys):
+    generator = np.random.default_rng(0)
+    x, y = generator.normal(size=(6, 3)), generator.integers(2, size=(6, 3))
+    np.savez(tmp_path / "data.npz", X_train=x, Y_train=y)
+    options = ["--rows", "5", "--lam", "0.5", "--budget", "1"]
+    assert load("benchmark_soft_factors").main([str(tmp_path / "data.npz"), *options]) == 0
+    rows = [line.split("|") for line in capsys.readouterr().out.splitlines() if "`" in line]
+    intervals = [[float(v) for v in row[-2].strip(" []").split(",")] for row in rows]
+    for same in (intervals[:4], intervals[4:]):  # of the relaxation, and of exact hinges
+        assert max(dual for dual, _ in same) <= min(objective for _, objective in same) + 2e-4
+
+
 def test_benchmark_soft_certifies_every_run(tmp_path, capsys):
     generator = np.random.default_rng(0)
     x = generator.normal(size=(30, 4))

@@ -131,13 +131,16 @@ class ModuleSoftDual:
         """A step on an example, in place."""
         (w, potentials), own = self._potentials(point.weights, i), self._all.own(point, i)
         augmented, graph = self._augmented(potentials, i), self._all.each[i]
-        probe = _minus(self._swept(own, augmented, i, rho, steps, 1, 0.0), own)
+        labels = None
+        if graph.pieces is not None:  # both sweeps begin with these
+            labels = graph.pieces.best(_scores(graph, self._deltas(own, i, rho), augmented))
+        probe = _minus(self._swept(own, augmented, i, rho, steps, 1, 0.0, labels), own)
         parts = _parts(probe, augmented)
         square = inner(parts, parts)
         if square == 0:
             return
         norm = float(_adjoint(w, potentials, probe).double().square().sum())
-        swept = self._swept(own, augmented, i, rho, steps, sweeps, norm / square)
+        swept = self._swept(own, augmented, i, rho, steps, sweeps, norm / square, labels)
         change = _minus(swept, own)
         deltas, violation = self._deltas(own, i, rho), change.violations(self._all.seats_of(i))
         scale = self.lam * self.problem.n
@@ -157,9 +160,20 @@ class ModuleSoftDual:
         point.weights.sub_(direction, alpha=size)
 
     def _swept(
-        self, own: SoftPoint, augmented: Parts, i: int, rho: float, steps: SoftSteps, sweeps: int, norm: float
+        self,
+        own: SoftPoint,
+        augmented: Parts,
+        i: int,
+        rho: float,
+        steps: SoftSteps,
+        sweeps: int,
+        norm: float,
+        labels: Tensor | None,
     ) -> SoftPoint:
-        """The marginals of an example after sweeps, if ‖Bᵀm‖² were ``norm`` times ‖m‖²."""
+        """The marginals of an example after sweeps, if ‖Bᵀm‖² were ``norm`` times ‖m‖².
+
+        The best ``labels`` of pieces at the start are known.
+        """
         from structsmooth.solvers.soft_bcfw import compiled  # numba loads with the first pass
 
         graph, per_weight = self._all.each[i], norm / (self.lam * self.problem.n)
@@ -174,9 +188,9 @@ class ModuleSoftDual:
                 change = _parts(_minus(new, own), augmented)
                 scores = tuple(p - per_weight * m for p, m in zip(augmented, change, strict=True))
             if graph.pieces is not None:
-                deltas = self._deltas(new, i, rho)
-                held, norms = _held(graph, new), Norms(1 / rho, per_weight)
-                held = graph.pieces.step(held, _scores(graph, deltas, scores), norms, steps)
+                held, own_scores = _held(graph, new), _scores(graph, self._deltas(new, i, rho), scores)
+                labels = graph.pieces.best(own_scores) if k > 0 or labels is None else labels
+                held = graph.pieces.step(held, own_scores, labels, Norms(1 / rho, per_weight), steps)
                 new = _with(graph, new, held)
             schedule = (torch.zeros(1, dtype=torch.int64).numpy(), at_once, offsets)
             point = _arrays(graph, new, self._deltas(new, i, rho))

@@ -156,16 +156,16 @@ class Pieces:
             found[self.owners[2][forbids]] = True
         return found
 
-    def step(self, held: Held, scores: Parts, norms: Norms, steps: str) -> Held:
+    def step(self, held: Held, scores: Parts, labels: Tensor, norms: Norms, steps: str) -> Held:
         """A step on each piece: towards its best labeling, from its mean or from the worst labeling that it holds.
 
         Args:
             held: before the step.
             scores: θ̂ of the pieces, in the shapes of parts.
+            labels: the best under them, [P].
             norms: curvature along the statistics.
             steps: ``"fw"`` or ``"pairwise"``.
         """
-        labels = self.best(scores)
         best = self.parts(labels)
         away, slot, longest = held.parts, None, torch.ones(self.count, dtype=torch.float64)
         if steps == "pairwise":
