@@ -11,15 +11,16 @@ from torch import Tensor
 from structsmooth.problems.base import FullPass, Problem
 from structsmooth.problems.linear.module import LinearModuleProblem
 from structsmooth.settings import Positive, PositiveInt
-from structsmooth.smoothing import Max
+from structsmooth.smoothing import Entropy
 from structsmooth.solvers.averaging import ONE_A_PASS, newest_weight
-from structsmooth.solvers.dual.base import DualSolver, check_unweighted, checked_hinges
+from structsmooth.solvers.dual.base import DualSolver, check_unweighted, checked_hinges_or_likelihood
 from structsmooth.solvers.dual.proximal import kappa_of
 from structsmooth.solvers.lower_bound import DualPoint
 from structsmooth.solvers.soft_bcfw.dual import SoftDual, SoftSteps, SoftValues, soft_dual
 from structsmooth.solvers.soft_bcfw.modules import ModuleSoftDual
 from structsmooth.solvers.soft_bcfw.pieces import Decomposition
 from structsmooth.solvers.soft_bcfw.point import SoftPoint
+from structsmooth.solvers.soft_bcfw.smoothed import SmoothedSoftDual
 from structsmooth.solvers.state import State, empty
 
 Penalty = Literal["multipliers", "constant", "decreasing"]
@@ -114,6 +115,10 @@ class SoftBCFW(DualSolver[SoftBCFWState]):
     marginals that agree, near those of the iterates; of their agreement on edges, the best counts. Metrics are
     ``disagreement``, the root mean square of μ_c − μ_i, ``rho`` and ``kappa``.
 
+    A ``LinearModuleProblem`` with the smoother ``Entropy(h)`` has smoothed maxima of nodes and edges. With multipliers,
+    its objective is that over the :class:`~structsmooth.LocalPolytope` with this smoother, an upper bound on the loss
+    of the graph itself. Steps then go towards Gibbs distributions, whatever ``steps`` is.
+
     With a constant penalty, the objective of the history is g_ρ(w, δ) = g(w, δ) + (ρ/(2n))‖δ‖², an upper bound on that
     of the local polytope. Its dual f_ρ never decreases, and the gap is the sum of the block gaps. A decreasing penalty
     tends to the local polytope as well. Metrics are g_ρ, f_ρ, g and the disagreement as ``soft_objective``,
@@ -201,9 +206,11 @@ class SoftBCFW(DualSolver[SoftBCFWState]):
                     "scores as a LinearModuleProblem over FactorGraph, or take BCFW"
                 )
             return dual
-        check_unweighted(name, checked_hinges(name, problem, lam))
+        check_unweighted(name, checked_hinges_or_likelihood(name, problem, lam))
         if self.order != "examples":
             raise ValueError(f"order must be 'examples' for a LinearModuleProblem, got {self.order!r}")
+        if isinstance(problem.smoother, Entropy):
+            return SmoothedSoftDual(problem, lam, self.decomposition, problem.smoother.mu)
         return ModuleSoftDual(problem, lam, self.decomposition)
 
     def first_state(self, problem: Problem, lam: float, start: Any, seed: int) -> SoftBCFWState:
@@ -283,7 +290,7 @@ class SoftBCFW(DualSolver[SoftBCFWState]):
             values = dual.values(state.point, state.rho)
             objective = values.soft
         loss = objective - lam / 2 * float(state.weights.square().sum())
-        return SoftPass(state.weights, Max(), loss, empty(), loss, values=values, near=near)
+        return SoftPass(state.weights, problem.smoother, loss, empty(), loss, values=values, near=near)
 
     def metrics(self, state: SoftBCFWState) -> dict[str, float]:
         """How much nodes and edges disagree, ρ and κ; or the values of the soft and of the hard problem."""

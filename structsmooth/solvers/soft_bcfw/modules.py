@@ -146,6 +146,7 @@ class ModuleSoftDual:
         scale = self.lam * self.problem.n
         direction = _adjoint(w, potentials, change) / scale
         rise = inner(augmented, _parts(change, augmented)) - float((deltas * violation).sum())
+        rise += self._smoothing(swept) - self._smoothing(own)
         curvature = scale * float(direction.double().square().sum()) + float(violation.square().sum()) / rho
         size = step_length(rise, curvature)
         own.nodes.add_(size * change.nodes)
@@ -158,6 +159,10 @@ class ModuleSoftDual:
             own.atoms.copy_(mixed.atoms)
             own.alphas.copy_(mixed.alphas)
         point.weights.sub_(direction, alpha=size)
+
+    def _smoothing(self, point: SoftPoint) -> float:
+        """What the dual has for smoothing, over the blocks of a point: nothing here."""
+        return 0.0
 
     def _swept(
         self,
