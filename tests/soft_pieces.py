@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.optimize import minimize
 from torch import Tensor, nn
 
 from structsmooth import (
@@ -15,11 +16,14 @@ from structsmooth import (
     FactorGraph,
     LinearModuleProblem,
     LocalPolytope,
+    Max,
     ScoreModule,
+    Smoother,
     Structure,
     Table,
 )
 
+MAX = Max()
 NODES, EDGES = 5, [(0, 1), (1, 2), (2, 3), (3, 0)]
 TRIPLES, COUNTED, EXCLUDED = [(0, 1, 2), (2, 3, 4)], [1, 2, 3, 4], [0, 3, 4]
 
@@ -46,14 +50,16 @@ class Factors(ScoreModule):
         return LocalPolytope(graph, method="lp") if self.relaxed else graph
 
 
-def factor_problem(n: int = 4, seed: int = 0, states: int = 2, logic: bool = False, **more: Any) -> LinearModuleProblem:
+def factor_problem(
+    n: int = 4, seed: int = 0, states: int = 2, logic: bool = False, smoother: Smoother = MAX, **more: Any
+) -> LinearModuleProblem:
     generator, data = torch.Generator().manual_seed(seed), []
     while len(data) < n:
         x = torch.randn(NODES, 3, generator=generator, dtype=torch.float64)
         y = torch.randint(states, (NODES,), generator=generator)
         if not logic or int((y[EXCLUDED] == 1).sum()) <= 1:
             data.append((x, y))
-    return LinearModuleProblem(Factors(states, logic, **more), data)
+    return LinearModuleProblem(Factors(states, logic, **more), data, smoother=smoother)
 
 
 def blocks_of(module: Factors, by: str) -> list[tuple[list[int], list[int], list[int]]]:
@@ -132,6 +138,21 @@ class EnumeratedDual:
                 gradient -= size * (self.hessian[:, s] - self.hessian[:, v])
             if gap < tolerance:
                 return float(self.cost @ mu - mu @ self.hessian @ mu / 2)
+
+    def smoothed_optimum(self, weight: float) -> float:
+        """The largest value with ``weight`` times the entropies of blocks, by quasi-Newton steps on logits."""
+        cost, hessian = torch.from_numpy(self.cost), torch.from_numpy(self.hessian)
+
+        def minus(z: Any) -> tuple[float, Any]:
+            logits = torch.from_numpy(z).requires_grad_()
+            logs = torch.cat([logits[block].log_softmax(0) for block in self.blocks])
+            mu = logs.exp()
+            value = cost @ mu - mu @ hessian @ mu / 2 - weight * mu @ logs
+            (gradient,) = torch.autograd.grad(-value, logits)
+            return -float(value.detach()), gradient.numpy()
+
+        options = {"maxiter": 20000, "maxfun": 20000, "ftol": 1e-15, "gtol": 1e-9, "maxcor": 50}
+        return -float(minimize(minus, 0 * self.cost, jac=True, method="L-BFGS-B", options=options).fun)
 
 
 def _restricted(parts: Any, scope: list[int], edges: list[int], factors: list[int]) -> tuple[Tensor, ...]:

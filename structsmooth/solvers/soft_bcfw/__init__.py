@@ -60,6 +60,7 @@ class SoftBCFWState(State):
     finals: Tensor = field(default_factory=empty)
     atoms: Tensor = field(default_factory=empty)
     alphas: Tensor = field(default_factory=empty)
+    entropies: Tensor = field(default_factory=empty)
     rho: float = 0.0  # of the last pass
     soft_objective: float = 0.0  # g_ρ
     soft_dual: float = 0.0  # f_ρ
@@ -70,7 +71,7 @@ class SoftBCFWState(State):
     def point(self) -> SoftPoint:
         """The dual point as a problem takes it."""
         own = self.iterate if len(self.iterate) else self.weights
-        pieces = (self.places, self.finals, self.atoms, self.alphas)
+        pieces = (self.places, self.finals, self.atoms, self.alphas, self.entropies)
         return SoftPoint(own, self.nodes, self.edges, self.multipliers, *pieces)
 
     def observe(self, full: FullPass, lam: float) -> None:
@@ -115,9 +116,10 @@ class SoftBCFW(DualSolver[SoftBCFWState]):
     marginals that agree, near those of the iterates; of their agreement on edges, the best counts. Metrics are
     ``disagreement``, the root mean square of μ_c − μ_i, ``rho`` and ``kappa``.
 
-    A ``LinearModuleProblem`` with the smoother ``Entropy(h)`` has smoothed maxima of nodes and edges. With multipliers,
-    its objective is that over the :class:`~structsmooth.LocalPolytope` with this smoother, an upper bound on the loss
-    of the graph itself. Steps then go towards Gibbs distributions, whatever ``steps`` is.
+    A ``LinearModuleProblem`` with the smoother ``Entropy(h)`` has smoothed maxima of nodes, edges and factors, or of
+    whole examples. Without factors, the objective of multipliers is that over the :class:`~structsmooth.LocalPolytope`
+    with this smoother, an upper bound on the loss of the graph itself. Steps then go towards Gibbs distributions,
+    whatever ``steps`` is.
 
     With a constant penalty, the objective of the history is g_ρ(w, δ) = g(w, δ) + (ρ/(2n))‖δ‖², an upper bound on that
     of the local polytope. Its dual f_ρ never decreases, and the gap is the sum of the block gaps. A decreasing penalty
@@ -221,7 +223,7 @@ class SoftBCFW(DualSolver[SoftBCFWState]):
         if start is not None:
             if not isinstance(start, SoftBCFWState):
                 raise TypeError(f"start must be a SoftBCFWState, got {type(start).__name__}")
-            for name in ("nodes", "edges", "multipliers", "places", "finals"):
+            for name in ("nodes", "edges", "multipliers", "places", "finals", "entropies"):
                 own, expected = getattr(start, name), getattr(labels, name)
                 if own.shape != expected.shape:
                     raise ValueError(

@@ -1,5 +1,7 @@
 """Marginals that agree, near those of a point of the soft dual of a module."""
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
@@ -26,61 +28,70 @@ def agreeing(graphs: ModuleGraphs, point: SoftPoint) -> SoftPoint:
         return point.agreeing(graphs.graphs, 0)
     new = SoftPoint(**{name: tensor.clone() for name, tensor in vars(point).items()})
     for i, graph in enumerate(graphs.each):
-        target, seats = graphs.own(new, i), graphs.seats_of(i)
-        nodes, edges, *finals = _near(graph, graphs.own(point, i), seats)
-        target.nodes.copy_(nodes)
-        target.edges.copy_(edges)
-        if finals:
-            target.finals.copy_(finals[0])
+        target, near = graphs.own(new, i), _near(graph, graphs.own(point, i), graphs.seats_of(i))
+        for name in ("nodes", "edges", "finals", "entropies"):
+            getattr(target, name).copy_(getattr(near, name))
     return new
 
 
-def _near(graph: ModuleGraph, own: SoftPoint, seats: Tensor) -> Parts:
+def _near(graph: ModuleGraph, own: SoftPoint, seats: Tensor) -> SoftPoint:
     votes = own.nodes.index_add(0, seats, own.violations(seats) + own.nodes[seats])
     nodes = votes / (1 + torch.bincount(seats, minlength=len(votes)))[:, None]
-    rigid = torch.zeros(len(own.edges), dtype=torch.bool)
-    pieces, finals = graph.pieces, own.finals
+    rigid, pieces = torch.zeros(len(own.edges), dtype=torch.bool), graph.pieces
     if pieces is not None:
         constrains = pieces.constrains(graph.costs)
         place = constrains[pieces.owners[0]]
         if int(torch.bincount(pieces.nodes[place], minlength=len(nodes)).max()) > 1:
-            return _decoded(graph, pieces, nodes)
+            return _decoded(graph, pieces, own, nodes)
         nodes = nodes.index_copy(0, pieces.nodes[place], own.places[place])
         rigid[pieces.edges] = constrains[pieces.owners[1]]
-        if len(finals) and not pieces.whole:
-            free = _factors(pieces, own, nodes[pieces.nodes])
-            finals = torch.where(constrains[pieces.owners[2]][:, None], finals, free)
+        if len(own.finals) and not pieces.whole:
+            own = _with_factors(pieces, own, nodes[pieces.nodes], constrains)
     a, b = nodes[graph.edges].unbind(1)
     edges = torch.where(rigid[:, None, None], own.edges, with_marginals(own.edges, a, b))
-    return (nodes, edges, finals)[: len(graph.costs)]
+    return replace(own, nodes=nodes, edges=edges)
 
 
-def _factors(pieces: Pieces, own: SoftPoint, nodes: Tensor) -> Tensor:
-    """Marginals of final states [F, Q] of factors whose places have these marginals [P, S]."""
-    atoms = own.atoms.long()
+def _with_factors(pieces: Pieces, own: SoftPoint, nodes: Tensor, fixed: Tensor) -> SoftPoint:
+    """The point with factors whose places have these marginals [P, S], but for those of fixed pieces."""
+    atoms, owner, alphas = own.atoms.long(), pieces.owners[0], own.alphas.clone()
     labels = one_hot(atoms, nodes.shape[1]).double()  # [P, slots, S]
-    alphas, owner = own.alphas.clone(), pieces.owners[0]
+    rest = (1 - alphas.sum(1)).clamp_min(0.0)
+    others = own.places - torch.einsum("pa,pas->ps", alphas[owner], labels)
+    share = rest.clamp_min(_ROUNDING)
+    others, final = (others / share[owner, None]).clamp_min(0.0), pieces.many(atoms.T)[2]
+    of_others = own.finals - torch.einsum("fa,afq->fq", alphas[pieces.owners[2]], final)
+    of_others = (of_others / share[pieces.owners[2], None]).clamp_min(0.0)
     # The places of a piece in turn, for all pieces at once.
     first = torch.searchsorted(owner, torch.arange(pieces.count))
     number = torch.arange(len(owner)) - first[owner]
     for k in range(int(number.max()) + 1):
         at = (number == k).nonzero()[:, 0]
-        held = torch.einsum("pa,pas->ps", alphas[owner[at]], labels[at])
+        piece = owner[at]
+        held = torch.einsum("pa,pas->ps", alphas[piece], labels[at]) + rest[piece, None] * others[at]
         ratio = (nodes[at] / held.clamp_min(_ROUNDING)).clamp_max(1.0)
-        alphas[owner[at]] *= ratio.gather(1, atoms[at])
-    missing = (nodes - torch.einsum("pa,pas->ps", alphas[owner], labels)).clamp_min(0.0)
-    rest = missing.sum(1, keepdim=True)
-    product = pieces.independent(torch.where(rest > _ROUNDING, missing / rest, 1 / nodes.shape[1]))
-    factor = pieces.owners[2]
-    final = torch.einsum("fa,afq->fq", alphas[factor], pieces.many(atoms.T)[2])
-    return final + (1 - alphas.sum(1)).clamp_min(0.0)[factor][:, None] * product
+        alphas[piece] *= ratio.gather(1, atoms[at])
+        rest[piece] *= torch.where(others[at] > 0, ratio, 1.0).amin(1)
+    missing = nodes - torch.einsum("pa,pas->ps", alphas[owner], labels) - rest[owner, None] * others
+    missing = missing.clamp_min(0.0)
+    total = missing.sum(1, keepdim=True)
+    missing = torch.where(total > _ROUNDING, missing / total, 1 / nodes.shape[1])
+    kept, factor = torch.where(fixed, 1.0, alphas.sum(1) + rest), pieces.owners[2]
+    found = torch.einsum("fa,afq->fq", alphas[factor], final) + rest[factor, None] * of_others
+    found += (1 - kept[factor, None]).clamp_min(0.0) * pieces.independent(missing)
+    # Entropies are concave, so that those of parts that are kept and of products count by their shares at least.
+    product = -torch.special.xlogy(missing, missing).sum(1) * (1 - kept[owner]).clamp_min(0.0)
+    entropies = kept.min().clamp_max(1.0) * own.entropies + product.sum()
+    return replace(own, finals=torch.where(fixed[factor, None], own.finals, found), entropies=entropies)
 
 
-def _decoded(graph: ModuleGraph, pieces: Pieces, nodes: Tensor) -> Parts:
-    """The parts of the best labels of nodes, or of the labels of the example."""
+def _decoded(graph: ModuleGraph, pieces: Pieces, own: SoftPoint, nodes: Tensor) -> SoftPoint:
+    """The best labels of nodes, or the labels of the example."""
     y = nodes.argmax(1)
     best = one_hot(y, nodes.shape[1]).double()
     pairs = torch.einsum("es,er->esr", *best[graph.edges].unbind(1))
-    parts = (best, pairs, pieces.parts(y[pieces.nodes])[2])[: len(graph.costs)]
+    parts: Parts = (best, pairs, pieces.parts(y[pieces.nodes])[2])[: len(graph.costs)]
     forbidden = any(bool(((m > 0) & (p <= BARELY_ALLOWED)).any()) for m, p in zip(parts, graph.costs, strict=True))
-    return graph.label_parts if forbidden else parts
+    nodes, edges, *finals = graph.label_parts if forbidden else parts
+    finals = finals or [own.finals]
+    return replace(own, nodes=nodes, edges=edges, finals=finals[0], entropies=torch.zeros_like(own.entropies))

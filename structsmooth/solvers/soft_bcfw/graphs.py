@@ -208,6 +208,7 @@ class ModuleGraphs:
             point.finals[finals, : graph.costs[2].shape[1]] if len(graph.costs) == 3 else point.finals[:0],
             point.atoms[places],
             point.alphas[pieces],
+            point.entropies[i : i + 1],
         )
 
     def seats_of(self, i: int) -> Tensor:

@@ -131,9 +131,7 @@ class ModuleSoftDual:
         """A step on an example, in place."""
         (w, potentials), own = self._potentials(point.weights, i), self._all.own(point, i)
         augmented, graph = self._augmented(potentials, i), self._all.each[i]
-        labels = None
-        if graph.pieces is not None:  # both sweeps begin with these
-            labels = graph.pieces.best(_scores(graph, self._deltas(own, i, rho), augmented))
+        labels = self._best(own, augmented, i, rho)  # both sweeps begin with these
         probe = _minus(self._swept(own, augmented, i, rho, steps, 1, 0.0, labels), own)
         parts = _parts(probe, augmented)
         square = inner(parts, parts)
@@ -158,7 +156,13 @@ class ModuleSoftDual:
             own.finals.copy_(mixed.parts[2])
             own.atoms.copy_(mixed.atoms)
             own.alphas.copy_(mixed.alphas)
+            own.entropies.add_(size * (swept.entropies - own.entropies))
         point.weights.sub_(direction, alpha=size)
+
+    def _best(self, own: SoftPoint, augmented: Parts, i: int, rho: float) -> Tensor | None:
+        """The best labels of the pieces of an example, if it has any."""
+        graph = self._all.each[i]
+        return None if graph.pieces is None else graph.pieces.best(_scores(graph, self._deltas(own, i, rho), augmented))
 
     def _smoothing(self, point: SoftPoint) -> float:
         """What the dual has for smoothing, over the blocks of a point: nothing here."""

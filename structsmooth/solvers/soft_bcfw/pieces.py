@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 
 from structsmooth.problems.affine import Parts, minus
+from structsmooth.problems.linear.blocks import respond
+from structsmooth.smoothing import Entropy
 from structsmooth.structures.factor_graph import Automaton, FactorGraph
 
 Decomposition = Literal["factors", "forests", "whole"]
@@ -121,6 +123,13 @@ class Pieces:
         with torch.no_grad():
             allowed = (torch.where(p > BARELY_ALLOWED, p, -torch.inf) for p in scores)
             return self._structure(allowed).max()[1][0]
+
+    def gibbs(self, scores: Parts, level: float) -> tuple[float, Parts]:
+        """The sum of the maxima of all pieces, smoothed by the entropy, and the marginals that attain them."""
+        allowed = (torch.where(p > BARELY_ALLOWED, p, -torch.inf) for p in scores)
+        answer = respond(self._structure(allowed), Entropy(level))
+        parts = tuple(part[0] for part in answer.statistics)
+        return float(answer.value), parts if len(parts) == 3 else (*parts, parts[0].new_zeros(0, 1))
 
     def parts(self, labels: Tensor) -> Parts:
         """Statistics of labels [P] of the places."""

@@ -30,6 +30,7 @@ class SoftPoint:
         finals: marginals of the final states of factors, [factors, Q].
         atoms: labels of the places in the labelings that pieces hold, int32 [places, slots].
         alphas: weights of these labelings, [pieces, slots].
+        entropies: lower bounds on the entropies of the pieces of each example, [n], if maxima are smoothed.
     """
 
     weights: Tensor
@@ -40,6 +41,7 @@ class SoftPoint:
     finals: Tensor = field(default_factory=empty)
     atoms: Tensor = field(default_factory=empty)
     alphas: Tensor = field(default_factory=empty)
+    entropies: Tensor = field(default_factory=empty)
 
     @classmethod
     def of_labels(cls, graphs: FactorGraphs, states: int, weights: Tensor, *, potts: bool) -> "SoftPoint":

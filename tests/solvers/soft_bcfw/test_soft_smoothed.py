@@ -6,12 +6,13 @@ from typing import Any
 import pytest
 import torch
 from scipy.optimize import minimize
-from soft_pieces import factor_problem
+from soft_pieces import EnumeratedDual, factor_problem
 from torch import Tensor
 from torch.testing import assert_close
 
 from structsmooth import L2, LBFGS, Entropy, FactorGraph, LinearModuleProblem, LocalPolytope, PairScore, SoftBCFW
 from structsmooth.solvers.soft_bcfw.dual import SoftValues
+from structsmooth.solvers.soft_bcfw.pieces import Decomposition
 from structsmooth.solvers.soft_bcfw.smoothed import SmoothedSoftDual
 
 LAM, RHO = 0.2, 1.5
@@ -128,13 +129,28 @@ def test_smoothed_hinges_tend_to_hinges() -> None:
         assert row.dual <= optimum.objective + level * float(blocks) + 1e-9
 
 
+@pytest.mark.parametrize(("by", "logic"), [("factors", False), ("factors", True), ("whole", True)])
+@pytest.mark.parametrize("level", [0.5, 3.0])
+def test_factors_are_smoothed_too(by: Decomposition, logic: bool, level: float) -> None:
+    """Their distributions are known by means and by a bound on the entropy, which tends to it."""
+    problem = factor_problem(2, logic=logic, smoother=Entropy(level))
+    optimum = EnumeratedDual.of(problem, LAM, RHO, by).smoothed_optimum(level / problem.n)
+    solver = SoftBCFW(rho=RHO, penalty="constant", decomposition=by, sweeps=3, gap_tolerance=1e-8)
+    rows = solver.solve(problem, lam=LAM, passes=120).history
+    assert all(a.dual <= b.dual + 1e-12 for a, b in pairwise(rows))
+    assert rows[-1].dual - 1e-8 <= optimum <= rows[-1].objective + 1e-8
+    assert rows[-1].dual == pytest.approx(optimum, rel=1e-4)
+
+
+@pytest.mark.parametrize("by", ["factors", "whole"])
+def test_multipliers_close_the_gap_of_smoothed_factors(by: Decomposition) -> None:
+    rows = SoftBCFW(decomposition=by, sweeps=2).solve(factor_problem(smoother=Entropy(1.0)), lam=LAM, passes=60).history
+    assert rows[-1].gap < 0.01 * rows[-1].objective
+    assert all(row.dual <= rows[-1].objective + 1e-9 for row in rows)
+
+
 def test_refusals() -> None:
-    factors = factor_problem()
-    smooth = LinearModuleProblem(factors.module, factors.dataset, smoother=Entropy(1.0))
-    with pytest.raises(ValueError, match="smooths the maxima of nodes and edges alone"):
-        SoftBCFW().solve(smooth, lam=1)
-    with pytest.raises(ValueError, match="smooths the maxima of nodes and edges alone"):
-        SoftBCFW(decomposition="whole").solve(smooth_problem(1.0), lam=1)
-    squared = LinearModuleProblem(smooth.module, smooth.dataset, smoother=L2(1.0, 2))
+    with pytest.raises(ValueError, match="decomposition='forests' has no smoothed maxima; take 'factors' or 'whole'"):
+        SoftBCFW(decomposition="forests").solve(smooth_problem(1.0), lam=1)
     with pytest.raises(ValueError, match="SoftBCFW needs a problem of hinges or likelihoods"):
-        SoftBCFW().solve(squared, lam=1)
+        SoftBCFW().solve(factor_problem(smoother=L2(1.0, 2)), lam=1)
