@@ -4,7 +4,8 @@ The data are an npz file with X_train [n, D] and Y_train [n, k] of zeros and one
 nodes of a complete graph: a weight vector for each label that is present, a weight for each pair that is present
 together, and a weight for each number of labels that are present, by a factor over all of them. Cells are passes and
 seconds of the process to a gap relative to the objective, without evaluations of the objective. All solvers minimize
-the hinges of the local polytope with this factor, but those of the last rows, which are exact.
+the hinges of the local polytope with this factor, but those of the last rows, which are exact. With ``--level``, there
+is no factor, and the maxima of nodes and edges are smoothed.
 """
 
 from __future__ import annotations
@@ -22,11 +23,15 @@ from torch import Tensor, nn
 
 from structsmooth import (
     BCFW,
+    LBFGS,
     Count,
+    Entropy,
     FactorGraph,
     LinearModuleProblem,
     LocalPolytope,
+    Max,
     ProximalBCFW,
+    ProximalSDCA,
     ScoreModule,
     SoftBCFW,
 )
@@ -37,28 +42,33 @@ _GAPS = (0.3, 0.1, 0.03, 0.01)
 class Labels(ScoreModule):
     """The graph of an input, or its local polytope."""
 
-    def __init__(self, features: int, labels: int, relaxed: bool) -> None:
+    def __init__(self, features: int, labels: int, relaxed: bool, counted: bool) -> None:
         super().__init__()
         self.pairs, self.relaxed = torch.tensor(list(combinations(range(labels), 2))), relaxed
         self.own = nn.Parameter(torch.zeros(features, labels, dtype=torch.float64))
         self.together = nn.Parameter(torch.zeros(len(self.pairs), dtype=torch.float64))
-        self.number = nn.Parameter(torch.zeros(labels + 1, dtype=torch.float64))
+        self.number = nn.Parameter(torch.zeros(labels + 1, dtype=torch.float64)) if counted else None
         self.scope = torch.arange(labels)
 
     def forward(self, x: Tensor) -> FactorGraph:
         """The graph, or the polytope, of inputs [B, D]."""
         unary = nn.functional.pad((x @ self.own).unsqueeze(-1), (1, 0))
         tables = nn.functional.pad(self.together[:, None, None], (1, 0, 1, 0))
-        graph = FactorGraph(unary, self.pairs, tables, factors=[Count(self.scope, self.number)])
+        factors = [] if self.number is None else [Count(self.scope, self.number)]
+        graph = FactorGraph(unary, self.pairs, tables, factors=factors)
         return LocalPolytope(graph) if self.relaxed else graph
 
 
-def problem(path: str, rows: int, relaxed: bool) -> LinearModuleProblem:
-    """The first rows of a file, with a constant feature."""
+def problem(path: str, rows: int, relaxed: bool, level: float | None) -> LinearModuleProblem:
+    """The first rows of a file, with a constant feature; smoothed and without the factor if there is a level."""
     with np.load(path) as data:
         x, y = torch.from_numpy(data["X_train"][:rows]).double(), torch.from_numpy(data["Y_train"][:rows]).long()
     x = nn.functional.pad(x, (0, 1), value=1.0)
-    return LinearModuleProblem(Labels(x.shape[1], y.shape[1], relaxed), list(zip(x, y, strict=True)))
+    module, smoother = (
+        Labels(x.shape[1], y.shape[1], relaxed, level is None),
+        Max() if level is None else Entropy(level),
+    )
+    return LinearModuleProblem(module, list(zip(x, y, strict=True)), smoother=smoother)
 
 
 def passes_to_gaps(solver: Any, own: LinearModuleProblem, lam: float, budget: float) -> list[str]:
@@ -74,11 +84,11 @@ def passes_to_gaps(solver: Any, own: LinearModuleProblem, lam: float, budget: fl
         full = solver.evaluate(own, lam, state)
         state.observe(full, lam)
         objective = full.loss + lam / 2 * float(state.weights.square().sum())
-        gap = (objective - state.dual) / objective
+        gap = float("inf") if state.dual is None else (objective - state.dual) / objective
         for target in _GAPS:
             if gap <= target and target not in reached:
                 reached[target] = f"{state.passes}, {seconds:.2g} s"
-        last = f"[{state.dual:.4f}, {objective:.4f}]"
+        last = f"[{state.dual or 0.0:.4f}, {objective:.4f}]"
     return [*(reached.get(gap, "-") for gap in _GAPS), last]
 
 
@@ -90,7 +100,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rows", type=int, default=300, help="rows of the file (default: 300)")
     parser.add_argument("--lam", type=float, nargs="+", default=[0.1, 0.01], help="λ (default: 0.1 0.01)")
     parser.add_argument("--budget", type=float, default=60.0, help="seconds of the process for a run (default: 60)")
+    parser.add_argument("--level", type=float, help="h of smoothed maxima (default: none)")
     options = parser.parse_args(arguments)
+    smooth = [
+        ("SoftBCFW()", False, SoftBCFW()),
+        ("ProximalSDCA(), LocalPolytope", True, ProximalSDCA()),
+        ("LBFGS(), LocalPolytope", True, LBFGS()),
+    ]
     solvers: list[tuple[str, bool, Any]] = [
         ("SoftBCFW()", False, SoftBCFW()),
         ('SoftBCFW(decomposition="forests")', False, SoftBCFW(decomposition="forests")),
@@ -102,8 +118,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     columns = ["λ", "solver", *(f"gap {gap:g}" for gap in _GAPS), "dual and objective"]
     print(f"| {' | '.join(columns)} |\n|{' --- |' * len(columns)}")
     for lam in options.lam:
-        for name, relaxed, solver in solvers:
-            found = passes_to_gaps(solver, problem(options.data, options.rows, relaxed), lam, options.budget)
+        for name, relaxed, solver in solvers if options.level is None else smooth:
+            own = problem(options.data, options.rows, relaxed, options.level)
+            found = passes_to_gaps(solver, own, lam, options.budget)
             print(f"| {lam:g} | `{name}` | {' | '.join(found)} |", flush=True)
     return 0
 

@@ -8,7 +8,10 @@ from torch import Tensor, nn
 
 from structsmooth.costs import Cost, Hamming, slack_rescaled
 from structsmooth.sequences import Sequences, pad
-from structsmooth.structures import FactorGraph, LinearChain, SlackRescaled, Structure, Tree
+from structsmooth.structures import LinearChain, SlackRescaled, Structure, Tree
+
+if TYPE_CHECKING:
+    from structsmooth.structures import FactorGraph
 
 
 class ScoreModule(nn.Module, ABC):
@@ -137,7 +140,7 @@ class PairScore(ScoreModule):
         self.rows = nn.Parameter(torch.zeros(features, states, dtype=dtype))
         self.pairs = nn.Parameter(torch.zeros(pair_features, states, states, dtype=dtype))
 
-    def forward(self, x: tuple[Tensor, Tensor] | tuple[Tensor, Tensor, Tensor]) -> LinearChain | Tree | FactorGraph:
+    def forward(self, x: tuple[Tensor, Tensor] | tuple[Tensor, Tensor, Tensor]) -> "LinearChain | Tree | FactorGraph":
         """The chain, tree or graph over the labels of ``x``.
 
         Args:
@@ -169,6 +172,8 @@ class PairScore(ScoreModule):
             return Tree(nodes @ self.rows, torch.einsum("bng,gij->bnij", below, self.pairs), where)
         if is_graph:
             assert where is not None
+            from structsmooth.structures import FactorGraph  # loads with the first graph
+
             real = (where >= 0).all(-1)
             tables = torch.einsum("beg,gij->beij", torch.where(real.unsqueeze(-1), pairs, 0.0), self.pairs)
             return FactorGraph(nodes @ self.rows, where, tables, edge_mask=real)

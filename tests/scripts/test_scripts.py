@@ -132,6 +132,11 @@ def test_benchmark_soft_factors_brackets_the_same_optima(tmp_path, capsys):
     intervals = [[float(v) for v in row[-2].strip(" []").split(",")] for row in rows]
     for same in (intervals[:4], intervals[4:]):  # of the relaxation, and of exact hinges
         assert max(dual for dual, _ in same) <= min(objective for _, objective in same) + 2e-4
+    assert load("benchmark_soft_factors").main([str(tmp_path / "data.npz"), *options, "--level", "0.5"]) == 0
+    smooth = [line.split("|") for line in capsys.readouterr().out.splitlines() if "`" in line]
+    intervals = [[float(v) for v in row[-2].strip(" []").split(",")] for row in smooth]
+    assert len(intervals) == 3
+    assert max(dual for dual, _ in intervals) <= min(objective for _, objective in intervals) + 2e-4
 
 
 def test_benchmark_soft_certifies_every_run(tmp_path, capsys):
