@@ -40,13 +40,25 @@ def select(path: str) -> tuple[Path, range | None]:
         (PosixPath('letters.npz'), range(1, 10))
     """
     source, part = split_part(path)
-    if part is None:
-        return source, None
-    match = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
+    return source, None if part is None else numbers(part, path, "#")
+
+
+def numbers(text: str, path: str, mark: str) -> range:
+    """The numbers of ``3`` or ``1-9``, both ends included.
+
+    Args:
+        text: what is behind the mark.
+        path: for error messages, which has both.
+        mark: such as ``"#"``.
+
+    Raises:
+        ValueError: something else.
+    """
+    match = re.fullmatch(r"(\d+)(?:-(\d+))?", text)
     first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
     if last < first:
-        raise ValueError(f"{path}: expected a number or first-last after the #, got {part!r}")
-    return source, range(first, last + 1)
+        raise ValueError(f"{path}: expected a number or first-last after the {mark}, got {text!r}")
+    return range(first, last + 1)
 
 
 def data_file(task: str, name: str) -> str:

@@ -1,6 +1,7 @@
 """Claims on the runs of ``structsmooth compare``."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
@@ -202,37 +203,34 @@ class ScoresAsWell(Claim[Runs]):
 
 
 @dataclass(frozen=True)
-class Chosen(Claim[Runs]):
-    """A setting is the best of a grid: of the lowest objective among those whose metric is within 1 % of the best.
+class SameChoice(Claim[Runs]):
+    """One setting of a grid is the best at every λ.
 
     Args:
-        label: the setting.
-        grid: all settings of the solver.
-        metric: on held-out data; more of it is better.
-
-    Reference:
-        Pillutla et al. (2019), section 7.3, "Tuning Criteria".
+        grid: the settings.
+        metric: on held-out data, see :func:`chosen`.
     """
 
-    label: str
-    grid: tuple[str, ...]
-    metric: str
+    grid: Sequence[str]
+    metric: str | None = None
 
     @property
     def test(self) -> str:
         """The criterion."""
-        return f"`{self.label}` ends lowest of the settings whose {self.metric} is within 1 % of the best"
+        good = f" of those whose {self.metric} is within 1 % of the best" * bool(self.metric)
+        return f"one setting ends lowest{good}"
 
     def read(self, runs: Runs) -> Reading:
-        """Choose at each λ."""
-        held, texts = [], []
-        for lam, of_lam in runs.items():
-            (best,) = best_settings({label: of_lam[label] for label in self.grid}, self.metric)
-            objective = {label: median(history.best().objective for history in of_lam[label]) for label in self.grid}
-            held.append(best == self.label)
-            ends = ", ".join(f"{objective[label]:.3g}" for label in self.grid)
-            texts.append(f"they end at {ends} at λ = {lam}")
-        return Reading(fmean(held), "; ".join(texts))
+        """Choose at each λ; the claim holds in part where most choices are the same."""
+        grids = {lam: {label: of_lam[label] for label in self.grid} for lam, of_lam in runs.items()}
+        best = {lam: chosen(grid, self.metric) for lam, grid in grids.items()}
+        (_, same), *_ = Counter(best.values()).most_common()
+        texts = [
+            f"`{label}` at λ = {lam} (the grid ends from {min(ends):.3g} to {max(ends):.3g})"
+            for lam, label in best.items()
+            if (ends := [history.best().objective for histories in grids[lam].values() for history in histories])
+        ]
+        return Reading((same - 1) / (len(best) - 1) if len(best) > 1 else 1.0, "; ".join(texts))
 
 
 @dataclass(frozen=True)
@@ -279,6 +277,20 @@ class Metric(Claim[Runs]):
     def _of(self, row: Row) -> float:
         values = row.as_dict()
         return float(values[self.metric]) / (float(values[self.over]) if self.over else 1.0)
+
+
+def chosen(grid: Mapping[str, Sequence[History]], metric: str | None) -> str:
+    """The best setting of one solver: that of the lowest objective among those whose metric is within 1 % of the best.
+
+    Args:
+        grid: histories by setting.
+        metric: on held-out data; more of it is better. Without one, the objective decides.
+
+    Reference:
+        Pillutla et al. (2019), section 7.3, "Tuning Criteria".
+    """
+    (best,) = best_settings(grid, metric)
+    return best
 
 
 def _compared(costs: Mapping[str, float], cost: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from unittest.mock import patch
 
 from scripts.reproduce.claim import Claim
-from scripts.reproduce.claims import Runs
+from scripts.reproduce.claims import Runs, chosen
 from scripts.reproduce.objectives import draw_objectives
 from structsmooth.checkpoint import write_atomic
 from structsmooth.cli import main
@@ -149,6 +149,52 @@ class Comparisons(Experiment):
 
 
 @dataclass(frozen=True)
+class Tuned(Experiment):
+    """An experiment whose solvers have the best setting of a grid, chosen for each λ by runs with the first seed.
+
+    The runs are found by the names of the solvers, and those of the grids by their own labels.
+
+    Args:
+        command: arguments of ``structsmooth compare``, with ``{data}`` for the folder of data, without λ and solvers.
+        quick: arguments that replace some of them, for a trial of at most two minutes.
+        lams: λ, numbers or text such as ``"1/n"``.
+        grids: settings by the name of their solver.
+        metric: of held-out data, for the choice; without one, the objective decides.
+    """
+
+    command: str
+    quick: str
+    lams: Sequence[str]
+    grids: Mapping[str, Sequence[str]]
+    metric: str | None = None
+
+    def command_line(self, out: Path, quick: bool) -> str:
+        """The entry."""
+        return _entry(self.name, quick)
+
+    def evidence(self, data: str, out: Path, quick: bool) -> Runs:
+        """The runs of the grids, and those of the best settings with all seeds."""
+        found = {}
+        for spec in self.lams[:1] if quick else self.lams:
+            settings = [label for grid in self.grids.values() for label in grid]
+            (lam, grid_runs), *_ = self._runs(spec, settings, "--seeds 0", data, out, quick).items()
+            best = {
+                name: chosen({label: grid_runs[label] for label in self.grids[name]}, self.metric)
+                for name in self.grids
+            }
+            runs = self._runs(spec, list(best.values()), "", data, out, quick)[lam]
+            found[lam] = {**grid_runs, **{name: runs[label] for name, label in best.items()}}
+        return found
+
+    def _runs(self, lam: str, labels: Sequence[str], seeds: str, data: str, out: Path, quick: bool) -> Runs:
+        command = f"{self.command} --lams {lam} --solvers {' '.join(labels)} {seeds}"
+        folder = out / f"lam-{lam.replace('/', '-')}" / ("grid" if seeds else "best")
+        part = Command(self.name, self.figure, self.about, self.needs, command, self.quick, claims=[])
+        runs: Runs = part.evidence(data, folder, quick)
+        return runs
+
+
+@dataclass(frozen=True)
 class Study(Experiment):
     """An experiment that takes more than one command.
 
@@ -161,7 +207,7 @@ class Study(Experiment):
 
     def command_line(self, out: Path, quick: bool) -> str:
         """The entry."""
-        return f"python -m scripts.reproduce {self.name}" + (" --quick" if quick else "")
+        return _entry(self.name, quick)
 
     def evidence(self, data: str, out: Path, quick: bool) -> Mapping[str, Sequence[float]]:
         """The numbers, which are also kept in ``numbers.json``."""
@@ -169,6 +215,10 @@ class Study(Experiment):
         numbers = self.study(Path(data), out, quick)
         write_atomic(out / "numbers.json", json.dumps(numbers, indent=1))
         return numbers
+
+
+def _entry(name: str, quick: bool) -> str:
+    return f"python -m scripts.reproduce {name}" + " --quick" * quick
 
 
 def _seconds_before(summary: Path) -> float:

@@ -22,7 +22,7 @@ def differences(data: Path, out: Path, quick: bool) -> Mapping[str, Sequence[flo
 
     g* is the objective that multipliers reach, so that the optimum is smaller by the gap at most.
     """
-    sizes, samples, passes = ((50, 200), 2, 100) if quick else ((50, 100, 200, 400, 800, 1500), 3, 500)
+    sizes, samples, passes = ((50, 200), 2, 100) if quick else ((50, 100, 200, 400, 800, 1500), 10, 500)
     task = Multilabel(scaling="none", inference="relaxed", bias=False)
     examples = task.read(f"{data}/yeast/yeast.npz#train")
     problem, rng = task.fit(examples).problem(examples), np.random.default_rng(0)

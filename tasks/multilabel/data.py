@@ -10,7 +10,7 @@ from typing import Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from structsmooth.files import load_arrays, read_lines, split_part
+from structsmooth.files import load_arrays, numbers, read_lines, split_part
 
 # What the names of the columns of labels begin with.
 _LABEL = "label:"
@@ -36,9 +36,10 @@ def read_examples(path: str | TextIO) -> list[Example]:
 
     An archive has features X [n, D], or X_indices and X_indptr for binary ones in compressed rows; labels Y [n, L] of 0
     and 1, which may be absent; and ``label_names`` [L], which may be too. A part is behind the letter, as in
-    ``X_train`` and ``X_train_indices``. In CSV, a header names the columns: ``label:beach`` has 0 or 1 for the label
-    beach, and all other columns are features. Other text, and standard input, is in the format of SVMlight: a line is
-    ``beach,urban 3:0.5 7:1``, labels, then numbers of features from 1 with values.
+    ``X_train`` and ``X_train_indices``, and ``yeast.npz#train:1-1000`` has its first thousand rows. In CSV, a header
+    names the columns: ``label:beach`` has 0 or 1 for the label beach, and all other columns are features. Other text,
+    and standard input, is in the format of SVMlight: a line is ``beach,urban 3:0.5 7:1``, labels, then numbers of
+    features from 1 with values.
 
     Raises:
         ValueError: something else, with the path and the line or array.
@@ -111,13 +112,22 @@ class _Archive:
     """The arrays of a file of any origin, checked where they are asked for."""
 
     def __init__(self, path: str, part: str | None) -> None:
-        self._path, self._suffix = path, f"_{part}" if part else ""
+        name, colon, wanted = (part or "").partition(":")
+        self._path, self._suffix = path, f"_{name}" if name else ""
+        self._wanted = numbers(wanted, f"{path}#{part}", colon) if colon else None
         self._arrays = load_arrays(path)
 
     def examples(self) -> list[Example]:
         rows = self._rows()
         labels = self._labels(len(rows))
-        return [Example(*row, own) for row, own in zip(rows, labels, strict=True)]
+        found = [Example(*row, own) for row, own in zip(rows, labels, strict=True)]
+        return found if self._wanted is None else self._some(found, self._wanted)
+
+    def _some(self, examples: list[Example], wanted: range) -> list[Example]:
+        """The rows with some numbers, of which the first is 1."""
+        if not 1 <= wanted[0] <= wanted[-1] <= len(examples):
+            raise ValueError(f"{self._path}: no rows {wanted[0]}-{wanted[-1]}, there are {len(examples)}")
+        return examples[wanted[0] - 1 : wanted[-1]]
 
     def _rows(self) -> list[tuple[NDArray[np.int64], NDArray[np.float64]]]:
         x = f"X{self._suffix}"

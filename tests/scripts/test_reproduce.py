@@ -10,8 +10,8 @@ import torch
 from small_problems import random_problem
 
 from scripts.reproduce import __main__ as command
-from scripts.reproduce.claims import Alike, Chosen, EndsBelow, Faster, Metric, MoreAlike, ScoresAsWell
-from scripts.reproduce.experiment import Command, Comparisons, Study
+from scripts.reproduce.claims import Alike, EndsBelow, Faster, Metric, MoreAlike, SameChoice, ScoresAsWell, chosen
+from scripts.reproduce.experiment import Command, Comparisons, Study, Tuned
 from scripts.reproduce.few_weights import FewWeights, numbers_of
 from scripts.reproduce.heuristic_path import true_gaps
 from scripts.reproduce.nonuniformity import unevenness
@@ -71,6 +71,8 @@ def test_tests_say_where_they_cut():
         (Alike("", ("a", "b")), "none needs more than 1.5 times the oracle calls of another"),
         (ScoresAsWell("", "a", "b", "f1"), "one-sided: f1 of `a` ends no more than 0.01 below that of `b`"),
         (ScoresAsWell("", "a", "b", "f1", two_sided=True), "f1 of `a` and `b` end within 0.01"),
+        (SameChoice("", ("a", "b"), "f1"), "one setting ends lowest of those whose f1 is within 1 % of the best"),
+        (SameChoice("", ("a", "b")), "one setting ends lowest"),
         (Metric("", "a", "f1", low=0.2), "one-sided: f1 of `a` ends at no less than 0.2"),
         (Metric("", "a", "f1", 0.2, 0.4, "gap"), "f1 / gap of `a` ends at no less than 0.2 and no more than 0.4"),
         (Within("", "gaps", 0.1, 0.9), "one-sided: at least 90% of the gaps are within 0.1"),
@@ -88,14 +90,16 @@ def test_rates():
     assert FallsLike("", "a", -1).read({"1": {"a": [run(0.5)]}}).share == 0  # one row has no slope
 
 
-def test_chosen():
+def test_the_same_choice():
     """Among settings whose metric is within 1 % of the best, the objective decides."""
-    runs = {
-        "1": {f"s:x={i}": [run(gap, metrics={"f1": f1})] for i, (gap, f1) in enumerate(((1, 0.9), (2, 0.9), (0, 0)))}
-    }
-    grid = tuple(runs["1"])
-    assert [Chosen("", label, grid, "f1").read(runs).share for label in grid] == [1, 0, 0]
-    assert Chosen("", grid[0], grid, "f1").read(runs).seen == "they end at 2, 3, 1 at λ = 1"
+    good = {"s:x=0": (1, 0.9), "s:x=1": (2, 0.9), "s:x=2": (0, 0)}
+    runs = {"1": {label: [run(gap, metrics={"f1": f1})] for label, (gap, f1) in good.items()}}
+    assert [chosen(runs["1"], metric) for metric in ("f1", None)] == ["s:x=0", "s:x=2"]
+    claim = SameChoice("", tuple(good), "f1")
+    assert claim.read(runs).seen == "`s:x=0` at λ = 1 (the grid ends from 1 to 3)"
+    other = {"s:x=0": [run(3, metrics={"f1": 0.9})], **{label: runs["1"][label] for label in ("s:x=1", "s:x=2")}}
+    assert [claim.read(runs | more).share for more in ({}, {"2": runs["1"]}, {"2": other})] == [1, 1, 0]
+    assert claim.read(runs | {"2": other, "3": other}).share == 0.5
 
 
 def test_alike():
@@ -326,6 +330,41 @@ def test_a_page_keeps_the_sections_of_runs_that_are_gone(tmp_path, blank_picture
     assert page.count("### Figure first\n\nThree sentences. ") == page.count("### Figure second\n\nThree") == 1
     write_page(tmp_path / "page.md", tmp_path / "none", {"A paper.": [first, second]})
     assert (tmp_path / "page.md").read_text() == page
+
+
+TUNED = [experiment for experiment in EXPERIMENTS if isinstance(experiment, Tuned)]
+
+
+@pytest.mark.parametrize("experiment", TUNED, ids=lambda experiment: experiment.name)
+def test_claims_are_about_solvers_with_grids(experiment):
+    labels = [label for grid in experiment.grids.values() for label in grid]
+    assert list(parse_solvers(labels, {})) == labels
+    for claim in experiment.claims:
+        named = {getattr(claim, name, None) for name in ("better", "worse", "label", "rival")} - {None}
+        assert named or claim.grid in experiment.grids.values()
+        assert named <= set(experiment.grids)
+
+
+def test_settings_are_tuned_for_each_lam(tmp_path, blank_pictures):
+    """Grids are run with one seed, and the best settings with all; a trial is of the first λ alone."""
+    small_experiment(tmp_path)
+    grids = {"ours": ["bcfw", "bcfw:steps=fw"], "theirs": ["sgd:learning_rate=0.1", "sgd:learning_rate=100"]}
+    claims = [Faster("", "ours", "theirs", value="suboptimality"), SameChoice("", grids["theirs"])]
+    command = "compare ner --train {data}/train.txt --bits 6 --seeds 0,1 --passes 3"
+    tuned = Tuned("tuned", "Figure 4", "", "", command, "--seeds 0", ("1", "2"), grids, claims=claims)
+    runs = tuned.evidence(str(tmp_path), tmp_path / "out", quick=False)
+    assert list(runs) == ["1", "2"]
+    for of_lam in runs.values():
+        assert {label: len(histories) for label, histories in of_lam.items()} == {
+            **dict.fromkeys([label for grid in grids.values() for label in grid], 1),
+            **dict.fromkeys(grids, 2),
+        }
+        ends = {label: histories[0].best().objective for label, histories in of_lam.items()}
+        assert all(ends[name] == min(ends[label] for label in grid) for name, grid in grids.items())
+    summary = tuned.run(str(tmp_path), tmp_path / "quick", quick=True)
+    assert summary["command"] == "python -m scripts.reproduce tuned --quick"
+    assert "at λ = 1" in summary["claims"][0]["seen"]
+    assert "at λ = 2" not in summary["claims"][0]["seen"]
 
 
 def test_study(tmp_path):

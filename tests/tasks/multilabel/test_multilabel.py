@@ -34,6 +34,16 @@ def test_archives_and_text_hold_the_same(tmp_path):
         assert a.values.tolist() == b.values.tolist()
 
 
+def test_some_rows_of_a_part(tmp_path):
+    x, _ = tagged()
+    path = save(tmp_path / "data.npz", X_train=x, X=x)
+    assert [example.values.tolist() for example in read_examples(f"{path}#train:2-3")] == x[1:3].tolist()
+    assert len(read_examples(f"{path}#:1")) == 1
+    for rows, fault in [("train:3-99", "no rows 3-99"), ("train:0-1", "no rows 0-1"), ("train:a", "after the :")]:
+        with pytest.raises(ValueError, match=rf"data\.npz.*{fault}"):
+            read_examples(f"{path}#{rows}")
+
+
 def test_compressed_rows(tmp_path):
     arrays = {"X_indices": np.array([0, 2, 1]), "X_indptr": np.array([0, 2, 2, 3])}
     examples = read_examples(save(tmp_path / "data.npz", **arrays))
