@@ -284,7 +284,7 @@ EXPERIMENTS = (
         "Figure 7a, the step η of prox-linear steps",
         "Three powers of ten, λ = 1/n.",
         "voc2012_animals",
-        f"{_ANIMALS} --class sheep --head elu --lams 1/n --seeds 0 --solvers {' '.join(_ETAS)}",
+        f"{_DEEP_ANIMALS} --seeds 0 --solvers {' '.join(_ETAS)}",
         _FEW_PHOTOGRAPHS,
         claims=[Alike("The method is robust to the choice of η.", tuple(_ETAS), cost="passes")],
         differs=["one seed", _SHEEP],
