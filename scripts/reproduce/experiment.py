@@ -173,22 +173,22 @@ class Tuned(Experiment):
         return _entry(self.name, quick)
 
     def evidence(self, data: str, out: Path, quick: bool) -> Runs:
-        """The runs of the grids, and those of the best settings with all seeds."""
+        """The runs of the grids, and those of the best settings with all seeds, of which the first are known by then."""
         found = {}
         for spec in self.lams[:1] if quick else self.lams:
+            folder = out / f"lam-{spec.replace('/', '-')}"
             settings = [label for grid in self.grids.values() for label in grid]
-            (lam, grid_runs), *_ = self._runs(spec, settings, "--seeds 0", data, out, quick).items()
+            (lam, runs), *_ = self._runs(spec, settings, "--seeds 0", data, folder, quick).items()
+            tried = {label: runs[label][:1] for label in settings}
             best = {
-                name: chosen({label: grid_runs[label] for label in self.grids[name]}, self.metric)
-                for name in self.grids
+                name: chosen({label: tried[label] for label in grid}, self.metric) for name, grid in self.grids.items()
             }
-            runs = self._runs(spec, list(best.values()), "", data, out, quick)[lam]
-            found[lam] = {**grid_runs, **{name: runs[label] for name, label in best.items()}}
+            runs = self._runs(spec, list(best.values()), "", data, folder, quick)[lam]
+            found[lam] = {**tried, **{name: runs[label] for name, label in best.items()}}
         return found
 
-    def _runs(self, lam: str, labels: Sequence[str], seeds: str, data: str, out: Path, quick: bool) -> Runs:
+    def _runs(self, lam: str, labels: Sequence[str], seeds: str, data: str, folder: Path, quick: bool) -> Runs:
         command = f"{self.command} --lams {lam} --solvers {' '.join(labels)} {seeds}"
-        folder = out / f"lam-{lam.replace('/', '-')}" / ("grid" if seeds else "best")
         part = Command(self.name, self.figure, self.about, self.needs, command, self.quick, claims=[])
         runs: Runs = part.evidence(data, folder, quick)
         return runs
