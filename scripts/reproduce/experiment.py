@@ -173,7 +173,7 @@ class Tuned(Experiment):
         return _entry(self.name, quick)
 
     def evidence(self, data: str, out: Path, quick: bool) -> Runs:
-        """The runs of the grids, and those of the best settings with all seeds, of which the first are known by then."""
+        """The runs of the grids, and those of the best settings with all seeds: the first is that of the grid."""
         found = {}
         for spec in self.lams[:1] if quick else self.lams:
             folder = out / f"lam-{spec.replace('/', '-')}"
