@@ -38,6 +38,7 @@ class Experiment(ABC):
         needs: the folder of its data within the folder of data.
         claims: what the paper says.
         differs: what differs from the paper: data, budgets, settings.
+        names: of solvers, as the page has them, by their labels.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Experiment(ABC):
     needs: str
     claims: Sequence[Claim[Any]] = field(kw_only=True)
     differs: Sequence[str] = field(default=(), kw_only=True)
+    names: Mapping[str, str] = field(default_factory=dict, kw_only=True)
 
     @abstractmethod
     def evidence(self, data: str, out: Path, quick: bool) -> Any:
@@ -75,6 +77,7 @@ class Experiment(ABC):
             "figure": self.figure,
             "about": self.about,
             "differs": list(self.differs),
+            "names": dict(self.names),
             "command": self.command_line(Path(out.name), quick),
             "quick": quick,
             "seconds": max(time.process_time() - started, _seconds_before(out / SUMMARY)),
@@ -244,6 +247,16 @@ def described(summary: dict[str, Any], quick: dict[str, Any] | None = None) -> s
         ]
         for claim in summary["claims"]
     ]
+    table, legend = _named(markdown_table(header, rows, len(header)), summary["names"])
     taken = f"{summary['seconds'] / 60:.1f} minutes: `{summary['command']}`"
     text = " ".join([summary["about"], *differs])
-    return "\n\n".join([f"### {summary['figure']}", text, markdown_table(header, rows, len(header)), taken]) + "\n"
+    return "\n\n".join([f"### {summary['figure']}", text, *[legend] * bool(legend), table, taken]) + "\n"
+
+
+def _named(text: str, names: Mapping[str, str]) -> tuple[str, str]:
+    """A text with names in place of labels of solvers, and a sentence that says which they are."""
+    used = {label: name for label, name in names.items() if f"`{label}`" in text}
+    for label, name in used.items():
+        text = text.replace(f"`{label}`", f"*{name}*")
+    listed = "; ".join(f"*{name}* is `{label}`" for label, name in used.items())
+    return text, f"{listed}." * bool(listed)

@@ -20,6 +20,14 @@ _SOFT = [_soft(rho) for rho in (10, 1, 0.1)]
 _FW = "bcfw:sampling=uniform,steps=fw"
 _BY_PROGRAM = ", linear programs"
 _FW_BY_PROGRAM = _FW + _BY_PROGRAM
+_NAMES = {
+    **{_soft(rho): f"ρ = {rho:g}" for rho in (100, 10, 1, 0.1)},
+    "soft-bcfw": "Multipliers",
+    _DLPW: "DLPW",
+    _SMOOTH_DLPW: "Smooth DLPW",
+    _FW: "Frank-Wolfe",
+    _FW_BY_PROGRAM: "Frank-Wolfe by linear programs",
+}
 _STEP = "one step size of DLPW, Polyak's, and one temperature"
 
 
@@ -45,7 +53,7 @@ def _drawn(
         suffix: Command(folders[suffix], figure, about, needs, command, quick, claims=[])
         for suffix, command in commands.items()
     }
-    return Comparisons(name, figure, about, needs, parts, metric, claims=claims, differs=[*differs, _RHO])
+    return Comparisons(name, figure, about, needs, parts, metric, claims=claims, differs=[*differs, _RHO], names=_NAMES)
 
 
 def _alone(command: str) -> dict[str, str]:

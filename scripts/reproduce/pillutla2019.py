@@ -1,5 +1,8 @@
 """Pillutla et al. (2019), A smoother way to train structured prediction models."""
 
+import re
+from collections.abc import Mapping, Sequence
+
 from scripts.reproduce.claims import Alike, Faster, MoreAlike, SameChoice, ScoresAsWell
 from scripts.reproduce.experiment import Command, Tuned
 
@@ -83,6 +86,23 @@ _BUDGETS = [f"{_PROX_LINEAR}:inner_passes={passes}" for passes in (2, 5, 10)]
 _DEEP_STARTS = [f"{_INNER}:warm_start={start}" for start in ("prox-center", "extrapolation", "prev-iterate")]
 _ETAS = [f"{_PROX_LINEAR}:learning_rate={eta:g}" for eta in (0.1, 1, 10)]
 
+_FORMS = ("Casimir-SVRG-adapt", "Casimir-SVRG-const", "SVRG")
+
+
+def _named(labels: Sequence[str], names: Sequence[object]) -> dict[str, str]:
+    return {label: str(name) for label, name in zip(labels, names, strict=True)}
+
+
+def _of_grids(grids: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Settings by their solver and step, or Lipschitz constant."""
+    step = re.compile(r"(?:learning_rate|lipschitz)=([\d.]+)$")
+    return {
+        label: f"{name}, {found[1] if (found := step.search(label)) else 'estimated'}"
+        for name, grid in grids.items()
+        for label in grid
+    }
+
+
 EXPERIMENTS = (
     Tuned(
         "pillutla-2",
@@ -120,6 +140,7 @@ EXPERIMENTS = (
             f"t_0 of SGD is a pass, and {_HALVED}",
             *_WINDOWS,
         ],
+        names=_of_grids(_GRIDS),
     ),
     Command(
         "pillutla-5a",
@@ -145,6 +166,7 @@ EXPERIMENTS = (
             ),
         ],
         differs=["λ = 0.01/n", *_STEPS],
+        names=_named(_CONSTANT_LEVELS, [f"μ = {mu:g}" for mu in (0.1, 1, 10)]),
     ),
     Command(
         "pillutla-5b",
@@ -160,6 +182,7 @@ EXPERIMENTS = (
             )
         ],
         differs=["the paper draws these, and says nothing of them", *_STEPS],
+        names=_named([*_SMOOTH, *_NON_SMOOTH], [*_FORMS, *(f"{form}, top-1" for form in _FORMS)]),
     ),
     Command(
         "pillutla-5c",
@@ -189,6 +212,7 @@ EXPERIMENTS = (
             ),
         ],
         differs=["passes that diverge are undone and made with half the step", *_STEPS],
+        names=_named(_CONST_STARTS, _STARTS),
     ),
     Command(
         "pillutla-5d",
@@ -219,6 +243,7 @@ EXPERIMENTS = (
             f"t_0 of SGD is a pass, and {_HALVED}",
             _SHEEP,
         ],
+        names=_of_grids(_PHOTO_GRIDS),
     ),
     Command(
         "pillutla-4",
@@ -247,6 +272,10 @@ EXPERIMENTS = (
             )
         ],
         differs=_PHOTOGRAPHS,
+        names=_named(
+            [_PROX_LINEAR, *_DEEP_SGD, "incremental-prox-linear"],
+            ["Prox-linear", "SGD, constant", "SGD, 1/√t", "SGD, 1/t", "Incremental prox-linear"],
+        ),
     ),
     Command(
         "pillutla-6",

@@ -19,6 +19,18 @@ _RIVALS = (
     ("the extragradient method", _EXTRA),
     ("exponentiated gradient in batches", _BATCH_EG),
 )
+_NAMES = {
+    _GAP: "Excessive gap",
+    _CONSTANTS: "Excessive gap with L = G²/λ",
+    _BMRM: "BMRM",
+    _STRUCT: "SVM-Struct",
+    _EXTRA: "Extragradient",
+    _BATCH_EG: "EG in batches",
+    _EG: "EG",
+    _AEG: "Accelerated EG",
+    _BCFW: "BCFW",
+    _DEFAULT: "Proximal BCFW",
+}
 _WORDS = "compare ocr --train {data}/ocr/ocr_letters.npz#0"
 
 EXPERIMENTS = (
@@ -48,6 +60,7 @@ EXPERIMENTS = (
             "SMO stores outputs in place of marginals, whose steps are slow here",
             "one seed and 120 passes",
         ],
+        names=_NAMES,
     ),
     Command(
         "zhang-1-constants",
@@ -64,5 +77,6 @@ EXPERIMENTS = (
             Faster("L by trial needs less.", _GAP, _CONSTANTS, ours=True),
         ],
         differs=["the paper has no experiments", "cliques share weights, so that G² is of whole outputs"],
+        names=_NAMES,
     ),
 )

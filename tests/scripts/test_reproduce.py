@@ -191,6 +191,11 @@ def test_commands_are_taken(experiment, quick, capsys):
 COMPARISONS = [experiment for experiment in COMMANDS if experiment.command.startswith("compare")]
 
 
+@pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda experiment: experiment.name)
+def test_names_tell_solvers_apart(experiment):
+    assert len(set(experiment.names.values())) == len(experiment.names)
+
+
 @pytest.mark.parametrize("experiment", COMPARISONS, ids=lambda experiment: experiment.name)
 @pytest.mark.parametrize("quick", [False, True])
 def test_claims_are_about_solvers_of_the_command(experiment, quick):
@@ -287,6 +292,7 @@ def small_experiment(folder, name="small", figure="Figure 0"):
             Faster("Gaps are better.", "bcfw", "bcfw:sampling=uniform", margin=1e6, ours=True),
         ],
         differs=["there are three sentences", "and two seeds"],
+        names={"bcfw": "By gaps", "sgd": "Not in the table"},
     )
 
 
@@ -307,7 +313,8 @@ def test_from_the_command_to_the_page(tmp_path, blank_pictures):
     assert f"Of 1 claims of the papers, {counts}. Of 1 claims that are not of the papers, {counts}." in page
     assert "Three sentences. Differs from the paper: there are three sentences; and two seeds.\n" in page
     assert "| Sampling makes no difference. | none needs more than 1e+06 times" in page
-    assert "\n| Not of the paper: Gaps are better. |" in page
+    assert "\n| Not of the paper: Gaps are better. | *By gaps* needs at most 1e+06 of the oracle calls of" in page
+    assert "\n*By gaps* is `bcfw`.\n" in page
     assert "Not run: `python -m scripts.reproduce other`" in page
     assert "trial |" not in page
     # A trial beside the whole run shows, and does not count.
