@@ -130,7 +130,7 @@ EXPERIMENTS = (
         _rivals(
             "compare multilabel --train {data}/tmc2007/tmc2007_500.npz#train:1-1000 "
             "--test {data}/tmc2007/tmc2007_500.npz#test:1-2000 --no-bias --lams 1/n --seeds 0",
-            (20, 2),
+            (100, 5),
         ),
         "--passes 1",
         "test example_f1",
@@ -146,7 +146,7 @@ EXPERIMENTS = (
         ],
         [
             "tmc2007 (22 labels, the first 1,000 reports) in place of Reuters (30 labels)",
-            "λ = 1/n, one seed, 20 passes, and 2 by linear programs",
+            "λ = 1/n, one seed, 100 passes, and 5 by linear programs",
             "an order of magnitude is enough for the first claim",
             _STEP,
         ],
