@@ -56,10 +56,6 @@ def _drawn(
     return Comparisons(name, figure, about, needs, parts, metric, claims=claims, differs=[*differs, _RHO], names=_NAMES)
 
 
-def _alone(command: str) -> dict[str, str]:
-    return {"": command}
-
-
 def _rivals(task: str, passes: tuple[int, int]) -> dict[str, str]:
     """Soft constraints beside their rivals, whose Frank-Wolfe steps take a linear program for each example."""
     own = f"--inference relaxed --passes {passes[0]} --solvers {' '.join(_SOFT)} soft-bcfw {_DLPW} {_SMOOTH_DLPW} {_FW}"
@@ -71,10 +67,10 @@ EXPERIMENTS = (
         "meshi-1",
         "Figure 1, the penalty ρ",
         "Algorithm 1 as printed on the genes of yeast, d = 1533, for several ρ.",
-        _alone(
-            "compare multilabel --train {data}/yeast/yeast.npz#train --scaling none --no-bias --lams 0.01 --seeds 0 "
-            f"--passes 300 --inference relaxed --solvers {_soft(100)} {' '.join(_SOFT)} soft-bcfw"
-        ),
+        {
+            "": "compare multilabel --train {data}/yeast/yeast.npz#train --scaling none --no-bias --lams 0.01 "
+            f"--seeds 0 --passes 300 --inference relaxed --solvers {_soft(100)} {' '.join(_SOFT)} soft-bcfw"
+        },
         "--passes 40",
         None,
         [
@@ -155,11 +151,11 @@ EXPERIMENTS = (
         "meshi-2c",
         "Figure 2, right: rivals on MSRC-21",
         "Stars of superpixels, as in the paper.",
-        _alone(
-            "compare scenes --train {data}/msrc21/msrc21_250.zip#train+val --test {data}/msrc21/msrc21_250.zip#test "
-            f"--lams 1 --seeds 0 --passes 8 --graph stars --solvers {' '.join(_SOFT)} soft-bcfw {_DLPW} {_SMOOTH_DLPW} "
-            f"{_FW}"
-        ),
+        {
+            "": "compare scenes --train {data}/msrc21/msrc21_250.zip#train+val "
+            "--test {data}/msrc21/msrc21_250.zip#test --lams 1 --seeds 0 --passes 8 --graph stars "
+            f"--solvers {' '.join(_SOFT)} soft-bcfw {_DLPW} {_SMOOTH_DLPW} {_FW}"
+        },
         "--train {data}/msrc21/msrc21_250.zip#val --test {data}/msrc21/msrc21_250.zip#val --passes 5",
         "test pixel_accuracy",
         [
