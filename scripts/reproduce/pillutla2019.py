@@ -41,11 +41,11 @@ _ADAPT, _CONST, _SVRG = _adaptive(), _constant(), "svrg:mu=1,restart=average,lea
 _BCFW = "bcfw:sampling=uniform,steps=fw,average=true"
 # Steps are a factor of two apart; for the Lipschitz constant of Casimir-SVRG-const, 128 and 512 were worse at λ = 1/n.
 _GRIDS = {
-    "Casimir-SVRG-adapt": [_adaptive(step=2.0**-power) for power in (5, 6, 7)],
+    "Casimir-SVRG-adapt": [_adaptive(step=2.0**-power) for power in (5, 6, 7, 8)],
     "Casimir-SVRG-const": [_CONST],
-    "SVRG": [f"svrg:mu=1,restart=average,learning_rate={2.0**-power}" for power in (5, 6, 7)],
+    "SVRG": [f"svrg:mu=1,restart=average,learning_rate={2.0**-power}" for power in (5, 6, 7, 8)],
     "BCFW": [_BCFW],
-    "SGD": [f"sgd:schedule=inverse,learning_rate={2.0**-power}" for power in (4, 5, 6)],
+    "SGD": [f"sgd:schedule=inverse,learning_rate={2.0**-power}" for power in (3, 4, 5, 6)],
     _DEFAULT: ["proximal-bcfw"],
 }
 _ANIMALS = (
