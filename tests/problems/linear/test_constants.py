@@ -64,7 +64,7 @@ def test_passes_are_those_of_the_listed_problem(space: str, own: Any, asked: Any
     [
         (BCFW(steps="fw", gap_tolerance=0), 6),
         (BCFW(steps="fw", cache=True, sampling="uniform", gap_tolerance=0), 6),
-        (ProximalBCFW(steps="fw", gap_tolerance=0), 6),
+        (ProximalBCFW(steps="fw", gap_tolerance=0), 3),
     ],
     ids=lambda value: type(value).__name__,
 )

@@ -44,7 +44,7 @@ def test_optimum_of_a_constant_penalty_is_that_of_enumerated_blocks(
     rows = solver.solve(problem, lam=LAM, passes=90).history
     assert all(a.dual <= b.dual + 1e-12 for a, b in pairwise(rows))
     assert rows[-1].dual - 1e-9 <= optimum <= rows[-1].objective + 1e-9
-    assert rows[-1].dual == pytest.approx(optimum, rel=3e-4 if steps == "pairwise" else 5e-3)
+    assert rows[-1].dual == pytest.approx(optimum, rel=1e-3 if steps == "pairwise" else 5e-3)
 
 
 def test_the_optimum_is_met_to_eight_digits() -> None:
