@@ -65,7 +65,7 @@ class Task(ABC):
 
     @property
     def preferred_solver(self) -> str:
-        """The solver for these options, by its name: ``solver``, unless they make labels partial or scores deep."""
+        """The solver for these options, by its name: ``solver``, unless they make labels partial."""
         return self.solver
 
     @classmethod

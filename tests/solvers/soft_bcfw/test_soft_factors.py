@@ -41,10 +41,10 @@ def test_optimum_of_a_constant_penalty_is_that_of_enumerated_blocks(
     problem = factor_problem(2, states=states, logic=logic)
     optimum = EnumeratedDual.of(problem, LAM, RHO, by).optimum(1e-10)
     solver = SoftBCFW(rho=RHO, penalty="constant", decomposition=by, steps=steps, sweeps=3)
-    rows = solver.solve(problem, lam=LAM, passes=90).history
+    rows = solver.solve(problem, lam=LAM, passes=150).history
     assert all(a.dual <= b.dual + 1e-12 for a, b in pairwise(rows))
     assert rows[-1].dual - 1e-9 <= optimum <= rows[-1].objective + 1e-9
-    assert rows[-1].dual == pytest.approx(optimum, rel=1e-3 if steps == "pairwise" else 5e-3)
+    assert rows[-1].dual == pytest.approx(optimum, rel=1e-4 if steps == "pairwise" else 5e-3)
 
 
 def test_the_optimum_is_met_to_eight_digits() -> None:
