@@ -1,19 +1,19 @@
 """How inner loops are compiled: cached on disk, safe for infinities, and announced the first time."""
 
-import hashlib
 import sys
 import time
 from collections.abc import Callable
-from functools import cache
+from functools import cache, cached_property
 from io import StringIO
 from pathlib import Path
 from typing import IO, Any
 
 import numba
-from numba.core.caching import FunctionCache
+from numba.core.caching import FunctionCache, IndexDataCacheFile
 
 from structsmooth.compiled import clock
-from structsmooth.compiled.library import Pipeline
+from structsmooth.compiled.digest import digest
+from structsmooth.compiled.library import CalleeCompiler, EntryPointCompiler
 from structsmooth.messages import Verbosity, verbosity
 
 try:
@@ -30,12 +30,12 @@ _FLAGS = {"reassoc", "nsz", "arcp", "contract", "afn"}
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile ``function`` for use by other compiled functions."""
-    return numba.njit(error_model="numpy", fastmath=_FLAGS)(function)
+    return _callee(function)
 
 
 def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
     """A compiled function that is inlined, since passing its arguments would take longer than its work."""
-    return numba.njit(forceinline=True, error_model="numpy", fastmath=_FLAGS)(function)
+    return _callee(function, forceinline=True)
 
 
 def uncounted(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -43,9 +43,7 @@ def uncounted(function: Callable[..., Any]) -> Callable[..., Any]:
 
     Where many such calls meet in one loop, the compiler no longer sees that the counts cancel.
     """
-    options: dict[str, Any] = {"_nrt": False}
-    inline: Callable[..., Any] = numba.njit(forceinline=True, error_model="numpy", fastmath=_FLAGS, **options)(function)
-    return inline
+    return _callee(function, forceinline=True, _nrt=False)
 
 
 def entry_point(function: Callable[..., Any]) -> Any:
@@ -54,27 +52,48 @@ def entry_point(function: Callable[..., Any]) -> Any:
     Arguments must be arrays, numbers and plain tuples of them: for any other class the cache on disk stores its name,
     and fails to load once the class has changed.
     """
-    dispatcher: Any = numba.njit(nogil=True, error_model="numpy", fastmath=_FLAGS, pipeline_class=Pipeline)(function)
+    dispatcher = _dispatcher(function, EntryPointCompiler, nogil=True)
     dispatcher._cache = _Cache(function)
     return dispatcher
 
 
-class _Cache(FunctionCache):
-    """Machine code on disk, in numba's own place, but keyed by the sources of all compiled functions.
+def _callee(function: Callable[..., Any], **options: Any) -> Any:
+    dispatcher = _dispatcher(function, CalleeCompiler, no_cpython_wrapper=True, **options)
+    # numba's own also lists the machine code, which callees do not have, for calls from Python.
+    dispatcher.add_overload = lambda result: dispatcher.overloads.update({tuple(result.signature.args): result})
+    return dispatcher
 
-    numba compares the file of the entry point alone, although the machine code contains the functions that it calls.
-    What is not there is compiled now, and saved: :mod:`~structsmooth.compiled.clock` stands still in between.
+
+def _dispatcher(function: Callable[..., Any], compiler: type[Any], **options: Any) -> Any:
+    rules = {"error_model": "numpy", "fastmath": _FLAGS, "no_cfunc_wrapper": True, "pipeline_class": compiler}
+    return numba.njit(**rules, **options)(function)
+
+
+class _Cache(FunctionCache):
+    """Machine code on disk, in numba's own place, but named by all that it depends on; see :func:`digest`.
+
+    numba compares the file of the entry point, although the machine code contains functions of other files, and
+    depends on nothing else in its own. What is not there is compiled now, and saved:
+    :mod:`~structsmooth.compiled.clock` stands still in between.
     """
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Any) -> None:
         super().__init__(function)
         self._lock: IO[str] = StringIO()
+        self._function = function
         self._function_name = f"{function.__module__}.{function.__qualname__}"
+        if numba.config.CACHE_DIR:  # numba would add the place of the sources, of which all that matters is in the name
+            self._cache_path = str(Path(numba.config.CACHE_DIR) / __package__)
 
-    def _index_key(self, *arguments: Any) -> tuple[Any, ...]:
-        return *super()._index_key(*arguments), _SOURCES
+    @cached_property
+    def _file(self) -> IndexDataCacheFile:
+        """Named at the first call: by then all that the function may call is there."""
+        meaning = digest(self._function)
+        name = f"{self._function_name}-{meaning[:16]}.{sys.implementation.cache_tag}"
+        return IndexDataCacheFile(self._cache_path, name, meaning)
 
     def load_overload(self, *arguments: Any) -> Any:
+        self._cache_file = self._file
         found = super().load_overload(*arguments)
         if found is None:
             self._missed = time.perf_counter()
@@ -113,21 +132,6 @@ def _locked(path: Path) -> IO[str]:
         except OSError:  # another process compiles
             time.sleep(1)
     return file
-
-
-def _digest_of_sources() -> str:
-    """Of this package, and of the compiled modules of other rooms: ``compiled.py``, ``compiled_primal.py``, ..."""
-    root = Path(__file__).parents[1]
-    sources = [(str(path.relative_to(root)), path.read_bytes()) for path in root.rglob("*.py") if _is_compiled(path)]
-    return hashlib.sha256(repr(sorted(sources)).encode()).hexdigest()
-
-
-def _is_compiled(path: Path) -> bool:
-    return path.name.startswith("compiled") or path.parent.name == "compiled"
-
-
-# Read at the first import: a file that is edited later no longer describes the code that is loaded.
-_SOURCES = _digest_of_sources()
 
 
 @cache

@@ -1,13 +1,15 @@
-"""How machine code is linked: each entry point runs its own copies of the functions that it calls."""
+"""What becomes machine code: entry points do, each with its own copies of the functions that it calls."""
 
 from typing import Any
 
 from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import Compiler
+from numba.core.compiler import Compiler, DefaultPassBuilder
+from numba.core.compiler_machinery import AnalysisPass, register_pass
+from numba.core.typed_passes import NativeLowering
 
 
-class Pipeline(Compiler):
-    """The compiler of numba, whose machine code does the same in every process and after every other entry point.
+class EntryPointCompiler(Compiler):
+    """The compiler of entry points, whose machine code does the same in every process and after every other one.
 
     numba puts copies of all functions that are not inlined into the machine code of an entry point, under names that
     other machine code has too; and of one name a process uses what it has seen first. In the process that compiles
@@ -17,13 +19,65 @@ class Pipeline(Compiler):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.state.library = _Library(self.state.targetctx.codegen(), "entry_point")
+        self.state.library = _EntryPointLibrary(self.state.targetctx.codegen(), "entry_point")
         self.state.library.enable_object_caching()
 
 
-class _Library(JITCodeLibrary):
+class _EntryPointLibrary(JITCodeLibrary):
     def _optimize_final_module(self) -> None:
         for function in self.get_defined_functions():
             if function.linkage.name == "linkonce_odr":
                 function.linkage = "internal"
         super()._optimize_final_module()
+
+
+class CalleeCompiler(Compiler):
+    """The compiler of functions that entry points call: it ends where LLVM would begin, with code not yet optimized.
+
+    Entry points have copies of such code and optimize them, whatever was done before. To optimize every function for
+    itself too, and to make machine code of it that nobody runs, took half of the time of compiling.
+    """
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.state.library = _CalleeLibrary(self.state.targetctx.codegen(), "callee")
+        self.state.flags.no_compile = True
+
+    def define_pipelines(self) -> list[Any]:
+        """Those of numba, which does not tell callers of functions without machine code."""
+        passes = DefaultPassBuilder.define_nopython_pipeline(self.state)
+        passes.add_pass_after(_TellCallers, NativeLowering)
+        passes.finalize()
+        return [passes]
+
+
+class _CalleeLibrary(JITCodeLibrary):
+    def _optimize_functions(self, ll_module: Any) -> None:
+        ll_module.data_layout = self._codegen._data_layout
+
+    def _optimize_final_module(self) -> None:
+        pass
+
+    def _finalize_final_module(self) -> None:
+        self._finalize_dynamic_globals()
+        self._verify_declare_only_symbols()
+        self._finalized = True
+
+
+@register_pass(mutates_CFG=False, analysis_only=True)
+class _TellCallers(AnalysisPass):
+    _name = "tell_callers"
+
+    def __init__(self) -> None:
+        super().__init__()  # abstract in numba
+
+    def run_pass(self, state: Any) -> bool:
+        """Callers find a function by what Python would call."""
+
+        def refuse(*_: Any) -> None:
+            raise TypeError(f"{state.func_id.func_name} has no machine code of its own: only entry points have")
+
+        state.library.finalize()
+        state.targetctx.insert_user_function(refuse, state["cr"].fndesc, [state.library])
+        state["cr"] = state["cr"]._replace(cfunc=refuse)
+        return False

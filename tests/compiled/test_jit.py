@@ -98,9 +98,46 @@ def test_cached_code_follows_the_sources_of_what_it_calls(package: Path) -> None
     assert run(package) == (4.0, False)
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("@compiled\ndef step", "# A step.\n\n\n@compiled\ndef step"),
+        ("return x + 1.0\n", "return x + 1.0\n\n\n@compiled\ndef other(x):\n    return x\n"),
+    ],
+    ids=["comment", "another function"],
+)
+def test_other_edits_compile_nothing(package: Path, before: str, after: str) -> None:
+    run(package)
+    chain = package / "chain" / "compiled.py"
+    chain.write_text(CHAIN.replace(before, after))
+    assert chain.read_text() != CHAIN
+    assert run(package) == (2.0, False)
+
+
+def test_values_of_globals_are_a_part_of_the_code(package: Path) -> None:
+    chain = package / "chain" / "compiled.py"
+    chain.write_text(CHAIN.replace("@compiled", "STEP = 1.0\n\n\n@compiled").replace("+ 1.0", "+ STEP"))
+    assert run(package) == (2.0, True)
+    chain.write_text(chain.read_text().replace("STEP = 1.0", "STEP = 2.0"))
+    assert run(package) == (3.0, True)
+
+
+def test_code_is_found_again_in_another_place(package: Path) -> None:
+    run(package)
+    moved = package.parent / "elsewhere"
+    shutil.copytree(package, moved / "structsmooth", ignore=shutil.ignore_patterns("__pycache__"))
+    (moved / "cache").symlink_to(package.parent / "cache")
+    assert run(moved / "structsmooth") == (2.0, False)
+
+
+def test_functions_without_machine_code_say_so(package: Path) -> None:
+    code = "from structsmooth.chain.compiled import step\ntry: step(1.0)\nexcept TypeError as error: print(error)"
+    assert output_of(code, package)[0].strip() == "step has no machine code of its own: only entry points have"
+
+
 def test_cache_is_where_numba_is_told_to_keep_it(package: Path) -> None:
     run(package)
-    assert list((package.parent / "cache").rglob("compiled_loops.run-*.nbc"))
+    assert list((package.parent / "cache").rglob("structsmooth.compiled_loops.run-*.nbc"))
     assert not list(package.rglob("*.nb*"))
 
 
