@@ -13,7 +13,6 @@ from structsmooth.compiled.jit import compiled, entry_point, inlined
 from structsmooth.compiled.sampling import draw, set_weight, sum_tree
 from structsmooth.problems.linear.chain.compiled_dual import (
     add_gathered,
-    best_output,
     gather,
     gathered,
     mean_score,
@@ -22,7 +21,12 @@ from structsmooth.problems.linear.chain.compiled_dual import (
     squared_norm,
 )
 from structsmooth.problems.linear.chain.compiled_packed import read_changed, rows_of, write_changed
-from structsmooth.problems.linear.chain.compiled_primal import add_label_parts_atomically, potentials, workspace
+from structsmooth.problems.linear.chain.compiled_primal import (
+    add_label_parts_atomically,
+    max_oracle,
+    potentials,
+    workspace,
+)
 from structsmooth.solvers.bcfw.active_set import CLEARLY_MORE
 from structsmooth.solvers.bcfw.compiled_active_set import (
     AWAY,
@@ -147,7 +151,7 @@ def frank_wolfe_epoch(
     """
     (kind, least), (caching, factor, least_gap) = steps, cache
     states = weights.shape[1]
-    work = workspace(data, states, 1)
+    work = workspace(data, states, ())
     node, edge, unary, y = work.node, work.edge[0], work.unary, work.labels[0]
     transition, offsets, transition_scale, example_weights = work.transition, data[1], data[4], data[5]
     slots, rows, sums = gathered(data, weights)
@@ -174,7 +178,7 @@ def frank_wolfe_epoch(
             for t in range(length):
                 y[t] = held[hit, t]
         else:
-            gain, calls = best_output(transition, length, work) - mean, calls + 1
+            gain, calls = max_oracle(transition, length, work) - mean, calls + 1
             gaps[i] = max(gain, 0.0) * example_weight
             if by_gap:
                 set_weight(tree, chosen, gaps[i])

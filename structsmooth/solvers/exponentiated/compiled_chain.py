@@ -47,7 +47,7 @@ def gibbs_pass(data, logs, statistics, log_partitions):
     Log-potentials of what is forbidden are set.
     """
     states, forbidden = logs.shape[1], data[6]
-    work = workspace(data, states, 1)
+    work = workspace(data, states, ())
     for i in range(log_partitions.shape[0]):
         _, length, log = block(i, data, logs)
         _, _, own = block(i, data, statistics)
@@ -136,7 +136,7 @@ def exponentiated_epoch(order, taus, lead_scales, data, vectors, gibbs, curvatur
     (weights, lead), (logs, statistics, log_partitions), (lam, level, shrink, rounding) = vectors, gibbs, settings
     _, _, labels, costs, transition_scale, of_examples, _ = data
     states = weights.shape[1]
-    work, calls = workspace(data, states, 1), 0
+    work, calls = workspace(data, states, ()), 0
     node, edge = work.node, work.edge[0]
     slots, rows, sums = gathered(data, weights)
     augmented = np.empty((node.shape[0] + states, states))

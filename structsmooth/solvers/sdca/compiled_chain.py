@@ -22,7 +22,7 @@ def _smoothed_answer(transition, length, own, smoothing_offset, smoothing, work)
     unary, node, edge = work.unary, work.node, work.edge[0]
     states, mean = unary.shape[1], mean_score(transition, length, unary, own)
     value, _ = smoothed_max(transition, length, smoothing, work)
-    rise, scale = 0.0, smoothing[0] if smoothing[1] == 0 else 1.0  # the exp oracle has divided its potentials
+    rise, scale = 0.0, smoothing[0] if len(smoothing) == 1 else 1.0  # the exp oracle has divided its potentials
     for t in range(length):
         for s in range(states):
             node[t, s] -= own[t, s]
@@ -38,7 +38,7 @@ def _smoothed_answer(transition, length, own, smoothing_offset, smoothing, work)
 def sdca_epoch(order, data, weights, statistics, smoothing_offset, smoothing, lam):
     """Steps of stochastic dual coordinate ascent towards the answers of a smoothed oracle, in place."""
     transition_scale, example_weights = data[4], data[5]
-    work = workspace(data, weights.shape[1], smoothing[1])
+    work = workspace(data, weights.shape[1], smoothing)
     transition, node, edge = work.transition, work.node, work.edge[0]
     slots, rows, sums = gathered(data, weights)
     for step in range(order.shape[0]):

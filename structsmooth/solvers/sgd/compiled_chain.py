@@ -46,8 +46,8 @@ def sgd_epoch(order, data, agreeing, weights, total, smoothing, lam, steps, aver
     as scale * v, so that shrinking is free; ``total`` is corrected by what each step adds to v.
     """
     _, sentence_offsets, labels, _, _, of_examples, _ = data
-    work, n = workspace(data, weights.shape[1], smoothing[1]), of_examples.shape[0]
-    among = workspace(data, weights.shape[1], smoothing[1])
+    work, n = workspace(data, weights.shape[1], smoothing), of_examples.shape[0]
+    among = workspace(data, weights.shape[1], smoothing)
     scale, weight = 1.0, 0.0
     for step in range(order.shape[0]):
         i = order[step]
@@ -81,7 +81,7 @@ def shared_sgd_epoch(order, data, weights, total, smoothing, scales, changes, re
     sees scales[t] * v, adds changes[t] * B^T(statistics - labels) to v, and remaining[t] times that to ``total``.
     """
     _, sentence_offsets, labels, _, _, of_examples, _ = data
-    work, n = workspace(data, weights.shape[1], smoothing[1]), of_examples.shape[0]
+    work, n = workspace(data, weights.shape[1], smoothing), of_examples.shape[0]
     for _ in range(order.shape[0]):
         step = take(queue, 1)
         if step >= order.shape[0]:

@@ -26,7 +26,7 @@ def svrg_epoch(order, data, weights, drift, total, smoothing, node, edge, decay)
     features, sentence_offsets, _, _, _, of_examples, _ = data
     step_size, shrink, sums = decay
     (rows, states), n = weights.shape, of_examples.shape[0]
-    work = workspace(data, states, smoothing[1])
+    work = workspace(data, states, smoothing)
     statistics, edge_statistics = work.node, work.edge[0]
     seen = np.zeros(rows, np.int32)
     for step in range(order.shape[0]):

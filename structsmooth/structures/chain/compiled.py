@@ -350,25 +350,34 @@ def _copy(source, target):
 
 
 @entry_point
-def batch_top_k(unary, transition, lengths, k, values, labels, begin, end):
-    """Top-K of examples ``begin`` to ``end``: unary [B, T, S], transition [1 or B, E, S, S].
+def batch_viterbi(unary, transition, lengths, values, labels, begin, end):
+    """The best outputs of examples ``begin`` to ``end``: unary [B, T, S], transition [1 or B, E, S, S].
 
-    Fills ``values`` [B, k] and ``labels`` [B, k, T], which must be zero.
+    Fills ``values`` [B, 1] and ``labels`` [B, 1, T], which must be zero.
     """
     _, steps, states = unary.shape
     own_unary, own_edges = np.empty((steps, states)), np.empty(transition.shape[1:])
-    score = np.empty((steps, states, k))
     prefix = np.empty((steps, states))
+    for b in range(begin, end):
+        _copy(unary[b], own_unary)
+        if b == begin or transition.shape[0] > 1:
+            _copy(transition[b if transition.shape[0] > 1 else 0], own_edges)
+        values[b, 0] = viterbi(own_unary, own_edges, lengths[b], prefix, labels[b, 0])
+
+
+@entry_point
+def batch_top_k(unary, transition, lengths, k, values, labels, begin, end):
+    """:func:`batch_viterbi` for the k > 1 best outputs: fills ``values`` [B, k] and ``labels`` [B, k, T]."""
+    _, steps, states = unary.shape
+    own_unary, own_edges = np.empty((steps, states)), np.empty(transition.shape[1:])
+    score = np.empty((steps, states, k))
     best = np.empty(k)
     back = np.zeros((steps, states, k), np.int64)
     for b in range(begin, end):
         _copy(unary[b], own_unary)
         if b == begin or transition.shape[0] > 1:
             _copy(transition[b if transition.shape[0] > 1 else 0], own_edges)
-        if k == 1:
-            best[0] = viterbi(own_unary, own_edges, lengths[b], prefix, labels[b, 0])
-        else:
-            top_k(own_unary, own_edges, lengths[b], k, score, back, best, labels[b])
+        top_k(own_unary, own_edges, lengths[b], k, score, back, best, labels[b])
         _copy(best, values[b])
 
 

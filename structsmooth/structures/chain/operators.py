@@ -40,8 +40,9 @@ def _top_k(unary: Tensor, transition: Tensor, lengths: Tensor, k: int) -> tuple[
     batch, steps, states = unary.shape
     values = unary.new_empty(batch, k)
     y = torch.zeros(batch, k, steps, dtype=torch.int64)
-    arrays = (*_arrays(unary, transition, lengths), k, values.numpy(), y.numpy())
-    over_batch(lambda *bounds: compiled.batch_top_k(*arrays, *bounds), batch, batch * steps * states**2 * k)
+    loop, outputs = (compiled.batch_viterbi, ()) if k == 1 else (compiled.batch_top_k, (k,))
+    arrays = (*_arrays(unary, transition, lengths), *outputs, values.numpy(), y.numpy())
+    over_batch(lambda *bounds: loop(*arrays, *bounds), batch, batch * steps * states**2 * k)
     return values, y
 
 

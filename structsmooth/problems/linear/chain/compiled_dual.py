@@ -14,11 +14,11 @@ from structsmooth.problems.linear.chain.compiled_packed import read, rows_of
 from structsmooth.problems.linear.chain.compiled_primal import (
     add_label_parts,
     add_parts,
+    max_oracle,
     potentials,
     subtract_labels,
     workspace,
 )
-from structsmooth.structures.chain.compiled import viterbi
 
 
 @compiled
@@ -43,13 +43,6 @@ def read_block(i, offsets, packed, rows):
     begin, end = rows_of(i, offsets, rows.shape[1])
     read(kinds[begin:end], columns, values, starts[i], rows)
     return offsets[i], offsets[i + 1] - offsets[i]
-
-
-@compiled
-def best_output(transition, length, work):
-    """Score of the best output under the potentials in ``work.unary``; it goes to ``work.labels``."""
-    edges = transition.reshape((1, *transition.shape))
-    return viterbi(work.unary, edges, length, work.alpha, work.labels[0])
 
 
 @compiled
@@ -141,19 +134,19 @@ def move(own, length, size, node, edge):
 @entry_point
 def block_gaps(data, weights, packed, gaps):
     """Block gaps of examples."""
-    work = workspace(data, weights.shape[1], 1)
+    work = workspace(data, weights.shape[1], ())
     own, transition, offsets, example_weights = room(work, weights.shape[1]), work.transition, data[1], data[5]
     for i in range(gaps.shape[0]):
         _, length = read_block(i, offsets, packed, own)
         potentials(i, data, weights, 1.0, work.unary, transition)
         mean = mean_score(transition, length, work.unary, own)
-        gaps[i] = (best_output(transition, length, work) - mean) * example_weights[i]
+        gaps[i] = (max_oracle(transition, length, work) - mean) * example_weights[i]
 
 
 @entry_point
 def block_margins(data, weights, packed, margins):
     """Means of theta + costs under the statistics, less the scores of the labels, times the weights of examples."""
-    work = workspace(data, weights.shape[1], 1)
+    work = workspace(data, weights.shape[1], ())
     own, transition, offsets, example_weights = room(work, weights.shape[1]), work.transition, data[1], data[5]
     for i in range(margins.shape[0]):
         _, length = read_block(i, offsets, packed, own)
@@ -165,7 +158,7 @@ def block_margins(data, weights, packed, margins):
 def expected_cost(data, states, packed):
     """Sum of the costs under the statistics, each times the weight of its example."""
     _, offsets, labels, costs, _, example_weights, _ = data
-    own, total = room(workspace(data, states, 1), states), 0.0
+    own, total = room(workspace(data, states, ()), states), 0.0
     for i in range(example_weights.shape[0]):
         first, length = read_block(i, offsets, packed, own)
         cost = 0.0
@@ -179,7 +172,7 @@ def expected_cost(data, states, packed):
 def dual_weights(data, packed, factor, out):
     """out += factor * the sum of B^T(m - labels), each times the weight of its example."""
     states, offsets, example_weights = out.shape[1], data[1], data[5]
-    work = workspace(data, states, 1)
+    work = workspace(data, states, ())
     own, node, edge = room(work, states), work.node, work.edge[0]
     for i in range(example_weights.shape[0]):
         first, length = read_block(i, offsets, packed, own)

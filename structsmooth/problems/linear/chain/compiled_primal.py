@@ -22,7 +22,8 @@ from structsmooth.structures.chain.compiled import exponentiate, log_partition, 
 #       forbids them),
 #       transition_scale, the weight of each example in means over all, and scores of what is forbidden [S + 2, S]: of
 #       transitions, first labels and last labels, FORBIDDEN or 0; without rows if nothing is forbidden
-#   smoothing: mu and k, the outputs of the top-K oracle (1: max), or 0 for the exp oracle
+#   smoothing: () for the max oracle, (mu,) for the exp oracle, (mu, k) for the top-K oracle. Only the oracle of that
+#       length is compiled.
 
 # Finite, so that its product with statistics, which are 0 there, is 0. No score of a weight comes near.
 FORBIDDEN = -1e30
@@ -34,12 +35,12 @@ Workspace = namedtuple(
 
 
 @compiled
-def workspace(data, states, k):
-    """Room for the longest example and the k best outputs."""
+def workspace(data, states, smoothing):
+    """Room for the longest example and the outputs of its oracle."""
     steps, offsets = 0, data[1]
     for i in range(offsets.shape[0] - 1):
         steps = max(steps, offsets[i + 1] - offsets[i])
-    slots = max(k, 1)
+    slots = smoothing[1] if len(smoothing) == 2 else 1
     return Workspace(
         np.empty((steps, states)),
         np.empty((states, states)),
@@ -135,36 +136,54 @@ def smoothed_max(transition, length, smoothing, work):
 
     Returns the smoothed value and the maximum.
     """
-    mu, k = smoothing
-    node, edge, values, labels, simplex = work.node, work.edge, work.values, work.labels, work.simplex
-    fill_rows(edge[0], edge.shape[1], 0.0)
-    if k == 0:
-        return _exp_oracle(transition, length, mu, work)
-    fill_rows(node, length, 0.0)
+    fill_rows(work.edge[0], transition.shape[0], 0.0)
+    if len(smoothing) == 1:
+        return _exp_oracle(transition, length, smoothing[0], work)
+    fill_rows(work.node, length, 0.0)
+    if len(smoothing) == 2:
+        return _top_k_oracle(transition, length, smoothing, work)
+    value = max_oracle(transition, length, work)
+    if value > -np.inf:
+        _add_output(work.labels[0], length, 1.0, work)
+    return value, value
+
+
+@compiled
+def max_oracle(transition, length, work):
+    """Score of the best output under the potentials in ``work.unary``; it goes to ``work.labels``."""
     edges = transition.reshape((1, *transition.shape))
-    if k == 1:
-        values[0] = viterbi(work.unary, edges, length, work.alpha, labels[0])
-    else:
-        top_k(work.unary, edges, length, k, work.score, work.back, values, labels)
-    size = _simplex_weights(values, mu, simplex)
+    return viterbi(work.unary, edges, length, work.alpha, work.labels[0])
+
+
+@inlined
+def _add_output(labels, length, weight, work):
+    """Add an output to the statistics."""
+    node, edge = work.node, work.edge
+    for t in range(length):
+        node[t, labels[t]] += weight
+        if t > 0:
+            edge[0, labels[t - 1], labels[t]] += weight
+
+
+@compiled
+def _top_k_oracle(transition, length, smoothing, work):
+    """Algorithm 2, and the weights of its outputs."""
+    (mu, k), values, simplex = smoothing, work.values, work.simplex
+    edges = transition.reshape((1, *transition.shape))
+    top_k(work.unary, edges, length, k, work.score, work.back, values, work.labels)
     smoothed, norm2 = 0.0, 0.0
-    for j in range(size):
-        weight = simplex[j]
-        smoothed += weight * values[j]
-        norm2 += weight * weight
-        for t in range(length):
-            node[t, labels[j, t]] += weight
-            if t > 0:
-                edge[0, labels[j, t - 1], labels[j, t]] += weight
+    for j in range(_simplex_weights(values, mu, simplex)):
+        smoothed += simplex[j] * values[j]
+        norm2 += simplex[j] * simplex[j]
+        _add_output(work.labels[j], length, simplex[j], work)
     return smoothed - mu / 2 * (norm2 - 1.0), values[0]
 
 
 @compiled
 def _exp_oracle(transition, length, mu, work):
     """Algorithm 3: sum-product on the potentials divided by mu."""
-    edges = transition.reshape((1, *transition.shape))
-    best = viterbi(work.unary, edges, length, work.alpha, work.labels[0])
-    edges = np.empty_like(edges)
+    best = max_oracle(transition, length, work)
+    edges = np.empty((1, *transition.shape))
     divide_rows(transition, transition.shape[0], mu, edges[0])
     divide_rows(work.unary, length, mu, work.unary)
     return mu * sum_product(work.unary, edges, length, work), best
@@ -254,7 +273,7 @@ def full_pass(data, weights, smoothing, node, edge, gradient):
     """
     _, sentence_offsets, labels, costs, _, example_weights, _ = data
     states = weights.shape[1]
-    work = workspace(data, states, smoothing[1])
+    work = workspace(data, states, smoothing)
     own, own_edge = work.node, work.edge[0]
     smoothed_loss, loss, cost = 0.0, 0.0, 0.0
     for i in range(sentence_offsets.shape[0] - 1):

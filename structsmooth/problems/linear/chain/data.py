@@ -220,14 +220,14 @@ def summed(vectors: Sequence[Tensor]) -> Tensor:
     return vectors[0]
 
 
-def smoothing(smoother: Smoother) -> tuple[float, int]:
-    """Level and kind of smoothing, as compiled passes take them, if they know the smoother."""
+def smoothing(smoother: Smoother) -> tuple[()] | tuple[float] | tuple[float, int]:
+    """Level and outputs of smoothing, as compiled passes take them, if they know the smoother."""
     if isinstance(smoother, Entropy):
-        return float(smoother.mu), 0
+        return (float(smoother.mu),)
+    if isinstance(smoother, Max) or (isinstance(smoother, L2) and smoother.k == 1):
+        return ()
     if isinstance(smoother, L2):
         return float(smoother.mu), smoother.k
-    if isinstance(smoother, Max):
-        return 1.0, 1
     raise TypeError(f"compiled chain passes know Max, L2 and Entropy, got {type(smoother).__name__}")
 
 
