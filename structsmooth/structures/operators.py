@@ -48,7 +48,39 @@ def operator(
     return register
 
 
-cpu_operator = functools.partial(operator, device="cpu")
+def cpu_operator(
+    name: str,
+    like: Callable[..., Any],
+    backward: Callable[..., tuple[Tensor | None, ...]] | None = None,
+    save: Callable[[Any, tuple[Any, ...], Any], None] = _save_inputs,
+) -> Callable[[Callable[..., Any]], Any]:
+    """:func:`operator` for functions that know only tensors on the CPU, and of floating point only float64.
+
+    Scores of float32 are widened before and results narrowed behind: a second compilation of each loop would take
+    seconds, this takes less than the loop.
+    """
+
+    def register(function: Callable[..., Any]) -> Any:
+        return operator(name, like, backward, save, device="cpu")(_in_float64(function))
+
+    return register
+
+
+def _in_float64(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(scores: Tensor, *others: Any) -> Any:
+        if scores.dtype == torch.float64:
+            return function(scores, *others)
+        results = function(scores.double(), *(_converted(other, torch.float64) for other in others))
+        if isinstance(results, Tensor):
+            return _converted(results, scores.dtype)
+        return tuple(_converted(result, scores.dtype) for result in results)
+
+    return call
+
+
+def _converted(value: Any, dtype: torch.dtype) -> Any:
+    return value.to(dtype) if isinstance(value, Tensor) and value.is_floating_point() else value
 
 
 def _opaque(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,8 +1,7 @@
 """Inference in one linear chain, and loops over a batch of chains.
 
 All functions of one chain take float64 arrays: ``unary`` [T, S] and ``transition`` [E, S, S], where E is 1 (the same
-transitions at every edge) or T - 1. Entries may be minus infinity. Ties go to the lowest state. Loops over a batch read
-and write arrays of one type, float32 or float64; in between, sums are of float64.
+transitions at every edge) or T - 1. Entries may be minus infinity. Ties go to the lowest state.
 """
 
 import numpy as np
@@ -342,11 +341,9 @@ def max_marginals(unary, transition, length, ahead, out):
 
 
 @inlined
-def _copy(source, target):
-    """Copy between arrays of one shape, whatever their types."""
-    numbers, out = source.ravel(), target.ravel()
-    for i in range(out.size):
-        out[i] = numbers[i]
+def of_example(transition, b):
+    """The transitions of example b."""
+    return transition[b if transition.shape[0] > 1 else 0]
 
 
 @entry_point
@@ -355,91 +352,65 @@ def batch_viterbi(unary, transition, lengths, values, labels, begin, end):
 
     Fills ``values`` [B, 1] and ``labels`` [B, 1, T], which must be zero.
     """
-    _, steps, states = unary.shape
-    own_unary, own_edges = np.empty((steps, states)), np.empty(transition.shape[1:])
-    prefix = np.empty((steps, states))
+    prefix = np.empty(unary.shape[1:])
     for b in range(begin, end):
-        _copy(unary[b], own_unary)
-        if b == begin or transition.shape[0] > 1:
-            _copy(transition[b if transition.shape[0] > 1 else 0], own_edges)
-        values[b, 0] = viterbi(own_unary, own_edges, lengths[b], prefix, labels[b, 0])
+        values[b, 0] = viterbi(unary[b], of_example(transition, b), lengths[b], prefix, labels[b, 0])
 
 
 @entry_point
 def batch_top_k(unary, transition, lengths, k, values, labels, begin, end):
     """:func:`batch_viterbi` for the k > 1 best outputs: fills ``values`` [B, k] and ``labels`` [B, k, T]."""
     _, steps, states = unary.shape
-    own_unary, own_edges = np.empty((steps, states)), np.empty(transition.shape[1:])
     score = np.empty((steps, states, k))
-    best = np.empty(k)
     back = np.zeros((steps, states, k), np.int64)
     for b in range(begin, end):
-        _copy(unary[b], own_unary)
-        if b == begin or transition.shape[0] > 1:
-            _copy(transition[b if transition.shape[0] > 1 else 0], own_edges)
-        top_k(own_unary, own_edges, lengths[b], k, score, back, best, labels[b])
-        _copy(best, values[b])
+        top_k(unary[b], of_example(transition, b), lengths[b], k, score, back, values[b], labels[b])
 
 
 @entry_point
 def batch_marginals(unary, transition, lengths, values, node, edge, begin, end):
     """Log-partition [B] and marginals of examples ``begin`` to ``end``.
 
-    Fills ``values``, ``node`` [B, T, S] and ``edge`` [B, E', S, S]; E' = 1 sums the edge marginals over positions.
+    Fills ``values``, ``node`` [B, T, S] and ``edge`` [B, E', S, S], which must be zero; E' = 1 sums the edge marginals
+    over positions.
     """
     _, steps, states = unary.shape
-    edges = transition.shape[1]
-    own_unary, own_edges = np.empty((steps, states)), np.empty((edges, states, states))
-    own_node, own_edge = np.empty((steps, states)), np.empty(edge.shape[1:])
-    alpha, scaled = np.empty((steps, states)), np.empty((steps, states))
-    total = np.empty((steps, states))
-    exponential, shift = np.empty((edges, states, states)), np.empty((edges, states))
+    alpha, scaled, total = np.empty((steps, states)), np.empty((steps, states)), np.empty((steps, states))
+    exponential, shift = np.empty(transition.shape[1:]), np.empty((transition.shape[1], states))
     for b in range(begin, end):
-        length = lengths[b]
-        _copy(unary[b], own_unary)
+        edges = of_example(transition, b)
         if b == begin or transition.shape[0] > 1:
-            _copy(transition[b if transition.shape[0] > 1 else 0], own_edges)
-            exponentiate(own_edges, shift, exponential)
-        own_node[length:], own_edge[:] = 0.0, 0.0
-        values[b] = log_partition(own_unary, own_edges, exponential, shift, length, alpha, scaled, total)
-        marginals(own_edges, exponential, length, alpha, scaled, total, own_node, own_edge)
-        _copy(own_node, node[b])
-        _copy(own_edge, edge[b])
+            exponentiate(edges, shift, exponential)
+        values[b] = log_partition(unary[b], edges, exponential, shift, lengths[b], alpha, scaled, total)
+        marginals(edges, exponential, lengths[b], alpha, scaled, total, node[b], edge[b])
 
 
 @entry_point
 def batch_sample(unary, transition, lengths, uniform, labels, begin, end):
     """Samples of examples ``begin`` to ``end`` at ``uniform`` [B, n, T] into ``labels`` [B, n, T], zero before."""
     _, steps, states = unary.shape
-    edges = transition.shape[1]
-    own_unary, own_edges = np.empty((steps, states)), np.empty((edges, states, states))
-    alpha, scaled = np.empty((steps, states)), np.empty((steps, states))
-    total, weights = np.empty((steps, states)), np.empty(states)
-    exponential, shift = np.empty((edges, states, states)), np.empty((edges, states))
+    alpha, scaled, total = np.empty((steps, states)), np.empty((steps, states)), np.empty((steps, states))
+    exponential, shift, weights = (
+        np.empty(transition.shape[1:]),
+        np.empty((transition.shape[1], states)),
+        np.empty(states),
+    )
     for b in range(begin, end):
-        _copy(unary[b], own_unary)
+        edges = of_example(transition, b)
         if b == begin or transition.shape[0] > 1:
-            _copy(transition[b if transition.shape[0] > 1 else 0], own_edges)
-            exponentiate(own_edges, shift, exponential)
-        log_z = log_partition(own_unary, own_edges, exponential, shift, lengths[b], alpha, scaled, total)
+            exponentiate(edges, shift, exponential)
+        log_z = log_partition(unary[b], edges, exponential, shift, lengths[b], alpha, scaled, total)
         if log_z > -np.inf:
             for i in range(labels.shape[1]):
-                sample(own_edges, exponential, lengths[b], alpha, scaled, total, weights, uniform[b, i], labels[b, i])
+                sample(edges, exponential, lengths[b], alpha, scaled, total, weights, uniform[b, i], labels[b, i])
 
 
 @entry_point
 def batch_max_marginals(unary, transition, lengths, out, begin, end):
-    """Max-marginals of examples ``begin`` to ``end`` into ``out`` [B, T, S]."""
-    _, steps, states = unary.shape
-    own_unary, own_edges = np.empty((steps, states)), np.empty(transition.shape[1:])
-    ahead, best = np.empty((steps, states)), np.empty((steps, states))
+    """Max-marginals of examples ``begin`` to ``end`` into ``out`` [B, T, S], zero before."""
+    ahead = np.empty(unary.shape[1:])
     for b in range(begin, end):
-        _copy(unary[b], own_unary)
-        if b == begin or transition.shape[0] > 1:
-            _copy(transition[b if transition.shape[0] > 1 else 0], own_edges)
-        max_marginals(own_unary, own_edges, lengths[b], ahead, best)
-        best[lengths[b] :] = 0.0
-        _copy(best, out[b])
+        max_marginals(unary[b], of_example(transition, b), lengths[b], ahead, out[b])
 
 
 @entry_point
@@ -448,7 +419,7 @@ def batch_scores(unary, transition, lengths, labels, scores):
     batch, outputs, _ = labels.shape
     states = unary.shape[2]
     for b in range(batch):
-        edges = transition[b if transition.shape[0] > 1 else 0]
+        edges = of_example(transition, b)
         for k in range(outputs):
             total, before = 0.0, 0
             for t in range(lengths[b]):

@@ -1,7 +1,6 @@
 """Oracles of the linear chain as torch operators over compiled loops (CPU).
 
-Value and statistics come from one pass; the backward pass is a product with saved statistics. The loops read and write
-the dtype of the potentials, float32 or float64, and sum in float64, an example at a time. Transitions have shape
+Value and statistics come from one pass; the backward pass is a product with saved statistics. Transitions have shape
 [1 or B, 1 or T-1, S, S]. The operators are opaque to ``torch.compile``, so models that use them compile without graph
 breaks.
 """
@@ -67,7 +66,7 @@ def _weighted_parts(
     return node, edge
 
 
-top_k, scores, weighted_parts = output_operators("chain", _top_k, _scores, _weighted_parts, "cpu")
+top_k, scores, weighted_parts = output_operators("chain", _top_k, _scores, _weighted_parts, cpu_operator)
 
 
 def _like_marginals(
@@ -106,7 +105,7 @@ def log_partition_and_marginals(
     from structsmooth.structures.chain import compiled
 
     batch, steps, states = unary.shape
-    log_z, node, edge = _like_marginals(unary, transition, lengths, per_edge)
+    log_z, node, edge = (like.zero_() for like in _like_marginals(unary, transition, lengths, per_edge))
     arrays = (*_arrays(unary, transition, lengths), log_z.numpy(), node.numpy(), edge.numpy())
     over_batch(lambda *bounds: compiled.batch_marginals(*arrays, *bounds), batch, 4 * batch * steps * states**2)
     return log_z, node, edge
@@ -136,7 +135,7 @@ def max_marginals(unary: Tensor, transition: Tensor, lengths: Tensor) -> Tensor:
     from structsmooth.structures.chain import compiled
 
     batch, steps, states = unary.shape
-    out = unary.new_empty(unary.shape)
+    out = unary.new_zeros(unary.shape)
     arrays = (*_arrays(unary, transition, lengths), out.numpy())
     over_batch(lambda *bounds: compiled.batch_max_marginals(*arrays, *bounds), batch, 2 * batch * steps * states**2)
     return out

@@ -29,7 +29,7 @@ def output_operators(
     top_k: Callable[..., tuple[Tensor, Tensor]],
     scores: Callable[..., Tensor],
     weighted_parts: Callable[..., tuple[Tensor, Tensor]],
-    device: str = "default",
+    make: Callable[..., Any] = operator,
 ) -> OutputOperators:
     """Register three functions as the operators ``prefix_top_k``, ``prefix_scores`` and ``prefix_weighted_parts``.
 
@@ -38,7 +38,7 @@ def output_operators(
         top_k: as in :class:`OutputOperators`, and so are the others.
         scores: of outputs.
         weighted_parts: their adjoint.
-        device: device of their arguments, such as ``"cpu"``; any device by default.
+        make: an operator of a function, such as ``cpu_operator``.
     """
 
     def parts(ctx: Any, weights: Tensor, y: Tensor, lengths: Tensor) -> tuple[Tensor | None, ...]:
@@ -57,7 +57,7 @@ def output_operators(
         return registered.scores(grad_node, grad_edge, lengths, y), None, None, None, None
 
     def register(name: str, function: Callable[..., Any], *rules: Any) -> Any:
-        return operator(f"{prefix}_{name}", *rules, device=device)(function)
+        return make(f"{prefix}_{name}", *rules)(function)
 
     registered = OutputOperators(
         register("top_k", top_k, like_top_k, top_k_backward, _save_found),

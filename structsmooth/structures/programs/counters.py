@@ -17,7 +17,7 @@ from torch.nn.functional import pad
 
 from structsmooth.compiled.threads import over_batch
 from structsmooth.structures import semirings
-from structsmooth.structures.operators import cpu_operator
+from structsmooth.structures.operators import operator
 from structsmooth.structures.programs import operators, reference
 from structsmooth.structures.programs.levels import levels_of
 from structsmooth.structures.programs.program import Program, program_of
@@ -201,7 +201,7 @@ def _like_top_k(scores: Tensor, counts: Tensor, which: Tensor, handle: int, k: i
     return scores.new_empty(shape, dtype=torch.float64), which.new_empty(*shape, program_of(handle).longest)
 
 
-@cpu_operator("program_top_k_by_count", _like_top_k)
+@operator("program_top_k_by_count", _like_top_k, device="cpu")
 def top_k_by_count(
     scores: Tensor, counts: Tensor, which: Tensor, handle: int, k: int, size: int
 ) -> tuple[Tensor, Tensor]:

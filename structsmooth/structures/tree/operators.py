@@ -23,7 +23,7 @@ from structsmooth.structures.tree import reference
 
 
 def _arrays(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor) -> tuple[Any, ...]:
-    scores = (scores.detach().contiguous().to(torch.float64).numpy() for scores in (unary, pairwise))
+    scores = (scores.detach().contiguous().numpy() for scores in (unary, pairwise))
     return *scores, parents.contiguous().numpy(), mask.contiguous().numpy()
 
 
@@ -45,11 +45,11 @@ def top_k(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor, k: int
     from structsmooth.structures.tree import compiled  # numba loads with the first oracle, not with the library
 
     batch, nodes, states = unary.shape
-    values = torch.empty(batch, k, dtype=torch.float64)
+    values = unary.new_empty(batch, k)
     y = torch.zeros(batch, k, nodes, dtype=torch.int64)
     arrays = (*_arrays(unary, pairwise, parents, mask), k, values.numpy(), y.numpy())
     over_batch(lambda *bounds: compiled.batch_top_k(*arrays, *bounds), batch, batch * nodes * states**2 * k)
-    return values.to(unary.dtype), y
+    return values, y
 
 
 def weighted_parts(weights: Tensor, y: Tensor, parents: Tensor, mask: Tensor, states: int) -> tuple[Tensor, Tensor]:
@@ -91,11 +91,10 @@ def marginals(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor) ->
     """Log-partition [B], node marginals [B, N, S] and edge marginals [B, N, S, S]."""
     from structsmooth.structures.tree import compiled
 
-    log_z = torch.empty(len(unary), dtype=torch.float64)
-    node, edge = (torch.zeros(scores.shape, dtype=torch.float64) for scores in (unary, pairwise))
+    log_z, node, edge = (like.zero_() for like in _like_marginals(unary, pairwise, parents, mask))
     arrays = (*_arrays(unary, pairwise, parents, mask), log_z.numpy(), node.numpy(), edge.numpy())
     over_batch(lambda *bounds: compiled.batch_marginals(*arrays, *bounds), len(unary), 8 * pairwise.numel())
-    return log_z.to(unary.dtype), node.to(unary.dtype), edge.to(unary.dtype)
+    return log_z, node, edge
 
 
 def _max_marginals_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -109,10 +108,10 @@ def max_marginals(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor
     """Max-marginals [B, N, S]."""
     from structsmooth.structures.tree import compiled
 
-    out = torch.zeros(unary.shape, dtype=torch.float64)
+    out = unary.new_zeros(unary.shape)
     arrays = (*_arrays(unary, pairwise, parents, mask), out.numpy())
     over_batch(lambda *bounds: compiled.batch_max_marginals(*arrays, *bounds), len(unary), 2 * pairwise.numel())
-    return out.to(unary.dtype)
+    return out
 
 
 def _like_sample(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor, uniform: Tensor) -> Tensor:
