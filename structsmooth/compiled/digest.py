@@ -24,15 +24,21 @@ def digest(function: FunctionType) -> str:
         TypeError: a function uses a value that cannot be described, such as an object of a class.
     """
     text = hashlib.sha256(_RULES)
-    reached = [function]
-    for caller in reached:
+    for caller in reached(function):
         text.update(repr([_name(caller), caller.__defaults__, *_instructions(caller.__code__)]).encode())
         for name, value in _named_values(caller):
             callee = _function_behind(value)
             text.update(repr((name, _described(value) if callee is None else _name(callee))).encode())
-            if callee is not None and callee not in reached:
-                reached.append(callee)
     return text.hexdigest()
+
+
+def reached(function: FunctionType) -> list[FunctionType]:
+    """The function itself, and the functions of this package that it may call, directly or through others."""
+    found = [function]
+    for caller in found:
+        callees = [_function_behind(value) for _, value in _named_values(caller)]
+        found += [callee for callee in dict.fromkeys(callees) if callee is not None and callee not in found]
+    return found
 
 
 def _function_behind(value: Any) -> FunctionType | None:

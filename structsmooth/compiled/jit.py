@@ -23,6 +23,7 @@ except ImportError:  # Windows: every process compiles for itself
 
 # Seconds to wait for another process, which may have been killed or stopped while it compiled.
 _PATIENCE = 300
+_PAUSE = 0.05
 
 # Everything fastmath offers except "no NaNs" and "no infinities": minus infinity means "forbidden" here.
 _FLAGS = {"reassoc", "nsz", "arcp", "contract", "afn"}
@@ -125,12 +126,12 @@ def _locked(path: Path) -> IO[str]:
         file = open(path, "w")  # noqa: SIM115 - closed when the function is compiled
     except OSError:  # a read-only folder
         return StringIO()
-    for _ in range(_PATIENCE if fcntl else 0):
+    for _ in range(int(_PATIENCE / _PAUSE) if fcntl else 0):
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             break
         except OSError:  # another process compiles
-            time.sleep(1)
+            time.sleep(_PAUSE)
     return file
 
 

@@ -390,11 +390,8 @@ def batch_sample(unary, transition, lengths, uniform, labels, begin, end):
     """Samples of examples ``begin`` to ``end`` at ``uniform`` [B, n, T] into ``labels`` [B, n, T], zero before."""
     _, steps, states = unary.shape
     alpha, scaled, total = np.empty((steps, states)), np.empty((steps, states)), np.empty((steps, states))
-    exponential, shift, weights = (
-        np.empty(transition.shape[1:]),
-        np.empty((transition.shape[1], states)),
-        np.empty(states),
-    )
+    exponential, shift = np.empty(transition.shape[1:]), np.empty((transition.shape[1], states))
+    weights = np.empty(states)
     for b in range(begin, end):
         edges = of_example(transition, b)
         if b == begin or transition.shape[0] > 1:
