@@ -1,7 +1,10 @@
 # Everything runs in .venv, which is made on first use and updated when pyproject.toml changes.
 #   make demo            train a named-entity tagger on the embedded data; installs the library alone
-#   make test            lint and documentation, then all tests; installs the development tools too
-#   make coverage        all tests, and the lines that none of them runs
+#   make test            lint and documentation, then the tests of every change; installs the development tools too
+#   make test-changed    the tests that the changes of the working tree can reach
+#   make test-long       the other tests: more seeds, sizes and combinations, notebooks; before a release
+#   make test-all        both
+#   make coverage        the tests of every change, and the lines that none of them runs
 #   make lint            style, formatting and types
 #   make docs            the documentation, as pages in build/site
 #   make test-portable   the numerical tests, without the special instructions of this machine's processor
@@ -23,13 +26,21 @@ IN_PARALLEL := --numprocesses=auto --dist=worksteal
 PORTABLE := ATEN_CPU_CAPABILITY=default NUMBA_CPU_NAME=generic NUMBA_CACHE_DIR=$(CURDIR)/build/numba-portable \
   TORCHINDUCTOR_CACHE_DIR=$(CURDIR)/build/inductor-portable OPENBLAS_CORETYPE=Prescott MKL_CBWR=COMPATIBLE
 
-.PHONY: demo test coverage lint docs gpu gpu-compile test-portable test-oldest
+.PHONY: demo test test-changed test-long test-all coverage lint docs gpu gpu-compile test-portable test-oldest
 
 demo: .venv/installed
 	$(BIN)/structsmooth train ner --words-only --out runs/demo --overwrite
 
 test: lint docs
 	$(BIN)/pytest $(IN_PARALLEL)
+
+test-changed: .venv/installed-dev
+	$(BIN)/pytest $(IN_PARALLEL) $$($(BIN)/python tests/changed.py)
+
+test-long: .venv/installed-dev
+	$(BIN)/pytest $(IN_PARALLEL) -m long
+
+test-all: test test-long
 
 # Apart from test: counting lines takes half of the time again.
 coverage: .venv/installed-dev

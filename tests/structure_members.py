@@ -221,7 +221,7 @@ def tree(backend: Any) -> Member:
         cyclic,
         used=used_by_tree,
         alone=tree_alone,
-        examples=200 if backend == "compiled" else 40,
+        examples=60 if backend == "compiled" else 20,
     )
 
 

@@ -13,14 +13,17 @@ TESTS = Path(__file__).parent
 
 
 @pytest.mark.skipif(not HAS_TRITON, reason="needs Triton, which comes with torch on Linux")
+@pytest.mark.parametrize("suite", ["not long", pytest.param("long", marks=pytest.mark.long)])
 @pytest.mark.parametrize("file", ["chains.py", "programs.py"])
-def test_interpreted(file: str) -> None:
+def test_interpreted(file: str, suite: str) -> None:
     command = [
         sys.executable,
         "-m",
         "pytest",
         "-q",
         "-x",
+        "-m",
+        suite,
         "-p",
         "no:cacheprovider",
         "-p",

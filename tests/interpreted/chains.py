@@ -30,10 +30,14 @@ pytestmark = pytest.mark.filterwarnings("ignore:(divide by zero|invalid value) e
 every_instance = pytest.mark.parametrize(
     "instance",
     [
-        pytest.param(random_chains(*shape, form, lengths=lengths, **options), id=f"{shape} {form} {name}")
-        for *shape, lengths in SHAPES
-        for form in FORMS
-        for name, options in OPTIONS.items()
+        pytest.param(
+            random_chains(*shape, form, lengths=lengths, **options),
+            id=f"{shape} {form} {name}",
+            marks=() if (i + j + k) % 3 == 0 else pytest.mark.long,  # two of shape, form and options occur together
+        )
+        for i, (*shape, lengths) in enumerate(SHAPES)
+        for j, form in enumerate(FORMS)
+        for k, (name, options) in enumerate(OPTIONS.items())
         if not (name and 1 in shape[:2])
     ],
 )

@@ -23,10 +23,15 @@ NAMES = [name for name in PROGRAMS if name.endswith(" torch")]
 every_program = pytest.mark.parametrize(
     ("member", "instance"),
     [
-        pytest.param(PROGRAMS[name], PROGRAMS[name].random(size, **options), id=f"{name} {size} {how}")
-        for name in NAMES
-        for size in ("single", "tiny")
-        for how, options in OPTIONS.items()
+        pytest.param(
+            PROGRAMS[name],
+            PROGRAMS[name].random(size, **options),
+            id=f"{name} {size} {how}",
+            marks=() if (i + j + k) % 3 == 0 else pytest.mark.long,
+        )
+        for i, name in enumerate(NAMES)
+        for j, size in enumerate(("single", "tiny"))
+        for k, (how, options) in enumerate(OPTIONS.items())
         if not (how and size == "single")
     ],
 )
