@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import eq
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -25,7 +26,7 @@ from structsmooth.metrics import MatchCounts
 from structsmooth.problems import Problem
 from structsmooth.sequences import Sequences
 from structsmooth.solvers import Certificate, ProximalBCFW
-from structsmooth.text.scores import entity_scores
+from structsmooth.text.scores import entity_matches
 from structsmooth.text.tagger import HINGES, Constraints, Loss, Tag, Tagger, Tags, default_lam
 
 T = TypeVar("T")
@@ -210,7 +211,11 @@ class SequenceTagger(TaggerWeights):
     def score(self, X: Sequence[Any], y: Sequence[Sequence[Tag]], sample_weight: ArrayLike | None = None) -> float:
         """F1 of entities, as ``conlleval`` computes it, if tags are those of entities; else the share of right tags."""
         sentences, tags, weights = check_sentences(X, y, sample_weight)
-        matches = map(self._matches, tags, self.predict(sentences))
+        found = self.predict(sentences)
+        if self.scheme_ is None:
+            matches = [MatchCounts(sum(map(eq, *pair)), *map(len, pair)) for pair in zip(found, tags, strict=True)]
+        else:
+            matches = entity_matches(strings(tags), strings(found))
         table = np.array([(own.correct, own.predicted, own.gold) for own in matches], dtype=np.float64)
         correct, predicted, gold = (np.ones(len(table)) if weights is None else weights.numpy()) @ table
         return float(2 * correct / (predicted + gold)) if correct else 0.0
@@ -254,12 +259,6 @@ class SequenceTagger(TaggerWeights):
             return self.score(X, y)
 
         return EarlyStopping(score_at, self.n_iter_no_change) if self.early_stopping else ValidationScores(score_at)
-
-    def _matches(self, gold: list[Tag], found: list[Tag]) -> MatchCounts:
-        """Entities of a sentence in gold and found tags, or tokens."""
-        if self.scheme_ is not None:
-            return entity_scores(strings([gold]), strings([found])).overall
-        return MatchCounts(sum(a == b for a, b in zip(gold, found, strict=True)), len(found), len(gold))
 
     def _problem(self, sequences: Sequences, labels: Tensor) -> Problem:
         """The finite sum over sentences."""

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from structsmooth.markup import Markup, Matrix, Table, alternatives, element, hue, joined
 from structsmooth.metrics import MatchCounts
+from structsmooth.text.schemes import FORMS, split_tag
 
 # Attributes of a tag that are shown, and differences between two taggings that are spelled out.
 _ATTRIBUTES, _DIFFERENCES = 8, 4
@@ -93,4 +94,4 @@ def _token(word: str, tag: str, right: str, types: Sequence[str]) -> Markup:
 
 def _type(tag: str) -> str:
     """The type of entity, or nothing for O."""
-    return "" if tag == "O" else tag.partition("-")[2] or tag
+    return "" if tag == "O" else next((split_tag(tag, form).type for form in FORMS if form.fits(tag)), "") or tag

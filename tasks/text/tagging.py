@@ -30,18 +30,22 @@ from structsmooth.text.encoders import (
 from structsmooth.text.inputs import Inputs
 from structsmooth.text.layouts import UniversalColumn, separator_of, write_conll
 from structsmooth.text.schemes import (
+    FORMS,
     TagScheme,
-    detect_scheme,
     entities,
+    entity_form,
     entity_tags,
+    form_of,
     gold_by_sentence,
     gold_tag,
     gold_tags,
-    joint_scheme,
-    known_runs,
     labels_of,
+    names_of,
+    scheme_of,
+    tag_pairs,
     unknown_tags,
     well_formed,
+    writing_form,
 )
 from structsmooth.text.scores import TagScores, entity_scores
 from structsmooth.text.tagger import Tagger, Tags
@@ -112,7 +116,7 @@ class FittedTagging(FittedTask):
         gold = [gold_tags(sentence) for sentence in examples]
         if any(self.task.unknown in tags for tags in gold):
             raise ValueError(f"some tags are unknown, {self.task.unknown}: give data with all tags to measure on")
-        scores = TagScores.of(gold, outputs) if self._scheme is None else entity_scores(gold, outputs)
+        scores = TagScores.of(gold, outputs) if self._scheme is None else entity_scores(gold, outputs, self._scheme)
         return scores.as_dict(), str(scores)
 
     def unseen_labels(self, examples: Sequence[Sentence]) -> Mapping[str, int]:
@@ -126,7 +130,7 @@ class FittedTagging(FittedTask):
         Where there are several, a comment line before the sentence has their scores in the same order. A sentence with
         fewer possible taggings gets fewer columns.
         """
-        separator = separator_of(examples)
+        separator = "\t" if any(" " in tag for tag in self.tags) else separator_of(examples)
         for sentence, ranked in zip(examples, predictions, strict=True):
             write_scores(ranked, stream)
             *others, last = [tags for _, tags in ranked]
@@ -184,7 +188,10 @@ class FittedTagging(FittedTask):
         gold = gold_tags(sentence)
         if self.task.unknown in gold:
             return gold
-        return gold if self._scheme is None else entity_tags(entities(gold), len(sentence), self._scheme)
+        if self._scheme is None:
+            return gold
+        form = form_of(self.tags)
+        return entity_tags(entities(gold, (form, *FORMS)), len(sentence), self._scheme, form)
 
     @property
     def _scheme(self) -> TagScheme | None:
@@ -276,7 +283,13 @@ class Tagging(Task):
         """Sentences of a file, or neighbours among them: see :func:`read_corpus`."""
         plain, column, unknown = self.plain, self.column, self.unknown
         tagged = split != "predict"
-        return read_corpus(path, tagged=tagged, plain=plain, column=column, unknown=unknown, share=share)
+        corpus = read_corpus(path, tagged=tagged, plain=plain, column=column, unknown=unknown, share=share)
+        if tagged and share is None and self.scheme is None and not plain:
+            try:
+                entity_form(set(map(gold_tag, corpus.distinct)) - {unknown})
+            except ValueError as error:
+                raise ValueError(f"{path}: {error}") from None
+        return corpus
 
     def texts(self, examples: Sequence[Sentence]) -> list[int] | None:
         """The documents of sentences, if the file has ``-DOCSTART-`` lines between them."""
@@ -297,21 +310,17 @@ class Tagging(Task):
         """
         corpus = Corpus.of(examples)
         inputs = Inputs.joined(gathered(Inputs.of(corpus, self.words_only)))
-        scheme = self.scheme
-        if self.plain:
-            scheme = "plain"
-        elif scheme is None:
-            scheme = joint_scheme(gathered(detect_scheme(known_runs(gold_by_sentence(corpus), self.unknown))))
+        pairs = reduce(iadd, gathered(tag_pairs(gold_by_sentence(corpus))))
+        found = names_of(pairs, self.unknown)
+        scheme = "plain" if self.plain else self.scheme or scheme_of(pairs, self.unknown)
+        if scheme != "plain":
+            form = writing_form(found, scheme)
+            # O makes sure that every sentence has a well-formed tagging.
+            own = {"O", *well_formed(corpus, scheme, form, self.unknown)[0]} - {self.unknown}
+            found = set().union(*gathered(own))
         if self.bits:
             encoder: AttributeEncoder = HashingEncoder(self.bits)
         else:
             counts = reduce(iadd, gathered(attribute_counts(corpus, inputs.templates(self.templates))))
             encoder = DictionaryEncoder.of_counts(counts)
-        # O makes sure that every sentence has a well-formed tagging.
-        found = (
-            map(gold_tag, corpus.distinct)
-            if scheme == "plain"
-            else ["O", *well_formed(corpus, scheme, self.unknown)[0]]
-        )
-        tags = {tag for tag in found if tag != self.unknown}
-        return FittedTagging(replace(self, scheme=scheme), encoder, sorted(set().union(*gathered(tags))), inputs)
+        return FittedTagging(replace(self, scheme=scheme), encoder, sorted(found), inputs)
