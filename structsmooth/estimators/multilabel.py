@@ -14,7 +14,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from structsmooth.estimators.base import SolvedEstimator
-from structsmooth.estimators.matrices import MatrixLike
+from structsmooth.estimators.matrices import MatrixLike, require_columns
 from structsmooth.estimators.weights import SampleWeights
 from structsmooth.models.label_sets import LabelPairs, LabelSets, RankedSets, Scaling, feature_scaling, label_pairs
 from structsmooth.solvers import Certificate
@@ -92,6 +92,7 @@ class MultiLabelClassifier(ClassifierMixin, SolvedEstimator):
         kept, weights = SampleWeights.of(sample_weight, len(table))
         X, table = X[kept], table[kept]
         self.label_names_ = [str(name) for name in (range(table.shape[1]) if names is None else names)]
+        self._columns = names
         self._values = list(map(_two_values, table.T))
         self._check_choices()
         present = _present(table, self._values)
@@ -112,6 +113,11 @@ class MultiLabelClassifier(ClassifierMixin, SolvedEstimator):
         """The best set of labels of each example: in the shape of the labels of training, and in their values."""
         found = self._decoded(np.stack([self._row(ranked[0][1]) for ranked in self._sets(X, 1)]))
         return found[:, 0] if self._is_column else found
+
+    def score(self, X: MatrixLike, y: MatrixLike, sample_weight: ArrayLike | None = None) -> float:
+        """The share of examples without a wrong label."""
+        require_columns("y", y, self._columns)
+        return float(super().score(X, y, sample_weight))
 
     def predict_top_k(self, X: MatrixLike, k: int) -> list[list[tuple[float, NDArray[Any]]]]:
         """The k best sets of each example with their scores, best first: rows [L]."""
@@ -224,6 +230,7 @@ class MultiLabelClassifier(ClassifierMixin, SolvedEstimator):
         return np.stack([values[own.astype(int)] for values, own in zip(self._values, present.T, strict=True)], axis=1)
 
     def _validated(self, X: MatrixLike, y: MatrixLike, *, reset: bool = True) -> tuple[Any, NDArray[Any]]:
+        require_columns("y", y, None if reset else self._columns)
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, multi_output=True, reset=reset)
         check_classification_targets(y)
         table = y.toarray() if sparse.issparse(y) else np.asarray(y)

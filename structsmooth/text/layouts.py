@@ -9,7 +9,7 @@ from sys import intern
 from typing import Literal, TextIO, get_args
 
 from structsmooth.text.corpus import Corpus, Sentence, Token
-from structsmooth.text.schemes import FORMS, fitting_forms
+from structsmooth.text.schemes import FORMS, forms_of
 
 SEPARATOR, DOCUMENT, SKIPPED = -1, -2, -3
 """What a line without a token does: it ends a sentence, or a document, or nothing."""
@@ -95,7 +95,7 @@ class Columns(Layout):
 
     def _check(self, tag: str) -> None:
         if not self._plain and tag != self._unknown:
-            self._forms = fitting_forms(tag, self._forms)
+            self._forms = forms_of([tag], self._forms)
         elif " " in tag:
             raise ValueError(f"the tag {tag!r} has a space: separate all columns of a row by tabs, or none")
 

@@ -4,7 +4,7 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from functools import lru_cache, reduce
+from functools import lru_cache
 from itertools import pairwise
 from reprlib import repr as shortened
 from typing import Literal, NamedTuple
@@ -18,21 +18,7 @@ from structsmooth.scores import TransitionMask
 from structsmooth.text.corpus import Corpus, Sentence, Token, Windows
 
 TagScheme = Literal["IO", "BIO", "IOB1", "IOE2", "BIOES", "BILOU", "BMES", "BMEWO", "IOB2", "IOBES", "BILUO"]
-"""How tags mark the boundaries of entities.
-
-=====  =====  =====  ====  ======  ==========================================================
-name   first  inner  last  single  token of an entity
-=====  =====  =====  ====  ======  ==========================================================
-IO     I      I      I     I       adjacent entities of one type merge
-BIO    B      I      I     B       also IOB2
-IOB1   I      I      I     I       B for the first one right after another entity of its type
-IOE2   I      I      E     E
-BIOES  B      I      E     S       also IOBES
-BILOU  B      I      L     U       also BILUO
-BMES   B      M      E     S
-BMEWO  B      M      E     W
-=====  =====  =====  ====  ======  ==========================================================
-"""
+"""How tags mark the boundaries of entities; the last three are other names of ``BIO``, ``BIOES`` and ``BILOU``."""
 
 
 class _Marks(NamedTuple):
@@ -47,7 +33,7 @@ class _Marks(NamedTuple):
 
 # Of schemes that fit the same tags, the first one is preferred.
 _SCHEMES: dict[TagScheme, _Marks] = {
-    "IO": _Marks(*"IIII"),
+    "IO": _Marks(*"IIII"),  # adjacent entities of one type merge
     "BIO": _Marks(*"BIIB"),
     "IOB1": _Marks(*"IIIIB"),
     "IOE2": _Marks(*"IIEE"),
@@ -59,8 +45,8 @@ _SCHEMES: dict[TagScheme, _Marks] = {
     "IOBES": _Marks(*"BIES"),
     "BILUO": _Marks(*"BILU"),
 }
-_OPEN = frozenset(mark for marks in _SCHEMES.values() for mark in (marks.first, marks.inner, marks.adjacent))
-_GOING_ON = frozenset(mark for marks in _SCHEMES.values() for mark in (marks.inner, marks.last))
+_OPEN = {mark for marks in _SCHEMES.values() for mark in (marks.first, marks.inner, marks.adjacent)}
+_GOING_ON = {mark for marks in _SCHEMES.values() for mark in (marks.inner, marks.last)}
 _LETTERS = "".join(sorted(set().union(*_SCHEMES.values())))
 
 
@@ -89,22 +75,12 @@ class Form(NamedTuple):
         """The tag as a string."""
         return "O" if tag.mark == "O" else self.pattern.format(mark=tag.mark, type=tag.type)
 
-    def fits(self, tag: str) -> bool:
-        """Whether a string is a tag in this form."""
-        return _split(tag, self) is not None
-
 
 DASHED, MARKS_ALONE = Form("{mark}-{type}"), Form("{mark}")
 # A type alone does not look as if it had a mark, and has two letters at least: single ones may be any classes.
 TYPES_ALONE = Form("{type}", r"(?!.[-_]|.*[-_].$)[^\W_]\S*[^\W_]")
-FORMS: tuple[Form, ...] = (
-    DASHED,
-    Form("{mark}_{type}"),
-    Form("{type}-{mark}"),
-    Form("{type}_{mark}"),
-    MARKS_ALONE,
-    TYPES_ALONE,
-)
+_OTHERS = (Form("{mark}_{type}"), Form("{type}-{mark}"), Form("{type}_{mark}"))
+FORMS: tuple[Form, ...] = (DASHED, *_OTHERS, MARKS_ALONE, TYPES_ALONE)
 """The forms of tags, the usual one first."""
 
 Pairs = Counter[tuple[str | None, str | None]]
@@ -112,7 +88,7 @@ Pairs = Counter[tuple[str | None, str | None]]
 
 _OUTSIDE, _EDGE = Tag("O", ""), "\n"
 _UNTAGGED = "these sentences have no tags: training and evaluation need them in the last column"
-_OTHERS, _LISTED = "(for others: --scheme plain, or SequenceTagger)", 5
+_HINT = "(for others: --scheme plain, or SequenceTagger)"
 # Tags of which at least one is needed for a scheme, and tags that look as if they belonged to one.
 _BEGINNING, _MARKED = re.compile(r"O|B|[Bb][-_].+|.+[-_][Bb]"), re.compile(r"\w[-_].+|.+[-_]\w")
 _MOST_WRONG = 0.1  # share of pairs of marks without types that no scheme allows: letters may be any classes
@@ -133,33 +109,25 @@ def split_tag(tag: str, form: Form = DASHED) -> Tag:
     Raises:
         ValueError: the string is not a tag in this form.
     """
-    (fitting,) = fitting_forms(tag, (form,))
-    return _split(tag, fitting) or _OUTSIDE
+    return _split(tag, *forms_of([tag], (form,))) or _OUTSIDE
 
 
-def fitting_forms(tag: str, forms: Sequence[Form] = FORMS) -> tuple[Form, ...]:
-    """Those of some forms that a tag may have.
-
-    Raises:
-        ValueError: none of them.
-    """
-    fitting = tuple(form for form in forms if form.fits(tag))
-    if not fitting:
-        expected = " or ".join(form.spell(Tag("B", "PER")) for form in forms)
-        raise ValueError(f"bad tag {shortened(tag)}: expected O, or such tags as {expected} {_OTHERS}")
-    return fitting
-
-
-def form_of(tags: Iterable[str], forms: Sequence[Form] = FORMS) -> Form:
-    """The first form that all of some tags may have.
+def forms_of(tags: Iterable[str], forms: tuple[Form, ...] = FORMS) -> tuple[Form, ...]:
+    """Those of some forms that all of some tags may have.
 
     Raises:
-        ValueError: there is none.
+        ValueError: a tag that has none of the forms, or of those that the tags before it have.
     """
-    return reduce(lambda fitting, tag: fitting_forms(tag, fitting), tags, tuple(forms))[0]
+    for tag in tags:
+        fitting = tuple(form for form in forms if _split(tag, form))
+        if not fitting:
+            expected = " or ".join(form.spell(Tag("B", "PER")) for form in forms)
+            raise ValueError(f"bad tag {shortened(tag)}: expected O, or such tags as {expected} {_HINT}")
+        forms = fitting
+    return forms
 
 
-def entities(tags: Sequence[str], forms: Sequence[Form] = FORMS) -> list[Entity]:
+def entities(tags: Sequence[str], forms: tuple[Form, ...] = FORMS) -> list[Entity]:
     """Entities of a tagged sentence, in order, by the rules of CoNLL's ``conlleval`` script.
 
     The rules cover every scheme and give every sequence of tags a meaning: an entity continues at an I, M, E or L
@@ -174,7 +142,7 @@ def entities(tags: Sequence[str], forms: Sequence[Form] = FORMS) -> list[Entity]
         ValueError: one of the tags is malformed.
     """
     found: list[Entity] = []
-    previous, form = _OUTSIDE, form_of(tags, forms)
+    previous, (form, *_) = _OUTSIDE, forms_of(tags, forms)
     for position, tag in enumerate(split_tag(tag, form) for tag in tags):
         if previous.type == tag.type and previous.mark in _OPEN and tag.mark in _GOING_ON:
             found[-1] = found[-1]._replace(end=position + 1)
@@ -228,31 +196,21 @@ def detect_scheme(tags: Iterable[Sequence[str]]) -> TagScheme:
 
 def scheme_of(pairs: Pairs, unknown: str | None = None) -> TagScheme:
     """What :func:`detect_scheme` finds for sentences with some pairs of tags, of which some may be ``unknown``."""
-    names = names_of(pairs, unknown)
-    form = entity_form(names)
+    names = sorted(names_of(pairs, unknown))
+    form = forms_of(names)[0]
+    if form is TYPES_ALONE and "O" not in names:
+        raise ValueError(f"no tags of entities: {shortened(names)} have no marks, and there is no O {_HINT}")
     split: dict[str | None, Tag] = {tag: split_tag(tag, form) for tag in (*names, _EDGE)}
     known = [(split[a], split[b], count) for (a, b), count in pairs.items() if {a, b} <= split.keys()]
     marks = {tag.mark for tag in split.values()} - {"O"}
     fitting = [scheme for scheme, own in _SCHEMES.items() if marks <= set(own)]
     if not fitting:
-        raise ValueError(f"no scheme of tags has all of the marks {', '.join(sorted(marks))}, as in {_listed(names)}")
+        raise ValueError(f"no scheme has all of the marks {', '.join(sorted(marks))} of {shortened(names)} {_HINT}")
     wrong = {scheme: sum(n for a, b, n in known if not _allowed(a, b, scheme)) for scheme in fitting}
     best = min(fitting, key=wrong.__getitem__)
     if form is MARKS_ALONE and wrong[best] > _MOST_WRONG * pairs.total():
-        raise ValueError(f"no scheme of tags has {_listed(names)} in such an order {_OTHERS}")
+        raise ValueError(f"no scheme has {shortened(names)} in such an order {_HINT}")
     return best
-
-
-def entity_form(tags: Collection[str]) -> Form:
-    """The form of all tags of a corpus.
-
-    Raises:
-        ValueError: they are no tags of entities: they have none, or types alone without the tag O.
-    """
-    form = form_of(sorted(tags))
-    if form is TYPES_ALONE and "O" not in tags:
-        raise ValueError(f"no tags of entities: {_listed(tags)} have no marks, and there is no O {_OTHERS}")
-    return form
 
 
 def scheme_among_others(pairs: Pairs) -> TagScheme | None:
@@ -275,11 +233,6 @@ def names_of(pairs: Pairs, unknown: str | None = None) -> set[str]:
     return {tag for pair in pairs for tag in pair if tag is not None and tag not in (unknown, _EDGE)}
 
 
-def _listed(tags: Iterable[str]) -> str:
-    """Some of the tags, for a message."""
-    return ", ".join(map(shortened, sorted(tags)[:_LISTED]))
-
-
 def transition_mask(tags: Sequence[str], scheme: TagScheme) -> TransitionMask:
     """Scores that restrict a chain over the given tags to the sequences that are well-formed in a scheme.
 
@@ -293,7 +246,7 @@ def transition_mask(tags: Sequence[str], scheme: TagScheme) -> TransitionMask:
     Raises:
         ValueError: the scheme is unknown, or a tag is malformed, given twice, or has a mark foreign to the scheme.
     """
-    own, form = {"O", *_marks(scheme)}, form_of(tags)
+    own, form = {"O", *_marks(scheme)}, forms_of(tags)[0]
     split = [split_tag(tag, form) for tag in tags]
     for index, tag in enumerate(split):
         if tag in split[:index]:
@@ -335,12 +288,6 @@ def gold_tags(sentence: Sentence) -> list[str]:
     return sentence.tags
 
 
-def writing_form(tags: Iterable[str], scheme: TagScheme) -> Form:
-    """The form of some tags, if those of a scheme have it: types alone are ``IO``."""
-    form = form_of(tags)
-    return DASHED if form is TYPES_ALONE and scheme != "IO" else form
-
-
 def well_formed(
     corpus: Corpus, scheme: TagScheme, form: Form, unknown: str | None = None
 ) -> tuple[list[str], NDArray[np.int32]]:
@@ -349,7 +296,7 @@ def well_formed(
     A tag next to ``unknown`` ones keeps its mark, or is unknown itself if the scheme has no such mark.
     """
     found = Windows(corpus, 1).combinations([(gold_tag, offset) for offset in (-1, 0, 1)])
-    own = form_of(sorted(set(map(gold_tag, corpus.distinct)) - {unknown}), (form, *FORMS))
+    own = forms_of(sorted(set(map(gold_tag, corpus.distinct)) - {unknown}), (form, *FORMS))[0]
     # The neighbours of a tag decide where its entity begins and ends.
     around = [[tag or "O" for tag in tags] for tags in found.distinct]
     return [
@@ -389,7 +336,7 @@ def tags_of(
     """Distinct tags, in a scheme and the form of some ``tags`` or as they are, and which of them each token has."""
     if scheme is None:
         return list(map(gold_tag, corpus.distinct)), corpus.tokens
-    return well_formed(corpus, scheme, form_of(tags), unknown)
+    return well_formed(corpus, scheme, forms_of(tags)[0], unknown)
 
 
 def labels_of(corpus: Corpus, scheme: TagScheme | None, tags: Sequence[str], unknown: str | None = None) -> Tensor:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from structsmooth.metrics import MatchCounts
-from structsmooth.text.schemes import Entity, TagScheme, detect_scheme, entities, entity_tags, form_of
+from structsmooth.text.schemes import Entity, TagScheme, detect_scheme, entities, entity_tags, forms_of
 
 _Tags = Sequence[Sequence[str]]
 
@@ -71,7 +71,7 @@ def _table_row(name: str, counts: MatchCounts) -> str:
     return f"{name}  {fractions} {counts.gold:7} {counts.predicted:10} {counts.correct:8}"
 
 
-def entity_scores(gold: _Tags, predicted: _Tags, scheme: TagScheme | None = None) -> EntityScores:
+def entity_scores(gold: _Tags, predicted: _Tags, *, scheme: TagScheme | None = None) -> EntityScores:
     """Scores of predicted tags, equal to those of the ``conlleval`` script of the CoNLL shared tasks.
 
     An entity is correct if its type and both its boundaries are correct. Either side may be in any scheme; to compare
@@ -112,8 +112,8 @@ def _joint_scheme(tags: _Tags) -> TagScheme:
 
 
 def _entities(tags: _Tags) -> list[list[Entity]]:
-    form = form_of(sorted(set(chain.from_iterable(tags))))
-    return [entities(own, (form,)) for own in tags]
+    forms = forms_of(sorted(set(chain.from_iterable(tags))))
+    return [entities(own, forms[:1]) for own in tags]
 
 
 def _tokens(spans: Sequence[Sequence[Entity]], sentences: _Tags, scheme: TagScheme) -> Iterator[str]:

@@ -30,14 +30,14 @@ from structsmooth.text.encoders import (
 from structsmooth.text.inputs import Inputs
 from structsmooth.text.layouts import UniversalColumn, separator_of, write_conll
 from structsmooth.text.schemes import (
+    DASHED,
     FORMS,
+    TYPES_ALONE,
     TagScheme,
     entities,
-    entity_form,
     entity_tags,
-    form_of,
+    forms_of,
     gold_by_sentence,
-    gold_tag,
     gold_tags,
     labels_of,
     names_of,
@@ -45,7 +45,6 @@ from structsmooth.text.schemes import (
     tag_pairs,
     unknown_tags,
     well_formed,
-    writing_form,
 )
 from structsmooth.text.scores import TagScores, entity_scores
 from structsmooth.text.tagger import Tagger, Tags
@@ -116,7 +115,9 @@ class FittedTagging(FittedTask):
         gold = [gold_tags(sentence) for sentence in examples]
         if any(self.task.unknown in tags for tags in gold):
             raise ValueError(f"some tags are unknown, {self.task.unknown}: give data with all tags to measure on")
-        scores = TagScores.of(gold, outputs) if self._scheme is None else entity_scores(gold, outputs, self._scheme)
+        scores = (
+            TagScores.of(gold, outputs) if self._scheme is None else entity_scores(gold, outputs, scheme=self._scheme)
+        )
         return scores.as_dict(), str(scores)
 
     def unseen_labels(self, examples: Sequence[Sentence]) -> Mapping[str, int]:
@@ -190,7 +191,7 @@ class FittedTagging(FittedTask):
             return gold
         if self._scheme is None:
             return gold
-        form = form_of(self.tags)
+        form = forms_of(self.tags)[0]
         return entity_tags(entities(gold, (form, *FORMS)), len(sentence), self._scheme, form)
 
     @property
@@ -286,7 +287,7 @@ class Tagging(Task):
         corpus = read_corpus(path, tagged=tagged, plain=plain, column=column, unknown=unknown, share=share)
         if tagged and share is None and self.scheme is None and not plain:
             try:
-                entity_form(set(map(gold_tag, corpus.distinct)) - {unknown})
+                scheme_of(tag_pairs(gold_by_sentence(corpus)), unknown)
             except ValueError as error:
                 raise ValueError(f"{path}: {error}") from None
         return corpus
@@ -314,7 +315,8 @@ class Tagging(Task):
         found = names_of(pairs, self.unknown)
         scheme = "plain" if self.plain else self.scheme or scheme_of(pairs, self.unknown)
         if scheme != "plain":
-            form = writing_form(found, scheme)
+            form = forms_of(sorted(found))[0]
+            form = DASHED if form is TYPES_ALONE and scheme != "IO" else form
             # O makes sure that every sentence has a well-formed tagging.
             own = {"O", *well_formed(corpus, scheme, form, self.unknown)[0]} - {self.unknown}
             found = set().union(*gathered(own))
