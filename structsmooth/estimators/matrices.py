@@ -24,12 +24,7 @@ def is_matrix(value: Any) -> bool:
 
 
 def check_columns(estimator: BaseEstimator, matrices: Iterable[Any], *, reset: bool) -> None:
-    """Compare the columns of data frames with ``feature_names_in_``, by name and as scikit-learn does.
-
-    Args:
-        estimator: that has the names.
-        matrices: data frames, or anything without names.
-        reset: the names become those of the first one.
+    """Compare the columns of data frames with ``feature_names_in_``, as scikit-learn does, or take those of the first.
 
     Raises:
         ValueError: other names than those of training, or another order.
@@ -41,9 +36,8 @@ def check_columns(estimator: BaseEstimator, matrices: Iterable[Any], *, reset: b
 
 def require_columns(name: str, frame: Any, known: Iterable[str] | None) -> None:
     """Raise ``ValueError`` for a data frame with other columns than those that are ``known``, if they are."""
-    if known is not None and hasattr(frame, "columns") and list(frame.columns) != list(known):
-        wanted, found = list(known), list(frame.columns)
-        raise ValueError(f"{name} must have the columns of training, {wanted}, in this order; got {found}")
+    if known is not None and list(found := getattr(frame, "columns", known)) != list(known):
+        raise ValueError(f"{name} must have the columns {list(known)} in this order, as in training; got {list(found)}")
 
 
 def stacked(matrices: Sequence[Any], width: int | None = None) -> Any:

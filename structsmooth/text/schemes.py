@@ -21,32 +21,23 @@ TagScheme = Literal["IO", "BIO", "IOB1", "IOE2", "BIOES", "BILOU", "BMES", "BMEW
 """How tags mark the boundaries of entities; the last three are other names of ``BIO``, ``BIOES`` and ``BILOU``."""
 
 
-class _Marks(NamedTuple):
-    """Marks of the tokens of an entity; ``adjacent`` of the first one right after another entity of its type."""
-
-    first: str
-    inner: str
-    last: str
-    single: str
-    adjacent: str = ""
-
-
-# Of schemes that fit the same tags, the first one is preferred.
-_SCHEMES: dict[TagScheme, _Marks] = {
-    "IO": _Marks(*"IIII"),  # adjacent entities of one type merge
-    "BIO": _Marks(*"BIIB"),
-    "IOB1": _Marks(*"IIIIB"),
-    "IOE2": _Marks(*"IIEE"),
-    "BIOES": _Marks(*"BIES"),
-    "BILOU": _Marks(*"BILU"),
-    "BMES": _Marks(*"BMES"),
-    "BMEWO": _Marks(*"BMEW"),
-    "IOB2": _Marks(*"BIIB"),
-    "IOBES": _Marks(*"BIES"),
-    "BILUO": _Marks(*"BILU"),
+# Marks of the first, an inner and the last token of an entity, of one that is alone, and of the first one right after
+# another entity of its type, if there is such a mark. Of schemes that fit the same tags, the first one is preferred.
+_SCHEMES: dict[TagScheme, tuple[str, str, str, str, str]] = {
+    "IO": ("I", "I", "I", "I", ""),  # adjacent entities of one type merge
+    "BIO": ("B", "I", "I", "B", ""),
+    "IOB1": ("I", "I", "I", "I", "B"),
+    "IOE2": ("I", "I", "E", "E", ""),
+    "BIOES": ("B", "I", "E", "S", ""),
+    "BILOU": ("B", "I", "L", "U", ""),
+    "BMES": ("B", "M", "E", "S", ""),
+    "BMEWO": ("B", "M", "E", "W", ""),
+    "IOB2": ("B", "I", "I", "B", ""),
+    "IOBES": ("B", "I", "E", "S", ""),
+    "BILUO": ("B", "I", "L", "U", ""),
 }
-_OPEN = {mark for marks in _SCHEMES.values() for mark in (marks.first, marks.inner, marks.adjacent)}
-_GOING_ON = {mark for marks in _SCHEMES.values() for mark in (marks.inner, marks.last)}
+_OPEN = {mark for first, inner, *_, adjacent in _SCHEMES.values() for mark in (first, inner, adjacent)}
+_GOING_ON = {mark for marks in _SCHEMES.values() for mark in marks[1:3]}
 _LETTERS = "".join(sorted(set().union(*_SCHEMES.values())))
 
 
@@ -109,7 +100,9 @@ def split_tag(tag: str, form: Form = DASHED) -> Tag:
     Raises:
         ValueError: the string is not a tag in this form.
     """
-    return _split(tag, *forms_of([tag], (form,))) or _OUTSIDE
+    if (found := _split(tag, form)) is None:
+        raise _bad_tag(tag, (form,))
+    return found
 
 
 def forms_of(tags: Iterable[str], forms: tuple[Form, ...] = FORMS) -> tuple[Form, ...]:
@@ -121,10 +114,14 @@ def forms_of(tags: Iterable[str], forms: tuple[Form, ...] = FORMS) -> tuple[Form
     for tag in tags:
         fitting = tuple(form for form in forms if _split(tag, form))
         if not fitting:
-            expected = " or ".join(form.spell(Tag("B", "PER")) for form in forms)
-            raise ValueError(f"bad tag {shortened(tag)}: expected O, or such tags as {expected} {_HINT}")
+            raise _bad_tag(tag, forms)
         forms = fitting
     return forms
+
+
+def _bad_tag(tag: str, forms: Iterable[Form]) -> ValueError:
+    expected = " or ".join(form.spell(Tag("B", "PER")) for form in forms)
+    return ValueError(f"bad tag {shortened(tag)}: expected O, or such tags as {expected} {_HINT}")
 
 
 def entities(tags: Sequence[str], forms: tuple[Form, ...] = FORMS) -> list[Entity]:
@@ -142,7 +139,7 @@ def entities(tags: Sequence[str], forms: tuple[Form, ...] = FORMS) -> list[Entit
         ValueError: one of the tags is malformed.
     """
     found: list[Entity] = []
-    previous, (form, *_) = _OUTSIDE, forms_of(tags, forms)
+    previous, (form, *_) = _OUTSIDE, forms if len(forms) == 1 else forms_of(tags, forms)
     for position, tag in enumerate(split_tag(tag, form) for tag in tags):
         if previous.type == tag.type and previous.mark in _OPEN and tag.mark in _GOING_ON:
             found[-1] = found[-1]._replace(end=position + 1)
@@ -160,17 +157,15 @@ def entity_tags(spans: Iterable[Entity], length: int, scheme: TagScheme, form: F
     Raises:
         ValueError: the scheme is unknown, or an entity overlaps another, is empty or leaves the sentence.
     """
-    marks, tags = _marks(scheme), ["O"] * length
+    (first, inner, last, single, adjacent), tags = _marks(scheme), ["O"] * length
     previous = Entity("", 0, 0)
     for entity in sorted(spans, key=lambda entity: entity.start):
         if not previous.end <= entity.start < entity.end <= length:
             raise ValueError(f"{entity} overlaps another, is empty or leaves the sentence of {length} tokens")
-        if marks.adjacent and entity.start and (entity.type, entity.start) == (previous.type, previous.end):
-            own = marks._replace(first=marks.adjacent, single=marks.adjacent)
-        else:
-            own = marks
         size = entity.end - entity.start
-        spelled = own.single if size == 1 else own.first + own.inner * (size - 2) + own.last
+        spelled = single if size == 1 else first + inner * (size - 2) + last
+        if adjacent and previous.start < entity.start and previous[::2] == (entity.type, entity.start):
+            spelled = adjacent + spelled[1:]
         tags[entity.start : entity.end] = [form.spell(Tag(mark, entity.type)) for mark in spelled]
         previous = entity
     return tags
@@ -224,7 +219,8 @@ def scheme_among_others(pairs: Pairs) -> TagScheme | None:
         others = names - {"O"}
         letters = any(others <= set(marks) for marks in _SCHEMES.values())
         if letters or 2 * sum(map(bool, map(_MARKED.fullmatch, others))) >= len(others):
-            warnings.warn(f"tags look like those of entities, but are taken for plain ones: {error}", stacklevel=4)
+            reason = str(error).removesuffix(f" {_HINT}")
+            warnings.warn(f"tags look like those of entities, but are taken for plain ones: {reason}", stacklevel=4)
         return None
 
 
@@ -263,15 +259,15 @@ def transition_mask(tags: Sequence[str], scheme: TagScheme) -> TransitionMask:
 
 def _allowed(tag: Tag, following: Tag, scheme: TagScheme) -> bool:
     """Whether entities may have neighbouring tags: within one of them, or where one ends and another one starts."""
-    own, same_type = _SCHEMES[scheme], tag.type == following.type
-    if same_type and tag.mark in (own.first, own.inner, own.adjacent) and following.mark in (own.inner, own.last):
+    first, inner, last, single, adjacent = _SCHEMES[scheme]
+    same_type = tag.type == following.type
+    if same_type and tag.mark in (first, inner, adjacent) and following.mark in (inner, last):
         return True
-    starts = following.mark in ("O", own.first, own.single)
-    adjacent = following.mark == own.adjacent and same_type and tag.mark != "O"
-    return tag.mark in ("O", own.last, own.single, own.adjacent) and (starts or adjacent)
+    starts = following.mark in ("O", first, single) or (following.mark == adjacent and same_type and tag.mark != "O")
+    return starts and tag.mark in ("O", last, single, adjacent)
 
 
-def _marks(scheme: TagScheme) -> _Marks:
+def _marks(scheme: TagScheme) -> tuple[str, str, str, str, str]:
     if scheme not in _SCHEMES:
         raise ValueError(f"unknown tag scheme {scheme!r}: expected one of {', '.join(_SCHEMES)}")
     return _SCHEMES[scheme]

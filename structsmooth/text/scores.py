@@ -1,7 +1,7 @@
 """Scores of tagged sentences: of entities, as in the CoNLL shared tasks, and of plain tags, such as parts of speech."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -86,9 +86,14 @@ def entity_scores(gold: _Tags, predicted: _Tags, *, scheme: TagScheme | None = N
         ValueError: the numbers of sentences or of tags of a sentence differ, or a tag is malformed.
     """
     _check_same_lengths(gold, predicted)
-    scheme = _joint_scheme([*gold, *predicted]) if scheme is None else scheme
-    both = [_entities(gold), _entities(predicted)]
-    pairs = list(zip(*(_tokens(spans, gold, scheme) for spans in both), strict=True))
+    if scheme is None:
+        try:
+            scheme = detect_scheme([*gold, *predicted])
+        except ValueError:
+            scheme = "BIO"
+    both = _entities(gold), _entities(predicted)
+    tags = ([t for e, own in zip(side, gold, strict=True) for t in entity_tags(e, len(own), scheme)] for side in both)
+    pairs = list(zip(*tags, strict=True))
     tokens = MatchCounts(
         correct=sum(right == guess != "O" for right, guess in pairs),
         predicted=sum(guess != "O" for _, guess in pairs),
@@ -104,21 +109,9 @@ def entity_matches(gold: _Tags, predicted: _Tags) -> list[MatchCounts]:
     return [MatchCounts(len({*right} & {*guess}), len(guess), len(right)) for right, guess in sides]
 
 
-def _joint_scheme(tags: _Tags) -> TagScheme:
-    try:
-        return detect_scheme(tags)
-    except ValueError:
-        return "BIO"
-
-
 def _entities(tags: _Tags) -> list[list[Entity]]:
     forms = forms_of(sorted(set(chain.from_iterable(tags))))
     return [entities(own, forms[:1]) for own in tags]
-
-
-def _tokens(spans: Sequence[Sequence[Entity]], sentences: _Tags, scheme: TagScheme) -> Iterator[str]:
-    """The tags of all tokens in a scheme."""
-    return chain.from_iterable(entity_tags(own, len(tags), scheme) for own, tags in zip(spans, sentences, strict=True))
 
 
 def _check_same_lengths(gold: _Tags, predicted: _Tags) -> None:

@@ -61,7 +61,7 @@ def test_label_sets(frame: Frame, series: Series) -> None:
     assert classifier.score(rows, table) == expected.score(X, LABELS) == classifier.score(rows, LABELS)
     swapped = frame(LABELS[:, ::-1], ["wind", "rain"])
     for judge in (classifier.score, classifier.certify):
-        with pytest.raises(ValueError, match=r"y must have the columns of training, .*'rain', 'wind'.*, in this order"):
+        with pytest.raises(ValueError, match=r"y must have the columns \['rain', 'wind'\] in this order"):
             judge(rows, swapped)
 
 
@@ -106,9 +106,7 @@ def test_graphs(frame: Frame, series: Series) -> None:
     nodes, _, features = graphs[0]
     with pytest.raises(ValueError, match="feature names should match"):
         segmenter.predict([(frame(X[:3], ["u", "w", "v"]), edges, features)])
-    with pytest.raises(
-        ValueError, match=r"edge features of graph 0 must have the columns of training, \['near', 'alike"
-    ):
+    with pytest.raises(ValueError, match=r"edge features of graph 0 must have the columns \['near', 'alike'\]"):
         segmenter.predict([(nodes, edges, frame(strengths, ["alike", "near"]))])
 
 
