@@ -342,15 +342,3 @@ def labels_of(corpus: Corpus, scheme: TagScheme | None, tags: Sequence[str], unk
     if foreign := set(found) - index.keys():
         raise ValueError(f"tags that the training data did not have: {', '.join(sorted(foreign))}")
     return torch.from_numpy(np.array([index[tag] for tag in found])[which])
-
-
-def unknown_tags(
-    corpus: Corpus, scheme: TagScheme | None, tags: Sequence[str], unknown: str | None = None
-) -> Counter[str]:
-    """How many tokens have each tag that is not among ``tags``."""
-    found, which = tags_of(corpus, scheme, tags, unknown)
-    counts = Counter[str]()
-    for tag, count in zip(found, np.bincount(which, minlength=len(found)).tolist(), strict=True):
-        if tag not in tags:
-            counts[tag] += count
-    return counts

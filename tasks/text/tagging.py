@@ -1,6 +1,7 @@
 """Tagging of files of sentences: what named entities and chunks have in common."""
 
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
@@ -43,7 +44,7 @@ from structsmooth.text.schemes import (
     names_of,
     scheme_of,
     tag_pairs,
-    unknown_tags,
+    tags_of,
     well_formed,
 )
 from structsmooth.text.scores import TagScores, entity_scores
@@ -122,8 +123,9 @@ class FittedTagging(FittedTask):
 
     def unseen_labels(self, examples: Sequence[Sentence]) -> Mapping[str, int]:
         """How many tokens have each tag, in the scheme of the tagger, that it does not know."""
-        counts = unknown_tags(Corpus.of(examples), self._scheme, self.tags, self.task.unknown)
-        return {tag: count for tag, count in counts.items() if tag != self.task.unknown}
+        task = self.task
+        found, which = tags_of(Corpus.of(examples), self._scheme, self.tags, task.unknown)
+        return Counter(found[i] for i in which.tolist() if found[i] not in (*self.tags, task.unknown))
 
     def write(self, examples: Sequence[Sentence], predictions: Predictions, stream: TextIO) -> None:
         """Column file: after the columns that were read, a column for each alternative, the best one first.
