@@ -219,8 +219,8 @@ def scheme_among_others(pairs: Pairs) -> TagScheme | None:
         others = names - {"O"}
         letters = any(others <= set(marks) for marks in _SCHEMES.values())
         if letters or 2 * sum(map(bool, map(_MARKED.fullmatch, others))) >= len(others):
-            reason = str(error).removesuffix(f" {_HINT}")
-            warnings.warn(f"tags look like those of entities, but are taken for plain ones: {reason}", stacklevel=4)
+            reason, listed = str(error).removesuffix(f" {_HINT}"), shortened(sorted(names))
+            warnings.warn(f"{listed} look like tags of entities, but are taken for plain tags: {reason}", stacklevel=4)
         return None
 
 

@@ -291,7 +291,8 @@ class Tagging(Task):
             try:
                 scheme_of(tag_pairs(gold_by_sentence(corpus)), unknown)
             except ValueError as error:
-                raise ValueError(f"{path}: {error}") from None
+                name = path if isinstance(path, str) else "standard input"
+                raise ValueError(f"{name}: {error}") from None
         return corpus
 
     def texts(self, examples: Sequence[Sentence]) -> list[int] | None:

@@ -262,7 +262,7 @@ def test_tags_of_any_scheme_are_those_of_entities(tags, scheme):
 
 
 def test_tags_that_look_like_those_of_entities_are_named():
-    with pytest.warns(UserWarning, match="taken for plain ones: bad tag 'X-PER': expected O, or such tags as B-PER$"):
+    with pytest.warns(UserWarning, match="taken for plain tags: bad tag 'X-PER': expected O, or such tags as B-PER$"):
         tagger = SequenceTagger(lam="1/n").fit([["Ada", "met", "Bo"]], [["B-PER", "O", "X-PER"]])
     assert tagger.scheme_ is None
 

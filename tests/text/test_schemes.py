@@ -317,7 +317,7 @@ def test_other_tags_are_no_scheme(tags: str, scheme: TagScheme | None) -> None:
 
 @pytest.mark.parametrize("tags", ["B-X I-X M-X O", "O B-X PER", "O X-PER Y-PER", "b-per i-per o", "M B E O M M B O"])
 def test_what_looks_like_a_scheme_is_named(tags: str) -> None:
-    with pytest.warns(UserWarning, match="tags look like those of entities, but are taken for plain ones: .*[XPBp]"):
+    with pytest.warns(UserWarning, match="look like tags of entities, but are taken for plain tags: .*[XPBp]"):
         assert scheme_among_others(tag_pairs([tags.split()])) is None
 
 
