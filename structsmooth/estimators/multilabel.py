@@ -111,7 +111,7 @@ class MultiLabelClassifier(ClassifierMixin, SolvedEstimator):
 
     def predict(self, X: MatrixLike) -> NDArray[Any]:
         """The best set of labels of each example: in the shape of the labels of training, and in their values."""
-        found = self._decoded(np.stack([self._row(ranked[0][1]) for ranked in self._sets(X, 1)]))
+        found = self._decoded(np.stack([self._spread(ranked[0][1]) for ranked in self._sets(X, 1)]))
         return found[:, 0] if self._is_column else found
 
     def score(self, X: MatrixLike, y: MatrixLike, sample_weight: ArrayLike | None = None) -> float:
@@ -122,7 +122,7 @@ class MultiLabelClassifier(ClassifierMixin, SolvedEstimator):
     def predict_top_k(self, X: MatrixLike, k: int) -> list[list[tuple[float, NDArray[Any]]]]:
         """The k best sets of each example with their scores, best first: rows [L]."""
         return [
-            [(score, self._decoded(self._row(labels)[None])[0]) for score, labels in ranked]
+            [(score, self._decoded(self._spread(labels)[None])[0]) for score, labels in ranked]
             for ranked in self._sets(X, k)
         ]
 
@@ -141,8 +141,7 @@ class MultiLabelClassifier(ClassifierMixin, SolvedEstimator):
                 f"decision_function needs exact inference, which {self.model_.count} labels with "
                 f'{len(self.model_.edges)} pairs do not allow; take edges="tree", edges="none" or fewer pairs'
             ) from error
-        found = np.zeros((len(margins), len(self._values)))
-        found[:, self._known] = margins.numpy()
+        found = self._spread(margins.numpy().T).T
         return found[:, 0] if self._is_column else found
 
     def certify(self, X: MatrixLike, y: MatrixLike, sample_weight: ArrayLike | None = None) -> Certificate:
@@ -175,18 +174,12 @@ class MultiLabelClassifier(ClassifierMixin, SolvedEstimator):
     @property
     def coef_(self) -> NDArray[np.float64]:
         """Scores of features, as they are scaled, for each label: [L, F]."""
-        unary = self._split()[0][:, :-1]
-        own = np.zeros((len(self._values), self.n_features_in_))
-        own[self._known] = unary
-        return own
+        return self._spread(self._split()[0][:, :-1])
 
     @property
     def intercept_(self) -> NDArray[np.float64]:
         """Scores of labels that do not depend on features: [L]."""
-        bias = self._split()[0][:, -1]
-        own = np.zeros(len(self._values))
-        own[self._known] = bias
-        return own
+        return self._spread(self._split()[0][:, -1])
 
     def _split(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Weights of labels, the intercept last, and of pairs."""
@@ -219,11 +212,12 @@ class MultiLabelClassifier(ClassifierMixin, SolvedEstimator):
         X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
         return self.model_.best(weights, _dense(X), k)
 
-    def _row(self, labels: Sequence[int]) -> NDArray[np.bool_]:
-        """Which columns a set of known labels has: [L]."""
-        row = np.zeros(len(self._values), dtype=np.bool_)
-        row[self._known] = labels
-        return row
+    def _spread(self, known: ArrayLike) -> NDArray[Any]:
+        """What all columns have, [L, ...], given what those of known labels have; zero for others."""
+        values = np.asarray(known)
+        own = np.zeros((len(self._values), *values.shape[1:]), dtype=values.dtype)
+        own[self._known] = values
+        return own
 
     def _decoded(self, present: NDArray[np.bool_]) -> NDArray[Any]:
         """The values of columns: [n, L]."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from structsmooth.scores import TransitionMask
-from structsmooth.text.corpus import Corpus, Sentence, Token, Windows
+from structsmooth.text.corpus import Corpus, Token, Windows
 
 TagScheme = Literal["IO", "BIO", "IOB1", "IOE2", "BIOES", "BILOU", "BMES", "BMEWO", "IOB2", "IOBES", "BILUO"]
 """How tags mark the boundaries of entities; the last three are other names of ``BIO``, ``BIOES`` and ``BILOU``."""
@@ -78,7 +78,6 @@ Pairs = Counter[tuple[str | None, str | None]]
 """How often a tag follows another one, with a line break before and behind each sentence."""
 
 _OUTSIDE, _EDGE = Tag("O", ""), "\n"
-_UNTAGGED = "these sentences have no tags: training and evaluation need them in the last column"
 _HINT = "(for others: --scheme plain, or SequenceTagger)"
 # Tags of which at least one is needed for a scheme, and tags that look as if they belonged to one.
 _BEGINNING, _MARKED = re.compile(r"O|B|[Bb][-_].+|.+[-_][Bb]"), re.compile(r"\w[-_].+|.+[-_]\w")
@@ -179,9 +178,6 @@ def tag_pairs(sentences: Iterable[Sequence[str | None]]) -> Pairs:
 def detect_scheme(tags: Iterable[Sequence[str]]) -> TagScheme:
     """The scheme of tagged sentences: of those with their marks, the one that fewest pairs of tags violate.
 
-    Without B tags the guess may be ``IO``; ``IOB1`` without adjacent entities of one type is possible too, but has the
-    same meaning.
-
     Raises:
         ValueError: the tags are of no scheme. Types without marks need the tag O, and marks without types need to be
             well-formed.
@@ -277,13 +273,6 @@ def _scores(allowed: Sequence[bool] | Sequence[Sequence[bool]]) -> Tensor:
     return torch.where(torch.tensor(allowed, dtype=torch.bool), 0.0, -torch.inf)
 
 
-def gold_tags(sentence: Sentence) -> list[str]:
-    """The tags of a sentence that must have them."""
-    if sentence.tags is None:
-        raise ValueError(_UNTAGGED)
-    return sentence.tags
-
-
 def well_formed(
     corpus: Corpus, scheme: TagScheme, form: Form, unknown: str | None = None
 ) -> tuple[list[str], NDArray[np.int32]]:
@@ -322,7 +311,7 @@ def gold_by_sentence(corpus: Corpus) -> Iterator[list[str]]:
 def gold_tag(token: Token) -> str:
     """The tag of a token that must have one."""
     if token.tag is None:
-        raise ValueError(_UNTAGGED)
+        raise ValueError("these sentences have no tags: training and evaluation need them in the last column")
     return token.tag
 
 

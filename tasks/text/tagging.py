@@ -39,7 +39,7 @@ from structsmooth.text.schemes import (
     entity_tags,
     forms_of,
     gold_by_sentence,
-    gold_tags,
+    gold_tag,
     labels_of,
     names_of,
     scheme_of,
@@ -113,7 +113,7 @@ class FittedTagging(FittedTask):
         Raises:
             ValueError: tags that are unknown.
         """
-        gold = [gold_tags(sentence) for sentence in examples]
+        gold = [list(map(gold_tag, sentence.tokens)) for sentence in examples]
         if any(self.task.unknown in tags for tags in gold):
             raise ValueError(f"some tags are unknown, {self.task.unknown}: give data with all tags to measure on")
         scores = (
@@ -188,7 +188,7 @@ class FittedTagging(FittedTask):
 
     def _in_scheme(self, sentence: Sentence) -> list[str]:
         """The tags of a sentence in the scheme of the tagger."""
-        gold = gold_tags(sentence)
+        gold = list(map(gold_tag, sentence.tokens))
         if self.task.unknown in gold:
             return gold
         if self._scheme is None:
