@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from seqeval.metrics import accuracy_score, f1_score, precision_score, recall_score
 
 from structsmooth.metrics import MatchCounts, average_precision
-from structsmooth.text.scores import EntityScores, entity_scores
+from structsmooth.text.schemes import entities, entity_tags
+from structsmooth.text.scores import EntityScores, entity_matches, entity_scores
 
 TAGS = ["O", *(f"{prefix}-{type_}" for prefix in "BIES" for type_ in ("PER", "LOC"))]
 GOLD = [["B-PER", "I-PER", "O", "B-LOC"], ["O", "B-LOC", "I-LOC", "B-ORG"]]
@@ -48,10 +49,30 @@ def test_precision_recall_and_f1_differ() -> None:
     assert counts.f1 == pytest.approx(2 * 0.75 * 0.5 / (0.75 + 0.5))
 
 
-def test_schemes_do_not_matter_to_entities() -> None:
-    scores = entity_scores([["I-PER", "I-PER", "B-PER", "O"]], [["B-PER", "E-PER", "S-PER", "O"]])
-    assert scores.f1 == 1.0
-    assert scores.accuracy == 1 / 4
+@pytest.mark.parametrize(
+    "predicted", ["B-PER E-PER S-PER O", "B_PER L_PER U_PER O", "PER-B PER-E PER-W O", "I-PER E-PER E-PER O"]
+)
+def test_schemes_do_not_matter(predicted: str) -> None:
+    scores = entity_scores([["I-PER", "I-PER", "B-PER", "O"]], [predicted.split()])
+    assert scores.f1 == scores.token_f1 == scores.accuracy == 1.0
+
+
+def test_tokens_are_compared_in_the_scheme_that_is_given() -> None:
+    gold, predicted = [["B-PER", "I-PER", "O"]], [["B-PER", "O", "O"]]
+    found = {scheme: entity_scores(gold, predicted, scheme=scheme) for scheme in ("BIO", "BIOES")}
+    assert {scheme: (own.tokens.correct, own.accuracy) for scheme, own in found.items()} == {
+        "BIO": (1, 2 / 3),
+        "BIOES": (0, 1 / 3),  # S-PER is not B-PER
+    }
+
+
+def test_marks_and_types_alone() -> None:
+    assert entity_scores([["B", "I", "O", "B"]], [["B", "I", "O", "O"]]).by_type == {"entity": MatchCounts(1, 1, 2)}
+    assert entity_scores([["PER", "PER", "O"]], [["PER", "O", "O"]]).by_type == {"PER": MatchCounts(0, 1, 1)}
+    assert entity_matches([["PER", "O"], ["O"]], [["B-PER", "O"], ["S-X"]]) == [
+        MatchCounts(1, 1, 1),
+        MatchCounts(0, 1, 0),
+    ]
 
 
 def test_entities_do_not_reach_into_the_next_sentence() -> None:
@@ -74,7 +95,8 @@ def test_scores_agree_with_seqeval(pair: tuple[list[list[str]], list[list[str]]]
     assert scores.precision == pytest.approx(precision_score(gold, predicted, zero_division=0))
     assert scores.recall == pytest.approx(recall_score(gold, predicted, zero_division=0))
     assert scores.f1 == pytest.approx(f1_score(gold, predicted, zero_division=0))
-    assert scores.accuracy == pytest.approx(accuracy_score(gold, predicted))
+    in_scheme = [[entity_tags(entities(tags), len(tags), "BIOES") for tags in side] for side in pair]
+    assert entity_scores(gold, predicted, scheme="BIOES").accuracy == pytest.approx(accuracy_score(*in_scheme))
 
 
 @given(tagged_pairs())
@@ -123,7 +145,7 @@ def test_refuses_another_number_of_tags_and_names_the_sentence() -> None:
 
 def test_refuses_bad_tags() -> None:
     with pytest.raises(ValueError, match="bad tag 'PER'"):
-        entity_scores([["PER"]], [["O"]])
+        entity_scores([["B-LOC", "PER"]], [["O", "O"]])
 
 
 # Average precision.

@@ -1,12 +1,14 @@
 """Rows of numbers as sequences."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy import sparse
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import validate_data
 from torch import Tensor
 
 from structsmooth.kernels import FittedKernel, Kernel, KernelFeatures, KernelName
@@ -19,6 +21,23 @@ MatrixLike = Any
 def is_matrix(value: Any) -> bool:
     """Whether a value has two dimensions: an array, tensor, sparse matrix or data frame."""
     return len(getattr(value, "shape", ())) == 2
+
+
+def check_columns(estimator: BaseEstimator, matrices: Iterable[Any], *, reset: bool) -> None:
+    """Compare the columns of data frames with ``feature_names_in_``, as scikit-learn does, or take those of the first.
+
+    Raises:
+        ValueError: other names than those of training, or another order.
+    """
+    distinct = {tuple(map(str, getattr(matrix, "columns", ()))): matrix for matrix in matrices}
+    for number, matrix in enumerate(distinct.values()):
+        validate_data(estimator, matrix, reset=reset and not number, skip_check_array=True, ensure_2d=False)
+
+
+def require_columns(name: str, frame: Any, known: Iterable[str] | None) -> None:
+    """Raise ``ValueError`` for a data frame with other columns than those that are ``known``, if they are."""
+    if known is not None and list(found := getattr(frame, "columns", known)) != list(known):
+        raise ValueError(f"{name} must have the columns {list(known)} in this order, as in training; got {list(found)}")
 
 
 def stacked(matrices: Sequence[Any], width: int | None = None) -> Any:

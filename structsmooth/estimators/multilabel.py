@@ -14,7 +14,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from structsmooth.estimators.base import SolvedEstimator
-from structsmooth.estimators.matrices import MatrixLike
+from structsmooth.estimators.matrices import MatrixLike, require_columns
 from structsmooth.estimators.weights import SampleWeights
 from structsmooth.models.label_sets import LabelPairs, LabelSets, RankedSets, Scaling, feature_scaling, label_pairs
 from structsmooth.solvers import Certificate
@@ -92,6 +92,7 @@ class MultiLabelClassifier(ClassifierMixin, SolvedEstimator):
         kept, weights = SampleWeights.of(sample_weight, len(table))
         X, table = X[kept], table[kept]
         self.label_names_ = [str(name) for name in (range(table.shape[1]) if names is None else names)]
+        self._columns = names
         self._values = list(map(_two_values, table.T))
         self._check_choices()
         present = _present(table, self._values)
@@ -110,13 +111,18 @@ class MultiLabelClassifier(ClassifierMixin, SolvedEstimator):
 
     def predict(self, X: MatrixLike) -> NDArray[Any]:
         """The best set of labels of each example: in the shape of the labels of training, and in their values."""
-        found = self._decoded(np.stack([self._row(ranked[0][1]) for ranked in self._sets(X, 1)]))
+        found = self._decoded(np.stack([self._spread(ranked[0][1]) for ranked in self._sets(X, 1)]))
         return found[:, 0] if self._is_column else found
+
+    def score(self, X: MatrixLike, y: MatrixLike, sample_weight: ArrayLike | None = None) -> float:
+        """The share of examples without a wrong label."""
+        require_columns("y", y, self._columns)
+        return float(super().score(X, y, sample_weight))
 
     def predict_top_k(self, X: MatrixLike, k: int) -> list[list[tuple[float, NDArray[Any]]]]:
         """The k best sets of each example with their scores, best first: rows [L]."""
         return [
-            [(score, self._decoded(self._row(labels)[None])[0]) for score, labels in ranked]
+            [(score, self._decoded(self._spread(labels)[None])[0]) for score, labels in ranked]
             for ranked in self._sets(X, k)
         ]
 
@@ -135,8 +141,7 @@ class MultiLabelClassifier(ClassifierMixin, SolvedEstimator):
                 f"decision_function needs exact inference, which {self.model_.count} labels with "
                 f'{len(self.model_.edges)} pairs do not allow; take edges="tree", edges="none" or fewer pairs'
             ) from error
-        found = np.zeros((len(margins), len(self._values)))
-        found[:, self._known] = margins.numpy()
+        found = self._spread(margins.numpy().T).T
         return found[:, 0] if self._is_column else found
 
     def certify(self, X: MatrixLike, y: MatrixLike, sample_weight: ArrayLike | None = None) -> Certificate:
@@ -169,18 +174,12 @@ class MultiLabelClassifier(ClassifierMixin, SolvedEstimator):
     @property
     def coef_(self) -> NDArray[np.float64]:
         """Scores of features, as they are scaled, for each label: [L, F]."""
-        unary = self._split()[0][:, :-1]
-        own = np.zeros((len(self._values), self.n_features_in_))
-        own[self._known] = unary
-        return own
+        return self._spread(self._split()[0][:, :-1])
 
     @property
     def intercept_(self) -> NDArray[np.float64]:
         """Scores of labels that do not depend on features: [L]."""
-        bias = self._split()[0][:, -1]
-        own = np.zeros(len(self._values))
-        own[self._known] = bias
-        return own
+        return self._spread(self._split()[0][:, -1])
 
     def _split(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Weights of labels, the intercept last, and of pairs."""
@@ -213,17 +212,19 @@ class MultiLabelClassifier(ClassifierMixin, SolvedEstimator):
         X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
         return self.model_.best(weights, _dense(X), k)
 
-    def _row(self, labels: Sequence[int]) -> NDArray[np.bool_]:
-        """Which columns a set of known labels has: [L]."""
-        row = np.zeros(len(self._values), dtype=np.bool_)
-        row[self._known] = labels
-        return row
+    def _spread(self, known: ArrayLike) -> NDArray[Any]:
+        """What all columns have, [L, ...], given what those of known labels have; zero for others."""
+        values = np.asarray(known)
+        own = np.zeros((len(self._values), *values.shape[1:]), dtype=values.dtype)
+        own[self._known] = values
+        return own
 
     def _decoded(self, present: NDArray[np.bool_]) -> NDArray[Any]:
         """The values of columns: [n, L]."""
         return np.stack([values[own.astype(int)] for values, own in zip(self._values, present.T, strict=True)], axis=1)
 
     def _validated(self, X: MatrixLike, y: MatrixLike, *, reset: bool = True) -> tuple[Any, NDArray[Any]]:
+        require_columns("y", y, None if reset else self._columns)
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, multi_output=True, reset=reset)
         check_classification_targets(y)
         table = y.toarray() if sparse.issparse(y) else np.asarray(y)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from structsmooth.costs import Hamming
 from structsmooth.estimators.base import SolvedEstimator
+from structsmooth.estimators.matrices import as_tensor, check_columns, require_columns
 from structsmooth.estimators.outputs import Outputs
 from structsmooth.estimators.weights import SampleWeights
 from structsmooth.models.superpixels import SuperpixelScore
@@ -80,7 +81,9 @@ class GraphSegmenter(SolvedEstimator):
         self.classes_ = np.unique(np.concatenate(labels))
         if len(self.classes_) != 2:
             raise ValueError(f"y must have two classes, got {self.classes_[:5].tolist()}")
-        self._sizes = graphs[0].sizes
+        first = graphs[0]
+        self._sizes, self._edge_columns = first.sizes, getattr(first.given[-1], "columns", None)
+        check_columns(self, first.given[:1], reset=True)
         problem, weights = self._problem(graphs, labels, sample_weight)
         self._solve(problem, "proximal-bcfw", sample_weight=weights)
         return self
@@ -153,7 +156,9 @@ class GraphSegmenter(SolvedEstimator):
             yield structure, graph.shape
 
     def _check_sizes(self, graphs: "list[_Graph]") -> None:
+        check_columns(self, (graph.given[0] for graph in graphs), reset=False)
         for number, graph in enumerate(graphs):
+            require_columns(f"edge features of graph {number}", graph.given[-1], self._edge_columns)
             if graph.sizes != self._sizes:
                 nodes, edges = self._sizes[0] - 1, self._sizes[1]
                 raise ValueError(
@@ -162,10 +167,14 @@ class GraphSegmenter(SolvedEstimator):
 
 
 class _Graph(NamedTuple):
-    """A graph as the score module takes it, without the dimension of the batch, and the shape of its labels."""
+    """A graph as the score module takes it, without the dimension of the batch, and the shape of its labels.
+
+    ``given`` are its parts as the caller has them: features of nodes first, and those of edges last, if any.
+    """
 
     inputs: tuple[Tensor, ...]
     shape: tuple[int, ...]
+    given: Sequence[Any]
 
     @property
     def sizes(self) -> tuple[int, int]:
@@ -200,7 +209,7 @@ def _graph(x: Any) -> _Graph:
         rewards = np.ones((len(edges), 1))
     constant = np.ones((len(features), 1))
     arrays = (np.hstack([features, constant]), edges.astype(np.int64), rewards, constant[:, 0])
-    return _Graph(tuple(map(torch.from_numpy, arrays)), shape)
+    return _Graph(tuple(map(as_tensor, arrays)), shape, x if isinstance(x, tuple | list) else [x])
 
 
 def _labelled(X: Sequence[Any], y: Sequence[ArrayLike]) -> tuple[list[_Graph], list[NDArray[Any]]]:

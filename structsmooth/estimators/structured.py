@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from structsmooth.costs import Hamming
 from structsmooth.estimators.base import SolvedEstimator
 from structsmooth.estimators.collating import Collate, Pair
+from structsmooth.estimators.matrices import check_columns
 from structsmooth.estimators.outputs import Outputs
 from structsmooth.estimators.validation import EarlyStopping
 from structsmooth.estimators.weights import SampleWeights
@@ -106,6 +107,7 @@ class StructuredEstimator(SolvedEstimator):
         """
         if not (self.warm_start and hasattr(self, "module_")):
             self.module_ = deepcopy(self.module)
+        check_columns(self, X, reset=True)
         (examples, weights), early = self._weighted_pairs(X, y, sample_weight), None
         self._collate = Collate(self.collate, [output for _, output in examples])
         if self.early_stopping:
@@ -164,6 +166,7 @@ class StructuredEstimator(SolvedEstimator):
         """Inputs with their outputs, or with ``None``; real numbers in the dtype of the module."""
         if y is not None and len(X) != len(y):
             raise ValueError(f"X has {len(X)} examples and y has {len(y)}")
+        check_columns(self, X, reset=False)
         dtype = next(self.module_.parameters()).dtype
         outputs = [None] * len(X) if y is None else [_as_labels(own) for own in y]
         return [(_as_input(own, dtype), output) for own, output in zip(X, outputs, strict=True)]

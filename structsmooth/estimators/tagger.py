@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import eq
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from structsmooth.estimators import tagger_files
 from structsmooth.estimators.base import LastFit
+from structsmooth.estimators.matrices import check_columns
 from structsmooth.estimators.outputs import Outputs
 from structsmooth.estimators.sentences import as_sentences, check_partial, check_sentences, stream_of, strings
 from structsmooth.estimators.tagger_weights import TaggerWeights
@@ -25,7 +27,7 @@ from structsmooth.metrics import MatchCounts
 from structsmooth.problems import Problem
 from structsmooth.sequences import Sequences
 from structsmooth.solvers import Certificate, ProximalBCFW
-from structsmooth.text.scores import entity_scores
+from structsmooth.text.scores import entity_matches
 from structsmooth.text.tagger import HINGES, Constraints, Loss, Tag, Tagger, Tags, default_lam
 
 T = TypeVar("T")
@@ -81,6 +83,7 @@ class SequenceTagger(TaggerWeights):
     Attributes:
         classes_: tags, sorted: the states of the chain.
         scheme_: the scheme of the tags; ``None`` if they are no tags of entities.
+        feature_names_in_: names of the columns, if sentences are data frames.
         features_: the features of tokens, with ``names``.
         transition_weights_: scores [S, S] of a tag, the row, before another, the column.
         feature_weights_: scores [F, S] of features.
@@ -144,6 +147,7 @@ class SequenceTagger(TaggerWeights):
         if (X_dev is None) != (y_dev is None):
             raise ValueError("X_dev and y_dev must be given both or not at all; weights go by name: sample_weight=...")
         sentences, tags, weights = check_partial(X, y, sample_weight)
+        check_columns(self, sentences, reset=True)
         self.tags_, held_out = Tags.of(tags, self.constraints), None
         if X_dev is not None:
             held_out = check_sentences(X_dev, y_dev)[:2]
@@ -182,6 +186,7 @@ class SequenceTagger(TaggerWeights):
             classes: all tags of the stream; the first call needs them, and begins a new stream.
         """
         sentences, tags, _ = check_sentences(X, y)
+        check_columns(self, sentences, reset=self._stream is None)
         if self._stream is None:
             self.tags_, self.features_ = stream_of(self, sentences, classes)
         self._solve_more(self._problem(self.features_.encode(sentences), self.tags_.states(tags)))
@@ -210,7 +215,11 @@ class SequenceTagger(TaggerWeights):
     def score(self, X: Sequence[Any], y: Sequence[Sequence[Tag]], sample_weight: ArrayLike | None = None) -> float:
         """F1 of entities, as ``conlleval`` computes it, if tags are those of entities; else the share of right tags."""
         sentences, tags, weights = check_sentences(X, y, sample_weight)
-        matches = map(self._matches, tags, self.predict(sentences))
+        found = self.predict(sentences)
+        if self.scheme_ is None:
+            matches = [MatchCounts(sum(map(eq, *pair)), *map(len, pair)) for pair in zip(found, tags, strict=True)]
+        else:
+            matches = entity_matches(strings(tags), strings(found))
         table = np.array([(own.correct, own.predicted, own.gold) for own in matches], dtype=np.float64)
         correct, predicted, gold = (np.ones(len(table)) if weights is None else weights.numpy()) @ table
         return float(2 * correct / (predicted + gold)) if correct else 0.0
@@ -221,6 +230,7 @@ class SequenceTagger(TaggerWeights):
         """How far the weights are from the optimum on training data, by a dual bound of their own; for the hinge."""
         check_is_fitted(self, "weights_")
         sentences, tags, weights = check_sentences(X, y, sample_weight)
+        check_columns(self, sentences, reset=False)
         return self._certificate(self._problem(self.features_.encode(sentences), self.tags_.states(tags)), weights)
 
     def save(self, path: str | Path) -> None:
@@ -255,12 +265,6 @@ class SequenceTagger(TaggerWeights):
 
         return EarlyStopping(score_at, self.n_iter_no_change) if self.early_stopping else ValidationScores(score_at)
 
-    def _matches(self, gold: list[Tag], found: list[Tag]) -> MatchCounts:
-        """Entities of a sentence in gold and found tags, or tokens."""
-        if self.scheme_ is not None:
-            return entity_scores(strings([gold]), strings([found])).overall
-        return MatchCounts(sum(a == b for a, b in zip(gold, found, strict=True)), len(found), len(gold))
-
     def _problem(self, sequences: Sequences, labels: Tensor) -> Problem:
         """The finite sum over sentences."""
         cost = None if self.class_weight is None else self.tags_.weighted_cost(self.class_weight, labels)
@@ -274,6 +278,7 @@ class SequenceTagger(TaggerWeights):
         """What a function gives for the sequences of sentences and weights; ``empty()`` for empty ones."""
         weights, sentences = self._weights, as_sentences(X)
         full = [sentence for sentence in sentences if length(sentence)]
+        check_columns(self, full, reset=False)
         if not full:
             return Outputs(empty() for _ in sentences)
         found = iter(of(*self.features_.scored(full, weights, len(self.tags_.names))))

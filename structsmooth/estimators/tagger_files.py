@@ -32,6 +32,7 @@ def save(tagger: Any, folder: Path) -> None:
         "parameters": _plain_parameters(tagger.get_params(deep=False)),
         "tags": asdict(tagger.tags_),
         "features": {"kind": tagger.features_.kind} | {k: v for k, v in features.items() if k not in tensors},
+        "columns": list(getattr(tagger, "feature_names_in_", ())),
         "learned": {name: getattr(tagger, name) for name in _LEARNED},
         "history": [row.as_dict() for row in tagger.history_],
     }
@@ -60,6 +61,8 @@ def _restored(cls: Any, described: dict[str, Any], tensors: dict[str, Tensor]) -
     tagger.tags_ = Tags(**described["tags"])
     tagger.weights_ = tensors.pop("weights").numpy()
     tagger.features_ = _features(described["features"] | tensors, tagger)
+    if columns := described.get("columns"):  # of data frames; version 0.3 kept none
+        tagger.feature_names_in_ = np.array(columns, dtype=object)
     tagger.history_ = History.from_json_lines(map(json.dumps, described["history"]))
     for name in _LEARNED:
         setattr(tagger, name, described["learned"][name])

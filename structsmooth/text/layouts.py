@@ -9,7 +9,7 @@ from sys import intern
 from typing import Literal, TextIO, get_args
 
 from structsmooth.text.corpus import Corpus, Sentence, Token
-from structsmooth.text.schemes import split_tag
+from structsmooth.text.schemes import FORMS, forms_of
 
 SEPARATOR, DOCUMENT, SKIPPED = -1, -2, -3
 """What a line without a token does: it ends a sentence, or a document, or nothing."""
@@ -67,7 +67,7 @@ class Columns(Layout):
     """
 
     def __init__(self, tagged: bool, plain: bool = False, unknown: str | None = None) -> None:
-        self._tagged, self._plain, self._unknown = tagged, plain, unknown
+        self._tagged, self._plain, self._unknown, self._forms = tagged, plain, unknown, FORMS
 
     def separates(self, row: Sequence[str]) -> bool:
         """Blank lines and ``-DOCSTART-`` lines do."""
@@ -94,10 +94,10 @@ class Columns(Layout):
         return token
 
     def _check(self, tag: str) -> None:
-        if " " in tag:
-            raise ValueError(f"the tag {tag!r} has a space: separate all columns of a row by tabs, or none")
         if not self._plain and tag != self._unknown:
-            split_tag(tag)
+            self._forms = forms_of([tag], self._forms)
+        elif " " in tag:
+            raise ValueError(f"the tag {tag!r} has a space: separate all columns of a row by tabs, or none")
 
 
 class Universal(Layout):

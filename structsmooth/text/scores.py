@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from structsmooth.metrics import MatchCounts
-from structsmooth.text.schemes import entities
+from structsmooth.text.schemes import Entity, TagScheme, detect_scheme, entities, entity_tags, forms_of
 
 _Tags = Sequence[Sequence[str]]
 
@@ -17,7 +17,7 @@ class EntityScores:
 
     Attributes:
         by_type: counts of entities for each type, predicted or in the gold standard, sorted by type.
-        tokens: counts of tokens with a tag other than O; a token is correct if both tags are the same.
+        tokens: counts of tokens with a tag other than O; a token is correct if both tags are the same in one scheme.
         accuracy: fraction of all tokens that have the correct tag; 0 if there are no tokens.
     """
 
@@ -71,24 +71,47 @@ def _table_row(name: str, counts: MatchCounts) -> str:
     return f"{name}  {fractions} {counts.gold:7} {counts.predicted:10} {counts.correct:8}"
 
 
-def entity_scores(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> EntityScores:
+def entity_scores(gold: _Tags, predicted: _Tags, *, scheme: TagScheme | None = None) -> EntityScores:
     """Scores of predicted tags, equal to those of the ``conlleval`` script of the CoNLL shared tasks.
 
-    An entity is correct if its type and both its boundaries are correct. Tags may be in any scheme; if gold and
-    predicted tags are in different schemes, entities can be compared, but not tokens.
+    An entity is correct if its type and both its boundaries are correct. Either side may be in any scheme; to compare
+    tokens, both are converted to one.
+
+    Args:
+        gold: the right tags of sentences.
+        predicted: those to measure.
+        scheme: in which tokens are compared; if not given, that of all tags together, or BIO where they have none.
 
     Raises:
         ValueError: the numbers of sentences or of tags of a sentence differ, or a tag is malformed.
     """
     _check_same_lengths(gold, predicted)
-    pairs = list(zip(chain.from_iterable(gold), chain.from_iterable(predicted), strict=True))
+    if scheme is None:
+        try:
+            scheme = detect_scheme([*gold, *predicted])
+        except ValueError:
+            scheme = "BIO"
+    both = _entities(gold), _entities(predicted)
+    tags = ([t for e, own in zip(side, gold, strict=True) for t in entity_tags(e, len(own), scheme)] for side in both)
+    pairs = list(zip(*tags, strict=True))
     tokens = MatchCounts(
         correct=sum(right == guess != "O" for right, guess in pairs),
         predicted=sum(guess != "O" for _, guess in pairs),
         gold=sum(right != "O" for right, _ in pairs),
     )
     accuracy = sum(right == guess for right, guess in pairs) / len(pairs) if pairs else 0.0
-    return EntityScores(_entity_counts(gold, predicted), tokens, accuracy)
+    return EntityScores(_entity_counts(*both), tokens, accuracy)
+
+
+def entity_matches(gold: _Tags, predicted: _Tags) -> list[MatchCounts]:
+    """Counts of the entities of each sentence."""
+    sides = zip(_entities(gold), _entities(predicted), strict=True)
+    return [MatchCounts(len({*right} & {*guess}), len(guess), len(right)) for right, guess in sides]
+
+
+def _entities(tags: _Tags) -> list[list[Entity]]:
+    forms = forms_of(sorted(set(chain.from_iterable(tags))))
+    return [entities(own, forms[:1]) for own in tags]
 
 
 def _check_same_lengths(gold: _Tags, predicted: _Tags) -> None:
@@ -99,14 +122,14 @@ def _check_same_lengths(gold: _Tags, predicted: _Tags) -> None:
             raise ValueError(f"gold[{index}] has {len(right)} tags, predicted[{index}] has {len(guess)}")
 
 
-def _entity_counts(gold: _Tags, predicted: _Tags) -> dict[str, MatchCounts]:
+def _entity_counts(gold: Sequence[Sequence[Entity]], predicted: Sequence[Sequence[Entity]]) -> dict[str, MatchCounts]:
     in_gold, in_predicted, in_both = Counter[str](), Counter[str](), Counter[str]()
-    for right, guess in zip(map(entities, gold), map(entities, predicted), strict=True):
+    for right, guess in zip(gold, predicted, strict=True):
         in_gold.update(entity.type for entity in right)
         in_predicted.update(entity.type for entity in guess)
-        in_both.update(entity.type for entity in set(right).intersection(guess))
+        in_both.update(entity.type for entity in {*right} & {*guess})
     types = sorted(in_gold | in_predicted)
-    return {name: MatchCounts(in_both[name], in_predicted[name], in_gold[name]) for name in types}
+    return {name or "entity": MatchCounts(in_both[name], in_predicted[name], in_gold[name]) for name in types}
 
 
 @dataclass(frozen=True)

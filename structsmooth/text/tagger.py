@@ -23,10 +23,10 @@ from structsmooth.problems.linear.chain.unknown import agreeing_labels
 from structsmooth.scores import LinearScore, SlackRescaledScores, TransitionMask
 from structsmooth.sequences import DenseSequences, Sequences, SparseSequences
 from structsmooth.smoothing import Entropy, Max
-from structsmooth.text.schemes import TagScheme, detect_scheme, known_runs, transition_mask
+from structsmooth.text.schemes import TagScheme, scheme_among_others, tag_pairs, transition_mask
 
 Tag = str | int
-Constraints = Literal["auto", "IO", "IOB1", "BIO", "BIOES"]
+Constraints = Literal["auto", TagScheme]
 Loss = Literal["hinge", "slack", "crf", "softmax-margin"]
 HINGES = ("hinge", "slack")
 Sizes = tuple[int, int]
@@ -60,24 +60,26 @@ class Tags:
             raise ValueError("tags must be all strings or all integers, or None where they are unknown") from None
         if not names:
             raise ValueError("y must have a tag that is known, got None alone")
-        scheme = _detected(names, tags)
         if constraints is None or constraints == "auto":
+            scheme = scheme_among_others(tag_pairs(tags)) if isinstance(names[0], str) else None  # type: ignore[arg-type]
             return cls(names, scheme, constrained=constraints is not None and scheme is not None)
         if constraints not in get_args(Constraints):
             raise ValueError(
                 f"constraints must be None or one of {', '.join(get_args(Constraints))}, got {constraints!r}"
             )
-        if "O" not in names:
+        own = cls(names, constraints, constrained=True)
+        if own.mask is None:
             raise ValueError(f"constraints={constraints!r} needs the tag O, for tokens outside entities; take None")
-        transition_mask(list(map(str, names)), constraints)
-        return cls(names, constraints, constrained=True)
+        return own
 
     @cached_property
     def mask(self) -> TransitionMask | None:
-        """Which tags may follow each other, begin and end; ``None`` for all."""
+        """Which tags may follow each other, begin and end; ``None`` for all, as without a tag for any sentence."""
         if not self.constrained or self.scheme is None:
             return None
-        return transition_mask(list(map(str, self.names)), self.scheme)
+        mask = transition_mask(list(map(str, self.names)), self.scheme)
+        alone = mask.start + mask.stop + mask.transition.diagonal()
+        return mask if bool((alone == 0).any()) else None
 
     def mask_of(self, labels: Tensor, lengths: Tensor) -> TransitionMask:
         """The mask for training on sentences of these states, [tokens], and lengths, [n].
@@ -255,13 +257,3 @@ def _slack_rescaled(sequences: Sequences, labels: Tensor, sizes: Sizes) -> Linea
 
     module = SlackRescaledScores(LinearScore(*sizes))
     return LinearModuleProblem(module, list(enumerate(own)), RescaledMargin(), collate=collate)
-
-
-def _detected(names: Sequence[Tag], tags: Sequence[Sequence[Tag | None]]) -> TagScheme | None:
-    """The scheme of tags if all of them are tags of entities, and O is among them."""
-    if "O" not in names:
-        return None
-    try:
-        return detect_scheme([list(map(str, own)) for own in known_runs(tags)])
-    except ValueError:
-        return None

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from structsmooth.markup import Markup, Matrix, Table, alternatives, element, hue, joined
 from structsmooth.metrics import MatchCounts
+from structsmooth.text.schemes import entities
 
 # Attributes of a tag that are shown, and differences between two taggings that are spelled out.
 _ATTRIBUTES, _DIFFERENCES = 8, 4
@@ -92,5 +93,9 @@ def _token(word: str, tag: str, right: str, types: Sequence[str]) -> Markup:
 
 
 def _type(tag: str) -> str:
-    """The type of entity, or nothing for O."""
-    return "" if tag == "O" else tag.partition("-")[2] or tag
+    """The type of entity, nothing for O, and a tag itself that has no type."""
+    try:
+        found = entities([tag])
+    except ValueError:  # a plain tag
+        return tag
+    return found[0].type or tag if found else ""

@@ -1,6 +1,7 @@
 """Tagging of files of sentences: what named entities and chunks have in common."""
 
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
@@ -30,17 +31,20 @@ from structsmooth.text.encoders import (
 from structsmooth.text.inputs import Inputs
 from structsmooth.text.layouts import UniversalColumn, separator_of, write_conll
 from structsmooth.text.schemes import (
+    DASHED,
+    FORMS,
+    TYPES_ALONE,
     TagScheme,
-    detect_scheme,
     entities,
     entity_tags,
+    forms_of,
     gold_by_sentence,
     gold_tag,
-    gold_tags,
-    joint_scheme,
-    known_runs,
     labels_of,
-    unknown_tags,
+    names_of,
+    scheme_of,
+    tag_pairs,
+    tags_of,
     well_formed,
 )
 from structsmooth.text.scores import TagScores, entity_scores
@@ -109,16 +113,19 @@ class FittedTagging(FittedTask):
         Raises:
             ValueError: tags that are unknown.
         """
-        gold = [gold_tags(sentence) for sentence in examples]
+        gold = [list(map(gold_tag, sentence.tokens)) for sentence in examples]
         if any(self.task.unknown in tags for tags in gold):
             raise ValueError(f"some tags are unknown, {self.task.unknown}: give data with all tags to measure on")
-        scores = TagScores.of(gold, outputs) if self._scheme is None else entity_scores(gold, outputs)
+        scores = (
+            TagScores.of(gold, outputs) if self._scheme is None else entity_scores(gold, outputs, scheme=self._scheme)
+        )
         return scores.as_dict(), str(scores)
 
     def unseen_labels(self, examples: Sequence[Sentence]) -> Mapping[str, int]:
         """How many tokens have each tag, in the scheme of the tagger, that it does not know."""
-        counts = unknown_tags(Corpus.of(examples), self._scheme, self.tags, self.task.unknown)
-        return {tag: count for tag, count in counts.items() if tag != self.task.unknown}
+        task = self.task
+        found, which = tags_of(Corpus.of(examples), self._scheme, self.tags, task.unknown)
+        return Counter(found[i] for i in which.tolist() if found[i] not in (*self.tags, task.unknown))
 
     def write(self, examples: Sequence[Sentence], predictions: Predictions, stream: TextIO) -> None:
         """Column file: after the columns that were read, a column for each alternative, the best one first.
@@ -126,7 +133,7 @@ class FittedTagging(FittedTask):
         Where there are several, a comment line before the sentence has their scores in the same order. A sentence with
         fewer possible taggings gets fewer columns.
         """
-        separator = separator_of(examples)
+        separator = "\t" if any(" " in tag for tag in self.tags) else separator_of(examples)
         for sentence, ranked in zip(examples, predictions, strict=True):
             write_scores(ranked, stream)
             *others, last = [tags for _, tags in ranked]
@@ -181,10 +188,13 @@ class FittedTagging(FittedTask):
 
     def _in_scheme(self, sentence: Sentence) -> list[str]:
         """The tags of a sentence in the scheme of the tagger."""
-        gold = gold_tags(sentence)
+        gold = list(map(gold_tag, sentence.tokens))
         if self.task.unknown in gold:
             return gold
-        return gold if self._scheme is None else entity_tags(entities(gold), len(sentence), self._scheme)
+        if self._scheme is None:
+            return gold
+        form = forms_of(self.tags)[0]
+        return entity_tags(entities(gold, (form, *FORMS)), len(sentence), self._scheme, form)
 
     @property
     def _scheme(self) -> TagScheme | None:
@@ -276,7 +286,14 @@ class Tagging(Task):
         """Sentences of a file, or neighbours among them: see :func:`read_corpus`."""
         plain, column, unknown = self.plain, self.column, self.unknown
         tagged = split != "predict"
-        return read_corpus(path, tagged=tagged, plain=plain, column=column, unknown=unknown, share=share)
+        corpus = read_corpus(path, tagged=tagged, plain=plain, column=column, unknown=unknown, share=share)
+        if tagged and share is None and self.scheme is None and not plain:
+            try:
+                scheme_of(tag_pairs(gold_by_sentence(corpus)), unknown)
+            except ValueError as error:
+                name = path if isinstance(path, str) else "standard input"
+                raise ValueError(f"{name}: {error}") from None
+        return corpus
 
     def texts(self, examples: Sequence[Sentence]) -> list[int] | None:
         """The documents of sentences, if the file has ``-DOCSTART-`` lines between them."""
@@ -297,21 +314,18 @@ class Tagging(Task):
         """
         corpus = Corpus.of(examples)
         inputs = Inputs.joined(gathered(Inputs.of(corpus, self.words_only)))
-        scheme = self.scheme
-        if self.plain:
-            scheme = "plain"
-        elif scheme is None:
-            scheme = joint_scheme(gathered(detect_scheme(known_runs(gold_by_sentence(corpus), self.unknown))))
+        pairs = reduce(iadd, gathered(tag_pairs(gold_by_sentence(corpus))))
+        found = names_of(pairs, self.unknown)
+        scheme = "plain" if self.plain else self.scheme or scheme_of(pairs, self.unknown)
+        if scheme != "plain":
+            form = forms_of(sorted(found))[0]
+            form = DASHED if form is TYPES_ALONE and scheme != "IO" else form
+            # O makes sure that every sentence has a well-formed tagging.
+            own = {"O", *well_formed(corpus, scheme, form, self.unknown)[0]} - {self.unknown}
+            found = set().union(*gathered(own))
         if self.bits:
             encoder: AttributeEncoder = HashingEncoder(self.bits)
         else:
             counts = reduce(iadd, gathered(attribute_counts(corpus, inputs.templates(self.templates))))
             encoder = DictionaryEncoder.of_counts(counts)
-        # O makes sure that every sentence has a well-formed tagging.
-        found = (
-            map(gold_tag, corpus.distinct)
-            if scheme == "plain"
-            else ["O", *well_formed(corpus, scheme, self.unknown)[0]]
-        )
-        tags = {tag for tag in found if tag != self.unknown}
-        return FittedTagging(replace(self, scheme=scheme), encoder, sorted(set().union(*gathered(tags))), inputs)
+        return FittedTagging(replace(self, scheme=scheme), encoder, sorted(found), inputs)

@@ -152,7 +152,7 @@ def test_write_refuses_another_number_of_tags() -> None:
     [
         ("a NNP O\n\nb O\n", ":3: expected 3 columns, got 2"),
         ("-DOCSTART- O\n\na NNP O\nb NNP - O\n", ":4: expected 3 columns, got 4"),
-        ("a O\n\nb PER\n", ":3: bad tag 'PER'"),
+        ("a B-PER\n\nb PER\n", ":3: bad tag 'PER'"),
         ("a X-PER\n", ":1: bad tag 'X-PER'"),
         ("\na\n", ":2: expected a word and a tag, got one column"),
         (b"a O\nb\xff O\n", ":2: byte 0xff is not utf-8"),

@@ -63,6 +63,14 @@ def test_commands(path: str, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert "Tokens by tag" in (tmp_path / "model" / "report.html").read_text()
 
 
-def test_the_message_about_other_tags_names_the_scheme(path: str) -> None:
-    with pytest.raises(ValueError, match=r"parts\.txt:1: bad tag 'DT'.*--scheme plain"):
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (PARTS, r"parts\.txt:8: bad tag '\.'"),
+        ("the DT\ndog NN\n", r"parts\.txt: no tags of entities: \['DT', 'NN'\] have no"),
+    ],
+)
+def test_the_message_about_other_tags_names_the_scheme(path: str, text: str, message: str) -> None:
+    Path(path).write_text(text)
+    with pytest.raises(ValueError, match=f"{message}.*--scheme plain"):
         NER().read(path)

@@ -1,6 +1,8 @@
 """Chunk extraction against conlleval's rules, schemes against each other, and the masks of each scheme."""
 
+import warnings
 from itertools import pairwise
+from typing import get_args
 
 import pytest
 import torch
@@ -9,23 +11,39 @@ from hypothesis import strategies as st
 from seqeval.metrics.sequence_labeling import get_entities
 
 from structsmooth.text.schemes import (
+    FORMS,
+    TYPES_ALONE,
     Entity,
+    Form,
     TagScheme,
     detect_scheme,
     entities,
     entity_tags,
-    joint_scheme,
+    forms_of,
+    scheme_among_others,
+    scheme_of,
     split_tag,
+    tag_pairs,
     transition_mask,
 )
 
-SCHEMES: list[TagScheme] = ["IO", "IOB1", "BIO", "BIOES"]
+MARKS: dict[TagScheme, str] = {
+    "IO": "I",
+    "IOB1": "IB",
+    "BIO": "BI",
+    "IOE2": "IE",
+    "BIOES": "BIES",
+    "BILOU": "BILU",
+    "BMES": "BMES",
+    "BMEWO": "BMEW",
+}
+ALIASES: dict[TagScheme, TagScheme] = {"IOB2": "BIO", "IOBES": "BIOES", "BILUO": "BILOU"}
+SCHEMES = list(MARKS)
+EXACT = SCHEMES[1:]  # IO merges neighbours
 TAGS: dict[TagScheme, list[str]] = {
-    scheme: ["O", *(f"{prefix}-{type_}" for type_ in "XY" for prefix in prefixes)]
-    for scheme, prefixes in zip(SCHEMES, ["I", "IB", "BI", "BIES"], strict=True)
+    scheme: ["O", *(f"{mark}-{type_}" for type_ in "XY" for mark in marks)] for scheme, marks in MARKS.items()
 }
 any_tags = st.lists(st.sampled_from(TAGS["BIOES"]), max_size=12)
-few_tags = st.sampled_from(SCHEMES).flatmap(lambda scheme: st.lists(st.sampled_from(TAGS[scheme]), max_size=3))
 
 
 @st.composite
@@ -48,8 +66,14 @@ def test_split_tag() -> None:
 
 @pytest.mark.parametrize("tag", ["X-PER", "I", "I-", "", "-PER", "O-PER", "PER", "b-PER", "BI-PER"])
 def test_split_tag_names_a_bad_tag(tag: str) -> None:
-    with pytest.raises(ValueError, match=f"^bad tag '{tag}': expected O, or B-, I-, E- or S- and a type"):
+    with pytest.raises(ValueError, match=f"^bad tag '{tag}': expected O, or such tags as B-PER"):
         split_tag(tag)
+
+
+def test_a_bad_tag_is_quoted_in_part() -> None:
+    with pytest.raises(ValueError, match=r"bad tag '\{.*'") as error:
+        split_tag("{" + 1000 * "x")
+    assert len(str(error.value)) < 200
 
 
 # conlleval's truth table: does an entity of the row's tag end before the column's tag, of the same type?
@@ -111,11 +135,33 @@ def test_entities_agree_with_seqeval(tags: list[str]) -> None:
 
 
 def test_entities_refuse_a_bad_tag() -> None:
-    with pytest.raises(ValueError, match="bad tag 'PER'"):
-        entities(["O", "PER"])
+    with pytest.raises(ValueError, match="bad tag 'PER': expected O, or such tags as B-PER"):
+        entities(["O", "B-PER", "PER"])
 
 
-@pytest.mark.parametrize("scheme", ["IOB1", "BIO", "BIOES"])
+@pytest.mark.parametrize(
+    "tags",
+    [
+        "B-X I-X B-X O B-Y",
+        "B_X I_X B_X O B_Y",
+        "X-B X-I X-B O Y-B",
+        "X_B X_I X_B O Y_B",
+        "B-X L-X U-X O U-Y",
+        "B-X E-X S-X O S-Y",
+        "B_X E_X W_X O W_Y",
+    ],
+)
+def test_entities_in_every_form(tags: str) -> None:
+    assert entities(tags.split()) == [("X", 0, 2), ("X", 2, 3), ("Y", 4, 5)]
+
+
+def test_entities_of_marks_and_of_types_alone() -> None:
+    assert entities(["B", "M", "E", "S", "O", "B"]) == [("", 0, 3), ("", 3, 4), ("", 5, 6)]
+    assert entities(["PER", "PER", "O", "LOC"]) == [("PER", 0, 2), ("LOC", 3, 4)]
+    assert entities(["B-Invoice Number", "E-Invoice Number"]) == [("Invoice Number", 0, 2)]
+
+
+@pytest.mark.parametrize("scheme", EXACT)
 @given(case=entity_lists())
 def test_tags_and_entities_are_inverse(scheme: TagScheme, case: tuple[list[Entity], int]) -> None:
     found, length = case
@@ -135,7 +181,32 @@ def test_entity_tags_by_hand() -> None:
     assert " ".join(entity_tags(found, 6, "IO")) == "I-X I-X I-X I-X I-Y O"
     assert " ".join(entity_tags(found, 6, "IOB1")) == "I-X I-X I-X B-X I-Y O"
     assert " ".join(entity_tags(found, 6, "BIO")) == "B-X I-X I-X B-X B-Y O"
+    assert " ".join(entity_tags(found, 6, "IOE2")) == "I-X I-X E-X E-X E-Y O"
     assert " ".join(entity_tags(found, 6, "BIOES")) == "B-X I-X E-X S-X S-Y O"
+    assert " ".join(entity_tags(found, 6, "BILOU")) == "B-X I-X L-X U-X U-Y O"
+    assert " ".join(entity_tags(found, 6, "BMES")) == "B-X M-X E-X S-X S-Y O"
+    assert " ".join(entity_tags(found, 6, "BMEWO")) == "B-X M-X E-X W-X W-Y O"
+
+
+@pytest.mark.parametrize(("alias", "scheme"), ALIASES.items())
+def test_other_names_of_schemes(alias: TagScheme, scheme: TagScheme) -> None:
+    assert {*SCHEMES, *ALIASES} == {*get_args(TagScheme)}
+    found = [Entity("X", 0, 3), Entity("X", 3, 4)]
+    assert entity_tags(found, 5, alias) == entity_tags(found, 5, scheme)
+    masks = [transition_mask(TAGS[scheme], name) for name in (alias, scheme)]
+    assert torch.equal(masks[0].transition, masks[1].transition)
+
+
+@pytest.mark.parametrize("form", FORMS, ids=[form.pattern for form in FORMS])
+def test_forms_are_read_as_they_are_written(form: Form) -> None:
+    scheme: TagScheme = "IO" if form is TYPES_ALONE else "BILOU"
+    kind = "ab-c_de" if "type" in form.pattern else ""
+    found = [Entity(kind, 0, 3), Entity(kind, 4, 5)]
+    tags = entity_tags(found, 6, scheme, form)
+    assert entities(tags) == found
+    assert detect_scheme([tags]) == scheme
+    assert forms_of(tags)[0] is form
+    transition_mask(sorted({*tags}), scheme)
 
 
 @pytest.mark.parametrize(
@@ -167,24 +238,87 @@ def test_entity_tags_refuse_impossible_entities(found: list[Entity]) -> None:
         (["I-X", "O B-X"], "BIO"),
         (["B-X I-X", "S-X"], "BIOES"),
         (["B-X E-X"], "BIOES"),
+        (["I-X E-X E-Y O"], "IOE2"),
+        (["B-X L-X O U-X"], "BILOU"),
+        (["U-X"], "BILOU"),
+        (["B-X M-X E-X"], "BMES"),
+        (["B-X E-X W-X"], "BMEWO"),
+        (["I-X O " * 9, "B-X I-X O " * 40], "BIO"),  # some mistakes
+        (["I-X B-X O " * 40, "B-X O"], "IOB1"),
+        (["B I O", "B B"], "BIO"),
+        (["I I B O"], "IOB1"),
+        (["B M E S"], "BMES"),
+        (["PER PER O"], "IO"),
+        (["B_a-b I_a-b"], "BIO"),
     ],
 )
 def test_detect_scheme(sentences: list[str], scheme: TagScheme) -> None:
     assert detect_scheme(sentence.split() for sentence in sentences) == scheme
 
 
-@pytest.mark.parametrize("scheme", ["IOB1", "BIO", "BIOES"])
+@pytest.mark.parametrize("scheme", EXACT)
 @given(case=entity_lists())
 def test_detect_scheme_recovers_the_scheme(scheme: TagScheme, case: tuple[list[Entity], int]) -> None:
     found, length = case
-    adjacent = [Entity("X", 0, 2), Entity("X", 2, 3)]  # shows any scheme
-    sentences = [entity_tags(found, length, scheme), entity_tags(adjacent, 3, scheme)]
-    assert detect_scheme(sentences) == scheme
+    apart = [Entity("X", 0, 3), Entity("X", 3, 4), Entity("X", 4, 6)]  # shows any scheme
+    assert detect_scheme([entity_tags(found, length, scheme), entity_tags(apart, 6, scheme)]) == scheme
 
 
-@given(st.lists(st.lists(few_tags, max_size=3), min_size=1, max_size=3))
-def test_schemes_of_parts_make_that_of_all(parts: list[list[list[str]]]) -> None:
-    assert joint_scheme(map(detect_scheme, parts)) == detect_scheme(sentence for part in parts for sentence in part)
+@given(st.sampled_from(SCHEMES), st.data())
+def test_pairs_of_parts_make_the_scheme_of_all(scheme: TagScheme, data: st.DataObject) -> None:
+    sentences = data.draw(st.lists(st.lists(st.sampled_from(TAGS[scheme]), max_size=3), min_size=1, max_size=4))
+    parts = tag_pairs(sentences[:2]) + tag_pairs(sentences[2:])
+    assert scheme_of(parts) == detect_scheme(sentences)
+
+
+def test_nothing_is_known_beside_unknown_tags() -> None:
+    assert scheme_of(tag_pairs([["_", "I-X", "O"], ["B-X", "_"], ["B-X", "E-X"]]), "_") == "BIOES"
+    assert scheme_among_others(tag_pairs([[None, "I-X", "O"], ["B-X", "O"]])) == "BIO"
+
+
+@pytest.mark.parametrize(
+    ("tags", "message"),
+    [
+        ("B-X I-X M-X", r"no scheme has all of the marks B, I, M of \['B-X', 'I-X', 'M-X'\]"),
+        ("DT NN VBZ", r"no tags of entities: \['DT', 'NN', 'VBZ'\] have no marks, and there is no O"),
+        ("O B M E E M B I" * 3, "bad tag"),
+        ("M B E O M M B O", r"no scheme has \['B', 'E', 'M', 'O'\] in such an order"),
+        ("O B-X PER", "bad tag 'PER'"),
+    ],
+)
+def test_detect_scheme_refuses(tags: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        detect_scheme([tags.split()])
+
+
+@pytest.mark.parametrize(
+    ("tags", "scheme"),
+    [
+        ("B-X I-X O", "BIO"),
+        ("PER PER O LOC", "IO"),
+        ("B I O", "BIO"),
+        ("B-NP I-NP B-VP", "BIO"),
+        ("DT NN VBZ PRP$ -LRB- , .", None),
+        ("S-ADJ S-NN S-VB", None),
+        ("S-ADJ NN VB I-", None),
+        ("Case=Nom|Number=Sing _ Number=Plur", None),
+        ("N V O A ! O S", None),  # parts of speech of tweets: O is a pronoun
+        ("S M L M S L", None),
+        ("N E S W N", None),
+        ("A B O AB", None),
+        ("1 2 3", None),
+    ],
+)
+def test_other_tags_are_no_scheme(tags: str, scheme: TagScheme | None) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert scheme_among_others(tag_pairs([tags.split()])) == scheme
+
+
+@pytest.mark.parametrize("tags", ["B-X I-X M-X O", "O B-X PER", "O X-PER Y-PER", "b-per i-per o", "M B E O M M B O"])
+def test_what_looks_like_a_scheme_is_named(tags: str) -> None:
+    with pytest.warns(UserWarning, match="look like tags of entities, but are taken for plain tags: .*[XPBp]"):
+        assert scheme_among_others(tag_pairs([tags.split()])) is None
 
 
 # Which tag may follow which, by hand, over the tags of TAGS in their order: a row for the first of the two,
@@ -195,6 +329,8 @@ ALLOWED: dict[TagScheme, tuple[str, str, str]] = {
     "IOB1": ("11010 11110 11110 11011 11011", "11010", "11111"),
     # O, B-X, I-X, B-Y, I-Y
     "BIO": ("11010 11110 11110 11011 11011", "11010", "11111"),
+    # O, I-X, E-X, I-Y, E-Y
+    "IOE2": ("11111 01100 11111 00011 11111", "11111", "10101"),
     # O, B-X, I-X, E-X, S-X, B-Y, I-Y, E-Y, S-Y
     "BIOES": (
         "110011001 001100000 001100000 110011001 110011001 000000110 000000110 110011001 110011001",
@@ -207,7 +343,7 @@ ALLOWED: dict[TagScheme, tuple[str, str, str]] = {
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_transition_mask_by_hand(scheme: TagScheme) -> None:
     mask = transition_mask(TAGS[scheme], scheme)
-    transition, start, stop = ALLOWED[scheme]
+    transition, start, stop = ALLOWED.get(scheme, ALLOWED["BIOES"])  # others differ in their letters
     assert _marks(mask.transition) == transition
     assert _marks(mask.start) == start
     assert _marks(mask.stop) == stop
@@ -227,7 +363,7 @@ def _allows(scheme: TagScheme, tags: list[str]) -> bool:
     return bool(total + sum(mask.transition[pair] for pair in pairwise(states)) == 0)
 
 
-@pytest.mark.parametrize("scheme", ["IOB1", "BIO", "BIOES"])
+@pytest.mark.parametrize("scheme", EXACT)
 @given(data=st.data())
 def test_mask_allows_exactly_the_tags_that_the_scheme_writes(scheme: TagScheme, data: st.DataObject) -> None:
     tags = data.draw(st.lists(st.sampled_from(TAGS[scheme]), min_size=1, max_size=6))
@@ -244,12 +380,12 @@ def test_mask_of_tags_that_never_start_an_entity() -> None:
 @pytest.mark.parametrize(
     ("tags", "scheme", "message"),
     [
-        (["O"], "BILOU", "unknown tag scheme 'BILOU': expected one of IO, IOB1, BIO, BIOES"),
+        (["O"], "XYZ", "unknown tag scheme 'XYZ': expected one of IO, BIO, IOB1, IOE2, BIOES, BILOU, BMES, BMEWO"),
         (["O", "I-X", "O"], "BIO", "tag 'O' is given twice"),
         (["O", "E-X"], "BIO", "tag 'E-X' does not belong to the scheme BIO"),
         (["O", "B-X"], "IO", "tag 'B-X' does not belong to the scheme IO"),
         (["O", "S-X"], "IOB1", "tag 'S-X' does not belong to the scheme IOB1"),
-        (["O", "X"], "BIO", "bad tag 'X'"),
+        (["O", "B-X", "X"], "BIO", "bad tag 'X'"),
     ],
 )
 def test_transition_mask_refuses(tags: list[str], scheme: TagScheme, message: str) -> None:
@@ -258,5 +394,5 @@ def test_transition_mask_refuses(tags: list[str], scheme: TagScheme, message: st
 
 
 def test_entity_tags_refuse_an_unknown_scheme() -> None:
-    with pytest.raises(ValueError, match="unknown tag scheme 'IOB2'"):
-        entity_tags([], 1, "IOB2")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="unknown tag scheme 'IOB3'"):
+        entity_tags([], 1, "IOB3")  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ from structsmooth import CasimirSVRG, ConvexConcave, DifferenceProblem, Entropy,
 from structsmooth.tasks import NER
 from structsmooth.text.conll import read_conll
 from structsmooth.text.corpus import Sentence
-from structsmooth.text.schemes import entities, entity_tags
+from structsmooth.text.schemes import FORMS, Entity, entities, entity_tags
 
 
 @pytest.fixture
@@ -98,6 +98,41 @@ def test_takes_the_scheme_of_the_data(tmp_path):
     task, _, _ = trained(str(tmp_path / "io.txt"))
     assert task.task.scheme == "IO"
     assert task.tags == ["I-LOC", "I-ORG", "I-PER", "O"]
+
+
+@pytest.mark.parametrize(
+    ("scheme", "form", "kind"),
+    [
+        ("BILOU", 0, "PER"),
+        ("BIOES", 0, "Name of note"),
+        ("BMEWO", 1, "PER"),
+        ("BIOES", 2, "PER"),
+        ("BIO", 4, ""),
+        ("IO", 5, "PER"),
+    ],
+)
+def test_writes_the_scheme_that_it_read(tmp_path, scheme, form, kind):
+    """Columns in one scheme and form; what is measured may be in another one."""
+    found = [Entity(kind, 0, 3), Entity(kind, 4, 5)]
+    words = ["Ada", "van", "Li", "met", "Bo"]
+    for name, own, spelling in (("own", scheme, FORMS[form]), ("other", "IOB1", FORMS[form if not kind else 0])):
+        rows = zip(words, entity_tags(found, 5, own, spelling), strict=True)
+        (tmp_path / name).write_text("\n".join(map("\t".join, rows)) + "\n\nmet\tO\n")
+    task, sentences, weights = trained(str(tmp_path / "own"))
+    assert task.task.scheme == scheme
+    stream = io.StringIO()
+    untagged = [Sentence(sentence.words, []) for sentence in sentences]
+    task.write(untagged, task.predict(weights, untagged), stream)
+    assert (
+        stream.getvalue().replace(" " if "\t" not in stream.getvalue() else "\t", "\t")
+        == (tmp_path / "own").read_text() + "\n"
+    )
+    predicted = outputs(task.predict(weights, sentences))
+    for name in ("own", "other"):
+        measured = task.read(str(tmp_path / name), "test")
+        assert set(task.measure(measured, predicted)[0].values()) == {1.0}
+        assert task.unseen_labels(measured) == {}
+        assert [task.mistake(*pair) for pair in zip(measured, predicted, strict=True)] == [0, 0]
 
 
 @pytest.mark.parametrize("scheme", ["BIO", "BIOES"])
