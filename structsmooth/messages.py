@@ -101,10 +101,25 @@ def counted(count: int, what: str) -> str:
     return f"{count:,} {what}" + ("" if count == 1 else "s")
 
 
+def excerpt(text: str, most: int = 40) -> str:
+    """A text in quotes, cut off if it is long: messages quote data of any length.
+
+    Example:
+        >>> excerpt("Ada"), excerpt("word " * 1000, most=9)
+        ("'Ada'", "'word word'...")
+    """
+    return repr(text) if len(text) <= most else f"{text[:most]!r}..."
+
+
+def note(text: str) -> None:
+    """Say something on standard error, unless commands are to be quiet."""
+    if verbosity() is not Verbosity.QUIET:
+        tell(text)
+
+
 def warn(text: str) -> None:
     """Warn on standard error, unless commands are to be quiet."""
-    if verbosity() is not Verbosity.QUIET:
-        tell(f"warning: {text}")
+    note(f"warning: {text}")
 
 
 def tell(text: str) -> None:

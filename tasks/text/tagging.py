@@ -20,6 +20,7 @@ from structsmooth.tasks.chains import transition_matrix, write_scores
 from structsmooth.tasks.text.shown import confusion, scores_table, sentence_markup, weightiest_attributes
 from structsmooth.text.conll import read_corpus
 from structsmooth.text.corpus import Corpus, Sentence
+from structsmooth.text.forms import Chosen
 from structsmooth.text.encoders import (
     AttributeEncoder,
     DictionaryEncoder,
@@ -69,7 +70,7 @@ class FittedTagging(FittedTask):
             ValueError: columns of the training data that the file lacks.
         """
         if split == "predict":
-            return self.inputs.read(path, self.tags)
+            return self.inputs.read(path, self.tags, self.task.chosen, self.task.encoding)
         return self.inputs.check(self.task.read(path, split), path if isinstance(path, str) else "standard input")
 
     def examples(self, inputs: Sequence[Any]) -> Sequence[Sentence]:
@@ -217,6 +218,9 @@ class Tagging(Task):
         attributes_cache: folder where the encoded training data are kept and mapped from, for data larger than memory.
         transition_scale: factor of the scores of pairs of tags; the larger it is, the less they are regularized.
         column: files are CoNLL-U, and this column has the tags, which are plain; attributes are those of words alone.
+        word_column: the column of the words, counted from 1; found out from the first lines if it is not given.
+        tag_column: the column of the tags, likewise.
+        encoding: of the files, such as latin-1; UTF-8 if it is not given.
         words_only: leave columns between words and tags aside, so that the tagger also takes bare words and text.
         train_constrained: the outputs of training are the well-formed taggings alone, as those of prediction always are
             unless tags are plain.
@@ -232,6 +236,9 @@ class Tagging(Task):
     attributes_cache: str | None = field(default=None, metadata={"metavar": "DIR"})
     transition_scale: Positive = 1.0
     column: UniversalColumn | None = None
+    word_column: int | None = None
+    tag_column: int | None = None
+    encoding: str | None = None
     words_only: bool = False
     train_constrained: bool = False
     unknown: str | None = field(default=None, metadata={"metavar": "TAG"})
@@ -276,7 +283,13 @@ class Tagging(Task):
         """Sentences of a file, or neighbours among them: see :func:`read_corpus`."""
         plain, column, unknown = self.plain, self.column, self.unknown
         tagged = split != "predict"
-        return read_corpus(path, tagged=tagged, plain=plain, column=column, unknown=unknown, share=share)
+        own = {"chosen": self.chosen, "encoding": self.encoding, "share": share}
+        return read_corpus(path, tagged=tagged, plain=plain, column=column, unknown=unknown, **own)
+
+    @property
+    def chosen(self) -> Chosen:
+        """The columns of words and tags, where they are given."""
+        return Chosen(self.word_column, self.tag_column)
 
     def texts(self, examples: Sequence[Sentence]) -> list[int] | None:
         """The documents of sentences, if the file has ``-DOCSTART-`` lines between them."""

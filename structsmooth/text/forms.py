@@ -1,0 +1,234 @@
+"""What a file is, by its first lines: columns and what they say, lines of text, or a form that is refused by name."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from structsmooth.text.layouts import DOCUMENT_START, IDENTIFIER, Columns, Roles, cells, is_blank, is_tag
+
+_SNIFFED = 5000  # lines
+_EXPECTED = (
+    "expected a word in each line, with its tag behind it, and a blank line after each sentence; convert it, or give "
+    "--word-column and --tag-column if it has such columns"
+)
+_TEXT = "lines of text"
+_CHANGING = "rows of changing length, as in CoNLL-2009 and OntoNotes"
+_NAMES = frozenset(
+    "word words token tokens form text sentence lemma pos upos xpos chunk tag tags label labels ner ner_tag ner_tags "
+    "entity id".split()
+)
+# What files of other forms begin with.
+_FOREIGN = {
+    "JSON": r'(?:\[\s*)*\{\s*(?:"(?:[^"\\\n]|\\.)*"\s*:|\}\s*$)|\[\s*(?:\[\s*)?"(?:[^"\\\n]|\\.)*"\s*[,\]]',
+    "XML or HTML": r"<(?:\?xml|!doctype|!--|[a-z][\w:.-]*(?:\s[^<>\n]*)?>(?=[^\0]*</))",
+    "ARFF": r"(?:[^\S\n]*(?:%.*)?\n)*[^\S\n]*@relation\b",
+    "the TSV of WebAnno": r"#FORMAT=WebAnno",
+    "the standoff annotation of brat": r"T\d+\t\S+ \d+ \d+|[REAM]\d+\t\w\S* ?\S*[TE]\d|#\d+\t\w+ [TREAM]\d",
+    "a treebank in brackets": r"\(\s?(?-i:[A-Z]*)\s?\((?-i:[A-Z$.,:-]+)[ (]",
+    "YAML": r"%YAML|---[^\S\n]*\n",
+    "RTF": r"\{\\rtf",
+    "PDF": r"%PDF-",
+    "no text, or in another encoding (--encoding utf-16, for instance)": r"[^\0]*\0",
+}
+_YAML_KEY = re.compile(r"[\"']?[\w-]+[\"']?:[^\S\n]*[|>]?$")
+_YAML_LINE = re.compile(r"\s+\S|-(?:\s|$)|#|[\"']?[\w -]+[\"']?:(?:\s|$)")
+_QUOTED = re.compile(r'"[^"]*"(?:[,;]"[^"]*")+$')
+
+
+class Chosen(NamedTuple):
+    """The columns of the words and the tags, counted from 1, where a user has chosen them."""
+
+    word: int | None = None
+    tag: int | None = None
+
+
+class Sample:
+    """The first lines of a file.
+
+    Attributes:
+        rows: their cells, without blank lines.
+        begins: whether each row begins a sentence, comments before it left aside.
+        count: the number of columns of most rows, comments left aside.
+        varied: whether there is no such number.
+        numbered: whether the first column numbers the words of each sentence.
+        tabbed: whether tabs separate the cells of most rows.
+    """
+
+    def __init__(self, name: str, begin: bytes) -> None:
+        self.name, self.text = name, begin.decode(errors="replace")
+        self.lines = self.text.split("\n")[:_SNIFFED]
+        self.rows: list[list[str]] = []
+        self.begins: list[bool] = []
+        fresh = True
+        for line in self.lines:
+            if row := cells(line):
+                if row[0] != DOCUMENT_START:
+                    self.rows.append(row)
+                    self.begins.append(fresh)
+                fresh = row[0] == DOCUMENT_START or (fresh and row[0].startswith("#"))
+            else:
+                fresh = True
+        body = [i for i, row in enumerate(self.rows) if not row[0].startswith("#")] or range(len(self.rows))
+        first = self.rows[body[0]] if body else []
+        self.header = tuple(first) if sum(cell.lower() in _NAMES for cell in first) > 1 else ()
+        body = body[1:] if self.header and len(body) > 1 else body
+        self._body = [self.rows[i] for i in body]
+        self._begins = [self.begins[i] or i == body[0] for i in body]
+        counts = Counter(map(len, self._body))
+        self.count, most = counts.most_common(1)[0] if counts else (1, 0)
+        self.varied = len(body) > 1 and 2 * most <= len(body)
+        self.tabbed = 2 * sum("\t" in line.strip() for line in self.lines) > len(body)
+        self.numbered = self.count > 1 and _counts_up([row[0] for row in self._body], self._begins)
+        self._even = [row for row in self._body if len(row) == self.count]
+
+    def share(self, column: int, is_tag: Callable[[str], bool]) -> float:
+        """The share of rows that have a tag in some column."""
+        return sum(is_tag(row[column]) for row in self._even) / max(len(self._even), 1)
+
+    def roles(self, tagged: bool | None, is_tag: Callable[[str], bool], chosen: Chosen, no_tag: str = "_-") -> Roles:
+        """What the columns say.
+
+        Args:
+            tagged: whether one has the tags; if it is not known, one has if most rows have a tag there.
+            is_tag: tells tags.
+            chosen: by the user.
+            no_tag: cells of columns that say nothing.
+
+        Raises:
+            ValueError: a column that was chosen and is not there.
+        """
+        first, count = int(self.numbered), self.count
+        for flag, column in (("--word-column", chosen.word), ("--tag-column", chosen.tag)):
+            if column is not None and not 1 <= column <= count:
+                raise ValueError(f"{self.name}: {flag} {column} is not among its {count} columns, counted from 1")
+        if chosen.word is not None and chosen.word == chosen.tag:
+            raise ValueError(f"{self.name}: --word-column and --tag-column are both {chosen.tag}")
+        if chosen.word is not None or chosen.tag is not None:
+            tag = chosen.tag or (count if tagged else None)
+            word = chosen.word or next((c for c in range(first + 1, count + 1) if c != tag), 1)
+            roles = Roles(count, word - 1, None if tag is None else tag - 1)
+        else:
+            roles = Roles(count, first, None, self.numbered)
+            found = self._tags_first_or_last(first, is_tag, no_tag)
+            if tagged or (tagged is None and count > 1 and self.share(found[1], is_tag) >= 0.5):
+                roles = replace(roles, word=found[0], tag=found[1])
+        return self._with_comments(replace(roles, header=self.header))
+
+    def _tags_first_or_last(self, first: int, is_tag: Callable[[str], bool], no_tag: str) -> tuple[int, int]:
+        """The columns of words and tags."""
+        values = [{row[c] for row in self._even} for c in range(self.count)]
+        used = [c for c in range(first + 1, self.count) if not values[c] <= set(no_tag)] or [self.count - 1]
+        shares = [self.share(c, is_tag) for c in range(self.count)]
+        if first and all(shares[c] > 0.95 for c in used):  # inner entities, and others, stand behind the outer ones
+            return first, next((c for c in used if len(values[c]) > 1), used[0])
+        if self.count == 2 and shares[0] > 0.95 and shares[1] < 0.5:
+            return 1, 0
+        return first, used[-1]
+
+    def _with_comments(self, roles: Roles) -> Roles:
+        """Which rows are comments, if some of those are that begin with a number sign where a sentence begins."""
+        known = frozenset(
+            row[roles.tag]
+            for row, begin in zip(self.rows, self.begins, strict=True)
+            if roles.tag is not None and len(row) == roles.count and not (begin and row[0].startswith("#"))
+        )
+        marked = [row for row, begin in zip(self.rows, self.begins, strict=True) if begin and row[0].startswith("#")]
+        return replace(roles, known=known) if any(roles.is_comment(row, known) for row in marked) else roles
+
+    def columns(self, tagged: bool, plain: bool, unknown: str | None, chosen: Chosen) -> Columns:
+        """The layout of a file in columns, in which all tags should be tags of entities unless they are plain.
+
+        Raises:
+            ValueError: it has another form, which the message names.
+        """
+
+        def fits(cell: str) -> bool:
+            return cell == unknown or is_tag(cell)
+
+        roles = self.roles(tagged, fits, chosen, "_-".replace(unknown or " ", ""))
+        if chosen == Chosen() and (plain or roles.tag is None or self.share(roles.tag, fits) < 0.5):
+            self.refuse_others(is_tag)
+            if tagged and (form := self.other_rows()):
+                raise ValueError(f"{self.name}: these are {form}: {_EXPECTED}")
+            if plain and roles.tag is not None:
+                self._check_plain(roles.word, roles.tag)
+        return Columns(roles, plain, unknown)
+
+    def _check_plain(self, word: int, tag: int) -> None:
+        words, tags = ({row[c] for row in self._even} for c in (word, tag))
+        if len(tags) > max(100, len(words)):
+            raise ValueError(
+                f"{self.name}: column {tag + 1} has {len(tags)} different tags, more than column {word + 1} has words: "
+                f"say which has what, as in --word-column {tag + 1} --tag-column {word + 1}"
+            )
+
+    def refuse_others(self, is_tag: Callable[[str], bool]) -> None:
+        """Refuse files of other forms by their names.
+
+        Raises:
+            ValueError: such a file.
+        """
+        if form := self._other_form(is_tag):
+            raise ValueError(f"{self.name}: this file is {form}: {_EXPECTED}")
+
+    def _other_form(self, is_tag: Callable[[str], bool]) -> str | None:
+        text = self.text.lstrip()
+        for name, pattern in _FOREIGN.items():
+            if re.match(pattern, text, re.I):
+                return name
+        lines = [line for line in self.lines if not is_blank(line)]
+        if any(map(_YAML_KEY.match, lines)) and len(lines) > 1 and all(map(_YAML_LINE.match, lines)):
+            return "YAML"
+        if lines and (self.name.lower().endswith(".csv") or _has_comma_names(lines[0]) or _QUOTED.match(lines[0])):
+            return "CSV"
+        pieces = [piece for line in lines for piece in line.split()]
+        joined = sum(is_tag(re.split("[,;/|]", piece)[-1]) for piece in pieces if re.search(".[,;/|]", piece))
+        return "words and tags with commas, bars or slashes between them" if 2 * joined > len(pieces) else None
+
+    def is_text(self, fits: Callable[[Sequence[str]], bool]) -> bool:
+        """Whether these are lines of text, and not rows of cells.
+
+        Args:
+            fits: whether a row may be that of a token.
+
+        Raises:
+            ValueError: they are neither.
+        """
+        if 2 * sum(map(fits, self._body)) > len(self._body):
+            return False
+        form = self.other_rows()
+        if form not in (None, _TEXT):
+            raise ValueError(f"{self.name}: these are {form}: {_EXPECTED}")
+        counts = Counter(len(line.split()) for line in self.lines if not is_blank(line))
+        single = len(self._body) == 1 and max(counts) > 1
+        return not self.tabbed and (single or 2 * max(counts.values(), default=1) <= counts.total() > 1)
+
+    def other_rows(self) -> str | None:
+        """What the rows are, if they are not those of a token each."""
+        rows = self._body
+        if self.tabbed and sum(" " in row[0] or row[-1].count(" ") > 1 for row in rows if len(row) > 1) * 2 >= len(rows):
+            return "whole sentences between tabs"
+        if not self.varied or len(rows) < 3:
+            return None
+        shortest = min(map(len, rows))
+        inside = any(_counts_up([row[c] for row in rows], self._begins) for c in range(min(4, shortest)))
+        return _CHANGING if self.tabbed or inside else _TEXT
+
+
+def _counts_up(numbers: Sequence[str], begins: Sequence[bool]) -> bool:
+    """Whether cells number rows one by one, from 0 or 1 in a new sentence or on from the last; ranges are left aside."""
+    before = -1
+    for cell, begin in zip(numbers, begins, strict=True):
+        found = IDENTIFIER.fullmatch(cell[:20])
+        if found is None or (not found[2] and int(found[1]) != before + 1 and not (begin and int(found[1]) < 2)):
+            return False
+        before = before if found[2] else int(found[1])
+    return not all(begins)
+
+
+def _has_comma_names(line: str) -> bool:
+    """Whether a line has the names of columns between commas or semicolons."""
+    names = [name.strip(' "').lower() for name in re.split("[,;]", line)]
+    return len(names) > 1 and sum(name in _NAMES for name in names) > (" " in line.strip())
