@@ -111,6 +111,16 @@ def excerpt(text: str, most: int = 40) -> str:
     return repr(text) if len(text) <= most else f"{text[:most]!r}..."
 
 
+def bounded(text: str, most: int = 600) -> str:
+    """A message of any length, without its middle if it is long.
+
+    Example:
+        >>> bounded("a bad tag", most=6)
+        'a b ... tag'
+    """
+    return text if len(text) <= most else f"{text[: most // 2]} ... {text[-(most // 2) :]}"
+
+
 def note(text: str) -> None:
     """Say something on standard error, unless commands are to be quiet."""
     if verbosity() is not Verbosity.QUIET:

@@ -9,11 +9,12 @@ from torch import Tensor
 
 from structsmooth import processes
 from structsmooth.cli.flags import add_flags, from_flags
-from structsmooth.messages import counted, stage, warn
+from structsmooth.messages import counted, note, stage, warn
 from structsmooth.problems import Problem, partitioned, sharded
 from structsmooth.solvers import Progress
 from structsmooth.tasks import FittedTask, Task, load_task
 from structsmooth.tasks.base import Split, unseen_warning
+from structsmooth.text.corpus import Corpus
 
 SPLITS = ("train", "dev", "test")
 _HELD_OUT: tuple[Split, ...] = ("dev", "test")
@@ -47,14 +48,22 @@ def add_task_flags(parser: ArgumentParser, command: str, arguments: Sequence[str
     return task, name.rpartition(":")[2].lower()
 
 
+def form_of(path: str, examples: Sequence[Any]) -> str:
+    """What a file of text was read as, which is said on standard error, too; nothing of other files."""
+    form = examples.form if isinstance(examples, Corpus) else ""
+    if form:
+        note(f"{path}: {form}")
+    return form
+
+
 class HeldOut:
     """Labelled examples to measure models on again and again, shared out over processes.
 
     A process predicts the same list every time, so that tasks can keep its features.
     """
 
-    def __init__(self, examples: Sequence[Any]) -> None:
-        self.examples = examples
+    def __init__(self, examples: Sequence[Any], form: str = "") -> None:
+        self.examples, self.form = examples, form
         self._own = [examples[i] for i in processes.share(len(examples))]
 
     @classmethod
@@ -62,9 +71,10 @@ class HeldOut:
         """Labelled examples of a file."""
         with stage(f"reading {path}"):
             examples = task.read(path, split)
+        form = form_of(path, examples)
         if warning := unseen_warning(task, examples):
             warn(f"{path}: {warning}")
-        return cls(examples)
+        return cls(examples, form)
 
     def measure(self, task: FittedTask, weights: Tensor) -> tuple[dict[str, float], str]:
         """Metrics of the best outputs under ``weights`` by name, and a table of them."""
@@ -74,7 +84,7 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class TrainingData:
-    """What a command trains and measures on: files by split, fitted task, problem, and held-out data by split.
+    """What a command trains and measures on: files by split, fitted task, problem, held-out data, and forms by split.
 
     Processes share the passes of the problem. They have all examples, or in a ``partition`` their own alone.
     """
@@ -83,6 +93,7 @@ class TrainingData:
     task: FittedTask
     problem: Problem
     held_out: dict[str, HeldOut]
+    forms: dict[str, str]
 
     @classmethod
     def read(cls, options: Namespace, partition: bool = False) -> "TrainingData":
@@ -93,15 +104,19 @@ class TrainingData:
             raise ValueError("--train is needed with --dev or --test")
         files = files or task.default_files()
         fitted, examples = _own(task, files["train"]) if partition else _all(task, files["train"])
+        forms = {"train": form_of(files["train"], examples)}
         if not isinstance(fitted, getattr(task, "fitted_type", ())):
             name = type(fitted).__name__
             raise TypeError(f"{type(task).__name__} needs fitted_type = {name}, which its saved models are loaded as")
         held_out: dict[str, HeldOut] = {
             split: HeldOut.read(fitted, files[split], split) for split in _HELD_OUT if split in files
         }
+        forms |= {split: data.form for split, data in held_out.items()}
         with stage(f"encoding {counted(len(examples), 'example')}"):
             problem = (partitioned if partition else sharded)(fitted.problem(examples))
-        return cls(files, fitted, problem, held_out)
+        return cls(
+            files, fitted, problem, held_out, {f"{split} read as": form for split, form in forms.items() if form}
+        )
 
     @property
     def headline(self) -> str:

@@ -2,20 +2,26 @@
 
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TextIO
 
 from structsmooth import solvers
-from structsmooth.cli.data import HeldOut
-from structsmooth.files import checksum, read_lines
+from structsmooth.cli.data import HeldOut, form_of
+from structsmooth.files import checksum
 from structsmooth.history import History
 from structsmooth.messages import counted, stage
 from structsmooth.tasks import FittedTask
 from structsmooth.tasks.base import Predictions
 from structsmooth.tasks.json_lines import write_json_lines
-from structsmooth.tasks.trained import describe, load
+from structsmooth.tasks.trained import TrainedModel, describe, load
+from structsmooth.text.conll import read_text
+from structsmooth.text.layouts import is_blank
+
+_NONE: Mapping[str, Any] = MappingProxyType({})
 
 # What tasks override that have files of a kind.
 _METHODS = {"pictures": "draw", "masks": "save_mask"}
@@ -27,12 +33,13 @@ def predict(options: Namespace) -> int:
         raise ValueError(f"--top must be at least 1, got {options.top}")
     if options.masks and not options.json:
         raise ValueError("--masks needs --json, whose lines name the files")
-    model = load(options.model)
+    model = _load(options, {"word_column": None, "tag_column": None})
     for flag, method in _METHODS.items():
         if getattr(options, flag) and getattr(type(model.task), method) is getattr(FittedTask, method):
             raise ValueError(f"--{flag}: {type(model.task.task).__name__} has no {flag}")
     with stage(f"reading {'standard input' if options.file == '-' else options.file}"):
-        examples = _read(model.task, options.file, options.text)
+        examples = _read(model.task, options.file, options.text, options.encoding)
+    form_of("standard input" if options.file == "-" else options.file, examples)
     with stage(f"predicting {counted(len(examples), 'example')}"):
         predictions = model.alternatives(examples, options.top)
     if options.pictures:
@@ -49,6 +56,7 @@ def add_predict(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     help_text = "the data are lines of text, each a sentence (default: found out from the data)"
     parser.add_argument("--text", action="store_true", help=help_text)
     help_top = "write the K best outputs with their scores; in column files the best is the first added column"
+    _add_reading(parser)
     parser.add_argument("--top", type=int, default=1, metavar="K", help=help_top)
     parser.add_argument("--output", metavar="FILE", help="where to write (default: standard output)")
     parser.add_argument("--json", action="store_true", help="write a line of JSON for each example")
@@ -56,14 +64,35 @@ def add_predict(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     parser.add_argument("--pictures", metavar="DIR", help="also save pictures of the predictions")
 
 
-def _read(task: FittedTask, file: str, text: bool) -> Sequence[Any]:
+def _read(task: FittedTask, file: str, text: bool, encoding: str | None) -> Sequence[Any]:
     """The examples of a file or of standard input."""
+    source = sys.stdin if file == "-" else file
     if not text:
-        return task.read(sys.stdin if file == "-" else file)
+        return task.read(source)
     if not task.takes_text:
         raise ValueError(f"--text: {type(task.task).__name__} does not take lines of text")
-    lines = sys.stdin if file == "-" else read_lines(file)
-    return task.examples([line for line in lines if line.strip()])
+    return task.examples([line for line in read_text(source, encoding) if not is_blank(line)])
+
+
+def _add_reading(parser: ArgumentParser) -> None:
+    """Flags that say how files of text are to be read."""
+    group = parser.add_argument_group("files of text")
+    found = "found out from the first lines if it is not given"
+    for name, of in (("word", "words"), ("tag", "tags")):
+        flag, text = f"--{name}-column", f"the column of the {of}, counted from 1; {found}"
+        group.add_argument(flag, type=int, metavar="N", help=text)
+    group.add_argument("--encoding", metavar="NAME", help="of the file, such as latin-1 (default: as in training)")
+
+
+def _load(options: Namespace, defaults: Mapping[str, Any] = _NONE) -> TrainedModel:
+    """The model that a command names, whose task reads files as the command says, or else by ``defaults``."""
+    model = load(options.model)
+    task, names = model.task.task, ("word_column", "tag_column", "encoding")
+    given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
+    if missing := given.keys() - vars(task).keys():
+        raise ValueError(f"--{min(missing).replace('_', '-')}: {type(task).__name__} has no such choice for its files")
+    changes = {name: value for name, value in {**defaults, **given}.items() if name in vars(task)}
+    return replace(model, task=replace(model.task, task=replace(task, **changes)))
 
 
 def _write(
@@ -77,7 +106,7 @@ def _write(
 
 def evaluate(options: Namespace) -> int:
     """Measure a trained model on a labelled file."""
-    model = load(options.model)
+    model = _load(options)
     held_out = HeldOut.read(model.task, options.file, "test")
     with stage(f"predicting {counted(len(held_out.examples), 'example')}"):
         _, table = held_out.measure(model.task, model.weights)
@@ -137,9 +166,11 @@ def show(options: Namespace) -> int:
     if options.file:
         with stage(f"reading {options.file}"):
             examples = model.task.read(options.file, "test")
+    form = form_of(options.file, examples)
+    source = f"{options.file} ({form})" if form else options.file or ""
     page = Path(options.output) if options.output else folder / "report.html"
     with stage("measuring and drawing"):
-        write_report(model, page, history=history, examples=examples, count=options.examples, source=options.file or "")
+        write_report(model, page, history=history, examples=examples, count=options.examples, source=source)
     print(f"saved {page} ({page.stat().st_size / 1e6:.1f} MB)")
     return 0
 
@@ -157,6 +188,7 @@ def add_evaluate(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     """Arguments of the command."""
     _add_model(parser)
     parser.add_argument("file", metavar="FILE", help="labelled data in the layout of the training data")
+    _add_reading(parser)
 
 
 def add_info(parser: ArgumentParser, arguments: Sequence[str]) -> None:

@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from structsmooth.files import expect_file
-from structsmooth.messages import tracked_file
+from structsmooth.messages import bounded, tracked_file
 from structsmooth.text.corpus import Corpus, Sentence, Token
-from structsmooth.text.forms import Chosen, Sample
+from structsmooth.text.forms import UNCHOSEN, Chosen, Sample
 from structsmooth.text.layouts import (
     COMMENT,
     DOCUMENT,
@@ -56,7 +56,7 @@ def read_corpus(
     plain: bool = False,
     column: UniversalColumn | None = None,
     unknown: str | None = None,
-    chosen: Chosen = Chosen(),
+    chosen: Chosen = UNCHOSEN,
     encoding: str | None = None,
     share: Callable[[int], range] | None = None,
 ) -> Corpus:
@@ -89,7 +89,7 @@ def read_corpus(
     def choose(name: str, begin: bytes) -> Layout:
         if column is not None:
             return Universal(column, unknown)
-        if chosen == Chosen() and is_universal(name, begin):
+        if chosen == UNCHOSEN and is_universal(name, begin):
             raise ValueError(
                 f"{name}: this file is CoNLL-U: choose the column with the tags, --column {universal_columns()}, "
                 f"in Python NER(column='upos')"
@@ -127,11 +127,8 @@ def read_laid_out(
 
 def read_text(path: Source, encoding: str | None = None) -> Iterator[str]:
     """The lines of a text; errors are those of :func:`read_corpus`."""
-    for number, line in enumerate((line for block in blocks(path, encoding) for line in block[:-1].split(b"\n")), 1):
-        try:
-            yield line.decode()
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{source_name(path)}:{number}: {_undecodable(error)}") from None
+    for block in blocks(path, encoding or "utf-8"):
+        yield from block[:-1].decode().split("\n")
 
 
 def source_name(path: Source) -> str:
@@ -160,7 +157,7 @@ def _extend(numbers: "array[int]", block: bytes, parsed: _ParsedLines, name: str
         numbers.extend(map(parsed.__getitem__, parsed.layout.lines(block)))
     except ValueError as error:  # of the line behind the last complete one
         line = before + parsed.layout.complete(numbers[begin:]) + 1
-        reason = _undecodable(error) if isinstance(error, UnicodeDecodeError) else str(error)
+        reason = _undecodable(error) if isinstance(error, UnicodeDecodeError) else bounded(str(error))
         raise ValueError(f"{name}:{line}: {reason}") from None
 
 
@@ -176,8 +173,8 @@ def _corpus(parsed: _ParsedLines, numbers: NDArray[np.int32], name: str, before:
     inside = np.flatnonzero((numbers[1:] == COMMENT) & (numbers[:-1] >= 0))
     if len(inside):
         raise ValueError(
-            f"{name}:{before + int(inside[0]) + 2}: this line begins with # as comments do, which stand before sentences, "
-            "but it is in a sentence, and has not the columns or the tags of the other rows"
+            f"{name}:{before + int(inside[0]) + 2}: this line in a sentence begins with #, but has not the columns and "
+            "tags of other rows; comments stand before sentences"
         )
     numbers = numbers[numbers != SKIPPED]
     present = numbers >= 0

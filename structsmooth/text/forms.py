@@ -15,10 +15,8 @@ _EXPECTED = (
 )
 _TEXT = "lines of text"
 _CHANGING = "rows of changing length, as in CoNLL-2009 and OntoNotes"
-_NAMES = frozenset(
-    "word words token tokens form text sentence lemma pos upos xpos chunk tag tags label labels ner ner_tag ner_tags "
-    "entity id".split()
-)
+# Names of columns in headers.
+_NAME = re.compile("(word|token|form|text|sentence|lemma|[ux]?pos|chunk|(ner_)?tag|label|ner|entity|id)s?", re.I)
 # What files of other forms begin with.
 _FOREIGN = {
     "JSON": r'(?:\[\s*)*\{\s*(?:"(?:[^"\\\n]|\\.)*"\s*:|\}\s*$)|\[\s*(?:\[\s*)?"(?:[^"\\\n]|\\.)*"\s*[,\]]',
@@ -42,6 +40,9 @@ class Chosen(NamedTuple):
 
     word: int | None = None
     tag: int | None = None
+
+
+UNCHOSEN = Chosen()
 
 
 class Sample:
@@ -72,7 +73,7 @@ class Sample:
                 fresh = True
         body = [i for i, row in enumerate(self.rows) if not row[0].startswith("#")] or range(len(self.rows))
         first = self.rows[body[0]] if body else []
-        self.header = tuple(first) if sum(cell.lower() in _NAMES for cell in first) > 1 else ()
+        self.header = tuple(first) if sum(map(bool, map(_NAME.fullmatch, first))) > 1 else ()
         body = body[1:] if self.header and len(body) > 1 else body
         self._body = [self.rows[i] for i in body]
         self._begins = [self.begins[i] or i == body[0] for i in body]
@@ -148,7 +149,7 @@ class Sample:
             return cell == unknown or is_tag(cell)
 
         roles = self.roles(tagged, fits, chosen, "_-".replace(unknown or " ", ""))
-        if chosen == Chosen() and (plain or roles.tag is None or self.share(roles.tag, fits) < 0.5):
+        if chosen == UNCHOSEN and (plain or roles.tag is None or self.share(roles.tag, fits) < 0.5):
             self.refuse_others(is_tag)
             if tagged and (form := self.other_rows()):
                 raise ValueError(f"{self.name}: these are {form}: {_EXPECTED}")
@@ -208,7 +209,9 @@ class Sample:
     def other_rows(self) -> str | None:
         """What the rows are, if they are not those of a token each."""
         rows = self._body
-        if self.tabbed and sum(" " in row[0] or row[-1].count(" ") > 1 for row in rows if len(row) > 1) * 2 >= len(rows):
+        if self.tabbed and sum(" " in row[0] or row[-1].count(" ") > 1 for row in rows if len(row) > 1) * 2 >= len(
+            rows
+        ):
             return "whole sentences between tabs"
         if not self.varied or len(rows) < 3:
             return None
@@ -218,7 +221,7 @@ class Sample:
 
 
 def _counts_up(numbers: Sequence[str], begins: Sequence[bool]) -> bool:
-    """Whether cells number rows one by one, from 0 or 1 in a new sentence or on from the last; ranges are left aside."""
+    """Whether cells number rows one by one, from 0 or 1 in a new sentence or on from the last one, ranges aside."""
     before = -1
     for cell, begin in zip(numbers, begins, strict=True):
         found = IDENTIFIER.fullmatch(cell[:20])
@@ -230,5 +233,5 @@ def _counts_up(numbers: Sequence[str], begins: Sequence[bool]) -> bool:
 
 def _has_comma_names(line: str) -> bool:
     """Whether a line has the names of columns between commas or semicolons."""
-    names = [name.strip(' "').lower() for name in re.split("[,;]", line)]
-    return len(names) > 1 and sum(name in _NAMES for name in names) > (" " in line.strip())
+    names = [name.strip(' "') for name in re.split("[,;]", line.strip())]
+    return len(names) > 1 and sum(map(bool, map(_NAME.fullmatch, names))) > (" " in line.strip())

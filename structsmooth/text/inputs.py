@@ -8,7 +8,7 @@ from typing import Any, TextIO
 from structsmooth.messages import excerpt
 from structsmooth.text.conll import read_laid_out, source_name
 from structsmooth.text.corpus import Corpus, Sentence, Token
-from structsmooth.text.forms import Chosen, Sample
+from structsmooth.text.forms import UNCHOSEN, Chosen, Sample
 from structsmooth.text.layouts import SEPARATOR, Columns, Layout, Roles, Universal, is_blank, is_universal
 from structsmooth.text.schemes import split_tag
 from structsmooth.text.templates import Templates, column_names, for_columns
@@ -76,7 +76,7 @@ class Inputs:
         return templates if self.names is None else for_columns(templates, self.names)
 
     def read(
-        self, path: str | TextIO, tags: Sequence[str], chosen: Chosen = Chosen(), encoding: str | None = None
+        self, path: str | TextIO, tags: Sequence[str], chosen: Chosen = UNCHOSEN, encoding: str | None = None
     ) -> Corpus:
         """Sentences of a file to predict.
 
@@ -93,10 +93,10 @@ class Inputs:
         is_known = frozenset(tags).__contains__
 
         def choose(name: str, begin: bytes) -> Layout:
-            if chosen == Chosen() and is_universal(name, begin):
+            if chosen == UNCHOSEN and is_universal(name, begin):
                 return Universal()
             sample = Sample(name, begin)
-            if chosen != Chosen():
+            if chosen != UNCHOSEN and sample.count > 1:
                 return Columns(sample.roles(chosen.tag is not None, is_known, chosen), plain=True)
             sample.refuse_others(is_known)
             if not sample.is_text(lambda row: self._fits(row, sample.numbered, is_known)):
@@ -119,7 +119,7 @@ class Inputs:
 
     def _roles(self, sample: Sample, is_known: Callable[[str], bool]) -> Roles:
         """What the columns say: tags are those that the tagger knows, or stand where training files have them."""
-        roles, count = sample.roles(None, is_known, Chosen()), sample.count
+        roles, count = sample.roles(None, is_known, UNCHOSEN), sample.count
         if self.words_alone:
             if roles.tag is None and count > 1 + roles.numbered:
                 raise ValueError(self._other(sample.name, str(count), text=not sample.tabbed))

@@ -247,7 +247,7 @@ def is_blank(line: str) -> bool:
 
 
 def cells(line: str) -> list[str]:
-    """The columns of a line: between tabs where there are any, else between other ASCII white space; none if it is blank.
+    """The columns of a line, none if it is blank: between tabs where there are any, else between ASCII white space.
 
     Words may contain no-break spaces, and spaces in rows with tabs. Cells before and between tabs may be empty.
     """

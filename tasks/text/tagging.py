@@ -20,7 +20,6 @@ from structsmooth.tasks.chains import transition_matrix, write_scores
 from structsmooth.tasks.text.shown import confusion, scores_table, sentence_markup, weightiest_attributes
 from structsmooth.text.conll import read_corpus
 from structsmooth.text.corpus import Corpus, Sentence
-from structsmooth.text.forms import Chosen
 from structsmooth.text.encoders import (
     AttributeEncoder,
     DictionaryEncoder,
@@ -28,6 +27,7 @@ from structsmooth.text.encoders import (
     attribute_counts,
     encoder_from_dict,
 )
+from structsmooth.text.forms import Chosen
 from structsmooth.text.inputs import Inputs
 from structsmooth.text.layouts import UniversalColumn, separator_of, write_conll
 from structsmooth.text.schemes import (
@@ -281,10 +281,16 @@ class Tagging(Task):
 
     def read(self, path: str | TextIO, split: Split = "train", share: Callable[[int], range] | None = None) -> Corpus:
         """Sentences of a file, or neighbours among them: see :func:`read_corpus`."""
-        plain, column, unknown = self.plain, self.column, self.unknown
-        tagged = split != "predict"
-        own = {"chosen": self.chosen, "encoding": self.encoding, "share": share}
-        return read_corpus(path, tagged=tagged, plain=plain, column=column, unknown=unknown, **own)
+        return read_corpus(
+            path,
+            tagged=split != "predict",
+            plain=self.plain,
+            column=self.column,
+            unknown=self.unknown,
+            chosen=self.chosen,
+            encoding=self.encoding,
+            share=share,
+        )
 
     @property
     def chosen(self) -> Chosen:
