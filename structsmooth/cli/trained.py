@@ -11,6 +11,7 @@ from typing import Any, TextIO
 
 from structsmooth import solvers
 from structsmooth.cli.data import HeldOut, form_of
+from structsmooth.cli.flags import add_flags, from_flags
 from structsmooth.files import checksum
 from structsmooth.history import History
 from structsmooth.messages import counted, stage
@@ -19,6 +20,7 @@ from structsmooth.tasks.base import Predictions
 from structsmooth.tasks.json_lines import write_json_lines
 from structsmooth.tasks.trained import TrainedModel, describe, load
 from structsmooth.text.conll import read_text
+from structsmooth.text.forms import Reading
 from structsmooth.text.layouts import is_blank
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
@@ -56,7 +58,7 @@ def add_predict(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     help_text = "the data are lines of text, each a sentence (default: found out from the data)"
     parser.add_argument("--text", action="store_true", help=help_text)
     help_top = "write the K best outputs with their scores; in column files the best is the first added column"
-    _add_reading(parser)
+    add_flags(parser, "files of text, by default as their first lines are", Reading)
     parser.add_argument("--top", type=int, default=1, metavar="K", help=help_top)
     parser.add_argument("--output", metavar="FILE", help="where to write (default: standard output)")
     parser.add_argument("--json", action="store_true", help="write a line of JSON for each example")
@@ -74,21 +76,11 @@ def _read(task: FittedTask, file: str, text: bool, encoding: str | None) -> Sequ
     return task.examples([line for line in read_text(source, encoding) if not is_blank(line)])
 
 
-def _add_reading(parser: ArgumentParser) -> None:
-    """Flags that say how files of text are to be read."""
-    group = parser.add_argument_group("files of text")
-    found = "found out from the first lines if it is not given"
-    for name, of in (("word", "words"), ("tag", "tags")):
-        flag, text = f"--{name}-column", f"the column of the {of}, counted from 1; {found}"
-        group.add_argument(flag, type=int, metavar="N", help=text)
-    group.add_argument("--encoding", metavar="NAME", help="of the file, such as latin-1 (default: as in training)")
-
-
 def _load(options: Namespace, defaults: Mapping[str, Any] = _NONE) -> TrainedModel:
     """The model that a command names, whose task reads files as the command says, or else by ``defaults``."""
     model = load(options.model)
-    task, names = model.task.task, ("word_column", "tag_column", "encoding")
-    given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
+    task = model.task.task
+    given = {name: value for name, value in vars(from_flags(Reading, options)).items() if value is not None}
     if missing := given.keys() - vars(task).keys():
         raise ValueError(f"--{min(missing).replace('_', '-')}: {type(task).__name__} has no such choice for its files")
     changes = {name: value for name, value in {**defaults, **given}.items() if name in vars(task)}
@@ -188,7 +180,7 @@ def add_evaluate(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     """Arguments of the command."""
     _add_model(parser)
     parser.add_argument("file", metavar="FILE", help="labelled data in the layout of the training data")
-    _add_reading(parser)
+    add_flags(parser, "files of text, by default as their first lines are", Reading)
 
 
 def add_info(parser: ArgumentParser, arguments: Sequence[str]) -> None:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from structsmooth.files import expect_file
 from structsmooth.messages import bounded, tracked_file
 from structsmooth.text.corpus import Corpus, Sentence, Token
-from structsmooth.text.forms import UNCHOSEN, Chosen, Sample
+from structsmooth.text.forms import AS_FOUND, Reading, Sample
 from structsmooth.text.layouts import (
     COMMENT,
     DOCUMENT,
@@ -37,7 +37,11 @@ _BLOCK = 1 << 18
 _BEGIN = 1 << 17  # bytes that tell the form of a file
 _LONGEST_LINE = 1 << 20
 _LARGEST = 512 << 20  # bytes of text; tokens that all differ would take over twenty times as much memory
-_HIDDEN = 2  # words of a sentence that may all be underscores
+HIDDEN = (
+    "all words are _, as in treebanks whose text may not be published: put them in as the page of the treebank says"
+)
+MOST_HIDDEN = 2
+"""Words of a sentence that may all be underscores."""
 _RETURNS = re.compile(rb"\r+\n|\r")
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
@@ -56,8 +60,7 @@ def read_corpus(
     plain: bool = False,
     column: UniversalColumn | None = None,
     unknown: str | None = None,
-    chosen: Chosen = UNCHOSEN,
-    encoding: str | None = None,
+    reading: Reading = AS_FOUND,
     share: Callable[[int], range] | None = None,
 ) -> Corpus:
     """The corpus of a file in columns, as in CoNLL-2003 (word, pos, chunk, tag) and CoNLL-2000 (word, pos, tag).
@@ -74,8 +77,7 @@ def read_corpus(
         column: the file is CoNLL-U, and this column has the tags. Comments, rows of several words and empty nodes are
             left out.
         unknown: what stands in the place of tags that are unknown, if some are.
-        chosen: the columns of words and tags, where the first lines do not tell.
-        encoding: of the file, if it is not UTF-8.
+        reading: the columns of words and tags, where the first lines do not tell, and the encoding.
         share: which neighbouring sentences of a file to keep, given how many there are; all if not given. Other lines
             are not parsed: they may even be malformed.
 
@@ -89,14 +91,14 @@ def read_corpus(
     def choose(name: str, begin: bytes) -> Layout:
         if column is not None:
             return Universal(column, unknown)
-        if chosen == UNCHOSEN and is_universal(name, begin):
+        if not reading.chosen and is_universal(name, begin):
             raise ValueError(
                 f"{name}: this file is CoNLL-U: choose the column with the tags, --column {universal_columns()}, "
                 f"in Python NER(column='upos')"
             )
-        return Sample(name, begin).columns(tagged, plain, unknown, chosen)
+        return Sample(name, begin).columns(tagged, plain, unknown, reading)
 
-    return read_laid_out(path, choose, share, encoding)
+    return read_laid_out(path, choose, share, reading.encoding)
 
 
 def read_laid_out(
@@ -133,7 +135,7 @@ def read_text(path: Source, encoding: str | None = None) -> Iterator[str]:
 
 def source_name(path: Source) -> str:
     """The name of a file or stream, for messages."""
-    return str(path) if isinstance(path, (str, PathLike)) else str(getattr(path, "name", "<stream>"))
+    return str(path) if isinstance(path, (str, PathLike)) else str(getattr(path, "name", "standard input"))
 
 
 class _ParsedLines(dict[bytes, int]):
@@ -190,12 +192,9 @@ def _expect_words(corpus: Corpus, name: str) -> None:
     """Refuse sentences of underscores, which stand for words that may not be published."""
     hidden = np.array([token.word == "_" for token in corpus.distinct])[corpus.tokens]
     counts = np.add.reduceat(hidden, corpus.offsets[:-1], dtype=np.int64)
-    whole = np.flatnonzero((counts == np.diff(corpus.offsets)) & (counts > _HIDDEN))
+    whole = np.flatnonzero((counts == np.diff(corpus.offsets)) & (counts > MOST_HIDDEN))
     if len(whole):
-        raise ValueError(
-            f"{name}: all words of {len(whole):,} sentences are _, as in treebanks whose text may not be published: "
-            "put the words in as its page says"
-        )
+        raise ValueError(f"{name}: sentence {whole[0] + 1} of {len(corpus)}: {HIDDEN}")
 
 
 @contextmanager
@@ -253,7 +252,7 @@ def _utf8(file: BufferedReader | gzip.GzipFile, encoding: str | None) -> Iterato
     mark = file.peek(len(codecs.BOM_UTF8))
     if mark.startswith(codecs.BOM_UTF8):
         file.read(len(codecs.BOM_UTF8))
-    elif encoding is None and mark.startswith(_UTF_16):
+    elif encoding in (None, "utf-8") and mark.startswith(_UTF_16):
         encoding = "utf-16"
     pieces = iter(lambda: file.read(_BLOCK), b"")
     if encoding is None:

@@ -3,8 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 from structsmooth.text.layouts import DOCUMENT_START, IDENTIFIER, Columns, Roles, cells, is_blank, is_tag
 
@@ -35,14 +34,27 @@ _YAML_LINE = re.compile(r"\s+\S|-(?:\s|$)|#|[\"']?[\w -]+[\"']?:(?:\s|$)")
 _QUOTED = re.compile(r'"[^"]*"(?:[,;]"[^"]*")+$')
 
 
-class Chosen(NamedTuple):
-    """The columns of the words and the tags, counted from 1, where a user has chosen them."""
+@dataclass(frozen=True)
+class Reading:
+    """How a user wants a file to be read, whatever its first lines are.
 
-    word: int | None = None
-    tag: int | None = None
+    Args:
+        word_column: the column of the words, counted from 1; found out from the first lines if it is not given.
+        tag_column: the column of the tags, likewise.
+        encoding: of the file, such as latin-1; UTF-8 if it is not given.
+    """
+
+    word_column: int | None = None
+    tag_column: int | None = None
+    encoding: str | None = None
+
+    @property
+    def chosen(self) -> bool:
+        """Whether columns are given."""
+        return self.word_column is not None or self.tag_column is not None
 
 
-UNCHOSEN = Chosen()
+AS_FOUND = Reading()
 
 
 class Sample:
@@ -61,25 +73,26 @@ class Sample:
         self.name, self.text = name, begin.decode(errors="replace")
         self.lines = self.text.split("\n")[:_SNIFFED]
         self.rows: list[list[str]] = []
-        self.begins: list[bool] = []
-        fresh = True
-        for line in self.lines:
-            if row := cells(line):
-                if row[0] != DOCUMENT_START:
-                    self.rows.append(row)
-                    self.begins.append(fresh)
-                fresh = row[0] == DOCUMENT_START or (fresh and row[0].startswith("#"))
-            else:
-                fresh = True
+        apart, gap = list[bool](), True  # rows with lines before them that separate sentences
+        for row in map(cells, self.lines):
+            if row and row[0] != DOCUMENT_START:
+                self.rows.append(row)
+                apart.append(gap)
+            gap = not row or row[0] == DOCUMENT_START
         body = [i for i, row in enumerate(self.rows) if not row[0].startswith("#")] or range(len(self.rows))
         first = self.rows[body[0]] if body else []
-        self.header = tuple(first) if sum(map(bool, map(_NAME.fullmatch, first))) > 1 else ()
-        body = body[1:] if self.header and len(body) > 1 else body
+        self.header = tuple(first) if len(body) > 1 and _names(first) > 1 else ()
+        body = body[1:] if self.header else body
         self._body = [self.rows[i] for i in body]
-        self._begins = [self.begins[i] or i == body[0] for i in body]
         counts = Counter(map(len, self._body))
         self.count, most = counts.most_common(1)[0] if counts else (1, 0)
-        self.varied = len(body) > 1 and 2 * most <= len(body)
+        self.begins: list[bool] = []
+        for i in range(len(self.rows)):
+            before = self.rows[i - 1]
+            note = before[0].startswith("#") and (len(before) != self.count or not before[0].strip("#"))
+            self.begins.append(apart[i] or (self.begins[-1] and (note or tuple(before) == self.header)))
+        self._begins = [self.begins[i] for i in body]
+        self.varied = 4 * most < 3 * len(body)
         self.tabbed = 2 * sum("\t" in line.strip() for line in self.lines) > len(body)
         self.numbered = self.count > 1 and _counts_up([row[0] for row in self._body], self._begins)
         self._even = [row for row in self._body if len(row) == self.count]
@@ -88,27 +101,25 @@ class Sample:
         """The share of rows that have a tag in some column."""
         return sum(is_tag(row[column]) for row in self._even) / max(len(self._even), 1)
 
-    def roles(self, tagged: bool | None, is_tag: Callable[[str], bool], chosen: Chosen, no_tag: str = "_-") -> Roles:
+    def roles(self, tagged: bool | None, is_tag: Callable[[str], bool], reading: Reading, no_tag: str = "_-") -> Roles:
         """What the columns say.
 
         Args:
             tagged: whether one has the tags; if it is not known, one has if most rows have a tag there.
             is_tag: tells tags.
-            chosen: by the user.
+            reading: what the user wants.
             no_tag: cells of columns that say nothing.
 
         Raises:
             ValueError: a column that was chosen and is not there.
         """
         first, count = int(self.numbered), self.count
-        for flag, column in (("--word-column", chosen.word), ("--tag-column", chosen.tag)):
-            if column is not None and not 1 <= column <= count:
-                raise ValueError(f"{self.name}: {flag} {column} is not among its {count} columns, counted from 1")
-        if chosen.word is not None and chosen.word == chosen.tag:
-            raise ValueError(f"{self.name}: --word-column and --tag-column are both {chosen.tag}")
-        if chosen.word is not None or chosen.tag is not None:
-            tag = chosen.tag or (count if tagged else None)
-            word = chosen.word or next((c for c in range(first + 1, count + 1) if c != tag), 1)
+        if reading.chosen:
+            tag = (count if tagged else None) if reading.tag_column is None else reading.tag_column
+            word = 1 + first + (tag == 1 + first) if reading.word_column is None else reading.word_column
+            if word == tag or not {word, word if tag is None else tag} <= set(range(1, count + 1)):
+                choice = f"--word-column {word}" + (f" and --tag-column {tag}" if tag is not None else "")
+                raise ValueError(f"{self.name}: expected two of its {count} columns, counted from 1, got {choice}")
             roles = Roles(count, word - 1, None if tag is None else tag - 1)
         else:
             roles = Roles(count, first, None, self.numbered)
@@ -130,15 +141,13 @@ class Sample:
 
     def _with_comments(self, roles: Roles) -> Roles:
         """Which rows are comments, if some of those are that begin with a number sign where a sentence begins."""
-        known = frozenset(
-            row[roles.tag]
-            for row, begin in zip(self.rows, self.begins, strict=True)
-            if roles.tag is not None and len(row) == roles.count and not (begin and row[0].startswith("#"))
-        )
-        marked = [row for row, begin in zip(self.rows, self.begins, strict=True) if begin and row[0].startswith("#")]
+        marked, words = list[list[str]](), list[list[str]]()
+        for row, begin in zip(self.rows, self.begins, strict=True):
+            (marked if begin and row[0].startswith("#") else words).append(row)
+        known = frozenset(row[roles.tag or 0] for row in words if len(row) == roles.count)
         return replace(roles, known=known) if any(roles.is_comment(row, known) for row in marked) else roles
 
-    def columns(self, tagged: bool, plain: bool, unknown: str | None, chosen: Chosen) -> Columns:
+    def columns(self, tagged: bool, plain: bool, unknown: str | None, reading: Reading) -> Columns:
         """The layout of a file in columns, in which all tags should be tags of entities unless they are plain.
 
         Raises:
@@ -148,8 +157,8 @@ class Sample:
         def fits(cell: str) -> bool:
             return cell == unknown or is_tag(cell)
 
-        roles = self.roles(tagged, fits, chosen, "_-".replace(unknown or " ", ""))
-        if chosen == UNCHOSEN and (plain or roles.tag is None or self.share(roles.tag, fits) < 0.5):
+        roles = self.roles(tagged, fits, reading, "_-".replace(unknown or " ", ""))
+        if not reading.chosen and (plain or roles.tag is None or self.share(roles.tag, fits) < 0.5):
             self.refuse_others(is_tag)
             if tagged and (form := self.other_rows()):
                 raise ValueError(f"{self.name}: these are {form}: {_EXPECTED}")
@@ -204,14 +213,13 @@ class Sample:
             raise ValueError(f"{self.name}: these are {form}: {_EXPECTED}")
         counts = Counter(len(line.split()) for line in self.lines if not is_blank(line))
         single = len(self._body) == 1 and max(counts) > 1
-        return not self.tabbed and (single or 2 * max(counts.values(), default=1) <= counts.total() > 1)
+        return not self.tabbed and (single or 4 * max(counts.values(), default=1) < 3 * counts.total())
 
     def other_rows(self) -> str | None:
         """What the rows are, if they are not those of a token each."""
         rows = self._body
-        if self.tabbed and sum(" " in row[0] or row[-1].count(" ") > 1 for row in rows if len(row) > 1) * 2 >= len(
-            rows
-        ):
+        spaced = [row for row in rows if len(row) > 1 and (" " in row[0] or row[-1].count(" ") > 1)]
+        if self.tabbed and 2 * len(spaced) >= len(rows):
             return "whole sentences between tabs"
         if not self.varied or len(rows) < 3:
             return None
@@ -234,4 +242,9 @@ def _counts_up(numbers: Sequence[str], begins: Sequence[bool]) -> bool:
 def _has_comma_names(line: str) -> bool:
     """Whether a line has the names of columns between commas or semicolons."""
     names = [name.strip(' "') for name in re.split("[,;]", line.strip())]
-    return len(names) > 1 and sum(map(bool, map(_NAME.fullmatch, names))) > (" " in line.strip())
+    return len(names) > 1 and _names(names) > (" " in line.strip())
+
+
+def _names(cells: Sequence[str]) -> int:
+    """How many cells are names of columns."""
+    return sum(_NAME.fullmatch(cell) is not None for cell in cells)

@@ -8,7 +8,7 @@ from typing import Any, TextIO
 from structsmooth.messages import excerpt
 from structsmooth.text.conll import read_laid_out, source_name
 from structsmooth.text.corpus import Corpus, Sentence, Token
-from structsmooth.text.forms import UNCHOSEN, Chosen, Sample
+from structsmooth.text.forms import AS_FOUND, Reading, Sample
 from structsmooth.text.layouts import SEPARATOR, Columns, Layout, Roles, Universal, is_blank, is_universal
 from structsmooth.text.schemes import split_tag
 from structsmooth.text.templates import Templates, column_names, for_columns
@@ -75,17 +75,14 @@ class Inputs:
         """Templates of the columns that are read, with windows of those that no template looks at."""
         return templates if self.names is None else for_columns(templates, self.names)
 
-    def read(
-        self, path: str | TextIO, tags: Sequence[str], chosen: Chosen = UNCHOSEN, encoding: str | None = None
-    ) -> Corpus:
+    def read(self, path: str | TextIO, tags: Sequence[str], reading: Reading = AS_FOUND) -> Corpus:
         """Sentences of a file to predict.
 
         Args:
             path: a column file with or without tags; for a tagger of words alone also CoNLL-U, a word in each line, or
                 lines of text, each a sentence.
             tags: that the tagger knows.
-            chosen: the columns of words and tags, where the first lines do not tell.
-            encoding: of the file, if it is not UTF-8.
+            reading: the columns of words and tags, where the first lines do not tell, and the encoding.
 
         Raises:
             ValueError: a file of another form, with its name; columns that the file lacks, with theirs and an example.
@@ -93,11 +90,11 @@ class Inputs:
         is_known = frozenset(tags).__contains__
 
         def choose(name: str, begin: bytes) -> Layout:
-            if chosen == UNCHOSEN and is_universal(name, begin):
+            if not reading.chosen and is_universal(name, begin):
                 return Universal()
             sample = Sample(name, begin)
-            if chosen != UNCHOSEN and sample.count > 1:
-                return Columns(sample.roles(chosen.tag is not None, is_known, chosen), plain=True)
+            if reading.chosen and sample.count > 1:
+                return Columns(sample.roles(reading.tag_column is not None, is_known, reading), plain=True)
             sample.refuse_others(is_known)
             if not sample.is_text(lambda row: self._fits(row, sample.numbered, is_known)):
                 return Columns(self._roles(sample, is_known), plain=True)
@@ -105,7 +102,7 @@ class Inputs:
                 raise ValueError(self._other(name, "lines of text"))
             return Text(Splitter(self.clitics))
 
-        corpus = read_laid_out(path, choose, encoding=encoding)
+        corpus = read_laid_out(path, choose, encoding=reading.encoding)
         found = len(corpus.distinct[0].columns)
         if not self.words_alone and found != self.columns - 2:
             raise ValueError(self._other(source_name(path), str(1 + found)))
@@ -113,13 +110,12 @@ class Inputs:
 
     def _fits(self, row: Sequence[str], numbered: bool, is_known: Callable[[str], bool]) -> bool:
         """Whether a row may be that of a token."""
-        if self.words_alone:
-            return len(row) == 1 or is_known(row[-1])
-        return self.columns - 1 <= len(row) - numbered <= self.columns
+        least, most = (1, 1) if self.words_alone else (self.columns - 1, self.columns)
+        return least <= len(row) - numbered <= most or is_known(row[-1])
 
     def _roles(self, sample: Sample, is_known: Callable[[str], bool]) -> Roles:
         """What the columns say: tags are those that the tagger knows, or stand where training files have them."""
-        roles, count = sample.roles(None, is_known, UNCHOSEN), sample.count
+        roles, count = sample.roles(None, is_known, AS_FOUND), sample.count
         if self.words_alone:
             if roles.tag is None and count > 1 + roles.numbered:
                 raise ValueError(self._other(sample.name, str(count), text=not sample.tabbed))
@@ -167,7 +163,7 @@ class Inputs:
         allowed = f"{self.columns} columns, as in training, or {self.columns - 1} without tags"
         if self.words_alone:
             hint = "; if these are lines of text, give --text" if text else ""
-            return f"{name}: expected {allowed}, or words alone; got {found}. Choose words by --word-column{hint}"
+            return f"{name}: expected {allowed}, or words alone; got {found}. Choose the words by --word-column{hint}"
         return f"{name}: expected {allowed}; got {found}. {self._needed()}"
 
     def _needed(self) -> str:

@@ -8,7 +8,7 @@ from typing import NamedTuple, TextIO
 import numpy as np
 
 from structsmooth.messages import excerpt
-from structsmooth.text.conll import read_text, source_name
+from structsmooth.text.conll import HIDDEN, MOST_HIDDEN, read_text, source_name
 from structsmooth.text.layouts import cells, is_blank, universal_row
 
 _FORM, _UPOS, _XPOS, _HEAD, _DEPREL = 1, 3, 4, 6, 7
@@ -178,6 +178,8 @@ def _sentence(lines: list[str], name: str, first: int, labelled: bool, unknown: 
         places.append(place)
     if not rows:
         return []
+    if len(rows) > MOST_HIDDEN and all(row[_FORM] == "_" for row in rows):
+        raise ValueError(f"{name}:{first}: {HIDDEN}")
     words, upos, xpos = (tuple(row[column] for row in rows) for column in (_FORM, _UPOS, _XPOS))
     tree = _tree(rows, name, places, unknown) if labelled else None
     return [Sentence(words, upos, xpos, tree, tuple(lines))]

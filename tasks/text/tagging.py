@@ -27,7 +27,7 @@ from structsmooth.text.encoders import (
     attribute_counts,
     encoder_from_dict,
 )
-from structsmooth.text.forms import Chosen
+from structsmooth.text.forms import Reading
 from structsmooth.text.inputs import Inputs
 from structsmooth.text.layouts import UniversalColumn, separator_of, write_conll
 from structsmooth.text.schemes import (
@@ -70,7 +70,7 @@ class FittedTagging(FittedTask):
             ValueError: columns of the training data that the file lacks.
         """
         if split == "predict":
-            return self.inputs.read(path, self.tags, self.task.chosen, self.task.encoding)
+            return self.inputs.read(path, self.tags, self.task.reading)
         return self.inputs.check(self.task.read(path, split), path if isinstance(path, str) else "standard input")
 
     def examples(self, inputs: Sequence[Any]) -> Sequence[Sentence]:
@@ -287,15 +287,14 @@ class Tagging(Task):
             plain=self.plain,
             column=self.column,
             unknown=self.unknown,
-            chosen=self.chosen,
-            encoding=self.encoding,
+            reading=self.reading,
             share=share,
         )
 
     @property
-    def chosen(self) -> Chosen:
-        """The columns of words and tags, where they are given."""
-        return Chosen(self.word_column, self.tag_column)
+    def reading(self) -> Reading:
+        """How files are to be read."""
+        return Reading(self.word_column, self.tag_column, self.encoding)
 
     def texts(self, examples: Sequence[Sentence]) -> list[int] | None:
         """The documents of sentences, if the file has ``-DOCSTART-`` lines between them."""
