@@ -52,7 +52,7 @@ def form_of(path: str, examples: Sequence[Any]) -> str:
     """What a file of text was read as, which is said on standard error, too; nothing of other files."""
     form = examples.form if isinstance(examples, Corpus) else ""
     if form:
-        note(f"{path}: {form}")
+        note(f"{path}: read as {form}")
     return form
 
 

@@ -24,6 +24,7 @@ from structsmooth.text.forms import AS_FOUND, Reading, Sample
 from structsmooth.text.layouts import (
     COMMENT,
     DOCUMENT,
+    MAY_SEPARATE,
     SKIPPED,
     Layout,
     Universal,
@@ -229,7 +230,8 @@ def blocks(source: Source, encoding: str | None = None) -> Iterator[bytes]:
                 text = returns + piece
                 ended = text.rstrip(b"\r")
                 returns = text[len(ended) :]  # a newline may follow
-                whole, end, rest = (rest + _RETURNS.sub(b"\n", ended)).rpartition(b"\n")
+                ended = _RETURNS.sub(b"\n", ended) if b"\r" in ended else ended
+                whole, end, rest = (rest + ended).rpartition(b"\n")
                 if end:
                     yield whole + end
                     number += whole.count(b"\n") + 1
@@ -288,13 +290,11 @@ def lines_of(share: Callable[[int], range], whole: Iterable[bytes], separator: r
     """
     begins, line, separated = array("q"), 0, True
     for block in whole:
-        count, text = block.count(b"\n"), block[:-1].decode(errors="replace")
-        separating, at, last = np.zeros(count, dtype=np.bool_), 0, 0
-        for match in separator.finditer(text):
-            at, last = at + text.count("\n", last, match.start()), match.start()
-            separating[at] = True
+        lines = block[:-1].decode(errors="replace").split("\n")
+        found = (line[:1] in MAY_SEPARATE and separator.fullmatch(line) is not None for line in lines)
+        separating = np.fromiter(found, np.bool_, len(lines))
         begins.extend((line + np.flatnonzero(~separating & np.append(separated, separating[:-1]))).tolist())
-        line, separated = line + count, bool(separating[-1])
+        line, separated = line + len(lines), bool(separating[-1])
     if not begins:
         return range(line)  # no share has any sentence: all of the file is to be refused
     places = [0, *begins[1:], line]  # of all sentences, and of the end

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from structsmooth.text.layouts import DOCUMENT_START, IDENTIFIER, Columns, Roles, cells, is_blank, is_tag
 
-_SNIFFED = 5000  # lines
+_SNIFFED = 2000  # lines
 _EXPECTED = (
     "expected a word in each line, with its tag behind it, and a blank line after each sentence; convert it, or give "
     "--word-column and --tag-column if it has such columns"

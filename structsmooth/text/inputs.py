@@ -103,9 +103,9 @@ class Inputs:
             return Text(Splitter(self.clitics))
 
         corpus = read_laid_out(path, choose, encoding=reading.encoding)
-        found = len(corpus.distinct[0].columns)
-        if not self.words_alone and found != self.columns - 2:
-            raise ValueError(self._other(source_name(path), str(1 + found)))
+        _, cells, tag = corpus.distinct[0]
+        if len(cells) != self.columns - 2 and not (self.words_alone and (reading.chosen or not cells)):
+            raise ValueError(self._other(source_name(path), str(1 + len(cells) + (tag is not None))))
         return corpus
 
     def _fits(self, row: Sequence[str], numbered: bool, is_known: Callable[[str], bool]) -> bool:

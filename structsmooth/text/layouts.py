@@ -29,7 +29,9 @@ _cells = re.compile(f"[^{_BLANKS}]+").findall
 # Blanks of Unicode, of any width: a line of them is blank, as it looks.
 _INVISIBLE = _BLANKS + "".join(map(chr, [*range(0x1C, 0x20), 0x85, 0xA0, 0xAD, 0x1680, 0x180E, *range(0x2000, 0x200E)]))
 _INVISIBLE += "\u2028\u2029\u202f\u205f\u2060\u3000\ufeff"
-_BLANK_LINE = f"[{re.escape(_INVISIBLE.replace(chr(10), ''))}]*"
+_BLANK_LINE = f"[{re.escape(_INVISIBLE)}]*"
+MAY_SEPARATE = frozenset(["", *_INVISIBLE, "-", "#"])
+"""What lines between sentences begin with."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ class Layout(ABC):
         separator: matches whole lines between sentences.
     """
 
-    separator: ClassVar[re.Pattern[str]] = re.compile(f"^{_BLANK_LINE}$", re.M)
+    separator: ClassVar[re.Pattern[str]] = re.compile(_BLANK_LINE)
 
     def lines(self, block: bytes) -> Iterable[bytes]:
         """The lines to parse of a block of whole lines."""
@@ -119,7 +121,7 @@ class Columns(Layout):
         unknown: stands in the place of tags that are unknown.
     """
 
-    separator = re.compile(rf"^(?:{_BLANK_LINE}|[ \v\f]*{DOCUMENT_START}(?:[{_BLANKS}].*)?)$", re.M)
+    separator = re.compile(rf"{_BLANK_LINE}|[ \v\f]*{DOCUMENT_START}(?:[{_BLANKS}].*)?")
 
     def __init__(self, roles: Roles, plain: bool = False, unknown: str | None = None) -> None:
         self._roles, self._plain, self._unknown = roles, plain, unknown
@@ -144,7 +146,9 @@ class Columns(Layout):
             raise ValueError("expected a word and a tag, got one column")
         if len(row) != roles.count:
             raise ValueError(f"expected {roles.count} columns, got {len(row)}")
-        if roles.header == tuple(row) or (roles.numbered and (IDENTIFIER.fullmatch(row[0]) or "  ")[2]):
+        if (roles.header and roles.header == tuple(row)) or (
+            roles.numbered and (IDENTIFIER.fullmatch(row[0]) or "  ")[2]
+        ):
             return SKIPPED
         if roles.tag is not None:
             self._check(row[roles.tag])
@@ -176,7 +180,7 @@ class Universal(Layout):
         unknown: stands in the place of tags that are unknown.
     """
 
-    separator = re.compile(f"^(?:{_BLANK_LINE}|#.*)$", re.M)  # comments precede the words of a sentence
+    separator = re.compile(f"{_BLANK_LINE}|#.*")  # comments precede the words of a sentence
 
     def __init__(self, column: UniversalColumn | None = None, unknown: str | None = None) -> None:
         self._column, self._unknown = column, unknown
@@ -253,7 +257,10 @@ def cells(line: str) -> list[str]:
     """
     if is_blank(line):
         return []
-    found = [cell.strip(_BLANKS) for cell in line.rstrip(_BLANKS).split("\t")] if "\t" in line else _cells(line)
+    if "\t" in line:
+        found = [cell.strip(_BLANKS) for cell in line.rstrip(_BLANKS).split("\t")]
+    else:
+        found = line.split() if line.isascii() and line.isprintable() else _cells(line)  # the first is faster
     return list(map(intern, found))  # a corpus repeats them over and over
 
 

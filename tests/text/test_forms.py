@@ -188,12 +188,12 @@ def test_commands_say_what_they_read(
     write(tmp_path, "chié\nsings\n".encode("latin-1"), "new.txt")
     options = ["--scheme", "plain", "--word-column", "2", "--tag-column", "1", "--bits", "6", "--passes", "1"]
     assert main(["train", "ner", "--train", "train.txt", "--test", "train.txt", "--out", "model", *options]) == 0
-    form = "train.txt: 2 columns, words in 2, tags in 1"
+    form = "train.txt: read as 2 columns, words in 2, tags in 1"
     assert capsys.readouterr().err.count(f"structsmooth: {form}\n") == 2
     assert '"train read as": "2 columns, words in 2, tags in 1"' in Path("model/model.json").read_text()
     assert main(["predict", "model", "new.txt", "--encoding", "latin-1"]) == 0
     found = capsys.readouterr()
-    assert "structsmooth: new.txt: a word in each line\n" in found.err
+    assert "structsmooth: new.txt: read as a word in each line\n" in found.err
     assert found.out.startswith("chié ")
     assert main(["evaluate", "model", "train.txt", "--quiet"]) == 0
     assert form not in capsys.readouterr().err
