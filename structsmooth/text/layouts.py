@@ -146,10 +146,12 @@ class Columns(Layout):
             raise ValueError("expected a word and a tag, got one column")
         if len(row) != roles.count:
             raise ValueError(f"expected {roles.count} columns, got {len(row)}")
-        if (roles.header and roles.header == tuple(row)) or (
-            roles.numbered and (IDENTIFIER.fullmatch(row[0]) or "  ")[2]
-        ):
+        if roles.header and roles.header == tuple(row):
             return SKIPPED
+        if roles.numbered and not row[0].isdecimal():
+            if IDENTIFIER.fullmatch(row[0]):
+                return SKIPPED
+            raise ValueError(f"expected the number of a word in column 1, got {excerpt(row[0])}")
         if roles.tag is not None:
             self._check(row[roles.tag])
         tag = None if roles.tag is None else row[roles.tag]

@@ -204,13 +204,15 @@ def test_commands_say_what_they_read(
 # Damaged files.
 
 TREES = "# sent_id = 1\n1\tAda\tAda\tPROPN\tNNP\t_\t2\tnsubj\t_\t_\n2\tleft\tleave\tVERB\tVBD\t_\t0\troot\t_\t_\n\n"
+NUMBERED = "#\thttp://a\n1\tAda\tB-PER\tO\n2\tmet\tO\tO\n\n#\thttp://b\n1\tshe\tO\tO\n1.1\tso\tO\tO\n2\tleft\tO\tO\n"
+TAGS_FIRST = "B-PER\tAda\nO\tmet\n\nO\tshe\nO\tleft\n"
 READERS: list[tuple[Callable[[str, TrainedModel], Any], list[str]]] = [
-    (lambda path, _: read_corpus(path), [PLAIN, *FORMS.values()]),
-    (lambda path, _: read_corpus(path, plain=True), [PLAIN, "# a\n" + PLAIN, *FORMS.values()]),
+    (lambda path, _: read_corpus(path), [PLAIN, NUMBERED, TAGS_FIRST, *FORMS.values()]),
+    (lambda path, _: read_corpus(path, plain=True), [PLAIN, NUMBERED, "# a\n" + PLAIN, *FORMS.values()]),
     (lambda path, _: read_corpus(path, tagged=False), ["a\nb\n\nc\n", PLAIN]),
     (lambda path, _: read_corpus(path, column="upos"), [TREES]),
     (lambda path, _: read_corpus(path, reading=Reading(encoding="utf-16")), [PLAIN]),
-    (lambda path, model: model.task.read(path), [PLAIN, "Ada met Bo\nshe left\n", TREES, *FORMS.values()]),
+    (lambda path, model: model.task.read(path), [PLAIN, NUMBERED, "Ada met Bo\nshe left\n", TREES, *FORMS.values()]),
     (lambda path, _: read_trees(path), [TREES]),
     (lambda path, _: read_pairs(path), ["la maison ||| the house ||| 0-0 1-1\nfleur ||| flower\n"]),
 ]
