@@ -101,16 +101,6 @@ def counted(count: int, what: str) -> str:
     return f"{count:,} {what}" + ("" if count == 1 else "s")
 
 
-def excerpt(text: str, most: int = 40) -> str:
-    """A text in quotes, cut off if it is long: messages quote data of any length.
-
-    Example:
-        >>> excerpt("Ada"), excerpt("word " * 1000, most=9)
-        ("'Ada'", "'word word'...")
-    """
-    return repr(text) if len(text) <= most else f"{text[:most]!r}..."
-
-
 def bounded(text: str, most: int = 600) -> str:
     """A message of any length, without its middle if it is long.
 

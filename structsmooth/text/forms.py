@@ -4,16 +4,14 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 
 from structsmooth.text.layouts import DOCUMENT_START, IDENTIFIER, Columns, Roles, cells, is_blank, is_tag
 
 _SNIFFED = 2000  # lines
-_EXPECTED = (
-    "expected a word in each line, with its tag behind it, and a blank line after each sentence; convert it, or give "
-    "--word-column and --tag-column if it has such columns"
-)
+_EXPECTED = "a word in each line, with its tag behind it, and a blank line after each sentence"
+_REMEDY = "convert it, or choose its columns by --word-column and --tag-column"
 _TEXT = "lines of text"
-_CHANGING = "rows of changing length, as in CoNLL-2009 and OntoNotes"
 # Names of columns in headers.
 _NAME = re.compile("(word|token|form|text|sentence|lemma|[ux]?pos|chunk|(ner_)?tag|label|ner|entity|id)s?", re.I)
 # What files of other forms begin with.
@@ -31,7 +29,6 @@ _FOREIGN = {
 }
 _YAML_KEY = re.compile(r"[\"']?[\w-]+[\"']?:[^\S\n]*[|>]?$")
 _YAML_LINE = re.compile(r"\s+\S|-(?:\s|$)|#|[\"']?[\w -]+[\"']?:(?:\s|$)")
-_QUOTED = re.compile(r'"[^"]*"(?:[,;]"[^"]*")+$')
 
 
 @dataclass(frozen=True)
@@ -61,10 +58,7 @@ class Sample:
     """The first lines of a file.
 
     Attributes:
-        rows: their cells, without blank lines.
-        begins: whether each row begins a sentence, comments before it left aside.
         count: the number of columns of most rows, comments left aside.
-        varied: whether there is no such number.
         numbered: whether the first column numbers the words of each sentence.
         tabbed: whether tabs separate the cells of most rows.
     """
@@ -72,32 +66,34 @@ class Sample:
     def __init__(self, name: str, begin: bytes) -> None:
         self.name, self.text = name, begin.decode(errors="replace")
         self.lines = self.text.split("\n")[:_SNIFFED]
-        self.rows: list[list[str]] = []
+        self._rows: list[list[str]] = []
         apart, gap = list[bool](), True  # rows with lines before them that separate sentences
         for row in map(cells, self.lines):
             if row and row[0] != DOCUMENT_START:
-                self.rows.append(row)
+                self._rows.append(row)
                 apart.append(gap)
             gap = not row or row[0] == DOCUMENT_START
-        body = [i for i, row in enumerate(self.rows) if not row[0].startswith("#")] or range(len(self.rows))
-        first = self.rows[body[0]] if body else []
+        body = [i for i, row in enumerate(self._rows) if not row[0].startswith("#")] or range(len(self._rows))
+        first = self._rows[body[0]] if body else []
         self.header = tuple(first) if len(body) > 1 and _names(first) > 1 else ()
         body = body[1:] if self.header else body
-        self._body = [self.rows[i] for i in body]
+        self._body = [self._rows[i] for i in body]
         counts = Counter(map(len, self._body))
-        self.count, most = counts.most_common(1)[0] if counts else (1, 0)
-        self.begins: list[bool] = []
-        for i in range(len(self.rows)):
-            before = self.rows[i - 1]
+        self.count = counts.most_common(1)[0][0] if counts else 1
+        begins = list[bool]()  # whether rows begin sentences, comments and the header aside
+        for i in range(len(self._rows)):
+            before = self._rows[i - 1]
             note = before[0].startswith("#") and (len(before) != self.count or not before[0].strip("#"))
-            self.begins.append(apart[i] or (self.begins[-1] and (note or tuple(before) == self.header)))
-        self._begins = [self.begins[i] for i in body]
-        self.varied = 4 * most < 3 * len(body)
+            begins.append(apart[i] or (begins[-1] and (note or tuple(before) == self.header)))
+        self._begins = [begins[i] for i in body]
+        marked = [begin and row[0].startswith("#") for row, begin in zip(self._rows, begins, strict=True)]
+        self._marked = list(compress(self._rows, marked))
+        self._unmarked = [row for row, mark in zip(self._rows, marked, strict=True) if not mark]
         self.tabbed = 2 * sum("\t" in line.strip() for line in self.lines) > len(body)
         self.numbered = self.count > 1 and _counts_up([row[0] for row in self._body], self._begins)
         self._even = [row for row in self._body if len(row) == self.count]
 
-    def share(self, column: int, is_tag: Callable[[str], bool]) -> float:
+    def _share(self, column: int, is_tag: Callable[[str], bool]) -> float:
         """The share of rows that have a tag in some column."""
         return sum(is_tag(row[column]) for row in self._even) / max(len(self._even), 1)
 
@@ -124,7 +120,7 @@ class Sample:
         else:
             roles = Roles(count, first, None, self.numbered)
             found = self._tags_first_or_last(first, is_tag, no_tag)
-            if tagged or (tagged is None and count > 1 and self.share(found[1], is_tag) >= 0.5):
+            if tagged or (tagged is None and count > 1 and self._share(found[1], is_tag) >= 0.5):
                 roles = replace(roles, word=found[0], tag=found[1])
         return self._with_comments(replace(roles, header=self.header))
 
@@ -132,7 +128,7 @@ class Sample:
         """The columns of words and tags."""
         values = [{row[c] for row in self._even} for c in range(self.count)]
         used = [c for c in range(first + 1, self.count) if not values[c] <= set(no_tag)] or [self.count - 1]
-        shares = [self.share(c, is_tag) for c in range(self.count)]
+        shares = [self._share(c, is_tag) for c in range(self.count)]
         if first and all(shares[c] > 0.95 for c in used):  # inner entities, and others, stand behind the outer ones
             return first, next((c for c in used if len(values[c]) > 1), used[0])
         if self.count == 2 and shares[0] > 0.95 and shares[1] < 0.5:
@@ -141,11 +137,8 @@ class Sample:
 
     def _with_comments(self, roles: Roles) -> Roles:
         """Which rows are comments, if some of those are that begin with a number sign where a sentence begins."""
-        marked, words = list[list[str]](), list[list[str]]()
-        for row, begin in zip(self.rows, self.begins, strict=True):
-            (marked if begin and row[0].startswith("#") else words).append(row)
-        known = frozenset(row[roles.tag or 0] for row in words if len(row) == roles.count)
-        return replace(roles, known=known) if any(roles.is_comment(row, known) for row in marked) else roles
+        known = frozenset(row[roles.tag or 0] for row in self._unmarked if len(row) == roles.count)
+        return replace(roles, known=known) if any(roles.is_comment(row, known) for row in self._marked) else roles
 
     def columns(self, tagged: bool, plain: bool, unknown: str | None, reading: Reading) -> Columns:
         """The layout of a file in columns, in which all tags should be tags of entities unless they are plain.
@@ -158,40 +151,32 @@ class Sample:
             return cell == unknown or is_tag(cell)
 
         roles = self.roles(tagged, fits, reading, "_-".replace(unknown or " ", ""))
-        if not reading.chosen and (plain or roles.tag is None or self.share(roles.tag, fits) < 0.5):
-            self.refuse_others(is_tag)
-            if tagged and (form := self.other_rows()):
-                raise ValueError(f"{self.name}: these are {form}: {_EXPECTED}")
-            if plain and roles.tag is not None:
-                self._check_plain(roles.word, roles.tag)
+        if not reading.chosen and (plain or roles.tag is None or self._share(roles.tag, fits) < 0.5):
+            self.refuse(self.other_form(is_tag))
+            self.refuse(self._other_rows() if tagged else None)
+            words, tags = ({row[c] for row in self._even} for c in (roles.word, roles.tag or 0))
+            if plain and len(tags) > max(100, len(words)):
+                self.refuse(f"rows of {len(tags)} different tags for {len(words)} words")
         return Columns(roles, plain, unknown)
 
-    def _check_plain(self, word: int, tag: int) -> None:
-        words, tags = ({row[c] for row in self._even} for c in (word, tag))
-        if len(tags) > max(100, len(words)):
-            raise ValueError(
-                f"{self.name}: column {tag + 1} has {len(tags)} different tags, more than column {word + 1} has words: "
-                f"say which has what, as in --word-column {tag + 1} --tag-column {word + 1}"
-            )
+    def refuse(self, form: str | None) -> None:
+        """Refuse a file of another form, if that is known."""
+        if form is not None:
+            raise ValueError(f"{self.name}: expected {_EXPECTED}; got {form}: {_REMEDY}")
 
-    def refuse_others(self, is_tag: Callable[[str], bool]) -> None:
-        """Refuse files of other forms by their names.
-
-        Raises:
-            ValueError: such a file.
-        """
-        if form := self._other_form(is_tag):
-            raise ValueError(f"{self.name}: this file is {form}: {_EXPECTED}")
-
-    def _other_form(self, is_tag: Callable[[str], bool]) -> str | None:
+    def other_form(self, is_tag: Callable[[str], bool]) -> str | None:
+        """The name of the form of a file without columns between blanks."""
         text = self.text.lstrip()
         for name, pattern in _FOREIGN.items():
             if re.match(pattern, text, re.I):
                 return name
         lines = [line for line in self.lines if not is_blank(line)]
-        if any(map(_YAML_KEY.match, lines)) and len(lines) > 1 and all(map(_YAML_LINE.match, lines)):
+        if len(lines) > 1 and any(map(_YAML_KEY.match, lines)) and all(map(_YAML_LINE.match, lines)):
             return "YAML"
-        if lines and (self.name.lower().endswith(".csv") or _has_comma_names(lines[0]) or _QUOTED.match(lines[0])):
+        names = [name.strip(' "') for name in re.split("[,;]", "".join(lines[:1]).strip())]
+        if len(names) > 1 and (
+            self.name.lower().endswith(".csv") or _names(names) > any(" " in name for name in names)
+        ):
             return "CSV"
         pieces = [piece for line in lines for piece in line.split()]
         joined = sum(is_tag(re.split("[,;/|]", piece)[-1]) for piece in pieces if re.search(".[,;/|]", piece))
@@ -208,24 +193,22 @@ class Sample:
         """
         if 2 * sum(map(fits, self._body)) > len(self._body):
             return False
-        form = self.other_rows()
-        if form not in (None, _TEXT):
-            raise ValueError(f"{self.name}: these are {form}: {_EXPECTED}")
+        self.refuse(form if (form := self._other_rows()) != _TEXT else None)
         counts = Counter(len(line.split()) for line in self.lines if not is_blank(line))
         single = len(self._body) == 1 and max(counts) > 1
         return not self.tabbed and (single or 4 * max(counts.values(), default=1) < 3 * counts.total())
 
-    def other_rows(self) -> str | None:
+    def _other_rows(self) -> str | None:
         """What the rows are, if they are not those of a token each."""
         rows = self._body
         spaced = [row for row in rows if len(row) > 1 and (" " in row[0] or row[-1].count(" ") > 1)]
         if self.tabbed and 2 * len(spaced) >= len(rows):
             return "whole sentences between tabs"
-        if not self.varied or len(rows) < 3:
+        if 4 * len(self._even) >= 3 * len(rows) or len(rows) < 3:
             return None
         shortest = min(map(len, rows))
         inside = any(_counts_up([row[c] for row in rows], self._begins) for c in range(min(4, shortest)))
-        return _CHANGING if self.tabbed or inside else _TEXT
+        return "rows of changing length, as in CoNLL-2009 and OntoNotes" if self.tabbed or inside else _TEXT
 
 
 def _counts_up(numbers: Sequence[str], begins: Sequence[bool]) -> bool:
@@ -237,12 +220,6 @@ def _counts_up(numbers: Sequence[str], begins: Sequence[bool]) -> bool:
             return False
         before = before if found[2] else int(found[1])
     return not all(begins)
-
-
-def _has_comma_names(line: str) -> bool:
-    """Whether a line has the names of columns between commas or semicolons."""
-    names = [name.strip(' "') for name in re.split("[,;]", line.strip())]
-    return len(names) > 1 and _names(names) > (" " in line.strip())
 
 
 def _names(cells: Sequence[str]) -> int:

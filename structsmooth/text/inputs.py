@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TextIO
 
-from structsmooth.messages import excerpt
 from structsmooth.text.conll import read_laid_out, source_name
 from structsmooth.text.corpus import Corpus, Sentence, Token
 from structsmooth.text.forms import AS_FOUND, Reading, Sample
@@ -95,7 +94,7 @@ class Inputs:
             sample = Sample(name, begin)
             if reading.chosen and sample.count > 1:
                 return Columns(sample.roles(reading.tag_column is not None, is_known, reading), plain=True)
-            sample.refuse_others(is_known)
+            sample.refuse(sample.other_form(is_known))
             if not sample.is_text(lambda row: self._fits(row, sample.numbered, is_known)):
                 return Columns(self._roles(sample, is_known), plain=True)
             if not self.words_alone:
@@ -144,7 +143,7 @@ class Inputs:
             return tokens
         if isinstance(tokens, str):
             if not self.words_alone:
-                raise ValueError(f"{excerpt(tokens)} is a line of text. {self._needed()}")
+                raise ValueError(f"{tokens[:40]!r} is a line of text. {self._needed()}")
             tokens = Splitter(self.clitics).words(tokens)
         rows = [(token,) if isinstance(token, str) else tuple(token) for token in tokens]
         if not rows:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from sys import intern
 from typing import ClassVar, Literal, TextIO, get_args
 
-from structsmooth.messages import excerpt
 from structsmooth.text.corpus import Corpus, Sentence, Token
 from structsmooth.text.schemes import split_tag
 
@@ -151,7 +150,7 @@ class Columns(Layout):
         if roles.numbered and not row[0].isdecimal():
             if IDENTIFIER.fullmatch(row[0]):
                 return SKIPPED
-            raise ValueError(f"expected the number of a word in column 1, got {excerpt(row[0])}")
+            raise ValueError(f"expected the number of a word in column 1, got {row[0][:40]!r}")
         if roles.tag is not None:
             self._check(row[roles.tag])
         tag = None if roles.tag is None else row[roles.tag]
@@ -159,8 +158,7 @@ class Columns(Layout):
 
     def _check(self, tag: str) -> None:
         if " " in tag:
-            shown = excerpt(tag)
-            raise ValueError(f"the tag {shown} has a space: separate all columns of a row by tabs, or none")
+            raise ValueError(f"the tag {tag[:40]!r} has a space: separate all columns of a row by tabs, or none")
         if not self._plain and tag != self._unknown:
             split_tag(tag)
 
@@ -204,10 +202,9 @@ class Universal(Layout):
         tag = row[_UNIVERSAL[self._column]]
         if tag == _UNANNOTATED and self._column != "feats" and tag != self._unknown:
             others = ", ".join(name for name in _UNIVERSAL if name != self._column)
-            word = excerpt(row[_WORD])
             raise ValueError(
-                f"the word {word} has no {self._column}: choose another column ({others}), or give --unknown _ if "
-                f"only some words have none"
+                f"the word {row[_WORD][:40]!r} has no {self._column}: choose another column ({others}), or give "
+                "--unknown _ if some words have one"
             )
         return Token(row[_WORD], (), tag)
 
@@ -222,7 +219,7 @@ def universal_row(line: str) -> list[str]:
     if row and (len(row) != _UNIVERSAL_COLUMNS or IDENTIFIER.fullmatch(row[0]) is None):
         raise ValueError(
             f"expected a row of CoNLL-U: {_UNIVERSAL_COLUMNS} columns between tabs, the first a number; "
-            f"got {len(row)} from {excerpt(row[0])}"
+            f"got {len(row)} from {row[0][:40]!r}"
         )
     return row
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TextIO
 
 from structsmooth.files import read_lines, split_part
-from structsmooth.messages import excerpt
 
 Link = tuple[int, int]
 
@@ -137,7 +136,7 @@ def _links(text: str, place: str) -> list[tuple[Link, bool]]:
     for word in text.split():
         match = re.fullmatch(r"(\d+)([-?])(\d+)(-P)?", word)
         if match is None:
-            raise ValueError(f"{place}: expected links such as 3-5 or 3-5-P, got {excerpt(word)}")
+            raise ValueError(f"{place}: expected links such as 3-5 or 3-5-P, got {word[:40]!r}")
         links.append(((int(match[1]), int(match[3])), match[2] == "-" and match[4] is None))
     return links
 

@@ -7,7 +7,6 @@ from typing import NamedTuple, TextIO
 
 import numpy as np
 
-from structsmooth.messages import excerpt
 from structsmooth.text.conll import HIDDEN, MOST_HIDDEN, read_text, source_name
 from structsmooth.text.layouts import cells, is_blank, universal_row
 
@@ -173,7 +172,7 @@ def _sentence(lines: list[str], name: str, first: int, labelled: bool, unknown: 
         if not row[0].isdigit():
             continue
         if row[0].lstrip("0") != str(len(rows) + 1):
-            raise ValueError(f"{name}:{place}: expected word number {len(rows) + 1}, got {excerpt(row[0])}")
+            raise ValueError(f"{name}:{place}: expected word number {len(rows) + 1}, got {row[0][:40]!r}")
         rows.append(row)
         places.append(place)
     if not rows:
@@ -197,7 +196,7 @@ def _tree(rows: Sequence[Sequence[str]], name: str, places: Sequence[int], unkno
             continue
         if not head.isdecimal() or int(head) > len(rows) or int(head) == number:
             raise ValueError(
-                f"{name}:{place}: expected another word's number from 0 to {len(rows)} as head, got {excerpt(head)}"
+                f"{name}:{place}: expected another word's number from 0 to {len(rows)} as head, got {head[:40]!r}"
             )
         heads.append(int(head))
     above = [0, *heads]
