@@ -2,11 +2,10 @@
 
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, TextIO
 
 from structsmooth import solvers
@@ -23,8 +22,6 @@ from structsmooth.text.conll import read_text
 from structsmooth.text.forms import Reading
 from structsmooth.text.layouts import is_blank
 
-_NONE: Mapping[str, Any] = MappingProxyType({})
-
 # What tasks override that have files of a kind.
 _METHODS = {"pictures": "draw", "masks": "save_mask"}
 
@@ -35,7 +32,7 @@ def predict(options: Namespace) -> int:
         raise ValueError(f"--top must be at least 1, got {options.top}")
     if options.masks and not options.json:
         raise ValueError("--masks needs --json, whose lines name the files")
-    model = _load(options, {"word_column": None, "tag_column": None})
+    model = _load(options, columns_of_training=False)
     for flag, method in _METHODS.items():
         if getattr(options, flag) and getattr(type(model.task), method) is getattr(FittedTask, method):
             raise ValueError(f"--{flag}: {type(model.task.task).__name__} has no {flag}")
@@ -76,15 +73,15 @@ def _read(task: FittedTask, file: str, text: bool, encoding: str | None) -> Sequ
     return task.examples([line for line in read_text(source, encoding) if not is_blank(line)])
 
 
-def _load(options: Namespace, defaults: Mapping[str, Any] = _NONE) -> TrainedModel:
-    """The model that a command names, whose task reads files as the command says, or else by ``defaults``."""
+def _load(options: Namespace, columns_of_training: bool = True) -> TrainedModel:
+    """The model that a command names, whose task reads files as the command says, or as in training."""
     model = load(options.model)
-    task = model.task.task
-    given = {name: value for name, value in vars(from_flags(Reading, options)).items() if value is not None}
-    if missing := given.keys() - vars(task).keys():
-        raise ValueError(f"--{min(missing).replace('_', '-')}: {type(task).__name__} has no such choice for its files")
-    changes = {name: value for name, value in {**defaults, **given}.items() if name in vars(task)}
-    return replace(model, task=replace(model.task, task=replace(task, **changes)))
+    task, given = model.task.task, vars(from_flags(Reading, options))
+    if missing := [name for name, value in given.items() if value is not None and name not in vars(task)]:
+        raise ValueError(f"--{missing[0].replace('_', '-')}: {type(task).__name__} has no such choice for its files")
+    kept = given if columns_of_training else ["encoding"]
+    changed = [name for name in given if name in vars(task) and not (given[name] is None and name in kept)]
+    return replace(model, task=replace(model.task, task=replace(task, **{name: given[name] for name in changed})))
 
 
 def _write(
