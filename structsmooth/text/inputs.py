@@ -103,20 +103,22 @@ class Inputs:
 
         corpus = read_laid_out(path, choose, encoding=reading.encoding)
         _, cells, tag = corpus.distinct[0]
-        if len(cells) != self.columns - 2 and not (self.words_alone and (reading.chosen or not cells)):
+        if not self.words_alone and len(cells) != self.columns - 2:
             raise ValueError(self._other(source_name(path), str(1 + len(cells) + (tag is not None))))
         return corpus
 
     def _fits(self, row: Sequence[str], numbered: bool, is_known: Callable[[str], bool]) -> bool:
         """Whether a row may be that of a token."""
-        least, most = (1, 1) if self.words_alone else (self.columns - 1, self.columns)
-        return least <= len(row) - numbered <= most or is_known(row[-1])
+        if self.words_alone:
+            return len(row) == 1 or (is_known(row[-1]) and (numbered or len(row) in (2, self.columns)))
+        return self.columns - 1 <= len(row) - numbered <= self.columns or is_known(row[-1])
 
     def _roles(self, sample: Sample, is_known: Callable[[str], bool]) -> Roles:
         """What the columns say: tags are those that the tagger knows, or stand where training files have them."""
         roles, count = sample.roles(None, is_known, AS_FOUND), sample.count
         if self.words_alone:
-            if roles.tag is None and count > 1 + roles.numbered:
+            columns = len(range(count)[roles.features])
+            if columns not in (0, self.columns - 2) or (columns and roles.tag is None):
                 raise ValueError(self._other(sample.name, str(count), text=not sample.tabbed))
             return roles
         tags = {self.columns: count - 1, self.columns - 1: None}

@@ -163,6 +163,8 @@ def test_text_is_no_training_data_and_tables_are_no_text(tmp_path: Path, tagger:
     assert [len(tags) for tags in tagger.predict(indented)] == [3, 2, 3]
     with pytest.raises(ValueError, match=r"got 2\. Choose the words by --word-column; if these .* give --text"):
         tagger.predict(write(tmp_path, "Ada left\nBo left\nshe met\n"))
+    with pytest.raises(ValueError, match=r"got 3\. Choose the words by --word-column; if these .* give --text"):
+        tagger.predict(write(tmp_path, "Ada left O\nBo left O\nshe met O\n"))
     assert len(tagger.predict(write(tmp_path, "1\tAda\n2\tmet\n\n1\tshe\n2\tleft\n"))) == 2
 
 
