@@ -29,7 +29,6 @@ from structsmooth.text.layouts import (
     Layout,
     Universal,
     UniversalColumn,
-    is_universal,
     universal_columns,
 )
 
@@ -92,12 +91,13 @@ def read_corpus(
     def choose(name: str, begin: bytes) -> Layout:
         if column is not None:
             return Universal(column, unknown)
-        if not reading.chosen and is_universal(name, begin):
+        sample = Sample(name, begin)
+        if not reading.chosen and sample.universal:
             raise ValueError(
                 f"{name}: this file is CoNLL-U: choose the column with the tags, --column {universal_columns()}, "
                 f"in Python NER(column='upos')"
             )
-        return Sample(name, begin).columns(tagged, plain, unknown, reading)
+        return sample.columns(tagged, plain, unknown, reading)
 
     return read_laid_out(path, choose, share, reading.encoding)
 

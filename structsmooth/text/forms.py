@@ -6,9 +6,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
 
-from structsmooth.text.layouts import DOCUMENT_START, IDENTIFIER, Columns, Roles, cells, is_blank, is_tag
+from structsmooth.text.layouts import (
+    DOCUMENT_START,
+    IDENTIFIER,
+    UNIVERSAL_COLUMNS,
+    Columns,
+    Roles,
+    cells,
+    is_blank,
+    is_tag,
+)
 
 _SNIFFED = 2000  # lines
+_HEAD = 6  # the column of CoNLL-U with the number of another word
 _EXPECTED = "a word in each line, with its tag behind it, and a blank line after each sentence"
 _REMEDY = "convert it, or choose its columns by --word-column and --tag-column"
 _TEXT = "lines of text"
@@ -60,6 +70,7 @@ class Sample:
     Attributes:
         count: the number of columns of most rows, comments left aside.
         numbered: whether the first column numbers the words of each sentence.
+        universal: whether the file is CoNLL-U.
         tabbed: whether tabs separate the cells of most rows.
     """
 
@@ -75,6 +86,11 @@ class Sample:
             gap = not row or row[0] == DOCUMENT_START
         body = [i for i, row in enumerate(self._rows) if not row[0].startswith("#")] or range(len(self._rows))
         first = self._rows[body[0]] if body else []
+        self.universal = name.removesuffix(".gz").endswith(".conllu") or (
+            len(first) == UNIVERSAL_COLUMNS
+            and IDENTIFIER.fullmatch(first[0]) is not None
+            and re.fullmatch(r"_|\d+", first[_HEAD]) is not None
+        )
         self.header = tuple(first) if len(body) > 1 and _names(first) > 1 else ()
         body = body[1:] if self.header else body
         self._body = [self._rows[i] for i in body]
@@ -116,7 +132,7 @@ class Sample:
             if word == tag or not {word, word if tag is None else tag} <= set(range(1, count + 1)):
                 choice = f"--word-column {word}" + (f" and --tag-column {tag}" if tag is not None else "")
                 raise ValueError(f"{self.name}: expected two of its {count} columns, counted from 1, got {choice}")
-            roles = Roles(count, word - 1, None if tag is None else tag - 1)
+            roles = Roles(count, word - 1, None if tag is None else tag - 1, self.numbered and word > 1)
         else:
             roles = Roles(count, first, None, self.numbered)
             found = self._tags_first_or_last(first, is_tag, no_tag)

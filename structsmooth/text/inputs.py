@@ -8,7 +8,7 @@ from typing import Any, TextIO
 from structsmooth.text.conll import read_laid_out, source_name
 from structsmooth.text.corpus import Corpus, Sentence, Token
 from structsmooth.text.forms import AS_FOUND, Reading, Sample
-from structsmooth.text.layouts import SEPARATOR, Columns, Layout, Roles, Universal, is_blank, is_universal
+from structsmooth.text.layouts import SEPARATOR, Columns, Layout, Roles, Universal, is_blank
 from structsmooth.text.schemes import split_tag
 from structsmooth.text.templates import Templates, column_names, for_columns
 
@@ -89,9 +89,9 @@ class Inputs:
         is_known = frozenset(tags).__contains__
 
         def choose(name: str, begin: bytes) -> Layout:
-            if not reading.chosen and is_universal(name, begin):
-                return Universal()
             sample = Sample(name, begin)
+            if not reading.chosen and sample.universal:
+                return Universal()
             if reading.chosen and sample.count > 1:
                 return Columns(sample.roles(reading.tag_column is not None, is_known, reading), plain=True)
             sample.refuse(sample.other_form(is_known))

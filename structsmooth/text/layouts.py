@@ -21,7 +21,7 @@ IDENTIFIER = re.compile(r"(\d+)([-.]\d+)?")
 """The number of a word in CoNLL-U; of several words, or of an empty node."""
 
 _UNIVERSAL = {"upos": 3, "xpos": 4, "feats": 5, "deprel": 7}
-_UNIVERSAL_COLUMNS = 10
+UNIVERSAL_COLUMNS = 10
 _WORD, _UNANNOTATED = 1, "_"
 _BLANKS = " \t\r\n\v\f"  # between columns: words may contain no-break spaces and separators of files
 _cells = re.compile(f"[^{_BLANKS}]+").findall
@@ -216,26 +216,12 @@ def universal_row(line: str) -> list[str]:
         ValueError: something else.
     """
     row = cells(line)
-    if row and (len(row) != _UNIVERSAL_COLUMNS or IDENTIFIER.fullmatch(row[0]) is None):
+    if row and (len(row) != UNIVERSAL_COLUMNS or IDENTIFIER.fullmatch(row[0]) is None):
         raise ValueError(
-            f"expected a row of CoNLL-U: {_UNIVERSAL_COLUMNS} columns between tabs, the first a number; "
+            f"expected a row of CoNLL-U: {UNIVERSAL_COLUMNS} columns between tabs, the first a number; "
             f"got {len(row)} from {row[0][:40]!r}"
         )
     return row
-
-
-def is_universal(name: str, begin: bytes) -> bool:
-    """Whether a file is CoNLL-U, by its name or by its first row.
-
-    Args:
-        name: of the file.
-        begin: its first lines.
-    """
-    if name.removesuffix(".gz").endswith(".conllu"):
-        return True
-    rows = map(cells, begin.decode(errors="replace").split("\n"))
-    first = next((row for row in rows if row and not row[0].startswith("#")), [])
-    return len(first) == _UNIVERSAL_COLUMNS and IDENTIFIER.fullmatch(first[0]) is not None
 
 
 def universal_columns() -> str:

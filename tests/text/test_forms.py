@@ -159,6 +159,7 @@ def test_text_is_no_training_data_and_tables_are_no_text(tmp_path: Path, tagger:
     for plain in (False, True):
         with pytest.raises(ValueError, match="got lines of text: convert it"):
             read_corpus(lines, plain=plain)
+    assert len(tagger.predict(write(tmp_path, "3 men left the house and saw the sea .\n"))[0]) == 10  # as in CoNLL-U
     indented = write(tmp_path, "\tAda met Bo\nRome fell\n\u200b\nshe saw Love\n")
     assert [len(tags) for tags in tagger.predict(indented)] == [3, 2, 3]
     with pytest.raises(ValueError, match=r"got 2\. Choose the words by --word-column; if these .* give --text"):
