@@ -48,12 +48,23 @@ def add_task_flags(parser: ArgumentParser, command: str, arguments: Sequence[str
     return task, name.rpartition(":")[2].lower()
 
 
-def form_of(path: str, examples: Sequence[Any]) -> str:
-    """What a file of text was read as, which is said on standard error, too; nothing of other files."""
-    form = examples.form if isinstance(examples, Corpus) else ""
-    if form:
+def form_of(examples: Sequence[Any]) -> str:
+    """What a file of text was read as; nothing of other files."""
+    return examples.form if isinstance(examples, Corpus) else ""
+
+
+def read_examples(task: Task | FittedTask, path: str, split: Split) -> Sequence[Any]:
+    """Examples of a file, with what is being read, and as what, on standard error."""
+    with stage(f"reading {path}"):
+        examples = task.read(path, split)
+    note_form(path, examples)
+    return examples
+
+
+def note_form(path: str, examples: Sequence[Any]) -> None:
+    """Say what a file of text was read as."""
+    if form := form_of(examples):
         note(f"{path}: read as {form}")
-    return form
 
 
 class HeldOut:
@@ -62,19 +73,17 @@ class HeldOut:
     A process predicts the same list every time, so that tasks can keep its features.
     """
 
-    def __init__(self, examples: Sequence[Any], form: str = "") -> None:
-        self.examples, self.form = examples, form
+    def __init__(self, examples: Sequence[Any]) -> None:
+        self.examples = examples
         self._own = [examples[i] for i in processes.share(len(examples))]
 
     @classmethod
     def read(cls, task: FittedTask, path: str, split: Split) -> "HeldOut":
         """Labelled examples of a file."""
-        with stage(f"reading {path}"):
-            examples = task.read(path, split)
-        form = form_of(path, examples)
+        examples = read_examples(task, path, split)
         if warning := unseen_warning(task, examples):
             warn(f"{path}: {warning}")
-        return cls(examples, form)
+        return cls(examples)
 
     def measure(self, task: FittedTask, weights: Tensor) -> tuple[dict[str, float], str]:
         """Metrics of the best outputs under ``weights`` by name, and a table of them."""
@@ -104,14 +113,14 @@ class TrainingData:
             raise ValueError("--train is needed with --dev or --test")
         files = files or task.default_files()
         fitted, examples = _own(task, files["train"]) if partition else _all(task, files["train"])
-        forms = {"train": form_of(files["train"], examples)}
+        forms = {"train": form_of(examples)}
         if not isinstance(fitted, getattr(task, "fitted_type", ())):
             name = type(fitted).__name__
             raise TypeError(f"{type(task).__name__} needs fitted_type = {name}, which its saved models are loaded as")
         held_out: dict[str, HeldOut] = {
             split: HeldOut.read(fitted, files[split], split) for split in _HELD_OUT if split in files
         }
-        forms |= {split: data.form for split, data in held_out.items()}
+        forms |= {split: form_of(data.examples) for split, data in held_out.items()}
         with stage(f"encoding {counted(len(examples), 'example')}"):
             problem = (partitioned if partition else sharded)(fitted.problem(examples))
         return cls(
@@ -155,8 +164,7 @@ class TrainingData:
 
 def _all(task: Task, path: str) -> tuple[FittedTask, Sequence[Any]]:
     """The fitted task of training data, and all its examples."""
-    with stage(f"reading {path}"):
-        examples = task.read(path, "train")
+    examples = read_examples(task, path, "train")
     with stage(f"finding the features and labels of {counted(len(examples), 'example')}"):
         return task.fit(examples), examples
 
@@ -166,4 +174,6 @@ def _own(task: Task, path: str) -> tuple[FittedTask, Sequence[Any]]:
     if processes.count() == 1:
         return _all(task, path)
     with stage(f"reading the examples of each process in {path}, and finding the features and labels of all"):
-        return task.fit_own(path)
+        fitted, examples = task.fit_own(path)
+    note_form(path, examples)
+    return fitted, examples

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from structsmooth import solvers
-from structsmooth.cli.data import HeldOut, form_of
+from structsmooth.cli.data import HeldOut, form_of, note_form, read_examples
 from structsmooth.cli.flags import add_flags, from_flags
 from structsmooth.files import checksum
 from structsmooth.history import History
@@ -38,7 +38,7 @@ def predict(options: Namespace) -> int:
             raise ValueError(f"--{flag}: {type(model.task.task).__name__} has no {flag}")
     with stage(f"reading {'standard input' if options.file == '-' else options.file}"):
         examples = _read(model.task, options.file, options.text, options.encoding)
-    form_of("standard input" if options.file == "-" else options.file, examples)
+    note_form("standard input" if options.file == "-" else options.file, examples)
     with stage(f"predicting {counted(len(examples), 'example')}"):
         predictions = model.alternatives(examples, options.top)
     if options.pictures:
@@ -123,8 +123,7 @@ def certify(options: Namespace) -> int:
         raise ValueError(f"{options.model} was trained in Python: certify it there, by structsmooth.certify")
     if checksum(settings["train"]) != settings["train checksum"]:
         raise ValueError(f"{settings['train']} is not what {options.model} was trained on: it has changed since")
-    with stage(f"reading {settings['train']}"):
-        problem = model.task.problem(model.task.read(settings["train"], "train"))
+    problem = model.task.problem(read_examples(model.task, settings["train"], "train"))
     limits = {"passes": options.passes, "seed": options.seed}
     with stage(f"bounding the optimum, by up to {options.passes} passes over {problem.n:,} examples"):
         certificate = solvers.certify(problem, model.weights, description["lam"], accuracy=options.accuracy, **limits)
@@ -153,9 +152,8 @@ def show(options: Namespace) -> int:
     history = History.load(recorded) if recorded.is_file() else None
     examples: Sequence[Any] = ()
     if options.file:
-        with stage(f"reading {options.file}"):
-            examples = model.task.read(options.file, "test")
-    form = form_of(options.file, examples)
+        examples = read_examples(model.task, options.file, "test")
+    form = form_of(examples)
     source = f"{options.file} ({form})" if form else options.file or ""
     page = Path(options.output) if options.output else folder / "report.html"
     with stage("measuring and drawing"):

@@ -211,7 +211,7 @@ class Sample:
             return False
         self.refuse(form if (form := self._other_rows()) != _TEXT else None)
         counts = Counter(len(line.split()) for line in self.lines if not is_blank(line))
-        single = len(self._body) == 1 and max(counts) > 1
+        single = len(self._body) == 1 and max(counts) > 1 and not is_tag(self._body[0][-1])
         return not self.tabbed and (single or 4 * max(counts.values(), default=1) < 3 * counts.total())
 
     def _other_rows(self) -> str | None:
