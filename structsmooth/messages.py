@@ -101,10 +101,25 @@ def counted(count: int, what: str) -> str:
     return f"{count:,} {what}" + ("" if count == 1 else "s")
 
 
+def bounded(text: str, most: int = 600) -> str:
+    """A message of any length, without its middle if it is long.
+
+    Example:
+        >>> bounded("a bad tag", most=6)
+        'a b ... tag'
+    """
+    return text if len(text) <= most else f"{text[: most // 2]} ... {text[-(most // 2) :]}"
+
+
+def note(text: str) -> None:
+    """Say something on standard error, unless commands are to be quiet."""
+    if verbosity() is not Verbosity.QUIET:
+        tell(text)
+
+
 def warn(text: str) -> None:
     """Warn on standard error, unless commands are to be quiet."""
-    if verbosity() is not Verbosity.QUIET:
-        tell(f"warning: {text}")
+    note(f"warning: {text}")
 
 
 def tell(text: str) -> None:

@@ -17,7 +17,9 @@ _ALWAYS = ["tests/test_docs.py", "tests/test_house.py", "tests/test_layering.py"
 
 def main() -> int:
     """Print the files, one on a line."""
-    changed = {ROOT / line for line in _git("diff", "--name-only", "HEAD") + _git("ls-files", "-o", "--exclude-standard")}
+    changed = {
+        ROOT / line for line in _git("diff", "--name-only", "HEAD") + _git("ls-files", "-o", "--exclude-standard")
+    }
     tests = [path for path in sorted((ROOT / "tests").rglob("test_*.py")) if changed & reached(path)]
     print("\n".join(dict.fromkeys([*(str(path.relative_to(ROOT)) for path in tests), *_ALWAYS])))
     return 0

@@ -9,11 +9,12 @@ from torch import Tensor
 
 from structsmooth import processes
 from structsmooth.cli.flags import add_flags, from_flags
-from structsmooth.messages import counted, stage, warn
+from structsmooth.messages import counted, note, stage, warn
 from structsmooth.problems import Problem, partitioned, sharded
 from structsmooth.solvers import Progress
 from structsmooth.tasks import FittedTask, Task, load_task
 from structsmooth.tasks.base import Split, unseen_warning
+from structsmooth.text.corpus import Corpus
 
 SPLITS = ("train", "dev", "test")
 _HELD_OUT: tuple[Split, ...] = ("dev", "test")
@@ -47,6 +48,25 @@ def add_task_flags(parser: ArgumentParser, command: str, arguments: Sequence[str
     return task, name.rpartition(":")[2].lower()
 
 
+def form_of(examples: Sequence[Any]) -> str:
+    """What a file of text was read as; nothing of other files."""
+    return examples.form if isinstance(examples, Corpus) else ""
+
+
+def read_examples(task: Task | FittedTask, path: str, split: Split) -> Sequence[Any]:
+    """Examples of a file, with what is being read, and as what, on standard error."""
+    with stage(f"reading {path}"):
+        examples = task.read(path, split)
+    note_form(path, examples)
+    return examples
+
+
+def note_form(path: str, examples: Sequence[Any]) -> None:
+    """Say what a file of text was read as."""
+    if form := form_of(examples):
+        note(f"{path}: read as {form}")
+
+
 class HeldOut:
     """Labelled examples to measure models on again and again, shared out over processes.
 
@@ -60,8 +80,7 @@ class HeldOut:
     @classmethod
     def read(cls, task: FittedTask, path: str, split: Split) -> "HeldOut":
         """Labelled examples of a file."""
-        with stage(f"reading {path}"):
-            examples = task.read(path, split)
+        examples = read_examples(task, path, split)
         if warning := unseen_warning(task, examples):
             warn(f"{path}: {warning}")
         return cls(examples)
@@ -74,7 +93,7 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class TrainingData:
-    """What a command trains and measures on: files by split, fitted task, problem, and held-out data by split.
+    """What a command trains and measures on: files by split, fitted task, problem, held-out data, and forms by split.
 
     Processes share the passes of the problem. They have all examples, or in a ``partition`` their own alone.
     """
@@ -83,6 +102,7 @@ class TrainingData:
     task: FittedTask
     problem: Problem
     held_out: dict[str, HeldOut]
+    forms: dict[str, str]
 
     @classmethod
     def read(cls, options: Namespace, partition: bool = False) -> "TrainingData":
@@ -93,15 +113,19 @@ class TrainingData:
             raise ValueError("--train is needed with --dev or --test")
         files = files or task.default_files()
         fitted, examples = _own(task, files["train"]) if partition else _all(task, files["train"])
+        forms = {"train": form_of(examples)}
         if not isinstance(fitted, getattr(task, "fitted_type", ())):
             name = type(fitted).__name__
             raise TypeError(f"{type(task).__name__} needs fitted_type = {name}, which its saved models are loaded as")
         held_out: dict[str, HeldOut] = {
             split: HeldOut.read(fitted, files[split], split) for split in _HELD_OUT if split in files
         }
+        forms |= {split: form_of(data.examples) for split, data in held_out.items()}
         with stage(f"encoding {counted(len(examples), 'example')}"):
             problem = (partitioned if partition else sharded)(fitted.problem(examples))
-        return cls(files, fitted, problem, held_out)
+        return cls(
+            files, fitted, problem, held_out, {f"{split} read as": form for split, form in forms.items() if form}
+        )
 
     @property
     def headline(self) -> str:
@@ -140,8 +164,7 @@ class TrainingData:
 
 def _all(task: Task, path: str) -> tuple[FittedTask, Sequence[Any]]:
     """The fitted task of training data, and all its examples."""
-    with stage(f"reading {path}"):
-        examples = task.read(path, "train")
+    examples = read_examples(task, path, "train")
     with stage(f"finding the features and labels of {counted(len(examples), 'example')}"):
         return task.fit(examples), examples
 
@@ -151,4 +174,6 @@ def _own(task: Task, path: str) -> tuple[FittedTask, Sequence[Any]]:
     if processes.count() == 1:
         return _all(task, path)
     with stage(f"reading the examples of each process in {path}, and finding the features and labels of all"):
-        return task.fit_own(path)
+        fitted, examples = task.fit_own(path)
+    note_form(path, examples)
+    return fitted, examples

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import torch
 
-from structsmooth.cli.data import HeldOut
+from structsmooth.cli.data import HeldOut, read_examples
 from structsmooth.files import checksum
 from structsmooth.messages import stage
 from structsmooth.problems import Problem
@@ -31,8 +31,7 @@ class Splits:
         """The task fitted to the training data of a split, its problem, and held-out data; the last task's are kept."""
         if task != self._task:
             self._task, self._made = task, {}
-            with stage(f"reading {self.train}"):
-                self._examples = task.read(self.train, "train")
+            self._examples = read_examples(task, self.train, "train")
             self._folds = (
                 [] if self.dev else folds(task.texts(self._examples), len(self._examples), self.count, self.seed)
             )

@@ -13,7 +13,7 @@ from importlib import import_module
 
 from structsmooth import __version__
 from structsmooth.cli.layout import COMMANDS, Layout, add_verbosity_flags, chosen_verbosity
-from structsmooth.messages import speaking
+from structsmooth.messages import bounded, speaking
 from structsmooth.spelling import suggestion
 
 _INTERRUPTED = 130
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (ValueError, TypeError, OSError, ImportError) as error:
-        print(f"structsmooth: error: {_sentence(error)}", file=sys.stderr)
+        print(f"structsmooth: error: {bounded(_sentence(error), 2000)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as stop:
         if os.environ.get("RANK", "0") == "0":  # all processes of torchrun are interrupted

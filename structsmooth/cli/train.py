@@ -68,7 +68,7 @@ def train(options: Namespace) -> int:
         raise KeyboardInterrupt(f"interrupted; --resume continues after the last complete pass, in {options.out}")
     with stage("measuring"):
         metrics = _report(data, result)
-    description = {"task": options.task, "settings": settings, "n": data.problem.n, "lam": lam}
+    description = {"task": options.task, "settings": settings | data.forms, "n": data.problem.n, "lam": lam}
     description |= {"status": result.status.value, "message": result.message, "metrics": metrics}
     if processes.rank() == 0:
         with stage("saving the model and its curves"):

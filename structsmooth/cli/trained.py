@@ -4,18 +4,23 @@ import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
 
 from structsmooth import solvers
-from structsmooth.cli.data import HeldOut
-from structsmooth.files import checksum, read_lines
+from structsmooth.cli.data import HeldOut, form_of, note_form, read_examples
+from structsmooth.cli.flags import add_flags, from_flags
+from structsmooth.files import checksum
 from structsmooth.history import History
 from structsmooth.messages import counted, stage
 from structsmooth.tasks import FittedTask
 from structsmooth.tasks.base import Predictions
 from structsmooth.tasks.json_lines import write_json_lines
-from structsmooth.tasks.trained import describe, load
+from structsmooth.tasks.trained import TrainedModel, describe, load
+from structsmooth.text.conll import read_text
+from structsmooth.text.forms import Reading
+from structsmooth.text.layouts import is_blank
 
 # What tasks override that have files of a kind.
 _METHODS = {"pictures": "draw", "masks": "save_mask"}
@@ -27,12 +32,13 @@ def predict(options: Namespace) -> int:
         raise ValueError(f"--top must be at least 1, got {options.top}")
     if options.masks and not options.json:
         raise ValueError("--masks needs --json, whose lines name the files")
-    model = load(options.model)
+    model = _load(options, columns_of_training=False)
     for flag, method in _METHODS.items():
         if getattr(options, flag) and getattr(type(model.task), method) is getattr(FittedTask, method):
             raise ValueError(f"--{flag}: {type(model.task.task).__name__} has no {flag}")
     with stage(f"reading {'standard input' if options.file == '-' else options.file}"):
-        examples = _read(model.task, options.file, options.text)
+        examples = _read(model.task, options.file, options.text, options.encoding)
+    note_form("standard input" if options.file == "-" else options.file, examples)
     with stage(f"predicting {counted(len(examples), 'example')}"):
         predictions = model.alternatives(examples, options.top)
     if options.pictures:
@@ -49,6 +55,7 @@ def add_predict(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     help_text = "the data are lines of text, each a sentence (default: found out from the data)"
     parser.add_argument("--text", action="store_true", help=help_text)
     help_top = "write the K best outputs with their scores; in column files the best is the first added column"
+    add_flags(parser, "files of text, by default as their first lines are", Reading)
     parser.add_argument("--top", type=int, default=1, metavar="K", help=help_top)
     parser.add_argument("--output", metavar="FILE", help="where to write (default: standard output)")
     parser.add_argument("--json", action="store_true", help="write a line of JSON for each example")
@@ -56,14 +63,25 @@ def add_predict(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     parser.add_argument("--pictures", metavar="DIR", help="also save pictures of the predictions")
 
 
-def _read(task: FittedTask, file: str, text: bool) -> Sequence[Any]:
+def _read(task: FittedTask, file: str, text: bool, encoding: str | None) -> Sequence[Any]:
     """The examples of a file or of standard input."""
+    source = sys.stdin if file == "-" else file
     if not text:
-        return task.read(sys.stdin if file == "-" else file)
+        return task.read(source)
     if not task.takes_text:
         raise ValueError(f"--text: {type(task.task).__name__} does not take lines of text")
-    lines = sys.stdin if file == "-" else read_lines(file)
-    return task.examples([line for line in lines if line.strip()])
+    return task.examples([line for line in read_text(source, encoding) if not is_blank(line)])
+
+
+def _load(options: Namespace, columns_of_training: bool = True) -> TrainedModel:
+    """The model that a command names, whose task reads files as the command says, or as in training."""
+    model = load(options.model)
+    task, given = model.task.task, vars(from_flags(Reading, options))
+    if missing := [name for name, value in given.items() if value is not None and name not in vars(task)]:
+        raise ValueError(f"--{missing[0].replace('_', '-')}: {type(task).__name__} has no such choice for its files")
+    kept = given if columns_of_training else ["encoding"]
+    changed = [name for name in given if name in vars(task) and not (given[name] is None and name in kept)]
+    return replace(model, task=replace(model.task, task=replace(task, **{name: given[name] for name in changed})))
 
 
 def _write(
@@ -77,7 +95,7 @@ def _write(
 
 def evaluate(options: Namespace) -> int:
     """Measure a trained model on a labelled file."""
-    model = load(options.model)
+    model = _load(options)
     held_out = HeldOut.read(model.task, options.file, "test")
     with stage(f"predicting {counted(len(held_out.examples), 'example')}"):
         _, table = held_out.measure(model.task, model.weights)
@@ -105,8 +123,7 @@ def certify(options: Namespace) -> int:
         raise ValueError(f"{options.model} was trained in Python: certify it there, by structsmooth.certify")
     if checksum(settings["train"]) != settings["train checksum"]:
         raise ValueError(f"{settings['train']} is not what {options.model} was trained on: it has changed since")
-    with stage(f"reading {settings['train']}"):
-        problem = model.task.problem(model.task.read(settings["train"], "train"))
+    problem = model.task.problem(read_examples(model.task, settings["train"], "train"))
     limits = {"passes": options.passes, "seed": options.seed}
     with stage(f"bounding the optimum, by up to {options.passes} passes over {problem.n:,} examples"):
         certificate = solvers.certify(problem, model.weights, description["lam"], accuracy=options.accuracy, **limits)
@@ -135,11 +152,12 @@ def show(options: Namespace) -> int:
     history = History.load(recorded) if recorded.is_file() else None
     examples: Sequence[Any] = ()
     if options.file:
-        with stage(f"reading {options.file}"):
-            examples = model.task.read(options.file, "test")
+        examples = read_examples(model.task, options.file, "test")
+    form = form_of(examples)
+    source = f"{options.file} ({form})" if form else options.file or ""
     page = Path(options.output) if options.output else folder / "report.html"
     with stage("measuring and drawing"):
-        write_report(model, page, history=history, examples=examples, count=options.examples, source=options.file or "")
+        write_report(model, page, history=history, examples=examples, count=options.examples, source=source)
     print(f"saved {page} ({page.stat().st_size / 1e6:.1f} MB)")
     return 0
 
@@ -157,6 +175,7 @@ def add_evaluate(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     """Arguments of the command."""
     _add_model(parser)
     parser.add_argument("file", metavar="FILE", help="labelled data in the layout of the training data")
+    add_flags(parser, "files of text, by default as their first lines are", Reading)
 
 
 def add_info(parser: ArgumentParser, arguments: Sequence[str]) -> None:

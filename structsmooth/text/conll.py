@@ -3,129 +3,140 @@
 import codecs
 import gzip
 import os
+import re
 import sys
 import zlib
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from io import BufferedReader, BytesIO
 from itertools import chain
 from os import PathLike
-from typing import BinaryIO, NamedTuple, TextIO, cast
+from typing import TextIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from structsmooth.files import expect_file
-from structsmooth.messages import tracked_file
+from structsmooth.messages import bounded, tracked_file
 from structsmooth.text.corpus import Corpus, Sentence, Token
+from structsmooth.text.forms import AS_FOUND, Reading, Sample
 from structsmooth.text.layouts import (
+    COMMENT,
     DOCUMENT,
+    MAY_SEPARATE,
     SKIPPED,
-    Columns,
     Layout,
     Universal,
     UniversalColumn,
-    cells,
-    is_universal,
-    separates,
     universal_columns,
 )
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _BLOCK = 1 << 18
+_BEGIN = 1 << 17  # bytes that tell the form of a file
 _LONGEST_LINE = 1 << 20
 _LARGEST = 512 << 20  # bytes of text; tokens that all differ would take over twenty times as much memory
-_END = ord("\n")
-# Whether a line that begins with a byte may separate sentences: those are white space, a hyphen, and a number sign.
-_MAY_SEPARATE = np.isin(np.arange(256), list(b"-# \t\r\v\f\x1c\x1d\x1e\x1f"))
+HIDDEN = (
+    "all words are _, as in treebanks whose text may not be published: put them in as the page of the treebank says"
+)
+MOST_HIDDEN = 2
+"""Words of a sentence that may all be underscores."""
+_RETURNS = re.compile(rb"\r+\n|\r")
+_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
-_NONE = np.empty((2, 0), dtype=np.int64)
+Source = str | PathLike[str] | TextIO
 
 
-def read_conll(path: str | PathLike[str] | TextIO, *, tagged: bool = True) -> list[Sentence]:
+def read_conll(path: Source, *, tagged: bool = True) -> list[Sentence]:
     """Sentences of a column file; arguments and errors are those of :func:`read_corpus`."""
     return list(read_corpus(path, tagged=tagged))
 
 
 def read_corpus(
-    path: str | PathLike[str] | TextIO,
+    path: Source,
     *,
     tagged: bool = True,
     plain: bool = False,
     column: UniversalColumn | None = None,
     unknown: str | None = None,
+    reading: Reading = AS_FOUND,
     share: Callable[[int], range] | None = None,
 ) -> Corpus:
     """The corpus of a file in columns, as in CoNLL-2003 (word, pos, chunk, tag) and CoNLL-2000 (word, pos, tag).
 
     Tabs separate the columns of a row that has any, and white space those of others; blank lines and ``-DOCSTART-``
-    lines separate sentences. Files are UTF-8, plain or compressed by gzip, of at most 512 MiB of text.
+    lines separate sentences. The first lines tell which column has what: the word is first, or behind numbers of the
+    words, and the tag last, or first in front of the word; a header and comments in front of sentences are left out.
+    Files are UTF-8, plain or compressed by gzip, of at most 512 MiB of text.
 
     Args:
         path: the file, or an open text stream.
-        tagged: the last column has the tags; otherwise all columns after the first are columns of the sentences.
+        tagged: a column has the tags; otherwise all columns behind the words are columns of the sentences.
         plain: tags may be any strings, and not those of entities alone.
         column: the file is CoNLL-U, and this column has the tags. Comments, rows of several words and empty nodes are
             left out.
         unknown: what stands in the place of tags that are unknown, if some are.
+        reading: the columns of words and tags, where the first lines do not tell, and the encoding.
         share: which neighbouring sentences of a file to keep, given how many there are; all if not given. Other lines
             are not parsed: they may even be malformed.
 
     Raises:
-        ValueError: a line has another number of columns than the first, a bad tag or bytes that are not UTF-8 (the
-            message starts with ``path:line:``); the file is empty, too large or a damaged archive; or it is CoNLL-U,
-            and there is no ``column``.
+        ValueError: a line has another number of columns than others, a bad tag or bytes that are not UTF-8 (the
+            message starts with ``path:line:``); the file is empty, too large, a damaged archive or of another form,
+            which the message names; or it is CoNLL-U, and there is no ``column``.
         OSError: the file cannot be read, or does not exist (:class:`FileNotFoundError`).
     """
 
     def choose(name: str, begin: bytes) -> Layout:
         if column is not None:
             return Universal(column, unknown)
-        if is_universal(name, begin):
+        sample = Sample(name, begin)
+        if not reading.chosen and sample.universal:
             raise ValueError(
                 f"{name}: this file is CoNLL-U: choose the column with the tags, --column {universal_columns()}, "
                 f"in Python NER(column='upos')"
             )
-        return Columns(tagged, plain, unknown)
+        return sample.columns(tagged, plain, unknown, reading)
 
-    return read_laid_out(path, choose, share)
+    return read_laid_out(path, choose, share, reading.encoding)
 
 
 def read_laid_out(
-    path: str | PathLike[str] | TextIO,
+    path: Source,
     choose: Callable[[str, bytes], Layout],
     share: Callable[[int], range] | None = None,
+    encoding: str | None = None,
 ) -> Corpus:
     """The corpus of a file in the layout that ``choose`` gives for its name and its first lines.
 
     Errors and ``share`` are those of :func:`read_corpus`.
     """
-    name = str(path) if isinstance(path, (str, PathLike)) else str(getattr(path, "name", "<stream>"))
-    numbers, part, done = array("i"), Part(), 0
-    layout: Layout | None = None
-    try:
-        if share is not None:
-            with opened(path) as file:
-                whole = blocks(file, name, part)
-                begin = next(whole, b"")
-                layout = choose(name, begin)
-                part = part_of(share, chain([begin] if begin else [], whole), layout.separates)
-            layout.columns = layout.columns or part.columns
-        parsed: _ParsedLines | None = None
-        with opened(path) as file:
-            for block in blocks(file, name, part):
-                if parsed is None:
-                    parsed = _ParsedLines(layout or choose(name, block))
-                done += _extend(numbers, block, parsed, name, part.lines + done)
-    except UnicodeDecodeError as error:  # of a stream that decodes by itself
-        place = 1 + error.object.count(b"\n", 0, error.start)
-        raise ValueError(f"{name}:{place}: {_undecodable(error)}") from None
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise ValueError(f"{name}: damaged gzip archive: {error}") from error
-    if parsed is None or not parsed.distinct:
+    name, numbers, own, done = source_name(path), array("i"), range(sys.maxsize), 0
+    if share is not None:
+        begin, whole = _begun(blocks(path, encoding))
+        own = lines_of(share, whole, choose(name, begin).separator)
+    begin, whole = _begun(blocks(path, encoding))
+    parsed = _ParsedLines(choose(name, begin))
+    for block in whole:
+        count = block.count(b"\n")
+        if kept := _within(block, range(own.start - done, own.stop - done), count):
+            _extend(numbers, kept, parsed, name, max(done, own.start))
+        done += count
+    if not parsed.distinct:
         raise ValueError(f"{name}: no sentences")
-    return _corpus(parsed, np.frombuffer(numbers, dtype=np.int32))
+    return _corpus(parsed, np.frombuffer(numbers, dtype=np.int32), name, own.start)
+
+
+def read_text(path: Source, encoding: str | None = None) -> Iterator[str]:
+    """The lines of a text; errors are those of :func:`read_corpus`."""
+    for block in blocks(path, encoding or "utf-8"):
+        yield from block[:-1].decode().split("\n")
+
+
+def source_name(path: Source) -> str:
+    """The name of a file or stream, for messages."""
+    return str(path) if isinstance(path, (str, PathLike)) else str(getattr(path, "name", "standard input"))
 
 
 class _ParsedLines(dict[bytes, int]):
@@ -142,132 +153,157 @@ class _ParsedLines(dict[bytes, int]):
         return number
 
 
-def _extend(numbers: "array[int]", block: bytes, parsed: _ParsedLines, name: str, before: int) -> int:
-    """Append the numbers of the tokens of a block, which has some lines before it; returns its number of lines."""
+def _extend(numbers: "array[int]", block: bytes, parsed: _ParsedLines, name: str, before: int) -> None:
+    """Append the numbers of the tokens of a block, which has some lines before it."""
     begin = len(numbers)
     try:
         numbers.extend(map(parsed.__getitem__, parsed.layout.lines(block)))
     except ValueError as error:  # of the line behind the last complete one
         line = before + parsed.layout.complete(numbers[begin:]) + 1
-        reason = _undecodable(error) if isinstance(error, UnicodeDecodeError) else str(error)
+        reason = _undecodable(error) if isinstance(error, UnicodeDecodeError) else bounded(str(error))
         raise ValueError(f"{name}:{line}: {reason}") from None
-    return block.count(b"\n")
 
 
 def _undecodable(error: UnicodeDecodeError) -> str:
-    return f"byte {error.object[error.start]:#x} is not {error.encoding}"
+    return (
+        f"byte {error.object[error.start]:#x} is not {error.encoding}; give the encoding of the file, as in "
+        "--encoding latin-1"
+    )
 
 
-def _corpus(parsed: _ParsedLines, numbers: "np.typing.NDArray[np.int32]") -> Corpus:
-    """The corpus of the numbers of lines."""
+def _corpus(parsed: _ParsedLines, numbers: NDArray[np.int32], name: str, before: int) -> Corpus:
+    """The corpus of the numbers of lines, which have some before them."""
+    inside = np.flatnonzero((numbers[1:] == COMMENT) & (numbers[:-1] >= 0))
+    if len(inside):
+        raise ValueError(
+            f"{name}:{before + int(inside[0]) + 2}: this line in a sentence begins with #, but has not the columns and "
+            "tags of other rows; comments stand before sentences"
+        )
     numbers = numbers[numbers != SKIPPED]
     present = numbers >= 0
     ends = np.cumsum(present)[~present]  # tokens before each separator
     offsets = np.unique(np.concatenate([ends, [0, np.count_nonzero(present)]]))
     documents = np.cumsum(numbers == DOCUMENT)[present][offsets[:-1]]
-    return Corpus(list(parsed.distinct), numbers[present], offsets, documents)
+    corpus = Corpus(list(parsed.distinct), numbers[present], offsets, documents, str(parsed.layout))
+    _expect_words(corpus, name)
+    return corpus
 
 
-class Part(NamedTuple):
-    """Some lines of a file, from byte ``start`` to byte ``stop`` of its text.
-
-    Attributes:
-        lines: number of lines before them.
-        columns: number of columns of the first row of the whole file, if that is known.
-    """
-
-    start: int = 0
-    stop: int = sys.maxsize
-    lines: int = 0
-    columns: int | None = None
+def _expect_words(corpus: Corpus, name: str) -> None:
+    """Refuse sentences of underscores, which stand for words that may not be published."""
+    hidden = np.array([token.word == "_" for token in corpus.distinct])[corpus.tokens]
+    counts = np.add.reduceat(hidden, corpus.offsets[:-1], dtype=np.int64)
+    whole = np.flatnonzero((counts == np.diff(corpus.offsets)) & (counts > MOST_HIDDEN))
+    if len(whole):
+        raise ValueError(f"{name}: sentence {whole[0] + 1} of {len(corpus)}: {HIDDEN}")
 
 
 @contextmanager
-def opened(source: str | PathLike[str] | TextIO) -> Iterator[BinaryIO]:
-    """The text of a file or stream as bytes, without a byte order mark."""
+def opened(source: Source, decoded: bool = True) -> Iterator[BufferedReader | gzip.GzipFile]:
+    """The text of a file or stream as bytes; ``decoded`` if a stream is to decode by itself what it has."""
     if isinstance(source, (str, PathLike)):
         expect_file(source)
         with tracked_file(source, f"reading {os.path.basename(source)}") as file:
             archive = file.peek(len(_GZIP_MAGIC)).startswith(_GZIP_MAGIC)
-            yield _behind_mark(gzip.GzipFile(fileobj=file) if archive else file)
+            yield gzip.GzipFile(fileobj=file) if archive else file
     else:
+        raw = None if decoded else getattr(source, "buffer", None)
         # Standard input may have let undecodable bytes pass, escaped: they come back and are refused later.
-        yield _behind_mark(BufferedReader(BytesIO(source.read().encode("utf-8", "surrogateescape"))))
+        yield BufferedReader(BytesIO(source.read().encode("utf-8", "surrogateescape") if raw is None else raw.read()))
 
 
-def _behind_mark(text: BufferedReader | gzip.GzipFile) -> BinaryIO:
-    if text.peek(len(codecs.BOM_UTF8)).startswith(codecs.BOM_UTF8):
-        text.read(len(codecs.BOM_UTF8))
-    return cast(BinaryIO, text)
+def blocks(source: Source, encoding: str | None = None) -> Iterator[bytes]:
+    """The lines of a text in UTF-8, some at a time, each with a newline as its end.
 
-
-def blocks(file: BinaryIO, name: str, part: Part) -> Iterator[bytes]:
-    """The lines of a part, some at a time, each with its end.
+    Lines end in a newline, a carriage return or both. Byte order marks are left out, and tell UTF-16.
 
     Raises:
-        ValueError: the text is too large, or a line too long.
+        ValueError: the text is too large, or a line too long; a damaged archive; an encoding that is unknown or wrong.
     """
-    number, size, rest = part.lines + 1, part.start, b""
-    if part.start:  # pipes cannot seek
-        file.seek(part.start, os.SEEK_CUR)
-    while block := file.read(min(_BLOCK, part.stop - size)):
-        size += len(block)
-        if size > _LARGEST:
-            raise ValueError(f"{name}: more than {_LARGEST >> 20} MiB of text; give a part of it")
-        whole, end, rest = (rest + block).rpartition(b"\n")
-        if end:
-            yield whole + end
-            number += whole.count(b"\n") + 1
-        if len(rest) > _LONGEST_LINE:
-            raise ValueError(f"{name}:{number}: a line of more than 1 MiB; each token needs a line of its own")
+    name, number, size, rest, returns = source_name(source), 1, 0, b"", b""
+    try:
+        with opened(source, encoding is None) as file:
+            for piece in _utf8(file, encoding):
+                size += len(piece)
+                if size > _LARGEST:
+                    raise ValueError(f"{name}: more than {_LARGEST >> 20} MiB of text; give a part of it")
+                text = returns + piece
+                ended = text.rstrip(b"\r")
+                returns = text[len(ended) :]  # a newline may follow
+                ended = _RETURNS.sub(b"\n", ended) if b"\r" in ended else ended
+                whole, end, rest = (rest + ended).rpartition(b"\n")
+                if end:
+                    yield whole + end
+                    number += whole.count(b"\n") + 1
+                if len(rest) + len(returns) > _LONGEST_LINE:
+                    raise ValueError(f"{name}:{number}: a line of more than 1 MiB; each token needs a line of its own")
+    except UnicodeDecodeError as error:
+        place = number + error.object.count(b"\n", 0, error.start)
+        raise ValueError(f"{name}:{place}: {_undecodable(error)}") from None
+    except UnicodeError as error:
+        raise ValueError(f"{name}: {error}; give the encoding of the file, as in --encoding latin-1") from None
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise ValueError(f"{name}: damaged gzip archive: {error}") from error
+    rest += returns.replace(b"\r", b"\n")
     if rest:
-        yield rest + b"\n"
+        yield rest if rest.endswith(b"\n") else rest + b"\n"
 
 
-def part_of(
-    share: Callable[[int], range], whole: Iterable[bytes], separates: Callable[[Sequence[str]], bool] = separates
-) -> Part:
+def _utf8(file: BufferedReader | gzip.GzipFile, encoding: str | None) -> Iterator[bytes]:
+    """Pieces of a text in some encoding, by default UTF-8, in UTF-8 without a byte order mark."""
+    mark = file.peek(len(codecs.BOM_UTF8))
+    if mark.startswith(codecs.BOM_UTF8):
+        file.read(len(codecs.BOM_UTF8))
+    elif encoding in (None, "utf-8") and mark.startswith(_UTF_16):
+        encoding = "utf-16"
+    pieces = iter(lambda: file.read(_BLOCK), b"")
+    if encoding is None:
+        return pieces
+    decoder = _decoder(encoding)
+    return (decoder.decode(piece, not piece).encode() for piece in chain(pieces, [b""]))
+
+
+def _decoder(encoding: str) -> codecs.IncrementalDecoder:
+    try:
+        with suppress(UnicodeError):
+            b"a".decode(encoding)  # refuses what is a codec and no encoding of text
+        return codecs.getincrementaldecoder(encoding)()
+    except LookupError:
+        raise ValueError(f"unknown encoding {encoding!r}: expected one such as latin-1, cp1252 or euc-jp") from None
+
+
+def _begun(whole: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
+    """The first lines of a file, and all of its blocks."""
+    begin = b""
+    while len(begin) < _BEGIN and (block := next(whole, b"")):
+        begin += block
+    return begin, chain([begin] if begin else [], whole)
+
+
+def lines_of(share: Callable[[int], range], whole: Iterable[bytes], separator: re.Pattern[str]) -> range:
     """The lines of some neighbouring sentences; each sentence has all lines up to the next.
 
     Args:
         share: the numbers of the sentences, given how many there are.
         whole: the blocks of the file.
-        separates: whether a row of cells stands between sentences.
+        separator: of lines between sentences.
     """
-    begins, byte, line, separated, columns = [_NONE], 0, 0, True, None
+    begins, line, separated = array("q"), 0, True
     for block in whole:
-        starts = _line_starts(block)
-        separating = _separating(block, starts, separates)
-        first = np.flatnonzero(~separating & np.append(separated, separating[:-1]))
-        if columns is None and len(first):
-            columns = len(_loose_cells(block, starts[first[0]]))
-        begins.append(np.stack([byte + starts[first], line + first]))
-        byte, line, separated = byte + len(block), line + len(starts), separating[-1]
-    places = np.concatenate([*begins, [[byte], [line]]], axis=1)  # of all sentences, and of the end
-    if places.shape[1] == 1:
-        return Part()  # no share has any sentence: all of the file is to be refused
-    places[:, 0] = 0
-    own = share(places.shape[1] - 1)
-    (start, lines), (stop, _) = places[:, [own.start, own.stop]].T.tolist()
-    return Part(start, stop, lines, columns)
+        lines = block[:-1].decode(errors="replace").split("\n")
+        found = (line[:1] in MAY_SEPARATE and separator.fullmatch(line) is not None for line in lines)
+        separating = np.fromiter(found, np.bool_, len(lines))
+        begins.extend((line + np.flatnonzero(~separating & np.append(separated, separating[:-1]))).tolist())
+        line, separated = line + len(lines), bool(separating[-1])
+    if not begins:
+        return range(line)  # no share has any sentence: all of the file is to be refused
+    places = [0, *begins[1:], line]  # of all sentences, and of the end
+    own = share(len(begins))
+    return range(places[own.start], places[own.stop])
 
 
-def _line_starts(block: bytes) -> NDArray[np.int64]:
-    ends = np.flatnonzero(np.frombuffer(block, dtype=np.uint8) == _END)
-    return np.append(0, ends[:-1] + 1)
-
-
-def _separating(
-    block: bytes, starts: NDArray[np.int64], separates: Callable[[Sequence[str]], bool]
-) -> NDArray[np.bool_]:
-    """Which lines of a block separate sentences."""
-    first = np.frombuffer(block, dtype=np.uint8)[starts]
-    separating: NDArray[np.bool_] = first == _END
-    for i in np.flatnonzero(_MAY_SEPARATE[first]).tolist():
-        separating[i] = separates(_loose_cells(block, starts[i]))
-    return separating
-
-
-def _loose_cells(block: bytes, start: int) -> list[str]:
-    """The columns of the line that begins somewhere; bytes that are not UTF-8 are refused when the line is parsed."""
-    return cells(block[start : block.index(b"\n", start)].decode(errors="replace"))
+def _within(block: bytes, own: range, count: int) -> bytes:
+    """Those lines of a block that have some numbers."""
+    if own.start <= 0 and own.stop >= count:
+        return block
+    return b"".join(line + b"\n" for line in block[:-1].split(b"\n")[max(own.start, 0) : max(own.stop, 0)])

@@ -74,12 +74,14 @@ class Corpus(Sequence[Sentence]):
         tokens: number of each token among them: int32 [tokens].
         offsets: sentence i has tokens offsets[i] to offsets[i + 1] - 1: int64 [n + 1].
         documents: number of the document of each sentence: int64 [n]; ``None`` where it is unknown.
+        form: what the file was read as, in words; none if they are from no file.
     """
 
     distinct: list[Token]
     tokens: NDArray[np.int32]
     offsets: NDArray[np.int64]
     documents: NDArray[np.int64] | None = None
+    form: str = ""
 
     @classmethod
     def of(cls, sentences: Sequence[Sentence]) -> "Corpus":

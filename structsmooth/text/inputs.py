@@ -1,13 +1,14 @@
 """What a tagger reads of each word beside its tag: columns, or the word alone, of files, lists or text."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TextIO
 
-from structsmooth.text.conll import read_laid_out
+from structsmooth.text.conll import read_laid_out, source_name
 from structsmooth.text.corpus import Corpus, Sentence, Token
-from structsmooth.text.layouts import SEPARATOR, Columns, Layout, Universal, is_universal, text_cells
+from structsmooth.text.forms import AS_FOUND, Reading, Sample
+from structsmooth.text.layouts import SEPARATOR, Columns, Layout, Roles, Universal, is_blank
 from structsmooth.text.schemes import split_tag
 from structsmooth.text.templates import Templates, column_names, for_columns
 
@@ -73,41 +74,55 @@ class Inputs:
         """Templates of the columns that are read, with windows of those that no template looks at."""
         return templates if self.names is None else for_columns(templates, self.names)
 
-    def read(self, path: str | TextIO, tags: Sequence[str]) -> Corpus:
+    def read(self, path: str | TextIO, tags: Sequence[str], reading: Reading = AS_FOUND) -> Corpus:
         """Sentences of a file to predict.
 
         Args:
             path: a column file with or without tags; for a tagger of words alone also CoNLL-U, a word in each line, or
                 lines of text, each a sentence.
             tags: that the tagger knows.
+            reading: the columns of words and tags, where the first lines do not tell, and the encoding.
 
         Raises:
-            ValueError: columns that the file lacks, with their names and an example.
+            ValueError: a file of another form, with its name; columns that the file lacks, with theirs and an example.
         """
-        known, name = frozenset(tags), path if isinstance(path, str) else "standard input"
-
-        def whole(row: Sequence[str]) -> bool:
-            if self.words_alone:
-                return len(row) == 1 or (len(row) == self.columns and row[-1] in known)
-            return self.columns - 1 <= len(row) <= self.columns
+        is_known = frozenset(tags).__contains__
 
         def choose(name: str, begin: bytes) -> Layout:
-            if is_universal(name, begin):
+            sample = Sample(name, begin)
+            if not reading.chosen and sample.universal:
                 return Universal()
-            found = text_cells(begin, whole, known)
-            if found is None:
-                return Columns(tagged=False)
+            if reading.chosen and sample.count > 1:
+                return Columns(sample.roles(reading.tag_column is not None, is_known, reading), plain=True)
+            sample.refuse(sample.other_form(is_known))
+            if not sample.is_text(lambda row: self._fits(row, sample.numbered, is_known)):
+                return Columns(self._roles(sample, is_known), plain=True)
             if not self.words_alone:
-                raise ValueError(self._other(name, found))
+                raise ValueError(self._other(name, "lines of text"))
             return Text(Splitter(self.clitics))
 
-        corpus = read_laid_out(path, choose)
-        found = 1 + len(corpus.distinct[0].columns)
-        if found == self.columns:
-            return replace(corpus, distinct=[Token(word, cells[:-1], cells[-1]) for word, cells, _ in corpus.distinct])
-        if found != self.columns - 1 and not (found == 1 and self.words_alone):
-            raise ValueError(self._other(name, found))
+        corpus = read_laid_out(path, choose, encoding=reading.encoding)
+        _, cells, tag = corpus.distinct[0]
+        if not self.words_alone and len(cells) != self.columns - 2:
+            raise ValueError(self._other(source_name(path), str(1 + len(cells) + (tag is not None))))
         return corpus
+
+    def _fits(self, row: Sequence[str], numbered: bool, is_known: Callable[[str], bool]) -> bool:
+        """Whether a row may be that of a token."""
+        if self.words_alone:
+            return len(row) == 1 or (is_known(row[-1]) and (numbered or len(row) in (2, self.columns)))
+        return self.columns - 1 <= len(row) - numbered <= self.columns or is_known(row[-1])
+
+    def _roles(self, sample: Sample, is_known: Callable[[str], bool]) -> Roles:
+        """What the columns say: tags are those that the tagger knows, or stand where training files have them."""
+        roles, count = sample.roles(None, is_known, AS_FOUND), sample.count
+        if self.words_alone:
+            columns = len(range(count)[roles.features])
+            if columns not in (0, self.columns - 2) or (columns and roles.tag is None):
+                raise ValueError(self._other(sample.name, str(count), text=not sample.tabbed))
+            return roles
+        tags = {self.columns: count - 1, self.columns - 1: None}
+        return replace(roles, tag=tags.get(count - roles.word, roles.tag))
 
     def check(self, corpus: Corpus, name: str) -> Corpus:
         """A corpus with tags, if it has the columns of the training data.
@@ -130,7 +145,7 @@ class Inputs:
             return tokens
         if isinstance(tokens, str):
             if not self.words_alone:
-                raise ValueError(f"{tokens!r} is a line of text. {self._needed()}")
+                raise ValueError(f"{tokens[:40]!r} is a line of text. {self._needed()}")
             tokens = Splitter(self.clitics).words(tokens)
         rows = [(token,) if isinstance(token, str) else tuple(token) for token in tokens]
         if not rows:
@@ -144,11 +159,12 @@ class Inputs:
         words, *columns = map(list, zip(*rows, strict=True))
         return Sentence(words, columns)
 
-    def _other(self, name: str, found: int) -> str:
-        """What is wrong with a file of other columns than those of training."""
+    def _other(self, name: str, found: str, text: bool = False) -> str:
+        """What is wrong with a file of other columns than those of training, which may be lines of text."""
         allowed = f"{self.columns} columns, as in training, or {self.columns - 1} without tags"
         if self.words_alone:
-            return f"{name}: expected {allowed}, or words alone; got {found}. If these are lines of text, give --text"
+            hint = "; if these are lines of text, give --text" if text else ""
+            return f"{name}: expected {allowed}, or words alone; got {found}. Choose the words by --word-column{hint}"
         return f"{name}: expected {allowed}; got {found}. {self._needed()}"
 
     def _needed(self) -> str:
@@ -197,7 +213,7 @@ class Splitter:
 
     def words(self, line: str) -> list[str]:
         """The words of a sentence. A period at its end is a word of its own, unless it ends an abbreviation."""
-        pieces = line.split()
+        pieces = [] if is_blank(line) else line.split()
         words = [word for piece in pieces[:-1] for word in self._split(piece, last=False)]
         return words + [word for piece in pieces[-1:] for word in self._split(piece, last=True)]
 
@@ -240,10 +256,11 @@ class Splitter:
 class Text(Layout):
     """Lines of text, each a sentence, whose words are split as ``splitter`` does."""
 
-    columns = 1
-
     def __init__(self, splitter: Splitter) -> None:
         self._splitter = splitter
+
+    def __str__(self) -> str:
+        return "lines of text, a sentence in each"
 
     def lines(self, block: bytes) -> Iterable[bytes]:
         """The words of each line, and an empty line behind them."""
@@ -255,10 +272,6 @@ class Text(Layout):
     def complete(self, numbers: Sequence[int]) -> int:
         """As many as there are separators."""
         return sum(number == SEPARATOR for number in numbers)
-
-    def separates(self, row: Sequence[str]) -> bool:
-        """Every line is a sentence, so only blank ones stand between them."""
-        return not row
 
     def parse(self, line: str) -> Token | int:
         """A word."""

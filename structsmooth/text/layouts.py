@@ -2,39 +2,97 @@
 
 import re
 from abc import ABC, abstractmethod
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from itertools import islice
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from sys import intern
-from typing import Literal, TextIO, get_args
+from typing import ClassVar, Literal, TextIO, get_args
 
 from structsmooth.text.corpus import Corpus, Sentence, Token
-from structsmooth.text.schemes import FORMS, forms_of
+from structsmooth.text.schemes import FORMS, TYPES_ALONE, forms_of
 
-SEPARATOR, DOCUMENT, SKIPPED = -1, -2, -3
-"""What a line without a token does: it ends a sentence, or a document, or nothing."""
+SEPARATOR, DOCUMENT, SKIPPED, COMMENT = -1, -2, -3, -4
+"""What a line without a token does: it ends a sentence, or a document, or nothing; a comment precedes a sentence."""
 
 UniversalColumn = Literal["upos", "xpos", "feats", "deprel"]
 """The columns of CoNLL-U that a tagger can learn."""
 
+DOCUMENT_START = "-DOCSTART-"
+IDENTIFIER = re.compile(r"(\d+)([-.]\d+)?")
+"""The number of a word in CoNLL-U; of several words, or of an empty node."""
+
 _UNIVERSAL = {"upos": 3, "xpos": 4, "feats": 5, "deprel": 7}
-_UNIVERSAL_COLUMNS = 10
-_IDENTIFIER = re.compile(r"(\d+)([-.]\d+)?")  # of a word; of several words, or of an empty node
+UNIVERSAL_COLUMNS = 10
 _WORD, _UNANNOTATED = 1, "_"
-_SNIFFED = 1000  # lines
-_DOCUMENT_START = "-DOCSTART-"
-_BLANKS = " \t\r\n\v\f"
-_cells_of_unicode = re.compile(f"[^{_BLANKS}]+").findall
+_BLANKS = " \t\r\n\v\f"  # between columns: words may contain no-break spaces and separators of files
+_cells = re.compile(f"[^{_BLANKS}]+").findall
+# Blanks of Unicode, of any width: a line of them is blank, as it looks.
+_INVISIBLE = _BLANKS + "".join(map(chr, [*range(0x1C, 0x20), 0x85, 0xA0, 0xAD, 0x1680, 0x180E, *range(0x2000, 0x200E)]))
+_INVISIBLE += "\u2028\u2029\u202f\u205f\u2060\u3000\ufeff"
+_BLANK_LINE = f"[{re.escape(_INVISIBLE)}]*"
+MAY_SEPARATE = frozenset(["", *_INVISIBLE, "-", "#"])
+"""What lines between sentences begin with."""
+
+
+@dataclass(frozen=True)
+class Roles:
+    """What the columns of a file say, counted from 0. Those between words and tags are features; others are left out.
+
+    Args:
+        count: how many there are.
+        word: the column with the words.
+        tag: the one with the tags; ``None`` in files without: then all columns behind the words are features.
+        numbered: whether the first column numbers the words of a sentence.
+        header: the cells of a row with the names of the columns.
+        known: tags that tell words from comments, in files where a number sign may begin a comment.
+    """
+
+    count: int
+    word: int = 0
+    tag: int | None = None
+    numbered: bool = False
+    header: tuple[str, ...] = ()
+    known: frozenset[str] | None = None
+
+    @property
+    def features(self) -> slice:
+        """The columns that are features of the words."""
+        if self.tag is None:
+            return slice(self.word + 1, self.count)
+        return slice(min(self.word, self.tag) + 1, max(self.word, self.tag))
+
+    def is_comment(self, row: Sequence[str], known: frozenset[str], plain: bool = False) -> bool:
+        """Whether a row that begins with a number sign is a comment, and no word with a tag."""
+        mark = row[0].strip("#") == ""
+        if len(row) != self.count:
+            return mark or len(row) > 1 or row[0].startswith("##")
+        if self.numbered or self.tag is None:
+            return self.numbered
+        return mark and row[self.tag] not in known and (plain or not is_tag(row[self.tag]))
+
+    def __str__(self) -> str:
+        used = range(self.count)[self.features]
+        parts = ["a word in each line"] if self.count == 1 else [f"{self.count} columns", f"words in {self.word + 1}"]
+        parts += [f"features in {_listed(used)}"] if used else []
+        parts += [f"tags in {self.tag + 1}"] if self.tag is not None else []
+        left = sorted(set(range(self.count)) - {self.word, self.tag, *used, *([0] if self.numbered else [])})
+        parts += ["numbers of words in 1"] if self.numbered else []
+        parts += [f"{_listed(left)} left out"] if left else []
+        parts += ["comments left out"] if self.known is not None else []
+        return ", ".join([*parts, *(["a header"] if self.header else [])])
+
+
+def _listed(columns: Iterable[int]) -> str:
+    return " and ".join(str(column + 1) for column in columns)
 
 
 class Layout(ABC):
-    """What the lines of a file say.
+    """What the lines of a file say; its text is the form of the file in words.
 
     Attributes:
-        columns: number of columns of all rows, as soon as it is known.
+        separator: matches whole lines between sentences.
     """
 
-    columns: int | None = None
+    separator: ClassVar[re.Pattern[str]] = re.compile(_BLANK_LINE)
 
     def lines(self, block: bytes) -> Iterable[bytes]:
         """The lines to parse of a block of whole lines."""
@@ -45,12 +103,8 @@ class Layout(ABC):
         return len(numbers)
 
     @abstractmethod
-    def separates(self, row: Sequence[str]) -> bool:
-        """Whether a row of cells stands between sentences."""
-
-    @abstractmethod
     def parse(self, line: str) -> Token | int:
-        """The token of a line, or ``SEPARATOR``, ``DOCUMENT`` or ``SKIPPED``.
+        """The token of a line, or ``SEPARATOR``, ``DOCUMENT``, ``SKIPPED`` or ``COMMENT``.
 
         Raises:
             ValueError: a malformed line.
@@ -58,46 +112,63 @@ class Layout(ABC):
 
 
 class Columns(Layout):
-    """A token per line, white space or tabs between its columns.
+    """A token per line, white space or tabs between its columns; blank lines and ``-DOCSTART-`` lines separate.
 
     Args:
-        tagged: the last column has the tags.
+        roles: of the columns.
         plain: tags may be any strings, and not those of entities alone.
         unknown: stands in the place of tags that are unknown.
     """
 
-    def __init__(self, tagged: bool, plain: bool = False, unknown: str | None = None) -> None:
-        self._tagged, self._plain, self._unknown, self._forms = tagged, plain, unknown, FORMS
+    separator = re.compile(rf"{_BLANK_LINE}|[ \v\f]*{DOCUMENT_START}(?:[{_BLANKS}].*)?")
 
-    def separates(self, row: Sequence[str]) -> bool:
-        """Blank lines and ``-DOCSTART-`` lines do."""
-        return separates(row)
+    def __init__(self, roles: Roles, plain: bool = False, unknown: str | None = None) -> None:
+        self._roles, self._plain, self._unknown, self._forms = roles, plain, unknown, FORMS
+        self._features = roles.features
+
+    def __str__(self) -> str:
+        return str(self._roles)
 
     def parse(self, line: str) -> Token | int:
-        """The token of a row, unless it has another number of columns than rows before, or no tag."""
-        row = cells(line)
-        if separates(row):
-            return DOCUMENT if row else SEPARATOR
-        if self.columns not in (None, len(row)):
-            raise ValueError(f"expected {self.columns} columns, got {len(row)}")
+        """The token of a row, unless it has another number of columns than others, or no tag."""
+        row, roles = cells(line), self._roles
+        if not row:
+            return SEPARATOR
+        if row[0] == DOCUMENT_START:
+            return DOCUMENT
+        if roles.known is not None and row[0].startswith("#") and roles.is_comment(row, roles.known, self._plain):
+            return COMMENT
         if "" in row:
             place = row.index("") + 1
             raise ValueError(f"column {place} is empty: fill it, with a hyphen for instance; one tab separates columns")
-        if not self._tagged:
-            token = Token(row[0], tuple(row[1:]))
-        elif len(row) < 2:
+        if roles.tag == roles.word:
             raise ValueError("expected a word and a tag, got one column")
-        else:
-            self._check(row[-1])
-            token = Token(row[0], tuple(row[1:-1]), row[-1])
-        self.columns = len(row)
-        return token
+        if len(row) != roles.count:
+            raise ValueError(f"expected {roles.count} columns, got {len(row)}")
+        if roles.header and roles.header == tuple(row):
+            return SKIPPED
+        if roles.numbered and not row[0].isdecimal():
+            if IDENTIFIER.fullmatch(row[0]):
+                return SKIPPED
+            raise ValueError(f"expected the number of a word in column 1, got {row[0][:40]!r}")
+        if roles.tag is not None:
+            self._check(row[roles.tag])
+        tag = None if roles.tag is None else row[roles.tag]
+        return Token(row[roles.word], tuple(row[self._features]), tag)
 
     def _check(self, tag: str) -> None:
         if not self._plain and tag != self._unknown:
             self._forms = forms_of([tag], self._forms)
         elif " " in tag:
-            raise ValueError(f"the tag {tag!r} has a space: separate all columns of a row by tabs, or none")
+            raise ValueError(f"the tag {tag[:40]!r} has a space: separate all columns of a row by tabs, or none")
+
+
+def is_tag(cell: str) -> bool:
+    """Whether a cell is a tag of entities."""
+    try:
+        return forms_of([cell]) != (TYPES_ALONE,)
+    except ValueError:
+        return False
 
 
 class Universal(Layout):
@@ -108,70 +179,48 @@ class Universal(Layout):
         unknown: stands in the place of tags that are unknown.
     """
 
-    columns = _UNIVERSAL_COLUMNS
+    separator = re.compile(f"{_BLANK_LINE}|#.*")  # comments precede the words of a sentence
 
     def __init__(self, column: UniversalColumn | None = None, unknown: str | None = None) -> None:
         self._column, self._unknown = column, unknown
 
-    def separates(self, row: Sequence[str]) -> bool:
-        """Blank lines do, and comments, which precede the words of a sentence."""
-        return not row or row[0].startswith("#")
+    def __str__(self) -> str:
+        return f"CoNLL-U, words with tags of {self._column}" if self._column else "CoNLL-U, words alone"
 
     def parse(self, line: str) -> Token | int:
         """The form of a word and its tag."""
-        if not line.strip():
-            return SEPARATOR
         if line.startswith("#"):
             return DOCUMENT if line[1:].split()[:1] == ["newdoc"] else SEPARATOR
-        row = cells(line)
-        identifier = _IDENTIFIER.fullmatch(row[0])
-        if len(row) != _UNIVERSAL_COLUMNS or identifier is None:
-            raise ValueError(
-                f"expected a row of CoNLL-U: {_UNIVERSAL_COLUMNS} columns between tabs, the first a number; "
-                f"got {len(row)} from {row[0]!r}"
-            )
-        if identifier[2]:
+        row = universal_row(line)
+        if not row:
+            return SEPARATOR
+        if not row[0].isdigit():
             return SKIPPED
         if self._column is None:
             return Token(row[_WORD])
         tag = row[_UNIVERSAL[self._column]]
         if tag == _UNANNOTATED and self._column != "feats" and tag != self._unknown:
             others = ", ".join(name for name in _UNIVERSAL if name != self._column)
-            raise ValueError(f"the word {row[_WORD]!r} has no {self._column}: choose another column ({others})")
+            raise ValueError(
+                f"the word {row[_WORD][:40]!r} has no {self._column}: choose another column ({others}), or give "
+                "--unknown _ if some words have one"
+            )
         return Token(row[_WORD], (), tag)
 
 
-def is_universal(name: str, begin: bytes) -> bool:
-    """Whether a file is CoNLL-U, by its name or by its first row.
+def universal_row(line: str) -> list[str]:
+    """The ten columns of a row of CoNLL-U; none of a blank line.
 
-    Args:
-        name: of the file.
-        begin: its first lines.
+    Raises:
+        ValueError: something else.
     """
-    if name.removesuffix(".gz").endswith(".conllu"):
-        return True
-    rows = (row for row in _rows(begin) if row and not row[0].startswith("#"))
-    first = next(rows, [])
-    return len(first) == _UNIVERSAL_COLUMNS and _IDENTIFIER.fullmatch(first[0]) is not None
-
-
-def text_cells(begin: bytes, whole: Callable[[Sequence[str]], bool], tags: frozenset[str]) -> int | None:
-    """The cells of the first row of a file with lines of text, and not a word with its columns in each line.
-
-    ``None`` for files in columns, which have the same number of columns in nearly all rows. A single row of several
-    cells is text, unless it is a whole row of columns, or ends in a tag.
-
-    Args:
-        begin: the first lines of the file.
-        whole: whether a row has the columns that it should.
-        tags: that are known.
-    """
-    rows = [row for row in _rows(begin) if not separates(row)]
-    counts = Counter(map(len, rows))
-    if all(map(whole, rows)) or max(counts) == 1 or all(row[-1] in tags for row in rows):
-        return None
-    varied = len(rows) == 1 or 2 * max(counts.values()) <= len(rows)
-    return len(rows[0]) if varied else None
+    row = cells(line)
+    if row and (len(row) != UNIVERSAL_COLUMNS or IDENTIFIER.fullmatch(row[0]) is None):
+        raise ValueError(
+            f"expected a row of CoNLL-U: {UNIVERSAL_COLUMNS} columns between tabs, the first a number; "
+            f"got {len(row)} from {row[0][:40]!r}"
+        )
+    return row
 
 
 def universal_columns() -> str:
@@ -180,29 +229,23 @@ def universal_columns() -> str:
     return f"{', '.join(names)} or {last}"
 
 
-def _rows(begin: bytes) -> Iterable[list[str]]:
-    lines = islice(begin.split(b"\n"), _SNIFFED)
-    return (cells(line.decode(errors="replace")) for line in lines)
+def is_blank(line: str) -> bool:
+    """Whether a line looks blank: it has nothing but blanks of Unicode, of any width."""
+    return not line.strip(_INVISIBLE)
 
 
 def cells(line: str) -> list[str]:
-    """The columns of a line: between tabs where there are any, else between other ASCII white space.
+    """The columns of a line, none if it is blank: between tabs where there are any, else between ASCII white space.
 
-    Words may contain no-break spaces, and spaces in rows with tabs. Cells between two tabs may be empty.
+    Words may contain no-break spaces, and spaces in rows with tabs. Cells before and between tabs may be empty.
     """
-    ascii_only = line.isascii()
+    if is_blank(line):
+        return []
     if "\t" in line:
-        blanks = None if ascii_only else _BLANKS
-        stripped = line.strip(blanks)
-        found = [cell.strip(blanks) for cell in stripped.split("\t")] if stripped else []
+        found = [cell.strip(_BLANKS) for cell in line.rstrip(_BLANKS).split("\t")]
     else:
-        found = line.split() if ascii_only else _cells_of_unicode(line)
+        found = line.split() if line.isascii() and line.isprintable() else _cells(line)  # the first is faster
     return list(map(intern, found))  # a corpus repeats them over and over
-
-
-def separates(row: Sequence[str]) -> bool:
-    """Whether a row of cells stands between sentences."""
-    return not row or row[0] == _DOCUMENT_START
 
 
 def write_conll(

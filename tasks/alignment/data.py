@@ -13,6 +13,8 @@ Link = tuple[int, int]
 
 # What separates the sentences and the links of a line.
 _BAR = "|||"
+_FROM_ZERO = "positions count from 0; take 1 off all of them if these count from 1"
+_MANY = 10  # pairs of which one has a link to a first word, if positions count from 0
 # Files of links beside NAME.f and NAME.e: lines of links, or the table of the NAACL 2003 shared task.
 _LINES, _TABLE = ".align", ".wa"
 
@@ -50,14 +52,22 @@ def read_pairs(path: str | TextIO) -> list[SentencePair]:
         OSError: a file that cannot be read.
     """
     if not isinstance(path, str):
-        return _from_lines(path, "standard input")
+        return _from_zero(_from_lines(path, "standard input"), "standard input")
     file, part = split_part(path)
     if part is not None:
-        return [pair for name in part.split("+") for pair in _from_folder(file, name, path)]
+        return _from_zero([pair for name in part.split("+") for pair in _from_folder(file, name, path)], path)
     if file.is_dir():
         names = sorted(own.stem for own in file.glob("*.f"))
         raise ValueError(f"{path}: a folder needs a name, such as {path}#{names[0] if names else 'test'}")
-    return _from_lines(read_lines(file), path)
+    return _from_zero(_from_lines(read_lines(file), path), path)
+
+
+def _from_zero(pairs: list[SentencePair], path: str) -> list[SentencePair]:
+    """The pairs, unless none of many has a link to a first word."""
+    linked = [links for pair in pairs if pair.sure is not None and (links := pair.sure | pair.possible)]
+    if len(linked) >= _MANY and all(all(link) for links in linked for link in links):
+        raise ValueError(f"{path}: no link of {len(linked)} pairs has a first word: {_FROM_ZERO}")
+    return pairs
 
 
 def _from_lines(lines: Iterable[str], place: str) -> list[SentencePair]:
@@ -126,7 +136,7 @@ def _links(text: str, place: str) -> list[tuple[Link, bool]]:
     for word in text.split():
         match = re.fullmatch(r"(\d+)([-?])(\d+)(-P)?", word)
         if match is None:
-            raise ValueError(f"{place}: expected links such as 3-5 or 3-5-P, got {word!r}")
+            raise ValueError(f"{place}: expected links such as 3-5 or 3-5-P, got {word[:40]!r}")
         links.append(((int(match[1]), int(match[3])), match[2] == "-" and match[4] is None))
     return links
 
@@ -138,6 +148,8 @@ def _pair(
         return SentencePair(source, target)
     for (i, j), _ in links:
         if i >= len(source) or j >= len(target):
-            raise ValueError(f"{place}: link {i}-{j} is outside sentences of {len(source)} and {len(target)} words")
+            hint = f": {_FROM_ZERO}" if all(all(link) for link, _ in links) else ""
+            sizes = f"{len(source)} and {len(target)} words"
+            raise ValueError(f"{place}: link {i}-{j} is outside sentences of {sizes}{hint}")
     sure = frozenset(link for link, is_sure in links if is_sure)
     return SentencePair(source, target, sure, frozenset(link for link, _ in links) - sure)

@@ -1,20 +1,17 @@
 """Treebanks in CoNLL-U: sentences with parts of speech and dependency trees."""
 
-import gzip
-import re
-import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import BinaryIO, NamedTuple, TextIO
+from itertools import chain
+from typing import NamedTuple, TextIO
 
 import numpy as np
 
-from structsmooth.text.conll import Part, blocks, opened
-from structsmooth.text.layouts import cells
+from structsmooth.text.conll import HIDDEN, MOST_HIDDEN, read_text, source_name
+from structsmooth.text.layouts import cells, is_blank, universal_row
 
-_COLUMNS, _FORM, _UPOS, _XPOS, _HEAD, _DEPREL = 10, 1, 3, 4, 6, 7
+_FORM, _UPOS, _XPOS, _HEAD, _DEPREL = 1, 3, 4, 6, 7
 _UNKNOWN = "_"
-_IDENTIFIER = re.compile(r"(\d+)([-.]\d+)?")  # of a word; of several words, or of an empty node
 
 
 class Tree(NamedTuple):
@@ -67,25 +64,13 @@ def read_trees(path: str | TextIO, labelled: bool = True, unknown: str | None = 
             all; or a damaged archive.
         OSError: a file that cannot be read, or does not exist.
     """
-    name = path if isinstance(path, str) else str(getattr(path, "name", "<stream>"))
-    sentences: list[Sentence] = []
-    rows: list[str] = []
-    try:
-        with opened(path) as file:
-            number = 0
-            for number, line in enumerate(_lines(file, name), 1):
-                if line.strip():
-                    rows.append(line)
-                elif rows:
-                    sentences += _sentence(rows, name, number - len(rows), labelled, unknown)
-                    rows = []
-            if rows:
-                sentences += _sentence(rows, name, number + 1 - len(rows), labelled, unknown)
-    except UnicodeDecodeError as error:
-        place = sum(len(s.lines) + 1 for s in sentences) + len(rows) + 1
-        raise ValueError(f"{name}:{place}: byte {error.object[error.start]:#x} is not {error.encoding}") from None
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise ValueError(f"{name}: damaged gzip archive: {error}") from error
+    name, sentences, rows, number = source_name(path), list[Sentence](), list[str](), 0
+    for number, line in enumerate(chain(read_text(path), [""]), 1):
+        if not is_blank(line):
+            rows.append(line)
+        elif rows:
+            sentences += _sentence(rows, name, number - len(rows), labelled, unknown)
+            rows = []
     if not sentences:
         raise ValueError(f"{name}: no sentences")
     return sentences
@@ -173,12 +158,6 @@ def _crossing(heads: Sequence[int]) -> "np.typing.NDArray[np.bool_]":
     return crossing
 
 
-def _lines(file: BinaryIO, name: str) -> Iterator[str]:
-    for block in blocks(file, name, Part()):
-        for line in block[:-1].split(b"\n"):
-            yield line.decode()
-
-
 def _sentence(lines: list[str], name: str, first: int, labelled: bool, unknown: str | None) -> list[Sentence]:
     """The sentence of some lines, of which the first has a number; none if there are only comments."""
     rows: list[list[str]] = []
@@ -186,21 +165,20 @@ def _sentence(lines: list[str], name: str, first: int, labelled: bool, unknown: 
     for place, line in enumerate(lines, first):
         if line.startswith("#"):
             continue
-        row = cells(line)
-        identifier = _IDENTIFIER.fullmatch(row[0])
-        if len(row) != _COLUMNS or identifier is None:
-            raise ValueError(
-                f"{name}:{place}: expected a row of CoNLL-U: {_COLUMNS} columns between tabs, the first a number; got "
-                f"{len(row)} from {row[0]!r}"
-            )
-        if identifier[2]:
+        try:
+            row = universal_row(line)
+        except ValueError as error:
+            raise ValueError(f"{name}:{place}: {error}") from None
+        if not row[0].isdigit():
             continue
-        if int(identifier[1]) != len(rows) + 1:
-            raise ValueError(f"{name}:{place}: expected word number {len(rows) + 1}, got {identifier[1]}")
+        if row[0].lstrip("0") != str(len(rows) + 1):
+            raise ValueError(f"{name}:{place}: expected word number {len(rows) + 1}, got {row[0][:40]!r}")
         rows.append(row)
         places.append(place)
     if not rows:
         return []
+    if len(rows) > MOST_HIDDEN and all(row[_FORM] == "_" for row in rows):
+        raise ValueError(f"{name}:{first}: {HIDDEN}")
     words, upos, xpos = (tuple(row[column] for row in rows) for column in (_FORM, _UPOS, _XPOS))
     tree = _tree(rows, name, places, unknown) if labelled else None
     return [Sentence(words, upos, xpos, tree, tuple(lines))]
@@ -218,7 +196,7 @@ def _tree(rows: Sequence[Sequence[str]], name: str, places: Sequence[int], unkno
             continue
         if not head.isdecimal() or int(head) > len(rows) or int(head) == number:
             raise ValueError(
-                f"{name}:{place}: expected another word's number from 0 to {len(rows)} as head, got {head!r}"
+                f"{name}:{place}: expected another word's number from 0 to {len(rows)} as head, got {head[:40]!r}"
             )
         heads.append(int(head))
     above = [0, *heads]

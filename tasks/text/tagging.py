@@ -28,6 +28,7 @@ from structsmooth.text.encoders import (
     attribute_counts,
     encoder_from_dict,
 )
+from structsmooth.text.forms import Reading
 from structsmooth.text.inputs import Inputs
 from structsmooth.text.layouts import UniversalColumn, separator_of, write_conll
 from structsmooth.text.schemes import (
@@ -73,7 +74,7 @@ class FittedTagging(FittedTask):
             ValueError: columns of the training data that the file lacks.
         """
         if split == "predict":
-            return self.inputs.read(path, self.tags)
+            return self.inputs.read(path, self.tags, self.task.reading)
         return self.inputs.check(self.task.read(path, split), path if isinstance(path, str) else "standard input")
 
     def examples(self, inputs: Sequence[Any]) -> Sequence[Sentence]:
@@ -227,6 +228,9 @@ class Tagging(Task):
         attributes_cache: folder where the encoded training data are kept and mapped from, for data larger than memory.
         transition_scale: factor of the scores of pairs of tags; the larger it is, the less they are regularized.
         column: files are CoNLL-U, and this column has the tags, which are plain; attributes are those of words alone.
+        word_column: the column of the words, counted from 1; found out from the first lines if it is not given.
+        tag_column: the column of the tags, likewise.
+        encoding: of the files, such as latin-1; UTF-8 if it is not given.
         words_only: leave columns between words and tags aside, so that the tagger also takes bare words and text.
         train_constrained: the outputs of training are the well-formed taggings alone, as those of prediction always are
             unless tags are plain.
@@ -242,6 +246,9 @@ class Tagging(Task):
     attributes_cache: str | None = field(default=None, metadata={"metavar": "DIR"})
     transition_scale: Positive = 1.0
     column: UniversalColumn | None = None
+    word_column: int | None = None
+    tag_column: int | None = None
+    encoding: str | None = None
     words_only: bool = False
     train_constrained: bool = False
     unknown: str | None = field(default=None, metadata={"metavar": "TAG"})
@@ -284,16 +291,27 @@ class Tagging(Task):
 
     def read(self, path: str | TextIO, split: Split = "train", share: Callable[[int], range] | None = None) -> Corpus:
         """Sentences of a file, or neighbours among them: see :func:`read_corpus`."""
-        plain, column, unknown = self.plain, self.column, self.unknown
-        tagged = split != "predict"
-        corpus = read_corpus(path, tagged=tagged, plain=plain, column=column, unknown=unknown, share=share)
-        if tagged and share is None and self.scheme is None and not plain:
+        corpus = read_corpus(
+            path,
+            tagged=split != "predict",
+            plain=self.plain,
+            column=self.column,
+            unknown=self.unknown,
+            reading=self.reading,
+            share=share,
+        )
+        if split != "predict" and share is None and self.scheme is None and not self.plain:
             try:
-                scheme_of(tag_pairs(gold_by_sentence(corpus)), unknown)
+                scheme_of(tag_pairs(gold_by_sentence(corpus)), self.unknown)
             except ValueError as error:
                 name = path if isinstance(path, str) else "standard input"
                 raise ValueError(f"{name}: {error}") from None
         return corpus
+
+    @property
+    def reading(self) -> Reading:
+        """How files are to be read."""
+        return Reading(self.word_column, self.tag_column, self.encoding)
 
     def texts(self, examples: Sequence[Sentence]) -> list[int] | None:
         """The documents of sentences, if the file has ``-DOCSTART-`` lines between them."""

@@ -89,8 +89,8 @@ def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def is_stage(line: str) -> bool:
-    """Whether a line says what a command is doing."""
-    return line.startswith(COMPILING) or line.endswith(" ...")
+    """Whether a line says what a command is doing, or has read."""
+    return line.startswith(COMPILING) or line.endswith(" ...") or ": read as " in line
 
 
 def assert_same_run(one: str, other: str) -> None:

@@ -102,8 +102,8 @@ def histories(out="out"):
 
 
 def is_stage(line):
-    """Whether a line says what a command is doing."""
-    return line.startswith(COMPILING) or line.endswith(" ...")
+    """Whether a line says what a command is doing, or has read."""
+    return line.startswith(COMPILING) or line.endswith(" ...") or ": read as " in line
 
 
 def assert_same_comparison(one, other):

@@ -34,6 +34,7 @@ def test_off_a_terminal_each_stage_is_a_line(capsys):
     *stages, training, estimate, measuring, saving = messages(capsys)
     assert stages == [
         "reading train.txt ...",
+        "train.txt: read as 2 columns, words in 1, tags in 2",
         "finding the features and labels of 2 examples ...",
         "encoding 2 examples ...",
     ]
@@ -41,9 +42,17 @@ def test_off_a_terminal_each_stage_is_a_line(capsys):
     assert estimate.startswith("a pass takes ")
     assert (measuring, saving) == ("measuring ...", "saving the model and its curves ...")
     assert main(["predict", "model", "words.txt"]) == 0
-    assert messages(capsys) == ["reading words.txt ...", "predicting 1 example ..."]
+    assert messages(capsys) == [
+        "reading words.txt ...",
+        "words.txt: read as a word in each line",
+        "predicting 1 example ...",
+    ]
     assert main(["evaluate", "model", "train.txt"]) == 0
-    assert messages(capsys) == ["reading train.txt ...", "predicting 2 examples ..."]
+    assert messages(capsys) == [
+        "reading train.txt ...",
+        "train.txt: read as 2 columns, words in 1, tags in 2",
+        "predicting 2 examples ...",
+    ]
     assert main(["certify", "model", "--passes", "1"]) == 0
     assert messages(capsys)[0] == "reading train.txt ..."
 

@@ -208,7 +208,8 @@ def test_a_tagger_of_words_takes_all_kinds_of_input(task: NER) -> None:
 def test_files_of_other_columns_are_not_taken_for_text() -> None:
     model = model_of(NER(bits=0, words_only=True))
     with pytest.raises(
-        ValueError, match=r"new\.txt: expected 4 columns.*or words alone; got 2. If .* text, give --text"
+        ValueError,
+        match=r"new\.txt: expected 4 columns.*or words alone; got 2. Choose .* --word-column; if .* text, give --text",
     ):
         model.predict(text_file("Ada NNP\nsings VBZ\n"))
 
@@ -219,7 +220,11 @@ def test_a_tagger_of_columns_names_those_that_are_missing() -> None:
     for given in (["Ada sings"], [["Ada", "sings"]]):
         with pytest.raises(ValueError, match=f"{needed}trained with --words-only .words_only=True. takes words alone"):
             model.predict(given)
-    for text, count in {"Ada sings in Oslo.\nShe left.\n": 4, "Ada\nsings\n": 1, "Ada NNP\nsings VBZ\n": 2}.items():
+    for text, count in {
+        "Ada sings in Oslo.\nShe left.\n": "lines of text",
+        "Ada\nsings\n": 1,
+        "Ada NNP\nsings VBZ\n": 2,
+    }.items():
         with pytest.raises(ValueError, match=f"expected 4 columns, .* got {count}. This tagger {needed}"):
             model.predict(text_file(text))
 

@@ -70,6 +70,15 @@ def test_malformed_folders_are_refused(tmp_path, files, message):
         read_pairs(folder(tmp_path, **files))
 
 
+def test_links_that_count_from_1_are_refused():
+    text = "la maison ||| the house ||| 1-1 2-2\n"
+    with pytest.raises(ValueError, match=r":1: link 2-2 is outside .* positions count from 0; take 1 off all of them"):
+        read_pairs(io.StringIO(text))
+    with pytest.raises(ValueError, match=r"no link of 10 pairs has a first word: positions count from 0"):
+        read_pairs(io.StringIO(text.replace(" 2-2", "") * 10))
+    assert len(read_pairs(io.StringIO(text.replace(" 2-2", "") * 9))) == 9
+
+
 @pytest.mark.parametrize(
     ("part", "message"),
     [("", "a folder needs a name, such as .*#test"), ("#test:2-9", "there are 2 pairs, got 2-9"), ("#test:x", "NAME")],

@@ -79,7 +79,7 @@ def test_trees_are_left_aside_where_they_are_to_be_predicted():
             "1 a _ X X _ 0 root _ _\n2 b _ X X _ _ _ _ _\n",
             ":2: expected another word's number from 0 to 2 as head, got '_'",
         ),
-        ("# no\n\n2 a _ X X _ 0 root _ _\n", ":3: expected word number 1, got 2"),
+        ("# no\n\n2 a _ X X _ 0 root _ _\n", ":3: expected word number 1, got '2'"),
         ("a X 0 root\n", ":1: expected a row of CoNLL-U: 10 columns between tabs, the first a number; got 4 from 'a'"),
         ("# nothing\n\n", ": no sentences"),
     ],

@@ -1,0 +1,243 @@
+"""What a file is, by its first lines: columns and what they say, lines of text, or a form that is refused by name."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import compress
+
+from structsmooth.text.layouts import (
+    DOCUMENT_START,
+    IDENTIFIER,
+    UNIVERSAL_COLUMNS,
+    Columns,
+    Roles,
+    cells,
+    is_blank,
+    is_tag,
+)
+
+_SNIFFED = 2000  # lines
+_HEAD = 6  # the column of CoNLL-U with the number of another word
+_EXPECTED = "a word in each line, with its tag behind it, and a blank line after each sentence"
+_REMEDY = "convert it, or choose its columns by --word-column and --tag-column"
+_TEXT = "lines of text"
+# Names of columns in headers.
+_NAME = re.compile("(word|token|form|text|sentence|lemma|[ux]?pos|chunk|(ner_)?tag|label|ner|entity|id)s?", re.I)
+# What files of other forms begin with.
+_FOREIGN = {
+    "JSON": r'(?:\[\s*)*\{\s*(?:"(?:[^"\\\n]|\\.)*"\s*:|\}\s*$)|\[\s*(?:\[\s*)?"(?:[^"\\\n]|\\.)*"\s*[,\]]',
+    "XML or HTML": r"<(?:\?xml|!doctype|!--|[a-z][\w:.-]*(?:\s[^<>\n]*)?>(?=[^\0]*</))",
+    "ARFF": r"(?:[^\S\n]*(?:%.*)?\n)*[^\S\n]*@relation\b",
+    "the TSV of WebAnno": r"#FORMAT=WebAnno",
+    "the standoff annotation of brat": r"T\d+\t\S+ \d+ \d+|[REAM]\d+\t\w\S* ?\S*[TE]\d|#\d+\t\w+ [TREAM]\d",
+    "a treebank in brackets": r"\(\s?(?-i:[A-Z]*)\s?\((?-i:[A-Z$.,:-]+)[ (]",
+    "YAML": r"%YAML|---[^\S\n]*\n",
+    "RTF": r"\{\\rtf",
+    "PDF": r"%PDF-",
+    "no text, or in another encoding (--encoding utf-16, for instance)": r"[^\0]*\0",
+}
+_YAML_KEY = re.compile(r"[\"']?[\w-]+[\"']?:[^\S\n]*[|>]?$")
+_YAML_LINE = re.compile(r"\s+\S|-(?:\s|$)|#|[\"']?[\w -]+[\"']?:(?:\s|$)")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a user wants a file to be read, whatever its first lines are.
+
+    Args:
+        word_column: the column of the words, counted from 1; found out from the first lines if it is not given.
+        tag_column: the column of the tags, likewise.
+        encoding: of the file, such as latin-1; UTF-8 if it is not given.
+    """
+
+    word_column: int | None = None
+    tag_column: int | None = None
+    encoding: str | None = None
+
+    @property
+    def chosen(self) -> bool:
+        """Whether columns are given."""
+        return self.word_column is not None or self.tag_column is not None
+
+
+AS_FOUND = Reading()
+
+
+class Sample:
+    """The first lines of a file.
+
+    Attributes:
+        count: the number of columns of most rows, comments left aside.
+        numbered: whether the first column numbers the words of each sentence.
+        universal: whether the file is CoNLL-U.
+        tabbed: whether tabs separate the cells of most rows.
+    """
+
+    def __init__(self, name: str, begin: bytes) -> None:
+        self.name, self.text = name, begin.decode(errors="replace")
+        self.lines = self.text.split("\n")[:_SNIFFED]
+        self._rows: list[list[str]] = []
+        apart, gap = list[bool](), True  # rows with lines before them that separate sentences
+        for row in map(cells, self.lines):
+            if row and row[0] != DOCUMENT_START:
+                self._rows.append(row)
+                apart.append(gap)
+            gap = not row or row[0] == DOCUMENT_START
+        body = [i for i, row in enumerate(self._rows) if not row[0].startswith("#")] or range(len(self._rows))
+        first = self._rows[body[0]] if body else []
+        self.universal = name.removesuffix(".gz").endswith(".conllu") or (
+            len(first) == UNIVERSAL_COLUMNS
+            and IDENTIFIER.fullmatch(first[0]) is not None
+            and re.fullmatch(r"_|\d+", first[_HEAD]) is not None
+        )
+        self.header = tuple(first) if len(body) > 1 and _names(first) > 1 else ()
+        body = body[1:] if self.header else body
+        self._body = [self._rows[i] for i in body]
+        counts = Counter(map(len, self._body))
+        self.count = counts.most_common(1)[0][0] if counts else 1
+        begins = list[bool]()  # whether rows begin sentences, comments and the header aside
+        for i in range(len(self._rows)):
+            before = self._rows[i - 1]
+            note = before[0].startswith("#") and (len(before) != self.count or not before[0].strip("#"))
+            begins.append(apart[i] or (begins[-1] and (note or tuple(before) == self.header)))
+        self._begins = [begins[i] for i in body]
+        marked = [begin and row[0].startswith("#") for row, begin in zip(self._rows, begins, strict=True)]
+        self._marked = list(compress(self._rows, marked))
+        self._unmarked = [row for row, mark in zip(self._rows, marked, strict=True) if not mark]
+        self.tabbed = 2 * sum("\t" in line.strip() for line in self.lines) > len(body)
+        self.numbered = self.count > 1 and _counts_up([row[0] for row in self._body], self._begins)
+        self._even = [row for row in self._body if len(row) == self.count]
+
+    def _share(self, column: int, is_tag: Callable[[str], bool]) -> float:
+        """The share of rows that have a tag in some column."""
+        return sum(is_tag(row[column]) for row in self._even) / max(len(self._even), 1)
+
+    def roles(self, tagged: bool | None, is_tag: Callable[[str], bool], reading: Reading, no_tag: str = "_-") -> Roles:
+        """What the columns say.
+
+        Args:
+            tagged: whether one has the tags; if it is not known, one has if most rows have a tag there.
+            is_tag: tells tags.
+            reading: what the user wants.
+            no_tag: cells of columns that say nothing.
+
+        Raises:
+            ValueError: a column that was chosen and is not there.
+        """
+        first, count = int(self.numbered), self.count
+        if reading.chosen:
+            tag = (count if tagged else None) if reading.tag_column is None else reading.tag_column
+            word = 1 + first + (tag == 1 + first) if reading.word_column is None else reading.word_column
+            if word == tag or not {word, word if tag is None else tag} <= set(range(1, count + 1)):
+                choice = f"--word-column {word}" + (f" and --tag-column {tag}" if tag is not None else "")
+                raise ValueError(f"{self.name}: expected two of its {count} columns, counted from 1, got {choice}")
+            roles = Roles(count, word - 1, None if tag is None else tag - 1, self.numbered and word > 1)
+        else:
+            roles = Roles(count, first, None, self.numbered)
+            found = self._tags_first_or_last(first, is_tag, no_tag)
+            if tagged or (tagged is None and count > 1 and self._share(found[1], is_tag) >= 0.5):
+                roles = replace(roles, word=found[0], tag=found[1])
+        return self._with_comments(replace(roles, header=self.header))
+
+    def _tags_first_or_last(self, first: int, is_tag: Callable[[str], bool], no_tag: str) -> tuple[int, int]:
+        """The columns of words and tags."""
+        values = [{row[c] for row in self._even} for c in range(self.count)]
+        used = [c for c in range(first + 1, self.count) if not values[c] <= set(no_tag)] or [self.count - 1]
+        shares = [self._share(c, is_tag) for c in range(self.count)]
+        if first and all(shares[c] > 0.95 for c in used):  # inner entities, and others, stand behind the outer ones
+            return first, next((c for c in used if len(values[c]) > 1), used[0])
+        if self.count == 2 and shares[0] > 0.95 and shares[1] < 0.5:
+            return 1, 0
+        return first, used[-1]
+
+    def _with_comments(self, roles: Roles) -> Roles:
+        """Which rows are comments, if some of those are that begin with a number sign where a sentence begins."""
+        known = frozenset(row[roles.tag or 0] for row in self._unmarked if len(row) == roles.count)
+        return replace(roles, known=known) if any(roles.is_comment(row, known) for row in self._marked) else roles
+
+    def columns(self, tagged: bool, plain: bool, unknown: str | None, reading: Reading) -> Columns:
+        """The layout of a file in columns, in which all tags should be tags of entities unless they are plain.
+
+        Raises:
+            ValueError: it has another form, which the message names.
+        """
+
+        def fits(cell: str) -> bool:
+            return cell == unknown or is_tag(cell)
+
+        roles = self.roles(tagged, fits, reading, "_-".replace(unknown or " ", ""))
+        if not reading.chosen and (plain or roles.tag is None or self._share(roles.tag, fits) < 0.5):
+            self.refuse(self.other_form(is_tag))
+            self.refuse(self._other_rows() if tagged else None)
+            words, tags = ({row[c] for row in self._even} for c in (roles.word, roles.tag or 0))
+            if plain and len(tags) > max(100, len(words)):
+                self.refuse(f"rows of {len(tags)} different tags for {len(words)} words")
+        return Columns(roles, plain, unknown)
+
+    def refuse(self, form: str | None) -> None:
+        """Refuse a file of another form, if that is known."""
+        if form is not None:
+            raise ValueError(f"{self.name}: expected {_EXPECTED}; got {form}: {_REMEDY}")
+
+    def other_form(self, is_tag: Callable[[str], bool]) -> str | None:
+        """The name of the form of a file without columns between blanks."""
+        text = self.text.lstrip()
+        for name, pattern in _FOREIGN.items():
+            if re.match(pattern, text, re.I):
+                return name
+        lines = [line for line in self.lines if not is_blank(line)]
+        if len(lines) > 1 and any(map(_YAML_KEY.match, lines)) and all(map(_YAML_LINE.match, lines)):
+            return "YAML"
+        names = [name.strip(' "') for name in re.split("[,;]", "".join(lines[:1]).strip())]
+        if len(names) > 1 and (
+            self.name.lower().endswith(".csv") or _names(names) > any(" " in name for name in names)
+        ):
+            return "CSV"
+        pieces = [piece for line in lines for piece in line.split()]
+        joined = sum(is_tag(re.split("[,;/|]", piece)[-1]) for piece in pieces if re.search(".[,;/|]", piece))
+        return "words and tags with commas, bars or slashes between them" if 2 * joined > len(pieces) else None
+
+    def is_text(self, fits: Callable[[Sequence[str]], bool]) -> bool:
+        """Whether these are lines of text, and not rows of cells.
+
+        Args:
+            fits: whether a row may be that of a token.
+
+        Raises:
+            ValueError: they are neither.
+        """
+        if 2 * sum(map(fits, self._body)) > len(self._body):
+            return False
+        self.refuse(form if (form := self._other_rows()) != _TEXT else None)
+        counts = Counter(len(line.split()) for line in self.lines if not is_blank(line))
+        single = len(self._body) == 1 and max(counts) > 1 and not is_tag(self._body[0][-1])
+        return not self.tabbed and (single or 4 * max(counts.values(), default=1) < 3 * counts.total())
+
+    def _other_rows(self) -> str | None:
+        """What the rows are, if they are not those of a token each."""
+        rows = self._body
+        spaced = [row for row in rows if len(row) > 1 and (" " in row[0] or row[-1].count(" ") > 1)]
+        if self.tabbed and 2 * len(spaced) >= len(rows):
+            return "whole sentences between tabs"
+        if 4 * len(self._even) >= 3 * len(rows) or len(rows) < 3:
+            return None
+        shortest = min(map(len, rows))
+        inside = any(_counts_up([row[c] for row in rows], self._begins) for c in range(min(4, shortest)))
+        return "rows of changing length, as in CoNLL-2009 and OntoNotes" if self.tabbed or inside else _TEXT
+
+
+def _counts_up(numbers: Sequence[str], begins: Sequence[bool]) -> bool:
+    """Whether cells number rows one by one, from 0 or 1 in a new sentence or on from the last one, ranges aside."""
+    before = -1
+    for cell, begin in zip(numbers, begins, strict=True):
+        found = IDENTIFIER.fullmatch(cell[:20])
+        if found is None or (not found[2] and int(found[1]) != before + 1 and not (begin and int(found[1]) < 2)):
+            return False
+        before = before if found[2] else int(found[1])
+    return not all(begins)
+
+
+def _names(cells: Sequence[str]) -> int:
+    """How many cells are names of columns."""
+    return sum(_NAME.fullmatch(cell) is not None for cell in cells)
