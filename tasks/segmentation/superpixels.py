@@ -48,6 +48,7 @@ class Superpixels:
     @classmethod
     def of(cls, image: Image, side: int = _SIDE) -> "Superpixels":
         """SLIC (Achanta et al. 2012): about ``side`` pixels wide and high; every superpixel is connected."""
+        side = min(side, 2 * min(image.shape[:2]))  # OpenCV reads outside its arrays where no superpixel fits
         lab = cv2.cvtColor(cv2.GaussianBlur(image, (3, 3), 0), cv2.COLOR_BGR2LAB)
         slic = cv2.ximgproc.createSuperpixelSLIC(lab, cv2.ximgproc.SLIC, side, _RULER)
         slic.iterate(_ITERATIONS)
