@@ -12,11 +12,12 @@ from structsmooth.cli.data import HeldOut
 from structsmooth.files import checksum, read_lines
 from structsmooth.history import History
 from structsmooth.messages import counted, stage
-from structsmooth.tasks import FittedTask
+from structsmooth.tasks import FittedTask, load_task
 from structsmooth.tasks.base import Predictions
 from structsmooth.tasks.json_lines import write_json_lines
-from structsmooth.tasks.trained import describe, load
+from structsmooth.tasks.trained import TrainedModel, describe, load
 
+_HELP_MODEL = "model directory, the --out of structsmooth train"
 # What tasks override that have files of a kind.
 _METHODS = {"pictures": "draw", "masks": "save_mask"}
 
@@ -27,7 +28,7 @@ def predict(options: Namespace) -> int:
         raise ValueError(f"--top must be at least 1, got {options.top}")
     if options.masks and not options.json:
         raise ValueError("--masks needs --json, whose lines name the files")
-    model = load(options.model)
+    model = _load(options)
     for flag, method in _METHODS.items():
         if getattr(options, flag) and getattr(type(model.task), method) is getattr(FittedTask, method):
             raise ValueError(f"--{flag}: {type(model.task.task).__name__} has no {flag}")
@@ -77,7 +78,7 @@ def _write(
 
 def evaluate(options: Namespace) -> int:
     """Measure a trained model on a labelled file."""
-    model = load(options.model)
+    model = _load(options)
     held_out = HeldOut.read(model.task, options.file, "test")
     with stage(f"predicting {counted(len(held_out.examples), 'example')}"):
         _, table = held_out.measure(model.task, model.weights)
@@ -99,7 +100,7 @@ def info(options: Namespace) -> int:
 
 def certify(options: Namespace) -> int:
     """Print a bound on how far a trained model is from the optimum, by passes over its training data."""
-    model = load(options.model)
+    model = _load(options)
     description, settings = model.description, model.description["settings"]
     if "train checksum" not in settings:
         raise ValueError(f"{options.model} was trained in Python: certify it there, by structsmooth.certify")
@@ -130,7 +131,7 @@ def show(options: Namespace) -> int:
 
     if options.examples < 0:
         raise ValueError(f"--examples must be at least 0, got {options.examples}")
-    model, folder = load(options.model), Path(options.model)
+    model, folder = _load(options), Path(options.model)
     recorded = folder / "history.jsonl"
     history = History.load(recorded) if recorded.is_file() else None
     examples: Sequence[Any] = ()
@@ -161,8 +162,15 @@ def add_evaluate(parser: ArgumentParser, arguments: Sequence[str]) -> None:
 
 def add_info(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     """Arguments of the command."""
-    _add_model(parser)
+    parser.add_argument("model", metavar="DIR", help=_HELP_MODEL)
 
 
 def _add_model(parser: ArgumentParser) -> None:
-    parser.add_argument("model", metavar="DIR", help="model directory, the --out of structsmooth train")
+    parser.add_argument("model", metavar="DIR", help=_HELP_MODEL)
+    help_task = "the model's task if it is your own, as package.module:ClassName; its code is executed"
+    parser.add_argument("--task", metavar="TASK", help=help_task)
+
+
+def _load(options: Namespace) -> TrainedModel:
+    """The model of a command; only a task that its arguments name is imported beside those of the package."""
+    return load(options.model, None if options.task is None else load_task(options.task))

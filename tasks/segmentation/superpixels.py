@@ -5,7 +5,7 @@ Needs OpenCV with its contributed modules: ``pip install structsmooth[images]``.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -113,6 +113,11 @@ class Vocabulary:
     colours: Image
     textures: Image
 
+    def __post_init__(self) -> None:
+        for name, size in (("colours", 3), ("textures", _DIRECTIONS * _CELLS**2)):
+            if (shape := getattr(self, name).shape)[1:] != (size,) or not shape[0]:
+                raise ValueError(f"{name} must be rows of {size} numbers, got shape {shape}")
+
     @classmethod
     def fit(cls, images: Sequence[Image], colours: int, textures: int) -> "Vocabulary":
         """The centres of k-means on a sample of pixels and descriptors of the images, the same in every run.
@@ -172,15 +177,6 @@ class Vocabulary:
             (np.concatenate(similar, 1) * length).astype(np.float32),
             parts.sizes,
         )
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain JSON."""
-        return {"colours": self.colours.tolist(), "textures": self.textures.tolist()}
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> "Vocabulary":
-        """The vocabulary that :meth:`to_dict` was called on."""
-        return cls(np.array(data["colours"], np.uint8), np.array(data["textures"], np.uint8))
 
 
 def _lab(image: Image) -> Image:

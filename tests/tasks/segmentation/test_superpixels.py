@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from images import ellipse
 
+from structsmooth.plain import from_plain, plain
 from structsmooth.tasks.segmentation import superpixels
 from structsmooth.tasks.segmentation.superpixels import Superpixels, Vocabulary
 
@@ -94,7 +95,7 @@ def test_everything_is_the_same_every_time(vocabulary: Vocabulary) -> None:
     first, second = (vocabulary.features(images[0], Superpixels.of(images[0])) for _ in range(2))
     for name in ("unary", "edges", "pairwise", "sizes"):
         assert np.array_equal(getattr(first, name), getattr(second, name))
-    restored = Vocabulary.from_dict(vocabulary.to_dict())
+    restored = from_plain(Vocabulary, plain(vocabulary), "vocabulary")
     assert np.array_equal(restored.colours, vocabulary.colours)
     assert np.array_equal(restored.textures, vocabulary.textures)
 
