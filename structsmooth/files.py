@@ -44,7 +44,7 @@ class FileError(ValueError):
 
 
 def check_size(name: object, size: int) -> None:
-    """Raise a :class:`FileError`, which says how to raise the limit, for a file of more than :func:`size_limit` bytes."""
+    """Raise a :class:`FileError`, which says how to raise it, for more bytes than :func:`size_limit`."""
     if size > (limit := size_limit()):
         needed, most = -(-size // (1 << 20)), limit >> 20
         raise FileError(
