@@ -132,7 +132,7 @@ class Lexicon:
     def __post_init__(self) -> None:
         sources, targets, pairs = len(self.sources) + 1, len(self.targets) + 1, len(self.keys)
         sizes = (sources, targets, pairs, pairs, pairs, pairs, sources, targets)
-        wrong = [name for name, size in zip(_ARRAYS, sizes, strict=True) if len(getattr(self, name)) != size]
+        wrong = [name for name, size in zip(_ARRAYS, sizes, strict=True) if len(getattr(self, name)) < size]
         if wrong or (np.diff(self.keys) <= 0).any() or not all(np.isfinite(getattr(self, n)).all() for n in _ARRAYS):
             raise ValueError(f"the arrays of a lexicon do not fit its words: {', '.join(wrong) or 'keys'}")
 

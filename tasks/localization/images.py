@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from structsmooth.files import decoding, read_bytes
+from structsmooth.files import FileError, decoding, read_bytes
 from structsmooth.tasks.images import check_pixels
 
 EDGES = ("xmin", "ymin", "xmax", "ymax")
@@ -41,14 +41,18 @@ class ImageFile(NamedTuple):
 
         Raises:
             OSError: it cannot be read.
-            ValueError: it is missing, encrypted or damaged in the archive, or too large.
+            FileError: it is too large.
         """
         try:
             if not self.member:
                 return read_bytes(Path(self.path))
             return read_bytes(_archive(self.path, Path(self.path).stat().st_mtime_ns) / self.member)
+        except FileError as error:
+            if error.__cause__ is None:  # too large
+                raise
+            raise OSError("missing, encrypted or damaged in the archive") from error
         except OSError as error:
-            raise OSError(f"unreadable file ({error.strerror or error})") from error
+            raise OSError(f"unreadable file ({error.strerror or 'No such file'})") from error
 
     def __str__(self) -> str:
         return self.member or self.path
