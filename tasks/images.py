@@ -3,7 +3,6 @@
 Needs OpenCV: ``pip install structsmooth[images]``.
 """
 
-import warnings
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -125,15 +124,15 @@ def check_pixels(data: bytes, name: object) -> None:
     Raises:
         FileError: no image, or one that is too large.
     """
-    from PIL import Image, UnidentifiedImageError
+    from PIL import Image
 
-    with decoding(name, "an image"), warnings.catch_warnings():
-        warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the limit is another one here
-        try:
-            with Image.open(BytesIO(data), formats=_FORMATS) as image:
-                width, height = image.size
-        except UnidentifiedImageError as error:  # its text is an address in memory
-            raise FileError(f"{name}: no image of the formats {', '.join(_FORMATS)}, or damaged") from error
+    Image.init()
+    kinds = (Image.OPEN[kind] for kind in _FORMATS if kind in Image.OPEN)
+    read_header = next((header for header, accepts in kinds if accepts and accepts(data[:16]) is True), None)
+    if read_header is None:
+        raise FileError(f"{name}: no image of the formats {', '.join(_FORMATS)}, or damaged")
+    with decoding(name, "an image"), read_header(BytesIO(data), "") as image:
+        width, height = image.size
     check_size(name, _PIXEL * width * height)
 
 
