@@ -105,7 +105,7 @@ def test_refuses_files_that_are_no_images(tmp_path: Path) -> None:
     for content in (b"", b"no image", file.read_bytes()[:40]):
         file.write_bytes(content)
         for path in (str(tmp_path / "data"), zipped(tmp_path / "data")):
-            with pytest.raises(ValueError, match=r"images/e01\.png: no image"):
+            with pytest.raises(ValueError, match=r"images/e01\.png: (no image|expected an image)"):
                 read_pictures(path)
         assert len(read_pictures(str(tmp_path / "data") + "#1")) == 1
 
