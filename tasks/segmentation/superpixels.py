@@ -203,6 +203,8 @@ def gradient_histograms(image: Image) -> tuple[NDArray[np.int64], NDArray[np.int
 
 
 def _centres(points: Image, count: int) -> Image:
+    if len(points) == 1:  # which OpenCV takes for many points of one number
+        return points
     distinct = len(np.unique(points, axis=0))
     cv2.setRNGSeed(0)
     criteria = (cv2.TERM_CRITERIA_MAX_ITER, _KMEANS_ITERATIONS, 0.0)
