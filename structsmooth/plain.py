@@ -58,13 +58,15 @@ def from_plain(hint: Any, value: Any, name: str) -> Any:
         check_choice(name, value, options)
         return value
     if bounds:
-        return check_number(name, value, *bounds, integer=kind is int)
+        value = check_number(name, value, *bounds, integer=kind is int)
     if origin is np.ndarray:
         return _array(value, get_args(options[1])[0], name)
     if is_dataclass(origin):
         return _instance(origin, value, name)
     if origin is float and type(value) is int:
-        return float(value)
+        value = float(value)
+    if origin is int and type(value) is int and abs(value) >= 1 << 63:
+        raise ValueError(f"{name} must be a number of 64 bits, got {value}")
     expected = list if origin is tuple else origin
     if origin is not Any and type(value) is not expected:
         raise TypeError(f"{name} must be of type {expected.__name__}, got {type(value).__name__}")

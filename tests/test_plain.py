@@ -26,6 +26,7 @@ class Outer:
 
 
 def test_round_trip() -> None:
+    assert type(from_plain(Finite, 10**30, "x")) is float
     value = Outer(Inner(np.array([[1, 2]], np.uint8), ["x"]), 3, (0.5, -1.0), "b")
     again = from_plain(Outer, plain(value), "outer")
     assert again == Outer(again.inner, 3, (0.5, -1.0), "b")
@@ -44,6 +45,7 @@ def test_round_trip() -> None:
         (Finite, float("nan"), "x must be a number and finite, got nan"),
         (Finite, float("-inf"), "x must be a number and finite, got -inf"),
         (Annotated[int, Interval(1)], 0, "x must be at least 1, got 0"),
+        (int, 10**30, "x must be a number of 64 bits"),
         (Literal["a"], "b", "x must be one of a, got 'b'"),
         (list[str], ["a", 1], r"x\[1\] must be of type str, got int"),
         (tuple[int, int], [1], "x must have 2 entries, got 1"),
