@@ -5,10 +5,11 @@ import warnings
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-import numpy as np
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
+
+from structsmooth.files import decoding, load_arrays
 
 PRETRAINED = "pretrained"
 """Weights trained on ImageNet, which torchvision downloads and keeps in its cache."""
@@ -176,14 +177,14 @@ def _read(path: Path) -> dict[str, Tensor]:
     """A state dict from a file; no code in it is executed."""
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file of weights; or take {PRETRAINED!r}, or None for random ones")
-    if path.suffix in (".pt", ".pth"):
-        values: dict[str, Tensor] = torch.load(path, map_location="cpu", weights_only=True)
-        return values
-    if path.suffix == ".safetensors":
-        return load_file(path)
     if path.suffix == ".npz":
-        with np.load(path, allow_pickle=False) as arrays:
-            return {name: torch.from_numpy(arrays[name]) for name in arrays.files}
+        return {name: torch.from_numpy(array) for name, array in load_arrays(str(path)).items()}
+    with decoding(path, "weights of a network"):
+        if path.suffix in (".pt", ".pth"):
+            values: dict[str, Tensor] = torch.load(path, map_location="cpu", weights_only=True)
+            return values
+        if path.suffix == ".safetensors":
+            return load_file(path)
     raise ValueError(f"{path}: weights must be a .pt, .pth, .safetensors or .npz file")
 
 

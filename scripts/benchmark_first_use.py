@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             {name: both(command, Path(folder) / f"{turn}{name}") for name, command in commands.items()}
             for turn in range(options.repeats)
         ]
-    print(f"CPU seconds, minimum of {options.repeats}; in brackets as multiples of import torch in the same repetition\n")
+    print(f"CPU seconds, minimum of {options.repeats}; in brackets multiples of import torch\n")
     print(markdown_table(["job", "empty cache", "full cache"], list(rows(rounds))))
     return 0
 

@@ -3,9 +3,9 @@
 import json
 import os
 import shutil
-import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-_BLOCK = 1 << 20
+from structsmooth.files import crc32, read_json
+
+_MODEL, _WEIGHTS = "model.json", "model.safetensors"
+_AGAIN = "copy the folder again from where it was saved, or train anew"
 
 
 def write_atomic(path: str | Path, data: bytes | str | Iterable[bytes]) -> None:
@@ -53,29 +56,57 @@ def load_values(path: str | Path) -> dict[str, Any]:
         return _values(file)
 
 
-def file_checksum(path: str | Path) -> str:
-    """CRC-32 of the bytes of a file, as eight hexadecimal digits."""
-    value = 0
-    with open(path, "rb") as file:
-        while piece := file.read(_BLOCK):
-            value = zlib.crc32(piece, value)
-    return f"{value:08x}"
+def save_model(path: str | Path, description: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+    """Save a model in a folder, which is made if need be: what it is in ``model.json``, and its tensors beside it.
+
+    The description gets a checksum of the tensors, and a digest of itself with that.
+    """
+    folder = Path(path)
+    folder.mkdir(parents=True, exist_ok=True)
+    save_state(folder / _WEIGHTS, tensors, {})
+    described = description | {"checksum": file_checksum(folder / _WEIGHTS)}
+    write_atomic(folder / _MODEL, json.dumps(described | {"digest": _digest(described)}, indent=1))
 
 
-def check_file(path: str | Path, checksum: str | None) -> None:
-    """Refuse a file whose bytes have changed since its checksum was taken; ``None`` is one that was not.
+def load_model(path: str | Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Description and tensors that :func:`save_model` saved, as they were then.
+
+    Versions 0.2 and 0.3 wrote no digest, and 0.2 no checksum: what is not there is not compared.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: another checksum.
+        FileNotFoundError: no model in the folder.
+        ValueError: a damaged file, or one that has changed since the model was saved.
     """
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"{path}: no such file")
-    if checksum is not None and (found := file_checksum(path)) != checksum:
-        raise ValueError(
-            f"{path}: its bytes are not those that were saved (checksum {found}, expected {checksum}): "
-            "copy the folder again from where it was saved, or train anew"
-        )
+    description, file = load_description(path), Path(path) / _WEIGHTS
+    if not file.is_file():
+        raise FileNotFoundError(f"{file}: no such file")
+    checksum = description.pop("checksum", None)
+    if checksum is not None and checksum != file_checksum(file):
+        raise ValueError(f"{file}: its bytes are not those that were saved: {_AGAIN}")
+    return description, load_state(file)[0]
+
+
+def load_description(path: str | Path) -> dict[str, Any]:
+    """The contents of ``model.json`` without the digest; errors as for :func:`load_model`."""
+    file = Path(path) / _MODEL
+    if not file.is_file():
+        raise FileNotFoundError(f"{path}: no model.json; train a model with --out {path}")
+    description: dict[str, Any] = read_json(file)
+    if not isinstance(description, dict):
+        raise ValueError(f"{file}: not the description of a model, but a {type(description).__name__}")
+    if "digest" in description and description.pop("digest") != _digest(description):
+        raise ValueError(f"{file}: it has changed since the model was saved: {_AGAIN}")
+    return description
+
+
+def _digest(values: dict[str, Any]) -> str:
+    """SHA-256 of values, the same after they have been saved and loaded."""
+    return sha256(json.dumps(values).encode()).hexdigest()
+
+
+def file_checksum(path: str | Path) -> str:
+    """CRC-32 of the bytes of a file, as eight hexadecimal digits."""
+    return f"{crc32(path):08x}"
 
 
 @contextmanager
@@ -85,7 +116,7 @@ def _opened(path: str | Path) -> Iterator[Any]:
     try:
         with safe_open(path, framework="pt") as file:
             yield file
-    except (SafetensorError, KeyError, json.JSONDecodeError) as error:
+    except (SafetensorError, KeyError, ValueError, RecursionError) as error:
         raise ValueError(f"{path}: not a structsmooth file, or damaged ({error})") from error
 
 

@@ -1,17 +1,123 @@
-"""Where tasks find their data, and keep what they make of them: files, parts of files, and folders."""
+"""Where tasks find their data, and keep what they make of them: files, parts of files, and folders.
 
+Files may be of any origin. Whatever is read as a whole comes in here, where one limit holds for what it may unpack to.
+"""
+
+import csv
+import json
 import os
 import re
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 DATA_VARIABLE = "STRUCTSMOOTH_DATA"
+LIMIT_VARIABLE = "STRUCTSMOOTH_FILE_LIMIT"
+# MiB that one file may unpack to.
+_LIMIT = 512
+_BLOCK = 1 << 20
+
+File = Path | zipfile.Path
+"""A file or folder, on disk or in a zip file."""
+
+
+def size_limit() -> int:
+    """Bytes that one file may unpack to: ``STRUCTSMOOTH_FILE_LIMIT`` MiB, or 512 MiB without it.
+
+    Raises:
+        ValueError: the variable is no positive number.
+    """
+    given = os.environ.get(LIMIT_VARIABLE, "") or str(_LIMIT)
+    if not given.isascii() or not given.isdigit() or not 0 < int(given) < 1 << 40:
+        raise ValueError(f"{LIMIT_VARIABLE} must be a positive whole number of MiB, got {given!r}")
+    return int(given) << 20
+
+
+class FileError(ValueError):
+    """What is wrong with a file, with its name."""
+
+
+def check_size(name: object, size: int) -> None:
+    """Raise a :class:`FileError`, which says how to raise it, for more bytes than :func:`size_limit`."""
+    if size > (limit := size_limit()):
+        needed, most = -(-size // (1 << 20)), limit >> 20
+        raise FileError(
+            f"{name}: takes {needed:,} MiB in memory, and the limit is {most:,} MiB: "
+            f"if you trust the file, set {LIMIT_VARIABLE}={needed}"
+        )
+
+
+@contextmanager
+def decoding(name: object, kind: str) -> Iterator[None]:
+    """A block that decodes a file of any origin: whatever a decoder raises becomes an error with the file's name.
+
+    Raises:
+        FileError: the file is not of its kind, damaged, or too large.
+        OSError: it cannot be read, as the operating system says.
+    """
+    try:
+        yield
+    except Exception as error:
+        known = isinstance(error, (FileError, ImportError))
+        if known or (isinstance(error, OSError) and error.errno is not None):
+            raise
+        said = str(error).splitlines()
+        raise FileError(f"{name}: expected {kind}: {said[0] if said else type(error).__name__}") from error
+
+
+def read_bytes(file: File) -> bytes:
+    """The content of a file, or of a member of a zip file.
+
+    Raises:
+        FileNotFoundError: no such file on disk.
+        ValueError: a folder, a member that is missing, damaged or encrypted, or too many bytes.
+        OSError: a file that cannot be read.
+    """
+    if isinstance(file, Path):
+        expect_file(file)
+        check_size(file, file.stat().st_size)
+        with open(file, "rb") as stream:
+            data = stream.read() if file.is_file() else stream.read(size_limit() + 1)  # a pipe has no size
+        check_size(file, len(data))
+        return data
+    with decoding(file, "a member of the archive that can be read"):
+        check_size(file, file.root.getinfo(file.at).file_size)
+        return file.read_bytes()
+
+
+def read_text(file: File) -> str:
+    """A text in UTF-8, without a byte order mark, on disk or in a zip file; errors as for :func:`read_bytes`."""
+    try:
+        return read_bytes(file).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file}: expected text in UTF-8 ({error.reason} at byte {error.start})") from None
+
+
+def read_json(file: File) -> Any:
+    """The value in a file of JSON; errors as for :func:`read_bytes`."""
+    text = read_text(file)
+    with decoding(file, "JSON"):
+        return json.loads(text)
+
+
+def csv_rows(lines: Iterable[str], name: object) -> Iterator[tuple[int, list[str]]]:
+    """The cells of each row of a table in CSV that is not empty, with the number of its line.
+
+    Raises:
+        ValueError: what is no CSV, such as a cell of more than 128 KiB, with the name of the file and the line.
+    """
+    reader = csv.reader(lines)
+    try:
+        for row in filter(None, reader):
+            yield reader.line_num, row
+    except csv.Error as error:
+        raise ValueError(f"{name}:{reader.line_num}: {error}") from error
 
 
 def split_part(path: str) -> tuple[Path, str | None]:
@@ -83,12 +189,21 @@ def data_file(task: str, name: str) -> str:
 
 
 def checksum(path: str) -> int:
-    """A number that changes with the data: CRC-32 of a file, or of the names and sizes of all files in a folder."""
+    """A number that changes with the data: CRC-32 of a file, or of the names and contents of all files in a folder."""
     source, part = split_part(path)
     if not source.is_dir():
-        return zlib.crc32(repr(part).encode(), zlib.crc32(source.read_bytes()))
-    files = sorted((str(file.relative_to(source)), file.stat().st_size) for file in source.rglob("*") if file.is_file())
+        return zlib.crc32(repr(part).encode(), crc32(source))
+    files = sorted((str(file.relative_to(source)), crc32(file)) for file in source.rglob("*") if file.is_file())
     return zlib.crc32(repr((files, part)).encode())
+
+
+def crc32(path: str | Path) -> int:
+    """CRC-32 of the bytes of a file."""
+    value = 0
+    with open(path, "rb") as file:
+        while piece := file.read(_BLOCK):
+            value = zlib.crc32(piece, value)
+    return value
 
 
 def keep(path: Path, write: Callable[[Path], None]) -> None:
@@ -99,18 +214,9 @@ def keep(path: Path, write: Callable[[Path], None]) -> None:
 
 
 def read_lines(path: str | Path) -> list[str]:
-    """The lines of a text file in UTF-8, without their ends and without a byte order mark.
-
-    Raises:
-        ValueError: a folder, or a file that is no text, with its path.
-        OSError: a file that cannot be read, or does not exist.
-    """
-    expect_file(path)
-    try:
-        with open(path, encoding="utf-8-sig") as lines:
-            return [line.rstrip("\n") for line in lines]
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: expected text in UTF-8 ({error.reason} at byte {error.start})") from None
+    """The lines of a text file, without their ends; errors as for :func:`read_text`."""
+    lines = read_text(Path(path)).replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    return lines if lines[-1] else lines[:-1]
 
 
 def expect_file(path: str | os.PathLike[str]) -> None:
@@ -131,15 +237,24 @@ def load_arrays(path: str) -> dict[str, NDArray[Any]]:
     """The arrays of an ``.npz`` file of any origin; it cannot run code.
 
     Raises:
-        ValueError: not such a file, with its path.
+        ValueError: not such a file, with its path, or arrays of more than :func:`size_limit` bytes.
         FileNotFoundError: no such file.
     """
     expect_file(path)
-    try:
-        with open(path, "rb") as file:
-            if not zipfile.is_zipfile(file):
-                raise ValueError("not a zip archive")
-            with np.load(file, allow_pickle=False) as arrays:
-                return {key: arrays[key] for key in arrays}
-    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(f"{path}: expected an archive of arrays (.npz): {error}") from error
+    with decoding(path, "an archive of arrays (.npz)"), zipfile.ZipFile(path) as archive:
+        members = [member for member in archive.infolist() if member.filename.endswith(".npy")]
+        check_size(path, sum(member.file_size for member in members))
+        return {member.filename.removesuffix(".npy"): _array(archive.open(member)) for member in members}
+
+
+def load_array(path: str | Path) -> NDArray[Any]:
+    """The array of an ``.npy`` file of any origin; errors as for :func:`load_arrays`."""
+    expect_file(path)
+    check_size(path, os.path.getsize(path))
+    with decoding(path, "an array (.npy)"):
+        return _array(open(path, "rb"))
+
+
+def _array(stream: IO[bytes]) -> NDArray[Any]:
+    with stream:
+        return np.asarray(np.lib.format.read_array(stream, allow_pickle=False))

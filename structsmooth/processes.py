@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -144,6 +144,23 @@ def run_on_all_ranks(work: Callable[[], T]) -> T:
     for failed in filter(None, gathered(failure)):
         raise failed
     return result
+
+
+def agree(own: Mapping[str, object]) -> None:
+    """Check that all processes have the same settings, such as options, version and data; each gives its own by name.
+
+    Raises:
+        ValueError: they differ; the error, the same in all processes, names the first that does.
+    """
+    everyone = gathered({name: str(value) for name, value in own.items()})
+    for other, theirs in enumerate(everyone):
+        for name in ["solver", *everyone[0], *theirs]:
+            first, its = everyone[0].get(name), theirs.get(name)
+            if first != its:
+                raise ValueError(
+                    f"processes must have the same options, version and data, and {name} is {first} in process 0 and "
+                    f"{its} in process {other}: start all of them alike"
+                )
 
 
 def summed(own: Tensor) -> Tensor:

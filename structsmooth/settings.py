@@ -33,6 +33,8 @@ class Interval:
     def __str__(self) -> str:
         if self.most < math.inf:
             return f"from {self.least} to {self.most}"
+        if self.least == -math.inf:
+            return "a number"
         return "positive" if self.above and self.least == 0 else f"at least {self.least}"
 
 
@@ -40,6 +42,8 @@ Positive = Annotated[float, Interval(above=True)]
 """A positive number."""
 PositiveInt = Annotated[int, Interval(1)]
 """A positive whole number."""
+Finite = Annotated[float, Interval(-math.inf, above=True)]
+"""Any number but infinity."""
 
 
 def check_settings(settings: Any) -> None:

@@ -56,6 +56,8 @@ TASKS = {
 def load_task(name: str) -> type[Task]:
     """The class of a task: a name from ``TASKS``, or ``package.module:ClassName`` for a task of your own.
 
+    The module of such a task is imported, which executes it: give names that you trust, not those of files.
+
     Raises:
         ValueError: an unknown task, with what to do.
     """

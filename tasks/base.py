@@ -2,15 +2,16 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Literal, TextIO, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TextIO, TypeVar, get_type_hints
 
 from torch import Tensor
 
 from structsmooth import processes
 from structsmooth.files import data_file
 from structsmooth.markup import Block, Markup, alternatives, element, joined
+from structsmooth.plain import check_entries, from_plain, is_needed, plain
 from structsmooth.problems import Problem
 from structsmooth.settings import check_settings
 from structsmooth.tasks.json_lines import Predictions as Predictions
@@ -116,11 +117,15 @@ class Task(ABC):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "FittedTask":
-        """The fitted task that :meth:`FittedTask.to_dict` was called on."""
+        """The fitted task that :meth:`FittedTask.to_dict` was called on.
+
+        Raises:
+            ValueError, TypeError: entries that are not of the types of the fields.
+        """
         names = {f.name for f in fields(cls)}
         options = {name: value for name, value in data.items() if name in names}
         learned = {name: value for name, value in data.items() if name not in names}
-        return cls.fitted_type.from_learned(cls(**options), learned)
+        return cls.fitted_type.from_learned(from_plain(cls, options, "trained"), learned)
 
 
 @dataclass(frozen=True)
@@ -237,12 +242,30 @@ class FittedTask(ABC):
     def to_dict(self) -> dict[str, Any]:
         """The options and what was learned, as plain JSON."""
         learned = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "task"}
-        return asdict(self.task) | {name: _plain(value) for name, value in learned.items()}
+        values: dict[str, Any] = plain(self.task) | plain(learned)
+        return values
+
+    @property
+    def dim(self) -> int | None:
+        """Number of weights, which a saved model must have; ``None`` where examples decide on it."""
+        return None
+
+    @classmethod
+    def learned_types(cls) -> dict[str, Any]:
+        """The types of what was learned, by field; a task whose types are imported late overrides this."""
+        hints = get_type_hints(cls, include_extras=True)
+        return {f.name: hints[f.name] for f in fields(cls) if f.name != "task"}
 
     @classmethod
     def from_learned(cls, task: Task, learned: Mapping[str, Any]) -> "FittedTask":
-        """The fitted task from its task and the other entries of :meth:`to_dict`."""
-        return cls(task, **learned)
+        """The fitted task from its task and the other entries of :meth:`to_dict`, read by :meth:`learned_types`.
+
+        Raises:
+            ValueError, TypeError: other entries, or entries of other types.
+        """
+        types = cls.learned_types()
+        check_entries("trained", learned, types, [f.name for f in fields(cls) if f.name in types and is_needed(f)])
+        return cls(task, **{name: from_plain(types[name], value, name) for name, value in learned.items()})
 
 
 def unseen_warning(task: FittedTask, examples: Sequence[Any]) -> str:
@@ -268,10 +291,6 @@ def own_share(n: int) -> range:
     if n < processes.count():
         raise ValueError(f"{processes.count()} processes need an example each, got {n} examples in all")
     return processes.share(n)
-
-
-def _plain(value: Any) -> Any:
-    return value.to_dict() if hasattr(value, "to_dict") else value
 
 
 class LastResultCache(Generic[T]):

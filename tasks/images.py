@@ -4,9 +4,9 @@ Needs OpenCV: ``pip install structsmooth[images]``.
 """
 
 import zipfile
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -15,10 +15,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from structsmooth import markup
 from structsmooth.checkpoint import write_atomic
+from structsmooth.files import File as File
+from structsmooth.files import FileError, check_size, decoding, read_bytes
 
 _SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp"}
-File = Path | zipfile.Path
-"""A file or folder, on disk or in a zip file."""
+_FORMATS = ["JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP"]
+# Bytes that a pixel takes with its features while an image is worked on.
+_PIXEL = 16
 
 
 class Named(Protocol):
@@ -59,10 +62,8 @@ def opened(source: Path) -> File:
         raise FileNotFoundError(f"{source}: no such folder, zip file or image")
     if source.is_dir() or is_image(source):
         return source
-    try:
+    with decoding(source, "a folder, a zip file or an image"):
         return zipfile.Path(source)
-    except zipfile.BadZipFile as error:
-        raise ValueError(f"{source}: neither a folder nor a zip file nor an image ({error})") from error
 
 
 def images_of(root: File) -> dict[str, File]:
@@ -108,15 +109,31 @@ def read_image(file: File) -> NDArray[np.uint8]:
 
 def decoded(file: File, flags: int) -> NDArray[Any]:
     """The pixels of an image as OpenCV decodes them with these flags; errors as in :func:`read_image`."""
-    cv2 = opencv()
-    try:
-        data = np.frombuffer(file.read_bytes(), np.uint8)
-    except (zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(f"{file}: damaged ({error})") from error
-    pixels = cv2.imdecode(data, flags) if len(data) else None
+    cv2, data = opencv(), read_bytes(file)
+    check_pixels(data, file)
+    with decoding(file, "an image"):
+        pixels = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
     if pixels is None:
-        raise ValueError(f"{file}: no image, or damaged")
+        raise FileError(f"{file}: no image, or damaged")
     return np.asarray(pixels)
+
+
+def check_pixels(data: bytes, name: object) -> None:
+    """Refuse an encoded image that declares more pixels than there is memory for, before it is decoded.
+
+    Raises:
+        FileError: no image, or one that is too large.
+    """
+    from PIL import Image
+
+    Image.init()
+    kinds = (Image.OPEN[kind] for kind in _FORMATS if kind in Image.OPEN)
+    read_header = next((header for header, accepts in kinds if accepts and accepts(data[:16]) is True), None)
+    if read_header is None:
+        raise FileError(f"{name}: no image of the formats {', '.join(_FORMATS)}, or damaged")
+    with decoding(name, "an image"), read_header(BytesIO(data), "") as image:
+        width, height = image.size
+    check_size(name, _PIXEL * width * height)
 
 
 def embedded(pixels: NDArray[np.uint8], alt: str) -> markup.Markup:

@@ -1,25 +1,41 @@
 """Trained models: a fitted task with its weights, in Python and in the files of ``structsmooth train``."""
 
-import json
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from torch import Tensor
 
 from structsmooth import __version__
-from structsmooth.checkpoint import check_file, file_checksum, load_state, save_state, write_atomic
+from structsmooth.checkpoint import load_description, load_model, save_model
 from structsmooth.experiments import Experiment
+from structsmooth.files import decoding
+from structsmooth.plain import from_plain
+from structsmooth.settings import Interval, PositiveInt
 from structsmooth.solvers import SOLVERS, Solver
 from structsmooth.solvers.state import Callback
 from structsmooth.tasks import TASKS, FittedTask, Task, load_task
 from structsmooth.tasks.base import Predictions, Split, unseen_warning
 
-_KEYS = {"structsmooth", "task", "settings", "n", "lam", "message", "metrics", "trained"}
-_NOT_SHOWN = {"structsmooth", "trained", "checksum"}
-_WEIGHTS = "model.safetensors"
+_NOT_SHOWN = {"structsmooth", "trained"}
+
+
+@dataclass(frozen=True)
+class _Description:
+    """What ``model.json`` says; what was trained is read by the types of its task."""
+
+    structsmooth: str
+    task: str
+    settings: dict[str, Any]
+    n: PositiveInt
+    lam: Annotated[float, Interval()]
+    message: str
+    metrics: dict[str, dict[str, float]]
+    trained: dict[str, Any]
+    status: str = ""
+    checksum: str | None = None
 
 
 @dataclass(frozen=True)
@@ -67,12 +83,8 @@ class TrainedModel:
 
     def save(self, path: str | Path) -> None:
         """Write ``model.safetensors`` and ``model.json`` into a folder, which is made if need be."""
-        folder = Path(path)
-        folder.mkdir(parents=True, exist_ok=True)
-        model = {"structsmooth": __version__, **self.description, "trained": self.task.to_dict()}
-        save_state(folder / _WEIGHTS, {"weights": self.weights}, {"dim": len(self.weights)})
-        model["checksum"] = file_checksum(folder / _WEIGHTS)
-        write_atomic(folder / "model.json", json.dumps(model, indent=1))
+        description = {"structsmooth": __version__, **self.description, "trained": self.task.to_dict()}
+        save_model(path, description, {"weights": self.weights})
 
     def _examples(self, examples: str | Path | Sequence[Any], split: Split) -> Sequence[Any]:
         if isinstance(examples, (str, Path)):
@@ -86,22 +98,32 @@ class TrainedModel:
         return self.task.examples(examples)
 
 
-def load(path: str | Path) -> TrainedModel:
-    """The model in a folder that ``structsmooth train`` or :meth:`TrainedModel.save` wrote; executes no code.
+def load(path: str | Path, task: type[Task] | None = None) -> TrainedModel:
+    """The model in a folder that ``structsmooth train`` or :meth:`TrainedModel.save` wrote; executes no code of it.
 
-    The task is imported, as the command line does.
+    Tasks of this package load by their names. A folder cannot name any other code to import.
+
+    Args:
+        path: the folder, of any origin.
+        task: the class of a task of your own.
 
     Raises:
         FileNotFoundError: no model in the folder.
-        ValueError: a damaged file, or one whose bytes have changed since the model was saved.
+        ValueError: a damaged file, one that has changed since the model was saved, a task of your own that is not
+            given, or a model of another task than the given one.
     """
-    description = describe(path)
-    file = Path(path) / _WEIGHTS
-    check_file(file, description.get("checksum"))  # version 0.2 wrote none
-    tensors, _ = load_state(file)
-    task = load_task(description["task"]).from_dict(description["trained"])
+    description, tensors = load_model(path)
+    _check(description, path)
+    own = _task_of(description["task"], task, path)
+    with decoding(path, "a model of its task"):
+        fitted = own.from_dict(description["trained"])
+        weights = tensors.get("weights", Tensor())
+        if weights.shape != (fitted.dim or len(weights),) or not weights.is_floating_point():
+            raise ValueError(f"the task needs {fitted.dim} weights, got {weights.dtype} {tuple(weights.shape)}")
+        if not weights.isfinite().all():
+            raise ValueError("some weights are not finite")
     shown = {name: value for name, value in description.items() if name not in _NOT_SHOWN}
-    return TrainedModel(task, tensors["weights"], shown)
+    return TrainedModel(fitted, weights, shown)
 
 
 def describe(path: str | Path) -> dict[str, Any]:
@@ -109,19 +131,32 @@ def describe(path: str | Path) -> dict[str, Any]:
 
     Raises:
         FileNotFoundError: no model in the folder.
-        ValueError: a damaged file.
+        ValueError: a damaged file, or one that has changed since the model was saved.
     """
-    file = Path(path) / "model.json"
-    if not file.is_file():
-        raise FileNotFoundError(f"{path}: no model.json; train a model with --out {path}")
-    try:
-        description: dict[str, Any] = json.loads(file.read_text())
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{file}: damaged ({error})") from error
-    missing = _KEYS - description.keys()
-    if missing:
-        raise ValueError(f"{file}: not the description of a model, lacks {', '.join(sorted(missing))}")
+    description = load_description(path)
+    _check(description, path)
     return description
+
+
+def _check(description: dict[str, Any], path: str | Path) -> None:
+    with decoding(path, "the description of a model"):
+        from_plain(_Description, description, "model.json")
+
+
+def _task_of(name: str, given: type[Task] | None, path: str | Path) -> type[Task]:
+    """The class of the task that a folder names: one of this package, or the one that is given."""
+    name = next((known for known, place in TASKS.items() if place == name), name)
+    if given is None and name not in TASKS:
+        raise ValueError(
+            f"{path}: a model of the task {name!r}, which is not of this package, and no module is imported because a "
+            f"folder names it: give the class, by load({str(path)!r}, task=...) or --task {name}, if you trust its code"
+        )
+    own = load_task(name) if given is None else given
+    if not (isinstance(own, type) and issubclass(own, Task)):
+        raise TypeError(f"task must be a subclass of structsmooth.tasks.Task, got {given!r}")
+    if _name(own).rpartition(":")[2] != name.rpartition(":")[2]:
+        raise ValueError(f"{path}: a model of the task {name!r}, not of {_name(own)!r}")
+    return own
 
 
 def train(

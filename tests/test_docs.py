@@ -127,7 +127,7 @@ def test_the_task_of_the_documents_trains_and_predicts(tmp_path, monkeypatch, ca
     monkeypatch.syspath_prepend(str(tmp_path))
     assert main(["train", "topics:Topics", "--train", "train.tsv", "--test", "train.tsv", "--out", "model"]) == 0
     assert "accuracy 8 of 8" in capsys.readouterr().out
-    assert main(["predict", "model", "new.txt", "--top", "2"]) == 0
+    assert main(["predict", "model", "new.txt", "--task", "topics:Topics", "--top", "2"]) == 0
     assert capsys.readouterr().out == "money\tsport\ta bank\nsport\tmoney\ta team\n"
 
 

@@ -21,6 +21,7 @@ LAYERS = [
         "structsmooth.settings",
         "structsmooth.spelling",
         "structsmooth.messages",
+        "structsmooth.plain",
     },
     {
         "structsmooth.structures." + name

@@ -94,3 +94,13 @@ def test_errors_name_the_process_before_it_has_joined(monkeypatch):
 
 def unreachable(*_arguments, **_settings):
     raise RuntimeError("nobody listens. Advice")
+
+
+def test_processes_that_differ_are_named(monkeypatch):
+    processes.agree({"seed": 0})
+    monkeypatch.setattr(processes, "gathered", lambda own: [own, own | {"seed": "1"}, own | {"solver": "sgd"}])
+    with pytest.raises(ValueError, match="version and data, and seed is 0 in process 0 and 1 in process 1: start all"):
+        processes.agree({"seed": 0, "lam": "1/n"})
+    monkeypatch.setattr(processes, "gathered", lambda own: [own, {"solver": "sgd", "eta": "1"}])
+    with pytest.raises(ValueError, match="solver is bcfw in process 0 and sgd in process 1"):
+        processes.agree({"lam": "1/n", "solver": "bcfw"})

@@ -12,12 +12,11 @@ import torch
 
 from structsmooth.checkpoint import write_atomic
 from structsmooth.cli.comparison import best_settings, comparison_table, gaps_table
-from structsmooth.cli.data import TrainingData, add_data_flags, add_task_flags
+from structsmooth.cli.data import TrainingData, add_data_flags, add_task_flags, identity
 from structsmooth.cli.flags import parse_solvers
 from structsmooth.cli.layout import PRESENTATION, add_log_flags
 from structsmooth.cli.report import progress_bar
 from structsmooth.experiments import Experiment, Logs, RunFolder, file_name, open_logs
-from structsmooth.files import checksum
 from structsmooth.history import History
 from structsmooth.messages import stage
 from structsmooth.plots import Bands, plot_comparison
@@ -61,8 +60,8 @@ def compare(options: Namespace) -> int:
     lams = {text: parse_lam(text, problem.n, "--lams") for text in _listed(options.lams)}
     if options.solvers is None:
         solvers = _suited(solvers, problem, lams)
-    settings = {name: value for name, value in vars(options).items() if name not in _NOT_SETTINGS} | data.files
-    settings |= {f"{split} checksum": checksum(path) for split, path in data.files.items()}
+    settings = {name: value for name, value in vars(options).items() if name not in _NOT_SETTINGS}
+    settings |= identity(data.files)
     runs = list(_runs(options, solvers, lams, settings))
     with stage(f"checking {len(runs)} runs on few examples"):
         _check(problem, runs, options.passes)

@@ -1,14 +1,15 @@
 """What commands that train have in common: their task, its data, and metrics on them."""
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 
-from structsmooth import processes
+from structsmooth import __version__, processes
 from structsmooth.cli.flags import add_flags, from_flags
+from structsmooth.files import checksum
 from structsmooth.messages import counted, note, stage, warn
 from structsmooth.problems import Problem, partitioned, sharded
 from structsmooth.solvers import Progress
@@ -67,6 +68,19 @@ def note_form(path: str, examples: Sequence[Any]) -> None:
         note(f"{path}: read as {form}")
 
 
+def data_files(options: Namespace) -> dict[str, str]:
+    """The files that parsed flags name, by split, or else those of their task."""
+    files = {split: path for split in SPLITS if (path := getattr(options, split)) is not None}
+    if files and "train" not in files:
+        raise ValueError("--train is needed with --dev or --test")
+    return files or load_task(options.task).default_files()
+
+
+def identity(files: Mapping[str, str]) -> dict[str, Any]:
+    """What a run must have to go on, and all processes of one: the version and the data, by checksums of the files."""
+    return {"structsmooth": __version__, **files, **{f"{split} checksum": checksum(files[split]) for split in files}}
+
+
 class HeldOut:
     """Labelled examples to measure models on again and again, shared out over processes.
 
@@ -107,11 +121,7 @@ class TrainingData:
     @classmethod
     def read(cls, options: Namespace, partition: bool = False) -> "TrainingData":
         """The data that parsed flags name, for the task that they describe."""
-        task = from_flags(load_task(options.task), options)
-        files = {split: path for split in SPLITS if (path := getattr(options, split)) is not None}
-        if files and "train" not in files:
-            raise ValueError("--train is needed with --dev or --test")
-        files = files or task.default_files()
+        task, files = from_flags(load_task(options.task), options), data_files(options)
         fitted, examples = _own(task, files["train"]) if partition else _all(task, files["train"])
         forms = {"train": form_of(examples)}
         if not isinstance(fitted, getattr(task, "fitted_type", ())):

@@ -6,8 +6,7 @@ from itertools import pairwise
 
 import torch
 
-from structsmooth.cli.data import HeldOut, read_examples
-from structsmooth.files import checksum
+from structsmooth.cli.data import HeldOut, identity, read_examples
 from structsmooth.messages import stage
 from structsmooth.problems import Problem
 from structsmooth.tasks import FittedTask, Task, load_task
@@ -22,8 +21,8 @@ class Splits:
         self.train = options.train or load_task(options.task).default_files()["train"]
         self.dev, self.count, self.seed = options.dev, options.folds or 5, options.seed
         self.names = ["dev"] if self.dev else [f"fold-{i + 1}" for i in range(self.count)]
-        self.files = {"train": self.train} | ({"dev": self.dev} if self.dev else {"folds": self.count})
-        self.files |= {f"{name} checksum": checksum(path) for name, path in self.files.items() if name != "folds"}
+        self.files = identity({"train": self.train} | ({"dev": self.dev} if self.dev else {}))
+        self.files |= {} if self.dev else {"folds": self.count}
         self._task: Task | None = None
         self._made: dict[str, tuple[FittedTask, Problem, HeldOut]] = {}
 

@@ -6,26 +6,28 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
 from structsmooth import processes
 from structsmooth.checkpoint import write_atomic
-from structsmooth.cli.data import TrainingData, add_data_flags, add_task_flags
+from structsmooth.cli.data import TrainingData, add_data_flags, add_task_flags, data_files, identity
 from structsmooth.cli.flags import add_flags, from_flags, known_solver
 from structsmooth.cli.layout import PRESENTATION, add_log_flags
 from structsmooth.cli.report import history_table, progress_bar
 from structsmooth.experiments import Experiment, RunFolder, open_logs
-from structsmooth.files import checksum
 from structsmooth.history import History
 from structsmooth.messages import stage
 from structsmooth.plots import plot_history
-from structsmooth.solvers import SOLVERS, Result, Status, solver_settings
+from structsmooth.solvers import SOLVERS, Result, Solver, Status, solver_settings
 from structsmooth.tasks import TASKS, Task, load_task
 from structsmooth.tasks.trained import TrainedModel
 
 # Options that may change when a run is resumed.
 _NOT_SETTINGS = {"run", "command", "out", "resume", "overwrite", "passes", *PRESENTATION}
+# Those that may differ between the processes of a run.
+_OWN = {"run", *PRESENTATION}
 _INTERRUPTED = 130
 
 
@@ -43,16 +45,11 @@ def _only_first_speaks() -> Iterator[None]:
 @_only_first_speaks()
 def train(options: Namespace) -> int:
     """Train a model for a task and save it; ``--resume`` continues an interrupted run."""
-    solver, out = from_flags(SOLVERS[options.solver], options), Path(options.out)
-    RunFolder(out).claim(resume=options.resume, overwrite=options.overwrite)
+    solver, out, settings = processes.run_on_all_ranks(lambda: _prepared(options))
+    processes.agree({name: value for name, value in vars(options).items() if name not in _OWN} | settings)
     data = TrainingData.read(options, solver.needs_partitions)
     experiment = Experiment(solver, options.lam, options.passes, options.seed)
     lam = experiment.lam_of(data.problem, "--lam")
-    settings = {name: value for name, value in vars(options).items() if name not in _NOT_SETTINGS} | data.files
-    settings |= solver_settings(solver)
-    settings["train checksum"] = checksum(data.files["train"])
-    if solver.state_type.partitioned:
-        settings["processes"] = processes.count()
     show = partial(progress_bar, options.passes, data.headline, shown=data.watched_metric)
     with open_logs(options.log_json, options.csv, options.tensorboard) as logs:
         result = experiment.run(
@@ -75,6 +72,17 @@ def train(options: Namespace) -> int:
             saved = _save(TrainedModel(data.task, result.weights, description), result.history, out)
         Console().print(f"\nsaved in {options.out}: {', '.join(saved)}", highlight=False)
     return {Status.INTERRUPTED: _INTERRUPTED, Status.DIVERGED: 1}.get(result.status, 0)
+
+
+def _prepared(options: Namespace) -> tuple[Solver[Any], Path, dict[str, Any]]:
+    """The solver, the folder of the run, and the settings that a run must have to go on, with the data."""
+    solver, out = from_flags(SOLVERS[options.solver], options), Path(options.out)
+    RunFolder(out).claim(resume=options.resume, overwrite=options.overwrite)
+    settings = {name: value for name, value in vars(options).items() if name not in _NOT_SETTINGS}
+    settings |= solver_settings(solver) | identity(data_files(options))
+    if solver.state_type.partitioned:
+        settings["processes"] = processes.count()
+    return solver, out, settings
 
 
 def _report(data: TrainingData, result: Result) -> dict[str, dict[str, float]]:

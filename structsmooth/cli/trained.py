@@ -14,7 +14,7 @@ from structsmooth.cli.flags import add_flags, from_flags
 from structsmooth.files import checksum
 from structsmooth.history import History
 from structsmooth.messages import counted, stage
-from structsmooth.tasks import FittedTask
+from structsmooth.tasks import FittedTask, load_task
 from structsmooth.tasks.base import Predictions
 from structsmooth.tasks.json_lines import write_json_lines
 from structsmooth.tasks.trained import TrainedModel, describe, load
@@ -22,6 +22,7 @@ from structsmooth.text.conll import read_text
 from structsmooth.text.forms import Reading
 from structsmooth.text.layouts import is_blank
 
+_HELP_MODEL = "model directory, the --out of structsmooth train"
 # What tasks override that have files of a kind.
 _METHODS = {"pictures": "draw", "masks": "save_mask"}
 
@@ -32,7 +33,7 @@ def predict(options: Namespace) -> int:
         raise ValueError(f"--top must be at least 1, got {options.top}")
     if options.masks and not options.json:
         raise ValueError("--masks needs --json, whose lines name the files")
-    model = _load(options, columns_of_training=False)
+    model = _load_to_read(options, columns_of_training=False)
     for flag, method in _METHODS.items():
         if getattr(options, flag) and getattr(type(model.task), method) is getattr(FittedTask, method):
             raise ValueError(f"--{flag}: {type(model.task.task).__name__} has no {flag}")
@@ -73,9 +74,9 @@ def _read(task: FittedTask, file: str, text: bool, encoding: str | None) -> Sequ
     return task.examples([line for line in read_text(source, encoding) if not is_blank(line)])
 
 
-def _load(options: Namespace, columns_of_training: bool = True) -> TrainedModel:
+def _load_to_read(options: Namespace, columns_of_training: bool = True) -> TrainedModel:
     """The model that a command names, whose task reads files as the command says, or as in training."""
-    model = load(options.model)
+    model = _load(options)
     task, given = model.task.task, vars(from_flags(Reading, options))
     if missing := [name for name, value in given.items() if value is not None and name not in vars(task)]:
         raise ValueError(f"--{missing[0].replace('_', '-')}: {type(task).__name__} has no such choice for its files")
@@ -95,7 +96,7 @@ def _write(
 
 def evaluate(options: Namespace) -> int:
     """Measure a trained model on a labelled file."""
-    model = _load(options)
+    model = _load_to_read(options)
     held_out = HeldOut.read(model.task, options.file, "test")
     with stage(f"predicting {counted(len(held_out.examples), 'example')}"):
         _, table = held_out.measure(model.task, model.weights)
@@ -117,7 +118,7 @@ def info(options: Namespace) -> int:
 
 def certify(options: Namespace) -> int:
     """Print a bound on how far a trained model is from the optimum, by passes over its training data."""
-    model = load(options.model)
+    model = _load(options)
     description, settings = model.description, model.description["settings"]
     if "train checksum" not in settings:
         raise ValueError(f"{options.model} was trained in Python: certify it there, by structsmooth.certify")
@@ -147,7 +148,7 @@ def show(options: Namespace) -> int:
 
     if options.examples < 0:
         raise ValueError(f"--examples must be at least 0, got {options.examples}")
-    model, folder = load(options.model), Path(options.model)
+    model, folder = _load(options), Path(options.model)
     recorded = folder / "history.jsonl"
     history = History.load(recorded) if recorded.is_file() else None
     examples: Sequence[Any] = ()
@@ -180,8 +181,15 @@ def add_evaluate(parser: ArgumentParser, arguments: Sequence[str]) -> None:
 
 def add_info(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     """Arguments of the command."""
-    _add_model(parser)
+    parser.add_argument("model", metavar="DIR", help=_HELP_MODEL)
 
 
 def _add_model(parser: ArgumentParser) -> None:
-    parser.add_argument("model", metavar="DIR", help="model directory, the --out of structsmooth train")
+    parser.add_argument("model", metavar="DIR", help=_HELP_MODEL)
+    help_task = "the model's task if it is your own, as package.module:ClassName; its code is executed"
+    parser.add_argument("--task", metavar="TASK", help=help_task)
+
+
+def _load(options: Namespace) -> TrainedModel:
+    """The model of a command; only a task that its arguments name is imported beside those of the package."""
+    return load(options.model, None if options.task is None else load_task(options.task))

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from structsmooth import __version__
-from structsmooth.checkpoint import load_state, save_state, write_atomic
+from structsmooth.checkpoint import load_model, save_model
 from structsmooth.estimators.tokens import DictFeatures, KernelRows, NumberRows, TokenFeatures, WordFeatures
+from structsmooth.files import decoding
 from structsmooth.history import History
 from structsmooth.kernels import KernelFeatures
 from structsmooth.solvers import Solver, parse_solver, solver_text
@@ -36,24 +37,16 @@ def save(tagger: Any, folder: Path) -> None:
         "learned": {name: getattr(tagger, name) for name in _LEARNED},
         "history": [row.as_dict() for row in tagger.history_],
     }
-    text = json.dumps(described, indent=1)
-    folder.mkdir(parents=True, exist_ok=True)
-    save_state(folder / "model.safetensors", tensors | {"weights": torch.from_numpy(tagger.weights_)}, {})
-    write_atomic(folder / "model.json", text)
+    save_model(folder, described, tensors | {"weights": torch.from_numpy(tagger.weights_)})
 
 
 def load(cls: Any, folder: Path) -> Any:
     """The tagger in a folder."""
-    file = folder / "model.json"
-    if not file.is_file():
-        raise FileNotFoundError(f"{folder}: no model.json; SequenceTagger.save writes one")
-    try:
-        described = json.loads(file.read_text())
+    described, tensors = load_model(folder)
+    with decoding(folder, f"a {_FORMAT}"):
         if described["estimator"] != _FORMAT:
-            raise ValueError(f"of a {described['estimator']}")
-        return _restored(cls, described, load_state(folder / "model.safetensors")[0])
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{file}: not the description of a {_FORMAT}, or damaged ({error})") from error
+            raise ValueError(f"it is of a {described['estimator']}")
+        return _restored(cls, described, tensors)
 
 
 def _restored(cls: Any, described: dict[str, Any], tensors: dict[str, Tensor]) -> Any:
@@ -66,6 +59,9 @@ def _restored(cls: Any, described: dict[str, Any], tensors: dict[str, Tensor]) -
     tagger.history_ = History.from_json_lines(map(json.dumps, described["history"]))
     for name in _LEARNED:
         setattr(tagger, name, described["learned"][name])
+    features, states = len(tagger.features_.names), len(tagger.tags_.names)
+    if tagger.weights_.shape != ((features + states + 2) * states,) or not np.isfinite(tagger.weights_).all():
+        raise ValueError(f"{features} features and {states} tags do not fit the weights")
     return tagger
 
 

@@ -148,7 +148,7 @@ class RunFolder:
             if saved.get(name) != given.get(name):
                 raise ValueError(
                     f"{file} is of a run with {name} = {saved.get(name)!r}, not {given.get(name)!r}: "
-                    "resume with the same options, or start anew in another --out"
+                    "resume with the same options, version and data, or start anew in another --out"
                 )
 
     def _save_part(self, state: State) -> None:

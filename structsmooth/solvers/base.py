@@ -4,7 +4,7 @@ import math
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Generic
 
 import numpy as np
@@ -108,6 +108,11 @@ class Solver(ABC, Generic[S]):
             A :class:`Result` with the weights of the best row: their objective is at most that of the start. Ctrl-C
             returns what the complete passes reached.
         """
+        if problem.shard is not None or self.needs_partitions:
+            own = {f.name: value for f in fields(self) if not callable(value := getattr(self, f.name))}
+            run_of = {"solver": type(self).__name__, "lam": lam, "passes": passes, "seed": seed}
+            done = {"passes before": 0 if resume is None else resume[0].passes}
+            processes.agree({**run_of, **own, **done, "examples": problem.n, "weights": problem.dim})
         lam = parse_lam(lam, problem.total_weight)
         passes, seed = check_number("passes", passes, integer=True), check_number("seed", seed, integer=True)
         self.check(problem, lam)

@@ -20,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 
 from structsmooth.messages import tracked
+from structsmooth.plain import from_plain
 from structsmooth.sequences import SparseSequences
 from structsmooth.settings import Interval, check_settings
 from structsmooth.text.corpus import Combinations, Corpus, Sentence, Windows
@@ -56,6 +57,11 @@ class AttributeEncoder(ABC):
         parts, size = _integers(tables, len(corpus.tokens)), int(token_offsets[-1])
         attributes = _joined(parts, size) if cache is None else mapped(_file(tables, Path(cache)), size, parts)
         return SparseSequences(*map(torch.from_numpy, (attributes, token_offsets, corpus.offsets)))
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> "AttributeEncoder":
+        """The encoder whose :meth:`to_dict` gave ``data``."""
+        return encoder_from_dict(data)
 
     def names(self, sentences: Sequence[Sentence], templates: Templates) -> dict[int, str]:
         """An attribute for each integer that some sentences have; several of them may share an integer."""
@@ -166,9 +172,11 @@ def encoder_from_dict(data: Mapping[str, Any]) -> AttributeEncoder:
         ValueError: there is no encoder of that name.
     """
     encoders: dict[str, type[AttributeEncoder]] = {e.name: e for e in (HashingEncoder, DictionaryEncoder)}
-    if data["encoder"] not in encoders:
-        raise ValueError(f"unknown encoder {data['encoder']!r}: expected one of {', '.join(encoders)}")
-    return encoders[data["encoder"]](**{name: value for name, value in data.items() if name != "encoder"})
+    name, settings = data.get("encoder"), {key: value for key, value in data.items() if key != "encoder"}
+    if name not in encoders:
+        raise ValueError(f"unknown encoder {name!r}: expected one of {', '.join(encoders)}")
+    encoder: AttributeEncoder = from_plain(encoders[name], settings, "encoder")
+    return encoder
 
 
 class _Table(NamedTuple):

@@ -1,10 +1,11 @@
 """What a tagger reads of each word beside its tag: columns, or the word alone, of files, lists or text."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, TextIO
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TextIO
 
+from structsmooth.settings import PositiveInt
 from structsmooth.text.conll import read_laid_out, source_name
 from structsmooth.text.corpus import Corpus, Sentence, Token
 from structsmooth.text.forms import AS_FOUND, Reading, Sample
@@ -36,7 +37,7 @@ class Inputs:
         clitics: parts of words that are tokens of their own in its training data.
     """
 
-    columns: int
+    columns: PositiveInt
     names: list[str] | None = None
     example: list[str] = field(default_factory=list)
     clitics: list[str] = field(default_factory=list)
@@ -55,15 +56,6 @@ class Inputs:
         clitics = sorted({clitic for part in parts for clitic in part.clitics})
         names = max(part.names or [] for part in parts)  # "column3" before "chunk", which some part contradicts
         return replace(parts[0], names=names, clitics=clitics)
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> "Inputs":
-        """The inverse of :meth:`to_dict`."""
-        return cls(**values)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The fields as plain JSON."""
-        return asdict(self)
 
     @property
     def words_alone(self) -> bool:

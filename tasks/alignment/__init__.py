@@ -1,7 +1,7 @@
 """Word alignment: links between the words of a sentence and those of its translation, as a matching."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TextIO
 
@@ -95,14 +95,10 @@ class FittedAlignment(FittedTask):
         caption = "Weights of features of pairs of words: positive ones speak for a link"
         return [weight_table(caption, ("feature", "group"), feature_names(self.task.groups), weights.tolist())]
 
-    def to_dict(self) -> dict[str, Any]:
-        """The options and the lexicon, as plain JSON."""
-        return asdict(self.task) | {"lexicon": self.lexicon.to_dict()}
-
-    @classmethod
-    def from_learned(cls, task: Task, learned: Mapping[str, Any]) -> FittedTask:
-        """The aligner with the lexicon that ``to_dict`` gave."""
-        return super().from_learned(task, {"lexicon": Lexicon.from_dict(learned["lexicon"])})
+    @property
+    def dim(self) -> int:
+        """Weights of features of pairs of words."""
+        return len(feature_names(self.task.groups))
 
     def _encoded(self, pair: SentencePair) -> Tensor:
         """Features [N, M, D]."""

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from structsmooth.files import decoding, size_limit
+from structsmooth.plain import check_entries, from_plain
 from structsmooth.tasks.alignment.data import SentencePair
 
 Table = NDArray[np.float32]
@@ -123,8 +125,16 @@ class Lexicon:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "Lexicon":
         """The lexicon that ``to_dict`` was called on."""
-        arrays = {name: _unpacked(data[name], dtype) for name, dtype in _ARRAYS.items()}
-        return cls(sources=list(data["sources"]), targets=list(data["targets"]), **arrays)
+        check_entries("lexicon", data, {"sources", "targets", *_ARRAYS}, {"sources", "targets", *_ARRAYS})
+        sources, targets = (from_plain(list[str], data[name], name) for name in ("sources", "targets"))
+        return cls(sources, targets, **{name: _unpacked(data[name], dtype, name) for name, dtype in _ARRAYS.items()})
+
+    def __post_init__(self) -> None:
+        sources, targets, pairs = len(self.sources) + 1, len(self.targets) + 1, len(self.keys)
+        sizes = (sources, targets, pairs, pairs, pairs, pairs, sources, targets)
+        wrong = [name for name, size in zip(_ARRAYS, sizes, strict=True) if len(getattr(self, name)) < size]
+        if wrong or (np.diff(self.keys) <= 0).any() or not all(np.isfinite(getattr(self, n)).all() for n in _ARRAYS):
+            raise ValueError(f"the arrays of a lexicon do not fit its words: {', '.join(wrong) or 'keys'}")
 
     def _values(self, table: NDArray[Any], f: NDArray[np.int64], e: NDArray[np.int64]) -> NDArray[np.float64]:
         """Entries [N, M] of a table, 0 where there is none."""
@@ -227,5 +237,11 @@ def _packed(array: NDArray[Any]) -> str:
     return base64.b64encode(zlib.compress(array.tobytes())).decode("ascii")
 
 
-def _unpacked(text: str, dtype: Any) -> NDArray[Any]:
-    return np.frombuffer(zlib.decompress(base64.b64decode(text)), dtype).copy()
+def _unpacked(text: Any, dtype: Any, name: str) -> NDArray[Any]:
+    data = base64.b64decode(from_plain(str, text, name))
+    unpacking = zlib.decompressobj()
+    with decoding(name, "compressed numbers"):
+        array = np.frombuffer(unpacking.decompress(data, size_limit()), dtype).copy()
+    if not unpacking.eof:
+        raise ValueError(f"{name}: unpacks to more than the limit for files, or its end is missing")
+    return array

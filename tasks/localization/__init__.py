@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from structsmooth.costs import OneMinusIoU
 from structsmooth.markup import Block, Markup
 from structsmooth.problems import LinearModuleProblem, ModuleProblem, Problem
-from structsmooth.settings import PositiveInt, check_choice
+from structsmooth.settings import Positive, PositiveInt, check_choice
 from structsmooth.tasks.base import FittedTask, Predictions, Split, Task
 from structsmooth.tasks.localization.annotations import read_annotations
 from structsmooth.tasks.localization.box_features import (
@@ -48,8 +48,8 @@ class FittedLocalization(FittedTask):
     """A localizer with the classes of its training data, and the scale and shape (C, H, W) of the features of a box."""
 
     task: "Localization"
-    scale: float
-    shape: tuple[int, int, int]
+    scale: Positive
+    shape: tuple[PositiveInt, PositiveInt, PositiveInt]
 
     def problem(self, examples: Sequence[Example]) -> Problem:
         """Structural hinge losses of the proposed boxes; each image is an example."""
@@ -114,10 +114,11 @@ class FittedLocalization(FittedTask):
         """The metrics of each class."""
         return [class_table(examples, outputs)]
 
-    @classmethod
-    def from_learned(cls, task: Task, learned: Mapping[str, Any]) -> FittedTask:
-        """The localizer with the scale and shape that ``to_dict`` gave."""
-        return super().from_learned(task, {**learned, "shape": tuple(learned["shape"])})
+    @property
+    def dim(self) -> int:
+        """Weights of all classes."""
+        with torch.device("meta"):
+            return sum(parameter.numel() for parameter in self.module().parameters())
 
     def module(self) -> ClassHeads:
         """Score modules of the classes with their first weights."""

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from structsmooth import processes
 from structsmooth.checkpoint import write_atomic
-from structsmooth.files import DATA_VARIABLE, data_file, keep
+from structsmooth.files import DATA_VARIABLE, data_file, decoding, keep
 from structsmooth.messages import tracked
 from structsmooth.models.backbones import PRETRAINED, AlexNetConv4, SqueezeNetFire9
 from structsmooth.settings import check_settings
@@ -120,7 +120,8 @@ def crop(image: Tensor, boxes: Tensor, size: int = _CROP) -> Tensor:
 def load_features(path: Path) -> Tensor:
     """The features [M, C, H, W] of an image, mapped into memory channels last."""
     # Copy on write: torch asks for memory that may be written.
-    return torch.from_numpy(np.load(path, mmap_mode="c")).permute(0, 3, 1, 2)
+    with decoding(path, "features that were kept; remove the damaged file"):
+        return torch.from_numpy(np.load(path, mmap_mode="c", allow_pickle=False)).permute(0, 3, 1, 2)
 
 
 def load_backbone(name: str, weights: str | None = None) -> nn.Module:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TextIO
 
+from structsmooth.files import read_text
 from structsmooth.tasks.localization.images import EDGES, AnnotatedImage, Box, BoxedObject, ImageFile, finite
 
 
@@ -15,15 +16,14 @@ def read_box_table(path: Path, folder: Path) -> list[AnnotatedImage]:
         ValueError: a malformed file, with path and line.
     """
     objects: dict[str, tuple[BoxedObject, ...] | None] = {}
-    with open(path, encoding="utf-8-sig", newline="") as stream:
-        rows = csv.DictReader(stream)
-        try:
-            for name, entry in map(_entry, _checked(rows)):
-                known = objects.setdefault(name, None)
-                if entry is not None:
-                    objects[name] = (*(known or ()), entry)
-        except (ValueError, csv.Error) as error:
-            raise ValueError(f"{path}:{max(rows.line_num, 1)}: {error}") from error
+    rows = csv.DictReader(read_text(path).splitlines(keepends=True))
+    try:
+        for name, entry in map(_entry, _checked(rows)):
+            known = objects.setdefault(name, None)
+            if entry is not None:
+                objects[name] = (*(known or ()), entry)
+    except (ValueError, csv.Error) as error:
+        raise ValueError(f"{path}:{max(rows.line_num, 1)}: {error}") from error
     return [AnnotatedImage(name, ImageFile(str(folder / name)), known) for name, known in objects.items()]
 
 

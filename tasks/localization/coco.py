@@ -1,10 +1,10 @@
 """Images annotated in a JSON file as in COCO."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from structsmooth.files import read_json
 from structsmooth.tasks.localization.images import AnnotatedImage, BoxedObject, ImageFile, finite
 
 
@@ -15,7 +15,7 @@ def read_coco(path: Path, folder: Path) -> list[AnnotatedImage]:
         ValueError: a malformed file.
     """
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = read_json(path)
         labels = {entry["id"]: str(entry["name"]) for entry in data["categories"]}
         objects: dict[Any, list[BoxedObject]] = {entry["id"]: [] for entry in data["images"]}
         for entry in data["annotations"]:

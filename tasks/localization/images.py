@@ -2,7 +2,6 @@
 
 import math
 import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,6 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from structsmooth.files import FileError, decoding, read_bytes
+from structsmooth.tasks.images import check_pixels
 
 EDGES = ("xmin", "ymin", "xmax", "ymax")
 """Names of the edges of a box, in its order."""
@@ -39,15 +41,18 @@ class ImageFile(NamedTuple):
 
         Raises:
             OSError: it cannot be read.
+            FileError: it is too large.
         """
         try:
             if not self.member:
-                return Path(self.path).read_bytes()
-            return _archive(self.path, Path(self.path).stat().st_mtime_ns).read(self.member)
-        except OSError as error:
-            raise OSError(f"unreadable file ({error.strerror or error})") from error
-        except (KeyError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+                return read_bytes(Path(self.path))
+            return read_bytes(_archive(self.path, Path(self.path).stat().st_mtime_ns) / self.member)
+        except FileError as error:
+            if error.__cause__ is None:  # too large
+                raise
             raise OSError("missing, encrypted or damaged in the archive") from error
+        except OSError as error:
+            raise OSError(f"unreadable file ({error.strerror or 'No such file'})") from error
 
     def __str__(self) -> str:
         return self.member or self.path
@@ -109,15 +114,11 @@ def decode(data: bytes) -> NDArray[np.uint8]:
     Raises:
         ValueError: a corrupt image.
     """
-    from PIL import Image, UnidentifiedImageError
+    from PIL import Image
 
-    try:
-        with Image.open(BytesIO(data)) as image:
-            return np.asarray(image.convert("RGB"))
-    except UnidentifiedImageError as error:  # its text is an address in memory
-        raise ValueError("corrupt image (of no known format)") from error
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise ValueError(f"corrupt image ({error})") from error
+    check_pixels(data, "corrupt image")
+    with decoding("corrupt image", "a whole one"), Image.open(BytesIO(data)) as image:
+        return np.asarray(image.convert("RGB"))
 
 
 def clip_box(box: Box, width: int, height: int) -> Box:
@@ -144,5 +145,6 @@ def finite(text: Any) -> float:
 
 
 @lru_cache(maxsize=4)
-def _archive(path: str, _modified: int) -> zipfile.ZipFile:
-    return zipfile.ZipFile(path)
+def _archive(path: str, _modified: int) -> zipfile.Path:
+    with decoding(path, "a zip file"):
+        return zipfile.Path(path)

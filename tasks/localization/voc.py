@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+from structsmooth.files import read_text
 from structsmooth.tasks.localization.images import EDGES, AnnotatedImage, BoxedObject, Faults, ImageFile, finite
 
 
@@ -42,7 +43,7 @@ def _names(year: Any, split: str | None) -> list[str]:
     if not listing.exists():
         return []
     # In the list of a class, numbers say whether it is in the image; annotations say so too.
-    return [line.split()[0] for line in listing.read_text(encoding="utf-8").splitlines() if line.strip()]
+    return [line.split()[0] for line in read_text(listing).splitlines() if line.strip()]
 
 
 def _splits(year: Any) -> Iterator[str]:

@@ -24,6 +24,7 @@ from structsmooth.models.label_sets import (
     label_pairs,
 )
 from structsmooth.problems import FactorGraphProblem
+from structsmooth.settings import Finite, Positive
 from structsmooth.tasks.base import FittedTask, Predictions, Split, Task
 from structsmooth.tasks.multilabel.data import Example, read_examples
 from structsmooth.tasks.multilabel.picture import draw_label_graph, pair_blocks
@@ -52,8 +53,20 @@ class FittedMultilabel(FittedTask):
     task: "Multilabel"
     labels: list[str]
     edges: list[list[int]]
-    mean: list[float]
-    scale: list[float]
+    mean: list[Finite]
+    scale: list[Positive]
+
+    def __post_init__(self) -> None:
+        count, pairs = len(self.labels), {tuple(pair) for pair in self.edges}
+        if not count or len({*self.labels}) < count or len(self.mean) != len(self.scale):
+            raise ValueError("there must be labels, each once, and as many means of features as scales")
+        if len(pairs) < len(self.edges) or not all(len(p) == 2 and 0 <= p[0] < p[1] < count for p in pairs):
+            raise ValueError(f"edges must be different pairs of two numbers from 0 to {count - 1}, the lower one first")
+
+    @property
+    def dim(self) -> int:
+        """Weights of features of labels, and of pairs of labels, of which there is one at least."""
+        return len(self.labels) * (len(self.mean) + self.task.bias) + max(len(self.edges), 1)
 
     def problem(self, examples: Sequence[Example]) -> FactorGraphProblem:
         """Structural hinge losses of the label graphs; relaxed where their exact inference would be slow."""

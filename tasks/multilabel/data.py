@@ -1,6 +1,5 @@
 """Examples with several labels each: archives of arrays, tables in CSV, and text in the format of SVMlight."""
 
-import csv
 import re
 import sys
 from collections.abc import Iterable, Sequence
@@ -10,7 +9,7 @@ from typing import Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from structsmooth.files import load_arrays, numbers, read_lines, split_part
+from structsmooth.files import csv_rows, load_arrays, numbers, read_lines, split_part
 
 # What the names of the columns of labels begin with.
 _LABEL = "label:"
@@ -58,15 +57,15 @@ def read_examples(path: str | TextIO) -> list[Example]:
 
 def read_csv(lines: Iterable[str], name: str) -> list[Example]:
     """Examples of the lines of a table; ``name`` is for error messages."""
-    rows = csv.reader(lines)
-    header = [cell.strip() for cell in next(rows, [])]
+    rows = csv_rows(lines, name)
+    header = [cell.strip() for cell in next(rows, (1, []))[1]]
     columns = [i for i, title in enumerate(header) if not title.startswith(_LABEL)]
     own = {i: sys.intern(title.removeprefix(_LABEL)) for i, title in enumerate(header) if title.startswith(_LABEL)}
     if not columns or len(set(own.values())) < len(own) or "" in own.values():
         raise ValueError(f"{name}:1: the header must name a feature at least, and labels as in label:NAME, each once")
     examples, indices = [], np.arange(len(columns))
-    for row in filter(None, rows):
-        place = f"{name}:{rows.line_num}"
+    for line, row in rows:
+        place = f"{name}:{line}"
         if len(row) != len(header):
             raise ValueError(f"{place}: expected {len(header)} cells, got {len(row)}")
         try:
@@ -95,9 +94,9 @@ def read_svmlight(lines: Iterable[str], name: str) -> list[Example]:
             raise ValueError(f"{name}:{number}: a line begins with labels, or with a space where there are none")
         try:
             found = [(int(index), float(value)) for index, value in (pair.split(":") for pair in pairs)]
-        except ValueError as error:
+            indices = np.array([index for index, _ in found], dtype=np.int64) - 1
+        except (ValueError, OverflowError) as error:
             raise ValueError(f"{name}:{number}: expected index:value, {error}") from None
-        indices = np.array([index for index, _ in found], dtype=np.int64) - 1
         values = np.array([value for _, value in found], dtype=np.float64)
         if len(indices) and (indices.min() < 0 or (np.diff(indices) <= 0).any() or not np.isfinite(values).all()):
             raise ValueError(f"{name}:{number}: indices must rise from 1, and values must be finite")

@@ -1,5 +1,6 @@
 """Handwritten words: recognition of a sequence of letters, each a small picture."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -36,6 +37,17 @@ class FittedOCR(FittedTask):
 
     task: "OCR"
     landmarks_seen: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if not all(re.fullmatch(f"[0-9a-f]{{{PIXELS // 4}}}", digits) for digits in self.landmarks_seen):
+            raise ValueError(f"landmarks_seen must be texts of {PIXELS // 4} hexadecimal digits")
+        if bool(self.landmarks_seen) != (self.task.kernel_features is not None):
+            raise ValueError("landmarks_seen belong to a kernel that is not linear, which needs them")
+
+    @property
+    def dim(self) -> int:
+        """Weights of landmarks, or of pixels and the bias, and of pairs and ends."""
+        return (len(self.landmarks_seen) or PIXELS + 1) * len(ALPHABET) + (len(ALPHABET) + 2) * len(ALPHABET)
 
     def problem(self, examples: Sequence[Word]) -> SparseChainProblem | DenseChainProblem:
         """Structural hinge losses of the linear chain."""

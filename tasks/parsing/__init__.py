@@ -46,6 +46,11 @@ class FittedParsing(FittedTask):
     tags: list[str]
     single_root: bool
 
+    @property
+    def dim(self) -> int:
+        """Buckets of features."""
+        return 1 << self.task.bits
+
     def examples(self, inputs: Sequence[Any]) -> Sequence[Sentence]:
         """Sentences, also from lists of pairs of a word and its part of speech.
 

@@ -105,10 +105,11 @@ class FittedPose(FittedTask):
             return [springs]
         return [springs, filter_pictures(self.skeleton.names, module.filters, self.task.window)]
 
-    @classmethod
-    def from_learned(cls, task: Task, learned: Mapping[str, Any]) -> FittedTask:
-        """The estimator with the skeleton that ``to_dict`` gave."""
-        return super().from_learned(task, {"skeleton": Skeleton.from_dict(learned["skeleton"])})
+    @property
+    def dim(self) -> int:
+        """Weights of filters and springs."""
+        joints = len(self.skeleton.names)
+        return joints * self.task.features * self.task.window**2 + 4 * (joints - 1)
 
     def _module(self) -> PoseScore:
         return PoseScore(self.skeleton, self.task.window, self.task.features)

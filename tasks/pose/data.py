@@ -3,7 +3,6 @@
 Needs OpenCV: ``pip install structsmooth[images]``.
 """
 
-import csv
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from structsmooth.files import load_arrays, select
+from structsmooth.files import csv_rows, load_arrays, read_text, select
 from structsmooth.tasks.images import File, images_of, numbered, opened, read_image
 
 Point = tuple[float, float]
@@ -110,19 +109,20 @@ def _of_table(root: File, images: Mapping[str, File]) -> dict[str, dict[str, Poi
 
 def _rows(table: File) -> Iterator[tuple[int, tuple[str, str, Point]]]:
     """Number and content of each line after the header."""
-    lines = table.read_text(encoding="utf-8-sig").splitlines()
-    reader = csv.DictReader(lines)
-    if not set(_COLUMNS) <= set(reader.fieldnames or ()):
+    rows = csv_rows(read_text(table).splitlines(), table)
+    _, header = next(rows, (1, []))
+    if not set(_COLUMNS) <= set(header):
         raise ValueError(f"{table}:1: expected the header {','.join(_COLUMNS)}")
-    for row in reader:
-        file, joint, *numbers = (row[column] for column in _COLUMNS)
+    for line, cells in rows:
+        row = dict(zip(header, cells, strict=False))
+        file, joint, *numbers = (row.get(column, "") for column in _COLUMNS)
         try:
             x, y = map(float, numbers)
-        except (TypeError, ValueError):
+        except ValueError:
             x = y = math.nan
         if not (joint and math.isfinite(x) and math.isfinite(y)):
-            raise ValueError(f"{table}:{reader.line_num}: expected a file, a joint and two numbers")
-        yield reader.line_num, (file, joint, (x, y))
+            raise ValueError(f"{table}:{line}: expected a file, a joint and two numbers")
+        yield line, (file, joint, (x, y))
 
 
 def _of_lspet(folder: Path) -> dict[str, dict[str, Point]]:

@@ -1,11 +1,12 @@
 """Which joints hang on which, and where they usually are: learned from people all of whose joints are known."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from structsmooth.settings import Finite, Positive
 
 # Least standard deviation of a displacement, in cells.
 _LEAST_SCALE = 0.5
@@ -24,8 +25,19 @@ class Skeleton:
 
     names: tuple[str, ...]
     parents: tuple[int, ...]
-    anchors: tuple[tuple[float, ...], ...]
-    scales: tuple[tuple[float, ...], ...]
+    anchors: tuple[tuple[Finite, Finite], ...]
+    scales: tuple[tuple[Positive, Positive], ...]
+
+    def __post_init__(self) -> None:
+        count = len(self.names)
+        if not {count} == {len(set(self.names)), *map(len, (self.parents, self.anchors, self.scales))}:
+            raise ValueError("a skeleton must have a parent, an anchor and a scale for each of its different joints")
+        above, seen = {0}, 0
+        while len(above) > seen:
+            seen = len(above)
+            above |= {v for v, parent in enumerate(self.parents) if parent in above}
+        if self.parents[:1] != (-1,) or seen < count:
+            raise ValueError(f"parents must be a tree with the first joint as its root, got {list(self.parents)}")
 
     @classmethod
     def fit(cls, names: Sequence[str], places: NDArray[np.float64]) -> "Skeleton":
@@ -46,16 +58,6 @@ class Skeleton:
     def limbs(self) -> list[tuple[str, str]]:
         """The two joints of each edge."""
         return [(name, self.names[p]) for name, p in zip(self.names, self.parents, strict=True) if p >= 0]
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain JSON."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> "Skeleton":
-        """The skeleton that ``to_dict`` gave."""
-        tables = (tuple(map(tuple, data[name])) for name in ("anchors", "scales"))
-        return cls(tuple(data["names"]), tuple(data["parents"]), *tables)
 
 
 def _spanning_tree(weights: NDArray[np.float64]) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from structsmooth.markup import Block, Markup, alternatives, joined
 from structsmooth.messages import tracked
+from structsmooth.plain import check_entries, from_plain
 from structsmooth.problems import FactorGraphProblem
 from structsmooth.settings import Interval, PositiveInt
 from structsmooth.tasks.base import FittedTask, Predictions, Split, Task
@@ -140,15 +141,23 @@ class FittedScenes(FittedTask):
 
         return weight_blocks(self.classes, weights, self.task.graph)
 
+    @property
+    def dim(self) -> int:
+        """Weights of classes and of edges."""
+        return graphs.dim(len(self.classes))
+
     @classmethod
     def from_learned(cls, task: Task, learned: Mapping[str, Any]) -> FittedTask:
         """The segmenter with the regressions that ``to_dict`` gave."""
-        from structsmooth.tasks.scenes.unaries import Regressions
+        from structsmooth.tasks.scenes.unaries import Regressions, SavedRegressions
 
         assert isinstance(task, Scenes)
-        data = learned["regressions"]
-        regressions = None if data is None else Regressions.from_dict(data, task.side)
-        return super().from_learned(task, {**learned, "regressions": regressions})
+        check_entries("trained", learned, ("classes", "regressions"), ("classes", "regressions"))
+        classes = from_plain(list[str], learned["classes"], "classes")
+        saved = from_plain(SavedRegressions | None, learned["regressions"], "regressions")
+        if not 0 < len(classes) < 256 or (saved is None) != bool(task.probabilities):
+            raise ValueError("expected 1 to 255 classes, and regressions or a folder of probabilities")
+        return cls(task, classes, saved and Regressions.from_saved(saved, task.side, len(classes)))
 
     @cached_property
     def _unaries(self) -> "Regressions | Maps":

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from structsmooth.files import split_part
+from structsmooth.files import read_text, split_part
 from structsmooth.tasks.images import File, by_stem, decoded, images_of, opencv, opened, read_image
 
 # Values of pixels are bytes, and one of them must be left for pixels without a class.
@@ -86,7 +86,7 @@ def _lines(file: File) -> list[str]:
     """The lines of a file that are not empty."""
     if not file.is_file():
         raise ValueError(f"{file}: no such file")
-    lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+    lines = [line.strip() for line in read_text(file).splitlines() if line.strip()]
     if not lines:
         raise ValueError(f"{file}: empty")
     return lines

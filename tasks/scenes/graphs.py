@@ -140,9 +140,14 @@ def edge_types_of(kind: Graph) -> list[int]:
     return [t for t, with_it in enumerate(("adjacency", "stars")) if kind in (with_it, "both")]
 
 
+def dim(classes: int) -> int:
+    """Number of weights for so many classes."""
+    return 2 * classes * (2 * classes + 1) + 2 * EDGE_FEATURES
+
+
 def split_weights(weights: Tensor, classes: int) -> tuple[Tensor, Tensor]:
     """Weights of nodes [2, C, 2C + 1], the last those of a constant, and of edges [2, EDGE_FEATURES], by type."""
-    unary, pairwise = weights.tensor_split([2 * classes * (2 * classes + 1)])
+    unary, pairwise = weights.tensor_split([dim(classes) - 2 * EDGE_FEATURES])
     return unary.view(2, classes, -1), pairwise.view(2, EDGE_FEATURES)
 
 

@@ -11,7 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from structsmooth.files import load_array
 from structsmooth.messages import tracked
+from structsmooth.plain import plain
 from structsmooth.tasks.scenes.data import Scene, truth
 from structsmooth.tasks.scenes.logistic import fit_logistic, log_probabilities, out_of_fold
 from structsmooth.tasks.scenes.regions import Regions, describe
@@ -106,14 +108,29 @@ class Regressions:
 
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON."""
-        return {"vocabulary": self.vocabulary.to_dict(), "weights": [weights.tolist() for weights in self.weights]}
+        return {"vocabulary": plain(self.vocabulary), "weights": plain(self.weights)}
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any], side: int) -> "Regressions":
-        """The regressions that :meth:`to_dict` was called on."""
-        vocabulary = Vocabulary.from_dict(data["vocabulary"])
-        weights = tuple(torch.tensor(table, dtype=torch.float32) for table in data["weights"])
+    def from_saved(cls, saved: "SavedRegressions", side: int, classes: int) -> "Regressions":
+        """The regressions that :meth:`to_dict` was called on.
+
+        Raises:
+            ValueError: weights that do not fit the vocabulary or the number of classes.
+        """
+        vocabulary, weights = saved.vocabulary, tuple(map(torch.from_numpy, saved.weights))
+        blank = np.zeros((1, 1, 3), np.uint8)
+        rows = [1 + features.shape[1] for features in describe(blank, Regions.of(blank, side), vocabulary)]
+        if [w.shape for w in weights] != [(row, classes) for row in rows]:
+            raise ValueError(f"weights of regressions must be two tables of {rows} rows and {classes} columns")
         return cls(vocabulary, weights, PerScene(_Encoder(vocabulary, side)))
+
+
+@dataclass(frozen=True)
+class SavedRegressions:
+    """What :meth:`Regressions.to_dict` gives."""
+
+    vocabulary: Vocabulary
+    weights: tuple[NDArray[np.float32], ...]
 
 
 class Maps:
@@ -141,12 +158,10 @@ class Maps:
 
     def _read(self, scene: Scene) -> tuple[Regions, Levels]:
         path = self._folder / f"{scene.name}.npy"
-        try:
-            pixels = np.load(path, allow_pickle=False)
-        except (ValueError, EOFError) as error:
-            raise ValueError(f"{path}: expected an array of probabilities: {error}") from error
+        pixels = load_array(path)
         expected = (*scene.image.shape[:2], self._classes)
-        if pixels.shape != expected or not np.isfinite(pixels).all() or pixels.min() < 0:
+        numbers = pixels.shape == expected and pixels.dtype.kind in "fiu"
+        if not numbers or not np.isfinite(pixels).all() or pixels.min() < 0:
             raise ValueError(f"{path}: expected probabilities {expected}, got shape {pixels.shape}")
         regions = Regions.of(scene.image, self._side)
         means = (

@@ -115,12 +115,17 @@ class FittedSegmentation(FittedTask):
         blocks = unary_blocks(self.vocabulary, unary)
         return [*blocks, pairwise_matrix(pairwise)] if self.task.pairwise else blocks
 
+    @property
+    def dim(self) -> int:
+        """Weights of superpixels, and of borders if they have scores."""
+        return self.vocabulary.unary_size + (self.vocabulary.pairwise_size if self.task.pairwise else 0)
+
     @classmethod
-    def from_learned(cls, task: Task, learned: Mapping[str, Any]) -> FittedTask:
-        """The segmenter with the vocabulary that ``to_dict`` gave."""
+    def learned_types(cls) -> dict[str, Any]:
+        """The type of the vocabulary, whose module needs OpenCV."""
         from structsmooth.tasks.segmentation.superpixels import Vocabulary
 
-        return super().from_learned(task, {"vocabulary": Vocabulary.from_dict(learned["vocabulary"])})
+        return {"vocabulary": Vocabulary}
 
     def _module(self) -> SuperpixelScore:
         return SuperpixelScore(self.vocabulary.unary_size, self.vocabulary.pairwise_size if self.task.pairwise else 0)

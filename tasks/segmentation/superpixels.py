@@ -5,7 +5,7 @@ Needs OpenCV with its contributed modules: ``pip install structsmooth[images]``.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +48,7 @@ class Superpixels:
     @classmethod
     def of(cls, image: Image, side: int = _SIDE) -> "Superpixels":
         """SLIC (Achanta et al. 2012): about ``side`` pixels wide and high; every superpixel is connected."""
+        side = min(side, 2 * min(image.shape[:2]))  # OpenCV reads outside its arrays where no superpixel fits
         lab = cv2.cvtColor(cv2.GaussianBlur(image, (3, 3), 0), cv2.COLOR_BGR2LAB)
         slic = cv2.ximgproc.createSuperpixelSLIC(lab, cv2.ximgproc.SLIC, side, _RULER)
         slic.iterate(_ITERATIONS)
@@ -112,6 +113,11 @@ class Vocabulary:
     colours: Image
     textures: Image
 
+    def __post_init__(self) -> None:
+        for name, size in (("colours", 3), ("textures", _DIRECTIONS * _CELLS**2)):
+            if (shape := getattr(self, name).shape)[1:] != (size,) or not shape[0]:
+                raise ValueError(f"{name} must be rows of {size} numbers, got shape {shape}")
+
     @classmethod
     def fit(cls, images: Sequence[Image], colours: int, textures: int) -> "Vocabulary":
         """The centres of k-means on a sample of pixels and descriptors of the images, the same in every run.
@@ -172,15 +178,6 @@ class Vocabulary:
             parts.sizes,
         )
 
-    def to_dict(self) -> dict[str, Any]:
-        """As plain JSON."""
-        return {"colours": self.colours.tolist(), "textures": self.textures.tolist()}
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> "Vocabulary":
-        """The vocabulary that :meth:`to_dict` was called on."""
-        return cls(np.array(data["colours"], np.uint8), np.array(data["textures"], np.uint8))
-
 
 def _lab(image: Image) -> Image:
     lab: Image = cv2.cvtColor(image, cv2.COLOR_BGR2LAB)
@@ -206,6 +203,8 @@ def gradient_histograms(image: Image) -> tuple[NDArray[np.int64], NDArray[np.int
 
 
 def _centres(points: Image, count: int) -> Image:
+    if len(points) == 1:  # which OpenCV takes for many points of one number
+        return points
     distinct = len(np.unique(points, axis=0))
     cv2.setRNGSeed(0)
     criteria = (cv2.TERM_CRITERIA_MAX_ITER, _KMEANS_ITERATIONS, 0.0)

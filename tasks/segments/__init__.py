@@ -1,7 +1,8 @@
 """Segments of time series, such as the waves of an electrocardiogram."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TextIO
 
@@ -40,8 +41,8 @@ class FittedSegments(FittedTask):
 
     task: "Segments"
     grammar: Grammar
-    channels: int
-    longest: int
+    channels: PositiveInt
+    longest: PositiveInt
 
     def problem(self, examples: Sequence[Series]) -> ModuleProblem | LinearModuleProblem | DifferenceProblem:
         """Structural hinge losses of the marked stretches of all series; the cost is the number of wrong positions.
@@ -131,15 +132,13 @@ class FittedSegments(FittedTask):
             blocks.append(Matrix(caption, self.grammar.labels, sizes, durations, "label", "duration"))
         return blocks
 
-    def to_dict(self) -> dict[str, Any]:
-        """The options and what was learned, as plain JSON."""
-        learned = {"grammar": asdict(self.grammar), "channels": self.channels, "longest": self.longest}
-        return asdict(self.task) | learned
-
-    @classmethod
-    def from_learned(cls, task: Task, learned: Mapping[str, Any]) -> FittedTask:
-        """The segmenter with the grammar that ``to_dict`` gave."""
-        return super().from_learned(task, {**learned, "grammar": Grammar(**learned["grammar"])})
+    @property
+    def dim(self) -> int:
+        """Weights of convolutions, pairs of states and durations."""
+        own, states = self.task, self.grammar.size
+        sizes = [self.channels, *[own.hidden] * (own.layers - 1), states]
+        convolutions = sum((own.width * before + 1) * after for before, after in pairwise(sizes))
+        return convolutions + states**2 + own.has_durations * self.longest * len(self.grammar.labels)
 
     def module(self) -> SegmentScore:
         """The score module with its first weights."""

@@ -9,7 +9,7 @@ from typing import Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from structsmooth.files import load_arrays, read_lines, select
+from structsmooth.files import csv_rows, load_arrays, read_lines, select
 from structsmooth.tasks.segments.series import Segment, Series
 
 UNKNOWN = "?"
@@ -170,20 +170,21 @@ class _Archive:
 
 def _of_table(place: str, lines: Sequence[str], rate: float) -> list[Series]:
     """Series of the lines of a table."""
-    reader = csv.DictReader(lines)
-    columns = list(reader.fieldnames or ())
+    table = csv_rows(lines, place)
+    _, columns = next(table, (1, []))
     channels = [name for name in columns if name not in (_SERIES, _LABEL)]
     if not channels:
         raise ValueError(f"{place}:1: expected a header with the names of the channels, and series and label")
     rows: dict[str, tuple[list[list[float]], list[str]]] = {}
-    for row in reader:
+    for line, cells in table:
+        row = dict(zip(columns, cells, strict=False))
         signal, labels = rows.setdefault(row.get(_SERIES) or "1", ([], []))
         try:
             values = [float(row[name]) for name in channels]
-        except (TypeError, ValueError):
+        except (KeyError, ValueError):
             values = [math.nan]
-        if not all(map(math.isfinite, values)) or None in row:
-            raise ValueError(f"{place}:{reader.line_num}: expected {len(columns)} fields, with numbers for channels")
+        if not all(map(math.isfinite, values)) or len(cells) > len(columns):
+            raise ValueError(f"{place}:{line}: expected {len(columns)} fields, with numbers for channels")
         signal.append(values)
         labels.append(row.get(_LABEL) or "")
     if not rows:

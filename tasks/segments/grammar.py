@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import numpy as np
 import torch
@@ -33,6 +33,13 @@ class Grammar:
     pairs: list[list[int]]
     first: list[int]
     previous: list[int]
+
+    def __post_init__(self) -> None:
+        states = {*self.first, *self.previous, *chain.from_iterable(self.pairs)}
+        if not self.labels or not states <= {*range(self.size)} or any(len(pair) != 2 for pair in self.pairs):
+            raise ValueError(f"a grammar needs labels, and states from 0 to {self.size - 1}, alone and in pairs")
+        if len(self.previous) != len(self.labels) or len({*self.labels}) < len(self.labels):
+            raise ValueError("the labels of a grammar must differ, and each needs a state before it")
 
     @classmethod
     def of(cls, examples: Sequence[Series], any_order: bool = False) -> "Grammar":

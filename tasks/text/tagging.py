@@ -26,7 +26,6 @@ from structsmooth.text.encoders import (
     DictionaryEncoder,
     HashingEncoder,
     attribute_counts,
-    encoder_from_dict,
 )
 from structsmooth.text.forms import Reading
 from structsmooth.text.inputs import Inputs
@@ -66,6 +65,17 @@ class FittedTagging(FittedTask):
     inputs: Inputs
 
     takes_text: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        scheme = self.task.scheme
+        if scheme is None or not self.tags or len({*self.tags}) < len(self.tags):
+            raise ValueError("a tagger needs tags, each once, and their scheme")
+        _ = self._tagger.tags.mask  # which refuses tags of another scheme
+
+    @property
+    def dim(self) -> int:
+        """Weights of attributes, of pairs of tags, and of the first and the last tag."""
+        return (self.encoder.size + len(self.tags) + 2) * len(self.tags)
 
     def read(self, path: str | TextIO, split: Split = "predict") -> Corpus:
         """Sentences of a file as :meth:`Tagging.read` reads it; files to predict may lack the tags.
@@ -182,10 +192,10 @@ class FittedTagging(FittedTask):
     @classmethod
     def from_learned(cls, task: Task, learned: Mapping[str, Any]) -> FittedTask:
         """The tagger with the attributes, the tags and the columns that ``to_dict`` gave."""
-        # Version 0.2 knew the number of columns alone.
-        inputs = Inputs.from_dict(learned["inputs"]) if "inputs" in learned else Inputs(learned["columns"])
-        encoder = encoder_from_dict(learned["encoder"])
-        return super().from_learned(task, {"encoder": encoder, "tags": learned["tags"], "inputs": inputs})
+        if "columns" in learned:  # version 0.2 knew their number alone
+            learned = {**learned, "inputs": {"columns": learned["columns"]}}
+            del learned["columns"]
+        return super().from_learned(task, learned)
 
     def _in_scheme(self, sentence: Sentence) -> list[str]:
         """The tags of a sentence in the scheme of the tagger."""

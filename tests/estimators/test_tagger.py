@@ -379,13 +379,17 @@ def test_other_files_are_refused(fitted, tmp_path):
         SequenceTagger.load(tmp_path)
     fitted.save(tmp_path)
     description = json.loads((tmp_path / "model.json").read_text())
+    (tmp_path / "model.json").write_text(json.dumps({**description, "estimator": "Other"}))
+    with pytest.raises(ValueError, match="it has changed since the model was saved"):
+        SequenceTagger.load(tmp_path)
+    del description["digest"]
     newton = {**description["parameters"], "solver": {"solver": "newton"}}
     for changed in ([1], {}, {**description, "estimator": "Other"}, {**description, "parameters": newton}):
         (tmp_path / "model.json").write_text(json.dumps(changed))
-        with pytest.raises(ValueError, match="not the description of a SequenceTagger, or damaged"):
+        with pytest.raises(ValueError, match=r"expected a SequenceTagger|not the description of a model"):
             SequenceTagger.load(tmp_path)
     (tmp_path / "model.json").write_text("{")
-    with pytest.raises(ValueError, match="or damaged"):
+    with pytest.raises(ValueError, match="expected JSON"):
         SequenceTagger.load(tmp_path)
     function = SequenceTagger(kernel=lambda x, z: x @ z.T, lam="1/n").fit([np.eye(2)], [["a", "b"]])
     with pytest.raises(ValueError, match="take joblib"):

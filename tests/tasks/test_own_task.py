@@ -55,5 +55,5 @@ def test_an_own_task_trains_and_predicts(tmp_path, monkeypatch, capsys):
     Path("new.txt").write_text("30 20 10\n-1 1 0\n")
     assert main(["train", f"{__name__}:Ranking", "--train", "train.txt", "--test", "train.txt", "--out", "model"]) == 0
     assert "right: 100%" in capsys.readouterr().out
-    assert main(["predict", "model", "new.txt"]) == 0
+    assert main(["predict", "model", "new.txt", "--task", f"{__name__}:Ranking"]) == 0
     assert capsys.readouterr().out == "[2, 1, 0]\n[0, 2, 1]\n"

@@ -16,6 +16,7 @@ from torch.testing import assert_close
 from structsmooth import L2, ConvexConcave, DifferenceProblem, LinearModuleProblem, Max, ProximalBCFW, train
 from structsmooth.cli import main
 from structsmooth.markup import Table
+from structsmooth.plain import from_plain, plain
 from structsmooth.solvers.bcfw.active_set import Cache, DualIterate
 from structsmooth.solvers.bcfw.steps import epoch
 from structsmooth.tasks import Pose
@@ -178,7 +179,7 @@ def test_the_skeleton_is_the_tree_of_least_variance():
     assert skeleton.limbs == [("hip", "knee"), ("knee", "foot")]
     assert_close(np.array(skeleton.anchors), np.array([[0.0, 0.0], [0.0, -5.0], [-1.0, -5.0]]), atol=0.5, rtol=0)
     assert_close(np.array(skeleton.scales), np.array([[0.5, 0.5], [1.0, 1.0], [1.0, 1.0]]), atol=0.3, rtol=0)
-    assert Skeleton.from_dict(skeleton.to_dict()) == skeleton
+    assert from_plain(Skeleton, plain(skeleton), "skeleton") == skeleton
 
 
 def test_scores_by_hand():

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from images import ellipse
 
+from structsmooth.plain import from_plain, plain
+from structsmooth.tasks.scenes.regions import Regions, describe
 from structsmooth.tasks.segmentation import superpixels
 from structsmooth.tasks.segmentation.superpixels import Superpixels, Vocabulary
 
@@ -94,7 +96,7 @@ def test_everything_is_the_same_every_time(vocabulary: Vocabulary) -> None:
     first, second = (vocabulary.features(images[0], Superpixels.of(images[0])) for _ in range(2))
     for name in ("unary", "edges", "pairwise", "sizes"):
         assert np.array_equal(getattr(first, name), getattr(second, name))
-    restored = Vocabulary.from_dict(vocabulary.to_dict())
+    restored = from_plain(Vocabulary, plain(vocabulary), "vocabulary")
     assert np.array_equal(restored.colours, vocabulary.colours)
     assert np.array_equal(restored.textures, vocabulary.textures)
 
@@ -133,3 +135,26 @@ def test_bright_to_the_right_is_not_bright_to_the_left() -> None:
     middle = [superpixels.gradient_histograms(np.ascontiguousarray(image))[2][6 * 12 + 6] for image in images]
     for a, b in ((0, 1), (0, 2), (1, 2)):
         assert not np.array_equal(middle[a], middle[b])
+
+
+@pytest.mark.parametrize("size", [(1, 1), (1, 5), (5, 1), (2, 2), (3, 3), (1, 40), (40, 1), (5, 7), (6, 6), (2, 19)])
+@pytest.mark.parametrize("side", [2, 12, 20, 1000])
+def test_tiny_images_have_superpixels_and_features(size: tuple[int, int], side: int) -> None:
+    rng = np.random.default_rng(0)
+    image = rng.integers(0, 256, (*size, 3)).astype(np.uint8)
+    vocabulary = Vocabulary.fit([image], 4, 4)
+    parts = Superpixels.of(image, side)
+    assert parts.labels.shape == size
+    assert parts.sizes.sum() == size[0] * size[1]
+    assert len(vocabulary.features(image, parts).unary) == len(parts.sizes)
+    regions = Regions.of(image, side)
+    assert [len(features) for features in describe(image, regions, vocabulary)] == [
+        len(regions.fine.sizes),
+        len(regions.coarse.sizes),
+    ]
+
+
+@pytest.mark.parametrize("rows", [np.zeros((0, 3)), np.zeros((2, 4)), np.zeros(3), np.zeros((1, 1, 3))])
+def test_a_vocabulary_of_other_shapes_is_refused(rows: np.ndarray) -> None:
+    with pytest.raises(ValueError, match="colours must be rows of 3 numbers, got shape"):
+        Vocabulary(rows.astype(np.uint8), np.zeros((1, 128), np.uint8))
