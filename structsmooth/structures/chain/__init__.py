@@ -74,6 +74,7 @@ class LinearChain(Structure):
         (tensor([4.]), tensor([[   1, -100,    0]]))
     """
 
+    labels_are_classes = True
     potential_names = ("unary", "transition")
     row_names = ("lengths", "_mask", "_order")
 
@@ -136,7 +137,8 @@ class LinearChain(Structure):
         def used() -> Tensor:
             return reference.masked(*self._accumulated(), self._compact_mask)[index]
 
-        checks.require_below_infinity(name, self.potentials[index], used)
+        scores = self.potentials[index]
+        checks.require_below_infinity(name, scores, used, shared=scores.dim() == 2)
 
     @property
     def mask(self) -> Tensor:
@@ -235,6 +237,10 @@ class LinearChain(Structure):
         else:
             y = reference.sample(unary, transition, self._compact_mask, uniform)
         return self._spread_labels(y)
+
+    def for_differences(self) -> "LinearChain":
+        """The chain itself where passes are compiled: those on the CPU sum in float64, and kernels lose little."""
+        return super().for_differences() if self._operators is None else self
 
     @property
     def _compiled(self) -> bool:

@@ -59,7 +59,7 @@ def check_ends(unary: Tensor, validate_args: bool, **ends: Tensor | None) -> Non
                 )
             checks.require_device(name, scores, "unary", unary)
             if validate_args:
-                checks.require_below_infinity(name, scores)
+                checks.require_below_infinity(name, scores, shared=scores.dim() == 1)
 
 
 def with_ends(unary: Tensor, mask: Tensor, start: Tensor | None, stop: Tensor | None) -> Tensor:

@@ -40,6 +40,9 @@ class Method(Protocol):
     def marginals(self, unary: Tensor, pairwise: Tensor) -> tuple[Tensor, Tensor]:
         """Marginals [B, N, S] and [B, E, S, S]."""
 
+    def entropy(self, unary: Tensor, pairwise: Tensor) -> Tensor:
+        """Entropy [B], without large sums that cancel; 0 without any output."""
+
     def max_marginals(self, unary: Tensor, pairwise: Tensor) -> Tensor:
         """Max-marginals [B, N, S]."""
 
@@ -75,6 +78,18 @@ class Forests:
         index = self.forest.below[:, :, None, None].expand_as(pairwise)
         edge = turned(by_child.gather(1, index), self.forest.flipped)
         return node, torch.where(self.layout.edge_mask[:, :, None, None], edge, 0.0)
+
+    def entropy(self, unary: Tensor, pairwise: Tensor) -> Tensor:
+        """Those of the pairs, less those of the nodes but for one in each."""
+        node, edge = self.marginals(unary, pairwise)
+        others = torch.zeros_like(node[..., 0]).scatter_add(1, self.layout.edges.flatten(1).clamp_min(0), self._ends)
+        pairs = torch.special.entr(edge).sum((1, 2, 3))
+        return pairs - ((others - 1) * torch.special.entr(node).sum(2)).sum(1)
+
+    @property
+    def _ends(self) -> Tensor:
+        """1 at both ends of each edge that an example has, 0 at those of others: [B, 2 E]."""
+        return self.layout.edge_mask.double().repeat_interleave(2, 1)
 
     def max_marginals(self, unary: Tensor, pairwise: Tensor) -> Tensor:
         """By dynamic programming."""

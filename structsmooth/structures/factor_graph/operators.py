@@ -25,7 +25,7 @@ from structsmooth.structures.factor_graph.exact import (
     solved,
 )
 from structsmooth.structures.factor_graph.layout import Layout
-from structsmooth.structures.operators import hessian_product, like_scores, on_cpu, operator
+from structsmooth.structures.operators import hessian_product, like_scores, on_cpu, operator, without_statistics
 
 
 def _scores(unary: Tensor, pairwise: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
@@ -163,7 +163,9 @@ def _hessian_product(
         _, node, edge = _run_marginals(unary, pairwise, *plan)
         return node.to(unary), edge.to(unary)
 
-    return hessian_product(run, (unary, pairwise), weights)
+    node, edge = hessian_product(run, (unary, pairwise), weights)
+    # Without edges, their scores would have no part in the result, of which torch.func takes no derivatives.
+    return (node, edge) if pairwise.numel() else (node + (pairwise * weights[1]).sum(), edge)
 
 
 def _save_weights(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -202,7 +204,24 @@ def marginals(
     """Log-partition [B], node marginals [B, N, S] and edge marginals [B, E, S, S]."""
     own, tables, *tensors = on_cpu(unary, pairwise, edges, node_mask, edge_mask)
     log_z, node, edge = _run_marginals(own, tables, *_plan(own, tensors, max_table))
+    without_statistics(log_z, node, edge)
     return log_z.to(unary), node.to(unary), edge.to(unary)
+
+
+def _like_entropy(unary: Tensor, *others: Any) -> Tensor:
+    return unary.new_empty(len(unary))
+
+
+@operator("factor_graph_entropy", _like_entropy)
+def entropy(
+    unary: Tensor, pairwise: Tensor, edges: Tensor, node_mask: Tensor, edge_mask: Tensor, max_table: int
+) -> Tensor:
+    """Entropy [B], without gradient."""
+    own, tables, *tensors = on_cpu(unary, pairwise, edges, node_mask, edge_mask)
+    layout, chosen = _plan(own, tensors, max_table)
+    scores = _scores(own, tables, layout)
+    (values,) = solved(chosen, lambda method, rows: (method.entropy(*_of(scores, rows)),))
+    return values.to(unary)
 
 
 @operator("factor_graph_max_marginals_gradient", _like_potentials)

@@ -64,6 +64,7 @@ class Matching(Structure):
         (tensor([2.]), tensor([[ 0, -1]]))
     """
 
+    labels_are_classes = True
     potential_names: tuple[str, ...] = ("weights",)
     row_names = ("sizes",)
     unmatched_rows: Tensor | None = None
@@ -118,7 +119,7 @@ class Matching(Structure):
         """Raise ``ValueError`` for NaN or +inf within the sizes."""
         scores = getattr(self, name)
         inside = {"weights": self._inside, "unmatched_rows": self.mask}.get(name, self.column_mask)
-        checks.require_below_infinity(name, scores, lambda: scores[inside])
+        checks.require_below_infinity(name, scores, lambda: checks.inside(inside, scores))
 
     @property
     def lengths(self) -> Tensor:

@@ -18,6 +18,7 @@ from structsmooth.structures.operators import (
     like_scores,
     like_top_k,
     max_marginals_gradient,
+    without_statistics,
 )
 from structsmooth.structures.tree import reference
 
@@ -95,6 +96,7 @@ def marginals(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor) ->
     node, edge = (torch.zeros(scores.shape, dtype=torch.float64) for scores in (unary, pairwise))
     arrays = (*_arrays(unary, pairwise, parents, mask), log_z.numpy(), node.numpy(), edge.numpy())
     over_batch(lambda *bounds: compiled.batch_marginals(*arrays, *bounds), len(unary), 8 * pairwise.numel())
+    without_statistics(log_z, node, edge)
     return log_z.to(unary.dtype), node.to(unary.dtype), edge.to(unary.dtype)
 
 
