@@ -199,6 +199,8 @@ def test_loss_of_half_precision_scores_is_that_of_the_same_scores_in_float32() -
 class Choice(Structure):
     """One of S values for each of B variables: what the base class asks of a structure, and no more."""
 
+    labels_are_classes = True
+
     def __init__(self, scores: Tensor) -> None:
         self.scores = scores
 

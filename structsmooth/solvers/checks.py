@@ -4,7 +4,6 @@ import math
 
 from structsmooth.settings import Interval, check_number
 
-
 # Below this, squares of weights, which are of the order of 1/λ, would lose all digits of the losses or overflow.
 _LEAST = 1e-25
 

@@ -117,7 +117,7 @@ def near_labels(problem: LinearProblem, center: float) -> tuple[Tensor, Tensor, 
 
 
 def lead_scales(taus: Tensor, blocks: int) -> Tensor:
-    """The scale of x − z after each step, Π (1 − τ/N): positive also for one block, whose first step ends with x = z."""
+    """The scale of x − z after each step, Π (1 − τ/N), positive also for one block, whose first step makes x = z."""
     return (1 - taus / blocks).cumprod(0).clamp_min(torch.finfo(taus.dtype).tiny)
 
 

@@ -82,14 +82,11 @@ class Forests:
     def entropy(self, unary: Tensor, pairwise: Tensor) -> Tensor:
         """Those of the pairs, less those of the nodes but for one in each."""
         node, edge = self.marginals(unary, pairwise)
-        others = torch.zeros_like(node[..., 0]).scatter_add(1, self.layout.edges.flatten(1).clamp_min(0), self._ends)
+        real = self.layout.edge_mask.unsqueeze(-1)
+        ends = torch.where(real, self.layout.edges, 0).flatten(1)
+        degrees = torch.zeros_like(node[..., 0]).scatter_add(1, ends, real.expand(-1, -1, 2).flatten(1).to(node))
         pairs = torch.special.entr(edge).sum((1, 2, 3))
-        return pairs - ((others - 1) * torch.special.entr(node).sum(2)).sum(1)
-
-    @property
-    def _ends(self) -> Tensor:
-        """1 at both ends of each edge that an example has, 0 at those of others: [B, 2 E]."""
-        return self.layout.edge_mask.double().repeat_interleave(2, 1)
+        return pairs - ((degrees - 1) * torch.special.entr(node).sum(2)).sum(1)
 
     def max_marginals(self, unary: Tensor, pairwise: Tensor) -> Tensor:
         """By dynamic programming."""

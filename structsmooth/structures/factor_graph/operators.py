@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from structsmooth.structures.best_max_marginal_first import sorted_downwards
 from structsmooth.structures.factor_graph.exact import (
@@ -163,9 +164,7 @@ def _hessian_product(
         _, node, edge = _run_marginals(unary, pairwise, *plan)
         return node.to(unary), edge.to(unary)
 
-    node, edge = hessian_product(run, (unary, pairwise), weights)
-    # Without edges, their scores would have no part in the result, of which torch.func takes no derivatives.
-    return (node, edge) if pairwise.numel() else (node + (pairwise * weights[1]).sum(), edge)
+    return hessian_product(run, (unary, pairwise), weights)
 
 
 def _save_weights(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -198,14 +197,29 @@ def weighted_hessian(
 
 
 @operator("factor_graph_marginals", _like_marginals, _marginals_backward, _save_marginals)
-def marginals(
+def _marginals(
     unary: Tensor, pairwise: Tensor, edges: Tensor, node_mask: Tensor, edge_mask: Tensor, max_table: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Log-partition [B], node marginals [B, N, S] and edge marginals [B, E, S, S]."""
+    """Those of :func:`marginals`."""
     own, tables, *tensors = on_cpu(unary, pairwise, edges, node_mask, edge_mask)
     log_z, node, edge = _run_marginals(own, tables, *_plan(own, tensors, max_table))
     without_statistics(log_z, node, edge)
     return log_z.to(unary), node.to(unary), edge.to(unary)
+
+
+def marginals(
+    unary: Tensor, pairwise: Tensor, edges: Tensor, node_mask: Tensor, edge_mask: Tensor, max_table: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Log-partition [B], node marginals [B, N, S] and edge marginals [B, E, S, S].
+
+    Graphs without edges get one that they do not have: torch.func finds no derivatives where a tensor has no entries.
+    """
+    count = edges.shape[1]
+    if not count:
+        pairwise, edges = pad(pairwise, (0, 0, 0, 0, 0, 1)), pad(edges, (0, 0, 0, 1))
+        edge_mask = pad(edge_mask, (0, 1))
+    log_z, node, edge = _marginals(unary, pairwise, edges, node_mask, edge_mask, max_table)
+    return log_z, node, edge[:, :count]
 
 
 def _like_entropy(unary: Tensor, *others: Any) -> Tensor:

@@ -38,8 +38,8 @@ class Matching(Structure):
     Args:
         weights: scores [B, N, M] of the pairs, floating point, 1 <= N <= M; N may be larger than M if there are
             ``unmatched_rows``.
-        sizes: rows and columns of each example, integers [B, 2], where 1 <= rows <= columns or, with
-            ``unmatched_rows``, both are at least 1; all N and M if not given. Scores beyond them may have any value.
+        sizes: rows and columns of each example, integers [B, 2], where 0 <= rows <= columns or, with
+            ``unmatched_rows``, both are at least 0; all N and M if not given. Scores beyond them may have any value.
         unmatched_rows: scores [B, N] of rows without a partner; -inf for rows that must have one. If not given, all
             must.
         unmatched_columns: scores [B, M] of columns that no row takes; -inf for columns that must be taken.
@@ -232,7 +232,7 @@ class Matching(Structure):
         y = torch.where(self.mask, y, 0).to(torch.int64)
         if self.validate_args:
             first = 0 if self.unmatched_rows is None else -1
-            wrong = ((y < first) | (y >= self.sizes[:, 1:])).any(1)
+            wrong = (self.mask & ((y < first) | (y >= self.sizes[:, 1:]))).any(1)
             if bool(wrong.any()):
                 b = int(wrong.nonzero()[0])
                 last = int(self.sizes[b, 1]) - 1
