@@ -85,8 +85,9 @@ class Forests:
         real = self.layout.edge_mask.unsqueeze(-1)
         ends = torch.where(real, self.layout.edges, 0).flatten(1)
         degrees = torch.zeros_like(node[..., 0]).scatter_add(1, ends, real.expand(-1, -1, 2).flatten(1).to(node))
-        pairs = torch.special.entr(edge).sum((1, 2, 3))
-        return pairs - ((degrees - 1) * torch.special.entr(node).sum(2)).sum(1)
+        of_nodes: Tensor = torch.special.entr(node).sum(2)
+        of_edges: Tensor = torch.special.entr(edge).sum((1, 2, 3))
+        return of_edges - ((degrees - 1) * of_nodes).sum(1)
 
     def max_marginals(self, unary: Tensor, pairwise: Tensor) -> Tensor:
         """By dynamic programming."""

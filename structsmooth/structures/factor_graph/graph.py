@@ -187,7 +187,7 @@ class FactorGraph(Structure):
             NotImplementedError: elimination would take tables of more than ``max_table`` entries.
         """
         log_z, _, _ = operators.marginals(*self._expanded, self.max_table)
-        return cast(Tensor, log_z)
+        return log_z
 
     def marginals(self) -> tuple[Tensor, ...]:
         """Marginals of labels [B, N, S], of pairs [B, E, S, S] and, with factors, of final states; differentiable.
@@ -200,8 +200,9 @@ class FactorGraph(Structure):
 
     def entropy(self) -> Tensor:
         """As in :class:`~structsmooth.structures.distribution.Distribution`, at any scale of the scores."""
-        rounded, exact = super().entropy(), operators.entropy(*self._expanded, self.max_table)
-        return rounded + (exact.to(rounded.dtype) - rounded).detach()  # with the gradient of the first
+        rounded = super().entropy()
+        exact: Tensor = operators.entropy(*self._expanded, self.max_table)
+        return rounded + (exact - rounded).detach()  # with the gradient of the first
 
     def max_marginals(self) -> Tensor:
         """Largest score [B, N, S] of a labeling with y_v = j (Definition 13); zero on padding.
