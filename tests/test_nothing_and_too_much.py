@@ -200,7 +200,8 @@ def test_entropy_of_a_graph_is_that_of_its_outputs() -> None:
     generator = torch.Generator().manual_seed(0)
     for edges in ([[0, 1], [1, 2], [0, 2]], [[0, 1], [1, 2]]):
         unary = torch.randn(2, 3, 2, generator=generator, dtype=torch.float64)
-        graph = FactorGraph(unary, torch.tensor(edges), torch.randn(2, 2, generator=generator, dtype=torch.float64))
+        tables = torch.randn(len(edges), 2, 2, generator=generator, dtype=torch.float64)
+        graph = FactorGraph(unary, torch.tensor(edges), tables)
         p = graph.topk(8)[0].softmax(1)
         assert_close(graph.entropy(), -(p * p.log()).sum(1))
 
