@@ -231,6 +231,7 @@ def test_no_node_may_have_the_label() -> None:
     assert graph.max()[1].tolist() == [[0, 0]]
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:FutureWarning")  # that of torch for jvp
 def test_second_derivatives_without_edges() -> None:
     def log_z(unary: Tensor) -> Tensor:
         return FactorGraph(unary, NO_EDGES, torch.zeros(2, 2)).logsumexp().sum()

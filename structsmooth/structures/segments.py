@@ -109,7 +109,7 @@ class SemiMarkov(DynamicProgram):
 
     def check_values(self, name: str) -> None:
         """Raise ``ValueError`` for NaN or +inf inside the sequences."""
-        scores, shared = getattr(self, name), self._is_shared(name)
+        scores, shared = getattr(self, name), getattr(self, name).dim() < self.potential_dims.get(name, 0)
         checks.require_below_infinity(name, scores, lambda: self._masked()[name], shared=shared)
 
     @property
