@@ -29,6 +29,7 @@ from structsmooth import L2, Candidates, LinearChain, StructuralHinge
 _SHAPES = ("32x50x9", "32x200x32", "8x50x128")
 _PEERS = {"pytorch-crf": "torchcrf", "torch-struct": "torch_struct"}
 _OURS = "structsmooth"
+_UNCHECKED = "validate_args=False"
 # Seconds of calls of one library before those of the next.
 _TURN = 0.2
 
@@ -71,6 +72,8 @@ def layers(peers: dict[str, Any], batch: Batch, k: int) -> list[Layer]:
     likelihood: dict[str, Callable[[], Tensor]] = {_OURS: lambda: crf(LinearChain(unary, transition), y)}
     best: dict[str, Callable[[], Tensor]] = {_OURS: lambda: LinearChain(unary.detach(), transition.detach()).max()[1]}
     smoothed: dict[str, Callable[[], Tensor]] = {_OURS: lambda: hinge(LinearChain(unary, transition), y)}
+    for calls, loss in ((likelihood, crf), (smoothed, hinge)):
+        calls[_UNCHECKED] = partial(_unchecked, loss, batch)
     if "pytorch-crf" in peers:
         theirs = _pytorch_crf(peers["pytorch-crf"], transition)
         likelihood["pytorch-crf"] = lambda: -theirs(unary, y, reduction="mean")
@@ -98,6 +101,10 @@ def comparisons(peers: dict[str, Any], shape: Shape, k: int, largest: float) -> 
         if fitting:
             smaller = fitting, steps, states
             yield smaller, layers(peers, Batch.random(smaller), k)[index]
+
+
+def _unchecked(loss: StructuralHinge, batch: Batch) -> Tensor:
+    return loss(LinearChain(batch.unary, batch.transition, validate_args=False), batch.y)
 
 
 def _pytorch_crf(module: Any, transition: Tensor) -> Any:
@@ -182,7 +189,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     peers = _installed()
     for name in _PEERS.keys() - peers.keys():
         print(f"{name} is not installed, so its column is left out: pip install 'structsmooth[benchmarks]'")
-    names = (_OURS, *(name for name in _PEERS if name in peers))
+    names = (_OURS, _UNCHECKED, *(name for name in _PEERS if name in peers))
     print(f"medians of {options.repeats} turns of {_TURN} s, or of what {options.limit:g} s allow, in milliseconds\n")
     print(f"| layer | B x T x S | threads | {' | '.join(names)} |")
     print("| --- | --- | ---: |" + " ---: |" * len(names), flush=True)

@@ -5,9 +5,11 @@ from typing import TYPE_CHECKING, TypeVar
 import torch
 from torch import Tensor, nn
 
-from structsmooth.losses import Reduction, require_structure
+from structsmooth.losses import Reduction, check_agreement, excess, reduced, require_structure
+from structsmooth.settings import check_choice
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.structures.base import Structure, widened
+from structsmooth.structures.checks import require_feasible
 
 S = TypeVar("S", bound=Structure)
 
@@ -35,8 +37,7 @@ class SPOPlus(nn.Module):
 
     def __init__(self, smoother: Smoother | None = None, reduction: Reduction = "mean") -> None:
         super().__init__()
-        if reduction not in ("mean", "sum", "none"):
-            raise ValueError(f'reduction must be "mean", "sum" or "none", got {reduction!r}')
+        check_choice("reduction", reduction, ("mean", "sum", "none"))
         self.smoother = Max() if smoother is None else smoother
         self.reduction: Reduction = reduction
 
@@ -55,20 +56,22 @@ class SPOPlus(nn.Module):
 
         Raises:
             TypeError: no structures, or structures of different classes.
-            ValueError: potentials of different shapes.
+            ValueError: potentials of different shapes, or under ``validate_args`` an example without any decision.
+                Without it, the loss of such an example is +inf and has no gradient.
         """
         _require_same(predicted, actual)
         actual = actual.detach()
-        y = actual.max()[1] if y is None else y
+        if y is None:
+            best, y = actual.max()
+            require_feasible(actual, best)
         pairs = zip(predicted.potentials, actual.potentials, strict=True)
         # What is forbidden stays so, and 2·(−inf) − (−inf) is not a number.
         scores = [torch.where(true > -torch.inf, 2 * widened(own) - true, -torch.inf) for own, true in pairs]
         shifted = predicted.replace(*scores)
         gold, penalty = shifted.score(y), self.smoother.penalty(shifted, y)
-        losses = self.smoother(shifted) - (gold if penalty is None else gold - penalty)
-        if self.reduction == "none":
-            return losses
-        return losses.mean() if self.reduction == "mean" else losses.sum()
+        check_agreement(shifted, gold)
+        losses = excess(self.smoother(shifted), gold if penalty is None else gold - penalty)
+        return reduced(losses, self.reduction)
 
     def extra_repr(self) -> str:
         """Settings, for printing."""
@@ -84,7 +87,8 @@ def regret(predicted: S, actual: S) -> Tensor:
 
     Raises:
         TypeError: no structures, or structures of different classes.
-        ValueError: potentials of different shapes.
+        ValueError: potentials of different shapes, or under ``validate_args`` an example without any decision. Without
+            it, the regret of such an example is +inf.
 
     Reference:
         Elmachtoub and Grigas (2022), Definition 1.
@@ -96,7 +100,10 @@ def regret(predicted: S, actual: S) -> Tensor:
     """
     _require_same(predicted, actual)
     with torch.no_grad():
-        return actual.score(actual.max()[1]) - actual.score(predicted.max()[1])
+        (best, y), (value, found) = actual.max(), predicted.max()
+        require_feasible(actual, best, value)
+        largest = torch.where(best > -torch.inf, actual.score(y), torch.inf)
+        return excess(largest, torch.where(value > -torch.inf, actual.score(found), -torch.inf))
 
 
 def normalized_regret(predicted: S, actual: S) -> float:
@@ -109,7 +116,8 @@ def normalized_regret(predicted: S, actual: S) -> float:
     """
     total = regret(predicted, actual).sum()
     with torch.no_grad():
-        return float(total / actual.max()[0].abs().sum())
+        scale = actual.max()[0].abs().sum()
+        return float(total / scale) if total > 0 else 0.0
 
 
 def _require_same(predicted: object, actual: object) -> None:

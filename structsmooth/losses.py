@@ -7,12 +7,13 @@ from torch import Tensor, nn
 
 from structsmooth.costs import Cost, Hamming, RescaledMargin, slack_rescaled
 from structsmooth.perturbation import Noise, Perturbed
+from structsmooth.settings import check_choice
 from structsmooth.smoothing import L2, Entropy, Max, Smoother, SparseMAP
 from structsmooth.structures.base import PartCosts, Structure, lengths_of
-from structsmooth.structures.checks import ForbiddenLabelsError, can_read_values
+from structsmooth.structures.checks import ForbiddenLabelsError, first_examples, require_feasible
+from structsmooth.structures.distribution import not_below_zero
 
 Reduction = Literal["mean", "sum", "none", "token"]
-_REDUCTIONS = get_args(Reduction)
 # A default must be a plain value for torch.compile to build a loss inside a compiled function.
 Allowed = Tensor | tuple[Tensor | None, ...]
 """What is known of labels: masks of labels, of their classes, or of parts."""
@@ -25,8 +26,9 @@ class StructuralHinge(nn.Module):
     """h_μ(θ + ℓ(y, ·)) − ⟨θ, ν(y)⟩: the structural hinge loss and, depending on the settings, related losses.
 
     Convex in θ, to be minimized, and non-negative for a cost with ℓ(y, y) = 0. Parts may be forbidden by scores of
-    -inf, but not those of the labels: that is an error under ``validate_args`` of the structure, and a loss of +inf
-    without it and inside ``torch.compile``.
+    -inf, but not those of the labels: that is an error under ``validate_args`` of the structure, which names the
+    examples. Without it and inside ``torch.compile``, an example whose labels are forbidden, or whose scores are NaN or
+    +inf, has a loss of +inf and no gradient, and the other examples have theirs.
 
     Labels may be partial: with ``allowed``, the score of the labels becomes h_μ of the scores of all outputs that agree
     with what is known, and wrong labels cost where they are known. This is the marginal likelihood with ``Entropy(1)``
@@ -42,7 +44,7 @@ class StructuralHinge(nn.Module):
         cost: task loss that sets the margin, as in :meth:`Structure.cost_augmented`. ``"hamming"`` is ``Hamming()``;
             ``None`` is no margin.
         reduction: over the batch: ``"mean"``, ``"sum"``, ``"none"``, or ``"token"`` for the sum divided by the number
-            of variables, padding and masked positions apart. Means over nothing are NaN, as in torch.
+            of variables, padding and masked positions apart. A mean over nothing is 0, with gradient 0.
 
     Reference:
         Pillutla et al. (2019), Eqs. (4) and (7).
@@ -63,8 +65,7 @@ class StructuralHinge(nn.Module):
         reduction: Reduction = "mean",
     ) -> None:
         super().__init__()
-        if reduction not in _REDUCTIONS:
-            raise ValueError(f'reduction must be "mean", "sum", "none" or "token", got {reduction!r}')
+        check_choice("reduction", reduction, get_args(Reduction))
         if not (smoother is None or isinstance(smoother, Smoother)):
             raise TypeError(f"smoother must be a Smoother, got {type(smoother).__name__}")
         self.smoother = Max() if smoother is None else smoother
@@ -132,19 +133,17 @@ class StructuralHinge(nn.Module):
                 them; it names the example.
         """
         if isinstance(y, Structure) and isinstance(structure, Structure):
-            y = y.detach().marginals()
-        if isinstance(y, tuple) and isinstance(structure, Structure):
+            losses, y = self._of_teacher(structure, y.detach(), allowed)
+        elif isinstance(y, tuple) and isinstance(structure, Structure):
             losses = self._of_statistics(structure, y, allowed)
         else:
             check_arguments(structure, y)
             assert isinstance(y, Tensor)
             losses, _ = self.with_hinge(structure, y, allowed)
-        if self.reduction == "none":
-            return losses
         if self.reduction == "token":
             variables = y if isinstance(y, Tensor) else structure.detach().max()[1]
-            return losses.sum() / lengths_of(structure, variables).sum()
-        return losses.mean() if self.reduction == "mean" else losses.sum()
+            return losses.sum() / lengths_of(structure, variables).sum().clamp_min(1)
+        return reduced(losses, self.reduction)
 
     def with_hinge(
         self, structure: Structure, y: Tensor, allowed: Allowed | None = None
@@ -153,6 +152,7 @@ class StructuralHinge(nn.Module):
 
         With partial labels there are none without smoothing.
         """
+        dtype, structure = structure.value_dtype, structure.for_differences()
         if allowed is None:
             gold, penalty = structure.score(y), self.smoother.penalty(structure, y)
             augmented = structure if self.cost is None else structure.cost_augmented(y, self.cost)
@@ -161,11 +161,19 @@ class StructuralHinge(nn.Module):
             gold, penalty = self.smoother(agreeing), None
         check_agreement(structure, gold)
         smoothed, largest = self.smoother.with_max(augmented)
-        excess = smoothed - gold if penalty is None else smoothed - (gold - penalty)
-        losses = torch.where(gold > -torch.inf, excess, torch.inf)
+        losses = excess(smoothed, gold if penalty is None else gold - penalty)
+        if self.cost is None or isinstance(self.cost, Cost):
+            losses = not_below_zero(losses)
         if largest is None or allowed is not None:
-            return losses, None
-        return losses, torch.where(gold > -torch.inf, largest - gold, torch.inf).detach()
+            return losses.to(dtype), None
+        return losses.to(dtype), excess(largest, gold).detach().to(dtype)
+
+    def _of_teacher(self, structure: Structure, teacher: Structure, allowed: Allowed | None) -> tuple[Tensor, Targets]:
+        """Losses [B] of the marginals of another structure, and these; +inf for examples without any output there."""
+        log_z, statistics = teacher.logsumexp(), teacher.marginals()
+        require_feasible(teacher, log_z)
+        losses = self._of_statistics(structure, statistics, allowed)
+        return torch.where(log_z.isfinite(), losses, torch.inf), statistics
 
     def _of_statistics(self, structure: Structure, statistics: tuple[Tensor, ...], allowed: Allowed | None) -> Tensor:
         """Losses [B] of soft labels."""
@@ -174,10 +182,12 @@ class StructuralHinge(nn.Module):
                 "soft labels take a loss without cost, such as StructuralHinge.crf(), and no allowed. With a cost, the "
                 "expected loss depends on more than statistics: average it over labels, or take MinimumRisk"
             )
+        dtype, structure = structure.value_dtype, structure.for_differences()
         expected, penalty = structure.expected_score(statistics), self.smoother.penalty(structure, statistics)
         check_agreement(structure, expected)
-        excess = self.smoother(structure) - (expected if penalty is None else expected - penalty)
-        return torch.where(expected > -torch.inf, excess, torch.inf)
+        return not_below_zero(excess(self.smoother(structure), expected if penalty is None else expected - penalty)).to(
+            dtype
+        )
 
     def extra_repr(self) -> str:
         """Settings, for printing."""
@@ -223,11 +233,21 @@ def with_partial_labels(
 
 def check_agreement(structure: Structure, gold: Tensor) -> None:
     """Raise ``ForbiddenLabelsError`` for labels of score -inf, [B], if the structure checks values."""
-    if not (structure.validate_args and can_read_values()):
-        return
-    forbidden = gold == -torch.inf
-    if bool(forbidden.any()):
-        raise ForbiddenLabelsError(int(forbidden.long().argmax()))
+    if structure.validate_args and bool((gold == -torch.inf).any()):
+        raise ForbiddenLabelsError(first_examples(gold == -torch.inf))
+
+
+def excess(largest: Tensor, gold: Tensor) -> Tensor:
+    """By how much smoothed maxima exceed the scores of labels: [B]; +inf, without gradient, where that is no number."""
+    difference = largest - gold
+    return torch.where(difference.isfinite(), difference, torch.inf)
+
+
+def reduced(losses: Tensor, reduction: Reduction) -> Tensor:
+    """The mean of losses [B], which is 0 if there are none, their sum, or the losses themselves."""
+    if reduction == "none":
+        return losses
+    return losses.mean() if reduction == "mean" and losses.shape[0] else losses.sum()
 
 
 def check_arguments(structure: object, y: object) -> None:

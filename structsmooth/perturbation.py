@@ -11,6 +11,8 @@ from torch.autograd.function import once_differentiable
 from structsmooth.settings import Interval, Positive, PositiveInt, check_settings
 from structsmooth.smoothing import Smoother
 from structsmooth.structures.base import Structure, widened
+from structsmooth.structures.checks import require_feasible
+from structsmooth.structures.distribution import by_example
 from structsmooth.structures.noise import gaussian_noise, gumbel_noise, gumbel_slope
 
 Noise = Literal["gaussian", "gumbel"]
@@ -84,11 +86,12 @@ class Perturbed(Perturbation, Smoother):
         """The mean of the perturbed maxima, and the largest score without noise."""
         first, best = _first(structure), structure.detach()
         largest, y = best.max()
+        require_feasible(best, largest)
         own = best.parts(y)[0]
-        values = []
-        for z in self.draws(first):
-            moved = (z * own).reshape(len(own), -1).sum(1)
-            values.append(_moved(structure, first + self.sigma * z).max()[0] - self.sigma * moved)
+        values = [
+            _moved(structure, first + self.sigma * z).max()[0] - self.sigma * by_example(z * own)
+            for z in self.draws(first)
+        ]
         feasible = largest > -torch.inf
         return torch.where(feasible, torch.stack(values).mean(0), -torch.inf), largest
 
@@ -118,7 +121,7 @@ class Perturbed(Perturbation, Smoother):
         for z in self.draws(first):
             perturbed = _moved(best, first.detach() + self.sigma * z)
             found = _statistics(perturbed)
-            weight = (slope(z) * (usable - usable.detach())).reshape(len(z), -1).sum(1) / self.sigma
+            weight = by_example(slope(z) * (usable - usable.detach())) / self.sigma
             for i, (own, middle) in enumerate(zip(found, center, strict=True)):
                 sums[i] = sums[i] + own + weight.view(-1, *[1] * (own.dim() - 1)) * (own - middle)
         return tuple(total / self.n for total in sums)
@@ -196,8 +199,9 @@ def _first(structure: Structure) -> Tensor:
 
 
 def _statistics(structure: Structure) -> list[Tensor]:
-    """Parts of the best outputs; zero where there is none."""
+    """Parts of the best outputs; where there is none, zero without ``validate_args``."""
     value, y = structure.max()
+    require_feasible(structure, value)
     feasible = value > -torch.inf
     return [own * feasible.view(-1, *[1] * (own.dim() - 1)) for own in structure.parts(y)]
 

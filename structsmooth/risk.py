@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Literal
 from torch import Tensor, nn
 
 from structsmooth.costs import Hamming
-from structsmooth.losses import check_arguments
+from structsmooth.losses import check_arguments, reduced
 from structsmooth.settings import Interval, check_choice, check_number
 from structsmooth.structures.base import PartCosts, Structure, widened
 
@@ -59,9 +59,7 @@ class MinimumRisk(nn.Module):
         if self.temperature != 1:
             structure = structure.replace(*(widened(p) / self.temperature for p in structure.potentials))
         risks = structure.expected_cost(y, self.cost)
-        if self.reduction == "none":
-            return risks
-        return risks.mean() if self.reduction == "mean" else risks.sum()
+        return reduced(risks, self.reduction)
 
     def extra_repr(self) -> str:
         """Settings, for printing."""

@@ -10,6 +10,7 @@ from torch import Tensor
 from structsmooth.settings import PositiveInt, check_settings
 from structsmooth.structures.base import Structure, widened
 from structsmooth.structures.checks import Mu
+from structsmooth.structures.distribution import by_example
 from structsmooth.structures.sparse_marginals import RegularizedParts, SparseSolution, sparse_map
 
 T = TypeVar("T", bound="Smoother")
@@ -92,7 +93,7 @@ class L2(Smoother):
         # Where the support stays the same, h_μ is a quadratic function, and autograd finds all of its derivatives: the
         # first is u = 1/s + (z - mean)/μ, with s the size of the support. Scores below the largest lose no digits.
         size = support.sum(-1, keepdim=True).to(values.dtype)
-        below = torch.where(support, values - largest, 0.0)
+        below = torch.where(support & feasible, values - largest, 0.0)
         mean = below.sum(-1, keepdim=True) / size
         deviations = torch.where(support, below - mean, 0.0)
         smoothed = largest + mean + deviations.square().sum(-1, keepdim=True) / (2 * self.mu)
@@ -182,7 +183,7 @@ class SparseMAP(Smoother):
         """(μ/2)‖ν(y)‖², or that of statistics."""
         own = y if isinstance(y, tuple) else structure.parts(y)
         counted = own if self.parts == "all" else own[:1]
-        return self.mu / 2 * torch.stack([p.square().reshape(len(p), -1).sum(1) for p in counted]).sum(0)
+        return self.mu / 2 * torch.stack([by_example(p.square()) for p in counted]).sum(0)
 
     def solve(self, structure: Structure, start: Tensor | None = None) -> SparseSolution:
         """The distribution over few outputs that attains h_μ; arguments as for :func:`sparse_map`."""

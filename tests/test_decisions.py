@@ -194,7 +194,7 @@ def test_bad_arguments() -> None:
             function(chain, Candidates(torch.zeros(2, 3)))
         with pytest.raises(ValueError, match="true scores must have the shapes of the predicted ones"):
             function(chain, other)
-    with pytest.raises(ValueError, match='reduction must be "mean", "sum" or "none"'):
+    with pytest.raises(ValueError, match="reduction must be one of mean, sum, none, got 'token'"):
         SPOPlus(reduction="token")
     assert repr(SPOPlus()) == "SPOPlus(smoother=Max(), reduction='mean')"
     assert StructuralHinge(cost=Hamming())(chain, chain.max()[1]) >= 0

@@ -24,6 +24,7 @@ from structsmooth import (
     Subset,
 )
 from structsmooth.perturbation import Noise
+from structsmooth.structures.checks import NoOutputError
 
 INF = torch.inf
 both_noises = pytest.mark.parametrize("noise", ["gaussian", "gumbel"])
@@ -143,7 +144,9 @@ def test_what_is_forbidden_stays_so() -> None:
     scores = torch.tensor([[0.0, -INF, 0.0], [-INF, -INF, -INF]], dtype=torch.float64, requires_grad=True)
     for noise in ("gaussian", "gumbel"):
         smoother = Perturbed(3.0, 50, noise, seed=0)
-        value = smoother(Candidates(scores))
+        with pytest.raises(NoOutputError, match="example 1 of the batch must have an output"):
+            smoother(Candidates(scores))
+        value = smoother(Candidates(scores, validate_args=False))
         assert value[1] == -INF
         (gradient,) = torch.autograd.grad(value[:1].sum(), scores)
         assert gradient[0, 1] == 0

@@ -155,6 +155,14 @@ class Problem(ABC):
         """
         return self.batch_losses(w, indices, smoother)
 
+    def load(self, w: Tensor) -> None:
+        """Put weights into the module that scores are of.
+
+        Raises:
+            TypeError: the problem has none.
+        """
+        raise TypeError(f"{type(self).__name__} has no module to load weights into")
+
     @abstractmethod
     def subset(self, indices: Tensor) -> "Problem":
         """The same problem over some of its examples; ``structsmooth.problems.of_examples`` keeps their weights."""

@@ -24,6 +24,10 @@ class DerivedProblem(Problem):
         derived.problem = self.problem.weighted(sample_weight)
         return derived
 
+    def load(self, w: Tensor) -> None:
+        """As for the other problem."""
+        self.problem.load(w)
+
     @property
     def affine(self) -> bool:
         """As for the other problem."""

@@ -98,7 +98,9 @@ class Alignment(DynamicProgram):
     def check_values(self, name: str) -> None:
         """Raise ``ValueError`` for NaN or +inf inside the grids."""
         scores = getattr(self, name)
-        checks.require_below_infinity(name, scores, lambda: scores if name == "offset" else scores[self.mask])
+        checks.require_below_infinity(
+            name, scores, lambda: scores if name == "offset" else checks.inside(self.mask, scores)
+        )
 
     @property
     def mask(self) -> Tensor:
@@ -180,4 +182,4 @@ def grid_paths(steps: int, width: int, moves: Moves) -> Program:
     for m, (along, across) in enumerate(moves):
         before = cell - along * width - across
         builder.add(cell, before, index=cell * classes + m, where=(t >= along) & (u >= across))
-    return builder.build(np.arange(steps * width))
+    return builder.build(np.arange(steps * width), steps * width)  # some cells may be out of reach

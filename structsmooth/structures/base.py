@@ -97,8 +97,9 @@ class Structure(Distribution):
         """Labels ``y`` as classes 0 to S - 1, and their number S.
 
         Raises:
-            TypeError: outputs are no labels.
+            TypeError: outputs are no labels, or the space does not say what its positions are.
         """
+        self._require_classes()
         return y, self.potentials[0].shape[-1]
 
     def potential_costs(self, costs: Tensor) -> Tensor | tuple[Tensor, ...]:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from structsmooth.structures import checks
 from structsmooth.structures.base import Structure, check_k, widened
-from structsmooth.structures.semirings import inverse_cdf, logsumexp
+from structsmooth.structures.semirings import inverse_cdf, logsumexp, softmax
 
 
 class Candidates(Structure):
@@ -41,6 +41,7 @@ class Candidates(Structure):
         tensor([0.5000, 0.0000])
     """
 
+    labels_are_classes = True
     potential_names = ("scores",)
     row_names: ClassVar[tuple[str, ...]] = ("mask",)
 
@@ -63,7 +64,7 @@ class Candidates(Structure):
 
     def check_values(self, name: str) -> None:
         """Raise ``ValueError`` for NaN or +inf where the mask is true."""
-        checks.require_below_infinity(name, self.scores, lambda: self.scores[self.mask])
+        checks.require_below_infinity(name, self.scores, lambda: checks.inside(self.mask, self.scores))
 
     def batched(self) -> "Candidates":
         """The structure itself."""
@@ -100,10 +101,7 @@ class Candidates(Structure):
 
     def marginals(self) -> tuple[Tensor]:
         """Probability [B, M] of each candidate; differentiable."""
-        scores = self._allowed()
-        allowed = scores != -torch.inf
-        # Softmax of nothing would be NaN.
-        return (torch.where(allowed, torch.where(allowed.any(1, keepdim=True), scores, 0.0).softmax(1), 0.0),)
+        return (softmax(self._allowed(), 1),)
 
     def max_marginals(self) -> Tensor:
         """The scores [B, M] themselves, -inf where the mask is false, since there is only one variable."""

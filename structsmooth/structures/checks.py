@@ -1,8 +1,8 @@
 """Checks of arguments that structures share. Messages name the argument, the requirement and what was received."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -16,38 +16,66 @@ MU = Interval(above=True, remedy="; for no smoothing use Max()")
 Mu = Annotated[float, MU]
 """A level of smoothing."""
 
+# Wrong examples that a message names.
+_SHOWN = 5
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
-class NonFiniteScoresError(ValueError):
-    """Scores with NaN or +inf, such as those of weights that have exploded."""
-
-
-class ForbiddenLabelsError(ValueError):
-    """Labels that no output may have: their score is -inf.
+class ExampleError(ValueError):
+    """Examples that are wrong; the message names the first of them.
 
     Args:
-        example: the number of the example in its batch, or among all.
-        among: what it is one of: ``"the batch"`` or ``"the problem"``.
+        examples: the numbers of the examples in their batch, or among all; none if all examples share what is wrong.
+        among: what they are some of: ``"the batch"`` or ``"the problem"``.
+        name: the argument that is wrong.
     """
 
-    def __init__(self, example: int, among: str = "the batch") -> None:
-        self.example, self.among = example, among
-        super().__init__(
-            f"labels of example {example} of {among} are forbidden: their score is -inf. "
-            "Correct them, leave the example out, or allow the parts that they have"
-        )
+    message: ClassVar[str]
+
+    def __init__(self, examples: int | Sequence[int], among: str = "the batch", name: str = "") -> None:
+        self.examples = [examples] if isinstance(examples, int) else list(examples)
+        self.among, self.name = among, name
+        shown = ", ".join(map(str, self.examples[:_SHOWN])) + ", ..." * (len(self.examples) > _SHOWN)
+        named = f"example{'s' * (len(self.examples) > 1)} {shown} of {among}" if self.examples else "all examples"
+        super().__init__(self.message.format(name=name, examples=named))
+
+
+class NonFiniteScoresError(ExampleError):
+    """Scores with NaN or +inf, such as those of weights that have exploded."""
+
+    message = "{name} must not contain NaN or +inf, got some in {examples}"
+
+
+class ForbiddenLabelsError(ExampleError):
+    """Labels that no output may have: their score is -inf."""
+
+    message = (
+        "labels of {examples} are forbidden: their score is -inf. "
+        "Correct them, leave the example out, or allow the parts that they have"
+    )
+
+
+class NoOutputError(ExampleError):
+    """Examples without any output: all are forbidden."""
+
+    message = "{examples} must have an output, got none: all are forbidden. Leave the example out, or allow more parts"
 
 
 @contextmanager
 def numbered(examples: Tensor) -> Iterator[None]:
-    """Name an example with forbidden labels by its number among all, if the batch has these ``examples`` [b]."""
+    """Name wrong examples by their numbers among all, if the batch has these ``examples`` [b]."""
     try:
         yield
-    except ForbiddenLabelsError as error:
-        if error.among != "the batch":
+    except ExampleError as error:
+        if error.among != "the batch" or not error.examples:
             raise
-        raise ForbiddenLabelsError(int(examples[error.example]), "the problem") from None
+        raise type(error)([int(examples[i]) for i in error.examples], "the problem", error.name) from None
+
+
+def first_examples(wrong: Tensor) -> list[int]:
+    """The numbers of the examples of a batch in which something [B, ...] is wrong."""
+    found: list[int] = wrong.unsqueeze(-1).flatten(1).any(1).nonzero()[:, 0].tolist()
+    return found
 
 
 def require_tensor(name: str, value: Any) -> None:
@@ -119,11 +147,37 @@ def require_labels(y: Tensor, states: int) -> None:
         raise ValueError(f"y must hold labels from 0 to {states - 1}, got {int(y.min())} to {int(y.max())}")
 
 
-def require_below_infinity(name: str, scores: Tensor, used: Callable[[], Tensor] | None = None) -> None:
-    """Raise ``NonFiniteScoresError`` for NaN or +inf among the scores or, if not all matter, among those ``used``."""
+def require_below_infinity(
+    name: str, scores: Tensor, used: Callable[[], Tensor] | None = None, *, shared: bool = False
+) -> None:
+    """Raise ``NonFiniteScoresError`` for NaN or +inf among the scores or, if not all matter, among those ``used``.
+
+    Args:
+        name: of the scores.
+        scores: [B, ...], or of any shape if they are ``shared`` by all examples.
+        used: the scores that matter, [B, ...], zero elsewhere.
+        shared: whether all examples have the same scores.
+    """
     # One reduction in the usual case.
-    if not (_below_infinity(scores) or (used and _below_infinity(used()))):
-        raise NonFiniteScoresError(f"{name} must not contain NaN or +inf")
+    if _below_infinity(scores):
+        return
+    scores = used() if used else scores
+    if not _below_infinity(scores):
+        raise NonFiniteScoresError([] if shared else first_examples(~(scores < torch.inf)), name=name)
+
+
+def inside(mask: Tensor, scores: Tensor) -> Tensor:
+    """Scores [B, ..., S], zero where a mask of their first dimensions is false."""
+    return torch.where(mask.view(*mask.shape, *[1] * (scores.dim() - mask.dim())), scores, 0.0)
+
+
+def require_feasible(structure: Any, *values: Tensor) -> None:
+    """Raise ``NoOutputError`` for examples of which a value [B] is -inf, if the structure checks values."""
+    if not structure.validate_args:
+        return
+    impossible = torch.stack([own.detach() for own in values]) == -torch.inf
+    if bool(impossible.any()):
+        raise NoOutputError(first_examples(impossible.T))
 
 
 def _below_infinity(scores: Tensor) -> bool:

@@ -81,7 +81,9 @@ class Constituents(DynamicProgram):
     def check_values(self, name: str) -> None:
         """Raise ``ValueError`` for NaN or +inf inside the sentences."""
         scores = getattr(self, name)
-        checks.require_below_infinity(name, scores, lambda: scores[self.mask] if scores is self.spans else scores)
+        checks.require_below_infinity(
+            name, scores, lambda: checks.inside(self.mask, scores) if name == "spans" else scores
+        )
 
     @property
     def mask(self) -> Tensor:

@@ -59,7 +59,7 @@ class Dependencies(Structure):
         """Raise ``ValueError`` for NaN or +inf inside the sentences."""
         used = {"arcs": self._possible, "root": self.mask}.get(name, self._possible)
         scores = getattr(self, name)
-        checks.require_below_infinity(name, scores, lambda: scores[used])
+        checks.require_below_infinity(name, scores, lambda: checks.inside(used, scores))
 
     def _check_lengths(self) -> None:
         if self.validate_args:

@@ -2,8 +2,9 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
+from functools import reduce
 from itertools import zip_longest
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Generator, Tensor
@@ -51,9 +52,26 @@ class Distribution(Batch, ABC):
     def potential_costs(self, costs: Tensor) -> Tensor | tuple[Tensor, ...]:
         """Costs of classes as costs of potentials."""
 
+    labels_are_classes: ClassVar[bool] = False
+    """Whether each position has one label, and label j of position v is the part [v, j] of the first kind."""
+
     def class_marginals(self) -> Tensor:
-        """Probabilities of the classes of variables."""
+        """Probabilities of the classes of variables.
+
+        Raises:
+            TypeError: outputs are no labels, or the space does not say what its positions are.
+        """
+        self._require_classes()
         return self.marginals()[0]
+
+    def _require_classes(self) -> None:
+        if not self.labels_are_classes:
+            raise TypeError(
+                f"{type(self).__name__} does not say what its positions are, so Hamming() and other costs of labels "
+                "cannot count wrong ones: give a cost of its parts, such as a tensor for its first potentials; or say "
+                "labels_are_classes = True in the class if y_v = j is the part [v, j] of its first potentials, and "
+                "else define as_classes, potential_costs and class_marginals"
+            )
 
     @abstractmethod
     def _no_oracle(self, oracle: str) -> NotImplementedError:
@@ -105,8 +123,19 @@ class Distribution(Batch, ABC):
             >>> Candidates(torch.zeros(1, 4)).log_prob(torch.tensor([2])).exp()
             tensor([0.2500])
         """
-        score = self.score(y)
-        return torch.where(score > -torch.inf, score - self.logsumexp(), -torch.inf)
+        wide = self.to(torch.float64)
+        score = wide.score(y)
+        log_prob = -not_below_zero(wide.logsumexp() - score)
+        return torch.where(score > -torch.inf, log_prob, -torch.inf).to(self.value_dtype)
+
+    def for_differences(self: D) -> D:
+        """The same outputs with scores in float64, in which large sums are subtracted from each other."""
+        return self.to(torch.float64)
+
+    @property
+    def value_dtype(self) -> torch.dtype:
+        """That of values: at least float32."""
+        return reduce(torch.promote_types, [p.dtype for p in self.potentials], torch.float32)
 
     def log_count(self) -> Tensor:
         """Logarithm of the number of feasible outputs: [B]; without gradient, since it depends on no finite score.
@@ -122,16 +151,18 @@ class Distribution(Batch, ABC):
     def entropy(self) -> Tensor:
         """Entropy −Σ p(y) log p(y) in nats: [B], differentiable.
 
-        It is the log-partition function minus the expected score, so its error is about the rounding unit times their
-        magnitude: where scores are large, the digits that these have before the point are lost.
+        It is the log-partition function minus the expected score, both in float64, so its error is about 1e-16 times
+        their magnitude: where scores are large, the digits that these have before the point are lost.
 
         Example:
             >>> from structsmooth import Candidates
             >>> Candidates(torch.zeros(1, 4)).entropy().exp()
             tensor([4.])
         """
-        log_z = self.logsumexp()
-        return torch.where(log_z > -torch.inf, log_z - self._expected(self._part_scores()), 0.0)
+        wide = self.to(torch.float64)
+        log_z = wide.logsumexp()
+        entropy = not_below_zero(log_z - wide._expected(wide._part_scores()))
+        return torch.where(log_z > -torch.inf, entropy, 0.0).to(self.value_dtype)
 
     def cross_entropy(self: D, other: D) -> Tensor:
         """Cross-entropy −Σ p(y) log q(y) with q that of ``other``: [B], differentiable with respect to both.
@@ -299,12 +330,13 @@ class Distribution(Batch, ABC):
     def _divergence(self: D, other: D, relative: bool) -> Tensor:
         """Cross-entropy; minus the entropy if ``relative``, without the digits that the difference of both loses."""
         _require_outputs_of(self, other)
-        pairs = zip(self._part_scores(), other._part_scores(), strict=True)
-        expected = self._expected([theirs - own if relative else theirs for own, theirs in pairs])
-        log_z, other_log_z = self.logsumexp(), other.logsumexp()
-        divergence = (other_log_z - log_z if relative else other_log_z) - expected
+        dtype, own, other = self.value_dtype, self.to(torch.float64), other.to(torch.float64)
+        pairs = zip(own._part_scores(), other._part_scores(), strict=True)
+        expected = own._expected([theirs - ours if relative else theirs for ours, theirs in pairs])
+        log_z, other_log_z = own.logsumexp(), other.logsumexp()
+        divergence = not_below_zero((other_log_z - log_z if relative else other_log_z) - expected)
         divergence = torch.where(expected > -torch.inf, divergence, torch.inf)
-        return torch.where(log_z > -torch.inf, divergence, 0.0)
+        return torch.where(log_z > -torch.inf, divergence, 0.0).to(dtype)
 
 
 def _inner_products(statistics: Iterable[Tensor], part_scores: Iterable[Tensor]) -> Tensor:
@@ -314,8 +346,18 @@ def _inner_products(statistics: Iterable[Tensor], part_scores: Iterable[Tensor])
         used, forbidden = probability != 0, scores == -torch.inf
         terms = probability * torch.where(used & ~forbidden, scores, 0.0)
         terms = torch.where(used & forbidden, -torch.inf, terms)
-        sums.append(terms.flatten(1).sum(1) if terms.dim() > 1 else terms)
+        sums.append(by_example(terms))
     return torch.stack(sums).sum(0)
+
+
+def not_below_zero(difference: Tensor) -> Tensor:
+    """A difference that only rounding makes negative, as zero where it is; its gradient is as it was."""
+    return difference - difference.detach().clamp_max(0)
+
+
+def by_example(values: Tensor) -> Tensor:
+    """The sum of the values [B, ...] of each example: [B]."""
+    return values.flatten(1).sum(1) if values.dim() > 1 else values
 
 
 def _require_outputs_of(structure: Any, other: Any) -> None:

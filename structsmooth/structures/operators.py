@@ -149,6 +149,14 @@ def of_smoothed_values(weights: Tensor, mu: float, grad: Tensor | None, grad_wei
     return second if gradient is None else gradient + second
 
 
+def without_statistics(log_z: Tensor, *statistics: Tensor) -> None:
+    """Make the statistics [B, ...] of examples zero whose log-partition [B] is no number: those of others remain."""
+    wrong = ~log_z.isfinite()
+    if bool(wrong.any()):
+        for own in statistics:
+            own[wrong] = 0.0
+
+
 def is_on_cpu(tensor: Tensor) -> bool:
     """Whether numpy can read a tensor where it is."""
     return tensor.device.type == "cpu"

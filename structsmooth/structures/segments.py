@@ -52,6 +52,7 @@ class SemiMarkov(DynamicProgram):
         (tensor([7.]), tensor([[ 0, -1,  1]]))
     """
 
+    labels_are_classes = True
     potential_names: tuple[str, ...] = ("unary", "transition", "durations")
     potential_dims = {"transition": 3, "durations": 3}  # noqa: RUF012 - never changed
     row_names = ("lengths",)
@@ -108,7 +109,8 @@ class SemiMarkov(DynamicProgram):
 
     def check_values(self, name: str) -> None:
         """Raise ``ValueError`` for NaN or +inf inside the sequences."""
-        checks.require_below_infinity(name, getattr(self, name), lambda: self._masked()[name])
+        scores, shared = getattr(self, name), getattr(self, name).dim() < self.potential_dims.get(name, 0)
+        checks.require_below_infinity(name, scores, lambda: self._masked()[name], shared=shared)
 
     @property
     def mask(self) -> Tensor:

@@ -247,15 +247,14 @@ def outside_inference_mode(function: Callable[..., R], *tensors: Tensor) -> R:
 
 
 def softmax(scores: Tensor, dim: int) -> Tensor:
-    """``torch.softmax`` with zeros instead of NaN, and without gradient, where every score is -inf."""
-    possible = (scores > -torch.inf).any(dim, keepdim=True)
+    """``torch.softmax`` with zeros, and without gradient, where every score is -inf, or one is NaN or +inf."""
+    possible = scores.detach().amax(dim, keepdim=True).isfinite()
     return torch.where(possible, torch.where(possible, scores, 0.0).softmax(dim), 0.0)
 
 
 def logsumexp(values: Tensor, dim: int) -> Tensor:
-    """``torch.logsumexp`` with zero instead of NaN gradients where every value is -inf; twice differentiable."""
+    """``torch.logsumexp``, but with zero gradients where it is no finite number; twice differentiable."""
     largest = values.detach().amax(dim, keepdim=True)
-    largest = torch.where(largest.isfinite(), largest, 0.0)
-    total = (values - largest).exp().sum(dim)
-    empty = total == 0
-    return torch.where(empty, -torch.inf, torch.where(empty, 1.0, total).log() + largest.squeeze(dim))
+    finite = largest.isfinite()
+    total = torch.where(finite, values - torch.where(finite, largest, 0.0), 0.0).exp().sum(dim)
+    return torch.where(finite.squeeze(dim), total.log(), 0.0) + largest.squeeze(dim)

@@ -38,6 +38,7 @@ class Subset(DynamicProgram):
         tensor([6.])
     """
 
+    labels_are_classes = True
     potential_names = ("unary",)
     row_names = ("lengths",)
 
@@ -68,7 +69,7 @@ class Subset(DynamicProgram):
 
     def check_values(self, name: str) -> None:
         """Raise ``ValueError`` for NaN or +inf among the scores of items."""
-        checks.require_below_infinity(name, self.unary, lambda: self.unary[self.mask])
+        checks.require_below_infinity(name, self.unary, lambda: checks.inside(self.mask, self.unary))
 
     @property
     def mask(self) -> Tensor:

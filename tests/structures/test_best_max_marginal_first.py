@@ -110,6 +110,8 @@ def test_an_example_without_outputs_has_no_gradient() -> None:
 class Subsets(Structure):
     """Subsets of exactly r of N items: y_v = 1 if v is in. Has nothing but the max oracle and max-marginals."""
 
+    labels_are_classes = True
+
     def __init__(self, unary: Tensor, r: int) -> None:
         self.unary, self.r = unary, r
 

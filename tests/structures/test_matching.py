@@ -310,7 +310,7 @@ CASES: Refusals = {
     "more rows than columns of an example": (
         lambda: matching(sizes=torch.tensor([[3, 4], [3, 2]])),
         ValueError,
-        r"sizes must be rows and columns, 1 <= rows <= columns, at most N, M = 3, 4, got \[3, 2\] at example 1",
+        r"sizes must be rows and columns, 0 <= rows <= columns, at most N, M = 3, 4, got \[3, 2\] at example 1",
     ),
     "no rows of an example": (lambda: matching(sizes=torch.tensor([[0, 4], [2, 2]])), ValueError, r"sizes .* \[0, 4\]"),
     "too many rows": (lambda: matching(sizes=torch.tensor([[4, 4], [2, 2]])), ValueError, r"sizes .* got \[4, 4\]"),
@@ -355,10 +355,10 @@ CASES: Refusals = {
         ValueError,
         "unmatched_rows must not contain NaN",
     ),
-    "no columns of an example, though rows may be unmatched": (
-        lambda: matching(sizes=torch.tensor([[3, 4], [2, 0]]), unmatched_rows=torch.zeros(B, N)),
+    "less than no columns of an example, though rows may be unmatched": (
+        lambda: matching(sizes=torch.tensor([[3, 4], [2, -1]]), unmatched_rows=torch.zeros(B, N)),
         ValueError,
-        r"sizes must be rows and columns, at least 1, .* got \[2, 0\] at example 1",
+        r"sizes must be rows and columns, at least 0, .* got \[2, -1\] at example 1",
     ),
     "partner -1 where rows must have one": (
         lambda: matching().score(labels([0, -1, 2], [0, 1, 0])),

@@ -16,6 +16,7 @@ class Pairs(Structure):
     """Two of N items, which have y_v = 1; unary [B, N, 2] scores leaving and taking each item."""
 
     potential_names = ("unary",)
+    labels_are_classes = True
 
     def __init__(self, unary: Tensor) -> None:
         self.unary = unary

@@ -6,7 +6,7 @@ from torch import Tensor
 from structsmooth.problems.linear.arrays import checked
 from structsmooth.problems.linear.chain.problem import ChainProblem
 from structsmooth.solvers.dual.base import entropy_level
-from structsmooth.solvers.exponentiated.steps import GibbsIterate, epoch, near_labels, rounding_of
+from structsmooth.solvers.exponentiated.steps import GibbsIterate, epoch, lead_scales, near_labels, rounding_of
 
 
 @near_labels.register
@@ -35,7 +35,7 @@ def _(
     data = problem.data
     examples = data.checked_order(checked("order [steps]", order, torch.int64, -1)[:, None])[:, 0]
     taus = checked("taus", taus, torch.float64, len(order))
-    lead_scales = (1 - taus / data.n).cumprod(0)
+    scales = lead_scales(taus, data.n)
     w, lead = (data.checked_vector(f"point.{name}", getattr(point, name)).clone() for name in ("weights", "lead"))
     logs, statistics = (data.checked_statistics(own).clone() for own in (point.log_potentials, point.statistics))
     log_partitions, curvatures = (
@@ -46,7 +46,7 @@ def _(
     problem.oracle_calls += compiled_chain.exponentiated_epoch(
         examples.numpy(),
         taus.numpy(),
-        lead_scales.numpy(),
+        scales.numpy(),
         data.arrays,
         (data.matrix(w), data.matrix(lead)),
         (logs.numpy(), statistics.numpy(), log_partitions.numpy()),
@@ -54,6 +54,6 @@ def _(
         values.numpy(),
         (float(lam), entropy_level(problem), float(shrink), rounding_of(torch.float64)),
     )
-    lead *= lead_scales[-1]
-    values[1] *= lead_scales[-1]
+    lead *= scales[-1]
+    values[1] *= scales[-1]
     return GibbsIterate(w, lead, logs.view(-1), statistics.view(-1), log_partitions, curvatures, values)

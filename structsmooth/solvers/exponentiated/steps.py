@@ -58,8 +58,8 @@ def epoch(
         shrink: factor of G_i² after a step.
     """
     point = GibbsIterate(*(tensor.clone() for tensor in vars(point).values()))
-    level, lead_scales = entropy_level(problem), (1 - taus / problem.blocks).cumprod(0)
-    for block, tau, lead_scale in zip(order.tolist(), taus.tolist(), lead_scales.tolist(), strict=True):
+    level, scales = entropy_level(problem), lead_scales(taus, problem.blocks)
+    for block, tau, lead_scale in zip(order.tolist(), taus.tolist(), scales.tolist(), strict=True):
         scale = -problem.block_weight(block) / lam
         own = problem.block_statistics(point.statistics, block)  # m_i; changed in place, as log-potentials are
         logs = problem.block_statistics(point.log_potentials, block)
@@ -114,6 +114,11 @@ def near_labels(problem: LinearProblem, center: float) -> tuple[Tensor, Tensor, 
     responses = [problem.call(own, block, Entropy(1.0)) for block, own in enumerate(logs)]
     statistics = torch.cat([flat(response.statistics) for response in responses])
     return torch.cat([flat(own) for own in logs]), statistics, torch.stack([response.value for response in responses])
+
+
+def lead_scales(taus: Tensor, blocks: int) -> Tensor:
+    """The scale of x − z after each step, Π (1 − τ/N), positive also for one block, whose first step makes x = z."""
+    return (1 - taus / blocks).cumprod(0).clamp_min(torch.finfo(taus.dtype).tiny)
 
 
 def rounding_of(dtype: torch.dtype) -> float:

@@ -101,11 +101,11 @@ class GradientSolver(Solver[S], Steered[S]):
             state = self.begin(sample, lam, weights, step_size)
             return objective(self.advance(sample, lam, state, np.random.default_rng(seed), sys.maxsize).weights)
 
-        first, start = 1 / _largest_row(sample, weights), objective(weights)
+        first, start = 1 / min(_largest_row(sample, weights), sys.float_info.max), objective(weights)
         tried = {first: after_pass(first)}
         while len(tried) < _TRIES and tried[max(tried)] < start and 2 * max(tried) * lam < 1:
             tried[2 * max(tried)] = after_pass(2 * max(tried))
-        while len(tried) < 2 * _TRIES and tried[min(tried)] == min(tried.values()):
+        while len(tried) < 2 * _TRIES and min(tried) / 2 > 0 and tried[min(tried)] == min(tried.values()):
             tried[min(tried) / 2] = after_pass(min(tried) / 2)
         problem.oracle_calls += sample.oracle_calls
         return tried

@@ -13,7 +13,7 @@ from torch.nn.functional import one_hot, pad
 from structsmooth.problems.affine import Parts
 from structsmooth.problems.linear.factor_graph.data import FactorGraphs
 from structsmooth.problems.linear.module import LinearModuleProblem
-from structsmooth.solvers.soft_bcfw.pieces import FORBIDDEN, SLOTS, Decomposition, Pieces
+from structsmooth.solvers.soft_bcfw.pieces import BARELY_ALLOWED, FORBIDDEN, SLOTS, Decomposition, Pieces
 from structsmooth.solvers.soft_bcfw.point import SoftPoint
 from structsmooth.structures.factor_graph import FactorGraph
 
@@ -66,6 +66,9 @@ class ModuleGraph:
                 scope = structure.scopes[0, f]
                 automata.append((number[scope[scope >= 0]], structure.transitions[f]))
         costs = _without_padding(kept, structure.replace(*example.constants.with_barriers(example.costs)))
+        nodes, pairs, *finals = (part.clamp_min(FORBIDDEN) for part in costs)
+        a, b = (nodes > BARELY_ALLOWED)[edges].unbind(1)
+        pairs = torch.where(a.unsqueeze(2) & b.unsqueeze(1), pairs, FORBIDDEN)  # what a node forbids, its edges do too
         parts = structure.parts(example.y)
         return cls(
             kept=tuple(kept),
@@ -73,7 +76,7 @@ class ModuleGraph:
             edges=edges,
             alone=edges if by == "factors" else edges[:0],
             pieces=Pieces.of(structure, edges, automata, by),
-            costs=tuple(part.clamp_min(FORBIDDEN) for part in costs),
+            costs=(nodes, pairs, *finals),
             label_parts=tuple(part[0][own].double() for part, own in zip(parts, kept, strict=True)),
             label_score=example.label_score,
         )

@@ -153,7 +153,7 @@ class ModuleSoftDual:
         if graph.pieces is not None and mixed is not None:
             own.edges[graph.pieces.edges] = mixed.parts[1]
             own.places.copy_(mixed.parts[0])
-            own.finals.copy_(mixed.parts[2])
+            own.finals.copy_(mixed.parts[2].view_as(own.finals))
             own.atoms.copy_(mixed.atoms)
             own.alphas.copy_(mixed.alphas)
             own.entropies.add_(size * (swept.entropies - own.entropies))

@@ -9,6 +9,7 @@ from structsmooth.structures import checks
 from structsmooth.structures.base import Structure, check_k, widened_pair
 from structsmooth.structures.chain import fused, operators, reference
 from structsmooth.structures.chain.compaction import (
+    IGNORED,
     check_ends,
     compact_edges,
     compact_nodes,
@@ -18,6 +19,7 @@ from structsmooth.structures.chain.compaction import (
     spread_nodes,
     with_ends,
 )
+from structsmooth.structures.operators import is_on_cpu
 
 
 class LinearChain(Structure):
@@ -47,7 +49,7 @@ class LinearChain(Structure):
     Args:
         unary: scores [B, T, S] of each label, floating point.
         transition: scores [S, S], [B, S, S] or [B, T-1, S, S]; entry [..., i, j] is for y_t = i, y_{t+1} = j.
-        lengths: sequence lengths [B], integers from 1 to T; all T if not given.
+        lengths: sequence lengths [B], integers from 0 to T, on a GPU from 1; all T if not given.
         mask: positions that belong to the sequences, bool [B, T], in place of ``lengths``. With transitions
             [B, T-1, S, S], the pair of a position and its predecessor across a hole has the scores of the entry just
             before the position.
@@ -74,6 +76,7 @@ class LinearChain(Structure):
         (tensor([4.]), tensor([[   1, -100,    0]]))
     """
 
+    labels_are_classes = True
     potential_names = ("unary", "transition")
     row_names = ("lengths", "_mask", "_order")
 
@@ -94,10 +97,14 @@ class LinearChain(Structure):
         self.check_shapes()
         self._mask = mask
         self._order: Tensor | None = None
+        self._label_at_padding = 0 if mask is None else IGNORED
         self.lengths = checks.lengths_or_all(lengths, "unary", unary) if mask is None else self._masked(mask, lengths)
+        if lengths is not None and checks.can_read_values() and is_on_cpu(self.lengths) and bool((lengths == 0).any()):
+            self._mask = reference.length_mask(self.lengths, unary.shape[1])
+            self._order = compact_order(self._mask)
         super().__init__(validate_args)
         if self.validate_args and mask is None:
-            reference.check_lengths(self.lengths, unary.shape[1])
+            reference.check_lengths(self.lengths, unary.shape[1], least=0)
         if start is not None or stop is not None:
             check_ends(unary, self.validate_args, start=start, stop=stop)
             self.unary = with_ends(unary, self.mask, start, stop)
@@ -136,7 +143,8 @@ class LinearChain(Structure):
         def used() -> Tensor:
             return reference.masked(*self._accumulated(), self._compact_mask)[index]
 
-        checks.require_below_infinity(name, self.potentials[index], used)
+        scores = self.potentials[index]
+        checks.require_below_infinity(name, scores, used, shared=scores.dim() == 2)
 
     @property
     def mask(self) -> Tensor:
@@ -236,6 +244,10 @@ class LinearChain(Structure):
             y = reference.sample(unary, transition, self._compact_mask, uniform)
         return self._spread_labels(y)
 
+    def for_differences(self) -> "LinearChain":
+        """The chain itself where passes are compiled: those on the CPU sum in float64, and kernels lose little."""
+        return super().for_differences() if self._operators is None else self
+
     @property
     def _compiled(self) -> bool:
         return checks.is_compiled(self.backend, self.unary.device)
@@ -268,7 +280,7 @@ class LinearChain(Structure):
 
     def _spread_labels(self, y: Tensor) -> Tensor:
         """Labels [B, K, T] at the positions of the caller."""
-        return y if self._order is None else spread_labels(y, self._order, self.mask)
+        return y if self._order is None else spread_labels(y, self._order, self.mask, self._label_at_padding)
 
     def _rows(self) -> tuple[str, ...]:
         return super()._rows() if self.transition.dim() > 2 else ("unary", *self.row_names)

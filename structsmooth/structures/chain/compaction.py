@@ -41,10 +41,10 @@ def spread_edges(edges: Tensor, order: Tensor) -> Tensor:
     return torch.zeros_like(edges).scatter_add(1, _later_edges(order, edges).expand_as(edges), edges)
 
 
-def spread_labels(y: Tensor, order: Tensor, mask: Tensor) -> Tensor:
-    """Labels [B, K, T] at the positions they came from, ``IGNORED`` where the mask is false."""
+def spread_labels(y: Tensor, order: Tensor, mask: Tensor, other: int) -> Tensor:
+    """Labels [B, K, T] at the positions they came from, and another where the mask is false."""
     moved = torch.zeros_like(y).scatter(2, order.unsqueeze(1).expand_as(y), y)
-    return torch.where(mask.unsqueeze(1), moved, IGNORED)
+    return torch.where(mask.unsqueeze(1), moved, other)
 
 
 def check_ends(unary: Tensor, validate_args: bool, **ends: Tensor | None) -> None:
@@ -59,7 +59,7 @@ def check_ends(unary: Tensor, validate_args: bool, **ends: Tensor | None) -> Non
                 )
             checks.require_device(name, scores, "unary", unary)
             if validate_args:
-                checks.require_below_infinity(name, scores)
+                checks.require_below_infinity(name, scores, shared=scores.dim() == 1)
 
 
 def with_ends(unary: Tensor, mask: Tensor, start: Tensor | None, stop: Tensor | None) -> Tensor:

@@ -20,6 +20,7 @@ from structsmooth.structures.operators import (
     hessian_product,
     like_scores,
     max_marginals_gradient,
+    without_statistics,
 )
 
 
@@ -108,6 +109,7 @@ def log_partition_and_marginals(
     log_z, node, edge = (like.zero_() for like in _like_marginals(unary, transition, lengths, per_edge))
     arrays = (*_arrays(unary, transition, lengths), log_z.numpy(), node.numpy(), edge.numpy())
     over_batch(lambda *bounds: compiled.batch_marginals(*arrays, *bounds), batch, 4 * batch * steps * states**2)
+    without_statistics(log_z, node, edge)
     return log_z, node, edge
 
 

@@ -11,11 +11,11 @@ from torch import Tensor
 from structsmooth.structures.semirings import Log, Semiring, TopK, inverse_cdf, softmax
 
 
-def check_lengths(lengths: Tensor, steps: int, name: str = "T") -> None:
-    """Lengths from 1 to T, or what it is called: compiled loops would read and write beyond their arrays."""
+def check_lengths(lengths: Tensor, steps: int, name: str = "T", least: int = 1) -> None:
+    """Lengths from 1, or ``least``, to T, or what it is called: compiled loops would go beyond their arrays."""
     smallest, largest = lengths.aminmax() if lengths.numel() else (1, 1)
-    if not 1 <= int(smallest) <= int(largest) <= steps:
-        raise ValueError(f"lengths must be from 1 to {name} = {steps}, got {lengths.tolist()}")
+    if not least <= int(smallest) <= int(largest) <= steps:
+        raise ValueError(f"lengths must be from {least} to {name} = {steps}, got {lengths.tolist()}")
 
 
 def length_mask(lengths: Tensor, steps: int) -> Tensor:

@@ -115,7 +115,7 @@ class DeformableTree(Structure):
             checks.require_below_infinity(name, self.unary)
             return
         used = self.deformation[..., self._hangs, :]
-        checks.require_below_infinity(name, used)
+        checks.require_below_infinity(name, used, shared=used.dim() == 2)
         if used.numel() and not bool(used.amin() > -torch.inf):
             raise ValueError("deformation must be finite, got -inf: forbid positions by unary scores")
         if used.numel() and not bool(used[..., 1::2].amin() >= 0):

@@ -64,6 +64,10 @@ class Branching:
         """Not known."""
         raise self._no_oracle("marginals")
 
+    def entropy(self, unary: Tensor, pairwise: Tensor) -> Tensor:
+        """Not known."""
+        raise self._no_oracle("entropy")
+
     def max_marginals(self, unary: Tensor, pairwise: Tensor) -> Tensor:
         """Not known."""
         raise self._no_oracle("max_marginals")

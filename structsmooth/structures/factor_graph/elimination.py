@@ -76,7 +76,7 @@ class Elimination:
     def marginals(self, unary: Tensor, pairwise: Tensor) -> tuple[Tensor, Tensor]:
         """Marginals [B, N, S] and [B, E, S, S], differentiable; zero where there is no node or edge."""
         tables, _ = self._summed(unary, pairwise)
-        joint = self._joint_marginals(tables)
+        joint, _ = self._joint_marginals(tables)
         node, edge = list(torch.zeros_like(unary).unbind(1)), list(torch.zeros_like(pairwise).unbind(1))
         for step, own in zip(self.steps, joint, strict=True):
             node[step.node] = _filled(_marginal(own, step.scope, (step.node,)), node[step.node])
@@ -191,21 +191,29 @@ class Elimination:
         tables, components = self._eliminated(unary, pairwise, self.steps, logsumexp)
         return tables, sum(components, unary.new_zeros(len(unary)))
 
-    def _joint_marginals(self, tables: list[Tensor]) -> list[Tensor]:
-        """The distribution of the scope of each step: that of the neighbours, times that of the node given them."""
+    def entropy(self, unary: Tensor, pairwise: Tensor) -> Tensor:
+        """The sum of the expected entropies of nodes given their neighbours: [B]."""
+        joint, given = self._joint_marginals(self._summed(unary, pairwise)[0])
+        terms = [torch.special.xlogy(own, of_node) for own, of_node in zip(joint, given, strict=True)]
+        return -sum((own.flatten(1).sum(1) for own in terms), unary.new_zeros(len(unary)))
+
+    def _joint_marginals(self, tables: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        """The distribution of the scope of each step, and that of its node given the neighbours."""
         parents = {j: i for i, step in enumerate(self.steps) for j in step.children}
         joint: dict[int, Tensor] = {}
+        given: dict[int, Tensor] = {}
         for i in reversed(range(len(tables))):
             step, table = self.steps[i], tables[i]
             total = logsumexp(table, 1 + step.position).unsqueeze(1 + step.position)
-            given = torch.where(table > -torch.inf, table - torch.where(total > -torch.inf, total, 0.0), -torch.inf)
-            joint[i] = given.exp()
+            own = torch.where(table > -torch.inf, table - torch.where(total > -torch.inf, total, 0.0), -torch.inf)
+            joint[i] = given[i] = own.exp()
             if i in parents:
                 above = _marginal(joint[parents[i]], self.steps[parents[i]].scope, step.rest)
                 joint[i] = joint[i] * above.unsqueeze(1 + step.position)
         # A component without outputs leaves none to the others.
         possible = torch.stack([own.flatten(1).sum(1) > 0 for own in joint.values()]).all(0)
-        return [torch.where(possible.view(-1, *[1] * len(s.scope)), joint[i], 0.0) for i, s in enumerate(self.steps)]
+        rows = [(i, possible.view(-1, *[1] * len(step.scope))) for i, step in enumerate(self.steps)]
+        return [torch.where(own, joint[i], 0.0) for i, own in rows], [given[i] for i, _ in rows]
 
     def _maximized(self, unary: Tensor, pairwise: Tensor, v: int) -> tuple[list[Step], list[Tensor], Tensor]:
         """Steps of which that of ``v`` is the last, their joined tables, and the max-marginals [B, S] of ``v``."""

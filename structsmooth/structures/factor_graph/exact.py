@@ -40,6 +40,9 @@ class Method(Protocol):
     def marginals(self, unary: Tensor, pairwise: Tensor) -> tuple[Tensor, Tensor]:
         """Marginals [B, N, S] and [B, E, S, S]."""
 
+    def entropy(self, unary: Tensor, pairwise: Tensor) -> Tensor:
+        """Entropy [B], without large sums that cancel; 0 without any output."""
+
     def max_marginals(self, unary: Tensor, pairwise: Tensor) -> Tensor:
         """Max-marginals [B, N, S]."""
 
@@ -75,6 +78,16 @@ class Forests:
         index = self.forest.below[:, :, None, None].expand_as(pairwise)
         edge = turned(by_child.gather(1, index), self.forest.flipped)
         return node, torch.where(self.layout.edge_mask[:, :, None, None], edge, 0.0)
+
+    def entropy(self, unary: Tensor, pairwise: Tensor) -> Tensor:
+        """Those of the pairs, less those of the nodes but for one in each."""
+        node, edge = self.marginals(unary, pairwise)
+        real = self.layout.edge_mask.unsqueeze(-1)
+        ends = torch.where(real, self.layout.edges, 0).flatten(1)
+        degrees = torch.zeros_like(node[..., 0]).scatter_add(1, ends, real.expand(-1, -1, 2).flatten(1).to(node))
+        of_nodes: Tensor = torch.special.entr(node).sum(2)
+        of_edges: Tensor = torch.special.entr(edge).sum((1, 2, 3))
+        return of_edges - ((degrees - 1) * of_nodes).sum(1)
 
     def max_marginals(self, unary: Tensor, pairwise: Tensor) -> Tensor:
         """By dynamic programming."""

@@ -73,6 +73,7 @@ class FactorGraph(Structure):
         (tensor([0.4000]), tensor([False]))
     """
 
+    labels_are_classes = True
     potential_names: tuple[str, ...] = ("unary", "pairwise")
     factors: Tensor | None = None
     scopes: Tensor
@@ -121,12 +122,15 @@ class FactorGraph(Structure):
     def check_values(self, name: str) -> None:
         """Raise ``ValueError`` for NaN or +inf among the scores of nodes, edges or factors that examples have."""
         if name == "unary":
-            checks.require_below_infinity(name, self.unary, lambda: self.unary[self.node_mask])
+            checks.require_below_infinity(name, self.unary, lambda: checks.inside(self.node_mask, self.unary))
         elif name == "pairwise":
-            checks.require_below_infinity(name, self.pairwise, lambda: self._tables[self.edge_mask])
+            shared = forms.is_shared(self.pairwise, self.edge_mask)
+            checks.require_below_infinity(
+                name, self.pairwise, lambda: checks.inside(self.edge_mask, self._tables), shared=shared
+            )
         else:
             checks.require_below_infinity(
-                name, self._final_scores, lambda: self._final_scores[self._automata.possible()]
+                name, self._final_scores, lambda: checks.inside(self._automata.possible(), self._final_scores)
             )
 
     @property
@@ -183,7 +187,7 @@ class FactorGraph(Structure):
             NotImplementedError: elimination would take tables of more than ``max_table`` entries.
         """
         log_z, _, _ = operators.marginals(*self._expanded, self.max_table)
-        return cast(Tensor, log_z)
+        return log_z
 
     def marginals(self) -> tuple[Tensor, ...]:
         """Marginals of labels [B, N, S], of pairs [B, E, S, S] and, with factors, of final states; differentiable.
@@ -193,6 +197,12 @@ class FactorGraph(Structure):
         """
         _, node, edge = operators.marginals(*self._expanded, self.max_table)
         return self._contracted(node, edge)
+
+    def entropy(self) -> Tensor:
+        """As in :class:`~structsmooth.structures.distribution.Distribution`, at any scale of the scores."""
+        rounded = super().entropy()
+        exact: Tensor = operators.entropy(*self._expanded, self.max_table)
+        return rounded + (exact - rounded).detach()  # with the gradient of the first
 
     def max_marginals(self) -> Tensor:
         """Largest score [B, N, S] of a labeling with y_v = j (Definition 13); zero on padding.

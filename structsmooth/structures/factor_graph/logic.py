@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from structsmooth.settings import plain_number
+from structsmooth.settings import check_number, plain_number
 from structsmooth.structures import checks
 from structsmooth.structures.factor_graph.factors import Factor
 
@@ -94,7 +94,7 @@ class Budget(Factor):
 
     Args:
         scope: as for :class:`Count`.
-        most: the largest number, >= 1.
+        most: the largest number, >= 0.
         label: which.
         negated: as for :class:`Count`.
     """
@@ -105,7 +105,7 @@ class Budget(Factor):
 
     def automaton(self, states: int) -> tuple[Tensor, Tensor]:
         """The state is the number of nodes so far."""
-        most = checks.require_count("most", self.most)
+        most = check_number("most", self.most, integer=True)
         transitions = _counting(self.scope, most + 2, states, self.label, self.negated)
         return transitions, _allowed(self.scope, 0, most + 1, most + 2)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from structsmooth.structures.best_max_marginal_first import sorted_downwards
 from structsmooth.structures.factor_graph.exact import (
@@ -25,7 +26,7 @@ from structsmooth.structures.factor_graph.exact import (
     solved,
 )
 from structsmooth.structures.factor_graph.layout import Layout
-from structsmooth.structures.operators import hessian_product, like_scores, on_cpu, operator
+from structsmooth.structures.operators import hessian_product, like_scores, on_cpu, operator, without_statistics
 
 
 def _scores(unary: Tensor, pairwise: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
@@ -196,13 +197,45 @@ def weighted_hessian(
 
 
 @operator("factor_graph_marginals", _like_marginals, _marginals_backward, _save_marginals)
+def _marginals(
+    unary: Tensor, pairwise: Tensor, edges: Tensor, node_mask: Tensor, edge_mask: Tensor, max_table: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Those of :func:`marginals`."""
+    own, tables, *tensors = on_cpu(unary, pairwise, edges, node_mask, edge_mask)
+    log_z, node, edge = _run_marginals(own, tables, *_plan(own, tensors, max_table))
+    without_statistics(log_z, node, edge)
+    return log_z.to(unary), node.to(unary), edge.to(unary)
+
+
 def marginals(
     unary: Tensor, pairwise: Tensor, edges: Tensor, node_mask: Tensor, edge_mask: Tensor, max_table: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Log-partition [B], node marginals [B, N, S] and edge marginals [B, E, S, S]."""
+    """Log-partition [B], node marginals [B, N, S] and edge marginals [B, E, S, S].
+
+    Graphs without edges get one that they do not have: torch.func finds no derivatives where a tensor has no entries.
+    """
+    count = edges.shape[1]
+    if not count:
+        pairwise, edges = pad(pairwise, (0, 0, 0, 0, 0, 1)), pad(edges, (0, 0, 0, 1))
+        edge_mask = pad(edge_mask, (0, 1))
+    log_z, node, edge = _marginals(unary, pairwise, edges, node_mask, edge_mask, max_table)
+    return log_z, node, edge[:, :count]
+
+
+def _like_entropy(unary: Tensor, *others: Any) -> Tensor:
+    return unary.new_empty(len(unary))
+
+
+@operator("factor_graph_entropy", _like_entropy)
+def entropy(
+    unary: Tensor, pairwise: Tensor, edges: Tensor, node_mask: Tensor, edge_mask: Tensor, max_table: int
+) -> Tensor:
+    """Entropy [B], without gradient."""
     own, tables, *tensors = on_cpu(unary, pairwise, edges, node_mask, edge_mask)
-    log_z, node, edge = _run_marginals(own, tables, *_plan(own, tensors, max_table))
-    return log_z.to(unary), node.to(unary), edge.to(unary)
+    layout, chosen = _plan(own, tensors, max_table)
+    scores = _scores(own, tables, layout)
+    (values,) = solved(chosen, lambda method, rows: (method.entropy(*_of(scores, rows)),))
+    return values.to(unary)
 
 
 @operator("factor_graph_max_marginals_gradient", _like_potentials)

@@ -54,6 +54,7 @@ class BinaryGraph(Structure):
         (tensor([4.5000]), tensor([[1, 0, 0]]))
     """
 
+    labels_are_classes = True
     potential_names = ("unary", "pairwise")
     free_potentials: ClassVar[int | None] = 1  # scores of pairs must remain supermodular
 

@@ -38,8 +38,8 @@ class Matching(Structure):
     Args:
         weights: scores [B, N, M] of the pairs, floating point, 1 <= N <= M; N may be larger than M if there are
             ``unmatched_rows``.
-        sizes: rows and columns of each example, integers [B, 2], where 1 <= rows <= columns or, with
-            ``unmatched_rows``, both are at least 1; all N and M if not given. Scores beyond them may have any value.
+        sizes: rows and columns of each example, integers [B, 2], where 0 <= rows <= columns or, with
+            ``unmatched_rows``, both are at least 0; all N and M if not given. Scores beyond them may have any value.
         unmatched_rows: scores [B, N] of rows without a partner; -inf for rows that must have one. If not given, all
             must.
         unmatched_columns: scores [B, M] of columns that no row takes; -inf for columns that must be taken.
@@ -64,6 +64,7 @@ class Matching(Structure):
         (tensor([2.]), tensor([[ 0, -1]]))
     """
 
+    labels_are_classes = True
     potential_names: tuple[str, ...] = ("weights",)
     row_names = ("sizes",)
     unmatched_rows: Tensor | None = None
@@ -118,7 +119,7 @@ class Matching(Structure):
         """Raise ``ValueError`` for NaN or +inf within the sizes."""
         scores = getattr(self, name)
         inside = {"weights": self._inside, "unmatched_rows": self.mask}.get(name, self.column_mask)
-        checks.require_below_infinity(name, scores, lambda: scores[inside])
+        checks.require_below_infinity(name, scores, lambda: checks.inside(inside, scores))
 
     @property
     def lengths(self) -> Tensor:
@@ -231,7 +232,7 @@ class Matching(Structure):
         y = torch.where(self.mask, y, 0).to(torch.int64)
         if self.validate_args:
             first = 0 if self.unmatched_rows is None else -1
-            wrong = ((y < first) | (y >= self.sizes[:, 1:])).any(1)
+            wrong = (self.mask & ((y < first) | (y >= self.sizes[:, 1:]))).any(1)
             if bool(wrong.any()):
                 b = int(wrong.nonzero()[0])
                 last = int(self.sizes[b, 1]) - 1

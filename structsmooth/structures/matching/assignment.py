@@ -50,7 +50,8 @@ def linear_sum_assignment(costs: Tensor, sizes: Tensor | Sequence[int] | None = 
             "transpose the costs, so that each query gets an object"
         )
     batch, queries, objects = costs.shape
-    numbers = sizes if isinstance(sizes, Tensor) else torch.tensor([objects] * batch if sizes is None else sizes)
+    numbers = torch.full((batch,), objects) if sizes is None else torch.as_tensor(sizes)
+    numbers = numbers if batch else numbers.long()  # an empty list has no dtype
     checks.require_integers("sizes", numbers)
     checks.require_shape("sizes", numbers, "[B]", (batch,))
     scores = widened(costs.detach())
@@ -72,10 +73,15 @@ def linear_sum_assignment(costs: Tensor, sizes: Tensor | Sequence[int] | None = 
     return torch.from_numpy(y[:, 0]).to(costs.device)
 
 
+class _NonFiniteCostsError(checks.NonFiniteScoresError):
+    message = "costs must not contain NaN or -inf, got some in {examples}"
+
+
 def _check(weights: "np.typing.NDArray[np.float64]", rows: "np.typing.NDArray[np.int64]") -> None:
     objects = weights.shape[1]
     if ((rows < 0) | (rows > objects)).any():
         raise ValueError(f"sizes must be from 0 to M = {objects}, got {rows.tolist()}")
     inside = np.arange(objects) < rows[:, None]
     if not (weights[inside] < np.inf).all():
-        raise checks.NonFiniteScoresError("costs must not contain NaN or -inf")
+        wrong = ~(weights < np.inf).all(2) & inside
+        raise _NonFiniteCostsError(np.flatnonzero(wrong.any(1)).tolist())

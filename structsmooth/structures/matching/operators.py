@@ -20,15 +20,15 @@ from structsmooth.structures.operators import like_scores, like_top_k, on_cpu, o
 def check_sizes(sizes: Tensor, rows: int, columns: int, *, rows_fit: bool = True) -> None:
     """Raise unless rows and columns are within the weights: else compiled loops would read out of bounds.
 
-    There must be at least one of both and, if ``rows_fit``, a column for each row.
+    If ``rows_fit``, there must be a column for each row.
     """
     n, m = sizes.unbind(-1)
-    wrong = (n < 1) | (m < 1) | (n > rows) | (m > columns)
+    wrong = (n < 0) | (m < 0) | (n > rows) | (m > columns)
     if rows_fit:
         wrong |= n > m
     if bool(wrong.any()):
         b = int(wrong.nonzero()[0])
-        wanted = "1 <= rows <= columns" if rows_fit else "at least 1"
+        wanted = "0 <= rows <= columns" if rows_fit else "at least 0"
         raise ValueError(
             f"sizes must be rows and columns, {wanted}, at most N, M = {rows}, {columns}, "
             f"got {sizes[b].tolist()} at example {b}"

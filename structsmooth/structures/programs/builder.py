@@ -50,7 +50,7 @@ class ProgramBuilder:
         *columns, kept = np.broadcast_arrays(head, left, right, index, where)
         self._columns.append([column[kept.astype(bool)].astype(np.int64) for column in columns])
 
-    def build(self, roots: Integers | None = None) -> Program:
-        """The program of all edges; ``roots`` as in :class:`Program`."""
+    def build(self, roots: Integers | None = None, nodes: int = 1) -> Program:
+        """The program of all edges; ``roots`` and ``nodes`` as in :class:`Program`."""
         head, left, right, index = (np.concatenate(parts) for parts in zip(*self._columns, strict=True))
-        return Program(head, left, right, index, scores=self.scores, roots=roots)
+        return Program(head, left, right, index, scores=self.scores, roots=roots, nodes=nodes)

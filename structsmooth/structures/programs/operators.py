@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from structsmooth.compiled.threads import over_batch
-from structsmooth.structures.operators import cpu_operator, like_scores
+from structsmooth.structures.operators import cpu_operator, like_scores, without_statistics
 from structsmooth.structures.programs import reference
 from structsmooth.structures.programs.levels import levels_of
 from structsmooth.structures.programs.program import Program, program_of
@@ -105,6 +105,7 @@ def marginals(scores: Tensor, which: Tensor, handle: int) -> tuple[Tensor, Tenso
     log_z, parts = _like_marginals(scores, which, handle)
     arrays = (program.arrays, array, roots, log_z.numpy(), parts.numpy())
     over_batch(lambda *bounds: compiled.batch_marginals(*arrays, *bounds), len(parts), 10 * len(parts) * program.edges)
+    without_statistics(log_z, parts)
     return log_z, parts
 
 

@@ -35,6 +35,7 @@ class Program:
         index: which of the scores each edge has, integers [E], or one for all; -1 for none.
         scores: number of scores, P.
         roots: root nodes, from which examples choose by their size: integers [R], or one. Default: the last node.
+        nodes: number of nodes, if some above all heads have no edge into them, and so no derivation.
 
     Attributes:
         nodes, edges, scores: the numbers N, E and P.
@@ -61,15 +62,16 @@ class Program:
         *,
         scores: int,
         roots: Integers | None = None,
+        nodes: int = 1,
     ) -> None:
         columns = {"head": head, "left": left, "right": right, "index": index}
         heads, lefts, rights, indices = _aligned(columns)
         self.edges, self.scores = len(heads), scores
         if not self.edges:
             raise ValueError("head must name at least one edge: a program without edges has no derivation")
-        self.nodes = 1 + int(heads.max())
+        self.nodes = max(nodes, 1 + int(heads.max()))
         ends = np.asarray([self.nodes - 1] if roots is None else roots, dtype=np.int64).reshape(-1)
-        _check(heads, lefts, rights, indices, scores, ends)
+        _check(heads, lefts, rights, indices, scores, ends, self.nodes)
         # Edges of one head keep their order, which breaks ties.
         order = np.argsort(heads, kind="stable")
         rows = np.zeros(self.nodes + 1, np.int32)
@@ -181,8 +183,8 @@ def _check(
     index: npt.NDArray[np.int64],
     scores: int,
     roots: npt.NDArray[np.int64],
+    nodes: int,
 ) -> None:
-    nodes = 1 + int(head.max())
     if max(nodes, scores, len(head)) > _LARGEST:
         raise ValueError(f"a program has at most {_LARGEST} nodes, edges and scores")
     for name, tail in (("left", left), ("right", right)):

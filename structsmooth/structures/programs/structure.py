@@ -16,6 +16,7 @@ from structsmooth.structures.programs.program import Program
 from structsmooth.structures.semirings import outside_inference_mode
 
 S = TypeVar("S", bound="Derived")
+P = TypeVar("P", bound="DynamicProgram")
 
 
 class Derived(Structure):
@@ -136,6 +137,10 @@ class DynamicProgram(Derived):
         """Which of the roots of the program each example has: int64 [B]. Default: the first."""
         first = self.potentials[0]
         return torch.zeros(len(first), dtype=torch.int64, device=first.device)
+
+    def for_differences(self: P) -> P:
+        """The program itself where passes are kernels, which lose little."""
+        return self if self._operators is fused else super().for_differences()
 
     def score(self, y: Tensor) -> Tensor:
         """Scores of outputs ``y``: [B], differentiable."""

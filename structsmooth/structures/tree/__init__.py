@@ -49,6 +49,7 @@ class Tree(Structure):
         (tensor([2.5000]), tensor([[1, 1, 0]]))
     """
 
+    labels_are_classes = True
     potential_names = ("unary", "pairwise")
     row_names = ("parents", "mask")
 
@@ -91,7 +92,7 @@ class Tree(Structure):
     def check_values(self, name: str) -> None:
         """Raise ``ValueError`` for NaN or +inf among the scores of nodes or, for pairs, of nodes with a parent."""
         scores, used = (self.unary, self.mask) if name == "unary" else (self.pairwise, self._hangs)
-        checks.require_below_infinity(name, scores, lambda: scores[used])
+        checks.require_below_infinity(name, scores, lambda: checks.inside(used, scores))
 
     @property
     def lengths(self) -> Tensor:

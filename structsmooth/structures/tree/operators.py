@@ -18,6 +18,7 @@ from structsmooth.structures.operators import (
     like_scores,
     like_top_k,
     max_marginals_gradient,
+    without_statistics,
 )
 from structsmooth.structures.tree import reference
 
@@ -94,6 +95,7 @@ def marginals(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor) ->
     log_z, node, edge = (like.zero_() for like in _like_marginals(unary, pairwise, parents, mask))
     arrays = (*_arrays(unary, pairwise, parents, mask), log_z.numpy(), node.numpy(), edge.numpy())
     over_batch(lambda *bounds: compiled.batch_marginals(*arrays, *bounds), len(unary), 8 * pairwise.numel())
+    without_statistics(log_z, node, edge)
     return log_z, node, edge
 
 

@@ -1,0 +1,260 @@
+"""Batches of nothing, examples that are wrong, and scores at the limits of their dtype: one rule for all layers."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+from structsmooth import (
+    IMLE,
+    L2,
+    Alignment,
+    BinaryGraph,
+    Budget,
+    Candidates,
+    Constituents,
+    FactorGraph,
+    Hamming,
+    LinearChain,
+    Matching,
+    MinimumRisk,
+    Perturbed,
+    ProjectiveTree,
+    SemiMarkov,
+    SlackRescaledHinge,
+    SpanningTree,
+    SparseMAP,
+    SPOPlus,
+    StructuralHinge,
+    Structure,
+    Subset,
+    Tree,
+    linear_sum_assignment,
+    regret,
+)
+from structsmooth.decisions import normalized_regret
+from structsmooth.structures.checks import NonFiniteScoresError, NoOutputError
+
+INF = math.inf
+EDGE, NO_EDGES = torch.tensor([[0, 1]]), torch.zeros(0, 2, dtype=torch.int64)
+
+
+def of_nothing() -> list[Structure]:
+    """A batch of no examples for each kind of structure."""
+    z = torch.zeros
+    return [
+        Candidates(z(0, 3)),
+        LinearChain(z(0, 3, 2), z(2, 2)),
+        LinearChain(z(0, 3, 2), z(2, 2), backend="torch"),
+        Tree(z(0, 2, 2), z(0, 2, 2, 2), z(0, 2).long()),
+        BinaryGraph(z(0, 2, 2), EDGE, z(0, 1, 2, 2)),
+        Matching(z(0, 2, 2)),
+        FactorGraph(z(0, 2, 2), EDGE, z(2, 2)),
+        SemiMarkov(z(0, 3, 2), z(2, 2), z(2, 2)),
+        Constituents(z(0, 3, 3, 2)),
+        ProjectiveTree(z(0, 3, 3), z(0, 3)),
+        SpanningTree(z(0, 3, 3), z(0, 3)),
+        Alignment(z(0, 2, 2)),
+        Subset(z(0, 3, 2), 2),
+    ]
+
+
+@pytest.mark.parametrize("space", of_nothing(), ids=lambda own: type(own).__name__)
+def test_losses_of_no_examples_are_zero_with_gradients(space: Structure) -> None:
+    structure = space.replace(*(p.clone().requires_grad_() for p in space.potentials))
+    y = space.max()[1]
+    losses = [
+        StructuralHinge(L2(1.0, 2)),
+        StructuralHinge.crf(reduction="token"),
+        StructuralHinge(SparseMAP(parts="first")),
+        StructuralHinge.perturbed(),
+        SlackRescaledHinge(),
+        MinimumRisk(),
+    ]
+    for loss in losses:
+        try:
+            value = loss(structure, y)
+        except (NotImplementedError, TypeError) as error:
+            assert "exact" in str(error) or "slack rescaling" in str(error)  # noqa: PT017 - not all spaces have all
+            continue
+        assert value == 0
+        assert value.requires_grad
+        value.backward()
+    assert IMLE(n=2)(structure).shape[0] == 0
+    assert SPOPlus()(structure, space) == 0 == normalized_regret(space, space)
+    assert not any(bool(p.grad.isnan().any()) for p in structure.potentials if p.grad is not None)
+
+
+@pytest.mark.parametrize("loss", [StructuralHinge.crf("token"), StructuralHinge(reduction="token")])
+@pytest.mark.parametrize("backend", ["compiled", "torch"])
+def test_the_mean_over_no_tokens_is_zero(loss: StructuralHinge, backend: str) -> None:
+    unary, transition = torch.randn(2, 3, 3, requires_grad=True), torch.zeros(3, 3, requires_grad=True)
+    chain = LinearChain(unary, transition, mask=torch.zeros(2, 3, dtype=torch.bool), backend=backend)  # type: ignore[arg-type]
+    value = loss(chain, torch.full((2, 3), -100))
+    value.backward()
+    assert value == 0
+    assert unary.grad is not None
+    assert transition.grad is not None
+    assert not unary.grad.any()
+    assert not transition.grad.any()
+
+
+def test_assignments_of_no_examples_and_of_wrong_ones() -> None:
+    assert linear_sum_assignment(torch.zeros(0, 3, 2)).shape == (0, 2)
+    costs = torch.zeros(3, 3, 2)
+    costs[1, 0, 0] = torch.nan
+    with pytest.raises(NonFiniteScoresError, match="costs must not contain NaN or -inf, got some in example 1 "):
+        linear_sum_assignment(costs)
+
+
+@pytest.mark.parametrize("call", [lambda s: SPOPlus()(s, s), lambda s: regret(s, s), Perturbed(n=2), IMLE(n=2)])
+def test_examples_without_outputs_are_named(call: Callable[[Structure], Tensor]) -> None:
+    with pytest.raises(NoOutputError, match="example 1 of the batch must have an output"):
+        call(Subset(torch.zeros(2, 3, 2), 2, torch.tensor([3, 1])))
+
+
+def test_scores_that_are_no_numbers_are_named() -> None:
+    unary, transition = torch.zeros(4, 3, 2), torch.zeros(2, 2)
+    unary[1, 2, 0], unary[3, 0, 1] = torch.nan, INF
+    with pytest.raises(NonFiniteScoresError, match=r"unary must not contain NaN or \+inf, got some in examples 1, 3 "):
+        LinearChain(unary, transition)
+    LinearChain(unary[:2], transition, torch.tensor([3, 2]))  # at padding anything will do
+    with pytest.raises(NonFiniteScoresError, match=r"transition .* got some in all examples"):
+        LinearChain(torch.zeros(2, 3, 2), torch.full((2, 2), torch.nan))
+
+
+def one_wrong(value: float) -> dict[str, Callable[[], tuple[Structure, Tensor]]]:
+    """Spaces whose example 1 has a score that is no number, or none but forbidden ones."""
+    unary = torch.randn(3, 3, 2, generator=torch.Generator().manual_seed(0))
+    unary[1] = value
+    y, zero = torch.tensor([[0, 1, 1]] * 3), torch.zeros
+    return {
+        "candidates": lambda: (Candidates(unary[:, 0], validate_args=False), y[:, 0]),
+        "chain": lambda: (LinearChain(unary, zero(2, 2), validate_args=False), y),
+        "torch": lambda: (LinearChain(unary, zero(2, 2), validate_args=False, backend="torch"), y),
+        "tree": lambda: (Tree(unary, zero(3, 3, 2, 2), torch.tensor([[-1, 0, 0]] * 3), validate_args=False), y),
+        "subset": lambda: (Subset(unary, 2, validate_args=False), y),
+        "graph": lambda: (
+            FactorGraph(unary, torch.tensor([[0, 1], [1, 2], [0, 2]]), zero(2, 2), validate_args=False),
+            y,
+        ),
+    }
+
+
+@pytest.mark.parametrize("value", [-INF, INF, math.nan])
+@pytest.mark.parametrize("name", list(one_wrong(0.0)))
+def test_without_checks_a_wrong_example_leaves_the_others(name: str, value: float) -> None:
+    structure, y = one_wrong(value)[name]()
+    for loss in (StructuralHinge.crf("none"), StructuralHinge(L2(1.0, 2), reduction="none")):
+        (potentials, others) = (structure.potentials[0].clone().requires_grad_(), structure.potentials[1:])
+        moved = structure.replace(potentials, *others)
+        values = loss(moved, y)
+        assert values[1] == INF
+        values.sum().backward()
+        assert potentials.grad is not None
+        good = potentials.detach()[::2].clone().requires_grad_()
+        alone = structure[::2]
+        loss(alone.replace(good, *alone.potentials[1:]), y[::2]).sum().backward()
+        assert_close(potentials.grad[::2], good.grad)
+        assert not potentials.grad[1].any()
+
+
+def test_a_teacher_without_outputs_leaves_the_others() -> None:
+    student, teacher = torch.zeros(2, 3, requires_grad=True), torch.tensor([[0.0, 1.0, 2.0], [-INF, -INF, -INF]])
+    crf = StructuralHinge.crf("none")
+    with pytest.raises(NoOutputError, match="example 1"):
+        crf(Candidates(student), Candidates(teacher))
+    values = crf(Candidates(student), Candidates(teacher, validate_args=False))
+    values.sum().backward()
+    assert values[0] < INF == values[1]
+    assert student.grad is not None
+    assert student.grad[0].any()
+    assert not student.grad[1].any()
+
+
+def test_differences_of_large_sums() -> None:
+    for seed in range(8):
+        generator = torch.Generator().manual_seed(seed)
+        arcs, root = (8e5 * torch.randn(shape, generator=generator) for shape in ((1, 6, 6), (1, 6)))
+        tree = SpanningTree(arcs, root)
+        assert tree.log_prob(tree.max()[1]) <= 0
+        unary, transition = (300 * torch.randn(shape, generator=generator) for shape in ((1, 60, 4), (4, 4)))
+        chain = LinearChain(unary, transition, backend="torch")
+        y = torch.randint(4, (1, 60), generator=generator)
+        exact = StructuralHinge.crf()(LinearChain(unary.double(), transition.double()), y)
+        assert_close(StructuralHinge.crf()(chain, y), exact.float(), rtol=1e-6, atol=0.0)
+        assert StructuralHinge.crf()(chain, chain.max()[1]) >= 0
+
+
+@pytest.mark.parametrize("edges", [[[0, 1], [1, 2], [0, 2]], [[1, 0], [1, 2]]], ids=["cycle", "forest"])
+def test_entropy_of_a_graph_at_large_scores(edges: list[list[int]]) -> None:
+    unary = torch.tensor([[[0.0, 0.0], [0.0, -9e6], [0.0, -9e6]]], dtype=torch.float64) + 3e6 / 7
+    graph = FactorGraph(unary, torch.tensor(edges), torch.full((2, 2), 1e6 / 3, dtype=torch.float64))
+    assert abs(graph.entropy().item() - math.log(2)) < 1e-8
+
+
+def test_entropy_of_a_graph_is_that_of_its_outputs() -> None:
+    generator = torch.Generator().manual_seed(0)
+    for edges in ([[0, 1], [1, 2], [0, 2]], [[0, 1], [1, 2]]):
+        unary = torch.randn(2, 3, 2, generator=generator, dtype=torch.float64)
+        tables = torch.randn(len(edges), 2, 2, generator=generator, dtype=torch.float64)
+        graph = FactorGraph(unary, torch.tensor(edges), tables)
+        p = graph.topk(8)[0].softmax(1)
+        assert_close(graph.entropy(), -(p * p.log()).sum(1))
+
+
+class Unsaid(Candidates):
+    """Candidates that have not said what their positions are."""
+
+    labels_are_classes = False
+
+
+def test_hamming_does_not_guess_positions() -> None:
+    with pytest.raises(TypeError, match=r"Unsaid does not say what its positions are, so Hamming\(\)"):
+        Unsaid(torch.zeros(2, 3)).cost_augmented(torch.tensor([0, 1]), Hamming())
+    with pytest.raises(TypeError, match="labels_are_classes = True"):
+        Unsaid(torch.zeros(2, 3)).minimum_bayes_risk()
+
+
+def test_alignments_whose_end_is_out_of_reach() -> None:
+    for scores in (torch.zeros(1, 1, 2), torch.zeros(1, 1, 3)):
+        for backend in ("compiled", "torch"):
+            space = Alignment(scores, ((1, 0), (1, 1)), backend=backend)  # type: ignore[arg-type]
+            assert space.max()[0] == -INF == space.logsumexp()
+
+
+def test_no_node_may_have_the_label() -> None:
+    graph = FactorGraph(torch.ones(1, 2, 2), NO_EDGES, torch.zeros(2, 2), factors=[Budget(torch.arange(2), 0)])
+    assert graph.max()[1].tolist() == [[0, 0]]
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:FutureWarning")  # that of torch for jvp
+def test_second_derivatives_without_edges() -> None:
+    def log_z(unary: Tensor) -> Tensor:
+        return FactorGraph(unary, NO_EDGES, torch.zeros(2, 2)).logsumexp().sum()
+
+    hessian = torch.func.hessian(log_z)(torch.zeros(1, 1, 2))
+    assert_close(hessian.flatten(), torch.tensor([0.25, -0.25, -0.25, 0.25]))
+
+
+def test_examples_without_parts() -> None:
+    """They have one output, of nothing, whose score is 0."""
+    for backend in ("compiled", "torch"):
+        unary = torch.randn(2, 3, 2, requires_grad=True)
+        chain = LinearChain(unary, torch.zeros(2, 2), torch.tensor([0, 2]), backend=backend)  # type: ignore[arg-type]
+        values, y = chain.topk(2)
+        assert values[0].tolist() == [0, -INF]
+        assert not y[:, :, 2].any()
+        assert chain.logsumexp()[0] == 0
+        StructuralHinge.crf()(chain, y[:, 0]).backward()
+        assert unary.grad is not None
+        assert not unary.grad[0].any()
+    weights = torch.randn(3, 2, 2)
+    matching = Matching(weights, torch.tensor([[0, 2], [0, 0], [1, 0]]), unmatched_rows=torch.full((3, 2), 0.5))
+    values, y = matching.topk(2)
+    assert values.tolist() == [[0.0, -INF], [0.0, -INF], [0.5, -INF]]
+    assert_close(matching.score(y[:, 0]), values[:, 0])
+    assert Matching(weights, torch.tensor([[0, 2], [0, 0], [0, 1]])).max()[0].tolist() == [0, 0, 0]
