@@ -109,7 +109,7 @@ def faults(path: str, text: str) -> Iterator[Fault]:
         return len(source[: starts[line - 1] + column].decode())
 
     for node in _executed(ast.parse(text)):
-        for line, column, end_line, end_column, new in _replacements(node, text, position):
+        for line, column, end_line, end_column, new in _replacements(node, text):
             start, end = position(line, column), position(end_line, end_column)
             yield Fault(path, line, start, text[start:end], new)
 
@@ -131,7 +131,7 @@ def _is_idle(node: ast.AST) -> bool:
     return is_text or (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test))
 
 
-def _replacements(node: ast.AST, text: str, position: object) -> Iterator[tuple[int, int, int, int, str]]:
+def _replacements(node: ast.AST, text: str) -> Iterator[tuple[int, int, int, int, str]]:
     """Places, as lines and columns from and to, and what may stand there instead."""
     if isinstance(node, ast.Compare) and len(node.ops) == 1:
         yield from _turned(node.left, node.comparators[0], text)

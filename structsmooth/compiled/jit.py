@@ -1,5 +1,6 @@
 """How inner loops are compiled: cached on disk, safe for infinities, and announced the first time."""
 
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -58,15 +59,21 @@ def entry_point(function: Callable[..., Any]) -> Any:
     return dispatcher
 
 
-def _callee(function: Callable[..., Any], **options: Any) -> Any:
-    dispatcher = _dispatcher(function, CalleeCompiler, no_cpython_wrapper=True, **options)
+def _callee(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    dispatcher: Any = _dispatcher(function, CalleeCompiler, no_cpython_wrapper=True, **options)
     # numba's own also lists the machine code, which callees do not have, for calls from Python.
     dispatcher.add_overload = lambda result: dispatcher.overloads.update({tuple(result.signature.args): result})
-    return dispatcher
+    compiled: Callable[..., Any] = dispatcher
+    return compiled
 
 
 def _dispatcher(function: Callable[..., Any], compiler: type[Any], **options: Any) -> Any:
-    rules = {"error_model": "numpy", "fastmath": _FLAGS, "no_cfunc_wrapper": True, "pipeline_class": compiler}
+    rules: dict[str, Any] = {
+        "error_model": "numpy",
+        "fastmath": _FLAGS,
+        "no_cfunc_wrapper": True,
+        "pipeline_class": compiler,
+    }
     return numba.njit(**rules, **options)(function)
 
 
@@ -83,8 +90,10 @@ class _Cache(FunctionCache):
         self._lock: IO[str] = StringIO()
         self._function = function
         self._function_name = f"{function.__module__}.{function.__qualname__}"
-        if numba.config.CACHE_DIR:  # numba would add the place of the sources, of which all that matters is in the name
-            self._cache_path = str(Path(numba.config.CACHE_DIR) / __package__)
+        if folder := os.environ.get(
+            "NUMBA_CACHE_DIR"
+        ):  # numba would add the place of the sources, of which all that matters is in the name
+            self._cache_path = str(Path(folder) / __package__)
 
     @cached_property
     def _file(self) -> IndexDataCacheFile:

@@ -157,14 +157,16 @@ class Columns(Layout):
         return Token(row[roles.word], tuple(row[self._features]), tag)
 
     def _check(self, tag: str) -> None:
+        if " " in tag and (self._plain or not is_tag(tag)):
+            raise ValueError(f"the tag {tag[:40]!r} has a space: separate all columns of a row by tabs, or none")
         if not self._plain and tag != self._unknown:
             self._forms = forms_of([tag], self._forms)
-        elif " " in tag:
-            raise ValueError(f"the tag {tag[:40]!r} has a space: separate all columns of a row by tabs, or none")
 
 
 def is_tag(cell: str) -> bool:
-    """Whether a cell is a tag of entities."""
+    """Whether a cell is a tag of entities, whose type may have blanks; several tags are none."""
+    if " " in cell and all(map(is_tag, cell.split())):
+        return False
     try:
         return forms_of([cell]) != (TYPES_ALONE,)
     except ValueError:

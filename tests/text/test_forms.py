@@ -170,7 +170,7 @@ def test_text_is_no_training_data_and_tables_are_no_text(tmp_path: Path, tagger:
 
 
 def test_messages_are_short_whatever_the_file_has(tmp_path: Path) -> None:
-    for word in ("x" * 10**6, "B-" + "x " * 10**5):
+    for word in ("/" + "x" * 10**6, "/" + "x " * 10**5):
         with pytest.raises(ValueError, match=r"data\.txt:2: ") as refused:
             read_corpus(write(tmp_path, f"Ada\tO\nBo\t{word}y\n"))
         assert len(str(refused.value)) < 1000
