@@ -566,10 +566,27 @@ MEMBERS = {
 }
 
 
-def every(condition: Callable[[str, Member], bool] = lambda name, member: True) -> Any:
-    """Run a test for every member of which the condition holds."""
-    chosen = {name: member for name, member in MEMBERS.items() if condition(name, member)}
-    return pytest.mark.parametrize("member", chosen.values(), ids=chosen)
+# One of each kind, for what takes seconds for each.
+REPRESENTATIVES = {
+    f"LinearChain {FORMS[0]} compiled",
+    f"LinearChain {FORMS[2]} torch",
+    "Tree compiled",
+    "BinaryGraph",
+    "FactorGraph",
+    "Matching",
+    "SemiMarkov compiled",
+    "Subset torch",
+}
+
+
+def every(condition: Callable[[str, Member], bool] = lambda name, member: True, *, slow: bool = False) -> Any:
+    """Run a test for every member of which the condition holds; a slow one for others than representatives rarely."""
+    chosen = [
+        pytest.param(member, id=name, marks=pytest.mark.long if slow and name not in REPRESENTATIVES else ())
+        for name, member in MEMBERS.items()
+        if condition(name, member)
+    ]
+    return pytest.mark.parametrize("member", chosen)
 
 
 def every_oracle(condition: Callable[[str, Member, str], bool] = lambda name, member, oracle: True) -> Any:

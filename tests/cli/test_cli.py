@@ -449,6 +449,7 @@ def test_death_of_a_process_ends_the_run_which_can_be_resumed():
     torch.testing.assert_close(weights(), weights("unbroken"), rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.long
 def test_killed_cocoa_goes_on_from_the_parts_of_its_processes(capsys):
     code = "import sys; from structsmooth.cli import main; sys.exit(main())"
     cocoa = ("--solver", "cocoa", "--gap-tolerance", 0)
@@ -470,6 +471,7 @@ def test_killed_cocoa_goes_on_from_the_parts_of_its_processes(capsys):
     assert len(first["gaps"]) + len(second["gaps"]) == 36
 
 
+@pytest.mark.long
 def test_error_in_the_examples_of_one_process_ends_all(folder):
     code = "import sys; from structsmooth.cli import main; sys.exit(main())"
     with (folder / "train.txt").open("a") as file:

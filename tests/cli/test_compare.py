@@ -211,6 +211,7 @@ sys.exit(main(sys.argv[3:]))
 STOPS = [("rename", 1), ("rename", 4), ("pass", 15), ("rename", 6)]
 
 
+@pytest.mark.long
 def test_killed_comparison_goes_on_as_if_unbroken(unbroken):
     kept = 0
     for place, count in STOPS:

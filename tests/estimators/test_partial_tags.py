@@ -54,6 +54,7 @@ def test_hinge_is_that_of_the_best_taggings(constrained):
     assert tagger.predict(WORDS) == COMPLETE
 
 
+@pytest.mark.long
 def test_other_solvers_and_weights():
     for loss, solver in (("hinge", "sgd"), ("crf", "svrg"), ("softmax-margin", "auto"), ("hinge", ConvexConcave())):
         settings = {"loss": loss, "solver": solver, "lam": "0.3/n", "max_iter": 400}

@@ -56,7 +56,10 @@ def at(data: Any, rows: Any) -> Any:
     return data[rows] if isinstance(data, np.ndarray) else [data[i] for i in rows]
 
 
-@every_case
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, id=name, marks=pytest.mark.long if name == "graphs" else ()) for name, case in CASES.items()],
+)
 def test_weights_are_repetitions(case: tuple[Callable[..., Any], Any, Any]) -> None:
     build, X, y = case
     settings = {"lam": "1/n", "tol": 1e-4, "max_iter": 300}

@@ -417,7 +417,8 @@ def test_threads_do_not_change_the_answer(member: Member, oracle: str) -> None:
         in_batches(name, member)
         and not plans_when_built(name, member)
         and (not in_torch(name, member) or enumerated(name))
-    )
+    ),
+    slow=True,
 )
 def test_losses_compile_without_graph_breaks(member: Member) -> None:
     instance = member.random("tiny")

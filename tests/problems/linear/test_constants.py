@@ -77,8 +77,16 @@ def test_certified_gaps_are_those_of_the_listed_problem(space: str, solver: Any,
     assert histories[0].column("dual")[-1] > 0
 
 
-@every_space
-@pytest.mark.parametrize("solver", [BCFW, ProximalBCFW], ids=lambda solver: solver.__name__)
+@pytest.mark.parametrize(
+    "space",
+    [
+        pytest.param(space, marks=pytest.mark.long if space in ("at most one", "budget", "forbidden pairs") else ())
+        for space in SPACES
+    ],
+)
+@pytest.mark.parametrize(
+    "solver", [pytest.param(BCFW, marks=pytest.mark.long), ProximalBCFW], ids=lambda solver: solver.__name__
+)
 def test_certified_optima_are_those_of_the_listed_problem(space: str, solver: Any) -> None:
     problem, expected = problems(space)
     result, reference = (solver(gap_tolerance=1e-2).solve(p, lam=LAM, passes=500) for p in (problem, expected))
@@ -91,7 +99,7 @@ def test_certified_optima_are_those_of_the_listed_problem(space: str, solver: An
         assert other.dual - 1e-10 <= one.dual + one.reference_gap
 
 
-@pytest.mark.parametrize("forbidden", [False, True])
+@pytest.mark.parametrize("forbidden", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_soft_agreement_on_graphs_with_constants(forbidden: bool) -> None:
     """The relaxation is that of ``BCFW`` over the local polytope."""
     table = torch.tensor([[0.0, -INF if forbidden else -0.4], [0.2, 0.0]])
@@ -106,7 +114,9 @@ def test_soft_agreement_on_graphs_with_constants(forbidden: bool) -> None:
         assert history[-1].gap <= 0.02 * history[-1].objective
 
 
-@pytest.mark.parametrize("factors", [(), (AtMostOne(torch.arange(3)),)], ids=["pairs", "factor"])
+@pytest.mark.parametrize(
+    "factors", [(), pytest.param((AtMostOne(torch.arange(3)),), marks=pytest.mark.long)], ids=["pairs", "factor"]
+)
 def test_relaxations_keep_to_what_is_allowed(factors: Any) -> None:
     table = torch.tensor([[0.0, -INF], [0.2, 0.0]]) if not factors else torch.zeros(2, 2)
     module = Loops(table, relaxed=True, factors=factors)
