@@ -29,10 +29,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--repeats", type=int, default=3, help="repetitions, of which the minimum counts (default: 3)")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
-        trained = Path(folder) / "trained"
-        commands = dict(jobs(trained))
-        # What is trained before it is measured shall leave no compiled code for others.
-        _seconds(training(trained), Path(folder) / "before")
+        trained, sentence = Path(folder) / "trained", Path(folder) / "sentence.txt"
+        sentence.write_text("The Bank of New York\n")
+        commands = dict(jobs(trained, sentence))
+        training = _structsmooth("train", "ner", "--words-only", "--passes", "2", "--out", str(trained))
+        _seconds(training, Path(folder) / "of training")  # leaves no compiled code for what is measured
         rounds = [
             {name: both(command, Path(folder) / f"{turn}{name}") for name, command in commands.items()}
             for turn in range(options.repeats)
@@ -42,19 +43,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def jobs(trained: Path) -> Iterator[tuple[str, list[str]]]:
+def jobs(trained: Path, sentence: Path) -> Iterator[tuple[str, list[str]]]:
     """Names and commands of what is measured; the first is the unit."""
     yield "import torch", _python("import torch")
     yield "import structsmooth, every name", _python("from structsmooth import *")
     blocks = re.findall(r"```python\n(.*?)```", (_ROOT / "README.md").read_text(), re.DOTALL)
     yield "tagger of the README", _python(blocks[0])
     yield "loss in a module, and a solver, of the README", _python(blocks[1])
-    yield "structsmooth predict", [*_structsmooth("predict", str(trained)), str(trained / "sentence.txt")]
-
-
-def training(trained: Path) -> list[str]:
-    """Train what is to predict."""
-    return _structsmooth("train", "ner", "--words-only", "--passes", "2", "--out", str(trained))
+    yield "structsmooth predict", _structsmooth("predict", str(trained), str(sentence))
 
 
 def both(command: list[str], cache: Path) -> tuple[float, float]:
@@ -77,9 +73,6 @@ def rows(rounds: list[dict[str, tuple[float, float]]]) -> Iterator[list[str]]:
 def _seconds(command: list[str], cache: Path) -> float:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     environment = os.environ | {name: str(cache / name) for name in _CACHES} | {"OMP_NUM_THREADS": "1"}
-    sentence = cache.parent / "trained" / "sentence.txt"
-    if sentence.parent.exists():
-        sentence.write_text("The Bank of New York\n")
     subprocess.run(command, check=True, env=environment, capture_output=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

@@ -63,8 +63,8 @@ def _callee(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     dispatcher: Any = _dispatcher(function, CalleeCompiler, no_cpython_wrapper=True, **options)
     # numba's own also lists the machine code, which callees do not have, for calls from Python.
     dispatcher.add_overload = lambda result: dispatcher.overloads.update({tuple(result.signature.args): result})
-    compiled: Callable[..., Any] = dispatcher
-    return compiled
+    callee: Callable[..., Any] = dispatcher
+    return callee
 
 
 def _dispatcher(function: Callable[..., Any], compiler: type[Any], **options: Any) -> Any:
@@ -90,9 +90,8 @@ class _Cache(FunctionCache):
         self._lock: IO[str] = StringIO()
         self._function = function
         self._function_name = f"{function.__module__}.{function.__qualname__}"
-        if folder := os.environ.get(
-            "NUMBA_CACHE_DIR"
-        ):  # numba would add the place of the sources, of which all that matters is in the name
+        if folder := os.environ.get("NUMBA_CACHE_DIR"):
+            # numba would add the place of the sources; all that matters of them is in the name.
             self._cache_path = str(Path(folder) / __package__)
 
     @cached_property
