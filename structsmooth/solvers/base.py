@@ -108,14 +108,14 @@ class Solver(ABC, Generic[S]):
             A :class:`Result` with the weights of the best row: their objective is at most that of the start. Ctrl-C
             returns what the complete passes reached.
         """
+        lam = parse_lam(lam, problem.total_weight)
+        passes, seed = check_number("passes", passes, integer=True), check_number("seed", seed, integer=True)
+        self.check(problem, lam)
         if problem.shard is not None or self.needs_partitions:
             own = {f.name: value for f in fields(self) if not callable(value := getattr(self, f.name))}
             run_of = {"solver": type(self).__name__, "lam": lam, "passes": passes, "seed": seed}
             done = {"passes before": 0 if resume is None else resume[0].passes}
             processes.agree({**run_of, **own, **done, "examples": problem.n, "weights": problem.dim})
-        lam = parse_lam(lam, problem.total_weight)
-        passes, seed = check_number("passes", passes, integer=True), check_number("seed", seed, integer=True)
-        self.check(problem, lam)
         shown = [PrintProgress(passes)] if verbose and sys.stderr.isatty() else []
         run: Run[S] = Run(self, problem, lam, seed, [*callbacks, *shown])
         try:
