@@ -53,14 +53,12 @@ class CalleeCompiler(Compiler):
 
 class _CalleeLibrary(JITCodeLibrary):
     def _optimize_functions(self, ll_module: Any) -> None:
-        ll_module.data_layout = self._codegen._data_layout
+        ll_module.data_layout = str(self.codegen.target_data)
 
     def _optimize_final_module(self) -> None:
         pass
 
     def _finalize_final_module(self) -> None:
-        self._finalize_dynamic_globals()
-        self._verify_declare_only_symbols()
         self._finalized = True
 
 
