@@ -20,7 +20,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 from sklearn.multioutput import MultiOutputClassifier
 
-from scripts.harness import command, option, print_table
+from scripts.harness import TRAIN_AND_TEST, command, option, print_table
 from structsmooth.estimators import MultiLabelClassifier, SequenceTagger
 from structsmooth.tasks import NER
 
@@ -28,8 +28,7 @@ _LAMS = ("10/n", "3/n", "1/n", "0.3/n", "0.1/n")
 
 
 @command(
-    option("--train", None, "training data in CoNLL columns (default: embedded)", metavar="FILE"),
-    option("--test", None, "held-out data in the same columns (default: embedded)", metavar="FILE"),
+    *TRAIN_AND_TEST,
     option("--sizes", [300, 10**6], "numbers of sentences"),
     option("--examples", [100, 1000], "numbers of examples"),
     option("--seeds", 5, "number of data sets of each size"),

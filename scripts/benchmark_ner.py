@@ -20,7 +20,17 @@ from unittest.mock import patch
 import torch
 from rich.console import Console
 
-from scripts.harness import command, files, installed, option, picture, plain_ticks, print_table, reading
+from scripts.harness import (
+    TRAIN_AND_TEST,
+    command,
+    files,
+    installed,
+    option,
+    picture,
+    plain_ticks,
+    print_table,
+    reading,
+)
 from structsmooth import SGD, ProximalSDCA
 from structsmooth.problems import FullPass, Problem
 from structsmooth.solvers import Progress, Solver, Status
@@ -64,8 +74,7 @@ class Stopwatch:
 
 
 @command(
-    option("--train", None, "training data in CoNLL columns (default: embedded)", metavar="FILE"),
-    option("--test", None, "held-out data in the same columns (default: embedded)", metavar="FILE"),
+    *TRAIN_AND_TEST,
     option("--passes", 30, "passes of our solvers", least=1),
     option("--lam", NER.lam, "our λ, a number or c/n", metavar="C"),
     option("--bits", 18, "2**BITS buckets for our attributes, 0: exact"),

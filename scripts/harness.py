@@ -113,8 +113,8 @@ def sizes(count: int, least: int = 1) -> Callable[[str], tuple[int, ...]]:
 
 
 TRAIN_AND_TEST = (
-    option("--train", None, "training data (default: that of the task)", metavar="FILE"),
-    option("--test", None, "held-out data (default: that of the task)", metavar="FILE"),
+    option("--train", None, "file to train on, as of structsmooth train (default: that of the task)", metavar="FILE"),
+    option("--test", None, "file to measure on; both or none", metavar="FILE"),
 )
 
 
