@@ -11,6 +11,7 @@ import time
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -92,7 +93,7 @@ def main(options: Namespace) -> None:
         print_table(columns, (cells(model, train, test, options) for model in options.models), len(columns))
 
 
-def cells(model: str, train: Sequence[Example], test: Sequence[Example], options: Namespace) -> list[str]:
+def cells(model: Any, train: Sequence[Example], test: Sequence[Example], options: Namespace) -> list[str]:
     """The row of a model."""
     training = logistic if model == "logistic" else partial(structured, pairs=model, passes=options.passes)
     started = time.process_time()
