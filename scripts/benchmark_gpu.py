@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import ctc_loss
 
+from scripts.benchmark_layers import pytorch_crf, torch_struct_chain
 from scripts.harness import RequestError, command, installed, option, print_table, seconds
 from structsmooth import (
     L2,
@@ -62,33 +63,22 @@ def chain_rows(device: str, sizes: tuple[tuple[int, int, int], ...]) -> Iterator
         def chain(backend: Any, unary: Tensor = unary, transition: Tensor = transition) -> LinearChain:
             return LinearChain(unary, transition, validate_args=False, backend=backend)
 
-        others = crf_of_torchcrf(unary, transition, y) | log_partition_of_torch_struct(unary, transition)
-        yield Row(f"chain {size}, likelihood", losses(chain, y) | others, 2 * moved)
+        yield Row(f"chain {size}, likelihood", losses(chain, y) | others(unary, transition, y), 2 * moved)
         yield Row(f"chain {size}, smoothed hinge, K = 5", losses(chain, y, StructuralHinge(L2(k=5))), 2 * moved)
         best: dict[str, Run] = {backend: chain(backend).max for backend in usable(device)}
         yield Row(f"chain {size}, max", best, moved + y.nbytes)
 
 
-def crf_of_torchcrf(unary: Tensor, transition: Tensor, y: Tensor) -> dict[str, Run]:
-    """The layer of pytorch-crf on the same scores, if it is installed."""
-    if (library := installed("torchcrf")) is None:
-        return {}
-    layer = library.CRF(len(transition), batch_first=True).to(unary.device)
-    return {"pytorch-crf": lambda: (-layer(unary, y, reduction="mean")).backward()}
-
-
-def log_partition_of_torch_struct(unary: Tensor, transition: Tensor) -> dict[str, Run]:
-    """The most of a likelihood by torch-struct, if it is there and its tensors of B T S³ numbers are small enough."""
-    library = installed("torch_struct")
-    if library is None or unary.numel() * unary.shape[2] ** 2 > LARGEST:
-        return {}
-
-    def run() -> None:
-        first = torch.nn.functional.pad(unary[:, :1], (0, 0, 0, unary.shape[1] - 2))
-        scores = transition.T + unary[:, 1:].unsqueeze(-1) + first.unsqueeze(-2)
-        library.LinearChainCRF(scores).partition.sum().backward()
-
-    return {"torch-struct": run}
+def others(unary: Tensor, transition: Tensor, y: Tensor) -> dict[str, Run]:
+    """A likelihood by the libraries that are there; torch-struct, if its tensors of B T S³ numbers are small enough."""
+    found: dict[str, Run] = {}
+    if (module := installed("torchcrf")) is not None:
+        layer = pytorch_crf(module, transition).to(unary.device)
+        found["pytorch-crf"] = lambda: (-layer(unary, y, reduction="mean")).backward()
+    if (module := installed("torch_struct")) is not None and unary.numel() * unary.shape[2] ** 2 <= LARGEST:
+        library = module
+        found["torch-struct"] = lambda: torch_struct_chain(library, unary, transition).partition.sum().backward()
+    return found
 
 
 def usable(device: str) -> tuple[str, ...]:

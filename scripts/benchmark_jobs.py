@@ -18,7 +18,7 @@ from typing import Any
 
 from sklearn.model_selection import GridSearchCV
 
-from scripts.harness import command, option, print_table, seconds
+from scripts.harness import command, option, print_table, seconds, words_and_tags
 from structsmooth.estimators import SequenceTagger
 from structsmooth.solvers import ProximalBCFW
 from structsmooth.tasks import NER
@@ -32,8 +32,7 @@ from structsmooth.tasks import NER
 )
 def main(options: Namespace) -> None:
     """Print a row for each way to use the cores."""
-    sentences = NER().read(options.train, "train")
-    X, y = [list(sentence.words) for sentence in sentences], [list(sentence.tags or []) for sentence in sentences]
+    X, y = words_and_tags(options.train)
 
     def search(jobs: int) -> Any:
         grid = {"lam": ["1/n", "10/n", "100/n"]}

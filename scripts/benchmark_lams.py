@@ -20,7 +20,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 from sklearn.multioutput import MultiOutputClassifier
 
-from scripts.harness import TRAIN_AND_TEST, command, option, print_table
+from scripts.harness import TRAIN_AND_TEST, command, option, print_table, words_and_tags
 from structsmooth.estimators import MultiLabelClassifier, SequenceTagger
 from structsmooth.tasks import NER
 
@@ -38,7 +38,7 @@ def main(options: Namespace) -> None:
     warnings.simplefilter("ignore", ConvergenceWarning)
     files = NER.default_files()
     train, test = (
-        _sentences(path or files[split]) for split, path in (("train", options.train), ("test", options.test))
+        words_and_tags(path or files[split]) for split, path in (("train", options.train), ("test", options.test))
     )
     print_table(["sentences", "loss", *_LAMS], tagger_rows(train, test, options.sizes))
     print()
@@ -69,11 +69,6 @@ def classifier_rows(sizes: Iterable[int], seeds: int) -> Iterable[list[str]]:
 def _labelled(size: int, seed: int) -> tuple[Any, Any]:
     X, Y = make_multilabel_classification(size, allow_unlabeled=False, random_state=seed)
     return X, Y
-
-
-def _sentences(path: str) -> tuple[list[list[str]], list[list[str]]]:
-    found = list(NER().read(path, "train"))
-    return [sentence.words for sentence in found], [sentence.tags or [] for sentence in found]
 
 
 if __name__ == "__main__":

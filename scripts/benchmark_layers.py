@@ -72,7 +72,7 @@ def layers(peers: dict[str, Any], batch: Batch, k: int) -> list[Layer]:
     for calls, loss in ((likelihood, crf), (smoothed, hinge)):
         calls[_UNCHECKED] = partial(_unchecked, loss, batch)
     if "pytorch-crf" in peers:
-        theirs = _pytorch_crf(peers["pytorch-crf"], transition)
+        theirs = pytorch_crf(peers["pytorch-crf"], transition)
         likelihood["pytorch-crf"] = lambda: -theirs(unary, y, reduction="mean")
         best["pytorch-crf"] = lambda: torch.tensor(theirs.decode(unary.detach()))
     if "torch-struct" in peers:
@@ -104,7 +104,7 @@ def _unchecked(loss: StructuralHinge, batch: Batch) -> Tensor:
     return loss(LinearChain(batch.unary, batch.transition, validate_args=False), batch.y)
 
 
-def _pytorch_crf(module: Any, transition: Tensor) -> Any:
+def pytorch_crf(module: Any, transition: Tensor) -> Any:
     """Their layer with these transitions and no scores of the ends."""
     crf = module.CRF(len(transition), batch_first=True)
     with torch.no_grad():
@@ -114,7 +114,7 @@ def _pytorch_crf(module: Any, transition: Tensor) -> Any:
     return crf
 
 
-def _torch_struct_chain(module: Any, unary: Tensor, transition: Tensor) -> Any:
+def torch_struct_chain(module: Any, unary: Tensor, transition: Tensor) -> Any:
     """Their distribution; entry [b, t, j, i] of its potentials is for y_t = i, y_{t+1} = j."""
     first = torch.nn.functional.pad(unary[:, :1], (0, 0, 0, unary.shape[1] - 2))
     return module.LinearChainCRF(transition.T + unary[:, 1:].unsqueeze(-1) + first.unsqueeze(-2))
@@ -122,7 +122,7 @@ def _torch_struct_chain(module: Any, unary: Tensor, transition: Tensor) -> Any:
 
 def _torch_struct_likelihood(module: Any, batch: Batch) -> Tensor:
     unary, transition, y = batch
-    log_z: Tensor = _torch_struct_chain(module, unary, transition).partition
+    log_z: Tensor = torch_struct_chain(module, unary, transition).partition
     return (log_z - LinearChain(unary, transition).score(y)).mean()
 
 
@@ -130,7 +130,7 @@ def _torch_struct_hinge(module: Any, batch: Batch, k: int) -> Tensor:
     """The hinge of :class:`L2` over the K largest scores."""
     unary, transition, y = batch
     wrong = torch.arange(unary.shape[-1]) != y.unsqueeze(-1)
-    best: Tensor = _torch_struct_chain(module, unary + wrong.to(unary.dtype), transition).kmax(k)
+    best: Tensor = torch_struct_chain(module, unary + wrong.to(unary.dtype), transition).kmax(k)
     return (L2(1.0, k)(Candidates(best.T)) - LinearChain(unary, transition).score(y)).mean()
 
 

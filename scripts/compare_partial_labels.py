@@ -25,14 +25,13 @@ import numpy as np
 from scipy.sparse import csr_matrix
 from sklearn.exceptions import ConvergenceWarning
 
-from scripts.harness import TRAIN_AND_TEST, command, files, option, print_table
+from scripts.harness import TRAIN_AND_TEST, bio, command, files, option, print_table
 from structsmooth import ConvexConcave, train
 from structsmooth.estimators import SequenceTagger
 from structsmooth.tasks import NER, Parsing, Segments
 from structsmooth.tasks.parsing.data import Sentence as ParsedSentence
 from structsmooth.tasks.parsing.data import Tree, known_tree
 from structsmooth.text.corpus import Sentence
-from structsmooth.text.schemes import entities, entity_tags
 
 Tagged = list[tuple[Any, list[Any]]]
 
@@ -225,10 +224,7 @@ def _trained(
 
 def _tagged(sentences: Sequence[Sentence]) -> Tagged:
     """Words with their columns, and tags in BIO, which says the most of a tag whose neighbours are unknown."""
-    return [
-        (list(zip(s.words, *s.columns, strict=True)), [*entity_tags(entities(s.tags or []), len(s), "BIO")])
-        for s in sentences
-    ]
+    return [(list(zip(s.words, *s.columns, strict=True)), [*bio(s)]) for s in sentences]
 
 
 def _share(text: str) -> float:

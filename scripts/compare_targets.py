@@ -24,10 +24,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from scripts.harness import command, mean_and_spread, option, print_table
+from scripts.harness import bio, command, mean_and_spread, option, print_table
 from structsmooth import LinearChain, MinimumRisk, StructuralHinge, soft_labels
 from structsmooth.tasks import NER
-from structsmooth.text.schemes import entities, entity_tags
 from structsmooth.text.scores import entity_scores
 
 _BUCKETS = 2**16
@@ -86,7 +85,7 @@ class Data:
     def read(cls, train: str, test: str) -> Data:
         """Two column files."""
         files = [NER().read(path) for path in (train, test)]
-        named = [[entity_tags(entities(s.tags or []), len(s), "BIO") for s in sentences] for sentences in files]
+        named = [[bio(s) for s in sentences] for sentences in files]
         tags = sorted({"O"}.union(*named[0], *named[1]))
         encoded = [[[encode(s.words, full) for s in sentences] for full in (True, False)] for sentences in files]
         y = [[torch.tensor([tags.index(tag) for tag in own]) for own in sentences] for sentences in named]

@@ -28,6 +28,8 @@ from structsmooth.history import Row
 from structsmooth.solvers import Progress, Stop
 from structsmooth.solvers.state import Callback
 from structsmooth.tasks import NER
+from structsmooth.text.corpus import Sentence
+from structsmooth.text.schemes import entities, entity_tags
 
 T = TypeVar("T")
 Option = Callable[[ArgumentParser], object]
@@ -38,16 +40,19 @@ class RequestError(Exception):
     """What is asked for cannot be done: the command ends with this sentence, as it does after a wrong option."""
 
 
-def command(*options: Option, threads: int | None = 1) -> Callable[[Callable[[Namespace], Any]], Callable[..., int]]:
+def command(
+    *options: Option, threads: int | None = 1, program: str | None = None, more: str = ""
+) -> Callable[[Callable[[Namespace], Any]], Callable[..., int]]:
     """Make a function of options a command, which takes a list of arguments and is explained by the module's docstring.
 
     The exit code is what the function returns, or 0. Torch has so many ``threads``; ``None`` leaves them alone.
+    Help calls the command ``program``, the name of its file if not given, and has ``more`` behind the docstring.
     """
 
     def decorate(run: Callable[[Namespace], Any]) -> Callable[..., int]:
         def main(arguments: Sequence[str] | None = None) -> int:
-            description = sys.modules[run.__module__].__doc__
-            parser = ArgumentParser(description=description, formatter_class=RawDescriptionHelpFormatter)
+            description = f"{sys.modules[run.__module__].__doc__}{more}"
+            parser = ArgumentParser(program, None, description, formatter_class=RawDescriptionHelpFormatter)
             for add in options:
                 add(parser)
             parsed = parser.parse_args(arguments)
@@ -127,6 +132,17 @@ RUNS_TO_A_GAP = (
     option("--limit", 100, "passes of a run"),
 )
 """Options of runs on the task ``ner`` that end at a duality gap."""
+
+
+def bio(sentence: Sentence) -> list[str]:
+    """The tags of a sentence in the scheme BIO."""
+    return entity_tags(entities(sentence.tags or []), len(sentence), "BIO")
+
+
+def words_and_tags(path: str) -> tuple[list[list[str]], list[list[str]]]:
+    """Words of the sentences of a column file, and their tags."""
+    sentences = list(NER().read(path, "train"))
+    return [sentence.words for sentence in sentences], [sentence.tags or [] for sentence in sentences]
 
 
 def files(options: Namespace, task: Any) -> dict[str, str]:

@@ -33,7 +33,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pad_sequence
 
-from scripts.harness import RequestError, command, mean_and_spread, option, print_table, progress, reading
+from scripts.harness import RequestError, bio, command, mean_and_spread, option, print_table, progress, reading
 from structsmooth import (
     L2,
     DenseChainProblem,
@@ -46,7 +46,6 @@ from structsmooth import (
 from structsmooth.models import BiaffineParser, TaggingHead
 from structsmooth.tasks import NER
 from structsmooth.tasks.parsing.data import projectivized, read_trees
-from structsmooth.text.schemes import entities, entity_tags
 from structsmooth.text.scores import entity_scores
 
 _LOSSES = {
@@ -134,7 +133,7 @@ class Tags(Job):
     def read(cls, train: str, test: str, count: int | None) -> Tags:
         """Two column files, of which the first ``count`` sentences are trained on."""
         training, testing = list(NER().read(train))[:count], list(NER().read(test))
-        return cls(training, testing, sorted({"O"}.union(*map(_bio, training))))
+        return cls(training, testing, sorted({"O"}.union(*map(bio, training))))
 
     def head(self, features: int, method: str) -> TaggingHead:
         """A linear layer under a chain."""
@@ -142,7 +141,7 @@ class Tags(Job):
 
     def loss(self, method: str, structure: LinearChain, batch: Sequence[Any]) -> Tensor:
         """Mean loss of a batch."""
-        y = pad_sequence([torch.tensor([self.tags.index(tag) for tag in _bio(s)]) for s in batch], batch_first=True)
+        y = pad_sequence([torch.tensor([self.tags.index(tag) for tag in bio(s)]) for s in batch], batch_first=True)
         if method != "softmax":
             return _LOSSES[method](structure, y)
         losses = cross_entropy(structure.unary.transpose(1, 2), y, reduction="none")
@@ -156,11 +155,7 @@ class Tags(Job):
 
     def measures(self, outputs: Sequence[Any]) -> dict[str, float]:
         """Entity F1."""
-        return {"F1": 100 * entity_scores([_bio(sentence) for sentence in self.test], list(outputs)).f1}
-
-
-def _bio(sentence: Any) -> list[str]:
-    return entity_tags(entities(sentence.tags), len(sentence), "BIO")
+        return {"F1": 100 * entity_scores([bio(sentence) for sentence in self.test], list(outputs)).f1}
 
 
 @dataclass
@@ -275,7 +270,7 @@ def _fit_head(job: Any, words: Words, head: TaggingHead, seed: int) -> None:
     rows = torch.cat(
         [row[:length] for features, lengths in batches for row, length in zip(features, lengths, strict=True)]
     )
-    labels = torch.tensor([job.tags.index(tag) for sentence in job.train for tag in _bio(sentence)])
+    labels = torch.tensor([job.tags.index(tag) for sentence in job.train for tag in bio(sentence)])
     lengths = torch.cat([lengths for _, lengths in batches])
     problem = DenseChainProblem(torch.cat([rows, torch.ones(len(rows), 1)], 1), labels, lengths, len(job.tags))
     result = ProximalBCFW(gap_tolerance=0.01).solve(problem, lam="1/n", passes=1000, seed=seed)

@@ -28,12 +28,11 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pad_sequence
 
-from scripts.harness import command, mean_and_spread, option, picture, print_table, progress, reading
+from scripts.harness import bio, command, mean_and_spread, option, picture, print_table, progress, reading
 from structsmooth import L2, Entropy, LinearChain, StructuralHinge
 from structsmooth.models import BiLSTMTagger
 from structsmooth.tasks import NER
 from structsmooth.text.corpus import Sentence
-from structsmooth.text.schemes import entities, entity_tags
 from structsmooth.text.scores import entity_scores
 
 Loss = Callable[[LinearChain, Tensor], Tensor]
@@ -109,20 +108,15 @@ class Data:
         """Two column files; their tags are converted to the scheme BIO."""
         training, testing = (NER().read(path) for path in (train, test))
         vocabulary = Vocabulary(training)
-        tagged = [_bio(sentence) for sentence in training]
+        tagged = [bio(sentence) for sentence in training]
         tags = sorted({"O"}.union(*tagged))
         labels = [torch.tensor([tags.index(tag) for tag in names]) for names in tagged]
         return cls(
             vocabulary.size,
             tags,
             list(zip(map(vocabulary.encode, training), labels, strict=True)),
-            [(vocabulary.encode(sentence), _bio(sentence)) for sentence in testing],
+            [(vocabulary.encode(sentence), bio(sentence)) for sentence in testing],
         )
-
-
-def _bio(sentence: Sentence) -> list[str]:
-    assert sentence.tags is not None
-    return entity_tags(entities(sentence.tags), len(sentence), "BIO")
 
 
 class Run(NamedTuple):
