@@ -29,7 +29,7 @@ def main(options: Namespace) -> None:
     names = list(EXPERIMENTS) if options.names == ["all"] else options.names
     if unknown := sorted(set(names) - set(EXPERIMENTS)):
         raise RequestError(f"unknown experiments {', '.join(unknown)}: choose from {', '.join(EXPERIMENTS)}, or all")
-    data = options.data or os.environ.get(DATA_VARIABLE)
+    data: str = options.data or os.environ.get(DATA_VARIABLE, "")
     if names and not data:
         raise RequestError("give --data, a folder with the data sets, or set STRUCTSMOOTH_DATA")
     needed = sorted({EXPERIMENTS[name].needs for name in names})
