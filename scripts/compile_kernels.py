@@ -139,7 +139,7 @@ def needs(compiled: Any) -> Needs:
     return Needs(registers, compiled.metadata.shared, stack + local)
 
 
-@command(option("--only", "", "part of the names of kernels to compile; all by default"), threads=None)
+@command(option("--only", None, "part of the names of kernels to compile (default: all)"), threads=None)
 def main(options: Namespace) -> int:
     """Print the table; the code says whether kernels spill."""
     folder = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
@@ -151,7 +151,7 @@ def main(options: Namespace) -> int:
         nonlocal spilling
         for case in cases():
             name = f"{case.kernel.fn.__module__.removeprefix('structsmooth.structures.')}.{case.kernel.fn.__name__}"
-            for architecture in ARCHITECTURES if options.only in name else ():
+            for architecture in ARCHITECTURES if (options.only or "") in name else ():
                 own = needs(case.compile(architecture))
                 spilling += own.spilled > 0
                 yield [name, case.label, case.dtype, architecture, *own]

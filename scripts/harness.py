@@ -78,19 +78,19 @@ def option(name: str, default: Any = None, meaning: str = "", least: float | Non
         least: the smallest number that is allowed.
         **settings: of ``add_argument``.
     """
-    several, texts = isinstance(default, list), default
+    several = isinstance(default, list)
     if default is False:
-        settings = {"action": "store_true"} | settings
-    elif default is not None and name.startswith("-"):
+        settings["action"] = "store_true"
+    elif default is not None:
         values = default if several else [default]
         shown = " ".join(f"{value:g}" if isinstance(value, float) else str(value) for value in values)
         meaning = f"{meaning} (default: {shown})".strip()
         settings = {"type": type(values[0])} | ({"nargs": "+"} if several else {}) | settings
-        texts = [settings["type"](value) if isinstance(value, str) else value for value in values]
+        values = [settings["type"](value) if isinstance(value, str) else value for value in values]
+        default = values if several else values[0]
     if least is not None:
         settings["type"] = at_least(least, settings.get("type", int))
-    settings |= {"default": texts if several or default is None or default is False else texts[0]}
-    return lambda parser: parser.add_argument(name, help=meaning.replace("%", "%%"), **settings)
+    return lambda parser: parser.add_argument(name, default=default, help=meaning.replace("%", "%%"), **settings)
 
 
 def at_least(least: float, kind: Callable[[str], Any]) -> Callable[[str], Any]:
