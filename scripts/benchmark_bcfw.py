@@ -9,18 +9,19 @@ column has its last gap.
 from __future__ import annotations
 
 import math
-import sys
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
-from collections.abc import Sequence
+from argparse import Namespace
+from collections.abc import Iterator
 from importlib import import_module
+from itertools import product
 from statistics import median
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from scripts.harness import command, option, print_table, until
 from structsmooth import BCFW, Candidates, LinearModuleProblem, LinearProblem, ScoreModule
-from structsmooth.solvers import Progress, Stop
+from structsmooth.history import Row
 from structsmooth.tasks import load_task
 
 _GAPS = (1e-1, 1e-3, 1e-6)
@@ -32,6 +33,7 @@ _LAMS = {
     "ocr": (500.0, 50.0, 5.0),
     "ner": (100.0, 10.0, 1.0),
 }
+_SOLVERS = (BCFW(sampling="uniform", gap_tolerance=0.0), BCFW(sampling="gap", gap_tolerance=0.0))
 
 
 class Classes(ScoreModule):
@@ -74,36 +76,36 @@ def measured(problem: LinearProblem, lam: float, solver: BCFW, seed: int, limit:
     """Effective passes to each gap, and the last gap."""
     passes = [math.inf] * len(_GAPS)
 
-    def watch(progress: Progress[Any]) -> None:
-        row, done = progress.row, progress.row.oracle_calls / problem.n
+    def passed(row: Row) -> bool:
+        done = row.oracle_calls / problem.n
         passes[:] = [min(p, done) if (row.gap or 0.0) <= gap else p for p, gap in zip(passes, _GAPS, strict=True)]
-        if passes[-1] < math.inf or done >= limit:
-            raise Stop
+        return passes[-1] < math.inf or done >= limit
 
-    history = solver.solve(problem, lam=lam, passes=10**9, seed=seed, callbacks=[watch]).history
+    history = solver.solve(problem, lam=lam, passes=10**9, seed=seed, callbacks=[until(passed)]).history
     return [*passes, history[-1].gap or 0.0]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+@command(
+    option("problems", None, ", ".join(_LAMS), nargs="+", choices=_LAMS, metavar="PROBLEM"),
+    option("--limit", 300.0, "effective passes of a run"),
+    option("--seeds", 1, "number of seeds"),
+)
+def main(options: Namespace) -> None:
     """Print a row for each problem, λ and sampling."""
-    torch.set_num_threads(1)
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("problems", nargs="+", choices=_LAMS, metavar="PROBLEM", help=", ".join(_LAMS))
-    parser.add_argument("--limit", type=float, default=300, help="effective passes of a run (default: 300)")
-    parser.add_argument("--seeds", type=int, default=1, help="number of seeds (default: 1)")
-    options = parser.parse_args(arguments)
-    print("| problem | λ | sampling | 1e-1 | 1e-3 | 1e-6 | last gap |\n| --- | --- | --- | ---: | ---: | ---: | ---: |")
+    header = ["problem", "λ", "sampling", "1e-1", "1e-3", "1e-6", "last gap"]
+    print_table(header, rows(options), text_columns=3)
+
+
+def rows(options: Namespace) -> Iterator[list[str]]:
+    """Medians over the seeds."""
     for name in options.problems:
         data = problem(name)
-        for scale in _LAMS[name]:
-            for sampling in ("uniform", "gap"):
-                solver = BCFW(sampling=sampling, gap_tolerance=0.0)
-                runs = [measured(data, scale / data.n, solver, s, options.limit) for s in range(options.seeds)]
-                *passes, gap = (median(column) for column in zip(*runs, strict=True))
-                cells = [f"{p:,.0f}" if p < math.inf else "-" for p in passes]
-                print(f"| {name} | {scale:g}/n | {sampling} | {' | '.join(cells)} | {gap:.1e} |", flush=True)
-    return 0
+        for scale, solver in product(_LAMS[name], _SOLVERS):
+            runs = [measured(data, scale / data.n, solver, s, options.limit) for s in range(options.seeds)]
+            *passes, gap = (median(column) for column in zip(*runs, strict=True))
+            cells = [f"{p:,.0f}" if p < math.inf else "-" for p in passes]
+            yield [name, f"{scale:g}/n", str(solver.sampling), *cells, f"{gap:.1e}"]
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

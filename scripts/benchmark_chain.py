@@ -8,10 +8,9 @@ the NER task does, and n and K alone are swept.
 
 from __future__ import annotations
 
-import sys
 import time
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
-from collections.abc import Callable, Iterable, Sequence
+from argparse import Namespace
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
@@ -19,9 +18,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from rich.console import Console
-from rich.progress import track
 
+from scripts.harness import command, option, picture, print_table, progress, reading, seconds
 from structsmooth import L2, SparseChainProblem, SparseSequences
 from structsmooth.solvers import DualIterate
 from structsmooth.solvers.bcfw import steps as bcfw
@@ -63,28 +61,38 @@ class Case:
     problem: Callable[[], SparseChainProblem]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+_SIZES = {
+    "n": (1000, "sentences"),
+    "T": (20, "tokens per sentence"),
+    "S": (9, "states"),
+    "K": (5, "outputs of the top-K oracle"),
+    "A": (30, "attributes per token"),
+    "F": (2**18, "different attributes"),
+}
+
+
+@command(
+    option("--file", None, "sentences in CoNLL columns (default: generated ones)", metavar="FILE"),
+    *(option(f"--{name}", default, meaning, least=1) for name, (default, meaning) in _SIZES.items()),
+    *(
+        option(f"--sweep-{name}", list(values), f"values of {name} to measure", least=1, metavar=name)
+        for name, values in _SWEEPS.items()
+    ),
+    option("--repeats", 3, "measurements of each, for the median", least=1),
+    option("--seed", 0, "of generated sentences"),
+    option("--plot", None, "draw the times against each size", metavar="FILE"),
+)
+def main(options: Namespace) -> None:
     """Measure every case, print the table and draw the plot."""
-    torch.set_num_threads(1)
-    parser = _parser()
-    options = parser.parse_args(arguments)
-    for name in (*_SWEEPS, "repeats", *(f"sweep_{name}" for name in _SWEEPS)):
-        values = getattr(options, name)
-        if min(values if isinstance(values, list) else [values]) < 1:
-            parser.error(f"--{name.replace('_', '-')} must be at least 1")
-    try:
+    with reading():
         description, cases = _generated_cases(options) if options.file is None else _file_cases(options)
-    except (ValueError, OSError) as error:
-        parser.error(str(error))
-    console = Console(stderr=True)
-    bar = track(cases, description="timing", console=console, disable=not console.is_terminal)
-    results = [(case, measure(case.problem(), case.k, options.repeats)) for case in bar]
+    results = [(case, measure(case.problem(), case.k, options.repeats)) for case in progress(cases, "timing")]
     print(f"{description}; l2 smoothing; median of {options.repeats}, in microseconds of CPU time\n")
-    print(table(results))
+    rows = ([case.size, case.value, *(f"{getattr(t, name):.1f}" for name in _COLUMNS)] for case, t in results)
+    print_table(["size", "value", *_COLUMNS.values()], rows)
     if options.plot:
         _draw(results, options.plot)
         print(f"\nplot: {options.plot}")
-    return 0
 
 
 def generate(n: int, T: int, S: int, A: int, F: int, seed: int) -> SparseChainProblem:
@@ -107,25 +115,14 @@ def measure(problem: SparseChainProblem, k: int, repeats: int) -> Timing:
     rng = np.random.default_rng(0)
     for _ in range(repeats):
         order = torch.from_numpy(rng.permutation(problem.n))[:, None]
-        started = time.process_time()
-        svrg.epoch(problem, snapshot, order, **settings)
-        times["step"].append(time.process_time() - started)
-        started = time.process_time()
-        bcfw.epoch(problem, iterate, order[:, 0], lam=settings["lam"])
-        times["frank_wolfe_step"].append(time.process_time() - started)
-        started = time.process_time()
-        problem.full_pass(snapshot.weights, smoother)
-        times["full_pass"].append(time.process_time() - started)
+        works: dict[str, Callable[[], object]] = {
+            "step": partial(svrg.epoch, problem, snapshot, order, **settings),
+            "frank_wolfe_step": partial(bcfw.epoch, problem, iterate, order[:, 0], lam=settings["lam"]),
+            "full_pass": partial(problem.full_pass, snapshot.weights, smoother),
+        }
+        for name, work in works.items():
+            times[name].append(seconds(work, time.process_time))
     return Timing(**{name: median(values) / problem.n * 1e6 for name, values in times.items()})
-
-
-def table(results: Iterable[tuple[Case, Timing]]) -> str:
-    """The results as Markdown."""
-    lines = ["| size | value | " + " | ".join(_COLUMNS.values()) + " |", "| --- |" + " ---: |" * (1 + len(_COLUMNS))]
-    for case, timing in results:
-        cells = (f"{getattr(timing, name):.1f}" for name in _COLUMNS)
-        lines.append(f"| {case.size} | {case.value} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
 
 
 def _generated_cases(options: Namespace) -> tuple[str, list[Case]]:
@@ -156,53 +153,18 @@ def _file_cases(options: Namespace) -> tuple[str, list[Case]]:
 
 
 def _draw(results: Sequence[tuple[Case, Timing]], path: str) -> None:
-    from matplotlib.figure import Figure  # slow to load, and not needed without a plot
-
     sizes = list(dict.fromkeys(case.size for case, _ in results))
-    figure = Figure(figsize=(3.2 * len(sizes), 3.2), layout="constrained")
-    panels: Any = figure.subplots(1, len(sizes), sharey=True, squeeze=False)
-    for panel, size in zip(panels[0], sizes, strict=True):
-        chosen = [(case.value, timing) for case, timing in results if case.size == size]
-        for name, label in _COLUMNS.items():
-            points = [(value, getattr(timing, name)) for value, timing in chosen]
-            panel.plot(*zip(*points, strict=True), marker=".", label=label)
-        panel.set(xscale="log", yscale="log", xlabel=size)
-        values = sorted({value for value, _ in chosen})
-        panel.set_xticks(values, [str(value) for value in values])
-        panel.minorticks_off()
-        panel.grid(alpha=0.3)
-    panels[0][0].set_ylabel("CPU microseconds")
-    panels[0][0].legend(fontsize="small")
-    figure.savefig(path, dpi=120)
-
-
-def _parser() -> ArgumentParser:
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("--file", metavar="FILE", help="sentences in CoNLL columns (default: generated ones)")
-    meanings = {
-        "n": (1000, "sentences"),
-        "T": (20, "tokens per sentence"),
-        "S": (9, "states"),
-        "K": (5, "outputs of the top-K oracle"),
-        "A": (30, "attributes per token"),
-        "F": (2**18, "different attributes"),
-    }
-    for name, (default, meaning) in meanings.items():
-        parser.add_argument(f"--{name}", type=int, default=default, help=f"{meaning} (default: {default})")
-    for name, values in _SWEEPS.items():
-        parser.add_argument(
-            f"--sweep-{name}",
-            type=int,
-            nargs="+",
-            default=list(values),
-            metavar=name,
-            help=f"values of {name} to measure (default: {' '.join(map(str, values))})",
-        )
-    parser.add_argument("--repeats", type=int, default=3, help="measurements of each, for the median (default: 3)")
-    parser.add_argument("--seed", type=int, default=0, help="of generated sentences (default: 0)")
-    parser.add_argument("--plot", metavar="FILE", help="draw the times against each size")
-    return parser
+    with picture(path, (3.2 * len(sizes), 3.2), len(sizes), sharey=True) as panels:
+        for panel, size in zip(panels, sizes, strict=True):
+            chosen = [(case.value, timing) for case, timing in results if case.size == size]
+            for name, label in _COLUMNS.items():
+                points = [(value, getattr(timing, name)) for value, timing in chosen]
+                panel.plot(*zip(*points, strict=True), marker=".", label=label)
+            panel.set(xscale="log", yscale="log", xlabel=size)
+            values = sorted({value for value, _ in chosen})
+            panel.set_xticks(values, [str(value) for value in values])
+        panels[0].set_ylabel("CPU microseconds")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

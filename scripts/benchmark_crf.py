@@ -8,13 +8,11 @@ python-crfsuite package comes with: pip install 'structsmooth[benchmarks]'.
 
 from __future__ import annotations
 
-import sys
 import tempfile
 import time
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
-from collections.abc import Iterator, Sequence
+from argparse import Namespace
+from collections.abc import Iterator
 from contextlib import redirect_stdout
-from importlib import import_module
 from io import StringIO
 from itertools import pairwise
 from pathlib import Path
@@ -24,6 +22,7 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 
+from scripts.harness import RequestError, command, installed, option, print_table
 from structsmooth import Entropy, ExponentiatedGradient, ProximalSDCA, SparseChainProblem
 from structsmooth.compiled import clock
 from structsmooth.solvers import Solver
@@ -46,15 +45,17 @@ class Point(NamedTuple):
     objective: float
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+@command(
+    option("--train", None, "training data in CoNLL columns (default: embedded)", metavar="FILE"),
+    option("--lam", "10/n", "λ, a number or c/n", metavar="C"),
+    option("--passes", 25, "passes of our solvers"),
+    option("--iterations", 300, "limit of CRFsuite's"),
+    option("--bits", 18, "2**BITS buckets for attributes"),
+)
+def main(options: Namespace) -> None:
     """Train with our solvers and CRFsuite, and print what each accuracy took."""
-    torch.set_num_threads(1)
-    parser = _parser()
-    options = parser.parse_args(arguments)
-    try:
-        crfsuite = import_module("pycrfsuite")
-    except ImportError:
-        parser.error("python-crfsuite is not installed: pip install 'structsmooth[benchmarks]'")
+    if (crfsuite := installed("pycrfsuite")) is None:
+        raise RequestError("python-crfsuite is not installed: pip install 'structsmooth[benchmarks]'")
     problem = _likelihood(NER(bits=options.bits), options.train or NER.default_files()["train"])
     lam = parse_lam(options.lam, problem.n)
     curves = {name: list(ours(problem, lam, solver, options.passes)) for name, solver in _OURS.items()}
@@ -62,8 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"n = {problem.n:,}, {problem.dim:,} weights, λ = {lam:.3g}, c2 = {problem.n * lam / 2:.3g}")
     print(f"CRFsuite's last objective {curves['CRFsuite'][-1].objective:.9f}, of its weights by our oracle ", end="")
     print(f"{problem.loss(weights) + lam / 2 * float(weights @ weights):.9f}\n")
-    print(table(curves))
-    return 0
+    print_table(["trainer", *(f"{accuracy:g}" for accuracy in _ACCURACIES)], rows(curves))
 
 
 def ours(problem: SparseChainProblem, lam: float, solver: Solver[Any], passes: int) -> Iterator[Point]:
@@ -108,16 +108,12 @@ def theirs(crfsuite: Any, problem: SparseChainProblem, lam: float, iterations: i
     return points, weights.flatten()
 
 
-def table(curves: dict[str, list[Point]]) -> str:
-    """Passes and CPU seconds until the objective is within a fraction of the least, as Markdown."""
+def rows(curves: dict[str, list[Point]]) -> Iterator[list[str]]:
+    """Passes and CPU seconds until the objective is within a fraction of the least."""
     least = min(point.objective for curve in curves.values() for point in curve)
-    lines = ["| trainer | " + " | ".join(f"{accuracy:g}" for accuracy in _ACCURACIES) + " |"]
-    lines.append("| --- |" + " ---: |" * len(_ACCURACIES))
     for name, curve in curves.items():
         first = [next((p for p in curve if p.objective <= (1 + a) * least), None) for a in _ACCURACIES]
-        cells = ["-" if point is None else f"{point.passes:.0f}, {point.seconds:.1f} s" for point in first]
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        yield [name, *("-" if point is None else f"{point.passes:.0f}, {point.seconds:.1f} s" for point in first)]
 
 
 def _likelihood(task: NER, path: str) -> SparseChainProblem:
@@ -138,15 +134,5 @@ def _encoded(problem: SparseChainProblem) -> Iterator[tuple[list[list[str]], lis
         yield tokens[begin:end], tags[begin:end]
 
 
-def _parser() -> ArgumentParser:
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("--train", metavar="FILE", help="training data in CoNLL columns (default: embedded)")
-    parser.add_argument("--lam", default="10/n", metavar="C", help="λ, a number or c/n (default: %(default)s)")
-    parser.add_argument("--passes", type=int, default=25, help="passes of our solvers (default: 25)")
-    parser.add_argument("--iterations", type=int, default=300, help="limit of CRFsuite's (default: 300)")
-    parser.add_argument("--bits", type=int, default=18, help="2**BITS buckets for attributes (default: 18)")
-    return parser
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

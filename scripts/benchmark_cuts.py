@@ -8,48 +8,49 @@ is measured on several instances.
 
 from __future__ import annotations
 
-import sys
-import time
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from argparse import Namespace
 from collections.abc import Callable, Sequence
+from functools import partial
+from operator import methodcaller
 from statistics import median
 
 import torch
 from torch import Tensor
 
+from scripts.harness import command, option, print_table, sizes, timings
 from structsmooth import BinaryGraph, Matching, Structure, Subwindows
 
 _INSTANCES = 5
-_GRAPHS = ("50x100", "150x400", "1000x3000")
-_MATCHINGS = ("10x10", "30x30", "30x60", "100x100")
-_IMAGES = ("375x500",)
 _POINTS = 10_000
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+@command(
+    option("--graphs", ["50x100", "150x400", "1000x3000"], type=sizes(2), nargs="*", metavar="NODESxEDGES"),
+    option("--matchings", ["10x10", "30x30", "30x60", "100x100"], type=sizes(2), nargs="*", metavar="ROWSxCOLUMNS"),
+    option("--images", ["375x500"], type=sizes(2), nargs="*", metavar="HEIGHTxWIDTH"),
+    option("--k", [5, 20], "outputs of the top-K oracle", nargs="*"),
+    option("--repeats", 20, "calls per instance"),
+)
+def main(options: Namespace) -> None:
     """Measure every size and print the table."""
-    torch.set_num_threads(1)
-    options = _parser().parse_args(arguments)
-    builds: dict[str, Callable[[int, int, int], Structure]] = {
-        "BinaryGraph": graph,
-        "Matching": matching,
-        "Subwindows, clusters": clusters,
-        "Subwindows, noise": noise,
-    }
-    sizes = [
-        *(("BinaryGraph", size) for size in options.graphs),
-        *(("Matching", size) for size in options.matchings),
-        *((name, size) for size in options.images for name in builds if name.startswith("Subwindows")),
+    cases: list[tuple[str, Callable[[int, int, int], Structure], tuple[int, int]]] = [
+        *(("BinaryGraph", graph, size) for size in options.graphs),
+        *(("Matching", matching, size) for size in options.matchings),
+        *((f"Subwindows, {own.__name__}", own, size) for size in options.images for own in (clusters, noise)),
     ]
-    names = ("max", "max_marginals", *(f"topk({k})" for k in options.k))
+    oracles: dict[str, Callable[[Structure], object]] = {
+        "max": methodcaller("max"),
+        "max_marginals": methodcaller("max_marginals"),
+        **{f"topk({k})": methodcaller("topk", k) for k in options.k},
+    }
     print(f"median over {_INSTANCES} instances of the best of {options.repeats}, in milliseconds\n")
-    print(f"| structure | size | {' | '.join(names)} |")
-    print("| --- | --- |" + " ---: |" * len(names))
-    for name, (first, second) in sizes:
-        structures = [builds[name](first, second, seed) for seed in range(_INSTANCES)]
-        cells = (_cell(oracle, structures, options.repeats) for oracle in _oracles(options.k))
-        print(f"| {name} | {first}x{second} | {' | '.join(cells)} |", flush=True)
-    return 0
+
+    def cells(build: Callable[[int, int, int], Structure], size: tuple[int, int]) -> list[str]:
+        structures = [build(*size, seed) for seed in range(_INSTANCES)]
+        return [_cell(oracle, structures, options.repeats) for oracle in oracles.values()]
+
+    rows = ([name, "x".join(map(str, size)), *cells(build, size)] for name, build, size in cases)
+    print_table(["structure", "size", *oracles], rows, text_columns=2)
 
 
 def graph(nodes: int, edges: int, seed: int) -> BinaryGraph:
@@ -93,47 +94,14 @@ def _image(places: Tensor, scores: Tensor, height: int, width: int) -> Subwindow
     return Subwindows(torch.zeros(height, width).index_put((y, x), scores, accumulate=True)[None])
 
 
-def measure(oracle: Callable[[Structure], object], structures: Sequence[Structure], repeats: int) -> float:
-    """Seconds per call."""
-
-    def seconds(structure: Structure) -> float:
-        started = time.perf_counter()
-        oracle(structure)
-        return time.perf_counter() - started
-
-    return median(min(seconds(structure) for _ in range(repeats)) for structure in structures)
-
-
 def _cell(oracle: Callable[[Structure], object], structures: Sequence[Structure], repeats: int) -> str:
     """Milliseconds, or a dash for an oracle that the structure has not."""
     try:
-        return f"{1e3 * measure(oracle, structures, repeats):.3f}"
+        best = (min(timings(partial(oracle, structure), repeats, warm_ups=0)) for structure in structures)
+        return f"{1e3 * median(best):.3f}"
     except NotImplementedError:
         return "—"
 
 
-def _oracles(ks: Sequence[int]) -> list[Callable[[Structure], object]]:
-    return [
-        lambda structure: structure.max(),
-        lambda structure: structure.max_marginals(),
-        *(lambda structure, k=k: structure.topk(k) for k in ks),
-    ]
-
-
-def _size(text: str) -> tuple[int, int]:
-    first, second = map(int, text.split("x"))
-    return first, second
-
-
-def _parser() -> ArgumentParser:
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("--graphs", type=_size, nargs="*", metavar="NODESxEDGES", default=[*map(_size, _GRAPHS)])
-    parser.add_argument("--matchings", type=_size, nargs="*", metavar="ROWSxCOLUMNS", default=[*map(_size, _MATCHINGS)])
-    parser.add_argument("--images", type=_size, nargs="*", metavar="HEIGHTxWIDTH", default=[*map(_size, _IMAGES)])
-    parser.add_argument("--k", type=int, nargs="*", default=[5, 20], help="outputs of the top-K oracle")
-    parser.add_argument("--repeats", type=int, default=20, help="calls per instance (default: 20)")
-    return parser
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

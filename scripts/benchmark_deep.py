@@ -17,13 +17,14 @@ import subprocess
 import sys
 import time
 import warnings
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 
 import numpy as np
 import torch
 
+from scripts.harness import command, option, print_table
 from structsmooth import L2, Max, ModuleProblem, processes
 from structsmooth.models import BoxELU, collate_boxes
 from structsmooth.models.backbones import SqueezeNetFire9
@@ -31,7 +32,8 @@ from structsmooth.problems import sharded
 from structsmooth.tasks.localization.box_features import BoxFeatures
 
 _SMOOTHER = L2(1.0, 5)
-_WORKER = "STRUCTSMOOTH_BENCHMARK_WORKER"
+# A process that shares the work is told its device and the options so.
+_WORKER, _OPTIONS = "STRUCTSMOOTH_BENCHMARK_WORKER", "STRUCTSMOOTH_BENCHMARK_OPTIONS"
 # Pixels of the sides of the image whose boxes are described.
 _HEIGHT, _WIDTH = 375, 500
 
@@ -60,7 +62,7 @@ def timed(call: Callable[[], object], device: str) -> tuple[float, float]:
     return time.perf_counter() - started, time.process_time() - cpu
 
 
-def inner_steps(options: Namespace, device: str) -> Iterator[str]:
+def inner_steps(options: Namespace, device: str) -> Iterator[list[str]]:
     """A row for each batch size: one SVRG step on linearized scores."""
     for size in options.batch_sizes:
         problem = deep_problem(options, device, size)
@@ -72,12 +74,12 @@ def inner_steps(options: Namespace, device: str) -> Iterator[str]:
         yield _row(f"inner step, {size} images", device, 1e3 * step, f"{1e3 * step / size:.2f} ms an image", "")
 
 
-def shared(options: Namespace, device: str) -> Iterator[str]:
+def shared(options: Namespace, device: str) -> Iterator[list[str]]:
     """A row for each number of processes, for one full pass with gradient, and for the gradient of one step."""
     found: dict[int, list[Times]] = {count: [] for count in options.processes}
     for _ in range(options.turns):
         for count in options.processes:
-            found[count].append(_in_processes(options.arguments, count, device))
+            found[count].append(_in_processes(options, count, device))
     for name in _shared_work(deep_problem(options, device), options):
         calls = {count: [call for turn in turns for call in turn[name]] for count, turns in found.items()}
         walls = {count: min(max(wall for wall, _ in call) for call in own) for count, own in calls.items()}
@@ -89,7 +91,7 @@ def shared(options: Namespace, device: str) -> Iterator[str]:
             yield _row(row, device, 1e3 * walls[count], f"{ratio:.2f} times as fast", cpu)
 
 
-def box_features(options: Namespace, device: str) -> Iterator[str]:
+def box_features(options: Namespace, device: str) -> Iterator[list[str]]:
     """One row: features of the boxes of an image."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # random weights are what we want
@@ -128,16 +130,16 @@ def _shared_work(problem: ModuleProblem, options: Namespace) -> dict[str, Callab
     }
 
 
-def _in_processes(arguments: Sequence[str], count: int, device: str) -> Times:
+def _in_processes(options: Namespace, count: int, device: str) -> Times:
     """What the first of so many workers prints."""
     with socket.socket() as listener:
         listener.bind(("localhost", 0))
         port = str(listener.getsockname()[1])
-    joining = {_WORKER: device, "WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count), "MASTER_PORT": port}
-    environment = {**os.environ, **joining, "MASTER_ADDR": "localhost"}
+    joining = {_WORKER: device, _OPTIONS: json.dumps(vars(options)), "MASTER_ADDR": "localhost", "MASTER_PORT": port}
+    environment = {**os.environ, **joining, "WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count)}
     workers = [
         subprocess.Popen(
-            [sys.executable, __file__, *arguments],
+            [sys.executable, __file__],
             stdout=subprocess.PIPE,
             text=True,
             env={**environment, "RANK": rank, "LOCAL_RANK": rank},
@@ -151,39 +153,35 @@ def _in_processes(arguments: Sequence[str], count: int, device: str) -> Times:
     return times
 
 
-def _row(name: str, device: str, milliseconds: float, rate: str, cpu: str) -> str:
-    return f"| {name:38} | {device:6} | {milliseconds:10.2f} | {rate:22} | {cpu:24} |"
+def _row(name: str, device: str, milliseconds: float, rate: str, cpu: str) -> list[str]:
+    return [name, device, f"{milliseconds:.2f}", rate, cpu]
 
 
-def _options(arguments: Sequence[str]) -> Namespace:
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("--n", type=int, default=64, help="images (default: 64)")
-    parser.add_argument("--boxes", type=int, default=300, help="boxes of an image (default: 300)")
-    parser.add_argument("--channels", type=int, default=256, help="of 3x3 feature maps (default: 256)")
-    parser.add_argument("--batch-sizes", type=int, nargs="+", default=[1, 4, 16], help="of steps (default: 1 4 16)")
-    parser.add_argument("--processes", type=int, nargs="+", default=[1, 2], help="that share work (default: 1 2)")
-    parser.add_argument("--repeats", type=int, default=7, help="calls in a turn (default: 7)")
-    parser.add_argument("--turns", type=int, default=3, help="of each number of processes (default: 3)")
-    parser.add_argument("--threads", type=int, default=1, help="of torch in each process (default: 1)")
-    return Namespace(**vars(parser.parse_args(arguments)), arguments=arguments)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the table; returns the exit code."""
-    arguments = sys.argv[1:] if arguments is None else list(arguments)
-    options = _options(arguments)
-    torch.set_num_threads(options.threads)
-    if device := os.environ.get(_WORKER):
-        worker(options, device)
-        return 0
-    print(_row("what", "device", float("nan"), "rate", "CPU seconds").replace("       nan", "        ms"))
-    print("| " + " | ".join("-" * width for width in (38, 6, 10, 22, 24)) + " |")
+def rows(options: Namespace) -> Iterator[list[str]]:
+    """Those of each device."""
     for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
         for part in (inner_steps, shared, box_features):
-            for row in part(options, device):
-                print(row, flush=True)
-    return 0
+            yield from part(options, device)
+
+
+@command(
+    option("--n", 64, "images"),
+    option("--boxes", 300, "boxes of an image"),
+    option("--channels", 256, "of 3x3 feature maps"),
+    option("--batch-sizes", [1, 4, 16], "of steps"),
+    option("--processes", [1, 2], "that share work"),
+    option("--repeats", 7, "calls in a turn"),
+    option("--turns", 3, "of each number of processes"),
+    option("--threads", 1, "of torch in each process"),
+)
+def main(options: Namespace) -> None:
+    """Print the table, or do the work of one of its processes."""
+    torch.set_num_threads(options.threads)
+    if device := os.environ.get(_WORKER):
+        worker(Namespace(**json.loads(os.environ[_OPTIONS])), device)
+    else:
+        print_table(["what", "device", "ms", "rate", "CPU seconds"], rows(options), text_columns=5)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

@@ -12,7 +12,7 @@ number of oracle calls per example and pass.
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from argparse import Namespace
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,6 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from scripts.harness import command, option, until
 from structsmooth import (
     BinaryGraph,
     Candidates,
@@ -39,7 +40,7 @@ from structsmooth.cli.flags import parse_solvers
 from structsmooth.cli.report import markdown_table
 from structsmooth.messages import tracked
 from structsmooth.problems import Problem
-from structsmooth.solvers import Progress, Solver, Stop
+from structsmooth.solvers import Solver
 
 MODULE_SOLVERS = "incremental-prox-linear prox-linear:inner=bcfw casimir-svrg svrg sgd adam"
 LINEAR_SOLVERS = (
@@ -145,12 +146,8 @@ def linear_problem(family: Family, data: list[tuple[Tensor, Tensor]], seed: int)
 
 def run(solver: Solver[Any], problem: Problem, lam: float, calls: int, seed: int) -> History:
     """The rows of a run within some oracle calls for each example."""
-
-    def watch(progress: Progress[Any]) -> None:
-        if progress.row.oracle_calls >= calls * problem.n:
-            raise Stop
-
-    history = solver.solve(problem, lam=lam, passes=calls, seed=seed, callbacks=[watch]).history
+    enough = until(lambda row: row.oracle_calls >= calls * problem.n)
+    history = solver.solve(problem, lam=lam, passes=calls, seed=seed, callbacks=[enough]).history
     return History(row for row in history if row.oracle_calls <= calls * problem.n or row is history[0])
 
 
@@ -188,23 +185,21 @@ def summary(histories: dict[tuple[Any, ...], History]) -> str:
     return markdown_table(header, rows)
 
 
-def main() -> None:
+@command(
+    option("--modules", MODULE_SOLVERS.split(), nargs="*", metavar="SOLVER"),
+    option("--linear", LINEAR_SOLVERS.split(), nargs="*", metavar="SOLVER"),
+    option("--seeds", 1, "number of data sets of each kind"),
+    option("--calls", 60, "oracle calls for each example"),
+    option("--details", None, "where to write the best objective of each run", metavar="FILE"),
+)
+def main(options: Namespace) -> None:
     """Print the two tables."""
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("--modules", nargs="*", default=MODULE_SOLVERS.split(), metavar="SOLVER")
-    parser.add_argument("--linear", nargs="*", default=LINEAR_SOLVERS.split(), metavar="SOLVER")
-    parser.add_argument("--seeds", type=int, default=1, help="number of data sets of each kind")
-    parser.add_argument("--calls", type=int, default=60, help="oracle calls for each example")
-    parser.add_argument("--details", metavar="FILE", help="where to write the best objective of each run")
-    options = parser.parse_args()
-    torch.set_num_threads(1)
     lines = []
-    for linear, chosen in ((False, options.modules), (True, options.linear)):
+    for title, chosen in (("Modules", options.modules), ("Linear problems", options.linear)):
         if not chosen:
             continue
-        histories = sweep(parse_solvers(chosen), linear, options.seeds, options.calls)
-        print("\nLinear problems\n" if linear else "\nModules\n")
-        print(summary(histories), flush=True)
+        histories = sweep(parse_solvers(chosen), chosen is options.linear, options.seeds, options.calls)
+        print(f"\n{title}\n\n{summary(histories)}", flush=True)
         for key, history in histories.items():
             least = min(row.objective for row in history)
             lines.append("\t".join(map(str, (*key, history[0].objective, least, history[-1].objective))) + "\n")
@@ -213,4 +208,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

@@ -6,32 +6,37 @@ A pass adds a number to every score. Scores are Gaussian, or smooth as the respo
 
 from __future__ import annotations
 
-import sys
-import time
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
-from collections.abc import Callable, Sequence
+from argparse import Namespace
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
 
+from scripts.harness import command, option, print_table, sizes, timings
 from structsmooth import DeformableTree, Tree
 
-_GRIDS = ("16x16", "32x32", "64x64", "128x128")
 _LARGEST_TABLE = 50_000_000
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+@command(
+    option("--grids", ["16x16", "32x32", "64x64", "128x128"], type=sizes(2), metavar="HxW"),
+    option("--nodes", 14, "nodes of the tree"),
+    option("--stiffness", 1.0, "factor of the weights of squares"),
+    option("--repeats", 20, "calls of which the fastest counts"),
+)
+def main(options: Namespace) -> None:
     """Measure every grid and print the table."""
-    torch.set_num_threads(1)
-    options = _parser().parse_args(arguments)
     print(f"{options.nodes} nodes; best of {options.repeats}, in nanoseconds for each position of each node\n")
-    print("| scores | grid | one pass | max oracle | ratio | max-marginals | max oracle of Tree |")
-    print("| --- | --- |" + " ---: |" * 5)
+    header = ["scores", "grid", "one pass", "max oracle", "ratio", "max-marginals", "max oracle of Tree"]
+    print_table(header, rows(options), text_columns=2)
+
+
+def rows(options: Namespace) -> Iterator[list[str]]:
+    """One for each kind of scores and grid."""
     for name, draw in (("Gaussian", noise), ("smooth", smooth)):
         for height, width in options.grids:
-            cells = _cells(deformable(draw(options.nodes, height, width), options.stiffness), options.repeats)
-            print(f"| {name} | {height}x{width} | {cells} |")
-    return 0
+            tree = deformable(draw(options.nodes, height, width), options.stiffness)
+            yield [name, f"{height}x{width}", *_cells(tree, options.repeats)]
 
 
 def noise(nodes: int, height: int, width: int) -> Tensor:
@@ -62,42 +67,17 @@ def tabulated(tree: DeformableTree) -> Tree:
     return Tree(tree.unary.flatten(2), -costs.unsqueeze(0), tree.parents.unsqueeze(0))
 
 
-def seconds(call: Callable[[], object], repeats: int) -> float:
-    """The least time of a call."""
-
-    def once() -> float:
-        started = time.perf_counter()
-        call()
-        return time.perf_counter() - started
-
-    call()
-    return min(once() for _ in range(repeats))
-
-
-def _cells(tree: DeformableTree, repeats: int) -> str:
+def _cells(tree: DeformableTree, repeats: int) -> list[str]:
     unary, target = tree.unary, torch.empty_like(tree.unary)
-    scale = 1e9 / unary.numel()
-    passed = scale * seconds(lambda: torch.add(unary, 1.0, out=target), repeats)
-    best = scale * seconds(tree.max, repeats)
-    marginals = scale * seconds(tree.max_marginals, repeats)
+
+    def nanoseconds(call: Callable[[], object]) -> float:
+        return 1e9 / unary.numel() * min(timings(call, repeats))
+
+    passed, best = nanoseconds(lambda: torch.add(unary, 1.0, out=target)), nanoseconds(tree.max)
     pairs = unary.shape[1] * unary[0, 0].numel() ** 2
-    tables = f"{scale * seconds(tabulated(tree).max, repeats):.0f}" if pairs <= _LARGEST_TABLE else "—"
-    return f"{passed:.2f} | {best:.1f} | {best / passed:.0f} | {marginals:.1f} | {tables}"
-
-
-def _grid(text: str) -> tuple[int, int]:
-    height, _, width = text.partition("x")
-    return int(height), int(width)
-
-
-def _parser() -> ArgumentParser:
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("--grids", nargs="+", type=_grid, default=[_grid(text) for text in _GRIDS], metavar="HxW")
-    parser.add_argument("--nodes", type=int, default=14, help="nodes of the tree")
-    parser.add_argument("--stiffness", type=float, default=1.0, help="factor of the weights of squares")
-    parser.add_argument("--repeats", type=int, default=20, help="calls of which the fastest counts")
-    return parser
+    tables = f"{nanoseconds(tabulated(tree).max):.0f}" if pairs <= _LARGEST_TABLE else "—"
+    return [f"{passed:.2f}", f"{best:.1f}", f"{best / passed:.0f}", f"{nanoseconds(tree.max_marginals):.1f}", tables]
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

@@ -13,21 +13,19 @@ import resource
 import subprocess
 import sys
 import tempfile
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
-from collections.abc import Iterator, Sequence
+from argparse import Namespace
+from collections.abc import Iterator
 from pathlib import Path
 
-from structsmooth.cli.report import markdown_table
+from scripts.harness import command, option, print_table
 
 _ROOT = Path(__file__).parents[1]
 _CACHES = ("NUMBA_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+@command(option("--repeats", 3, "repetitions, of which the minimum counts"))
+def main(options: Namespace) -> None:
     """Measure all jobs and print the table."""
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=3, help="repetitions, of which the minimum counts (default: 3)")
-    options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
         trained, sentence = Path(folder) / "trained", Path(folder) / "sentence.txt"
         sentence.write_text("The Bank of New York\n")
@@ -39,8 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for turn in range(options.repeats)
         ]
     print(f"CPU seconds, minimum of {options.repeats}; in brackets multiples of import torch\n")
-    print(markdown_table(["job", "empty cache", "full cache"], list(rows(rounds))))
-    return 0
+    print_table(["job", "empty cache", "full cache"], rows(rounds))
 
 
 def jobs(trained: Path, sentence: Path) -> Iterator[tuple[str, list[str]]]:
@@ -87,4 +84,4 @@ def _structsmooth(*arguments: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

@@ -7,13 +7,11 @@ copy of as many bytes reaches. The table names the card.
     python scripts/benchmark_gpu.py --out runs/gpu.md
 """
 
-import argparse
-import sys
 import time
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from functools import partial
-from importlib import import_module
-from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -22,6 +20,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import ctc_loss
 
+from scripts.benchmark_layers import pytorch_crf, torch_struct_chain
+from scripts.harness import RequestError, command, installed, option, print_table, seconds
 from structsmooth import (
     L2,
     Alignment,
@@ -63,33 +63,22 @@ def chain_rows(device: str, sizes: tuple[tuple[int, int, int], ...]) -> Iterator
         def chain(backend: Any, unary: Tensor = unary, transition: Tensor = transition) -> LinearChain:
             return LinearChain(unary, transition, validate_args=False, backend=backend)
 
-        others = crf_of_torchcrf(unary, transition, y) | log_partition_of_torch_struct(unary, transition)
-        yield Row(f"chain {size}, likelihood", losses(chain, y) | others, 2 * moved)
+        yield Row(f"chain {size}, likelihood", losses(chain, y) | others(unary, transition, y), 2 * moved)
         yield Row(f"chain {size}, smoothed hinge, K = 5", losses(chain, y, StructuralHinge(L2(k=5))), 2 * moved)
         best: dict[str, Run] = {backend: chain(backend).max for backend in usable(device)}
         yield Row(f"chain {size}, max", best, moved + y.nbytes)
 
 
-def crf_of_torchcrf(unary: Tensor, transition: Tensor, y: Tensor) -> dict[str, Run]:
-    """The layer of pytorch-crf on the same scores, if it is installed."""
-    if find_spec("torchcrf") is None:
-        return {}
-    layer = import_module("torchcrf").CRF(len(transition), batch_first=True).to(unary.device)
-    return {"pytorch-crf": lambda: (-layer(unary, y, reduction="mean")).backward()}
-
-
-def log_partition_of_torch_struct(unary: Tensor, transition: Tensor) -> dict[str, Run]:
-    """The most of a likelihood by torch-struct, if it is there and its tensors of B T S³ numbers are small enough."""
-    if find_spec("torch_struct") is None or unary.numel() * unary.shape[2] ** 2 > LARGEST:
-        return {}
-    library = import_module("torch_struct")
-
-    def run() -> None:
-        first = torch.nn.functional.pad(unary[:, :1], (0, 0, 0, unary.shape[1] - 2))
-        scores = transition.T + unary[:, 1:].unsqueeze(-1) + first.unsqueeze(-2)
-        library.LinearChainCRF(scores).partition.sum().backward()
-
-    return {"torch-struct": run}
+def others(unary: Tensor, transition: Tensor, y: Tensor) -> dict[str, Run]:
+    """A likelihood by the libraries that are there; torch-struct, if its tensors of B T S³ numbers are small enough."""
+    found: dict[str, Run] = {}
+    if (module := installed("torchcrf")) is not None:
+        layer = pytorch_crf(module, transition).to(unary.device)
+        found["pytorch-crf"] = lambda: (-layer(unary, y, reduction="mean")).backward()
+    if (module := installed("torch_struct")) is not None and unary.numel() * unary.shape[2] ** 2 <= LARGEST:
+        library = module
+        found["torch-struct"] = lambda: torch_struct_chain(library, unary, transition).partition.sum().backward()
+    return found
 
 
 def usable(device: str) -> tuple[str, ...]:
@@ -162,68 +151,57 @@ def other_rows(device: str, size: int) -> Iterator[Row]:
     yield Row(f"CTC {batch}x{5 * size}x32", ctc, 2 * log_probs.nbytes)
     costs = torch.rand(16, 10 * size, size, device=device)
     batched: dict[str, Run] = {"this library": lambda: linear_sum_assignment(costs)}
-    if find_spec("scipy") is not None:
-        of_one = import_module("scipy.optimize").linear_sum_assignment
-        batched["loop over scipy"] = lambda: [of_one(cost.cpu().numpy()) for cost in costs]
+    if (scipy := installed("scipy.optimize")) is not None:
+        batched["loop over scipy"] = lambda: [scipy.linear_sum_assignment(cost.cpu().numpy()) for cost in costs]
     yield Row(f"assignment 16x{10 * size}x{size}", batched, costs.nbytes)
 
 
-def milliseconds(run: Run, device: str, seconds: float) -> float:
-    """Median time of a run."""
+def milliseconds(run: Run, device: str, duration: float) -> float:
+    """Median time of a run that is repeated for some seconds."""
 
-    def timed() -> float:
-        begin = time.perf_counter()
+    def finished() -> None:
         run()
         if device == "cuda":
             torch.cuda.synchronize()
-        return 1000 * (time.perf_counter() - begin)
 
-    timed()  # compiles kernels
-    times, end = [timed()], time.perf_counter() + seconds
+    finished()  # compiles kernels
+    times, end = [seconds(finished)], time.perf_counter() + duration
     while time.perf_counter() < end:
-        times.append(timed())
-    return median(times)
+        times.append(seconds(finished))
+    return 1000 * median(times)
 
 
-def table(device: str, rows: Iterator[Row], seconds: float) -> Iterator[str]:
-    """Lines of the table."""
-    yield "| query | times in ms | copy bandwidth |"
-    yield "| --- | --- | ---: |"
-    for row in rows:
-        times = {name: milliseconds(run, device, seconds) for name, run in row.runs.items()}
-        source = torch.empty(max(1, row.bytes // 2), dtype=torch.uint8, device=device)
-        target = torch.empty_like(source)
-        copied = milliseconds(partial(target.copy_, source), device, seconds)
-        cells = ", ".join(f"{name} {value:.3g}" for name, value in times.items())
-        yield f"| {row.name} | {cells} | {copied / min(times.values()):.1%} |"
+def cells(row: Row, device: str, duration: float) -> list[str]:
+    """What a row of the table has."""
+    times = {name: milliseconds(run, device, duration) for name, run in row.runs.items()}
+    source = torch.empty(max(1, row.bytes // 2), dtype=torch.uint8, device=device)
+    copied = milliseconds(partial(torch.empty_like(source).copy_, source), device, duration)
+    shown = ", ".join(f"{name} {value:.3g}" for name, value in times.items())
+    return [row.name, shown, f"{copied / min(times.values()):.1%}"]
 
 
-def main(arguments: list[str] | None = None) -> int:
+@command(
+    option("--out", None, "file to write to as well", type=Path),
+    option("--seconds", 1.0, "to repeat each run for"),
+    option("--size", 20, "words of sentences in programs"),
+    option("--chains", len(CHAINS), "how many sizes of chains"),
+    option("--cpu", False, "time plain torch on the CPU, to try this script"),
+    threads=None,
+)
+def main(options: Namespace) -> None:
     """Write the table, and print it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, help="file to write to as well")
-    parser.add_argument("--seconds", type=float, default=1.0, help="to repeat each run for (default: 1)")
-    parser.add_argument("--size", type=int, default=20, help="words of sentences in programs (default: 20)")
-    parser.add_argument("--chains", type=int, default=len(CHAINS), help="how many sizes of chains (default: all)")
-    parser.add_argument("--cpu", action="store_true", help="time plain torch on the CPU, to try this script")
-    options = parser.parse_args(arguments)
     if not (options.cpu or torch.cuda.is_available()):
-        parser.error("this machine has no GPU that torch can use: --cpu tries the script without one")
+        raise RequestError("this machine has no GPU that torch can use: --cpu tries the script without one")
     device = "cpu" if options.cpu else "cuda"
-    card = "CPU" if options.cpu else torch.cuda.get_device_name()
-    lines = [f"{card}, torch {torch.__version__}", ""]
-    print(*lines, sep="\n")
-    rows = (
-        row for some in (chain_rows(device, CHAINS[: options.chains]), other_rows(device, options.size)) for row in some
-    )
-    for line in table(device, rows, options.seconds):
-        lines.append(line)
-        print(line, flush=True)
+    title = f"{'CPU' if options.cpu else torch.cuda.get_device_name()}, torch {torch.__version__}\n"
+    print(title)
+    rows = chain(chain_rows(device, CHAINS[: options.chains]), other_rows(device, options.size))
+    found = (cells(row, device, options.seconds) for row in rows)
+    table = print_table(["query", "times in ms", "copy bandwidth"], found, text_columns=2)
     if options.out:
         options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return 0
+        options.out.write_text(f"{title}\n{table}\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

@@ -16,14 +16,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
+from scripts.harness import RequestError, command, option, picture, plain_ticks, print_table, reading
 from structsmooth.cli.flags import parse_solvers
 from structsmooth.files import DATA_VARIABLE, data_file
 from structsmooth.solvers import SOLVERS, Progress
@@ -36,6 +35,8 @@ _TASKS: dict[str, tuple[type[Tagging], str]] = {
     "ner": (NER, "conll2003/eng.train.gz"),
     "chunking": (Chunking, "conll2000/train.txt.gz"),
 }
+_COLUMNS = ["n", "nonzeros", "solver", "reading (s)", "encoding (s)", "a pass (s)"]
+_COLUMNS += ["peak until encoded (MB)", "peak (MB)", "of these mapped (MB)", "bytes per nonzero"]
 _PASSES = 2
 _STATUS = Path("/proc/self/status")
 _MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(16 << 20), "MALLOC_TRIM_THRESHOLD_": str(64 << 20)}  # as the command line's
@@ -62,31 +63,34 @@ class Point:
         return (self.peak - self.libraries) * 2**20 / self.nonzeros
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+@command(
+    option("--data", None, "column file (default: CoNLL, in STRUCTSMOOTH_DATA)", metavar="FILE"),
+    option("--task", "ner", choices=list(_TASKS)),
+    option("--times", [1, 3, 10, 30], "repetitions", least=1, metavar="N"),
+    option(
+        "--solvers", None, "solvers (default: the one of the task)", nargs="+", choices=list(SOLVERS), metavar="NAME"
+    ),
+    option("--attributes-cache", None, "map attributes from files in this folder", metavar="DIR"),
+    option("--plot", None, "draw seconds and memory against n", metavar="FILE"),
+    option("--measure", False, "measure --data as it is, in this process; print JSON"),
+)
+def main(options: Namespace) -> None:
     """Measure every size and solver, print the table and draw the figure."""
-    torch.set_num_threads(1)
-    parser = _parser()
-    options = parser.parse_args(arguments)
     if options.measure:
         print(json.dumps(asdict(measure(options.task, options.data, options.solvers[0], options.attributes_cache))))
-        return 0
-    if min(options.times) < 1:
-        parser.error("--times must be at least 1")
+        return
     if not _STATUS.is_file():
-        parser.error(f"memory is measured as Linux counts it, and there is no {_STATUS}")
+        raise RequestError(f"memory is measured as Linux counts it, and there is no {_STATUS}")
     if options.data is None and not os.environ.get(DATA_VARIABLE):
-        parser.error(f"give --data, or set {DATA_VARIABLE} to the folder of data")
-    try:
+        raise RequestError(f"give --data, or set {DATA_VARIABLE} to the folder of data")
+    with reading():
         data = options.data or data_file(options.task, _TASKS[options.task][1])
         points = list(_points(data, options))
-    except OSError as error:
-        parser.error(str(error))
     print(f"{options.task}: {data}\n")
-    print(table(points))
+    print_table(_COLUMNS, map(cells, points))
     if options.plot:
         _draw(points, options.plot)
         print(f"\nplot: {options.plot}")
-    return 0
 
 
 def measure(name: str, path: str, solver: str, cache: str | None = None) -> Point:
@@ -123,18 +127,11 @@ def measure(name: str, path: str, solver: str, cache: str | None = None) -> Poin
     )
 
 
-def table(points: Sequence[Point]) -> str:
-    """The points as Markdown."""
-    lines = [
-        "| n | nonzeros | solver | reading (s) | encoding (s) | a pass (s) | peak until encoded (MB) | peak (MB) "
-        "| of these mapped (MB) | bytes per nonzero |",
-        "| ---: | ---: | --- |" + " ---: |" * 7,
-    ]
-    for p in points:
-        seconds = " | ".join(f"{value:.2f}" for value in (p.reading, p.encoding, p.one_pass))
-        memory = " | ".join(f"{value:.0f}" for value in (p.peak_encoding, p.peak, p.mapped))
-        lines.append(f"| {p.n} | {p.nonzeros} | {p.solver} | {seconds} | {memory} | {p.bytes_per_nonzero:.1f} |")
-    return "\n".join(lines)
+def cells(p: Point) -> list[str]:
+    """The row of a point."""
+    taken = (f"{value:.2f}" for value in (p.reading, p.encoding, p.one_pass))
+    memory = (f"{value:.0f}" for value in (p.peak_encoding, p.peak, p.mapped))
+    return [str(p.n), str(p.nonzeros), p.solver, *taken, *memory, f"{p.bytes_per_nonzero:.1f}"]
 
 
 def _points(data: str, options: Namespace) -> Iterator[Point]:
@@ -170,54 +167,29 @@ def _memory() -> dict[str, float]:
 
 
 def _draw(points: Sequence[Point], path: str) -> None:
-    from matplotlib.figure import Figure  # slow to load, and not needed without a figure
-    from matplotlib.ticker import LogLocator
-
-    figure = Figure(figsize=(11, 3.6), layout="constrained")
-    seconds, memory, density = panels = figure.subplots(1, 3)
-    for solver in dict.fromkeys(point.solver for point in points):
-        own = [point for point in points if point.solver == solver]
+    with picture(path, (11, 3.6), 3) as panels:
+        seconds, memory, density = panels
+        for solver in dict.fromkeys(point.solver for point in points):
+            own = [point for point in points if point.solver == solver]
+            n = [point.n for point in own]
+            seconds.plot(n, [point.one_pass for point in own], marker=".", label=f"a pass, {solver}")
+            memory.plot(n, [point.peak for point in own], marker=".", label=f"peak, {solver}")
+            density.plot(n, [point.bytes_per_nonzero for point in own], marker=".", label=solver)
+        own = [point for point in points if point.solver == points[0].solver]
         n = [point.n for point in own]
-        seconds.plot(n, [point.one_pass for point in own], marker=".", label=f"a pass, {solver}")
-        memory.plot(n, [point.peak for point in own], marker=".", label=f"peak, {solver}")
-        density.plot(n, [point.bytes_per_nonzero for point in own], marker=".", label=solver)
-    own = [point for point in points if point.solver == points[0].solver]
-    n = [point.n for point in own]
-    seconds.plot(n, [point.reading for point in own], "--", marker=".", label="reading")
-    seconds.plot(n, [point.encoding for point in own], "--", marker=".", label="encoding")
-    memory.plot(n, [point.peak_encoding for point in own], "--", marker=".", label="peak until encoded")
-    memory.plot(n, [point.libraries for point in own], ":", label="libraries")
-    seconds.set(ylabel="CPU seconds", yscale="log")
-    memory.set(ylabel="resident memory (MB)", yscale="log")
-    density.set(ylabel="bytes per nonzero, beyond libraries", ylim=(0, None))
-    for panel in panels:
-        panel.set(xlabel="sentences n", xscale="log")
-        panel.set_xticks(n, [f"{size:,}" for size in n])
-    for panel in (seconds, memory):
-        panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        panel.yaxis.set_major_formatter("{x:g}")
-    for panel in panels:
-        panel.minorticks_off()
-        panel.grid(alpha=0.3)
-        panel.legend(fontsize=8)
-    figure.savefig(path, dpi=120)
-
-
-def _parser() -> ArgumentParser:
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("--data", metavar="FILE", help="column file (default: CoNLL, in STRUCTSMOOTH_DATA)")
-    parser.add_argument("--task", choices=list(_TASKS), default="ner", help="default: %(default)s")
-    parser.add_argument(
-        "--times", type=int, nargs="+", default=[1, 3, 10, 30], metavar="N", help="repetitions (default: 1 3 10 30)"
-    )
-    parser.add_argument(
-        "--solvers", nargs="+", choices=list(SOLVERS), metavar="NAME", help="solvers (default: the one of the task)"
-    )
-    parser.add_argument("--attributes-cache", metavar="DIR", help="map attributes from files in this folder")
-    parser.add_argument("--plot", metavar="FILE", help="draw seconds and memory against n")
-    parser.add_argument("--measure", action="store_true", help="measure --data as it is, in this process; print JSON")
-    return parser
+        seconds.plot(n, [point.reading for point in own], "--", marker=".", label="reading")
+        seconds.plot(n, [point.encoding for point in own], "--", marker=".", label="encoding")
+        memory.plot(n, [point.peak_encoding for point in own], "--", marker=".", label="peak until encoded")
+        memory.plot(n, [point.libraries for point in own], ":", label="libraries")
+        seconds.set(ylabel="CPU seconds", yscale="log")
+        memory.set(ylabel="resident memory (MB)", yscale="log")
+        density.set(ylabel="bytes per nonzero, beyond libraries", ylim=(0, None))
+        for panel in panels:
+            panel.set(xlabel="sentences n", xscale="log")
+            panel.set_xticks(n, [f"{size:,}" for size in n])
+        for panel in (seconds, memory):
+            plain_ticks(panel.yaxis)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

@@ -10,36 +10,29 @@ from __future__ import annotations
 
 import os
 import sys
-import time
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
-from collections.abc import Callable, Sequence
+from argparse import Namespace
+from collections.abc import Callable, Iterator
 from functools import partial
 from statistics import median
 from typing import Any
 
 from sklearn.model_selection import GridSearchCV
 
+from scripts.harness import command, option, print_table, seconds, words_and_tags
 from structsmooth.estimators import SequenceTagger
 from structsmooth.solvers import ProximalBCFW
 from structsmooth.tasks import NER
 
 
-def seconds(work: Callable[[], Any]) -> float:
-    """Wall seconds that it takes."""
-    started = time.perf_counter()
-    work()
-    return time.perf_counter() - started
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
+@command(
+    option("--train", NER.default_files()["train"], "column file", metavar="FILE"),
+    option("--jobs", 2, "processes, and threads, beside one"),
+    option("--trials", 3, "number of trials"),
+    threads=None,
+)
+def main(options: Namespace) -> None:
     """Print a row for each way to use the cores."""
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("--train", default=NER.default_files()["train"], metavar="FILE", help="column file")
-    parser.add_argument("--jobs", type=int, default=2, help="processes, and threads, beside one (default: 2)")
-    parser.add_argument("--trials", type=int, default=3, help="number of trials (default: 3)")
-    options = parser.parse_args(arguments)
-    sentences = NER().read(options.train, "train")
-    X, y = [list(sentence.words) for sentence in sentences], [list(sentence.tags or []) for sentence in sentences]
+    X, y = words_and_tags(options.train)
 
     def search(jobs: int) -> Any:
         grid = {"lam": ["1/n", "10/n", "100/n"]}
@@ -50,19 +43,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     for threads in (1, options.jobs):
         fit(threads)  # compiles what is not compiled yet
-    print(f"{len(X):,} sentences, {os.cpu_count()} cores\n\n| work | jobs or threads | wall s |\n| --- | ---: | ---: |")
-    print(f"| first grid search | {options.jobs} | {seconds(partial(search, options.jobs)):.2f} |", flush=True)
-    rows: dict[tuple[Callable[[int], Any], int], list[float]] = {
-        (work, count): [] for work in (search, fit) for count in (1, options.jobs)
-    }
+    print(f"{len(X):,} sentences, {os.cpu_count()} cores\n")
+    print_table(["work", "jobs or threads", "wall s"], rows(search, fit, options))
+
+
+def rows(search: Callable[[int], Any], fit: Callable[[int], Any], options: Namespace) -> Iterator[list[str]]:
+    """The first search, and the medians of the trials."""
+    yield ["first grid search", str(options.jobs), f"{seconds(partial(search, options.jobs)):.2f}"]
+    works = {(work, count): list[float]() for work in (search, fit) for count in (1, options.jobs)}
     for _ in range(options.trials):
-        for (work, count), taken in rows.items():
+        for (work, count), taken in works.items():
             taken.append(seconds(partial(work, count)))
             print(f"load {os.getloadavg()[0]:.1f}, {work.__name__} {count}: {taken[-1]:.2f}", file=sys.stderr)
-    for (work, count), taken in rows.items():
-        print(f"| {'grid search' if work is search else 'fit'} | {count} | {median(taken):.2f} |")
-    return 0
+    for (work, count), taken in works.items():
+        yield ["grid search" if work is search else "fit", str(count), f"{median(taken):.2f}"]
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

@@ -8,47 +8,41 @@ each label, stand beside them.
 
 from __future__ import annotations
 
-import sys
 import warnings
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
-from collections.abc import Iterable, Sequence
+from argparse import Namespace
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-import torch
 from sklearn.datasets import make_multilabel_classification
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 from sklearn.multioutput import MultiOutputClassifier
 
-from structsmooth.cli.report import markdown_table
+from scripts.harness import TRAIN_AND_TEST, command, option, print_table, words_and_tags
 from structsmooth.estimators import MultiLabelClassifier, SequenceTagger
 from structsmooth.tasks import NER
 
 _LAMS = ("10/n", "3/n", "1/n", "0.3/n", "0.1/n")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+@command(
+    *TRAIN_AND_TEST,
+    option("--sizes", [300, 10**6], "numbers of sentences"),
+    option("--examples", [100, 1000], "numbers of examples"),
+    option("--seeds", 5, "number of data sets of each size"),
+)
+def main(options: Namespace) -> None:
     """Print both tables."""
-    torch.set_num_threads(1)
     warnings.simplefilter("ignore", ConvergenceWarning)
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("--train", metavar="FILE", help="training data in CoNLL columns (default: embedded)")
-    parser.add_argument("--test", metavar="FILE", help="held-out data in the same columns (default: embedded)")
-    parser.add_argument("--sizes", type=int, nargs="+", default=[300, 10**6], help="numbers of sentences")
-    parser.add_argument("--examples", type=int, nargs="+", default=[100, 1000], help="numbers of examples")
-    parser.add_argument("--seeds", type=int, default=5, help="number of data sets of each size (default: 5)")
-    options = parser.parse_args(arguments)
     files = NER.default_files()
     train, test = (
-        _sentences(path or files[split]) for split, path in (("train", options.train), ("test", options.test))
+        words_and_tags(path or files[split]) for split, path in (("train", options.train), ("test", options.test))
     )
-    print(markdown_table(["sentences", "loss", *_LAMS], list(tagger_rows(train, test, options.sizes))))
+    print_table(["sentences", "loss", *_LAMS], tagger_rows(train, test, options.sizes))
     print()
-    columns = ["examples", *_LAMS, "logistic regressions"]
-    print(markdown_table(columns, list(classifier_rows(options.examples, options.seeds))))
-    return 0
+    print_table(["examples", *_LAMS, "logistic regressions"], classifier_rows(options.examples, options.seeds))
 
 
 def tagger_rows(train: Any, test: Any, sizes: Iterable[int]) -> Iterable[list[str]]:
@@ -77,10 +71,5 @@ def _labelled(size: int, seed: int) -> tuple[Any, Any]:
     return X, Y
 
 
-def _sentences(path: str) -> tuple[list[list[str]], list[list[str]]]:
-    found = list(NER().read(path, "train"))
-    return [sentence.words for sentence in found], [sentence.tags or [] for sentence in found]
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

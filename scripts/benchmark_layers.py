@@ -10,13 +10,9 @@ then has as many sequences as it can take, if any.
 
 from __future__ import annotations
 
-import sys
-import time
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from functools import partial
-from importlib import import_module
 from itertools import product
 from statistics import median
 from typing import Any, NamedTuple
@@ -24,6 +20,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from scripts.harness import RequestError, command, installed, option, print_table, seconds, sizes
 from structsmooth import L2, Candidates, LinearChain, StructuralHinge
 
 _SHAPES = ("32x50x9", "32x200x32", "8x50x128")
@@ -75,7 +72,7 @@ def layers(peers: dict[str, Any], batch: Batch, k: int) -> list[Layer]:
     for calls, loss in ((likelihood, crf), (smoothed, hinge)):
         calls[_UNCHECKED] = partial(_unchecked, loss, batch)
     if "pytorch-crf" in peers:
-        theirs = _pytorch_crf(peers["pytorch-crf"], transition)
+        theirs = pytorch_crf(peers["pytorch-crf"], transition)
         likelihood["pytorch-crf"] = lambda: -theirs(unary, y, reduction="mean")
         best["pytorch-crf"] = lambda: torch.tensor(theirs.decode(unary.detach()))
     if "torch-struct" in peers:
@@ -107,7 +104,7 @@ def _unchecked(loss: StructuralHinge, batch: Batch) -> Tensor:
     return loss(LinearChain(batch.unary, batch.transition, validate_args=False), batch.y)
 
 
-def _pytorch_crf(module: Any, transition: Tensor) -> Any:
+def pytorch_crf(module: Any, transition: Tensor) -> Any:
     """Their layer with these transitions and no scores of the ends."""
     crf = module.CRF(len(transition), batch_first=True)
     with torch.no_grad():
@@ -117,7 +114,7 @@ def _pytorch_crf(module: Any, transition: Tensor) -> Any:
     return crf
 
 
-def _torch_struct_chain(module: Any, unary: Tensor, transition: Tensor) -> Any:
+def torch_struct_chain(module: Any, unary: Tensor, transition: Tensor) -> Any:
     """Their distribution; entry [b, t, j, i] of its potentials is for y_t = i, y_{t+1} = j."""
     first = torch.nn.functional.pad(unary[:, :1], (0, 0, 0, unary.shape[1] - 2))
     return module.LinearChainCRF(transition.T + unary[:, 1:].unsqueeze(-1) + first.unsqueeze(-2))
@@ -125,7 +122,7 @@ def _torch_struct_chain(module: Any, unary: Tensor, transition: Tensor) -> Any:
 
 def _torch_struct_likelihood(module: Any, batch: Batch) -> Tensor:
     unary, transition, y = batch
-    log_z: Tensor = _torch_struct_chain(module, unary, transition).partition
+    log_z: Tensor = torch_struct_chain(module, unary, transition).partition
     return (log_z - LinearChain(unary, transition).score(y)).mean()
 
 
@@ -133,7 +130,7 @@ def _torch_struct_hinge(module: Any, batch: Batch, k: int) -> Tensor:
     """The hinge of :class:`L2` over the K largest scores."""
     unary, transition, y = batch
     wrong = torch.arange(unary.shape[-1]) != y.unsqueeze(-1)
-    best: Tensor = _torch_struct_chain(module, unary + wrong.to(unary.dtype), transition).kmax(k)
+    best: Tensor = torch_struct_chain(module, unary + wrong.to(unary.dtype), transition).kmax(k)
     return (L2(1.0, k)(Candidates(best.T)) - LinearChain(unary, transition).score(y)).mean()
 
 
@@ -160,11 +157,9 @@ def measure(calls: dict[str, Callable[[], Tensor]], repeats: int, limit: float) 
             spent = sum(times[name])
             end = min(spent + _TURN, limit)
             while spent < end:
-                started = time.perf_counter()
-                run(call)
-                times[name].append(time.perf_counter() - started)
+                times[name].append(seconds(partial(run, call)))
                 spent += times[name][-1]
-    return {name: median(seconds) for name, seconds in times.items()}
+    return {name: median(own) for name, own in times.items()}
 
 
 def _differs(name: str) -> Callable[[str], str]:
@@ -178,65 +173,38 @@ def _cell(name: str, times: dict[str, float]) -> str:
     return text if name == _OURS else f"{text} ({times[name] / times[_OURS]:.1f}x)"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+@command(
+    option("--shapes", [*_SHAPES], "sequences, positions and states", type=sizes(3), metavar="BxTxS"),
+    option("--threads", [1, 2], least=1, metavar="N"),
+    option("--k", 5, "outputs of the smoothed hinge", least=1, metavar="K"),
+    option("--repeats", 11, f"turns of {_TURN} s", least=1, metavar="N"),
+    option("--limit", 10.0, "seconds for the calls of one cell"),
+    option("--largest", 3e8, "numbers in a tensor of torch-struct at most"),
+    threads=None,
+)
+def main(options: Namespace) -> None:
     """Measure every shape, number of threads and layer, and print the table."""
-    parser = _parser()
-    options = parser.parse_args(arguments)
-    if min(options.repeats, options.k, *options.threads, *(size for shape in options.shapes for size in shape)) < 1:
-        parser.error("shapes, --threads, --k and --repeats must be at least 1")
     if any(shape[1] < 2 for shape in options.shapes):
-        parser.error("--shapes need T of at least 2: torch-struct knows no shorter sequences")
-    peers = _installed()
+        raise RequestError("--shapes need T of at least 2: torch-struct knows no shorter sequences")
+    peers = {name: library for name, module in _PEERS.items() if (library := installed(module)) is not None}
     for name in _PEERS.keys() - peers.keys():
         print(f"{name} is not installed, so its column is left out: pip install 'structsmooth[benchmarks]'")
-    names = (_OURS, _UNCHECKED, *(name for name in _PEERS if name in peers))
+    names = (_OURS, _UNCHECKED, *peers)
     print(f"medians of {options.repeats} turns of {_TURN} s, or of what {options.limit:g} s allow, in milliseconds\n")
-    print(f"| layer | B x T x S | threads | {' | '.join(names)} |")
-    print("| --- | --- | ---: |" + " ---: |" * len(names), flush=True)
-    own_threads = torch.get_num_threads()
+    threads = torch.get_num_threads()
+    print_table(["layer", "B x T x S", "threads", *names], rows(peers, names, options), text_columns=2)
+    torch.set_num_threads(threads)
+
+
+def rows(peers: dict[str, Any], names: Sequence[str], options: Namespace) -> Iterator[list[str]]:
+    """Times of every layer, shape and number of threads."""
     for shape, threads in product(options.shapes, options.threads):
         torch.set_num_threads(threads)
         for size, layer in comparisons(peers, shape, options.k, options.largest):
             times = measure(layer.calls, options.repeats, options.limit)
-            cells = " | ".join(_cell(name, times) for name in names)
-            print(f"| {layer.name} | {'x'.join(map(str, size))} | {threads} | {cells} |", flush=True)
-    torch.set_num_threads(own_threads)
-    return 0
-
-
-def _installed() -> dict[str, Any]:
-    """Modules of the other libraries, by the names of those that are installed."""
-    found = {}
-    for name, module in _PEERS.items():
-        with suppress(ImportError):
-            found[name] = import_module(module)
-    return found
-
-
-def _shape(text: str) -> Shape:
-    batch, steps, states = map(int, text.split("x"))
-    return batch, steps, states
-
-
-def _parser() -> ArgumentParser:
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--shapes",
-        type=_shape,
-        nargs="+",
-        metavar="BxTxS",
-        default=[*map(_shape, _SHAPES)],
-        help=f"sequences, positions and states (default: {' '.join(_SHAPES)})",
-    )
-    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], metavar="N", help="(default: 1 2)")
-    parser.add_argument("--k", type=int, default=5, metavar="K", help="outputs of the smoothed hinge (default: 5)")
-    parser.add_argument("--repeats", type=int, default=11, metavar="N", help=f"turns of {_TURN} s (default: 11)")
-    parser.add_argument("--limit", type=float, default=10.0, help="seconds for the calls of one cell (default: 10)")
-    parser.add_argument(
-        "--largest", type=float, default=3e8, help="numbers in a tensor of torch-struct at most (default: 3e8)"
-    )
-    return parser
+            cells = [_cell(name, times) for name in names]
+            yield [layer.name, "x".join(map(str, size)), str(threads), *cells]
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

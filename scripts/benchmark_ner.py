@@ -10,10 +10,9 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -21,6 +20,17 @@ from unittest.mock import patch
 import torch
 from rich.console import Console
 
+from scripts.harness import (
+    TRAIN_AND_TEST,
+    command,
+    files,
+    installed,
+    option,
+    picture,
+    plain_ticks,
+    print_table,
+    reading,
+)
 from structsmooth import SGD, ProximalSDCA
 from structsmooth.problems import FullPass, Problem
 from structsmooth.solvers import Progress, Solver, Status
@@ -63,35 +73,33 @@ class Stopwatch:
         self._started += time.process_time() - started
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+@command(
+    *TRAIN_AND_TEST,
+    option("--passes", 30, "passes of our solvers", least=1),
+    option("--lam", NER.lam, "our λ, a number or c/n", metavar="C"),
+    option("--bits", 18, "2**BITS buckets for our attributes, 0: exact"),
+    option("--train-constrained", False, "the outputs of our training are the well-formed taggings"),
+    option("--iterations", [5, 10, 20, 40], "of CRFsuite, each trained from scratch", least=1, metavar="N"),
+    option("--plot", None, "draw F1 against CPU seconds", metavar="FILE"),
+)
+def main(options: Namespace) -> None:
     """Train with everything there is, print the table and draw the figure."""
-    torch.set_num_threads(1)
-    parser = _parser()
-    options = parser.parse_args(arguments)
-    if options.passes < 1 or min(options.iterations) < 1:
-        parser.error("--passes and --iterations must be at least 1")
-    if (options.train is None) != (options.test is None):
-        parser.error("give --train and --test both, or neither for the embedded data")
-    files = NER.default_files() if options.train is None else {"train": options.train, "test": options.test}
+    paths = files(options, NER)
     task = NER(bits=options.bits, train_constrained=options.train_constrained)
     console = Console(stderr=True, quiet=not sys.stderr.isatty())
-    points: list[Point] = []
-    with console.status("encoding") as status:
-        try:
-            train, test = task.read(files["train"], "train"), task.read(files["test"], "test")
-            points += _ours(task, train, test, options, status.update)
-            crfsuite = _crfsuite()
-            points += [] if crfsuite is None else _theirs(crfsuite, train, test, options, status.update)
-        except (ValueError, OSError) as error:
-            parser.error(str(error))
+    crfsuite = installed("pycrfsuite")
+    with console.status("encoding") as status, reading():
+        train, test = task.read(paths["train"], "train"), task.read(paths["test"], "test")
+        points = list(_ours(task, train, test, options, status.update))
+        if crfsuite is not None:
+            points += _theirs(crfsuite, train, test, options, status.update)
     if crfsuite is None:
         print("python-crfsuite is not installed, so only our solvers run: pip install 'structsmooth[benchmarks]'\n")
-    print(f"train: {files['train']}, {len(train)} sentences; test: {files['test']}, {len(test)} sentences\n")
-    print(table(points))
+    print(f"train: {paths['train']}, {len(train)} sentences; test: {paths['test']}, {len(test)} sentences\n")
+    print_table(["trainer", "passes", "CPU seconds", "F1"], rows(points))
     if options.plot:
         _draw(points, options.plot)
         print(f"\nplot: {options.plot}")
-    return 0
 
 
 def train_ours(
@@ -157,16 +165,12 @@ def train_crfsuite(
             yield Point(f"crfsuite {algorithm}", limit, seconds, f1)
 
 
-def table(points: Iterable[Point]) -> str:
-    """The points as Markdown: all of CRFsuite's, and some of ours with the last."""
-    points = list(points)
+def rows(points: Sequence[Point]) -> Iterator[list[str]]:
+    """All points of CRFsuite's, and some of ours with the last."""
     last = {point.trainer: point.passes for point in points}
-    lines = ["| trainer | passes | CPU seconds | F1 |", "| --- | ---: | ---: | ---: |"]
     for point in points:
-        shown = point.trainer not in _SOLVERS or point.passes in (*_PASSES_SHOWN, last[point.trainer])
-        if shown:
-            lines.append(f"| {point.trainer} | {point.passes} | {point.seconds:.2f} | {point.f1:.2%} |")
-    return "\n".join(lines)
+        if point.trainer not in _SOLVERS or point.passes in (*_PASSES_SHOWN, last[point.trainer]):
+            yield [point.trainer, str(point.passes), f"{point.seconds:.2f}", f"{point.f1:.2%}"]
 
 
 def _ours(
@@ -198,56 +202,15 @@ def _encoded(crfsuite: Any, sentence: Sentence) -> tuple[Any, list[str]]:
     return crfsuite.ItemSequence(sentence_attributes(sentence, RICH)), sentence.tags
 
 
-def _crfsuite() -> Any:
-    """The module ``pycrfsuite``, ``None`` if it is not installed."""
-    try:
-        return import_module("pycrfsuite")
-    except ImportError:
-        return None
-
-
 def _draw(points: Sequence[Point], path: str) -> None:
-    from matplotlib.figure import Figure  # slow to load, and not needed without a figure
-    from matplotlib.ticker import LogLocator
-
-    figure = Figure(figsize=(7, 4.5), layout="constrained")
-    panel: Any = figure.subplots()
-    for trainer in dict.fromkeys(point.trainer for point in points):
-        # Time zero has no place on a logarithmic axis.
-        curve = [(p.seconds, p.f1) for p in points if p.trainer == trainer and p.passes > 0]
-        panel.plot(*zip(*curve, strict=True), marker=".", label=trainer, linestyle="-" if trainer in _SOLVERS else "--")
-    panel.set(xscale="log", xlabel="CPU seconds of training", ylabel="entity F1, held out")
-    panel.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    panel.xaxis.set_major_formatter("{x:g}")
-    panel.minorticks_off()
-    panel.grid(alpha=0.3)
-    panel.legend()
-    figure.savefig(path, dpi=120)
-
-
-def _parser() -> ArgumentParser:
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("--train", metavar="FILE", help="training data in CoNLL columns (default: embedded)")
-    parser.add_argument("--test", metavar="FILE", help="held-out data in the same columns (default: embedded)")
-    parser.add_argument("--passes", type=int, default=30, help="passes of our solvers (default: 30)")
-    parser.add_argument("--lam", default=NER.lam, metavar="C", help="our λ, a number or c/n (default: %(default)s)")
-    parser.add_argument(
-        "--bits", type=int, default=18, help="2**BITS buckets for our attributes, 0: exact (default: 18)"
-    )
-    parser.add_argument(
-        "--train-constrained", action="store_true", help="the outputs of our training are the well-formed taggings"
-    )
-    parser.add_argument(
-        "--iterations",
-        type=int,
-        nargs="+",
-        default=[5, 10, 20, 40],
-        metavar="N",
-        help="of CRFsuite, each trained from scratch (default: 5 10 20 40)",
-    )
-    parser.add_argument("--plot", metavar="FILE", help="draw F1 against CPU seconds")
-    return parser
+    with picture(path, (7, 4.5)) as (panel,):
+        for name in dict.fromkeys(point.trainer for point in points):
+            # Time zero has no place on a logarithmic axis.
+            curve = [(p.seconds, p.f1) for p in points if p.trainer == name and p.passes > 0]
+            panel.plot(*zip(*curve, strict=True), marker=".", label=name, linestyle="-" if name in _SOLVERS else "--")
+        panel.set(xscale="log", xlabel="CPU seconds of training", ylabel="entity F1, held out")
+        plain_ticks(panel.xaxis)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

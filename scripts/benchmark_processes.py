@@ -11,23 +11,20 @@ took. `--whole` lets each process parse all sentences, and drop those of others,
 from __future__ import annotations
 
 import resource
-import sys
 import time
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
-from collections.abc import Sequence
+from argparse import Namespace
 from typing import Any, NamedTuple
 
 import torch
 
+from scripts.harness import RUNS_TO_A_GAP, command, option, print_table, until
 from structsmooth import CoCoA, SparseChainProblem, processes
 from structsmooth.cli.flags import parse_solvers
 from structsmooth.history import History
 from structsmooth.problems import partitioned
-from structsmooth.solvers import Progress, State, Stop
+from structsmooth.solvers import State
 from structsmooth.solvers.checks import parse_lam
 from structsmooth.tasks import NER, Task
-
-_SOLVERS = ["cocoa", "cocoa:sampling=uniform,steps=fw"]
 
 
 class Spent(NamedTuple):
@@ -61,12 +58,12 @@ def megabytes(*tensors: torch.Tensor) -> float:
     return sum(tensor.nbytes for tensor in tensors) / 1e6
 
 
-def row(label: str, history: History, state: State, options: Any) -> str:
+def row(label: str, history: History, state: State, options: Any) -> list[str]:
     """What a run reached, and when it reached the gap."""
     duals = [f"{history[passes].dual:.4f}" if passes < len(history) else "" for passes in options.at]
     reached = next((r for r in history if r.gap is not None and r.gap <= options.gap), None)
     last = history[-1]
-    found = [
+    return [
         label,
         str(processes.count()),
         *duals,
@@ -76,29 +73,18 @@ def row(label: str, history: History, state: State, options: Any) -> str:
         f"{last.seconds / max(last.passes, 1):.3f}",
         f"{megabytes(*state.split()[0].values()):.0f}",
     ]
-    return f"| {' | '.join(found)} |"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+@command(
+    *RUNS_TO_A_GAP,
+    option("--whole", False, "let each process parse all sentences"),
+    option("--solvers", ["cocoa", "cocoa:sampling=uniform,steps=fw"]),
+    option("--at", [5, 10, 20], "passes to show"),
+    option("--seed", 0, "of the steps"),
+)
+def main(options: Namespace) -> None:
     """Print the memory of the examples, then a row for each solver."""
-    torch.set_num_threads(1)
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("--train", default=NER.default_files()["train"], metavar="FILE", help="column file")
-    parser.add_argument("--rich", action="store_true", help="all attributes of the task, instead of the paper's")
-    parser.add_argument("--bits", type=int, default=NER.bits, help="log2 of the number of attributes")
-    parser.add_argument("--whole", action="store_true", help="let each process parse all sentences")
-    parser.add_argument("--lam", default="10/n", help="λ (default: 10/n)")
-    parser.add_argument("--solvers", nargs="+", default=_SOLVERS, help=f"default: {' '.join(_SOLVERS)}")
-    parser.add_argument("--gap", type=float, default=0.05, help="duality gap to reach (default: 0.05)")
-    parser.add_argument("--at", type=int, nargs="+", default=[5, 10, 20], help="passes to show (default: 5 10 20)")
-    parser.add_argument("--limit", type=int, default=100, help="passes of a run (default: 100)")
-    parser.add_argument("--seed", type=int, default=0, help="of the steps (default: 0)")
-    options = parser.parse_args(arguments)
-
-    def watch(progress: Progress[Any]) -> None:
-        if progress.row.passes >= max(options.at) and progress.row.gap is not None and progress.row.gap <= options.gap:
-            raise Stop
-
+    reached = until(lambda row: row.passes >= max(options.at) and row.gap is not None and row.gap <= options.gap)
     with processes.joined():
         own, reading = own_problem(options)
         problem, data = partitioned(own), own.sequences
@@ -107,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for label, solver in parse_solvers(options.solvers).items():
             assert isinstance(solver, CoCoA)
             solver.solve(problem, lam=lam, passes=2)  # compiles what is not compiled yet
-            result = solver.solve(problem, lam=lam, passes=options.limit, seed=options.seed, callbacks=[watch])
+            result = solver.solve(problem, lam=lam, passes=options.limit, seed=options.seed, callbacks=[reached])
             rows.append(row(label, result.history, result.state, options))
         if processes.rank() == 0:
             examples = megabytes(data.attributes, data.token_offsets, data.offsets, own.labels, own.data.costs)
@@ -115,10 +101,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{examples:.0f} MB; peak of that process {Spent.now().megabytes:.0f} MB", *reading, "", sep="\n")
             titles = ["solver", "processes", *(f"dual at {passes}" for passes in options.at), "last gap"]
             titles += [f"passes to {options.gap}", "seconds to it", "seconds a pass", "state, MB"]
-            print(f"| {' | '.join(titles)} |\n|{' --- |' * len(titles)}")
-            print("\n".join(rows), flush=True)
-    return 0
+            print_table(titles, rows, text_columns=len(titles))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

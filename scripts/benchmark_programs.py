@@ -12,11 +12,9 @@ whose time is multiplied, and is left out where these numbers are too many (see 
 from __future__ import annotations
 
 import time
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from functools import partial
-from importlib import import_module
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -24,6 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from scripts.harness import command, installed, option, print_table, sizes, timings
 from structsmooth import Constituents, DynamicProgram, ProjectiveTree, SemiMarkov
 
 _ORACLES: dict[str, Callable[[DynamicProgram], Tensor]] = {
@@ -101,13 +100,7 @@ def _semi_markov_crf(edges: Tensor, module: Any) -> Any:
 
 def milliseconds(run: Callable[[], object], repeats: int) -> float:
     """Median processor time of a call, after one that compiles."""
-    run()
-    times = []
-    for _ in range(repeats):
-        begin = time.process_time()
-        run()
-        times.append(1e3 * (time.process_time() - begin))
-    return median(times)
+    return 1e3 * median(timings(run, repeats, time.process_time))
 
 
 def with_gradient(case: Case, oracle: str) -> None:
@@ -136,37 +129,26 @@ def cell(case: Case, oracle: str, edges: int, module: Any, repeats: int) -> str:
     return f"{text} ({other / own:.1f}x)"
 
 
-def _numbers(text: str) -> tuple[int, int, int]:
-    steps, longest, states = (int(number) for number in text.split("x"))
-    return steps, longest, states
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
+@command(
+    option("--batch", 32, "number of examples"),
+    option("--words", [20, 40], "lengths of sentences", nargs="*"),
+    option("--segments", ["50x8x9", "200x20x10"], "sizes TxKxS", type=sizes(3), nargs="*"),
+    option("--repeats", 5, "calls of which the median is"),
+    option("--largest", 1e6, "most numbers of torch-struct"),
+)
+def main(options: Namespace) -> None:
     """Measure every structure and print the table."""
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("--batch", type=int, default=32, help="number of examples (default: %(default)s)")
-    parser.add_argument("--words", type=int, nargs="*", default=[20, 40], help="lengths of sentences")
-    sizes = [(50, 8, 9), (200, 20, 10)]
-    parser.add_argument("--segments", type=_numbers, nargs="*", default=sizes, help="sizes TxKxS, such as 50x8x9")
-    parser.add_argument("--repeats", type=int, default=5, help="calls of which the median is (default: %(default)s)")
-    parser.add_argument(
-        "--largest", type=float, default=1e6, help="most numbers of torch-struct (default: %(default)g)"
-    )
-    options = parser.parse_args(arguments)
-    torch.set_num_threads(1)
-    peer = None
-    with suppress(ImportError):
-        peer = import_module("torch_struct")
-    print(f"| structure | edges | floor | {' | '.join(_ORACLES)} |")
-    print("| --- | ---: | ---: |" + " ---: |" * len(_ORACLES))
-    for case in cases(options.batch, options.words, options.segments):
+    peer = installed("torch_struct")
+
+    def row(case: Case) -> list[str]:
         structure = case.structure(*case.scores)
         edges = structure.program().edges
         module = peer if case.numbers <= options.largest else None
         cells = [cell(case, oracle, edges, module, options.repeats) for oracle in _ORACLES]
-        row = (case.name, str(edges), f"{floor(structure, options.repeats):.1f} ns", *cells)
-        print(f"| {' | '.join(row)} |", flush=True)
-    return 0
+        return [case.name, str(edges), f"{floor(structure, options.repeats):.1f} ns", *cells]
+
+    chosen = cases(options.batch, options.words, options.segments)
+    print_table(["structure", "edges", "floor", *_ORACLES], map(row, chosen))
 
 
 if __name__ == "__main__":

@@ -11,11 +11,9 @@ A loop of dot products of labels' weights and features gives the speed of the ma
 
 from __future__ import annotations
 
-import sys
 import time
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
-from collections.abc import Sequence
-from itertools import combinations
+from argparse import Namespace
+from itertools import combinations, product, starmap
 from typing import Any
 
 import numba
@@ -24,8 +22,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from scripts.harness import command, option, print_table, timings, until
 from structsmooth import FactorGraphProblem, FactorGraphs, SoftBCFW
-from structsmooth.solvers import Progress, Stop
+from structsmooth.history import Row
 from structsmooth.solvers.soft_bcfw.dual import SoftDual
 
 _GAPS = (1e-1, 1e-2, 1e-3)
@@ -54,33 +53,30 @@ def read(path: str, bias: bool) -> FactorGraphProblem:
     return FactorGraphProblem(complete_graphs(x, y), states=2, reference=True, bias=bias)
 
 
-def passes_to_gaps(problem: FactorGraphProblem, solver: SoftBCFW, lam: float, limit: int) -> dict[str, str]:
+def passes_to_gaps(problem: FactorGraphProblem, solver: SoftBCFW, lam: float, limit: int) -> list[str]:
     """Passes and seconds to each gap, and the interval of the optimum."""
     reached: dict[float, str] = {}
 
-    def watch(progress: Progress[Any]) -> None:
-        row = progress.row
+    def small(row: Row) -> bool:
         for gap in _GAPS:
             if row.gap is not None and row.gap <= gap and gap not in reached:
                 reached[gap] = f"{row.passes} / {row.seconds:.2f} s"
-        if len(reached) == len(_GAPS):
-            raise Stop
+        return len(reached) == len(_GAPS)
 
-    last = solver.solve(problem, lam=lam, passes=limit, callbacks=[watch]).history[-1]
-    interval = f"[{last.dual:.5f}, {last.objective:.5f}]"
-    return {**{f"{gap:g}": reached.get(gap, "-") for gap in _GAPS}, "interval": interval}
+    last = solver.solve(problem, lam=lam, passes=limit, callbacks=[until(small)]).history[-1]
+    return [*(reached.get(gap, "-") for gap in _GAPS), f"[{last.dual:.5f}, {last.objective:.5f}]"]
 
 
 def seconds_of_a_step(problem: FactorGraphProblem, solver: SoftBCFW, lam: float, passes: int) -> float:
     """The fastest pass, after a few others."""
     dual, order = SoftDual(problem, lam), torch.arange(problem.n)
     point = dual.labels()
-    durations = []
-    for _ in range(passes + 1):
-        started = time.process_time()
+
+    def sweep() -> None:
+        nonlocal point
         point = dual.sweep_examples(point, order, solver.strength(dual, 0), solver.steps)
-        durations.append(time.process_time() - started)
-    return min(durations[1:]) / dual.blocks
+
+    return min(timings(sweep, passes, time.process_time)) / dual.blocks
 
 
 @numba.njit(fastmath=True)
@@ -97,47 +93,39 @@ def seconds_of_a_dot(problem: FactorGraphProblem, repeats: int) -> float:
     """Of the fastest of some passes over all labels of all inputs."""
     unary, _ = problem.views(problem.start())
     w, x = unary[:, 0].numpy(), problem.feature_map.features.numpy()
-    out, durations = np.empty((len(x), len(w))), []
-    for _ in range(repeats + 1):
-        started = time.process_time()
-        _dots(w, x, out)
-        durations.append(time.process_time() - started)
-    return min(durations[1:]) / out.size
+    out = np.empty((len(x), len(w)))
+    return min(timings(lambda: _dots(w, x, out), repeats, time.process_time)) / out.size
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+@command(
+    option("data", None, "npz file with X_train and Y_train"),
+    option("--lam", [0.1, 0.01], "λ"),
+    option("--rho", [1.0, 10.0], "strength of the penalty"),
+    option("--limit", 600, "passes of a run"),
+    option("--bias", False, "with a constant feature"),
+    option("--paper", False, "Algorithm 1 as printed, too, with 200 passes at most"),
+    option("--repeats", 20, "passes that are timed"),
+)
+def main(options: Namespace) -> None:
     """Print a row for each λ and solver, then the time of a step."""
-    torch.set_num_threads(1)
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("data", help="npz file with X_train and Y_train")
-    parser.add_argument("--lam", type=float, nargs="+", default=[0.1, 0.01], help="λ (default: 0.1 0.01)")
-    parser.add_argument(
-        "--rho", type=float, nargs="+", default=[1.0, 10.0], help="strength of the penalty (default: 1 10)"
-    )
-    parser.add_argument("--limit", type=int, default=600, help="passes of a run (default: 600)")
-    parser.add_argument("--bias", action="store_true", help="with a constant feature")
-    parser.add_argument("--paper", action="store_true", help="Algorithm 1 as printed, too, with 200 passes at most")
-    parser.add_argument("--repeats", type=int, default=20, help="passes that are timed (default: 20)")
-    options = parser.parse_args(arguments)
     problem = read(options.data, options.bias)
     penalties: dict[str, dict[str, Any]] = {"constant": {}, "multipliers": {}}
     if options.paper:
         penalties["as printed"] = {"penalty": "constant", "steps": "fw", "order": "uniform"}
+
+    def cells(lam: float, rho: float, name: str) -> list[str]:
+        settings = penalties[name]
+        solver = SoftBCFW(**{"rho": rho, "penalty": name, "gap_tolerance": 0.0, **settings})
+        limit = min(options.limit, 200) if settings else options.limit
+        return [f"{lam:g}", f"{rho:g}", name, *passes_to_gaps(problem, solver, lam, limit)]
+
     columns = ["λ", "rho", "penalty", *(f"{gap:g}" for gap in _GAPS), "interval"]
     print(f"n = {problem.n}, dim = {problem.dim}, {SoftDual(problem, 1.0).blocks:,} blocks\n")
-    print(f"| {' | '.join(columns)} |\n|{' --- |' * len(columns)}")
-    for lam in options.lam:
-        for rho in options.rho:
-            for name, settings in penalties.items():
-                solver = SoftBCFW(**{"rho": rho, "penalty": name, "gap_tolerance": 0.0, **settings})
-                limit = min(options.limit, 200) if settings else options.limit
-                found = passes_to_gaps(problem, solver, lam, limit)
-                print(f"| {lam:g} | {rho:g} | {name} | {' | '.join(found.values())} |", flush=True)
+    print_table(columns, starmap(cells, product(options.lam, options.rho, penalties)), len(columns))
     step = seconds_of_a_step(problem, SoftBCFW(), options.lam[0], options.repeats)
     dot = seconds_of_a_dot(problem, options.repeats)
     print(f"\na step takes {step * 1e6:.3f} µs, a dot product {dot * 1e6:.3f} µs: {step / dot:.1f} of them")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

@@ -10,17 +10,16 @@ is no factor, and the maxima of nodes and edges are smoothed.
 
 from __future__ import annotations
 
-import sys
 import time
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
-from collections.abc import Sequence
-from itertools import combinations
+from argparse import Namespace
+from itertools import combinations, product, starmap
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from scripts.harness import command, option, print_table
 from structsmooth import (
     BCFW,
     LBFGS,
@@ -92,16 +91,15 @@ def passes_to_gaps(solver: Any, own: LinearModuleProblem, lam: float, budget: fl
     return [*(reached.get(gap, "-") for gap in _GAPS), last]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+@command(
+    option("data", None, "npz file with X_train and Y_train"),
+    option("--rows", 300, "rows of the file"),
+    option("--lam", [0.1, 0.01], "λ"),
+    option("--budget", 60.0, "seconds of the process for a run"),
+    option("--level", None, "h of smoothed maxima (default: none)", type=float),
+)
+def main(options: Namespace) -> None:
     """Print a row for each λ and solver."""
-    torch.set_num_threads(1)
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("data", help="npz file with X_train and Y_train")
-    parser.add_argument("--rows", type=int, default=300, help="rows of the file (default: 300)")
-    parser.add_argument("--lam", type=float, nargs="+", default=[0.1, 0.01], help="λ (default: 0.1 0.01)")
-    parser.add_argument("--budget", type=float, default=60.0, help="seconds of the process for a run (default: 60)")
-    parser.add_argument("--level", type=float, help="h of smoothed maxima (default: none)")
-    options = parser.parse_args(arguments)
     smooth = [
         ("SoftBCFW()", False, SoftBCFW()),
         ("ProximalSDCA(), LocalPolytope", True, ProximalSDCA()),
@@ -115,15 +113,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ('SoftBCFW(decomposition="whole")', False, SoftBCFW(decomposition="whole")),
         ("ProximalBCFW(), exact", False, ProximalBCFW()),
     ]
+
+    def cells(lam: float, case: tuple[str, bool, Any]) -> list[str]:
+        name, relaxed, solver = case
+        own = problem(options.data, options.rows, relaxed, options.level)
+        return [f"{lam:g}", f"`{name}`", *passes_to_gaps(solver, own, lam, options.budget)]
+
     columns = ["λ", "solver", *(f"gap {gap:g}" for gap in _GAPS), "dual and objective"]
-    print(f"| {' | '.join(columns)} |\n|{' --- |' * len(columns)}")
-    for lam in options.lam:
-        for name, relaxed, solver in solvers if options.level is None else smooth:
-            own = problem(options.data, options.rows, relaxed, options.level)
-            found = passes_to_gaps(solver, own, lam, options.budget)
-            print(f"| {lam:g} | `{name}` | {' | '.join(found)} |", flush=True)
-    return 0
+    chosen = solvers if options.level is None else smooth
+    print_table(columns, starmap(cells, product(options.lam, chosen)), len(columns))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

@@ -7,16 +7,16 @@ search starts from the solution for scores that differ by a tenth of their scale
 
 from __future__ import annotations
 
-import sys
 import time
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
-from collections.abc import Sequence
+from argparse import Namespace
+from itertools import product
 from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
 from scripts.compare_targets import Data, encode, fit
+from scripts.harness import command, option, print_table
 from structsmooth import LinearChain, StructuralHinge, sparse_map
 from structsmooth.tasks import NER
 
@@ -61,13 +61,14 @@ def measure(chain: LinearChain, mu: float, parts: Parts) -> tuple[str, ...]:
     return (*(str(int(number)) for number in numbers), f"{1000 * seconds / len(chain):.1f}")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+@command(
+    option("--chains", 32, "number of chains"),
+    option("--epochs", 6, "of the tagger"),
+    option("--mu", [0.1, 0.3, 1.0], "levels of smoothing"),
+    threads=None,
+)
+def main(options: Namespace) -> None:
     """Print the table."""
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("--chains", type=int, default=32, help="number of chains (%(default)s)")
-    parser.add_argument("--epochs", type=int, default=6, help="of the tagger (%(default)s)")
-    parser.add_argument("--mu", type=float, nargs="+", default=[0.1, 0.3, 1.0], help="levels of smoothing (0.1 0.3 1)")
-    options = parser.parse_args(arguments)
     tagger = trained(options.chains, options.epochs)
     kinds = {
         f"trained, {tagger.unary.shape[-1]} tags": tagger,
@@ -75,14 +76,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "normal, 9 tags": normal(options.chains, 9, 1.0),
         "normal times 3, 9 tags": normal(options.chains, 9, 3.0),
     }
-    print("| scores | parts | μ | calls | outputs | calls from a start | ms |")
-    print("| --- | --- | ---: | ---: | ---: | ---: | ---: |")
-    for name, chain in kinds.items():
-        for parts in get_args(Parts):
-            for mu in options.mu:
-                print(f"| {' | '.join((name, parts, f'{mu:g}', *measure(chain, mu, parts)))} |", flush=True)
-    return 0
+    cases = product(kinds.items(), get_args(Parts), options.mu)
+    rows = ([name, parts, f"{mu:g}", *measure(chain, mu, parts)] for (name, chain), parts, mu in cases)
+    print_table(["scores", "parts", "μ", "calls", "outputs", "calls from a start", "ms"], rows, text_columns=2)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import time
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from argparse import Namespace
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import product
@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from scripts.harness import command, option, print_table, timings
 from structsmooth import Matching, ProximalBCFW
 from structsmooth.tasks import Alignment
 from structsmooth.tasks.alignment import FittedAlignment
@@ -98,27 +99,22 @@ def oracle_milliseconds(length: int, repeats: int = 50) -> float:
     """CPU time of the max oracle for two sentences of that length."""
     scores = torch.randn(1, length, length, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     matching = Matching(scores, unmatched_rows=torch.zeros(1, length, dtype=torch.float64), validate_args=False)
-    matching.max()
-    times = []
-    for _ in range(repeats):
-        start = time.process_time()
-        matching.max()
-        times.append(time.process_time() - start)
-    return 1000 * min(times)
+    return 1000 * min(timings(matching.max, repeats, time.process_time))
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+@command(
+    option("data", None, "sentence pairs with links, such as hansards#test"),
+    option("--corpus", None, "sentence pairs to count, such as hansards#train+trial+test"),
+    option("--pairs", 100, "for training"),
+    option("--draws", 5),
+    option("--lam", float(Alignment.lam.removesuffix("/n")), "λn of the aligner"),
+    option("--passes", Alignment.passes),
+    option("--missed", Alignment.missed, "cost of a missed sure link"),
+    option("--ablations", False, "also leave out each group of features"),
+    threads=None,
+)
+def main(options: Namespace) -> None:
     """Print both tables."""
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("data", help="sentence pairs with links, such as hansards#test")
-    parser.add_argument("--corpus", help="sentence pairs to count, such as hansards#train+trial+test")
-    parser.add_argument("--pairs", type=int, default=100, help="for training (default: 100)")
-    parser.add_argument("--draws", type=int, default=5, help="(default: 5)")
-    parser.add_argument("--lam", type=float, default=float(Alignment.lam.removesuffix("/n")), help="λn of the aligner")
-    parser.add_argument("--passes", type=int, default=Alignment.passes)
-    parser.add_argument("--missed", type=float, default=Alignment.missed, help="cost of a missed sure link")
-    parser.add_argument("--ablations", action="store_true", help="also leave out each group of features")
-    options = parser.parse_args(arguments)
     pairs = read_pairs(options.data)
     whole = Alignment(missed=options.missed)
     lexicon = Lexicon.of(read_pairs(options.corpus or options.data))
@@ -137,14 +133,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"draw {draw}: {name}", flush=True)
             fitted = FittedAlignment(replace(whole, leave_out=group), lexicon)
             add(name, trained(fitted, train, options.lam, options.passes)(test))
-    print(f"\n| alignment | {' | '.join(_COLUMNS)} |\n| --- | ---: | ---: | ---: |")
-    for name, results in rows.items():
-        means = (np.mean([result[column] for result in results]) for column in _COLUMNS)
-        print(f"| {name} | {' | '.join(f'{100 * mean:.1f} %' for mean in means)} |")
-    print("\n| words of both sentences | max oracle, ms |\n| ---: | ---: |")
-    for length in _LENGTHS:
-        print(f"| {length} | {oracle_milliseconds(length):.2f} |")
-    return 0
+    print()
+    means = {name: [np.mean([own[column] for own in results]) for column in _COLUMNS] for name, results in rows.items()}
+    print_table(["alignment", *_COLUMNS], ([name, *(f"{100 * m:.1f} %" for m in own)] for name, own in means.items()))
+    print()
+    times = ([str(length), f"{oracle_milliseconds(length):.2f}"] for length in _LENGTHS)
+    print_table(["words of both sentences", "max oracle, ms"], times, text_columns=0)
 
 
 if __name__ == "__main__":

@@ -10,19 +10,17 @@ pip install 'structsmooth[benchmarks]'.
 
 from __future__ import annotations
 
-import sys
 import tempfile
 import time
 import warnings
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from importlib import import_module
+from argparse import Namespace
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
-import torch
 from sklearn.exceptions import ConvergenceWarning
 
+from scripts.harness import TRAIN_AND_TEST, RequestError, command, files, installed, option, print_table
 from structsmooth.estimators import SequenceTagger
 from structsmooth.tasks import NER
 from structsmooth.text.corpus import Sentence
@@ -40,16 +38,6 @@ class Tagged(NamedTuple):
     X: list[list[Features]]
     words: list[list[str]]
     y: list[list[str]]
-
-
-class Score(NamedTuple):
-    """F1 or accuracy of a tagger, CPU seconds to fit and to predict, and iterations or passes."""
-
-    tagger: str
-    score: float
-    fit: float
-    predict: float
-    passes: str
 
 
 class CRFsuite:
@@ -83,27 +71,28 @@ class CRFsuite:
         return found
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+@command(
+    *TRAIN_AND_TEST,
+    option("--column", None, "files are CoNLL-U, with the tags here", choices=get_args(UniversalColumn)),
+    option("--c2", 0.1, "CRFsuite's c2; our CRF has λ = 2·c2/n"),
+    option("--iterations", 100, "limit of CRFsuite's iterations"),
+    option("--seed", 0, "of our taggers"),
+)
+def main(options: Namespace) -> None:
     """Train all taggers, and print their scores."""
-    torch.set_num_threads(1)
-    parser = _parser()
-    options = parser.parse_args(arguments)
-    if (options.train is None) != (options.test is None):
-        parser.error("give --train and --test both, or neither for the embedded data")
-    files = NER.default_files() if options.train is None else {"train": options.train, "test": options.test}
+    paths = files(options, NER)
     if options.column and options.train is None:
-        parser.error("give --train and --test in CoNLL-U with --column")
-    train, test = (tagged(files[split], options.column) for split in ("train", "test"))
-    SequenceTagger(max_iter=1, tol=0.0).fit(train.X[:2], train.y[:2])  # compiles
-    SequenceTagger(max_iter=1, tol=0.0, loss="crf").fit(train.X[:2], train.y[:2])
+        raise RequestError("give --train and --test in CoNLL-U with --column")
+    train, test = (tagged(paths[split], options.column) for split in ("train", "test"))
+    for loss in ("hinge", "crf"):
+        SequenceTagger(max_iter=1, tol=0.0, loss=loss).fit(train.X[:2], train.y[:2])  # compiles
     with tempfile.TemporaryDirectory() as folder:
         taggers = _ours(options) | _theirs(options, Path(folder))
-        print(
-            f"train: {files['train']}, {len(train.X):,} sentences; test: {files['test']}, {len(test.X):,} sentences\n"
-        )
+        sizes = f"{len(train.X):,} sentences; test: {paths['test']}, {len(test.X):,} sentences"
+        print(f"train: {paths['train']}, {sizes}\n")
         name, measure = ("accuracy", accuracy) if options.column else ("F1", entity_f1)
-        print(table(name, measured(taggers, train, test, measure)))
-    return 0
+        header = ["tagger", name, "fit, CPU s", "predict, CPU s", "passes"]
+        print_table(header, measured(taggers, train, test, measure))
 
 
 def features(sentence: Sentence, position: int) -> Features:
@@ -146,7 +135,7 @@ def accuracy(y: list[list[str]], found: list[list[str]]) -> float:
     return sum(own == tag for own, tag in pairs) / len(pairs)
 
 
-def measured(taggers: dict[str, Any], train: Tagged, test: Tagged, measure: Measure) -> Iterator[Score]:
+def measured(taggers: dict[str, Any], train: Tagged, test: Tagged, measure: Measure) -> Iterator[list[str]]:
     """Scores on test sentences and CPU seconds of taggers that are trained here."""
     for name, tagger in taggers.items():
         X, X_test = (train.words, test.words) if name == _ON_WORDS else (train.X, test.X)
@@ -157,15 +146,8 @@ def measured(taggers: dict[str, Any], train: Tagged, test: Tagged, measure: Meas
         trained = time.process_time()
         found = tagger.predict(X_test)
         done = time.process_time()
-        passes = f"{tagger.n_iter_}, gap {tagger.gap_ / tagger.objective_:.1%}" if hasattr(tagger, "gap_") else ""
-        yield Score(name, measure(test.y, found), trained - started, done - trained, passes)
-
-
-def table(measure: str, scores: Iterable[Score]) -> str:
-    """The scores as Markdown."""
-    lines = [f"| tagger | {measure} | fit, CPU s | predict, CPU s | passes |", "| --- | ---: | ---: | ---: | ---: |"]
-    lines += [f"| {s.tagger} | {s.score:.2%} | {s.fit:.1f} | {s.predict:.1f} | {s.passes or '-'} |" for s in scores]
-    return "\n".join(lines)
+        passes = f"{tagger.n_iter_}, gap {tagger.gap_ / tagger.objective_:.1%}" if hasattr(tagger, "gap_") else "-"
+        yield [name, f"{measure(test.y, found):.2%}", f"{trained - started:.1f}", f"{done - trained:.1f}", passes]
 
 
 def _ours(options: Namespace) -> dict[str, Any]:
@@ -180,9 +162,7 @@ def _ours(options: Namespace) -> dict[str, Any]:
 
 def _theirs(options: Namespace, folder: Path) -> dict[str, Any]:
     """CRFsuite as in its tutorial, without the L1 norm, and by passive-aggressive steps; nothing if not installed."""
-    try:
-        module = import_module("pycrfsuite")
-    except ImportError:
+    if (module := installed("pycrfsuite")) is None:
         print("python-crfsuite is not installed, so only our taggers run: pip install 'structsmooth[benchmarks]'\n")
         return {}
     shared, model, limit = {"feature.possible_transitions": True}, folder / "model", options.iterations
@@ -198,16 +178,5 @@ def _theirs(options: Namespace, folder: Path) -> dict[str, Any]:
     }
 
 
-def _parser() -> ArgumentParser:
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("--train", metavar="FILE", help="training data in CoNLL columns (default: embedded)")
-    parser.add_argument("--test", metavar="FILE", help="held-out data in the same columns (default: embedded)")
-    parser.add_argument("--column", choices=get_args(UniversalColumn), help="files are CoNLL-U, with the tags here")
-    parser.add_argument("--c2", type=float, default=0.1, help="CRFsuite's c2; our CRF has λ = 2·c2/n (default: 0.1)")
-    parser.add_argument("--iterations", type=int, default=100, help="limit of CRFsuite's iterations (default: 100)")
-    parser.add_argument("--seed", type=int, default=0, help="of our taggers (default: 0)")
-    return parser
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

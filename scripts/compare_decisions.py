@@ -11,19 +11,20 @@ same data with the same solver.
 
 from __future__ import annotations
 
-import sys
 import time
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
-from collections.abc import Callable, Sequence
+from argparse import Namespace
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
-from statistics import mean, stdev
+from itertools import product
+from statistics import mean
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from scripts.harness import command, mean_and_spread, option, print_table
 from structsmooth import Matching, PathGraph, Paths, SPOPlus, StructuralHinge, Structure, normalized_regret
 
 _FEATURES = 5
@@ -174,28 +175,29 @@ def compare(decisions: Decisions, degree: int, options: Any) -> dict[str, list[t
     return found
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+@command(
+    option("--size", 5, "rows of the grid, and of the assignment"),
+    option("--train", 200, "training examples"),
+    option("--test", 1000, "test examples"),
+    option("--degrees", [1, 4, 6], "of the polynomial"),
+    option("--calls", 300, "oracle calls for each training example"),
+    option("--sigma", 0.5, "level of the noise"),
+    option("--n", 4, "draws of noise"),
+    option("--seeds", 5, "number of seeds"),
+    threads=None,
+)
+def main(options: Namespace) -> None:
     """Print the table."""
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("--size", type=int, default=5, help="rows of the grid, and of the assignment (%(default)s)")
-    parser.add_argument("--train", type=int, default=200, help="training examples (%(default)s)")
-    parser.add_argument("--test", type=int, default=1000, help="test examples (%(default)s)")
-    parser.add_argument("--degrees", type=int, nargs="+", default=[1, 4, 6], help="of the polynomial (1 4 6)")
-    parser.add_argument("--calls", type=int, default=300, help="oracle calls for each training example (%(default)s)")
-    parser.add_argument("--sigma", type=float, default=0.5, help="level of the noise (%(default)s)")
-    parser.add_argument("--n", type=int, default=4, help="draws of noise (%(default)s)")
-    parser.add_argument("--seeds", type=int, default=5, help="number of seeds (%(default)s)")
-    options = parser.parse_args(arguments)
-    print("| decisions | degree | loss | regret, % | seconds |\n| --- | ---: | --- | ---: | ---: |")
-    for decisions in (paths(options.size), assignments(options.size)):
-        for degree in options.degrees:
-            for name, runs in compare(decisions, degree, options).items():
-                regrets, seconds = zip(*runs, strict=True)
-                spread = f" ± {stdev(regrets):.2f}" if len(regrets) > 1 else ""
-                cells = decisions.name, degree, name, f"{mean(regrets):.2f}{spread}", f"{mean(seconds):.2f}"
-                print(f"| {' | '.join(map(str, cells))} |", flush=True)
-    return 0
+    print_table(["decisions", "degree", "loss", "regret, %", "seconds"], rows(options))
+
+
+def rows(options: Namespace) -> Iterator[list[str]]:
+    """One for each kind of decisions, degree and loss."""
+    for decisions, degree in product((paths(options.size), assignments(options.size)), options.degrees):
+        for name, runs in compare(decisions, degree, options).items():
+            regrets, taken = zip(*runs, strict=True)
+            yield [decisions.name, str(degree), name, mean_and_spread(regrets, 2), f"{mean(taken):.2f}"]
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

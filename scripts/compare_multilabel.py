@@ -7,17 +7,18 @@ them, and measured on the test examples. CPU seconds are those of that training,
 
 from __future__ import annotations
 
-import sys
 import time
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from argparse import Namespace
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
+from scripts.harness import command, option, print_table
 from structsmooth import SoftBCFW
 from structsmooth.models.label_sets import LabelPairs
 from structsmooth.tasks import Multilabel
@@ -76,32 +77,32 @@ def chosen(training: Training, train: Sequence[Example], strengths: Sequence[flo
     return _METRICS[by](found, key=lambda strength: found[strength])
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+@command(
+    option("data", None, "npz archives", nargs="+", metavar="FILE"),
+    option("--by", "hamming", "metric that chooses λ", choices=_METRICS),
+    option("--models", ["full", "tree", "none", "logistic"], metavar="MODEL"),
+    option("--strengths", [0.1, 0.3, 1.0, 3.0, 10.0], metavar="LAMBDA_N"),
+    option("--passes", 50, "of training with hinges"),
+)
+def main(options: Namespace) -> None:
     """Print a table for each archive."""
-    torch.set_num_threads(1)
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("data", nargs="+", metavar="FILE", help="npz archives")
-    parser.add_argument("--by", choices=_METRICS, default="hamming", help="metric that chooses λ (default: hamming)")
-    parser.add_argument("--models", nargs="+", default=["full", "tree", "none", "logistic"], metavar="MODEL")
-    parser.add_argument("--strengths", type=float, nargs="+", default=[0.1, 0.3, 1, 3, 10], metavar="LAMBDA_N")
-    parser.add_argument("--passes", type=int, default=50, help="of training with hinges (default: 50)")
-    options = parser.parse_args(arguments)
     for path in options.data:
         train, test = (Multilabel().read(f"{path}#{part}") for part in ("train", "test"))
         print(f"\n{path}: n = {len(train)}, {len(test)} test examples\n")
         columns = ["model", "λn", *_METRICS, "training", "all, CPU s"]
-        print(f"| {' | '.join(columns)} |\n|{' --- |' * len(columns)}")
-        for model in options.models:
-            training = logistic if model == "logistic" else partial(structured, pairs=model, passes=options.passes)
-            started = time.process_time()
-            strength = chosen(training, train, options.strengths, options.by)
-            metrics, seconds = measured(training, train, strength, test)
-            total = time.process_time() - started
-            numbers = [f"{strength:g}", *(f"{metrics[name]:.4f}" for name in _METRICS)]
-            cells = [model, *numbers, f"{seconds:.1f}", f"{total:.1f}"]
-            print(f"| {' | '.join(cells)} |", flush=True)
-    return 0
+        print_table(columns, (cells(model, train, test, options) for model in options.models), len(columns))
+
+
+def cells(model: Any, train: Sequence[Example], test: Sequence[Example], options: Namespace) -> list[str]:
+    """The row of a model."""
+    training = logistic if model == "logistic" else partial(structured, pairs=model, passes=options.passes)
+    started = time.process_time()
+    strength = chosen(training, train, options.strengths, options.by)
+    metrics, seconds = measured(training, train, strength, test)
+    total = time.process_time() - started
+    numbers = (f"{metrics[name]:.4f}" for name in _METRICS)
+    return [model, f"{strength:g}", *numbers, f"{seconds:.1f}", f"{total:.1f}"]
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

@@ -12,21 +12,20 @@ objective of each network with one seed: of 400 sentences, and of the words of f
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
-from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from scripts.compare_localization import add_comparison_flags, check_settings, run, start, table
-from structsmooth import History, LinearChain, ModuleProblem, ScoreModule
-from structsmooth.checkpoint import write_atomic
+from scripts.equal_calls import Reached, check_settings, comparison_options, going_on, kept_run, print_measures
+from scripts.harness import command, files, option
+from structsmooth import LinearChain, ModuleProblem, ScoreModule
 from structsmooth.cli.flags import parse_solvers
-from structsmooth.solvers.checks import parse_lam
 from structsmooth.tasks import NER, OCR
 from structsmooth.tasks.ocr.letters import ALPHABET, PIXELS
 from structsmooth.text.corpus import Sentence
@@ -75,14 +74,9 @@ class Transposed(nn.Module):
         return output
 
 
-# With the inner solver of the paper.
-_PROX_LINEAR = "prox-linear:inner=casimir-svrg:schedule=constant:k=10"
-
-
-def words(train: str | None, test: str | None) -> tuple[list[Example], list[Example], Callable[[], NetworkTagger]]:
-    """Tagged words of two column files, those of the library if none are given, and their network."""
-    files = NER.default_files()
-    training, testing = NER().read(train or files["train"]), NER().read(test or files["test"])
+def words(paths: Mapping[str, str]) -> tuple[list[Example], list[Example], Callable[[], NetworkTagger]]:
+    """Tagged words of two column files, and their network."""
+    training, testing = NER().read(paths["train"]), NER().read(paths["test"])
     counts = Counter(word for sentence in training for word in sentence.words)
     frequent = [word for word, count in counts.items() if count >= _FREQUENT]
     ids = {word: number for number, word in enumerate(frequent, start=_RARE + 1)}
@@ -106,9 +100,8 @@ def words(train: str | None, test: str | None) -> tuple[list[Example], list[Exam
     return encoded(training), encoded(testing), network
 
 
-def letters(train: str | None, test: str | None) -> tuple[list[Example], list[Example], Callable[[], NetworkTagger]]:
-    """Handwritten words of two archives, or of folds of the data folder's, and their network."""
-    files = OCR.default_files() if train is None or test is None else {"train": train, "test": test}
+def letters(paths: Mapping[str, str]) -> tuple[list[Example], list[Example], Callable[[], NetworkTagger]]:
+    """Handwritten words of two archives, and their network."""
 
     def encoded(path: str) -> list[Example]:
         read = ((word.pixels, word.text or "") for word in OCR().read(path))
@@ -118,10 +111,10 @@ def letters(train: str | None, test: str | None) -> tuple[list[Example], list[Ex
         layers = nn.Sequential(nn.Linear(PIXELS, 64), nn.ELU(), nn.Linear(64, len(ALPHABET)))
         return NetworkTagger(layers, len(ALPHABET))
 
-    return encoded(files["train"]), encoded(files["test"]), network
+    return encoded(paths["train"]), encoded(paths["test"]), network
 
 
-NETWORKS = {"words": words, "letters": letters}
+NETWORKS: Mapping[str, tuple[Any, Any]] = {"words": (NER, words), "letters": (OCR, letters)}
 
 
 def collate(examples: list[Example]) -> tuple[tuple[Tensor, Tensor], Tensor]:
@@ -158,34 +151,34 @@ def default_solvers(tuned: Mapping[str, float]) -> list[str]:
 def compare(options: Namespace) -> None:
     """Make the runs that are missing, and print the tables."""
     solvers = parse_solvers(options.solvers or default_solvers(_TUNED[options.network]))
-    train, test, network = NETWORKS[options.network](options.train, options.test)
+    task, read = NETWORKS[options.network]
+    train, test, network = read(files(options, task))
     check_settings(options)
-    reached: dict[tuple[str, str], list[History]] = {}
+    reached: Reached = {}
     for seed, (name, solver) in product(options.seeds, solvers.items()):
         torch.manual_seed(seed)
         problem = ModuleProblem(network(), train[: options.limit], batch_size=options.batch_size, collate=collate)
-        path = Path(options.out, f"{options.network}-{name}-{options.calls}calls-{seed}.jsonl")
-        if not path.exists():
-            budget = run(solver, problem, parse_lam(options.lam, problem.n), options.calls, seed)
-            problem.load(budget.weights)
-            budget.history[-1].metrics["accuracy"] = accuracy(ModuleProblem(problem.module, test, collate=collate))
-            write_atomic(path, budget.history.to_json_lines())
-        reached.setdefault((name, options.network), []).append(History.load(path))
-    for measure, layout in _MEASURES.items():
-        print(f"\n{measure} after {options.calls} oracle calls an example, λ = {options.lam}\n")
-        print(table(reached, list(solvers), [options.network], measure, layout), flush=True)
+
+        def measure(w: Tensor, problem: ModuleProblem = problem) -> dict[str, float]:
+            problem.load(w)
+            return {"accuracy": accuracy(ModuleProblem(problem.module, test, collate=collate))}
+
+        history = kept_run(f"{options.network}-{name}", solver, problem, seed, options, measure)
+        reached.setdefault((name, options.network), []).append(history)
+    print_measures(reached, _MEASURES, f"{{}} after {options.calls} oracle calls an example, λ = {options.lam}")
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+@command(
+    option("network", None, choices=NETWORKS),
+    *comparison_options("training examples", "runs/compare-networks"),
+    option("--batch-size", 8, "examples per step"),
+    threads=None,
+)
+def main(options: Namespace) -> None:
     """Compare solvers on one of the networks."""
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("network", choices=NETWORKS)
-    parser.add_argument("--train", metavar="FILE", help="as of structsmooth train ner, or ocr")
-    parser.add_argument("--test", metavar="FILE", help="likewise; both or none")
-    add_comparison_flags(parser, "training examples", "runs/compare-networks")
-    parser.add_argument("--batch-size", type=int, default=8, help="examples per step (default: 8)")
-    start(parser, compare, arguments)
+    with going_on():
+        compare(options)
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

@@ -14,7 +14,7 @@ import gzip
 import random
 import time
 import warnings
-from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
+from argparse import ArgumentTypeError, Namespace
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -22,17 +22,16 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from scipy.sparse import csr_matrix
 from sklearn.exceptions import ConvergenceWarning
 
+from scripts.harness import TRAIN_AND_TEST, bio, command, files, option, print_table
 from structsmooth import ConvexConcave, train
 from structsmooth.estimators import SequenceTagger
 from structsmooth.tasks import NER, Parsing, Segments
 from structsmooth.tasks.parsing.data import Sentence as ParsedSentence
 from structsmooth.tasks.parsing.data import Tree, known_tree
 from structsmooth.text.corpus import Sentence
-from structsmooth.text.schemes import entities, entity_tags
 
 Tagged = list[tuple[Any, list[Any]]]
 
@@ -46,38 +45,9 @@ class Way(NamedTuple):
     fit: Callable[[Sequence[Any]], Callable[[], float]]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Train in each way, and print the table."""
-    torch.set_num_threads(1)
-    options = _parser().parse_args(arguments)
-    print(
-        "| data | setting | training labels | examples | score | CPU seconds |\n| --- | --- | --- | --- | --- | --- |"
-    )
-    scores: dict[str, list[tuple[float, float]]] = {}
-    for way in DATA[options.data](options):
-        row = f"| {options.data} | {way.setting} | {way.name} | {len(way.examples):,} |"
-        if not way.examples:
-            print(f"{row} - | - |")
-            continue
-        started = time.process_time()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            score_on_test = way.fit(way.examples)
-        seconds = time.process_time() - started
-        score = score_on_test()
-        scores.setdefault(way.name, []).append((score, seconds))
-        print(f"{row} {score:.2%} | {seconds:.0f} |", flush=True)
-    for name, own in scores.items():
-        if len(own) > 1:
-            mean, deviation, seconds = np.mean(own, 0)[0], np.std(own, 0, ddof=1)[0], np.mean(own, 0)[1]
-            print(f"| {options.data} | mean | {name} | | {mean:.2%} ± {deviation:.2%} | {seconds:.0f} |")
-    return 0
-
-
 def entity_ways(options: Namespace) -> Iterator[Way]:
     """Named entities, for each loss and seed."""
-    files = NER.default_files() if options.train is None else {"train": options.train, "test": options.test}
-    whole, test = (_tagged(NER().read(files[split])) for split in ("train", "test"))
+    whole, test = (_tagged(NER().read(path)) for path in files(options, NER).values())
     for loss in options.losses:
         for seed in options.seeds:
             partial, setting = removed(whole, options.share, seed), f"{loss}, seed {seed}"
@@ -113,8 +83,7 @@ def protein_ways(options: Namespace) -> Iterator[Way]:
 def wave_ways(options: Namespace) -> Iterator[Way]:
     """Waves of electrocardiograms, for each seed of the first weights."""
     task = Segments(step=5)
-    files = task.default_files() if options.train is None else {"train": options.train, "test": options.test}
-    whole, test = (task.read(files[split]) for split in ("train", "test"))
+    whole, test = (task.read(path) for path in files(options, task).values())
     without_waves = [replace(series, unmarked=()) for series in whole]
     for seed in options.seeds:
         own = replace(task, seed=seed)
@@ -130,8 +99,7 @@ def wave_ways(options: Namespace) -> Iterator[Way]:
 def head_ways(options: Namespace) -> Iterator[Way]:
     """Dependency trees, for each seed."""
     task = Parsing(labelled=False, unknown="_")
-    files = task.default_files() if options.train is None else {"train": options.train, "test": options.test}
-    whole, test = (task.read(files[split], "test")[: options.limit] for split in ("train", "test"))
+    whole, test = (task.read(path, "test")[: options.limit] for path in files(options, task).values())
     for seed in options.seeds:
         partial = without_heads(whole, options.share, seed)
         ways = {
@@ -256,10 +224,7 @@ def _trained(
 
 def _tagged(sentences: Sequence[Sentence]) -> Tagged:
     """Words with their columns, and tags in BIO, which says the most of a tag whose neighbours are unknown."""
-    return [
-        (list(zip(s.words, *s.columns, strict=True)), [*entity_tags(entities(s.tags or []), len(s), "BIO")])
-        for s in sentences
-    ]
+    return [(list(zip(s.words, *s.columns, strict=True)), [*bio(s)]) for s in sentences]
 
 
 def _share(text: str) -> float:
@@ -269,20 +234,42 @@ def _share(text: str) -> float:
     return value
 
 
-def _parser() -> ArgumentParser:
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("data", choices=DATA, help="what to compare on")
-    parser.add_argument("--train", metavar="FILE", help="file to train on; of proteins, the file of all")
-    parser.add_argument("--test", metavar="FILE", help="file to measure on")
-    parser.add_argument("--share", type=_share, default=0.5, help="share of the labels to remove (default: 0.5)")
-    parser.add_argument(
-        "--seeds", type=int, nargs="+", default=[0], help="of what is removed, or of weights (default: 0)"
-    )
-    parser.add_argument("--folds", type=int, nargs="+", default=[*range(5)], help="of proteins (default: 0 1 2 3 4)")
-    parser.add_argument("--limit", type=int, help="number of sentences with trees to read (default: all)")
-    parser.add_argument("--passes", type=int, help="limit on passes over the data (default: that of the model)")
-    parser.add_argument("--losses", nargs="+", default=["hinge"], help="losses of taggers (default: hinge)")
-    return parser
+@command(
+    option("data", None, "what to compare on; --train of proteins is the file of all", choices=DATA),
+    *TRAIN_AND_TEST,
+    option("--share", 0.5, "share of the labels to remove", type=_share),
+    option("--seeds", [0], "of what is removed, or of weights"),
+    option("--folds", [*range(5)], "of proteins"),
+    option("--limit", None, "number of sentences with trees to read (default: all)", type=int),
+    option("--passes", None, "limit on passes over the data (default: that of the model)", type=int),
+    option("--losses", ["hinge"], "losses of taggers"),
+)
+def main(options: Namespace) -> None:
+    """Train in each way, and print the table."""
+    header = ["data", "setting", "training labels", "examples", "score", "CPU seconds"]
+    print_table(header, rows(options), len(header))
+
+
+def rows(options: Namespace) -> Iterator[list[str]]:
+    """Scores and seconds of each way, and means of the ways that there are several times."""
+    scores: dict[str, list[tuple[float, float]]] = {}
+    for way in DATA[options.data](options):
+        row = [options.data, way.setting, way.name, f"{len(way.examples):,}"]
+        if not way.examples:
+            yield [*row, "-", "-"]
+            continue
+        started = time.process_time()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            score_on_test = way.fit(way.examples)
+        seconds = time.process_time() - started
+        score = score_on_test()
+        scores.setdefault(way.name, []).append((score, seconds))
+        yield [*row, f"{score:.2%}", f"{seconds:.0f}"]
+    for name, own in scores.items():
+        if len(own) > 1:
+            mean, deviation, seconds = np.mean(own, 0)[0], np.std(own, 0, ddof=1)[0], np.mean(own, 0)[1]
+            yield [options.data, "mean", name, "", f"{mean:.2%} ± {deviation:.2%}", f"{seconds:.0f}"]
 
 
 if __name__ == "__main__":

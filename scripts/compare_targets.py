@@ -13,22 +13,20 @@ The table has F1 of entities on the test file and log-loss per token, mean ± st
 
 from __future__ import annotations
 
-import sys
 import zlib
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from argparse import Namespace
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from statistics import mean, stdev
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
+from scripts.harness import bio, command, mean_and_spread, option, print_table
 from structsmooth import LinearChain, MinimumRisk, StructuralHinge, soft_labels
 from structsmooth.tasks import NER
-from structsmooth.text.schemes import entities, entity_tags
 from structsmooth.text.scores import entity_scores
 
 _BUCKETS = 2**16
@@ -87,7 +85,7 @@ class Data:
     def read(cls, train: str, test: str) -> Data:
         """Two column files."""
         files = [NER().read(path) for path in (train, test)]
-        named = [[entity_tags(entities(s.tags or []), len(s), "BIO") for s in sentences] for sentences in files]
+        named = [[bio(s) for s in sentences] for sentences in files]
         tags = sorted({"O"}.union(*named[0], *named[1]))
         encoded = [[[encode(s.words, full) for s in sentences] for full in (True, False)] for sentences in files]
         y = [[torch.tensor([tags.index(tag) for tag in own]) for own in sentences] for sentences in named]
@@ -203,29 +201,23 @@ def answers(data: Data, options: Any, seed: int) -> dict[str, tuple[float, float
     }
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+@command(
+    option("--train", NER.default_files()["train"], "sentences in CoNLL columns"),
+    option("--test", NER.default_files()["test"], "sentences in CoNLL columns"),
+    option("--epochs", 12, "passes over the sentences"),
+    option("--noise", 0.2, "share of random tags of an annotator"),
+    option("--labelled", 0.1, "share of the sentences with tags"),
+    option("--seeds", 3, "number of seeds"),
+    threads=None,
+)
+def main(options: Namespace) -> None:
     """Print the table."""
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    embedded = NER.default_files()
-    for name in ("train", "test"):
-        parser.add_argument(f"--{name}", default=embedded[name], help="sentences in CoNLL columns (default: embedded)")
-    parser.add_argument("--epochs", type=int, default=12, help="passes over the sentences (%(default)s)")
-    parser.add_argument("--noise", type=float, default=0.2, help="share of random tags of an annotator (%(default)s)")
-    parser.add_argument("--labelled", type=float, default=0.1, help="share of the sentences with tags (%(default)s)")
-    parser.add_argument("--seeds", type=int, default=3, help="number of seeds (%(default)s)")
-    options = parser.parse_args(arguments)
     data = Data.read(options.train, options.test)
     runs = [answers(data, options, seed) for seed in range(options.seeds)]
-    print("| targets | F1, % | log-loss per token |\n| --- | ---: | ---: |")
-    for name in runs[0]:
-        columns = zip(*(run[name] for run in runs), strict=True)
-        cells = []
-        for values, digits in zip(columns, (1, 3), strict=True):
-            spread = f" ± {stdev(values):.{digits}f}" if len(values) > 1 else ""
-            cells.append(f"{mean(values):.{digits}f}{spread}")
-        print(f"| {' | '.join([name, *cells])} |")
-    return 0
+    measured = {name: zip(*(run[name] for run in runs), strict=True) for name in runs[0]}
+    rows = ([name, mean_and_spread(f1, 1), mean_and_spread(loss, 3)] for name, (f1, loss) in measured.items())
+    print_table(["targets", "F1, %", "log-loss per token"], rows)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

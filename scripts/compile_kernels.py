@@ -6,11 +6,10 @@ to memory fails the command.
     python scripts/compile_kernels.py
 """
 
-import argparse
 import re
 import subprocess
-import sys
 import tempfile
+from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +18,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from scripts.harness import RequestError, command, option, print_table
 from structsmooth.structures.chain.fused import exponential_kernels, output_kernels
 from structsmooth.structures.chain.fused.tiles import keeps_transitions, tiles_of, top_k_tiles
 from structsmooth.structures.programs.fused import message_kernels
@@ -139,29 +139,27 @@ def needs(compiled: Any) -> Needs:
     return Needs(registers, compiled.metadata.shared, stack + local)
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Print the table; the number of kernels that spill."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", help="part of the names of kernels to compile (default: all)")
-    options = parser.parse_args(arguments)
+@command(option("--only", None, "part of the names of kernels to compile (default: all)"), threads=None)
+def main(options: Namespace) -> int:
+    """Print the table; the code says whether kernels spill."""
     folder = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
     if not (folder / "ptxas").exists():
-        parser.error(f"this build of Triton has no compiler for NVIDIA's GPUs: {folder / 'ptxas'} is missing")
-    print("| kernel | for | dtype | sm | registers | shared bytes | spilled bytes |")
-    print("| --- | --- | --- | ---: | ---: | ---: | ---: |")
+        raise RequestError(f"this build of Triton has no compiler for NVIDIA's GPUs: {folder / 'ptxas'} is missing")
     spilling = 0
-    for case in cases():
-        name = f"{case.kernel.fn.__module__.removeprefix('structsmooth.structures.')}.{case.kernel.fn.__name__}"
-        if options.only not in name:
-            continue
-        for architecture in ARCHITECTURES:
-            own = needs(case.compile(architecture))
-            spilling += own.spilled > 0
-            row = [name, case.label, case.dtype, architecture, *own]
-            print("|", " | ".join(map(str, row)), "|", flush=True)
+
+    def rows() -> Iterator[list[object]]:
+        nonlocal spilling
+        for case in cases():
+            name = f"{case.kernel.fn.__module__.removeprefix('structsmooth.structures.')}.{case.kernel.fn.__name__}"
+            for architecture in ARCHITECTURES if (options.only or "") in name else ():
+                own = needs(case.compile(architecture))
+                spilling += own.spilled > 0
+                yield [name, case.label, case.dtype, architecture, *own]
+
+    print_table(["kernel", "for", "dtype", "sm", "registers", "shared bytes", "spilled bytes"], rows(), text_columns=3)
     print(f"\n{spilling or 'No'} kernels spill registers.")
-    return spilling
+    return min(1, spilling)
 
 
 if __name__ == "__main__":
-    sys.exit(min(1, main()))
+    raise SystemExit(main())

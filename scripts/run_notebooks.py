@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from argparse import ArgumentParser
-from collections.abc import Sequence
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
 import nbformat
 from nbclient import NotebookClient
+
+from scripts.harness import RequestError, command, option
 
 FOLDER = Path(__file__).parents[1] / "docs" / "notebooks"
 
@@ -24,19 +24,16 @@ def executed(path: Path) -> Any:
     return notebook
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+@command(option("names", None, "such as tagging (default: all)", nargs="*"), threads=None)
+def main(options: Namespace) -> None:
     """Execute the named notebooks, or all."""
-    parser = ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", help="such as tagging (default: all)")
-    names = parser.parse_args(arguments).names or sorted(path.stem for path in FOLDER.glob("*.ipynb"))
-    for name in names:
+    for name in options.names or sorted(path.stem for path in FOLDER.glob("*.ipynb")):
         path = FOLDER / f"{name}.ipynb"
         if not path.exists():
-            parser.error(f"there is no notebook {path}")
+            raise RequestError(f"there is no notebook {path}")
         nbformat.write(executed(path), path)  # type: ignore[no-untyped-call]
         print(path)
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

@@ -18,23 +18,22 @@ The table has mean and standard deviation over seeds on the test file, and CPU s
 from __future__ import annotations
 
 import json
-import sys
 import time
 from abc import ABC, abstractmethod
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any, ClassVar
 
 import torch
-from rich.console import Console
-from rich.progress import track
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pad_sequence
 
+from scripts.harness import RequestError, bio, command, mean_and_spread, option, print_table, progress, reading
 from structsmooth import (
     L2,
     DenseChainProblem,
@@ -47,7 +46,6 @@ from structsmooth import (
 from structsmooth.models import BiaffineParser, TaggingHead
 from structsmooth.tasks import NER
 from structsmooth.tasks.parsing.data import projectivized, read_trees
-from structsmooth.text.schemes import entities, entity_tags
 from structsmooth.text.scores import entity_scores
 
 _LOSSES = {
@@ -135,7 +133,7 @@ class Tags(Job):
     def read(cls, train: str, test: str, count: int | None) -> Tags:
         """Two column files, of which the first ``count`` sentences are trained on."""
         training, testing = list(NER().read(train))[:count], list(NER().read(test))
-        return cls(training, testing, sorted({"O"}.union(*map(_bio, training))))
+        return cls(training, testing, sorted({"O"}.union(*map(bio, training))))
 
     def head(self, features: int, method: str) -> TaggingHead:
         """A linear layer under a chain."""
@@ -143,7 +141,7 @@ class Tags(Job):
 
     def loss(self, method: str, structure: LinearChain, batch: Sequence[Any]) -> Tensor:
         """Mean loss of a batch."""
-        y = pad_sequence([torch.tensor([self.tags.index(tag) for tag in _bio(s)]) for s in batch], batch_first=True)
+        y = pad_sequence([torch.tensor([self.tags.index(tag) for tag in bio(s)]) for s in batch], batch_first=True)
         if method != "softmax":
             return _LOSSES[method](structure, y)
         losses = cross_entropy(structure.unary.transpose(1, 2), y, reduction="none")
@@ -157,11 +155,7 @@ class Tags(Job):
 
     def measures(self, outputs: Sequence[Any]) -> dict[str, float]:
         """Entity F1."""
-        return {"F1": 100 * entity_scores([_bio(sentence) for sentence in self.test], list(outputs)).f1}
-
-
-def _bio(sentence: Any) -> list[str]:
-    return entity_tags(entities(sentence.tags), len(sentence), "BIO")
+        return {"F1": 100 * entity_scores([bio(sentence) for sentence in self.test], list(outputs)).f1}
 
 
 @dataclass
@@ -276,7 +270,7 @@ def _fit_head(job: Any, words: Words, head: TaggingHead, seed: int) -> None:
     rows = torch.cat(
         [row[:length] for features, lengths in batches for row, length in zip(features, lengths, strict=True)]
     )
-    labels = torch.tensor([job.tags.index(tag) for sentence in job.train for tag in _bio(sentence)])
+    labels = torch.tensor([job.tags.index(tag) for sentence in job.train for tag in bio(sentence)])
     lengths = torch.cat([lengths for _, lengths in batches])
     problem = DenseChainProblem(torch.cat([rows, torch.ones(len(rows), 1)], 1), labels, lengths, len(job.tags))
     result = ProximalBCFW(gap_tolerance=0.01).solve(problem, lam="1/n", passes=1000, seed=seed)
@@ -308,63 +302,45 @@ def _predicted(job: Job, method: str, words: Words, head: nn.Module) -> Iterator
         yield from job.outputs(method, head(words([sentence.words for sentence in batch])))
 
 
-def table(results: dict[str, list[dict[str, float]]]) -> str:
-    """One line per method as Markdown."""
-    names = list(next(iter(results.values()))[0])
-    lines = [f"| method | {' | '.join(names)} |", f"| --- |{' ---: |' * len(names)}"]
-    for method, runs in results.items():
-        cells = []
-        for name in names:
-            values = [measured[name] for measured in runs]
-            spread = f" ± {stdev(values):.1f}" if len(values) > 1 and name != "CPU seconds" else ""
-            cells.append(f"{mean(values):.0f}" if name == "CPU seconds" else f"{mean(values):.1f}{spread}")
-        lines.append(f"| {method} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+def cells(runs: list[dict[str, float]]) -> list[str]:
+    """Seconds and measures of the runs of a method."""
+    columns = {name: [measured[name] for measured in runs] for name in runs[0]}
+    return [f"{mean(own):.0f}" if name == "CPU seconds" else mean_and_spread(own, 1) for name, own in columns.items()]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+@command(
+    option("--encoder", None, "a model and tokenizer of transformers", required=True, metavar="DIR"),
+    option("--train", None, "a treebank, or columns", required=True, metavar="FILE"),
+    option("--test", None, "a treebank, or columns", required=True, metavar="FILE"),
+    option("--methods", None, "some of the above (default: all)", nargs="+", metavar="METHOD"),
+    option("--sentences", None, "train on the first N sentences (default: all)", type=int, metavar="N"),
+    option("--seeds", 3, "runs of each method"),
+    option("--epochs", 3, "passes over the sentences"),
+    option("--batch", 16, "sentences per step"),
+    *(
+        option(f"--{name}-rate", rate, "first step size", metavar="N")
+        for name, rate in (("encoder", 2e-4), ("head", 2e-3), ("transition", 2e-2))
+    ),
+    option("--out", None, "write the measures of all runs as JSON", metavar="FILE"),
+)
+def main(options: Namespace) -> None:
     """Train by every method with every seed, and print the table."""
-    torch.set_num_threads(1)
-    parser = _parser()
-    options = parser.parse_args(arguments)
     kind: Any = Trees if options.train.removesuffix(".gz").endswith(".conllu") else Tags
-    try:
+    with reading():
         job = kind.read(options.train, options.test, options.sentences)
-    except (ValueError, OSError) as error:
-        parser.error(str(error))
     methods = options.methods or job.methods
     if unknown := [method for method in methods if method not in job.methods]:
-        parser.error(f"--methods must be of {', '.join(job.methods)}, got {', '.join(unknown)}")
+        raise RequestError(f"--methods must be of {', '.join(job.methods)}, got {', '.join(unknown)}")
     results: dict[str, list[dict[str, float]]] = {method: [] for method in methods}
-    pairs = [(method, seed) for seed in range(options.seeds) for method in methods]
-    console = Console(stderr=True)
-    for method, seed in track(pairs, description="runs", console=console, disable=not console.is_terminal):
+    for seed, method in progress(list(product(range(options.seeds), methods)), "runs"):
         results[method].append(run(job, method, seed, options))
         if options.out:
             Path(options.out).parent.mkdir(parents=True, exist_ok=True)
             Path(options.out).write_text(json.dumps(results, indent=1), encoding="utf-8")
     print(f"{len(job.train)} sentences to train, {len(job.test)} to test, {options.epochs} epochs\n")
-    print(table(results))
-    return 0
-
-
-def _parser() -> ArgumentParser:
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("--encoder", metavar="DIR", required=True, help="a model and tokenizer of transformers")
-    for name in ("train", "test"):
-        parser.add_argument(f"--{name}", metavar="FILE", required=True, help="a treebank, or columns")
-    parser.add_argument("--methods", nargs="+", metavar="METHOD", help="some of the above (default: all)")
-    parser.add_argument("--sentences", type=int, metavar="N", help="train on the first N sentences (default: all)")
-    parser.add_argument("--seeds", type=int, default=3, help="runs of each method (default: 3)")
-    parser.add_argument("--epochs", type=int, default=3, help="passes over the sentences (default: 3)")
-    parser.add_argument("--batch", type=int, default=16, help="sentences per step (default: 16)")
-    for name, rate in (("encoder", 2e-4), ("head", 2e-3), ("transition", 2e-2)):
-        parser.add_argument(
-            f"--{name}-rate", type=float, default=rate, metavar="N", help=f"first step size (default: {rate})"
-        )
-    parser.add_argument("--out", metavar="FILE", help="write the measures of all runs as JSON")
-    return parser
+    rows = ([method, *cells(runs)] for method, runs in results.items())
+    print_table(["method", *next(iter(results.values()))[0]], rows)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

@@ -11,31 +11,28 @@ from __future__ import annotations
 import json
 import multiprocessing
 import re
-import sys
 import time
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import ArgumentTypeError, Namespace
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby, product
 from pathlib import Path
-from statistics import mean, stdev
-from typing import Any, NamedTuple
+from statistics import mean
+from typing import NamedTuple
 
 import torch
-from rich.console import Console
-from rich.progress import track
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pad_sequence
 
+from scripts.harness import bio, command, mean_and_spread, option, picture, print_table, progress, reading
 from structsmooth import L2, Entropy, LinearChain, StructuralHinge
 from structsmooth.models import BiLSTMTagger
 from structsmooth.tasks import NER
 from structsmooth.text.corpus import Sentence
-from structsmooth.text.schemes import entities, entity_tags
 from structsmooth.text.scores import entity_scores
 
 Loss = Callable[[LinearChain, Tensor], Tensor]
@@ -111,20 +108,15 @@ class Data:
         """Two column files; their tags are converted to the scheme BIO."""
         training, testing = (NER().read(path) for path in (train, test))
         vocabulary = Vocabulary(training)
-        tagged = [_bio(sentence) for sentence in training]
+        tagged = [bio(sentence) for sentence in training]
         tags = sorted({"O"}.union(*tagged))
         labels = [torch.tensor([tags.index(tag) for tag in names]) for names in tagged]
         return cls(
             vocabulary.size,
             tags,
             list(zip(map(vocabulary.encode, training), labels, strict=True)),
-            [(vocabulary.encode(sentence), _bio(sentence)) for sentence in testing],
+            [(vocabulary.encode(sentence), bio(sentence)) for sentence in testing],
         )
-
-
-def _bio(sentence: Sentence) -> list[str]:
-    assert sentence.tags is not None
-    return entity_tags(entities(sentence.tags), len(sentence), "BIO")
 
 
 class Run(NamedTuple):
@@ -206,54 +198,28 @@ def _padded(ids: Sequence[Tensor], device: str) -> tuple[Tensor, Tensor]:
     return pad_sequence(list(ids), batch_first=True).to(device), lengths.to(device)
 
 
-def table(histories: Sequence[Sequence[Epoch]]) -> str:
-    """One line per loss as Markdown, the best first; differences are to per-token cross-entropy, if it ran."""
+def rows(histories: Sequence[Sequence[Epoch]]) -> Iterator[list[str]]:
+    """One for each loss, the best first; differences are to per-token cross-entropy, if it ran."""
     last = [history[-1] for history in histories]
     results = {name: list(group) for name, group in groupby(last, key=lambda epoch: epoch.loss)}
     means = {name: mean(epoch.f1 for epoch in epochs) for name, epochs in results.items()}
-    lines = ["| loss | test F1 | beside token | CPU seconds |", "| --- | ---: | ---: | ---: |"]
     for name in sorted(results, key=lambda name: -means[name]):
         scores = [100 * epoch.f1 for epoch in results[name]]
-        spread = f" ± {stdev(scores):.1f}" if len(scores) > 1 else ""
         beside = f"{100 * (means[name] - means['token']):+.1f}" if "token" in means and name != "token" else ""
-        seconds = mean(epoch.seconds for epoch in results[name])
-        lines.append(f"| {name} | {mean(scores):.1f}{spread} | {beside} | {seconds:.0f} |")
-    return "\n".join(lines)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Train with every loss and seed, print the table and write the files."""
-    torch.set_num_threads(1)
-    parser = _parser()
-    options = parser.parse_args(arguments)
-    _check(parser, options)
-    try:
-        data = Data.read(options.train, options.test)
-    except (ValueError, OSError) as error:
-        parser.error(str(error))
-    runs = [Run(*pair) for pair in product(dict.fromkeys(options.loss), range(options.seeds))]
-    histories = _with_progress(partial(train, data, options), runs, options.workers)
-    print(f"{len(data.train)} sentences to train, {len(data.test)} to test, {options.epochs} epochs\n")
-    print(table(histories))
-    if options.out:
-        _write(Path(options.out), histories)
-        print(f"\ntable, histories and plot: {options.out}")
-    return 0
+        yield [name, mean_and_spread(scores, 1), beside, f"{mean(epoch.seconds for epoch in results[name]):.0f}"]
 
 
 def _with_progress(run: Callable[[Run], list[Epoch]], runs: Sequence[Run], workers: int) -> list[list[Epoch]]:
-    console = Console(stderr=True)
-    bar = partial(track, total=len(runs), description="runs", console=console, disable=not console.is_terminal)
     if workers == 1:
-        return list(bar(map(run, runs)))
+        return list(progress(map(run, runs), "runs", len(runs)))
     # Compiled kernels and threads of torch do not survive a fork.
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
-        return list(bar(pool.map(run, runs)))
+        return list(progress(pool.map(run, runs), "runs", len(runs)))
 
 
-def _write(folder: Path, histories: Sequence[Sequence[Epoch]]) -> None:
+def _write(folder: Path, table: str, histories: Sequence[Sequence[Epoch]]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "table.md").write_text(table(histories) + "\n", encoding="utf-8")
+    (folder / "table.md").write_text(table + "\n", encoding="utf-8")
     rows = (json.dumps(epoch._asdict()) + "\n" for history in histories for epoch in history)
     (folder / "histories.jsonl").write_text("".join(rows), encoding="utf-8")
     _draw(histories, folder / "f1.png")
@@ -261,62 +227,55 @@ def _write(folder: Path, histories: Sequence[Sequence[Epoch]]) -> None:
 
 def _draw(histories: Sequence[Sequence[Epoch]], path: Path) -> None:
     """Mean F1 over seeds against epochs, a line per loss."""
-    from matplotlib.figure import Figure  # slow to load, and not needed without a plot
-
-    figure = Figure(figsize=(7, 4.5), layout="constrained")
-    panel: Any = figure.subplots()
-    for loss, group in groupby(histories, key=lambda history: history[0].loss):
-        scores = [mean(epoch.f1 for epoch in epochs) for epochs in zip(*group, strict=True)]
-        panel.plot(range(1, len(scores) + 1), scores, label=loss, linestyle="--" if loss == "token" else "-")
-    panel.set(xlabel="epoch", ylabel="entity F1 on the test file, mean over seeds")
-    panel.grid(alpha=0.3)
-    panel.legend()
-    figure.savefig(path, dpi=120)
+    with picture(path, (7, 4.5)) as (panel,):
+        for loss, group in groupby(histories, key=lambda history: history[0].loss):
+            scores = [mean(epoch.f1 for epoch in epochs) for epochs in zip(*group, strict=True)]
+            panel.plot(range(1, len(scores) + 1), scores, label=loss, linestyle="--" if loss == "token" else "-")
+        panel.set(xlabel="epoch", ylabel="entity F1 on the test file, mean over seeds")
 
 
-def _check(parser: ArgumentParser, options: Namespace) -> None:
-    for name in ("seeds", "epochs", "workers", "batch", "embedding", "hidden", "k"):
-        if getattr(options, name) < 1:
-            parser.error(f"--{name} must be at least 1, got {getattr(options, name)}")
-    for name in ("lr", "mu"):
-        if not 0 < getattr(options, name) < float("inf"):
-            parser.error(f"--{name} must be a positive number, got {getattr(options, name)}")
+def _positive(text: str) -> float:
+    if not 0 < (value := float(text)) < float("inf"):
+        raise ArgumentTypeError(f"must be a positive number, got {text}")
+    return value
+
+
+def _device(text: str) -> str:
     try:
-        torch.empty(0, device=options.device)
+        torch.empty(0, device=text)
     except (RuntimeError, AssertionError) as error:
-        parser.error(f"--device {options.device}: {str(error).splitlines()[0]}")
+        raise ArgumentTypeError(f"{text}: {str(error).splitlines()[0]}") from error
+    return text
 
 
-def _parser() -> ArgumentParser:
-    names = list(make_losses(1.0, 1))
-    embedded = NER.default_files()
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--loss", nargs="+", choices=names, default=names, metavar="LOSS", help=f"of {', '.join(names)} (default: all)"
-    )
-    for name in ("train", "test"):
-        parser.add_argument(
-            f"--{name}", metavar="FILE", default=embedded[name], help="sentences in CoNLL columns (default: embedded)"
-        )
-    numbers: dict[str, tuple[float, str]] = {
-        "seeds": (3, "runs of each loss, with seeds from 0"),
-        "epochs": (10, "passes over the sentences"),
-        "batch": (16, "sentences per step"),
-        "embedding": (64, "size of a word's embedding"),
-        "hidden": (64, "size of the LSTM's state in each direction"),
-        "k": (5, "outputs of the top-K oracle, for l2 and top_k"),
-        "workers": (1, "runs at the same time, one thread each"),
-        "lr": (0.01, "step size of Adam in the first epoch"),
-        "mu": (1.0, "level of smoothing, for l2, entropy and top_k"),
-    }
-    for name, (default, meaning) in numbers.items():
-        parser.add_argument(
-            f"--{name}", type=type(default), default=default, metavar="N", help=f"{meaning} (default: {default})"
-        )
-    parser.add_argument("--device", default="cpu", help="where to train, such as cuda (default: cpu)")
-    parser.add_argument("--out", metavar="DIR", help="write table.md, histories.jsonl and f1.png")
-    return parser
+@command(
+    option("--loss", list(make_losses(1.0, 1)), choices=list(make_losses(1.0, 1)), metavar="LOSS"),
+    option("--train", NER.default_files()["train"], "sentences in CoNLL columns", metavar="FILE"),
+    option("--test", NER.default_files()["test"], "sentences in CoNLL columns", metavar="FILE"),
+    option("--seeds", 3, "runs of each loss, with seeds from 0", least=1),
+    option("--epochs", 10, "passes over the sentences", least=1),
+    option("--batch", 16, "sentences per step", least=1),
+    option("--embedding", 64, "size of a word's embedding", least=1),
+    option("--hidden", 64, "size of the LSTM's state in each direction", least=1),
+    option("--k", 5, "outputs of the top-K oracle, for l2 and top_k", least=1),
+    option("--workers", 1, "runs at the same time, one thread each", least=1),
+    option("--lr", 0.01, "step size of Adam in the first epoch", type=_positive),
+    option("--mu", 1.0, "level of smoothing, for l2, entropy and top_k", type=_positive),
+    option("--device", "cpu", "where to train, such as cuda", type=_device),
+    option("--out", None, "write table.md, histories.jsonl and f1.png", metavar="DIR"),
+)
+def main(options: Namespace) -> None:
+    """Train with every loss and seed, print the table and write the files."""
+    with reading():
+        data = Data.read(options.train, options.test)
+    runs = [Run(*pair) for pair in product(dict.fromkeys(options.loss), range(options.seeds))]
+    histories = _with_progress(partial(train, data, options), runs, options.workers)
+    print(f"{len(data.train)} sentences to train, {len(data.test)} to test, {options.epochs} epochs\n")
+    table = print_table(["loss", "test F1", "beside token", "CPU seconds"], rows(histories))
+    if options.out:
+        _write(Path(options.out), table, histories)
+        print(f"\ntable, histories and plot: {options.out}")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

@@ -5,25 +5,25 @@ that would let us show them. Results of tasks are what ``structsmooth show`` dra
 """
 
 import os
-import sys
-from argparse import ArgumentParser
-from collections.abc import Sequence
+from argparse import Namespace
 from pathlib import Path
 
 import torch
 
 from scripts.gallery import solvers, structures, tasks
+from scripts.harness import command, option
 from structsmooth.files import DATA_VARIABLE
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+@command(
+    option("--out", "docs/gallery", "folder of the pictures", metavar="DIR"),
+    option("--only", None, "draw these alone", choices=("structures", "tasks", "solvers")),
+    option("--data", None, f"folder with the network of localization, if not that of {DATA_VARIABLE}", metavar="DIR"),
+    threads=None,
+    program="python -m scripts.gallery",
+)
+def main(options: Namespace) -> None:
     """Draw the pictures into a folder."""
-    parser = ArgumentParser("python -m scripts.gallery", description=str(__doc__).splitlines()[0])
-    parser.add_argument("--out", default="docs/gallery", metavar="DIR", help="folder of the pictures")
-    parser.add_argument("--only", choices=("structures", "tasks", "solvers"), help="draw these alone")
-    help_data = f"folder with the weights of the network of localization (default: the one that {DATA_VARIABLE} names)"
-    parser.add_argument("--data", metavar="DIR", help=help_data)
-    options = parser.parse_args(arguments)
     if options.data:
         os.environ[DATA_VARIABLE] = options.data
     torch.manual_seed(0)
@@ -32,8 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for part in (structures, tasks, solvers):
         if options.only in (None, part.__name__.rpartition(".")[2]):
             part.draw_all(folder)
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

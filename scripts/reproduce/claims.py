@@ -1,10 +1,12 @@
 """Claims on the runs of ``structsmooth compare``."""
 
 import math
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
+from typing import ClassVar
 
 from scripts.reproduce.claim import Claim, Reading
 from scripts.reproduce.objectives import hard_objective
@@ -24,7 +26,32 @@ _COSTS: dict[str, Callable[[Row], float]] = {
 
 
 @dataclass(frozen=True)
-class Faster(Claim[Runs]):
+class AtEachLam(Claim[Runs]):
+    """A statement that is tested at each λ by itself."""
+
+    # Stands before the numbers; ``{0}`` is the claim.
+    heading: ClassVar[str] = ""
+
+    @abstractmethod
+    def at(self, runs: Mapping[str, Sequence[History]]) -> tuple[float, str, str]:
+        """Hold the statement against the runs at one λ: the share that holds, numbers, and a note on them."""
+
+    def read(self, runs: Runs) -> Reading:
+        """The mean of the shares, and all numbers."""
+        found = {lam: self.at(of_lam) for lam, of_lam in runs.items()}
+        texts = [f"{numbers} at λ = {lam}{note}" for lam, (_, numbers, note) in found.items()]
+        return Reading(fmean(share for share, *_ in found.values()), self.heading.format(self) + "; ".join(texts))
+
+
+def medians(
+    runs: Mapping[str, Sequence[History]], labels: Sequence[str], value: Callable[[History], float]
+) -> list[float]:
+    """Medians over the seeds for some solvers."""
+    return [median(map(value, runs[label])) for label in labels]
+
+
+@dataclass(frozen=True)
+class Faster(AtEachLam):
     """One solver needs less than another to the best value that both reach with every seed.
 
     Args:
@@ -48,19 +75,15 @@ class Faster(Claim[Runs]):
         share = f"no more {self.cost} than" if self.margin == 1 else f"at most {self.margin:g} of the {self.cost} of"
         return f"`{self.better}` needs {share} `{self.worse}` to the best {self.value} of both"
 
-    def read(self, runs: Runs) -> Reading:
-        """Compare medians over the seeds at each λ."""
-        held, texts = [], []
-        for lam, of_lam in runs.items():
-            target, (first, second) = _costs(of_lam, (self.better, self.worse), self.cost, self.value)
-            held.append(first < math.inf and first <= self.margin * second)
-            found = _compared({self.better: first, self.worse: second}, self.cost)
-            texts.append(f"{found} at λ = {lam} (to {target:.3g})")
-        return Reading(fmean(held), "; ".join(texts))
+    def at(self, runs: Mapping[str, Sequence[History]]) -> tuple[float, str, str]:
+        """Compare medians over the seeds."""
+        target, (first, second) = _costs(runs, (self.better, self.worse), self.cost, self.value)
+        found = _compared({self.better: first, self.worse: second}, self.cost)
+        return first < math.inf and first <= self.margin * second, found, f" (to {target:.3g})"
 
 
 @dataclass(frozen=True)
-class Alike(Claim[Runs]):
+class Alike(AtEachLam):
     """Some solvers, or settings of one, need about the same to the best value that all reach with every seed.
 
     If one ends far below another, the claim holds in part at best.
@@ -72,6 +95,7 @@ class Alike(Claim[Runs]):
         value: likewise.
     """
 
+    heading = "at most "
     labels: tuple[str, ...]
     within: float = 1.5
     cost: str = "oracle calls"
@@ -85,22 +109,19 @@ class Alike(Claim[Runs]):
             f"in part if they end more than a factor of {_FAR:g} apart"
         )
 
-    def read(self, runs: Runs) -> Reading:
-        """Compare medians over the seeds at each λ."""
-        shares, texts = [], []
-        for lam, of_lam in runs.items():
-            target, costs = _costs(of_lam, self.labels, self.cost, self.value)
-            ratio = max(costs) / min(costs) if min(costs) else math.inf
-            measured = _measured(of_lam, self.value)
-            ends = [median(measured(history[-1]) for history in of_lam[label]) for label in self.labels]
-            reached = f"to {target:.3g}; they end from {min(ends):.2g} to {max(ends):.2g}"
-            shares.append((1.0 if max(ends) <= _FAR * min(ends) else 0.5) if ratio <= self.within else 0.0)
-            texts.append(f"{ratio:.2g} times the least {self.cost} at λ = {lam} ({reached})")
-        return Reading(fmean(shares), f"at most {'; '.join(texts)}")
+    def at(self, runs: Mapping[str, Sequence[History]]) -> tuple[float, str, str]:
+        """Compare medians over the seeds."""
+        target, costs = _costs(runs, self.labels, self.cost, self.value)
+        ratio = max(costs) / min(costs) if min(costs) else math.inf
+        measured = _measured(runs, self.value)
+        ends = medians(runs, self.labels, lambda history: measured(history[-1]))
+        share = (1.0 if max(ends) <= _FAR * min(ends) else 0.5) if ratio <= self.within else 0.0
+        note = f" (to {target:.3g}; they end from {min(ends):.2g} to {max(ends):.2g})"
+        return share, f"{ratio:.2g} times the least {self.cost}", note
 
 
 @dataclass(frozen=True)
-class MoreAlike(Claim[Runs]):
+class MoreAlike(AtEachLam):
     """Some settings of a solver differ less in what they need than some other ones: they are more robust.
 
     Args:
@@ -110,6 +131,7 @@ class MoreAlike(Claim[Runs]):
         value: likewise.
     """
 
+    heading = "largest ratios of costs: "
     labels: tuple[str, ...]
     others: tuple[str, ...]
     cost: str = "oracle calls"
@@ -120,21 +142,15 @@ class MoreAlike(Claim[Runs]):
         """Which ratio is smaller."""
         return f"largest over smallest {self.cost} to the best {self.value} of all is no larger than of the others"
 
-    def read(self, runs: Runs) -> Reading:
-        """Compare the ratios of the largest and the smallest cost at each λ."""
-        held, texts = [], []
-        for lam, of_lam in runs.items():
-            own, other = (
-                max(costs) / max(min(costs), 1e-12)
-                for _, costs in (_costs(of_lam, some, self.cost, self.value) for some in (self.labels, self.others))
-            )
-            held.append(own <= other)
-            texts.append(f"{own:.2g} against {other:.2g} at λ = {lam}")
-        return Reading(fmean(held), f"largest ratios of costs: {'; '.join(texts)}")
+    def at(self, runs: Mapping[str, Sequence[History]]) -> tuple[float, str, str]:
+        """Compare the ratios of the largest and the smallest cost."""
+        both = [_costs(runs, some, self.cost, self.value)[1] for some in (self.labels, self.others)]
+        own, other = (max(costs) / max(min(costs), 1e-12) for costs in both)
+        return own <= other, f"{own:.2g} against {other:.2g}", ""
 
 
 @dataclass(frozen=True)
-class EndsBelow(Claim[Runs]):
+class EndsBelow(AtEachLam):
     """At the end, the objective of a soft solver without its penalty is below that of another.
 
     Args:
@@ -142,6 +158,7 @@ class EndsBelow(Claim[Runs]):
         worse: the other.
     """
 
+    heading = "objective without penalty: "
     better: str
     worse: str
 
@@ -150,20 +167,14 @@ class EndsBelow(Claim[Runs]):
         """Which is smaller."""
         return f"one-sided: the objective without penalty of `{self.better}` ends below that of `{self.worse}`"
 
-    def read(self, runs: Runs) -> Reading:
-        """Compare medians over the seeds at each λ."""
-        held, texts = [], []
-        for lam, of_lam in runs.items():
-            own, other = (
-                median(hard_objective(history[-1]) for history in of_lam[label]) for label in (self.better, self.worse)
-            )
-            held.append(own < other)
-            texts.append(f"{own:.4g} against {other:.4g} at λ = {lam}")
-        return Reading(fmean(held), f"objective without penalty: {'; '.join(texts)}")
+    def at(self, runs: Mapping[str, Sequence[History]]) -> tuple[float, str, str]:
+        """Compare medians over the seeds."""
+        own, other = medians(runs, (self.better, self.worse), lambda history: hard_objective(history[-1]))
+        return own < other, f"{own:.4g} against {other:.4g}", ""
 
 
 @dataclass(frozen=True)
-class ScoresAsWell(Claim[Runs]):
+class ScoresAsWell(AtEachLam):
     """At the end, the metric of a solver is about as good as that of another, or better.
 
     Args:
@@ -174,6 +185,7 @@ class ScoresAsWell(Claim[Runs]):
         two_sided: whether being better by more than that speaks against the claim, too.
     """
 
+    heading = "{0.metric}: "
     label: str
     rival: str
     metric: str
@@ -189,17 +201,11 @@ class ScoresAsWell(Claim[Runs]):
             f"one-sided: {self.metric} of `{self.label}` ends no more than {self.within:g} below that of `{self.rival}`"
         )
 
-    def read(self, runs: Runs) -> Reading:
-        """Compare medians over the seeds at each λ."""
-        held, texts = [], []
-        for lam, of_lam in runs.items():
-            own, other = (
-                median(history[-1].metrics[self.metric] for history in of_lam[label])
-                for label in (self.label, self.rival)
-            )
-            held.append(own >= other - self.within and (own <= other + self.within or not self.two_sided))
-            texts.append(f"{own:.3f} against {other:.3f} at λ = {lam}")
-        return Reading(fmean(held), f"{self.metric}: {'; '.join(texts)}")
+    def at(self, runs: Mapping[str, Sequence[History]]) -> tuple[float, str, str]:
+        """Compare medians over the seeds."""
+        own, other = medians(runs, (self.label, self.rival), lambda history: history[-1].metrics[self.metric])
+        held = own >= other - self.within and (own <= other + self.within or not self.two_sided)
+        return held, f"{own:.3f} against {other:.3f}", ""
 
 
 @dataclass(frozen=True)
@@ -234,7 +240,7 @@ class SameChoice(Claim[Runs]):
 
 
 @dataclass(frozen=True)
-class Metric(Claim[Runs]):
+class Metric(AtEachLam):
     """A metric of a solver ends within a range.
 
     Args:
@@ -245,6 +251,7 @@ class Metric(Claim[Runs]):
         over: a metric to divide by; ``"gap"`` for the duality gap.
     """
 
+    heading = "{0.name}: "
     label: str
     metric: str
     low: float = -math.inf
@@ -265,14 +272,10 @@ class Metric(Claim[Runs]):
         """What is measured."""
         return self.metric + (f" / {self.over}" if self.over else "")
 
-    def read(self, runs: Runs) -> Reading:
-        """Look at the median over the seeds of the last rows at each λ."""
-        held, texts = [], []
-        for lam, of_lam in runs.items():
-            found = median(self._of(history[-1]) for history in of_lam[self.label])
-            held.append(self.low <= found <= self.high)
-            texts.append(f"{found:.2g} at λ = {lam}")
-        return Reading(fmean(held), f"{self.name}: {'; '.join(texts)}")
+    def at(self, runs: Mapping[str, Sequence[History]]) -> tuple[float, str, str]:
+        """Look at the median over the seeds of the last rows."""
+        (found,) = medians(runs, (self.label,), lambda history: self._of(history[-1]))
+        return self.low <= found <= self.high, f"{found:.2g}", ""
 
     def _of(self, row: Row) -> float:
         values = row.as_dict()
@@ -315,14 +318,11 @@ def _costs(
     target = max(min(map(measured, history)) for history in histories)
     start = min((measured(history[0]) for history in histories if _COSTS[cost](history[0]) == 0), default=math.inf)
     target = min(target, math.nextafter(start, -math.inf))
-    paid = [
-        median(
-            next((_COSTS[cost](row) for row in history if measured(row) <= target), math.inf)
-            for history in of_lam[label]
-        )
-        for label in labels
-    ]
-    return target, paid
+
+    def paid(history: History) -> float:
+        return next((_COSTS[cost](row) for row in history if measured(row) <= target), math.inf)
+
+    return target, medians(of_lam, labels, paid)
 
 
 def _measured(of_lam: Mapping[str, Sequence[History]], value: str) -> Callable[[Row], float]:

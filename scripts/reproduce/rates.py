@@ -1,11 +1,11 @@
 """Claims on rates of convergence."""
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, linear_regression, median
+from statistics import linear_regression
 
-from scripts.reproduce.claim import Claim, Reading
-from scripts.reproduce.claims import Runs
+from scripts.reproduce.claims import AtEachLam, medians
 from structsmooth.history import History
 
 # Share of the oracle calls before rates are fitted.
@@ -13,7 +13,7 @@ _WARM_UP = 0.1
 
 
 @dataclass(frozen=True)
-class Steeper(Claim[Runs]):
+class Steeper(AtEachLam):
     """The gap of one solver falls with a higher power of the oracle calls than that of another: its rate is better.
 
     Powers are slopes of log gap over log calls, by least squares over the rows of the run behind its first tenth.
@@ -23,6 +23,7 @@ class Steeper(Claim[Runs]):
         worse: the other.
     """
 
+    heading = "slopes: "
     better: str
     worse: str
 
@@ -31,18 +32,14 @@ class Steeper(Claim[Runs]):
         """Which slope is smaller."""
         return f"the slope of log gap over log oracle calls is smaller for `{self.better}` than for `{self.worse}`"
 
-    def read(self, runs: Runs) -> Reading:
-        """Compare medians over the seeds at each λ."""
-        held, texts = [], []
-        for lam, of_lam in runs.items():
-            own, other = (median(map(_power, of_lam[label])) for label in (self.better, self.worse))
-            held.append(own < other)
-            texts.append(f"{own:.2f} against {other:.2f} at λ = {lam}")
-        return Reading(fmean(held), f"slopes: {'; '.join(texts)}")
+    def at(self, runs: Mapping[str, Sequence[History]]) -> tuple[float, str, str]:
+        """Compare medians over the seeds."""
+        own, other = medians(runs, (self.better, self.worse), _power)
+        return own < other, f"{own:.2f} against {other:.2f}", ""
 
 
 @dataclass(frozen=True)
-class FallsLike(Claim[Runs]):
+class FallsLike(AtEachLam):
     """The gap of a solver falls at least with some power of the oracle calls; slopes are those of :class:`Steeper`.
 
     Args:
@@ -50,6 +47,7 @@ class FallsLike(Claim[Runs]):
         power: the largest slope.
     """
 
+    heading = "slopes: "
     label: str
     power: float
 
@@ -58,11 +56,10 @@ class FallsLike(Claim[Runs]):
         """The largest slope."""
         return f"one-sided: the slope of log gap over log oracle calls of `{self.label}` is at most {self.power:g}"
 
-    def read(self, runs: Runs) -> Reading:
-        """Compare the median over the seeds at each λ."""
-        slopes = {lam: median(map(_power, of_lam[self.label])) for lam, of_lam in runs.items()}
-        texts = [f"{slope:.2f} at λ = {lam}" for lam, slope in slopes.items()]
-        return Reading(fmean(slope <= self.power for slope in slopes.values()), f"slopes: {'; '.join(texts)}")
+    def at(self, runs: Mapping[str, Sequence[History]]) -> tuple[float, str, str]:
+        """Compare the median over the seeds."""
+        (slope,) = medians(runs, (self.label,), _power)
+        return slope <= self.power, f"{slope:.2f}", ""
 
 
 def _power(history: History) -> float:

@@ -8,6 +8,7 @@ import pytest
 from script_modules import load
 from small_tasks import small_networks
 
+from scripts.equal_calls import Budget
 from structsmooth import History
 
 SCRIPT = load("compare_localization")
@@ -78,7 +79,7 @@ def test_interrupted_runs_are_not_taken_for_complete(command, tmp_path, monkeypa
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(SCRIPT.Budget, "keep", stop)
+        patch.setattr(Budget, "keep", stop)
         with pytest.raises(SystemExit, match="the same command goes on"):
             SCRIPT.main([*command, "--solvers", SGD, "--seeds", "0"])
     assert not kept(tmp_path / "runs")

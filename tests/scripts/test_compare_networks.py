@@ -7,6 +7,7 @@ from script_modules import load
 from small_tasks import letters, save_letters
 
 from structsmooth import History
+from structsmooth.tasks import NER
 
 SCRIPT = load("compare_networks")
 SGD = "sgd:schedule=constant,learning_rate=0.1,average=false"
@@ -51,7 +52,7 @@ def test_words(tmp_path, capsys):
 
 def test_padding_changes_no_score():
     torch.manual_seed(0)
-    tagger = SCRIPT.words(None, None)[2]()
+    tagger = SCRIPT.words(NER.default_files())[2]()
     short, long = torch.tensor([5, 2, 7]), torch.tensor([4, 3, 2, 9, 8])
     (inputs, lengths), _ = SCRIPT.collate([(short, short), (long, long)])
     alone = tagger((short[None], torch.tensor([3])))

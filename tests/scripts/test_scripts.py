@@ -530,11 +530,10 @@ def test_train_tagger_compares_with_per_token_cross_entropy():
     tagger = load("train_tagger")
     epochs = {"token": [0.5, 0.6], "crf": [0.7, 0.5], "l2": [0.4, 0.4]}
     histories = [[tagger.Epoch(loss, s, 1, 0.0, 2.0, f1)] for loss, runs in epochs.items() for s, f1 in enumerate(runs)]
-    lines = rows(tagger.table(histories))
-    assert [(row["loss"], row["test F1"], row["beside token"]) for row in lines] == [
-        ("crf", "60.0 ± 14.1", "+5.0"),
-        ("token", "55.0 ± 7.1", ""),
-        ("l2", "40.0 ± 0.0", "-15.0"),
+    assert [row[:3] for row in tagger.rows(histories)] == [
+        ["crf", "60.0 ± 14.1", "+5.0"],
+        ["token", "55.0 ± 7.1", ""],
+        ["l2", "40.0 ± 0.0", "-15.0"],
     ]
 
 

@@ -1,0 +1,242 @@
+"""What benchmarks and comparisons share: command lines, clocks, tables, pictures, and libraries that may be missing.
+
+A script declares its options, and prints what its cases give::
+
+    @command(option("--repeats", 20, "calls of which the fastest counts"))
+    def main(options: Namespace) -> None:
+        print_table(["case", "ms"], ([name, 1e3 * min(timings(case, options.repeats))] for name, case in CASES))
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any, TypeVar
+
+import torch
+from rich.console import Console
+from rich.progress import track
+
+from structsmooth.cli.report import markdown_table
+from structsmooth.history import Row
+from structsmooth.solvers import Progress, Stop
+from structsmooth.solvers.state import Callback
+from structsmooth.tasks import NER
+from structsmooth.text.corpus import Sentence
+from structsmooth.text.schemes import entities, entity_tags
+
+T = TypeVar("T")
+Option = Callable[[ArgumentParser], object]
+"""Adds an argument to a command line."""
+
+
+class RequestError(Exception):
+    """What is asked for cannot be done: the command ends with this sentence, as it does after a wrong option."""
+
+
+def command(
+    *options: Option, threads: int | None = 1, program: str | None = None, more: str = ""
+) -> Callable[[Callable[[Namespace], Any]], Callable[..., int]]:
+    """Make a function of options a command, which takes a list of arguments and is explained by the module's docstring.
+
+    The exit code is what the function returns, or 0. Torch has so many ``threads``; ``None`` leaves them alone.
+    Help calls the command ``program``, the name of its file if not given, and has ``more`` behind the docstring.
+    """
+
+    def decorate(run: Callable[[Namespace], Any]) -> Callable[..., int]:
+        def main(arguments: Sequence[str] | None = None) -> int:
+            description = f"{sys.modules[run.__module__].__doc__}{more}"
+            parser = ArgumentParser(program, None, description, formatter_class=RawDescriptionHelpFormatter)
+            for add in options:
+                add(parser)
+            parsed = parser.parse_args(arguments)
+            if threads is not None:
+                torch.set_num_threads(threads)
+            try:
+                return int(run(parsed) or 0)
+            except RequestError as error:
+                parser.error(str(error))
+
+        return main
+
+    return decorate
+
+
+def option(name: str, default: Any = None, meaning: str = "", least: float | None = None, **settings: Any) -> Option:
+    """An argument that is read by the type of its default, which the help text has as well.
+
+    Args:
+        name: as it is typed.
+        default: ``False`` for a switch, a list for an argument with several values; texts are read by ``type``.
+        meaning: what help says of it.
+        least: the smallest number that is allowed.
+        **settings: of ``add_argument``.
+    """
+    several = isinstance(default, list)
+    if default is False:
+        settings["action"] = "store_true"
+    elif default is not None:
+        values = default if several else [default]
+        shown = " ".join(f"{value:g}" if isinstance(value, float) else str(value) for value in values)
+        meaning = f"{meaning} (default: {shown})".strip()
+        settings = {"type": type(values[0])} | ({"nargs": "+"} if several else {}) | settings
+        values = [settings["type"](value) if isinstance(value, str) else value for value in values]
+        default = values if several else values[0]
+    if least is not None:
+        settings["type"] = at_least(least, settings.get("type", int))
+    return lambda parser: parser.add_argument(name, default=default, help=meaning.replace("%", "%%"), **settings)
+
+
+def at_least(least: float, kind: Callable[[str], Any]) -> Callable[[str], Any]:
+    """The type of an argument with a bound."""
+
+    def read(text: str) -> Any:
+        if not (value := kind(text)) >= least:
+            raise ArgumentTypeError(f"must be at least {least:g}, got {text}")
+        return value
+
+    read.__name__ = kind.__name__
+    return read
+
+
+def sizes(count: int, least: int = 1) -> Callable[[str], tuple[int, ...]]:
+    """The type of arguments such as ``32x50x9``, of so many sizes."""
+
+    def size(text: str) -> tuple[int, ...]:
+        found = tuple(map(int, text.split("x")))
+        if len(found) != count or min(found) < least:
+            raise ArgumentTypeError(f"must be {count} numbers with x between them, each at least {least}, got {text}")
+        return found
+
+    return size
+
+
+TRAIN_AND_TEST = (
+    option("--train", None, "file to train on, as of structsmooth train (default: that of the task)", metavar="FILE"),
+    option("--test", None, "file to measure on; both or none", metavar="FILE"),
+)
+
+
+RUNS_TO_A_GAP = (
+    option("--train", NER.default_files()["train"], "column file", metavar="FILE"),
+    option("--rich", False, "all attributes of the task, instead of the paper's"),
+    option("--bits", NER.bits, "log2 of the number of attributes"),
+    option("--lam", "10/n", "λ"),
+    option("--gap", 0.05, "duality gap to reach"),
+    option("--limit", 100, "passes of a run"),
+)
+"""Options of runs on the task ``ner`` that end at a duality gap."""
+
+
+def bio(sentence: Sentence) -> list[str]:
+    """The tags of a sentence in the scheme BIO."""
+    return entity_tags(entities(sentence.tags or []), len(sentence), "BIO")
+
+
+def words_and_tags(path: str) -> tuple[list[list[str]], list[list[str]]]:
+    """Words of the sentences of a column file, and their tags."""
+    sentences = list(NER().read(path, "train"))
+    return [sentence.words for sentence in sentences], [sentence.tags or [] for sentence in sentences]
+
+
+def files(options: Namespace, task: Any) -> dict[str, str]:
+    """The two files that options name, or those of the task.
+
+    Raises:
+        RequestError: there is one without the other.
+    """
+    if (options.train is None) != (options.test is None):
+        raise RequestError("give both --train and --test, or neither for the data of the task")
+    default: dict[str, str] = task.default_files() if options.train is None else vars(options)
+    return {split: default[split] for split in ("train", "test")}
+
+
+@contextmanager
+def reading() -> Iterator[None]:
+    """Where a script reads its input: what is wrong with that is a :class:`RequestError`."""
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        raise RequestError(str(error)) from error
+
+
+def installed(module: str) -> Any:
+    """The module, ``None`` if it is not there."""
+    with suppress(ImportError):
+        return import_module(module)
+    return None
+
+
+def print_table(header: Sequence[str], rows: Iterable[Sequence[object]], text_columns: int = 1) -> str:
+    """Print a Markdown table, each row as soon as there is one, and return it; all but some columns hold numbers."""
+    lines = [markdown_table(header, (), text_columns)]
+    print(lines[0], flush=True)
+    for row in rows:
+        lines.append(f"| {' | '.join(map(str, row))} |")
+        print(lines[-1], flush=True)
+    return "\n".join(lines)
+
+
+def mean_and_spread(values: Sequence[float], digits: int) -> str:
+    """Mean ± standard deviation, which a single value does not have."""
+    spread = f" ± {stdev(values):.{digits}f}" if len(values) > 1 else ""
+    return f"{mean(values):.{digits}f}{spread}"
+
+
+def seconds(call: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> float:
+    """What a call takes."""
+    started = clock()
+    call()
+    return clock() - started
+
+
+def timings(
+    call: Callable[[], object], repeats: int, clock: Callable[[], float] = time.perf_counter, warm_ups: int = 1
+) -> list[float]:
+    """Seconds of calls, after some that load and compile."""
+    return [seconds(call, clock) for _ in range(warm_ups + repeats)][warm_ups:]
+
+
+def progress(items: Iterable[T], description: str, total: int | None = None) -> Iterable[T]:
+    """The items, with a bar on a terminal."""
+    console = Console(stderr=True)
+    return track(items, description, total=total, console=console, disable=not console.is_terminal)
+
+
+def until(done: Callable[[Row], bool]) -> Callback:
+    """A callback that ends a run after a row."""
+
+    def watch(progress: Progress[Any]) -> None:
+        if done(progress.row):
+            raise Stop
+
+    return watch
+
+
+@contextmanager
+def picture(path: str | Path, size: tuple[float, float], panels: int = 1, **settings: Any) -> Iterator[Any]:
+    """Panels side by side to draw on; they get a grid and a legend, and are saved."""
+    from matplotlib.figure import Figure  # slow to load, and not needed without a picture
+
+    figure = Figure(figsize=size, layout="constrained")
+    (row,) = figure.subplots(1, panels, squeeze=False, **settings)
+    yield row
+    for panel in row:
+        panel.minorticks_off()
+        panel.grid(alpha=0.3)
+        panel.legend(fontsize="small")
+    figure.savefig(path, dpi=120)
+
+
+def plain_ticks(axis: Any) -> None:
+    """Ticks of a logarithmic axis at 1, 2 and 5 times the powers of ten, as numbers."""
+    from matplotlib.ticker import LogLocator
+
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter("{x:g}")
