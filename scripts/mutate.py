@@ -109,9 +109,9 @@ def faults(path: str, text: str) -> Iterator[Fault]:
         return len(source[: starts[line - 1] + column].decode())
 
     for node in _executed(ast.parse(text)):
-        for line, column, end_line, end_column, new in _replacements(node, text):
-            start, end = position(line, column), position(end_line, end_column)
-            yield Fault(path, line, start, text[start:end], new)
+        for first, column, last, end_column, new in _replacements(node, text):
+            start, end = position(first, column), position(last, end_column)
+            yield Fault(path, first, start, text[start:end], new)
 
 
 def _executed(tree: ast.AST) -> Iterator[ast.AST]:

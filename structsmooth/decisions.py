@@ -10,6 +10,7 @@ from structsmooth.settings import check_choice
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.structures.base import Structure, widened
 from structsmooth.structures.checks import require_feasible
+from structsmooth.structures.distribution import not_below_zero
 
 S = TypeVar("S", bound=Structure)
 
@@ -64,14 +65,15 @@ class SPOPlus(nn.Module):
         if y is None:
             best, y = actual.max()
             require_feasible(actual, best)
+        dtype, predicted = predicted.value_dtype, predicted.for_differences()
         pairs = zip(predicted.potentials, actual.potentials, strict=True)
         # What is forbidden stays so, and 2·(−inf) − (−inf) is not a number.
-        scores = [torch.where(true > -torch.inf, 2 * widened(own) - true, -torch.inf) for own, true in pairs]
+        scores = [torch.where(true == -torch.inf, -torch.inf, 2 * widened(own) - true) for own, true in pairs]
         shifted = predicted.replace(*scores)
         gold, penalty = shifted.score(y), self.smoother.penalty(shifted, y)
         check_agreement(shifted, gold)
-        losses = excess(self.smoother(shifted), gold if penalty is None else gold - penalty)
-        return reduced(losses, self.reduction)
+        losses = not_below_zero(excess(self.smoother(shifted), gold if penalty is None else gold - penalty))
+        return reduced(losses.to(dtype), self.reduction)
 
     def extra_repr(self) -> str:
         """Settings, for printing."""

@@ -192,6 +192,7 @@ def checksum(path: str) -> int:
     """A number that changes with the data: CRC-32 of a file, or of the names and contents of all files in a folder."""
     source, part = split_part(path)
     if not source.is_dir():
+        expect_file(source)
         return zlib.crc32(repr(part).encode(), crc32(source))
     files = sorted((str(file.relative_to(source)), crc32(file)) for file in source.rglob("*") if file.is_file())
     return zlib.crc32(repr((files, part)).encode())

@@ -497,6 +497,7 @@ class Bits(SearchSpace[Prefix]):
     The bound of a set is raised by ``slack`` for each label that is open: it is loose then, but right.
     """
 
+    labels_are_classes = True
     potential_names = ("unary",)
 
     def __init__(self, unary: Tensor, slack: float = 0.0, **options: Any) -> None:

@@ -258,3 +258,17 @@ def test_examples_without_parts() -> None:
     assert values.tolist() == [[0.0, -INF], [0.0, -INF], [0.5, -INF]]
     assert_close(matching.score(y[:, 0]), values[:, 0])
     assert Matching(weights, torch.tensor([[0, 2], [0, 0], [0, 1]])).max()[0].tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("backend", ["compiled", "torch"])
+def test_losses_of_large_scores_in_float32_are_differences_in_float64(backend: str) -> None:
+    unary = torch.tensor([[[1e6, 1e6 - 0.5]] * 3])
+    chain = LinearChain(unary, torch.zeros(2, 2), backend=backend)
+    loss = StructuralHinge.crf()(chain, torch.zeros(1, 3, dtype=torch.int64))
+    assert loss.item() == pytest.approx(3 * math.log1p(math.exp(-0.5)), rel=1e-6)
+
+
+def test_regrets_of_large_scores_are_not_negative() -> None:
+    for seed in range(20):
+        scores = 1e6 * torch.randn(1, 4, 2, generator=torch.Generator().manual_seed(seed))
+        assert SPOPlus()(Subset(scores, 2), Subset(scores / 2, 2)) >= 0

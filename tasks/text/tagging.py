@@ -233,8 +233,8 @@ class Tagging(Task):
 
     Args:
         bits: attributes are hashed to 2**bits buckets; 0 makes an exact dictionary of the attributes of training data.
-        scheme: tags are converted to this scheme, by default the scheme of the training data; plain tags, such as parts
-            of speech, are taken as they are, in any order, and measured by accuracy.
+        scheme: tags are converted to this scheme, such as BIO, BIOES or BILOU, by default the scheme of the training
+            data; plain tags, such as parts of speech, are taken as they are, in any order, and measured by accuracy.
         attributes_cache: folder where the encoded training data are kept and mapped from, for data larger than memory.
         transition_scale: factor of the scores of pairs of tags; the larger it is, the less they are regularized.
         column: files are CoNLL-U, and this column has the tags, which are plain; attributes are those of words alone.
@@ -252,7 +252,7 @@ class Tagging(Task):
     """
 
     bits: Annotated[int, Interval(0, 30)] = 18
-    scheme: Scheme | None = None
+    scheme: Scheme | None = field(default=None, metadata={"metavar": "SCHEME"})
     attributes_cache: str | None = field(default=None, metadata={"metavar": "DIR"})
     transition_scale: Positive = 1.0
     column: UniversalColumn | None = None

@@ -215,7 +215,8 @@ def test_own_task_from_the_working_directory(folder, capsys):
     assert main(["train", "my_task:Chunks", "--train", "train.txt", "--bits", "10"]) == 0
     assert [row.passes for row in history("runs/chunks")] == [0, 1, 2]
     assert described("runs/chunks")["lam"] == 2 / 36
-    assert main(["evaluate", "runs/chunks", "test.txt"]) == 0
+    assert "which is not of this package" in refused(["evaluate", "runs/chunks", "test.txt"], capsys)
+    assert main(["evaluate", "runs/chunks", "test.txt", "--task", "my_task:Chunks"]) == 0
 
 
 def test_own_tasks_must_say_how_their_models_load(folder, capsys):
@@ -663,7 +664,7 @@ def test_bad_input_to_a_model_is_refused_in_one_line(folder, capsys):
         ["predict", "model", "words.txt"], capsys
     )
     (folder / "model/model.json").write_text("{")
-    assert "model.json: damaged" in refused(["info", "model"], capsys)
+    assert "model.json: expected JSON" in refused(["info", "model"], capsys)
 
 
 @pytest.mark.parametrize(

@@ -156,7 +156,7 @@ def test_runs_with_other_settings_are_refused(capsys):
     assert main(tuning("--dev", "dev.txt", grid=grid)) == 0
     assert main(tuning("--dev", "dev.txt", "--seed", "1", grid=grid)) == 2
     assert (
-        "of a run with seed = 0, not 1: resume with the same options, or start anew in another --out"
+        "of a run with seed = 0, not 1: resume with the same options, version and data, or start anew in another --out"
         in capsys.readouterr().err
     )
 

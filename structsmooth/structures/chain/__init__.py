@@ -245,8 +245,8 @@ class LinearChain(Structure):
         return self._spread_labels(y)
 
     def for_differences(self) -> "LinearChain":
-        """The chain itself where passes are compiled: those on the CPU sum in float64, and kernels lose little."""
-        return super().for_differences() if self._operators is None else self
+        """The chain itself where passes are kernels, which lose little."""
+        return self if self._operators is fused else super().for_differences()
 
     @property
     def _compiled(self) -> bool:
