@@ -17,7 +17,7 @@ from typing import TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from structsmooth.files import expect_file
+from structsmooth.files import LIMIT_VARIABLE, expect_file, size_limit
 from structsmooth.messages import bounded, tracked_file
 from structsmooth.text.corpus import Corpus, Sentence, Token
 from structsmooth.text.forms import AS_FOUND, Reading, Sample
@@ -46,6 +46,9 @@ _RETURNS = re.compile(rb"\r+\n|\r")
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 Source = str | PathLike[str] | TextIO
+
+# Bytes of memory that reading a line takes, however short it is: so many lines may a file have.
+_LEAST_LINE = 32
 
 
 def read_conll(path: Source, *, tagged: bool = True) -> list[Sentence]:
@@ -120,6 +123,8 @@ def read_laid_out(
     parsed = _ParsedLines(choose(name, begin))
     for block in whole:
         count = block.count(b"\n")
+        if done + count > size_limit() // _LEAST_LINE:
+            raise ValueError(f"{name}: more than {done:,} lines: split the file, or raise {LIMIT_VARIABLE}")
         if kept := _within(block, range(own.start - done, own.stop - done), count):
             _extend(numbers, kept, parsed, name, max(done, own.start))
         done += count

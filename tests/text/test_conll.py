@@ -276,3 +276,13 @@ def test_lines_of_other_shares_are_not_parsed(tmp_path: Path) -> None:
     assert read_corpus(path, share=lambda n: range(n - 1))[:] == [EU]
     with pytest.raises(ValueError, match=r"corpus.gz:6: expected 4 columns, got 3"):
         read_corpus(path, share=lambda n: range(n - 1, n))
+
+
+def test_files_of_too_many_lines_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STRUCTSMOOTH_FILE_LIMIT", "1")
+    path = tmp_path / "blank.txt"
+    path.write_text("Ada B-PER\n" + "\n" * 2**16)
+    with pytest.raises(
+        ValueError, match=r"blank\.txt: more than .* lines: split the file, or raise STRUCT"
+    ):
+        read_corpus(str(path))
