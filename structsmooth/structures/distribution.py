@@ -61,8 +61,9 @@ class Distribution(Batch, ABC):
         Raises:
             TypeError: outputs are no labels, or the space does not say what its positions are.
         """
+        found = self.marginals()[0]
         self._require_classes()
-        return self.marginals()[0]
+        return found
 
     def _require_classes(self) -> None:
         if not self.labels_are_classes:

@@ -245,7 +245,7 @@ TWO = torch.tensor([[0, 1], [1, 0]])
         (lambda: AtMostOne(torch.tensor([[0, 1]])), r"scope of factors\[0\] must have shape .* with B = 3"),
         (lambda: AtMostOne(torch.tensor([0]), label=3), r"factors\[0\]: label must be from 0 to 2, got 3"),
         (lambda: AtMostOne(torch.tensor([0]), label=1.0), r"factors\[0\]: label must be an int, got float"),
-        (lambda: Budget(torch.tensor([0]), 0), "most must be at least 1, got 0"),
+        (lambda: Budget(torch.tensor([0]), -1), "most must be at least 0, got -1"),
         (lambda: Count(torch.tensor([0]), torch.tensor([0, 1])), r"scores must be floating point, got torch.int64"),
         (lambda: Count(torch.tensor([0]), torch.tensor([0.0, math.nan])), r"factors must not contain NaN or \+inf"),
         (lambda: Potts(torch.tensor([0, 1]), torch.tensor(INF)), r"factors must not contain NaN or \+inf"),
