@@ -151,6 +151,13 @@ class Sample:
             return 1, 0
         return first, used[-1]
 
+    def _with_tags_inside(self, roles: Roles, is_tag: Callable[[str], bool]) -> Roles:
+        """The column of tags where others stand behind it, such as the names of annotators; the roles without one."""
+        found = [c for c in range(self.count) if self._share(c, is_tag) > 0.95]
+        if len(found) != 1:
+            return roles
+        return self._with_comments(replace(roles, tag=found[0], word=roles.word + (roles.word == found[0])))
+
     def _with_comments(self, roles: Roles) -> Roles:
         """Which rows are comments, if some of those are that begin with a number sign where a sentence begins."""
         known = frozenset(row[roles.tag or 0] for row in self._unmarked if len(row) == roles.count)
@@ -167,6 +174,8 @@ class Sample:
             return cell == unknown or is_tag(cell)
 
         roles = self.roles(tagged, fits, reading, "_-".replace(unknown or " ", ""))
+        if not (plain or reading.chosen or roles.tag is None) and self._share(roles.tag, fits) < 0.5:
+            roles = self._with_tags_inside(roles, fits)
         if not reading.chosen and (plain or roles.tag is None or self._share(roles.tag, fits) < 0.5):
             self.refuse(self.other_form(is_tag))
             self.refuse(self._other_rows() if tagged else None)
@@ -228,14 +237,14 @@ class Sample:
 
 
 def _counts_up(numbers: Sequence[str], begins: Sequence[bool]) -> bool:
-    """Whether cells number rows one by one, from 0 or 1 in a new sentence or on from the last one, ranges aside."""
+    """Whether cells number rows: they grow within each sentence, ranges aside."""
     before = -1
     for cell, begin in zip(numbers, begins, strict=True):
         found = IDENTIFIER.fullmatch(cell[:20])
-        if found is None or (not found[2] and int(found[1]) != before + 1 and not (begin and int(found[1]) < 2)):
+        if found is None or (not found[2] and int(found[1]) <= before and not begin):
             return False
         before = before if found[2] else int(found[1])
-    return not all(begins)
+    return not all(begins) or (len(begins) > 1 and {*numbers} == {"1"})
 
 
 def _names(cells: Sequence[str]) -> int:

@@ -282,7 +282,5 @@ def test_files_of_too_many_lines_are_refused(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("STRUCTSMOOTH_FILE_LIMIT", "1")
     path = tmp_path / "blank.txt"
     path.write_text("Ada B-PER\n" + "\n" * 2**16)
-    with pytest.raises(
-        ValueError, match=r"blank\.txt: more than .* lines: split the file, or raise STRUCT"
-    ):
+    with pytest.raises(ValueError, match=r"blank\.txt: more than .* lines: split the file, or raise STRUCT"):
         read_corpus(str(path))

@@ -127,6 +127,21 @@ def test_columns_are_chosen(tmp_path: Path) -> None:
         read_corpus(io.StringIO(words), plain=True)
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        "17 Ada B-PER\n18 met O\n\n19 Bo B-PER\n",
+        "1 Ada B-PER\n3 met O\n\n1 Bo B-PER\n",
+        "1\tAda\tB-PER\t-\tann1\n2\tmet\tO\t-\tann0\n\n1\tBo\tB-PER\t-\tann1\n",
+        "Ada B-PER 0.9\nmet O 1.0\n\nBo B-PER 0.7\n",
+        "B-PER Ada NNP\nO met VBD\n\nB-PER Bo NNP\n",
+    ],
+)
+def test_words_and_tags_stand_among_other_columns(content: str) -> None:
+    corpus = read_corpus(io.StringIO(content))
+    assert rows(corpus) == [(["Ada", "met"], ["B-PER", "O"]), (["Bo"], ["B-PER"])]
+
+
 # Other forms.
 
 FORMS = {
