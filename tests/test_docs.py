@@ -20,6 +20,8 @@ import structsmooth.tasks
 import structsmooth.text
 from structsmooth.cli import main
 
+# Pages that train networks, or compare with other libraries.
+LONG_PAGES = {"docs/deep.md", "docs/migration.md", "docs/recipes.md"}
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 
 
@@ -37,7 +39,12 @@ def python_blocks(path: Path) -> list[tuple[int, str]]:
 def blocks() -> list[object]:
     """Python blocks, padded so that tracebacks name the line of the document."""
     return [
-        pytest.param(path, "\n" * line + code, id=f"{name_of(path)}:{line + 1}")
+        pytest.param(
+            path,
+            "\n" * line + code,
+            id=f"{name_of(path)}:{line + 1}",
+            marks=pytest.mark.long if name_of(path) in LONG_PAGES else (),
+        )
         for path in DOCUMENTS
         for line, code in python_blocks(path)
     ]

@@ -312,7 +312,11 @@ CASES: Refusals = {
         ValueError,
         r"sizes must be rows and columns, 0 <= rows <= columns, at most N, M = 3, 4, got \[3, 2\] at example 1",
     ),
-    "no rows of an example": (lambda: matching(sizes=torch.tensor([[0, 4], [2, 2]])), ValueError, r"sizes .* \[0, 4\]"),
+    "a negative number of rows": (
+        lambda: matching(sizes=torch.tensor([[-1, 4], [2, 2]])),
+        ValueError,
+        r"sizes .* \[-1, 4\]",
+    ),
     "too many rows": (lambda: matching(sizes=torch.tensor([[4, 4], [2, 2]])), ValueError, r"sizes .* got \[4, 4\]"),
     "too many columns": (lambda: matching(sizes=torch.tensor([[3, 5], [2, 2]])), ValueError, r"sizes .* got \[3, 5\]"),
     "sizes on another device": (

@@ -68,7 +68,7 @@ def test_printed_chain() -> None:
     assert repr(chain) == "LinearChain(unary: float32 [2, 5, 3], transition: float32 [3, 3], lengths: int64 [2])"
 
 
-@every(lambda name, member: "Python" not in name and name != "SearchSpace")
+@every(lambda name, member: "Python" not in name and name != "SearchSpace", slow=True)
 def test_losses_of_structures_built_outside_compile(member: Member) -> None:
     instance = member.random("tiny")
     structure, y = member.build(*instance, validate_args=True), member.labels(potentials_of(instance)[0])
