@@ -93,7 +93,7 @@ def calls() -> dict[str, tuple[Any, tuple[Any, ...]]]:
         constants = unary.detach(), pairwise.detach(), edges, *masks
         cases |= {
             f"factor_graph top_k of {name}": (factor_graph.top_k, (*inputs, 3, 2**18, 1000)),
-            f"factor_graph marginals of {name}": (factor_graph.marginals, (*inputs, 2**18)),
+            f"factor_graph marginals of {name}": (factor_graph._marginals, (*inputs, 2**18)),
             f"factor_graph max_marginals of {name}": (factor_graph.max_marginals, (*inputs, 2**18)),
             f"factor_graph sample of {name}": (factor_graph.sample, (*constants, uniform, 2**18)),
             f"local_polytope largest of {name}": (relaxed.largest, (*inputs, [], "messages", 1e-6, 100)),
