@@ -178,7 +178,7 @@ def test_masks_and_ends() -> None:
 def test_what_is_out_of_range_is_not_read() -> None:
     """Lengths count as the nearest that there are, and labels that are no state give NaN."""
     unary, transition, _ = random_chains(2, 3, 2)
-    lengths = torch.tensor([0, 9]), torch.tensor([1, 3])
+    lengths = torch.tensor([-1, 9]), torch.tensor([1, 3])
     wrong, right = (on("triton", unary, transition, own, validate_args=False) for own in lengths)
     assert_close(wrong.logsumexp(), right.logsumexp())
     score = right.score(torch.tensor([[0, 0, 0], [0, 2, 0]]).to(DEVICE))
