@@ -112,7 +112,7 @@ def test_weights_whose_bytes_have_changed_are_refused(file: str, capsys: pytest.
     good = weights.read_bytes()
     weights.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
     with pytest.raises(
-        ValueError, match=r"model\.safetensors: bytes are not those that were saved: copy .* train anew"
+        ValueError, match=r"model\.safetensors: its bytes are not those that were saved: copy .* train anew"
     ):
         load("saved")
     assert main(["predict", "saved", file]) == 2
