@@ -151,7 +151,7 @@ def chain() -> LinearChain:
         (StructuralHinge(), torch.ones(2, 3), TypeError, "allowed must be a tensor of torch.bool or a tuple"),
         (StructuralHinge(), "all", TypeError, "got str"),
         (StructuralHinge(), torch.ones(2, 2) > 0, ValueError, r"allowed must have shape \(2, 3\), as labels have, or"),
-        (StructuralHinge(), torch.zeros(2, 3, 2) > 0, ValueError, "example 0"),
+        (StructuralHinge(), torch.zeros(2, 3, 2) > 0, ValueError, "examples 0, 1"),
         (SlackRescaledHinge(), torch.ones(2, 3) > 0, TypeError, "slack rescaling needs all labels"),
         (StructuralHinge(None, torch.ones(2)), torch.ones(2, 3) > 0, TypeError, "the cost must be a Cost or None"),
         (
