@@ -2,7 +2,7 @@
 #   make demo            train a named-entity tagger on the embedded data; installs the library alone
 #   make test            lint and documentation, then the tests of every change; installs the development tools too
 #   make test-changed    the tests that the changes of the working tree can reach
-#   make test-long       the other tests: more seeds, sizes and combinations, notebooks; before a release
+#   make test-long       the other tests: more seeds, sizes and combinations; before a release
 #   make test-all        both
 #   make coverage        the tests of every change, and the lines that none of them runs
 #   make lint            style, formatting and types

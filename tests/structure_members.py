@@ -50,6 +50,7 @@ from enumeration import (
     small_trees,
     small_unmatched,
 )
+from hypothesis import settings
 from hypothesis import strategies as st
 from member import Index, Instance, Member
 from oracles import ORACLES
@@ -221,7 +222,7 @@ def tree(backend: Any) -> Member:
         cyclic,
         used=used_by_tree,
         alone=tree_alone,
-        examples=60 if backend == "compiled" else 20,
+        examples=settings.default.max_examples * 4 // (1 if backend == "compiled" else 5),
     )
 
 

@@ -57,7 +57,7 @@ def cpu_operator(
     """:func:`operator` for functions that know only tensors on the CPU, and of floating point only float64.
 
     Scores of float32 are widened before and results narrowed behind: a second compilation of each loop would take
-    seconds, this takes less than the loop.
+    seconds.
     """
 
     def register(function: Callable[..., Any]) -> Any:

@@ -157,7 +157,7 @@ def values_and_gradients(
 
 @every(enumerated_with_exp_oracle)
 def test_queries_match_enumeration(member: Member) -> None:
-    @settings(max_examples=6)
+    @settings(max_examples=settings.default.max_examples * 2 // 5)
     @given(member.small(None), st.sampled_from([0.0, 0.0, 0.1]))
     def check(instance: Instance, forbidden: float) -> None:
         other, y = moved(instance, forbidden), labels(member, instance)
