@@ -43,6 +43,7 @@ HIDDEN = (
 MOST_HIDDEN = 2
 """Words of a sentence that may all be underscores."""
 _RETURNS = re.compile(rb"\r+\n|\r")
+_UTF_8 = codecs.getincrementaldecoder("utf-8")
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 Source = str | PathLike[str] | TextIO
@@ -165,15 +166,14 @@ def _extend(numbers: "array[int]", block: bytes, parsed: _ParsedLines, name: str
         numbers.extend(map(parsed.__getitem__, parsed.layout.lines(block)))
     except ValueError as error:  # of the line behind the last complete one
         line = before + parsed.layout.complete(numbers[begin:]) + 1
-        reason = _undecodable(error) if isinstance(error, UnicodeDecodeError) else bounded(str(error))
+        reason = _undecodable(error, None) if isinstance(error, UnicodeDecodeError) else bounded(str(error))
         raise ValueError(f"{name}:{line}: {reason}") from None
 
 
-def _undecodable(error: UnicodeDecodeError) -> str:
-    return (
-        f"byte {error.object[error.start]:#x} is not {error.encoding}; give the encoding of the file, as in "
-        "--encoding latin-1"
-    )
+def _undecodable(error: UnicodeDecodeError, encoding: str | None) -> str:
+    expected = encoding or error.encoding  # codecs of one byte call themselves "charmap"
+    byte = error.object[error.start]
+    return f"byte {byte:#x} is not {expected}; give the encoding of the file, as in --encoding latin-1"
 
 
 def _corpus(parsed: _ParsedLines, numbers: NDArray[np.int32], name: str, before: int) -> Corpus:
@@ -244,7 +244,7 @@ def blocks(source: Source, encoding: str | None = None) -> Iterator[bytes]:
                     raise ValueError(f"{name}:{number}: a line of more than 1 MiB; each token needs a line of its own")
     except UnicodeDecodeError as error:
         place = number + error.object.count(b"\n", 0, error.start)
-        raise ValueError(f"{name}:{place}: {_undecodable(error)}") from None
+        raise ValueError(f"{name}:{place}: {_undecodable(error, encoding)}") from None
     except UnicodeError as error:
         raise ValueError(f"{name}: {error}; give the encoding of the file, as in --encoding latin-1") from None
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
@@ -259,20 +259,20 @@ def _utf8(file: BufferedReader | gzip.GzipFile, encoding: str | None) -> Iterato
     mark = file.peek(len(codecs.BOM_UTF8))
     if mark.startswith(codecs.BOM_UTF8):
         file.read(len(codecs.BOM_UTF8))
-    elif encoding in (None, "utf-8") and mark.startswith(_UTF_16):
+    elif (encoding is None or _decoder(encoding) is _UTF_8) and mark.startswith(_UTF_16):
         encoding = "utf-16"
     pieces = iter(lambda: file.read(_BLOCK), b"")
     if encoding is None:
         return pieces
-    decoder = _decoder(encoding)
+    decoder = _decoder(encoding)()
     return (decoder.decode(piece, not piece).encode() for piece in chain(pieces, [b""]))
 
 
-def _decoder(encoding: str) -> codecs.IncrementalDecoder:
+def _decoder(encoding: str) -> type[codecs.IncrementalDecoder]:
     try:
         with suppress(UnicodeError):
             b"a".decode(encoding)  # refuses what is a codec and no encoding of text
-        return codecs.getincrementaldecoder(encoding)()
+        return codecs.getincrementaldecoder(encoding)
     except LookupError:
         raise ValueError(f"unknown encoding {encoding!r}: expected one such as latin-1, cp1252 or euc-jp") from None
 

@@ -87,7 +87,8 @@ class Inputs:
             if reading.chosen and sample.count > 1:
                 return Columns(sample.roles(reading.tag_column is not None, is_known, reading), plain=True)
             sample.refuse(sample.other_form(is_known))
-            if not sample.is_text(lambda row: self._fits(row, sample.numbered, is_known)):
+            text = sample.is_text(lambda row: self._fits(row, sample.numbers, is_known))
+            if not text and (self.words_alone or not self._lacks_chunks(sample)):
                 return Columns(self._roles(sample, is_known), plain=True)
             if not self.words_alone:
                 raise ValueError(self._other(name, "lines of text"))
@@ -99,11 +100,15 @@ class Inputs:
             raise ValueError(self._other(source_name(path), str(1 + len(cells) + (tag is not None))))
         return corpus
 
-    def _fits(self, row: Sequence[str], numbered: bool, is_known: Callable[[str], bool]) -> bool:
+    def _fits(self, row: Sequence[str], numbers: int, is_known: Callable[[str], bool]) -> bool:
         """Whether a row may be that of a token."""
         if self.words_alone:
-            return len(row) == 1 or (is_known(row[-1]) and (numbered or len(row) in (2, self.columns)))
-        return self.columns - 1 <= len(row) - numbered <= self.columns or is_known(row[-1])
+            return len(row) == 1 or (is_known(row[-1]) and (numbers > 0 or len(row) in (2, self.columns)))
+        return self.columns - 1 <= len(row) - numbers <= self.columns or is_known(row[-1])
+
+    def _lacks_chunks(self, sample: Sample) -> bool:
+        """Whether rows have other words where training files have chunks."""
+        return "chunk" in (self.names or ()) and not sample.has_mostly(sample.numbers + 2, _is_chunk)
 
     def _roles(self, sample: Sample, is_known: Callable[[str], bool]) -> Roles:
         """What the columns say: tags are those that the tagger knows, or stand where training files have them."""

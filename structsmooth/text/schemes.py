@@ -66,10 +66,14 @@ class Form(NamedTuple):
         """The tag as a string."""
         return "O" if tag.mark == "O" else self.pattern.format(mark=tag.mark, type=tag.type)
 
+    def split(self, tag: str) -> Tag | None:
+        """Mark and type of a tag, or ``None`` if it has another form."""
+        return _split(tag, self)
+
 
 DASHED, MARKS_ALONE = Form("{mark}-{type}"), Form("{mark}")
 # A type alone does not look as if it had a mark, and has two letters at least: single ones may be any classes.
-TYPES_ALONE = Form("{type}", r"(?!.[-_]|.*[-_].$)[^\W_]\S*[^\W_]")
+TYPES_ALONE = Form("{type}", r"(?!.[-_]|.*[-_].$)[^\W_].*[^\W_]")
 _OTHERS = (Form("{mark}_{type}"), Form("{type}-{mark}"), Form("{type}_{mark}"))
 FORMS: tuple[Form, ...] = (DASHED, *_OTHERS, MARKS_ALONE, TYPES_ALONE)
 """The forms of tags, the usual one first."""
