@@ -28,7 +28,6 @@ from structsmooth.text.layouts import (
     SKIPPED,
     Layout,
     Universal,
-    UniversalColumn,
     universal_columns,
 )
 
@@ -62,7 +61,7 @@ def read_corpus(
     *,
     tagged: bool = True,
     plain: bool = False,
-    column: UniversalColumn | None = None,
+    column: str | None = None,
     unknown: str | None = None,
     reading: Reading = AS_FOUND,
     share: Callable[[int], range] | None = None,

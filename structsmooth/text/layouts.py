@@ -190,14 +190,18 @@ class Universal(Layout):
     """CoNLL-U: ten columns between tabs, comments, and rows of several words or of no word, which are left out.
 
     Args:
-        column: that has the tags; words alone are read if it is not given.
+        column: that has the tags, or ``misc:`` and the name of a value in the last column, where O stands for none;
+            words alone are read if it is not given.
         unknown: stands in the place of tags that are unknown.
     """
 
     separator = re.compile(f"{_BLANK_LINE}|#.*")  # comments precede the words of a sentence
 
-    def __init__(self, column: UniversalColumn | None = None, unknown: str | None = None) -> None:
-        self._column, self._unknown = column, unknown
+    def __init__(self, column: str | None = None, unknown: str | None = None) -> None:
+        prefix, _, key = (column or "").partition(":")
+        if column is not None and column not in _UNIVERSAL and not (prefix == "misc" and key):
+            raise ValueError(f"column must be {universal_columns()}, or misc:NER for instance, got {column!r}")
+        self._column, self._unknown, self._key = column, unknown, key
 
     def __str__(self) -> str:
         return f"CoNLL-U, words with tags of {self._column}" if self._column else "CoNLL-U, words alone"
@@ -213,6 +217,9 @@ class Universal(Layout):
             return SKIPPED
         if self._column is None:
             return Token(row[_WORD])
+        if self._key:
+            values = dict(value.partition("=")[::2] for value in row[-1].split("|"))
+            return Token(row[_WORD], (), values.get(self._key, "O"))
         tag = row[_UNIVERSAL[self._column]]
         if tag == _UNANNOTATED and self._column != "feats" and tag != self._unknown:
             others = ", ".join(name for name in _UNIVERSAL if name != self._column)
