@@ -144,12 +144,17 @@ def entities(tags: Sequence[str], forms: tuple[Form, ...] = FORMS) -> list[Entit
     found: list[Entity] = []
     previous, (form, *_) = _OUTSIDE, forms if len(forms) == 1 else forms_of(tags, forms)
     for position, tag in enumerate(split_tag(tag, form) for tag in tags):
-        if previous.type == tag.type and previous.mark in _OPEN and tag.mark in _GOING_ON:
+        if goes_on(previous, tag):
             found[-1] = found[-1]._replace(end=position + 1)
         elif tag != _OUTSIDE:
             found.append(Entity(tag.type, position, position + 1))
         previous = tag
     return found
+
+
+def goes_on(tag: Tag, following: Tag) -> bool:
+    """Whether an entity that has a tag continues at the following one."""
+    return tag.type == following.type and tag.mark in _OPEN and following.mark in _GOING_ON
 
 
 def entity_tags(spans: Iterable[Entity], length: int, scheme: TagScheme, form: Form = DASHED) -> list[str]:
