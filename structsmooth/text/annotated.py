@@ -1,7 +1,7 @@
 """The forms in which tools for annotation write documents: JSON of several tools, brat, CoNLL-U and columns."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,87 +11,9 @@ from structsmooth.text.conll import read_corpus, read_text
 from structsmooth.text.corpus import Sentence
 from structsmooth.text.documents import Document, Span
 from structsmooth.text.forms import AS_FOUND, Reading
-from structsmooth.text.inputs import Splitter
+from structsmooth.text.json_forms import document_of, loaded
 from structsmooth.text.layouts import universal_row
-
-# Keys of lists of spans, of their fields, and of tags of tokens, in the order in which they are looked for.
-_SPANS = ("spans", "label", "labels", "entities", "annotations")
-_START, _END = ("start", "start_offset", "begin"), ("end", "end_offset", "stop")
-_LABEL = ("label", "labels", "entity", "type", "tag")
-_TAGS = ("ner_tags", "tags", "labels", "label")
-_ROW = 'a line of JSON must be {"text": ..., "spans": [{"start": 0, "end": 3, "label": "PER"}]}, or the form of '
-_KNOWN = _ROW + "doccano, prodigy, spaCy, Label Studio or Hugging Face"
-
-
-def document_of(value: Any, names: Sequence[str] = ()) -> Document | None:
-    """The document of a value of JSON, or none if annotators rejected or skipped it.
-
-    Args:
-        value: in the form of doccano, prodigy, spaCy, Label Studio or Hugging Face.
-        names: of the tags, where tokens have their numbers.
-
-    Raises:
-        ValueError: a value of another form, or spans that a text cannot have.
-    """
-    if isinstance(value, list) and len(value) == 2 and isinstance(value[1], Mapping):  # spaCy's examples in Python
-        value = {"text": value[0], **value[1]}
-    if not isinstance(value, Mapping):
-        raise ValueError(f"{_KNOWN}; got {json.dumps(value)[:60]}")
-    if value.get("answer", "accept") != "accept":  # of prodigy
-        return None
-    if isinstance(data := value.get("data"), Mapping):  # of Label Studio
-        return _of_label_studio(data, value)
-    tokens, text = value.get("tokens"), value.get("text")
-    if isinstance(tokens, list) and tokens and all(isinstance(token, str) for token in tokens):
-        tags = next((value[key] for key in _TAGS if key in value), None)
-        return Document.of_tags(tokens, tags if tags is None else _tags(tags, tokens, names))
-    if not isinstance(text, str):
-        raise ValueError(f"{_KNOWN}; got the keys {', '.join(map(str, value)) or 'of nothing'}")
-    spans = next((value[key] for key in _SPANS if value.get(key) is not None), [])
-    if not isinstance(spans, list):
-        raise ValueError(f"expected a list of spans, got {json.dumps(spans)[:60]}; labels of whole texts are no spans")
-    offsets = tuple((int(t["start"]), int(t["end"])) for t in tokens) if isinstance(tokens, list) else None
-    return Document(text, tuple(map(_span, spans)), offsets)
-
-
-def _of_label_studio(data: Mapping[str, Any], task: Mapping[str, Any]) -> Document | None:
-    """The first annotation of a task that nobody cancelled."""
-    texts = [text for text in data.values() if isinstance(text, str)]
-    if len(texts) != 1 and not isinstance(data.get("text"), str):
-        raise ValueError("expected a text in the data of a task of Label Studio")
-    done = [one for one in task.get("annotations", task.get("completions", [])) if not one.get("was_cancelled")]
-    if not done:
-        return None
-    values = [part["value"] for part in done[0]["result"] if part.get("type") in ("labels", "hypertextlabels")]
-    return Document(str(data.get("text", texts[0])), tuple(map(_span, values)))
-
-
-def _tags(tags: Any, tokens: Sequence[str], names: Sequence[str]) -> list[str]:
-    """Tags of tokens by name."""
-    if not isinstance(tags, list) or len(tags) != len(tokens):
-        raise ValueError(f"expected a tag for each of {len(tokens)} tokens, got {json.dumps(tags)[:60]}")
-    if all(isinstance(tag, str) for tag in tags):
-        return tags
-    known = all(isinstance(tag, int) and 0 <= tag < len(names) for tag in tags)
-    if not known:
-        raise ValueError("the tags are numbers: give their names in order, --names O,B-PER,I-PER for instance")
-    return [names[tag] for tag in tags]
-
-
-def _span(value: Any) -> Span:
-    if isinstance(value, list) and len(value) == 3:
-        start, end, label = value
-    elif isinstance(value, Mapping):
-        start, end, label = (
-            next((value[key] for key in keys if key in value), None) for keys in (_START, _END, _LABEL)
-        )
-    else:
-        start = end = label = None
-    if isinstance(label, list) and len(label) == 1:
-        (label,) = label
-    if type(start) is not int or type(end) is not int or not isinstance(label, str):
-        raise ValueError(f"a span must have a start, an end and a label, got {json.dumps(value)[:60]}")
-    return Span(start, end, label)
+from structsmooth.text.splitter import Splitter
 
 
 def read_documents(
@@ -131,17 +53,16 @@ def _read_json(path: str, reading: Reading, names: Sequence[str]) -> Iterator[Do
     try:
         whole = json.loads(text)
     except ValueError:
-        lines = ((f"{path}:{number}", line) for number, line in enumerate(text.split("\n"), 1) if line.strip())
-        values = ((place, _loaded(place, line)) for place, line in lines)
+        numbered = enumerate(text.split("\n"), 1)
+        values = ((f"{path}:{number}", line) for number, line in numbered if line.strip())
     else:
         examples = whole if isinstance(whole, list) and not _is_pair(whole) else [whole]
         values = ((f"{path}: example {number}", value) for number, value in enumerate(examples, 1))
     for place, value in values:
         try:
-            found = document_of(value, names)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            reason = str(error) if isinstance(error, ValueError) else _KNOWN
-            raise ValueError(f"{place}: {reason}") from None
+            found = document_of(loaded(value) if isinstance(value, str) else value, names)
+        except ValueError as error:
+            raise ValueError(f"{place}: {error}") from None
         if found is not None:
             yield found
 
@@ -149,13 +70,6 @@ def _read_json(path: str, reading: Reading, names: Sequence[str]) -> Iterator[Do
 def _is_pair(value: list[Any]) -> bool:
     """Whether a list is one of spaCy's examples in Python."""
     return len(value) == 2 and isinstance(value[0], str)
-
-
-def _loaded(place: str, line: str) -> Any:
-    try:
-        return json.loads(line)
-    except ValueError as error:
-        raise ValueError(f"{place}: expected a value of JSON in each line: {error}") from None
 
 
 def _read_brat(text: Path, reading: Reading) -> list[Document]:

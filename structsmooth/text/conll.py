@@ -21,6 +21,7 @@ from structsmooth.files import LIMIT_VARIABLE, expect_file, size_limit
 from structsmooth.messages import bounded, tracked_file
 from structsmooth.text.corpus import Corpus, Sentence, Token
 from structsmooth.text.forms import AS_FOUND, Reading, Sample
+from structsmooth.text.json_forms import AnnotatedLines
 from structsmooth.text.layouts import (
     COMMENT,
     DOCUMENT,
@@ -30,6 +31,7 @@ from structsmooth.text.layouts import (
     Universal,
     universal_columns,
 )
+from structsmooth.text.splitter import Splitter
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _BLOCK = 1 << 18
@@ -95,6 +97,8 @@ def read_corpus(
         if column is not None:
             return Universal(column, unknown)
         sample = Sample(name, begin)
+        if not reading.chosen and sample.is_json:
+            return AnnotatedLines(Splitter().words, annotated=tagged)
         if not reading.chosen and sample.universal:
             raise ValueError(
                 f"{name}: this file is CoNLL-U: choose the column with the tags, --column {universal_columns()}, "
@@ -118,7 +122,8 @@ def read_laid_out(
     name, numbers, own, done = source_name(path), array("i"), range(sys.maxsize), 0
     if share is not None:
         begin, whole = _begun(blocks(path, encoding))
-        own = lines_of(share, whole, choose(name, begin).separator)
+        layout = choose(name, begin)
+        own = lines_of(share, whole, layout.separator, layout.has_sentence_lines)
     begin, whole = _begun(blocks(path, encoding))
     parsed = _ParsedLines(choose(name, begin))
     for block in whole:
@@ -284,20 +289,24 @@ def _begun(whole: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
     return begin, chain([begin] if begin else [], whole)
 
 
-def lines_of(share: Callable[[int], range], whole: Iterable[bytes], separator: re.Pattern[str]) -> range:
+def lines_of(
+    share: Callable[[int], range], whole: Iterable[bytes], separator: re.Pattern[str], each: bool = False
+) -> range:
     """The lines of some neighbouring sentences; each sentence has all lines up to the next.
 
     Args:
         share: the numbers of the sentences, given how many there are.
         whole: the blocks of the file.
         separator: of lines between sentences.
+        each: whether each other line has sentences of its own.
     """
     begins, line, separated = array("q"), 0, True
     for block in whole:
         lines = block[:-1].decode(errors="replace").split("\n")
         found = (line[:1] in MAY_SEPARATE and separator.fullmatch(line) is not None for line in lines)
         separating = np.fromiter(found, np.bool_, len(lines))
-        begins.extend((line + np.flatnonzero(~separating & np.append(separated, separating[:-1]))).tolist())
+        after = each | np.append(separated, separating[:-1])
+        begins.extend((line + np.flatnonzero(~separating & after)).tolist())
         line, separated = line + len(lines), bool(separating[-1])
     if not begins:
         return range(line)  # no share has any sentence: all of the file is to be refused

@@ -1,5 +1,6 @@
 """What a file is, by its first lines: columns and what they say, lines of text, or a form that is refused by name."""
 
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -125,6 +126,15 @@ class Sample:
             if any(before != number and not begin for before, number, begin in neighbours):
                 break  # neither numbers of words nor of sentences
         return 0, True
+
+    @property
+    def is_json(self) -> bool:
+        """Whether each line is a value of JSON: an object, or a list of a text and an object."""
+        try:
+            value = json.loads(next(line for line in self.lines if not is_blank(line)))
+        except (ValueError, StopIteration):
+            return False
+        return isinstance(value[1] if isinstance(value, list) and len(value) == 2 else value, dict)
 
     def has_mostly(self, column: int, is_such: Callable[[str], bool]) -> bool:
         """Whether most rows with a cell in some column have one of a kind there."""

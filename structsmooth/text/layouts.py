@@ -96,9 +96,11 @@ class Layout(ABC):
 
     Attributes:
         separator: matches whole lines between sentences.
+        has_sentence_lines: whether each line has sentences of its own, whatever stands between them.
     """
 
     separator: ClassVar[re.Pattern[str]] = re.compile(_BLANK_LINE)
+    has_sentence_lines: ClassVar[bool] = False
 
     def lines(self, block: bytes) -> Iterable[bytes]:
         """The lines to parse of a block of whole lines."""

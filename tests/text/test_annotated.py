@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from structsmooth.cli import main
 from structsmooth.text.annotated import Form, document_of, read_documents, write_documents
-from structsmooth.text.conll import read_conll
+from structsmooth.text.conll import read_conll, read_corpus
 from structsmooth.text.documents import Document, Span
-from structsmooth.text.inputs import Splitter
+from structsmooth.text.splitter import Splitter
 
 TEXT = "Ada met Bo."
 ADA = Document(TEXT, (Span(0, 3, "PER"), Span(8, 10, "PER")))
@@ -132,3 +132,17 @@ def test_command(form: Form, name: str, tmp_path: Path, capsys: pytest.CaptureFi
         assert read_conll(out)[1].tags == ["B-PER", "O", "O"]
     else:
         assert [d.covered for d in read_documents(out, column="misc:NER")] == [["Ada", "Bo"], ["Bob"]]
+
+
+def test_lines_of_json_are_training_data(tmp_path: Path) -> None:
+    path = tmp_path / "data.jsonl"
+    path.write_text("\n".join(json.dumps(value) for value in FORMS.values()))
+    corpus = read_corpus(str(path))
+    assert corpus.form == "lines of JSON, texts with spans"
+    assert [s.words for s in corpus] == [["Ada", "met", "Bo", "."]] * len(FORMS)
+    assert {tuple(s.tags or ()) for s in corpus} == {("B-PER", "O", "B-PER", "O")}
+    half = read_corpus(str(path), share=lambda count: range(count // 2))
+    assert len(half) == len(FORMS) // 2
+    path.write_text(json.dumps(FORMS["spaCy"]) + '\n{"text": "she left", "meta": 3}\n')
+    with pytest.raises(ValueError, match=r"data\.jsonl:2: no annotation: expected one of the keys spans, .* got text"):
+        read_corpus(str(path))

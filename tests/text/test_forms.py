@@ -182,7 +182,7 @@ def test_words_in_the_place_of_chunks_are_text() -> None:
 # Other forms.
 
 FORMS = {
-    "JSON": '{"text": "Ada lives in Rome."}\n{"text": "Bo left."}\n',
+    "JSON": '{\n  "text": "Ada lives in Rome."\n}\n',
     "XML or HTML": '<doc id="1">\n<s>Ada met Bo</s>\n</doc>\n',
     "CSV": "id,text\n1,Ada met Bo\n2,she left\n",
     "YAML": "version: 2\nnlu:\n- intent: greet\n  examples: |\n    - hey\n",
