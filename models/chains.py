@@ -54,11 +54,20 @@ def label_marginals(
     Those of the Gibbs distribution, in which the probability of a labelling is proportional to the exponential of its
     score.
     """
-    found = []
+    return [nodes for nodes, _ in pair_marginals(sequences, weights, states, mask, transition_scale)]
+
+
+def pair_marginals(
+    sequences: TokenSequences,
+    weights: Tensor,
+    states: int,
+    mask: TransitionMask | None = None,
+    transition_scale: float = 1.0,
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Probabilities of the labels [T, S] of each sequence, and of pairs of neighbouring labels [T - 1, S, S]."""
     for chain in _chains(sequences, weights, states, mask, transition_scale):
-        nodes = chain.marginals()[0]
-        found += [own[:length] for own, length in zip(nodes, chain.lengths.tolist(), strict=True)]
-    return found
+        for nodes, edges, length in zip(*chain.marginals(), chain.lengths.tolist(), strict=True):
+            yield nodes[:length], edges[: length - 1]
 
 
 def _chains(

@@ -181,6 +181,10 @@ class FittedTask(ABC):
         """Write the examples with their predicted outputs; here as lines of JSON, as for ``--json``."""
         write_json_lines(self, examples, predictions, stream)
 
+    def write_answers(self, weights: Tensor, examples: Sequence[Any], predictions: Predictions, stream: TextIO) -> None:
+        """Write predictions in the form in which the examples came; here as :meth:`write` does."""
+        self.write(examples, predictions, stream)
+
     def input_to_json(self, example: Any) -> dict[str, Any]:
         """What identifies an example in lines of JSON, such as its tokens or the name of its image."""
         return {}

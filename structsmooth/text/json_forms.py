@@ -1,12 +1,15 @@
 """The forms in which tools for annotation write texts as JSON, and files with one of them in each line."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from structsmooth.text.corpus import Token
+from structsmooth.text.corpus import Corpus, Token
 from structsmooth.text.documents import Document, Span
-from structsmooth.text.layouts import DOCUMENT, SEPARATOR, Layout
+from structsmooth.text.layouts import DOCUMENT, SEPARATOR, SKIPPED, Layout
+from structsmooth.text.probabilities import ProbableEntity
 
 # Keys of lists of spans, of their fields, and of tags of tokens, in the order in which they are looked for.
 _SPANS = ("spans", "label", "labels", "entities", "annotations")
@@ -14,6 +17,9 @@ _START, _END = ("start", "start_offset", "begin"), ("end", "end_offset", "stop")
 _LABEL = ("label", "labels", "entity", "type", "tag")
 _TAGS = ("ner_tags", "tags", "labels", "label")
 _ROW = 'a line of JSON must be {"text": ..., "spans": [{"start": 0, "end": 3, "label": "PER"}]}, or the form of '
+# Lines without a document, behind a sentence, and behind a document.
+_LEFT_OUT = b"\t"
+_ENDS = {_LEFT_OUT.decode(): SKIPPED, "\n": SEPARATOR, "": DOCUMENT}
 _KNOWN = _ROW + "doccano, prodigy, spaCy, Label Studio or Hugging Face"
 
 
@@ -104,6 +110,34 @@ def _span(value: Any) -> Span:
     return Span(start, end, label)
 
 
+@dataclass(frozen=True, eq=False)
+class AnnotatedCorpus(Corpus):
+    """The sentences of lines of JSON, with what is needed to write answers in their form.
+
+    Args:
+        values: of the lines, without those that have no document.
+        texts: of these.
+        starts: where the tokens of each sentence start in its text.
+    """
+
+    values: list[Any] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    starts: list[list[int]] = field(default_factory=list)
+
+    def answers(self, spans: Sequence[Sequence[ProbableEntity]]) -> Iterator[dict[str, Any]]:
+        """What the values say with the spans of each sentence in place of theirs, if they have any."""
+        assert self.documents is not None
+        by_document = defaultdict[int, list[dict[str, Any]]](list)
+        for number, (sentence, starts, found) in enumerate(zip(self, self.starts, spans, strict=True)):
+            document = int(self.documents[number])
+            for span in found:
+                begin, end = starts[span.start], starts[span.end - 1] + len(sentence.words[span.end - 1])
+                covered = {"start": begin, "end": end, "label": span.label, "text": self.texts[document][begin:end]}
+                by_document[document].append({**covered, "probability": span.probability})
+        for document, (value, text) in enumerate(zip(self.values, self.texts, strict=True)):
+            yield {**(value if isinstance(value, Mapping) else {}), "text": text, "spans": by_document[document]}
+
+
 class AnnotatedLines(Layout):
     """A value of JSON in each line: an annotated text, whose lines are sentences.
 
@@ -122,6 +156,7 @@ class AnnotatedLines(Layout):
         self, split: Callable[[str], Sequence[str]], names: Sequence[str] = (), annotated: bool = True
     ) -> None:
         self._split, self._names, self._annotated, self.misaligned = split, names, annotated, list[str]()
+        self._values, self._texts, self._starts = list[Any](), list[str](), list[list[int]]()
 
     def __str__(self) -> str:
         return "lines of JSON, texts with spans"
@@ -131,22 +166,32 @@ class AnnotatedLines(Layout):
         for line in super().lines(block):
             value = loaded(line.decode()) if line.strip() else None
             document = None if value is None else document_of(value, self._names, self._annotated)
-            for sentence, _ in () if document is None else document.tagged(self._split, self.misaligned):
+            if document is None:
+                yield _LEFT_OUT
+                continue
+            self._values.append(value)
+            self._texts.append(document.text)
+            for sentence, starts in document.tagged(self._split, self.misaligned):
+                self._starts.append(starts)
                 rows = zip(sentence.words, sentence.tags or (), strict=True)
                 yield from (f"{word}\t{tag}".encode() for word, tag in rows)
                 yield b"\n"
             yield b""
 
     def complete(self, numbers: Sequence[int]) -> int:
-        """How many values have been read as a whole."""
-        return sum(number == DOCUMENT for number in numbers)
+        """How many lines have been read as a whole."""
+        return sum(number in (DOCUMENT, SKIPPED) for number in numbers)
 
     def parse(self, line: str) -> Token | int:
         """A word with its tag."""
-        if not line.strip("\n"):
-            return SEPARATOR if line else DOCUMENT
+        if line in _ENDS:
+            return _ENDS[line]
         word, _, tag = line.rpartition("\t")
         return Token(word, (), tag)
+
+    def annotated(self, corpus: Corpus) -> AnnotatedCorpus:
+        """The corpus of all lines, with their values."""
+        return AnnotatedCorpus(**vars(corpus), values=self._values, texts=self._texts, starts=self._starts)
 
 
 def loaded(line: str) -> Any:

@@ -1,5 +1,6 @@
 """Tagging of files of sentences: what named entities and chunks have in common."""
 
+import json
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -29,6 +30,7 @@ from structsmooth.text.encoders import (
 )
 from structsmooth.text.forms import Reading
 from structsmooth.text.inputs import Inputs
+from structsmooth.text.json_forms import AnnotatedCorpus
 from structsmooth.text.layouts import UniversalColumn, separator_of, write_conll
 from structsmooth.text.schemes import (
     DASHED,
@@ -150,6 +152,22 @@ class FittedTagging(FittedTask):
             *others, last = [tags for _, tags in ranked]
             gold = [] if sentence.tags is None else [sentence.tags]
             write_conll([Sentence(sentence.words, [*sentence.columns, *gold, *others])], [last], stream, separator)
+
+    def write_answers(
+        self, weights: Tensor, examples: Sequence[Sentence], predictions: Predictions, stream: TextIO
+    ) -> None:
+        """As :meth:`write`; lines of JSON come back as such, with spans and how probable they are.
+
+        Raises:
+            ValueError: alternatives for lines of JSON, or tags that are no entities.
+        """
+        if not isinstance(examples, AnnotatedCorpus):
+            self.write(examples, predictions, stream)
+            return
+        if self._scheme is None or any(len(ranked) > 1 for ranked in predictions):
+            raise ValueError("lines of JSON get spans of entities, the best alone: for others, give --json")
+        spans = self._tagger.spans(self._sequences(examples), weights, [ranked[0][1] for ranked in predictions])
+        stream.writelines(f"{json.dumps(answer, ensure_ascii=False)}\n" for answer in examples.answers(spans))
 
     def show_example(self, example: Sentence, ranked: Sequence[tuple[float, list[str]]]) -> Markup:
         """Words with their tags in colours, with the right tag where the predicted one is wrong."""

@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from structsmooth.cli import main
+from structsmooth.tasks import NER
+from structsmooth.tasks.trained import train as trained
 from structsmooth.text.annotated import Form, document_of, read_documents, write_documents
 from structsmooth.text.conll import read_conll, read_corpus
 from structsmooth.text.documents import Document, Span
@@ -146,3 +148,24 @@ def test_lines_of_json_are_training_data(tmp_path: Path) -> None:
     path.write_text(json.dumps(FORMS["spaCy"]) + '\n{"text": "she left", "meta": 3}\n')
     with pytest.raises(ValueError, match=r"data\.jsonl:2: no annotation: expected one of the keys spans, .* got text"):
         read_corpus(str(path))
+
+
+def test_answers_are_in_the_form_of_the_questions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train, new = tmp_path / "train.jsonl", tmp_path / "new.jsonl"
+    train.write_text("\n".join(json.dumps(FORMS["doccano"]) for _ in range(4)))
+    task = NER(bits=6, rich=False)
+    trained(task, task.read(str(train)), passes=3).save(tmp_path / "model")
+    rejected = {"text": "Ada", "answer": "reject"}
+    rows = [{"id": 7, "text": "🙂 Ada  met\nBo."}, rejected, {"tokens": ["Bo", "met"]}, {"text": " "}]
+    new.write_text("\n".join(json.dumps(row) for row in rows))
+    assert main(["predict", str(tmp_path / "model"), str(new)]) == 0
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["text"] for row in found] == ["🙂 Ada  met\nBo.", "Bo met", " "]
+    assert found[0]["id"] == 7
+    spans = [[(s["start"], s["end"], s["label"], s["text"]) for s in row["spans"]] for row in found]
+    assert {(2, 5, "PER", "Ada"), (11, 13, "PER", "Bo")} <= {*spans[0]}
+    assert spans[1:] == [[(0, 2, "PER", "Bo")], []]
+    assert all(row["text"][s["start"] : s["end"]] == s["text"] for row in found for s in row["spans"])
+    assert all(0 < s["probability"] <= 1 for row in found for s in row["spans"])
+    assert main(["predict", str(tmp_path / "model"), str(new), "--top", "2"]) == 2
+    assert "give --json" in capsys.readouterr().err
