@@ -27,6 +27,7 @@ from structsmooth.metrics import MatchCounts
 from structsmooth.problems import Problem
 from structsmooth.sequences import Sequences
 from structsmooth.solvers import Certificate, ProximalBCFW
+from structsmooth.text.probabilities import ProbableEntity
 from structsmooth.text.scores import entity_matches
 from structsmooth.text.tagger import HINGES, Constraints, Loss, Tag, Tagger, Tags, default_lam
 
@@ -211,6 +212,25 @@ class SequenceTagger(TaggerWeights):
             return [[dict(zip(self.tags_.names, row, strict=True)) for row in rows.tolist()] for rows in found]
 
         return self._over(X, marginals, list)
+
+    def predict_spans(self, X: Sequence[Any]) -> list[list[ProbableEntity]]:
+        """The entities of the best tags of each sentence: ``start`` and ``end`` of tokens, ``label``, ``probability``.
+
+        The probability that an entity of this label and these ends is in the output is exact under the Gibbs
+        distribution of the scores. It is that of the model for ``loss="crf"``; other losses do not train probabilities.
+
+        Raises:
+            ValueError: tags that are not those of entities.
+        """
+        check_is_fitted(self, "weights_")
+        if self.scheme_ is None:
+            raise ValueError("predict_spans needs tags of entities, such as B-PER, I-PER and O")
+
+        def spans(sequences: Sequences, weights: Tensor) -> list[list[ProbableEntity]]:
+            best = (ranked[0][1] for ranked in self._tagger.best(sequences, weights, 1))
+            return self._tagger.spans(sequences, weights, best)
+
+        return self._over(X, spans, list)
 
     def score(self, X: Sequence[Any], y: Sequence[Sequence[Tag]], sample_weight: ArrayLike | None = None) -> float:
         """F1 of entities, as ``conlleval`` computes it, if tags are those of entities; else the share of right tags."""

@@ -560,3 +560,18 @@ def test_scikit_learn_is_asked_for_by_name(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ImportError, match=r"pip install 'structsmooth\[sklearn\]'"):
         import structsmooth.estimators  # noqa: F401
+
+
+def test_spans_are_entities_with_their_probabilities():
+    X, y = [["Ada", "Love", "left"], ["they", "left"]] * 3, [["B-PER", "I-PER", "O"], ["O", "O"]] * 3
+    tagger = SequenceTagger(loss="crf", lam=0.01).fit(X, y)
+    (span,), none, empty = tagger.predict_spans([["Ada", "Love", "left"], ["they", "left"], []])
+    assert none == empty == []
+    scores, taggings = zip(*tagger.predict_top_k([["Ada", "Love", "left"]], 100)[0], strict=True)
+    weights = np.exp(np.array(scores) - scores[0])
+    ends = {("B-PER", "I-PER", "O"), ("B-PER", "I-PER", "B-PER")}
+    right = sum(w for w, tags in zip(weights, taggings, strict=True) if tuple(tags) in ends)
+    assert (span.start, span.end, span.label) == (0, 2, "PER")
+    assert span.probability == pytest.approx(right / weights.sum(), abs=1e-12)
+    with pytest.raises(ValueError, match="predict_spans needs tags of entities"):
+        SequenceTagger().fit([["a", "b"]], [["X", "Y"]]).predict_spans([["a"]])
