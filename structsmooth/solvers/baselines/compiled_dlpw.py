@@ -3,34 +3,20 @@
 import numpy as np
 
 from structsmooth.compiled.jit import compiled, entry_point, uncounted
+from structsmooth.solvers.soft_bcfw.compiled import add_pair, node_scores, part, part_scores, workspaces
 
 # Arguments are those of solvers/soft_bcfw/compiled.py, where delta [E, 2, S] takes the place of the multipliers.
 
 
 @uncounted
-def _node_potentials(i, nodes, reals, x, unary, out):
-    """theta_i + costs of node i."""
-    row, kind = nodes[i, 0], nodes[i, 1]
-    first = out.shape[0] - unary.shape[1]
-    for s in range(out.shape[0]):
-        out[s] = reals[i, 1 + s]
-        if s >= first:
-            for j in range(x.shape[1]):
-                out[s] += unary[kind, s - first, j] * x[row, j]
-
-
-@uncounted
-def _edge_potentials(kind, features, pair, form, out):
+def _edge_potentials(c, edges, f, pair, first, tables, out):
     """theta_c of an edge: a table [S, S]."""
-    first, potts = form
-    for s in range(out.shape[0]):
-        for r in range(out.shape[0]):
-            out[s, r] = 0.0
-    for s in range(first, out.shape[0]):
-        for r in range(s if potts else first, s + 1 if potts else out.shape[0]):
-            p = 0 if potts else (s - first) * (out.shape[0] - first) + r - first
-            for k in range(features.shape[0]):
-                out[s, r] += pair[kind, k, p] * features[k]
+    states = out.shape[0]
+    part_scores(c, edges, f, pair, tables)
+    for s in range(states):
+        for r in range(states):
+            p = part(s, r, states, pair.shape[2], first)
+            out[s, r] = tables[0, p] if p >= 0 else 0.0
 
 
 @uncounted
@@ -122,40 +108,33 @@ def _edge_step(c, table, nodes, edges, f, pair, own, delta, tau, step, amount, f
         own[c, k] *= 1.0 - amount
     for s in range(states):
         for r in range(states):
-            mass = chosen[s * states + r]
-            if not potts:
-                own[c, s * states + r] += amount * mass
-            elif s == r:
-                own[c, s] += amount * mass
-            else:
-                own[c, states + s] += amount * mass
-                own[c, 2 * states + r] += amount * mass
+            mass, p = chosen[s * states + r], part(s, r, states, pair.shape[2], first)
+            add_pair(c, s, r, amount * mass, own, states, potts)
             change = step * (mass - (1.0 if s == a and r == b else 0.0))
-            if change != 0.0 and s >= first and r >= first and (s == r or not potts):
-                p = 0 if potts else (s - first) * (states - first) + r - first
+            if change != 0.0 and p >= 0:
                 for k in range(f.shape[1]):
                     pair[kind, k, p] -= change * f[c, k]
 
 
 @entry_point
-def visit_examples(order, done, offsets, node_data, edge_data, weights, point, settings, form):
+def visit_examples(order, done, node_data, edge_data, weights, point, settings, form):
     """For each example a sweep of star updates, then a step of size eta / (1 + lambda eta t) at step t = ``done``, ...
 
-    ``settings`` are eta, lambda, n and the temperature.
+    ``settings`` are eta, lambda, n and the temperature; the last array of ``point`` is zeros.
     """
-    (node_offsets, edge_offsets), (nodes, reals, x), (edges, _, f) = offsets, node_data, edge_data
-    (unary, pair), (mu, own, delta), (eta, lam, n, tau) = weights, point, settings
+    (nodes, reals, x), (edges, _, f, places) = node_data, edge_data
+    (unary, pair), (mu, own, delta, zeros), (eta, lam, n, tau) = weights, point, settings
     states = mu.shape[1]
-    chosen = np.empty(states * states)
+    chosen, (_, parts) = np.empty(states * states), workspaces(states, pair.shape[2])
     for t, m in enumerate(order):
-        i0, i1, c0, c1 = node_offsets[m], node_offsets[m + 1], edge_offsets[m], edge_offsets[m + 1]
+        (i0, c0, _), (i1, c1, _) = places[m], places[m + 1]
         starts, ports = _ports(i0, edges[c0:c1], i1 - i0)
         tables, scores = np.empty((c1 - c0, states, states)), np.empty((i1 - i0, states))
         messages = np.empty((i1 - i0, states))
         for c in range(c0, c1):
-            _edge_potentials(edges[c, 2], f[c], pair, form, tables[c - c0])
+            _edge_potentials(c, edges, f, pair, form[0], parts, tables[c - c0])
         for i in range(i0, i1):
-            _node_potentials(i, nodes, reals, x, unary, scores[i - i0])
+            node_scores(i, nodes, reals, x, unary, zeros, scores[i - i0 : i - i0 + 1])
             around = starts[i - i0], starts[i - i0 + 1]
             _star(*around, ports, scores[i - i0], tables, delta, c0, tau, messages)
         step = eta / (1.0 + lam * eta * (done + t))

@@ -16,6 +16,7 @@ from structsmooth.compiled.jit import compiled, entry_point, uncounted
 #   sums: messages that nodes receive, sums of delta over their edges [nodes, S]
 #   edges: the two nodes of each edge, among those of all examples, and its type, int64 [E, 3]
 #   norms, f: squared norms [E] and features [E, De] of edges
+#   places: the first node of each example, and its first edge, int64 [n + 1, 3]; the last row ends the others
 #   pair: weights of edges [types, De, P]; P is 1 for Potts scores, else S'^2
 #   own: marginals of edges [E, K], see SoftPoint
 #   fixed: multipliers [E, 2, S]
@@ -114,7 +115,7 @@ def _messages(c, edges, mu, own, fixed, per_message, work, potts):
 
 
 @uncounted
-def _part_scores(c, edges, f, pair, tables):
+def part_scores(c, edges, f, pair, tables):
     """Scores of the parts of an edge: of agreement, or of the pairs of states that have weights."""
     kind = edges[c, 2]
     for p in range(pair.shape[2]):
@@ -124,7 +125,7 @@ def _part_scores(c, edges, f, pair, tables):
 
 
 @uncounted
-def _part(s, r, states, parts, first):
+def part(s, r, states, parts, first):
     """The part that a pair of states has; -1 if none."""
     if s < first or r < first or (parts == 1 and s != r):
         return -1
@@ -134,7 +135,7 @@ def _part(s, r, states, parts, first):
 @uncounted
 def _pair_score(s, r, work, tables, parts, first):
     """The score of an edge with its ends in these states."""
-    p = _part(s, r, work.shape[1], parts, first)
+    p = part(s, r, work.shape[1], parts, first)
     return work[0, s] + work[1, r] + (tables[0, p] if p >= 0 else 0.0)
 
 
@@ -220,11 +221,11 @@ def _mean_parts(c, own, states, parts, first, potts, out):
         out[1, p] = 0.0
     for s in range(first, states):
         for r in range(s if potts else first, s + 1 if potts else states):
-            out[1, _part(s, r, states, parts, first)] += own[c, s if potts else s * states + r]
+            out[1, part(s, r, states, parts, first)] += own[c, s if potts else s * states + r]
 
 
 @uncounted
-def _add_pair(c, s, r, amount, own, states, potts):
+def add_pair(c, s, r, amount, own, states, potts):
     """Add weight to a pair of states."""
     if not potts:
         own[c, s * states + r] += amount
@@ -241,7 +242,7 @@ def _edge_step(c, edges, norms, f, pair, mu, own, fixed, sums, work, tables, sca
     per_weight, per_message, least, pairwise = scales
     (states, parts), (first, potts) = (mu.shape[1], pair.shape[2]), form
     _messages(c, edges, mu, own, fixed, per_message, work, potts)
-    _part_scores(c, edges, f, pair, tables)
+    part_scores(c, edges, f, pair, tables)
     s, r, gain = _best_pair(work, tables, parts, first, potts)
     v, u, longest = -1, -1, 1.0
     if pairwise:
@@ -258,7 +259,7 @@ def _edge_step(c, edges, norms, f, pair, mu, own, fixed, sums, work, tables, sca
             gain -= work[0, t] * work[2, t] + work[1, t] * work[3, t]
     if gain <= 0.0:
         return
-    towards, away, curvature = _part(s, r, states, parts, first), _part(v, u, states, parts, first), 0.0
+    towards, away, curvature = part(s, r, states, parts, first), part(v, u, states, parts, first), 0.0
     if towards >= 0:
         tables[1, towards] += 1.0
     if away >= 0:
@@ -273,11 +274,11 @@ def _edge_step(c, edges, norms, f, pair, mu, own, fixed, sums, work, tables, sca
         curvature += (work[2, t] * work[2, t] + work[3, t] * work[3, t]) * per_message
     size = step_size(gain, longest, curvature)
     if pairwise:
-        _add_pair(c, v, u, -size, own, states, potts)
+        add_pair(c, v, u, -size, own, states, potts)
     else:
         for k in range(own.shape[1]):
             own[c, k] *= 1.0 - size
-    _add_pair(c, s, r, size, own, states, potts)
+    add_pair(c, s, r, size, own, states, potts)
     a, b, kind = edges[c, 0], edges[c, 1], edges[c, 2]
     for t in range(states):
         sums[a, t] += size * per_message * work[2, t]
@@ -307,13 +308,13 @@ def _receive(begin, end, edges, mu, own, fixed, sums, per_message, work, potts):
 
 
 @entry_point
-def sweep_examples(order, sweeps, offsets, node_data, edge_data, weights, point, scales, form):
-    """Steps on all blocks of each example in turn, its nodes first; ``offsets`` are those of nodes and of edges."""
-    (node_offsets, edge_offsets), (nodes, reals, x), (edges, norms, f) = offsets, node_data, edge_data
+def sweep_examples(order, sweeps, node_data, edge_data, weights, point, scales, form):
+    """Steps on all blocks of each example in turn, its nodes first."""
+    (nodes, reals, x), (edges, norms, f, places) = node_data, edge_data
     (unary, pair), (mu, own, fixed, sums) = weights, point
     work, tables = workspaces(mu.shape[1], pair.shape[2])
     for m in order:
-        i0, i1, c0, c1 = node_offsets[m], node_offsets[m + 1], edge_offsets[m], edge_offsets[m + 1]
+        (i0, c0, _), (i1, c1, _) = places[m], places[m + 1]
         _receive(c0, c1, edges, mu, own, fixed, sums, scales[1], work, form[1])
         for _ in range(sweeps):
             for i in range(i0, i1):
@@ -325,7 +326,8 @@ def sweep_examples(order, sweeps, offsets, node_data, edge_data, weights, point,
 @entry_point
 def sweep_blocks(order, node_data, edge_data, weights, point, scales, form):
     """Steps on blocks, of which the nodes of all examples come first, then the edges."""
-    (nodes, reals, x), (edges, norms, f), (unary, pair), (mu, own, fixed, sums) = node_data, edge_data, weights, point
+    (nodes, reals, x), (edges, norms, f, _) = node_data, edge_data
+    (unary, pair), (mu, own, fixed, sums) = weights, point
     work, tables = workspaces(mu.shape[1], pair.shape[2])
     _receive(0, edges.shape[0], edges, mu, own, fixed, sums, scales[1], work, form[1])
     for block in order:
@@ -343,17 +345,17 @@ def values(node_data, edge_data, weights, point, per_message, form, out):
     These are the maxima less the scores of labels; the block gaps; the expected costs; and |e|^2 and <fixed, e> with e
     the marginals of edges minus those of nodes.
     """
-    (nodes, reals, x), (edges, _, f), (unary, pair), (mu, own, fixed, sums) = node_data, edge_data, weights, point
+    (nodes, reals, x), (edges, _, f, _), (unary, pair), (mu, own, fixed, sums) = node_data, edge_data, weights, point
     states, parts = mu.shape[1], pair.shape[2]
     first, potts = form
     work, tables = workspaces(states, parts)
     hinge, gaps, cost, squares, product = 0.0, 0.0, 0.0, 0.0, 0.0
     for c in range(edges.shape[0]):
         _messages(c, edges, mu, own, fixed, per_message, work, potts)
-        _part_scores(c, edges, f, pair, tables)
+        part_scores(c, edges, f, pair, tables)
         _, _, best = _best_pair(work, tables, parts, first, potts)
         a, b = edges[c, 0], edges[c, 1]
-        label = _part(nodes[a, 2], nodes[b, 2], states, parts, first)
+        label = part(nodes[a, 2], nodes[b, 2], states, parts, first)
         hinge += best - (tables[0, label] if label >= 0 else 0.0)
         _mean_parts(c, own, states, parts, first, potts, tables)
         gaps += best

@@ -19,8 +19,7 @@ from structsmooth.solvers.soft_bcfw.compiled import (
 #   edges: the two nodes of each edge, by their numbers in the example, and its type, int64 [E, 3]
 #   own: marginals of links, of the states (1, 1), (0, 1) and (1, 0), [links, 3]
 #   fixed: multipliers of state 1 at both ends, minus those of state 0, [links, 2, 1]
-#   places: the first node of each example, its first link, and the first of its edges, int64 [n + 1, 3]; the last row
-#     ends the others
+#   places: the first node of each example, its first link, and the first of its edges, int64 [n + 1, 3]
 
 
 @uncounted
@@ -106,10 +105,10 @@ def _receive(m, places, edges, mu, own, fixed, sums, per_message):
 
 
 @entry_point
-def sweep_examples(order, sweeps, node_data, edge_data, weights, point, scales, first):
+def sweep_examples(order, sweeps, node_data, edge_data, weights, point, scales, form):
     """Steps on all blocks of each example in turn, its nodes first."""
     (nodes, reals, x), (edges, norms, f, places) = node_data, edge_data
-    (unary, pair), (mu, own, fixed, sums) = weights, point
+    (unary, pair), (mu, own, fixed, sums), (first, _) = weights, point, form
     work, _ = workspaces(2, 1)
     for m in order:
         (i0, k0, c0), (i1, k1, _) = places[m], places[m + 1]
@@ -122,11 +121,12 @@ def sweep_examples(order, sweeps, node_data, edge_data, weights, point, scales, 
 
 
 @entry_point
-def sweep_blocks(order, examples, node_data, edge_data, weights, point, scales, first):
-    """Steps on blocks of these examples, of which the nodes of all examples come first, then the links."""
+def sweep_blocks(order, node_data, edge_data, weights, point, scales, form):
+    """Steps on blocks, of which the nodes of all examples come first, then the links."""
     (nodes, reals, x), (edges, norms, f, places) = node_data, edge_data
-    (unary, pair), (mu, own, fixed, sums) = weights, point
+    (unary, pair), (mu, own, fixed, sums), (first, _) = weights, point, form
     work, _ = workspaces(2, 1)
+    examples = np.searchsorted(places[:, 1].copy(), order - mu.shape[0], side="right") - 1
     for m in range(places.shape[0] - 1):
         _receive(m, places, edges, mu, own, fixed, sums, scales[1])
     for j in range(order.shape[0]):
@@ -149,10 +149,10 @@ def add_disagreement(edge_data, mu, own, fixed, per_message):
 
 
 @entry_point
-def values(node_data, edge_data, weights, point, per_message, first, out):
+def values(node_data, edge_data, weights, point, per_message, form, out):
     """The sums of :func:`~structsmooth.solvers.soft_bcfw.compiled.values`."""
     (nodes, reals, x), (edges, _, f, places) = node_data, edge_data
-    (unary, pair), (mu, own, fixed, sums) = weights, point
+    (unary, pair), (mu, own, fixed, sums), (first, _) = weights, point, form
     work, _ = workspaces(2, 1)
     hinge, gaps, cost, squares, product = 0.0, 0.0, 0.0, 0.0, 0.0
     for m in range(places.shape[0] - 1):

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from structsmooth.lazy import LazyModule
 from structsmooth.problems.affine import Parts
 from structsmooth.problems.bounds import step_length
 from structsmooth.problems.linear.module import LinearModuleProblem
@@ -16,6 +17,8 @@ from structsmooth.solvers.soft_bcfw.graphs import ModuleGraph, ModuleGraphs, inn
 from structsmooth.solvers.soft_bcfw.pieces import BARELY_ALLOWED, FORBIDDEN, Decomposition, Held, Norms
 from structsmooth.solvers.soft_bcfw.point import SoftPoint
 from structsmooth.structures.factor_graph import FactorGraph
+
+compiled = LazyModule("structsmooth.solvers.soft_bcfw.compiled")
 
 _FORM = (0, False)  # for compiled steps: all states have scores, and edges have tables
 
@@ -64,13 +67,10 @@ class ModuleSoftDual:
 
     def with_multipliers(self, point: SoftPoint, rho: float) -> SoftPoint:
         """The point with δ in place of δ̄."""
-        change = point.violations(self._all.seats).view_as(point.multipliers) / rho
-        return replace(point, multipliers=point.multipliers + change)
+        return point.with_multipliers(self._all.seats, rho)
 
     def values(self, point: SoftPoint, rho: float) -> SoftValues:
         """Values of a point, by the potentials of all examples."""
-        from structsmooth.solvers.soft_bcfw import compiled  # numba loads with the first pass
-
         total, sums = torch.zeros(5, dtype=torch.float64), torch.zeros(5, dtype=torch.float64)
         for i, graph in enumerate(self._all.each):
             own, augmented = self._all.own(point, i), self._augmented(self._potentials(point.weights, i)[1], i)
@@ -183,11 +183,8 @@ class ModuleSoftDual:
 
         The best ``labels`` of pieces at the start are known.
         """
-        from structsmooth.solvers.soft_bcfw import compiled  # numba loads with the first pass
-
         graph, per_weight = self._all.each[i], norm / (self.lam * self.problem.n)
         new = replace(own, nodes=own.nodes.clone(), edges=own.edges.clone())
-        offsets = tuple(torch.tensor([0, size]).numpy() for size in (len(own.nodes), len(graph.alone)))
         scales = (per_weight, 1 / rho, LEAST_WEIGHT, steps == "pairwise")
         # Compiled steps make all sweeps at once, unless there are steps on pieces between.
         rounds, at_once = (1, sweeps) if graph.pieces is None else (sweeps, 1)
@@ -201,7 +198,7 @@ class ModuleSoftDual:
                 labels = graph.pieces.best(own_scores) if k > 0 or labels is None else labels
                 held = graph.pieces.step(held, own_scores, labels, Norms(1 / rho, per_weight), steps)
                 new = _with(graph, new, held)
-            schedule = (torch.zeros(1, dtype=torch.int64).numpy(), at_once, offsets)
+            schedule = (torch.zeros(1, dtype=torch.int64).numpy(), at_once)
             point = _arrays(graph, new, self._deltas(new, i, rho))
             compiled.sweep_examples(*schedule, *graph.arrays(*scores[:2]), point, scales, _FORM)
         return new

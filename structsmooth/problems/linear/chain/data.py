@@ -10,12 +10,15 @@ from zlib import crc32
 import torch
 from torch import Tensor
 
+from structsmooth.lazy import LazyModule
 from structsmooth.problems.affine import Parts
 from structsmooth.problems.linear.arrays import checked
 from structsmooth.scores import TransitionMask, linear_chain
 from structsmooth.sequences import DenseSequences, Sequences, SparseSequences
 from structsmooth.smoothing import L2, Entropy, Max, Smoother
 from structsmooth.structures import LinearChain
+
+compiled_primal = LazyModule("structsmooth.problems.linear.chain.compiled_primal")
 
 
 @dataclass(frozen=True)
@@ -58,12 +61,12 @@ class ChainData:
     @cached_property
     def arrays(self) -> tuple[Any, ...]:
         """Features, offsets of sequences, labels, costs, scale of transitions, weights, and what is forbidden."""
-        from structsmooth.problems.linear.chain.compiled_primal import FORBIDDEN
-
         features, tensors = _features(self.sequences), (self.sequences.offsets, self.labels, self.costs)
         forbidden = self.normalized_weights.new_empty(0, self.states)
         if self.mask is not None:
-            forbidden = torch.cat([self.mask.transition, *(own[None] for own in self.mask[1:])]).clamp_min(FORBIDDEN)
+            forbidden = torch.cat([self.mask.transition, *(own[None] for own in self.mask[1:])]).clamp_min(
+                compiled_primal.FORBIDDEN
+            )
         weights = _array(self.normalized_weights)
         return features, *map(_array, tensors), self.transition_scale, weights, _array(forbidden)
 

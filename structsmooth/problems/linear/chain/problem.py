@@ -12,6 +12,7 @@ from torch.nn.functional import one_hot
 
 from structsmooth.compiled import threads
 from structsmooth.costs import Cost, Hamming
+from structsmooth.lazy import LazyModule
 from structsmooth.problems.affine import Parts
 from structsmooth.problems.base import FullPass
 from structsmooth.problems.bounds import Bounds, checked_bounds
@@ -29,6 +30,9 @@ from structsmooth.sequences import Sequences, check_labelled, pad
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.structures import LinearChain
 from structsmooth.structures.checks import ForbiddenLabelsError
+
+compiled_dual = LazyModule("structsmooth.problems.linear.chain.compiled_dual")
+compiled_primal = LazyModule("structsmooth.problems.linear.chain.compiled_primal")
 
 C = TypeVar("C", bound="ChainProblem")
 R = TypeVar("R")
@@ -227,8 +231,6 @@ class ChainProblem(LinearProblem):
 
     def expected_cost(self, statistics: Tensor) -> float:
         """(1/n) Σ ⟨ℓ_i, m_i⟩, compiled."""
-        from structsmooth.problems.linear.chain import compiled_dual
-
         own = packed(self.data, statistics)
 
         def of(part: Part) -> float:
@@ -239,8 +241,6 @@ class ChainProblem(LinearProblem):
 
     def dual_weights(self, statistics: Tensor, lam: float) -> Tensor:
         """v = −(1/(λn)) Σ B_iᵀ(m_i − ν(y_i)), [dim], compiled."""
-        from structsmooth.problems.linear.chain import compiled_dual
-
         data, own = self.data, packed(self.data, statistics)
 
         def of(part: Part) -> Tensor:
@@ -253,16 +253,12 @@ class ChainProblem(LinearProblem):
     @all_reduced(mean_rows)
     def block_gaps(self, w: Tensor, statistics: Tensor) -> Tensor:
         """The block gaps g_i of all examples, by one oracle call on each: [n], compiled."""
-        from structsmooth.problems.linear.chain import compiled_dual
-
         self.oracle_calls += self.n
         return self._block_values(compiled_dual.block_gaps, w, statistics)
 
     @all_reduced(mean_rows)
     def block_margins(self, w: Tensor, statistics: Tensor) -> Tensor:
         """(1/n) ⟨θ_i + ℓ_i, m_i − ν(y_i)⟩ of all examples: [n], compiled."""
-        from structsmooth.problems.linear.chain import compiled_dual
-
         return self._block_values(compiled_dual.block_margins, w, statistics)
 
     @all_reduced(rows)
@@ -359,8 +355,6 @@ def _pass_over(
 
     Statistics go to ``node`` and ``edge``, if these have rows. The gradient is a new tensor shaped as ``gradient``.
     """
-    from structsmooth.problems.linear.chain import compiled_primal
-
     gradient = torch.zeros_like(gradient)
     outputs = (node.numpy(), part.examples(edge), part.data.matrix(gradient))
     means: Means = compiled_primal.full_pass(part.arrays, part.data.matrix(w), smoothing(smoother), *outputs)

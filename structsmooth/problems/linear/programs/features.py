@@ -7,7 +7,10 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from structsmooth.lazy import LazyModule
 from structsmooth.sequences import compressed_rows
+
+compiled = LazyModule("structsmooth.problems.linear.programs.compiled")
 
 F = TypeVar("F", bound="PartFeatures")
 
@@ -41,8 +44,6 @@ class PartFeatures(ABC):
 
     def scores(self, w: Tensor) -> Tensor:
         """Scores of all parts, the sums of the weights of their features: float64 [parts], for ``w`` [features]."""
-        from structsmooth.problems.linear.programs import compiled
-
         scores = torch.empty(len(self), dtype=torch.float64)
         compiled.part_scores(self.arrays, self.most, 0, w.detach().numpy(), scores.numpy())
         return scores

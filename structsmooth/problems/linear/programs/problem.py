@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from structsmooth.compiled import threads
+from structsmooth.lazy import LazyModule
 from structsmooth.problems.affine import Parts
 from structsmooth.problems.base import FullPass
 from structsmooth.problems.bounds import Bounds, checked_bounds
@@ -21,6 +22,8 @@ from structsmooth.problems.sharding import all_reduced, mean, mean_rows, of_exam
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.structures import Structure
 from structsmooth.structures.checks import ForbiddenLabelsError
+
+compiled = LazyModule("structsmooth.problems.linear.programs.compiled")
 
 P = TypeVar("P", bound="ProgramProblem")
 
@@ -118,8 +121,6 @@ class ProgramProblem(LinearProblem):
             >>> ConvexConcave().solve(partial, lam=0.1, passes=20).weights > 0
             tensor([ True,  True, False])
         """
-        from structsmooth.problems.linear.programs import compiled
-
         if not isinstance(allowed, Tensor) or allowed.dtype != torch.bool:
             found = allowed.dtype if isinstance(allowed, Tensor) else type(allowed).__name__
             raise TypeError(f"allowed must be a tensor of torch.bool, got {found}")
@@ -135,8 +136,6 @@ class ProgramProblem(LinearProblem):
 
     def best_labels(self, w: Tensor) -> Tensor:
         """How often the outputs that the max oracle gives at ``w``, with costs, have each part: int64 [parts]."""
-        from structsmooth.problems.linear.programs import compiled
-
         counts = torch.zeros_like(self.part_labels)
         compiled.best_parts(self.arrays, self.checked_vector("w", w).numpy(), counts.numpy())
         self.oracle_calls += self.n
@@ -190,15 +189,11 @@ class ProgramProblem(LinearProblem):
 
     def expected_cost(self, statistics: Tensor) -> float:
         """(1/n) Σ ⟨ℓ_i, m_i⟩, compiled."""
-        from structsmooth.problems.linear.programs import compiled
-
         cost: float = compiled.expected_cost(self.arrays, self.checked_statistics(statistics).numpy())
         return cost
 
     def dual_weights(self, statistics: Tensor, lam: float) -> Tensor:
         """v = −(1/(λn)) Σ B_iᵀ(m_i − ν(y_i)), [dim], compiled."""
-        from structsmooth.problems.linear.programs import compiled
-
         v = self.start()
         compiled.dual_weights(self.arrays, self.checked_statistics(statistics).numpy(), -1 / lam, v.numpy())
         return v
@@ -206,8 +201,6 @@ class ProgramProblem(LinearProblem):
     @all_reduced(mean_rows)
     def block_gaps(self, w: Tensor, statistics: Tensor) -> Tensor:
         """The block gaps g_i of all examples, by one oracle call on each: [n], compiled."""
-        from structsmooth.problems.linear.programs import compiled
-
         w, gaps = self.checked_vector("w", w), torch.empty(self.n, dtype=torch.float64)
         compiled.block_gaps(self.arrays, w.numpy(), self.checked_statistics(statistics).numpy(), gaps.numpy())
         self.oracle_calls += self.n
@@ -259,8 +252,6 @@ class ProgramProblem(LinearProblem):
 
     def _check_labels(self) -> None:
         """The labels are an output if the best one, by the number of parts that it shares with them, has all."""
-        from structsmooth.problems.linear.programs import compiled
-
         known, values = self.part_labels > 0, torch.empty(self.n, dtype=torch.float64)
         scores = torch.where(known, 1.0, -1.0 - self.program_parts.program.longest).double()
         compiled.largest_scores(self.arrays, scores.numpy(), values.numpy())
@@ -282,8 +273,6 @@ class ProgramProblem(LinearProblem):
 
     def _passed(self, w: Tensor, gradient: Tensor) -> tuple[float, float]:
         """Mean loss and cost of the best outputs; the gradient is added if there is room for it."""
-        from structsmooth.problems.linear.programs import compiled
-
         w, arrays, count = self.checked_vector("w", w), self.arrays, min(threads.of_passes(), self.n)
         cuts = [self.n * k // count for k in range(count + 1)]
         own = [gradient, *(torch.zeros_like(gradient) for _ in range(count - 1))]
@@ -316,8 +305,6 @@ class _SparseMap:
 
     def scores(self, w: Tensor, block: int) -> Parts:
         """Scores [P] of the parts of an example."""
-        from structsmooth.problems.linear.programs import compiled
-
         own = self.program_parts.of(block)
         scores = torch.empty(own.stop - own.start, dtype=torch.float64)
         compiled.part_scores(self.features.arrays, self.most, own.start, w.detach().numpy(), scores.numpy())
@@ -325,15 +312,11 @@ class _SparseMap:
 
     def add_adjoint(self, m: Parts, block: int, scale: float, w: Tensor) -> None:
         """w += scale · B_iᵀm in place."""
-        from structsmooth.problems.linear.programs import compiled
-
         begin, direction = self.program_parts.of(block).start, m[0].detach().contiguous().numpy()
         compiled.add_adjoint(self.features.arrays, self.most, begin, direction, float(scale), w.numpy())
 
     def squared_norm(self, m: Parts, block: int) -> float:
         """‖B_iᵀm‖²."""
-        from structsmooth.problems.linear.programs import compiled
-
         if self._sums is None:
             self._sums = torch.zeros(self.features.features, dtype=torch.float64)
         begin, direction = self.program_parts.of(block).start, m[0].detach().contiguous().numpy()
