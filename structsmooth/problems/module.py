@@ -274,7 +274,7 @@ class LinearizedProblem(DerivedProblem, AffineProblem):
     problem: ModuleProblem
 
     def __init__(self, problem: ModuleProblem, w: Tensor) -> None:
-        super().__init__(problem)
+        super().__init__(problem, w)
         self.center = w.detach().clone()
         if problem.shard is not None:
             self.shard = Shard(problem.shard.own.linearize(self.center))
@@ -305,10 +305,6 @@ class LinearizedProblem(DerivedProblem, AffineProblem):
     def linearize(self, w: Tensor) -> "LinearizedProblem":
         """The problem itself."""
         return self
-
-    def subset(self, indices: Tensor) -> "LinearizedProblem":
-        """The same problem over some of its examples."""
-        return LinearizedProblem(self.problem.subset(indices), self.center)
 
 
 def _check_module(module: nn.Module) -> None:

@@ -6,9 +6,8 @@ from contextlib import contextmanager
 from torch import Tensor
 
 from structsmooth.problems.base import FullPass, Problem
-from structsmooth.problems.derived import DerivedProblem
+from structsmooth.problems.derived import DerivedProblem, TiltedProblem
 from structsmooth.problems.linear.base import LinearProblem
-from structsmooth.problems.tilted import TiltedProblem
 from structsmooth.smoothing import L2, Entropy, Max, Smoother
 
 # Outputs among which losses are smoothed where not all can be.
