@@ -89,8 +89,7 @@ class SoftDual:
     for each node and each edge. It belongs to the minimum over w and δ of g(w, δ) + (ρ/(2n))‖δ − δ̄‖², at w = Ψμ and
     δ_ci = δ̄_ci + (μ_c(y_i) − μ_i(y_i))/ρ.
 
-    Passes are compiled, for each form in which a point has its links; see
-    :class:`~structsmooth.solvers.soft_bcfw.point.SoftPoint`.
+    Passes are compiled, for each form in which a point has its links; see :class:`SoftPoint`.
     """
 
     problem: FactorGraphProblem
@@ -131,15 +130,14 @@ class SoftDual:
         if not point.binary:
             return point.with_multipliers(self.problem.graphs.ends.flatten(), rho)
         multipliers = point.multipliers.clone(memory_format=torch.contiguous_format)
-        _, edges = self._data(point)
+        _, edges = self.problem.feature_map.arrays
         compiled_binary.add_disagreement(edges, *_marginals(point), multipliers.numpy(), 1 / rho)
         return replace(point, multipliers=multipliers)
 
     def values(self, point: SoftPoint, rho: float) -> SoftValues:
         """Values of a point, by one pass over all blocks."""
         sums, entries = torch.zeros(5, dtype=torch.float64), 2 * self.problem.states * len(point.edges)
-        form = self.problem.feature_map.form
-        _loops(point).values(*self._data(point), *self._arrays(point), 1 / rho, form, sums.numpy())
+        compiled.values(*self._arrays(point), 1 / rho, self._form(point), sums.numpy())
         square = self.lam / 2 * float(point.weights @ point.weights)
         return SoftValues.of(sums, self.problem.n, square, rho, entries)
 
@@ -179,15 +177,13 @@ class SoftDual:
     ) -> SoftPoint:
         """Steps on all blocks of each example of an order in turn, so many times."""
         new = _copy(point)
-        arrays = (*self._data(new), *self._arrays(new))
-        _loops(new).sweep_examples(order.numpy(), sweeps, *arrays, *self._settings(rho, steps))
+        compiled.sweep_examples(order.numpy(), sweeps, *self._arrays(new), self._scales(rho, steps), self._form(new))
         return new
 
     def sweep_blocks(self, point: SoftPoint, order: Tensor, rho: float, steps: SoftSteps = "fw") -> SoftPoint:
         """Steps on the blocks of an order: nodes of all examples, then edges."""
         new = _copy(point)
-        arrays = (*self._data(new), *self._arrays(new))
-        _loops(new).sweep_blocks(order.numpy(), *arrays, *self._settings(rho, steps))
+        compiled.sweep_blocks(order.numpy(), *self._arrays(new), self._scales(rho, steps), self._form(new))
         return new
 
     def _agreeing(self, point: SoftPoint) -> Agreeing:
@@ -196,8 +192,8 @@ class SoftDual:
         if point.binary:
             nodes, (_, pairs) = torch.empty_like(point.nodes), scores.views(self.problem.start())
             found = torch.zeros(3, *pairs.shape[:2], dtype=torch.float64)
-            marginals = _marginals(point)
-            compiled_binary.agreeing(*self._data(point), *marginals, scores.first, nodes.numpy(), found.numpy())
+            outputs = (nodes.numpy(), found.numpy())
+            compiled_binary.agreeing(*scores.arrays, *_marginals(point), scores.first, *outputs)
             return Agreeing(nodes, *found.unsqueeze(-1))
         near, sums = point.agreeing(graphs, scores.first), [self.problem.start() for _ in range(3)]
         for links in graphs.chunks():
@@ -218,20 +214,21 @@ class SoftDual:
             return edges[:, first:states].sum(1, keepdim=True)
         return edges[:, :1] if first else 1 - edges[:, 1:].sum(1, keepdim=True)
 
-    def _data(self, point: SoftPoint) -> tuple[Any, Any]:
-        """Arrays of nodes and of links."""
+    def _arrays(self, point: SoftPoint) -> tuple[Any, ...]:
+        """What compiled passes take of nodes, edges, weights, and of marginals and messages."""
         scores = self.problem.feature_map
-        return scores.binary_arrays if point.binary else scores.arrays
-
-    def _arrays(self, point: SoftPoint) -> tuple[Any, Any]:
-        """Arrays of weights, and of marginals and messages."""
-        unary, pairwise = self.problem.feature_map.views(point.weights)
+        unary, pairwise = scores.views(point.weights)
         tensors = (point.nodes, point.edges.flatten(1), point.multipliers, torch.zeros_like(point.nodes))
-        return (unary.numpy(), pairwise.numpy()), tuple(tensor.contiguous().numpy() for tensor in tensors)
+        own = tuple(tensor.contiguous().numpy() for tensor in tensors)
+        return *scores.arrays, (unary.numpy(), pairwise.numpy()), own
 
-    def _settings(self, rho: float, steps: SoftSteps) -> tuple[Any, tuple[int, bool]]:
-        scales = (1 / (self.lam * self.problem.n), 1 / rho, LEAST_WEIGHT, steps == "pairwise")
-        return scales, self.problem.feature_map.form
+    def _form(self, point: SoftPoint) -> tuple[int] | tuple[int, bool]:
+        """The first state that has weights and, unless links have their short form, whether scores are Potts."""
+        scores = self.problem.feature_map
+        return (scores.first,) if point.binary else scores.form
+
+    def _scales(self, rho: float, steps: SoftSteps) -> tuple[float, float, float, bool]:
+        return 1 / (self.lam * self.problem.n), 1 / rho, LEAST_WEIGHT, steps == "pairwise"
 
 
 def soft_dual(user: str, problem: Problem, lam: float) -> SoftDual:
@@ -265,11 +262,6 @@ def _copy(point: SoftPoint) -> SoftPoint:
         tensor.clone(memory_format=torch.contiguous_format) for tensor in (point.weights, point.nodes, point.edges)
     )
     return SoftPoint(weights, nodes, edges, point.multipliers.contiguous())
-
-
-def _loops(point: SoftPoint) -> LazyModule:
-    """The compiled passes for the form of a point."""
-    return compiled_binary if point.binary else compiled
 
 
 def _marginals(point: SoftPoint) -> tuple[Any, Any]:

@@ -125,12 +125,7 @@ class GraphScores:
 
     @property
     def arrays(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """Numbers, norms and features of all nodes and of all links, as most compiled passes take them."""
-        return self._node_arrays, self._link_arrays
-
-    @property
-    def binary_arrays(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """The same with edges as they are given, which examples may share."""
+        """Numbers, norms and features of all nodes and edges, as most compiled passes take them."""
         return self._node_arrays, self._edge_arrays
 
     def _numpy_views(self, w: Tensor) -> tuple[Any, Any]:
@@ -153,18 +148,10 @@ class GraphScores:
         return nodes.numpy(), reals.numpy(), x.numpy()
 
     @cached_property
-    def _link_arrays(self) -> tuple[Any, ...]:
-        links = self.graphs.links
-        return self._linked(links.ends, links.edges)
-
-    @cached_property
     def _edge_arrays(self) -> tuple[Any, ...]:
-        return self._linked(self.graphs.edges, slice(None))
-
-    def _linked(self, ends: Tensor, edges: Tensor | slice) -> tuple[Any, ...]:
-        """Ends and types, norms and features of edges, and where nodes, links and edges of each example begin."""
-        graphs, f = self.graphs, self.graphs.edge_features[edges]
-        numbers = torch.cat([ends, graphs.edge_types[edges, None]], 1)
+        """Besides, where nodes, links and edges of each example begin: [n + 1, 3]."""
+        graphs, f = self.graphs, self.graphs.edge_features
+        edges = torch.cat([graphs.edges, graphs.edge_types[:, None]], 1)
         first = torch.nn.functional.pad(graphs.edge_offsets[graphs.edge_sets], (0, 1))
         places = torch.stack([graphs.node_offsets, graphs.link_offsets, first], 1)
-        return numbers.numpy(), f.square().sum(1).numpy(), f.numpy(), places.numpy()
+        return edges.numpy(), f.square().sum(1).numpy(), f.numpy(), places.numpy()
