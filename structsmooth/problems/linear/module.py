@@ -292,16 +292,8 @@ class LinearModuleProblem(LinearProblem):
         return self._examples[i]
 
     def _over(self, dataset: Dataset | Sequence[tuple[Any, Any]]) -> "LinearModuleProblem":
-        return type(self)(
-            self.module,
-            dataset,
-            cost=self.cost,
-            batch_size=self.batch_size,
-            collate=self.module_problem.collate,
-            smoother=self.smoother,
-            bounds=self.bounds,
-            chunk_size=self.chunk_size,
-        )
+        sizes = (self.batch_size, self.module_problem.collate, self.smoother, self.bounds, self.chunk_size)
+        return type(self)(self.module, dataset, self.cost, *sizes)
 
     def _prepared(self, i: int) -> _Example:
         x, labels = self.batch(torch.tensor([i]))

@@ -86,33 +86,6 @@ class ChainData:
         sequence = torch.repeat_interleave(self.sequences.lengths)
         return (sequence * self.states).add_(torch.arange(len(self.labels))), sequence
 
-    def repeated_labels(self, times: int) -> Tensor:
-        """The labels of every sequence several times in a row: [tokens * times]."""
-        lengths, offsets = self.sequences.lengths, self.sequences.offsets[:-1]
-        at = torch.repeat_interleave((times - 1) * offsets, lengths).add_(torch.arange(len(self.labels)))
-        repeated = torch.empty(times * len(at), dtype=self.label_type)
-        labels, lengths = self.labels.to(self.label_type), torch.repeat_interleave(lengths, lengths)
-        for _ in range(times):
-            repeated[at] = labels
-            at += lengths
-        return repeated
-
-    def label_statistics(self) -> Tensor:
-        """Parts of the labels; T rows of S nodes, then S rows of summed edges for each sequence, flat."""
-        statistics = torch.zeros(len(self.labels) + self.n * self.states, self.states, dtype=torch.float64)
-        at, sequence = self.token_rows()
-        statistics[at, self.labels] = 1
-        inner = torch.ones(len(at), dtype=torch.bool).index_fill_(0, self.sequences.offsets[:-1], False)
-        edge_rows = (self.sequences.offsets[1:] + torch.arange(self.n) * self.states)[sequence[inner]]
-        edges = (edge_rows + self.labels.roll(1)[inner], self.labels[inner])
-        return statistics.index_put_(edges, statistics.new_ones(()), accumulate=True).view(-1)
-
-    def label_sets(self, capacity: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Active sets of the labels alone; see :meth:`~structsmooth.problems.LinearProblem.label_sets`."""
-        alphas = torch.zeros(self.n, capacity, dtype=torch.float64)
-        alphas[:, 0] = 1
-        return self.repeated_labels(capacity), alphas, alphas.int()
-
     def matrix(self, w: Tensor) -> Any:
         """A vector [dim] as an array of rows [F + S + 2, S], or one without elements."""
         return w.view(-1, self.states).numpy()

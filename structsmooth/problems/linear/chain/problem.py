@@ -141,10 +141,6 @@ class ChainProblem(LinearProblem):
         rows = self.best_statistics(w).view(-1, self.states)  # T of nodes, then S of edges for each sequence
         return rows[self.data.token_rows()[0]].argmax(1)
 
-    def start(self) -> Tensor:
-        """Zeros."""
-        return torch.zeros(self.dim, dtype=torch.float64)
-
     def views(self, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """A vector [dim] as rows of features [F, S], transitions [S, S] and scores of the ends [2, S]."""
         return self.data.views(w)
@@ -185,8 +181,11 @@ class ChainProblem(LinearProblem):
         return self.labels[self.data.tokens(block)]
 
     def label_sets(self, capacity: int) -> tuple[Tensor, Tensor, Tensor]:
-        """As for any linear problem, without a loop over examples."""
-        return self.data.label_sets(capacity)
+        """As for any linear problem; labels are stored in the smallest type that will do."""
+        labels = self.labels.to(self.data.label_type).split(self.sequences.lengths.tolist())
+        alphas = torch.zeros(self.n, capacity, dtype=torch.float64)
+        alphas[:, 0] = 1
+        return torch.cat([own.repeat(capacity) for own in labels]), alphas, alphas.int()
 
     def parts(self, atom: Tensor, block: int) -> Parts:
         """Nodes [T, S] and summed edges [S, S] of one labelling."""
@@ -195,7 +194,7 @@ class ChainProblem(LinearProblem):
 
     def label_statistics(self) -> Tensor:
         """Parts of the labels; T rows of S nodes, then S rows of summed edges for each example, flat."""
-        return self.data.label_statistics()
+        return unpacked(self.data, packed_labels(self.data).words)
 
     def unpacked(self, statistics: Tensor) -> Tensor:
         """Statistics as one vector [size], also if another problem of these sequences has packed them."""

@@ -108,10 +108,6 @@ class FactorGraphProblem(LinearProblem):
         self.feature_map = GraphScores(graphs, features, self.states, *form, node_types, edge_types)
         self.n, self.dim = len(graphs), self.feature_map.dim
 
-    def start(self) -> Tensor:
-        """Zeros."""
-        return torch.zeros(self.dim, dtype=torch.float64)
-
     def views(self, w: Tensor) -> tuple[Tensor, Tensor]:
         """A vector [dim] as weights of nodes [types, S', D] and of edges [types, De] or [types, De, S', S']."""
         unary, pairwise = self.feature_map.views(w)

@@ -1,6 +1,7 @@
 """Structural hinge losses over the derivations of programs, with sparse features of their parts (CPU, float64)."""
 
 import copy
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -17,7 +18,7 @@ from structsmooth.problems.linear.blocks import OracleOutput, respond
 from structsmooth.problems.linear.difference import DifferenceProblem
 from structsmooth.problems.linear.programs.features import PartFeatures
 from structsmooth.problems.linear.programs.parts import ProgramParts
-from structsmooth.problems.linear.programs.structure import PartScores, spanning_scores, with_choices
+from structsmooth.problems.linear.programs.structure import ArcScores, BothOutputs, PartScores, choice_scores
 from structsmooth.problems.sharding import all_reduced, mean, mean_rows, of_examples
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.structures import Structure
@@ -88,12 +89,7 @@ class ProgramProblem(LinearProblem):
         self.bounds = checked_bounds(bounds, self.start())
         self._outputs, self._ends = self._packed_outputs()
         self.feature_map = _SparseMap(parts, features)
-        self._most = features.most
         self._check_labels()
-
-    def start(self) -> Tensor:
-        """Zeros."""
-        return torch.zeros(self.dim, dtype=torch.float64)
 
     def with_allowed(self: P, allowed: Tensor) -> DifferenceProblem:
         """The problem of partial labels, of which some parts are allowed, for :class:`~structsmooth.ConvexConcave`.
@@ -152,14 +148,16 @@ class ProgramProblem(LinearProblem):
     def structure(self, potentials: Tensor, block: int) -> Structure:
         """The outputs of an example, bound to scores [P] of its parts."""
         parts, choices = self.program_parts, int(self.program_parts.numbers_of_choices[block])
+        words, places = int(parts.longest[block]) - choices, parts.scores[parts.of(block)].long()
+        places = places[places >= 0]
         if parts.spanning != "no":
-            return spanning_scores(potentials[None], int(parts.longest[block]) - choices, parts.spanning == "one root")
-        program, root, places = parts.program, int(parts.roots[block]), parts.scores[parts.of(block)].long()
-        if choices:
-            places = torch.where(places < 0, program.scores + (places < 0).cumsum(0) - 1, places)
-            program = with_choices(program.handle, root, choices, parts.alternatives)
-            root = program.nodes - 1
-        return PartScores(potentials[None], program, places, root, int(parts.longest[block]))
+            derived = partial(ArcScores, words=words, single_root=parts.spanning == "one root")
+        else:
+            root = int(parts.roots[block])
+            derived = partial(PartScores, program=parts.program, places=places, root=root, length=words)
+        if not choices:
+            return derived(potentials[None])
+        return BothOutputs(potentials[None], derived, partial(choice_scores, choices=choices), len(places))
 
     def oracle(self, potentials: Parts, block: int, smoother: Smoother = Max()) -> OracleOutput:  # noqa: B008 - immutable
         """The oracle of the program."""
@@ -269,7 +267,7 @@ class ProgramProblem(LinearProblem):
         labels = (self._outputs, self._ends, self.part_costs)
         tensors = (parts.offsets, parts.scores, parts.roots, parts.numbers_of_choices, *labels)
         examples = tuple(tensor.numpy() for tensor in tensors)
-        return program.arrays, sizes, self.part_features.arrays, self._most, examples, self.normalized_weights.numpy()
+        return program.arrays, sizes, *self.part_features.rows, examples, self.normalized_weights.numpy()
 
     def _passed(self, w: Tensor, gradient: Tensor) -> tuple[float, float]:
         """Mean loss and cost of the best outputs; the gradient is added if there is room for it."""
@@ -300,25 +298,22 @@ class _SparseMap:
     """Scores of parts as sums of the weights of their features."""
 
     def __init__(self, parts: ProgramParts, features: PartFeatures) -> None:
-        self.program_parts, self.features, self.most = parts, features, features.most
+        self.program_parts, self.features = parts, features
         self._sums: Any = None
 
     def scores(self, w: Tensor, block: int) -> Parts:
         """Scores [P] of the parts of an example."""
-        own = self.program_parts.of(block)
-        scores = torch.empty(own.stop - own.start, dtype=torch.float64)
-        compiled.part_scores(self.features.arrays, self.most, own.start, w.detach().numpy(), scores.numpy())
-        return (scores,)
+        return (self.features.scores(w, self.program_parts.of(block)),)
 
     def add_adjoint(self, m: Parts, block: int, scale: float, w: Tensor) -> None:
         """w += scale · B_iᵀm in place."""
         begin, direction = self.program_parts.of(block).start, m[0].detach().contiguous().numpy()
-        compiled.add_adjoint(self.features.arrays, self.most, begin, direction, float(scale), w.numpy())
+        compiled.add_adjoint(*self.features.rows, begin, direction, float(scale), w.numpy())
 
     def squared_norm(self, m: Parts, block: int) -> float:
         """‖B_iᵀm‖²."""
         if self._sums is None:
             self._sums = torch.zeros(self.features.features, dtype=torch.float64)
         begin, direction = self.program_parts.of(block).start, m[0].detach().contiguous().numpy()
-        norm: float = compiled.norm_of_adjoint(self.features.arrays, self.most, begin, direction, self._sums.numpy())
+        norm: float = compiled.norm_of_adjoint(*self.features.rows, begin, direction, self._sums.numpy())
         return norm
