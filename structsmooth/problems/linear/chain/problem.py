@@ -253,12 +253,12 @@ class ChainProblem(LinearProblem):
     def block_gaps(self, w: Tensor, statistics: Tensor) -> Tensor:
         """The block gaps g_i of all examples, by one oracle call on each: [n], compiled."""
         self.oracle_calls += self.n
-        return self._block_values(compiled_dual.block_gaps, w, statistics)
+        return self._block_values(w, statistics, from_labels=False)
 
     @all_reduced(mean_rows)
     def block_margins(self, w: Tensor, statistics: Tensor) -> Tensor:
         """(1/n) ⟨θ_i + ℓ_i, m_i − ν(y_i)⟩ of all examples: [n], compiled."""
-        return self._block_values(compiled_dual.block_margins, w, statistics)
+        return self._block_values(w, statistics, from_labels=True)
 
     @all_reduced(rows)
     def best_statistics(self, w: Tensor, smoother: Smoother = Max()) -> Tensor:  # noqa: B008 - immutable
@@ -331,12 +331,13 @@ class ChainProblem(LinearProblem):
         smoothed, hinge, cost = map(sum, zip(*means, strict=True))
         return (smoothed, hinge, cost), summed(gradients)
 
-    def _block_values(self, loop: Callable[..., None], w: Tensor, statistics: Tensor) -> Tensor:
-        """What a compiled loop over examples computes of weights and statistics: [n]."""
+    def _block_values(self, w: Tensor, statistics: Tensor, *, from_labels: bool) -> Tensor:
+        """Block gaps, or margins of the statistics from the labels: [n]."""
         w, own, values = self.data.checked_vector("w", w), packed(self.data, statistics), w.new_empty(self.n)
 
         def of(part: Part) -> None:
-            loop(part.arrays, self.data.matrix(w), own.part(part), part.examples(values))
+            arrays = (part.arrays, self.data.matrix(w), own.part(part))
+            compiled_dual.block_values(*arrays, from_labels, part.examples(values))
 
         self._over_parts(of)
         return values
