@@ -90,10 +90,7 @@ class AffineProblem(Problem):
     keeps them, so the steps of an epoch call the oracle at their own weights alone.
     """
 
-    @property
-    def affine(self) -> bool:
-        """Always."""
-        return True
+    affine = True
 
     @abstractmethod
     def affine_batch(self, indices: Tensor) -> AffineBatch:

@@ -272,6 +272,7 @@ class LinearizedProblem(DerivedProblem, AffineProblem):
     """
 
     problem: ModuleProblem
+    affine, affine_scores, partial = True, True, False  # what is not convex is linearized
 
     def __init__(self, problem: ModuleProblem, w: Tensor) -> None:
         super().__init__(problem, w)
@@ -286,21 +287,6 @@ class LinearizedProblem(DerivedProblem, AffineProblem):
     def affine_batch(self, indices: Tensor) -> LinearizedBatch:
         """Some of the examples."""
         return self.problem.linearized_batch(self.center, *self.problem.batch(indices))
-
-    @property
-    def affine(self) -> bool:
-        """Always."""
-        return True
-
-    @property
-    def affine_scores(self) -> bool:
-        """Always."""
-        return True
-
-    @property
-    def partial(self) -> bool:
-        """Never: what is not convex is linearized."""
-        return False
 
     def linearize(self, w: Tensor) -> "LinearizedProblem":
         """The problem itself."""

@@ -129,11 +129,7 @@ class DLPW(DualSolver[DLPWState]):
     temperature: float = 0.0
 
     state_type: ClassVar[type[DLPWState]] = DLPWState
-
-    @property
-    def oracle(self) -> str:
-        """None: a visit decodes every factor on its own."""
-        return "none"
+    oracle = "none"  # a step decodes one node or factor
 
     def check(self, problem: Problem, lam: float) -> None:
         """Refuse what is no factor graph problem, and λ = 0."""

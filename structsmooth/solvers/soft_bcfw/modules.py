@@ -1,7 +1,7 @@
 """The soft dual of any module that is linear in its parameters: sweeps of examples, and exact line searches."""
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,6 +21,14 @@ from structsmooth.structures.factor_graph import FactorGraph
 compiled = LazyModule("structsmooth.solvers.soft_bcfw.compiled")
 
 _FORM = (0, False)  # for compiled steps: all states have scores, and edges have tables
+
+
+class Sweeps(NamedTuple):
+    """How the blocks of an example are swept: with ρ and a kind of steps, so many times."""
+
+    rho: float
+    steps: SoftSteps
+    count: int
 
 
 @dataclass(frozen=True)
@@ -71,25 +79,29 @@ class ModuleSoftDual:
 
     def values(self, point: SoftPoint, rho: float) -> SoftValues:
         """Values of a point, by the potentials of all examples."""
-        total, sums = torch.zeros(5, dtype=torch.float64), torch.zeros(5, dtype=torch.float64)
-        for i, graph in enumerate(self._all.each):
+        total = torch.zeros(5, dtype=torch.float64)
+        for i in range(self.problem.n):
             own, augmented = self._all.own(point, i), self._augmented(self._potentials(point.weights, i)[1], i)
-            deltas = self._deltas(own, i, rho)
-            compiled.values(*graph.arrays(*augmented[:2]), _arrays(graph, own, deltas), 1 / rho, _FORM, sums.numpy())
-            sums[0] += graph.at_labels(graph.costs) - graph.label_score
-            sums[2] = graph.cost(_parts(own, augmented))
-            if graph.pieces is not None:
-                held, scores = _held(graph, own), _scores(graph, deltas, augmented)
-                best = graph.pieces.parts(graph.pieces.best(scores))
-                sums[0] += inner(scores, best) - inner(scores[1:], graph.pieces.of_example(graph.label_parts)[1:])
-                sums[1] += inner(scores, best) - inner(scores, held.parts)
-                count = len(held.parts[0])
-                violation = own.violations(self._all.seats_of(i))[-count:]
-                sums[3] += float(violation.square().sum())
-                sums[4] += float((own.multipliers[-count:] * violation).sum())
-            total += sums
+            total += self._sums(own, augmented, i, rho)
         square = self.lam / 2 * float(point.weights.double().square().sum())
         return SoftValues.of(total, self.problem.n, square, rho, point.multipliers.numel())
+
+    def _sums(self, own: SoftPoint, augmented: Parts, i: int, rho: float) -> Tensor:
+        """Sums over the blocks of an example, see :meth:`SoftValues.of`: float64 [5]."""
+        graph, deltas, sums = self._all.each[i], self._deltas(own, i, rho), torch.zeros(5, dtype=torch.float64)
+        compiled.values(*graph.arrays(*augmented[:2]), _arrays(graph, own, deltas), 1 / rho, _FORM, sums.numpy())
+        sums[0] += graph.at_labels(graph.costs) - graph.label_score
+        sums[2] = graph.cost(_parts(own, augmented))
+        if graph.pieces is not None:
+            held, scores = _held(graph, own), _scores(graph, deltas, augmented)
+            best = graph.pieces.parts(graph.pieces.best(scores))
+            sums[0] += inner(scores, best) - inner(scores[1:], graph.pieces.of_example(graph.label_parts)[1:])
+            sums[1] += inner(scores, best) - inner(scores, held.parts)
+            count = len(held.parts[0])
+            violation = own.violations(self._all.seats_of(i))[-count:]
+            sums[3] += float(violation.square().sum())
+            sums[4] += float((own.multipliers[-count:] * violation).sum())
+        return sums
 
     def near(self, point: SoftPoint) -> tuple[Tensor, float]:
         """Marginals μ' that agree, near those of a point: (1/n) Σ Bᵀ(μ' − ν(y)) [dim], and their mean cost.
@@ -124,21 +136,22 @@ class ModuleSoftDual:
         """A step on each example of an order in turn, with so many sweeps."""
         new = SoftPoint(**{name: tensor.clone() for name, tensor in vars(point).items()})
         for i in order.tolist():
-            self._step(new, i, rho, steps, sweeps)
+            self._step(new, i, Sweeps(rho, steps, sweeps))
         return new
 
-    def _step(self, point: SoftPoint, i: int, rho: float, steps: SoftSteps, sweeps: int) -> None:
+    def _step(self, point: SoftPoint, i: int, sweeps: Sweeps) -> None:
         """A step on an example, in place."""
+        rho = sweeps.rho
         (w, potentials), own = self._potentials(point.weights, i), self._all.own(point, i)
         augmented, graph = self._augmented(potentials, i), self._all.each[i]
         labels = self._best(own, augmented, i, rho)  # both sweeps begin with these
-        probe = _minus(self._swept(own, augmented, i, rho, steps, 1, 0.0, labels), own)
+        probe = _minus(self._swept(own, augmented, i, sweeps._replace(count=1), 0.0, labels), own)
         parts = _parts(probe, augmented)
         square = inner(parts, parts)
         if square == 0:
             return
         norm = float(_adjoint(w, potentials, probe).double().square().sum())
-        swept = self._swept(own, augmented, i, rho, steps, sweeps, norm / square, labels)
+        swept = self._swept(own, augmented, i, sweeps, norm / square, labels)
         change = _minus(swept, own)
         deltas, violation = self._deltas(own, i, rho), change.violations(self._all.seats_of(i))
         scale = self.lam * self.problem.n
@@ -169,25 +182,17 @@ class ModuleSoftDual:
         return 0.0
 
     def _swept(
-        self,
-        own: SoftPoint,
-        augmented: Parts,
-        i: int,
-        rho: float,
-        steps: SoftSteps,
-        sweeps: int,
-        norm: float,
-        labels: Tensor | None,
+        self, own: SoftPoint, augmented: Parts, i: int, sweeps: Sweeps, norm: float, labels: Tensor | None
     ) -> SoftPoint:
         """The marginals of an example after sweeps, if ‖Bᵀm‖² were ``norm`` times ‖m‖².
 
         The best ``labels`` of pieces at the start are known.
         """
-        graph, per_weight = self._all.each[i], norm / (self.lam * self.problem.n)
+        graph, per_weight, (rho, steps, _) = self._all.each[i], norm / (self.lam * self.problem.n), sweeps
         new = replace(own, nodes=own.nodes.clone(), edges=own.edges.clone())
         scales = (per_weight, 1 / rho, LEAST_WEIGHT, steps == "pairwise")
         # Compiled steps make all sweeps at once, unless there are steps on pieces between.
-        rounds, at_once = (1, sweeps) if graph.pieces is None else (sweeps, 1)
+        rounds, at_once = (1, sweeps.count) if graph.pieces is None else (sweeps.count, 1)
         scores = augmented
         for k in range(rounds):
             if k > 0:
