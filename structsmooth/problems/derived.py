@@ -10,6 +10,7 @@ from structsmooth.problems.base import FullPass, Problem
 from structsmooth.smoothing import Smoother
 
 D = TypeVar("D", bound="DerivedProblem")
+M = TypeVar("M", bound="MovedProblem")
 
 
 def _of_other(name: str) -> Any:
@@ -77,7 +78,7 @@ class MovedProblem(DerivedProblem):
         """Losses of some examples: [b]."""
         return self.problem.batch_losses(self.inner(w), indices, smoother)
 
-    def linearize(self: D, w: Tensor) -> D:
+    def linearize(self: M, w: Tensor) -> M:
         """The linearized problem, moved likewise."""
         return self.over(self.problem.linearize(self.inner(w)))
 

@@ -76,8 +76,8 @@ class DLPWState(State):
 
     def at(self, point: SoftPoint) -> "DLPWState":
         """The state with another point."""
-        own = {"nodes": point.nodes, "edges": point.edges, "messages": point.multipliers}
-        return replace(self, weights=point.weights, **own)
+        nodes, edges, messages = point.nodes, point.edges, point.multipliers
+        return replace(self, weights=point.weights, nodes=nodes, edges=edges, messages=messages)
 
     def observe(self, full: FullPass, lam: float) -> None:
         """Keep the best lower bound."""

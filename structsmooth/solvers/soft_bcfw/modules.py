@@ -28,7 +28,7 @@ class Sweeps(NamedTuple):
 
     rho: float
     steps: SoftSteps
-    count: int
+    times: int
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class ModuleSoftDual:
         (w, potentials), own = self._potentials(point.weights, i), self._all.own(point, i)
         augmented, graph = self._augmented(potentials, i), self._all.each[i]
         labels = self._best(own, augmented, i, rho)  # both sweeps begin with these
-        probe = _minus(self._swept(own, augmented, i, sweeps._replace(count=1), 0.0, labels), own)
+        probe = _minus(self._swept(own, augmented, i, sweeps._replace(times=1), 0.0, labels), own)
         parts = _parts(probe, augmented)
         square = inner(parts, parts)
         if square == 0:
@@ -192,7 +192,7 @@ class ModuleSoftDual:
         new = replace(own, nodes=own.nodes.clone(), edges=own.edges.clone())
         scales = (per_weight, 1 / rho, LEAST_WEIGHT, steps == "pairwise")
         # Compiled steps make all sweeps at once, unless there are steps on pieces between.
-        rounds, at_once = (1, sweeps.count) if graph.pieces is None else (sweeps.count, 1)
+        rounds, at_once = (1, sweeps.times) if graph.pieces is None else (sweeps.times, 1)
         scores = augmented
         for k in range(rounds):
             if k > 0:

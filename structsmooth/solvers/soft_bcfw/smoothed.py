@@ -87,7 +87,7 @@ class SmoothedSoftDual(ModuleSoftDual):
         graph, new, rho = self._all.each[i], own, sweeps.rho
         norms = Norms(1 / rho, norm / (self.lam * self.problem.n))
         degrees, count = torch.bincount(self._all.seats_of(i), minlength=len(own.nodes)), len(graph.alone)
-        for _ in range(sweeps.count):
+        for _ in range(sweeps.times):
             moved, deltas = self._moved(augmented, own, new, norms), self._deltas(new, i, rho)
             if count:
                 scores = self._reparameterized(i, moved, deltas)[1]

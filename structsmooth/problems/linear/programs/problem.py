@@ -1,7 +1,6 @@
 """Structural hinge losses over the derivations of programs, with sparse features of their parts (CPU, float64)."""
 
 import copy
-from functools import partial
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -18,7 +17,7 @@ from structsmooth.problems.linear.blocks import OracleOutput, respond
 from structsmooth.problems.linear.difference import DifferenceProblem
 from structsmooth.problems.linear.programs.features import PartFeatures
 from structsmooth.problems.linear.programs.parts import ProgramParts
-from structsmooth.problems.linear.programs.structure import ArcScores, BothOutputs, PartScores, choice_scores
+from structsmooth.problems.linear.programs.structure import PartScores, spanning_scores, with_choices
 from structsmooth.problems.sharding import all_reduced, mean, mean_rows, of_examples
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.structures import Structure
@@ -148,16 +147,14 @@ class ProgramProblem(LinearProblem):
     def structure(self, potentials: Tensor, block: int) -> Structure:
         """The outputs of an example, bound to scores [P] of its parts."""
         parts, choices = self.program_parts, int(self.program_parts.numbers_of_choices[block])
-        words, places = int(parts.longest[block]) - choices, parts.scores[parts.of(block)].long()
-        places = places[places >= 0]
         if parts.spanning != "no":
-            derived = partial(ArcScores, words=words, single_root=parts.spanning == "one root")
-        else:
-            root = int(parts.roots[block])
-            derived = partial(PartScores, program=parts.program, places=places, root=root, length=words)
-        if not choices:
-            return derived(potentials[None])
-        return BothOutputs(potentials[None], derived, partial(choice_scores, choices=choices), len(places))
+            return spanning_scores(potentials[None], int(parts.longest[block]) - choices, parts.spanning == "one root")
+        program, root, places = parts.program, int(parts.roots[block]), parts.scores[parts.of(block)].long()
+        if choices:
+            places = torch.where(places < 0, program.scores + (places < 0).cumsum(0) - 1, places)
+            program = with_choices(program.handle, root, choices, parts.alternatives)
+            root = program.nodes - 1
+        return PartScores(potentials[None], program, places, root, int(parts.longest[block]))
 
     def oracle(self, potentials: Parts, block: int, smoother: Smoother = Max()) -> OracleOutput:  # noqa: B008 - immutable
         """The oracle of the program."""

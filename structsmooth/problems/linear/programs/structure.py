@@ -1,6 +1,7 @@
 """The outputs of one example of a program problem, as a structure."""
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import torch
@@ -8,6 +9,7 @@ from torch import Tensor
 
 from structsmooth.structures import SpanningTree, Structure
 from structsmooth.structures.programs import DynamicProgram, Program, ProgramBuilder, cached_program
+from structsmooth.structures.programs.program import program_of
 
 
 class PartScores(DynamicProgram):
@@ -159,10 +161,16 @@ class ArcScores(Structure):
         return (whole[:, ~torch.eye(self.words, self.words + 1).roll(1, 1).bool()],)
 
 
-def choice_scores(scores: Tensor, choices: int) -> PartScores:
-    """So many choices, each among as many of the scores [1, P]."""
-    program, places = free_choices(choices, scores.shape[1] // choices), torch.arange(scores.shape[1])
-    return PartScores(scores, program, places, program.nodes - 1, choices)
+def spanning_scores(scores: Tensor, words: int, single_root: bool) -> Structure:
+    """Spanning trees, and choices of each word if there are more scores [1, P] than arcs."""
+    arcs = partial(ArcScores, words=words, single_root=single_root)
+    labels = scores.shape[1] // words - words
+    if not labels:
+        return arcs(scores)
+    program = free_choices(words, labels)
+    places = torch.arange(words * labels)
+    choices = partial(PartScores, program=program, places=places, root=program.nodes - 1, length=words)
+    return BothOutputs(scores, arcs, choices, words * words)
 
 
 @cached_program
@@ -171,4 +179,20 @@ def free_choices(choices: int, alternatives: int) -> Program:
     c, a = np.ogrid[:choices, :alternatives]
     builder = ProgramBuilder(choices * alternatives)
     builder.add(c, c - 1, index=c * alternatives + a)
+    return builder.build()
+
+
+@cached_program
+def with_choices(handle: int, root: int, choices: int, alternatives: int) -> Program:
+    """A program whose derivations have one from a root of another, and choose one of more scores so many times."""
+    program = program_of(handle)
+    rows, left, right, index = program.arrays
+    edges, nodes, scores = rows[root + 1], program.nodes, program.scores
+    head, choice = np.repeat(np.arange(root + 1), np.diff(rows[: root + 2])), np.arange(choices)
+    node = root + 1 + 2 * choice  # of each choice; the next one is for all up to it
+    builder = ProgramBuilder(scores + choices * alternatives)
+    first, second = (np.where(tail == nodes, -1, tail)[:edges] for tail in (left, right))
+    builder.add(head, first, second, np.where(index == scores, -1, index)[:edges])
+    builder.add(node[:, None], index=scores + alternatives * choice[:, None] + np.arange(alternatives))
+    builder.add(node + 1, np.append(root, node[:-1] + 1), node)
     return builder.build()
