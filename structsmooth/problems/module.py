@@ -121,7 +121,7 @@ class ModuleProblem(Problem):
     def batch_losses(self, w: Tensor, indices: Tensor, smoother: Smoother) -> Tensor:
         """Losses of some examples: [b]."""
         x, y = self.batch(indices)
-        return self.structured_losses(self.structure(w, x), y, smoother)
+        return self.losses_and_hinges(self.structure(w, x), y, smoother)[0]
 
     def batch_bounds(self, w: Tensor, indices: Tensor, smoother: Smoother) -> Tensor:
         """Upper bounds of them: [b]."""
@@ -152,12 +152,8 @@ class ModuleProblem(Problem):
             self.module, structure, lambda own, smoother: self.losses_and_hinges(own, y, smoother), center
         )
 
-    def structured_losses(self, structure: Structure, y: Labels, smoother: Smoother) -> Tensor:
-        """Losses [b] of labels under a structure."""
-        return self.losses_and_hinges(structure, y, smoother)[0]
-
     def losses_and_hinges(self, structure: Structure, y: Labels, smoother: Smoother) -> tuple[Tensor, Tensor | None]:
-        """The same and, if the same oracle call gives them, losses without smoothing, without gradient: [b]."""
+        """Losses of labels under a structure, [b], and those without smoothing if one oracle call gives both, detached."""
         labels, cost, allowed = self.labels_and_settings(y)
         return StructuralHinge(smoother, cost, "none").with_hinge(structure, labels, allowed)
 

@@ -4,6 +4,7 @@ import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -177,7 +178,7 @@ class LinearModuleProblem(LinearProblem):
             raise TypeError("labels must be PartialLabels(y, allowed) in all examples: take LinearModuleProblem")
         labels = agreeing_labels(whole)
         data = [(dataset[i], y) for i, y in enumerate(labels)]
-        settings = (None, batch_size, completed_collate(collate), smoother, bounds, chunk_size)
+        settings = (None, batch_size, partial(completed_collate, collate), smoother, bounds, chunk_size)
         return DifferenceProblem(*(cls(Completed(module, cost, own), data, *settings) for own in (False, True)))
 
     def start(self) -> Tensor:

@@ -37,9 +37,7 @@ def visited(dual: SoftDual, point: SoftPoint, order: Tensor, done: int, eta: flo
         eta: η.
         temperature: of soft maxima.
     """
-    problem, scores = dual.problem, dual.problem.feature_map
-    copies = (tensor.clone(memory_format=torch.contiguous_format) for tensor in vars(point).values())
-    new = SoftPoint(*copies)
+    problem, scores, new = dual.problem, dual.problem.feature_map, point.copy()
     unary, pairwise = scores.views(new.weights)
     marginals = (new.nodes, new.edges.flatten(1), new.multipliers, torch.zeros_like(new.nodes))
     compiled_dlpw.visit_examples(

@@ -134,7 +134,7 @@ class ModuleSoftDual:
         self, point: SoftPoint, order: Tensor, rho: float, steps: SoftSteps = "pairwise", sweeps: int = 1
     ) -> SoftPoint:
         """A step on each example of an order in turn, with so many sweeps."""
-        new = SoftPoint(**{name: tensor.clone() for name, tensor in vars(point).items()})
+        new = point.copy()
         for i in order.tolist():
             self._step(new, i, Sweeps(rho, steps, sweeps))
         return new

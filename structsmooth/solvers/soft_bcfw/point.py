@@ -57,6 +57,11 @@ class SoftPoint:
             edges[links.own] = short_form(own) if binary else own
         return cls(weights, nodes, edges, torch.zeros(count, 2, 1 if binary else states, dtype=torch.float64))
 
+    def copy(self) -> "SoftPoint":
+        """A copy with contiguous tensors, which steps can change in place."""
+        copies = (tensor.clone(memory_format=torch.contiguous_format) for tensor in vars(self).values())
+        return SoftPoint(*copies)
+
     @property
     def potts(self) -> bool:
         """Whether edges are kept as Potts scores need them."""
