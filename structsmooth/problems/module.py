@@ -153,7 +153,7 @@ class ModuleProblem(Problem):
         )
 
     def losses_and_hinges(self, structure: Structure, y: Labels, smoother: Smoother) -> tuple[Tensor, Tensor | None]:
-        """Losses of labels under a structure, [b], and those without smoothing if one oracle call gives both, detached."""
+        """Losses [b] of labels under a structure and, detached, those without smoothing if one call gives both."""
         labels, cost, allowed = self.labels_and_settings(y)
         return StructuralHinge(smoother, cost, "none").with_hinge(structure, labels, allowed)
 
