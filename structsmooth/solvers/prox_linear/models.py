@@ -12,7 +12,7 @@ from numpy.random import Generator
 from torch import Tensor
 
 from structsmooth.problems.base import FullPass, Problem
-from structsmooth.problems.shifted import ShiftedProblem
+from structsmooth.problems.derived import ShiftedProblem
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.solvers.primal.gradient import GradientState
 from structsmooth.solvers.prox_linear.proximal_dual import BlockStatistics, ProximalDual, linearized

@@ -7,9 +7,8 @@ import torch
 from torch import Tensor
 
 from structsmooth.problems.base import FullPass, Problem
+from structsmooth.problems.derived import ShiftedProblem, TiltedProblem
 from structsmooth.problems.sharding import agreed
-from structsmooth.problems.shifted import ShiftedProblem
-from structsmooth.problems.tilted import TiltedProblem
 
 
 @singledispatch
