@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from scripts.reproduce.claim import Claim, Reading
 from scripts.reproduce.objectives import hard_objective
-from structsmooth.cli.comparison import best_settings
+from structsmooth.cli.comparison import best_settings, first_row
 from structsmooth.history import History, Row, best_bound
 
 # Histories by λ and by solver, one for each seed.
@@ -261,9 +261,8 @@ class Metric(AtEachLam):
     @property
     def test(self) -> str:
         """The range."""
-        bounds = [f"no less than {self.low:g}"] * (self.low > -math.inf) + [f"no more than {self.high:g}"] * (
-            self.high < math.inf
-        )
+        ends = {f"no less than {self.low:g}": self.low, f"no more than {self.high:g}": self.high}
+        bounds = [text for text, end in ends.items() if math.isfinite(end)]
         sides = "one-sided: " if len(bounds) == 1 else ""
         return f"{sides}{self.name} of `{self.label}` ends at {' and '.join(bounds)}"
 
@@ -320,7 +319,8 @@ def _costs(
     target = min(target, math.nextafter(start, -math.inf))
 
     def paid(history: History) -> float:
-        return next((_COSTS[cost](row) for row in history if measured(row) <= target), math.inf)
+        row = first_row(history, target, measured)
+        return math.inf if row is None else _COSTS[cost](row)
 
     return target, medians(of_lam, labels, paid)
 
