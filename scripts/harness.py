@@ -316,7 +316,7 @@ def until(done: Callable[[Row], bool]) -> Callback:
 @contextmanager
 def picture(path: str | Path, size: tuple[float, float], count: int = 1, sharey: bool = False) -> Iterator[Any]:
     """Panels side by side to draw on; they get a grid and a legend, and are saved."""
-    with panels(path, (1, count), size, sharey=sharey) as grid:
+    with panels(path, (1, count), size, sharey="row" if sharey else "none") as grid:
         yield grid[0]
         for panel in grid[0]:
             panel.minorticks_off()

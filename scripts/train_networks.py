@@ -37,7 +37,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from scripts.harness import RequestError, bio, command, mean_and_spread, option, picture, print_table, reading
+from scripts.harness import RequestError, command, mean_and_spread, option, picture, print_table, reading
 from scripts.training import Job, Tags, Trees, descend, losses, padded
 from structsmooth import DenseChainProblem, ProximalBCFW
 from structsmooth.messages import tracked
@@ -106,15 +106,8 @@ class Recurrent(nn.Module):
 
     def epochs(self, job: Job, method: str) -> Iterator[float]:
         """Train; yields the mean loss of each epoch."""
-        options, known = self.options, losses(self.options.mu, self.options.k)
-
-        def loss(indices: Tensor, done: float) -> Tensor:
-            batch = [job.train[i] for i in indices.tolist()]
-            return job.loss(method, self(batch), batch, known)
-
-        optimizer = torch.optim.Adam(self.parameters(), options.lr)
-        limits = {"batch": options.batch, "epochs": options.epochs or 10}
-        return descend(optimizer, loss, len(job.train), **limits, by_epoch=True, generator=self.generator)
+        optimizer, count = torch.optim.Adam(self.parameters(), self.options.lr), self.options.epochs or 10
+        return _epochs(self, optimizer, job, method, count, by_epoch=True, generator=self.generator)
 
 
 class Words(nn.Module):
@@ -171,15 +164,9 @@ class Encoded(nn.Module):
         """Fine-tune encoder and head, or fit the head alone; yields the mean loss of each epoch."""
         if method == "fixed":
             return self._fit_head(job)
-        options, known = self.options, losses(self.options.mu, self.options.k)
-
-        def loss(indices: Tensor, done: float) -> Tensor:
-            batch = [job.train[i] for i in indices.tolist()]
-            return job.loss(method, self(batch), batch, known)
-
         optimizer = torch.optim.AdamW(self._groups())
         optimizer.register_step_pre_hook(self._clip)
-        return descend(optimizer, loss, len(job.train), batch=options.batch, epochs=options.epochs or 3)
+        return _epochs(self, optimizer, job, method, self.options.epochs or 3)
 
     def _clip(self, *_: object) -> None:
         nn.utils.clip_grad_norm_(self.parameters(), 5.0)
@@ -193,7 +180,7 @@ class Encoded(nn.Module):
             for i in range(0, len(job.train), _BATCH)
         ]
         rows = torch.cat([row[:length] for pair in batches for row, length in zip(*pair, strict=True)])
-        labels = torch.tensor([job.tags.index(tag) for sentence in job.train for tag in bio(sentence)])
+        labels = torch.tensor([job.tags.index(tag) for sentence in job.train for tag in sentence.tags])
         lengths = torch.cat([lengths for _, lengths in batches])
         problem = DenseChainProblem(torch.cat([rows, torch.ones(len(rows), 1)], 1), labels, lengths, len(job.tags))
         result = ProximalBCFW(gap_tolerance=0.01).solve(problem, lam="1/n", passes=1000, seed=self.seed)
@@ -211,6 +198,20 @@ class Encoded(nn.Module):
         rates = {"encoder_rate": self.words.encoder.parameters(), "head_rate": others, "transition_rate": transitions}
         groups = [{"params": list(group), "lr": getattr(self.options, name)} for name, group in rates.items()]
         return [group for group in groups if group["params"]]
+
+
+def _epochs(
+    network: Recurrent | Encoded, optimizer: torch.optim.Optimizer, job: Job, method: str, count: int, **settings: Any
+) -> Iterator[float]:
+    """Mean losses of so many epochs of training, see :func:`descend`."""
+    options = network.options
+    known = losses(options.mu, options.k)
+
+    def loss(indices: Tensor, done: float) -> Tensor:
+        batch = [job.train[i] for i in indices.tolist()]
+        return job.loss(method, network(batch), batch, known)
+
+    return descend(optimizer, loss, len(job.train), batch=options.batch, epochs=count, **settings)
 
 
 class Epoch(NamedTuple):

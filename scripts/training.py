@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
@@ -99,8 +99,8 @@ class Tags:
     @classmethod
     def read(cls, train: str, test: str, count: int | None) -> Tags:
         """Two column files, of which the first ``count`` sentences are trained on."""
-        training, testing = list(NER().read(train))[:count], list(NER().read(test))
-        return cls(training, testing, sorted({"O"}.union(*map(bio, training))))
+        training, testing = ([replace(s, tags=bio(s)) for s in NER().read(path)] for path in (train, test))
+        return cls(training[:count], testing, sorted({"O"}.union(*(sentence.tags for sentence in training[:count]))))
 
     def head(self, features: int, method: str) -> TaggingHead:
         """A linear layer under a chain."""
@@ -110,7 +110,7 @@ class Tags:
         self, method: str, structure: LinearChain, batch: Sequence[Any], losses: Mapping[str, StructuralHinge]
     ) -> Tensor:
         """Mean loss of a batch."""
-        y = padded([[self.tags.index(tag) for tag in bio(s)] for s in batch]).to(structure.unary.device)
+        y = padded([[self.tags.index(tag) for tag in s.tags] for s in batch]).to(structure.unary.device)
         if method == "token":
             return token_loss(structure.unary, y, structure.mask)
         return losses[method](structure, y)
@@ -123,7 +123,7 @@ class Tags:
 
     def measures(self, outputs: Sequence[Any]) -> dict[str, float]:
         """Entity F1."""
-        return {"F1": 100 * entity_scores([bio(sentence) for sentence in self.test], list(outputs)).f1}
+        return {"F1": 100 * entity_scores([sentence.tags for sentence in self.test], list(outputs)).f1}
 
 
 @dataclass

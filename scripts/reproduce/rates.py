@@ -27,13 +27,10 @@ class Steeper(AtEachLam):
     better: str
     worse: str
 
-    @property
-    def test(self) -> str:
-        """Which slope is smaller."""
+    def _test(self) -> str:
         return f"the slope of log gap over log oracle calls is smaller for `{self.better}` than for `{self.worse}`"
 
-    def at(self, runs: Mapping[str, Sequence[History]]) -> tuple[float, str, str]:
-        """Compare medians over the seeds."""
+    def _at(self, runs: Mapping[str, Sequence[History]]) -> tuple[float, str, str]:
         own, other = medians(runs, (self.better, self.worse), _power)
         return own < other, f"{own:.2f} against {other:.2f}", ""
 
@@ -51,13 +48,10 @@ class FallsLike(AtEachLam):
     label: str
     power: float
 
-    @property
-    def test(self) -> str:
-        """The largest slope."""
+    def _test(self) -> str:
         return f"one-sided: the slope of log gap over log oracle calls of `{self.label}` is at most {self.power:g}"
 
-    def at(self, runs: Mapping[str, Sequence[History]]) -> tuple[float, str, str]:
-        """Compare the median over the seeds."""
+    def _at(self, runs: Mapping[str, Sequence[History]]) -> tuple[float, str, str]:
         (slope,) = medians(runs, (self.label,), _power)
         return slope <= self.power, f"{slope:.2f}", ""
 
