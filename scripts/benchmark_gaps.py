@@ -162,7 +162,7 @@ def run(solver: Solver[Any], problem: LinearProblem, lam: float, seed: int, opti
 
     def done(row: Row) -> bool:
         spent = row.oracle_calls >= options.limit * problem.n or row.seconds >= options.budget
-        return spent or gap_of(row, options.relative) <= min(options.gaps)
+        return bool(spent or gap_of(row, options.relative) <= min(options.gaps))
 
     with cpu_clock():
         return solver.solve(problem, lam=lam, passes=10**9, seed=seed, callbacks=[until(done)]).history

@@ -44,7 +44,7 @@ class Row(NamedTuple):
     """What is timed: named runs of one query, and the bytes of its potentials, their gradients and outputs."""
 
     name: str
-    runs: dict[str, Run]
+    runs: Mapping[str, Run]
     bytes: int
 
 

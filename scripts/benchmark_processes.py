@@ -43,7 +43,7 @@ def own_problem(options: Any) -> tuple[SparseChainProblem, list[str]]:
     assert isinstance(problem, SparseChainProblem)
     lines = [
         f"{what}: {after[0] - before[0]:.1f} CPU seconds, peak {after[1] - before[1]:.0f} MB higher"
-        for what, before, after in (("reading", *used[:2]), ("with features", *used[1:]))
+        for what, before, after in zip(("reading", "with features"), used, used[1:], strict=False)
     ]
     return problem, lines
 

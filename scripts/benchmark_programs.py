@@ -59,20 +59,16 @@ def cases(batch: int, words: Sequence[int], segments: Sequence[tuple[int, int, i
     def random(*shape: int) -> Tensor:
         return torch.randn(shape, generator=generator).requires_grad_()
 
-    def add_roots(arcs: Tensor, root: Tensor) -> Tensor:
-        """Their diagonal holds the scores of roots."""
-        return torch.where(torch.eye(arcs.shape[1], dtype=torch.bool), root.unsqueeze(1), arcs)
-
     unchecked: dict[str, Any] = {"validate_args": False}
     for n in words:
         spans, arcs, root = random(batch, n, n, 1), random(batch, n, n), random(batch, n)
         trees = partial(Constituents, binary=True, **unchecked)
-        yield Case(f"constituency, n = {n}", (spans,), trees, lambda module, own=spans: module.TreeCRF(own), batch)
+        yield Case(f"constituency, n = {n}", (spans,), trees, partial(_distribution, "TreeCRF", spans), batch)
         yield Case(
             f"projective, one root, n = {n}",
             (arcs, root),
             partial(ProjectiveTree, **unchecked),
-            lambda module, own=(arcs, root): module.DependencyCRF(add_roots(*own), multiroot=False),
+            partial(_dependency_crf, arcs, root),
             batch,
         )
     for steps, longest, states in segments:
@@ -81,7 +77,17 @@ def cases(batch: int, words: Sequence[int], segments: Sequence[tuple[int, int, i
         edges = random(1, steps - 1, longest, states, states)
         numbers = edges.numel() * states
         chains = partial(SemiMarkov, **unchecked)
-        yield Case(name, scores, chains, lambda module, own=edges: module.SemiMarkovCRF(own), 1, numbers)
+        yield Case(name, scores, chains, partial(_distribution, "SemiMarkovCRF", edges), 1, numbers)
+
+
+def _distribution(name: str, potentials: Tensor, module: Any) -> Any:
+    return getattr(module, name)(potentials)
+
+
+def _dependency_crf(arcs: Tensor, root: Tensor, module: Any) -> Any:
+    """Their diagonal holds the scores of roots."""
+    diagonal = torch.eye(arcs.shape[1], dtype=torch.bool)
+    return module.DependencyCRF(torch.where(diagonal, root.unsqueeze(1), arcs), multiroot=False)
 
 
 def milliseconds(run: Callable[[], object], repeats: int) -> float:

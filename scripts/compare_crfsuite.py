@@ -154,10 +154,10 @@ def measured(taggers: dict[str, Any], train: Tagged, test: Tagged, measure: Meas
 
 def _ours(options: Namespace) -> dict[str, Any]:
     """The default tagger on words and on dictionaries, and one with CRFsuite's objective."""
-    likelihood = {"loss": "crf", "lam": f"{2 * options.c2:g}/n"}
+    likelihood: dict[str, Any] = {"loss": "crf", "lam": f"{2 * options.c2:g}/n"}
     taggers: dict[str, Any] = {}
     for passes in options.passes or [None]:
-        limit = {} if passes is None else {"max_iter": passes}
+        limit: dict[str, Any] = {} if passes is None else {"max_iter": passes}
         for name, settings in ((_ON_WORDS, {}), ("SequenceTagger{}", {}), ("SequenceTagger{}", likelihood)):
             shown = ", ".join(f"{key}={value!r}" for key, value in (settings | limit).items())
             taggers[name.format(f"({shown})")] = SequenceTagger(**settings, **limit, random_state=options.seed)

@@ -136,8 +136,8 @@ def compare(
         sys.exit("interrupted: the same command goes on")
     except (ValueError, OSError, ImportError) as error:
         sys.exit(f"error: {error}")
-    for measure, layout in measures.items():
-        print(f"\n{title.format(measure)}\n\n{table(reached, measure, layout)}", flush=True)
+    for name, layout in measures.items():
+        print(f"\n{title.format(name)}\n\n{table(reached, name, layout)}", flush=True)
 
 
 def table(reached: Reached, measure: str, layout: str) -> str:

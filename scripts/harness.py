@@ -198,7 +198,7 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[object]], text_co
 
     What is printed on the way to the first row stands above the table.
     """
-    lines = []
+    lines: list[str] = []
     for row in rows:
         if not lines:
             lines += [markdown_table(header, (), text_columns)]

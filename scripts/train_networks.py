@@ -154,7 +154,7 @@ class Encoded(nn.Module):
     def __init__(self, job: Job, options: Namespace, method: str, seed: int) -> None:
         super().__init__()
         self.words, self.options, self.seed = Words(options.encoder), options, seed
-        self.head = job.head(self.words.size, method)
+        self.head: Any = job.head(self.words.size, method)
 
     def forward(self, sentences: Sequence[Any]) -> Any:
         """Chains or trees over sentences."""

@@ -100,7 +100,8 @@ class Tags:
     def read(cls, train: str, test: str, count: int | None) -> Tags:
         """Two column files, of which the first ``count`` sentences are trained on."""
         training, testing = ([replace(s, tags=bio(s)) for s in NER().read(path)] for path in (train, test))
-        return cls(training[:count], testing, sorted({"O"}.union(*(sentence.tags for sentence in training[:count]))))
+        tags = {"O", *(tag for sentence in training[:count] for tag in sentence.tags or ())}
+        return cls(training[:count], testing, sorted(tags))
 
     def head(self, features: int, method: str) -> TaggingHead:
         """A linear layer under a chain."""
