@@ -183,9 +183,9 @@ class SmoothedModel:
         while made < passes:
             state = solver.advance(self.problem, self.lam, state, rng, budget=1)
             made += 1
-            if tolerance is not None and self.accurate(state.weights, first.smoother, tolerance):
+            if tolerance is not None and self.accurate(state.reached, first.smoother, tolerance):
                 break
-        return self.problem.origin + state.weights, made
+        return self.problem.origin + state.reached, made
 
     def accurate(self, weights: Tensor, smoother: Smoother, tolerance: float) -> bool:
         """Whether the gradient is so small that the smoothed model is within the tolerance of its minimum.
