@@ -108,7 +108,7 @@ class _Watch:
 
     def __call__(self, progress: Progress[Any]) -> None:
         state, problem = progress.state, self.problem
-        self.unevenness.append(unevenness(problem.block_gaps(state.weights, state.statistics)))
+        self.unevenness.append(unevenness(problem.block_gaps(state.weights, state.point.statistics)))
         answers = problem.best_statistics(state.weights)
         for block in range(problem.n):
             change = minus(problem.block_statistics(answers, block), problem.label_parts(block))
