@@ -82,6 +82,7 @@ class SolvedEstimator(SolverParameters):
     lam_: float
     history_: History
     _stream: State | None = None  # of the batches that partial_fit was given
+    _run: dict[str, Any]  # number of examples, and how the run ended
 
     def _solve(
         self,
@@ -125,6 +126,7 @@ class SolvedEstimator(SolverParameters):
         self.lam_ = experiment.lam_of(problem)
         self.objective_, self.n_iter_ = row.objective, result.history[-1].passes
         self.gap_ = np.nan if row.gap is None else row.gap
+        self._run = {"n": problem.n, "status": result.status.value, "message": result.message}
         return result
 
     def _solve_more(self, problem: Problem) -> None:

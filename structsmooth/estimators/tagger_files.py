@@ -1,9 +1,9 @@
-"""Taggers in files: weights and landmarks as safetensors, all else as JSON."""
+"""Taggers in files, in the format of trained models of tasks: weights and landmarks as safetensors, all else as JSON."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -15,53 +15,110 @@ from structsmooth.estimators.tokens import DictFeatures, KernelRows, NumberRows,
 from structsmooth.files import decoding
 from structsmooth.history import History
 from structsmooth.kernels import KernelFeatures
+from structsmooth.plain import from_plain, plain
 from structsmooth.solvers import Solver, parse_solver, solver_text
-from structsmooth.text.encoders import DictionaryEncoder
+from structsmooth.text.encoders import AttributeEncoder, DictionaryEncoder
+from structsmooth.text.inputs import Inputs, with_inputs
+from structsmooth.text.schemes import TagScheme
 from structsmooth.text.tagger import Tags
 
-_FORMAT = "SequenceTagger"
+_NAME = "SequenceTagger"
 _LEARNED = ("objective_", "gap_", "n_iter_", "lam_")
 
 
+@dataclass(frozen=True)
+class _Words:
+    """What the model of a task says of a tagger of words; its other entries are about files and training."""
+
+    encoder: AttributeEncoder
+    tags: list[str] | list[int]
+    inputs: Inputs
+    scheme: Literal[TagScheme, "plain"]
+    rich: bool = True
+    transition_scale: float = 1.0
+
+
 def save(tagger: Any, folder: Path) -> None:
-    """Write a fitted tagger into a folder."""
-    features = tagger.features_.to_dict()
-    tensors = {name: value for name, value in features.items() if isinstance(value, Tensor)}
-    described = {
-        "structsmooth": __version__,
-        "estimator": _FORMAT,
+    """Write a fitted tagger into a folder; one of words as the model of a task, with what an estimator has besides."""
+    features, tags, tensors = tagger.features_, tagger.tags_, {"weights": torch.from_numpy(tagger.weights_)}
+    estimator = {
+        "name": _NAME,
         "parameters": _plain_parameters(tagger.get_params(deep=False)),
-        "tags": asdict(tagger.tags_),
-        "features": {"kind": tagger.features_.kind} | {k: v for k, v in features.items() if k not in tensors},
+        "scheme": tags.scheme,
         "columns": list(getattr(tagger, "feature_names_in_", ())),
         "learned": {name: getattr(tagger, name) for name in _LEARNED},
         "history": [row.as_dict() for row in tagger.history_],
     }
-    save_model(folder, described, tensors | {"weights": torch.from_numpy(tagger.weights_)})
+    described = {"structsmooth": __version__, "estimator": estimator}
+    if isinstance(features, WordFeatures):
+        is_chunking = features.template == "chunking"
+        trained = {"scheme": tags.scheme if tags.constrained else "plain", "bits": getattr(features.encoder, "bits", 0)}
+        trained |= {} if is_chunking else {"rich": features.template == "rich"}
+        trained |= plain({"encoder": features.encoder, "tags": tags.names, "inputs": features.inputs})
+        described |= {"task": "chunking" if is_chunking else "ner", "settings": estimator["parameters"], "metrics": {}}
+        described |= {**tagger._run, "lam": tagger.lam_, "trained": trained}
+    else:
+        values = features.to_dict()
+        tensors |= {name: value for name, value in values.items() if isinstance(value, Tensor)}
+        values = {name: value for name, value in values.items() if name not in tensors}
+        described |= {"tags": asdict(tags), "features": {"kind": features.kind, **values}}
+    save_model(folder, described, tensors)
 
 
 def load(cls: Any, folder: Path) -> Any:
-    """The tagger in a folder."""
+    """The tagger in a folder, or the model of a task that tags words as a tagger."""
     described, tensors = load_model(folder)
-    with decoding(folder, f"a {_FORMAT}"):
-        if described["estimator"] != _FORMAT:
-            raise ValueError(f"it is of a {described['estimator']}")
+    with decoding(folder, f"a {_NAME}"):
         return _restored(cls, described, tensors)
 
 
 def _restored(cls: Any, described: dict[str, Any], tensors: dict[str, Tensor]) -> Any:
-    tagger = cls(**_parameters(described["parameters"]))
-    tagger.tags_ = Tags(**described["tags"])
-    tagger.weights_ = tensors.pop("weights").numpy()
-    tagger.features_ = _features(described["features"] | tensors, tagger)
-    if columns := described.get("columns"):  # of data frames; version 0.3 kept none
-        tagger.feature_names_in_ = np.array(columns, dtype=object)
-    tagger.history_ = History.from_json_lines(map(json.dumps, described["history"]))
-    for name in _LEARNED:
-        setattr(tagger, name, described["learned"][name])
-    features, states = len(tagger.features_.names), len(tagger.tags_.names)
+    weights = tensors.pop("weights")
+    if "trained" in described:
+        tagger, weights = _of_words(cls, described, weights)
+    else:
+        own = described["estimator"]
+        own = described | {"name": own} if isinstance(own, str) else own  # version 0.3 had all entries in one place
+        tagger = _with_learned(cls(**_parameters(own["parameters"])), own)
+        tagger.tags_ = Tags(**described["tags"])
+        tagger.features_ = _features(described["features"] | tensors, tagger)
+    tagger.weights_ = weights.numpy()
+    features, states = tagger.features_.size, len(tagger.tags_.names)
     if tagger.weights_.shape != ((features + states + 2) * states,) or not np.isfinite(tagger.weights_).all():
         raise ValueError(f"{features} features and {states} tags do not fit the weights")
+    return tagger
+
+
+def _of_words(cls: Any, described: dict[str, Any], weights: Tensor) -> tuple[Any, Tensor]:
+    """A tagger of words without its weights, and these."""
+    task, trained = described["task"], with_inputs(described["trained"])
+    if task not in ("ner", "chunking"):
+        raise ValueError(f"it is of the task {task}")
+    words = from_plain(_Words, {f.name: trained[f.name] for f in fields(_Words) if f.name in trained}, "trained")
+    scheme = None if words.scheme == "plain" else words.scheme
+    template = "chunking" if task == "chunking" else "rich" if words.rich else "plain"
+    if own := described.get("estimator"):
+        tagger = _with_learned(cls(**_parameters(own["parameters"])), own)
+    else:
+        tagger = cls(template=template, lam=described["lam"], constraints=scheme)
+        tagger.objective_, tagger.gap_, tagger.n_iter_, tagger.lam_ = np.nan, np.nan, np.nan, described["lam"]
+        tagger.history_ = History()
+    tagger.tags_ = Tags(words.tags, own["scheme"] if own else scheme, constrained=scheme is not None)
+    tagger.features_ = WordFeatures(template, words.inputs, words.encoder)
+    tagger._run = {name: described[name] for name in ("n", "status", "message")}
+    rows, pairs, ends = weights.view(-1, len(words.tags)).tensor_split([-len(words.tags) - 2, -2])
+    return tagger, torch.cat([rows, words.transition_scale * pairs, ends]).flatten()
+
+
+def _with_learned(tagger: Any, own: dict[str, Any]) -> Any:
+    """A tagger with what an estimator has besides the model."""
+    if own["name"] != _NAME:
+        raise ValueError(f"it is of a {own['name']}")
+    if columns := own.get("columns"):  # of data frames; version 0.3 kept none
+        tagger.feature_names_in_ = np.array(columns, dtype=object)
+    tagger.history_ = History.from_json_lines(map(json.dumps, own["history"]))
+    for name in _LEARNED:
+        setattr(tagger, name, own["learned"][name])
     return tagger
 
 
@@ -92,8 +149,9 @@ def _parameters(plain: dict[str, Any]) -> dict[str, Any]:
 
 def _features(data: dict[str, Any], tagger: Any) -> TokenFeatures:
     kind = data.pop("kind")
-    if kind == WordFeatures.kind:
-        return WordFeatures(data["template"], data["columns"], DictionaryEncoder(data["names"]))
+    if kind == WordFeatures.kind:  # of version 0.3
+        encoder, names = DictionaryEncoder(data["names"]), ["pos", "chunk"][: data["columns"] - 1]
+        return WordFeatures(data["template"], Inputs(data["columns"] + 1, names), encoder)
     if kind == DictFeatures.kind:
         return DictFeatures(data["names"])
     if kind == NumberRows.kind:

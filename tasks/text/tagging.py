@@ -28,7 +28,7 @@ from structsmooth.text.encoders import (
     attribute_counts,
 )
 from structsmooth.text.forms import Reading
-from structsmooth.text.inputs import Inputs
+from structsmooth.text.inputs import Inputs, with_inputs
 from structsmooth.text.layouts import UniversalColumn, separator_of, write_conll
 from structsmooth.text.schemes import (
     DASHED,
@@ -192,10 +192,7 @@ class FittedTagging(FittedTask):
     @classmethod
     def from_learned(cls, task: Task, learned: Mapping[str, Any]) -> FittedTask:
         """The tagger with the attributes, the tags and the columns that ``to_dict`` gave."""
-        if "columns" in learned:  # version 0.2 knew their number alone
-            learned = {**learned, "inputs": {"columns": learned["columns"]}}
-            del learned["columns"]
-        return super().from_learned(task, learned)
+        return super().from_learned(task, with_inputs(learned))
 
     def _in_scheme(self, sentence: Sentence) -> list[str]:
         """The tags of a sentence in the scheme of the tagger."""
