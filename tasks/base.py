@@ -251,20 +251,14 @@ class FittedTask(ABC):
         return None
 
     @classmethod
-    def learned_types(cls) -> dict[str, Any]:
-        """The types of what was learned, by field; a task whose types are imported late overrides this."""
-        hints = get_type_hints(cls, include_extras=True)
-        return {f.name: hints[f.name] for f in fields(cls) if f.name != "task"}
-
-    @classmethod
     def from_learned(cls, task: Task, learned: Mapping[str, Any]) -> "FittedTask":
-        """The fitted task from its task and the other entries of :meth:`to_dict`, read by :meth:`learned_types`.
+        """The fitted task from its task and the other entries of :meth:`to_dict`, by the types of its fields.
 
         Raises:
             ValueError, TypeError: other entries, or entries of other types.
         """
-        types = cls.learned_types()
-        check_entries("trained", learned, types, [f.name for f in fields(cls) if f.name in types and is_needed(f)])
+        types, own = get_type_hints(cls, include_extras=True), [f for f in fields(cls) if f.name != "task"]
+        check_entries("trained", learned, [f.name for f in own], [f.name for f in own if is_needed(f)])
         return cls(task, **{name: from_plain(types[name], value, name) for name, value in learned.items()})
 
 

@@ -24,6 +24,21 @@ _FORMATS = ["JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP"]
 _PIXEL = 16
 
 
+class _OpenCV:
+    """OpenCV, which loads with the first image and not with the list of tasks."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            import cv2
+        except ImportError as error:
+            raise ImportError("images need OpenCV: pip install structsmooth[images]") from error
+        return getattr(cv2, name)
+
+
+cv2: Any = _OpenCV()
+"""OpenCV; ``ImportError`` says what to do where it is not installed."""
+
+
 class Named(Protocol):
     """A picture with a name."""
 
@@ -104,12 +119,12 @@ def read_image(file: File) -> NDArray[np.uint8]:
     Raises:
         ValueError: a file that is damaged or no image.
     """
-    return np.asarray(decoded(file, opencv().IMREAD_COLOR), np.uint8)
+    return np.asarray(decoded(file, cv2.IMREAD_COLOR), np.uint8)
 
 
 def decoded(file: File, flags: int) -> NDArray[Any]:
     """The pixels of an image as OpenCV decodes them with these flags; errors as in :func:`read_image`."""
-    cv2, data = opencv(), read_bytes(file)
+    data = read_bytes(file)
     check_pixels(data, file)
     with decoding(file, "an image"):
         pixels = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
@@ -174,13 +189,4 @@ def unrolled(values: ArrayLike, lengths: ArrayLike, size: Sequence[int]) -> NDAr
 
 def save_png(path: Path, pixels: NDArray[np.uint8]) -> None:
     """Save pixels of one channel [H, W], or of three, BGR [H, W, 3]."""
-    write_atomic(path, opencv().imencode(".png", pixels)[1].tobytes())
-
-
-def opencv() -> Any:
-    """OpenCV, which only images need; ``ImportError`` says what to do where it is not installed."""
-    try:
-        import cv2
-    except ImportError as error:
-        raise ImportError("images need OpenCV: pip install structsmooth[images]") from error
-    return cv2
+    write_atomic(path, cv2.imencode(".png", pixels)[1].tobytes())

@@ -1,4 +1,4 @@
-"""Taggers in files, in the format of trained models of tasks: weights and landmarks as safetensors, all else as JSON."""
+"""Taggers in files, in the format of the models of tasks: weights and landmarks as safetensors, all else as JSON."""
 
 import json
 from dataclasses import asdict, dataclass, fields

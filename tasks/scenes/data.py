@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from structsmooth.files import read_text, split_part
-from structsmooth.tasks.images import File, by_stem, decoded, images_of, opencv, opened, read_image
+from structsmooth.tasks.images import File, by_stem, cv2, decoded, images_of, opened, read_image
 
 # Values of pixels are bytes, and one of them must be left for pixels without a class.
 _MOST_CLASSES = 255
@@ -99,7 +99,7 @@ def _read(
     image = read_image(image_file)
     if label_file is None:
         return Scene(name, image, None, classes)
-    labels = decoded(label_file, opencv().IMREAD_UNCHANGED)
+    labels = decoded(label_file, cv2.IMREAD_UNCHANGED)
     if labels.dtype != np.uint8 or labels.shape != image.shape[:2]:
         expected = f"one byte for each pixel of images/{image_file.name}, {image.shape[:2]}"
         raise ValueError(f"{label_file}: expected {expected}, got {labels.dtype} {labels.shape}")

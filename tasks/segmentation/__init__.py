@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TextIO
+from typing import Any, ClassVar, NamedTuple, TextIO
 
 import numpy as np
 import torch
@@ -19,9 +19,8 @@ from structsmooth.settings import PositiveInt
 from structsmooth.tasks.base import FittedTask, LastResultCache, Predictions, Split, Task
 from structsmooth.tasks.images import embedded, read_listed, save_png, stretches, unrolled
 from structsmooth.tasks.segmentation.pictures import Picture, overlay, read_pictures
-
-if TYPE_CHECKING:  # OpenCV loads with the first image, not with the list of tasks
-    from structsmooth.tasks.segmentation.superpixels import Superpixels, Vocabulary
+from structsmooth.tasks.segmentation.shown import pairwise_matrix, unary_blocks
+from structsmooth.tasks.segmentation.superpixels import Superpixels, Vocabulary
 
 Mask = NDArray[np.bool_]
 
@@ -31,7 +30,7 @@ class FittedSegmentation(FittedTask):
     """A segmenter with its vocabulary of colours and textures."""
 
     task: "Segmentation"
-    vocabulary: "Vocabulary"
+    vocabulary: Vocabulary
 
     def problem(self, examples: Sequence[Picture]) -> LinearModuleProblem:
         """Structural hinge losses with pairwise weights that are not negative."""
@@ -109,8 +108,6 @@ class FittedSegmentation(FittedTask):
 
     def show_weights(self, weights: Tensor, examples: Sequence[Picture]) -> list[Block]:
         """Weights of colours and places, and of borders if they have scores."""
-        from structsmooth.tasks.segmentation.shown import pairwise_matrix, unary_blocks
-
         unary, pairwise = weights.tensor_split([self.vocabulary.unary_size])
         blocks = unary_blocks(self.vocabulary, unary)
         return [*blocks, pairwise_matrix(pairwise)] if self.task.pairwise else blocks
@@ -120,13 +117,6 @@ class FittedSegmentation(FittedTask):
         """Weights of superpixels, and of borders if they have scores."""
         return self.vocabulary.unary_size + (self.vocabulary.pairwise_size if self.task.pairwise else 0)
 
-    @classmethod
-    def learned_types(cls) -> dict[str, Any]:
-        """The type of the vocabulary, whose module needs OpenCV."""
-        from structsmooth.tasks.segmentation.superpixels import Vocabulary
-
-        return {"vocabulary": Vocabulary}
-
     def _module(self) -> SuperpixelScore:
         return SuperpixelScore(self.vocabulary.unary_size, self.vocabulary.pairwise_size if self.task.pairwise else 0)
 
@@ -135,8 +125,6 @@ class FittedSegmentation(FittedTask):
         return LastResultCache(lambda examples: [self._encode(picture) for picture in tracked(examples, "features")])
 
     def _encode(self, picture: Picture) -> "_Encoded":
-        from structsmooth.tasks.segmentation.superpixels import Superpixels
-
         parts = Superpixels.of(picture.image)
         features = self.vocabulary.features(picture.image, parts)
         if not self.task.pairwise:
@@ -192,8 +180,6 @@ class Segmentation(Task):
 
     def fit(self, examples: Sequence[Picture]) -> FittedSegmentation:
         """The segmenter with the vocabularies of colours and textures of training images."""
-        from structsmooth.tasks.segmentation.superpixels import Vocabulary
-
         images = [picture.image for picture in examples]
         return FittedSegmentation(self, Vocabulary.fit(images, self.colours, self.textures))
 
@@ -201,7 +187,7 @@ class Segmentation(Task):
 class _Encoded(NamedTuple):
     """An image as the score module takes it; ``x`` without the dimension of the batch."""
 
-    parts: "Superpixels"
+    parts: Superpixels
     x: tuple[Tensor, ...]
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from structsmooth.markup import Block, Drawing, Markup, Matrix, Table, diverging, element, picture, swatch, views
-from structsmooth.tasks.images import opencv
+from structsmooth.tasks.images import cv2
 from structsmooth.tasks.segmentation.superpixels import GRID, SCALES, Vocabulary
 
 # What histograms are of: neighbourhoods of order 0, 1 and 2.
@@ -24,7 +24,7 @@ def unary_blocks(vocabulary: Vocabulary, weights: Tensor) -> list[Block]:
     values = weights.detach().numpy()
     sizes = len(vocabulary.colours), len(vocabulary.textures)
     colours, _, places = np.split(values[1:].reshape(len(_ORDERS), -1), np.cumsum(sizes), 1)
-    rgb = opencv().cvtColor(vocabulary.colours[None], opencv().COLOR_LAB2RGB)[0]
+    rgb = cv2.cvtColor(vocabulary.colours[None], cv2.COLOR_LAB2RGB)[0]
     rows = [
         (name, _swatches(rgb, own, +1), _swatches(rgb, own, -1)) for name, own in zip(_ORDERS, colours, strict=True)
     ]
