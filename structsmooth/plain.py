@@ -69,6 +69,8 @@ def from_plain(hint: Any, value: Any, name: str) -> Any:
         return _array(value, get_args(options[1])[0], name)
     if is_dataclass(origin):
         return _instance(origin, value, name)
+    if hasattr(origin, "_fields"):  # a named tuple
+        return origin(*from_plain(tuple[tuple(get_type_hints(origin).values())], value, name))  # type: ignore[misc]
     if origin is float and type(value) is int:
         value = float(value)
     if origin is int and type(value) is int and abs(value) >= 1 << 63:

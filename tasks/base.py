@@ -140,11 +140,15 @@ class FittedTask(ABC):
 
     Attributes:
         takes_text: whether :meth:`examples` takes lines of text.
+        input_json: what identifies an example in lines of JSON: the attributes of examples by their names there.
+        output_json: the name of an output in lines of JSON, and its type; see :func:`~structsmooth.plain.from_plain`.
     """
 
     task: Task
 
     takes_text: ClassVar[bool] = False
+    input_json: ClassVar[Mapping[str, str]] = {}
+    output_json: ClassVar[tuple[str, Any]] = ("output", Any)
 
     def read(self, path: str | TextIO, split: Split = "predict") -> Sequence[Any]:
         """Examples of a file, as :meth:`Task.read` gives them."""
@@ -183,15 +187,16 @@ class FittedTask(ABC):
 
     def input_to_json(self, example: Any) -> dict[str, Any]:
         """What identifies an example in lines of JSON, such as its tokens or the name of its image."""
-        return {}
+        return {name: plain(getattr(example, attribute)) for name, attribute in self.input_json.items()}
 
     def output_to_json(self, output: Any) -> dict[str, Any]:
-        """An output as plain JSON, without a ``score``; here one that is plain JSON already."""
-        return {"output": output}
+        """An output as plain JSON, without a ``score``; here under the name of ``output_json``."""
+        return {self.output_json[0]: plain(output)}
 
     def output_from_json(self, values: Mapping[str, Any]) -> Any:
         """The inverse of :meth:`output_to_json`."""
-        return values["output"]
+        name, hint = self.output_json
+        return from_plain(hint, values[name], name)
 
     def save_mask(self, output: Any, path: Path) -> None:
         """Save an output that labels pixels as a PNG file of one channel.

@@ -35,6 +35,9 @@ class FittedAlignment(FittedTask):
     task: "Alignment"
     lexicon: Lexicon
 
+    input_json: ClassVar[Mapping[str, str]] = {"source": "source", "target": "target"}
+    output_json: ClassVar[tuple[str, Any]] = ("links", list[Link])  # positions in source and target, from 0
+
     def problem(self, examples: Sequence[SentencePair]) -> LinearModuleProblem:
         """Structural hinge losses of the matchings; sentences without words are left out."""
         examples = [pair for pair in examples if pair.source and pair.target]
@@ -66,18 +69,6 @@ class FittedAlignment(FittedTask):
                     stream.writelines(f"{number:04} {j + 1} {i + 1}\n" for i, j in links)
                 else:
                     stream.write(" ".join(f"{i}-{j}" for i, j in links) + "\n")
-
-    def input_to_json(self, example: SentencePair) -> dict[str, Any]:
-        """The words of both sentences: ``source`` and ``target``."""
-        return {"source": list(example.source), "target": list(example.target)}
-
-    def output_to_json(self, output: Sequence[Link]) -> dict[str, Any]:
-        """Its ``links``: pairs of positions, counted from 0, in source and target."""
-        return {"links": [list(link) for link in output]}
-
-    def output_from_json(self, values: Mapping[str, Any]) -> list[Link]:
-        """The inverse of :meth:`output_to_json`."""
-        return [(i, j) for i, j in values["links"]]
 
     def draw(self, examples: Sequence[SentencePair], predictions: Predictions, folder: Path) -> None:
         """A PNG file of each sentence pair, by its number: a grid with the links found and those that should be."""

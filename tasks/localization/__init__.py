@@ -51,6 +51,8 @@ class FittedLocalization(FittedTask):
     scale: Positive
     shape: tuple[PositiveInt, PositiveInt, PositiveInt]
 
+    input_json: ClassVar[Mapping[str, str]] = {"image": "name", "class": "label"}
+
     def problem(self, examples: Sequence[Example]) -> Problem:
         """Structural hinge losses of the proposed boxes; each image is an example."""
         data = [(e, int(overlaps(e.boxes, e.truth).argmax())) for e in examples if e.truth]
@@ -82,10 +84,6 @@ class FittedLocalization(FittedTask):
         """CSV file with a row for each box, best first; it can be read as annotations."""
         pairs = zip(examples, predictions, strict=True)
         write_box_table(((e.name, e.label, found.box, score) for e, ranked in pairs for score, found in ranked), stream)
-
-    def input_to_json(self, example: Example) -> dict[str, Any]:
-        """Its ``image`` and its ``class``."""
-        return {"image": example.name, "class": example.label}
 
     def output_to_json(self, output: Detection) -> dict[str, Any]:
         """Its ``box``: left, top, right and bottom edge in pixels."""

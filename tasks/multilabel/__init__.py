@@ -56,6 +56,8 @@ class FittedMultilabel(FittedTask):
     mean: list[Finite]
     scale: list[Positive]
 
+    output_json: ClassVar[tuple[str, Any]] = ("labels", tuple[str, ...])
+
     def __post_init__(self) -> None:
         count, pairs = len(self.labels), {tuple(pair) for pair in self.edges}
         if not count or len({*self.labels}) < count or len(self.mean) != len(self.scale):
@@ -101,14 +103,6 @@ class FittedMultilabel(FittedTask):
             for line, margins in zip(lines, predictions.sets.margins().tolist(), strict=True):
                 line["margins"] = dict(zip(self.labels, margins, strict=True))
         stream.writelines(json.dumps(line) + "\n" for line in lines)
-
-    def output_to_json(self, output: tuple[str, ...]) -> dict[str, Any]:
-        """Its ``labels``."""
-        return {"labels": list(output)}
-
-    def output_from_json(self, values: Mapping[str, Any]) -> tuple[str, ...]:
-        """The inverse of :meth:`output_to_json`."""
-        return tuple(values["labels"])
 
     def draw_model(self, weights: Tensor, folder: Path) -> list[str]:
         """The label graph with its learned weights, if labels have pairs."""

@@ -38,6 +38,8 @@ class FittedOCR(FittedTask):
     task: "OCR"
     landmarks_seen: list[str] = field(default_factory=list)
 
+    output_json: ClassVar[tuple[str, Any]] = ("letters", str)
+
     def __post_init__(self) -> None:
         if not all(re.fullmatch(f"[0-9a-f]{{{PIXELS // 4}}}", digits) for digits in self.landmarks_seen):
             raise ValueError(f"landmarks_seen must be texts of {PIXELS // 4} hexadecimal digits")
@@ -111,14 +113,6 @@ class FittedOCR(FittedTask):
         """Scores of pairs of letters, and the weights of the pixels unless letters are compared by a kernel."""
         pairs = transition_matrix(weights, ALPHABET, self.task.transition_scale, "letter")
         return [pairs] if self._kernel else [pairs, pixel_weights(weights)]
-
-    def output_to_json(self, output: str) -> dict[str, Any]:
-        """Its ``letters``, as a text."""
-        return {"letters": output}
-
-    def output_from_json(self, values: Mapping[str, Any]) -> str:
-        """The inverse of :meth:`output_to_json`."""
-        return str(values["letters"])
 
     @cached_property
     def _kernel(self) -> FittedKernel | None:

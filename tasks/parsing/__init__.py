@@ -46,6 +46,8 @@ class FittedParsing(FittedTask):
     tags: list[str]
     single_root: bool
 
+    input_json: ClassVar[Mapping[str, str]] = {"words": "words"}
+
     @property
     def dim(self) -> int:
         """Buckets of features."""
@@ -120,10 +122,6 @@ class FittedParsing(FittedTask):
             for rank, (score, tree) in enumerate(ranked, 1):
                 comments = [f"parse = {rank} of {len(ranked)}", f"score = {score:.6g}"] if len(ranked) > 1 else []
                 write_tree(sentence, tree, comments, stream)
-
-    def input_to_json(self, example: Sentence) -> dict[str, Any]:
-        """Its ``words``."""
-        return {"words": list(example.words)}
 
     def output_to_json(self, output: Tree) -> dict[str, Any]:
         """Its ``heads``, 0 for the root, and ``relations``, and, if asked for, ``probabilities`` of heads."""

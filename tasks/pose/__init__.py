@@ -18,7 +18,7 @@ from structsmooth.problems import DifferenceProblem
 from structsmooth.settings import Interval, PositiveInt
 from structsmooth.tasks.base import FittedTask, LastResultCache, Predictions, Split, Task
 from structsmooth.tasks.images import read_listed, save_png
-from structsmooth.tasks.pose.data import Joints, Person, known_joints, person_size, read_people
+from structsmooth.tasks.pose.data import Joints, Person, Point, known_joints, person_size, read_people
 from structsmooth.tasks.pose.features import FEATURES, Cells
 from structsmooth.tasks.pose.network import NETWORK_FEATURES, network_features
 from structsmooth.tasks.pose.picture import drawn_pose, person_markup
@@ -37,6 +37,8 @@ class FittedPose(FittedTask):
 
     task: "Pose"
     skeleton: Skeleton
+
+    output_json: ClassVar[tuple[str, Any]] = ("joints", dict[str, Point])
 
     def problem(self, examples: Sequence[Person]) -> PoseProblem | DifferenceProblem:
         """Structural hinge losses of the people whose joints are all known, with springs that hold together.
@@ -71,14 +73,6 @@ class FittedPose(FittedTask):
     def input_to_json(self, example: Person) -> dict[str, Any]:
         """The name of its ``image``, and its ``size``: height and width."""
         return {"image": example.name, "size": list(example.image.shape[:2])}
-
-    def output_to_json(self, output: Joints) -> dict[str, Any]:
-        """Its ``joints``: x and y by name."""
-        return {"joints": {name: list(place) for name, place in output.items()}}
-
-    def output_from_json(self, values: Mapping[str, Any]) -> Joints:
-        """The inverse of :meth:`output_to_json`."""
-        return {name: (x, y) for name, (x, y) in values["joints"].items()}
 
     def draw(self, examples: Sequence[Person], predictions: Predictions, folder: Path) -> None:
         """A PNG file of each image: its best pose in green, the known one in red."""

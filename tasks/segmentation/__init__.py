@@ -32,6 +32,8 @@ class FittedSegmentation(FittedTask):
     task: "Segmentation"
     vocabulary: Vocabulary
 
+    input_json: ClassVar[Mapping[str, str]] = {"image": "name"}
+
     def problem(self, examples: Sequence[Picture]) -> LinearModuleProblem:
         """Structural hinge losses with pairwise weights that are not negative."""
         data = []
@@ -64,10 +66,6 @@ class FittedSegmentation(FittedTask):
         metrics = {"iou": float(np.mean(ious)), "accuracy": float(np.mean(accuracies))}
         table = "\n".join(f"{name:9} {100 * value:6.2f} %" for name, value in metrics.items())
         return metrics, f"{table}\nimages    {len(ious):6}"
-
-    def input_to_json(self, example: Picture) -> dict[str, Any]:
-        """The name of its ``image``."""
-        return {"image": example.name}
 
     def output_to_json(self, output: Mask) -> dict[str, Any]:
         """Its ``size``, height and width, and ``runs``: lengths of background and object in turns, row by row."""

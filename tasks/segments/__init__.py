@@ -44,6 +44,9 @@ class FittedSegments(FittedTask):
     channels: PositiveInt
     longest: PositiveInt
 
+    input_json: ClassVar[Mapping[str, str]] = {"series": "name"}
+    output_json: ClassVar[tuple[str, Any]] = ("segments", tuple[Segment, ...])
+
     def problem(self, examples: Sequence[Series]) -> ModuleProblem | LinearModuleProblem | DifferenceProblem:
         """Structural hinge losses of the marked stretches of all series; the cost is the number of wrong positions.
 
@@ -87,18 +90,6 @@ class FittedSegments(FittedTask):
             for rank, (_, segments) in enumerate(ranked, 1)
         )
         write_segments(rows, stream)
-
-    def input_to_json(self, example: Series) -> dict[str, Any]:
-        """Its name, ``series``."""
-        return {"series": example.name}
-
-    def output_to_json(self, output: Sequence[Segment]) -> dict[str, Any]:
-        """Its ``segments``: first sample, sample after the last one, and label."""
-        return {"segments": [list(segment) for segment in output]}
-
-    def output_from_json(self, values: Mapping[str, Any]) -> tuple[Segment, ...]:
-        """The inverse of :meth:`output_to_json`."""
-        return tuple(Segment(*segment) for segment in values["segments"])
 
     def draw(self, examples: Sequence[Series], predictions: Predictions, folder: Path) -> None:
         """A PNG file of each series, by its number and name: the signal over bands of segments."""

@@ -65,6 +65,8 @@ class FittedTagging(FittedTask):
     inputs: Inputs
 
     takes_text: ClassVar[bool] = True
+    input_json: ClassVar[Mapping[str, str]] = {"tokens": "words"}
+    output_json: ClassVar[tuple[str, Any]] = ("tags", list[str])
 
     def __post_init__(self) -> None:
         scheme = self.task.scheme
@@ -176,18 +178,6 @@ class FittedTagging(FittedTask):
         names = self.encoder.names(examples, self._templates)
         rows = weights.detach().view(-1, len(self.tags))[: self.encoder.size]
         return [pairs, *weightiest_attributes(rows, names, self.tags)]
-
-    def input_to_json(self, example: Sentence) -> dict[str, Any]:
-        """Its ``tokens``."""
-        return {"tokens": list(example.words)}
-
-    def output_to_json(self, output: list[str]) -> dict[str, Any]:
-        """Its ``tags``."""
-        return {"tags": output}
-
-    def output_from_json(self, values: Mapping[str, Any]) -> list[str]:
-        """The inverse of :meth:`output_to_json`."""
-        return [str(tag) for tag in values["tags"]]
 
     @classmethod
     def from_learned(cls, task: Task, learned: Mapping[str, Any]) -> FittedTask:
