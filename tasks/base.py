@@ -46,6 +46,7 @@ class Task(ABC):
         solver: the solver for the task, by its name on the command line. Casimir-SVRG takes every convex problem;
             ``"proximal-bcfw"`` is faster where scores are linear and losses hinges.
         hyperparameters: of that solver, where other values than its defaults worked better.
+        partial_option: the option that makes labels partial, unless it has its default; none if not given.
         fitted_type: what :meth:`fit` returns.
     """
 
@@ -59,6 +60,7 @@ class Task(ABC):
     passes: ClassVar[int] = 15
     solver: ClassVar[str] = "casimir-svrg"
     hyperparameters: ClassVar[Mapping[str, Any]] = {}
+    partial_option: ClassVar[str] = ""
     fitted_type: "ClassVar[type[FittedTask]]"
 
     def __post_init__(self) -> None:
@@ -66,8 +68,9 @@ class Task(ABC):
 
     @property
     def preferred_solver(self) -> str:
-        """The solver for these options, by its name: ``solver``, unless they make labels partial."""
-        return self.solver
+        """The solver for these options, by its name: ``solver``, but for partial labels, which have no dual."""
+        name = self.partial_option
+        return "convex-concave" if name and getattr(self, name) != getattr(type(self), name) else self.solver
 
     @classmethod
     def default_files(cls) -> dict[str, str]:
@@ -290,6 +293,20 @@ def own_share(n: int) -> range:
     if n < processes.count():
         raise ValueError(f"{processes.count()} processes need an example each, got {n} examples in all")
     return processes.share(n)
+
+
+def known(label: T | None, lacking: str, remedy: str = "") -> T:
+    """A label; ``ValueError`` if it is not known, with what the data lack and how files give it."""
+    if label is None:
+        raise ValueError(f"{lacking}: training and evaluation need them{remedy}")
+    return label
+
+
+def labelled(examples: list[T], split: Split, label: Callable[[T], Any]) -> list[T]:
+    """Examples of a file, whose labels must be known unless they are to be predicted; ``label`` gives that of one."""
+    for example in examples if split != "predict" else ():
+        label(example)
+    return examples
 
 
 class LastResultCache(Generic[T]):

@@ -51,13 +51,15 @@ N = TypeVar("N", bound=Named)
 P = TypeVar("P", bound=np.generic)
 
 
-def read_listed(lines: Iterable[str], read: Callable[[str], Sequence[N]]) -> list[N]:
-    """What ``read`` finds at the paths that lines name, such as those of standard input; empty lines count for nothing.
+def read_listed(path: str | Iterable[str], read: Callable[[str], list[N]]) -> list[N]:
+    """What ``read`` finds at a path, or at the paths that the lines of a stream name, empty ones aside.
 
     Raises:
         ValueError: no paths, or two pictures of the same name, whose predictions would have the same file.
     """
-    pictures = [picture for line in lines if line.strip() for picture in read(line.strip())]
+    if isinstance(path, str):
+        return read(path)
+    pictures = [picture for line in path if line.strip() for picture in read(line.strip())]
     if not pictures:
         raise ValueError("standard input: expected lines with paths of images")
     counts = Counter(picture.name for picture in pictures)
@@ -154,19 +156,6 @@ def check_pixels(data: bytes, name: object) -> None:
 def embedded(pixels: NDArray[np.uint8], alt: str) -> markup.Markup:
     """An image, BGR, inside a page; ``alt`` says what it shows."""
     return markup.picture(np.ascontiguousarray(pixels[..., ::-1]), alt)
-
-
-def numbered(path: str, names: Sequence[str], part: range | None) -> Sequence[str]:
-    """The names that ``PATH#1-200`` asks for, counted from 1; all without a part.
-
-    Raises:
-        ValueError: fewer names than are asked for.
-    """
-    if part is None:
-        return names
-    if part.start < 1 or part.stop > len(names) + 1:
-        raise ValueError(f"{path}: there are {len(names)} images, counted from 1")
-    return names[part.start - 1 : part.stop - 1]
 
 
 def stretches(pixels: NDArray[P]) -> tuple[NDArray[P], NDArray[np.int64]]:

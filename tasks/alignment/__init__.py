@@ -19,7 +19,7 @@ from structsmooth.tasks.alignment.lexicon import Lexicon
 from structsmooth.tasks.alignment.picture import draw_alignment, pair_markup
 from structsmooth.tasks.alignment.results import known_links, measures, table
 from structsmooth.tasks.alignment.score import AlignmentScore, batched, padded
-from structsmooth.tasks.base import FittedTask, Predictions, Split, Task
+from structsmooth.tasks.base import FittedTask, Predictions, Split, Task, labelled
 from structsmooth.tasks.chains import write_scores
 
 # Labels of an example, and part costs of pairs and of source words without a link.
@@ -186,10 +186,7 @@ class Alignment(Task):
 
     def read(self, path: str | TextIO, split: Split = "train") -> list[SentencePair]:
         """Sentence pairs; see :func:`~structsmooth.tasks.alignment.data.read_pairs`."""
-        pairs = read_pairs(path)
-        for pair in pairs if split != "predict" else ():
-            known_links(pair)
-        return pairs
+        return labelled(read_pairs(path), split, known_links)
 
     def fit(self, examples: Sequence[SentencePair]) -> FittedAlignment:
         """The aligner, with the words of the examples and of the corpus."""

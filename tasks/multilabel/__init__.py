@@ -25,7 +25,7 @@ from structsmooth.models.label_sets import (
 )
 from structsmooth.problems import FactorGraphProblem
 from structsmooth.settings import Finite, Positive
-from structsmooth.tasks.base import FittedTask, Predictions, Split, Task
+from structsmooth.tasks.base import FittedTask, Predictions, Split, Task, known, labelled
 from structsmooth.tasks.multilabel.data import Example, read_examples
 from structsmooth.tasks.multilabel.picture import draw_label_graph, pair_blocks
 from structsmooth.tasks.multilabel.results import example_markup, label_table, measures, table
@@ -189,10 +189,7 @@ class Multilabel(Task):
 
     def read(self, path: str | TextIO, split: Split = "train") -> list[Example]:
         """Examples of a file; see :func:`~structsmooth.tasks.multilabel.data.read_examples`."""
-        examples = read_examples(path)
-        for example in examples if split != "predict" else ():
-            _given(example)
-        return examples
+        return labelled(read_examples(path), split, _given)
 
     def fit(self, examples: Sequence[Example]) -> FittedMultilabel:
         """The labels in order, their pairs, and the scaling of the features."""
@@ -208,11 +205,7 @@ class Multilabel(Task):
 
 def _given(example: Example) -> frozenset[str]:
     """The labels of an example that has some, or none of them."""
-    if example.labels is None:
-        raise ValueError(
-            "these examples have no labels: training and evaluation need them, in CSV as columns named label:NAME"
-        )
-    return example.labels
+    return known(example.labels, "these examples have no labels", ", in CSV as columns named label:NAME")
 
 
 def _dense(examples: Sequence[Example], count: int) -> NDArray[np.float64]:

@@ -19,7 +19,7 @@ from structsmooth.models.chains import best_labels
 from structsmooth.problems import DenseChainProblem, SparseChainProblem
 from structsmooth.sequences import DenseSequences, SparseSequences
 from structsmooth.settings import Positive, PositiveInt
-from structsmooth.tasks.base import FittedTask, Predictions, Split, Task
+from structsmooth.tasks.base import FittedTask, Predictions, Split, Task, known, labelled
 from structsmooth.tasks.chains import transition_matrix, write_scores
 from structsmooth.tasks.ocr.letters import ALPHABET, PIXELS, Word, read_words
 from structsmooth.tasks.ocr.shown import confusion, letter_table, pixel_weights, word_markup
@@ -176,10 +176,7 @@ class OCR(Task):
         """Words of an archive, see :func:`~structsmooth.tasks.ocr.letters.read_words`."""
         if not isinstance(path, str):
             raise ValueError("words are read from an .npz file, not from standard input: give its path")
-        words = read_words(path)
-        if split != "predict":
-            _gold(words[0])
-        return words
+        return labelled(read_words(path), split, _gold)
 
     def texts(self, examples: Sequence[Word]) -> list[int]:
         """Neighbours of the same letters, as different people wrote them, are one text."""
@@ -222,6 +219,4 @@ def _unpacked(digits: str) -> NDArray[np.uint8]:
 
 
 def _gold(word: Word) -> str:
-    if word.text is None:
-        raise ValueError("these words have no labels: training and evaluation need them")
-    return word.text
+    return known(word.text, "these words have no labels")

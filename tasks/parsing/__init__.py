@@ -13,7 +13,7 @@ from structsmooth.messages import tracked
 from structsmooth.problems import DifferenceProblem, PairFeatures, ProgramParts, ProgramProblem, arcs_of, behind_arcs
 from structsmooth.settings import Interval
 from structsmooth.structures import ProjectiveTree, SpanningTree
-from structsmooth.tasks.base import FittedTask, Predictions, Split, Task
+from structsmooth.tasks.base import FittedTask, Predictions, Split, Task, labelled
 from structsmooth.tasks.parsing.data import Sentence, Tree, known_tree, projectivized, read_trees, write_tree
 from structsmooth.tasks.parsing.features import (
     PartOfSpeech,
@@ -234,12 +234,8 @@ class Parsing(Task):
     lam: ClassVar[str] = "10/n"
     passes: ClassVar[int] = 8
     solver: ClassVar[str] = "proximal-bcfw"
+    partial_option: ClassVar[str] = "unknown"
     fitted_type: ClassVar[type[FittedTask]] = FittedParsing
-
-    @property
-    def preferred_solver(self) -> str:
-        """Partial labels have no dual: they take the convex-concave procedure."""
-        return "convex-concave" if self.unknown else self.solver
 
     @property
     def headline(self) -> str:  # type: ignore[override]
@@ -249,9 +245,7 @@ class Parsing(Task):
     def read(self, path: str | TextIO, split: Split = "train") -> list[Sentence]:
         """Sentences of a treebank; see :func:`~structsmooth.tasks.parsing.data.read_trees`."""
         sentences = read_trees(path, split != "predict", self.unknown if split == "train" else None)
-        for sentence in sentences if split != "predict" else ():
-            known_tree(sentence)
-        return sentences
+        return labelled(sentences, split, known_tree)
 
     def fit(self, examples: Sequence[Sentence]) -> FittedParsing:
         """The parser with the relations and parts of speech of the examples."""

@@ -16,7 +16,7 @@ from structsmooth.markup import Block, Markup, Table
 from structsmooth.messages import tracked
 from structsmooth.problems import DifferenceProblem
 from structsmooth.settings import Interval, PositiveInt
-from structsmooth.tasks.base import FittedTask, LastResultCache, Predictions, Split, Task
+from structsmooth.tasks.base import FittedTask, LastResultCache, Predictions, Split, Task, labelled
 from structsmooth.tasks.images import read_listed, save_png
 from structsmooth.tasks.pose.data import Joints, Person, Point, known_joints, person_size, read_people
 from structsmooth.tasks.pose.features import FEATURES, Cells
@@ -169,6 +169,7 @@ class Pose(Task):
     lam: ClassVar[str] = "30/n"
     passes: ClassVar[int] = 20
     solver: ClassVar[str] = "proximal-bcfw"
+    partial_option: ClassVar[str] = "hidden"
     hyperparameters: ClassVar[Mapping[str, Any]] = {"steps": "fw"}
     fitted_type: ClassVar[type[FittedTask]] = FittedPose
 
@@ -180,11 +181,6 @@ class Pose(Task):
             raise ValueError(f"longest must be at least {2 * self.cell}, got {self.longest}")
         if len(self.torso.split(",")) != 2:
             raise ValueError(f"torso must be two joints, separated by a comma, got {self.torso!r}")
-
-    @property
-    def preferred_solver(self) -> str:
-        """Partial labels have no dual: they take the convex-concave procedure."""
-        return "convex-concave" if self.hidden == "partial" else self.solver
 
     @property
     def features(self) -> int:
@@ -202,9 +198,7 @@ class Pose(Task):
 
         Images to train on that lack joints are named on standard error: they are left out of training.
         """
-        people = read_people(path) if isinstance(path, str) else read_listed(path, read_people)
-        for person in people if split != "predict" else ():
-            known_joints(person)
+        people = labelled(read_listed(path, read_people), split, known_joints)
         if split == "train":
             lacking = len(people) - len(complete(people, joint_names(people)))
             if lacking and self.hidden == "left-out":

@@ -15,7 +15,7 @@ from structsmooth.markup import Block, Markup, alternatives, joined
 from structsmooth.messages import tracked
 from structsmooth.problems import FactorGraphProblem
 from structsmooth.settings import Interval, PositiveInt
-from structsmooth.tasks.base import FittedTask, Predictions, Split, Task
+from structsmooth.tasks.base import FittedTask, Predictions, Split, Task, labelled
 from structsmooth.tasks.images import read_listed, save_png, stretches, unrolled
 from structsmooth.tasks.scenes import graphs
 from structsmooth.tasks.scenes.data import Scene, read_scenes, truth
@@ -197,10 +197,7 @@ class Scenes(Task):
         See :func:`~structsmooth.tasks.scenes.data.read_scenes`.
         """
         at = partial(read_scenes, void=tuple(filter(None, self.void.split(","))))
-        scenes = at(path) if isinstance(path, str) else read_listed(path, at)
-        for scene in scenes if split != "predict" else ():
-            truth(scene)
-        return scenes
+        return labelled(read_listed(path, at), split, truth)
 
     def fit(self, examples: Sequence[Scene]) -> FittedScenes:
         """The names of the classes, and regressions of the classes of superpixels."""

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from structsmooth.files import read_text, split_part
+from structsmooth.tasks.base import known
 from structsmooth.tasks.images import File, by_stem, cv2, decoded, images_of, opened, read_image
 
 # Values of pixels are bytes, and one of them must be left for pixels without a class.
@@ -68,9 +69,7 @@ def read_scenes(path: str, void: Sequence[str] = ()) -> list[Scene]:
 
 def truth(scene: Scene) -> NDArray[np.uint8]:
     """The labels of a scene that has some."""
-    if scene.labels is None:
-        raise ValueError(f"{scene.name} has no labels: training and evaluation need them for every image in labels/")
-    return scene.labels
+    return known(scene.labels, f"{scene.name} has no labels", " for every image in labels/")
 
 
 def _part(root: File, part: str, images: dict[str, File]) -> list[str]:

@@ -16,7 +16,7 @@ from structsmooth.messages import tracked
 from structsmooth.models.superpixels import SuperpixelScore, balanced_cost
 from structsmooth.problems import LinearModuleProblem
 from structsmooth.settings import PositiveInt
-from structsmooth.tasks.base import FittedTask, LastResultCache, Predictions, Split, Task
+from structsmooth.tasks.base import FittedTask, LastResultCache, Predictions, Split, Task, labelled
 from structsmooth.tasks.images import embedded, read_listed, save_png, stretches, unrolled
 from structsmooth.tasks.segmentation.pictures import Picture, overlay, read_pictures
 from structsmooth.tasks.segmentation.shown import pairwise_matrix, unary_blocks
@@ -171,10 +171,7 @@ class Segmentation(Task):
 
         See :func:`~structsmooth.tasks.segmentation.pictures.read_pictures`.
         """
-        pictures = read_pictures(path) if isinstance(path, str) else read_listed(path, read_pictures)
-        for picture in pictures if split != "predict" else ():
-            _truth(picture)
-        return pictures
+        return labelled(read_listed(path, read_pictures), split, _truth)
 
     def fit(self, examples: Sequence[Picture]) -> FittedSegmentation:
         """The segmenter with the vocabularies of colours and textures of training images."""

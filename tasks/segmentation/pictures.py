@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from structsmooth.files import select
-from structsmooth.tasks.images import File, by_stem, cv2, decoded, images_of, numbered, opened, read_image
+from structsmooth.files import numbered, select
+from structsmooth.tasks.images import File, by_stem, cv2, decoded, images_of, opened, read_image
 
 # BGR, and the share of the image that stays.
 _PREDICTED, _OUTLINE, _OPACITY = (0, 200, 0), (0, 0, 255), 0.45
@@ -47,7 +47,7 @@ def read_pictures(path: str) -> list[Picture]:
     source, part = select(path)
     root = opened(source)
     images, masks = images_of(root), by_stem(root, "masks")
-    return [_read(name, images[name], masks.get(name)) for name in numbered(path, sorted(images), part)]
+    return [_read(name, images[name], masks.get(name)) for name in numbered(path, sorted(images), part, "images")]
 
 
 def overlay(picture: Picture, predicted: NDArray[np.bool_]) -> NDArray[np.uint8]:

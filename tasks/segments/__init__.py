@@ -16,7 +16,7 @@ from structsmooth.markup import Block, Markup, Matrix
 from structsmooth.messages import tracked
 from structsmooth.problems import DifferenceProblem, LinearModuleProblem, ModuleProblem, PartialLabels
 from structsmooth.settings import PositiveInt
-from structsmooth.tasks.base import FittedTask, Predictions, Split, Task
+from structsmooth.tasks.base import FittedTask, Predictions, Split, Task, labelled
 from structsmooth.tasks.segments.data import read_series, write_segments
 from structsmooth.tasks.segments.grammar import Grammar, longest
 from structsmooth.tasks.segments.picture import draw_series, series_markup
@@ -255,10 +255,7 @@ class Segments(Task):
 
     def read(self, path: str | TextIO, split: Split = "train") -> list[Series]:
         """Series of a table or an archive; see :func:`~structsmooth.tasks.segments.data.read_series`."""
-        examples = read_series(path, self.rate)
-        for series in examples if split != "predict" else ():
-            known_segments(series)
-        return examples
+        return labelled(read_series(path, self.rate), split, known_segments)
 
     def texts(self, examples: Sequence[Series]) -> list[int] | None:
         """The numbers of recordings, if they are known."""

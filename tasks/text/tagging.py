@@ -257,6 +257,7 @@ class Tagging(Task):
         "--words-only, they may be text, a sentence in each line."
     )
     cost: ClassVar[Cost]
+    partial_option: ClassVar[str] = "unknown"
     fitted_type: ClassVar[type[FittedTask]] = FittedTagging
 
     def __post_init__(self) -> None:
@@ -265,11 +266,6 @@ class Tagging(Task):
             raise ValueError(f"the column {self.column} has plain tags: leave out the scheme {self.scheme}")
         if self.train_constrained and self.plain:
             raise ValueError("plain tags have no scheme: leave train_constrained out")
-
-    @property
-    def preferred_solver(self) -> str:
-        """Partial labels have no dual: they take the convex-concave procedure."""
-        return "convex-concave" if self.unknown else self.solver
 
     @property
     def headline(self) -> str:  # type: ignore[override]
