@@ -1,12 +1,13 @@
 """What the command line asks of a task."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, TextIO, TypeVar, get_type_hints
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from structsmooth import processes
 from structsmooth.files import data_file
@@ -307,6 +308,18 @@ def labelled(examples: list[T], split: Split, label: Callable[[T], Any]) -> list
     for example in examples if split != "predict" else ():
         label(example)
     return examples
+
+
+def best_outputs(
+    module: nn.Module, weights: Tensor, inputs: Iterable[Any], k: int
+) -> Iterator[list[tuple[float, Tensor]]]:
+    """The k best outputs of each input, a batch of one, with their scores by a module with these weights."""
+    nn.utils.vector_to_parameters(weights, module.parameters())
+    for x in inputs:
+        with torch.no_grad():
+            values, y = module(x).topk(k)
+        ranked = zip(values[0].tolist(), y[0], strict=True)
+        yield [(score, own) for score, own in ranked if score > -torch.inf]
 
 
 class LastResultCache(Generic[T]):

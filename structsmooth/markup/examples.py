@@ -54,9 +54,9 @@ def swatch(colour: Sequence[int], *content: str) -> Markup:
     return element("span", box, *content, class_="chip plain")
 
 
-def views(*pictures: tuple[str, Markup]) -> Markup:
-    """Pictures side by side, each with its caption."""
-    return element("div", *(_captioned(*one) for one in pictures), class_="views")
+def views(*pictures: tuple[str, Markup], kind: str = "views") -> Markup:
+    """Pictures side by side, each with its caption; ``kind`` is for style sheets, "letters" for small ones."""
+    return element("div", *(_captioned(*one) for one in pictures), class_=kind)
 
 
 def _captioned(caption: str, image: Markup) -> Markup:

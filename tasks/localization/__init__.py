@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, TextIO
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from structsmooth.costs import OneMinusIoU
 from structsmooth.markup import Block, Markup
 from structsmooth.problems import LinearModuleProblem, ModuleProblem, Problem
 from structsmooth.settings import Positive, PositiveInt, check_choice
-from structsmooth.tasks.base import FittedTask, Predictions, Split, Task
+from structsmooth.tasks.base import FittedTask, Predictions, Split, Task, best_outputs
 from structsmooth.tasks.localization.annotations import read_annotations
 from structsmooth.tasks.localization.box_features import (
     BACKBONES,
@@ -61,15 +61,8 @@ class FittedLocalization(FittedTask):
 
     def predict(self, weights: Tensor, examples: Sequence[Example], k: int = 1) -> Predictions:
         """The k best of the proposed boxes with their scores."""
-        module = self.module()
-        nn.utils.vector_to_parameters(weights, module.parameters())
-        predictions = []
-        for example in examples:
-            with torch.no_grad():
-                values, y = module([example]).topk(min(k, len(example.boxes)))
-            ranked = zip(values[0].tolist(), example.boxes[y[0]].tolist(), strict=True)
-            predictions.append([(score, Detection(tuple(box), score)) for score, box in ranked])
-        return predictions
+        found = zip(examples, best_outputs(self.module(), weights, ([one] for one in examples), k), strict=True)
+        return [[(score, Detection(tuple(one.boxes[y].tolist()), score)) for score, y in best] for one, best in found]
 
     def measure(self, examples: Sequence[Example], outputs: Sequence[Detection]) -> tuple[dict[str, float], str]:
         """CorLoc, mean IoU and average precision, averaged over classes.

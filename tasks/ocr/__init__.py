@@ -14,7 +14,7 @@ from torch import Tensor
 
 from structsmooth.costs import NormalizedHamming
 from structsmooth.kernels import FittedKernel, KernelFeatures
-from structsmooth.markup import Block, Markup
+from structsmooth.markup import Block, Markup, confusion
 from structsmooth.models.chains import best_labels
 from structsmooth.problems import DenseChainProblem, SparseChainProblem
 from structsmooth.sequences import DenseSequences, SparseSequences
@@ -22,7 +22,7 @@ from structsmooth.settings import Positive, PositiveInt
 from structsmooth.tasks.base import FittedTask, Predictions, Split, Task, known, labelled
 from structsmooth.tasks.chains import transition_matrix, write_scores
 from structsmooth.tasks.ocr.letters import ALPHABET, PIXELS, Word, read_words
-from structsmooth.tasks.ocr.shown import confusion, letter_table, pixel_weights, word_markup
+from structsmooth.tasks.ocr.shown import letter_table, pixel_weights, word_markup
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class FittedOCR(FittedTask):
     def show_results(self, examples: Sequence[Word], outputs: Sequence[str]) -> list[Block]:
         """How many letters of each kind are right, and which are taken for which."""
         gold, found = "".join(map(_gold, examples)), "".join(outputs)
-        return [letter_table(gold, found), confusion(gold, found)]
+        return [letter_table(gold, found), confusion("Letters by gold and predicted letter", gold, found)]
 
     def show_weights(self, weights: Tensor, examples: Sequence[Word]) -> list[Block]:
         """Scores of pairs of letters, and the weights of the pixels unless letters are compared by a kernel."""

@@ -16,7 +16,7 @@ from structsmooth.markup import Block, Markup, Table
 from structsmooth.messages import tracked
 from structsmooth.problems import DifferenceProblem
 from structsmooth.settings import Interval, PositiveInt
-from structsmooth.tasks.base import FittedTask, LastResultCache, Predictions, Split, Task, labelled
+from structsmooth.tasks.base import FittedTask, LastResultCache, Predictions, Split, Task, best_outputs, labelled
 from structsmooth.tasks.images import read_listed, save_png
 from structsmooth.tasks.pose.data import Joints, Person, Point, known_joints, person_size, read_people
 from structsmooth.tasks.pose.features import FEATURES, Cells
@@ -56,14 +56,10 @@ class FittedPose(FittedTask):
 
     def predict(self, weights: Tensor, examples: Sequence[Person], k: int = 1) -> Predictions:
         """The k best poses of each image with their scores: x and y of each joint."""
-        module, predictions = self._module(), []
-        nn.utils.vector_to_parameters(weights, module.parameters())
-        for cells in self._cells(examples):
-            with torch.no_grad():
-                values, y = module(torch.from_numpy(cells.features).unsqueeze(0)).topk(k)
-            ranked = zip(values[0].tolist(), cells.centres(y[0].numpy()), strict=True)
-            predictions.append([(score, self._pose(own)) for score, own in ranked if score > -torch.inf])
-        return predictions
+        every = self._cells(examples)
+        inputs = (torch.from_numpy(cells.features).unsqueeze(0) for cells in every)
+        found = zip(every, best_outputs(self._module(), weights, inputs, k), strict=True)
+        return [[(score, self._pose(cells.centres(y.numpy()))) for score, y in ranked] for cells, ranked in found]
 
     def measure(self, examples: Sequence[Person], outputs: Sequence[Joints]) -> tuple[dict[str, float], str]:
         """Percentages of correct keypoints and parts."""

@@ -9,14 +9,14 @@ from typing import Any, ClassVar, NamedTuple, TextIO
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from structsmooth.markup import Block, Markup, Matrix, alternatives, joined, views
 from structsmooth.messages import tracked
 from structsmooth.models.superpixels import SuperpixelScore, balanced_cost
 from structsmooth.problems import LinearModuleProblem
 from structsmooth.settings import PositiveInt
-from structsmooth.tasks.base import FittedTask, LastResultCache, Predictions, Split, Task, labelled
+from structsmooth.tasks.base import FittedTask, LastResultCache, Predictions, Split, Task, best_outputs, labelled
 from structsmooth.tasks.images import embedded, read_listed, save_png, stretches, unrolled
 from structsmooth.tasks.segmentation.pictures import Picture, overlay, read_pictures
 from structsmooth.tasks.segmentation.shown import pairwise_matrix, unary_blocks
@@ -45,16 +45,10 @@ class FittedSegmentation(FittedTask):
 
     def predict(self, weights: Tensor, examples: Sequence[Picture], k: int = 1) -> Predictions:
         """The k best segmentations of each image with their scores: bool [H, W]."""
-        module, predictions = self._module(), []
-        nn.utils.vector_to_parameters(weights, module.parameters())
-        for encoded in self._encoded(examples):
-            with torch.no_grad():
-                values, y = module(tuple(t.unsqueeze(0) for t in encoded.x)).topk(k)
-            ranked = zip(values[0].tolist(), y[0].numpy(), strict=True)
-            predictions.append(
-                [(score, labels[encoded.parts.labels] == 1) for score, labels in ranked if score > -torch.inf]
-            )
-        return predictions
+        encoded = self._encoded(examples)
+        inputs = (tuple(t.unsqueeze(0) for t in own.x) for own in encoded)
+        found = zip(encoded, best_outputs(self._module(), weights, inputs, k), strict=True)
+        return [[(score, y.numpy()[own.parts.labels] == 1) for score, y in ranked] for own, ranked in found]
 
     def measure(self, examples: Sequence[Picture], outputs: Sequence[Mask]) -> tuple[dict[str, float], str]:
         """Intersection over union of the object, and accuracy, in pixels; means over images."""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from structsmooth.markup import Block, Drawing, Markup, Matrix, Table, diverging, element, picture, swatch, views
+from structsmooth.markup import Block, Drawing, Markup, Matrix, Table, diverging, element, enlarged, swatch, views
 from structsmooth.tasks.images import cv2
 from structsmooth.tasks.segmentation.superpixels import GRID, SCALES, Vocabulary
 
@@ -30,7 +30,8 @@ def unary_blocks(vocabulary: Vocabulary, weights: Tensor) -> list[Block]:
     ]
     caption = f"Colours with the largest weights, besides the constant of {values[0]:+.3g}"
     tinted = diverging(places.reshape(-1, GRID, GRID), float(np.abs(places).max()))
-    pictures = [(name, _enlarged(own, f"weights of places, {name}")) for name, own in zip(_ORDERS, tinted, strict=True)]
+    pairs = zip(_ORDERS, tinted, strict=True)
+    pictures = [(name, enlarged(own, f"weights of places, {name}", _CELL)) for name, own in pairs]
     return [
         Table(caption, ("histogram", "for the object", "for the background"), rows),
         Drawing("Weights of places: blue speaks for the object, orange for the background", views(*pictures)),
@@ -45,10 +46,6 @@ def pairwise_matrix(weights: Tensor) -> Matrix:
     caption = "Weights of borders: scores of one label on both sides, by length, fading at rate η"
     columns = [f"{scale:g}" for scale in (0, *SCALES)]
     return Matrix(caption, ["length alone", *rows], columns, values, "distance of histograms", "η")
-
-
-def _enlarged(pixels: NDArray[np.uint8], alt: str) -> Markup:
-    return picture(pixels, alt, class_="pixels", width=GRID * _CELL, height=GRID * _CELL)
 
 
 def _swatches(rgb: NDArray[np.uint8], weights: NDArray[np.float64], sign: int) -> Markup:

@@ -18,7 +18,7 @@ from structsmooth.sequences import SparseSequences
 from structsmooth.settings import Interval, Positive
 from structsmooth.tasks.base import FittedTask, LastResultCache, Predictions, Split, Task, own_share
 from structsmooth.tasks.chains import transition_matrix, write_scores
-from structsmooth.tasks.text.shown import confusion, scores_table, sentence_markup, weightiest_attributes
+from structsmooth.tasks.text.shown import scores_table, sentence_markup, tag_confusion, weightiest_attributes
 from structsmooth.text.conll import read_corpus
 from structsmooth.text.corpus import Corpus, Sentence
 from structsmooth.text.encoders import (
@@ -168,9 +168,9 @@ class FittedTagging(FittedTask):
         gold = [self._in_scheme(sentence) for sentence in examples]
         if self._scheme is None:
             plain = TagScores.of(gold, outputs)
-            return [scores_table("Tokens by tag", "tag", plain.by_tag, plain.overall), confusion(gold, outputs)]
+            return [scores_table("Tokens by tag", "tag", plain.by_tag, plain.overall), tag_confusion(gold, outputs)]
         scores = entity_scores(gold, outputs)
-        return [scores_table("Entities by type", "type", scores.by_type, scores.overall), confusion(gold, outputs)]
+        return [scores_table("Entities by type", "type", scores.by_type, scores.overall), tag_confusion(gold, outputs)]
 
     def show_weights(self, weights: Tensor, examples: Sequence[Sentence]) -> list[Block]:
         """Scores of pairs of tags, and the attributes with the largest weights, of those that can be named."""
