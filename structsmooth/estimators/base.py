@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
+from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
@@ -83,6 +83,11 @@ class SolvedEstimator(SolverParameters):
     history_: History
     _stream: State | None = None  # of the batches that partial_fit was given
     _run: dict[str, Any]  # number of examples, and how the run ended
+
+    def __sklearn_tags__(self) -> Tags:
+        tags: Tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array, tags.target_tags.required = isinstance(self, ClassifierMixin), True
+        return tags
 
     def _solve(
         self,

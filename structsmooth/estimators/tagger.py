@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from sklearn.model_selection import train_test_split
-from sklearn.utils import Tags as SklearnTags
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
@@ -119,11 +118,6 @@ class SequenceTagger(TaggerWeights):
     early_stopping: bool = False
     validation_fraction: float = 0.1
     n_iter_no_change: int = 5
-
-    def __sklearn_tags__(self) -> SklearnTags:
-        tags: SklearnTags = super().__sklearn_tags__()
-        tags.input_tags.two_d_array, tags.target_tags.required = False, True
-        return tags
 
     def fit(
         self,
