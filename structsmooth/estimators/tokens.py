@@ -21,6 +21,7 @@ from structsmooth.estimators.matrices import (
     stacked,
 )
 from structsmooth.kernels import FittedKernel, Kernel, KernelName
+from structsmooth.models.chains import scored_by_kernel
 from structsmooth.sequences import DenseSequences, Sequences
 from structsmooth.text.corpus import Corpus, Sentence
 from structsmooth.text.encoders import AttributeEncoder, DictionaryEncoder
@@ -189,13 +190,11 @@ class KernelRows(TokenFeatures):
 
     def encode(self, sentences: Sequence[Any]) -> Sequences:
         """The features of each row."""
-        return self._sequences(sentences, self.kernel(self._points(sentences)))
+        return DenseSequences.of(self.kernel(self._points(sentences)), _rows(sentences))
 
     def scored(self, sentences: Sequence[Any], weights: Tensor, states: int) -> tuple[Sequences, Tensor]:
         """Scores by kernel values, without features, as features of weight one."""
-        rows, others = weights.view(-1, states).tensor_split([-states - 2])
-        scores = self.kernel.scores(self._points(sentences), rows)
-        return self._sequences(sentences, scores), torch.cat([torch.eye(states).to(rows), others]).flatten()
+        return scored_by_kernel(self.kernel, self._points(sentences), _rows(sentences), weights, states)
 
     def to_dict(self) -> dict[str, Any]:
         """The landmarks and γ; the kernel itself is a parameter of the estimator."""
@@ -203,9 +202,6 @@ class KernelRows(TokenFeatures):
 
     def _points(self, sentences: Sequence[Any]) -> Tensor:
         return as_tensor(stacked(sentences, self.kernel.landmarks.shape[1]))
-
-    def _sequences(self, sentences: Sequence[Any], rows: Tensor) -> DenseSequences:
-        return DenseSequences.of(rows, torch.tensor([sentence.shape[0] for sentence in sentences]))
 
 
 class KernelSettings(NamedTuple):
@@ -275,6 +271,10 @@ def length(sentence: Any) -> int:
     if isinstance(sentence, str | Mapping):
         raise ValueError(f"a sentence must be a list of tokens, got {sentence!r}")
     return int(sentence.shape[0]) if hasattr(sentence, "shape") else len(sentence)
+
+
+def _rows(sentences: Sequence[Any]) -> Tensor:
+    return torch.tensor([sentence.shape[0] for sentence in sentences])
 
 
 def _corpus(sentences: Sequence[Any], columns: int) -> Corpus:

@@ -2,7 +2,7 @@
 
 from structsmooth.markup.blocks import Block, Drawing, Matrix, Table, confusion, weight_table
 from structsmooth.markup.elements import Markup, element, joined
-from structsmooth.markup.examples import Verdict, alternatives, chips, hue, swatch, verdict, views
+from structsmooth.markup.examples import Verdict, alternatives, chips, differences, hue, swatch, verdict, views
 from structsmooth.markup.pictures import diverging, enlarged, picture
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "alternatives",
     "chips",
     "confusion",
+    "differences",
     "diverging",
     "element",
     "enlarged",

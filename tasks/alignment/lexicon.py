@@ -80,7 +80,8 @@ class Lexicon:
 
     def numbers(self, pair: SentencePair) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Numbers of the source and target words of a sentence pair."""
-        return _ids(self._source_numbers, pair.source), _ids(self._target_numbers, pair.target)
+        sources, targets = self._numbers
+        return _ids(sources, pair.source), _ids(targets, pair.target)
 
     def dice(self, pair: SentencePair) -> NDArray[np.float64]:
         """2 c(f, e) / (c(f) + c(e)) of all word pairs, [N, M]; 0 for unknown ones."""
@@ -102,7 +103,8 @@ class Lexicon:
     def ranks(self, pair: SentencePair) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Logarithms of the ranks of the words by frequency, over that of the largest rank, in [0, 1]."""
         f, e = self.numbers(pair)
-        return self._source_ranks[f], self._target_ranks[e]
+        sources, targets = self._ranks
+        return sources[f], targets[e]
 
     def __post_init__(self) -> None:
         sources, targets, pairs = len(self.sources) + 1, len(self.targets) + 1, len(self.keys)
@@ -121,20 +123,12 @@ class Lexicon:
         return np.where(self.keys[at] == wanted, table[at], 0.0)
 
     @cached_property
-    def _source_numbers(self) -> dict[str, int]:
-        return _numbers(self.sources)
+    def _numbers(self) -> tuple[dict[str, int], dict[str, int]]:
+        return _numbers(self.sources), _numbers(self.targets)
 
     @cached_property
-    def _target_numbers(self) -> dict[str, int]:
-        return _numbers(self.targets)
-
-    @cached_property
-    def _source_ranks(self) -> NDArray[np.float64]:
-        return _log_ranks(self.source_counts)
-
-    @cached_property
-    def _target_ranks(self) -> NDArray[np.float64]:
-        return _log_ranks(self.target_counts)
+    def _ranks(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        return _log_ranks(self.source_counts), _log_ranks(self.target_counts)
 
 
 def model_1(

@@ -15,14 +15,15 @@ from torch import Tensor
 from structsmooth.costs import NormalizedHamming
 from structsmooth.kernels import FittedKernel, KernelFeatures
 from structsmooth.markup import Block, Markup, confusion
-from structsmooth.models.chains import best_labels
-from structsmooth.problems import DenseChainProblem, SparseChainProblem
-from structsmooth.sequences import DenseSequences, SparseSequences
+from structsmooth.models.chains import scored_by_kernel
+from structsmooth.problems import Problem
+from structsmooth.sequences import DenseSequences, Sequences, SparseSequences
 from structsmooth.settings import Positive, PositiveInt
 from structsmooth.tasks.base import FittedTask, Predictions, Split, Task, known, labelled
 from structsmooth.tasks.chains import transition_matrix, write_scores
 from structsmooth.tasks.ocr.letters import ALPHABET, PIXELS, Word, read_words
 from structsmooth.tasks.ocr.shown import letter_table, pixel_weights, word_markup
+from structsmooth.text.tagger import Tagger, Tags
 
 
 @dataclass(frozen=True)
@@ -51,30 +52,22 @@ class FittedOCR(FittedTask):
         """Weights of landmarks, or of pixels and the bias, and of pairs and ends."""
         return (len(self.landmarks_seen) or PIXELS + 1) * len(ALPHABET) + (len(ALPHABET) + 2) * len(ALPHABET)
 
-    def problem(self, examples: Sequence[Word]) -> SparseChainProblem | DenseChainProblem:
+    def problem(self, examples: Sequence[Word]) -> Problem:
         """Structural hinge losses of the linear chain."""
         labels = torch.tensor([ALPHABET.index(letter) for word in examples for letter in _gold(word)])
-        states, cost, scale = len(ALPHABET), NormalizedHamming(), self.task.transition_scale
         if self._kernel is None:
-            # One attribute for each pixel that is on, and the bias.
-            size = PIXELS + 1
-            return SparseChainProblem(_sequences(examples), labels, size, states, cost, transition_scale=scale)
+            return self._tagger.problem(_sequences(examples), labels, cost=NormalizedHamming())
         features = self._kernel(_pixels(examples), torch.float32)
-        return DenseChainProblem(features, labels, _lengths(examples), states, cost, transition_scale=scale)
+        return self._tagger.problem(DenseSequences.of(features, _lengths(examples)), labels, cost=NormalizedHamming())
 
     def predict(self, weights: Tensor, examples: Sequence[Word], k: int = 1) -> Predictions:
         """The k best texts of each word with their scores."""
-        states, scale = len(ALPHABET), self.task.transition_scale
-        sequences: SparseSequences | DenseSequences
-        if self._kernel is None:
-            sequences = _sequences(examples)
-        else:
-            # Scores of letters, which kernel values give without features, as features of weight one.
-            rows, others = weights.view(-1, states).tensor_split([-states - 2])
-            sequences = DenseSequences.of(self._kernel.scores(_pixels(examples), rows), _lengths(examples))
-            weights = torch.cat([torch.eye(states).to(rows), others]).flatten()
-        ranked_labels = best_labels(sequences, weights, states, k, transition_scale=scale)
-        return [[(score, "".join(ALPHABET[y] for y in labels)) for score, labels in ranked] for ranked in ranked_labels]
+        sequences: Sequences = _sequences(examples)
+        if self._kernel is not None:
+            kernel = self._kernel, _pixels(examples), _lengths(examples)
+            sequences, weights = scored_by_kernel(*kernel, weights, len(ALPHABET))
+        found = self._tagger.best(sequences, weights, k)
+        return [[(score, "".join(letters)) for score, letters in ranked] for ranked in found]
 
     def measure(self, examples: Sequence[Word], outputs: Sequence[str]) -> tuple[dict[str, float], str]:
         """Fractions of wrong letters, of right letters, and of words without a wrong letter."""
@@ -119,6 +112,12 @@ class FittedOCR(FittedTask):
         kernel = self.task.kernel_features
         pixels = [_unpacked(digits) for digits in self.landmarks_seen]
         return None if kernel is None else kernel.at(torch.from_numpy(np.stack(pixels)))
+
+    @property
+    def _tagger(self) -> Tagger:
+        """A linear chain over letters; their attributes are pixels that are on, and the bias."""
+        size = PIXELS + 1 if self._kernel is None else self._kernel.size
+        return Tagger(Tags(ALPHABET, None, constrained=False), size, self.task.transition_scale)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from structsmooth.markup import Markup, alternatives, element, joined
+from structsmooth.markup import Markup, differences, element, joined
 from structsmooth.tasks.segments.series import Segment, Series
 
 # Width and heights in pixels of a drawing: of the signal of a channel, and of a row of bands.
@@ -69,13 +69,7 @@ def series_markup(series: Series, ranked: Sequence[tuple[float, Sequence[Segment
     legend = [element("span", _patch(number), name, class_="chip plain") for name, number in numbers.items()]
     title = element("p", f"{series.name}: segments found{below}", class_="note")
     chart = element("div", image, class_="scroll")
-
-    def describe(segments: Sequence[Segment]) -> str:
-        more, fewer = ([s for s in a if s not in b] for a, b in ((segments, best), (best, segments)))
-        texts = [f"with {_text(s)}" for s in more] + [f"without {_text(s)}" for s in fewer]
-        return ", ".join(texts)
-
-    return joined([title, chart, element("p", *legend, class_="chips"), alternatives(ranked, describe)])
+    return joined([title, chart, element("p", *legend, class_="chips"), differences(ranked, _text)])
 
 
 def _rows(series: Series, found: Sequence[Segment]) -> list[tuple[str, Sequence[Segment]]]:
