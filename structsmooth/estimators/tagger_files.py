@@ -30,12 +30,23 @@ _LEARNED = ("objective_", "gap_", "n_iter_", "lam_")
 class _Words:
     """What the model of a task says of a tagger of words; its other entries are about files and training."""
 
+    task: Literal["ner", "chunking"]
     encoder: AttributeEncoder
     tags: list[str] | list[int]
     inputs: Inputs
     scheme: Literal[TagScheme, "plain"]
     rich: bool = True
     transition_scale: float = 1.0
+
+    @property
+    def template(self) -> str:
+        """The name of the templates of attributes."""
+        return "chunking" if self.task == "chunking" else "rich" if self.rich else "plain"
+
+    @property
+    def own_scheme(self) -> TagScheme | None:
+        """The scheme; ``None`` for plain tags."""
+        return None if self.scheme == "plain" else self.scheme
 
 
 def save(tagger: Any, folder: Path) -> None:
@@ -73,15 +84,25 @@ def load(cls: Any, folder: Path) -> Any:
 
 
 def _restored(cls: Any, described: dict[str, Any], tensors: dict[str, Tensor]) -> Any:
-    weights = tensors.pop("weights")
-    if "trained" in described:
-        tagger, weights = _of_words(cls, described, weights)
-    else:
-        own = described["estimator"]
-        own = described | {"name": own} if isinstance(own, str) else own  # version 0.3 had all entries in one place
-        tagger = _with_learned(cls(**_parameters(own["parameters"])), own)
+    weights, words = tensors.pop("weights"), _words(described) if "trained" in described else None
+    own = _own_entries(cls, described, words)
+    if own["name"] != _NAME:
+        raise ValueError(f"it is of a {own['name']}")
+    tagger = cls(**_parameters(own["parameters"]))
+    if columns := own.get("columns"):  # of data frames; version 0.3 kept none
+        tagger.feature_names_in_ = np.array(columns, dtype=object)
+    tagger.history_ = History.from_json_lines(map(json.dumps, own["history"]))
+    for name in _LEARNED:
+        setattr(tagger, name, own["learned"][name])
+    if words is None:
         tagger.tags_ = Tags(**described["tags"])
         tagger.features_ = _features(described["features"] | tensors, tagger)
+    else:
+        tagger.tags_ = Tags(words.tags, own["scheme"], constrained=words.own_scheme is not None)
+        tagger.features_ = WordFeatures(words.template, words.inputs, words.encoder)
+        tagger._run = {name: described[name] for name in ("n", "status", "message")}
+        rows, pairs, ends = weights.view(-1, len(words.tags)).tensor_split([-len(words.tags) - 2, -2])
+        weights = torch.cat([rows, words.transition_scale * pairs, ends]).flatten()
     tagger.weights_ = weights.numpy()
     features, states = tagger.features_.size, len(tagger.tags_.names)
     if tagger.weights_.shape != ((features + states + 2) * states,) or not np.isfinite(tagger.weights_).all():
@@ -89,37 +110,23 @@ def _restored(cls: Any, described: dict[str, Any], tensors: dict[str, Tensor]) -
     return tagger
 
 
-def _of_words(cls: Any, described: dict[str, Any], weights: Tensor) -> tuple[Any, Tensor]:
-    """A tagger of words without its weights, and these."""
-    task, trained = described["task"], with_inputs(described["trained"])
-    if task not in ("ner", "chunking"):
-        raise ValueError(f"it is of the task {task}")
-    words = from_plain(_Words, {f.name: trained[f.name] for f in fields(_Words) if f.name in trained}, "trained")
-    scheme = None if words.scheme == "plain" else words.scheme
-    template = "chunking" if task == "chunking" else "rich" if words.rich else "plain"
-    if own := described.get("estimator"):
-        tagger = _with_learned(cls(**_parameters(own["parameters"])), own)
-    else:
-        tagger = cls(template=template, lam=described["lam"], constraints=scheme)
-        tagger.objective_, tagger.gap_, tagger.n_iter_, tagger.lam_ = np.nan, np.nan, np.nan, described["lam"]
-        tagger.history_ = History()
-    tagger.tags_ = Tags(words.tags, own["scheme"] if own else scheme, constrained=scheme is not None)
-    tagger.features_ = WordFeatures(template, words.inputs, words.encoder)
-    tagger._run = {name: described[name] for name in ("n", "status", "message")}
-    rows, pairs, ends = weights.view(-1, len(words.tags)).tensor_split([-len(words.tags) - 2, -2])
-    return tagger, torch.cat([rows, words.transition_scale * pairs, ends]).flatten()
+def _words(described: dict[str, Any]) -> _Words:
+    entries = with_inputs(described["trained"]) | {"task": described["task"]}
+    words: _Words = from_plain(
+        _Words, {f.name: entries[f.name] for f in fields(_Words) if f.name in entries}, "trained"
+    )
+    return words
 
 
-def _with_learned(tagger: Any, own: dict[str, Any]) -> Any:
-    """A tagger with what an estimator has besides the model."""
-    if own["name"] != _NAME:
-        raise ValueError(f"it is of a {own['name']}")
-    if columns := own.get("columns"):  # of data frames; version 0.3 kept none
-        tagger.feature_names_in_ = np.array(columns, dtype=object)
-    tagger.history_ = History.from_json_lines(map(json.dumps, own["history"]))
-    for name in _LEARNED:
-        setattr(tagger, name, own["learned"][name])
-    return tagger
+def _own_entries(cls: Any, described: dict[str, Any], words: _Words | None) -> dict[str, Any]:
+    """What an estimator has besides a model; of the model of a task, what is known of it."""
+    if "estimator" in described or words is None:
+        own: Any = described["estimator"]
+        return described | {"name": own} if isinstance(own, str) else own  # version 0.3 had all entries in one place
+    tagger = cls(lam=described["lam"], template=words.template, constraints=words.own_scheme)
+    unknown = dict.fromkeys(_LEARNED, np.nan) | {"lam_": described["lam"]}
+    parameters = _plain_parameters(tagger.get_params(deep=False))
+    return {"name": _NAME, "parameters": parameters, "scheme": words.own_scheme, "learned": unknown, "history": []}
 
 
 def _plain_parameters(parameters: dict[str, Any]) -> dict[str, Any]:
