@@ -49,7 +49,8 @@ class FittedAlignment(FittedTask):
 
     def predict(self, weights: Tensor, examples: Sequence[SentencePair], k: int = 1) -> Predictions:
         """The k best alignments of each sentence pair with their scores: links in order."""
-        return [ranked for batch in self._batches(examples) for ranked in self._aligned(weights, batch, k)]
+        starts = tracked(range(0, len(examples), _BATCH), "predicting")
+        return [ranked for at in starts for ranked in self._aligned(weights, examples[at : at + _BATCH], k)]
 
     def measure(
         self, examples: Sequence[SentencePair], outputs: Sequence[Sequence[Link]]
@@ -109,10 +110,6 @@ class FittedAlignment(FittedTask):
         missed = self.task.missed * (y >= 0).double()
         pairs = self.task.false_positive * ~allowed + torch.where(sure, 0.0, missed.unsqueeze(1))
         return y, (pairs, missed)
-
-    def _batches(self, examples: Sequence[SentencePair]) -> Iterator[Sequence[SentencePair]]:
-        starts = range(0, len(examples), _BATCH)
-        return (examples[begin : begin + _BATCH] for begin in tracked(starts, "predicting"))
 
     def _aligned(self, weights: Tensor, pairs: Sequence[SentencePair], k: int) -> Predictions:
         """The k best alignments of a batch; sentences without words have no links."""

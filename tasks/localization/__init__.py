@@ -192,7 +192,8 @@ class Localization(Task):
         wanted = wanted_examples(annotated, classes, 0 if split == "train" else self.negatives)
         backbone = load_backbone(self.backbone, self.backbone_weights)
         features = BoxFeatures(backbone, self.features_cache, self.feature_dtype)
-        examples = make_examples(wanted, self._selective_search(), features, faults)
+        search = SelectiveSearch(self.features_cache, self.proposals, self.search, self.jobs)
+        examples = make_examples(wanted, search, features, faults)
         for label in sorted({*classes} - {label for _, label in wanted}):
             faults.add("class without images that have exactly one of it", label)
         name = path if isinstance(path, str) else "standard input"
@@ -213,9 +214,6 @@ class Localization(Task):
         norms = torch.cat([load_features(e.features).float().flatten(1).norm(dim=1) for e in labelled])
         task = replace(self, classes=sorted({example.label for example in labelled}))
         return FittedLocalization(task, _NORM / max(float(norms.mean()), 1e-12), (channels, height, width))
-
-    def _selective_search(self) -> SelectiveSearch:
-        return SelectiveSearch(self.features_cache, self.proposals, self.search, self.jobs)
 
 
 def _batch(pairs: Sequence[tuple[Example, int]]) -> tuple[tuple[Example, ...], Tensor]:

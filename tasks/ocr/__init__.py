@@ -110,8 +110,10 @@ class FittedOCR(FittedTask):
     @cached_property
     def _kernel(self) -> FittedKernel | None:
         kernel = self.task.kernel_features
-        pixels = [_unpacked(digits) for digits in self.landmarks_seen]
-        return None if kernel is None else kernel.at(torch.from_numpy(np.stack(pixels)))
+        if kernel is None:
+            return None
+        digits = np.frombuffer(bytes.fromhex("".join(self.landmarks_seen)), np.uint8)
+        return kernel.at(torch.from_numpy(np.unpackbits(digits).reshape(-1, PIXELS)))
 
     @property
     def _tagger(self) -> Tagger:
@@ -187,7 +189,7 @@ class OCR(Task):
         if self.kernel_features is None:
             return FittedOCR(self)
         landmarks = self.kernel_features.chosen(_pixels(examples))
-        return FittedOCR(self, [_packed(row) for row in landmarks.numpy().astype(np.uint8)])
+        return FittedOCR(self, [np.packbits(row).tobytes().hex() for row in landmarks.numpy().astype(np.uint8)])
 
 
 def _sequences(words: Sequence[Word]) -> SparseSequences:
@@ -207,14 +209,6 @@ def _pixels(words: Sequence[Word]) -> Tensor:
 
 def _lengths(words: Sequence[Word]) -> Tensor:
     return torch.tensor([len(word.pixels) for word in words])
-
-
-def _packed(pixels: NDArray[np.uint8]) -> str:
-    return np.packbits(pixels).tobytes().hex()
-
-
-def _unpacked(digits: str) -> NDArray[np.uint8]:
-    return np.unpackbits(np.frombuffer(bytes.fromhex(digits), np.uint8))
 
 
 def _gold(word: Word) -> str:

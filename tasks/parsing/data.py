@@ -118,11 +118,6 @@ def known_tree(sentence: Sentence) -> Tree:
     )
 
 
-def is_projective(heads: Sequence[int]) -> bool:
-    """Whether no two arcs cross, with the root before the first word."""
-    return not _crossing(heads).any()
-
-
 def projectivized(heads: Sequence[int]) -> tuple[int, ...]:
     """A projective tree near another: the shortest of the arcs that cross moves up to the head of its head, repeatedly.
 

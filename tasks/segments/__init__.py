@@ -57,8 +57,9 @@ class FittedSegments(FittedTask):
             partial = [(self._part(own, (0, len(own.signal))), self._known(own)) for own in found if own.marked]
             of_linear = LinearModuleProblem.of_partial_labels
             return (of_linear if linear else ModuleProblem)(self.module(), partial, collate=_collate_partial)
+        labels = self.grammar.starts if self.task.has_durations else self.grammar.states
         data = [
-            (self._part(series, stretch), torch.from_numpy(self._y(series, stretch)))
+            (self._part(series, stretch), torch.from_numpy(labels(series, stretch)))
             for series in found
             for stretch in series.marked
         ]
@@ -166,29 +167,23 @@ class FittedSegments(FittedTask):
         allowed = torch.from_numpy(self.grammar.allowed(series))
         return PartialLabels(torch.zeros(len(allowed), dtype=torch.int64), allowed)
 
-    def _y(self, series: Series, stretch: Stretch) -> NDArray[np.int64]:
-        return (self.grammar.starts if self.task.has_durations else self.grammar.states)(series, stretch)
-
     def _segmented(self, module: SegmentScore, series: Series, k: int) -> list[tuple[float, tuple[Segment, ...]]]:
         """The k best segmentations of a series.
 
         Several sequences of states may be the same segments: they differ in what lies before the first one. There are
         at most L + 1 such sequences, so that k (L + 1) of them are k different segmentations, if there are so many.
         """
-        resampled = self._resampled(series)
+        resampled, step, length = self._resampled(series), self.task.step, len(series.signal)
         with torch.no_grad():
             structure = module(self._part(resampled, (0, len(resampled.signal))))
             values, outputs = structure.topk(1 if k == 1 else k * (len(self.grammar.labels) + 1))
         found: dict[tuple[Segment, ...], float] = {}
         for score, y in zip(values[0].tolist(), outputs[0].tolist(), strict=True):
             if score > -torch.inf and len(found) < k:
-                segments = self.grammar.segments(y, not self.task.has_durations)
-                found.setdefault(tuple(self._in_samples(segments, series)), score)
+                own = self.grammar.segments(y, not self.task.has_durations)
+                segments = tuple(Segment(start * step, min(stop * step, length), label) for start, stop, label in own)
+                found.setdefault(segments, score)
         return [(score, segments) for segments, score in found.items()]
-
-    def _in_samples(self, segments: Sequence[Segment], series: Series) -> Iterator[Segment]:
-        step, length = self.task.step, len(series.signal)
-        return (Segment(start * step, min(stop * step, length), label) for start, stop, label in segments)
 
 
 @dataclass(frozen=True)
