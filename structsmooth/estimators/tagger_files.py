@@ -30,7 +30,7 @@ _LEARNED = ("objective_", "gap_", "n_iter_", "lam_")
 class _Words:
     """What the model of a task says of a tagger of words; its other entries are about files and training."""
 
-    task: Literal["ner", "chunking"]
+    task: str
     encoder: AttributeEncoder
     tags: list[str] | list[int]
     inputs: Inputs
@@ -111,6 +111,8 @@ def _restored(cls: Any, described: dict[str, Any], tensors: dict[str, Tensor]) -
 
 
 def _words(described: dict[str, Any]) -> _Words:
+    if described["task"] not in ("ner", "chunking"):
+        raise ValueError(f"it is a model of the task {described['task']}")
     entries = with_inputs(described["trained"]) | {"task": described["task"]}
     words: _Words = from_plain(
         _Words, {f.name: entries[f.name] for f in fields(_Words) if f.name in entries}, "trained"

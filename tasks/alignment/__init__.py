@@ -1,6 +1,6 @@
 """Word alignment: links between the words of a sentence and those of its translation, as a matching."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TextIO

@@ -9,21 +9,20 @@ from typing import Any, ClassVar, Literal, TextIO
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from structsmooth.costs import NormalizedHamming
 from structsmooth.kernels import FittedKernel, KernelFeatures
 from structsmooth.markup import Block, Markup, confusion
 from structsmooth.models.chains import scored_by_kernel
-from structsmooth.problems import Problem
+from structsmooth.problems import LinearProblem
 from structsmooth.sequences import DenseSequences, Sequences, SparseSequences
 from structsmooth.settings import Positive, PositiveInt
 from structsmooth.tasks.base import FittedTask, Predictions, Split, Task, known, labelled
 from structsmooth.tasks.chains import transition_matrix, write_scores
 from structsmooth.tasks.ocr.letters import ALPHABET, PIXELS, Word, read_words
 from structsmooth.tasks.ocr.shown import letter_table, pixel_weights, word_markup
-from structsmooth.text.tagger import Tagger, Tags
+from structsmooth.text.tagger import Tagger, Tags, chain_problem
 
 
 @dataclass(frozen=True)
@@ -52,13 +51,14 @@ class FittedOCR(FittedTask):
         """Weights of landmarks, or of pixels and the bias, and of pairs and ends."""
         return (len(self.landmarks_seen) or PIXELS + 1) * len(ALPHABET) + (len(ALPHABET) + 2) * len(ALPHABET)
 
-    def problem(self, examples: Sequence[Word]) -> Problem:
+    def problem(self, examples: Sequence[Word]) -> LinearProblem:
         """Structural hinge losses of the linear chain."""
         labels = torch.tensor([ALPHABET.index(letter) for word in examples for letter in _gold(word)])
-        if self._kernel is None:
-            return self._tagger.problem(_sequences(examples), labels, cost=NormalizedHamming())
-        features = self._kernel(_pixels(examples), torch.float32)
-        return self._tagger.problem(DenseSequences.of(features, _lengths(examples)), labels, cost=NormalizedHamming())
+        sequences: Sequences = _sequences(examples)
+        if self._kernel is not None:
+            sequences = DenseSequences.of(self._kernel(_pixels(examples), torch.float32), _lengths(examples))
+        sizes, scale = (self._tagger.features, len(ALPHABET)), self.task.transition_scale
+        return chain_problem("hinge", sequences, labels, sizes, NormalizedHamming(), transition_scale=scale)
 
     def predict(self, weights: Tensor, examples: Sequence[Word], k: int = 1) -> Predictions:
         """The k best texts of each word with their scores."""

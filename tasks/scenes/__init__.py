@@ -142,7 +142,7 @@ class FittedScenes(FittedTask):
     def unaries(self) -> Regressions | Maps:
         """What is known of single superpixels."""
         if self.regressions is not None:
-            return Regressions.of(self.regressions, self.task.side, len(self.classes))
+            return Regressions(self.regressions, self.task.side, len(self.classes))
         return Maps(self.task.probabilities, self.task.side, len(self.classes))
 
 

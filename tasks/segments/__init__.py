@@ -1,6 +1,6 @@
 """Segments of time series, such as the waves of an electrocardiogram."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
