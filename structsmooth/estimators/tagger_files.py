@@ -1,9 +1,9 @@
 """Taggers in files, in the format of the models of tasks: weights and landmarks as safetensors, all else as JSON."""
 
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -21,6 +21,8 @@ from structsmooth.text.encoders import AttributeEncoder, DictionaryEncoder
 from structsmooth.text.inputs import Inputs, with_inputs
 from structsmooth.text.schemes import TagScheme
 from structsmooth.text.tagger import Tags
+
+T = TypeVar("T")
 
 _NAME = "SequenceTagger"
 _LEARNED = ("objective_", "gap_", "n_iter_", "lam_")
@@ -49,24 +51,31 @@ class _Words:
         return None if self.scheme == "plain" else self.scheme
 
 
+@dataclass(frozen=True)
+class _Estimator:
+    """What an estimator has besides a model."""
+
+    name: str
+    parameters: dict[str, Any]
+    learned: dict[str, float]
+    history: list[dict[str, Any]]
+    scheme: TagScheme | None = None
+    columns: list[str] = field(default_factory=list)
+
+
 def save(tagger: Any, folder: Path) -> None:
     """Write a fitted tagger into a folder; one of words as the model of a task, with what an estimator has besides."""
     features, tags, tensors = tagger.features_, tagger.tags_, {"weights": torch.from_numpy(tagger.weights_)}
-    estimator = {
-        "name": _NAME,
-        "parameters": _plain_parameters(tagger.get_params(deep=False)),
-        "scheme": tags.scheme,
-        "columns": list(getattr(tagger, "feature_names_in_", ())),
-        "learned": {name: getattr(tagger, name) for name in _LEARNED},
-        "history": [row.as_dict() for row in tagger.history_],
-    }
-    described = {"structsmooth": __version__, "estimator": estimator}
+    parameters, learned = _plain_parameters(tagger.get_params(deep=False)), {n: getattr(tagger, n) for n in _LEARNED}
+    history, columns = [row.as_dict() for row in tagger.history_], list(getattr(tagger, "feature_names_in_", ()))
+    own = _Estimator(_NAME, parameters, learned, history, tags.scheme, columns)
+    described = {"structsmooth": __version__, "estimator": plain(own)}
     if isinstance(features, WordFeatures):
         is_chunking = features.template == "chunking"
         trained = {"scheme": tags.scheme if tags.constrained else "plain", "bits": getattr(features.encoder, "bits", 0)}
         trained |= {} if is_chunking else {"rich": features.template == "rich"}
         trained |= plain({"encoder": features.encoder, "tags": tags.names, "inputs": features.inputs})
-        described |= {"task": "chunking" if is_chunking else "ner", "settings": estimator["parameters"], "metrics": {}}
+        described |= {"task": "chunking" if is_chunking else "ner", "settings": parameters, "metrics": {}}
         described |= {**tagger._run, "lam": tagger.lam_, "trained": trained}
     else:
         values = features.to_dict()
@@ -85,22 +94,22 @@ def load(cls: Any, folder: Path) -> Any:
 
 def _restored(cls: Any, described: dict[str, Any], tensors: dict[str, Tensor]) -> Any:
     weights, words = tensors.pop("weights"), _words(described) if "trained" in described else None
-    own = _own_entries(cls, described, words)
-    if own["name"] != _NAME:
-        raise ValueError(f"it is of a {own['name']}")
-    tagger = cls(**_parameters(own["parameters"]))
-    if columns := own.get("columns"):  # of data frames; version 0.3 kept none
-        tagger.feature_names_in_ = np.array(columns, dtype=object)
-    tagger.history_ = History.from_json_lines(map(json.dumps, own["history"]))
+    own = _estimator(cls, described, words)
+    if own.name != _NAME:
+        raise ValueError(f"it is of a {own.name}")
+    tagger = cls(**_parameters(own.parameters))
+    if own.columns:  # of data frames
+        tagger.feature_names_in_ = np.array(own.columns, dtype=object)
+    tagger.history_ = History.from_json_lines(map(json.dumps, own.history))
     for name in _LEARNED:
-        setattr(tagger, name, own["learned"][name])
+        setattr(tagger, name, own.learned[name])
     if words is None:
         tagger.tags_ = Tags(**described["tags"])
         tagger.features_ = _features(described["features"] | tensors, tagger)
     else:
-        tagger.tags_ = Tags(words.tags, own["scheme"], constrained=words.own_scheme is not None)
+        tagger.tags_ = Tags(words.tags, own.scheme, constrained=words.own_scheme is not None)
         tagger.features_ = WordFeatures(words.template, words.inputs, words.encoder)
-        tagger._run = {name: described[name] for name in ("n", "status", "message")}
+        tagger._run = {"n": described["n"], "status": described.get("status", ""), "message": described["message"]}
         rows, pairs, ends = weights.view(-1, len(words.tags)).tensor_split([-len(words.tags) - 2, -2])
         weights = torch.cat([rows, words.transition_scale * pairs, ends]).flatten()
     tagger.weights_ = weights.numpy()
@@ -113,22 +122,24 @@ def _restored(cls: Any, described: dict[str, Any], tensors: dict[str, Tensor]) -
 def _words(described: dict[str, Any]) -> _Words:
     if described["task"] not in ("ner", "chunking"):
         raise ValueError(f"it is a model of the task {described['task']}")
-    entries = with_inputs(described["trained"]) | {"task": described["task"]}
-    words: _Words = from_plain(
-        _Words, {f.name: entries[f.name] for f in fields(_Words) if f.name in entries}, "trained"
-    )
-    return words
+    return _of_entries(_Words, with_inputs(described["trained"]) | {"task": described["task"]}, "trained")
 
 
-def _own_entries(cls: Any, described: dict[str, Any], words: _Words | None) -> dict[str, Any]:
+def _estimator(cls: Any, described: dict[str, Any], words: _Words | None) -> _Estimator:
     """What an estimator has besides a model; of the model of a task, what is known of it."""
     if "estimator" in described or words is None:
         own: Any = described["estimator"]
-        return described | {"name": own} if isinstance(own, str) else own  # version 0.3 had all entries in one place
+        own = described | {"name": own} if isinstance(own, str) else own  # version 0.3 had all entries in one place
+        return _of_entries(_Estimator, own, "estimator")
     tagger = cls(lam=described["lam"], template=words.template, constraints=words.own_scheme)
     unknown = dict.fromkeys(_LEARNED, np.nan) | {"lam_": described["lam"]}
-    parameters = _plain_parameters(tagger.get_params(deep=False))
-    return {"name": _NAME, "parameters": parameters, "scheme": words.own_scheme, "learned": unknown, "history": []}
+    return _Estimator(_NAME, _plain_parameters(tagger.get_params(deep=False)), unknown, [], words.own_scheme)
+
+
+def _of_entries(kind: type[T], entries: dict[str, Any], name: str) -> T:
+    """A dataclass of those of some entries that it has."""
+    own: T = from_plain(kind, {f.name: entries[f.name] for f in fields(kind) if f.name in entries}, name)  # type: ignore[arg-type]
+    return own
 
 
 def _plain_parameters(parameters: dict[str, Any]) -> dict[str, Any]:

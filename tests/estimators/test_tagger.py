@@ -3,13 +3,16 @@
 import itertools
 import json
 import math
+import shutil
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import joblib
 import numpy as np
 import pytest
 import torch
+from damaged_folders import damage
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
@@ -23,7 +26,7 @@ from structsmooth.cli import main
 from structsmooth.estimators import SequenceTagger
 from structsmooth.solvers import SOLVERS
 from structsmooth.tasks import NER, Chunking
-from structsmooth.tasks.trained import train
+from structsmooth.tasks.trained import TrainedModel, train
 from structsmooth.text.corpus import Sentence
 from structsmooth.text.schemes import entities
 
@@ -445,6 +448,17 @@ def test_the_models_of_other_tasks_are_no_taggers(fitted, tmp_path):
     (tmp_path / "model.json").write_text(json.dumps(description))
     with pytest.raises(ValueError, match="expected a SequenceTagger: it is a model of the task ocr"):
         SequenceTagger.load(tmp_path)
+
+
+def test_damaged_folders_load_or_are_refused_by_name(tmp_path):
+    tagger, rng = SequenceTagger(lam="1/n", max_iter=3, tol=1.0).fit(WORDS, TAGS), np.random.default_rng(0)
+    tagger.save(tmp_path / "model")
+    for number in range(40):
+        copy = Path(shutil.copytree(tmp_path / "model", tmp_path / "copy", dirs_exist_ok=True))
+        damage(copy, rng, forged=number % 2 == 0)
+        for load in (SequenceTagger.load, structsmooth.load):
+            with suppress(ValueError, OSError):
+                assert isinstance(load(copy), SequenceTagger | TrainedModel)
 
 
 def test_other_files_are_refused(fitted, tmp_path):
