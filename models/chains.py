@@ -5,8 +5,10 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
+from structsmooth.kernels import FittedKernel
 from structsmooth.messages import tracked
 from structsmooth.scores import TransitionMask, linear_chain
+from structsmooth.sequences import DenseSequences
 from structsmooth.sequences import Sequences as TokenSequences
 from structsmooth.structures import LinearChain
 
@@ -40,6 +42,23 @@ def best_labels(
             ranked = zip(scores, outputs, strict=True)
             found.append([(score, output[:length]) for score, output in ranked if score > -torch.inf])
     return found
+
+
+def scored_by_kernel(
+    kernel: FittedKernel, points: Tensor, lengths: Tensor, weights: Tensor, states: int
+) -> tuple[DenseSequences, Tensor]:
+    """Sequences and weights that score as features of a kernel do, by kernel values alone, without the features.
+
+    Args:
+        kernel: gives the features of tokens.
+        points: of all tokens, [tokens, D].
+        lengths: of the sequences, int64 [n].
+        weights: of the features, and of pairs and ends of labels.
+        states: number S of labels.
+    """
+    rows, others = weights.view(-1, states).tensor_split([-states - 2])
+    sequences = DenseSequences.of(kernel.scores(points, rows), lengths)
+    return sequences, torch.cat([torch.eye(states).to(rows), others]).flatten()
 
 
 def label_marginals(

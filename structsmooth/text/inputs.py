@@ -1,8 +1,8 @@
 """What a tagger reads of each word beside its tag: columns, or the word alone, of files, lists or text."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TextIO
+from typing import Any, TextIO
 
 from structsmooth.settings import PositiveInt
 from structsmooth.text.conll import read_laid_out, source_name
@@ -175,6 +175,12 @@ class Inputs:
             f"This tagger needs {listed} of each word{example}{python}; "
             "one trained with --words-only (words_only=True) takes words alone and text"
         )
+
+
+def with_inputs(learned: Mapping[str, Any]) -> dict[str, Any]:
+    """What a tagger learned, as plain JSON, with its inputs, of which version 0.2 knew the number of columns alone."""
+    rest = {name: value for name, value in learned.items() if name != "columns"}
+    return rest | ({"inputs": {"columns": learned["columns"]}} if "columns" in learned else {})
 
 
 def _has_chunks(corpus: Corpus) -> bool:

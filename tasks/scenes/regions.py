@@ -10,7 +10,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from structsmooth.tasks.segmentation.superpixels import Image, Superpixels, Vocabulary, cv2
+from structsmooth.tasks.images import cv2
+from structsmooth.tasks.segmentation.superpixels import Image, Superpixels, Vocabulary
 
 Floats = NDArray[np.float64]
 

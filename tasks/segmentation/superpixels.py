@@ -10,9 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from structsmooth.tasks.images import opencv
-
-cv2 = opencv()
+from structsmooth.tasks.images import cv2
 
 Image = NDArray[np.uint8]
 """BGR, [H, W, 3]."""
@@ -117,7 +115,7 @@ class Features(NamedTuple):
     sizes: NDArray[np.int64]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Vocabulary:
     """Typical colours and textures, which histograms count.
 

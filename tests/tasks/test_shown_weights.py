@@ -113,7 +113,7 @@ def test_weights_of_scenes_give_the_potentials(tmp_path, kind):
     task, (scene, *_) = fitted(SCENES, tmp_path, graph=kind)
     count = len(CLASSES)
     w = weights(2 * count * (2 * count + 1) + 2 * graphs.EDGE_FEATURES)
-    (regions,), (levels,) = task.regressions.regions([scene]), task.regressions([scene])
+    (regions,), (levels,) = task.unaries.regions([scene]), task.unaries([scene])
     own = graphs.SceneGraph.of(regions, levels, kind)
     ((_, bound),) = graphs.batches([own], w)
     alone, above, *blocks = task.show_weights(w, [])
