@@ -29,7 +29,7 @@ class SpanningTree(Dependencies, Derived):
             diagonal is ignored.
         root: scores [B, n] of each word as a child of the root.
         labels: scores [B, n, n, L] of the labels of arcs, which add to those of ``arcs``; arcs of the root have none.
-        lengths: numbers of words [B], integers from 1 to n; all n if not given.
+        lengths: numbers of words [B], integers from 0 to n; all n if not given.
         single_root: whether exactly one word is a child of the root; if not, one or several.
         validate_args: whether to check values too. Default: ``Structure.validate_args_default``.
 

@@ -136,15 +136,10 @@ class LinearChain(Structure):
         checks.require_device("transition", transition, "unary", unary)
         checks.check_backend(self.backend, unary.device, kernels=True)
 
-    def check_values(self, name: str) -> None:
-        """Raise ``ValueError`` for NaN or +inf inside the sequences."""
-        index = self.potential_names.index(name)
-
-        def used() -> Tensor:
-            return reference.masked(*self._accumulated(), self._compact_mask)[index]
-
-        scores = self.potentials[index]
-        checks.require_below_infinity(name, scores, used, shared=scores.dim() == 2)
+    def used_scores(self, name: str) -> Tensor:
+        """Scores without holes, zero at padding."""
+        unary, transition = reference.masked(*self._accumulated(), self._compact_mask)
+        return unary if name == "unary" else transition
 
     @property
     def mask(self) -> Tensor:

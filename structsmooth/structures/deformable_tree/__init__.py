@@ -111,16 +111,19 @@ class DeformableTree(Structure):
 
     def check_values(self, name: str) -> None:
         """Raise ``ValueError`` for NaN and +inf and, but at roots, for weights that are -inf or negative at squares."""
-        if name == "unary":
-            checks.require_below_infinity(name, self.unary)
+        super().check_values(name)
+        if name == "unary" or not self.deformation.numel():
             return
-        used = self.deformation[..., self._hangs, :]
-        checks.require_below_infinity(name, used, shared=used.dim() == 2)
-        if used.numel() and not bool(used.amin() > -torch.inf):
+        used = self.used_scores(name)
+        if not bool(used.amin() > -torch.inf):
             raise ValueError("deformation must be finite, got -inf: forbid positions by unary scores")
-        if used.numel() and not bool(used[..., 1::2].amin() >= 0):
-            least = float(used[..., 1::2].amin())
+        least = float(used[..., 1::2].amin())
+        if least < 0:
             raise ValueError(f"deformation must have weights of dx² and dy² that are not negative, got {least:g}")
+
+    def used_scores(self, name: str) -> Tensor:
+        """Scores, and weights that are zero at roots."""
+        return self.unary if name == "unary" else torch.where(self._hangs.unsqueeze(-1), self.deformation, 0.0)
 
     def batched(self) -> "DeformableTree":
         """The same trees, with weights for each example."""
@@ -191,9 +194,8 @@ class DeformableTree(Structure):
 
     def _accumulated(self) -> tuple[Tensor, Tensor]:
         """Scores, and weights for each example, in the dtype that sums use; zero weights at roots."""
-        unary, deformation = widened_pair(self.unary, self.deformation)
-        used = torch.where(self._hangs.unsqueeze(-1), deformation, 0.0)
-        return unary, used.expand(len(unary), -1, -1)
+        unary, deformation = widened_pair(self.unary, self.used_scores("deformation"))
+        return unary, deformation.expand(len(unary), -1, -1)
 
     def _rows(self) -> tuple[str, ...]:
         return super()._rows() if self.deformation.dim() == 3 else ("unary", *self.row_names)

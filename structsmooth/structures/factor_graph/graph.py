@@ -119,19 +119,13 @@ class FactorGraph(Structure):
         if "factors" in self.potential_names:
             self._automata.check_scores(self.potentials[2], self.unary)
 
-    def check_values(self, name: str) -> None:
-        """Raise ``ValueError`` for NaN or +inf among the scores of nodes, edges or factors that examples have."""
+    def used_scores(self, name: str) -> Tensor:
+        """Scores of nodes [B, N, S], edges [B, E, S, S] or factors [B, F, Q], zero where examples have none."""
         if name == "unary":
-            checks.require_below_infinity(name, self.unary, lambda: checks.inside(self.node_mask, self.unary))
-        elif name == "pairwise":
-            shared = forms.is_shared(self.pairwise, self.edge_mask)
-            checks.require_below_infinity(
-                name, self.pairwise, lambda: checks.inside(self.edge_mask, self._tables), shared=shared
-            )
-        else:
-            checks.require_below_infinity(
-                name, self._final_scores, lambda: checks.inside(self._automata.possible(), self._final_scores)
-            )
+            return checks.inside(self.node_mask, self.unary)
+        if name == "pairwise":
+            return checks.inside(self.edge_mask, self._tables)
+        return checks.inside(self._automata.possible(), self._final_scores)
 
     @property
     def lengths(self) -> Tensor:
@@ -273,8 +267,9 @@ class FactorGraph(Structure):
     @property
     def _expanded(self) -> Expanded:
         """The pairwise graph that oracles solve, in the dtype that sums use: with factors, one with more nodes."""
-        own = Expanded(*self._accumulated(), *self._layout)
-        return own if self.factors is None else self._automata.expanded(own, self._final_scores)
+        sound = self.without_wrong()
+        own = Expanded(*sound._accumulated(), *sound._layout)
+        return own if sound.factors is None else sound._automata.expanded(own, sound._final_scores)
 
     def _contracted(self, node: Tensor, edge: Tensor) -> tuple[Tensor, ...]:
         """Distributions of the parts of this graph, given those of nodes and edges of the expanded one."""

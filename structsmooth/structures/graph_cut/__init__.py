@@ -81,9 +81,8 @@ class BinaryGraph(Structure):
 
     def check_values(self, name: str) -> None:
         """Raise ``ValueError`` for NaN or +inf, scores out of range, or pairwise scores that are not supermodular."""
-        scores = getattr(self, name)
-        checks.require_below_infinity(name, scores)
-        _check_range(name, scores)
+        super().check_values(name)
+        _check_range(name, getattr(self, name))
         if name == "pairwise":
             _check_supermodular(self.pairwise)
 

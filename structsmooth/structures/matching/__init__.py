@@ -115,11 +115,10 @@ class Matching(Structure):
                 checks.require_shape(name, scores, dimensions, (len(weights), size))
                 checks.require_device(name, scores, "weights", weights)
 
-    def check_values(self, name: str) -> None:
-        """Raise ``ValueError`` for NaN or +inf within the sizes."""
-        scores = getattr(self, name)
+    def used_scores(self, name: str) -> Tensor:
+        """Scores, zero beyond the sizes."""
         inside = {"weights": self._inside, "unmatched_rows": self.mask}.get(name, self.column_mask)
-        checks.require_below_infinity(name, scores, lambda: checks.inside(inside, scores))
+        return checks.inside(inside, getattr(self, name))
 
     @property
     def lengths(self) -> Tensor:

@@ -26,7 +26,7 @@ def inputs(scores: Tensor, which: Tensor, handle: int) -> tuple[Program, Any, An
     program = program_of(handle)
     smallest, largest = which.aminmax() if which.numel() else (0, 0)
     if not 0 <= int(smallest) <= int(largest) < len(program.roots):
-        raise ValueError(f"lengths must be from 1 to {len(program.roots)}, got {(which + 1).tolist()}")
+        raise ValueError(f"lengths must be from 0 to {len(program.roots) - 1}, got {which.tolist()}")
     return program, _array(scores), program.roots[_array(which)]
 
 

@@ -14,9 +14,9 @@ from structsmooth.structures.programs.operators import weighted_uses
 
 
 def _arrays(scores: Tensor, lengths: Tensor, words: int, labels: int, single_root: bool) -> tuple[Any, ...]:
-    smallest, largest = lengths.aminmax() if lengths.numel() else (1, 1)
-    if not 1 <= int(smallest) <= int(largest) <= words:
-        raise ValueError(f"lengths must be from 1 to {words}, got {lengths.tolist()}")
+    smallest, largest = lengths.aminmax() if lengths.numel() else (0, 0)
+    if not 0 <= int(smallest) <= int(largest) <= words:
+        raise ValueError(f"lengths must be from 0 to {words}, got {lengths.tolist()}")
     return scores.detach().cpu().contiguous().numpy(), words, lengths.cpu().numpy(), labels, single_root
 
 

@@ -75,10 +75,6 @@ class Subwindows(SearchSpace[Boxes]):
         if self.scores.dim() != 3 or 0 in self.scores.shape[1:]:
             raise ValueError(f"scores must have shape [B, H, W] with H, W >= 1, got {tuple(self.scores.shape)}")
 
-    def check_values(self, name: str) -> None:
-        """Raise ``ValueError`` for NaN or +inf."""
-        checks.require_below_infinity(name, self.scores)
-
     def batched(self) -> "Subwindows":
         """The structure itself."""
         return self

@@ -89,10 +89,11 @@ class Tree(Structure):
         checks.require_device("pairwise", pairwise, "unary", unary)
         checks.check_backend(self.backend, unary.device)
 
-    def check_values(self, name: str) -> None:
-        """Raise ``ValueError`` for NaN or +inf among the scores of nodes or, for pairs, of nodes with a parent."""
-        scores, used = (self.unary, self.mask) if name == "unary" else (self.pairwise, self._hangs)
-        checks.require_below_infinity(name, scores, lambda: checks.inside(used, scores))
+    def used_scores(self, name: str) -> Tensor:
+        """Scores of nodes or, for pairs, of nodes with a parent, zero elsewhere."""
+        if name == "unary":
+            return checks.inside(self.mask, self.unary)
+        return checks.inside(self._hangs, self.pairwise)
 
     @property
     def lengths(self) -> Tensor:
@@ -185,16 +186,12 @@ class Tree(Structure):
 
 
 def check_parents(parents: Tensor, mask: Tensor) -> None:
-    """Raise unless parents [B, N] make a forest of the nodes [B, N] of the mask, of which every example has some.
+    """Raise unless parents [B, N] make a forest of the nodes [B, N] of the mask.
 
     Raises:
-        ValueError: an example without nodes; parents that form a cycle, that are out of range or padding.
+        ValueError: parents that form a cycle, that are out of range or padding.
     """
     nodes = parents.shape[1]
-    if bool((~mask.any(1)).any()):
-        raise ValueError(
-            f"mask must leave a node of every example; example {int(mask.any(1).long().argmin())} has none"
-        )
     outside = mask & ((parents < -1) | (parents >= nodes))
     _refuse(outside, parents, f"must be from -1 (root) to N - 1 = {nodes - 1}")
     hangs = mask & (parents >= 0)
