@@ -152,7 +152,7 @@ LAYERS: dict[str, Callable[[Structure, Tensor], Tensor]] = {
     "crf": StructuralHinge.crf("none"),
     "top k": StructuralHinge(L2(1.0, 2), reduction="none"),
     "sparse": StructuralHinge(SparseMAP(parts="first"), reduction="none"),
-    "perturbed": StructuralHinge(Perturbed(n=2, seed=0), None, "none"),
+    "perturbed": StructuralHinge(Perturbed(1e-6, n=2, seed=0), None, "none"),
     "spo": lambda space, y: SPOPlus(reduction="none")(space, space.feasible(), y),
     "risk": lambda space, y: MinimumRisk(reduction="none")(space, y),
     "expected cost": lambda space, y: space.expected_cost(y, Hamming()),
