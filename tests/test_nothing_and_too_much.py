@@ -195,7 +195,9 @@ def test_a_maximum_does_not_pass_over_nan(name: str) -> None:
 
 def test_scores_that_all_examples_share_make_all_wrong() -> None:
     unary, transition = torch.randn(2, 3, 2, requires_grad=True), torch.full((2, 2), math.nan, requires_grad=True)
-    values = StructuralHinge(reduction="none")(LinearChain(unary, transition, validate_args=False), torch.zeros(2, 3).long())
+    values = StructuralHinge(reduction="none")(
+        LinearChain(unary, transition, validate_args=False), torch.zeros(2, 3).long()
+    )
     values.sum().backward()
     assert values.tolist() == [INF, INF]
     assert unary.grad is not None

@@ -18,6 +18,7 @@ from structsmooth.structures.checks import (
 )
 from structsmooth.structures.distribution import Distribution
 from structsmooth.structures.sparse_marginals import sparse_map
+from structsmooth.structures.transforms import in_transform
 
 S = TypeVar("S", bound="Structure")
 
@@ -180,6 +181,17 @@ class Structure(Distribution):
         ``None``, as by default, lets the smoother find both from :meth:`topk`.
         """
         return None
+
+    def with_gradients(self, values: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Values [B, K], to the last digit, with the gradients of the scores of their outputs y [B, K, ...] (Lemma 7).
+
+        So an oracle may find both in any way. There is no gradient where a value is -inf.
+        """
+        differentiable = torch.is_grad_enabled() and any([p.requires_grad for p in self.potentials])
+        if differentiable or in_transform():
+            scores = torch.stack([self.score(own) for own in y.unbind(1)], 1)
+            values = values.detach() + torch.where(values > -torch.inf, scores - scores.detach(), 0.0)
+        return values, y
 
     def max(self) -> tuple[Tensor, Tensor]:
         """Max oracle: the largest score [B] and an output that attains it (ties: the lowest index)."""

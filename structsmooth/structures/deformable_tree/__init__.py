@@ -9,7 +9,6 @@ from structsmooth.structures import checks
 from structsmooth.structures.base import Structure, check_k, widened_pair
 from structsmooth.structures.best_max_marginal_first import sorted_downwards
 from structsmooth.structures.deformable_tree import operators
-from structsmooth.structures.transforms import in_transform
 from structsmooth.structures.tree import check_parents
 
 
@@ -138,7 +137,9 @@ class DeformableTree(Structure):
 
     def score(self, y: Tensor) -> Tensor:
         """Score of the placements ``y`` [B, N]: [B], differentiable."""
-        return self._scores(*self._accumulated(), self.checked_labels(y).unsqueeze(1)).squeeze(1)
+        y, (unary, deformation) = self.checked_labels(y), self._accumulated()
+        positions = unary.flatten(2).gather(2, y.unsqueeze(-1)).double().sum((1, 2))
+        return (positions - (deformation * self._displacements(y)).sum((1, 2))).to(unary.dtype)
 
     def parts(self, y: Tensor) -> tuple[Tensor, Tensor]:
         """Indicators of positions [B, N, H, W], and −(dx, dx², dy, dy²) of each node, [B, N, 4], zero at roots."""
@@ -152,13 +153,8 @@ class DeformableTree(Structure):
 
         Values are -inf, and positions 0, where fewer than k placements have a finite score.
         """
-        unary, deformation = self._accumulated()
-        values, y = operators.top_k(unary, deformation, self.anchors, self.parents, check_k(k))
-        if in_transform() or (torch.is_grad_enabled() and (unary.requires_grad or deformation.requires_grad)):
-            # The same values as without gradients, to the last digit, with the gradients of scores.
-            scores = self._scores(unary, deformation, y)
-            values = values.detach() + torch.where(values > -torch.inf, scores - scores.detach(), 0.0)
-        return sorted_downwards(values, y) if k > 1 else (values, y)
+        found = operators.top_k(*self._accumulated(), self.anchors, self.parents, check_k(k))
+        return self.with_gradients(*sorted_downwards(*found))
 
     def max_marginals(self) -> Tensor:
         """Largest score [B, N, H, W] of a placement with v at each position (Definition 13)."""
@@ -178,12 +174,6 @@ class DeformableTree(Structure):
         if self.validate_args:
             checks.require_labels(y, self.unary.shape[2] * self.unary.shape[3])
         return y.to(torch.int64)
-
-    def _scores(self, unary: Tensor, deformation: Tensor, y: Tensor) -> Tensor:
-        """Scores [B, k] of placements [B, k, N], summed in float64."""
-        positions = unary.flatten(2).gather(2, y.mT).double().sum(1)
-        springs = deformation.unsqueeze(1) * self._displacements(y)
-        return (positions - springs.sum((2, 3))).to(unary.dtype)
 
     def _displacements(self, y: Tensor) -> Tensor:
         """dx, dx², dy and dy² of each node, zeros at roots, for placements [..., N]: float64 [..., N, 4]."""

@@ -109,9 +109,7 @@ class BinaryGraph(Structure):
 
         Values are -inf, and labels 0, where fewer than k labelings have a finite score.
         """
-        k = check_k(k)
-        values, y = operators.top_k(*self._accumulated(), self.edges, k)
-        return values, y
+        return self.with_gradients(*operators.top_k(*self._accumulated(), self.edges, check_k(k)))
 
     def max_marginals(self) -> Tensor:
         """Largest score [B, N, 2] of a labeling with y_v = j (Definition 13)."""

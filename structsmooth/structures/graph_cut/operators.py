@@ -35,31 +35,14 @@ def _operations(unary: Tensor, edges: Tensor) -> int:
     return 100 * batch * (nodes + len(edges))
 
 
-def _save_outputs(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    ctx.save_for_backward(inputs[2], *output)
-
-
-def _top_k_backward(ctx: Any, grad: Tensor, _grad_y: Tensor) -> tuple[Tensor | None, ...]:
-    edges, values, y = ctx.saved_tensors
-    shares = torch.where(values > -torch.inf, grad, 0.0).unsqueeze(1)
-    labels = y.transpose(1, 2)
-    return _weighted(shares, labels, 2), _weighted(shares, pairs(labels, edges), 4).unflatten(-1, (2, 2)), None, None
-
-
-def _weighted(shares: Tensor, states: Tensor, count: int) -> Tensor:
-    """Σ_k shares[b, 0, k] [states[b, i, k] = s], for each part i and its ``count`` states s."""
-    batch, size, _ = states.shape
-    return shares.new_zeros(batch, size, count).scatter_add(2, states, shares.expand(states.shape))
-
-
 def pairs(labels: Tensor, edges: Tensor) -> Tensor:
     """Joint states 2 y_a + y_b at the edges, for labels [B, N, ...]: [B, E, ...]."""
     return 2 * labels[:, edges[:, 0]] + labels[:, edges[:, 1]]
 
 
-@operator("graph_cut_top_k", like_top_k, _top_k_backward, _save_outputs)
+@operator("graph_cut_top_k", like_top_k)
 def top_k(unary: Tensor, pairwise: Tensor, edges: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Values [B, k] and outputs [B, k, N] (Algorithm 10 over Algorithm 11)."""
+    """Values [B, k] and outputs [B, k, N] (Algorithm 10 over Algorithm 11), without gradient."""
     from structsmooth.structures.graph_cut import compiled  # numba loads with the first oracle, not with the library
 
     batch, nodes, _ = unary.shape

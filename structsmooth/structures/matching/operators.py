@@ -1,8 +1,7 @@
 """Oracles of matchings as torch operators over compiled loops.
 
-Value and statistics come from one pass; the backward pass is a product with saved statistics. Whatever the dtype of
-the weights, they are summed in float64. Assignments are found on the CPU: tensors on other devices are copied to it,
-and results are copied back. The operators are opaque to ``torch.compile``.
+Whatever the dtype of the weights, they are summed in float64. Assignments are found on the CPU: tensors on other
+devices are copied to it, and results are copied back. The operators are opaque to ``torch.compile``.
 
 Shapes: weights [B, N, M], sizes int64 [B, 2].
 """
@@ -57,23 +56,9 @@ def _operations(weights: Tensor) -> int:
     return batch * rows**2 * columns
 
 
-def _save_outputs(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    weights, sizes, _ = inputs
-    ctx.save_for_backward(sizes, *output)
-    ctx.columns = weights.shape[-1]
-
-
-def _top_k_backward(ctx: Any, grad: Tensor, _grad_y: Tensor) -> tuple[Tensor | None, ...]:
-    sizes, values, y = ctx.saved_tensors
-    mask = row_mask(sizes, y.shape[-1]).unsqueeze(-1)
-    shares = torch.where(values > -torch.inf, grad, 0.0).unsqueeze(1) * mask
-    gradient = shares.new_zeros(*mask.shape[:2], ctx.columns)
-    return gradient.scatter_add(2, y.transpose(1, 2), shares), None, None
-
-
-@operator("matching_top_k", like_top_k, _top_k_backward, _save_outputs)
+@operator("matching_top_k", like_top_k)
 def top_k(weights: Tensor, sizes: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Values [B, k] and outputs [B, k, N] (Algorithm 10)."""
+    """Values [B, k] and outputs [B, k, N] (Algorithm 10), without gradient."""
     from structsmooth.structures.matching import compiled  # numba loads with the first oracle, not with the library
 
     batch, rows, _ = weights.shape

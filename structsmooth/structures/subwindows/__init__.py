@@ -92,9 +92,7 @@ class Subwindows(SearchSpace[Boxes]):
 
         Values are -inf, and boxes 0, where fewer than k boxes have a finite score.
         """
-        k = check_k(k)
-        values, y = operators.top_k(widened(self.scores), k, self.max_sets)
-        return values, y
+        return self.with_gradients(*operators.top_k(widened(self.scores), check_k(k), self.max_sets))
 
     def initial(self, example: int) -> Boxes:
         """All boxes in an image."""
