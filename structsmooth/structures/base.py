@@ -17,8 +17,8 @@ from structsmooth.structures.checks import (
     require_scores,
 )
 from structsmooth.structures.distribution import Distribution
+from structsmooth.structures.operators import with_gradients_of_scores
 from structsmooth.structures.sparse_marginals import sparse_map
-from structsmooth.structures.transforms import in_transform
 
 S = TypeVar("S", bound="Structure")
 
@@ -187,11 +187,12 @@ class Structure(Distribution):
 
         So an oracle may find both in any way. There is no gradient where a value is -inf.
         """
-        differentiable = torch.is_grad_enabled() and any([p.requires_grad for p in self.potentials])
-        if differentiable or in_transform():
-            scores = torch.stack([self.score(own) for own in y.unbind(1)], 1)
-            values = values.detach() + torch.where(values > -torch.inf, scores - scores.detach(), 0.0)
-        return values, y
+
+        def scores(*_: Tensor) -> Tensor:
+            space = self._changed({"_validate_args": False})  # where there is no output, y is none
+            return torch.stack([space.score(own) for own in y.unbind(1)], 1)
+
+        return with_gradients_of_scores(values, scores, *self.potentials), y
 
     def max(self) -> tuple[Tensor, Tensor]:
         """Max oracle: the largest score [B] and an output that attains it (ties: the lowest index)."""

@@ -148,7 +148,7 @@ def require_labels(y: Tensor, states: int) -> None:
 
 
 def require_below_infinity(name: str, scores: Tensor, *, shared: bool = False) -> None:
-    """Raise ``NonFiniteScoresError`` for NaN or +inf among scores [B, ...], or of any shape if all examples share them."""
+    """Raise ``NonFiniteScoresError`` for NaN or +inf among scores [B, ...], or of any shape if examples share them."""
     if not is_below_infinity(scores):
         raise NonFiniteScoresError([] if shared else first_examples(~(scores < torch.inf)), name=name)
 

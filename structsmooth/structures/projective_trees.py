@@ -89,7 +89,7 @@ def projective_trees(words: int, labels: int, single_root: bool) -> Program:
     builder = ProgramBuilder(scores=arcs + words)
 
     def span(kind: int, i: Any, j: Any) -> Any:
-        """Nodes by their last word, then from short to long; two more end those of a last word, and one those of none."""
+        """Nodes by their last word, then from short to long; two more end those of a last word, one those of none."""
         return 1 + 5 * (j * (j + 1) // 2 + j - i) + 2 * j + kind
 
     builder.add(0)

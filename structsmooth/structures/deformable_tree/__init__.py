@@ -1,6 +1,6 @@
 """Deformable trees: nodes of a tree at positions of a grid, each held near its parent by springs."""
 
-from typing import ClassVar, cast
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -116,7 +116,7 @@ class DeformableTree(Structure):
         used = self.used_scores(name)
         if not bool(used.amin() > -torch.inf):
             raise ValueError("deformation must be finite, got -inf: forbid positions by unary scores")
-        least = float(used[..., 1::2].amin())
+        least = float(used.detach()[..., 1::2].amin())
         if least < 0:
             raise ValueError(f"deformation must have weights of dx² and dy² that are not negative, got {least:g}")
 
@@ -158,7 +158,8 @@ class DeformableTree(Structure):
 
     def max_marginals(self) -> Tensor:
         """Largest score [B, N, H, W] of a placement with v at each position (Definition 13)."""
-        return cast(Tensor, operators.max_marginals(*self._accumulated(), self.anchors, self.parents))
+        values: Tensor = operators.max_marginals(*self._accumulated(), self.anchors, self.parents)
+        return values.view(self.unary.shape)
 
     def as_classes(self, y: Tensor) -> tuple[Tensor, int]:
         """Positions as classes, row by row."""

@@ -222,7 +222,7 @@ class Eliminated(DynamicProgram):
 
     def _probabilities(self) -> Tensor:
         """Of the entries of all tables, [B, P]."""
-        return operators.probabilities(self.program_scores(), self.sizes(), self.program().handle)
+        return operators.probabilities(*self._arguments())
 
     def _tables(self, values: Tensor) -> Iterator[tuple[Step, Tensor]]:
         """Values [B, P] of the entries by step, [B, S, ..., S]."""

@@ -17,8 +17,15 @@ from torch.nn.functional import pad
 from structsmooth.structures import operators
 from structsmooth.structures.best_max_marginal_first import sorted_downwards
 from structsmooth.structures.factor_graph.exact import Exact, Limits, groups, sizes_of
-from structsmooth.structures.factor_graph.layout import Expanded, Layout, score
-from structsmooth.structures.operators import hessian_product, like_scores, on_cpu, operator
+from structsmooth.structures.factor_graph.layout import Expanded, score
+from structsmooth.structures.operators import (
+    exp_oracle_backward,
+    hessian_product,
+    like_scores,
+    on_cpu,
+    operator,
+    save_inputs_and_statistics,
+)
 
 
 def _exact(graph: Sequence[Tensor], max_table: int, max_sets: int = 1) -> Exact:
@@ -66,24 +73,13 @@ def _like_marginals(unary: Tensor, pairwise: Tensor, *others: Any) -> tuple[Tens
     return unary.new_empty(len(unary)), unary.new_empty(unary.shape), unary.new_empty(pairwise.shape)
 
 
-def _save_marginals(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    *tensors, ctx.max_table = inputs
-    ctx.set_materialize_grads(False)
-    ctx.save_for_backward(*tensors, *output[1:])
-
-
-def _marginals_backward(
-    ctx: Any, grad: Tensor | None, grad_node: Tensor | None, grad_edge: Tensor | None
-) -> tuple[Tensor | None, ...]:
-    unary, pairwise, *layout, node, edge = ctx.saved_tensors
-    grad_unary, grad_pairwise = torch.zeros_like(unary), torch.zeros_like(pairwise)
-    if grad is not None:
-        grad_unary, grad_pairwise = grad[:, None, None] * node, grad[:, None, None, None] * edge
-    if grad_node is not None or grad_edge is not None:
-        weights = (torch.zeros_like(m) if w is None else w for w, m in ((grad_node, node), (grad_edge, edge)))
-        second = weighted_hessian(unary, pairwise, *layout, *weights, ctx.max_table)
-        grad_unary, grad_pairwise = grad_unary + second[0], grad_pairwise + second[1]
-    return grad_unary, grad_pairwise, *[None] * 4
+def _of_marginals(
+    potentials: tuple[Tensor, ...], weights: tuple[Tensor | None, ...], *others: Any
+) -> tuple[Tensor, ...]:
+    *layout, max_table = others
+    own = [torch.zeros_like(p) if w is None else w for w, p in zip(weights, potentials, strict=True)]
+    gradients: tuple[Tensor, ...] = weighted_hessian(*potentials, *layout, *own, max_table)
+    return gradients
 
 
 def _like_potentials(unary: Tensor, pairwise: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
@@ -98,19 +94,14 @@ def _hessian_product(exact: Exact, unary: Tensor, pairwise: Tensor, *weights: Te
     return hessian_product(run, (unary, pairwise), weights)
 
 
-def _save_inputs(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    *tensors, ctx.max_table = inputs
-    ctx.save_for_backward(*tensors)
-
-
 def _hessian_backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
     *graph, grad_node, grad_edge = ctx.saved_tensors
-    product = partial(_hessian_product, _exact(graph, ctx.max_table))
+    product = partial(_hessian_product, _exact(graph, *ctx.constants))
     gradients = torch.func.vjp(product, *graph[:2], grad_node, grad_edge)[1](grads)
-    return *gradients[:2], None, None, None, *gradients[2:], None
+    return *gradients[:2], None, None, None, *gradients[2:]
 
 
-@operator("factor_graph_weighted_hessian", _like_potentials, _hessian_backward, _save_inputs)
+@operator("factor_graph_weighted_hessian", _like_potentials, _hessian_backward)
 def weighted_hessian(
     unary: Tensor,
     pairwise: Tensor,
@@ -127,7 +118,7 @@ def weighted_hessian(
     return node, edge
 
 
-@operator("factor_graph_marginals", _like_marginals, _marginals_backward, _save_marginals)
+@operator("factor_graph_marginals", _like_marginals, exp_oracle_backward(_of_marginals), save_inputs_and_statistics)
 def _marginals(
     unary: Tensor, pairwise: Tensor, edges: Tensor, node_mask: Tensor, edge_mask: Tensor, max_table: int
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -186,11 +177,12 @@ def max_marginals_gradient(
     return node, edge
 
 
-def _max_marginals_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    return *max_marginals_gradient(*ctx.saved_tensors, grad, ctx.max_table), *[None] * 4
+def _max_marginals_backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
+    gradients: tuple[Tensor, ...] = max_marginals_gradient(*ctx.saved_tensors, grad, *ctx.constants)
+    return gradients
 
 
-@operator("factor_graph_max_marginals", like_scores, _max_marginals_backward, _save_inputs)
+@operator("factor_graph_max_marginals", like_scores, _max_marginals_backward)
 def max_marginals(
     unary: Tensor, pairwise: Tensor, edges: Tensor, node_mask: Tensor, edge_mask: Tensor, max_table: int
 ) -> Tensor:

@@ -171,8 +171,7 @@ class Matching(Structure):
         k = check_k(k)
         if len(self.potentials) > 1:
             return self.replace(*map(widened, self.potentials))._top_k_of_scores(k)
-        values, y = operators.top_k(widened(self.weights), self.sizes, k)
-        return values, y
+        return self.with_gradients(*operators.top_k(widened(self.weights), self.sizes, k))
 
     def max_marginals(self) -> Tensor:
         """Largest score [B, N, M] of a matching with y_v = j (Definition 13); zero at padded rows."""
