@@ -222,8 +222,8 @@ def respond_relaxed(unary: Tensor, edges: Tensor, pairwise: Tensor) -> tuple[Ten
         from structsmooth.structures.graph_cut import compiled
 
         node, edge = torch.zeros_like(unary), torch.zeros_like(pairwise)
-        arrays = (t.detach().contiguous().numpy() for t in (unary, pairwise, edges))
-        compiled.half_integral(*arrays, node.numpy(), edge.numpy())
+        tensors = (unary, pairwise, edges, node, edge, pairwise.new_empty(0, 2, 2))
+        compiled.half_integral(*(t.detach().contiguous().numpy() for t in tensors))
         value = (unary * node).sum() + (pairwise * edge).sum()
         return value, value, (node, edge)
     relaxation = _graph(unary, edges, pairwise).relaxed()
