@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from structsmooth.kernels import FittedKernel
 from structsmooth.messages import tracked
@@ -23,6 +24,7 @@ def best_labels(
     k: int,
     mask: TransitionMask | None = None,
     transition_scale: float = 1.0,
+    allowed: Sequence[Tensor] | None = None,
 ) -> list[list[tuple[float, list[int]]]]:
     """The k best labellings of each sequence with their scores, best first; fewer where there are no more.
 
@@ -34,9 +36,10 @@ def best_labels(
         k: at least 1.
         mask: which labels may follow each other, begin and end; all if not given.
         transition_scale: that of the problem.
+        allowed: which labels each token of each sequence may have, bool [T, S]; all if not given.
     """
     found = []
-    for chain in _chains(sequences, weights, states, mask, transition_scale):
+    for chain in _chains(sequences, weights, states, mask, transition_scale, allowed):
         values, y = chain.topk(k)
         for length, scores, outputs in zip(chain.lengths.tolist(), values.tolist(), y.tolist(), strict=True):
             ranked = zip(scores, outputs, strict=True)
@@ -90,7 +93,12 @@ def pair_marginals(
 
 
 def _chains(
-    sequences: TokenSequences, weights: Tensor, states: int, mask: TransitionMask | None, transition_scale: float
+    sequences: TokenSequences,
+    weights: Tensor,
+    states: int,
+    mask: TransitionMask | None,
+    transition_scale: float,
+    allowed: Sequence[Tensor] | None = None,
 ) -> Iterator[LinearChain]:
     """The chains of all sequences, in batches."""
     rows, transition, ends = weights.view(-1, states).tensor_split([-states - 2, -2])
@@ -99,7 +107,11 @@ def _chains(
         transition = transition + mask.transition.to(weights)
         ends = ends + torch.stack([mask.start, mask.stop]).to(weights)
     for indices in tracked(list(_batches(sequences.lengths.tolist())), "predicting"):
-        yield linear_chain(sequences.select(torch.tensor(indices)), rows, transition, ends)
+        chain = linear_chain(sequences.select(torch.tensor(indices)), rows, transition, ends)
+        if allowed is not None:
+            kept = pad_sequence([allowed[i] for i in indices], batch_first=True, padding_value=True)
+            chain = chain.replace(torch.where(kept, chain.unary, -torch.inf), chain.transition)
+        yield chain
 
 
 def _batches(lengths: Sequence[int]) -> Iterator[range]:

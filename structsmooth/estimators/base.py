@@ -134,11 +134,12 @@ class SolvedEstimator(SolverParameters):
         self._run = {"n": problem.n, "status": result.status.value, "message": result.message}
         return result
 
-    def _solve_more(self, problem: Problem) -> None:
+    def _solve_more(self, problem: Problem, start: Tensor | None) -> None:
         """One pass over a batch of a stream, which continues where the batch before it ended.
 
         Args:
             problem: the finite sum over the batch. ``objective_`` and the new row of ``history_`` are of this one.
+            start: weights before the first batch, zero if not given.
 
         Raises:
             ValueError: a solver that keeps something for every example, or λ as a share of their number.
@@ -151,7 +152,7 @@ class SolvedEstimator(SolverParameters):
         solver.check(problem, self.lam)
         seed, state, work = self._seed(), self._stream, Work()
         with work.counted(problem):
-            state = solver.first_state(problem, self.lam, None, seed) if state is None else state
+            state = solver.first_state(problem, self.lam, start, seed) if state is None else state
             state = solver.advance(problem, self.lam, state, np.random.default_rng([seed, state.passes]), 1)
         state.charge(work)
         objective = problem.loss(state.weights) + self.lam / 2 * float(state.weights.square().sum())

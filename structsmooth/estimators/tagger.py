@@ -1,6 +1,6 @@
 """Taggers of sequences in the form of scikit-learn."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from operator import eq
 from pathlib import Path
@@ -31,6 +31,9 @@ from structsmooth.text.scores import entity_matches
 from structsmooth.text.tagger import HINGES, Constraints, Loss, Tag, Tagger, Tags, default_lam
 
 T = TypeVar("T")
+
+Allowed = Sequence[Sequence[Collection[Tag] | None] | None]
+"""For each sentence the tags that each of its tokens may have; ``None`` where nothing is known."""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -175,25 +178,56 @@ class SequenceTagger(TaggerWeights):
     ) -> "SequenceTagger":
         """Make one pass over a batch of a stream, by SGD or Adam; step sizes and averages continue those of others.
 
+        After :meth:`fit`, a stream goes on from the fitted weights, with the features and the tags of that fit.
+
         Args:
-            X: sentences that are matrices [T, F], such as those of :class:`sklearn.feature_extraction.FeatureHasher`.
+            X: sentences of the kind that was fitted; of a new stream, matrices [T, F], such as those of
+                :class:`sklearn.feature_extraction.FeatureHasher`.
             y: their tags.
-            classes: all tags of the stream; the first call needs them, and begins a new stream.
+            classes: all tags of a new stream, which they begin.
         """
         sentences, tags, _ = check_sentences(X, y)
-        check_columns(self, sentences, reset=self._stream is None)
-        if self._stream is None:
+        is_new = self._stream is None and (classes is not None or not hasattr(self, "weights_"))
+        check_columns(self, sentences, reset=is_new)
+        if is_new:
             self.tags_, self.features_ = stream_of(self, sentences, classes)
-        self._solve_more(self._problem(self.features_.encode(sentences), self.tags_.states(tags)))
+        start = None if is_new else self._weights
+        self._solve_more(self._problem(self.features_.encode(sentences), self.tags_.states(tags)), start)
         return self
 
-    def predict(self, X: Sequence[Any]) -> list[list[Tag]]:
-        """The best tags of each sentence, well-formed under ``constraints``."""
-        return Outputs(ranked[0][1] for ranked in self.predict_top_k(X, 1))
+    def predict(self, X: Sequence[Any], *, allowed: Allowed | None = None) -> list[list[Tag]]:
+        """The best tags of each sentence, well-formed under ``constraints``.
 
-    def predict_top_k(self, X: Sequence[Any], k: int) -> list[list[tuple[float, list[Tag]]]]:
+        Args:
+            X: sentences.
+            allowed: what is known of them: for each sentence the sets of tags that its tokens may have, ``None`` for a
+                token or a sentence of which nothing is known. The best of the allowed taggings is exact.
+
+        Raises:
+            ValueError: a sentence that has no allowed tagging.
+        """
+        found = self.predict_top_k(X, 1, allowed=allowed)
+        if [] in found:
+            raise ValueError(f"sentence {found.index([])} has no allowed tagging that is well-formed")
+        return Outputs(ranked[0][1] for ranked in found)
+
+    def predict_top_k(
+        self, X: Sequence[Any], k: int, *, allowed: Allowed | None = None
+    ) -> list[list[tuple[float, list[Tag]]]]:
         """The k best taggings of each sentence with their scores, best first; fewer where there are no more."""
-        return self._over(X, lambda sequences, weights: self._tagger.best(sequences, weights, k), lambda: [(0.0, [])])
+        masks = None if allowed is None else self._masks(as_sentences(X), allowed)
+
+        def best(sequences: Sequences, weights: Tensor) -> list[list[tuple[float, list[Tag]]]]:
+            return self._tagger.best(sequences, weights, k, masks)
+
+        return self._over(X, best, lambda: [(0.0, [])])
+
+    def _masks(self, sentences: Sequence[Any], allowed: Allowed) -> list[Tensor]:
+        """Which tags the tokens of each sentence that is not empty may have."""
+        if len(allowed) != len(sentences):
+            raise ValueError(f"allowed must have an entry for each of {len(sentences)} sentences, got {len(allowed)}")
+        sizes = [(length(sentence), sets) for sentence, sets in zip(sentences, allowed, strict=True)]
+        return [self.tags_.allowed([None] * size if sets is None else sets, size) for size, sets in sizes if size]
 
     def predict_marginals(self, X: Sequence[Any]) -> list[list[dict[Tag, float]]]:
         """The probability of every tag at each token, under the Gibbs distribution of the scores.

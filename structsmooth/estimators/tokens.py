@@ -1,7 +1,8 @@
 """Features of the tokens of sentences: of words, of dictionaries, or given as rows of numbers."""
 
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
@@ -29,6 +30,7 @@ from structsmooth.text.inputs import Inputs
 from structsmooth.text.templates import CHUNKING, PLAIN, RICH, Templates, columns_of
 
 Template = Literal["rich", "plain", "chunking"]
+_FEATURE = re.compile(r"bias$|[A-Za-z][\w\[\]+.-]*[=:]\S")  # as in the tutorials of CRFsuite
 _PLAIN = {str, bool, int, float}  # values of features that cannot hold bytes
 _TEMPLATES: dict[str, Templates] = {"rich": RICH, "plain": PLAIN, "chunking": CHUNKING}
 
@@ -101,7 +103,7 @@ class WordFeatures(TokenFeatures):
 
     def encode(self, sentences: Sequence[Any]) -> Sequences:
         """The known attributes of each token."""
-        alone = self.inputs.words_alone and not isinstance(sentences[0][0], tuple)
+        alone = self.inputs.words_alone and not isinstance(sentences[0][0], tuple | list)
         corpus = _corpus(sentences, 1 if alone else self.inputs.columns - 1)
         return self.encoder.encode(corpus, self.inputs.templates(_TEMPLATES[self.template]))
 
@@ -109,7 +111,8 @@ class WordFeatures(TokenFeatures):
 class DictFeatures(TokenFeatures):
     """Features of dictionaries, as those of sklearn-crfsuite: booleans, numbers, strings, or several strings.
 
-    Bytes are strings in UTF-8.
+    A dictionary in a dictionary has the key in front of its own, with a colon; a list has features of value 1, as in
+    python-crfsuite. Bytes are strings in UTF-8.
     """
 
     kind = "dicts"
@@ -252,14 +255,21 @@ def kind_of(sentences: Sequence[Any]) -> str:
     if is_matrix(first):
         return NumberRows.kind
     token = first[0]
-    if isinstance(token, str | tuple):
+    if isinstance(token, str | tuple) or (isinstance(token, list) and _are_columns(sentences)):
         return WordFeatures.kind
-    if isinstance(token, Mapping):
+    if isinstance(token, Mapping | list):
         return DictFeatures.kind
     raise ValueError(
-        "a sentence must be a list of words, of tuples of words and their columns, or of dictionaries of features, or "
-        f"a matrix [tokens, features]; got {type(first).__name__} of {type(token).__name__}"
+        "a sentence must be a list of words, of tuples of words and their columns, of dictionaries or lists of "
+        f"features, or a matrix [tokens, features]; got {type(first).__name__} of {type(token).__name__}"
     )
+
+
+def _are_columns(sentences: Sequence[Any]) -> bool:
+    """Whether lists are words with their columns, as many for each token, and not features such as ``w=Ada``."""
+    tokens = [token for sentence in sentences for token in sentence if isinstance(token, list)]
+    named = sum(any(isinstance(cell, str) and _FEATURE.match(cell) for cell in token) for token in tokens)
+    return {*map(len, tokens)} <= {len(tokens[0])} & {2, 3, 4} and 2 * named < len(tokens)
 
 
 def length(sentence: Any) -> int:
@@ -292,22 +302,34 @@ def _sentence(number: int, tokens: Sequence[Any], columns: int) -> Sentence:
 
 
 def _columns(token: Any) -> tuple[Any, ...]:
-    return token if isinstance(token, tuple) else (token,)
+    return tuple(token) if isinstance(token, tuple | list) else (token,)
 
 
 def _dictionaries(sentences: Sequence[Any]) -> Sequence[Mapping[Any, Any]]:
     """The tokens of all sentences, with text in place of bytes."""
-    tokens = list(chain.from_iterable(sentences))
+    tokens = [dict.fromkeys(t, True) if isinstance(t, list) else t for t in chain.from_iterable(sentences)]
     strange = next((token for token in tokens if not isinstance(token, Mapping)), None)
     if strange is not None:
-        raise ValueError(f"tokens must be dictionaries of features, as in training; got {strange!r}")
+        raise ValueError(f"tokens must be dictionaries or lists of features, as in training; got {strange!r}")
     values = set(map(type, chain.from_iterable(token.values() for token in tokens)))
     plain = values <= _PLAIN and bytes not in map(type, chain.from_iterable(tokens))
-    return tokens if plain else [{_text(key): _text(value) for key, value in token.items()} for token in tokens]
+    return tokens if plain else [dict(_features(token)) for token in tokens]
+
+
+def _features(token: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[Any, Any]]:
+    """The features of a token, those of inner dictionaries behind a colon."""
+    for key, value in token.items():
+        name = f"{prefix}{_text(key)}" if prefix else _text(key)
+        if isinstance(value, Mapping):
+            yield from _features(value, f"{name}:")
+        else:
+            yield name, _text(value)
 
 
 def _text(value: Any) -> Any:
-    """Bytes as text, and several values as a list of such."""
+    """Bytes as text, numbers of numpy as such of Python, and several values as a list of such."""
     if isinstance(value, bytes):
         return value.decode()
+    if isinstance(value, np.generic):
+        return value.item()
     return list(map(_text, value)) if isinstance(value, list | tuple | set | frozenset) else value

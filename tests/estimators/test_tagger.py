@@ -495,7 +495,7 @@ def test_other_files_are_refused(fitted, tmp_path):
         ({}, [[]], [[]], "a sentence with a token at least"),
         ({}, [[3.0]], [["O"]], "got list of float"),
         ({}, [["a"], [{"b": 1}]], [["O"], ["O"]], r"tokens must be words, as in training; got \({'b': 1},\)"),
-        ({}, [[{"b": 1}], ["a"]], [["O"], ["O"]], "tokens must be dictionaries of features, as in training; got 'a'"),
+        ({}, [[{"b": 1}], ["a"]], [["O"], ["O"]], "tokens must be dictionaries or lists of features, as in training; got 'a'"),
         (
             {},
             [np.eye(2), np.eye(3)],
@@ -663,3 +663,40 @@ def test_spans_are_entities_with_their_probabilities():
     assert span.probability == pytest.approx(right / weights.sum(), abs=1e-12)
     with pytest.raises(ValueError, match="predict_spans needs tags of entities"):
         SequenceTagger().fit([["a", "b"]], [["X", "Y"]]).predict_spans([["a"]])
+
+
+def test_tokens_of_older_code():
+    y = [["A", "B"], ["B", "A"]] * 4
+    lists = [[["bias", "w=ada"], ["bias", "w=sang", "last"]], [["bias", "w=sang"], ["bias", "w=ada", "last"]]] * 4
+    tagger = SequenceTagger(lam="0.1/n").fit(lists, y)
+    assert tagger.predict(lists) == y
+    dictionaries = [[dict.fromkeys(token, True) for token in sentence] for sentence in lists]
+    assert tagger.predict(dictionaries) == y
+    nested = [[{"emb": {"a": np.float32(1)}, "up": np.bool_(True)}, {"emb": {"a": -1.0}, "up": np.bool_(False)}]] * 4
+    assert set(SequenceTagger().fit(nested, [["A", "B"]] * 4).features_.names) == {"emb:a", "up"}
+    columns = [[["Ada", "NNP"], ["sang", "VBD"]]] * 4
+    as_tuples = [[*map(tuple, sentence)] for sentence in columns]
+    taggers = [SequenceTagger().fit(X, [["B-PER", "O"]] * 4) for X in (columns, as_tuples)]
+    assert taggers[0].features_.names == taggers[1].features_.names
+    assert taggers[0].predict(as_tuples) == taggers[1].predict(columns)
+
+
+def test_allowed_tags_are_a_constraint_of_decoding():
+    X, y = [["Ada", "met", "Bo"], ["Bo", "left"]] * 3, [["B-PER", "O", "B-PER"], ["B-PER", "O"]] * 3
+    tagger = SequenceTagger(loss="crf", lam=0.01).fit(
+        [*X, ["Rome"], ["New", "York"]], [*y, ["B-LOC"], ["B-LOC", "I-LOC"]]
+    )
+    some, none = [{"O", "I-LOC", "B-LOC"}, None, {"I-LOC", "O"}], [None, None]
+    found = tagger.predict([X[0], X[1], []], allowed=[some, None, []])
+    ranked = tagger.predict_top_k([X[0]], 10**3)[0]
+    fitting = [tags for _, tags in ranked if tags[0] in some[0] and tags[2] in some[2]]
+    assert found == [fitting[0], y[1], []]
+    assert tagger.predict([X[1]], allowed=[none]) == [y[1]]
+    for allowed, message in (
+        ([some, None], "an entry for each of 1 sentences"),
+        ([none], "an entry for each of 3 tokens"),
+        ([[{"X"}, None, None]], "no tag of the training data for token 0"),
+        ([[{"I-LOC"}, None, None]], "sentence 0 has no allowed tagging"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            tagger.predict([X[0]], allowed=allowed)
