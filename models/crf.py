@@ -59,11 +59,12 @@ class CRF(ScoreModule):
 
     def forward(self, emissions: Tensor, mask: Tensor | None = None) -> LinearChain:
         """Chain over the tags of emissions [B, T, S] where the mask [B, T], of booleans or 0 and 1, is true."""
-        scores = {name: self._constrained(name) for name in TransitionMask._fields}
-        return LinearChain(emissions, scores.pop("transition"), mask=mask, **scores)
+        transition, start, stop = map(self._constrained, TransitionMask._fields)
+        return LinearChain(emissions, transition, mask=mask, start=start, stop=stop)
 
     def _constrained(self, name: str) -> Tensor:
-        scores, allowed = self.scale * getattr(self, name), getattr(self, f"{name}_constraints")
+        scores: Tensor = self.scale * getattr(self, name)
+        allowed: Tensor | None = getattr(self, f"{name}_constraints")
         return scores if allowed is None else scores + allowed
 
     def loss(

@@ -120,6 +120,7 @@ class AffineProblem(Problem):
             if with_statistics and answer.by_example:
                 rows += zip(*answer.statistics, strict=True)
         smoothed = total([own.loss for own in answers]) / self.n
+        loss: float | None
         hinges = [own.hinge for own in answers if own.hinge is not None]
         costs = [own.cost for own in answers if own.cost is not None]
         if with_loss and hinges and isinstance(self.smoother, Max):

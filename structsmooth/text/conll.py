@@ -44,7 +44,6 @@ HIDDEN = (
 MOST_HIDDEN = 2
 """Words of a sentence that may all be underscores."""
 _RETURNS = re.compile(rb"\r+\n|\r")
-_UTF_8 = codecs.getincrementaldecoder("utf-8")
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 Source = str | PathLike[str] | TextIO
@@ -263,20 +262,20 @@ def _utf8(file: BufferedReader | gzip.GzipFile, encoding: str | None) -> Iterato
     mark = file.peek(len(codecs.BOM_UTF8))
     if mark.startswith(codecs.BOM_UTF8):
         file.read(len(codecs.BOM_UTF8))
-    elif (encoding is None or _decoder(encoding) is _UTF_8) and mark.startswith(_UTF_16):
+    elif (encoding is None or _codec(encoding).name == "utf-8") and mark.startswith(_UTF_16):
         encoding = "utf-16"
     pieces = iter(lambda: file.read(_BLOCK), b"")
     if encoding is None:
         return pieces
-    decoder = _decoder(encoding)()
+    decoder = codecs.getincrementaldecoder(_codec(encoding).name)()
     return (decoder.decode(piece, not piece).encode() for piece in chain(pieces, [b""]))
 
 
-def _decoder(encoding: str) -> type[codecs.IncrementalDecoder]:
+def _codec(encoding: str) -> codecs.CodecInfo:
     try:
         with suppress(UnicodeError):
             b"a".decode(encoding)  # refuses what is a codec and no encoding of text
-        return codecs.getincrementaldecoder(encoding)
+        return codecs.lookup(encoding)
     except LookupError:
         raise ValueError(f"unknown encoding {encoding!r}: expected one such as latin-1, cp1252 or euc-jp") from None
 

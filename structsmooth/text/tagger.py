@@ -225,7 +225,7 @@ class Tagger:
         self, sequences: Sequences, weights: Tensor, taggings: Iterable[Sequence[str]]
     ) -> list[list[ProbableEntity]]:
         """The entities of a tagging of each sentence, with their probabilities."""
-        probabilities = EntityProbabilities(self.tags.names)
+        probabilities = EntityProbabilities(list(map(str, self.tags.names)))
         marginals = pair_marginals(sequences, weights, len(self.tags.names), self.tags.mask, self.transition_scale)
         return [
             probabilities.of(tags, nodes.numpy(), edges.numpy())
