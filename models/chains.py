@@ -30,8 +30,8 @@ def best_labels(
 
     Args:
         sequences: n sequences over F features.
-        weights: of a :class:`~structsmooth.SparseChainProblem` or :class:`~structsmooth.DenseChainProblem`,
-            (F + S + 2)·S.
+        weights: of a :class:`~structsmooth.problems.SparseChainProblem` or
+            :class:`~structsmooth.problems.DenseChainProblem`, (F + S + 2)·S.
         states: number S of labels.
         k: at least 1.
         mask: which labels may follow each other, begin and end; all if not given.

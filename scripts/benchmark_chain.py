@@ -20,8 +20,9 @@ import numpy as np
 import torch
 
 from scripts.harness import command, in_turns, option, picture, print_table, reading
-from structsmooth import L2, SparseChainProblem, SparseSequences
+from structsmooth import L2
 from structsmooth.messages import tracked
+from structsmooth.problems import SparseChainProblem, SparseSequences
 from structsmooth.solvers import DualIterate
 from structsmooth.solvers.bcfw import steps as bcfw
 from structsmooth.solvers.svrg import steps as svrg

@@ -22,10 +22,11 @@ import torch
 from torch import Tensor
 
 from scripts.harness import RequestError, command, cpu_clock, installed, option, print_table
-from structsmooth import Entropy, ExponentiatedGradient, History, ProximalSDCA, SparseChainProblem
+from structsmooth import Entropy
 from structsmooth.cli.comparison import effort, first_row
 from structsmooth.history import Row
-from structsmooth.solvers import Solver
+from structsmooth.problems import SparseChainProblem
+from structsmooth.solvers import ExponentiatedGradient, History, ProximalSDCA, Solver
 from structsmooth.solvers.checks import parse_lam
 from structsmooth.tasks import NER
 

@@ -28,8 +28,6 @@ from scripts.harness import command, option
 from structsmooth import (
     BinaryGraph,
     Candidates,
-    DenseChainProblem,
-    History,
     LinearChain,
     LinearModuleProblem,
     LinearScore,
@@ -40,8 +38,8 @@ from structsmooth.checkpoint import write_atomic
 from structsmooth.cli.flags import parse_solvers
 from structsmooth.cli.report import markdown_table
 from structsmooth.messages import tracked
-from structsmooth.problems import Problem
-from structsmooth.solvers import Solver
+from structsmooth.problems import DenseChainProblem, Problem
+from structsmooth.solvers import History, Solver
 
 MODULE_SOLVERS = "incremental-prox-linear prox-linear:inner=bcfw casimir-svrg svrg sgd adam"
 LINEAR_SOLVERS = (

@@ -34,22 +34,13 @@ import torch
 from torch import Tensor, nn
 
 from scripts.harness import RequestError, command, cpu_clock, option, print_table, until
-from structsmooth import (
-    Candidates,
-    Count,
-    Entropy,
-    FactorGraph,
-    History,
-    LinearModuleProblem,
-    LinearProblem,
-    LocalPolytope,
-    Max,
-    ScoreModule,
-)
+from structsmooth import Candidates, Entropy, FactorGraph, LinearModuleProblem, Max, ScoreModule
 from structsmooth.cli.comparison import effort, first_row
 from structsmooth.cli.flags import parse_solvers
+from structsmooth.factors import Count, LocalPolytope
 from structsmooth.history import Row
-from structsmooth.solvers import Solver
+from structsmooth.problems import LinearProblem
+from structsmooth.solvers import History, Solver
 from structsmooth.solvers.checks import parse_lam
 from structsmooth.tasks import load_task
 

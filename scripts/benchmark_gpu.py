@@ -21,16 +21,8 @@ from torch.nn.functional import ctc_loss
 
 from scripts.benchmark_layers import PEERS, comparisons, run
 from scripts.harness import RequestError, command, in_turns, installed, option, print_table
-from structsmooth import (
-    Alignment,
-    Constituents,
-    ProjectiveTree,
-    SemiMarkov,
-    SpanningTree,
-    Structure,
-    Tree,
-    linear_sum_assignment,
-)
+from structsmooth import Alignment, Constituents, ProjectiveTree, SemiMarkov, SpanningTree, Structure, Tree
+from structsmooth.decisions import linear_sum_assignment
 
 CHAINS = ((32, 50, 9), (64, 512, 32), (256, 128, 128))
 BACKENDS = ("triton", "torch")

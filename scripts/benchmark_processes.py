@@ -18,12 +18,12 @@ from typing import Any
 import torch
 
 from scripts.harness import RUNS_TO_A_GAP, command, option, print_table, until
-from structsmooth import CoCoA, SparseChainProblem, processes
+from structsmooth import processes
 from structsmooth.cli.comparison import first_row
 from structsmooth.cli.flags import parse_solvers
 from structsmooth.history import History
-from structsmooth.problems import partitioned
-from structsmooth.solvers import State
+from structsmooth.problems import SparseChainProblem, partitioned
+from structsmooth.solvers import CoCoA, State
 from structsmooth.solvers.checks import parse_lam
 from structsmooth.tasks import NER, Task
 

@@ -23,7 +23,8 @@ import torch
 from torch import Tensor
 
 from scripts.harness import command, installed, option, sizes, timings
-from structsmooth import Constituents, DynamicProgram, ProjectiveTree, SemiMarkov
+from structsmooth import Constituents, ProjectiveTree, SemiMarkov
+from structsmooth.programs import DynamicProgram
 
 _ORACLES: dict[str, Callable[[DynamicProgram], Tensor]] = {
     "exp": lambda structure: structure.logsumexp(),

@@ -18,7 +18,8 @@ from torch import Tensor
 
 from scripts.compare_targets import Data, encode, fit
 from scripts.harness import command, option
-from structsmooth import LinearChain, StructuralHinge, sparse_map
+from structsmooth import LinearChain, StructuralHinge
+from structsmooth.structures import sparse_map
 from structsmooth.tasks import NER
 
 _LENGTH = 50

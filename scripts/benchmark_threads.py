@@ -21,9 +21,10 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from scripts.harness import RUNS_TO_A_GAP, command, in_turns, option, print_table, until
-from structsmooth import BCFW, SGD, SparseChainProblem
+from structsmooth import BCFW, SGD
 from structsmooth.cli.flags import parse_solvers
 from structsmooth.compiled.threads import sharing_passes
+from structsmooth.problems import SparseChainProblem
 from structsmooth.smoothing import Max
 from structsmooth.solvers.checks import parse_lam
 from structsmooth.tasks import NER

@@ -26,7 +26,9 @@ from torch import Tensor, nn
 
 from scripts.harness import command, mean_and_spread, option
 from scripts.training import descend
-from structsmooth import Matching, PathGraph, Paths, SPOPlus, StructuralHinge, Structure, normalized_regret
+from structsmooth import Matching, Paths, SPOPlus, StructuralHinge, Structure
+from structsmooth.decisions import normalized_regret
+from structsmooth.programs import PathGraph
 
 _FEATURES = 5
 _NOISE = 0.5

@@ -26,8 +26,9 @@ from scipy.sparse import csr_matrix
 from sklearn.exceptions import ConvergenceWarning
 
 from scripts.harness import TRAIN_AND_TEST, bio, command, files, option
-from structsmooth import ConvexConcave, train
+from structsmooth import train
 from structsmooth.estimators import SequenceTagger
+from structsmooth.solvers import ConvexConcave
 from structsmooth.tasks import NER, Parsing, Segments
 from structsmooth.tasks.parsing.data import Sentence as ParsedSentence
 from structsmooth.tasks.parsing.data import Tree, known_tree

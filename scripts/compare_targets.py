@@ -25,7 +25,8 @@ from torch import Tensor, nn
 
 from scripts.harness import bio, command, mean_and_spread, option
 from scripts.training import descend, padded
-from structsmooth import LinearChain, MinimumRisk, StructuralHinge, soft_labels
+from structsmooth import LinearChain, MinimumRisk, StructuralHinge
+from structsmooth.targets import soft_labels
 from structsmooth.tasks import NER
 from structsmooth.text.scores import entity_scores
 

@@ -14,12 +14,11 @@ from typing import Any
 from torch import Tensor
 
 from scripts.harness import TRAIN_AND_TEST, Option, option
-from structsmooth import History, Status
 from structsmooth.checkpoint import write_atomic
 from structsmooth.cli.flags import parse_solvers
 from structsmooth.cli.report import markdown_table
 from structsmooth.problems import Problem
-from structsmooth.solvers import Progress, Solver, Stop
+from structsmooth.solvers import History, Progress, Solver, Status, Stop
 from structsmooth.solvers.checks import parse_lam
 
 Reached = dict[tuple[str, str], list[History]]

@@ -39,9 +39,10 @@ from torch import Tensor, nn
 
 from scripts.harness import RequestError, command, mean_and_spread, option, picture, print_table, reading
 from scripts.training import Job, Tags, Trees, descend, losses, padded
-from structsmooth import DenseChainProblem, ProximalBCFW
+from structsmooth import ProximalBCFW
 from structsmooth.messages import tracked
 from structsmooth.models import BiLSTMTagger, TaggingHead
+from structsmooth.problems import DenseChainProblem
 from structsmooth.tasks import NER
 from structsmooth.text.corpus import Sentence
 

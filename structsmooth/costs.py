@@ -163,7 +163,7 @@ class SpanErrors:
 
 @dataclass(frozen=True)
 class OneMinusIoU:
-    """One minus the intersection over union of two boxes: the cost of :class:`~structsmooth.BoxCandidates`.
+    """One minus the intersection over union of two boxes: the cost of :class:`~structsmooth.structures.BoxCandidates`.
 
     Reference:
         Pillutla et al. (2019), section 7.1.2.
@@ -182,7 +182,7 @@ class OneMinusIoU:
 
 @dataclass(frozen=True)
 class RescaledMargin:
-    """The cost of :class:`~structsmooth.SlackRescaled`: its margin becomes 1."""
+    """The cost of :class:`~structsmooth.structures.SlackRescaled`: its margin becomes 1."""
 
     def __call__(self, structure: Structure, y: Tensor) -> tuple[Tensor, ...]:
         """1 for the margin, and 0 for all other potentials.

@@ -6,11 +6,15 @@ import torch
 from torch import Tensor, nn
 
 from structsmooth.losses import Reduction, check_agreement, reduced, require_structure
+from structsmooth.perturbation import IMLE, Perturbation, Perturbed
 from structsmooth.settings import check_choice
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.structures.base import Structure, widened
 from structsmooth.structures.checks import require_feasible
 from structsmooth.structures.distribution import excess, not_below_zero
+from structsmooth.structures.matching.assignment import linear_sum_assignment
+
+__all__ = ["IMLE", "Perturbation", "Perturbed", "SPOPlus", "linear_sum_assignment", "normalized_regret", "regret"]
 
 S = TypeVar("S", bound=Structure)
 

@@ -2,6 +2,7 @@
 
 import ast
 import sys
+import warnings
 from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
@@ -12,8 +13,9 @@ def lazy_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[st
     """``__getattr__`` and ``__dir__`` of a package that imports its names under ``if TYPE_CHECKING`` alone.
 
     Its import statements stand there once, for editors and type checkers to read, and for this function: a name loads
-    its module when it is first asked for, and so does a module of the package. A name that is also that of a module
-    must be imported at once, since the module would take its place.
+    its module when it is first asked for, and so does a module of the package. Names outside of ``__all__`` have moved
+    to the module that they are imported from, and a :class:`DeprecationWarning` says so. A name that is also that of a
+    module must be imported at once, since the module would take its place.
     """
     module = sys.modules[package]
     assert module.__spec__ is not None
@@ -23,6 +25,9 @@ def lazy_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[st
     homes = {alias.name: str(node.module) for node in imports for alias in node.names}
 
     def get(name: str) -> Any:
+        if name in homes and name not in module.__all__:
+            warnings.warn(f"{package}.{name} is now {homes[name]}.{name}", DeprecationWarning, stacklevel=2)
+            return getattr(import_module(homes[name]), name)
         if name in homes:
             setattr(module, name, getattr(import_module(homes[name]), name))
             return getattr(module, name)
@@ -30,7 +35,7 @@ def lazy_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[st
             return import_module(f"{package}.{name}")
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
-    return get, lambda: sorted({*vars(module), *homes})
+    return get, lambda: sorted({*vars(module), *module.__all__})
 
 
 class LazyModule:

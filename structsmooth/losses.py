@@ -36,8 +36,8 @@ class StructuralHinge(nn.Module):
     no longer convex.
 
     Labels may be soft: the statistics of a distribution over outputs in their place, or a structure that has one, such
-    as a teacher's (:func:`~structsmooth.soft_labels` makes others). Its expected score takes the place of the score of
-    the labels. With ``StructuralHinge.crf()`` this is the cross-entropy. There must be no cost.
+    as a teacher's (:func:`~structsmooth.targets.soft_labels` makes others). Its expected score takes the place of the
+    score of the labels. With ``StructuralHinge.crf()`` this is the cross-entropy. There must be no cost.
 
     Args:
         smoother: ``Max()`` for the hinge itself; ``L2(mu, k)``, ``SparseMAP(mu)`` or ``Entropy(mu)`` smooth it.
@@ -268,9 +268,9 @@ class SlackRescaledHinge(StructuralHinge):
     """h_μ of ℓ(y, y') (1 + score(y') − score(y)): the structural hinge loss with slack rescaling.
 
     For :class:`~structsmooth.LinearChain` and :class:`~structsmooth.Tree`, by the exact oracles of
-    :class:`~structsmooth.SlackRescaled`. Like :class:`StructuralHinge` with a cost, it is convex and an upper bound on
-    the cost of the best output, and labels must not be forbidden. But all outputs have the same margin, 1, and the cost
-    multiplies what is lacking: an output with many mistakes that scores low enough does not matter.
+    :class:`~structsmooth.structures.SlackRescaled`. Like :class:`StructuralHinge` with a cost, it is convex and an
+    upper bound on the cost of the best output, and labels must not be forbidden. But all outputs have the same margin,
+    1, and the cost multiplies what is lacking: an output with many mistakes that scores low enough does not matter.
 
     Args:
         smoother: ``Max()`` for the hinge itself, ``L2(mu, k)`` or ``Entropy(mu)`` for a smoothed hinge.

@@ -98,9 +98,9 @@ class PairScore(ScoreModule):
     """Linear scores of chains, trees and graphs whose pairs of neighbours have features too.
 
     Scores are linear in the parameters, which are, in this order, ``rows`` [F, S] of nodes and ``pairs`` [G, S, S].
-    They are initialized to zero. With rows of :class:`~structsmooth.KernelFeatures` as features of nodes and of pairs,
-    this is a kernel machine with a kernel for each kind of clique: the kernel of two outputs is
-    Σ k(x_i, x_j) [y_i = y_j] over their nodes plus Σ k'(x_c, x_d) [y_c = y_d] over their pairs.
+    They are initialized to zero. With rows of :class:`~structsmooth.problems.KernelFeatures` as features of nodes and
+    of pairs, this is a kernel machine with a kernel for each kind of clique: the kernel of two outputs is Σ k(x_i, x_j)
+    [y_i = y_j] over their nodes plus Σ k'(x_c, x_d) [y_c = y_d] over their pairs.
 
     Args:
         features: number F of features of a node.
@@ -114,7 +114,8 @@ class PairScore(ScoreModule):
     Example:
         Pairs of the tokens of a chain are compared by a kernel of both of their points:
 
-        >>> from structsmooth import BCFW, KernelFeatures, LinearModuleProblem
+        >>> from structsmooth import BCFW, LinearModuleProblem
+        >>> from structsmooth.problems import KernelFeatures
         >>> x = torch.randn(6, 4, 2, dtype=torch.float64)  # six chains of four tokens
         >>> couples = torch.cat([x[:, :-1], x[:, 1:]], -1)
         >>> k, k_pair = KernelFeatures().fit(x.flatten(0, 1)), KernelFeatures().fit(couples.flatten(0, 1))
@@ -188,16 +189,17 @@ class SlackRescaledScores(ScoreModule):
     """The structures of another module, rescaled around the labels of a batch: slack rescaling for problems.
 
     Inputs are pairs of the module's input and labels. A :class:`~structsmooth.ModuleProblem` or, if scores are linear,
-    a :class:`~structsmooth.LinearModuleProblem` over them with the cost :class:`~structsmooth.RescaledMargin` is the
-    finite sum of :class:`~structsmooth.SlackRescaledHinge` losses. In the dual, the atoms of outputs are statistics:
-    their costs times the parts that they have and the labels lack.
+    a :class:`~structsmooth.LinearModuleProblem` over them with the cost :class:`~structsmooth.costs.RescaledMargin` is
+    the finite sum of :class:`~structsmooth.SlackRescaledHinge` losses. In the dual, the atoms of outputs are
+    statistics: their costs times the parts that they have and the labels lack.
 
     Args:
         module: maps a batch of inputs to a :class:`LinearChain` or :class:`Tree`.
         cost: as for :class:`~structsmooth.SlackRescaledHinge`.
 
     Example:
-        >>> from structsmooth import BCFW, LinearModuleProblem, RescaledMargin
+        >>> from structsmooth import BCFW, LinearModuleProblem
+        >>> from structsmooth.costs import RescaledMargin
         >>> data = [(torch.eye(3)[[i % 3, 0, 1]], torch.tensor([i % 2, 0, 1])) for i in range(6)]
         >>> module = SlackRescaledScores(LinearScore(3, 2, torch.float32))
         >>> problem = LinearModuleProblem(module, [((x, y), y) for x, y in data], RescaledMargin())

@@ -8,16 +8,8 @@ import torch
 from linear_problems import EDGES, FEATURES, Chain, Graph, examples
 from torch import Tensor, nn
 
-from structsmooth import (
-    AtMostOne,
-    Budget,
-    Candidates,
-    FactorGraph,
-    LinearChain,
-    LinearModuleProblem,
-    LocalPolytope,
-    ScoreModule,
-)
+from structsmooth import Candidates, FactorGraph, LinearChain, LinearModuleProblem, ScoreModule
+from structsmooth.factors import AtMostOne, Budget, LocalPolytope
 
 LAM, INF = 0.05, torch.inf
 

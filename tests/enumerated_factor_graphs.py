@@ -5,7 +5,8 @@ from enumeration import Labelings, labelings_of, random_scores
 from hypothesis import strategies as st
 from torch import Tensor
 
-from structsmooth import Automaton, FactorGraph
+from structsmooth import FactorGraph
+from structsmooth.factors import Automaton
 
 Graphs = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]  # unary, edges, pairwise, node_mask, edge_mask
 # As Graphs, then scores of final states, scopes and transitions.

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog, minimize
 from torch import Tensor
 
-from structsmooth import FactorGraphProblem, FactorGraphs
-from structsmooth.problems import Parts
+from structsmooth.problems import FactorGraphProblem, FactorGraphs, Parts
 
 # Every form of scores: states, scores of edges, and whether state 0 is a reference.
 FORMS = list(product((2, 3, 4), ("potts", "table"), (False, True)))

@@ -15,12 +15,12 @@ from structsmooth import (
     LinearModuleProblem,
     Matching,
     Max,
-    NormalizedHamming,
     ScoreModule,
-    Smoother,
     Tree,
     WeightedHamming,
 )
+from structsmooth.costs import NormalizedHamming
+from structsmooth.smoothing import Smoother
 
 FEATURES = 3
 EDGES = torch.tensor([[0, 1], [1, 2], [0, 2]])

@@ -34,16 +34,8 @@ from enumeration import FORMS
 from member import Index, Instance, Member
 from torch import Tensor
 
-from structsmooth import (
-    Alignment,
-    Constituents,
-    PathGraph,
-    Paths,
-    ProjectiveTree,
-    SemiMarkov,
-    SpanningTree,
-    Subset,
-)
+from structsmooth import Alignment, Constituents, Paths, ProjectiveTree, SemiMarkov, SpanningTree, Subset
+from structsmooth.programs import PathGraph
 
 BACKENDS = ("compiled", "torch")
 

@@ -6,17 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from structsmooth import (
-    BinaryGraph,
-    Candidates,
-    LinearChain,
-    Max,
-    ModuleProblem,
-    PartialLabels,
-    ScoreModule,
-    Smoother,
-    Tree,
-)
+from structsmooth import BinaryGraph, Candidates, LinearChain, Max, ModuleProblem, ScoreModule, Tree
+from structsmooth.problems import PartialLabels
+from structsmooth.smoothing import Smoother
 
 Example = tuple[Any, Any]
 

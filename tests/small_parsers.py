@@ -7,8 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from structsmooth import PairFeatures, PartRows, ProgramParts, ProgramProblem
-from structsmooth.problems import arcs_of, behind_arcs
+from structsmooth.problems import PairFeatures, PartRows, ProgramParts, ProgramProblem, arcs_of, behind_arcs
 
 LENGTHS = torch.tensor([3, 1, 4, 2, 3])
 BITS = 6

@@ -10,15 +10,9 @@ from scipy.optimize import minimize
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from structsmooth import (
-    Cost,
-    DenseChainProblem,
-    DifferenceProblem,
-    Hamming,
-    LinearChain,
-    SparseChainProblem,
-    SparseSequences,
-)
+from structsmooth import Hamming, LinearChain
+from structsmooth.costs import Cost
+from structsmooth.problems import DenseChainProblem, DifferenceProblem, SparseChainProblem, SparseSequences
 from structsmooth.problems.bounds import Bounds
 from structsmooth.scores import TransitionMask
 

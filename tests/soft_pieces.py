@@ -10,18 +10,9 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from torch import Tensor, nn
 
-from structsmooth import (
-    AtMostOne,
-    Count,
-    FactorGraph,
-    LinearModuleProblem,
-    LocalPolytope,
-    Max,
-    ScoreModule,
-    Smoother,
-    Structure,
-    Table,
-)
+from structsmooth import FactorGraph, LinearModuleProblem, Max, ScoreModule, Structure
+from structsmooth.factors import AtMostOne, Count, LocalPolytope, Table
+from structsmooth.smoothing import Smoother
 
 MAX = Max()
 NODES, EDGES = 5, [(0, 1), (1, 2), (2, 3), (3, 0)]

@@ -14,35 +14,38 @@ from structsmooth import (
     BCFW,
     LBFGS,
     SGD,
+    Candidates,
+    CasimirSVRG,
+    Entropy,
+    Hamming,
+    ModuleProblem,
+    ProximalBCFW,
+    ProxLinear,
+    ScoreModule,
+)
+from structsmooth.costs import Cost
+from structsmooth.problems import Problem, SparseChainProblem
+from structsmooth.problems.bounds import Bounds
+from structsmooth.solvers import (
     SMO,
     SVRG,
     Adam,
     BatchExponentiatedGradient,
-    Candidates,
-    CasimirSVRG,
     CoCoA,
     ConvexConcave,
-    Cost,
     CuttingPlane,
-    Entropy,
     ExcessiveGap,
     ExponentiatedGradient,
     Extragradient,
     FrankWolfe,
-    Hamming,
     History,
     IncrementalProxLinear,
-    ModuleProblem,
     NSlackCuttingPlane,
-    Problem,
-    ProximalBCFW,
+    Progress,
     ProximalSDCA,
-    ProxLinear,
-    ScoreModule,
-    SparseChainProblem,
+    Solver,
+    State,
 )
-from structsmooth.problems.bounds import Bounds
-from structsmooth.solvers import Progress, Solver, State
 
 LAM, LENGTHS, STATES, FEATURES = 0.2, (3, 1, 2, 3, 2), 3, 4
 ALL = STATES ** max(LENGTHS)  # outputs, for exact smoothing

@@ -57,18 +57,8 @@ from oracles import ORACLES
 from program_members import PROGRAMS, cyclic
 from torch import Tensor
 
-from structsmooth import (
-    BinaryGraph,
-    BoxCandidates,
-    Candidates,
-    DeformableTree,
-    LinearChain,
-    Matching,
-    OneMinusIoU,
-    SearchSpace,
-    Subwindows,
-    Tree,
-)
+from structsmooth import BinaryGraph, Candidates, DeformableTree, LinearChain, Matching, OneMinusIoU, Subwindows, Tree
+from structsmooth.structures import BoxCandidates, SearchSpace
 from structsmooth.structures.base import widened
 
 # Of random instances: "single" variables, "least" and "tiny" for numerical derivatives, "medium", "long" for rounding

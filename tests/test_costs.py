@@ -10,7 +10,8 @@ from structure_members import enumerated, every
 from torch import Tensor
 from torch.testing import assert_close
 
-from structsmooth import Cost, Hamming, LinearChain, NormalizedHamming, WeightedHamming
+from structsmooth import Hamming, LinearChain, WeightedHamming
+from structsmooth.costs import Cost, NormalizedHamming
 
 WEIGHTS = (0.5, 2.0, 0.0, 1.5, 0.25, 3.0, 1.0)
 # A cost for labels of some number of classes, and its definition.

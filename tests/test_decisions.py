@@ -11,24 +11,10 @@ from enumeration import random_chains, random_matchings
 from torch import Tensor
 from torch.testing import assert_close
 
-from structsmooth import (
-    Candidates,
-    Hamming,
-    LinearChain,
-    Matching,
-    OracleSpace,
-    PathGraph,
-    Paths,
-    Perturbed,
-    SparseMAP,
-    SPOPlus,
-    StructuralHinge,
-    Subset,
-    from_oracle,
-    normalized_regret,
-    regret,
-    sparse_map,
-)
+from structsmooth import Candidates, Hamming, LinearChain, Matching, Paths, SparseMAP, SPOPlus, StructuralHinge, Subset
+from structsmooth.decisions import Perturbed, normalized_regret, regret
+from structsmooth.programs import PathGraph
+from structsmooth.structures import OracleSpace, from_oracle, sparse_map
 
 GRAPH = PathGraph([[0, 1], [1, 3], [0, 2], [2, 3], [1, 2]], source=0, target=3)
 PATHS = torch.tensor([[1, 1, 0, 0, 0], [0, 0, 1, 1, 0], [1, 0, 0, 1, 1]], dtype=torch.float64)

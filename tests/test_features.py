@@ -14,7 +14,9 @@ from torch import Tensor, nn
 from torch.autograd.functional import vjp
 from torch.testing import assert_close
 
-from structsmooth import L2, Entropy, LinearChain, LocalPolytope, Smoother, Structure, Tree
+from structsmooth import L2, Entropy, LinearChain, Structure, Tree
+from structsmooth.factors import LocalPolytope
+from structsmooth.smoothing import Smoother
 
 PAGE = Path(__file__).parents[1] / "docs" / "layers.md"
 

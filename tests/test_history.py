@@ -12,9 +12,8 @@ import pytest
 import torch
 from small_problems import random_problem
 
-from structsmooth import SVRG, History
 from structsmooth.history import Row
-from structsmooth.solvers import Progress
+from structsmooth.solvers import SVRG, History, Progress
 
 
 def some_history() -> History:

@@ -16,6 +16,7 @@ LONGEST = 400
 # Private names of other libraries, and why they are used.
 FOREIGN = {
     "_asdict": "public, of named tuples",
+    "_fields": "public, of named tuples",
     "_replace": "public, of named tuples",
     "_cache": "numba does not tell otherwise whether a compiled function is on disk",
     "_C": "torch does not tell otherwise whether one of its transforms is active",

@@ -7,7 +7,9 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from structsmooth import BCFW, DenseChainProblem, ExcessiveGap, KernelFeatures, ProximalBCFW
+from structsmooth import BCFW, ProximalBCFW
+from structsmooth.problems import DenseChainProblem, KernelFeatures
+from structsmooth.solvers import ExcessiveGap
 
 
 def points(n: int = 30, d: int = 4, seed: int = 0) -> Tensor:

@@ -31,6 +31,7 @@ LAYERS = [
         )
     },
     {"structsmooth.structures"},
+    {"structsmooth.factors", "structsmooth.programs"},
     {"structsmooth.costs", "structsmooth.metrics", "structsmooth.smoothing"},
     {"structsmooth.perturbation"},
     {"structsmooth.losses", "structsmooth.scores", "structsmooth.targets"},

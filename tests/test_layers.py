@@ -20,13 +20,13 @@ from structsmooth import (
     LinearChain,
     Max,
     SlackRescaledHinge,
-    Smoother,
     StructuralHinge,
     Structure,
     Tree,
     WeightedHamming,
 )
 from structsmooth.models import BiLSTMTagger
+from structsmooth.smoothing import Smoother
 
 LOSSES = {
     "hinge": StructuralHinge(),

@@ -14,19 +14,18 @@ from torch.testing import assert_close
 
 from structsmooth import (
     L2,
-    Cost,
     Entropy,
     Hamming,
     LinearChain,
     Max,
-    NormalizedHamming,
     SlackRescaledHinge,
     SparseMAP,
     StructuralHinge,
     Structure,
-    simplex_projection,
-    sparse_map,
 )
+from structsmooth.costs import Cost, NormalizedHamming
+from structsmooth.smoothing import simplex_projection
+from structsmooth.structures import sparse_map
 
 INF = torch.inf
 

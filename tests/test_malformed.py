@@ -6,16 +6,9 @@ import torch
 from refusals import Refusals, refusing
 from torch import Tensor
 
-from structsmooth import (
-    L2,
-    Entropy,
-    LinearChain,
-    LinearScore,
-    SparseSequences,
-    StructuralHinge,
-    WeightedHamming,
-    lengths_from_mask,
-)
+from structsmooth import L2, Entropy, LinearChain, LinearScore, StructuralHinge, WeightedHamming
+from structsmooth.problems import SparseSequences
+from structsmooth.structures import lengths_from_mask
 
 B, T, S = 2, 3, 4
 NAN, INF = torch.nan, torch.inf

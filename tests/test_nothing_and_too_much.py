@@ -10,11 +10,9 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from structsmooth import (
-    IMLE,
     L2,
     Alignment,
     BinaryGraph,
-    Budget,
     Candidates,
     Constituents,
     Entropy,
@@ -24,7 +22,6 @@ from structsmooth import (
     Matching,
     Max,
     MinimumRisk,
-    Perturbed,
     ProjectiveTree,
     SemiMarkov,
     SlackRescaledHinge,
@@ -35,10 +32,9 @@ from structsmooth import (
     Structure,
     Subset,
     Tree,
-    linear_sum_assignment,
-    regret,
 )
-from structsmooth.decisions import normalized_regret
+from structsmooth.decisions import IMLE, Perturbed, linear_sum_assignment, normalized_regret, regret
+from structsmooth.factors import Budget
 from structsmooth.structures.checks import NonFiniteScoresError, NoOutputError
 
 INF = math.inf

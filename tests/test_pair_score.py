@@ -11,7 +11,9 @@ from scipy.optimize import minimize
 from torch import Tensor
 from torch.testing import assert_close
 
-from structsmooth import BCFW, KernelFeatures, LinearChain, LinearModuleProblem, PairScore, Tree
+from structsmooth import BCFW, LinearChain, LinearModuleProblem, Tree
+from structsmooth.problems import KernelFeatures
+from structsmooth.scores import PairScore
 
 EXAMPLES, NODES, STATES, LAM = 3, 3, 2, 0.2
 PARENTS = torch.tensor([[-1, 0, 0], [-1, 0, 1], [1, -1, 1]])

@@ -18,7 +18,9 @@ from torch.testing import assert_close
 from torch.utils import _pytree as pytree
 from two_processes import ended, started
 
-from structsmooth import L2, LinearChain, LocalPolytope, Max, SlackRescaled, Structure
+from structsmooth import L2, LinearChain, Max, Structure
+from structsmooth.factors import LocalPolytope
+from structsmooth.structures import SlackRescaled
 
 ROUNDS = 3  # a static graph is learned in the first
 Build = Callable[..., Structure]

@@ -17,13 +17,12 @@ from structsmooth import (
     Hamming,
     LinearChain,
     Max,
-    Smoother,
     StructuralHinge,
     Structure,
     WeightedHamming,
 )
 from structsmooth.losses import SlackRescaledHinge
-from structsmooth.smoothing import simplex_projection
+from structsmooth.smoothing import Smoother, simplex_projection
 
 OUTPUTS = 260
 NAMES = [

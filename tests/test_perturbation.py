@@ -12,17 +12,8 @@ from structure_members import enumerated, every
 from torch import Tensor
 from torch.testing import assert_close
 
-from structsmooth import (
-    IMLE,
-    Candidates,
-    Entropy,
-    LinearChain,
-    Matching,
-    Max,
-    Perturbed,
-    StructuralHinge,
-    Subset,
-)
+from structsmooth import Candidates, Entropy, LinearChain, Matching, Max, StructuralHinge, Subset
+from structsmooth.decisions import IMLE, Perturbed
 from structsmooth.perturbation import Noise
 from structsmooth.structures.checks import NoOutputError
 

@@ -5,7 +5,8 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from structsmooth import LinearScore, ScoreModule, SparseSequences, StructuralHinge
+from structsmooth import LinearScore, ScoreModule, StructuralHinge
+from structsmooth.problems import SparseSequences
 
 F, S = 4, 3
 TOKENS = [[[0, 2], [1], []], [[3]], [[1, 1], [2, 0, 3]]]  # one token without attributes, one that lists 1 twice

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from structsmooth import SparseSequences
+from structsmooth.problems import SparseSequences
 from structsmooth.sequences import pad
 
 Lists = list[list[list[int]]]  # sequences of tokens of attributes

@@ -30,8 +30,6 @@ from structsmooth import (
     BCFW,
     L2,
     BinaryGraph,
-    Cost,
-    DynamicProgram,
     Entropy,
     Hamming,
     LinearChain,
@@ -39,18 +37,17 @@ from structsmooth import (
     LinearScore,
     Max,
     ModuleProblem,
-    NormalizedHamming,
-    RescaledMargin,
     SemiMarkov,
-    SlackRescaled,
     SlackRescaledHinge,
-    SlackRescaledScores,
-    Smoother,
     StructuralHinge,
     Tree,
     WeightedHamming,
-    simplex_projection,
 )
+from structsmooth.costs import Cost, NormalizedHamming, RescaledMargin
+from structsmooth.programs import DynamicProgram
+from structsmooth.scores import SlackRescaledScores
+from structsmooth.smoothing import Smoother, simplex_projection
+from structsmooth.structures import SlackRescaled
 
 INF = torch.inf
 EXACT = {"rtol": 1e-9, "atol": 1e-9}

@@ -14,7 +14,8 @@ from torch import Tensor
 from torch.autograd.functional import vjp
 from torch.testing import assert_close
 
-from structsmooth import L2, Candidates, Entropy, LinearChain, Max, Smoother, SparseMAP, Subset, simplex_projection
+from structsmooth import L2, Candidates, Entropy, LinearChain, Max, SparseMAP, Subset
+from structsmooth.smoothing import Smoother, simplex_projection
 
 INF = torch.inf
 mus = st.floats(1e-3, 1e3)

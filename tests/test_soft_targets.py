@@ -19,13 +19,13 @@ from structsmooth import (
     Matching,
     Max,
     MinimumRisk,
-    NormalizedHamming,
-    Perturbed,
     SlackRescaledHinge,
     SparseMAP,
     StructuralHinge,
-    soft_labels,
 )
+from structsmooth.costs import NormalizedHamming
+from structsmooth.decisions import Perturbed
+from structsmooth.targets import soft_labels
 
 LENGTHS = [4, 3, 2, 4]
 

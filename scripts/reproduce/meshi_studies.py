@@ -10,18 +10,11 @@ from torch import Tensor, nn
 
 from scripts.reproduce.number_claims import Numbers
 from scripts.reproduce.objectives import draw_objectives, hard_objective
-from structsmooth import (
-    BCFW,
-    FactorGraph,
-    FactorGraphProblem,
-    LinearModuleProblem,
-    LinearProblem,
-    ScoreModule,
-    SoftBCFW,
-)
+from structsmooth import BCFW, FactorGraph, LinearModuleProblem, ScoreModule, SoftBCFW
 from structsmooth.history import History
 from structsmooth.messages import tracked
 from structsmooth.plots.panels import panels
+from structsmooth.problems import FactorGraphProblem, LinearProblem
 from structsmooth.solvers import Progress, Solver
 from structsmooth.tasks import Multilabel, Scenes
 

@@ -11,11 +11,12 @@ from torch import Tensor
 
 from scripts.harness import picture
 from scripts.reproduce.number_claims import Numbers
-from structsmooth import BCFW, LinearProblem, RegularizationPath, SolutionPath
+from structsmooth import BCFW
 from structsmooth.cli.report import progress_bar
 from structsmooth.plots.panels import panels
+from structsmooth.problems import LinearProblem
 from structsmooth.problems.affine import minus
-from structsmooth.solvers import Progress
+from structsmooth.solvers import Progress, RegularizationPath, SolutionPath
 from structsmooth.tasks import OCR
 
 EPSILON, KAPPAS = 0.1, (0.1, 0.5, 0.7, 0.9, 0.99)

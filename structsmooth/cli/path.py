@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from rich.progress import BarColumn, TextColumn
 
-from structsmooth import BCFW, RegularizationPath, SolutionPath, Status
+from structsmooth import BCFW
 from structsmooth.checkpoint import write_atomic
 from structsmooth.cli.data import SPLITS, TrainingData, add_data_flags, add_task_flags
 from structsmooth.cli.flags import parse_solvers
@@ -22,7 +22,7 @@ from structsmooth.experiments import Logs, open_logs
 from structsmooth.messages import stage
 from structsmooth.plots import plot_path, plot_path_costs
 from structsmooth.problems import Problem
-from structsmooth.solvers import Breakpoint, grid_search
+from structsmooth.solvers import Breakpoint, RegularizationPath, SolutionPath, Status, grid_search
 from structsmooth.solvers.checks import parse_lam
 
 # The paper's values of λ for the search that a path is compared with.

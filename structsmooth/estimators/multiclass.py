@@ -35,7 +35,7 @@ class MulticlassSVM(ClassifierMixin, SolvedEstimator):
     Args:
         lam: λ, a number or ``"c/n"``. It is 1/(C·n) for the C of :class:`sklearn.svm.LinearSVC`.
         kernel: ``"rbf"``, ``"polynomial"``, ``"cosine-polynomial"`` or a function; see
-            :class:`~structsmooth.KernelFeatures`. ``None`` for linear scores.
+            :class:`~structsmooth.problems.KernelFeatures`. ``None`` for linear scores.
         gamma: γ of the kernel; ``"scale"`` for 1 / (F · variance of the features).
         degree: of polynomial kernels.
         landmarks: number of examples that a kernel compares others to; all different ones if not given.

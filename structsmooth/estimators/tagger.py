@@ -50,8 +50,8 @@ class SequenceTagger(TaggerWeights):
     ``None`` in y is a tag that is unknown. Sentences then train by all taggings that agree with the other tags:
     ``"crf"`` by their marginal likelihood, ``"hinge"`` by the best of them, and wrong tags cost where they are known.
     Such an objective is not convex, and there is no gap. The solver for hinges is
-    :class:`~structsmooth.ConvexConcave`, which stops when its convex problem could be lowered by ``tol`` times the
-    objective at most; for likelihoods it is :class:`~structsmooth.SGD`, until a pass lowers the objective by less.
+    :class:`~structsmooth.solvers.ConvexConcave`, which stops when its convex problem could be lowered by ``tol`` times
+    the objective at most; for likelihoods it is :class:`~structsmooth.SGD`, until a pass lowers the objective by less.
 
     Args:
         loss: ``"hinge"`` for the structural SVM with the number of wrong tags as cost; ``"crf"`` for the likelihood of
@@ -65,7 +65,7 @@ class SequenceTagger(TaggerWeights):
             ``loss="crf"`` then are those of the model. Not for ``"slack"``.
         template: attributes of words: ``"rich"``, ``"plain"`` or ``"chunking"``.
         kernel: of rows of numbers: ``"rbf"``, ``"polynomial"``, ``"cosine-polynomial"``, ``"precomputed"`` or a
-            function; see :class:`~structsmooth.KernelFeatures`. ``None`` for linear scores.
+            function; see :class:`~structsmooth.problems.KernelFeatures`. ``None`` for linear scores.
         gamma: γ of the kernel; ``"scale"`` for 1 / (F · variance of the features).
         degree: of polynomial kernels.
         landmarks: number of tokens that a kernel compares others to; all different ones if not given.

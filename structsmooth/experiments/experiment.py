@@ -28,7 +28,8 @@ class Experiment:
 
     Example:
         >>> import torch
-        >>> from structsmooth import BCFW, DenseChainProblem
+        >>> from structsmooth import BCFW
+        >>> from structsmooth.problems import DenseChainProblem
         >>> features, labels = torch.eye(4, dtype=torch.float64), torch.tensor([0, 1, 1, 0])
         >>> problem = DenseChainProblem(features, labels, torch.tensor([2, 2]), states=2)
         >>> Experiment(BCFW(), lam="1/n", passes=100).run(problem).status.value

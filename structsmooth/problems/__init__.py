@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from structsmooth.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from structsmooth.kernels import KernelFeatures
     from structsmooth.problems.affine import Parts
     from structsmooth.problems.base import FullPass, Problem
     from structsmooth.problems.derived import ShiftedProblem, TiltedProblem
@@ -26,16 +27,19 @@ if TYPE_CHECKING:
     from structsmooth.problems.module import LinearizedProblem, ModuleProblem, PartialLabels
     from structsmooth.problems.partition import PartitionedProblem, partitioned
     from structsmooth.problems.sharding import of_examples, sharded
+    from structsmooth.sequences import DenseSequences, SparseSequences
 else:
     __getattr__, __dir__ = lazy_names(__name__)
 
 __all__ = [
     "DenseChainProblem",
+    "DenseSequences",
     "DifferenceProblem",
     "FactorGraphProblem",
     "FactorGraphs",
     "FeatureMap",
     "FullPass",
+    "KernelFeatures",
     "LinearModuleProblem",
     "LinearProblem",
     "LinearizedProblem",
@@ -51,6 +55,7 @@ __all__ = [
     "ProgramProblem",
     "ShiftedProblem",
     "SparseChainProblem",
+    "SparseSequences",
     "TiltedProblem",
     "arcs_of",
     "behind_arcs",

@@ -105,7 +105,7 @@ class Problem(ABC):
 
         Example:
             >>> import torch
-            >>> from structsmooth import DenseChainProblem
+            >>> from structsmooth.problems import DenseChainProblem
             >>> x, y = torch.tensor([[1.0], [0.0], [1.5]]), torch.tensor([0, 1, 0])
             >>> problem = DenseChainProblem(x, y, torch.tensor([1, 2]), states=2)
             >>> twice = problem.subset(torch.tensor([0, 0, 1]))

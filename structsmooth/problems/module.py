@@ -79,7 +79,8 @@ class ModuleProblem(Problem):
             two names, or with a parameter that is computed from others.
 
     Example:
-        >>> from structsmooth import SVRG, LinearScore
+        >>> from structsmooth import LinearScore
+        >>> from structsmooth.solvers import SVRG
         >>> data = [(torch.randn(5, 3), torch.tensor([0, 1, 1, 0, 1])) for _ in range(8)]
         >>> problem = ModuleProblem(LinearScore(3, 2, torch.float32), data, batch_size=2)
         >>> result = SVRG().solve(problem, lam=0.1, passes=3)

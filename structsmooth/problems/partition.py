@@ -22,7 +22,8 @@ def partitioned(own: Problem) -> Problem:
     """The problem over the examples of all processes that joined, of which each process has some.
 
     Call it in every process, after ``torch.distributed.init_process_group``, with the problem over the examples of this
-    process alone. Memory for examples is that of the process's own. :class:`~structsmooth.CoCoA` trains on the result.
+    process alone. Memory for examples is that of the process's own. :class:`~structsmooth.solvers.CoCoA` trains on the
+    result.
 
     Args:
         own: the problem over the process's own examples. Everything else must be the same in all processes: the
@@ -38,7 +39,8 @@ def partitioned(own: Problem) -> Problem:
 
     Example:
         >>> import torch
-        >>> from structsmooth import CoCoA, LinearModuleProblem, LinearScore, processes
+        >>> from structsmooth import LinearModuleProblem, LinearScore, processes
+        >>> from structsmooth.solvers import CoCoA
         >>> data = [(torch.randn(5, 3), torch.tensor([0, 1, 1, 0, 1])) for _ in range(8)]
         >>> own = [data[i] for i in processes.share(len(data))]  # or read no others in the first place
         >>> problem = partitioned(LinearModuleProblem(LinearScore(3, 2, torch.float32), own))

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from structsmooth.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from structsmooth.history import History
     from structsmooth.solvers.base import Solver
     from structsmooth.solvers.baselines.batch_exponentiated import BatchExponentiatedGradient
     from structsmooth.solvers.baselines.cutting_plane import CuttingPlane
@@ -62,6 +63,7 @@ __all__ = [
     "Extragradient",
     "FrankWolfe",
     "GibbsIterate",
+    "History",
     "IncrementalProxLinear",
     "NSlackCuttingPlane",
     "PrintProgress",

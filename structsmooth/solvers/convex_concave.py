@@ -72,7 +72,7 @@ class ConvexConcave(Solver[ConvexConcaveState]):
 
     Example:
         >>> import torch
-        >>> from structsmooth import DenseChainProblem
+        >>> from structsmooth.problems import DenseChainProblem
         >>> x, y = torch.eye(2).repeat(4, 1), torch.tensor([0, 1]).repeat(4)
         >>> problem = DenseChainProblem(x, y, torch.tensor([4, 4]), states=2)
         >>> partial = problem.with_unknown(torch.tensor([False, False, True, True]).repeat(2))

@@ -21,7 +21,7 @@ class Alignment(DynamicProgram):
     move m, M + 1 at the first cell, and 0 elsewhere. Complexity per example: max and exp oracle O(T U M) for M moves,
     top-K up to K times that.
 
-    Backends, forbidden (-inf) scores and infeasible examples are as in :class:`~structsmooth.DynamicProgram`.
+    Backends, forbidden (-inf) scores and infeasible examples are as in :class:`~structsmooth.programs.DynamicProgram`.
 
     Args:
         scores: scores [B, T, U] of cells, floating point.

@@ -223,7 +223,8 @@ class Structure(Distribution):
         """Statistics of a few outputs, shaped as :meth:`parts`: those nearest to θ/μ in the convex hull of all ν(y).
 
         For every structure with a max oracle. They are differentiable, and so a layer may return them where marginals
-        would be dense or too hard; see :func:`~structsmooth.sparse_map`, which has the outputs and more settings.
+        would be dense or too hard; see :func:`~structsmooth.structures.sparse_map`, which has the outputs and more
+        settings.
 
         Reference:
             Niculae et al. (2018).

@@ -22,7 +22,7 @@ class Constituents(DynamicProgram):
     j, inclusive, at [b, i, j], and -1 where there is none. Complexity per example: max and exp oracle O(n³ + n² L),
     top-K at worst K log K times that.
 
-    Backends, forbidden (-inf) scores and infeasible examples are as in :class:`~structsmooth.DynamicProgram`.
+    Backends, forbidden (-inf) scores and infeasible examples are as in :class:`~structsmooth.programs.DynamicProgram`.
 
     Args:
         spans: scores [B, n, n, L], floating point; entry [b, i, j, l] is for words i to j as a constituent of label l.

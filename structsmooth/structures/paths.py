@@ -59,7 +59,7 @@ class Paths(DynamicProgram):
     An output is an int64 tensor [B, E]: 1 for the edges on the path, 0 for the others. Complexity per example: max and
     exp oracle O(E), top-K up to K times that. For shortest paths, negate lengths.
 
-    Backends, forbidden (-inf) scores and infeasible examples are as in :class:`~structsmooth.DynamicProgram`.
+    Backends, forbidden (-inf) scores and infeasible examples are as in :class:`~structsmooth.programs.DynamicProgram`.
 
     Args:
         weights: scores [B, E] of edges, floating point.

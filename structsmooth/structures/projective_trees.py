@@ -20,7 +20,7 @@ class ProjectiveTree(Dependencies, DynamicProgram):
     padding are ignored in arguments and 0 in results. Complexity per example: max and exp oracle O(n³ + n² L), top-K
     at worst K log K times that.
 
-    Backends, forbidden (-inf) scores and infeasible examples are as in :class:`~structsmooth.DynamicProgram`.
+    Backends, forbidden (-inf) scores and infeasible examples are as in :class:`~structsmooth.programs.DynamicProgram`.
 
     Args:
         arcs: scores [B, n, n], floating point; entry [b, h, m] is for an arc from head h to its modifier m. The

@@ -23,7 +23,7 @@ class SemiMarkov(DynamicProgram):
     may have the same label, unless ``transition`` forbids it. Labels at padding are ignored in arguments and 0 in
     results. Complexity per example: max and exp oracle O(T S (S + K)), top-K up to K times that.
 
-    Backends, forbidden (-inf) scores and infeasible examples are as in :class:`~structsmooth.DynamicProgram`.
+    Backends, forbidden (-inf) scores and infeasible examples are as in :class:`~structsmooth.programs.DynamicProgram`.
 
     Args:
         unary: scores [B, T, S] of each label at each position, floating point.

@@ -16,7 +16,7 @@ class Subset(DynamicProgram):
     An output is an int64 tensor [B, N]: 1 for the items in the subset, 0 for the others and at padding. Complexity per
     example, with ``high`` the largest size: max and exp oracle O(N high), top-K up to K times that.
 
-    Backends, forbidden (-inf) scores and infeasible examples are as in :class:`~structsmooth.DynamicProgram`.
+    Backends, forbidden (-inf) scores and infeasible examples are as in :class:`~structsmooth.programs.DynamicProgram`.
 
     Args:
         unary: scores [B, N, 2] of leaving and of taking each item, floating point.

@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from structsmooth import SolutionPath
 from structsmooth.cli import main
 from structsmooth.cli.compare import load_runs
 from structsmooth.experiments import RunFolder
 from structsmooth.history import History
-from structsmooth.solvers import BCFW
+from structsmooth.solvers import BCFW, SolutionPath
 
 DATA = ["--train", "train.txt", "--bits", "8"]
 LOGS = ["--log-json", "log.jsonl", "--csv", "tables/log.csv"]

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from structsmooth import SolutionPath, solvers
+from structsmooth import solvers
 from structsmooth.cli import main
 from structsmooth.cli.path import path_table
+from structsmooth.solvers import SolutionPath
 from structsmooth.tasks.trained import load
 
 DATA = ["--train", "train.txt", "--test", "test.txt", "--bits", "8"]

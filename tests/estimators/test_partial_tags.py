@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from structsmooth import BCFW, ConvexConcave
+from structsmooth import BCFW
 from structsmooth.estimators import SequenceTagger
+from structsmooth.solvers import ConvexConcave
 
 WORDS = [["Ada", "Li", "met", "Bo"], ["she", "sang"], ["Bo", "sang"], ["they", "met", "Ada"], ["Cy", "Li", "sang"]]
 TAGS = [

@@ -7,8 +7,9 @@ import joblib
 import numpy as np
 import pytest
 
-from structsmooth import SGD, Adam
+from structsmooth import SGD
 from structsmooth.estimators import SequenceTagger
+from structsmooth.solvers import Adam
 
 GENERATOR = np.random.default_rng(0)
 X = [GENERATOR.normal(size=(4, 3)) for _ in range(24)]

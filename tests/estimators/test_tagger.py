@@ -495,7 +495,12 @@ def test_other_files_are_refused(fitted, tmp_path):
         ({}, [[]], [[]], "a sentence with a token at least"),
         ({}, [[3.0]], [["O"]], "got list of float"),
         ({}, [["a"], [{"b": 1}]], [["O"], ["O"]], r"tokens must be words, as in training; got \({'b': 1},\)"),
-        ({}, [[{"b": 1}], ["a"]], [["O"], ["O"]], "tokens must be dictionaries or lists of features, as in training; got 'a'"),
+        (
+            {},
+            [[{"b": 1}], ["a"]],
+            [["O"], ["O"]],
+            "tokens must be dictionaries or lists of features, as in training; got 'a'",
+        ),
         (
             {},
             [np.eye(2), np.eye(3)],

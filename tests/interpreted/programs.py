@@ -12,7 +12,8 @@ from program_members import PROGRAMS
 from torch import Tensor
 from torch.testing import assert_close
 
-from structsmooth import L2, DynamicProgram, StructuralHinge
+from structsmooth import L2, StructuralHinge
+from structsmooth.programs import DynamicProgram
 
 # What numpy says of -inf, which the interpreter computes with.
 pytestmark = pytest.mark.filterwarnings("ignore:(divide by zero|invalid value) encountered:RuntimeWarning")

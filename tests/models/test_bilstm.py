@@ -1,9 +1,10 @@
 import pytest
 import torch
 
-from structsmooth import L2, SVRG, Entropy, LinearChain, Max, ModuleProblem, Status, StructuralHinge
+from structsmooth import L2, Entropy, LinearChain, Max, ModuleProblem, StructuralHinge
 from structsmooth.checkpoint import load_state, save_state
 from structsmooth.models import BiLSTMTagger
+from structsmooth.solvers import SVRG, Status
 
 VOCABULARY, STATES = 12, 3
 

@@ -14,22 +14,17 @@ from small_problems import partial_problem as partial_chains
 from torch import Tensor
 from torch.testing import assert_close
 
-from structsmooth import (
-    BCFW,
-    L2,
-    Entropy,
-    Hamming,
+from structsmooth import BCFW, L2, Entropy, Hamming, LinearScore, Max, ModuleProblem, WeightedHamming
+from structsmooth.costs import NormalizedHamming
+from structsmooth.problems import (
+    DifferenceProblem,
     LinearProblem,
-    LinearScore,
-    Max,
-    ModuleProblem,
-    NormalizedHamming,
     Problem,
-    Smoother,
+    ShiftedProblem,
     SparseChainProblem,
-    WeightedHamming,
+    TiltedProblem,
 )
-from structsmooth.problems import DifferenceProblem, ShiftedProblem, TiltedProblem
+from structsmooth.smoothing import Smoother
 from structsmooth.solvers import sgd, svrg
 
 LAM, KAPPA = 0.3, 0.7

@@ -13,20 +13,20 @@ from torch.testing import assert_close
 from structsmooth import (
     L2,
     SGD,
-    SVRG,
     CasimirSVRG,
     Entropy,
     LinearChain,
     LinearScore,
     Max,
     ModuleProblem,
-    Smoother,
     StructuralHinge,
     Structure,
 )
 from structsmooth.models import BiLSTMTagger
 from structsmooth.problems import LinearizedProblem
 from structsmooth.problems.base import Problem
+from structsmooth.smoothing import Smoother
+from structsmooth.solvers import SVRG
 
 every_structure = pytest.mark.parametrize("name", PROBLEMS)
 ALL = torch.arange(7)

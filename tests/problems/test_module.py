@@ -12,24 +12,21 @@ from torch.testing import assert_close
 
 from structsmooth import (
     L2,
-    SVRG,
     CasimirSVRG,
-    Cost,
     Entropy,
     Hamming,
     LinearChain,
     LinearScore,
     Max,
     ModuleProblem,
-    NormalizedHamming,
     ScoreModule,
-    Smoother,
-    SparseChainProblem,
     StructuralHinge,
     WeightedHamming,
 )
-from structsmooth.problems import LinearizedProblem, ShiftedProblem
-from structsmooth.solvers import svrg
+from structsmooth.costs import Cost, NormalizedHamming
+from structsmooth.problems import LinearizedProblem, ShiftedProblem, SparseChainProblem
+from structsmooth.smoothing import Smoother
+from structsmooth.solvers import SVRG, svrg
 
 
 def dense_problem(sparse: SparseChainProblem, dtype: torch.dtype = torch.float64, batch_size: int = 2) -> ModuleProblem:

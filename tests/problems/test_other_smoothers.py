@@ -4,7 +4,9 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from structsmooth import Hamming, LinearModuleProblem, LinearScore, ModuleProblem, Perturbed, Smoother, SparseMAP
+from structsmooth import Hamming, LinearModuleProblem, LinearScore, ModuleProblem, SparseMAP
+from structsmooth.decisions import Perturbed
+from structsmooth.smoothing import Smoother
 from structsmooth.solvers import SGD, SVRG, Adam, Solver
 
 

@@ -5,8 +5,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from structsmooth import BCFW, SVRG, Candidates, LinearProblem, Max, Smoother
-from structsmooth.problems import OracleOutput, Parts, respond
+from structsmooth import BCFW, Candidates, Max
+from structsmooth.problems import LinearProblem, OracleOutput, Parts, respond
+from structsmooth.smoothing import Smoother
+from structsmooth.solvers import SVRG
 
 X = torch.randn(6, 3, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)  # 6 words of 3 letters
 GOLD = one_hot(torch.randint(3, (6, 3), generator=torch.Generator().manual_seed(1)), 3).double()

@@ -14,24 +14,20 @@ from structsmooth import (
     BCFW,
     L2,
     SGD,
-    SVRG,
-    Adam,
     Candidates,
     CasimirSVRG,
     Entropy,
-    IncrementalProxLinear,
     LinearModuleProblem,
     LinearScore,
     Max,
     ModuleProblem,
-    PartialLabels,
     ProxLinear,
     ScoreModule,
-    Smoother,
     StructuralHinge,
 )
-from structsmooth.problems import LinearizedProblem
-from structsmooth.solvers import Solver
+from structsmooth.problems import LinearizedProblem, PartialLabels
+from structsmooth.smoothing import Smoother
+from structsmooth.solvers import SVRG, Adam, IncrementalProxLinear, Solver
 from structsmooth.structures.checks import ForbiddenLabelsError
 
 LAM = 0.05

@@ -16,23 +16,17 @@ from structsmooth import (
     BCFW,
     L2,
     SGD,
-    SVRG,
-    Adam,
     CasimirSVRG,
     Entropy,
-    FrankWolfe,
-    IncrementalProxLinear,
     LinearModuleProblem,
-    LinearProblem,
     LinearScore,
     Max,
-    Problem,
     ProximalBCFW,
     ProxLinear,
-    Result,
 )
-from structsmooth.problems import sharded
+from structsmooth.problems import LinearProblem, Problem, sharded
 from structsmooth.problems.sharding import Shard
+from structsmooth.solvers import SVRG, Adam, FrankWolfe, IncrementalProxLinear, Result
 
 LAM = 0.1
 

@@ -8,9 +8,9 @@ from small_problems import random_problem, random_weights
 from torch import Tensor
 from torch.testing import assert_close
 
-from structsmooth import L2, SVRG, CasimirSVRG, Entropy, LinearScore, Max, ModuleProblem, SparseChainProblem
-from structsmooth.problems import Problem, ShiftedProblem
-from structsmooth.solvers import svrg
+from structsmooth import L2, CasimirSVRG, Entropy, LinearScore, Max, ModuleProblem
+from structsmooth.problems import Problem, ShiftedProblem, SparseChainProblem
+from structsmooth.solvers import SVRG, svrg
 
 LAM, KAPPA = 0.2, 0.7
 

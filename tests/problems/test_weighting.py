@@ -11,34 +11,24 @@ from small_problems import random_dense_problem, random_problem
 from solver_cases import crf
 from torch.testing import assert_close
 
-from structsmooth import (
-    BCFW,
+from structsmooth import BCFW, L2, SGD, CasimirSVRG, Entropy, Max, ProximalBCFW, SoftBCFW
+from structsmooth.problems import FactorGraphProblem, FactorGraphs, LinearProblem, Problem
+from structsmooth.solvers import (
     DLPW,
-    L2,
-    SGD,
     SMO,
     SVRG,
     BatchExponentiatedGradient,
-    CasimirSVRG,
     CoCoA,
     CuttingPlane,
-    Entropy,
     ExcessiveGap,
     ExponentiatedGradient,
     Extragradient,
-    FactorGraphProblem,
-    FactorGraphs,
     FrankWolfe,
     IncrementalProxLinear,
-    LinearProblem,
-    Max,
     NSlackCuttingPlane,
-    Problem,
-    ProximalBCFW,
     ProximalSDCA,
-    SoftBCFW,
+    Solver,
 )
-from structsmooth.solvers import Solver
 
 LAM = 0.2
 TIMES = torch.tensor([2, 1, 3, 1, 2])

@@ -9,7 +9,7 @@ from script_modules import load
 from small_tasks import small_networks
 
 from scripts.comparisons import Budget
-from structsmooth import History
+from structsmooth.solvers import History
 
 SCRIPT = load("compare_localization")
 SGD = "sgd:schedule=constant,learning_rate=0.01,average=false"

@@ -6,7 +6,7 @@ import torch
 from script_modules import load
 from small_tasks import letters, save_letters
 
-from structsmooth import History
+from structsmooth.solvers import History
 from structsmooth.tasks import NER
 
 SCRIPT = load("compare_networks")

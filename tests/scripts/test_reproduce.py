@@ -28,10 +28,11 @@ from scripts.reproduce.number_claims import Cheaper, GrowsSlowly, LargeAlong, Sm
 from scripts.reproduce.objectives import draw_objectives, optimum
 from scripts.reproduce.osokin_studies import true_gaps, unevenness
 from scripts.reproduce.page import write_page
-from structsmooth import BCFW, Hamming, RegularizationPath
+from structsmooth import BCFW, Hamming
 from structsmooth.cli import main
 from structsmooth.cli.flags import parse_solvers
 from structsmooth.history import History, Row
+from structsmooth.solvers import RegularizationPath
 
 EXPERIMENTS = list(command.EXPERIMENTS.values())
 PARTS = [part for whole in EXPERIMENTS if isinstance(whole, Comparisons) for part in whole.parts.values()]

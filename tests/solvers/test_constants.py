@@ -9,13 +9,12 @@ import torch
 from constant_problems import LAM, problems
 from torch.testing import assert_close
 
-from structsmooth import (
-    BCFW,
-    SGD,
+from structsmooth import BCFW, SGD, CasimirSVRG, ProxLinear
+from structsmooth.history import Row
+from structsmooth.solvers import (
     SVRG,
     Adam,
     BatchExponentiatedGradient,
-    CasimirSVRG,
     CoCoA,
     CuttingPlane,
     ExcessiveGap,
@@ -25,10 +24,8 @@ from structsmooth import (
     IncrementalProxLinear,
     NSlackCuttingPlane,
     ProximalSDCA,
-    ProxLinear,
+    Solver,
 )
-from structsmooth.history import Row
-from structsmooth.solvers import Solver
 
 SPACES = ["forbidden transitions", "at most one", "constant reward"]
 # Their steps leave ties, which rounding breaks; exponentiated gradient begins with distributions near labels' parts.

@@ -35,39 +35,35 @@ from solver_cases import (
     without_time,
 )
 
-from structsmooth import (
-    BCFW,
-    LBFGS,
-    SGD,
+from structsmooth import BCFW, LBFGS, SGD, CasimirSVRG, Entropy, ProximalBCFW, ProxLinear
+from structsmooth.checkpoint import load_state, save_state
+from structsmooth.compiled import clock
+from structsmooth.costs import NormalizedHamming
+from structsmooth.history import Row
+from structsmooth.problems import Problem, SparseChainProblem
+from structsmooth.settings import given_type
+from structsmooth.solvers import (
     SMO,
     SVRG,
     Adam,
     BatchExponentiatedGradient,
-    CasimirSVRG,
     ConvexConcave,
     CuttingPlane,
-    Entropy,
     ExcessiveGap,
     ExponentiatedGradient,
     Extragradient,
     FrankWolfe,
     History,
     IncrementalProxLinear,
-    NormalizedHamming,
     NSlackCuttingPlane,
-    Problem,
-    ProximalBCFW,
+    Progress,
     ProximalSDCA,
-    ProxLinear,
     Result,
-    SparseChainProblem,
+    Solver,
+    State,
     Status,
+    Stop,
 )
-from structsmooth.checkpoint import load_state, save_state
-from structsmooth.compiled import clock
-from structsmooth.history import Row
-from structsmooth.settings import given_type
-from structsmooth.solvers import Progress, Solver, State, Stop
 
 DUAL = (BCFW, ProximalBCFW, FrankWolfe, CuttingPlane, NSlackCuttingPlane)  # which start from the states of other runs
 FROM_ONE_START = (BatchExponentiatedGradient, ExcessiveGap, ExponentiatedGradient, Extragradient, SMO)

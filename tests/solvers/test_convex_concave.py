@@ -13,27 +13,11 @@ from small_problems import partial_problem, random_problem
 from torch import Tensor
 from torch.testing import assert_close
 
-from structsmooth import (
-    BCFW,
-    SVRG,
-    CasimirSVRG,
-    ConvexConcave,
-    DenseChainProblem,
-    DifferenceProblem,
-    Entropy,
-    LinearScore,
-    Max,
-    ModuleProblem,
-    PartialLabels,
-    ProximalBCFW,
-    ProximalSDCA,
-    SparseChainProblem,
-    Status,
-)
-from structsmooth.problems import TiltedProblem
+from structsmooth import BCFW, CasimirSVRG, Entropy, LinearScore, Max, ModuleProblem, ProximalBCFW
+from structsmooth.problems import DenseChainProblem, DifferenceProblem, PartialLabels, SparseChainProblem, TiltedProblem
 from structsmooth.problems.linear.chain.unknown import agreeing_labels
 from structsmooth.scores import TransitionMask
-from structsmooth.solvers import Progress, Solver, Stop
+from structsmooth.solvers import SVRG, ConvexConcave, Progress, ProximalSDCA, Solver, Status, Stop
 from structsmooth.solvers.convex_concave import ConvexConcaveState
 from structsmooth.structures.checks import ForbiddenLabelsError
 

@@ -15,22 +15,18 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.testing import assert_close
 
 from structsmooth import (
-    ConvexConcave,
-    DifferenceProblem,
     Entropy,
     FactorGraph,
     LinearModuleProblem,
-    LocalPolytope,
     Max,
     ModuleProblem,
-    PartialLabels,
-    ProgramProblem,
     ProximalBCFW,
-    ProximalSDCA,
     ScoreModule,
     SemiMarkov,
 )
-from structsmooth.solvers import Progress, Solver, Stop
+from structsmooth.factors import LocalPolytope
+from structsmooth.problems import DifferenceProblem, PartialLabels, ProgramProblem
+from structsmooth.solvers import ConvexConcave, Progress, ProximalSDCA, Solver, Stop
 from structsmooth.structures.checks import ForbiddenLabelsError
 
 LAM = 0.1

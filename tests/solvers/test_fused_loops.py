@@ -18,21 +18,19 @@ from solver_cases import crf
 from torch import Tensor
 from torch.testing import assert_close
 
-from structsmooth import (
-    L2,
-    Entropy,
-    ExponentiatedGradient,
+from structsmooth import L2, Entropy, Max, WeightedHamming
+from structsmooth.costs import NormalizedHamming
+from structsmooth.problems import (
+    DifferenceProblem,
     LinearProblem,
-    Max,
-    NormalizedHamming,
     Problem,
     ProgramProblem,
-    WeightedHamming,
+    ShiftedProblem,
+    TiltedProblem,
 )
-from structsmooth.problems import DifferenceProblem, ShiftedProblem, TiltedProblem
 from structsmooth.problems.affine import flat
 from structsmooth.problems.linear.chain.problem import ChainProblem
-from structsmooth.solvers import Cache, DualIterate, sdca, sgd, svrg
+from structsmooth.solvers import Cache, DualIterate, ExponentiatedGradient, sdca, sgd, svrg
 from structsmooth.solvers.bcfw import steps as bcfw
 from structsmooth.solvers.bcfw.active_set import Steps
 from structsmooth.solvers.exponentiated import steps as exponentiated

@@ -7,18 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from structsmooth import (
-    CasimirSVRG,
-    DenseChainProblem,
-    ExponentiatedGradient,
-    FactorGraph,
-    LinearChain,
-    LinearModuleProblem,
-    ProximalBCFW,
-    ScoreModule,
-    SoftBCFW,
-)
-from structsmooth.solvers import Adam
+from structsmooth import CasimirSVRG, FactorGraph, LinearChain, LinearModuleProblem, ProximalBCFW, ScoreModule, SoftBCFW
+from structsmooth.problems import DenseChainProblem
+from structsmooth.solvers import Adam, ExponentiatedGradient
 from structsmooth.solvers.checks import parse_lam
 
 

@@ -4,8 +4,9 @@ import pytest
 import torch
 from small_problems import EnumeratedProblem, random_problem, random_weights
 
-from structsmooth import L2, Entropy, Max, Smoother
+from structsmooth import L2, Entropy, Max
 from structsmooth.problems.base import FullPass
+from structsmooth.smoothing import Smoother
 from structsmooth.solvers.lower_bound import DualPoint, best_mixture
 
 SMOOTHERS: list[Smoother] = [Max(), L2(0.7, 3), Entropy(2.0)]

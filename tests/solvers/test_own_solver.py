@@ -10,7 +10,8 @@ import torch
 from solver_cases import LAM, moments_of, small_problem, without_time
 from torch import Tensor
 
-from structsmooth import BCFW, LinearProblem, Problem
+from structsmooth import BCFW
+from structsmooth.problems import LinearProblem, Problem
 from structsmooth.solvers import State
 from structsmooth.solvers.dual.base import DualSolver
 

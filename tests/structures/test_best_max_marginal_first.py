@@ -23,7 +23,8 @@ from torch import Tensor
 from torch.autograd.functional import vjp
 from torch.testing import assert_close
 
-from structsmooth import L2, BinaryGraph, LinearChain, Matching, Structure, best_max_marginal_first
+from structsmooth import L2, BinaryGraph, LinearChain, Matching, Structure
+from structsmooth.structures import best_max_marginal_first
 from structsmooth.structures.base import check_k
 
 BACKENDS = ["compiled", "torch"]

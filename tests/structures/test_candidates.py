@@ -16,17 +16,9 @@ from torch.autograd.functional import vjp
 from torch.nn.functional import cross_entropy, multi_margin_loss
 from torch.testing import assert_close
 
-from structsmooth import (
-    L2,
-    BoxCandidates,
-    Candidates,
-    Entropy,
-    Hamming,
-    NormalizedHamming,
-    OneMinusIoU,
-    StructuralHinge,
-    WeightedHamming,
-)
+from structsmooth import L2, Candidates, Entropy, Hamming, OneMinusIoU, StructuralHinge, WeightedHamming
+from structsmooth.costs import NormalizedHamming
+from structsmooth.structures import BoxCandidates
 
 every_oracle = pytest.mark.parametrize("oracle", ["max", "topk", "logsumexp", "marginals", "max_marginals"])
 

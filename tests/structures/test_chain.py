@@ -14,7 +14,8 @@ from torch import Tensor
 from torch.autograd.functional import vjp
 from torch.testing import assert_close
 
-from structsmooth import LinearChain, lengths_from_mask
+from structsmooth import LinearChain
+from structsmooth.structures import lengths_from_mask
 from structsmooth.structures.chain import operators
 
 both_backends = pytest.mark.parametrize("backend", ["compiled", "torch"])

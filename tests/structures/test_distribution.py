@@ -18,14 +18,8 @@ from torch import Tensor
 from torch.autograd.functional import vjp
 from torch.testing import assert_close
 
-from structsmooth import (
-    Candidates,
-    Hamming,
-    LinearChain,
-    NormalizedHamming,
-    Tree,
-    WeightedHamming,
-)
+from structsmooth import Candidates, Hamming, LinearChain, Tree, WeightedHamming
+from structsmooth.costs import NormalizedHamming
 from structsmooth.structures import PartCosts
 
 INF = math.inf

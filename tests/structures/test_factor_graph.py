@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.testing import assert_close
 
-from structsmooth import Entropy, FactorGraph, Hamming, LocalPolytope, Max, StructuralHinge
+from structsmooth import Entropy, FactorGraph, Hamming, Max, StructuralHinge
+from structsmooth.factors import LocalPolytope
 from structsmooth.structures.factor_graph.layout import Layout, colors
 from structsmooth.structures.factor_graph.messages import Messages
 

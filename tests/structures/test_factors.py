@@ -19,22 +19,8 @@ from hypothesis import given, settings
 from torch import Tensor
 from torch.testing import assert_close
 
-from structsmooth import (
-    AtLeastOne,
-    AtMostOne,
-    Automaton,
-    Budget,
-    Count,
-    Entropy,
-    Factor,
-    FactorGraph,
-    Hamming,
-    LocalPolytope,
-    Max,
-    Potts,
-    StructuralHinge,
-    Table,
-)
+from structsmooth import Entropy, FactorGraph, Hamming, Max, StructuralHinge
+from structsmooth.factors import AtLeastOne, AtMostOne, Automaton, Budget, Count, Factor, LocalPolytope, Potts, Table
 from structsmooth.structures.factor_graph import binding
 from structsmooth.structures.factor_graph.reading import automata
 

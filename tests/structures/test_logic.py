@@ -10,7 +10,8 @@ from enumeration import all_labelings
 from torch import Tensor
 from torch.testing import assert_close
 
-from structsmooth import And, AtLeastOne, AtMostOne, Automaton, Budget, Count, Factor, FactorGraph, Or, Table
+from structsmooth import FactorGraph
+from structsmooth.factors import And, AtLeastOne, AtMostOne, Automaton, Budget, Count, Factor, Or, Table
 from structsmooth.structures.factor_graph import binding
 
 INF = math.inf

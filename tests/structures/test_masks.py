@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from structsmooth import L2, LinearChain, NormalizedHamming, StructuralHinge, transition_mask
+from structsmooth import L2, LinearChain, StructuralHinge
+from structsmooth.costs import NormalizedHamming
+from structsmooth.text.schemes import transition_mask
 
 B, T, S = 4, 6, 3
 IGNORED = -100

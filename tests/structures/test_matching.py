@@ -24,7 +24,8 @@ from scipy.optimize import linear_sum_assignment as scipy_assignment
 from torch import Tensor
 from torch.testing import assert_close
 
-from structsmooth import Hamming, Matching, StructuralHinge, WeightedHamming, linear_sum_assignment
+from structsmooth import Hamming, Matching, StructuralHinge, WeightedHamming
+from structsmooth.decisions import linear_sum_assignment
 from structsmooth.structures import operators
 
 NAN, INF = torch.nan, torch.inf

@@ -6,8 +6,9 @@ from torch import Tensor
 from torch.nn.functional import one_hot, pad
 from torch.testing import assert_close
 
-from structsmooth import L2, SVRG, Entropy, Hamming, Max, ModuleProblem, Smoother, Structure
-from structsmooth.smoothing import simplex_projection
+from structsmooth import L2, Entropy, Hamming, Max, ModuleProblem, Structure
+from structsmooth.smoothing import Smoother, simplex_projection
+from structsmooth.solvers import SVRG
 from structsmooth.structures import semirings
 from structsmooth.structures.semirings import Semiring
 

@@ -23,21 +23,16 @@ from torch.testing import assert_close
 from structsmooth import (
     Alignment,
     Constituents,
-    DynamicProgram,
     Hamming,
     LinearChain,
-    PathGraph,
     Paths,
-    Program,
-    ProgramBuilder,
     ProjectiveTree,
-    SegmentErrors,
     SemiMarkov,
-    SpanErrors,
     StructuralHinge,
     Subset,
-    cached_program,
 )
+from structsmooth.costs import SegmentErrors, SpanErrors
+from structsmooth.programs import DynamicProgram, PathGraph, Program, ProgramBuilder, cached_program
 from structsmooth.structures.programs.program import program_of
 
 both_backends = pytest.mark.parametrize("backend", ["compiled", "torch"])

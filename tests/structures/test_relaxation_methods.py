@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from structsmooth import AtMostOne, Count, FactorGraph, Table
+from structsmooth import FactorGraph
+from structsmooth.factors import AtMostOne, Count, Table
 from structsmooth.structures.factor_graph import relaxation as rooms
 from structsmooth.structures.factor_graph.rounding import with_marginals
 

@@ -14,18 +14,9 @@ from structure_members import MEMBERS, enumerated, every
 from torch import Tensor
 from torch.testing import assert_close
 
-from structsmooth import (
-    BinaryGraph,
-    Candidates,
-    FactorGraph,
-    LinearChain,
-    LocalPolytope,
-    Matching,
-    SlackRescaled,
-    SparseSolution,
-    Structure,
-    sparse_map,
-)
+from structsmooth import BinaryGraph, Candidates, FactorGraph, LinearChain, Matching, Structure
+from structsmooth.factors import LocalPolytope
+from structsmooth.structures import SlackRescaled, SparseSolution, sparse_map
 
 INF = torch.inf
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from structsmooth import DenseSequences
+from structsmooth.problems import DenseSequences
 from structsmooth.text.schemes import entities, entity_tags
 from structsmooth.text.tagger import Tagger, Tags, chain_problem
 

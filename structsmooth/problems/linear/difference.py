@@ -27,7 +27,7 @@ class DifferenceProblem(DerivedProblem):
     ``LinearModuleProblem.of_partial_labels(module, dataset)``.
 
     Args:
-        problem: of the first losses; a :class:`~structsmooth.LinearProblem`.
+        problem: of the first losses; a :class:`~structsmooth.problems.LinearProblem`.
         agreeing: of the second ones, with the same examples and labels.
 
     Reference:

@@ -57,9 +57,10 @@ class LinearModuleProblem(LinearProblem):
     of the dual keep the input, costs and parts of every example they have seen.
 
     What potentials have with all parameters zero is constant. Parts of −inf are forbidden, as by a mask on transitions
-    or by :class:`~structsmooth.AtMostOne`: they belong to the output space, not to the dual, and the labels must not
-    have them. Finite constants c_i, such as the scores of a layer that is not trained, are an offset of the scores: the
-    dual has ⟨ℓ_i + c_i, m_i⟩ − ⟨c_i, ν(y_i)⟩ in the place of ⟨ℓ_i, m_i⟩. Gaps are certified as without constants.
+    or by :class:`~structsmooth.factors.AtMostOne`: they belong to the output space, not to the dual, and the labels
+    must not have them. Finite constants c_i, such as the scores of a layer that is not trained, are an offset of the
+    scores: the dual has ⟨ℓ_i + c_i, m_i⟩ − ⟨c_i, ν(y_i)⟩ in the place of ⟨ℓ_i, m_i⟩. Gaps are certified as without
+    constants.
 
     Over a
     :class:`~structsmooth.structures.LocalPolytope` the objective has the hinges of the relaxation, and the atoms of the
@@ -141,7 +142,7 @@ class LinearModuleProblem(LinearProblem):
         bounds: Bounds | None = None,
         chunk_size: int = 32,
     ) -> DifferenceProblem:
-        """The problem of partial labels, for :class:`~structsmooth.ConvexConcave`.
+        """The problem of partial labels, for :class:`~structsmooth.solvers.ConvexConcave`.
 
         Args:
             module: as for the class.
@@ -160,7 +161,9 @@ class LinearModuleProblem(LinearProblem):
         Example:
             Of three classes, one is ruled out for each example:
 
-            >>> from structsmooth import Candidates, ConvexConcave, PartialLabels, ScoreModule
+            >>> from structsmooth import Candidates, ScoreModule
+            >>> from structsmooth.problems import PartialLabels
+            >>> from structsmooth.solvers import ConvexConcave
             >>> class Classes(ScoreModule):
             ...     def __init__(self):
             ...         super().__init__()

@@ -51,7 +51,7 @@ class BatchExponentiatedGradient(DualSolver[BatchExponentiatedGradientState]):
     Log-potentials of all examples are sums of B_i w and ℓ_i, so they are kept as one vector of weights and a number;
     memory is O(dim), and processes share the passes. Needs a linear problem of hinges, or one with the smoother
     ``Entropy(h)``, an exp oracle and λ > 0; keeps the weights within the bounds of the problem. It is a baseline, and
-    slow: :class:`~structsmooth.ExponentiatedGradient` makes a step on every example for the same oracle calls.
+    slow: :class:`~structsmooth.solvers.ExponentiatedGradient` makes a step on every example for the same oracle calls.
 
     A run starts from uniform distributions and from no other weights.
 

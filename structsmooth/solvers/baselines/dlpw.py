@@ -90,8 +90,8 @@ class DLPW(DualSolver[DLPWState]):
     A visit of an example makes one sweep of star updates, the best messages of one node after the other, and then a
     subgradient step on the weights of size η/(1 + ληt), where t counts visits. It is the baseline of
     :class:`~structsmooth.SoftBCFW` (Meshi, Srebro and Hazan 2015, sections 2 and 6), and depends on η. It needs a
-    :class:`~structsmooth.FactorGraphProblem` and λ > 0. A run starts from zero weights and messages, or from the state
-    of another run on the same problem.
+    :class:`~structsmooth.problems.FactorGraphProblem` and λ > 0. A run starts from zero weights and messages, or from
+    the state of another run on the same problem.
 
     The objective of the history is g(w, δ), an upper bound on that of the local polytope at w, and not the objective of
     the weights alone, as it is of other solvers. The solver has no dual iterate; its lower bound is that of the
@@ -106,7 +106,7 @@ class DLPW(DualSolver[DLPWState]):
 
     Example:
         >>> import torch
-        >>> from structsmooth import FactorGraphProblem, FactorGraphs
+        >>> from structsmooth.problems import FactorGraphProblem, FactorGraphs
         >>> x = torch.randn(12, 3, generator=torch.Generator().manual_seed(0))  # four triangles, five states
         >>> graphs = FactorGraphs(
         ...     features=x,

@@ -57,8 +57,8 @@ class LBFGS(Solver[LBFGSState]):
     lower bound.
 
     It is the usual solver of the likelihood of conditional random fields, and a baseline here: a pass of
-    :class:`~structsmooth.ExponentiatedGradient` or :class:`~structsmooth.SVRG` takes as many oracle calls, and makes a
-    step for each example. Hinges are not smooth: their problem needs a smoother of its own, as in
+    :class:`~structsmooth.solvers.ExponentiatedGradient` or :class:`~structsmooth.solvers.SVRG` takes as many oracle
+    calls, and makes a step for each example. Hinges are not smooth: their problem needs a smoother of its own, as in
     ``SparseChainProblem(..., smoother=Entropy(1.0))``.
 
     Args:
@@ -68,7 +68,8 @@ class LBFGS(Solver[LBFGSState]):
         Nocedal and Wright (2006), Algorithms 7.4 and 7.5; Lewis and Overton (2013), Algorithm 2.6, for the line search.
 
     Example:
-        >>> from structsmooth import DenseChainProblem, Entropy
+        >>> from structsmooth import Entropy
+        >>> from structsmooth.problems import DenseChainProblem
         >>> x, y = torch.randn(40, 3, generator=torch.Generator().manual_seed(0)), torch.arange(40) % 2
         >>> problem = DenseChainProblem(x, y, torch.full((10,), 4), states=2, smoother=Entropy(1.0))
         >>> LBFGS().solve(problem, lam=0.1, passes=100).status.value

@@ -40,10 +40,10 @@ class NSlackCuttingPlane(DualSolver[NSlackCuttingPlaneState]):
     every hundredth plane. The value of the model is the lower bound, which never decreases; the objective may.
 
     It has no step size and no smoothing, needs a linear problem of hinges and λ > 0, and keeps the weights within its
-    bounds. It needs few passes, far fewer than :class:`~structsmooth.CuttingPlane` with its single slack, and much time
-    between them, most of all where steps are not compiled: it pays where the oracle is expensive. Steps that call no
-    oracle are those of :class:`~structsmooth.BCFW` with a cache, which mixes both kinds in a pass. Memory is the
-    statistics of each example, and an output for each plane: T integers for a chain.
+    bounds. It needs few passes, far fewer than :class:`~structsmooth.solvers.CuttingPlane` with its single slack, and
+    much time between them, most of all where steps are not compiled: it pays where the oracle is expensive. Steps that
+    call no oracle are those of :class:`~structsmooth.BCFW` with a cache, which mixes both kinds in a pass. Memory is
+    the statistics of each example, and an output for each plane: T integers for a chain.
 
     Args:
         idle: number of passes after which a plane is dropped that has no weight in the optimum of the model.
@@ -52,7 +52,7 @@ class NSlackCuttingPlane(DualSolver[NSlackCuttingPlaneState]):
         Joachims, Finley and Yu (2009), Algorithm 1 (n-slack, margin rescaling); Tsochantaridis et al. (2005).
 
     Example:
-        >>> from structsmooth import SparseChainProblem, SparseSequences
+        >>> from structsmooth.problems import SparseChainProblem, SparseSequences
         >>> sequences = SparseSequences(
         ...     torch.tensor([0, 2, 1, 2], dtype=torch.int32), torch.tensor([0, 2, 3, 4]), torch.tensor([0, 2, 3])
         ... )

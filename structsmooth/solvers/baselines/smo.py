@@ -57,7 +57,7 @@ class SMO(DualSolver[SMOState]):
         Taskar, Guestrin and Koller (2004), "Max-margin Markov networks", section 5; Platt (1999).
 
     Example:
-        >>> from structsmooth import DenseChainProblem
+        >>> from structsmooth.problems import DenseChainProblem
         >>> x = torch.randn(20, 3, dtype=torch.float64)
         >>> problem = DenseChainProblem(x, x.argmax(1), torch.full((4,), 5), states=3)
         >>> last = SMO().solve(problem, lam=0.1, passes=100).row

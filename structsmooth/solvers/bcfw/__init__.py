@@ -88,10 +88,10 @@ class BCFW(DualSolver[BCFWState]):
         gap_passes: refresh gaps as Algorithms 2 and 5 have it printed: after every ``refresh`` passes, and at no other
             time, a gap pass calls the oracle on every block and makes no steps. It costs as much as a pass of steps.
         average: return the average of the iterates, weighted by their number, instead of the last one.
-        threads: number of threads that share the steps of a pass, for a :class:`~structsmooth.SparseChainProblem`
-            without bounds; they also share full passes. A step does not see the unfinished steps of other threads, so
-            two runs with the same seed differ. If the dual falls in a pass, a single thread repeats it. One thread
-            gives the same iterates in every run.
+        threads: number of threads that share the steps of a pass, for a
+            :class:`~structsmooth.problems.SparseChainProblem` without bounds; they also share full passes. A step does
+            not see the unfinished steps of other threads, so two runs with the same seed differ. If the dual falls in a
+            pass, a single thread repeats it. One thread gives the same iterates in every run.
     """
 
     sampling: Literal["uniform", "gap", "curvature"] | None = None

@@ -90,7 +90,9 @@ def certify(
 
     Example:
         >>> import torch
-        >>> from structsmooth import SVRG, SparseChainProblem, SparseSequences, certify
+        >>> from structsmooth import certify
+        >>> from structsmooth.problems import SparseChainProblem, SparseSequences
+        >>> from structsmooth.solvers import SVRG
         >>> offsets = torch.tensor([0, 1, 2, 3])
         >>> sequences = SparseSequences(torch.tensor([0, 1, 1], dtype=torch.int32), offsets, offsets)
         >>> problem = SparseChainProblem(sequences, torch.tensor([0, 1, 0]), features=2, states=2)

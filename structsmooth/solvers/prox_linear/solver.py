@@ -39,9 +39,9 @@ class ProxLinear(GradientSolver[ProxLinearState]):
 
     The inner solver minimizes the models:
 
-    - :class:`~structsmooth.CasimirSVRG`, as in the paper, or :class:`~structsmooth.SVRG`, from w_{k-1}, on smoothed
-      models, with μ_k = μ/k and L_k = k L_0 (``schedule="adaptive"``), or μ_k = μ and L_k = L_0 (``"constant"``). The
-      first full pass on model k + 1 also finds F(ŵ_k), by the same calls of the smoothed oracle.
+    - :class:`~structsmooth.CasimirSVRG`, as in the paper, or :class:`~structsmooth.solvers.SVRG`, from w_{k-1}, on
+      smoothed models, with μ_k = μ/k and L_k = k L_0 (``schedule="adaptive"``), or μ_k = μ and L_k = L_0
+      (``"constant"``). The first full pass on model k + 1 also finds F(ŵ_k), by the same calls of the smoothed oracle.
     - :class:`~structsmooth.BCFW`, without smoothing, and faster on all networks that we have tried: each step has an
       exact line search on a batch of examples, and a pass calls the max oracle once on each example. Statistics stay a
       point of the dual when the linearization changes, so each model starts from those of the model before.

@@ -39,9 +39,9 @@ class SGD(GradientSolver[SGDState]):
         t0: t₀ of the ``"inverse"`` and ``"inverse-sqrt"`` schedules, in passes.
         average: return the average of the iterates instead of the last one.
         threads: number of threads that share the steps of a pass (Niu et al. 2011), each on one example, for a
-            :class:`~structsmooth.SparseChainProblem`; they also share full passes. A step does not see the unfinished
-            steps of other threads, so two runs with the same seed differ. One thread gives the same iterates in every
-            run.
+            :class:`~structsmooth.problems.SparseChainProblem`; they also share full passes. A step does not see the
+            unfinished steps of other threads, so two runs with the same seed differ. One thread gives the same iterates
+            in every run.
     """
 
     schedule: Literal["strongly-convex", "inverse", "inverse-sqrt", "constant"] = "strongly-convex"

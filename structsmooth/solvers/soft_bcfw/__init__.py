@@ -96,9 +96,10 @@ class SoftBCFW(DualSolver[SoftBCFWState]):
     an example. With a penalty (1/(2ρ))‖μ_c − μ_i‖² in place of this constraint every node and every edge has a simplex
     of its own: a step maximizes over the states of one node or the pairs of one edge, and its line search is exact. No
     inference on whole examples is needed, so graphs may have any loops and any number of states. It needs λ > 0 and a
-    :class:`~structsmooth.FactorGraphProblem`, whose steps are compiled, or a :class:`~structsmooth.LinearModuleProblem`
-    over factor graphs, where a step sweeps an example and moves the weights once. A run starts from the labels, w = 0,
-    or from the state of another run on the same problem, for this λ or another.
+    :class:`~structsmooth.problems.FactorGraphProblem`, whose steps are compiled, or a
+    :class:`~structsmooth.LinearModuleProblem` over factor graphs, where a step sweeps an example and moves the weights
+    once. A run starts from the labels, w = 0, or from the state of another run on the same problem, for this λ or
+    another.
 
     Graphs of a ``LinearModuleProblem`` may have factors over any number of nodes. A factor is a block, too, whose step
     takes the best labels of its scope: what it holds are marginals and a few labelings, and no table. With
@@ -117,9 +118,9 @@ class SoftBCFW(DualSolver[SoftBCFWState]):
     ``disagreement``, the root mean square of μ_c − μ_i, ``rho`` and ``kappa``.
 
     A ``LinearModuleProblem`` with the smoother ``Entropy(h)`` has smoothed maxima of nodes, edges and factors, or of
-    whole examples. Without factors, the objective of multipliers is that over the :class:`~structsmooth.LocalPolytope`
-    with this smoother, an upper bound on the loss of the graph itself. Steps then go towards Gibbs distributions,
-    whatever ``steps`` is.
+    whole examples. Without factors, the objective of multipliers is that over the
+    :class:`~structsmooth.factors.LocalPolytope` with this smoother, an upper bound on the loss of the graph itself.
+    Steps then go towards Gibbs distributions, whatever ``steps`` is.
 
     With a constant penalty, the objective of the history is g_ρ(w, δ) = g(w, δ) + (ρ/(2n))‖δ‖², an upper bound on that
     of the local polytope. Its dual f_ρ never decreases, and the gap is the sum of the block gaps. A decreasing penalty
@@ -154,7 +155,7 @@ class SoftBCFW(DualSolver[SoftBCFWState]):
 
     Example:
         >>> import torch
-        >>> from structsmooth import FactorGraphProblem, FactorGraphs
+        >>> from structsmooth.problems import FactorGraphProblem, FactorGraphs
         >>> x = torch.randn(12, 3, generator=torch.Generator().manual_seed(0))  # four triangles, five states
         >>> graphs = FactorGraphs(
         ...     features=x,

@@ -58,7 +58,7 @@ def soft_constants(problem: Problem, lam: float | str, rho: float) -> SoftConsta
     B² = 2g(0)/λ bounds the norm of the best weights.
 
     Args:
-        problem: a :class:`~structsmooth.FactorGraphProblem`.
+        problem: a :class:`~structsmooth.problems.FactorGraphProblem`.
         lam: λ > 0, a number or text such as ``"1/n"``.
         rho: ρ > 0 of each example: n times the ρ of the paper.
 
@@ -72,7 +72,7 @@ def soft_constants(problem: Problem, lam: float | str, rho: float) -> SoftConsta
 
     Example:
         >>> import torch
-        >>> from structsmooth import FactorGraphProblem, FactorGraphs
+        >>> from structsmooth.problems import FactorGraphProblem, FactorGraphs
         >>> x = torch.eye(3)
         >>> one = torch.tensor([0, 3])
         >>> graphs = FactorGraphs(x, torch.tensor([0, 1, 1]), one, torch.tensor([[0, 1], [1, 2], [0, 2]]), one)

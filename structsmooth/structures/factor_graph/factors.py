@@ -29,7 +29,8 @@ class Factor(ABC):
     Example:
         The number of nodes with label 1 is even:
 
-        >>> from structsmooth import Factor, FactorGraph
+        >>> from structsmooth import FactorGraph
+        >>> from structsmooth.factors import Factor
         >>> class Even(Factor):
         ...     def automaton(self, states):
         ...         transitions = torch.tensor([[0], [1]]).repeat(1, states)

@@ -45,7 +45,7 @@ class FactorGraph(Structure):
             y_b = j; or Potts strengths [B, E], the score of y_a = y_b.
         node_mask: [B, N], false at padding; all true if not given.
         edge_mask: [B, E], false where an example has no such edge; its ends and scores are ignored.
-        factors: scores of the labels of several nodes together, such as :class:`~structsmooth.AtMostOne`.
+        factors: scores of the labels of several nodes together, such as :class:`~structsmooth.factors.AtMostOne`.
         max_table: largest number of entries of a table in elimination, per example.
         max_sets: largest number of sets that a search may queue at a time.
         validate_args: whether to check values too: NaN, +inf, edges, ranges of labels. Costs a few reductions, and a

@@ -24,7 +24,8 @@ class Count(Factor):
     Example:
         Exactly one of three literals is true, y₀ = 1, y₁ = 1 or y₂ ≠ 1:
 
-        >>> from structsmooth import Count, FactorGraph
+        >>> from structsmooth import FactorGraph
+        >>> from structsmooth.factors import Count
         >>> one = Count(torch.arange(3), torch.tensor([-torch.inf, 0.0, -torch.inf]), negated=torch.arange(3) == 2)
         >>> no_edges, no_tables = torch.zeros(0, 2, dtype=torch.int64), torch.zeros(0, 2, 2)
         >>> sorted(FactorGraph(torch.zeros(1, 3, 2), no_edges, no_tables, factors=[one]).topk(3)[1][0].tolist())
@@ -54,7 +55,8 @@ class AtMostOne(Factor):
         negated: as for :class:`Count`.
 
     Example:
-        >>> from structsmooth import AtMostOne, FactorGraph
+        >>> from structsmooth import FactorGraph
+        >>> from structsmooth.factors import AtMostOne
         >>> unary = torch.tensor([[[0.0, 3.0], [0.0, 2.0], [0.0, 1.0]]])
         >>> no_edges, no_tables = torch.zeros(0, 2, dtype=torch.int64), torch.zeros(0, 2, 2)
         >>> graph = FactorGraph(unary, no_edges, no_tables, factors=[AtMostOne(torch.arange(3))])
@@ -122,7 +124,8 @@ class Or(Factor):
     Example:
         Node 2 says whether node 0 or node 1 has label 1:
 
-        >>> from structsmooth import FactorGraph, Or
+        >>> from structsmooth import FactorGraph
+        >>> from structsmooth.factors import Or
         >>> no_edges, no_tables = torch.zeros(0, 2, dtype=torch.int64), torch.zeros(0, 2, 2)
         >>> graph = FactorGraph(torch.zeros(1, 3, 2), no_edges, no_tables, factors=[Or(torch.tensor([2, 0, 1]))])
         >>> sorted(graph.topk(4)[1][0].tolist())

@@ -98,7 +98,7 @@ class Derived(Structure):
 
 
 class DynamicProgram(Derived):
-    """Outputs that are the derivations of a :class:`~structsmooth.Program`: all oracles follow from it.
+    """Outputs that are the derivations of a :class:`~structsmooth.programs.Program`: all oracles follow from it.
 
     A subclass names its potentials in ``potential_names`` and defines
 
@@ -136,7 +136,7 @@ class DynamicProgram(Derived):
 
     @abstractmethod
     def program(self) -> Program:
-        """The program: a :func:`~structsmooth.cached_program` function of sizes."""
+        """The program: a :func:`~structsmooth.programs.cached_program` function of sizes."""
 
     def sizes(self) -> Tensor:
         """Which of the roots of the program each example has: int64 [B]. Default: the first."""

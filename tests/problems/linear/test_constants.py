@@ -12,23 +12,17 @@ from torch.testing import assert_close
 from structsmooth import (
     BCFW,
     L2,
-    SVRG,
-    Adam,
-    AtMostOne,
-    Budget,
-    CuttingPlane,
     Entropy,
-    ExponentiatedGradient,
-    IncrementalProxLinear,
     LinearChain,
     LinearModuleProblem,
     Max,
     ModuleProblem,
     ProximalBCFW,
     SoftBCFW,
-    Status,
     certify,
 )
+from structsmooth.factors import AtMostOne, Budget
+from structsmooth.solvers import SVRG, Adam, CuttingPlane, ExponentiatedGradient, IncrementalProxLinear, Status
 
 every_space = pytest.mark.parametrize("space", SPACES)
 

@@ -9,18 +9,10 @@ from small_problems import EnumeratedProblem, random_dense_problem, random_probl
 from torch import Tensor
 from torch.testing import assert_close
 
-from structsmooth import (
-    BCFW,
-    L2,
-    DenseChainProblem,
-    Entropy,
-    LinearProblem,
-    NormalizedHamming,
-    Problem,
-    SparseChainProblem,
-    Status,
-)
-from structsmooth.solvers import Cache, DualIterate, sdca, sgd, svrg
+from structsmooth import BCFW, L2, Entropy
+from structsmooth.costs import NormalizedHamming
+from structsmooth.problems import DenseChainProblem, LinearProblem, Problem, SparseChainProblem
+from structsmooth.solvers import Cache, DualIterate, Status, sdca, sgd, svrg
 from structsmooth.solvers.bcfw.steps import epoch, plain
 from structsmooth.solvers.sdca import SmoothedIterate
 

@@ -13,24 +13,19 @@ from torch.testing import assert_close
 from structsmooth import (
     BCFW,
     SGD,
-    CuttingPlane,
     FactorGraph,
-    FactorGraphProblem,
-    FactorGraphs,
-    FrankWolfe,
     LinearModuleProblem,
-    LinearProblem,
-    LocalPolytope,
     Max,
     ModuleProblem,
-    Problem,
     ProximalBCFW,
     ScoreModule,
     certify,
 )
+from structsmooth.factors import LocalPolytope
+from structsmooth.problems import FactorGraphProblem, FactorGraphs, LinearProblem, Problem
 from structsmooth.problems.affine import flat
 from structsmooth.problems.linear.base import BlockBatch
-from structsmooth.solvers import Solver
+from structsmooth.solvers import CuttingPlane, FrankWolfe, Solver
 
 LAM, EXAMPLES, NODES, FEATURES = 0.5, 5, 4, 3
 EDGES = torch.tensor([[0, 1], [2, 1], [2, 3], [0, 3], [0, 2]])

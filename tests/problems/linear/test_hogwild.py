@@ -12,8 +12,9 @@ from solver_cases import LAM, small_problem
 from torch import Tensor
 from torch.testing import assert_close
 
-from structsmooth import L2, SGD, SparseChainProblem, certify
+from structsmooth import L2, SGD, certify
 from structsmooth.cli.flags import parse_solvers
+from structsmooth.problems import SparseChainProblem
 from structsmooth.problems.sharding import Shard
 from structsmooth.smoothing import Entropy, Max, Smoother
 from structsmooth.solvers import sgd

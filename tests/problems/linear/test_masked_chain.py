@@ -12,31 +12,24 @@ from structsmooth import (
     BCFW,
     L2,
     SGD,
-    SVRG,
     CasimirSVRG,
-    DenseChainProblem,
     Entropy,
-    ExcessiveGap,
-    ExponentiatedGradient,
     LinearChain,
     LinearModuleProblem,
-    LinearProblem,
     LinearScore,
     Max,
-    Problem,
     ProximalBCFW,
-    ProximalSDCA,
-    SparseChainProblem,
     WeightedHamming,
     certify,
-    transition_mask,
 )
+from structsmooth.problems import DenseChainProblem, LinearProblem, Problem, SparseChainProblem
 from structsmooth.scores import TransitionMask
-from structsmooth.solvers import sdca, sgd, svrg
+from structsmooth.solvers import SVRG, ExcessiveGap, ExponentiatedGradient, ProximalSDCA, sdca, sgd, svrg
 from structsmooth.solvers.bcfw.active_set import DualIterate
 from structsmooth.solvers.bcfw.steps import epoch
 from structsmooth.solvers.exponentiated.steps import near_labels
 from structsmooth.solvers.sdca import SmoothedIterate
+from structsmooth.text.schemes import transition_mask
 
 EXACTLY, LAM, INF = {"rtol": 0.0, "atol": 1e-10}, 0.1, torch.inf
 TAGS = ["O", "B-A", "I-A", "E-A", "S-A"]

@@ -18,24 +18,21 @@ from structsmooth import (
     BCFW,
     L2,
     SGD,
-    SVRG,
     Candidates,
     CasimirSVRG,
     Entropy,
     Hamming,
     LinearModuleProblem,
-    LinearProblem,
     LinearScore,
     Max,
-    NormalizedHamming,
-    Problem,
     ScoreModule,
-    Smoother,
-    SparseChainProblem,
-    Status,
     Structure,
     WeightedHamming,
 )
+from structsmooth.costs import NormalizedHamming
+from structsmooth.problems import LinearProblem, Problem, SparseChainProblem
+from structsmooth.smoothing import Smoother
+from structsmooth.solvers import SVRG, Status
 from structsmooth.solvers.bcfw.steps import epoch, plain
 
 LAM = 0.2

@@ -11,9 +11,10 @@ from small_problems import random_problem, random_weights
 from solver_cases import BLOCKWISE, LAM, PROXIMAL, bounded_problem, moments_of, small_problem
 from torch import Tensor
 
-from structsmooth import BCFW, ProximalBCFW, SparseChainProblem, processes
+from structsmooth import BCFW, ProximalBCFW, processes
 from structsmooth.checkpoint import load_state, save_state
 from structsmooth.compiled.threads import sharing_passes
+from structsmooth.problems import SparseChainProblem
 from structsmooth.problems.sharding import Shard
 from structsmooth.solvers import DualIterate
 from structsmooth.solvers.bcfw import BCFWState

@@ -19,24 +19,10 @@ from small_parsers import (
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from structsmooth import (
-    BCFW,
-    Entropy,
-    Hamming,
-    LinearModuleProblem,
-    LinearProblem,
-    PairFeatures,
-    PartRows,
-    Program,
-    ProgramParts,
-    ProgramProblem,
-    ProjectiveTree,
-    ProximalBCFW,
-    ScoreModule,
-    Status,
-)
-from structsmooth.problems import arcs_of
-from structsmooth.solvers import Cache, DualIterate
+from structsmooth import BCFW, Entropy, Hamming, LinearModuleProblem, ProjectiveTree, ProximalBCFW, ScoreModule
+from structsmooth.problems import LinearProblem, PairFeatures, PartRows, ProgramParts, ProgramProblem, arcs_of
+from structsmooth.programs import Program
+from structsmooth.solvers import Cache, DualIterate, Status
 from structsmooth.solvers.bcfw.steps import epoch, plain
 
 LAM = 0.1

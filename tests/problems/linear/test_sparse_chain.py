@@ -11,19 +11,10 @@ from small_problems import EnumeratedProblem, random_problem, random_weights
 from torch import Tensor
 from torch.testing import assert_close
 
-from structsmooth import (
-    L2,
-    Cost,
-    Entropy,
-    Hamming,
-    Max,
-    NormalizedHamming,
-    Problem,
-    Smoother,
-    SparseChainProblem,
-    SparseSequences,
-    WeightedHamming,
-)
+from structsmooth import L2, Entropy, Hamming, Max, WeightedHamming
+from structsmooth.costs import Cost, NormalizedHamming
+from structsmooth.problems import Problem, SparseChainProblem, SparseSequences
+from structsmooth.smoothing import Smoother
 from structsmooth.solvers import sgd, svrg
 
 EXACTLY, CLOSE = {"rtol": 0.0, "atol": 1e-10}, {"rel": 0.0, "abs": 1e-10}  # of tensors, of numbers

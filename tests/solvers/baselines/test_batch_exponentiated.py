@@ -10,7 +10,9 @@ from small_problems import EnumeratedProblem
 from solver_cases import LAM, crf, minimizer, moments_of, objective, small_problem
 from torch.testing import assert_close
 
-from structsmooth import L2, BatchExponentiatedGradient, Entropy, ProximalSDCA, SparseChainProblem
+from structsmooth import L2, Entropy
+from structsmooth.problems import SparseChainProblem
+from structsmooth.solvers import BatchExponentiatedGradient, ProximalSDCA
 
 SOLVER = BatchExponentiatedGradient(gap_tolerance=0)
 Array = NDArray[np.float64]

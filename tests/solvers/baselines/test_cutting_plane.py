@@ -5,7 +5,7 @@ import pytest
 import torch
 from solver_cases import LAM, bounded_problem, optimum, small_problem
 
-from structsmooth import CuttingPlane
+from structsmooth.solvers import CuttingPlane
 from structsmooth.solvers.baselines import compiled_simplex
 from structsmooth.solvers.baselines.cutting_plane import CuttingPlaneState
 

@@ -12,9 +12,10 @@ from solver_cases import record, without_time
 from torch import Tensor
 from torch.testing import assert_close
 
-from structsmooth import BCFW, DLPW, FactorGraphProblem, SoftBCFW, Status
+from structsmooth import BCFW, SoftBCFW
 from structsmooth.checkpoint import load_state, save_state
-from structsmooth.solvers import Progress, Stop
+from structsmooth.problems import FactorGraphProblem
+from structsmooth.solvers import DLPW, Progress, Status, Stop
 from structsmooth.solvers.baselines import dlpw
 from structsmooth.solvers.soft_bcfw.dual import SoftDual
 from structsmooth.solvers.soft_bcfw.point import SoftPoint

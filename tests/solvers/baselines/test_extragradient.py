@@ -10,7 +10,7 @@ from small_problems import EnumeratedProblem
 from solver_cases import LAM, crf, moments_of, small_problem
 from torch.testing import assert_close
 
-from structsmooth import Extragradient
+from structsmooth.solvers import Extragradient
 from structsmooth.solvers.baselines.extragradient import ExtragradientState
 
 SOLVER = Extragradient(gap_tolerance=0)

@@ -10,8 +10,10 @@ from solver_cases import LAM, bounded_problem, moments_of, small_problem
 from torch import Tensor
 from torch.testing import assert_close
 
-from structsmooth import Entropy, FrankWolfe, LinearProblem, Max
+from structsmooth import Entropy, Max
+from structsmooth.problems import LinearProblem
 from structsmooth.problems.bounds import conjugate
+from structsmooth.solvers import FrankWolfe
 
 SOLVER = FrankWolfe(gap_tolerance=0)
 

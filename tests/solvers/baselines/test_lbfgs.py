@@ -10,7 +10,8 @@ from solver_cases import LAM, crf, crf_network, small_problem
 from torch import Tensor
 from torch.testing import assert_close
 
-from structsmooth import L2, LBFGS, Problem
+from structsmooth import L2, LBFGS
+from structsmooth.problems import Problem
 from structsmooth.solvers.baselines.lbfgs import LBFGSState, _inverse_times
 
 

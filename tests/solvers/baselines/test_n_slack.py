@@ -7,7 +7,9 @@ from scipy.optimize import minimize
 from small_problems import random_problem
 from solver_cases import LAM, optimum, small_problem
 
-from structsmooth import BCFW, CuttingPlane, NSlackCuttingPlane, SparseChainProblem, Status
+from structsmooth import BCFW
+from structsmooth.problems import SparseChainProblem
+from structsmooth.solvers import CuttingPlane, NSlackCuttingPlane, Status
 from structsmooth.solvers.baselines.n_slack import NSlackCuttingPlaneState
 from structsmooth.solvers.bcfw.active_set import ActiveSet
 

@@ -9,8 +9,10 @@ from solver_cases import LAM, bounded_problem, crf, minimizer, moments_of, objec
 from torch import Tensor
 from torch.testing import assert_close
 
-from structsmooth import SMO, BinaryGraph, LinearModuleProblem, ScoreModule, SparseChainProblem
+from structsmooth import BinaryGraph, LinearModuleProblem, ScoreModule
+from structsmooth.problems import SparseChainProblem
 from structsmooth.scores import TransitionMask
+from structsmooth.solvers import SMO
 from structsmooth.solvers.baselines.smo import SMOState
 
 SOLVER = SMO(gap_tolerance=0)

@@ -16,25 +16,11 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 from torch.testing import assert_close
 
-from structsmooth import (
-    BCFW,
-    Candidates,
-    Cost,
-    Hamming,
-    LinearModuleProblem,
-    LinearProblem,
-    Max,
-    NormalizedHamming,
-    Problem,
-    Result,
-    ScoreModule,
-    Smoother,
-    SparseChainProblem,
-    Status,
-    WeightedHamming,
-)
-from structsmooth.problems import OracleOutput, Parts, respond
-from structsmooth.solvers import DualIterate, Progress, Stop
+from structsmooth import BCFW, Candidates, Hamming, LinearModuleProblem, Max, ScoreModule, WeightedHamming
+from structsmooth.costs import Cost, NormalizedHamming
+from structsmooth.problems import LinearProblem, OracleOutput, Parts, Problem, SparseChainProblem, respond
+from structsmooth.smoothing import Smoother
+from structsmooth.solvers import DualIterate, Progress, Result, Status, Stop
 from structsmooth.solvers.bcfw import BCFWState
 from structsmooth.solvers.bcfw.active_set import ActiveSet, Steps
 from structsmooth.solvers.bcfw.steps import epoch, plain

@@ -10,7 +10,8 @@ from small_problems import random_problem
 from solver_cases import LAM, bounded_problem, minimizer, moments_of, objective, small_problem
 from torch.testing import assert_close
 
-from structsmooth import BCFW, LinearProblem
+from structsmooth import BCFW
+from structsmooth.problems import LinearProblem
 from structsmooth.solvers.bcfw.steps import epoch, plain
 
 

@@ -7,22 +7,10 @@ import torch
 from small_problems import EnumeratedProblem, random_weights
 from solver_cases import FEATURES, STATES, crf, small_problem
 
-from structsmooth import (
-    BCFW,
-    SGD,
-    SVRG,
-    CasimirSVRG,
-    Certificate,
-    Cost,
-    Hamming,
-    LinearScore,
-    ModuleProblem,
-    NormalizedHamming,
-    ProximalBCFW,
-    SparseChainProblem,
-    certify,
-)
-from structsmooth.problems import LinearProblem
+from structsmooth import BCFW, SGD, CasimirSVRG, Hamming, LinearScore, ModuleProblem, ProximalBCFW, certify
+from structsmooth.costs import Cost, NormalizedHamming
+from structsmooth.problems import LinearProblem, SparseChainProblem
+from structsmooth.solvers import SVRG, Certificate
 from structsmooth.solvers.bcfw import steps
 from structsmooth.solvers.bcfw.steps import epoch
 

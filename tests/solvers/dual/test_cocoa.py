@@ -15,9 +15,10 @@ from solver_cases import BLOCKWISE, LAM, bounded_problem, moments_of, small_prob
 from torch.testing import assert_close
 from two_processes import ended, started
 
-from structsmooth import BCFW, CoCoA, FrankWolfe, LinearProblem, Max, SparseChainProblem, certify, processes
-from structsmooth.problems import PartitionedProblem, partitioned
+from structsmooth import BCFW, Max, certify, processes
+from structsmooth.problems import LinearProblem, PartitionedProblem, SparseChainProblem, partitioned
 from structsmooth.problems.bounds import conjugate
+from structsmooth.solvers import CoCoA, FrankWolfe
 from structsmooth.solvers.dual.cocoa import CoCoAState
 
 # The numbers of examples are odd: shares differ.

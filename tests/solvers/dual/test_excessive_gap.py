@@ -11,7 +11,8 @@ from small_problems import EnumeratedProblem
 from solver_cases import LAM, crf, small_problem
 from torch.testing import assert_close
 
-from structsmooth import BinaryGraph, ExcessiveGap, LinearModuleProblem, Result, ScoreModule
+from structsmooth import BinaryGraph, LinearModuleProblem, ScoreModule
+from structsmooth.solvers import ExcessiveGap, Result
 
 Distributions = list[NDArray[np.float64]]
 

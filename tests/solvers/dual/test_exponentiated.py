@@ -13,17 +13,9 @@ from small_problems import EnumeratedProblem, random_problem
 from solver_cases import LAM, crf, moments_of, objective, small_problem
 from torch.testing import assert_close
 
-from structsmooth import (
-    L2,
-    BinaryGraph,
-    Candidates,
-    Entropy,
-    ExponentiatedGradient,
-    LinearModuleProblem,
-    ScoreModule,
-    SparseChainProblem,
-)
-from structsmooth.solvers import GibbsIterate
+from structsmooth import L2, BinaryGraph, Candidates, Entropy, LinearModuleProblem, ScoreModule
+from structsmooth.problems import SparseChainProblem
+from structsmooth.solvers import ExponentiatedGradient, GibbsIterate
 from structsmooth.solvers.exponentiated.steps import epoch, near_labels
 
 Array = NDArray[np.float64]

@@ -13,23 +13,11 @@ from solver_cases import FEATURES, LENGTHS, STATES, bounded_problem, crf, small_
 from torch import Tensor
 from torch.testing import assert_close
 
-from structsmooth import (
-    BCFW,
-    Cost,
-    Hamming,
-    LinearScore,
-    ModuleProblem,
-    NormalizedHamming,
-    ProximalBCFW,
-    RegularizationPath,
-    SolutionPath,
-    SparseChainProblem,
-    Status,
-    WeightedHamming,
-)
+from structsmooth import BCFW, Hamming, LinearScore, ModuleProblem, ProximalBCFW, WeightedHamming
+from structsmooth.costs import Cost, NormalizedHamming
 from structsmooth.plots import plot_path
-from structsmooth.problems import LinearProblem
-from structsmooth.solvers import Breakpoint, grid_search
+from structsmooth.problems import LinearProblem, SparseChainProblem
+from structsmooth.solvers import Breakpoint, RegularizationPath, SolutionPath, Status, grid_search
 from structsmooth.solvers.bcfw.steps import epoch, plain
 from structsmooth.solvers.dual.path.walk import first_lam
 

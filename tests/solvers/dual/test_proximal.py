@@ -10,8 +10,9 @@ from small_problems import EnumeratedProblem, random_problem
 from solver_cases import LAM, PROXIMAL, bounded_problem, moments_of, small_problem
 from torch.testing import assert_close
 
-from structsmooth import BCFW, Max, NormalizedHamming, ProximalBCFW, SparseChainProblem
-from structsmooth.problems import LinearProblem
+from structsmooth import BCFW, Max, ProximalBCFW
+from structsmooth.costs import NormalizedHamming
+from structsmooth.problems import LinearProblem, SparseChainProblem
 from structsmooth.problems.bounds import conjugate
 from structsmooth.solvers import Progress, Stop
 from structsmooth.solvers.dual.proximal import ProximalBCFWState

@@ -12,17 +12,10 @@ from small_problems import random_problem, random_weights
 from solver_cases import ALL, LAM, bounded_problem, crf, moments_of, objective, optimum, small_problem
 from torch.testing import assert_close
 
-from structsmooth import (
-    BCFW,
-    L2,
-    Entropy,
-    LinearProblem,
-    Max,
-    ProximalSDCA,
-    Smoother,
-    SparseChainProblem,
-)
-from structsmooth.solvers import sdca
+from structsmooth import BCFW, L2, Entropy, Max
+from structsmooth.problems import LinearProblem, SparseChainProblem
+from structsmooth.smoothing import Smoother
+from structsmooth.solvers import ProximalSDCA, sdca
 from structsmooth.solvers.bcfw.steps import epoch
 from structsmooth.solvers.lower_bound import DualPoint
 from structsmooth.solvers.sdca import SmoothedIterate

@@ -13,11 +13,12 @@ from solver_cases import BLOCKWISE, LAM, PROXIMAL, bounded_problem, moments_of, 
 from torch import Tensor
 from torch.testing import assert_close
 
-from structsmooth import BCFW, ProximalBCFW, SparseChainProblem, Status, certify
+from structsmooth import BCFW, ProximalBCFW, certify
 from structsmooth.cli.flags import parse_solvers
 from structsmooth.compiled import threads
+from structsmooth.problems import SparseChainProblem
 from structsmooth.problems.sharding import Shard
-from structsmooth.solvers import Cache, DualIterate, Progress
+from structsmooth.solvers import Cache, DualIterate, Progress, Status
 from structsmooth.solvers.bcfw.active_set import Steps
 from structsmooth.solvers.bcfw.steps import epoch
 

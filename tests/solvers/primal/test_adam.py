@@ -8,7 +8,8 @@ import torch
 from small_networks import chain_problem
 from small_problems import random_problem
 
-from structsmooth import Adam, Entropy, Max, Status, StructuralHinge
+from structsmooth import Entropy, Max, StructuralHinge
+from structsmooth.solvers import Adam, Status
 
 LAM = 0.2
 

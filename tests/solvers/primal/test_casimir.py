@@ -14,9 +14,10 @@ from solver_cases import moments_of, objective
 from torch import Tensor
 from torch.testing import assert_close
 
-from structsmooth import L2, CasimirSVRG, Entropy, History, Problem, Smoother, SparseChainProblem, SparseSequences
-from structsmooth.problems import FullPass
-from structsmooth.solvers import Progress, svrg
+from structsmooth import L2, CasimirSVRG, Entropy
+from structsmooth.problems import FullPass, Problem, SparseChainProblem, SparseSequences
+from structsmooth.smoothing import Smoother
+from structsmooth.solvers import History, Progress, svrg
 from structsmooth.solvers.primal.casimir import CasimirState
 
 GOLDEN = (math.sqrt(5) - 1) / 2

@@ -14,23 +14,11 @@ from small_problems import EnumeratedProblem, random_problem
 from solver_cases import LAM, LENGTHS, PRIMAL, STATES, crf, objective, optimum, small_problem
 from torch import Tensor
 
-from structsmooth import (
-    SGD,
-    SVRG,
-    Adam,
-    CasimirSVRG,
-    IncrementalProxLinear,
-    LinearScore,
-    ModuleProblem,
-    Problem,
-    Smoother,
-    SparseChainProblem,
-    SparseSequences,
-    Status,
-    StructuralHinge,
-)
+from structsmooth import SGD, CasimirSVRG, LinearScore, ModuleProblem, StructuralHinge
+from structsmooth.problems import Problem, SparseChainProblem, SparseSequences
 from structsmooth.sequences import pad
-from structsmooth.solvers import Solver
+from structsmooth.smoothing import Smoother
+from structsmooth.solvers import SVRG, Adam, IncrementalProxLinear, Solver, Status
 from structsmooth.solvers.primal.gradient import GradientSolver
 
 every_variant = pytest.mark.parametrize("name", PRIMAL)

@@ -12,7 +12,9 @@ from small_problems import EnumeratedProblem, random_problem
 from solver_cases import LAM, moments_of, objective, small_problem
 from torch import Tensor
 
-from structsmooth import Entropy, IncrementalProxLinear, Max, ModuleProblem, Problem
+from structsmooth import Entropy, Max, ModuleProblem
+from structsmooth.problems import Problem
+from structsmooth.solvers import IncrementalProxLinear
 from structsmooth.solvers.primal.incremental import scales_of
 from structsmooth.solvers.primal.planes import Gradients, Planes
 

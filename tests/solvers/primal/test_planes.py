@@ -8,7 +8,9 @@ from small_networks import chain_problem, words_problem
 from solver_cases import LAM, moments_of
 from torch import Tensor
 
-from structsmooth import Entropy, IncrementalProxLinear, Problem, Result
+from structsmooth import Entropy
+from structsmooth.problems import Problem
+from structsmooth.solvers import IncrementalProxLinear, Result
 from structsmooth.solvers.primal import incremental
 from structsmooth.solvers.primal.planes import Gradients, Planes
 

@@ -7,8 +7,9 @@ import torch
 from solver_cases import ALL, LAM, small_problem
 from torch import Tensor
 
-from structsmooth import L2, SVRG, CasimirSVRG
+from structsmooth import L2, CasimirSVRG
 from structsmooth.problems.base import FullPass
+from structsmooth.solvers import SVRG
 from structsmooth.solvers.svrg.steps import epoch
 
 

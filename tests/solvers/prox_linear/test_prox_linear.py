@@ -18,20 +18,17 @@ from torch.testing import assert_close
 from structsmooth import (
     BCFW,
     SGD,
-    SVRG,
     CasimirSVRG,
     Entropy,
     LinearChain,
     LinearScore,
     ModuleProblem,
-    Problem,
     ProximalBCFW,
     ProxLinear,
     ScoreModule,
-    Status,
 )
-from structsmooth.problems import ShiftedProblem
-from structsmooth.solvers import Progress
+from structsmooth.problems import Problem, ShiftedProblem
+from structsmooth.solvers import SVRG, Progress, Status
 from structsmooth.solvers.prox_linear import solver as prox_linear
 from structsmooth.solvers.prox_linear.models import Models, ProxLinearState
 

@@ -10,7 +10,7 @@ from soft_reference import ReferenceSteps, deltas
 from torch import Tensor
 from torch.testing import assert_close
 
-from structsmooth import FactorGraphs
+from structsmooth.problems import FactorGraphs
 from structsmooth.solvers.soft_bcfw.dual import SoftDual, SoftSteps
 from structsmooth.solvers.soft_bcfw.point import SoftPoint, short_form
 

@@ -13,9 +13,11 @@ from small_problems import random_problem as chain_problem
 from solver_cases import record, without_time
 from torch.testing import assert_close
 
-from structsmooth import BCFW, FactorGraphProblem, FactorGraphs, SoftBCFW, Status
+from structsmooth import BCFW, SoftBCFW
 from structsmooth.checkpoint import load_state, save_state
 from structsmooth.history import Row
+from structsmooth.problems import FactorGraphProblem, FactorGraphs
+from structsmooth.solvers import Status
 from structsmooth.solvers.soft_bcfw.dual import SoftDual
 
 LAM = 0.1

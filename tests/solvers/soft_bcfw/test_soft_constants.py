@@ -7,7 +7,8 @@ import torch
 from factor_graphs import random_problem, relaxed_optimum
 from small_problems import random_problem as chain_problem
 
-from structsmooth import FactorGraphProblem, SoftBCFW
+from structsmooth import SoftBCFW
+from structsmooth.problems import FactorGraphProblem
 from structsmooth.solvers import soft_constants
 
 LAM = 0.1

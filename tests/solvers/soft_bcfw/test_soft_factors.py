@@ -13,17 +13,9 @@ from solver_cases import record, without_time
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from structsmooth import (
-    BCFW,
-    AtLeastOne,
-    AtMostOne,
-    FactorGraph,
-    LinearModuleProblem,
-    ProximalBCFW,
-    ScoreModule,
-    SoftBCFW,
-)
+from structsmooth import BCFW, FactorGraph, LinearModuleProblem, ProximalBCFW, ScoreModule, SoftBCFW
 from structsmooth.checkpoint import load_state, save_state
+from structsmooth.factors import AtLeastOne, AtMostOne
 from structsmooth.solvers.soft_bcfw.modules import ModuleSoftDual
 from structsmooth.solvers.soft_bcfw.pieces import Decomposition
 

@@ -7,7 +7,9 @@ from soft_pieces import EnumeratedDual
 from torch import Tensor
 from torch.testing import assert_close
 
-from structsmooth import FactorGraph, KernelFeatures, LinearModuleProblem, PairScore, SoftBCFW
+from structsmooth import FactorGraph, LinearModuleProblem, SoftBCFW
+from structsmooth.problems import KernelFeatures
+from structsmooth.scores import PairScore
 
 LAM, RHO, EXAMPLES, NODES, STATES = 0.5, 2.0, 3, 3, 3
 EDGES = torch.tensor([[0, 1], [1, 2], [0, 2]])

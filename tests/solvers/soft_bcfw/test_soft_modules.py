@@ -12,18 +12,10 @@ from solver_cases import record, without_time
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from structsmooth import (
-    Candidates,
-    FactorGraph,
-    FactorGraphProblem,
-    FactorGraphs,
-    LinearModuleProblem,
-    LocalPolytope,
-    ScoreModule,
-    SoftBCFW,
-    Structure,
-)
+from structsmooth import Candidates, FactorGraph, LinearModuleProblem, ScoreModule, SoftBCFW, Structure
 from structsmooth.checkpoint import load_state, save_state
+from structsmooth.factors import LocalPolytope
+from structsmooth.problems import FactorGraphProblem, FactorGraphs
 from structsmooth.solvers.soft_bcfw.dual import SoftDual
 from structsmooth.solvers.soft_bcfw.modules import ModuleSoftDual
 

@@ -9,7 +9,8 @@ import torch
 from factor_graphs import relaxed_objective
 from solver_cases import record
 
-from structsmooth import FactorGraphProblem, FactorGraphs, ProximalBCFW, SoftBCFW
+from structsmooth import ProximalBCFW, SoftBCFW
+from structsmooth.problems import FactorGraphProblem, FactorGraphs
 from structsmooth.solvers.soft_bcfw.dual import SoftDual
 
 EXAMPLES, SIDE, LABELS = 4, 5, 6

@@ -10,7 +10,9 @@ from soft_pieces import EnumeratedDual, factor_problem
 from torch import Tensor
 from torch.testing import assert_close
 
-from structsmooth import L2, LBFGS, Entropy, FactorGraph, LinearModuleProblem, LocalPolytope, PairScore, SoftBCFW
+from structsmooth import L2, LBFGS, Entropy, FactorGraph, LinearModuleProblem, SoftBCFW
+from structsmooth.factors import LocalPolytope
+from structsmooth.scores import PairScore
 from structsmooth.solvers.soft_bcfw.dual import SoftValues
 from structsmooth.solvers.soft_bcfw.pieces import Decomposition
 from structsmooth.solvers.soft_bcfw.smoothed import SmoothedSoftDual

@@ -8,7 +8,8 @@ import pytest
 import torch
 from small_tasks import WORDS, save_letters
 
-from structsmooth import BCFW, NormalizedHamming
+from structsmooth import BCFW
+from structsmooth.costs import NormalizedHamming
 from structsmooth.files import DATA_VARIABLE
 from structsmooth.tasks import OCR
 from structsmooth.tasks.ocr.letters import Word

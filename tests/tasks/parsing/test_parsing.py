@@ -12,9 +12,9 @@ import treebanks
 from small_parsers import trees
 from small_tasks import PARSING, trained
 
-from structsmooth import BCFW, DifferenceProblem, ProjectiveTree, SpanningTree, StructuralHinge, load
+from structsmooth import BCFW, ProjectiveTree, SpanningTree, StructuralHinge, load
 from structsmooth.cli import main
-from structsmooth.problems import arcs_of
+from structsmooth.problems import DifferenceProblem, arcs_of
 from structsmooth.structures.dependencies import crosses
 from structsmooth.tasks import Parsing
 from structsmooth.tasks.parsing.data import Sentence, Tree, projectivized, read_trees, write_tree

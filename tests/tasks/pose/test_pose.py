@@ -13,10 +13,12 @@ from images import zipped
 from pose_images import HEADER, HEIGHT, WIDTH, figure, table, write_all
 from torch.testing import assert_close
 
-from structsmooth import L2, ConvexConcave, DifferenceProblem, LinearModuleProblem, Max, ProximalBCFW, train
+from structsmooth import L2, LinearModuleProblem, Max, ProximalBCFW, train
 from structsmooth.cli import main
 from structsmooth.markup import Table
 from structsmooth.plain import from_plain, plain
+from structsmooth.problems import DifferenceProblem
+from structsmooth.solvers import ConvexConcave
 from structsmooth.solvers.bcfw.active_set import Cache, DualIterate
 from structsmooth.solvers.bcfw.steps import epoch
 from structsmooth.tasks import Pose

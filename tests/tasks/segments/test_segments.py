@@ -11,19 +11,10 @@ import pytest
 import signals
 import torch
 
-from structsmooth import (
-    BCFW,
-    ConvexConcave,
-    DifferenceProblem,
-    Hamming,
-    LinearModuleProblem,
-    ModuleProblem,
-    ProximalBCFW,
-    StructuralHinge,
-    load,
-    train,
-)
+from structsmooth import BCFW, Hamming, LinearModuleProblem, ModuleProblem, ProximalBCFW, StructuralHinge, load, train
 from structsmooth.cli import main
+from structsmooth.problems import DifferenceProblem
+from structsmooth.solvers import ConvexConcave
 from structsmooth.tasks import Segments
 from structsmooth.tasks.segments.data import read_series
 from structsmooth.tasks.segments.grammar import Grammar

@@ -4,7 +4,8 @@ import pytest
 import torch
 from small_tasks import CHUNKS
 
-from structsmooth import BCFW, NormalizedHamming
+from structsmooth import BCFW
+from structsmooth.costs import NormalizedHamming
 from structsmooth.files import DATA_VARIABLE
 from structsmooth.tasks import Chunking
 from structsmooth.text.corpus import Sentence

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from small_tasks import entities as corpus
 from small_tasks import untagged
 
-from structsmooth import CasimirSVRG, ConvexConcave, DifferenceProblem, Entropy, SparseChainProblem
+from structsmooth import CasimirSVRG, Entropy
+from structsmooth.problems import DifferenceProblem, SparseChainProblem
+from structsmooth.solvers import ConvexConcave
 from structsmooth.tasks import NER
 from structsmooth.text.conll import read_conll
 from structsmooth.text.corpus import Sentence

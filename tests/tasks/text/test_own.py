@@ -8,8 +8,8 @@ import pytest
 import torch
 from two_processes import ended, started
 
-from structsmooth import CoCoA
 from structsmooth.problems import partitioned
+from structsmooth.solvers import CoCoA
 from structsmooth.tasks import NER, Task
 from structsmooth.tasks.text.tagging import Tagging
 

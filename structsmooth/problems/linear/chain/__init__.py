@@ -33,8 +33,9 @@ class SparseChainProblem(ChainProblem):
         bounds: lower and upper bounds of the weights, [dim] each; steps within bounds are plain torch.
         transition_scale: transitions score by their weights times c > 0. The larger c, the less they are regularized:
             λ‖w‖² = (λ/c²)‖c·w‖².
-        mask: which labels may follow each other, begin and end, such as that of :func:`~structsmooth.transition_mask`;
-            all if not given. No other labelling is an output, in training as in prediction.
+        mask: which labels may follow each other, begin and end, such as that of
+            :func:`~structsmooth.text.schemes.transition_mask`; all if not given. No other labelling is an output, in
+            training as in prediction.
 
     Raises:
         TypeError: labels that are not int64.
@@ -63,9 +64,9 @@ class SparseChainProblem(ChainProblem):
 class DenseChainProblem(ChainProblem):
     """Structural hinge losses of :class:`~structsmooth.scores.LinearScore` over tokens with F numbers each.
 
-    For features that a network or a kernel has computed (:class:`~structsmooth.KernelFeatures`). The passes and the
-    order of the weights are those of :class:`SparseChainProblem`; a step costs T·F·S operations. Features may be
-    float32, which takes half the memory; sums are float64 in any case.
+    For features that a network or a kernel has computed (:class:`~structsmooth.problems.KernelFeatures`). The passes
+    and the order of the weights are those of :class:`SparseChainProblem`; a step costs T·F·S operations. Features may
+    be float32, which takes half the memory; sums are float64 in any case.
 
     Args:
         features: rows of the tokens of all sequences in order: float32 or float64 [tokens, F].

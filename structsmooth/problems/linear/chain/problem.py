@@ -54,8 +54,8 @@ class ChainPass(FullPass):
 class ChainProblem(LinearProblem):
     """Structural hinge losses of linear chains over features of tokens, with a block for each example.
 
-    What it takes is documented with its two kinds, :class:`~structsmooth.SparseChainProblem` and
-    :class:`~structsmooth.DenseChainProblem`, which differ in their features alone.
+    What it takes is documented with its two kinds, :class:`~structsmooth.problems.SparseChainProblem` and
+    :class:`~structsmooth.problems.DenseChainProblem`, which differ in their features alone.
     """
 
     def __init__(
@@ -116,7 +116,8 @@ class ChainProblem(LinearProblem):
 
         Example:
             >>> import torch
-            >>> from structsmooth import ConvexConcave, DenseChainProblem
+            >>> from structsmooth.problems import DenseChainProblem
+            >>> from structsmooth.solvers import ConvexConcave
             >>> x, y = torch.eye(2).repeat(4, 1), torch.tensor([0, 1]).repeat(4)
             >>> problem = DenseChainProblem(x, y, torch.tensor([4, 4]), states=2)
             >>> partial = problem.with_unknown(torch.tensor([False, False, True, True]).repeat(2))

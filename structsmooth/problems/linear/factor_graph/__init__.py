@@ -55,7 +55,8 @@ class FactorGraphProblem(LinearProblem):
 
     Example:
         >>> import torch
-        >>> from structsmooth import FactorGraphs, SoftBCFW
+        >>> from structsmooth import SoftBCFW
+        >>> from structsmooth.problems import FactorGraphs
         >>> generator = torch.Generator().manual_seed(0)
         >>> x = torch.randn(20, 4, generator=generator)  # two labels of one input each, with an edge between them
         >>> graphs = FactorGraphs(

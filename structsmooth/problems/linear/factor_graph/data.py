@@ -26,7 +26,7 @@ class Links(NamedTuple):
 
 @dataclass(frozen=True)
 class FactorGraphs:
-    """n labelled graphs with dense features: the data of a :class:`~structsmooth.FactorGraphProblem`.
+    """n labelled graphs with dense features: the data of a :class:`~structsmooth.problems.FactorGraphProblem`.
 
     Example i has the nodes node_offsets[i] to node_offsets[i + 1] - 1 and the edges of set s = edge_sets[i], which are
     edge_offsets[s] to edge_offsets[s + 1] - 1. Examples may share a set of edges, with its types and features.

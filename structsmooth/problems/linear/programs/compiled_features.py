@@ -4,7 +4,7 @@ Features are one of the tuples
 
 - (columns, row offsets): part p has the features columns[row_offsets[p] : row_offsets[p + 1]], each of value 1;
 - (first, second, kinds, keys of firsts, keys of seconds, keys of distances, keys of kinds, columns of kinds, keys of
-  betweens, shift): those of :class:`structsmooth.PairFeatures`, which drop ``shift`` bits of sums of keys.
+  betweens, shift): those of :class:`structsmooth.problems.PairFeatures`, which drop ``shift`` bits of sums of keys.
 
 Their number is known when a loop is compiled, which leaves nothing to decide in it.
 """

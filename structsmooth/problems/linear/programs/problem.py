@@ -31,11 +31,12 @@ P = TypeVar("P", bound="ProgramProblem")
 class ProgramProblem(LinearProblem):
     """Structural hinge losses over outputs that are derivations of a program, with sparse features of their parts.
 
-    Spanning trees, which are no derivations, are outputs too; see :meth:`~structsmooth.ProgramParts.spanning_trees`.
-    The score of an output is the sum of the scores of its parts, and that of a part the sum of the weights of its
-    features: :class:`~structsmooth.PartRows` stores them, :class:`~structsmooth.PairFeatures` computes them where they
-    are needed. Full passes for losses, gaps and gradients without smoothing, and steps of
-    :class:`~structsmooth.BCFW` and :class:`~structsmooth.ProximalBCFW`, are compiled; they take float64 vectors [dim].
+    Spanning trees, which are no derivations, are outputs too; see
+    :meth:`~structsmooth.problems.ProgramParts.spanning_trees`. The score of an output is the sum of the scores of its
+    parts, and that of a part the sum of the weights of its features: :class:`~structsmooth.problems.PartRows` stores
+    them, :class:`~structsmooth.problems.PairFeatures` computes them where they are needed. Full passes for losses, gaps
+    and gradients without smoothing, and steps of :class:`~structsmooth.BCFW` and :class:`~structsmooth.ProximalBCFW`,
+    are compiled; they take float64 vectors [dim].
     Steps of other solvers, and all that is smoothed, are plain torch.
 
     Args:
@@ -54,7 +55,9 @@ class ProgramProblem(LinearProblem):
     Example:
         The best of two ways from 0 to 2, directly or by 1, of which each part has a feature of its own:
 
-        >>> from structsmooth import BCFW, PartRows, Program, ProgramParts
+        >>> from structsmooth import BCFW
+        >>> from structsmooth.problems import PartRows, ProgramParts
+        >>> from structsmooth.programs import Program
         >>> program = Program(head=[0, 1, 2, 2], left=[-1, 0, 1, 0], index=[-1, 0, 1, 2], scores=3)
         >>> parts = ProgramParts(program, torch.tensor([2]), torch.tensor([0, 3]), torch.arange(3).int())
         >>> features = PartRows(torch.arange(3).int(), torch.arange(4), features=3)
@@ -91,10 +94,11 @@ class ProgramProblem(LinearProblem):
         self._check_labels()
 
     def with_allowed(self: P, allowed: Tensor) -> DifferenceProblem:
-        """The problem of partial labels, of which some parts are allowed, for :class:`~structsmooth.ConvexConcave`.
+        """The problem of partial labels, of which some parts are allowed.
 
-        Outputs agree with the labels if all of their parts are allowed, whatever the labels of this problem are. Parts
-        that are allowed cost nothing; others cost what they do in this problem.
+        :class:`~structsmooth.solvers.ConvexConcave` minimizes it. Outputs agree with the labels if all of their parts
+        are allowed, whatever the labels of this problem are. Parts that are allowed cost nothing; others cost what they
+        do in this problem.
 
         Args:
             allowed: bool [parts].
@@ -106,7 +110,9 @@ class ProgramProblem(LinearProblem):
         Example:
             Of the two ways from 0 to 2, nothing is known in one example, and the longer one is right in the other:
 
-            >>> from structsmooth import ConvexConcave, PartRows, Program, ProgramParts
+            >>> from structsmooth.problems import PartRows, ProgramParts
+            >>> from structsmooth.programs import Program
+            >>> from structsmooth.solvers import ConvexConcave
             >>> program = Program(head=[0, 1, 2, 2], left=[-1, 0, 1, 0], index=[-1, 0, 1, 2], scores=3)
             >>> roots, offsets, scores = torch.tensor([2, 2]), torch.tensor([0, 3, 6]), torch.arange(3).repeat(2).int()
             >>> parts = ProgramParts(program, roots, offsets, scores)

@@ -34,7 +34,8 @@ class RegularizationPath:
 
     Example:
         >>> import torch
-        >>> from structsmooth import RegularizationPath, SparseChainProblem, SparseSequences
+        >>> from structsmooth.problems import SparseChainProblem, SparseSequences
+        >>> from structsmooth.solvers import RegularizationPath
         >>> offsets = torch.tensor([0, 1, 2, 3])
         >>> sequences = SparseSequences(torch.tensor([0, 1, 1], dtype=torch.int32), offsets, offsets)
         >>> problem = SparseChainProblem(sequences, torch.tensor([0, 1, 0]), features=2, states=2)

@@ -8,7 +8,7 @@ import torch
 from factor_graphs import random_graphs, shared_graphs
 from torch import Tensor
 
-from structsmooth import FactorGraphs
+from structsmooth.problems import FactorGraphs
 from structsmooth.problems.linear.factor_graph import data
 
 

@@ -18,7 +18,8 @@ from factor_graphs import (
 from torch import Tensor
 from torch.testing import assert_close
 
-from structsmooth import BCFW, L2, FactorGraphProblem
+from structsmooth import BCFW, L2
+from structsmooth.problems import FactorGraphProblem
 from structsmooth.problems.linear import factor_graph
 
 every_form = pytest.mark.parametrize(("states", "pairwise", "reference"), FORMS)
