@@ -31,6 +31,7 @@ from structsmooth.cli.report import markdown_table
 from structsmooth.compiled import clock as solver_clock
 from structsmooth.history import Row
 from structsmooth.plots.panels import panels
+from structsmooth.settings import Interval
 from structsmooth.solvers import Progress, Stop
 from structsmooth.solvers.state import Callback
 from structsmooth.tasks import NER
@@ -88,7 +89,9 @@ def command(
     return decorate
 
 
-def option(name: str, default: Any = None, meaning: str = "", least: float | None = None, **settings: Any) -> Option:
+def option(
+    name: str, default: Any = None, meaning: str = "", least: float | None = None, above: bool = False, **settings: Any
+) -> Option:
     """An argument that is read by the type of its default, which the help text has as well.
 
     Args:
@@ -96,6 +99,7 @@ def option(name: str, default: Any = None, meaning: str = "", least: float | Non
         default: ``False`` for a switch, a list for an argument with several values; texts are read by ``type``.
         meaning: what help says of it.
         least: the smallest number that is allowed.
+        above: whether ``least`` itself is left out.
         **settings: of ``add_argument``.
     """
     several = isinstance(default, list)
@@ -109,16 +113,16 @@ def option(name: str, default: Any = None, meaning: str = "", least: float | Non
         values = [settings["type"](value) if isinstance(value, str) else value for value in values]
         default = values if several else values[0]
     if least is not None:
-        settings["type"] = at_least(least, settings.get("type", int))
+        settings["type"] = within(Interval(least, above=above), settings.get("type", int))
     return lambda parser: parser.add_argument(name, default=default, help=meaning.replace("%", "%%"), **settings)
 
 
-def at_least(least: float, kind: Callable[[str], Any]) -> Callable[[str], Any]:
-    """The type of an argument with a bound."""
+def within(bounds: Interval, kind: Callable[[str], Any]) -> Callable[[str], Any]:
+    """The type of an argument with bounds."""
 
     def read(text: str) -> Any:
-        if not (value := kind(text)) >= least:
-            raise ArgumentTypeError(f"must be at least {least:g}, got {text}")
+        if (value := kind(text)) not in bounds:
+            raise ArgumentTypeError(f"must be {bounds}, got {text}")
         return value
 
     read.__name__ = kind.__name__

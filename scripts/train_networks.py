@@ -286,12 +286,6 @@ def _write(folder: Path, table: str, histories: Sequence[Sequence[Epoch]]) -> No
         panel.set(xlabel="epoch", ylabel=f"{measure} on the test file, mean over seeds")
 
 
-def _positive(text: str) -> float:
-    if not 0 < (value := float(text)) < float("inf"):
-        raise ArgumentTypeError(f"must be a positive number, got {text}")
-    return value
-
-
 def _device(text: str) -> str:
     try:
         torch.empty(0, device=text)
@@ -326,9 +320,9 @@ def job_of(options: Namespace) -> Job:
     option("--embedding", 64, "size of a word's embedding, for the LSTM", least=1),
     option("--hidden", 64, "size of the LSTM's state in each direction", least=1),
     option("--k", 5, "outputs of the top-K oracle, for l2 and top_k", least=1),
-    option("--mu", 1.0, "level of smoothing, for l2, entropy and top_k", type=_positive),
+    option("--mu", 1.0, "level of smoothing, for l2, entropy and top_k", least=0, above=True),
     *(
-        option(f"--{name}", rate, f"first step size {where}", type=_positive, metavar="N")
+        option(f"--{name}", rate, f"first step size {where}", least=0, above=True, metavar="N")
         for name, rate, where in (
             ("lr", 0.01, "of the LSTM"),
             ("encoder-rate", 2e-4, "of the encoder"),
