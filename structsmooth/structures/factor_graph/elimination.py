@@ -195,25 +195,21 @@ class Eliminated(DynamicProgram):
 
     def logsumexp(self) -> Tensor:
         """Log-partition function [B], found with the probabilities."""
-        return self._summed[0]
+        return self._sums[0]
 
     def marginals(self) -> tuple[Tensor, Tensor]:
         """Marginals [B, N, S] and [B, E, S, S]."""
-        return self._statistics(self._summed[1])
+        return self._statistics(self._sums[1])
 
     def second_derivatives(self, *weights: Tensor) -> tuple[Tensor, Tensor]:
         """The gradient of ⟨weights, marginals⟩."""
         directions = self.replace(*weights).program_scores()
-        scores, sizes, handle = self._arguments()
-        return self._statistics(operators.tangents(scores, directions, sizes, handle))
+        inputs = (self.program_scores(), directions, self.sizes(), self.program().handle)
+        return self._statistics(operators.tangents(*inputs))
 
     @cached_property
-    def _summed(self) -> tuple[Tensor, Tensor]:
-        """The log-partition function [B], and the probabilities [B, P] of the entries of all tables."""
-        if self._compiled:
-            log_z, probabilities = operators.marginals(*self._arguments())
-            return log_z, probabilities
-        return self._oracles.log_partition(*self._arguments()), self._oracles.probabilities(*self._arguments())
+    def _sums(self) -> tuple[Tensor, Tensor]:
+        return self.sums()
 
     def _statistics(self, parts: Tensor) -> tuple[Tensor, Tensor]:
         """Sums over tables, of which a node and an edge are in one each: the adjoint of the scores."""
@@ -250,7 +246,7 @@ class Eliminated(DynamicProgram):
     def entropy(self) -> Tensor:
         """The sum of the expected entropies of nodes given their neighbours, without large sums that cancel."""
         total = self.unary.new_zeros(len(self.unary))
-        for step, joint in self._tables(self._summed[1]):
+        for step, joint in self._tables(self._sums[1]):
             for sign, own in ((1.0, joint), (-1.0, joint.sum(1 + step.position))):
                 total = total + sign * by_example(torch.special.entr(own))
         return total
@@ -258,7 +254,7 @@ class Eliminated(DynamicProgram):
     def inverse_cdf(self, uniform: Tensor) -> Tensor:
         """Samples [B, n, N] at uniform numbers of that shape: nodes in reverse order, given those drawn before."""
         y = torch.zeros(uniform.shape, dtype=torch.int64)
-        for step, joint in reversed(list(self._tables(self._summed[1]))):
+        for step, joint in reversed(list(self._tables(self._sums[1]))):
             given = joint.movedim(1 + step.position, -1).unsqueeze(1).flatten(1, -2).log()
             cell = _number(dict(enumerate(y.unbind(-1))), step.rest, self.plan.sizes) + torch.zeros_like(y[..., 0])
             scores = given.gather(1, cell.unsqueeze(-1).expand(*cell.shape, given.shape[-1]))
