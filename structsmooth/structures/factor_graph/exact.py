@@ -58,8 +58,8 @@ class Forests(Tree):
     def second_derivatives(self, *weights: Tensor) -> tuple[Tensor, ...]:
         """The gradient of ⟨weights, marginals⟩."""
 
-        def run(*potentials: Tensor) -> tuple[Tensor, Tensor]:
-            return Forests(*potentials, self.layout, self.forest).marginals()
+        def run(unary: Tensor, pairwise: Tensor) -> tuple[Tensor, Tensor]:
+            return Forests(unary, pairwise, self.layout, self.forest).marginals()
 
         return hessian_product(run, (self.unary, self.edge_scores), weights)
 
