@@ -7,6 +7,7 @@ from structsmooth.lazy import lazy_names
 if TYPE_CHECKING:
     from structsmooth.models.backbones import AlexNetConv4, Backbone, SqueezeNetFire9, crop_boxes
     from structsmooth.models.bilstm import BiLSTMTagger
+    from structsmooth.models.crf import CRF
     from structsmooth.models.heads import BiaffineParser, MatchingHead, SegmentHead, SpanHead, TaggingHead
     from structsmooth.models.localization import (
         AlexNetConv4ELU,
@@ -20,6 +21,7 @@ else:
     __getattr__, __dir__ = lazy_names(__name__)
 
 __all__ = [
+    "CRF",
     "AlexNetConv4",
     "AlexNetConv4ELU",
     "AlexNetConv4Linear",

@@ -4,9 +4,12 @@ from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
+from structsmooth.kernels import FittedKernel
 from structsmooth.messages import tracked
 from structsmooth.scores import TransitionMask, linear_chain
+from structsmooth.sequences import DenseSequences
 from structsmooth.sequences import Sequences as TokenSequences
 from structsmooth.structures import LinearChain
 
@@ -21,6 +24,7 @@ def best_labels(
     k: int,
     mask: TransitionMask | None = None,
     transition_scale: float = 1.0,
+    allowed: Sequence[Tensor] | None = None,
 ) -> list[list[tuple[float, list[int]]]]:
     """The k best labellings of each sequence with their scores, best first; fewer where there are no more.
 
@@ -32,14 +36,32 @@ def best_labels(
         k: at least 1.
         mask: which labels may follow each other, begin and end; all if not given.
         transition_scale: that of the problem.
+        allowed: which labels each token of each sequence may have, bool [T, S]; all if not given.
     """
     found = []
-    for chain in _chains(sequences, weights, states, mask, transition_scale):
+    for chain in _chains(sequences, weights, states, mask, transition_scale, allowed):
         values, y = chain.topk(k)
         for length, scores, outputs in zip(chain.lengths.tolist(), values.tolist(), y.tolist(), strict=True):
             ranked = zip(scores, outputs, strict=True)
             found.append([(score, output[:length]) for score, output in ranked if score > -torch.inf])
     return found
+
+
+def scored_by_kernel(
+    kernel: FittedKernel, points: Tensor, lengths: Tensor, weights: Tensor, states: int
+) -> tuple[DenseSequences, Tensor]:
+    """Sequences and weights that score as features of a kernel do, by kernel values alone, without the features.
+
+    Args:
+        kernel: gives the features of tokens.
+        points: of all tokens, [tokens, D].
+        lengths: of the sequences, int64 [n].
+        weights: of the features, and of pairs and ends of labels.
+        states: number S of labels.
+    """
+    rows, others = weights.view(-1, states).tensor_split([-states - 2])
+    sequences = DenseSequences.of(kernel.scores(points, rows), lengths)
+    return sequences, torch.cat([torch.eye(states).to(rows), others]).flatten()
 
 
 def label_marginals(
@@ -54,15 +76,29 @@ def label_marginals(
     Those of the Gibbs distribution, in which the probability of a labelling is proportional to the exponential of its
     score.
     """
-    found = []
+    return [nodes for nodes, _ in pair_marginals(sequences, weights, states, mask, transition_scale)]
+
+
+def pair_marginals(
+    sequences: TokenSequences,
+    weights: Tensor,
+    states: int,
+    mask: TransitionMask | None = None,
+    transition_scale: float = 1.0,
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Probabilities of the labels [T, S] of each sequence, and of pairs of neighbouring labels [T - 1, S, S]."""
     for chain in _chains(sequences, weights, states, mask, transition_scale):
-        nodes = chain.marginals()[0]
-        found += [own[:length] for own, length in zip(nodes, chain.lengths.tolist(), strict=True)]
-    return found
+        for nodes, edges, length in zip(*chain.marginals(), chain.lengths.tolist(), strict=True):
+            yield nodes[:length], edges[: length - 1]
 
 
 def _chains(
-    sequences: TokenSequences, weights: Tensor, states: int, mask: TransitionMask | None, transition_scale: float
+    sequences: TokenSequences,
+    weights: Tensor,
+    states: int,
+    mask: TransitionMask | None,
+    transition_scale: float,
+    allowed: Sequence[Tensor] | None = None,
 ) -> Iterator[LinearChain]:
     """The chains of all sequences, in batches."""
     rows, transition, ends = weights.view(-1, states).tensor_split([-states - 2, -2])
@@ -71,7 +107,11 @@ def _chains(
         transition = transition + mask.transition.to(weights)
         ends = ends + torch.stack([mask.start, mask.stop]).to(weights)
     for indices in tracked(list(_batches(sequences.lengths.tolist())), "predicting"):
-        yield linear_chain(sequences.select(torch.tensor(indices)), rows, transition, ends)
+        chain = linear_chain(sequences.select(torch.tensor(indices)), rows, transition, ends)
+        if allowed is not None:
+            kept = pad_sequence([allowed[i] for i in indices], batch_first=True, padding_value=True)
+            chain = chain.replace(torch.where(kept, chain.unary, -torch.inf), chain.transition)
+        yield chain
 
 
 def _batches(lengths: Sequence[int]) -> Iterator[range]:

@@ -1,4 +1,4 @@
-"""Packages whose names load when they are asked for."""
+"""Packages and modules whose names load when they are asked for."""
 
 import ast
 import sys
@@ -31,3 +31,17 @@ def lazy_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[st
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
     return get, lambda: sorted({*vars(module), *homes})
+
+
+class LazyModule:
+    """A module that loads when a name of it is first asked for, such as compiled loops, which need numba.
+
+    Args:
+        name: of the module, absolute.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(import_module(self._name), name)

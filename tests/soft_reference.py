@@ -46,6 +46,12 @@ class Block:
         return step_length(gain, curvature, longest) * (towards - away)  # line search, lines 7 and 12
 
 
+def deltas(point: SoftPoint, ends: Tensor, rho: float) -> Tensor:
+    """δ_ci of all states, for links with these ends [links, 2]: [links, 2, S]."""
+    own = point.with_multipliers(ends.flatten(), rho).multipliers
+    return torch.cat([-own, own], 2) if point.binary else own
+
+
 @dataclass(frozen=True)
 class ReferenceSteps:
     """Steps on the blocks of a soft dual, for ρ and a kind of steps."""
@@ -98,7 +104,7 @@ class ReferenceSteps:
 
     def _delta(self, point: SoftPoint) -> Tensor:
         """δ_ci = δ̄_ci + (μ_ci − μ_i)/ρ of all edges: [E, 2, S]."""
-        return point.deltas(self.dual.problem.graphs.ends, self.rho)
+        return deltas(point, self.dual.problem.graphs.ends, self.rho)
 
     def _room(self, own: Tensor) -> Tensor:
         """How far a step can go away from each pair of states.

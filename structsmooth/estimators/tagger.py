@@ -1,6 +1,6 @@
 """Taggers of sequences in the form of scikit-learn."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from operator import eq
 from pathlib import Path
@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from sklearn.model_selection import train_test_split
-from sklearn.utils import Tags as SklearnTags
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
@@ -27,10 +26,14 @@ from structsmooth.metrics import MatchCounts
 from structsmooth.problems import Problem
 from structsmooth.sequences import Sequences
 from structsmooth.solvers import Certificate, ProximalBCFW
+from structsmooth.text.probabilities import ProbableEntity
 from structsmooth.text.scores import entity_matches
 from structsmooth.text.tagger import HINGES, Constraints, Loss, Tag, Tagger, Tags, default_lam
 
 T = TypeVar("T")
+
+Allowed = Sequence[Sequence[Collection[Tag] | None] | None]
+"""For each sentence the tags that each of its tokens may have; ``None`` where nothing is known."""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -120,11 +123,6 @@ class SequenceTagger(TaggerWeights):
     validation_fraction: float = 0.1
     n_iter_no_change: int = 5
 
-    def __sklearn_tags__(self) -> SklearnTags:
-        tags: SklearnTags = super().__sklearn_tags__()
-        tags.input_tags.two_d_array, tags.target_tags.required = False, True
-        return tags
-
     def fit(
         self,
         X: Sequence[Any],
@@ -160,7 +158,7 @@ class SequenceTagger(TaggerWeights):
         kernel = self.kernel and KernelSettings(self.kernel, self.gamma, self.degree, self.landmarks, self._seed())
         self.features_, sequences = fit_features(sentences, self.template, kernel)
         labels = self.tags_.states(tags)
-        data = (self.loss, sequences.lengths, labels, len(self.features_.names))
+        data = (self.loss, sequences.lengths, labels, self.features_.size)
         start = self._last.start(*data) if self.warm_start and hasattr(self, "_last") else None
         problem, validation = self._problem(sequences, labels), self._validation(*held_out) if held_out else None
         settings: dict[str, Any] = {"start": start, "validation": validation, "sample_weight": weights}
@@ -180,25 +178,56 @@ class SequenceTagger(TaggerWeights):
     ) -> "SequenceTagger":
         """Make one pass over a batch of a stream, by SGD or Adam; step sizes and averages continue those of others.
 
+        After :meth:`fit`, a stream goes on from the fitted weights, with the features and the tags of that fit.
+
         Args:
-            X: sentences that are matrices [T, F], such as those of :class:`sklearn.feature_extraction.FeatureHasher`.
+            X: sentences of the kind that was fitted; of a new stream, matrices [T, F], such as those of
+                :class:`sklearn.feature_extraction.FeatureHasher`.
             y: their tags.
-            classes: all tags of the stream; the first call needs them, and begins a new stream.
+            classes: all tags of a new stream, which they begin.
         """
         sentences, tags, _ = check_sentences(X, y)
-        check_columns(self, sentences, reset=self._stream is None)
-        if self._stream is None:
+        is_new = self._stream is None and (classes is not None or not hasattr(self, "weights_"))
+        check_columns(self, sentences, reset=is_new)
+        if is_new:
             self.tags_, self.features_ = stream_of(self, sentences, classes)
-        self._solve_more(self._problem(self.features_.encode(sentences), self.tags_.states(tags)))
+        start = None if is_new else self._weights
+        self._solve_more(self._problem(self.features_.encode(sentences), self.tags_.states(tags)), start)
         return self
 
-    def predict(self, X: Sequence[Any]) -> list[list[Tag]]:
-        """The best tags of each sentence, well-formed under ``constraints``."""
-        return Outputs(ranked[0][1] for ranked in self.predict_top_k(X, 1))
+    def predict(self, X: Sequence[Any], *, allowed: Allowed | None = None) -> list[list[Tag]]:
+        """The best tags of each sentence, well-formed under ``constraints``.
 
-    def predict_top_k(self, X: Sequence[Any], k: int) -> list[list[tuple[float, list[Tag]]]]:
+        Args:
+            X: sentences.
+            allowed: what is known of them: for each sentence the sets of tags that its tokens may have, ``None`` for a
+                token or a sentence of which nothing is known. The best of the allowed taggings is exact.
+
+        Raises:
+            ValueError: a sentence that has no allowed tagging.
+        """
+        found = self.predict_top_k(X, 1, allowed=allowed)
+        if [] in found:
+            raise ValueError(f"sentence {found.index([])} has no allowed tagging that is well-formed")
+        return Outputs(ranked[0][1] for ranked in found)
+
+    def predict_top_k(
+        self, X: Sequence[Any], k: int, *, allowed: Allowed | None = None
+    ) -> list[list[tuple[float, list[Tag]]]]:
         """The k best taggings of each sentence with their scores, best first; fewer where there are no more."""
-        return self._over(X, lambda sequences, weights: self._tagger.best(sequences, weights, k), lambda: [(0.0, [])])
+        masks = None if allowed is None else self._masks(as_sentences(X), allowed)
+
+        def best(sequences: Sequences, weights: Tensor) -> list[list[tuple[float, list[Tag]]]]:
+            return self._tagger.best(sequences, weights, k, masks)
+
+        return self._over(X, best, lambda: [(0.0, [])])
+
+    def _masks(self, sentences: Sequence[Any], allowed: Allowed) -> list[Tensor]:
+        """Which tags the tokens of each sentence that is not empty may have."""
+        if len(allowed) != len(sentences):
+            raise ValueError(f"allowed must have an entry for each of {len(sentences)} sentences, got {len(allowed)}")
+        sizes = [(length(sentence), sets) for sentence, sets in zip(sentences, allowed, strict=True)]
+        return [self.tags_.allowed([None] * size if sets is None else sets, size) for size, sets in sizes if size]
 
     def predict_marginals(self, X: Sequence[Any]) -> list[list[dict[Tag, float]]]:
         """The probability of every tag at each token, under the Gibbs distribution of the scores.
@@ -211,6 +240,25 @@ class SequenceTagger(TaggerWeights):
             return [[dict(zip(self.tags_.names, row, strict=True)) for row in rows.tolist()] for rows in found]
 
         return self._over(X, marginals, list)
+
+    def predict_spans(self, X: Sequence[Any]) -> list[list[ProbableEntity]]:
+        """The entities of the best tags of each sentence: ``start`` and ``end`` of tokens, ``label``, ``probability``.
+
+        The probability that an entity of this label and these ends is in the output is exact under the Gibbs
+        distribution of the scores. It is that of the model for ``loss="crf"``; other losses do not train probabilities.
+
+        Raises:
+            ValueError: tags that are not those of entities.
+        """
+        check_is_fitted(self, "weights_")
+        if self.scheme_ is None:
+            raise ValueError("predict_spans needs tags of entities, such as B-PER, I-PER and O")
+
+        def spans(sequences: Sequences, weights: Tensor) -> list[list[ProbableEntity]]:
+            best = (ranked[0][1] for ranked in self._tagger.best(sequences, weights, 1))
+            return self._tagger.spans(sequences, weights, best)
+
+        return self._over(X, spans, list)
 
     def score(self, X: Sequence[Any], y: Sequence[Sequence[Tag]], sample_weight: ArrayLike | None = None) -> float:
         """F1 of entities, as ``conlleval`` computes it, if tags are those of entities; else the share of right tags."""
@@ -243,7 +291,10 @@ class SequenceTagger(TaggerWeights):
 
     @classmethod
     def load(cls, path: str | Path) -> "SequenceTagger":
-        """The tagger that :meth:`save` wrote into a folder; executes no code.
+        """The tagger that :meth:`save` wrote into a folder, or a model of the tasks NER and chunking; executes no code.
+
+        What only an estimator keeps, such as its history and gap, is unknown of a task's model: empty, or NaN. In turn,
+        :func:`structsmooth.load` and the commands open the folder of a tagger of words.
 
         Raises:
             FileNotFoundError: no tagger in the folder.
@@ -272,7 +323,7 @@ class SequenceTagger(TaggerWeights):
 
     @property
     def _tagger(self) -> Tagger:
-        return Tagger(self.tags_, len(self.features_.names))
+        return Tagger(self.tags_, self.features_.size)
 
     def _over(self, X: Sequence[Any], of: Callable[[Sequences, Tensor], list[T]], empty: Callable[[], T]) -> list[T]:
         """What a function gives for the sequences of sentences and weights; ``empty()`` for empty ones."""

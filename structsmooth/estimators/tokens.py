@@ -1,8 +1,9 @@
 """Features of the tokens of sentences: of words, of dictionaries, or given as rows of numbers."""
 
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
@@ -21,12 +22,15 @@ from structsmooth.estimators.matrices import (
     stacked,
 )
 from structsmooth.kernels import FittedKernel, Kernel, KernelName
+from structsmooth.models.chains import scored_by_kernel
 from structsmooth.sequences import DenseSequences, Sequences
 from structsmooth.text.corpus import Corpus, Sentence
-from structsmooth.text.encoders import DictionaryEncoder
-from structsmooth.text.templates import CHUNKING, PLAIN, RICH, Templates
+from structsmooth.text.encoders import AttributeEncoder, DictionaryEncoder
+from structsmooth.text.inputs import Inputs
+from structsmooth.text.templates import CHUNKING, PLAIN, RICH, Templates, columns_of
 
 Template = Literal["rich", "plain", "chunking"]
+_FEATURE = re.compile(r"bias$|[A-Za-z][\w\[\]+.-]*[=:]\S")  # as in the tutorials of CRFsuite
 _PLAIN = {str, bool, int, float}  # values of features that cannot hold bytes
 _TEMPLATES: dict[str, Templates] = {"rich": RICH, "plain": PLAIN, "chunking": CHUNKING}
 
@@ -41,6 +45,11 @@ class TokenFeatures(ABC):
     def names(self) -> list[str]:
         """Names of the F features, in the order of their weights."""
 
+    @property
+    def size(self) -> int:
+        """Number F of features."""
+        return len(self.names)
+
     @abstractmethod
     def encode(self, sentences: Sequence[Any]) -> Sequences:
         """Sentences, none of them empty, as sequences; unknown features are left out.
@@ -53,18 +62,20 @@ class TokenFeatures(ABC):
         """Sequences and weights that give sentences the scores that :meth:`encode` and ``weights`` would give them."""
         return self.encode(sentences), weights
 
-    @abstractmethod
-    def to_dict(self) -> dict[str, Any]:
-        """What was learned, as plain JSON but for tensors."""
-
 
 @dataclass(frozen=True)
 class WordFeatures(TokenFeatures):
-    """Attributes of words, or of tuples of a word, its part of speech and its chunk tag, by a template."""
+    """Attributes of words, or of tuples of a word and other columns, as the tasks of taggers have them.
+
+    Args:
+        template: name of the templates of attributes.
+        inputs: the columns, such as parts of speech and chunk tags.
+        encoder: of the attributes.
+    """
 
     template: str
-    columns: int
-    encoder: DictionaryEncoder
+    inputs: Inputs
+    encoder: AttributeEncoder
 
     kind = "words"
 
@@ -73,27 +84,35 @@ class WordFeatures(TokenFeatures):
         """The attributes that occur in training sentences."""
         if template not in _TEMPLATES:
             raise ValueError(f"template must be one of {', '.join(get_args(Template))}, got {template!r}")
-        columns = len(_columns(sentences[0][0]))
-        return cls(template, columns, DictionaryEncoder.fit(_corpus(sentences, columns), _TEMPLATES[template]))
+        corpus, columns = _corpus(sentences, len(_columns(sentences[0][0]))), columns_of(_TEMPLATES[template])
+        inputs = Inputs.of(corpus, words_only=False)
+        names = [name for name in ("pos", "chunk")[: inputs.columns - 2] if name in columns]
+        inputs = replace(inputs, names=names)
+        return cls(template, inputs, DictionaryEncoder.fit(corpus, inputs.templates(_TEMPLATES[template])))
 
     @property
     def names(self) -> list[str]:
-        """The attributes."""
-        return self.encoder.attributes
+        """The attributes; numbers if they are hashed."""
+        known = self.encoder.names((), ())
+        return [known.get(number, str(number)) for number in range(self.size)]
+
+    @property
+    def size(self) -> int:
+        """Number of different integers of the encoder."""
+        return self.encoder.size
 
     def encode(self, sentences: Sequence[Any]) -> Sequences:
         """The known attributes of each token."""
-        return self.encoder.encode(_corpus(sentences, self.columns), _TEMPLATES[self.template])
-
-    def to_dict(self) -> dict[str, Any]:
-        """Template, columns and attributes."""
-        return {"template": self.template, "columns": self.columns, "names": self.names}
+        alone = self.inputs.words_alone and not isinstance(sentences[0][0], tuple | list)
+        corpus = _corpus(sentences, 1 if alone else self.inputs.columns - 1)
+        return self.encoder.encode(corpus, self.inputs.templates(_TEMPLATES[self.template]))
 
 
 class DictFeatures(TokenFeatures):
     """Features of dictionaries, as those of sklearn-crfsuite: booleans, numbers, strings, or several strings.
 
-    Bytes are strings in UTF-8.
+    A dictionary in a dictionary has the key in front of its own, with a colon; a list has features of value 1, as in
+    python-crfsuite. Bytes are strings in UTF-8.
     """
 
     kind = "dicts"
@@ -174,13 +193,11 @@ class KernelRows(TokenFeatures):
 
     def encode(self, sentences: Sequence[Any]) -> Sequences:
         """The features of each row."""
-        return self._sequences(sentences, self.kernel(self._points(sentences)))
+        return DenseSequences.of(self.kernel(self._points(sentences)), _rows(sentences))
 
     def scored(self, sentences: Sequence[Any], weights: Tensor, states: int) -> tuple[Sequences, Tensor]:
         """Scores by kernel values, without features, as features of weight one."""
-        rows, others = weights.view(-1, states).tensor_split([-states - 2])
-        scores = self.kernel.scores(self._points(sentences), rows)
-        return self._sequences(sentences, scores), torch.cat([torch.eye(states).to(rows), others]).flatten()
+        return scored_by_kernel(self.kernel, self._points(sentences), _rows(sentences), weights, states)
 
     def to_dict(self) -> dict[str, Any]:
         """The landmarks and γ; the kernel itself is a parameter of the estimator."""
@@ -188,9 +205,6 @@ class KernelRows(TokenFeatures):
 
     def _points(self, sentences: Sequence[Any]) -> Tensor:
         return as_tensor(stacked(sentences, self.kernel.landmarks.shape[1]))
-
-    def _sequences(self, sentences: Sequence[Any], rows: Tensor) -> DenseSequences:
-        return DenseSequences.of(rows, torch.tensor([sentence.shape[0] for sentence in sentences]))
 
 
 class KernelSettings(NamedTuple):
@@ -241,14 +255,21 @@ def kind_of(sentences: Sequence[Any]) -> str:
     if is_matrix(first):
         return NumberRows.kind
     token = first[0]
-    if isinstance(token, str | tuple):
+    if isinstance(token, str | tuple) or (isinstance(token, list) and _are_columns(sentences)):
         return WordFeatures.kind
-    if isinstance(token, Mapping):
+    if isinstance(token, Mapping | list):
         return DictFeatures.kind
     raise ValueError(
-        "a sentence must be a list of words, of tuples of words and their columns, or of dictionaries of features, or "
-        f"a matrix [tokens, features]; got {type(first).__name__} of {type(token).__name__}"
+        "a sentence must be a list of words, of tuples of words and their columns, of dictionaries or lists of "
+        f"features, or a matrix [tokens, features]; got {type(first).__name__} of {type(token).__name__}"
     )
+
+
+def _are_columns(sentences: Sequence[Any]) -> bool:
+    """Whether lists are words with their columns, as many for each token, and not features such as ``w=Ada``."""
+    tokens = [token for sentence in sentences for token in sentence if isinstance(token, list)]
+    named = sum(any(isinstance(cell, str) and _FEATURE.match(cell) for cell in token) for token in tokens)
+    return {*map(len, tokens)} <= {len(tokens[0])} & {2, 3, 4} and 2 * named < len(tokens)
 
 
 def length(sentence: Any) -> int:
@@ -260,6 +281,10 @@ def length(sentence: Any) -> int:
     if isinstance(sentence, str | Mapping):
         raise ValueError(f"a sentence must be a list of tokens, got {sentence!r}")
     return int(sentence.shape[0]) if hasattr(sentence, "shape") else len(sentence)
+
+
+def _rows(sentences: Sequence[Any]) -> Tensor:
+    return torch.tensor([sentence.shape[0] for sentence in sentences])
 
 
 def _corpus(sentences: Sequence[Any], columns: int) -> Corpus:
@@ -277,22 +302,34 @@ def _sentence(number: int, tokens: Sequence[Any], columns: int) -> Sentence:
 
 
 def _columns(token: Any) -> tuple[Any, ...]:
-    return token if isinstance(token, tuple) else (token,)
+    return tuple(token) if isinstance(token, tuple | list) else (token,)
 
 
 def _dictionaries(sentences: Sequence[Any]) -> Sequence[Mapping[Any, Any]]:
     """The tokens of all sentences, with text in place of bytes."""
-    tokens = list(chain.from_iterable(sentences))
+    tokens = [dict.fromkeys(t, True) if isinstance(t, list) else t for t in chain.from_iterable(sentences)]
     strange = next((token for token in tokens if not isinstance(token, Mapping)), None)
     if strange is not None:
-        raise ValueError(f"tokens must be dictionaries of features, as in training; got {strange!r}")
+        raise ValueError(f"tokens must be dictionaries or lists of features, as in training; got {strange!r}")
     values = set(map(type, chain.from_iterable(token.values() for token in tokens)))
     plain = values <= _PLAIN and bytes not in map(type, chain.from_iterable(tokens))
-    return tokens if plain else [{_text(key): _text(value) for key, value in token.items()} for token in tokens]
+    return tokens if plain else [dict(_features(token)) for token in tokens]
+
+
+def _features(token: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[Any, Any]]:
+    """The features of a token, those of inner dictionaries behind a colon."""
+    for key, value in token.items():
+        name = f"{prefix}{_text(key)}" if prefix else _text(key)
+        if isinstance(value, Mapping):
+            yield from _features(value, f"{name}:")
+        else:
+            yield name, _text(value)
 
 
 def _text(value: Any) -> Any:
-    """Bytes as text, and several values as a list of such."""
+    """Bytes as text, numbers of numpy as such of Python, and several values as a list of such."""
     if isinstance(value, bytes):
         return value.decode()
+    if isinstance(value, np.generic):
+        return value.item()
     return list(map(_text, value)) if isinstance(value, list | tuple | set | frozenset) else value

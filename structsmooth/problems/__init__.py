@@ -7,6 +7,7 @@ from structsmooth.lazy import lazy_names
 if TYPE_CHECKING:
     from structsmooth.problems.affine import Parts
     from structsmooth.problems.base import FullPass, Problem
+    from structsmooth.problems.derived import ShiftedProblem, TiltedProblem
     from structsmooth.problems.linear.base import LinearProblem
     from structsmooth.problems.linear.blocks import FeatureMap, OracleOutput, respond
     from structsmooth.problems.linear.chain import DenseChainProblem, SparseChainProblem
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from structsmooth.problems.module import LinearizedProblem, ModuleProblem, PartialLabels
     from structsmooth.problems.partition import PartitionedProblem, partitioned
     from structsmooth.problems.sharding import of_examples, sharded
-    from structsmooth.problems.shifted import ShiftedProblem
-    from structsmooth.problems.tilted import TiltedProblem
 else:
     __getattr__, __dir__ = lazy_names(__name__)
 

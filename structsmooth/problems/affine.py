@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -90,10 +90,7 @@ class AffineProblem(Problem):
     keeps them, so the steps of an epoch call the oracle at their own weights alone.
     """
 
-    @property
-    def affine(self) -> bool:
-        """Always."""
-        return True
+    affine = True
 
     @abstractmethod
     def affine_batch(self, indices: Tensor) -> AffineBatch:
@@ -113,31 +110,25 @@ class AffineProblem(Problem):
     ) -> FullPass:
         """As in :meth:`Problem.full_pass`."""
         gradient = torch.zeros_like(w)
-        losses: list[Tensor] = []
-        hinges: list[Tensor] = []
-        costs: list[Tensor] = []
+        answers: list[BatchOutput] = []
         rows: list[Parts] = []
         for indices in self.chunks():
             batch = self.affine_batch(indices)
             answer = self.answer(batch, w, indices, smoother)
             gradient += batch.adjoint(answer.statistics)
-            losses.append(answer.loss)
-            if with_loss and answer.hinge is not None and isinstance(self.smoother, Max):
-                hinges.append(answer.hinge)
-            if answer.cost is not None:
-                costs.append(answer.cost)
+            answers.append(replace(answer, statistics=()))
             if with_statistics and answer.by_example:
                 rows += zip(*answer.statistics, strict=True)
-        smoothed = total(losses) / self.n
-        return StatisticsPass(
-            w.clone(),
-            smoother,
-            smoothed,
-            gradient / self.n,
-            total(hinges) / self.n if hinges else self.own_loss(w, smoother, smoothed, with_loss),
-            total(costs) / self.n if costs else None,
-            statistics=rows or None,
-        )
+        smoothed = total([own.loss for own in answers]) / self.n
+        loss: float | None
+        hinges = [own.hinge for own in answers if own.hinge is not None]
+        costs = [own.cost for own in answers if own.cost is not None]
+        if with_loss and hinges and isinstance(self.smoother, Max):
+            loss = total(hinges) / self.n
+        else:
+            loss = self.own_loss(w, smoother, smoothed, with_loss)
+        cost = total(costs) / self.n if costs else None
+        return StatisticsPass(w.clone(), smoother, smoothed, gradient / self.n, loss, cost, statistics=rows or None)
 
     def gradient_change(self, w: Tensor, snapshot: FullPass, indices: Tensor) -> Tensor:
         """As in :meth:`Problem.gradient_change`; one oracle call per example if the snapshot keeps statistics."""

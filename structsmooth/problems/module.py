@@ -121,7 +121,7 @@ class ModuleProblem(Problem):
     def batch_losses(self, w: Tensor, indices: Tensor, smoother: Smoother) -> Tensor:
         """Losses of some examples: [b]."""
         x, y = self.batch(indices)
-        return self.structured_losses(self.structure(w, x), y, smoother)
+        return self.losses_and_hinges(self.structure(w, x), y, smoother)[0]
 
     def batch_bounds(self, w: Tensor, indices: Tensor, smoother: Smoother) -> Tensor:
         """Upper bounds of them: [b]."""
@@ -152,12 +152,8 @@ class ModuleProblem(Problem):
             self.module, structure, lambda own, smoother: self.losses_and_hinges(own, y, smoother), center
         )
 
-    def structured_losses(self, structure: Structure, y: Labels, smoother: Smoother) -> Tensor:
-        """Losses [b] of labels under a structure."""
-        return self.losses_and_hinges(structure, y, smoother)[0]
-
     def losses_and_hinges(self, structure: Structure, y: Labels, smoother: Smoother) -> tuple[Tensor, Tensor | None]:
-        """The same and, if the same oracle call gives them, losses without smoothing, without gradient: [b]."""
+        """Losses [b] of labels under a structure and, detached, those without smoothing if one call gives both."""
         labels, cost, allowed = self.labels_and_settings(y)
         return StructuralHinge(smoother, cost, "none").with_hinge(structure, labels, allowed)
 
@@ -272,9 +268,10 @@ class LinearizedProblem(DerivedProblem, AffineProblem):
     """
 
     problem: ModuleProblem
+    affine, affine_scores, partial = True, True, False  # what is not convex is linearized
 
     def __init__(self, problem: ModuleProblem, w: Tensor) -> None:
-        super().__init__(problem)
+        super().__init__(problem, w)
         self.center = w.detach().clone()
         if problem.shard is not None:
             self.shard = Shard(problem.shard.own.linearize(self.center))
@@ -287,28 +284,9 @@ class LinearizedProblem(DerivedProblem, AffineProblem):
         """Some of the examples."""
         return self.problem.linearized_batch(self.center, *self.problem.batch(indices))
 
-    @property
-    def affine(self) -> bool:
-        """Always."""
-        return True
-
-    @property
-    def affine_scores(self) -> bool:
-        """Always."""
-        return True
-
-    @property
-    def partial(self) -> bool:
-        """Never: what is not convex is linearized."""
-        return False
-
     def linearize(self, w: Tensor) -> "LinearizedProblem":
         """The problem itself."""
         return self
-
-    def subset(self, indices: Tensor) -> "LinearizedProblem":
-        """The same problem over some of its examples."""
-        return LinearizedProblem(self.problem.subset(indices), self.center)
 
 
 def _check_module(module: nn.Module) -> None:

@@ -50,7 +50,7 @@ class Candidates(Structure):
         self.check_shapes()
         if mask is None:
             mask = torch.ones_like(scores, dtype=torch.bool)
-        checks.require_mask("mask", mask)
+        mask = checks.as_mask("mask", mask)
         checks.require_shape("mask", mask, "[B, M]", tuple(scores.shape))
         checks.require_device("mask", mask, "scores", scores)
         self.mask = mask

@@ -103,11 +103,27 @@ def require_integers(name: str, value: Any, wanted: str = "be integers") -> None
         raise TypeError(f"{name} must {wanted}, got {value.dtype}")
 
 
-def require_mask(name: str, value: Any) -> None:
-    """Raise ``TypeError`` unless the value is a tensor of booleans."""
+IGNORED = -100
+"""The label of positions that are masked out, as in ``torch.nn.functional.cross_entropy``."""
+
+
+def as_mask(name: str, value: Any) -> Tensor:
+    """A mask as booleans; integers 0 and 1, as tokenizers give them, are taken for such.
+
+    Raises:
+        TypeError: no tensor, or one of another dtype.
+        ValueError: other integers, where they can be read without waiting for a device.
+    """
     require_tensor(name, value)
-    if value.dtype != torch.bool:
-        raise TypeError(f"{name} must be boolean, got {value.dtype}")
+    mask: Tensor = value
+    if mask.dtype == torch.bool:
+        return mask
+    if mask.is_floating_point() or mask.is_complex():
+        raise TypeError(f"{name} must be boolean, got {mask.dtype}")
+    found = mask.bool()
+    if mask.device.type == "cpu" and can_read_values() and not torch.equal(found.to(mask.dtype), mask):
+        raise ValueError(f"{name} must be boolean, or integers 0 and 1, got {int(mask.min())} to {int(mask.max())}")
+    return found
 
 
 def require_shape(name: str, tensor: Tensor, dimensions: str, shape: tuple[int, ...]) -> None:
@@ -144,7 +160,8 @@ def lengths_or_all(lengths: Any, name: str, scores: Tensor) -> Tensor:
 def require_labels(y: Tensor, states: int) -> None:
     """Raise ``ValueError`` unless labels are from 0 to ``states`` - 1; reads their values."""
     if y.numel() and not 0 <= int(y.min()) <= int(y.max()) < states:
-        raise ValueError(f"y must hold labels from 0 to {states - 1}, got {int(y.min())} to {int(y.max())}")
+        ignored = "; -100 stands where a position is left out: give mask=" if int(y.min()) == IGNORED else ""
+        raise ValueError(f"y must hold labels from 0 to {states - 1}, got {int(y.min())} to {int(y.max())}{ignored}")
 
 
 def require_below_infinity(name: str, scores: Tensor, *, shared: bool = False) -> None:

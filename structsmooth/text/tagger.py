@@ -1,6 +1,6 @@
 """The tagger that is linear in features: a linear chain over tags, with its losses and its predictions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from structsmooth.costs import Cost, Hamming, RescaledMargin, WeightedHamming
-from structsmooth.models.chains import best_labels, label_marginals
+from structsmooth.models.chains import best_labels, label_marginals, pair_marginals
 from structsmooth.problems import (
     DenseChainProblem,
     DifferenceProblem,
@@ -23,6 +23,7 @@ from structsmooth.problems.linear.chain.unknown import agreeing_labels
 from structsmooth.scores import LinearScore, SlackRescaledScores, TransitionMask
 from structsmooth.sequences import DenseSequences, Sequences, SparseSequences
 from structsmooth.smoothing import Entropy, Max
+from structsmooth.text.probabilities import EntityProbabilities, ProbableEntity
 from structsmooth.text.schemes import TagScheme, scheme_among_others, tag_pairs, transition_mask
 
 Tag = str | int
@@ -80,6 +81,23 @@ class Tags:
         mask = transition_mask(list(map(str, self.names)), self.scheme)
         alone = mask.start + mask.stop + mask.transition.diagonal()
         return mask if bool((alone == 0).any()) else None
+
+    def allowed(self, sets: Sequence[Collection[Tag] | None], length: int) -> Tensor:
+        """Which tags each token of a sentence may have, bool [T, S].
+
+        Args:
+            sets: the allowed tags of each token, ``None`` for all.
+            length: of the sentence.
+
+        Raises:
+            ValueError: another number of tokens, or a token without a tag that the training data had.
+        """
+        if len(sets) != length:
+            raise ValueError(f"allowed must have an entry for each of {length} tokens, got {len(sets)}")
+        found = torch.tensor([[kept is None or name in kept for name in self.names] for kept in sets])
+        for token in (~found.any(1)).nonzero().flatten().tolist():
+            raise ValueError(f"allowed has no tag of the training data for token {token}, got {sets[token]}")
+        return found
 
     def mask_of(self, labels: Tensor, lengths: Tensor) -> TransitionMask:
         """The mask for training on sentences of these states, [tokens], and lengths, [n].
@@ -188,15 +206,31 @@ class Tagger:
             raise ValueError(f'unknown tags need the loss "hinge", "crf" or "softmax-margin", got {loss!r}')
         return problem.with_unknown(unknown)
 
-    def best(self, sequences: Sequences, weights: Tensor, k: int) -> list[list[tuple[float, list[Any]]]]:
-        """The k best taggings of each sentence with their scores, well-formed if the tags are constrained."""
+    def best(
+        self, sequences: Sequences, weights: Tensor, k: int, allowed: Sequence[Tensor] | None = None
+    ) -> list[list[tuple[float, list[Any]]]]:
+        """The k best taggings of each sentence with their scores, well-formed if the tags are constrained.
+
+        They are the best ones among those of ``allowed`` tags, bool [T, S] for each sentence, if these are given.
+        """
         states = len(self.tags.names)
-        found = best_labels(sequences, weights, states, k, self.tags.mask, self.transition_scale)
+        found = best_labels(sequences, weights, states, k, self.tags.mask, self.transition_scale, allowed)
         return [[(score, self.tags.named(labels)) for score, labels in ranked] for ranked in found]
 
     def marginals(self, sequences: Sequences, weights: Tensor) -> list[Tensor]:
         """The probabilities of the tags at the tokens of each sentence, [T, S]."""
         return label_marginals(sequences, weights, len(self.tags.names), self.tags.mask, self.transition_scale)
+
+    def spans(
+        self, sequences: Sequences, weights: Tensor, taggings: Iterable[Sequence[str]]
+    ) -> list[list[ProbableEntity]]:
+        """The entities of a tagging of each sentence, with their probabilities."""
+        probabilities = EntityProbabilities(list(map(str, self.tags.names)))
+        marginals = pair_marginals(sequences, weights, len(self.tags.names), self.tags.mask, self.transition_scale)
+        return [
+            probabilities.of(tags, nodes.numpy(), edges.numpy())
+            for tags, (nodes, edges) in zip(taggings, marginals, strict=True)
+        ]
 
 
 def default_lam(loss: Loss) -> str:

@@ -59,9 +59,10 @@ def test_streams_continue_from_pickles_and_end_with_fit() -> None:
     file.seek(0)
     again = joblib.load(file).partial_fit(X, Y)
     np.testing.assert_array_equal(again.weights_, tagger.partial_fit(X, Y).weights_)
-    tagger.fit(X, Y)
+    tagger.fit(X, Y)  # ends the stream: the next call begins one from its weights
+    assert tagger.partial_fit(X, Y).n_iter_ == 1
     with pytest.raises(ValueError, match="classes must be given in the first call"):
-        tagger.partial_fit(X, Y)
+        SequenceTagger(lam=0.1).partial_fit(X, Y)
 
 
 @pytest.mark.parametrize(
@@ -86,3 +87,14 @@ def test_later_batches_must_have_the_tags_and_features_of_the_first() -> None:
         tagger.partial_fit(X[:1], [["B-X", "I-X", "O", "O"]])
     with pytest.raises(ValueError, match="must be a matrix"):
         tagger.partial_fit([np.ones((2, 4))], [["O", "O"]])
+
+
+def test_a_stream_goes_on_from_fitted_weights():
+    tagger = SequenceTagger(lam=0.001, max_iter=50).fit(X, Y)
+    fitted, tags = tagger.predict(X), list(tagger.classes_)
+    tagger.partial_fit(X[:1], Y[:1])
+    assert list(tagger.classes_) == tags
+    assert sum(a == b for a, b in zip(fitted, tagger.predict(X), strict=True)) >= 0.75 * len(X)
+    with pytest.raises(ValueError, match="X-NEW"):
+        tagger.partial_fit(X[:1], [["X-NEW"] * len(Y[0])])
+    assert list(tagger.partial_fit(X, Y, classes=CLASSES).classes_) == tags  # a stream is under way: it goes on

@@ -56,7 +56,7 @@ def by_jacobian(problem: ModuleProblem, w: Tensor, v: Tensor, smoother: Smoother
             ]
             p = p + (torch.stack(rows) @ v).view(p.shape)
         moved.append(p.detach())
-    return problem.structured_losses(structure.replace(*moved), y, smoother)
+    return problem.losses_and_hinges(structure.replace(*moved), y, smoother)[0]
 
 
 @every_structure

@@ -17,9 +17,6 @@ class Words(LinearProblem):
         self.x, self.gold, self.feature_map = x.flatten(0, 1), gold.flatten(0, 1), self
         self.words, self.n, self.dim, self.blocks = (x, gold), len(x), 12, 3 * len(x)
 
-    def start(self) -> Tensor:
-        return torch.zeros(self.dim, dtype=torch.float64)
-
     def blocks_of(self, indices: Tensor) -> list[int]:
         return [3 * i + letter for i in indices.tolist() for letter in range(3)]
 

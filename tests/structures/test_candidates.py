@@ -118,7 +118,7 @@ def candidates(scores: Any = None, **changes: Any) -> Candidates:
 CASES: Refusals = {
     "no candidates": (lambda: candidates(torch.zeros(B, 0)), ValueError, "scores .* M >= 1"),
     "mask is a list": (lambda: candidates(mask=[[True] * M] * B), TypeError, "mask must be .* got list"),
-    "mask holds integers": (lambda: candidates(mask=torch.ones(B, M).long()), TypeError, "mask must be boolean"),
+    "mask holds integers": (lambda: candidates(mask=torch.ones(B, M)), TypeError, "mask must be boolean"),
     "mask of another shape": (
         lambda: candidates(mask=torch.ones(B, 2).bool()),
         ValueError,

@@ -230,3 +230,18 @@ def test_a_loss_of_each_token(reduction: str) -> None:
 def test_refuses(settings: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         LinearChain(torch.zeros(B, T, S), torch.zeros(S, S), **settings)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int32, torch.int64])
+def test_integers_are_masks(dtype):
+    unary, mask = torch.randn(2, 3, 2), torch.tensor([[1, 0, 1], [0, 1, 1]])
+    chains = [LinearChain(unary, torch.zeros(2, 2), mask=given) for given in (mask.to(dtype), mask.bool())]
+    assert torch.equal(*(chain.logsumexp() for chain in chains))
+    with pytest.raises(ValueError, match="mask must be boolean, or integers 0 and 1, got 0 to 2"):
+        LinearChain(unary, torch.zeros(2, 2), mask=(2 * mask).to(dtype))
+
+
+def test_labels_to_ignore_need_a_mask():
+    chain = LinearChain(torch.randn(1, 3, 2), torch.zeros(2, 2))
+    with pytest.raises(ValueError, match="got -100 to 1; -100 stands where a position is left out: give mask="):
+        StructuralHinge.crf()(chain, torch.tensor([[0, 1, -100]]))

@@ -225,7 +225,11 @@ CASES: Refusals = {
         "parents must not be padding; example 0: node 2 has parent 1",
     ),
     "mask is a list": (lambda: tree(mask=[[True] * N] * B), TypeError, "mask must be .* got list"),
-    "mask holds integers": (lambda: tree(mask=integers(value=1)), TypeError, "mask must be boolean, got torch.int64"),
+    "mask holds integers": (
+        lambda: tree(mask=integers(value=2)),
+        ValueError,
+        "mask must be boolean, or integers 0 and 1",
+    ),
     "mask of one example": (lambda: tree(mask=torch.ones(N).bool()), ValueError, r"mask .* \[B, N\] = \(2, 3\), got"),
     "mask elsewhere": (lambda: tree(mask=torch.ones(B, N, device="meta").bool()), ValueError, "mask must be on"),
     "unknown backend": (lambda: tree(backend="cuda"), ValueError, "backend must be .* got 'cuda'"),

@@ -49,6 +49,10 @@ class LinearProblem(AffineProblem):
 
     feature_map: FeatureMap
 
+    def start(self) -> Tensor:
+        """Zeros, unless a subclass says otherwise: [dim]."""
+        return torch.zeros(self.dim, dtype=torch.float64)
+
     @cached_property
     def blocks(self) -> int:
         """Number of blocks of the dual; may be set by a subclass."""

@@ -1,7 +1,6 @@
 """Partial labels of a module as two problems with complete labels: among all outputs, and among those that agree."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
@@ -40,12 +39,8 @@ class Completed(ScoreModule):
         return agreeing if self.agreeing else every
 
 
-def completed_collate(collate: Collate) -> Collate:
+def completed_collate(collate: Collate, examples: list[Any]) -> tuple[Any, Tensor]:
     """Puts pairs of a pair (x, partial labels) and labels that agree together, by what does it for the inner pairs."""
-    return partial(_completed, collate)
-
-
-def _completed(collate: Collate, examples: list[Any]) -> tuple[Any, Tensor]:
     pairs, own = zip(*examples, strict=True)
     x, labels = collate(list(pairs))
     assert isinstance(labels, PartialLabels)

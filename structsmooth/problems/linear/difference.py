@@ -6,9 +6,8 @@ from contextlib import contextmanager
 from torch import Tensor
 
 from structsmooth.problems.base import FullPass, Problem
-from structsmooth.problems.derived import DerivedProblem
+from structsmooth.problems.derived import DerivedProblem, TiltedProblem
 from structsmooth.problems.linear.base import LinearProblem
-from structsmooth.problems.tilted import TiltedProblem
 from structsmooth.smoothing import L2, Entropy, Max, Smoother
 
 # Outputs among which losses are smoothed where not all can be.
@@ -36,20 +35,11 @@ class DifferenceProblem(DerivedProblem):
     """
 
     oracle_calls = 0  # of both problems together
+    affine, partial = False, True  # a linearization changes the losses
 
     def __init__(self, problem: Problem, agreeing: Problem) -> None:
         super().__init__(problem)
         self.agreeing = agreeing
-
-    @property
-    def affine(self) -> bool:
-        """Never: a linearization changes the losses."""
-        return False
-
-    @property
-    def partial(self) -> bool:
-        """Always."""
-        return True
 
     def inferences(self, indices: Tensor) -> int:
         """Of both problems."""

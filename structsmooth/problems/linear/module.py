@@ -4,6 +4,7 @@ import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -177,7 +178,7 @@ class LinearModuleProblem(LinearProblem):
             raise TypeError("labels must be PartialLabels(y, allowed) in all examples: take LinearModuleProblem")
         labels = agreeing_labels(whole)
         data = [(dataset[i], y) for i, y in enumerate(labels)]
-        settings = (None, batch_size, completed_collate(collate), smoother, bounds, chunk_size)
+        settings = (None, batch_size, partial(completed_collate, collate), smoother, bounds, chunk_size)
         return DifferenceProblem(*(cls(Completed(module, cost, own), data, *settings) for own in (False, True)))
 
     def start(self) -> Tensor:
@@ -292,16 +293,8 @@ class LinearModuleProblem(LinearProblem):
         return self._examples[i]
 
     def _over(self, dataset: Dataset | Sequence[tuple[Any, Any]]) -> "LinearModuleProblem":
-        return type(self)(
-            self.module,
-            dataset,
-            cost=self.cost,
-            batch_size=self.batch_size,
-            collate=self.module_problem.collate,
-            smoother=self.smoother,
-            bounds=self.bounds,
-            chunk_size=self.chunk_size,
-        )
+        sizes = (self.batch_size, self.module_problem.collate, self.smoother, self.bounds, self.chunk_size)
+        return type(self)(self.module, dataset, self.cost, *sizes)
 
     def _prepared(self, i: int) -> _Example:
         x, labels = self.batch(torch.tensor([i]))

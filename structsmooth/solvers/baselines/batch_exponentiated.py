@@ -69,11 +69,7 @@ class BatchExponentiatedGradient(DualSolver[BatchExponentiatedGradientState]):
     """
 
     state_type = BatchExponentiatedGradientState
-
-    @property
-    def oracle(self) -> str:
-        """The exp oracle."""
-        return "exp"
+    oracle = "exp"
 
     def linear(self, problem: Problem, lam: float) -> LinearProblem:
         """The problem, known to have a dual with distributions."""

@@ -3,34 +3,20 @@
 import numpy as np
 
 from structsmooth.compiled.jit import compiled, entry_point, uncounted
+from structsmooth.solvers.soft_bcfw.compiled import add_pair, node_scores, part, part_scores, workspaces
 
-# Arguments are those of solvers/soft_bcfw/compiled.py, where delta [E, 2, S] takes the place of the multipliers.
-
-
-@uncounted
-def _node_potentials(i, nodes, reals, x, unary, out):
-    """theta_i + costs of node i."""
-    row, kind = nodes[i, 0], nodes[i, 1]
-    first = out.shape[0] - unary.shape[1]
-    for s in range(out.shape[0]):
-        out[s] = reals[i, 1 + s]
-        if s >= first:
-            for j in range(x.shape[1]):
-                out[s] += unary[kind, s - first, j] * x[row, j]
+# Arguments are those of solvers/soft_bcfw/compiled.py, where delta [links, 2, S] takes the place of the multipliers.
 
 
 @uncounted
-def _edge_potentials(kind, features, pair, form, out):
+def _edge_potentials(c, edges, f, pair, first, tables, out):
     """theta_c of an edge: a table [S, S]."""
-    first, potts = form
-    for s in range(out.shape[0]):
-        for r in range(out.shape[0]):
-            out[s, r] = 0.0
-    for s in range(first, out.shape[0]):
-        for r in range(s if potts else first, s + 1 if potts else out.shape[0]):
-            p = 0 if potts else (s - first) * (out.shape[0] - first) + r - first
-            for k in range(features.shape[0]):
-                out[s, r] += pair[kind, k, p] * features[k]
+    states = out.shape[0]
+    part_scores(c, edges, f, pair, tables)
+    for s in range(states):
+        for r in range(states):
+            p = part(s, r, states, pair.shape[2], first)
+            out[s, r] = tables[0, p] if p >= 0 else 0.0
 
 
 @uncounted
@@ -63,32 +49,32 @@ def _message(table, side, delta, other, tau, out):
 
 
 @uncounted
-def _star(begin, end, ports, own, tables, delta, c0, tau, messages):
+def _star(begin, end, ports, own, tables, delta, k0, tau, messages):
     """The best messages of the edges of a node, all else fixed: shares of what they and the node have are equal."""
     for p in range(begin, end):
         c, side = ports[p] // 2, ports[p] % 2
-        _message(tables[c], side, delta[c0 + c], 1 - side, tau, messages[p - begin])
+        _message(tables[c], side, delta[k0 + c], 1 - side, tau, messages[p - begin])
         for s in range(own.shape[0]):
             own[s] += messages[p - begin, s]
     for s in range(own.shape[0]):
         own[s] /= 1 + end - begin  # the scores of the node with the new messages
         for p in range(begin, end):
-            delta[c0 + ports[p] // 2, ports[p] % 2, s] = messages[p - begin, s] - own[s]
+            delta[k0 + ports[p] // 2, ports[p] % 2, s] = messages[p - begin, s] - own[s]
 
 
 @compiled
-def _ports(i0, edges, size):
+def _ports(edges, size):
     """The edges of each node of an example, from offsets[v] to offsets[v + 1]: 2c or 2c + 1 for its end of edge c."""
     offsets = np.zeros(size + 1, np.int64)
     for c in range(edges.shape[0]):
         for side in range(2):
-            offsets[edges[c, side] - i0 + 1] += 1
+            offsets[edges[c, side] + 1] += 1
     for v in range(size):
         offsets[v + 1] += offsets[v]
     ports, position = np.empty(2 * edges.shape[0], np.int64), offsets[:size].copy()
     for c in range(edges.shape[0]):
         for side in range(2):
-            v = edges[c, side] - i0
+            v = edges[c, side]
             ports[position[v]] = 2 * c + side
             position[v] += 1
     return offsets, ports
@@ -110,59 +96,53 @@ def _node_step(i, chosen, nodes, x, unary, mu, tau, step, amount):
 
 
 @uncounted
-def _edge_step(c, table, nodes, edges, f, pair, own, delta, tau, step, amount, form, chosen):
-    """The same for an edge with these potentials."""
+def _edge_step(c, k, i0, table, nodes, edges, f, pair, own, delta, tau, step, amount, form, chosen):
+    """The same for link k, which is edge c in the example with the first node i0, with these potentials."""
     (first, potts), states = form, table.shape[0]
-    a, b, kind = nodes[edges[c, 0], 2], nodes[edges[c, 1], 2], edges[c, 2]
+    a, b, kind = nodes[i0 + edges[c, 0], 2], nodes[i0 + edges[c, 1], 2], edges[c, 2]
     for s in range(states):
         for r in range(states):
-            chosen[s * states + r] = table[s, r] - delta[c, 0, s] - delta[c, 1, r]
+            chosen[s * states + r] = table[s, r] - delta[k, 0, s] - delta[k, 1, r]
     _choose(chosen, tau)
-    for k in range(own.shape[1]):
-        own[c, k] *= 1.0 - amount
+    for j in range(own.shape[1]):
+        own[k, j] *= 1.0 - amount
     for s in range(states):
         for r in range(states):
-            mass = chosen[s * states + r]
-            if not potts:
-                own[c, s * states + r] += amount * mass
-            elif s == r:
-                own[c, s] += amount * mass
-            else:
-                own[c, states + s] += amount * mass
-                own[c, 2 * states + r] += amount * mass
+            mass, p = chosen[s * states + r], part(s, r, states, pair.shape[2], first)
+            add_pair(k, s, r, amount * mass, own, states, potts)
             change = step * (mass - (1.0 if s == a and r == b else 0.0))
-            if change != 0.0 and s >= first and r >= first and (s == r or not potts):
-                p = 0 if potts else (s - first) * (states - first) + r - first
-                for k in range(f.shape[1]):
-                    pair[kind, k, p] -= change * f[c, k]
+            if change != 0.0 and p >= 0:
+                for j in range(f.shape[1]):
+                    pair[kind, j, p] -= change * f[c, j]
 
 
 @entry_point
-def visit_examples(order, done, offsets, node_data, edge_data, weights, point, settings, form):
+def visit_examples(order, done, node_data, edge_data, weights, point, settings, form):
     """For each example a sweep of star updates, then a step of size eta / (1 + lambda eta t) at step t = ``done``, ...
 
-    ``settings`` are eta, lambda, n and the temperature.
+    ``settings`` are eta, lambda, n and the temperature; the last array of ``point`` is zeros.
     """
-    (node_offsets, edge_offsets), (nodes, reals, x), (edges, _, f) = offsets, node_data, edge_data
-    (unary, pair), (mu, own, delta), (eta, lam, n, tau) = weights, point, settings
+    (nodes, reals, x), (edges, _, f, places) = node_data, edge_data
+    (unary, pair), (mu, own, delta, zeros), (eta, lam, n, tau) = weights, point, settings
     states = mu.shape[1]
-    chosen = np.empty(states * states)
+    chosen, (_, parts) = np.empty(states * states), workspaces(states, pair.shape[2])
     for t, m in enumerate(order):
-        i0, i1, c0, c1 = node_offsets[m], node_offsets[m + 1], edge_offsets[m], edge_offsets[m + 1]
-        starts, ports = _ports(i0, edges[c0:c1], i1 - i0)
-        tables, scores = np.empty((c1 - c0, states, states)), np.empty((i1 - i0, states))
+        (i0, k0, c0), (i1, k1, _) = places[m], places[m + 1]
+        starts, ports = _ports(edges[c0 : c0 + k1 - k0], i1 - i0)
+        tables, scores = np.empty((k1 - k0, states, states)), np.empty((i1 - i0, states))
         messages = np.empty((i1 - i0, states))
-        for c in range(c0, c1):
-            _edge_potentials(edges[c, 2], f[c], pair, form, tables[c - c0])
+        for c in range(k1 - k0):
+            _edge_potentials(c0 + c, edges, f, pair, form[0], parts, tables[c])
         for i in range(i0, i1):
-            _node_potentials(i, nodes, reals, x, unary, scores[i - i0])
+            node_scores(i, nodes, reals, x, unary, zeros, scores[i - i0 : i - i0 + 1])
             around = starts[i - i0], starts[i - i0 + 1]
-            _star(*around, ports, scores[i - i0], tables, delta, c0, tau, messages)
+            _star(*around, ports, scores[i - i0], tables, delta, k0, tau, messages)
         step = eta / (1.0 + lam * eta * (done + t))
         amount = min(1.0, step * lam * n)
         unary *= 1.0 - step * lam
         pair *= 1.0 - step * lam
         for i in range(i0, i1):
             _node_step(i, scores[i - i0], nodes, x, unary, mu, tau, step, amount)
-        for c in range(c0, c1):
-            _edge_step(c, tables[c - c0], nodes, edges, f, pair, own, delta, tau, step, amount, form, chosen)
+        for c in range(k1 - k0):
+            place = (c0 + c, k0 + c, i0)
+            _edge_step(*place, tables[c], nodes, edges, f, pair, own, delta, tau, step, amount, form, chosen)

@@ -7,12 +7,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from structsmooth.lazy import LazyModule
 from structsmooth.problems.base import Problem
 from structsmooth.settings import PositiveInt
 from structsmooth.smoothing import Max
 from structsmooth.solvers.base import Solver
 from structsmooth.solvers.dual.base import DualSolver
 from structsmooth.solvers.state import State, empty
+
+compiled_simplex = LazyModule("structsmooth.solvers.baselines.compiled_simplex")
 
 
 @dataclass
@@ -104,8 +107,6 @@ class CuttingPlane(DualSolver[CuttingPlaneState]):
 
 def _optimal_mixture(state: CuttingPlaneState, lam: float) -> Tensor:
     """Of the planes, in the dual optimum of the model."""
-    from structsmooth.solvers.baselines import compiled_simplex  # compiled when it is first called
-
     mixture = state.mixture.double().cpu().numpy().copy()
     products, costs = (values.double().cpu().numpy() for values in (state.products, state.costs))
     compiled_simplex.minimize(np.ascontiguousarray(products / lam), costs, mixture, _PART, _STEPS)

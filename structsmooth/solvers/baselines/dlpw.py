@@ -8,84 +8,48 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from structsmooth.lazy import LazyModule
 from structsmooth.problems.base import FullPass, Problem
 from structsmooth.settings import Positive
 from structsmooth.smoothing import Max
 from structsmooth.solvers.dual.base import DualSolver
 from structsmooth.solvers.soft_bcfw.dual import SoftDual, soft_dual
-from structsmooth.solvers.soft_bcfw.point import SoftPoint, short_form
+from structsmooth.solvers.soft_bcfw.point import SoftPoint
 from structsmooth.solvers.state import State, empty
 
+compiled_dlpw = LazyModule("structsmooth.solvers.baselines.compiled_dlpw")
 
-@dataclass(frozen=True)
-class MessagePoint:
-    """A point of the minimization over weights and messages.
 
-    Attributes:
-        weights: w, [dim].
-        messages: δ_ci of the two ends of all edges, [E, 2, S].
-        nodes: μ_i of all nodes, [nodes, S]: the means of the statistics that steps went along, for a lower bound.
-        edges: μ_c of all edges, in the form of :class:`~structsmooth.solvers.soft_bcfw.point.SoftPoint` for
-            any number of states: [E, S, S], or [E, 3S] for Potts scores.
+def polyak_step_size(dual: SoftDual) -> float:
+    """Mean loss over mean squared gradient at zero weights and messages."""
+    scale = dual.scale()
+    return 1 / (dual.problem.n * scale) if scale > 0 else 1.0
+
+
+def visited(dual: SoftDual, point: SoftPoint, order: Tensor, done: int, eta: float, temperature: float) -> SoftPoint:
+    """A point after a visit to each example of an order: a sweep of star updates, then a step η/(1 + ληt).
+
+    Args:
+        dual: of the problem and λ; the multipliers of its points are the messages here.
+        point: links are not in their short form.
+        order: of the examples.
+        done: the first t.
+        eta: η.
+        temperature: of soft maxima.
     """
-
-    weights: Tensor
-    messages: Tensor
-    nodes: Tensor
-    edges: Tensor
-
-
-@dataclass(frozen=True)
-class DualLoss:
-    """g(w, δ) of Meshi et al. (2015), Eq. (2), for the problem and λ of a soft dual, whose multipliers are messages."""
-
-    dual: SoftDual
-
-    def start(self) -> MessagePoint:
-        """Zero weights and messages, and the marginals of the labels."""
-        labels = self.dual.labels()
-        messages = labels.nodes.new_zeros(len(labels.edges), 2, labels.nodes.shape[1])
-        return MessagePoint(labels.weights, messages, labels.nodes, labels.potts_form if labels.potts else labels.edges)
-
-    def value(self, point: MessagePoint) -> float:
-        """g(w, δ), with λ/2‖w‖²."""
-        return self.dual.values(_soft(point), math.inf).hard
-
-    def bound(self, point: MessagePoint) -> float:
-        """A lower bound on min g, by marginals that agree near those of the point."""
-        return self.dual.bound(_soft(point))
-
-    def polyak_step_size(self) -> float:
-        """Mean loss over mean squared gradient at zero weights and messages."""
-        scale = self.dual.scale()
-        return 1 / (self.dual.problem.n * scale) if scale > 0 else 1.0
-
-    def visit(self, point: MessagePoint, order: Tensor, done: int, eta: float, temperature: float) -> MessagePoint:
-        """For each example of an order, a sweep of star updates, then a step η/(1 + ληt); ``done`` is the first t."""
-        from structsmooth.solvers.baselines import compiled_dlpw  # numba loads with the first pass
-
-        problem, scores = self.dual.problem, self.dual.problem.feature_map
-        copies = (tensor.clone(memory_format=torch.contiguous_format) for tensor in vars(point).values())
-        new = MessagePoint(*copies)
-        unary, pairwise = scores.views(new.weights)
-        compiled_dlpw.visit_examples(
-            order.numpy(),
-            done,
-            (problem.graphs.node_offsets.numpy(), problem.graphs.link_offsets.numpy()),
-            *scores.arrays,
-            (unary.numpy(), pairwise.numpy()),
-            (new.nodes.numpy(), new.edges.flatten(1).numpy(), new.messages.numpy()),
-            (eta, self.dual.lam, float(problem.n), float(temperature)),
-            (scores.first, scores.potts),
-        )
-        return new
-
-
-def _soft(point: MessagePoint) -> SoftPoint:
-    """The point with its messages as multipliers; what they have in common for both of two states changes nothing."""
-    if point.edges.dim() == 2 and point.nodes.shape[1] == 2:
-        return SoftPoint(point.weights, point.nodes, short_form(point.edges), point.messages.diff(dim=2) / 2)
-    return SoftPoint(point.weights, point.nodes, point.edges, point.messages)
+    problem, scores, new = dual.problem, dual.problem.feature_map, point.copy()
+    unary, pairwise = scores.views(new.weights)
+    marginals = (new.nodes, new.edges.flatten(1), new.multipliers, torch.zeros_like(new.nodes))
+    compiled_dlpw.visit_examples(
+        order.numpy(),
+        done,
+        *scores.arrays,
+        (unary.numpy(), pairwise.numpy()),
+        tuple(tensor.numpy() for tensor in marginals),
+        (eta, dual.lam, float(problem.n), float(temperature)),
+        scores.form,
+    )
+    return new
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,9 +68,14 @@ class DLPWState(State):
     edges: Tensor = field(default_factory=empty)
 
     @property
-    def point(self) -> MessagePoint:
-        """Weights, messages and marginals as a problem takes them."""
-        return MessagePoint(self.weights, self.messages, self.nodes, self.edges)
+    def point(self) -> SoftPoint:
+        """Weights, marginals and, as multipliers, messages."""
+        return SoftPoint(self.weights, self.nodes, self.edges, self.messages)
+
+    def at(self, point: SoftPoint) -> "DLPWState":
+        """The state with another point."""
+        nodes, edges, messages = point.nodes, point.edges, point.multipliers
+        return replace(self, weights=point.weights, nodes=nodes, edges=edges, messages=messages)
 
     def observe(self, full: FullPass, lam: float) -> None:
         """Keep the best lower bound."""
@@ -158,43 +127,39 @@ class DLPW(DualSolver[DLPWState]):
     temperature: float = 0.0
 
     state_type: ClassVar[type[DLPWState]] = DLPWState
-
-    @property
-    def oracle(self) -> str:
-        """None: a visit decodes every factor on its own."""
-        return "none"
+    oracle = "none"  # a step decodes one node or factor
 
     def check(self, problem: Problem, lam: float) -> None:
         """Refuse what is no factor graph problem, and λ = 0."""
-        self.loss(problem, lam)
+        self.soft(problem, lam)
 
-    def loss(self, problem: Problem, lam: float) -> DualLoss:
-        """What the solver minimizes."""
-        return DualLoss(soft_dual(type(self).__name__, problem, lam))
+    def soft(self, problem: Problem, lam: float) -> SoftDual:
+        """The dual whose primal g(w, δ), Eq. (2) of Meshi et al. (2015), the solver minimizes."""
+        return soft_dual(type(self).__name__, problem, lam)
 
     def first_state(self, problem: Problem, lam: float, start: Any, seed: int) -> DLPWState:
         """Zeros, or what another run has reached; and the step size η."""
-        loss = self.loss(problem, lam)
-        point = loss.start()
+        dual = self.soft(problem, lam)
+        point = dual.labels(short=False)
         if start is not None:
             if not isinstance(start, DLPWState):
                 raise TypeError(f"start must be a DLPWState, got {type(start).__name__}")
-            if start.messages.shape != point.messages.shape or start.weights.shape != point.weights.shape:
+            if start.messages.shape != point.multipliers.shape or start.weights.shape != point.weights.shape:
                 raise ValueError("start must be of this problem, got a state with other weights or messages")
             point = start.point
-        return DLPWState(**vars(point), step_size=self.learning_rate or loss.polyak_step_size())
+        return DLPWState(point.weights, self.learning_rate or polyak_step_size(dual)).at(point)
 
     def advance(
         self, problem: Problem, lam: float, state: DLPWState, rng: np.random.Generator, budget: int
     ) -> DLPWState:
         """One pass: a visit to every example."""
-        loss, order = self.loss(problem, lam), torch.from_numpy(rng.permutation(problem.n))
-        point = loss.visit(state.point, order, state.passes * problem.n, state.step_size, self.temperature)
+        dual, order = self.soft(problem, lam), torch.from_numpy(rng.permutation(problem.n))
+        point = visited(dual, state.point, order, state.passes * problem.n, state.step_size, self.temperature)
         problem.oracle_calls += problem.n
-        return replace(state, **vars(point), passes=state.passes + 1)
+        return replace(state.at(point), passes=state.passes + 1)
 
     def evaluate(self, problem: Problem, lam: float, state: DLPWState) -> DualLossPass:
         """g(w, δ), and the bound of the marginals; nothing is inferred."""
-        loss = self.loss(problem, lam)
-        value = loss.value(state.point) - lam / 2 * float(state.weights @ state.weights)
-        return DualLossPass(state.weights, Max(), value, empty(), value, bound=loss.bound(state.point))
+        dual = self.soft(problem, lam)
+        value = dual.values(state.point, math.inf).hard - lam / 2 * float(state.weights @ state.weights)
+        return DualLossPass(state.weights, Max(), value, empty(), value, bound=dual.bound(state.point))

@@ -69,11 +69,7 @@ class Extragradient(DualSolver[ExtragradientState]):
     """
 
     state_type = ExtragradientState
-
-    @property
-    def oracle(self) -> str:
-        """The exp oracle."""
-        return "exp"
+    oracle = "exp"
 
     def first_state(self, problem: Problem, lam: float, start: Any, seed: int) -> ExtragradientState:
         """Zero weights, or the nearest within the bounds, and uniform distributions."""

@@ -78,12 +78,8 @@ class LBFGS(Solver[LBFGSState]):
     memory: PositiveInt = 10
 
     state_type = LBFGSState
+    oracle = "exp"  # that of likelihoods; the smoother of the problem decides which one runs
     reuses_evaluations = counts_evaluations = True
-
-    @property
-    def oracle(self) -> str:
-        """The exp oracle, that of likelihoods; the smoother of the problem decides which one runs."""
-        return "exp"
 
     def check(self, problem: Problem, lam: float) -> None:
         """Refuse bounds, and losses that are not smooth.

@@ -7,12 +7,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from structsmooth.problems.affine import Parts, inner, minus
+from structsmooth.problems.affine import Parts, inner
 from structsmooth.problems.base import FullPass, Problem
-from structsmooth.problems.bounds import line_search, step_length
 from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.problems.linear.chain.problem import ChainProblem
 from structsmooth.problems.sharding import agreed
+from structsmooth.solvers.bcfw.active_set import Direction
+from structsmooth.solvers.bcfw.steps import step_size
 from structsmooth.solvers.dual.base import DualSolver
 from structsmooth.solvers.state import State, empty
 from structsmooth.structures import LinearChain
@@ -125,22 +126,21 @@ def _step(problem: ChainProblem, lam: float, point: _Marginals, block: int) -> N
     assert best is not None
     worst = _worst(augmented, pairs)
     problem.oracle_calls += 1
-    direction = minus(problem.parts(best, block), problem.parts(worst, block))
+    direction = Direction.between(problem.parts(worst, block), problem.parts(best, block), augmented)
+    if direction.gain <= 0:
+        return
 
     # Step, to where the dual is largest on the line, or the worst runs out of mass.
     towards, away = _places(best), _places(worst)
     mass, other = pairs[away], torch.stack(away, 1) != torch.stack(towards, 1)
-    scale = problem.block_weight(block) / lam
-    rise = scale * float(inner(augmented, direction))
-    if rise <= 0:
-        return
-    size = _size(problem, point.weights, direction, block, scale, rise, float(mass[other.any(1)].min()))
+    direction = replace(direction, longest=float(mass[other.any(1)].min()))
+    size, weight = step_size(problem, point.weights, direction, block, lam), problem.block_weight(block)
 
     # Update of weights, marginals and cost.
-    problem.feature_map.add_adjoint(direction, block, -scale * size, point.weights)
+    problem.feature_map.add_adjoint(direction.statistics, block, -size * weight / lam, point.weights)
     pairs[towards] += size
     pairs[away] -= size
-    point.cost += size * problem.block_weight(block) * float(inner(problem.costs(block), direction))
+    point.cost += size * weight * float(inner(problem.costs(block), direction.statistics))
 
 
 def _worst(augmented: Parts, pairs: Tensor) -> Tensor:
@@ -157,17 +157,6 @@ def _places(labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     before = labels.roll(1)
     before[0] = 0
     return torch.arange(len(labels)), before, labels
-
-
-def _size(
-    problem: ChainProblem, v: Tensor, direction: Parts, block: int, scale: float, rise: float, longest: float
-) -> float:
-    """The line search; within bounds, the derivative along the line has kinks."""
-    if problem.bounds is None:
-        return step_length(rise, problem.feature_map.squared_norm(direction, block) * scale**2, longest)
-    change = torch.zeros_like(v)
-    problem.feature_map.add_adjoint(direction, block, -scale, change)
-    return line_search(rise, v, change, longest, problem.bounds)
 
 
 def _valued(state: SMOState, problem: LinearProblem, lam: float) -> SMOState:

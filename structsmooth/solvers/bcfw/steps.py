@@ -111,8 +111,8 @@ def _best(
 ) -> tuple[Direction, float]:
     """The direction whose step raises the dual most, the first one of several, and the size of the step."""
     if len(directions) == 1:
-        return directions[0], _line_search(problem, v, directions[0], block, lam)
-    sizes = [_line_search(problem, v, direction, block, lam) for direction in directions]
+        return directions[0], step_size(problem, v, directions[0], block, lam)
+    sizes = [step_size(problem, v, direction, block, lam) for direction in directions]
     best, most = 0, 0.0
     for number, own in enumerate(zip(directions, sizes, strict=True)):
         rise = _rise(problem, v, *own, block, lam) if own[1] > 0 else 0.0
@@ -133,8 +133,8 @@ def _rise(problem: LinearProblem, v: Tensor, direction: Direction, size: float, 
     return size * linear - problem.conjugate(v + size * change) + problem.conjugate(v)
 
 
-def _line_search(problem: LinearProblem, v: Tensor, direction: Direction, block: int, lam: float) -> float:
-    """The size of the step."""
+def step_size(problem: LinearProblem, v: Tensor, direction: Direction, block: int, lam: float) -> float:
+    """The size of a step of a block where the dual is largest along a direction."""
     scale = -problem.block_weight(block) / lam
     rise = -scale * float(direction.gain)  # the derivative of the dual at 0, over λ
     if rise <= 0:

@@ -182,16 +182,12 @@ class SoftBCFW(DualSolver[SoftBCFWState]):
     decomposition: Decomposition = "factors"
 
     state_type: ClassVar[type[SoftBCFWState]] = SoftBCFWState
+    oracle = "none"  # a step decodes one node or factor
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.kappa is not None and not self._proximal:
             raise ValueError(f"kappa needs penalty='multipliers', which has a proximal term, got {self.penalty!r}")
-
-    @property
-    def oracle(self) -> str:
-        """None: a step decodes one factor."""
-        return "none"
 
     def check(self, problem: Problem, lam: float) -> None:
         """Refuse what has no factor graphs, and λ = 0."""

@@ -26,7 +26,7 @@ def agreeing(graphs: ModuleGraphs, point: SoftPoint) -> SoftPoint:
     """
     if not graphs.has_pieces:
         return point.agreeing(graphs.graphs, 0)
-    new = SoftPoint(**{name: tensor.clone() for name, tensor in vars(point).items()})
+    new = point.copy()
     for i, graph in enumerate(graphs.each):
         target, near = graphs.own(new, i), _near(graph, graphs.own(point, i), graphs.seats_of(i))
         for name in ("nodes", "edges", "finals", "entropies"):

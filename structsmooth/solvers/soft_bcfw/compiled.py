@@ -1,11 +1,13 @@
 """Block-coordinate Frank-Wolfe over the nodes and edges of factor graphs (Meshi et al. 2015, Algorithm 1), in place.
 
-Tests have the same steps in plain torch, in ``soft_reference.py``.
+Edges stay as they are given, which examples may share: a link is an edge of one example. Tests have the same steps in
+plain torch, in ``soft_reference.py``.
 """
 
 import numpy as np
 
 from structsmooth.compiled.jit import compiled, entry_point, uncounted
+from structsmooth.solvers.soft_bcfw.compiled_binary import binary_deltas, binary_step, binary_values, step_size
 
 # What functions take, for S states, of which the last S' have weights; a step is so short that they make no views:
 #   nodes: row of features, type, label and number of edges of each node, int64 [nodes, 4]
@@ -14,13 +16,16 @@ from structsmooth.compiled.jit import compiled, entry_point, uncounted
 #   unary: weights of nodes [types, S', D]
 #   mu: marginals of nodes [nodes, S]
 #   sums: messages that nodes receive, sums of delta over their edges [nodes, S]
-#   edges: the two nodes of each edge, among those of all examples, and its type, int64 [E, 3]
+#   edges: the two nodes of each edge, by their numbers in the example, and its type, int64 [E, 3]
 #   norms, f: squared norms [E] and features [E, De] of edges
+#   places: the first node of each example, its first link, and the first of its edges, int64 [n + 1, 3]; the last row
+#     ends the others
 #   pair: weights of edges [types, De, P]; P is 1 for Potts scores, else S'^2
-#   own: marginals of edges [E, K], see SoftPoint
-#   fixed: multipliers [E, 2, S]
+#   own: marginals of links [links, K], see SoftPoint
+#   fixed: multipliers [links, 2, S]
 #   scales: 1/(lambda n), 1/rho, the least weight that counts of what a step goes away from, and whether it is pairwise
-#   form: the first state that has weights, and whether scores are Potts
+#   form: the first state that has weights, and whether scores are Potts; the first state alone if links have the short
+#     form of compiled_binary.py, whose steps are compiled in that case
 # Workspaces: ``work`` has rows -delta of both ends of an edge and its marginals at both, [4, S]; ``tables`` has scores
 # of the parts of an edge and a direction among them, [2, P].
 
@@ -51,12 +56,6 @@ def best_state(work):
         if work[0, s] > work[0, best]:
             best = s
     return best
-
-
-@uncounted
-def step_size(gain, longest, curvature):
-    """The maximum of gain * size - curvature * size^2 / 2 over [0, longest]."""
-    return longest if gain >= longest * curvature else gain / curvature
 
 
 @uncounted
@@ -96,25 +95,24 @@ def node_step(i, nodes, reals, x, unary, mu, sums, work, scales):
 
 
 @uncounted
-def _messages(c, edges, mu, own, fixed, per_message, work, potts):
-    """-delta of the two ends of an edge and its marginals there, to the rows of the workspace."""
+def _messages(k, a, b, mu, own, fixed, per_message, work, potts):
+    """-delta of the nodes a and b at the ends of a link and its marginals there, to the rows of the workspace."""
     states = mu.shape[1]
-    a, b = edges[c, 0], edges[c, 1]
     for s in range(states):
         if potts:
-            work[2, s] = own[c, s] + own[c, states + s]
-            work[3, s] = own[c, s] + own[c, 2 * states + s]
+            work[2, s] = own[k, s] + own[k, states + s]
+            work[3, s] = own[k, s] + own[k, 2 * states + s]
         else:
             work[2, s], work[3, s] = 0.0, 0.0
             for r in range(states):
-                work[2, s] += own[c, s * states + r]
-                work[3, s] += own[c, r * states + s]
-        work[0, s] = (mu[a, s] - work[2, s]) * per_message - fixed[c, 0, s]
-        work[1, s] = (mu[b, s] - work[3, s]) * per_message - fixed[c, 1, s]
+                work[2, s] += own[k, s * states + r]
+                work[3, s] += own[k, r * states + s]
+        work[0, s] = (mu[a, s] - work[2, s]) * per_message - fixed[k, 0, s]
+        work[1, s] = (mu[b, s] - work[3, s]) * per_message - fixed[k, 1, s]
 
 
 @uncounted
-def _part_scores(c, edges, f, pair, tables):
+def part_scores(c, edges, f, pair, tables):
     """Scores of the parts of an edge: of agreement, or of the pairs of states that have weights."""
     kind = edges[c, 2]
     for p in range(pair.shape[2]):
@@ -124,7 +122,7 @@ def _part_scores(c, edges, f, pair, tables):
 
 
 @uncounted
-def _part(s, r, states, parts, first):
+def part(s, r, states, parts, first):
     """The part that a pair of states has; -1 if none."""
     if s < first or r < first or (parts == 1 and s != r):
         return -1
@@ -134,7 +132,7 @@ def _part(s, r, states, parts, first):
 @uncounted
 def _pair_score(s, r, work, tables, parts, first):
     """The score of an edge with its ends in these states."""
-    p = _part(s, r, work.shape[1], parts, first)
+    p = part(s, r, work.shape[1], parts, first)
     return work[0, s] + work[1, r] + (tables[0, p] if p >= 0 else 0.0)
 
 
@@ -171,7 +169,7 @@ def _best_pair(work, tables, parts, first, potts):
 
 
 @uncounted
-def _room_beside(c, s, r, own, states):
+def _room_beside(k, s, r, own, states):
     """How far a step can go away from the different states s and r, for the sake of the others.
 
     What Potts statistics hold off the diagonal has marginals r_a and r_b of equal sums. They are those of a table if
@@ -179,34 +177,34 @@ def _room_beside(c, s, r, own, states):
     """
     total, most = 0.0, 0.0
     for t in range(states):
-        total += own[c, states + t]
+        total += own[k, states + t]
         if t not in (s, r):
-            most = max(most, own[c, states + t] + own[c, 2 * states + t])
+            most = max(most, own[k, states + t] + own[k, 2 * states + t])
     return total - most
 
 
 @uncounted
-def _worst_pair(c, own, work, tables, parts, first, potts, least):
-    """The worst pair of states that the marginals of an edge hold, its score, and the longest step away from it."""
+def _worst_pair(k, own, work, tables, parts, first, potts, least):
+    """The worst pair of states that the marginals of a link hold, its score, and the longest step away from it."""
     states = work.shape[1]
     worst, other, score, longest = -1, -1, np.inf, 0.0
     for s in range(states):
-        if potts and own[c, s] <= least and own[c, states + s] <= least:
+        if potts and own[k, s] <= least and own[k, states + s] <= least:
             continue
         for r in range(states):
             if not potts:
-                held = own[c, s * states + r]
+                held = own[k, s * states + r]
             elif r == s:
-                held = own[c, s]
+                held = own[k, s]
             else:
-                held = min(own[c, states + s], own[c, 2 * states + r])
+                held = min(own[k, states + s], own[k, 2 * states + r])
             if held <= least:
                 continue
             pair_score = _pair_score(s, r, work, tables, parts, first)
             if pair_score >= score:
                 continue
             if potts and r != s and states > 2:
-                held = min(held, _room_beside(c, s, r, own, states))
+                held = min(held, _room_beside(k, s, r, own, states))
                 if held <= least:
                     continue
             worst, other, score, longest = s, r, pair_score, held
@@ -214,43 +212,44 @@ def _worst_pair(c, own, work, tables, parts, first, potts, least):
 
 
 @uncounted
-def _mean_parts(c, own, states, parts, first, potts, out):
-    """Statistics of the parts of an edge."""
+def _mean_parts(k, own, states, parts, first, potts, out):
+    """Statistics of the parts of a link."""
     for p in range(parts):
         out[1, p] = 0.0
     for s in range(first, states):
         for r in range(s if potts else first, s + 1 if potts else states):
-            out[1, _part(s, r, states, parts, first)] += own[c, s if potts else s * states + r]
+            out[1, part(s, r, states, parts, first)] += own[k, s if potts else s * states + r]
 
 
 @uncounted
-def _add_pair(c, s, r, amount, own, states, potts):
+def add_pair(k, s, r, amount, own, states, potts):
     """Add weight to a pair of states."""
     if not potts:
-        own[c, s * states + r] += amount
+        own[k, s * states + r] += amount
     elif s == r:
-        own[c, s] += amount
+        own[k, s] += amount
     else:
-        own[c, states + s] += amount
-        own[c, 2 * states + r] += amount
+        own[k, states + s] += amount
+        own[k, 2 * states + r] += amount
 
 
 @uncounted
-def _edge_step(c, edges, norms, f, pair, mu, own, fixed, sums, work, tables, scales, form):
-    """A step on the marginals of an edge (lines 8 to 13)."""
+def _edge_step(c, k, i0, edges, norms, f, pair, mu, own, fixed, sums, work, tables, scales, form):
+    """A step on the marginals of a link (lines 8 to 13)."""
     per_weight, per_message, least, pairwise = scales
     (states, parts), (first, potts) = (mu.shape[1], pair.shape[2]), form
-    _messages(c, edges, mu, own, fixed, per_message, work, potts)
-    _part_scores(c, edges, f, pair, tables)
+    a, b, kind = i0 + edges[c, 0], i0 + edges[c, 1], edges[c, 2]
+    _messages(k, a, b, mu, own, fixed, per_message, work, potts)
+    part_scores(c, edges, f, pair, tables)
     s, r, gain = _best_pair(work, tables, parts, first, potts)
     v, u, longest = -1, -1, 1.0
     if pairwise:
-        v, u, worst, longest = _worst_pair(c, own, work, tables, parts, first, potts, least)
+        v, u, worst, longest = _worst_pair(k, own, work, tables, parts, first, potts, least)
         gain -= worst
         for p in range(parts):
             tables[1, p] = 0.0
     else:
-        _mean_parts(c, own, states, parts, first, potts, tables)
+        _mean_parts(k, own, states, parts, first, potts, tables)
         for p in range(parts):
             gain -= tables[1, p] * tables[0, p]
             tables[1, p] = -tables[1, p]
@@ -258,7 +257,7 @@ def _edge_step(c, edges, norms, f, pair, mu, own, fixed, sums, work, tables, sca
             gain -= work[0, t] * work[2, t] + work[1, t] * work[3, t]
     if gain <= 0.0:
         return
-    towards, away, curvature = _part(s, r, states, parts, first), _part(v, u, states, parts, first), 0.0
+    towards, away, curvature = part(s, r, states, parts, first), part(v, u, states, parts, first), 0.0
     if towards >= 0:
         tables[1, towards] += 1.0
     if away >= 0:
@@ -273,20 +272,19 @@ def _edge_step(c, edges, norms, f, pair, mu, own, fixed, sums, work, tables, sca
         curvature += (work[2, t] * work[2, t] + work[3, t] * work[3, t]) * per_message
     size = step_size(gain, longest, curvature)
     if pairwise:
-        _add_pair(c, v, u, -size, own, states, potts)
+        add_pair(k, v, u, -size, own, states, potts)
     else:
-        for k in range(own.shape[1]):
-            own[c, k] *= 1.0 - size
-    _add_pair(c, s, r, size, own, states, potts)
-    a, b, kind = edges[c, 0], edges[c, 1], edges[c, 2]
+        for j in range(own.shape[1]):
+            own[k, j] *= 1.0 - size
+    add_pair(k, s, r, size, own, states, potts)
     for t in range(states):
         sums[a, t] += size * per_message * work[2, t]
         sums[b, t] += size * per_message * work[3, t]
     for p in range(parts):
         if tables[1, p] != 0.0:
             change = size * per_weight * tables[1, p]
-            for k in range(f.shape[1]):
-                pair[kind, k, p] -= change * f[c, k]
+            for j in range(f.shape[1]):
+                pair[kind, j, p] -= change * f[c, j]
 
 
 @compiled
@@ -296,44 +294,88 @@ def workspaces(states, parts):
 
 
 @uncounted
-def _receive(begin, end, edges, mu, own, fixed, sums, per_message, work, potts):
-    """Add the messages of a range of edges to those that nodes receive."""
-    for c in range(begin, end):
-        _messages(c, edges, mu, own, fixed, per_message, work, potts)
-        a, b = edges[c, 0], edges[c, 1]
-        for s in range(sums.shape[1]):
-            sums[a, s] -= work[0, s]
-            sums[b, s] -= work[1, s]
+def _receive(m, places, edges, mu, own, fixed, sums, per_message, work, form):
+    """Add the messages of the links of an example to those that its nodes receive."""
+    i0, k0, c0 = places[m]
+    for k in range(k0, places[m + 1, 1]):
+        c = c0 + k - k0
+        a, b = i0 + edges[c, 0], i0 + edges[c, 1]
+        if len(form) == 1:
+            delta_a, delta_b = binary_deltas(k, a, b, mu, own, fixed, per_message)
+            sums[a, 0] -= delta_a
+            sums[a, 1] += delta_a
+            sums[b, 0] -= delta_b
+            sums[b, 1] += delta_b
+        else:
+            _messages(k, a, b, mu, own, fixed, per_message, work, form[1])
+            for s in range(sums.shape[1]):
+                sums[a, s] -= work[0, s]
+                sums[b, s] -= work[1, s]
+
+
+@uncounted
+def _link_step(c, k, i0, edges, norms, f, pair, mu, own, fixed, sums, work, tables, scales, form):
+    """A step on link k, which is edge c in the example with the first node i0."""
+    if len(form) == 1:
+        binary_step(c, k, i0, edges, norms, f, pair, mu, own, fixed, sums, scales, form[0])
+    else:
+        _edge_step(c, k, i0, edges, norms, f, pair, mu, own, fixed, sums, work, tables, scales, form)
 
 
 @entry_point
-def sweep_examples(order, sweeps, offsets, node_data, edge_data, weights, point, scales, form):
-    """Steps on all blocks of each example in turn, its nodes first; ``offsets`` are those of nodes and of edges."""
-    (node_offsets, edge_offsets), (nodes, reals, x), (edges, norms, f) = offsets, node_data, edge_data
+def sweep_examples(order, sweeps, node_data, edge_data, weights, point, scales, form):
+    """Steps on all blocks of each example in turn, its nodes first."""
+    (nodes, reals, x), (edges, norms, f, places) = node_data, edge_data
     (unary, pair), (mu, own, fixed, sums) = weights, point
     work, tables = workspaces(mu.shape[1], pair.shape[2])
     for m in order:
-        i0, i1, c0, c1 = node_offsets[m], node_offsets[m + 1], edge_offsets[m], edge_offsets[m + 1]
-        _receive(c0, c1, edges, mu, own, fixed, sums, scales[1], work, form[1])
+        (i0, k0, c0), (i1, k1, _) = places[m], places[m + 1]
+        _receive(m, places, edges, mu, own, fixed, sums, scales[1], work, form)
         for _ in range(sweeps):
             for i in range(i0, i1):
                 node_step(i, nodes, reals, x, unary, mu, sums, work, scales)
-            for c in range(c0, c1):
-                _edge_step(c, edges, norms, f, pair, mu, own, fixed, sums, work, tables, scales, form)
+            for k in range(k0, k1):
+                _link_step(c0 + k - k0, k, i0, edges, norms, f, pair, mu, own, fixed, sums, work, tables, scales, form)
 
 
 @entry_point
 def sweep_blocks(order, node_data, edge_data, weights, point, scales, form):
-    """Steps on blocks, of which the nodes of all examples come first, then the edges."""
-    (nodes, reals, x), (edges, norms, f), (unary, pair), (mu, own, fixed, sums) = node_data, edge_data, weights, point
+    """Steps on blocks, of which the nodes of all examples come first, then the links."""
+    (nodes, reals, x), (edges, norms, f, places) = node_data, edge_data
+    (unary, pair), (mu, own, fixed, sums) = weights, point
     work, tables = workspaces(mu.shape[1], pair.shape[2])
-    _receive(0, edges.shape[0], edges, mu, own, fixed, sums, scales[1], work, form[1])
-    for block in order:
-        if block < mu.shape[0]:
-            node_step(block, nodes, reals, x, unary, mu, sums, work, scales)
+    examples = np.searchsorted(places[:, 1].copy(), order - mu.shape[0], side="right") - 1
+    for m in range(places.shape[0] - 1):
+        _receive(m, places, edges, mu, own, fixed, sums, scales[1], work, form)
+    for j in range(order.shape[0]):
+        k = order[j] - mu.shape[0]
+        if k < 0:
+            node_step(order[j], nodes, reals, x, unary, mu, sums, work, scales)
         else:
-            c = block - mu.shape[0]
-            _edge_step(c, edges, norms, f, pair, mu, own, fixed, sums, work, tables, scales, form)
+            i0, k0, c0 = places[examples[j]]
+            _link_step(c0 + k - k0, k, i0, edges, norms, f, pair, mu, own, fixed, sums, work, tables, scales, form)
+
+
+@uncounted
+def _link_values(c, k, a, b, nodes, edges, f, pair, mu, own, fixed, sums, per_message, work, tables, form):
+    """What a link adds to :func:`values`; its messages are added to those that nodes receive."""
+    (first, potts), states, parts = form, mu.shape[1], pair.shape[2]
+    _messages(k, a, b, mu, own, fixed, per_message, work, potts)
+    part_scores(c, edges, f, pair, tables)
+    _, _, best = _best_pair(work, tables, parts, first, potts)
+    label = part(nodes[a, 2], nodes[b, 2], states, parts, first)
+    hinge, gap, squares, product = best - (tables[0, label] if label >= 0 else 0.0), best, 0.0, 0.0
+    _mean_parts(k, own, states, parts, first, potts, tables)
+    for p in range(parts):
+        gap -= tables[0, p] * tables[1, p]
+    for s in range(states):
+        sums[a, s] -= work[0, s]
+        sums[b, s] -= work[1, s]
+        gap -= work[0, s] * work[2, s] + work[1, s] * work[3, s]
+        e_a, e_b = work[2, s] - mu[a, s], work[3, s] - mu[b, s]
+        squares += e_a * e_a + e_b * e_b
+        product += fixed[k, 0, s] * e_a + fixed[k, 1, s] * e_b
+    return hinge, gap, squares, product
 
 
 @entry_point
@@ -341,37 +383,33 @@ def values(node_data, edge_data, weights, point, per_message, form, out):
     """Sums over all blocks of all examples, to ``out``.
 
     These are the maxima less the scores of labels; the block gaps; the expected costs; and |e|^2 and <fixed, e> with e
-    the marginals of edges minus those of nodes.
+    the marginals of links minus those of nodes.
     """
-    (nodes, reals, x), (edges, _, f), (unary, pair), (mu, own, fixed, sums) = node_data, edge_data, weights, point
-    states, parts = mu.shape[1], pair.shape[2]
-    first, potts = form
-    work, tables = workspaces(states, parts)
+    (nodes, reals, x), (edges, _, f, places) = node_data, edge_data
+    (unary, pair), (mu, own, fixed, sums) = weights, point
+    work, tables = workspaces(mu.shape[1], pair.shape[2])
     hinge, gaps, cost, squares, product = 0.0, 0.0, 0.0, 0.0, 0.0
-    for c in range(edges.shape[0]):
-        _messages(c, edges, mu, own, fixed, per_message, work, potts)
-        _part_scores(c, edges, f, pair, tables)
-        _, _, best = _best_pair(work, tables, parts, first, potts)
-        a, b = edges[c, 0], edges[c, 1]
-        label = _part(nodes[a, 2], nodes[b, 2], states, parts, first)
-        hinge += best - (tables[0, label] if label >= 0 else 0.0)
-        _mean_parts(c, own, states, parts, first, potts, tables)
-        gaps += best
-        for p in range(parts):
-            gaps -= tables[0, p] * tables[1, p]
-        for s in range(states):
-            sums[a, s] -= work[0, s]
-            sums[b, s] -= work[1, s]
-            gaps -= work[0, s] * work[2, s] + work[1, s] * work[3, s]
-            e_a, e_b = work[2, s] - mu[a, s], work[3, s] - mu[b, s]
-            squares += e_a * e_a + e_b * e_b
-            product += fixed[c, 0, s] * e_a + fixed[c, 1, s] * e_b
+    for m in range(places.shape[0] - 1):
+        i0, k0, c0 = places[m]
+        for k in range(k0, places[m + 1, 1]):
+            c = c0 + k - k0
+            a, b = i0 + edges[c, 0], i0 + edges[c, 1]
+            if len(form) == 1:
+                found = binary_values(c, k, a, b, nodes, edges, f, pair, mu, own, fixed, sums, per_message, form[0])
+            else:
+                found = _link_values(
+                    c, k, a, b, nodes, edges, f, pair, mu, own, fixed, sums, per_message, work, tables, form
+                )
+            hinge += found[0]
+            gaps += found[1]
+            squares += found[2]
+            product += found[3]
     for i in range(mu.shape[0]):
         label_score = node_scores(i, nodes, reals, x, unary, sums, work)
         best = work[0, best_state(work)]
         hinge += best - label_score
         gaps += best
-        for s in range(states):
+        for s in range(mu.shape[1]):
             gaps -= mu[i, s] * work[0, s]
             cost += mu[i, s] * reals[i, 1 + s]
     out[:] = (hinge, gaps, cost, squares, product)

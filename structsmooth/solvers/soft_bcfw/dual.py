@@ -1,18 +1,21 @@
 """The dual of soft agreement (Meshi et al. 2015): its points, compiled steps on them, and their values."""
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
+from structsmooth.lazy import LazyModule
 from structsmooth.problems.base import Problem
 from structsmooth.problems.bounds import step_length
 from structsmooth.problems.linear.factor_graph import FactorGraphProblem
 from structsmooth.problems.linear.factor_graph.data import FactorGraphs
 from structsmooth.solvers.dual.base import check_unweighted, checked_hinges
-from structsmooth.solvers.soft_bcfw.passes import Agreeing, BinaryPasses, GeneralPasses, Scales, SoftPasses
-from structsmooth.solvers.soft_bcfw.point import SoftPoint
+from structsmooth.solvers.soft_bcfw.point import SoftPoint, extreme_diagonals
+
+compiled = LazyModule("structsmooth.solvers.soft_bcfw.compiled")
+compiled_binary = LazyModule("structsmooth.solvers.soft_bcfw.compiled_binary")
 
 SoftSteps = Literal["pairwise", "fw"]
 
@@ -62,6 +65,22 @@ class SoftValues:
         )
 
 
+class Agreeing(NamedTuple):
+    """Marginals that agree, as far as their weights need them.
+
+    Attributes:
+        nodes: marginals of nodes, [nodes, S].
+        pairs: sums over links of the statistics of their parts, [types, De, P], for marginals near those of a point.
+        least: the same, with as little agreement as nodes leave; as ``pairs``, if links have tables.
+        most: the same, with as much as they leave.
+    """
+
+    nodes: Tensor
+    pairs: Tensor
+    least: Tensor
+    most: Tensor
+
+
 @dataclass(frozen=True)
 class SoftDual:
     """The soft dual of a problem at λ, with ρ for each example.
@@ -69,6 +88,8 @@ class SoftDual:
     f_ρ(μ) = (1/n) Σ_m [⟨ℓ_m, μ_m⟩ − ‖μ_c − μ_i‖²/(2ρ) − ⟨δ̄, μ_c − μ_i⟩] − (λ/2)‖Ψμ‖² is maximized over simplices, one
     for each node and each edge. It belongs to the minimum over w and δ of g(w, δ) + (ρ/(2n))‖δ − δ̄‖², at w = Ψμ and
     δ_ci = δ̄_ci + (μ_c(y_i) − μ_i(y_i))/ρ.
+
+    Passes are compiled, for each form in which a point has its links; see :class:`SoftPoint`.
     """
 
     problem: FactorGraphProblem
@@ -90,26 +111,33 @@ class SoftDual:
         """Mean number of edges of a node."""
         return self.problem.graphs.mean_degree
 
-    def labels(self) -> SoftPoint:
-        """The point of the labels: w = 0, δ = 0."""
+    def labels(self, *, short: bool = True) -> SoftPoint:
+        """The point of the labels, w = 0 and δ = 0, with Potts scores of two states in their short form or not."""
         problem, potts = self.problem, self.problem.feature_map.potts
-        return SoftPoint.of_labels(problem.graphs, problem.states, problem.start(), potts=potts)
+        binary = short and potts and problem.states == 2
+        return SoftPoint.of_labels(problem.graphs, problem.states, problem.start(), potts=potts, binary=binary)
 
     def weights(self, point: SoftPoint) -> Tensor:
         """Ψμ, [dim], of the marginals of a point."""
         scores, total = self.problem.feature_map, self.problem.start()
         scores.add_nodes(point.nodes, slice(0, None), 1.0, total)
         for links in self.problem.graphs.chunks():
-            scores.add_edges(self._passes.parts(point.edges[links.own]), links.edges, 1.0, total)
-        return self._weights_of(total)
+            scores.add_edges(self._parts(point, point.edges[links.own]), links.edges, 1.0, total)
+        return (scores.label_sum - total) / (self.lam * self.problem.n)  # exactly zero for the labels
 
     def with_multipliers(self, point: SoftPoint, rho: float) -> SoftPoint:
-        """The point with δ in place of δ̄."""
-        return self._passes.with_multipliers(point, rho)
+        """The point with δ in place of δ̄; for two states without arrays of the ends of all links."""
+        if not point.binary:
+            return point.with_multipliers(self.problem.graphs.ends.flatten(), rho)
+        multipliers = point.multipliers.clone(memory_format=torch.contiguous_format)
+        _, edges = self.problem.feature_map.arrays
+        compiled_binary.add_disagreement(edges, *_marginals(point), multipliers.numpy(), 1 / rho)
+        return replace(point, multipliers=multipliers)
 
     def values(self, point: SoftPoint, rho: float) -> SoftValues:
         """Values of a point, by one pass over all blocks."""
-        sums, entries = self._passes.values(point, rho), 2 * self.problem.states * len(point.edges)
+        sums, entries = torch.zeros(5, dtype=torch.float64), 2 * self.problem.states * len(point.edges)
+        compiled.values(*self._arrays(point), 1 / rho, self._form(point), sums.numpy())
         square = self.lam / 2 * float(point.weights @ point.weights)
         return SoftValues.of(sums, self.problem.n, square, rho, entries)
 
@@ -124,7 +152,7 @@ class SoftDual:
         Links have the agreement that leaves the smallest weights of edges: between what it was and the least or the
         most that nodes allow, by the same share for all links of a type.
         """
-        scores, near, total = self.problem.feature_map, self._passes.agreeing(point), self.problem.start()
+        scores, near, total = self.problem.feature_map, self._agreeing(point), self.problem.start()
         scores.add_nodes(near.nodes, slice(0, None), 1.0, total)
         scores.views(total)[1].copy_(_nearest(near, scores.views(scores.label_sum)[1]))
         cost = float(scores.constants.flatten() @ near.nodes.flatten())
@@ -149,26 +177,58 @@ class SoftDual:
     ) -> SoftPoint:
         """Steps on all blocks of each example of an order in turn, so many times."""
         new = _copy(point)
-        self._passes.sweep_examples(new, order, sweeps, self._scales(rho, steps))
+        compiled.sweep_examples(order.numpy(), sweeps, *self._arrays(new), self._scales(rho, steps), self._form(new))
         return new
 
     def sweep_blocks(self, point: SoftPoint, order: Tensor, rho: float, steps: SoftSteps = "fw") -> SoftPoint:
         """Steps on the blocks of an order: nodes of all examples, then edges."""
         new = _copy(point)
-        self._passes.sweep_blocks(new, order, self._scales(rho, steps))
+        compiled.sweep_blocks(order.numpy(), *self._arrays(new), self._scales(rho, steps), self._form(new))
         return new
 
-    @property
-    def _passes(self) -> SoftPasses:
-        binary = self.problem.feature_map.potts and self.problem.states == 2
-        return BinaryPasses(self.problem) if binary else GeneralPasses(self.problem)
+    def _agreeing(self, point: SoftPoint) -> Agreeing:
+        """What is near the marginals of a point and agrees; see :meth:`SoftPoint.agreeing`."""
+        graphs, scores = self.problem.graphs, self.problem.feature_map
+        if point.binary:
+            nodes, (_, pairs) = torch.empty_like(point.nodes), scores.views(self.problem.start())
+            found = torch.zeros(3, *pairs.shape[:2], dtype=torch.float64)
+            outputs = (nodes.numpy(), found.numpy())
+            compiled_binary.agreeing(*scores.arrays, *_marginals(point), scores.first, *outputs)
+            return Agreeing(nodes, *found.unsqueeze(-1))
+        near, sums = point.agreeing(graphs, scores.first), [self.problem.start() for _ in range(3)]
+        for links in graphs.chunks():
+            least = most = parts = self._parts(near, near.edges[links.own])
+            if scores.potts:  # tables allow no more or less agreement than they have
+                diagonals = extreme_diagonals(*near.nodes[links.ends].unbind(1))
+                least, most = (d[:, scores.first :].sum(1, keepdim=True) for d in diagonals)
+            for total, own in zip(sums, (parts, least, most), strict=True):
+                scores.add_edges(own, links.edges, 1.0, total)
+        return Agreeing(near.nodes, *(scores.views(total)[1] for total in sums))
 
-    def _scales(self, rho: float, steps: SoftSteps) -> Scales:
+    def _parts(self, point: SoftPoint, edges: Tensor) -> Tensor:
+        """Statistics [links, P] of the parts of links that have weights, of their marginals in the form of a point."""
+        first, states = self.problem.feature_map.first, self.problem.states
+        if not point.potts:
+            return edges[:, first:, first:].flatten(1)
+        if not point.binary:
+            return edges[:, first:states].sum(1, keepdim=True)
+        return edges[:, :1] if first else 1 - edges[:, 1:].sum(1, keepdim=True)
+
+    def _arrays(self, point: SoftPoint) -> tuple[Any, ...]:
+        """What compiled passes take of nodes, edges, weights, and of marginals and messages."""
+        scores = self.problem.feature_map
+        unary, pairwise = scores.views(point.weights)
+        tensors = (point.nodes, point.edges.flatten(1), point.multipliers, torch.zeros_like(point.nodes))
+        own = tuple(tensor.contiguous().numpy() for tensor in tensors)
+        return *scores.arrays, (unary.numpy(), pairwise.numpy()), own
+
+    def _form(self, point: SoftPoint) -> tuple[int] | tuple[int, bool]:
+        """The first state that has weights and, unless links have their short form, whether scores are Potts."""
+        scores = self.problem.feature_map
+        return (scores.first,) if point.binary else scores.form
+
+    def _scales(self, rho: float, steps: SoftSteps) -> tuple[float, float, float, bool]:
         return 1 / (self.lam * self.problem.n), 1 / rho, LEAST_WEIGHT, steps == "pairwise"
-
-    def _weights_of(self, total: Tensor) -> Tensor:
-        """w of the sum of the statistics, Σ Bᵀμ: [dim]."""
-        return (self.problem.feature_map.label_sum - total) / (self.lam * self.problem.n)  # exactly zero for the labels
 
 
 def soft_dual(user: str, problem: Problem, lam: float) -> SoftDual:
@@ -202,6 +262,10 @@ def _copy(point: SoftPoint) -> SoftPoint:
         tensor.clone(memory_format=torch.contiguous_format) for tensor in (point.weights, point.nodes, point.edges)
     )
     return SoftPoint(weights, nodes, edges, point.multipliers.contiguous())
+
+
+def _marginals(point: SoftPoint) -> tuple[Any, Any]:
+    return point.nodes.contiguous().numpy(), point.edges.contiguous().numpy()
 
 
 def _nearest(near: Agreeing, labels: Tensor) -> Tensor:

@@ -103,7 +103,8 @@ class ModuleGraph:
         constants = nodes - nodes.gather(1, self.labels[:, None])
         node_data = (numbers, torch.cat([torch.ones(count, 1).double(), constants], 1), torch.ones(1, 1).double())
         ends = torch.cat([self.alone, torch.arange(pairs)[:, None]], 1)
-        edge_data = (ends, torch.ones(pairs).double(), torch.ones(pairs, 1).double())
+        places = torch.tensor([[0, 0, 0], [count, pairs, pairs]])
+        edge_data = (ends, torch.ones(pairs).double(), torch.ones(pairs, 1).double(), places)
         weights = (torch.zeros(count, states, 1).double(), edges[:pairs].reshape(pairs, 1, states**2).clone())
         return tuple(tuple(t.numpy() for t in tensors) for tensors in (node_data, edge_data, weights))
 
@@ -177,7 +178,7 @@ class ModuleGraphs:
 
     def labels(self, weights: Tensor) -> SoftPoint:
         """The point of the labels, with these weights."""
-        point = SoftPoint.of_labels(self.graphs, self.states, weights, potts=False)
+        point = SoftPoint.of_labels(self.graphs, self.states, weights)
         if not self.has_pieces:
             return point
         seated = self.graphs.labels[self.seats[self.links :]]

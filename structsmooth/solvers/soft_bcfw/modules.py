@@ -1,12 +1,13 @@
 """The soft dual of any module that is linear in its parameters: sweeps of examples, and exact line searches."""
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from structsmooth.lazy import LazyModule
 from structsmooth.problems.affine import Parts
 from structsmooth.problems.bounds import step_length
 from structsmooth.problems.linear.module import LinearModuleProblem
@@ -17,7 +18,17 @@ from structsmooth.solvers.soft_bcfw.pieces import BARELY_ALLOWED, FORBIDDEN, Dec
 from structsmooth.solvers.soft_bcfw.point import SoftPoint
 from structsmooth.structures.factor_graph import FactorGraph
 
+compiled = LazyModule("structsmooth.solvers.soft_bcfw.compiled")
+
 _FORM = (0, False)  # for compiled steps: all states have scores, and edges have tables
+
+
+class Sweeps(NamedTuple):
+    """How the blocks of an example are swept: with ρ and a kind of steps, so many times."""
+
+    rho: float
+    steps: SoftSteps
+    times: int
 
 
 @dataclass(frozen=True)
@@ -64,32 +75,33 @@ class ModuleSoftDual:
 
     def with_multipliers(self, point: SoftPoint, rho: float) -> SoftPoint:
         """The point with δ in place of δ̄."""
-        change = point.violations(self._all.seats).view_as(point.multipliers) / rho
-        return replace(point, multipliers=point.multipliers + change)
+        return point.with_multipliers(self._all.seats, rho)
 
     def values(self, point: SoftPoint, rho: float) -> SoftValues:
         """Values of a point, by the potentials of all examples."""
-        from structsmooth.solvers.soft_bcfw import compiled  # numba loads with the first pass
-
-        total, sums = torch.zeros(5, dtype=torch.float64), torch.zeros(5, dtype=torch.float64)
-        for i, graph in enumerate(self._all.each):
+        total = torch.zeros(5, dtype=torch.float64)
+        for i in range(self.problem.n):
             own, augmented = self._all.own(point, i), self._augmented(self._potentials(point.weights, i)[1], i)
-            deltas = self._deltas(own, i, rho)
-            compiled.values(*graph.arrays(*augmented[:2]), _arrays(graph, own, deltas), 1 / rho, _FORM, sums.numpy())
-            sums[0] += graph.at_labels(graph.costs) - graph.label_score
-            sums[2] = graph.cost(_parts(own, augmented))
-            if graph.pieces is not None:
-                held, scores = _held(graph, own), _scores(graph, deltas, augmented)
-                best = graph.pieces.parts(graph.pieces.best(scores))
-                sums[0] += inner(scores, best) - inner(scores[1:], graph.pieces.of_example(graph.label_parts)[1:])
-                sums[1] += inner(scores, best) - inner(scores, held.parts)
-                count = len(held.parts[0])
-                violation = own.violations(self._all.seats_of(i))[-count:]
-                sums[3] += float(violation.square().sum())
-                sums[4] += float((own.multipliers[-count:] * violation).sum())
-            total += sums
+            total += self._sums(own, augmented, i, rho)
         square = self.lam / 2 * float(point.weights.double().square().sum())
         return SoftValues.of(total, self.problem.n, square, rho, point.multipliers.numel())
+
+    def _sums(self, own: SoftPoint, augmented: Parts, i: int, rho: float) -> Tensor:
+        """Sums over the blocks of an example, see :meth:`SoftValues.of`: float64 [5]."""
+        graph, deltas, sums = self._all.each[i], self._deltas(own, i, rho), torch.zeros(5, dtype=torch.float64)
+        compiled.values(*graph.arrays(*augmented[:2]), _arrays(graph, own, deltas), 1 / rho, _FORM, sums.numpy())
+        sums[0] += graph.at_labels(graph.costs) - graph.label_score
+        sums[2] = graph.cost(_parts(own, augmented))
+        if graph.pieces is not None:
+            held, scores = _held(graph, own), _scores(graph, deltas, augmented)
+            best = graph.pieces.parts(graph.pieces.best(scores))
+            sums[0] += inner(scores, best) - inner(scores[1:], graph.pieces.of_example(graph.label_parts)[1:])
+            sums[1] += inner(scores, best) - inner(scores, held.parts)
+            count = len(held.parts[0])
+            violation = own.violations(self._all.seats_of(i))[-count:]
+            sums[3] += float(violation.square().sum())
+            sums[4] += float((own.multipliers[-count:] * violation).sum())
+        return sums
 
     def near(self, point: SoftPoint) -> tuple[Tensor, float]:
         """Marginals μ' that agree, near those of a point: (1/n) Σ Bᵀ(μ' − ν(y)) [dim], and their mean cost.
@@ -122,23 +134,24 @@ class ModuleSoftDual:
         self, point: SoftPoint, order: Tensor, rho: float, steps: SoftSteps = "pairwise", sweeps: int = 1
     ) -> SoftPoint:
         """A step on each example of an order in turn, with so many sweeps."""
-        new = SoftPoint(**{name: tensor.clone() for name, tensor in vars(point).items()})
+        new = point.copy()
         for i in order.tolist():
-            self._step(new, i, rho, steps, sweeps)
+            self._step(new, i, Sweeps(rho, steps, sweeps))
         return new
 
-    def _step(self, point: SoftPoint, i: int, rho: float, steps: SoftSteps, sweeps: int) -> None:
+    def _step(self, point: SoftPoint, i: int, sweeps: Sweeps) -> None:
         """A step on an example, in place."""
+        rho = sweeps.rho
         (w, potentials), own = self._potentials(point.weights, i), self._all.own(point, i)
         augmented, graph = self._augmented(potentials, i), self._all.each[i]
         labels = self._best(own, augmented, i, rho)  # both sweeps begin with these
-        probe = _minus(self._swept(own, augmented, i, rho, steps, 1, 0.0, labels), own)
+        probe = _minus(self._swept(own, augmented, i, sweeps._replace(times=1), 0.0, labels), own)
         parts = _parts(probe, augmented)
         square = inner(parts, parts)
         if square == 0:
             return
         norm = float(_adjoint(w, potentials, probe).double().square().sum())
-        swept = self._swept(own, augmented, i, rho, steps, sweeps, norm / square, labels)
+        swept = self._swept(own, augmented, i, sweeps, norm / square, labels)
         change = _minus(swept, own)
         deltas, violation = self._deltas(own, i, rho), change.violations(self._all.seats_of(i))
         scale = self.lam * self.problem.n
@@ -169,28 +182,17 @@ class ModuleSoftDual:
         return 0.0
 
     def _swept(
-        self,
-        own: SoftPoint,
-        augmented: Parts,
-        i: int,
-        rho: float,
-        steps: SoftSteps,
-        sweeps: int,
-        norm: float,
-        labels: Tensor | None,
+        self, own: SoftPoint, augmented: Parts, i: int, sweeps: Sweeps, norm: float, labels: Tensor | None
     ) -> SoftPoint:
         """The marginals of an example after sweeps, if ‖Bᵀm‖² were ``norm`` times ‖m‖².
 
         The best ``labels`` of pieces at the start are known.
         """
-        from structsmooth.solvers.soft_bcfw import compiled  # numba loads with the first pass
-
-        graph, per_weight = self._all.each[i], norm / (self.lam * self.problem.n)
+        graph, per_weight, (rho, steps, _) = self._all.each[i], norm / (self.lam * self.problem.n), sweeps
         new = replace(own, nodes=own.nodes.clone(), edges=own.edges.clone())
-        offsets = tuple(torch.tensor([0, size]).numpy() for size in (len(own.nodes), len(graph.alone)))
         scales = (per_weight, 1 / rho, LEAST_WEIGHT, steps == "pairwise")
         # Compiled steps make all sweeps at once, unless there are steps on pieces between.
-        rounds, at_once = (1, sweeps) if graph.pieces is None else (sweeps, 1)
+        rounds, at_once = (1, sweeps.times) if graph.pieces is None else (sweeps.times, 1)
         scores = augmented
         for k in range(rounds):
             if k > 0:
@@ -201,7 +203,7 @@ class ModuleSoftDual:
                 labels = graph.pieces.best(own_scores) if k > 0 or labels is None else labels
                 held = graph.pieces.step(held, own_scores, labels, Norms(1 / rho, per_weight), steps)
                 new = _with(graph, new, held)
-            schedule = (torch.zeros(1, dtype=torch.int64).numpy(), at_once, offsets)
+            schedule = (torch.zeros(1, dtype=torch.int64).numpy(), at_once)
             point = _arrays(graph, new, self._deltas(new, i, rho))
             compiled.sweep_examples(*schedule, *graph.arrays(*scores[:2]), point, scales, _FORM)
         return new

@@ -44,10 +44,11 @@ class SoftPoint:
     entropies: Tensor = field(default_factory=empty)
 
     @classmethod
-    def of_labels(cls, graphs: FactorGraphs, states: int, weights: Tensor, *, potts: bool) -> "SoftPoint":
+    def of_labels(
+        cls, graphs: FactorGraphs, states: int, weights: Tensor, *, potts: bool = False, binary: bool = False
+    ) -> "SoftPoint":
         """The marginals of the labels, with zero weights and multipliers."""
-        nodes = one_hot(graphs.labels, states).double()
-        binary, count = potts and states == 2, int(graphs.link_offsets[-1])
+        nodes, count = one_hot(graphs.labels, states).double(), int(graphs.link_offsets[-1])
         shape = (3 * states,) if potts else (states, states)
         edges = torch.zeros(count, *((3,) if binary else shape), dtype=torch.float64)
         for links in graphs.chunks():
@@ -55,6 +56,11 @@ class SoftPoint:
             own = torch.cat([a * b, a * (1 - b), b * (1 - a)], 1) if potts else torch.einsum("es,er->esr", a, b)
             edges[links.own] = short_form(own) if binary else own
         return cls(weights, nodes, edges, torch.zeros(count, 2, 1 if binary else states, dtype=torch.float64))
+
+    def copy(self) -> "SoftPoint":
+        """A copy with contiguous tensors, which steps can change in place."""
+        copies = (tensor.clone(memory_format=torch.contiguous_format) for tensor in vars(self).values())
+        return SoftPoint(*copies)
 
     @property
     def potts(self) -> bool:
@@ -64,7 +70,7 @@ class SoftPoint:
     @property
     def binary(self) -> bool:
         """Whether edges are kept as Potts scores of two states need them."""
-        return self.potts and self.nodes.shape[1] == 2
+        return self.potts and (self.nodes.shape[1], self.edges.shape[1]) == (2, 3)
 
     @property
     def potts_form(self) -> Tensor:
@@ -78,10 +84,6 @@ class SoftPoint:
             return torch.stack([diagonal + a, diagonal + b], 1)
         return torch.stack([self.edges.sum(2), self.edges.sum(1)], 1)
 
-    def disagreement(self, ends: Tensor) -> Tensor:
-        """μ_ci − μ_i at the two ends [links, 2] of all links: [links, 2, S]."""
-        return self.ends() - self.nodes[ends]
-
     def violations(self, seats: Tensor) -> Tensor:
         """μ_ci − μ_i for all rows of messages, whose nodes are given: [rows, S].
 
@@ -90,15 +92,11 @@ class SoftPoint:
         rows = self.ends().flatten(0, 1)[: len(seats) - len(self.places)]
         return (torch.cat([rows, self.places]) if len(self.places) else rows) - self.nodes[seats]
 
-    def with_multipliers(self, ends: Tensor, rho: float) -> "SoftPoint":
-        """The point with δ in place of δ̄, for links with these ends [links, 2]."""
-        own = self.multipliers.shape[2]  # the last states
-        return replace(self, multipliers=self.multipliers + self.disagreement(ends)[:, :, -own:] / rho)
-
-    def deltas(self, ends: Tensor, rho: float) -> Tensor:
-        """δ_ci of all states: [links, 2, S]."""
-        own = self.with_multipliers(ends, rho).multipliers
-        return torch.cat([-own, own], 2) if self.binary else own
+    def with_multipliers(self, seats: Tensor, rho: float) -> "SoftPoint":
+        """The point with δ in place of δ̄, for messages of these nodes [rows]."""
+        change = self.violations(seats).unflatten(0, self.multipliers.shape[:-1])
+        own = self.multipliers.shape[-1]  # the last states
+        return replace(self, multipliers=self.multipliers + change[..., -own:] / rho)
 
     def agreeing(self, graphs: FactorGraphs, first: int) -> "SoftPoint":
         """Marginals in the local polytope near these; weights and multipliers stay as they are.

@@ -7,9 +7,8 @@ from torch import Tensor
 
 from structsmooth.problems.affine import Parts, minus
 from structsmooth.solvers.soft_bcfw.agreement import agreeing
-from structsmooth.solvers.soft_bcfw.dual import SoftSteps, SoftValues
 from structsmooth.solvers.soft_bcfw.graphs import ModuleGraph, inner
-from structsmooth.solvers.soft_bcfw.modules import ModuleSoftDual, _held, _parts, _scores, _with
+from structsmooth.solvers.soft_bcfw.modules import ModuleSoftDual, Sweeps, _held, _parts, _scores, _with
 from structsmooth.solvers.soft_bcfw.pieces import Held, Norms
 from structsmooth.solvers.soft_bcfw.point import SoftPoint
 
@@ -51,27 +50,21 @@ class SmoothedSoftDual(ModuleSoftDual):
         entropies = torch.zeros(self.problem.n, dtype=torch.float64)
         return replace(point, alphas=torch.zeros_like(point.alphas), entropies=entropies)
 
-    def values(self, point: SoftPoint, rho: float) -> SoftValues:
-        """Values of a point, by the potentials of all examples."""
-        total = torch.zeros(5, dtype=torch.float64)
-        for i, graph in enumerate(self._all.each):
-            own, augmented = self._all.own(point, i), self._augmented(self._potentials(point.weights, i)[1], i)
-            deltas, parts = self._deltas(own, i, rho), _parts(own, augmented)
-            scores = self._reparameterized(i, augmented, deltas)
-            smoothed = self.level * sum(float(_log_sum(p / self.level).sum()) for p in scores)
-            linear = inner(scores, (own.nodes, own.edges[: len(scores[1])]))
-            if graph.pieces is not None:
-                of_pieces = _scores(graph, deltas, augmented)
-                smoothed += graph.pieces.gibbs(of_pieces, self.level)[0]
-                linear += inner(of_pieces, _held(graph, own).parts)
-            violation, entropy = own.violations(self._all.seats_of(i)), self._smoothing(own)
-            total[0] += smoothed - graph.at_labels(augmented) + graph.at_labels(graph.costs) - graph.label_score
-            total[1] += smoothed - linear - entropy
-            total[2] += graph.cost(parts) + entropy
-            total[3] += float(violation.square().sum())
-            total[4] += float((own.multipliers.view_as(violation) * violation).sum())
-        square = self.lam / 2 * float(point.weights.double().square().sum())
-        return SoftValues.of(total, self.problem.n, square, rho, point.multipliers.numel())
+    def _sums(self, own: SoftPoint, augmented: Parts, i: int, rho: float) -> Tensor:
+        """The sums with smoothed maxima, and with entropies among the costs."""
+        graph, deltas, parts = self._all.each[i], self._deltas(own, i, rho), _parts(own, augmented)
+        scores = self._reparameterized(i, augmented, deltas)
+        smoothed = self.level * sum(float(_log_sum(p / self.level).sum()) for p in scores)
+        linear = inner(scores, (own.nodes, own.edges[: len(scores[1])]))
+        if graph.pieces is not None:
+            of_pieces = _scores(graph, deltas, augmented)
+            smoothed += graph.pieces.gibbs(of_pieces, self.level)[0]
+            linear += inner(of_pieces, _held(graph, own).parts)
+        violation, entropy = own.violations(self._all.seats_of(i)), self._smoothing(own)
+        hinge = smoothed - graph.at_labels(augmented) + graph.at_labels(graph.costs) - graph.label_score
+        squares, product = violation.square().sum(), (own.multipliers.view_as(violation) * violation).sum()
+        sums = (hinge, smoothed - linear - entropy, graph.cost(parts) + entropy, float(squares), float(product))
+        return torch.tensor(sums, dtype=torch.float64)
 
     def near(self, point: SoftPoint) -> tuple[Tensor, float]:
         """As without smoothing, with the entropy of the marginals in the cost."""
@@ -88,20 +81,13 @@ class SmoothedSoftDual(ModuleSoftDual):
         return self.level * (entropy + float(point.entropies.sum()))
 
     def _swept(
-        self,
-        own: SoftPoint,
-        augmented: Parts,
-        i: int,
-        rho: float,
-        steps: SoftSteps,
-        sweeps: int,
-        norm: float,
-        labels: Tensor | None,
+        self, own: SoftPoint, augmented: Parts, i: int, sweeps: Sweeps, norm: float, labels: Tensor | None
     ) -> SoftPoint:
         """The marginals of an example after sweeps, if ‖Bᵀm‖² were ``norm`` times ‖m‖²."""
-        graph, norms, new = self._all.each[i], Norms(1 / rho, norm / (self.lam * self.problem.n)), own
+        graph, new, rho = self._all.each[i], own, sweeps.rho
+        norms = Norms(1 / rho, norm / (self.lam * self.problem.n))
         degrees, count = torch.bincount(self._all.seats_of(i), minlength=len(own.nodes)), len(graph.alone)
-        for _ in range(sweeps):
+        for _ in range(sweeps.times):
             moved, deltas = self._moved(augmented, own, new, norms), self._deltas(new, i, rho)
             if count:
                 scores = self._reparameterized(i, moved, deltas)[1]

@@ -9,7 +9,6 @@ from structsmooth.structures import checks
 from structsmooth.structures.base import Structure, check_k, widened_pair
 from structsmooth.structures.chain import fused, operators, reference
 from structsmooth.structures.chain.compaction import (
-    IGNORED,
     check_ends,
     compact_edges,
     compact_nodes,
@@ -50,9 +49,9 @@ class LinearChain(Structure):
         unary: scores [B, T, S] of each label, floating point.
         transition: scores [S, S], [B, S, S] or [B, T-1, S, S]; entry [..., i, j] is for y_t = i, y_{t+1} = j.
         lengths: sequence lengths [B], integers from 0 to T, on a GPU from 1; all T if not given.
-        mask: positions that belong to the sequences, bool [B, T], in place of ``lengths``. With transitions
-            [B, T-1, S, S], the pair of a position and its predecessor across a hole has the scores of the entry just
-            before the position.
+        mask: positions that belong to the sequences, [B, T] of booleans or 0 and 1, in place of ``lengths``. With
+            transitions [B, T-1, S, S], the pair of a position and its predecessor across a hole has the scores of the
+            entry just before the position.
         start: scores [S] or [B, S] of the first label of a sequence, which are added to its unary scores.
         stop: scores [S] or [B, S] of the last label.
         validate_args: whether to check values too: NaN, +inf, lengths, ranges of labels. Costs a reduction, and a
@@ -95,9 +94,9 @@ class LinearChain(Structure):
         self.unary, self.transition = unary, transition
         self.backend: checks.Backend = backend
         self.check_shapes()
-        self._mask = mask
+        self._mask = mask = None if mask is None else checks.as_mask("mask", mask)
         self._order: Tensor | None = None
-        self._label_at_padding = 0 if mask is None else IGNORED
+        self._label_at_padding = 0 if mask is None else checks.IGNORED
         self.lengths = checks.lengths_or_all(lengths, "unary", unary) if mask is None else self._masked(mask, lengths)
         if lengths is not None and checks.can_read_values() and is_on_cpu(self.lengths) and bool((lengths == 0).any()):
             self._mask = reference.length_mask(self.lengths, unary.shape[1])
@@ -113,7 +112,6 @@ class LinearChain(Structure):
         """Lengths of the sequences that the mask leaves."""
         if lengths is not None:
             raise ValueError("lengths and mask both say which positions are in use: give one of them")
-        checks.require_mask("mask", mask)
         checks.require_shape("mask", mask, "[B, T]", tuple(self.unary.shape[:2]))
         checks.require_device("mask", mask, "unary", self.unary)
         self._order = compact_order(mask)

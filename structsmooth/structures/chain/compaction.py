@@ -9,9 +9,6 @@ from torch import Tensor
 
 from structsmooth.structures import checks
 
-IGNORED = -100
-"""The label of positions that are masked out, as in ``torch.nn.functional.cross_entropy``."""
-
 
 def compact_order(mask: Tensor) -> Tensor:
     """The positions where the mask is true, in their order, followed by the others."""

@@ -139,8 +139,8 @@ def checked(unary: Tensor, edges: Tensor, node_mask: Tensor | None, edge_mask: T
         node_mask = torch.ones(unary.shape[:2], dtype=torch.bool, device=unary.device)
     if edge_mask is None:
         edge_mask = torch.ones(len(unary), edges.shape[-2], dtype=torch.bool, device=unary.device)
-    checks.require_mask("node_mask", node_mask)
-    checks.require_mask("edge_mask", edge_mask)
+    node_mask = checks.as_mask("node_mask", node_mask)
+    edge_mask = checks.as_mask("edge_mask", edge_mask)
     checks.require_shape("node_mask", node_mask, "[B, N]", tuple(unary.shape[:2]))
     checks.require_shape("edge_mask", edge_mask, "[B, E]", (len(unary), edges.shape[-2]))
     for name, tensor in (("edges", edges), ("node_mask", node_mask), ("edge_mask", edge_mask)):

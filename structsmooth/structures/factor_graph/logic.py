@@ -186,7 +186,7 @@ def _read(
         raise ValueError(f"label must be from 0 to {states - 1}, got {label}")
     true = torch.arange(states, device="cpu") == label  # where transitions are read
     if negated is not None:
-        checks.require_mask("negated", negated)
+        negated = checks.as_mask("negated", negated)
         checks.require_shape("negated", negated, "[k]", (scope.shape[-1],))
         if negated.device.type != "cpu":
             checks.require_device("negated", negated, "scope", scope)

@@ -70,7 +70,7 @@ class Tree(Structure):
         checks.require_integers("parents", parents)
         if mask is None:
             mask = torch.ones_like(parents, dtype=torch.bool)
-        checks.require_mask("mask", mask)
+        mask = checks.as_mask("mask", mask)
         for name, tensor in (("parents", parents), ("mask", mask)):
             checks.require_shape(name, tensor, "[B, N]", tuple(unary.shape[:2]))
             checks.require_device(name, tensor, "unary", unary)

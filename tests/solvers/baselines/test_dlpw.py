@@ -15,8 +15,9 @@ from torch.testing import assert_close
 from structsmooth import BCFW, DLPW, FactorGraphProblem, SoftBCFW, Status
 from structsmooth.checkpoint import load_state, save_state
 from structsmooth.solvers import Progress, Stop
-from structsmooth.solvers.baselines.dlpw import DualLoss, MessagePoint
+from structsmooth.solvers.baselines import dlpw
 from structsmooth.solvers.soft_bcfw.dual import SoftDual
+from structsmooth.solvers.soft_bcfw.point import SoftPoint
 
 LAM = 0.1
 every_temperature = pytest.mark.parametrize("temperature", [0.0, 0.02])
@@ -57,12 +58,12 @@ def visited(
     return (1 - step * LAM) * w - step * gradient, delta
 
 
-def random_point(problem: FactorGraphProblem) -> MessagePoint:
+def random_point(problem: FactorGraphProblem) -> SoftPoint:
     generator = torch.Generator().manual_seed(1)
-    start = DualLoss(SoftDual(problem, LAM)).start()
+    start = SoftDual(problem, LAM).labels(short=False)
     w = torch.randn(problem.dim, generator=generator, dtype=torch.float64)
-    messages = torch.randn(start.messages.shape, generator=generator, dtype=torch.float64)
-    return MessagePoint(w, messages, start.nodes, start.edges)
+    messages = torch.randn(start.multipliers.shape, generator=generator, dtype=torch.float64)
+    return SoftPoint(w, start.nodes, start.edges, messages)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -70,12 +71,12 @@ def random_point(problem: FactorGraphProblem) -> MessagePoint:
 def test_visits_are_star_updates_and_subgradient_steps(form: Any, temperature: float) -> None:
     problem = random_problem(*form)
     point, eta, done = random_point(problem), 0.2, 7
-    new = DualLoss(SoftDual(problem, LAM)).visit(point, torch.tensor([2, 0, 2]), done, eta, temperature)
-    w, delta = point.weights, point.messages
+    new = dlpw.visited(SoftDual(problem, LAM), point, torch.tensor([2, 0, 2]), done, eta, temperature)
+    w, delta = point.weights, point.multipliers
     for t, block in enumerate([2, 0, 2], start=done):
         w, delta = visited(problem, w, delta, block, eta / (1 + LAM * eta * t), temperature)
     assert_close(new.weights, w, rtol=0, atol=1e-10)
-    assert_close(new.messages, delta, rtol=0, atol=1e-10)
+    assert_close(new.multipliers, delta, rtol=0, atol=1e-10)
     assert not torch.equal(new.nodes, point.nodes)
 
 
@@ -108,7 +109,7 @@ def test_the_step_size_is_estimated_or_given() -> None:
     given = DLPW(learning_rate=0.25).solve(problem, lam=LAM, passes=1)
     assert given.history[-1].step_size == 0.25
     assert DLPW().solve(problem, lam=LAM, passes=1).row.step_size > 0
-    assert DualLoss(SoftDual(problem, LAM)).polyak_step_size() == pytest.approx(polyak(problem))
+    assert dlpw.polyak_step_size(SoftDual(problem, LAM)) == pytest.approx(polyak(problem))
 
 
 def polyak(problem: FactorGraphProblem) -> float:
@@ -161,15 +162,15 @@ def test_the_objective_is_not_that_of_the_weights_alone() -> None:
 
 @pytest.mark.parametrize("passes", [0, 2])
 def test_an_interrupted_run_has_the_result_of_its_last_pass(passes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    problem, visit = random_problem(), DualLoss.visit
+    problem, visit = random_problem(), dlpw.visited
     shorter = DLPW(gap_tolerance=0).solve(problem, lam=LAM, passes=passes)
 
-    def interrupted(loss: DualLoss, point: MessagePoint, order: Tensor, done: int, *rest: float) -> MessagePoint:
+    def interrupted(dual: SoftDual, point: SoftPoint, order: Tensor, done: int, *rest: float) -> SoftPoint:
         if done == passes * problem.n:
             raise KeyboardInterrupt
-        return visit(loss, point, order, done, *rest)
+        return visit(dual, point, order, done, *rest)
 
-    monkeypatch.setattr(DualLoss, "visit", interrupted)
+    monkeypatch.setattr(dlpw, "visited", interrupted)
     result = DLPW(gap_tolerance=0).solve(problem, lam=LAM, passes=6)
     assert result.status is Status.INTERRUPTED
     assert torch.equal(result.weights, shorter.weights)

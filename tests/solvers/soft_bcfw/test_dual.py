@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from factor_graphs import FORMS, random_graphs, random_problem, relaxed_objective, shared_graphs
-from soft_reference import ReferenceSteps
+from soft_reference import ReferenceSteps, deltas
 from torch import Tensor
 from torch.testing import assert_close
 
@@ -117,7 +117,7 @@ def test_values_from_the_definition(states: int, pairwise: str, reference: bool)
     square = LAM / 2 * float(point.weights.square().sum())
     penalty = float(violation.square().sum() / (2 * RHO))
     own = float((constants(problem.graphs) * point.nodes).sum())
-    dual_sum = own - penalty - float((violation * point.deltas(problem.graphs.ends, torch.inf)).sum())
+    dual_sum = own - penalty - float((violation * deltas(point, problem.graphs.ends, torch.inf)).sum())
     values = dual.values(point, RHO)
     assert values.hard == pytest.approx(maxima / problem.n + square, abs=1e-10)
     assert values.soft == pytest.approx(values.hard + penalty / problem.n, abs=1e-10)
@@ -180,7 +180,7 @@ def test_edges_that_examples_share_are_those_of_each(
 def test_compiled_multipliers_are_the_plain_ones(states: int, pairwise: str, reference: bool) -> None:
     dual = soft_dual(states, pairwise, reference)
     point = random_point(dual)
-    plain = point.with_multipliers(dual.problem.graphs.ends, RHO)
+    plain = point.with_multipliers(dual.problem.graphs.ends.flatten(), RHO)
     assert_close(tensors(dual.with_multipliers(point, RHO)), tensors(plain), **EXACTLY)
 
 

@@ -132,26 +132,16 @@ def move(own, length, size, node, edge):
 
 
 @entry_point
-def block_gaps(data, weights, packed, gaps):
-    """Block gaps of examples."""
+def block_values(data, weights, packed, from_labels, values):
+    """Block gaps of examples, or block margins: what the score of the statistics is above that of the labels."""
     work = workspace(data, weights.shape[1], ())
     own, transition, offsets, example_weights = room(work, weights.shape[1]), work.transition, data[1], data[5]
-    for i in range(gaps.shape[0]):
-        _, length = read_block(i, offsets, packed, own)
-        potentials(i, data, weights, 1.0, work.unary, transition)
-        mean = mean_score(transition, length, work.unary, own)
-        gaps[i] = (max_oracle(transition, length, work) - mean) * example_weights[i]
-
-
-@entry_point
-def block_margins(data, weights, packed, margins):
-    """Means of theta + costs under the statistics, less the scores of the labels, times the weights of examples."""
-    work = workspace(data, weights.shape[1], ())
-    own, transition, offsets, example_weights = room(work, weights.shape[1]), work.transition, data[1], data[5]
-    for i in range(margins.shape[0]):
+    for i in range(values.shape[0]):
         _, length = read_block(i, offsets, packed, own)
         labels = potentials(i, data, weights, 1.0, work.unary, transition)
-        margins[i] = (mean_score(transition, length, work.unary, own) - labels) * example_weights[i]
+        mean = mean_score(transition, length, work.unary, own)
+        value = mean - labels if from_labels else max_oracle(transition, length, work) - mean
+        values[i] = value * example_weights[i]
 
 
 @entry_point

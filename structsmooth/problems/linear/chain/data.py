@@ -10,12 +10,15 @@ from zlib import crc32
 import torch
 from torch import Tensor
 
+from structsmooth.lazy import LazyModule
 from structsmooth.problems.affine import Parts
 from structsmooth.problems.linear.arrays import checked
 from structsmooth.scores import TransitionMask, linear_chain
 from structsmooth.sequences import DenseSequences, Sequences, SparseSequences
 from structsmooth.smoothing import L2, Entropy, Max, Smoother
 from structsmooth.structures import LinearChain
+
+compiled_primal = LazyModule("structsmooth.problems.linear.chain.compiled_primal")
 
 
 @dataclass(frozen=True)
@@ -58,12 +61,12 @@ class ChainData:
     @cached_property
     def arrays(self) -> tuple[Any, ...]:
         """Features, offsets of sequences, labels, costs, scale of transitions, weights, and what is forbidden."""
-        from structsmooth.problems.linear.chain.compiled_primal import FORBIDDEN
-
         features, tensors = _features(self.sequences), (self.sequences.offsets, self.labels, self.costs)
         forbidden = self.normalized_weights.new_empty(0, self.states)
         if self.mask is not None:
-            forbidden = torch.cat([self.mask.transition, *(own[None] for own in self.mask[1:])]).clamp_min(FORBIDDEN)
+            forbidden = torch.cat([self.mask.transition, *(own[None] for own in self.mask[1:])]).clamp_min(
+                compiled_primal.FORBIDDEN
+            )
         weights = _array(self.normalized_weights)
         return features, *map(_array, tensors), self.transition_scale, weights, _array(forbidden)
 
@@ -82,33 +85,6 @@ class ChainData:
         """Row of every token in the flat statistics of all sequences, and its sequence."""
         sequence = torch.repeat_interleave(self.sequences.lengths)
         return (sequence * self.states).add_(torch.arange(len(self.labels))), sequence
-
-    def repeated_labels(self, times: int) -> Tensor:
-        """The labels of every sequence several times in a row: [tokens * times]."""
-        lengths, offsets = self.sequences.lengths, self.sequences.offsets[:-1]
-        at = torch.repeat_interleave((times - 1) * offsets, lengths).add_(torch.arange(len(self.labels)))
-        repeated = torch.empty(times * len(at), dtype=self.label_type)
-        labels, lengths = self.labels.to(self.label_type), torch.repeat_interleave(lengths, lengths)
-        for _ in range(times):
-            repeated[at] = labels
-            at += lengths
-        return repeated
-
-    def label_statistics(self) -> Tensor:
-        """Parts of the labels; T rows of S nodes, then S rows of summed edges for each sequence, flat."""
-        statistics = torch.zeros(len(self.labels) + self.n * self.states, self.states, dtype=torch.float64)
-        at, sequence = self.token_rows()
-        statistics[at, self.labels] = 1
-        inner = torch.ones(len(at), dtype=torch.bool).index_fill_(0, self.sequences.offsets[:-1], False)
-        edge_rows = (self.sequences.offsets[1:] + torch.arange(self.n) * self.states)[sequence[inner]]
-        edges = (edge_rows + self.labels.roll(1)[inner], self.labels[inner])
-        return statistics.index_put_(edges, statistics.new_ones(()), accumulate=True).view(-1)
-
-    def label_sets(self, capacity: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Active sets of the labels alone; see :meth:`~structsmooth.problems.LinearProblem.label_sets`."""
-        alphas = torch.zeros(self.n, capacity, dtype=torch.float64)
-        alphas[:, 0] = 1
-        return self.repeated_labels(capacity), alphas, alphas.int()
 
     def matrix(self, w: Tensor) -> Any:
         """A vector [dim] as an array of rows [F + S + 2, S], or one without elements."""

@@ -9,8 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from structsmooth.lazy import LazyModule
 from structsmooth.problems.linear.arrays import checked
 from structsmooth.problems.linear.chain.data import ChainData, Part
+
+compiled_packed = LazyModule("structsmooth.problems.linear.chain.compiled_packed")
 
 # A digest of the lengths of sequences, and numbers of sequences, rows, states and entries.
 _HEADER = 5
@@ -56,16 +59,12 @@ def packed(data: ChainData, statistics: Tensor) -> Packed:
     """The packed form of statistics, which may have it already."""
     if _is_packed(statistics):
         return _checked(data, statistics)
-    from structsmooth.problems.linear.chain import compiled_packed
-
     rows, offsets = data.checked_statistics(statistics).numpy(), data.arrays[1]
     return _filled(data, lambda arrays: compiled_packed.pack(rows, offsets, arrays))
 
 
 def packed_labels(data: ChainData) -> Packed:
     """Those of the labels."""
-    from structsmooth.problems.linear.chain import compiled_packed
-
     _, offsets, labels, *_ = data.arrays
     return _filled(data, lambda arrays: compiled_packed.pack_labels(labels, data.states, offsets, arrays))
 
@@ -74,8 +73,6 @@ def unpacked(data: ChainData, statistics: Tensor) -> Tensor:
     """Statistics as one vector of float64, which they may be already."""
     if not _is_packed(statistics):
         return statistics
-    from structsmooth.problems.linear.chain import compiled_packed
-
     rows = torch.empty(len(data.labels) + data.n * data.states, data.states, dtype=torch.float64)
     compiled_packed.unpack(_checked(data, statistics).arrays, data.arrays[1], rows.numpy())
     return rows.view(-1)
@@ -97,8 +94,6 @@ class Changes:
 
     def packed(self) -> Packed:
         """The statistics after the epoch."""
-        from structsmooth.problems.linear.chain import compiled_packed
-
         starts, kinds = np.empty(self.data.n + 1, np.int64), self.arrays[0]
         compiled_packed.count_changed(self.data.arrays[1], self.data.states, kinds, starts)
         after = Packed.room(self.data, int(starts[-1]))

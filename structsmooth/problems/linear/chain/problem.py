@@ -12,6 +12,7 @@ from torch.nn.functional import one_hot
 
 from structsmooth.compiled import threads
 from structsmooth.costs import Cost, Hamming
+from structsmooth.lazy import LazyModule
 from structsmooth.problems.affine import Parts
 from structsmooth.problems.base import FullPass
 from structsmooth.problems.bounds import Bounds, checked_bounds
@@ -29,6 +30,9 @@ from structsmooth.sequences import Sequences, check_labelled, pad
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.structures import LinearChain
 from structsmooth.structures.checks import ForbiddenLabelsError
+
+compiled_dual = LazyModule("structsmooth.problems.linear.chain.compiled_dual")
+compiled_primal = LazyModule("structsmooth.problems.linear.chain.compiled_primal")
 
 C = TypeVar("C", bound="ChainProblem")
 R = TypeVar("R")
@@ -137,10 +141,6 @@ class ChainProblem(LinearProblem):
         rows = self.best_statistics(w).view(-1, self.states)  # T of nodes, then S of edges for each sequence
         return rows[self.data.token_rows()[0]].argmax(1)
 
-    def start(self) -> Tensor:
-        """Zeros."""
-        return torch.zeros(self.dim, dtype=torch.float64)
-
     def views(self, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """A vector [dim] as rows of features [F, S], transitions [S, S] and scores of the ends [2, S]."""
         return self.data.views(w)
@@ -181,8 +181,11 @@ class ChainProblem(LinearProblem):
         return self.labels[self.data.tokens(block)]
 
     def label_sets(self, capacity: int) -> tuple[Tensor, Tensor, Tensor]:
-        """As for any linear problem, without a loop over examples."""
-        return self.data.label_sets(capacity)
+        """As for any linear problem; labels are stored in the smallest type that will do."""
+        labels = self.labels.to(self.data.label_type).split(self.sequences.lengths.tolist())
+        alphas = torch.zeros(self.n, capacity, dtype=torch.float64)
+        alphas[:, 0] = 1
+        return torch.cat([own.repeat(capacity) for own in labels]), alphas, alphas.int()
 
     def parts(self, atom: Tensor, block: int) -> Parts:
         """Nodes [T, S] and summed edges [S, S] of one labelling."""
@@ -191,7 +194,7 @@ class ChainProblem(LinearProblem):
 
     def label_statistics(self) -> Tensor:
         """Parts of the labels; T rows of S nodes, then S rows of summed edges for each example, flat."""
-        return self.data.label_statistics()
+        return unpacked(self.data, packed_labels(self.data).words)
 
     def unpacked(self, statistics: Tensor) -> Tensor:
         """Statistics as one vector [size], also if another problem of these sequences has packed them."""
@@ -227,8 +230,6 @@ class ChainProblem(LinearProblem):
 
     def expected_cost(self, statistics: Tensor) -> float:
         """(1/n) Σ ⟨ℓ_i, m_i⟩, compiled."""
-        from structsmooth.problems.linear.chain import compiled_dual
-
         own = packed(self.data, statistics)
 
         def of(part: Part) -> float:
@@ -239,8 +240,6 @@ class ChainProblem(LinearProblem):
 
     def dual_weights(self, statistics: Tensor, lam: float) -> Tensor:
         """v = −(1/(λn)) Σ B_iᵀ(m_i − ν(y_i)), [dim], compiled."""
-        from structsmooth.problems.linear.chain import compiled_dual
-
         data, own = self.data, packed(self.data, statistics)
 
         def of(part: Part) -> Tensor:
@@ -253,17 +252,13 @@ class ChainProblem(LinearProblem):
     @all_reduced(mean_rows)
     def block_gaps(self, w: Tensor, statistics: Tensor) -> Tensor:
         """The block gaps g_i of all examples, by one oracle call on each: [n], compiled."""
-        from structsmooth.problems.linear.chain import compiled_dual
-
         self.oracle_calls += self.n
-        return self._block_values(compiled_dual.block_gaps, w, statistics)
+        return self._block_values(w, statistics, from_labels=False)
 
     @all_reduced(mean_rows)
     def block_margins(self, w: Tensor, statistics: Tensor) -> Tensor:
         """(1/n) ⟨θ_i + ℓ_i, m_i − ν(y_i)⟩ of all examples: [n], compiled."""
-        from structsmooth.problems.linear.chain import compiled_dual
-
-        return self._block_values(compiled_dual.block_margins, w, statistics)
+        return self._block_values(w, statistics, from_labels=True)
 
     @all_reduced(rows)
     def best_statistics(self, w: Tensor, smoother: Smoother = Max()) -> Tensor:  # noqa: B008 - immutable
@@ -336,12 +331,13 @@ class ChainProblem(LinearProblem):
         smoothed, hinge, cost = map(sum, zip(*means, strict=True))
         return (smoothed, hinge, cost), summed(gradients)
 
-    def _block_values(self, loop: Callable[..., None], w: Tensor, statistics: Tensor) -> Tensor:
-        """What a compiled loop over examples computes of weights and statistics: [n]."""
+    def _block_values(self, w: Tensor, statistics: Tensor, *, from_labels: bool) -> Tensor:
+        """Block gaps, or margins of the statistics from the labels: [n]."""
         w, own, values = self.data.checked_vector("w", w), packed(self.data, statistics), w.new_empty(self.n)
 
         def of(part: Part) -> None:
-            loop(part.arrays, self.data.matrix(w), own.part(part), part.examples(values))
+            arrays = (part.arrays, self.data.matrix(w), own.part(part))
+            compiled_dual.block_values(*arrays, from_labels, part.examples(values))
 
         self._over_parts(of)
         return values
@@ -359,8 +355,6 @@ def _pass_over(
 
     Statistics go to ``node`` and ``edge``, if these have rows. The gradient is a new tensor shaped as ``gradient``.
     """
-    from structsmooth.problems.linear.chain import compiled_primal
-
     gradient = torch.zeros_like(gradient)
     outputs = (node.numpy(), part.examples(edge), part.data.matrix(gradient))
     means: Means = compiled_primal.full_pass(part.arrays, part.data.matrix(w), smoothing(smoother), *outputs)

@@ -5,6 +5,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from structsmooth.lazy import LazyModule
 from structsmooth.problems.affine import Parts
 from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.problems.linear.blocks import OracleOutput
@@ -15,6 +16,10 @@ from structsmooth.smoothing import Max, Smoother
 from structsmooth.structures.checks import require_count
 from structsmooth.structures.factor_graph import FactorGraph
 from structsmooth.structures.factor_graph.elimination import MOST_OUTPUTS
+
+compiled_scores = LazyModule("structsmooth.problems.linear.factor_graph.compiled_scores")
+compiled = LazyModule("structsmooth.structures.factor_graph.compiled")
+graph_cut = LazyModule("structsmooth.structures.graph_cut.compiled")
 
 Pairwise = Literal["potts", "table"]
 Inference = Literal["exact", "relaxed", "lp"]
@@ -103,10 +108,6 @@ class FactorGraphProblem(LinearProblem):
         self.feature_map = GraphScores(graphs, features, self.states, *form, node_types, edge_types)
         self.n, self.dim = len(graphs), self.feature_map.dim
 
-    def start(self) -> Tensor:
-        """Zeros."""
-        return torch.zeros(self.dim, dtype=torch.float64)
-
     def views(self, w: Tensor) -> tuple[Tensor, Tensor]:
         """A vector [dim] as weights of nodes [types, S', D] and of edges [types, De] or [types, De, S', S']."""
         unary, pairwise = self.feature_map.views(w)
@@ -134,8 +135,6 @@ class FactorGraphProblem(LinearProblem):
         own = self.graphs.edges_of(block)
         node = torch.zeros(len(atom), self.states, dtype=torch.float64)
         edge = node.new_zeros(own.stop - own.start, self.states, self.states)
-        from structsmooth.problems.linear.factor_graph import compiled_scores  # numba loads with the first call
-
         compiled_scores.mark_parts(atom.numpy(), self.graphs.edges[own].numpy(), node.numpy(), edge.numpy())
         return node, edge
 
@@ -207,8 +206,6 @@ def respond_exactly(unary: Tensor, edges: Tensor, pairwise: Tensor) -> tuple[Ten
         value, y = _graph(unary, edges, pairwise).max()
         return value[0], y[0]
     # A graph of its own would take far longer than the enumeration.
-    from structsmooth.structures.factor_graph import compiled  # numba loads with the first call
-
     labels = torch.zeros(nodes, dtype=torch.int64)
     scores = (scores.detach().contiguous().numpy() for scores in (unary, pairwise))
     value = compiled.best_output(*scores, edges.contiguous().numpy(), labels.numpy())
@@ -219,11 +216,9 @@ def respond_relaxed(unary: Tensor, edges: Tensor, pairwise: Tensor) -> tuple[Ten
     """The score [] of a point of the local polytope, a bound [] of all, and its statistics [N, S], [E, S, S]."""
     if unary.shape[1] == 2:
         # As in `respond_exactly`: the cut takes far less time than the graph and the bounds on it.
-        from structsmooth.structures.graph_cut import compiled
-
         node, edge = torch.zeros_like(unary), torch.zeros_like(pairwise)
         tensors = (unary, pairwise, edges, node, edge, pairwise.new_empty(0, 2, 2))
-        compiled.half_integral(*(t.detach().contiguous().numpy() for t in tensors))
+        graph_cut.half_integral(*(t.detach().contiguous().numpy() for t in tensors))
         value = (unary * node).sum() + (pairwise * edge).sum()
         return value, value, (node, edge)
     relaxation = _graph(unary, edges, pairwise).relaxed()

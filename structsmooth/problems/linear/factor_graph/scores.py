@@ -8,8 +8,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from structsmooth.lazy import LazyModule
 from structsmooth.problems.affine import Parts
 from structsmooth.problems.linear.factor_graph.data import FactorGraphs
+
+compiled_scores = LazyModule("structsmooth.problems.linear.factor_graph.compiled_scores")
 
 
 @dataclass(frozen=True)
@@ -63,15 +66,14 @@ class GraphScores:
         nodes, edges = self.graphs.nodes_of(block), self.graphs.edges_of(block)
         theta = w.new_zeros(nodes.stop - nodes.start, self.states)
         pairs = w.new_zeros(edges.stop - edges.start, self.states, self.states)
-        _loops().add_potentials(
-            self._numpy_views(w), *self._example_arrays, block, self.first, theta.numpy(), pairs.numpy()
-        )
+        outputs = (theta.numpy(), pairs.numpy())
+        compiled_scores.add_potentials(self._numpy_views(w), *self._example_arrays, block, self.first, *outputs)
         return theta, pairs
 
     def add_adjoint(self, m: Parts, block: int, scale: float, w: Tensor) -> None:
         """w += scale · B_iᵀm in place, for statistics [N, S] and [E, S, S]."""
         nodes, edges = (part.contiguous().numpy() for part in m)
-        _loops().add_adjoint(self._numpy_views(w), *self._example_arrays, block, self.first, nodes, edges, scale)
+        compiled_scores.add_adjoint(self._numpy_views(w), *self._example_arrays, block, self.first, nodes, edges, scale)
 
     def squared_norm(self, m: Parts, block: int) -> float:
         """‖B_iᵀm‖²."""
@@ -117,13 +119,13 @@ class GraphScores:
         return costs + graphs.base_scores - graphs.base_scores.gather(1, graphs.labels[:, None])
 
     @property
-    def arrays(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """Numbers, norms and features of all nodes and of all links, as most compiled passes take them."""
-        return self._node_arrays, self._link_arrays
+    def form(self) -> tuple[int, bool]:
+        """Which states have weights, from the first on, and whether scores are Potts."""
+        return self.first, self.potts
 
     @property
-    def binary_arrays(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """The same with edges as they are given, which examples may share, and with the places of each example."""
+    def arrays(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """Numbers, norms and features of all nodes and edges, as most compiled passes take them."""
         return self._node_arrays, self._edge_arrays
 
     def _numpy_views(self, w: Tensor) -> tuple[Any, Any]:
@@ -146,21 +148,10 @@ class GraphScores:
         return nodes.numpy(), reals.numpy(), x.numpy()
 
     @cached_property
-    def _link_arrays(self) -> tuple[Any, ...]:
-        graphs, links = self.graphs, self.graphs.links
-        edges, f = torch.cat([links.ends, graphs.edge_types[links.edges, None]], 1), graphs.edge_features[links.edges]
-        return edges.numpy(), f.square().sum(1).numpy(), f.numpy()
-
-    @cached_property
     def _edge_arrays(self) -> tuple[Any, ...]:
+        """Besides, where nodes, links and edges of each example begin: [n + 1, 3]."""
         graphs, f = self.graphs, self.graphs.edge_features
         edges = torch.cat([graphs.edges, graphs.edge_types[:, None]], 1)
         first = torch.nn.functional.pad(graphs.edge_offsets[graphs.edge_sets], (0, 1))
         places = torch.stack([graphs.node_offsets, graphs.link_offsets, first], 1)
         return edges.numpy(), f.square().sum(1).numpy(), f.numpy(), places.numpy()
-
-
-def _loops() -> Any:
-    from structsmooth.problems.linear.factor_graph import compiled_scores  # numba loads with the first call
-
-    return compiled_scores

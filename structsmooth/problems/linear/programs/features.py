@@ -2,12 +2,16 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
+from structsmooth.lazy import LazyModule
 from structsmooth.sequences import compressed_rows
+
+compiled = LazyModule("structsmooth.problems.linear.programs.compiled")
 
 F = TypeVar("F", bound="PartFeatures")
 
@@ -35,16 +39,20 @@ class PartFeatures(ABC):
     def arrays(self) -> tuple[Any, ...]:
         """For compiled passes."""
 
+    @property
+    def rows(self) -> tuple[tuple[Any, ...], int]:
+        """The arrays, and the most features that a part has: what compiled passes take of features."""
+        return self.arrays, self.most
+
     @abstractmethod
     def select(self: F, parts: Tensor) -> F:
         """Those of some parts."""
 
-    def scores(self, w: Tensor) -> Tensor:
-        """Scores of all parts, the sums of the weights of their features: float64 [parts], for ``w`` [features]."""
-        from structsmooth.problems.linear.programs import compiled
-
-        scores = torch.empty(len(self), dtype=torch.float64)
-        compiled.part_scores(self.arrays, self.most, 0, w.detach().numpy(), scores.numpy())
+    def scores(self, w: Tensor, parts: slice = slice(0, None)) -> Tensor:
+        """Scores of consecutive parts, the sums of the weights [features] of their features: float64 [parts]."""
+        begin, end, _ = parts.indices(len(self))
+        scores = torch.empty(end - begin, dtype=torch.float64)
+        compiled.part_scores(*self.rows, begin, w.detach().numpy(), scores.numpy())
         return scores
 
 
@@ -79,7 +87,7 @@ class PartRows(PartFeatures):
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    @property
+    @cached_property
     def most(self) -> int:
         """The most features that a part has."""
         return int(self.offsets.diff().max())
@@ -174,7 +182,7 @@ class PairFeatures(PartFeatures):
         """2**bits."""
         return 1 << self.bits
 
-    @property
+    @cached_property
     def most(self) -> int:
         """The most features that a part has."""
         columns, between = self.first_keys.shape[1], self.between_keys.shape[1]

@@ -8,9 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from structsmooth.lazy import LazyModule
 from structsmooth.sequences import compressed_rows
 from structsmooth.structures.programs import Program, ProgramBuilder, cached_program
 from structsmooth.structures.projective_trees import projective_trees
+
+compiled = LazyModule("structsmooth.structures.programs.compiled")
 
 
 @dataclass(frozen=True)
@@ -88,8 +91,6 @@ class ProgramParts:
     @cached_property
     def longest(self) -> Tensor:
         """The largest number of parts of an output of each example, int64 [n]."""
-        from structsmooth.structures.programs import compiled
-
         used = compiled.measure(self.program.arrays, self.program.scores)[2]
         return torch.from_numpy(np.maximum(used, 1)[self.roots.numpy()]) + self.numbers_of_choices
 

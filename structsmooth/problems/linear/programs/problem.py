@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from structsmooth.compiled import threads
+from structsmooth.lazy import LazyModule
 from structsmooth.problems.affine import Parts
 from structsmooth.problems.base import FullPass
 from structsmooth.problems.bounds import Bounds, checked_bounds
@@ -21,6 +22,8 @@ from structsmooth.problems.sharding import all_reduced, mean, mean_rows, of_exam
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.structures import Structure
 from structsmooth.structures.checks import ForbiddenLabelsError
+
+compiled = LazyModule("structsmooth.problems.linear.programs.compiled")
 
 P = TypeVar("P", bound="ProgramProblem")
 
@@ -85,12 +88,7 @@ class ProgramProblem(LinearProblem):
         self.bounds = checked_bounds(bounds, self.start())
         self._outputs, self._ends = self._packed_outputs()
         self.feature_map = _SparseMap(parts, features)
-        self._most = features.most
         self._check_labels()
-
-    def start(self) -> Tensor:
-        """Zeros."""
-        return torch.zeros(self.dim, dtype=torch.float64)
 
     def with_allowed(self: P, allowed: Tensor) -> DifferenceProblem:
         """The problem of partial labels, of which some parts are allowed, for :class:`~structsmooth.ConvexConcave`.
@@ -118,8 +116,6 @@ class ProgramProblem(LinearProblem):
             >>> ConvexConcave().solve(partial, lam=0.1, passes=20).weights > 0
             tensor([ True,  True, False])
         """
-        from structsmooth.problems.linear.programs import compiled
-
         if not isinstance(allowed, Tensor) or allowed.dtype != torch.bool:
             found = allowed.dtype if isinstance(allowed, Tensor) else type(allowed).__name__
             raise TypeError(f"allowed must be a tensor of torch.bool, got {found}")
@@ -135,8 +131,6 @@ class ProgramProblem(LinearProblem):
 
     def best_labels(self, w: Tensor) -> Tensor:
         """How often the outputs that the max oracle gives at ``w``, with costs, have each part: int64 [parts]."""
-        from structsmooth.problems.linear.programs import compiled
-
         counts = torch.zeros_like(self.part_labels)
         compiled.best_parts(self.arrays, self.checked_vector("w", w).numpy(), counts.numpy())
         self.oracle_calls += self.n
@@ -190,15 +184,11 @@ class ProgramProblem(LinearProblem):
 
     def expected_cost(self, statistics: Tensor) -> float:
         """(1/n) Σ ⟨ℓ_i, m_i⟩, compiled."""
-        from structsmooth.problems.linear.programs import compiled
-
         cost: float = compiled.expected_cost(self.arrays, self.checked_statistics(statistics).numpy())
         return cost
 
     def dual_weights(self, statistics: Tensor, lam: float) -> Tensor:
         """v = −(1/(λn)) Σ B_iᵀ(m_i − ν(y_i)), [dim], compiled."""
-        from structsmooth.problems.linear.programs import compiled
-
         v = self.start()
         compiled.dual_weights(self.arrays, self.checked_statistics(statistics).numpy(), -1 / lam, v.numpy())
         return v
@@ -206,8 +196,6 @@ class ProgramProblem(LinearProblem):
     @all_reduced(mean_rows)
     def block_gaps(self, w: Tensor, statistics: Tensor) -> Tensor:
         """The block gaps g_i of all examples, by one oracle call on each: [n], compiled."""
-        from structsmooth.problems.linear.programs import compiled
-
         w, gaps = self.checked_vector("w", w), torch.empty(self.n, dtype=torch.float64)
         compiled.block_gaps(self.arrays, w.numpy(), self.checked_statistics(statistics).numpy(), gaps.numpy())
         self.oracle_calls += self.n
@@ -259,8 +247,6 @@ class ProgramProblem(LinearProblem):
 
     def _check_labels(self) -> None:
         """The labels are an output if the best one, by the number of parts that it shares with them, has all."""
-        from structsmooth.problems.linear.programs import compiled
-
         known, values = self.part_labels > 0, torch.empty(self.n, dtype=torch.float64)
         scores = torch.where(known, 1.0, -1.0 - self.program_parts.program.longest).double()
         compiled.largest_scores(self.arrays, scores.numpy(), values.numpy())
@@ -278,12 +264,10 @@ class ProgramProblem(LinearProblem):
         labels = (self._outputs, self._ends, self.part_costs)
         tensors = (parts.offsets, parts.scores, parts.roots, parts.numbers_of_choices, *labels)
         examples = tuple(tensor.numpy() for tensor in tensors)
-        return program.arrays, sizes, self.part_features.arrays, self._most, examples, self.normalized_weights.numpy()
+        return program.arrays, sizes, *self.part_features.rows, examples, self.normalized_weights.numpy()
 
     def _passed(self, w: Tensor, gradient: Tensor) -> tuple[float, float]:
         """Mean loss and cost of the best outputs; the gradient is added if there is room for it."""
-        from structsmooth.problems.linear.programs import compiled
-
         w, arrays, count = self.checked_vector("w", w), self.arrays, min(threads.of_passes(), self.n)
         cuts = [self.n * k // count for k in range(count + 1)]
         own = [gradient, *(torch.zeros_like(gradient) for _ in range(count - 1))]
@@ -311,31 +295,22 @@ class _SparseMap:
     """Scores of parts as sums of the weights of their features."""
 
     def __init__(self, parts: ProgramParts, features: PartFeatures) -> None:
-        self.program_parts, self.features, self.most = parts, features, features.most
+        self.program_parts, self.features = parts, features
         self._sums: Any = None
 
     def scores(self, w: Tensor, block: int) -> Parts:
         """Scores [P] of the parts of an example."""
-        from structsmooth.problems.linear.programs import compiled
-
-        own = self.program_parts.of(block)
-        scores = torch.empty(own.stop - own.start, dtype=torch.float64)
-        compiled.part_scores(self.features.arrays, self.most, own.start, w.detach().numpy(), scores.numpy())
-        return (scores,)
+        return (self.features.scores(w, self.program_parts.of(block)),)
 
     def add_adjoint(self, m: Parts, block: int, scale: float, w: Tensor) -> None:
         """w += scale · B_iᵀm in place."""
-        from structsmooth.problems.linear.programs import compiled
-
         begin, direction = self.program_parts.of(block).start, m[0].detach().contiguous().numpy()
-        compiled.add_adjoint(self.features.arrays, self.most, begin, direction, float(scale), w.numpy())
+        compiled.add_adjoint(*self.features.rows, begin, direction, float(scale), w.numpy())
 
     def squared_norm(self, m: Parts, block: int) -> float:
         """‖B_iᵀm‖²."""
-        from structsmooth.problems.linear.programs import compiled
-
         if self._sums is None:
             self._sums = torch.zeros(self.features.features, dtype=torch.float64)
         begin, direction = self.program_parts.of(block).start, m[0].detach().contiguous().numpy()
-        norm: float = compiled.norm_of_adjoint(self.features.arrays, self.most, begin, direction, self._sums.numpy())
+        norm: float = compiled.norm_of_adjoint(*self.features.rows, begin, direction, self._sums.numpy())
         return norm
