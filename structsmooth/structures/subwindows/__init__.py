@@ -52,8 +52,8 @@ class Subwindows(Structure):
     def __init__(self, scores: Tensor, *, validate_args: bool | None = None, max_sets: int = 10_000_000) -> None:
         self.scores = scores
         self.check_shapes()
-        self.max_sets = checks.require_count("max_sets", max_sets)
         super().__init__(validate_args=validate_args)
+        self.max_sets = checks.require_count("max_sets", max_sets)
 
     def check_shapes(self) -> None:
         """Raise unless scores are [B, H, W]."""
