@@ -54,6 +54,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from member import Index, Instance, Member
 from oracles import ORACLES
+from plain_subwindows import PlainSubwindows
 from program_members import PROGRAMS, cyclic
 from torch import Tensor
 
@@ -459,12 +460,6 @@ UNMATCHED = replace(
 
 def maps(size: str, seed: int = 0, ties: bool = False, forbidden: float = 0.0) -> Instance:
     return (random_scores(torch.Generator().manual_seed(seed), ties, forbidden)(*SIZES["map"][size]),)
-
-
-class PlainSubwindows(Subwindows):
-    """Subwindows by the search in Python, with the bounds of Lampert et al."""
-
-    topk = SearchSpace.topk
 
 
 SUBWINDOWS = Member(

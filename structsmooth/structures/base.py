@@ -188,8 +188,10 @@ class Structure(Distribution):
         So an oracle may find both in any way. There is no gradient where a value is -inf.
         """
 
-        def scores(*_: Tensor) -> Tensor:
-            space = self._changed({"_validate_args": False})  # where there is no output, y is none
+        def scores(*potentials: Tensor) -> Tensor:
+            # One conversion for all outputs, and no checks: where there is no output, y is none.
+            wide = dict(zip(self.potential_names, map(widened, potentials), strict=True))
+            space = self._changed({**wide, "_validate_args": False})
             return torch.stack([space.score(own) for own in y.unbind(1)], 1)
 
         return with_gradients_of_scores(values, scores, *self.potentials), y

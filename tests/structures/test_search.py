@@ -11,8 +11,9 @@ import torch
 from enumeration import EnumeratedBoxes, EnumeratedLabels, random_scores, small_maps
 from hypothesis import given
 from hypothesis import strategies as st
+from plain_subwindows import PlainSubwindows
 from refusals import Refusals, refusing
-from structure_members import Bits, PlainSubwindows, Prefix
+from structure_members import Bits, Prefix
 from torch import Tensor
 from torch.autograd.functional import vjp
 from torch.testing import assert_close

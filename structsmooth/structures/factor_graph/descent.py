@@ -6,6 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from structsmooth.structures.factor_graph.layout import where_rows
 from structsmooth.structures.factor_graph.messages import Marginals, Messages
 
 # Sweeps between two looks at the interval.
@@ -50,13 +51,9 @@ def _better(best: Interval, problem: Messages, deltas: Tensor, marginals: Margin
     """The best of both sides, example by example."""
     value, dual = problem.value(marginals), problem.dual(deltas)
     higher, lower = value > best.value, dual < best.dual
-    node, edge = (
-        torch.where(higher.view(-1, *[1] * (new.dim() - 1)), new, old)
-        for new, old in zip(marginals, best.marginals, strict=True)
-    )
     return Interval(
-        Marginals(node, edge),
+        Marginals(*(where_rows(higher, new, old) for new, old in zip(marginals, best.marginals, strict=True))),
         torch.where(higher, value, best.value),
         torch.where(lower, dual, best.dual),
-        torch.where(lower[:, None, None, None], deltas, best.deltas),
+        where_rows(lower, deltas, best.deltas),
     )

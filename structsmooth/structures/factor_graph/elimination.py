@@ -121,7 +121,8 @@ def message_program(nodes: Scope, edges: Edges, sizes: tuple[int, ...]) -> Progr
             builder.add(count + entries, tails.pop(), tails.pop())
             tails.append(count + entries)
             count += entries.size
-        builder.add(count + _number(states, step.rest, sizes), *tails, index=offset + entries)
+        left, right, *_ = (*tails, -1, -1)
+        builder.add(count + _number(states, step.rest, sizes), left, right, offset + entries)
         first[i] = count
         count, offset = count + prod(plan.shape(step.rest)), offset + entries.size
     components = list(first.values())
@@ -153,7 +154,7 @@ class Eliminated(DynamicProgram):
 
     def __init__(self, unary: Tensor, pairwise: Tensor, plan: Elimination) -> None:
         self.unary, self.pairwise, self.plan = unary, pairwise, plan
-        super().__init__(validate_args=False, backend="compiled")
+        super().__init__(validate_args=False)
 
     def program(self) -> Program:
         """The program of :func:`message_program`."""
@@ -161,6 +162,10 @@ class Eliminated(DynamicProgram):
 
     def program_scores(self) -> Tensor:
         """The entries of all tables."""
+        return self._entries
+
+    @cached_property
+    def _entries(self) -> Tensor:
         return torch.cat([self._table(step).flatten(1) for step in self.plan.steps], 1)
 
     def _table(self, step: Step) -> Tensor:
@@ -188,6 +193,42 @@ class Eliminated(DynamicProgram):
         y = torch.zeros(*used.shape[:2], self.unary.shape[1] + 1, dtype=torch.int64)
         return y.scatter(2, owners[used], states[used])[..., :-1]
 
+    def logsumexp(self) -> Tensor:
+        """Log-partition function [B], found with the probabilities."""
+        return self._sums[0]
+
+    def marginals(self) -> tuple[Tensor, Tensor]:
+        """Marginals [B, N, S] and [B, E, S, S]."""
+        return self._statistics(self._sums[1])
+
+    def second_derivatives(self, *weights: Tensor) -> tuple[Tensor, Tensor]:
+        """The gradient of ⟨weights, marginals⟩."""
+        directions = self.replace(*weights).program_scores()
+        inputs = (self.program_scores(), directions, self.sizes(), self.program().handle)
+        return self._statistics(operators.tangents(*inputs))
+
+    @cached_property
+    def _sums(self) -> tuple[Tensor, Tensor]:
+        return self.sums()
+
+    def _statistics(self, parts: Tensor) -> tuple[Tensor, Tensor]:
+        """Sums over tables, of which a node and an edge are in one each: the adjoint of the scores."""
+        node, edge = list(torch.zeros_like(self.unary).unbind(1)), list(torch.zeros_like(self.pairwise).unbind(1))
+        for step, table in self._tables(parts):
+            node[step.node] = self._marginal(table, step.scope, step.node)
+            for e in step.edges:
+                a, b = self.plan.ends(e)
+                pair = self._marginal(table, step.scope, a, b)
+                edge[e] = pair if a < b else pair.mT
+        return torch.stack(node, 1), torch.stack(edge, 1)
+
+    def _marginal(self, table: Tensor, scope: Scope, *kept: int) -> Tensor:
+        """Sums over all nodes of a scope but some, zero for the states that there are not: [B, S] or [B, S, S]."""
+        others = [1 + i for i, v in enumerate(scope) if v not in kept]
+        sums = table.sum(others) if others else table
+        missing = [end for size in reversed(sums.shape[1:]) for end in (0, self.unary.shape[2] - size)]
+        return pad(sums, missing) if any(missing) else sums
+
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
         """As for all programs; the best output of a small graph by enumeration."""
         if k == 1 and self.unary.shape[-1] ** len(self.plan.nodes) <= MOST_OUTPUTS:
@@ -205,24 +246,20 @@ class Eliminated(DynamicProgram):
     def entropy(self) -> Tensor:
         """The sum of the expected entropies of nodes given their neighbours, without large sums that cancel."""
         total = self.unary.new_zeros(len(self.unary))
-        for step, joint in self._tables(self._probabilities()):
+        for step, joint in self._tables(self._sums[1]):
             for sign, own in ((1.0, joint), (-1.0, joint.sum(1 + step.position))):
                 total = total + sign * by_example(torch.special.entr(own))
         return total
 
     def inverse_cdf(self, uniform: Tensor) -> Tensor:
         """Samples [B, n, N] at uniform numbers of that shape: nodes in reverse order, given those drawn before."""
-        probabilities, y = self._probabilities(), torch.zeros(uniform.shape, dtype=torch.int64)
-        for step, joint in reversed(list(self._tables(probabilities))):
+        y = torch.zeros(uniform.shape, dtype=torch.int64)
+        for step, joint in reversed(list(self._tables(self._sums[1]))):
             given = joint.movedim(1 + step.position, -1).unsqueeze(1).flatten(1, -2).log()
             cell = _number(dict(enumerate(y.unbind(-1))), step.rest, self.plan.sizes) + torch.zeros_like(y[..., 0])
             scores = given.gather(1, cell.unsqueeze(-1).expand(*cell.shape, given.shape[-1]))
             y[..., step.node] = inverse_cdf(scores, uniform[..., step.node])
         return y
-
-    def _probabilities(self) -> Tensor:
-        """Of the entries of all tables, [B, P]."""
-        return operators.probabilities(*self._arguments())
 
     def _tables(self, values: Tensor) -> Iterator[tuple[Step, Tensor]]:
         """Values [B, P] of the entries by step, [B, S, ..., S]."""

@@ -5,7 +5,7 @@ Scores are float64: unary [B, N, S] and pairwise [B, E, S, S], with zeros where 
 
 from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,6 +15,7 @@ from structsmooth.structures.factor_graph.branching import Searched
 from structsmooth.structures.factor_graph.elimination import Edges, Eliminated, Elimination
 from structsmooth.structures.factor_graph.layout import Forest, Graph, Layout, forest, turned
 from structsmooth.structures.factor_graph.min_fill import Scope, min_fill_order
+from structsmooth.structures.operators import hessian_product
 from structsmooth.structures.tree import Tree
 
 Rows = Tensor | slice  # of some examples
@@ -40,7 +41,7 @@ class Forests(Tree):
     """Forests, of any shapes, which are trees in another notation."""
 
     def __init__(self, unary: Tensor, pairwise: Tensor, layout: Layout, forest: Forest) -> None:
-        self.layout, self.forest = layout, forest
+        self.layout, self.forest, self.edge_scores = layout, forest, pairwise
         tables = unary.new_zeros(*unary.shape, unary.shape[-1])  # of each node and its parent
         if pairwise.shape[1]:
             index = forest.above[:, :, None, None].expand(-1, -1, *pairwise.shape[2:])
@@ -53,6 +54,14 @@ class Forests(Tree):
         index = self.forest.below[:, :, None, None].expand(-1, -1, *by_child.shape[2:])
         edge = turned(by_child.gather(1, index), self.forest.flipped)
         return node, torch.where(self.layout.edge_mask[:, :, None, None], edge, 0.0)
+
+    def second_derivatives(self, *weights: Tensor) -> tuple[Tensor, ...]:
+        """The gradient of ⟨weights, marginals⟩."""
+
+        def run(unary: Tensor, pairwise: Tensor) -> tuple[Tensor, Tensor]:
+            return Forests(unary, pairwise, self.layout, self.forest).marginals()
+
+        return hessian_product(run, (self.unary, self.edge_scores), weights)
 
     def entropy(self) -> Tensor:
         """Entropies of the pairs, less those of the nodes but for one in each: no large sums that cancel."""
@@ -101,7 +110,7 @@ class Exact(NamedTuple):
     layout: Layout
     groups: list[Group]
 
-    def solved(self, run: Callable[[Structure, Rows], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+    def solved(self, run: Callable[[Any, Rows], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
         """Answers for all examples: ``run`` is called with structures and their rows."""
         if len(self.groups) == 1:
             return run(self.groups[0].bind(*self.scores), slice(None))

@@ -42,11 +42,16 @@ class Automata:
 
     def final_states(self, y: Tensor) -> Tensor:
         """States [B, F] in which the automata end on labels [B, N]."""
-        state, states = torch.zeros_like(self.scopes[..., 0]), self.transitions.shape[-1]
-        for i, nodes in enumerate(self.scopes.unbind(-1)):
-            label = y.gather(1, nodes.clamp_min(0))
-            state = torch.where(nodes >= 0, self._next(state * states + label, i), state)
-        return state
+        return self._runs(y)[1][-1]
+
+    def _runs(self, y: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+        """Labels [B, F] at the places of scopes, and states of the automata before each of them and at the end."""
+        labels = [y.gather(1, nodes.clamp_min(0)) for nodes in self.scopes.unbind(-1)]
+        states = [torch.zeros_like(self.scopes[..., 0])]
+        for i, (nodes, label) in enumerate(zip(self.scopes.unbind(-1), labels, strict=True)):
+            pair = states[-1] * self.transitions.shape[-1] + label
+            states.append(torch.where(nodes >= 0, self._next(pair, i), states[-1]))
+        return labels, states
 
     def check_scores(self, scores: Tensor, unary: Tensor) -> None:
         """Raise ``TypeError`` or ``ValueError`` for scores of final states of a wrong dtype, shape or device."""
@@ -114,27 +119,21 @@ class Automata:
 
     def labels_of_places(self, y: Tensor) -> Tensor:
         """The states [B, M] of the auxiliary nodes on labels [B, N]; 0 where there is none."""
-        state, states = torch.zeros_like(self.scopes[..., 0]), self.transitions.shape[-1]
-        labels = [y.gather(1, nodes.clamp_min(0)) for nodes in self.scopes.unbind(-1)]
-        before, onwards, rest = [], [], torch.zeros_like(state)
-        for i, (nodes, label) in enumerate(zip(self.scopes.unbind(-1), labels, strict=True)):
-            state = torch.where(nodes >= 0, self._next(state * states + label, i), state)
-            before.append(torch.where(nodes >= 0, state * states + label, -2))
+        states, (labels, reached) = self.transitions.shape[-1], self._runs(y)
+        pairs = torch.stack(reached[1:], -1) * states + torch.stack(labels, -1)
+        onwards, rest = [], torch.zeros_like(labels[0])
         for nodes, label in zip(reversed(self.scopes.unbind(-1)), reversed(labels), strict=True):
             rest = torch.where(nodes >= 0, rest * states + label, rest)
             onwards.append(rest)
-        ways = torch.stack([torch.stack(before, -1), torch.stack(onwards[::-1], -1)])
+        ways = torch.stack([torch.where(self.scopes >= 0, pairs, -2), torch.stack(onwards[::-1], -1)])
         own = ways[self._second_half.long(), :, self.owners, self._positions].transpose(0, 1)
         return (own.unsqueeze(-1) == self.pairs).to(torch.uint8).argmax(-1)
 
     def given(self, scores: Tensor, y: Tensor) -> Tensor:
         """The score [B, F, K, S] of each factor for all labels of each of its nodes, given those of the others."""
         count, states = self.transitions.shape[2:]
-        before = [torch.zeros_like(self.scopes[..., 0])]
-        labels = [y.gather(1, nodes.clamp_min(0)) for nodes in self.scopes.unbind(-1)]
+        labels, before = self._runs(y)
         real = [nodes >= 0 for nodes in self.scopes.unbind(-1)]
-        for i, (label, own) in enumerate(zip(labels, real, strict=True)):
-            before.append(torch.where(own, self._next(before[-1] * states + label, i), before[-1]))
         every = torch.arange(states, device=y.device)
         rest, found = scores, []  # the score from each state of the automaton onwards
         state_of = torch.arange(count, device=y.device)

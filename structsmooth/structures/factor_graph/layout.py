@@ -125,6 +125,11 @@ def turned(pairwise: Tensor, flipped: Tensor) -> Tensor:
     return torch.where(flipped[:, :, None, None], pairwise.transpose(2, 3), pairwise)
 
 
+def where_rows(condition: Tensor, tensor: Tensor, other: Tensor) -> Tensor:
+    """``torch.where`` for a condition [B]."""
+    return torch.where(condition.view(-1, *[1] * (tensor.dim() - 1)), tensor, other)
+
+
 def checked(unary: Tensor, edges: Tensor, node_mask: Tensor | None, edge_mask: Tensor | None) -> Layout:
     """Edges [E, 2] or [B, E, 2] as int64, and masks, all true if not given; raises for wrong dtypes or shapes."""
     checks.require_integers("edges", edges)

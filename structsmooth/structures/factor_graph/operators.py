@@ -87,8 +87,10 @@ def _like_potentials(unary: Tensor, pairwise: Tensor, *others: Any) -> tuple[Ten
 
 
 def _hessian_product(exact: Exact, unary: Tensor, pairwise: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
+    """Gradients of ⟨weights, marginals⟩, by automatic differentiation."""
+
     def run(*potentials: Tensor) -> tuple[Tensor, Tensor]:
-        _, node, edge = _run_marginals(_with_scores(exact, *potentials))
+        node, edge = _with_scores(exact, *potentials).solved(lambda structure, _: structure.marginals())
         return node.to(unary), edge.to(unary)
 
     return hessian_product(run, (unary, pairwise), weights)
@@ -114,8 +116,9 @@ def weighted_hessian(
 ) -> tuple[Tensor, Tensor]:
     """Gradients of ⟨grads, marginals⟩: a product with second derivatives of the log-partition function."""
     exact = _exact((unary, pairwise, edges, node_mask, edge_mask), max_table)
-    node, edge = _hessian_product(exact, unary, pairwise, grad_node, grad_edge)
-    return node, edge
+    weights = tuple(own.to("cpu", torch.float64) for own in (grad_node, grad_edge))
+    node, edge = exact.solved(lambda own, rows: own.second_derivatives(*(w[rows] for w in weights)))
+    return node.to(unary), edge.to(pairwise)
 
 
 @operator("factor_graph_marginals", _like_marginals, exp_oracle_backward(_of_marginals), save_inputs_and_statistics)

@@ -10,7 +10,7 @@ from torch import Tensor
 from structsmooth.structures.factor_graph import roof_duality
 from structsmooth.structures.factor_graph.descent import solve
 from structsmooth.structures.factor_graph.exact import Forests
-from structsmooth.structures.factor_graph.layout import Forest, Layout, forest, turned
+from structsmooth.structures.factor_graph.layout import Forest, Layout, forest, turned, where_rows
 from structsmooth.structures.factor_graph.messages import Marginals, Messages, Search, with_penalties
 
 RelaxationMethod = Literal["auto", "tree", "cut", "messages", "lp"]
@@ -121,16 +121,16 @@ def relax(
     labels = torch.where(possible.unsqueeze(-1) & layout.node_mask, _rounded(finite, guess), 0)
     vertex = finite.vertex(labels)
     score, value = finite.value(vertex), finite.value(marginals)
-    marginals = Marginals(*(_where(score > value, v, m) for v, m in zip(vertex, marginals, strict=True)))
+    marginals = Marginals(*(where_rows(score > value, v, m) for v, m in zip(vertex, marginals, strict=True)))
     found = possible & (torch.maximum(score, value) > least)
-    marginals = Marginals(*(_where(found, m, torch.zeros_like(m)) for m in marginals))
+    marginals = Marginals(*(where_rows(found, m, torch.zeros_like(m)) for m in marginals))
     score = torch.where(possible & (score > least), score, -torch.inf)
     return Relaxation(
         value=torch.where(found, _expected(unary, marginals.node) + _expected(pairwise, marginals.edge), -torch.inf),
         dual=torch.where(possible, dual, -torch.inf),
         unary=marginals.node,
         pairwise=marginals.edge,
-        deltas=_where(possible, deltas, torch.zeros_like(deltas)),
+        deltas=where_rows(possible, deltas, torch.zeros_like(deltas)),
         tight=possible & (dual - score <= _TIGHT * (1 + dual.abs())),
         labels=labels,
         score=score,
@@ -230,8 +230,3 @@ def _expected(scores: Tensor, marginals: Tensor) -> Tensor:
     """Sum of scores times marginals, where these are not zero: [B], differentiable."""
     used = marginals > 0
     return (marginals * torch.where(used & (scores > -torch.inf), scores, 0.0)).flatten(1).sum(1)
-
-
-def _where(condition: Tensor, tensor: Tensor, other: Tensor) -> Tensor:
-    """``torch.where`` for a condition [B]."""
-    return torch.where(condition.view(-1, *[1] * (tensor.dim() - 1)), tensor, other)

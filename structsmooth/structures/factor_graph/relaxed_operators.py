@@ -15,7 +15,7 @@ from structsmooth.structures.factor_graph.local_search import LocalSearch
 from structsmooth.structures.factor_graph.messages import Messages, with_penalties
 from structsmooth.structures.factor_graph.relaxation import RelaxationMethod, relax
 from structsmooth.structures.factor_graph.roof_duality import optimum
-from structsmooth.structures.operators import operator
+from structsmooth.structures.operators import exp_oracle_backward, operator, save_inputs_and_statistics
 
 # Sweeps between two looks at how far message passing has come.
 _ROUND = 10
@@ -36,12 +36,9 @@ def _save_distributions(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor,
 
 def _max_backward(ctx: Any, grad: Tensor | None, *_constant: Tensor | None) -> tuple[Tensor | None, ...]:
     """Distributions are constant where they do not jump."""
-    return *_weighted(ctx, grad), *ctx.constants
-
-
-def _weighted(ctx: Any, grad: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
     node, edge = ctx.saved_tensors
-    return (None, None) if grad is None else (grad[:, None, None] * node, grad[:, None, None, None] * edge)
+    weighted = (None, None) if grad is None else (grad[:, None, None] * node, grad[:, None, None, None] * edge)
+    return *weighted, *ctx.constants
 
 
 @operator("local_polytope_max", _like_max, _max_backward, _save_distributions)
@@ -80,16 +77,19 @@ def _like_logsumexp(unary: Tensor, pairwise: Tensor, *others: Any) -> tuple[Tens
     return value, node, edge
 
 
-def _logsumexp_backward(ctx: Any, grad: Tensor | None, *distributions: Tensor | None) -> tuple[Tensor | None, ...]:
-    if any(own is not None for own in distributions):
-        raise NotImplementedError(
-            "logsumexp of LocalPolytope can be differentiated once, and its marginals cannot: for second derivatives, "
-            "take the exact oracles of a FactorGraph of small treewidth"
-        )
-    return *_weighted(ctx, grad), *ctx.constants
+def _of_distributions(*_: Any) -> tuple[Tensor, ...]:
+    raise NotImplementedError(
+        "logsumexp of LocalPolytope can be differentiated once, and its marginals cannot: for second derivatives, "
+        "take the exact oracles of a FactorGraph of small treewidth"
+    )
 
 
-@operator("local_polytope_logsumexp", _like_logsumexp, _logsumexp_backward, _save_distributions)
+@operator(
+    "local_polytope_logsumexp",
+    _like_logsumexp,
+    exp_oracle_backward(_of_distributions),
+    save_inputs_and_statistics,
+)
 def logsumexp(
     unary: Tensor, pairwise: Tensor, edges: Tensor, node_mask: Tensor, edge_mask: Tensor, max_sweeps: int
 ) -> tuple[Tensor, Tensor, Tensor]:

@@ -28,7 +28,7 @@ def _checked(unary: Tensor, pairwise: Tensor, edges: Tensor, *others: Any) -> tu
 
 def _one_flow(unary: Tensor, pairwise: Tensor, edges: Tensor, *_: Any) -> int:
     """Number of operations of one maximal flow per example, usually."""
-    batch, nodes, _ = unary.shape
+    batch, nodes = unary.shape[:2]
     return 100 * batch * (nodes + len(edges))
 
 

@@ -181,8 +181,10 @@ class Matching(Structure):
         found, y = operators.top_k(weights.detach(), sizes, k)
         y = torch.where(self.mask.unsqueeze(1), (y - self._dummies).clamp_min(-1), 0)
         # Outputs are scored again, exactly: -inf where a column is left that must be taken.
-        values = torch.stack([self.score(own) for own in y.unbind(1)], 1)
-        values, y = sorted_downwards(torch.where(found > -torch.inf, values, -torch.inf), y)
+        wide = self.replace(*map(widened, self.potentials))
+        values = torch.stack([wide.score(own) for own in y.unbind(1)], 1)
+        possible = (found > -torch.inf) & (values > -torch.inf)
+        values, y = sorted_downwards(torch.where(possible, values, -torch.inf), y)
         return values, torch.where((values > -torch.inf).unsqueeze(-1), y, 0)
 
     def max_marginals(self) -> Tensor:

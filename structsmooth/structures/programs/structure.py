@@ -172,6 +172,14 @@ class DynamicProgram(Derived):
         """Probabilities of the parts, or expected numbers, shaped as :meth:`parts`; differentiable."""
         return self._statistics(self._oracles.probabilities(*self._arguments()))
 
+    def sums(self) -> tuple[Tensor, Tensor]:
+        """The log-partition function [B], and the probabilities [B, P] of the scores of the program; differentiable."""
+        oracles, arguments = self._oracles, self._arguments()
+        if oracles is operators:
+            log_z, probabilities = operators.marginals(*arguments)
+            return log_z, probabilities
+        return oracles.log_partition(*arguments), oracles.probabilities(*arguments)
+
     def max_marginals(self) -> Tensor:
         """Largest score of an output that has each of the first parts (Definition 13), shaped as :meth:`parts`."""
         values = self._oracles.max_marginals(*self._arguments())

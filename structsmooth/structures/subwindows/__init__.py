@@ -1,28 +1,14 @@
 """Subwindows: all boxes in an image, bound to a map of scores that is summed over a box."""
 
-from functools import cached_property
-from typing import Any, NamedTuple
-
 import torch
 from torch import Tensor
 
 from structsmooth.structures import checks
-from structsmooth.structures.base import check_k, widened
-from structsmooth.structures.search import SearchSpace
+from structsmooth.structures.base import Structure, check_k, widened
 from structsmooth.structures.subwindows import operators
 
-Box = tuple[int, ...]  # x1, y1, x2, y2
 
-
-class Boxes(NamedTuple):
-    """The boxes in an image each of whose coordinates x1, y1, x2, y2 lies between a least and a largest value."""
-
-    image: int
-    least: Box
-    largest: Box
-
-
-class Subwindows(SearchSpace[Boxes]):
+class Subwindows(Structure):
     """All boxes in images, bound to maps of scores; the score of a box is the sum over the pixels it covers.
 
     score(y) = Σ scores[b, y1:y2, x1:x2]. An output is an int64 tensor [B, 4] of x1, y1, x2, y2 as in torchvision, with
@@ -32,8 +18,7 @@ class Subwindows(SearchSpace[Boxes]):
     The max and top-K oracles search best first (efficient subwindow search), compiled and in float64, on every core
     that torch may use. Scores on other devices are copied to the CPU; results and gradients are copied back. Bounds are
     exact along columns: until the first box is found, at most H² bounds of O(W) each are computed, and usually a small
-    fraction of them. The methods of :class:`SearchSpace` are the readable reference, with the bounds of Lampert et al.
-    There is no exp oracle.
+    fraction of them. There is no exp oracle.
 
     Sums are exact to about 1e-12 (float64), or 1e-6 (float32) relative to the sum of the magnitudes in the map.
     Ties go to the lowest x1, then y1, x2, y2. A forbidden pixel (-inf) forbids every box that covers it; use -inf to
@@ -67,7 +52,8 @@ class Subwindows(SearchSpace[Boxes]):
     def __init__(self, scores: Tensor, *, validate_args: bool | None = None, max_sets: int = 10_000_000) -> None:
         self.scores = scores
         self.check_shapes()
-        super().__init__(validate_args=validate_args, max_sets=max_sets)
+        super().__init__(validate_args=validate_args)
+        self.max_sets = checks.require_count("max_sets", max_sets)
 
     def check_shapes(self) -> None:
         """Raise unless scores are [B, H, W]."""
@@ -94,46 +80,6 @@ class Subwindows(SearchSpace[Boxes]):
         """
         return self.with_gradients(*operators.top_k(widened(self.scores), check_k(k), self.max_sets))
 
-    def initial(self, example: int) -> Boxes:
-        """All boxes in an image."""
-        _, height, width = self.scores.shape
-        return Boxes(example, (0, 0, 1, 1), (width - 1, height - 1, width, height))
-
-    def split(self, subset: Boxes) -> tuple[Boxes, Boxes]:
-        """The set, split at the middle of the coordinate that has the most possible values."""
-        widths = [largest - least for least, largest in zip(subset.least, subset.largest, strict=True)]
-        i = widths.index(max(widths))
-        middle = (subset.least[i] + subset.largest[i]) // 2
-        lower = (*subset.largest[:i], middle, *subset.largest[i + 1 :])
-        upper = (*subset.least[:i], middle + 1, *subset.least[i + 1 :])
-        return _without_empty(subset._replace(largest=lower)), _without_empty(subset._replace(least=upper))
-
-    def upper_bound(self, subset: Boxes) -> float:
-        """The positive scores of the largest box in the set plus the negative scores of the smallest one."""
-        positive, negative, forbidden = (table[subset.image] for table in self._integral_images)
-        largest, smallest = (*subset.least[:2], *subset.largest[2:]), (*subset.largest[:2], *subset.least[2:])
-        if smallest[0] >= smallest[2] or smallest[1] >= smallest[3]:
-            return _sum(positive, largest)
-        if _sum(forbidden, smallest) > 0:
-            return -torch.inf
-        return _sum(positive, largest) + _sum(negative, smallest)
-
-    def is_singleton(self, subset: Boxes) -> bool:
-        """Whether least and largest coordinates are equal."""
-        return subset.least == subset.largest
-
-    def lowest(self, subset: Boxes) -> Box:
-        """The least coordinates: every set contains that box."""
-        return subset.least
-
-    @cached_property
-    def _integral_images(self) -> tuple[Any, ...]:
-        """Sums of positive and of negative scores, and numbers of forbidden pixels, above and left of each pixel."""
-        scores = self.scores.detach().to("cpu", torch.float64)
-        forbidden = scores == -torch.inf
-        tables = scores.clamp_min(0), torch.where(forbidden, 0.0, scores.clamp_max(0)), forbidden.double()
-        return tuple(torch.nn.functional.pad(table.cumsum(1).cumsum(2), (1, 0, 1, 0)).numpy() for table in tables)
-
     def as_classes(self, y: Tensor) -> tuple[Tensor, int]:
         """Raise ``TypeError``: boxes are no labels."""
         raise TypeError("cost must be a tensor of costs of pixels, [B, H, W]: outputs are boxes, not labels")
@@ -152,21 +98,6 @@ class Subwindows(SearchSpace[Boxes]):
         """Which pixels the boxes cover: [B, H, W]."""
         rows, columns = operators.covered(self.checked_labels(y), *self.scores.shape[1:])
         return rows.unsqueeze(2) & columns.unsqueeze(1)
-
-
-def _without_empty(subset: Boxes) -> Boxes:
-    """The same boxes, without the coordinates that no box has."""
-    least, largest = subset.least, subset.largest
-    return Boxes(
-        subset.image,
-        (*least[:2], *(max(end, start + 1) for start, end in zip(least[:2], least[2:], strict=True))),
-        (*(min(start, end - 1) for start, end in zip(largest[:2], largest[2:], strict=True)), *largest[2:]),
-    )
-
-
-def _sum(table: Any, box: Box) -> float:
-    x1, y1, x2, y2 = box
-    return float(table[y2, x2] - table[y1, x2] - table[y2, x1] + table[y1, x1])
 
 
 def _check_boxes(y: Tensor, height: int, width: int) -> None:
