@@ -124,9 +124,7 @@ def train_ours(
                 return evaluate(*args, **kwargs)  # noqa: B023 - called in this turn
 
         # A solver that steers by evaluations pays for them; one that does not, makes no other full passes.
-        control = solver.step_control(problem, lam)
-        paid = control is not None and control.patience is not None
-        with patch.object(problem, "full_pass", evaluate if paid else unpaid):
+        with patch.object(problem, "full_pass", evaluate if solver.counts_evaluations else unpaid):
             result = solver.solve(problem, lam=lam, passes=passes, callbacks=(measure,))
         if result.status is Status.INTERRUPTED:
             raise KeyboardInterrupt
