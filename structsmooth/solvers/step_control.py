@@ -1,7 +1,7 @@
 """Control of step sizes during a run: passes that go up are undone, and step sizes that no longer help are halved."""
 
 from dataclasses import dataclass, replace
-from typing import Generic, Protocol, TypeVar
+from typing import ClassVar, Generic, Protocol, TypeVar
 
 from structsmooth.history import History, Row
 from structsmooth.problems.base import FullPass, Problem
@@ -27,7 +27,17 @@ S = TypeVar("S", bound=SteeredState)
 
 
 class Steered(Protocol[S]):
-    """What the control of a step size asks of a solver."""
+    """What the control of a step size asks of a solver.
+
+    Attributes:
+        patience: passes in a row without decrease that halve the step size; ``None`` for any number. If given,
+            evaluations steer the step size: ``counts_evaluations`` of the solver should say so.
+        least_step: for passes that stall, step sizes stay above this, in units of 1/(λt) after t steps. Steps that
+            shrink like this converge whatever the noise, so stalling is no reason for shorter ones.
+    """
+
+    patience: ClassVar[int | None] = None
+    least_step: ClassVar[float] = 0.5
 
     def steps_per_pass(self, problem: Problem) -> int:
         """Number of steps in a pass."""
@@ -58,18 +68,12 @@ class StepControl(Generic[S]):
         problem: what the solver minimizes.
         lam: λ.
         retries: passes that may be undone in a run.
-        patience: passes in a row without decrease that halve the step size; ``None`` for any number. If given,
-            evaluations steer the step size: ``counts_evaluations`` of the solver should say so.
-        least: for passes that stall, step sizes stay above this, in units of 1/(λt) after t steps. Steps that shrink
-            like this converge whatever the noise, so stalling is no reason for shorter ones.
     """
 
     solver: Steered[S]
     problem: Problem
     lam: float
     retries: int = 40
-    patience: int | None = None
-    least: float = 0.5
 
     def shorter(self, row: Row, history: History, undone: int) -> float | None:
         """By how much shorter steps are to repeat the pass of ``row``; ``None`` if it stands.
@@ -99,17 +103,18 @@ class StepControl(Generic[S]):
 
     def steered(self, before: S, after: S, row: Row, full: FullPass, history: History) -> S:
         """``after`` with half the step size if passes have stopped making progress and shorter steps may help."""
-        if self.patience is None:
+        patience = self.solver.patience
+        if patience is None:
             return after
         after.stalls = after.stalls + 1 if self.solver.stalled(after, full, self.lam) else 0
         made = min(after.passes - before.passes, _IDLE // 2)
         improved = row.objective < min(earlier.objective for earlier in history)
         after.idle = 0 if improved else after.idle + made
-        if after.stalls < self.patience and after.idle < _IDLE:
+        if after.stalls < patience and after.idle < _IDLE:
             return after
         after.stalls = after.idle = 0
         steps = after.passes * self.solver.steps_per_pass(self.problem)
-        shortest = self.least / (self.lam * steps) if self.lam > 0 else 0.0
+        shortest = self.solver.least_step / (self.lam * steps) if self.lam > 0 else 0.0
         return self._scaled(after, 0.5) if after.step_size / 2 >= shortest else after
 
     def _scaled(self, state: S, factor: float) -> S:

@@ -12,7 +12,6 @@ from structsmooth.problems.sharding import agreed
 from structsmooth.settings import Positive, PositiveInt
 from structsmooth.smoothing import Smoother
 from structsmooth.solvers.state import empty
-from structsmooth.solvers.step_control import StepControl
 from structsmooth.solvers.svrg import SmoothedSolver, SmoothedState
 from structsmooth.solvers.svrg.steps import epoch as svrg_epoch
 
@@ -110,6 +109,7 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
     lipschitz: Positive | None = None
 
     state_type = CasimirState
+    least_step = 0.2  # shorter than that of SVRG, since inner problems are more strongly convex than the whole
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -121,10 +121,6 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
         super().check(problem, lam)
         if self.kappa == "lam" and lam == 0:
             raise ValueError("kappa='lam' needs lam > 0")
-
-    def step_control(self, problem: Problem, lam: float) -> StepControl[CasimirState] | None:
-        """Shorter steps than those of SVRG, since inner problems are more strongly convex than the whole."""
-        return StepControl(self, problem, lam, patience=2, least=0.2)
 
     def estimate_step_size(self, problem: Problem, lam: float, weights: Tensor, seed: int) -> float:
         """From the Lipschitz constant if it is given, else as for every gradient solver."""
@@ -242,8 +238,8 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
         if self.warm_start == "prox-center":
             return state.center
         if self.warm_start == "prev-iterate":
-            return state.weights
-        return state.weights + kappa / (kappa + lam) * (state.center - state.previous_center)
+            return state.iterate
+        return state.iterate + kappa / (kappa + lam) * (state.center - state.previous_center)
 
     def _kappa(self, problem: Problem, lam: float, lipschitz: float) -> float:
         if self.kappa == "lam":

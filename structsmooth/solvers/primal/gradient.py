@@ -72,7 +72,7 @@ class GradientSolver(Solver[S], Steered[S]):
         return self.begin(problem, lam, weights, step_size)
 
     def step_control(self, problem: Problem, lam: float) -> StepControl[S] | None:
-        """Passes that explode are undone and repeated with half the step size."""
+        """Passes that explode, or for long do not decrease what they work on, halve the step size."""
         return StepControl(self, problem, lam)
 
     def estimate_step_size(self, problem: Problem, lam: float, weights: Tensor, seed: int) -> float:

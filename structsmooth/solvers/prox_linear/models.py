@@ -1,7 +1,6 @@
 """How models of prox-linear iterations are minimized: in the dual by block-coordinate steps, or smoothed by SVRG."""
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple
@@ -56,31 +55,31 @@ class Candidate:
     bound: float | None = None
 
 
-class Models(ABC):
-    """A way to minimize the models of all iterations.
+@dataclass(frozen=True)
+class DualModels:
+    """By block-coordinate Frank-Wolfe with steps towards outputs, from the statistics of the model before.
 
     Attributes:
+        blocks: examples of the blocks of a problem.
         passes: of an iteration, if their number is not given.
-        use_statistics: whether they begin with the statistics of all examples.
+        use_statistics: whether they begin with the statistics of all examples; here with their own.
+        first_mu: level of smoothing at the start; none.
     """
 
-    passes: ClassVar[int]
-    use_statistics: ClassVar[bool]
+    blocks: Callable[[Problem], Sequence[Tensor]]
 
-    @property
-    def first_mu(self) -> float:
-        """Level of smoothing at the start; 0 for none."""
-        return 0.0
+    passes: ClassVar[int] = 2
+    use_statistics: ClassVar[bool] = False
+    first_mu: ClassVar[float] = 0.0
 
-    @abstractmethod
     def smoother(self, iteration: int) -> Smoother:
-        """Smoothing of the full pass that an iteration begins with."""
+        """Smoothing of the full pass that an iteration begins with: none."""
+        return Max()
 
-    @abstractmethod
     def minimize(
         self, problem: Problem, lam: float, state: ProxLinearState, rng: Generator, limits: Limits
     ) -> Candidate:
-        """Line 3 of iteration k.
+        """Line 3 of iteration k, until the duality gap is small enough, if there is a tolerance.
 
         Args:
             problem: with scores of any kind.
@@ -89,37 +88,6 @@ class Models(ABC):
             rng: of the order of examples.
             limits: when to stop.
         """
-
-    @abstractmethod
-    def metrics(self, state: ProxLinearState) -> dict[str, float]:
-        """What the history tells of the last model."""
-
-    def first_lipschitz(self, problem: Problem, lam: float, state: ProxLinearState, seed: int) -> float:
-        """Estimate of L_0; 0 where none is needed."""
-        return 0.0
-
-
-@dataclass(frozen=True)
-class DualModels(Models):
-    """By block-coordinate Frank-Wolfe with steps towards outputs, from the statistics of the model before.
-
-    Attributes:
-        blocks: examples of the blocks of a problem.
-    """
-
-    blocks: Callable[[Problem], Sequence[Tensor]]
-
-    passes = 2
-    use_statistics = False  # iterations begin with their own
-
-    def smoother(self, iteration: int) -> Smoother:
-        """None."""
-        return Max()
-
-    def minimize(
-        self, problem: Problem, lam: float, state: ProxLinearState, rng: Generator, limits: Limits
-    ) -> Candidate:
-        """Until the duality gap is small enough, if there is a tolerance."""
         linear = linearized(problem, state.weights)
         dual = ProximalDual(linear, lam, state.step_size, state.weights, self.blocks(problem))
         point = dual.point(state.blocks)
@@ -134,9 +102,13 @@ class DualModels(Models):
         return Candidate(point.weights, linear, float(point.value))
 
     def metrics(self, state: ProxLinearState) -> dict[str, float]:
-        """Gaps of the model."""
+        """What the history tells of the last model: its gaps."""
         exact = {} if state.model_gap is None else {"model_gap": state.model_gap}
         return {"estimated_model_gap": state.seen_gap} | exact
+
+    def first_lipschitz(self, problem: Problem, lam: float, state: ProxLinearState, seed: int) -> float:
+        """L_0, which is of no use here."""
+        return 0.0
 
 
 class SmoothedModel:
@@ -193,7 +165,7 @@ class SmoothedModel:
 
 
 @dataclass(frozen=True)
-class SmoothedModels(Models):
+class SmoothedModels:
     """By SVRG or Casimir-SVRG, from w_{k-1}, on models that are smoothed.
 
     Attributes:
@@ -204,8 +176,8 @@ class SmoothedModels(Models):
     inner: SmoothedSolver[Any]
     adaptive: bool
 
-    passes = 5
-    use_statistics = True
+    passes: ClassVar[int] = 5
+    use_statistics: ClassVar[bool] = True
 
     @property
     def first_mu(self) -> float:
@@ -228,7 +200,7 @@ class SmoothedModels(Models):
     def minimize(
         self, problem: Problem, lam: float, state: ProxLinearState, rng: Generator, limits: Limits
     ) -> Candidate:
-        """Until the gradient of the smoothed model is small enough, if there is a tolerance."""
+        """Line 3 likewise, until the gradient of the smoothed model is small enough, if there is a tolerance."""
         first = state.memo.full_pass(problem, state.weights, self.smoother(state.iteration))
         level = self.level(state.iteration)
         state.mu = self.first_mu / level

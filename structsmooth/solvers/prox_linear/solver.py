@@ -19,7 +19,6 @@ from structsmooth.solvers.prox_linear.models import (
     Candidate,
     DualModels,
     Limits,
-    Models,
     ProxLinearState,
     SmoothedModels,
     objective,
@@ -111,7 +110,7 @@ class ProxLinear(GradientSolver[ProxLinearState]):
         return self.inner.oracle
 
     @property
-    def models(self) -> Models:
+    def models(self) -> DualModels | SmoothedModels:
         """How models are minimized."""
         if isinstance(self.inner, SmoothedSolver):
             return SmoothedModels(replace(self.inner, batch_size=self.batch_size), self.schedule == "adaptive")

@@ -13,7 +13,6 @@ from structsmooth.settings import Positive
 from structsmooth.smoothing import Smoother
 from structsmooth.solvers.primal.gradient import GradientSolver, GradientState
 from structsmooth.solvers.smoothing import SmoothingSolver
-from structsmooth.solvers.step_control import StepControl
 from structsmooth.solvers.svrg import fused_chain  # noqa: F401 - it registers its loop
 from structsmooth.solvers.svrg.steps import epoch
 
@@ -39,10 +38,7 @@ class SmoothedSolver(GradientSolver[S], SmoothingSolver[S]):
     mu: Positive | None = None
 
     reuses_evaluations = counts_evaluations = True
-
-    def step_control(self, problem: Problem, lam: float) -> StepControl[S] | None:
-        """Two passes in a row that do not decrease what they work on halve the step size too."""
-        return StepControl(self, problem, lam, patience=2)
+    patience = 2
 
     def stalled(self, state: S, full: FullPass, lam: float) -> bool:
         """Whether the last epoch ended no lower than it started."""
@@ -66,11 +62,11 @@ class SVRG(SmoothedSolver[SmoothedState]):
 
     Args:
         mu: level of smoothing μ. If not given, 0.03.
-        restart: the weights after an epoch, where the next one starts: ``"last"`` for the last iterate, or
-            ``"average"`` for the mean of its iterates, the form that Pillutla et al. (2019) compare with.
+        restart: the weights after an epoch, where the next one starts: ``"average"`` for the mean of its iterates, the
+            form that Pillutla et al. (2019) compare with, or ``"last"`` for the last iterate.
     """
 
-    restart: Literal["last", "average"] = "last"
+    restart: Literal["last", "average"] = "average"
 
     state_type = SmoothedState
 

@@ -123,7 +123,7 @@ def test_states_in_files(tmp_path: Path) -> None:
     save_state(tmp_path / "state", tensors, numbers)
     loaded = solver.state_type.joined(*load_state(tmp_path / "state"))
     result = solver.solve(problem, lam=LAM, passes=6, resume=(loaded, history))
-    assert torch.equal(result.state.point.statistics, moments[6][0].statistics)
+    assert torch.equal(result.state.point.statistics, moments[6][0].point.statistics)
     assert torch.equal(result.state.weights, moments[6][0].weights)
 
 

@@ -382,8 +382,8 @@ def test_a_gap_pass_leaves_the_iterate_where_it_is() -> None:
         for refresh in (3, 4)
     ]
     assert [state.refreshes for state in states] == [1, 0]
-    assert torch.equal(states[0].iterate, states[1].iterate)
-    assert not torch.equal(states[0].gaps, states[1].gaps)
+    assert torch.equal(states[0].point.weights, states[1].point.weights)
+    assert not torch.equal(states[0].point.gaps, states[1].point.gaps)
 
 
 @pytest.mark.parametrize("gap_passes", [False, True])

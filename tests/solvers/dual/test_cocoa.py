@@ -121,7 +121,7 @@ def test_processes_agree(both: list[dict[str, Any]], name: str) -> None:
     first, second = (results[name] for results in both)
     assert first["rows"] == second["rows"]
     assert torch.equal(state_of(first).weights, state_of(second).weights)
-    assert torch.equal(state_of(first).iterate, state_of(second).iterate)
+    assert torch.equal(state_of(first).point.weights, state_of(second).point.weights)
 
 
 @every_run
@@ -142,7 +142,7 @@ def test_weights_and_certificate_are_those_of_all_statistics(both: list[dict[str
     build, solver, _ = RUNS[name]
     problem, states = build(), [state_of(results[name]) for results in both]
     statistics, last = torch.cat([state.point.statistics for state in states]), both[0][name]["rows"][-1]
-    iterate = states[0].iterate
+    iterate = states[0].point.weights
     assert_close(iterate, problem.dual_weights(statistics, LAM), rtol=0, atol=1e-12)
     dual = problem.expected_cost(statistics) - LAM * conjugate(iterate, problem.bounds)
     assert last["dual"] == pytest.approx(dual, abs=1e-12)
@@ -157,10 +157,10 @@ def test_weights_and_certificate_are_those_of_all_statistics(both: list[dict[str
 @every_run
 def test_memory_is_that_of_own_examples(both: list[dict[str, Any]], name: str) -> None:
     problem = RUNS[name][0]()
-    sizes = [len(state_of(results[name]).statistics) for results in both]
+    sizes = [len(state_of(results[name]).point.statistics) for results in both]
     assert sum(sizes) == len(problem.label_statistics())
     assert all(sizes)
-    assert [len(state_of(results[name]).gaps) for results in both] == [problem.n // 2, -(-problem.n // 2)]
+    assert [len(state_of(results[name]).point.gaps) for results in both] == [problem.n // 2, -(-problem.n // 2)]
 
 
 def test_calls_of_all_processes_count(both: list[dict[str, Any]]) -> None:

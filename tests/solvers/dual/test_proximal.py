@@ -70,9 +70,9 @@ def test_the_bound_is_that_of_a_mixture_of_statistics(bounded: bool) -> None:
 
 
 def test_a_state_without_a_mixture_begins_one() -> None:
-    """States of versions without mixtures have none."""
+    """At first there are the labels alone."""
     problem, solver = small_problem(), ProximalBCFW(gap_tolerance=0)
-    state = replace(solver.solve(problem, lam=LAM, passes=5).state, mixed_gradient=torch.zeros(0), mixed_cost=0.0)
+    state = replace(solver.solve(problem, lam=LAM, passes=5).state, mixture=None)
     assert isinstance(state, ProximalBCFWState)
     new = solver.advance(problem, LAM, state, np.random.default_rng(0), 1)
     assert new.dual >= state.dual
@@ -85,7 +85,7 @@ def test_a_start_hands_its_mixture_on(bounded: bool, lam: float) -> None:
     solver = ProximalBCFW(kappa=20 * LAM, gap_tolerance=0)
     start = solver.solve(problem, lam=LAM, passes=8).state
     first = solver.solve(problem, lam=lam, passes=0, start=start).history[0]
-    value = start.mixed_cost - lam * conjugate(start.mixed_gradient / -lam, problem.bounds)
+    value = start.mixture.cost - lam * conjugate(start.mixture.gradient / -lam, problem.bounds)
     statistics = BCFW().first_state(problem, lam, start, 0)
     assert first.dual == pytest.approx(max(value, statistics.dual), rel=0, abs=1e-12)
     assert first.dual <= EnumeratedProblem(problem).optimum(lam) + 1e-9
@@ -98,7 +98,7 @@ def test_a_start_from_a_problem_with_other_costs_hands_no_mixture_on() -> None:
     for problem in (small_problem(cost=NormalizedHamming()), small_problem().weighted(torch.arange(1.0, 6.0))):
         state = solver.first_state(problem, LAM, start, 0)
         assert isinstance(state, ProximalBCFWState)
-        assert len(state.mixture.gradient) == 0
+        assert state.mixture is None
         assert state.dual == pytest.approx(dual(problem, state), rel=0, abs=1e-10)
 
 

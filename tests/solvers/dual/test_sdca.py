@@ -108,10 +108,10 @@ def test_the_bound_is_that_of_a_mixture_of_statistics() -> None:
 def test_weights_of_hinges_are_an_average_of_the_prox_centers(problem: SparseChainProblem) -> None:
     average = problem.start()
     for number, (state, _) in enumerate(moments_of(ProximalSDCA(gap_tolerance=0), problem, 6)):
-        average = torch.lerp(average, state.center, 9 / (number + 8)) if number else average
-        expected = average if isinstance(problem.smoother, Max) else state.center
+        average = torch.lerp(average, state.point.weights, 9 / (number + 8)) if number else average
+        expected = average if isinstance(problem.smoother, Max) else state.point.weights
         assert_close(state.weights, expected, rtol=0, atol=1e-12)
-    assert float((average - state.center).abs().max()) > 1e-3
+    assert float((average - state.point.weights).abs().max()) > 1e-3
 
 
 def test_schedule() -> None:

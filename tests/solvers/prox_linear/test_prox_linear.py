@@ -30,7 +30,7 @@ from structsmooth import (
 from structsmooth.problems import Problem, ShiftedProblem
 from structsmooth.solvers import SVRG, Progress, Status
 from structsmooth.solvers.prox_linear import solver as prox_linear
-from structsmooth.solvers.prox_linear.models import Models, ProxLinearState
+from structsmooth.solvers.prox_linear.models import ProxLinearState
 
 LAM, N, OUTPUTS, DIM = 0.05, 5, 4, 2
 DUAL = ProxLinear(inner=BCFW())
@@ -87,7 +87,7 @@ def trace(solver: ProxLinear, problem: Problem, passes: int, monkeypatch: pytest
     models = type(solver.models)
     line_3 = models.minimize
 
-    def spy(self: Models, *arguments: Any) -> Any:
+    def spy(self: Any, *arguments: Any) -> Any:
         candidate = line_3(self, *arguments)
         candidates.append(candidate.weights)
         return candidate
